@@ -1,0 +1,35 @@
+PYTHON ?= python3
+BIN := .venv/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help install run test check format bench faults openapi clean-local
+
+help: ## Show this help
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+install: ## Put everything into .venv (needs Python 3.11 or newer, nothing else)
+	@$(PYTHON) scripts/install.py
+
+run: install ## Start a broker, a database and the service on this machine
+	@$(BIN)/kafka-quota-service dev
+
+test: install ## Run every check and every test
+	@$(BIN)/python scripts/checks.py all
+
+check: install ## Run the static checks: format, lint, types, imports, OpenAPI
+	@$(BIN)/python scripts/checks.py static
+
+format: install ## Format the code and fix what can be fixed
+	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .
+
+bench: install ## Run the benchmarks against a real broker
+	@$(BIN)/python scripts/bench.py
+
+faults: install ## Kill, pause and cut off everything, at length (about an hour)
+	@$(BIN)/python scripts/faults.py
+
+openapi: install ## Write openapi/openapi.json anew
+	@$(BIN)/kafka-quota-service openapi
+
+clean-local: install ## Forget the data of `make run`
+	@$(BIN)/python -m app.localdev.clean
