@@ -1,0 +1,96 @@
+"""Client-quota entities: who a quota is for."""
+
+import base64
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final, Self
+
+DEFAULT_NAME: Final = None
+"""The name of the default entity: null on the wire, never the text ``<default>``."""
+
+
+class EntityType(StrEnum):
+    """The entity types that a broker knows. Source: ``ClientQuotaEntity``."""
+
+    USER = "user"
+    CLIENT_ID = "client-id"
+    IP = "ip"
+
+
+ENTITY_TYPES: Final = tuple(EntityType)
+"""The known types in the order in which answers are sorted: user, client-id, ip."""
+
+SortKey = tuple[tuple[int, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ClientQuotaEntity:
+    """One quota entity: each entity type that it names, with the name or ``DEFAULT_NAME``.
+
+    A type that is absent is not part of the entity; that differs from a type that is present
+    with the default name. Entries are kept sorted by type, so equal entities are equal values and
+    hash alike. Types are plain text: a request may name a type that no broker knows, and must be
+    told so.
+
+    Source: ``org.apache.kafka.common.quota.ClientQuotaEntity``.
+    """
+
+    entries: tuple[tuple[str, str | None], ...]
+
+    @classmethod
+    def of(cls, entries: Mapping[str, str | None]) -> Self:
+        """Build an entity from a type-to-name mapping, in any order."""
+        return cls(tuple(sorted((str(kind), name) for kind, name in entries.items())))
+
+    @classmethod
+    def from_key(cls, entity_key: str) -> Self:
+        """Read an entity back from its ``entity_key``.
+
+        Raises:
+            ValueError: The text is not an entity key.
+        """
+        padded = entity_key + "=" * (-len(entity_key) % 4)
+        try:
+            entries = json.loads(base64.b64decode(padded, altchars=b"-_", validate=True))
+        except ValueError as error:
+            message = "not an entity key"
+            raise ValueError(message) from error
+        if not isinstance(entries, dict) or not all(
+            name is None or isinstance(name, str) for name in entries.values()
+        ):
+            message = "not an entity key"
+            raise ValueError(message)
+        return cls.of(entries)
+
+    @property
+    def types(self) -> frozenset[str]:
+        """The entity types that are part of the entity."""
+        return frozenset(kind for kind, _ in self.entries)
+
+    def as_dict(self) -> dict[str, str | None]:
+        """Return the entity as in JSON: type to name, null for the default."""
+        return dict(self.entries)
+
+    def canonical_json(self) -> str:
+        """Return the canonical JSON: sorted types, no blanks."""
+        return json.dumps(dict(self.entries), ensure_ascii=False, separators=(",", ":"))
+
+    @property
+    def key(self) -> str:
+        """The ``entity_key``: unpadded URL-safe base64 of the canonical JSON in UTF-8."""
+        raw = self.canonical_json().encode("utf-8", "surrogatepass")
+        return base64.urlsafe_b64encode(raw).rstrip(b"=").decode("ascii")
+
+    def sort_key(self) -> SortKey:
+        """Order by (user, client-id, ip): absent before default before names, by code point."""
+        names = dict(self.entries)
+        return tuple(_rank(names, kind) for kind in ENTITY_TYPES)
+
+
+def _rank(names: Mapping[str, str | None], kind: str) -> tuple[int, str]:
+    if kind not in names:
+        return (0, "")
+    name = names[kind]
+    return (1, "") if name is DEFAULT_NAME else (2, name)

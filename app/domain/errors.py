@@ -1,0 +1,168 @@
+"""What can go wrong, in the words of Kafka and of this service; no numbers, no HTTP."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+
+class Sent(StrEnum):
+    """Whether a request that changes something has left this service."""
+
+    NO = "no"
+    MAYBE = "maybe"
+    YES = "yes"
+
+
+class Retry(StrEnum):
+    """Whether the caller may repeat the request."""
+
+    SAFE = "safe"
+    SAME_KEY_ONLY = "same-key-only"
+    NEVER = "never"
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """One broken rule and its place.
+
+    Attributes:
+        pointer: A JSON pointer into the body, or the name of a query parameter.
+        code: Kebab-case, stable.
+        detail: A sentence for people that says what to do.
+        kafka_error: What a broker would have answered, or null where the rule is ours alone.
+        index: Which alteration of the request it concerns; null when it concerns the request.
+        values: Further members for programs, such as the values that hold now.
+    """
+
+    pointer: str
+    code: str
+    detail: str
+    kafka_error: str | None = None
+    index: int | None = None
+    values: Mapping[str, Any] | None = None
+
+
+@dataclass(eq=False)
+class QuotaError(Exception):
+    """The root of every error that a caller is told about.
+
+    Attributes:
+        detail: A sentence for people.
+        code: Kebab-case name of the problem; the page ``/problems/<code>`` explains it.
+        kafka_error: Kafka's name, or null.
+        sent: Whether the request reached the cluster.
+        retry: Whether it may be repeated.
+        violations: Every broken rule.
+        alteration_id: The audited alteration that the error belongs to, if it got that far.
+        retry_after_s: When to come back, in seconds.
+        results: The results for each entity where the alteration got that far.
+        replayed: Whether this is what became of an earlier request with the same idempotency key.
+    """
+
+    detail: str
+    code: str = ""
+    kafka_error: str | None = None
+    sent: Sent = Sent.NO
+    retry: Retry = Retry.NEVER
+    violations: Sequence[Violation] = ()
+    alteration_id: str | None = None
+    retry_after_s: float | None = None
+    results: Sequence[Any] | None = field(default=None, repr=False)
+    replayed: bool = False
+
+    default_code = "internal-error"
+
+    def __post_init__(self) -> None:
+        """Fill in the class's own code and give the exception its text."""
+        self.code = self.code or self.default_code
+        Exception.__init__(self, self.detail)
+
+
+class UnreadableRequestError(QuotaError):
+    """The request cannot be read: not JSON, an unknown field, a wrong type."""
+
+    default_code = "unreadable-request"
+
+
+class InvalidRequestError(QuotaError):
+    """The request can be read and breaks a rule of Kafka or of this service."""
+
+    default_code = "invalid-request"
+
+
+class UnauthenticatedError(QuotaError):
+    """No valid credential."""
+
+    default_code = "unauthenticated"
+
+
+class ClusterAuthorizationError(QuotaError):
+    """The caller may not. Source: CLUSTER_AUTHORIZATION_FAILED (31)."""
+
+    default_code = "cluster-authorization-failed"
+
+
+class NotFoundError(QuotaError):
+    """Nothing here, or nothing that the caller may see."""
+
+    default_code = "not-found"
+
+
+class ExpectationFailedError(QuotaError):
+    """An ``expected`` value does not hold."""
+
+    default_code = "expectation-failed"
+
+
+class EntityBusyError(QuotaError):
+    """Another alteration of the same entity is in flight."""
+
+    default_code = "entity-busy"
+
+
+class TooManyRequestsError(QuotaError):
+    """A rate limit of this service or of the broker."""
+
+    default_code = "too-many-requests"
+
+
+class NotSentError(QuotaError):
+    """The cluster or the audit log cannot be reached, and nothing was sent."""
+
+    default_code = "not-sent"
+
+    def __post_init__(self) -> None:
+        """Nothing was sent, so repeating is safe."""
+        self.retry = Retry.SAFE
+        super().__post_init__()
+
+
+class OutcomeNotRecordedError(QuotaError):
+    """The cluster has answered, the audit log has not stored the answer yet."""
+
+    default_code = "outcome-not-recorded"
+
+
+class UnknownOutcomeError(QuotaError):
+    """Sent, and no definite answer; the change may have been applied."""
+
+    default_code = "outcome-unknown"
+
+    def __post_init__(self) -> None:
+        """Whether it was applied is unknown; only the same idempotency key may repeat it."""
+        self.sent = Sent.MAYBE
+        self.retry = Retry.SAME_KEY_ONLY
+        super().__post_init__()
+
+
+class UnsupportedVersionError(QuotaError):
+    """The broker is older than 2.6 and has no quota API."""
+
+    default_code = "unsupported-broker-version"
+
+
+class BrokerError(QuotaError):
+    """Anything else that a broker says, with the broker's own text."""
+
+    default_code = "broker-error"

@@ -1,0 +1,183 @@
+"""The stored quotas, arranged so that each place of the precedence is one look-up."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from types import EllipsisType
+from typing import Final, Generic, Protocol, Self, TypeVar
+
+from app.domain.addresses import enforced_address
+from app.domain.alterations import ClientQuotaAlteration, Quotas, Values, apply_ops
+from app.domain.entities import DEFAULT_NAME, ClientQuotaEntity, EntityType
+from app.domain.quota_keys import USER_CLIENT_TYPES, QuotaKey, keys_for
+from app.domain.resolution_levels import PRECEDENCE, Bucket
+from app.domain.resolution_values import ConfiguredQuota
+
+ABSENT: Final = ...
+"""In the place of a name: the type is not part of the rule's entity."""
+
+CLIENT_KEYS: Final = keys_for(frozenset(kind.value for kind in USER_CLIENT_TYPES))
+"""The keys that limit a user and client-id."""
+
+_USER: Final = EntityType.USER.value
+_CLIENT_ID: Final = EntityType.CLIENT_ID.value
+_IP: Final = EntityType.IP.value
+_CONNECTIONS: Final = QuotaKey.CONNECTION_CREATION_RATE.value
+_KINDS: Final[Mapping[tuple[str, ...], Bucket]] = {
+    (_CLIENT_ID, _USER): Bucket.USER_CLIENT_ID,
+    (_USER,): Bucket.USER,
+    (_CLIENT_ID,): Bucket.CLIENT_ID,
+}
+_LOOK_UPS: Final = tuple(
+    (row.level, row.source, int(row.user), int(row.client_id)) for row in PRECEDENCE
+)
+
+Name = str | None | EllipsisType
+Rule = tuple[ClientQuotaEntity, Values]
+Spellings = tuple[tuple[ClientQuotaEntity, float], ...]
+RuleCounts = Mapping[str, Mapping[Bucket, int]]
+
+_K = TypeVar("_K")
+_V = TypeVar("_V")
+_K_contra = TypeVar("_K_contra", contravariant=True)
+_V_co = TypeVar("_V_co", covariant=True)
+
+
+class _Store(Protocol[_K_contra, _V_co]):
+    def get(self, key: _K_contra, /) -> _V_co | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Overlay(Generic[_K, _V]):
+    """Changed entries over those below; an entry that was taken away is one without content."""
+
+    below: _Store[_K, _V]
+    changed: Mapping[_K, _V]
+
+    def get(self, key: _K, /) -> _V | None:
+        found = self.changed.get(key)
+        return self.below.get(key) if found is None else found
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaIndex:
+    """Quotas by the place that they take in the precedence. Built by ``of``, never changed.
+
+    Attributes:
+        quotas: The values of each entity.
+        rules: The rule for a pair of names; ``ABSENT`` for a type that is not part of it.
+        spellings: The ip entities with a limit, by the address enforced; null is the default.
+        host_names: Names of ip entities with a limit that are not literal addresses. Every node
+            looked them up for itself, so their addresses are not known here.
+        counts: For each client key how many rules of each kind exist; the kind of a rule is the
+            bucket that bears its names.
+    """
+
+    quotas: _Store[ClientQuotaEntity, Values]
+    rules: _Store[tuple[Name, Name], Rule]
+    spellings: _Store[str | None, Spellings]
+    host_names: frozenset[str]
+    counts: RuleCounts
+
+    @classmethod
+    def of(cls, quotas: Quotas) -> Self:
+        """Arrange the quotas; the mapping is kept, not copied, and must not change any more."""
+        draft = _Draft(cls({}, {}, {}, frozenset(), _NO_RULES))
+        for entity, values in quotas.items():
+            draft.replace(entity, {}, values)
+        host_names = frozenset(draft.host_names)
+        return cls(quotas, draft.rules, draft.spellings, host_names, draft.counts)
+
+    def with_alterations(self, alterations: Iterable[ClientQuotaAlteration]) -> Self:
+        """Return the index as if the alterations, valid and canonical, had been applied in order.
+
+        The work and the memory are those of the alterations, whatever the number of entities.
+        """
+        changed: dict[ClientQuotaEntity, Values] = {}
+        for alteration in alterations:
+            entity = alteration.entity
+            before = changed[entity] if entity in changed else self.values_of(entity)
+            changed[entity] = apply_ops(before, alteration.ops)
+        return self.with_values(changed)
+
+    def with_values(self, changed: Quotas) -> Self:
+        """Return the index with the whole values of some entities replaced; none removes one."""
+        draft = _Draft(self)
+        for entity, values in changed.items():
+            draft.replace(entity, self.values_of(entity), values)
+        return type(self)(
+            _Overlay(self.quotas, changed),
+            _Overlay(self.rules, draft.rules),
+            _Overlay(self.spellings, draft.spellings),
+            frozenset(draft.host_names),
+            draft.counts,
+        )
+
+    def values_of(self, entity: ClientQuotaEntity) -> Values:
+        """Return the stored values of an entity; empty where there are none."""
+        return self.quotas.get(entity) or {}
+
+    def client_values(self, user: str, client_id: str) -> dict[str, list[ConfiguredQuota]]:
+        """Return what is stored under these names or their defaults, by key, most specific first.
+
+        A key without any value is left out.
+        """
+        users = (ABSENT, DEFAULT_NAME, user)
+        client_ids = (ABSENT, DEFAULT_NAME, client_id)
+        get = self.rules.get
+        stored: dict[str, list[ConfiguredQuota]] = {}
+        for level, name, user_slot, client_id_slot in _LOOK_UPS:
+            rule = get((users[user_slot], client_ids[client_id_slot]))
+            if rule is not None:
+                entity, values = rule
+                for key, value in values.items():
+                    quota = ConfiguredQuota(entity, level, name, value)
+                    stored.setdefault(key, []).append(quota)
+        return stored
+
+    def lone_kind(self, key: str) -> Bucket | None:
+        """Return the only kind of rules that a client key has; null for none or several."""
+        kinds = [kind for kind, count in self.counts[key].items() if count]
+        return kinds[0] if len(kinds) == 1 else None
+
+
+_NO_RULES: Final[RuleCounts] = {key.value: dict.fromkeys(Bucket, 0) for key in CLIENT_KEYS}
+
+
+class _Draft:
+    """What changes on top of an index."""
+
+    def __init__(self, below: QuotaIndex) -> None:
+        self.below = below
+        self.rules: dict[tuple[Name, Name], Rule] = {}
+        self.spellings: dict[str | None, Spellings] = {}
+        self.host_names = set(below.host_names)
+        self.counts = {key: dict(kinds) for key, kinds in below.counts.items()}
+
+    def replace(self, entity: ClientQuotaEntity, before: Values, after: Values) -> None:
+        """Replace an entity's values; one that names an ip limits it whatever else it names.
+
+        Source: ``ClientQuotaMetadataManager.update`` for the precedence of ip.
+        """
+        names = dict(entity.entries)
+        kind = _KINDS.get(tuple(names))
+        if kind is not None:
+            slots = (names.get(_USER, ABSENT), names.get(_CLIENT_ID, ABSENT))
+            self.rules[slots] = (entity, after)
+            self._count(kind, before, -1)
+            self._count(kind, after, 1)
+        elif _IP in names:
+            self._replace_ip(entity, names[_IP], after.get(_CONNECTIONS))
+
+    def _count(self, kind: Bucket, values: Values, step: int) -> None:
+        for key in values:
+            if key in self.counts:
+                self.counts[key][kind] += step
+
+    def _replace_ip(self, entity: ClientQuotaEntity, name: str | None, limit: float | None) -> None:
+        address = DEFAULT_NAME if name is DEFAULT_NAME else enforced_address(name)
+        if name is not DEFAULT_NAME and address is None:
+            self.host_names.discard(name) if limit is None else self.host_names.add(name)
+            return
+        known = self.spellings.get(address, self.below.spellings.get(address)) or ()
+        others = tuple(rule for rule in known if rule[0] != entity)
+        self.spellings[address] = others if limit is None else (*others, (entity, limit))
