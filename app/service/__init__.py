@@ -1,0 +1,1 @@
+"""The use cases, written against the ports of ``app.service.ports``."""

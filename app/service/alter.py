@@ -1,0 +1,203 @@
+"""Alter: judge, take the slots, record the intent, send, record what became of it, answer."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from app.domain.alteration_rules import Judgement, judge
+from app.domain.alterations import (
+    AlterationResult,
+    Outcome,
+    Quotas,
+)
+from app.domain.entities import ClientQuotaEntity
+from app.domain.errors import (
+    ExpectationFailedError,
+    NotSentError,
+    Violation,
+)
+from app.service.alteration_answer import raise_unless_done
+from app.service.alteration_command import AlterationReport, AlterCommand, Wait
+from app.service.alteration_intents import CommittedIntent, Intents
+from app.service.alteration_sending import AlterationSending, SendingReport
+from app.service.alteration_tasks import AlterationTasks
+from app.service.describe import Image
+from app.service.expectations import NOT_AS_EXPECTED, failed_expectations
+from app.service.identifiers import new_alteration_id
+from app.service.ports import AuditEntity, AuditRequest, ClientQuotaAdmin, KeyTakenError
+from app.service.present_values import PresentValues
+from app.service.refusals import raise_violations, refused_locally
+from app.service.replays import Replays
+
+
+@dataclass(frozen=True, slots=True)
+class AlterationParts:
+    """What the life of an alteration is made of."""
+
+    admin: ClientQuotaAdmin
+    present: PresentValues
+    intents: Intents
+    sending: AlterationSending
+    replays: Replays
+    tasks: AlterationTasks
+    image: Image
+
+
+class AlterQuotas:
+    """Answers ``POST /quotas/alterations``."""
+
+    def __init__(self, parts: AlterationParts) -> None:
+        self._parts = parts
+
+    async def alter(self, command: AlterCommand) -> AlterationReport:
+        """Alter, or only check; one result for each entity.
+
+        Raises:
+            InvalidRequestError: A rule is broken, by our judgement or the broker's.
+            ExpectationFailedError: An expected value does not hold; nothing was applied.
+            EntityBusyError: Another alteration of an entity is in flight.
+            NotSentError: The cluster or the audit log cannot be reached; nothing was sent.
+            OutcomeNotRecordedError: The cluster has answered; the record is not written yet.
+            UnknownOutcomeError: Sent, and no definite answer.
+            TooManyRequestsError: The broker throttles.
+        """
+        replay = await self._parts.replays.known(command)
+        if replay is not None:
+            return replay
+        judgement = await self._judged(command)
+        return await self._parts.tasks.run(self._run(command, judgement))
+
+    async def _judged(self, command: AlterCommand) -> Judgement:
+        judgement = judge(command.alterations, {})
+        if judgement.needs_stored:
+            entities = [one.entity for one in command.alterations]
+            judgement = judge(command.alterations, await self._parts.present.read(entities))
+        if command.violations:
+            judgement = replace(judgement, violations=command.violations + judgement.violations)
+        raise_violations(judgement, all_or_nothing=command.all_or_nothing)
+        return judgement
+
+    async def _run(self, command: AlterCommand, judgement: Judgement) -> AlterationReport:
+        request = await self._request(command, judgement)
+        if command.validate_only:
+            request, sending = await self._validated(command, request)
+        else:
+            try:
+                request, sending = await self._changed(command, request)
+            except KeyTakenError as error:
+                return await self._parts.replays.replay(command, error.kept)
+        report = AlterationReport(
+            request.alteration_id,
+            request.cluster_id,
+            command.validate_only,
+            _in_order({**request.local_refusals, **sending.results}),
+            await self._wait(command, sending),
+        )
+        raise_unless_done(report, sending, all_or_nothing=command.all_or_nothing)
+        return report
+
+    async def _request(self, command: AlterCommand, judgement: Judgement) -> AuditRequest:
+        refused = {one.index for one in judgement.violations}
+        valid = [
+            (ordinal, one)
+            for ordinal, one in enumerate(judgement.alterations)
+            if ordinal not in refused
+        ]
+        cluster_id = await self._parts.admin.cluster_id()
+        broker_id = await self._parts.admin.preferred_broker()
+        every = [one.entity for one in judgement.alterations]
+        stored = await self._parts.present.read(every, broker_id)
+        return AuditRequest(
+            alteration_id=new_alteration_id(),
+            cluster_id=cluster_id,
+            caller=command.caller,
+            action="validate" if command.validate_only else command.action,
+            request_id=command.request_id,
+            entities=tuple(
+                AuditEntity(ordinal, one, stored.get(one.entity, {}), judgement.warnings[ordinal])
+                for ordinal, one in valid
+            ),
+            local_refusals=refused_locally(judgement, stored),
+            reason=command.reason,
+            decision=command.evidence,
+            options=command.options,
+            broker_id=broker_id,
+        )
+
+    async def _validated(
+        self, command: AlterCommand, request: AuditRequest
+    ) -> tuple[AuditRequest, SendingReport]:
+        """Check everything as a real alteration would, without slots and without a change."""
+        if command.expected:
+            request = await self._parts.intents.with_verified_before(request)
+            failed = failed_expectations(command.expected, request.entities)
+            if failed:
+                await self._parts.sending.keep_refused_expectations(request, _reasons(failed))
+                raise _expectation_failed(failed, request)
+        return request, await self._parts.sending.validate(request)
+
+    async def _changed(
+        self, command: AlterCommand, request: AuditRequest
+    ) -> tuple[AuditRequest, SendingReport]:
+        async with self._parts.intents.committed(command, request) as intent:
+            request, sending = await self._sent(command, intent)
+        return request, sending
+
+    async def _sent(
+        self, command: AlterCommand, intent: CommittedIntent
+    ) -> tuple[AuditRequest, SendingReport]:
+        sending = self._parts.sending
+        try:
+            request = await self._parts.intents.with_true_before(
+                intent, verified=bool(command.expected)
+            )
+        except NotSentError as error:
+            return intent.request, await sending.not_sent(intent.request, error)
+        failed = failed_expectations(command.expected, request.entities)
+        if failed:
+            await sending.refuse_expectations(request, _reasons(failed))
+            raise _expectation_failed(failed, request)
+        several = len(request.entities) > 1
+        report = await sending.apply(
+            request,
+            committed=intent.committed,
+            validate_first=command.all_or_nothing and several,
+        )
+        return request, report
+
+    async def _wait(self, command: AlterCommand, sending: SendingReport) -> bool | None:
+        after = _applied(sending.results)
+        self._parts.image.forget()
+        if command.wait is Wait.NONE or not after:
+            return None
+        brokers: Sequence[int | None] = (sending.broker_id,)
+        if command.wait is Wait.ALL_BROKERS:
+            brokers = await self._parts.admin.live_brokers()
+        readable = await self._parts.present.until_readable(
+            after, within_s=command.wait_ms / 1000, brokers=brokers
+        )
+        self._parts.image.forget()
+        return readable
+
+
+def _reasons(failed: Sequence[Violation]) -> dict[int, str]:
+    return {one.index: one.detail for one in failed if one.index is not None}
+
+
+def _expectation_failed(
+    failed: Sequence[Violation], request: AuditRequest
+) -> ExpectationFailedError:
+    return ExpectationFailedError(
+        NOT_AS_EXPECTED, violations=failed, alteration_id=request.alteration_id
+    )
+
+
+def _in_order(results: Mapping[int, AlterationResult]) -> tuple[AlterationResult, ...]:
+    return tuple(results[ordinal] for ordinal in sorted(results))
+
+
+def _applied(results: Mapping[int, AlterationResult]) -> Quotas:
+    applied: dict[ClientQuotaEntity, Mapping[str, float]] = {}
+    for one in results.values():
+        if one.outcome is Outcome.APPLIED and one.after is not None:
+            applied[one.entity] = one.after
+    return applied

@@ -1,0 +1,60 @@
+"""Alterations belong to the application: a client that hangs up does not cut them."""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from app.domain.errors import NotSentError
+
+T = TypeVar("T")
+
+
+class AlterationTasks:
+    """Runs alterations as tasks of their own and waits for them when the service stops."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._watching: set[asyncio.Task[Any]] = set()
+        self._draining = False
+
+    async def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run to the end, whatever becomes of the caller; return the result to who still waits.
+
+        Raises:
+            NotSentError: The service is stopping.
+        """
+        if self._draining:
+            work.close()
+            raise NotSentError("The service is stopping; nothing was sent.", code="stopping")
+        return await asyncio.shield(self.start(work))
+
+    def start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Run in the background."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+        return task
+
+    def watch(self, work: Coroutine[Any, Any, object]) -> None:
+        """Run in the background; a stop does not wait for it, recovery takes over."""
+        task = asyncio.create_task(work)
+        self._watching.add(task)
+        task.add_done_callback(self._watching.discard)
+
+    def _done(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.exception()
+
+    def refuse_new(self) -> None:
+        """Take no further alteration."""
+        self._draining = True
+
+    async def drain(self, within_s: float) -> int:
+        """Wait for the running ones; return how many are still running."""
+        self.refuse_new()
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=within_s)
+        for task in self._watching:
+            task.cancel()
+        return len(self._tasks)

@@ -1,0 +1,146 @@
+"""Describe: which quotas are stored."""
+
+import secrets
+import time
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+from app.domain.alterations import Values
+from app.domain.entities import ClientQuotaEntity
+from app.domain.errors import InvalidRequestError, UnreadableRequestError
+from app.domain.filters import ALL_ENTITIES, ClientQuotaFilter, filter_violations
+from app.service.ports import ClientQuotaAdmin, Described
+
+SNAPSHOT_LIFE_S = 300.0
+"""How long the pages of one answer can be asked for."""
+
+MAX_SNAPSHOTS = 32
+"""How many answers are kept for paging; the oldest goes first."""
+
+Entry = tuple[ClientQuotaEntity, Values]
+
+
+class Image(Protocol):
+    """The describe-all answer, kept and shared."""
+
+    async def image(self, *, max_age_ms: int) -> Described:
+        """Return a describe-all answer that is at most that old."""
+        ...
+
+    def forget(self) -> None:
+        """Answer from no image that is older than this moment."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeQuery:
+    """What to describe.
+
+    Attributes:
+        quota_filter: Components and ``strict``.
+        has_key: Keep entities that have any of these keys; empty keeps all.
+        max_age_ms: 0 asks the broker now; more allows an image that old.
+    """
+
+    quota_filter: ClientQuotaFilter = ALL_ENTITIES
+    has_key: tuple[str, ...] = ()
+    max_age_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaListing:
+    """Matching entities in the order of the contract, all from one answer of one broker."""
+
+    cluster_id: str
+    as_of: datetime
+    entries: tuple[Entry, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaPage:
+    """Part of a listing; ``next_position`` is null on the last page."""
+
+    listing: QuotaListing
+    entries: tuple[Entry, ...]
+    snapshot_id: str
+    next_position: int | None
+
+
+class DescribeQuotas:
+    """Answers ``GET /quotas``."""
+
+    def __init__(self, admin: ClientQuotaAdmin, image: Image) -> None:
+        self._admin = admin
+        self._image = image
+        self._snapshots: OrderedDict[str, tuple[float, QuotaListing]] = OrderedDict()
+
+    async def describe(self, query: DescribeQuery) -> QuotaListing:
+        """Return every matching entity.
+
+        Raises:
+            InvalidRequestError: The filter breaks a rule of the broker.
+            NotSentError: No broker answers.
+        """
+        violations = filter_violations(query.quota_filter)
+        if violations:
+            detail = "The filter breaks a rule of the broker."
+            first = violations[0].kafka_error
+            raise InvalidRequestError(detail, kafka_error=first, violations=violations)
+        described = await self._described(query)
+        entries = sorted(_matching(described.quotas, query), key=lambda entry: entry[0].sort_key())
+        return QuotaListing(described.cluster_id, described.as_of, tuple(entries))
+
+    async def _described(self, query: DescribeQuery) -> Described:
+        if query.max_age_ms > 0:
+            return await self._image.image(max_age_ms=query.max_age_ms)
+        return await self._admin.describe_client_quotas(query.quota_filter.for_broker())
+
+    async def first_page(self, query: DescribeQuery, page_size: int) -> QuotaPage:
+        """Describe, keep the answer for a while, return its first page."""
+        listing = await self.describe(query)
+        snapshot_id = secrets.token_urlsafe(12)
+        if len(listing.entries) > page_size:
+            self._keep(snapshot_id, listing)
+        return _page(listing, snapshot_id, 0, page_size)
+
+    def next_page(self, snapshot_id: str, position: int, page_size: int) -> QuotaPage:
+        """Return a further page of a kept answer.
+
+        Raises:
+            UnreadableRequestError: The answer is not kept any more.
+        """
+        self._forget_old()
+        kept = self._snapshots.get(snapshot_id)
+        if kept is None:
+            detail = "This page token is too old; begin again without page_token."
+            raise UnreadableRequestError(detail, code="bad-page-token")
+        return _page(kept[1], snapshot_id, position, page_size)
+
+    def _keep(self, snapshot_id: str, listing: QuotaListing) -> None:
+        self._forget_old()
+        self._snapshots[snapshot_id] = (time.monotonic() + SNAPSHOT_LIFE_S, listing)
+        while len(self._snapshots) > MAX_SNAPSHOTS:
+            self._snapshots.popitem(last=False)
+
+    def _forget_old(self) -> None:
+        now = time.monotonic()
+        for snapshot_id, (expires, _) in list(self._snapshots.items()):
+            if expires <= now:
+                del self._snapshots[snapshot_id]
+
+
+def _matching(quotas: Mapping[ClientQuotaEntity, Values], query: DescribeQuery) -> Iterator[Entry]:
+    for entity, values in quotas.items():
+        if query.has_key and not any(key in values for key in query.has_key):
+            continue
+        if query.quota_filter.matches(entity):
+            yield entity, values
+
+
+def _page(listing: QuotaListing, snapshot_id: str, position: int, page_size: int) -> QuotaPage:
+    end = position + page_size
+    following = end if end < len(listing.entries) else None
+    return QuotaPage(listing, listing.entries[position:end], snapshot_id, following)

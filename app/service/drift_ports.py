@@ -1,0 +1,113 @@
+"""What the watch for drift needs of the log: who watches, what held last, what others changed."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+from app.domain.alterations import ClientQuotaAlteration, Outcome, Quotas, Values
+from app.domain.entities import ClientQuotaEntity
+
+
+@dataclass(frozen=True, slots=True)
+class AuditedState:
+    """The last audited state of an entity.
+
+    Attributes:
+        values: Empty where nothing is stored for the entity.
+        version: Counts the states of the entity; it changes with each.
+        updated_at: When it was recorded, by the database's clock (UTC).
+        alteration_id: The alteration that led to it, a drift included; null for what was there
+            before this service watched.
+    """
+
+    values: Values
+    version: int
+    updated_at: datetime
+    alteration_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """A change of one entity that this service did not make, or not knowingly.
+
+    Attributes:
+        before: The last audited values; empty where there were none.
+        after: The values that were seen in the cluster; empty where nothing is stored any more.
+        first_seen: When they were seen first (UTC).
+        version: Of the audited state that ``before`` was taken from; 0 where there was none.
+        linked_alteration_id: The alteration of ours that was applied late, or null.
+    """
+
+    entity: ClientQuotaEntity
+    before: Values
+    after: Values
+    first_seen: datetime
+    version: int
+    linked_alteration_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DoubtfulAlteration:
+    """An alteration of one entity that may be applied, or applied again, after its conclusion.
+
+    Attributes:
+        before: The values before it, as far as they are known.
+        outcome: As concluded; UNKNOWN where it is open or only observed so far.
+        concluded_at: When (UTC).
+    """
+
+    alteration_id: str
+    alteration: ClientQuotaAlteration
+    before: Values | None
+    outcome: Outcome
+    concluded_at: datetime
+
+
+class DriftJournal(Protocol):
+    """The part of the log that the watch works on; every method may raise ``NotSentError``."""
+
+    async def try_lead(self) -> bool:
+        """Tell whether this process is the one that watches; ask before each round.
+
+        Nothing rests on it but economy: two that watch at once record each drift once.
+        """
+        ...
+
+    async def baseline(self, cluster_id: str) -> Mapping[ClientQuotaEntity, AuditedState] | None:
+        """Return the last audited states, to be read before the cluster is.
+
+        Null where the cluster was never watched: then what it holds is to be kept as the
+        baseline, whoever has set it. From then on an entity that is missing here had no values.
+        """
+        ...
+
+    async def keep_baseline(self, cluster_id: str, quotas: Quotas) -> None:
+        """Keep what the cluster holds at first sight, where no state was audited yet.
+
+        Nothing of it is drift, so the log gets no rows.
+        """
+        ...
+
+    async def record_drift(
+        self, cluster_id: str, changes: Sequence[Drift]
+    ) -> Sequence[ClientQuotaEntity]:
+        """Record the changes as rows of action ``drift``, and keep the states that were seen.
+
+        Left out is an entity that an alteration has under way, and one whose audited state is not
+        of that version any more: what was seen may be our own change. Such are for the next round.
+
+        Returns:
+            The entities whose drift was recorded.
+        """
+        ...
+
+    async def recent_doubtful(
+        self, cluster_id: str, entities: Iterable[ClientQuotaEntity]
+    ) -> Sequence[DoubtfulAlteration]:
+        """Return alterations of these entities that a late apply could come from, newest first.
+
+        Concluded in the last 30 minutes as refused, not applied, observed otherwise, unknown or
+        superseded; and what recovery found applied, which a broker may have sent twice.
+        """
+        ...

@@ -1,0 +1,63 @@
+"""``expected``: the values that a caller believes to hold now."""
+
+from collections.abc import Iterable, Mapping
+from decimal import Decimal
+from typing import Final
+
+from app.domain.alterations import Outcome, Values, same_value
+from app.domain.errors import Violation
+from app.domain.value_rules import exact_float
+from app.service.alteration_command import Expected
+from app.service.ports import AlterationRecord, AuditEntity
+
+NOT_AS_EXPECTED: Final = "The present values are not the expected ones; nothing was applied."
+
+
+def failed_expectations(
+    expected: Mapping[int, Expected], entities: Iterable[AuditEntity]
+) -> list[Violation]:
+    """Return an entry for each entity whose expectations do not hold, with its present values."""
+    failed = []
+    for entity in entities:
+        before = entity.before or {}
+        wrong = [
+            key
+            for key, value in expected.get(entity.ordinal, {}).items()
+            if not _holds(before.get(key), value)
+        ]
+        if wrong:
+            detail = f"Not as expected: {', '.join(wrong)}."
+            failed.append(_failure(entity.ordinal, detail, before))
+    return failed
+
+
+def failed_before(record: AlterationRecord) -> list[Violation]:
+    """Return what ``failed_expectations`` returned when the alteration was concluded.
+
+    A refusal that has no Kafka error and that was not found before the intent is of this kind.
+    """
+    return [
+        _failure(ordinal, result.error.message, result.before or {})
+        for ordinal, result in sorted(record.results.items())
+        if result.outcome is Outcome.REFUSED
+        and result.error is not None
+        and result.error.kafka_error is None
+        and ordinal not in record.request.local_refusals
+    ]
+
+
+def _failure(ordinal: int, detail: str, present: Values) -> Violation:
+    return Violation(
+        f"/alterations/{ordinal}/expected",
+        "expectation-failed",
+        detail,
+        index=ordinal,
+        values={"current": dict(present)},
+    )
+
+
+def _holds(present: float | None, expected: Decimal | float | None) -> bool:
+    if isinstance(expected, Decimal):
+        exact = exact_float(expected)
+        return exact is not None and present == exact
+    return same_value(present, expected)

@@ -1,0 +1,52 @@
+"""Failpoints: named places in the life of an alteration where a test may kill or freeze it.
+
+They are always compiled in and armed only by ``QUOTAS_TEST_FAILPOINT`` in development mode, so
+that what is tested is what is shipped.
+"""
+
+import os
+import signal
+from dataclasses import dataclass
+from typing import Final
+
+POINTS: Final = (
+    "before_intent",
+    "after_intent",
+    "before_send",
+    "after_answer",
+    "after_conclusion",
+    "recovery_before_record",
+    "recovery_after_record",
+)
+"""Every place, in the order in which an alteration and its recovery pass them."""
+
+ACTIONS: Final = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}
+
+
+@dataclass(frozen=True, slots=True)
+class Failpoints:
+    """At most one armed point.
+
+    Raises:
+        ValueError: There is no such point or action.
+    """
+
+    armed: str | None = None
+    action: str = "kill"
+
+    def __post_init__(self) -> None:
+        """Refuse what would never fire."""
+        if (self.armed is not None and self.armed not in POINTS) or self.action not in ACTIONS:
+            message = f"write one of {', '.join(POINTS)}, then :kill or :stop"
+            raise ValueError(message)
+
+    @classmethod
+    def read(cls, text: str) -> "Failpoints":
+        """Read ``after_intent:kill``; an empty text arms nothing."""
+        point, _, action = text.partition(":")
+        return cls(point or None, action or "kill")
+
+    def reach(self, point: str) -> None:
+        """Pass a point; where it is armed, this process is killed or frozen right here."""
+        if point == self.armed:
+            os.kill(os.getpid(), ACTIONS[self.action])

@@ -1,0 +1,72 @@
+"""Late answers: the best evidence of what became of an alteration is the broker's own word."""
+
+import logging
+from collections.abc import Mapping
+
+from app.domain.alterations import Outcome
+from app.domain.errors import NotFoundError, NotSentError
+from app.service.alteration_results import result_of
+from app.service.alteration_tasks import AlterationTasks
+from app.service.metrics_port import AlterationMetrics, FoundBy
+from app.service.ports import (
+    AlterAnswer,
+    AuditRequest,
+    EntityVerdict,
+    Recovered,
+    RecoveryJournal,
+)
+
+_DEFINITE = frozenset({Outcome.APPLIED, Outcome.REFUSED})
+
+logger = logging.getLogger(__name__)
+
+
+class LateAnswers:
+    """Listens on for the answer to an alteration that ran out of time, and records it."""
+
+    def __init__(
+        self, journal: RecoveryJournal, tasks: AlterationTasks, metrics: AlterationMetrics
+    ) -> None:
+        self._journal = journal
+        self._tasks = tasks
+        self._metrics = metrics
+
+    def listen(self, request: AuditRequest, answer: AlterAnswer) -> None:
+        """Wait in the background, up to 95 s after the sending; nothing where none can come."""
+        if answer.late is not None:
+            self._tasks.watch(self._listen(request, answer))
+
+    async def _listen(self, request: AuditRequest, answer: AlterAnswer) -> None:
+        if answer.late is None:
+            return
+        late = await answer.late
+        for entity in request.entities:
+            verdict = late.verdicts[entity.alteration.entity]
+            if verdict.outcome in _DEFINITE:
+                recovered = Recovered(
+                    request.alteration_id,
+                    entity.ordinal,
+                    result_of(entity, verdict.outcome, verdict.error),
+                    final=True,
+                    evidence=_evidence(late, verdict),
+                )
+                await self._record(recovered)
+                seconds = (late.answered_at - late.sent_at).total_seconds()
+                self._metrics.outcome_came_late()
+                self._metrics.recovered(verdict.outcome.value, FoundBy.LATE_ANSWER, seconds)
+
+    async def _record(self, recovered: Recovered) -> None:
+        try:
+            await self._journal.record_recovery(recovered)
+        except (NotSentError, NotFoundError, ValueError) as error:
+            logger.warning(
+                "the late answer to %s was not recorded: %s", recovered.alteration_id, error
+            )
+
+
+def _evidence(late: AlterAnswer, verdict: EntityVerdict) -> Mapping[str, object]:
+    return {
+        "late_answer": verdict.outcome.value,
+        "broker_id": late.broker_id,
+        "answered_at": late.answered_at.isoformat(),
+    }

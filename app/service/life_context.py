@@ -1,0 +1,24 @@
+"""What every part of an alteration's life may use."""
+
+from dataclasses import dataclass
+
+from app.service.breaker import CircuitBreaker
+from app.service.failpoints import Failpoints
+from app.service.metrics_port import AlterationMetrics
+
+
+@dataclass(frozen=True, slots=True)
+class LifeContext:
+    """Shared by the parts.
+
+    Attributes:
+        owner: The name of this process in the log.
+        metrics: What operators are told in numbers.
+        breaker: Before the audit log, on the way to an intent.
+        failpoints: None is armed outside of tests.
+    """
+
+    owner: str
+    metrics: AlterationMetrics
+    breaker: CircuitBreaker
+    failpoints: Failpoints

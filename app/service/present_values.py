@@ -1,0 +1,109 @@
+"""The present values of entities, and the wait until a change can be read."""
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from app.domain.alterations import Quotas, Values, same_values
+from app.domain.entities import ENTITY_TYPES, ClientQuotaEntity, EntityType
+from app.domain.errors import QuotaError
+from app.domain.filters import ALL_ENTITIES, ClientQuotaFilter, ClientQuotaFilterComponent
+from app.service.ports import ClientQuotaAdmin
+
+MOST_SINGLE_READS: Final = 4
+"""From how many entities on one describe-all is cheaper than a describe for each."""
+
+LONGEST_STORED_NAME_BYTES: Final = 32_767
+"""What the protocol can say, in bytes of UTF-8; a broker hangs up on more."""
+
+_FIRST_PAUSE_S: Final = 0.002
+_LONGEST_PAUSE_S: Final = 0.1
+
+
+class PresentValues:
+    """Reads what a broker shows now; it may be older than the last acknowledged alteration."""
+
+    def __init__(self, admin: ClientQuotaAdmin) -> None:
+        self._admin = admin
+
+    async def read(
+        self, entities: Sequence[ClientQuotaEntity], broker_id: int | None = None
+    ) -> dict[ClientQuotaEntity, Values]:
+        """Return the values of the entities; an entity without any is left out."""
+        wanted = {one for one in entities if _storable(one)}
+        if not wanted:
+            return {}
+        if len(wanted) <= MOST_SINGLE_READS and all(_describable(one) for one in wanted):
+            answers = await asyncio.gather(*(self._read_one(one, broker_id) for one in wanted))
+            return {entity: values for entity, values in answers if values}
+        described = await self._admin.describe_client_quotas(ALL_ENTITIES, broker_id=broker_id)
+        return {one: described.quotas[one] for one in wanted if one in described.quotas}
+
+    async def _read_one(
+        self, entity: ClientQuotaEntity, broker_id: int | None
+    ) -> tuple[ClientQuotaEntity, Values]:
+        components = (
+            ClientQuotaFilterComponent.of_default_entity(kind)
+            if name is None
+            else ClientQuotaFilterComponent.of_entity(kind, name)
+            for kind, name in entity.entries
+        )
+        quota_filter = ClientQuotaFilter(tuple(components), strict=True)
+        described = await self._admin.describe_client_quotas(quota_filter, broker_id=broker_id)
+        return entity, described.quotas.get(entity, {})
+
+    async def until_readable(
+        self, after: Quotas, *, within_s: float, brokers: Sequence[int | None] = (None,)
+    ) -> bool:
+        """Wait until each of the brokers shows these values; tell whether they all did."""
+        try:
+            async with asyncio.timeout(within_s):
+                await asyncio.gather(*(self._shown_by(after, broker) for broker in brokers))
+        except (TimeoutError, QuotaError):
+            return False
+        return True
+
+    async def _shown_by(self, after: Quotas, broker_id: int | None) -> None:
+        waiting = after
+        pauses = _pauses()
+        while True:
+            waiting = _not_shown(waiting, await self.read(tuple(waiting), broker_id))
+            if not waiting:
+                return
+            await asyncio.sleep(next(pauses))
+
+
+def _not_shown(expected: Quotas, shown: Quotas) -> Quotas:
+    """Return those of the expected values that do not hold in what is shown."""
+    return {
+        entity: values
+        for entity, values in expected.items()
+        if not same_values(shown.get(entity, {}), values)
+    }
+
+
+def _pauses() -> Iterator[float]:
+    """Yield the seconds between looks, longer and longer."""
+    pause = _FIRST_PAUSE_S
+    while True:
+        yield pause
+        pause = min(pause * 2, _LONGEST_PAUSE_S)
+
+
+def _describable(entity: ClientQuotaEntity) -> bool:
+    """Tell whether a broker accepts a filter of exactly this entity."""
+    types = entity.types
+    mixed = EntityType.IP in types and len(types) > 1
+    return bool(types) and types <= set(ENTITY_TYPES) and not mixed
+
+
+def _storable(entity: ClientQuotaEntity) -> bool:
+    """Tell whether a broker can hold the entity: only then is there something to ask for."""
+    return all(name is None or _fits(name) for _, name in entity.entries)
+
+
+def _fits(name: str) -> bool:
+    try:
+        return len(name.encode()) <= LONGEST_STORED_NAME_BYTES
+    except UnicodeEncodeError:
+        return False

@@ -1,0 +1,64 @@
+"""Can this process serve reads, and writes?"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final
+
+from app.domain.errors import QuotaError
+
+CHECK_LIFE_S: Final = 2.0
+"""How long a check is believed."""
+
+CHECK_TIMEOUT_S: Final = 2.0
+
+Check = Callable[[], Awaitable[str | None]]
+"""Returns what is wrong, or null; a ``QuotaError`` says it as well."""
+
+
+class Readiness:
+    """Runs the checks of the dependencies, each at most once in ``CHECK_LIFE_S``.
+
+    Args:
+        reading: What reads need, by the dependency's name.
+        writing: What alterations need beyond that.
+    """
+
+    def __init__(self, reading: Mapping[str, Check], writing: Mapping[str, Check]) -> None:
+        self._reading = {name: _KeptCheck(check) for name, check in reading.items()}
+        self._writing = {name: _KeptCheck(check) for name, check in writing.items()}
+        self.draining = False
+
+    async def problems(self, *, for_write: bool) -> Mapping[str, str]:
+        """Return what stands in the way, by dependency; empty means ready."""
+        if self.draining:
+            return {"service": "The service is stopping."}
+        checks = {**self._reading, **(self._writing if for_write else {})}
+        found = await asyncio.gather(*(check.problem() for check in checks.values()))
+        return {name: problem for name, problem in zip(checks, found, strict=True) if problem}
+
+
+class _KeptCheck:
+    """One check, its last result, and one task at a time that renews it."""
+
+    def __init__(self, check: Check) -> None:
+        self._check = check
+        self._lock = asyncio.Lock()
+        self._checked_at = float("-inf")
+        self._problem: str | None = None
+
+    async def problem(self) -> str | None:
+        async with self._lock:
+            if time.monotonic() - self._checked_at >= CHECK_LIFE_S:
+                self._problem = await self._renewed()
+                self._checked_at = time.monotonic()
+            return self._problem
+
+    async def _renewed(self) -> str | None:
+        try:
+            async with asyncio.timeout(CHECK_TIMEOUT_S):
+                return await self._check()
+        except TimeoutError:
+            return f"No answer within {CHECK_TIMEOUT_S:g} s."
+        except QuotaError as error:
+            return error.detail

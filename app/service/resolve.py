@@ -1,0 +1,134 @@
+"""Resolve: what applies to an identity, and why; and what would apply after a change."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from app.domain.alteration_rules import judge
+from app.domain.alterations import ClientQuotaAlteration, Quotas
+from app.domain.errors import ExpectationFailedError, InvalidRequestError, Violation
+from app.domain.resolution import Resolution, resolve_client, resolve_ip
+from app.domain.resolution_index import QuotaIndex
+from app.service.alteration_command import Expected
+from app.service.describe import Image
+from app.service.expectations import failed_expectations
+from app.service.ports import AuditEntity, CallbackDetector, Described
+from app.service.refusals import raise_violations
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who connects: a user with or without a client-id, or an address."""
+
+    user: str | None = None
+    client_id: str | None = None
+    ip: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ResolveQuery:
+    """What to resolve.
+
+    Attributes:
+        identities: In the order of the answer.
+        alterations: What-if: null asks for the present only.
+        max_age_ms: How old the image may be; 0 reads the broker now.
+        explain: List every level tried.
+        violations: Broken rules found while the request was read.
+        expected: What must hold in the image, by the alteration's place.
+    """
+
+    identities: tuple[Identity, ...]
+    alterations: tuple[ClientQuotaAlteration, ...] | None = None
+    max_age_ms: int = 1000
+    explain: bool = False
+    violations: tuple[Violation, ...] = ()
+    expected: Mapping[int, Expected] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ResolveAnswer:
+    """Resolutions in the order of the identities, all from one image.
+
+    Attributes:
+        proposed: As if the alterations had been applied; null without alterations.
+        callback_class: The brokers' ``client.quota.callback.class``; where one is set, the answer
+            is what is configured, not necessarily what is enforced.
+    """
+
+    cluster_id: str
+    as_of: datetime
+    resolutions: tuple[Resolution, ...]
+    proposed: tuple[Resolution, ...] | None
+    callback_class: str | None
+
+
+class ResolveQuotas:
+    """Answers ``GET`` and ``POST /quotas/resolve``."""
+
+    def __init__(self, image: Image, callbacks: CallbackDetector) -> None:
+        self._image = image
+        self._callbacks = callbacks
+        self._indexed: tuple[Quotas, QuotaIndex] | None = None
+
+    async def resolve(self, query: ResolveQuery) -> ResolveAnswer:
+        """Resolve every identity against one image.
+
+        Raises:
+            InvalidRequestError: An alteration of the what-if breaks a rule.
+            ExpectationFailedError: What it expects does not hold in the image.
+            NotSentError: No broker answers.
+        """
+        if query.violations:
+            raise InvalidRequestError(_BROKEN, violations=query.violations)
+        described = await self._image.image(max_age_ms=query.max_age_ms)
+        index = self._index(described)
+        proposed = None
+        if query.alterations:
+            judgement = judge(query.alterations, described.quotas)
+            raise_violations(judgement, all_or_nothing=True)
+            _check_expectations(query, judgement.alterations, described.quotas)
+            changed = index.with_alterations(judgement.alterations)
+            proposed = _resolve_all(changed, query.identities, explain=query.explain)
+        elif query.alterations is not None:
+            proposed = _resolve_all(index, query.identities, explain=query.explain)
+        return ResolveAnswer(
+            described.cluster_id,
+            described.as_of,
+            _resolve_all(index, query.identities, explain=query.explain),
+            proposed,
+            await self._callbacks.custom_callback(),
+        )
+
+    def _index(self, described: Described) -> QuotaIndex:
+        if self._indexed is None or self._indexed[0] is not described.quotas:
+            self._indexed = (described.quotas, QuotaIndex.of(described.quotas))
+        return self._indexed[1]
+
+
+_BROKEN = "The request breaks a rule; every violation is listed in errors."
+
+
+def _check_expectations(
+    query: ResolveQuery, alterations: Sequence[ClientQuotaAlteration], quotas: Quotas
+) -> None:
+    entities = (
+        AuditEntity(ordinal, one, quotas.get(one.entity, {}))
+        for ordinal, one in enumerate(alterations)
+    )
+    failed = failed_expectations(query.expected, entities)
+    if failed:
+        detail = "The present values are not the expected ones, so nothing is proposed."
+        raise ExpectationFailedError(detail, violations=failed)
+
+
+def _resolve_all(
+    index: QuotaIndex, identities: Sequence[Identity], *, explain: bool
+) -> tuple[Resolution, ...]:
+    return tuple(_resolve(index, one, explain=explain) for one in identities)
+
+
+def _resolve(index: QuotaIndex, identity: Identity, *, explain: bool) -> Resolution:
+    if identity.ip is not None:
+        return resolve_ip(index, identity.ip, explain=explain)
+    return resolve_client(index, identity.user or "", identity.client_id, explain=explain)
