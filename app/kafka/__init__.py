@@ -1,0 +1,1 @@
+"""The brokers: the only room that speaks Kafka's protocol."""

@@ -1,0 +1,194 @@
+"""Which brokers there are, and a connection to the one that is wanted."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from app.domain.errors import NotSentError
+from app.kafka.cluster_view import ClusterView, ask_view
+from app.kafka.configuration import KafkaSettings, ssl_context
+from app.kafka.connection import UNREACHABLE, BrokerConnection
+from app.kafka.handshake import Address, connect
+from app.kafka.line import Line
+from app.kafka.pool import ConnectionPool, Lease, Place, Purpose
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerLease:
+    """A connection to a broker of known id."""
+
+    cluster_id: str
+    broker_id: int
+    address: Address
+    lease: Lease
+
+    @property
+    def connection(self) -> BrokerConnection:
+        """The connection."""
+        return self.lease.connection
+
+    def release(self) -> None:
+        """Give the connection back."""
+        self.lease.release()
+
+
+class Brokers:
+    """Connections to the brokers of one cluster; nothing runs while nothing is asked.
+
+    The first address in line that is of a live broker is preferred: it stays so until it fails and
+    goes to the end of the line. A request is never repeated here.
+    """
+
+    def __init__(self, settings: KafkaSettings) -> None:
+        self._settings = settings
+        self._context = ssl_context(settings)
+        self._pools: dict[Address, ConnectionPool] = {}
+        self._line = Line(settings.addresses)
+        self._view: ClusterView | None = None
+        self._trusted = False
+        self._refreshing = asyncio.Lock()
+        self._closed = False
+
+    async def lease(self, broker_id: int | None, purpose: Purpose, deadline: float) -> BrokerLease:
+        """Take a connection to one broker; null takes the first that can be reached.
+
+        Raises:
+            NotSentError: None can be reached before ``deadline`` (of the event loop's clock).
+        """
+        view = await self.view(deadline)
+        if broker_id is not None and broker_id not in view.addresses:
+            view = await self.view(deadline, fresh=True)
+        wanted = view.addresses if broker_id is None else _only(view.addresses, broker_id)
+        ids = {address: number for number, address in wanted.items()}
+
+        async def lease_at(address: Address, lease: Lease) -> BrokerLease:
+            return BrokerLease(view.cluster_id, ids[address], address, lease)
+
+        return await self._first_that_works(list(ids), purpose, deadline, lease_at)
+
+    async def preferred(self, deadline: float) -> int:
+        """Return the broker that requests without a wish go to; another only after it failed.
+
+        Raises:
+            NotSentError: None can be reached before ``deadline``.
+        """
+        view = await self.view(deadline)
+        ids = {address: number for number, address in view.addresses.items()}
+        if ids and self._pool(first := self._line.first(ids)).in_touch:
+            return ids[first]
+        lease = await self.lease(None, Purpose.READ, deadline)
+        lease.release()
+        return lease.broker_id
+
+    @property
+    def cluster_id(self) -> str | None:
+        """The cluster's id, null until a broker has told it."""
+        return self._view.cluster_id if self._view is not None else None
+
+    async def view(self, deadline: float, *, fresh: bool = False) -> ClusterView:
+        """Return the cluster's id and live brokers: from memory while all is well, or fresh.
+
+        Raises:
+            NotSentError: No broker can be reached before ``deadline``.
+        """
+        if self._view is not None and self._trusted and not fresh:
+            return self._view
+        wanted_at = time.monotonic() if fresh else 0.0
+        try:
+            async with asyncio.timeout_at(deadline), self._refreshing:
+                known = self._view
+                if known is not None and self._trusted and known.asked_at >= wanted_at:
+                    return known
+                view = await self._first_that_works(
+                    self._line.addresses, Purpose.READ, deadline, _use_for_view
+                )
+                self._view, self._trusted = view, True
+                self._line.adopt(view.addresses.values())
+                return view
+        except TimeoutError as error:
+            raise _silent("The brokers") from error
+
+    def doubt(self) -> None:
+        """Ask anew who is alive before the next request; whoever does not answer then has failed.
+
+        For a request that waits for the controller: its broker may be well.
+        """
+        self._trusted = False
+
+    def distrust(self, address: Address) -> None:
+        """Put a broker that failed at the end of the line, and ask anew who is alive."""
+        self.doubt()
+        self._line.send_to_the_end(address)
+
+    async def close(self) -> None:
+        """Drop every connection; requests under way end with ``AnswerLostError``."""
+        self._closed = True
+        await asyncio.gather(*(pool.close() for pool in self._pools.values()))
+
+    async def _first_that_works(
+        self,
+        addresses: Sequence[Address],
+        purpose: Purpose,
+        deadline: float,
+        use: Callable[[Address, Lease], Awaitable[T]],
+    ) -> T:
+        """Try each address in line, with an equal share of the time that is left."""
+        failure = NotSentError("The cluster has no live broker.", code=UNREACHABLE)
+        left = set(addresses)
+        while left:
+            address = self._line.first(left)
+            place = await self._place(address, purpose, deadline)
+            if self._line.first(left) != address:
+                place.give_up()
+                continue
+            share = (deadline - asyncio.get_running_loop().time()) / len(left)
+            left.remove(address)
+            try:
+                async with asyncio.timeout(share):
+                    return await use(address, await place.lease())
+            except TimeoutError:
+                failure = _silent(f"The broker {address[0]}:{address[1]}")
+            except NotSentError as error:
+                failure = error
+            self.distrust(address)
+        raise failure
+
+    async def _place(self, address: Address, purpose: Purpose, deadline: float) -> Place:
+        """Wait for a place: that others hang on a broker does not make it fail."""
+        try:
+            async with asyncio.timeout_at(deadline):
+                return await self._pool(address).place(purpose)
+        except TimeoutError as error:
+            detail = f"Too many requests wait for the broker {address[0]}:{address[1]}."
+            raise NotSentError(detail, code=UNREACHABLE) from error
+
+    def _pool(self, address: Address) -> ConnectionPool:
+        if self._closed:
+            raise NotSentError("The service is shutting down.", code=UNREACHABLE)
+        if address not in self._pools:
+            self._pools[address] = ConnectionPool(
+                lambda: connect(address, self._settings, self._context)
+            )
+        return self._pools[address]
+
+
+async def _use_for_view(_: Address, lease: Lease) -> ClusterView:
+    try:
+        return await ask_view(lease.connection)
+    finally:
+        lease.release()
+
+
+def _only(addresses: Mapping[int, Address], broker_id: int) -> Mapping[int, Address]:
+    if broker_id not in addresses:
+        detail = f"Broker {broker_id} is not among the live brokers of the cluster."
+        raise NotSentError(detail, code=UNREACHABLE)
+    return {broker_id: addresses[broker_id]}
+
+
+def _silent(who: str) -> NotSentError:
+    return NotSentError(f"{who} did not answer in time.", code=UNREACHABLE)

@@ -1,0 +1,106 @@
+"""What the cluster can do, and whether its brokers decide about quotas by code of their own."""
+
+import asyncio
+from dataclasses import dataclass
+from typing import Final
+
+from kafka.protocol.admin import DescribeConfigsRequest, DescribeConfigsResponse
+
+from app.domain.errors import NotSentError, QuotaError
+from app.kafka.brokers import BrokerLease, Brokers
+from app.kafka.kept_answer import KeptAnswer
+from app.kafka.messages import ALTER_API, DESCRIBE_API
+from app.kafka.questions import ask, newest_common
+from app.kafka.reading import read
+
+_TIMEOUT_S: Final = 3.0
+_KEPT_FOR_S: Final = 60.0
+_CALLBACK: Final = "client.quota.callback.class"
+_BROKER_CONFIGURATION: Final = 4
+"""Source: ``org.apache.kafka.common.config.ConfigResource.Type``."""
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaApiVersions:
+    """What one broker offers; null where it lacks the API.
+
+    Attributes:
+        broker_id: The broker that was asked.
+        describe: The newest version of DescribeClientQuotas (48).
+        alter: The newest version of AlterClientQuotas (49).
+        metadata_version: The finalized level of ``metadata.version``, or null (not KRaft).
+    """
+
+    broker_id: int
+    describe: int | None
+    alter: int | None
+    metadata_version: int | None
+
+
+class KafkaCluster:
+    """Facts about the brokers that change with their deployment only."""
+
+    def __init__(self, brokers: Brokers) -> None:
+        self._brokers = brokers
+        self._callback = KeptAnswer(self._ask)
+
+    async def custom_callback(self) -> str | None:
+        """Return the ``client.quota.callback.class`` of a live broker that has one, else null.
+
+        Null also where no broker can be asked, or none permits it: then nothing is known.
+        Kept for 60 s. Source: KIP-257.
+        """
+        try:
+            callback, _ = await self._callback.at_most(_KEPT_FOR_S)
+        except NotSentError:
+            return None
+        return callback
+
+    async def quota_api_versions(self, *, timeout_s: float = 5.0) -> QuotaApiVersions:
+        """Return what the broker in use offers.
+
+        Raises:
+            NotSentError: No broker could be reached.
+        """
+        return await read(self._brokers, _api_versions, timeout_s=timeout_s)
+
+    async def close(self) -> None:
+        """Stop asking."""
+        await self._callback.close()
+
+    async def _ask(self) -> str | None:
+        view = await self._brokers.view(asyncio.get_running_loop().time() + _TIMEOUT_S)
+        asked = (self._ask_one(broker_id) for broker_id in sorted(view.addresses))
+        return next((found for found in await asyncio.gather(*asked) if found), None)
+
+    async def _ask_one(self, broker_id: int) -> str | None:
+        try:
+            return await read(
+                self._brokers, _describe_callback, broker_id=broker_id, timeout_s=_TIMEOUT_S
+            )
+        except QuotaError:
+            return None
+
+
+async def _describe_callback(lease: BrokerLease) -> str | None:
+    """Read one static configuration of a broker, which only this broker knows. Source: KIP-133."""
+    resource = DescribeConfigsRequest.DescribeConfigsResource(
+        resource_type=_BROKER_CONFIGURATION,
+        resource_name=str(lease.broker_id),
+        configuration_keys=[_CALLBACK],
+    )
+    request = DescribeConfigsRequest(resources=[resource])
+    version = newest_common(lease.connection, DescribeConfigsRequest)
+    answer = await ask(lease.connection, request, version, DescribeConfigsResponse)
+    values = (config.value for result in answer.results for config in result.configs)
+    return next((value for value in values if value), None)
+
+
+async def _api_versions(lease: BrokerLease) -> QuotaApiVersions:
+    versions = lease.connection.api_versions
+    return QuotaApiVersions(
+        lease.broker_id,
+        versions.get(DESCRIBE_API, (0, None))[1],
+        versions.get(ALTER_API, (0, None))[1],
+        lease.connection.metadata_version,
+    )

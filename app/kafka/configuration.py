@@ -1,0 +1,122 @@
+"""How to reach the brokers, and as whom."""
+
+import re
+import ssl
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+CLIENT_ID: Final = "kafka-quota-service"
+"""What brokers see in ``client.id``, in their request log and metrics."""
+
+
+_HOST_AND_PORT: Final = re.compile(
+    r"(\[(?P<bracketed>[0-9A-Fa-f:.]+)\]|(?P<host>[\w.-]+)):(?P<port>\d{1,5})", re.ASCII
+)
+
+
+class SecurityProtocol(StrEnum):
+    """Kafka's names. Source: ``org.apache.kafka.common.security.auth.SecurityProtocol``."""
+
+    PLAINTEXT = "PLAINTEXT"
+    SSL = "SSL"
+    SASL_PLAINTEXT = "SASL_PLAINTEXT"
+    SASL_SSL = "SASL_SSL"
+
+    @property
+    def uses_tls(self) -> bool:
+        """Whether the connection is encrypted."""
+        return self in {SecurityProtocol.SSL, SecurityProtocol.SASL_SSL}
+
+    @property
+    def uses_sasl(self) -> bool:
+        """Whether the client authenticates by SASL."""
+        return self in {SecurityProtocol.SASL_PLAINTEXT, SecurityProtocol.SASL_SSL}
+
+
+class SaslMechanism(StrEnum):
+    """The mechanisms that this service speaks."""
+
+    PLAIN = "PLAIN"
+    SCRAM_SHA_256 = "SCRAM-SHA-256"
+    SCRAM_SHA_512 = "SCRAM-SHA-512"
+
+
+@dataclass(frozen=True)
+class KafkaSettings:
+    """Where the brokers are and who this service is to them.
+
+    Attributes:
+        bootstrap_servers: ``host:port,…``; an IPv6 address stands in brackets.
+        security_protocol: One of ``SecurityProtocol``.
+        sasl_mechanism: One of ``SaslMechanism``; needed with a SASL protocol.
+        sasl_username: The service's own account.
+        sasl_password: Never shown.
+        ssl_ca_file: PEM; null means the authorities that the machine trusts.
+        ssl_cert_file: PEM, the client's certificate chain; null means none.
+        ssl_key_file: PEM, not encrypted; null where the certificate's file holds the key.
+
+    Raises:
+        ValueError: The values do not fit together; the text says what to do.
+    """
+
+    bootstrap_servers: str
+    security_protocol: str = SecurityProtocol.PLAINTEXT
+    sasl_mechanism: str | None = None
+    sasl_username: str | None = None
+    sasl_password: str | None = field(default=None, repr=False)
+    ssl_ca_file: str | None = None
+    ssl_cert_file: str | None = None
+    ssl_key_file: str | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what could never connect."""
+        _one_of(SecurityProtocol, self.security_protocol, "security protocol")
+        if self.protocol.uses_sasl:
+            _one_of(SaslMechanism, self.sasl_mechanism, "SASL mechanism")
+            if not self.sasl_username or not self.sasl_password:
+                message = "SASL needs a user name and a password."
+                raise ValueError(message)
+        if not self.addresses:
+            message = "No bootstrap server is given; write host:port."
+            raise ValueError(message)
+
+    @property
+    def protocol(self) -> SecurityProtocol:
+        """The security protocol."""
+        return SecurityProtocol(self.security_protocol)
+
+    @property
+    def addresses(self) -> tuple[tuple[str, int], ...]:
+        """Host and port of each bootstrap server."""
+        parts = (part.strip() for part in self.bootstrap_servers.split(","))
+        return tuple(_address(part) for part in parts if part)
+
+
+def ssl_context(settings: KafkaSettings) -> ssl.SSLContext | None:
+    """Build the TLS context, or null where the protocol is not encrypted.
+
+    Raises:
+        OSError: A file cannot be read or holds no certificate.
+    """
+    if not settings.protocol.uses_tls:
+        return None
+    context = ssl.create_default_context(cafile=settings.ssl_ca_file)
+    if settings.ssl_cert_file:
+        context.load_cert_chain(settings.ssl_cert_file, settings.ssl_key_file)
+    return context
+
+
+def _one_of(names: type[StrEnum], value: str | None, what: str) -> None:
+    if value not in {str(name) for name in names}:
+        allowed = ", ".join(names)
+        message = f"The {what} {value!r} is not one of {allowed}."
+        raise ValueError(message)
+
+
+def _address(text: str) -> tuple[str, int]:
+    match = _HOST_AND_PORT.fullmatch(text)
+    if match is None:
+        message = f"The bootstrap server {text!r} is not host:port."
+        raise ValueError(message)
+    return match["bracketed"] or match["host"], int(match["port"])

@@ -1,0 +1,38 @@
+"""The describe-all answer, kept with its age."""
+
+from app.domain.filters import ALL_ENTITIES
+from app.kafka.kept_answer import KeptAnswer
+from app.service.ports import ClientQuotaAdmin, Described
+
+
+class QuotaImage:
+    """Every quota of the cluster, as one broker described them at one moment.
+
+    Callers who come while a describe is under way share it, unless it began before they may
+    have it: with ``max_age_ms`` 0 nobody is given what was asked for before the call.
+    """
+
+    def __init__(self, admin: ClientQuotaAdmin, *, timeout_s: float = 10.0) -> None:
+        self._admin = admin
+        self._timeout_s = timeout_s
+        self._kept = KeptAnswer(self._describe_all)
+
+    async def image(self, *, max_age_ms: int) -> Described:
+        """Return an image that is at most ``max_age_ms`` old; its ``as_of`` tells how old.
+
+        Raises:
+            QuotaError: As ``ClientQuotaAdmin.describe_client_quotas``.
+        """
+        described, _ = await self._kept.at_most(max_age_ms / 1000)
+        return described
+
+    def forget(self) -> None:
+        """Answer from no image that is older than this moment, because something has changed."""
+        self._kept.forget()
+
+    async def close(self) -> None:
+        """Stop describing."""
+        await self._kept.close()
+
+    async def _describe_all(self) -> Described:
+        return await self._admin.describe_client_quotas(ALL_ENTITIES, timeout_s=self._timeout_s)

@@ -1,0 +1,76 @@
+"""The newest answer to a costly question, kept with its age, asked for by one task at a time.
+
+Ages are taken from ``time.monotonic``: uvloop's own clock stands still within a millisecond, so
+that what was asked before a call could pass for asked at the call.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked(Generic[T]):
+    """A question under way or answered, and when it was begun."""
+
+    begun_at: float
+    task: asyncio.Task[T]
+
+
+class KeptAnswer(Generic[T]):
+    """Shares one question among all who may take its answer.
+
+    An answer is as old as the moment at which it was begun to be asked for. A caller is never
+    given one that was begun earlier than its own limit allows; with a limit of 0 that means: not
+    before the call.
+    """
+
+    def __init__(self, ask: Callable[[], Coroutine[Any, Any, T]]) -> None:
+        self._ask = ask
+        self._under_way: _Asked[T] | None = None
+        self._answered: _Asked[T] | None = None
+        self._not_before = float("-inf")
+
+    async def at_most(self, max_age_s: float) -> tuple[T, float]:
+        """Return an answer and its age in seconds, asking only when none is young enough.
+
+        Raises whatever the question raises.
+        """
+        earliest = max(time.monotonic() - max_age_s, self._not_before)
+        while True:
+            asked = self._answered
+            if asked is not None and asked.begun_at >= earliest:
+                return asked.task.result(), time.monotonic() - asked.begun_at
+            asked = self.refresh()
+            if asked.begun_at >= earliest:
+                answer = await asyncio.shield(asked.task)
+                return answer, time.monotonic() - asked.begun_at
+            await asyncio.wait({asked.task})
+
+    def refresh(self) -> _Asked[T]:
+        """Begin to ask, unless that is under way, and do not wait."""
+        if self._under_way is None:
+            begun_at = time.monotonic()
+            self._under_way = _Asked(begun_at, asyncio.create_task(self._ask()))
+            self._under_way.task.add_done_callback(self._keep)
+        return self._under_way
+
+    def forget(self) -> None:
+        """Give nobody an answer any more that was begun before this moment."""
+        self._not_before = time.monotonic()
+
+    async def close(self) -> None:
+        """Stop asking."""
+        if self._under_way is not None:
+            task = self._under_way.task
+            task.cancel()
+            await asyncio.wait({task})
+
+    def _keep(self, task: asyncio.Task[T]) -> None:
+        asked, self._under_way = self._under_way, None
+        if not task.cancelled() and task.exception() is None:
+            self._answered = asked

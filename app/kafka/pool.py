@@ -1,0 +1,151 @@
+"""The connections to one address: kept while they are good, bounded for each purpose."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Final
+
+from app.kafka.connection import BrokerConnection
+
+_LONGEST_IDLE_S: Final = 540.0
+"""Brokers close idle connections after ten minutes; a request must not meet that."""
+
+_REAUTHENTICATION_MARGIN_S: Final = 30.0
+"""A connection is not used so shortly before its SASL session ends. Source: KIP-368."""
+
+
+class Purpose(Enum):
+    """What a connection is for."""
+
+    READ = auto()
+    QUORUM = auto()
+    ALTER = auto()
+    LISTEN = auto()
+
+
+PLACES: Final[Mapping[Purpose, int]] = {
+    Purpose.READ: 8,
+    Purpose.QUORUM: 8,
+    Purpose.ALTER: 16,
+    Purpose.LISTEN: 64,
+}
+"""How many there may be at once, so that what waits for a controller holds up no read."""
+
+
+@dataclass(eq=False)
+class Lease:
+    """A connection that belongs to one request until it is released, once."""
+
+    connection: BrokerConnection
+    _pool: "ConnectionPool"
+    _slot: asyncio.Semaphore
+
+    async def step_aside(self) -> None:
+        """Leave the place to another request for one of those who only listen, if one is free."""
+        listeners = self._pool.slot(Purpose.LISTEN)
+        if not listeners.locked():
+            await listeners.acquire()
+            self._slot.release()
+            self._slot = listeners
+
+    def release(self) -> None:
+        """Give the connection back; one with a request under way is dropped."""
+        self._pool.give_back(self.connection)
+        self._slot.release()
+
+
+@dataclass(eq=False)
+class Place:
+    """The right to one connection, for one purpose."""
+
+    _pool: "ConnectionPool"
+    _slot: asyncio.Semaphore
+
+    async def lease(self) -> Lease:
+        """Take an idle connection or open one; give the place up where that fails.
+
+        Raises:
+            NotSentError: The broker cannot be reached.
+        """
+        try:
+            return Lease(await self._pool.connection(), self._pool, self._slot)
+        except BaseException:
+            self._slot.release()
+            raise
+
+    def give_up(self) -> None:
+        """Leave it to another request."""
+        self._slot.release()
+
+
+class ConnectionPool:
+    """Opens connections when none is idle; each purpose has a bound of its own."""
+
+    def __init__(self, dial: Callable[[], Awaitable[BrokerConnection]]) -> None:
+        self._dial = dial
+        self._slots = {purpose: asyncio.Semaphore(places) for purpose, places in PLACES.items()}
+        self._open: set[BrokerConnection] = set()
+        self._idle_since: dict[BrokerConnection, float] = {}
+
+    @property
+    def in_touch(self) -> bool:
+        """Whether a connection is open, as far as is known here."""
+        return bool(self._open)
+
+    def slot(self, purpose: Purpose) -> asyncio.Semaphore:
+        """Return what counts the places of a purpose."""
+        return self._slots[purpose]
+
+    async def place(self, purpose: Purpose) -> Place:
+        """Wait for a place."""
+        slot = self._slots[purpose]
+        await slot.acquire()
+        return Place(self, slot)
+
+    async def connection(self) -> BrokerConnection:
+        """Take an idle connection or open one.
+
+        Raises:
+            NotSentError: The broker cannot be reached.
+        """
+        return self._take_idle() or await self._open_one()
+
+    def give_back(self, connection: BrokerConnection) -> None:
+        """Keep a connection that can take another request, drop any other."""
+        if connection.idle:
+            self._idle_since[connection] = asyncio.get_running_loop().time()
+        else:
+            connection.abort()
+
+    async def close(self) -> None:
+        """Drop every connection and wait until they are gone."""
+        lost = [connection.lost for connection in self._open]
+        for connection in list(self._open):
+            connection.abort()
+        await asyncio.gather(*lost)
+
+    def _take_idle(self) -> BrokerConnection | None:
+        """Take the one that was used last, so that the surplus grows old."""
+        now = asyncio.get_running_loop().time()
+        while self._idle_since:
+            connection, since = self._idle_since.popitem()
+            session_ends = connection.expires_at
+            if (
+                connection.quiet
+                and now - since < _LONGEST_IDLE_S
+                and (session_ends is None or now < session_ends - _REAUTHENTICATION_MARGIN_S)
+            ):
+                return connection
+            connection.abort()
+        return None
+
+    async def _open_one(self) -> BrokerConnection:
+        connection = await self._dial()
+        self._open.add(connection)
+        connection.lost.add_done_callback(lambda _: self._forget(connection))
+        return connection
+
+    def _forget(self, connection: BrokerConnection) -> None:
+        self._open.discard(connection)
+        self._idle_since.pop(connection, None)

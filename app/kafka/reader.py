@@ -1,0 +1,144 @@
+"""Kafka's primitive types, read strictly: never past the end, and nothing left over."""
+
+import struct
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+T = TypeVar("T")
+
+_INT16: Final = struct.Struct(">h")
+_INT32: Final = struct.Struct(">i")
+_FLOAT64: Final = struct.Struct(">d")
+_LONGEST_VARINT: Final = 5
+_MORE_BYTES: Final = 0x80
+
+
+class UnreadableAnswerError(Exception):
+    """The bytes are not the answer that they should be."""
+
+
+class Reader:
+    """Reads one answer from its correlation id on.
+
+    ``flexible`` versions have compact lengths (an unsigned varint, one too large, 0 for null) and
+    tagged fields after every structure; the others have int16 and int32 lengths, -1 for null.
+
+    Source: KIP-482, ``org.apache.kafka.common.protocol.types.Type``.
+    """
+
+    __slots__ = ("_at", "_data", "_flexible")
+
+    def __init__(self, data: bytes | bytearray, *, flexible: bool) -> None:
+        self._data = data
+        self._flexible = flexible
+        self._at = 0
+
+    def header(self) -> None:
+        """Pass over the header, whose correlation id the connection has checked."""
+        self.int32()
+        self.end_of_structure()
+
+    def int16(self) -> int:
+        """Read an int16."""
+        value: int = self._fixed(_INT16)
+        return value
+
+    def int32(self) -> int:
+        """Read an int32."""
+        value: int = self._fixed(_INT32)
+        return value
+
+    def float64(self) -> float:
+        """Read a float64, NaN and the infinities included."""
+        value: float = self._fixed(_FLOAT64)
+        return value
+
+    def string(self) -> str | None:
+        """Read a nullable string."""
+        length = self._varint() - 1 if self._flexible else self.int16()
+        if length < 0:
+            return None
+        start = self._at
+        self._at = end = start + length
+        if end > len(self._data):
+            raise _too_short()
+        try:
+            return self._data[start:end].decode()
+        except UnicodeDecodeError as error:
+            message = "a name is not UTF-8"
+            raise UnreadableAnswerError(message) from error
+
+    def text(self) -> str:
+        """Read a string that must not be null."""
+        value = self.string()
+        if value is None:
+            message = "a string is null that must not be"
+            raise UnreadableAnswerError(message)
+        return value
+
+    def array(self, element: Callable[["Reader"], T]) -> list[T] | None:
+        """Read a nullable array, each element by ``element``."""
+        length = self._varint() - 1 if self._flexible else self.int32()
+        if length < 0:
+            return None
+        if length > len(self._data) - self._at:
+            message = f"{length} elements in {len(self._data) - self._at} bytes"
+            raise UnreadableAnswerError(message)
+        return [element(self) for _ in range(length)]
+
+    def end_of_structure(self) -> None:
+        """Pass over the tagged fields, which only flexible versions have; mostly there are none."""
+        if self._flexible:
+            number = self._varint()
+            while number:
+                self._varint()
+                self._take(self._varint())
+                number -= 1
+
+    def end(self) -> None:
+        """Make sure that nothing is left."""
+        left = len(self._data) - self._at
+        if left:
+            message = f"{left} bytes too many"
+            raise UnreadableAnswerError(message)
+
+    def _fixed(self, layout: struct.Struct) -> Any:
+        try:
+            (value,) = layout.unpack_from(self._data, self._at)
+        except struct.error as error:
+            raise _too_short() from error
+        self._at += layout.size
+        return value
+
+    def _take(self, length: int) -> bytes | bytearray:
+        start = self._at
+        self._at += length
+        if self._at > len(self._data):
+            raise _too_short()
+        return self._data[start : self._at]
+
+    def _varint(self) -> int:
+        """Read an unsigned varint; nearly all have one byte."""
+        try:
+            byte = self._data[self._at]
+        except IndexError as error:
+            raise _too_short() from error
+        self._at += 1
+        return byte if byte < _MORE_BYTES else self._long_varint(byte & ~_MORE_BYTES)
+
+    def _long_varint(self, value: int) -> int:
+        for index in range(1, _LONGEST_VARINT):
+            try:
+                byte = self._data[self._at]
+            except IndexError as error:
+                raise _too_short() from error
+            self._at += 1
+            value |= (byte & ~_MORE_BYTES) << (7 * index)
+            if byte < _MORE_BYTES:
+                return value
+        message = "a length is longer than five bytes"
+        raise UnreadableAnswerError(message)
+
+
+def _too_short() -> UnreadableAnswerError:
+    return UnreadableAnswerError("the answer ends too early")
