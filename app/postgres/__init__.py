@@ -1,0 +1,1 @@
+"""The audit log in Postgres: the only room that speaks SQL."""

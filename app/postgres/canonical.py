@@ -1,0 +1,149 @@
+"""The log's JSON: canonical text, so that what is hashed is what is stored, byte for byte."""
+
+import hashlib
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from typing import Any, Final
+
+import orjson
+
+from app.domain.alterations import AlterationResult, KafkaRefusal, Op, Outcome, Values
+from app.domain.entities import ClientQuotaEntity
+
+Document = dict[str, Any]
+
+MESSAGE_LENGTH: Final = 1000
+"""A broker's message is kept up to this length, in characters."""
+
+_DIGITS_OF_AN_INTEGER: Final = 21
+_LEAF: Final = b"\x00"
+_LONE_SURROGATE: Final = re.compile("[\ud800-\udfff]")
+
+
+def canonical_json(document: Mapping[str, Any]) -> str:
+    """Return sorted keys, no blanks; U+0000 and lone surrogates are escaped, the rest is not.
+
+    Numbers that JSON lacks must be text already: see ``number_to_json``.
+
+    Source: RFC 8785, but for keys beyond the basic plane, which are sorted by code point, and for
+    exponents, which have no plus sign.
+    """
+    try:
+        return orjson.dumps(document, option=orjson.OPT_SORT_KEYS).decode()
+    except TypeError:  # a lone surrogate, or an integer beyond 64 bits
+        text = json.dumps(
+            document, sort_keys=True, ensure_ascii=False, allow_nan=False, separators=(",", ":")
+        )
+        return _LONE_SURROGATE.sub(lambda found: f"\\u{ord(found.group()):04x}", text)
+
+
+def leaf_hash(payload: str) -> bytes:
+    """Return SHA-256 of a zero byte and the payload in UTF-8. Source: RFC 6962, section 2.1."""
+    return hashlib.sha256(_LEAF + payload.encode()).digest()
+
+
+def number_to_json(value: float) -> int | float | str:
+    """Return an integral value as an integer; NaN and infinity, which JSON lacks, as text."""
+    number = float(value)
+    if math.isnan(number):
+        return "NaN"
+    if math.isinf(number):
+        return "Infinity" if number > 0 else "-Infinity"
+    is_negative_zero = number == 0 and math.copysign(1, number) < 0
+    if is_negative_zero or not number.is_integer() or abs(number) >= 10**_DIGITS_OF_AN_INTEGER:
+        return number
+    return int(number)
+
+
+def values_to_json(values: Values | None) -> Document | None:
+    """Return the values of an entity, or null where they are not known."""
+    if values is None:
+        return None
+    return {key: number_to_json(value) for key, value in values.items()}
+
+
+def values_from_json(document: Mapping[str, Any] | None) -> Values | None:
+    """Return the very float64 values that were written."""
+    if document is None:
+        return None
+    return {key: float(value) for key, value in document.items()}
+
+
+def op_to_json(op: Op) -> Document:
+    """Return an operation as proposed; a value that no JSON number equals is written as text."""
+    document: Document = {"key": op.key}
+    if op.value is not None:
+        document["value"] = _decimal_to_json(op.value)
+    if op.remove:
+        document["remove"] = True
+    return document
+
+
+def op_from_json(document: Mapping[str, Any]) -> Op:
+    """Return the operation that was written, its value with every digit."""
+    value = document.get("value")
+    exact = Decimal(repr(value)) if isinstance(value, float) else value
+    return Op(
+        document["key"], None if exact is None else Decimal(exact), document.get("remove", False)
+    )
+
+
+def listed_op(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return an operation as a reader of the log sees it: its value as the float64 sent."""
+    value = document.get("value")
+    if isinstance(value, str) and math.isfinite(float(value)):
+        return {**document, "value": number_to_json(float(value))}
+    return document
+
+
+def result_to_json(result: AlterationResult) -> Document:
+    """Return what became of an entity, without the entity."""
+    error = result.error
+    return {
+        "outcome": result.outcome.value,
+        "changed": result.changed,
+        "before": values_to_json(result.before),
+        "after": values_to_json(result.after),
+        "error": error
+        and {"kafka_error": error.kafka_error, "message": error.message[:MESSAGE_LENGTH]},
+        "warnings": list(result.warnings),
+    }
+
+
+def result_from_json(entity: ClientQuotaEntity, document: Mapping[str, Any]) -> AlterationResult:
+    """Return what became of the entity."""
+    return AlterationResult(
+        entity,
+        Outcome(document["outcome"]),
+        document["changed"],
+        values_from_json(document["before"]),
+        values_from_json(document["after"]),
+        refusal_from_json(document["error"]),
+        tuple(document["warnings"]),
+    )
+
+
+def refusal_from_json(document: Mapping[str, Any] | None) -> KafkaRefusal | None:
+    """Return why an entity was refused, or null."""
+    return None if document is None else KafkaRefusal(document["kafka_error"], document["message"])
+
+
+def ops_from_json(documents: Sequence[Mapping[str, Any]]) -> tuple[Op, ...]:
+    """Return the operations of an entity, in order."""
+    return tuple(op_from_json(document) for document in documents)
+
+
+def _decimal_to_json(value: Decimal) -> int | float | str:
+    if not value.is_finite():
+        return str(value)
+    is_negative_zero = value.is_zero() and value.is_signed()
+    is_short = value.adjusted() < _DIGITS_OF_AN_INTEGER
+    if is_short and not is_negative_zero and value == value.to_integral_value():
+        return int(value)
+    number = float(value)
+    if math.isfinite(number) and Decimal(repr(number)) == value:
+        return number
+    return str(value)

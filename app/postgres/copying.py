@@ -1,0 +1,48 @@
+"""The two steps of every write: the log's own time, then all rows in one COPY."""
+
+import asyncio
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Final
+
+import psycopg
+from psycopg import sql
+from sqlalchemy import case, func, select
+
+from app.postgres.event_rows import EventRow
+from app.postgres.leases import Lease
+
+MANY: Final = 500
+"""From so many rows on, encoding and decoding leave the event loop."""
+
+SECONDS_PER_ROW: Final = 0.0005
+"""How much longer a write may take for each row."""
+
+_SETTING: Final = "synchronous_commit"
+_STRONGEST: Final = "remote_apply"
+
+durable: Final = func.set_config(
+    _SETTING, case((func.current_setting(_SETTING) == _STRONGEST, _STRONGEST), else_="on"), True
+)
+"""Makes the transaction's commit wait for the disk, or longer where the server is set so."""
+
+_COPY: Final = sql.SQL("copy audit_event ({}) from stdin").format(
+    sql.SQL(", ").join(sql.Identifier(name) for name in EventRow._fields)
+)
+
+
+async def log_time(lease: Lease) -> datetime:
+    """Return the time of the database; the commit that follows will be durable."""
+    row = (await lease.connection.execute(select(func.clock_timestamp(), durable))).one()
+    now: datetime = row[0]
+    return now
+
+
+async def copy_rows(lease: Lease, rows: Iterable[EventRow], number: int) -> None:
+    """Write the rows; about ``number`` of them, so that many get the time they need."""
+    lease.extend(number * SECONDS_PER_ROW)
+    ready = await asyncio.to_thread(list, rows) if number >= MANY else rows
+    driver: psycopg.AsyncConnection[object] = lease.driver
+    async with driver.cursor() as cursor, cursor.copy(_COPY) as copy:
+        for row in ready:
+            await copy.write_row(row)

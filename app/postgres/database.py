@@ -1,0 +1,161 @@
+"""The service's connections: small pools with deadlines that hold whatever Postgres does."""
+
+import asyncio
+import select
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, TypeVar
+
+import psycopg
+from sqlalchemy import event
+from sqlalchemy.exc import DisconnectionError
+from sqlalchemy.ext.asyncio import create_async_engine
+
+from app.postgres.failures import FAILURES, READ_ONLY, not_sent, sql_state
+from app.postgres.leases import Lease, current_lease
+from app.postgres.parameters import (
+    LEADING,
+    QUERYING,
+    RECOVERING,
+    WRITING,
+    Limits,
+    connection_parameters,
+)
+
+ANSWER_WITHIN_S: Final = 1.4
+"""How long Postgres may be silent before a request that needs it is refused."""
+
+_CONNECT_WITHIN_S: Final = 1.0
+
+_SPOILED_SESSION: Final = (READ_ONLY,)
+"""What a new connection may cure: a session keeps the settings that it began with."""
+
+T = TypeVar("T")
+Work = Callable[[Lease], Awaitable[T]]
+
+
+class Database:
+    """Kinds of work do not share connections: a slow report cannot starve an intent.
+
+    Attributes:
+        writing: Intents, conclusions, keys.
+        recovering: Recovery, drift and heartbeats.
+        querying: What people ask for; reports may be slow.
+        leading: One connection that keeps its session, for locks that one process has.
+    """
+
+    def __init__(self, url: str) -> None:
+        """Take a ``postgresql://`` URL; nothing is connected yet.
+
+        Raises:
+            ValueError: The URL cannot be read.
+        """
+        self.writing = Pool(url, WRITING)
+        self.recovering = Pool(url, RECOVERING)
+        self.querying = Pool(url, QUERYING)
+        self.leading = Pool(url, LEADING)
+
+    async def close(self) -> None:
+        """Close every connection."""
+        for pool in (self.writing, self.recovering, self.querying, self.leading):
+            await pool.close()
+
+
+class Pool:
+    """Connections on loan, each to one piece of work with a deadline."""
+
+    def __init__(self, url: str, limits: Limits) -> None:
+        self._parameters = connection_parameters(url, limits)
+        self._engine = create_async_engine(
+            "postgresql+psycopg://",
+            async_creator=self._connect,
+            pool_size=limits.size,
+            max_overflow=0,
+            pool_timeout=ANSWER_WITHIN_S,
+            use_native_hstore=False,
+            **({"isolation_level": "AUTOCOMMIT"} if limits.autocommit else {}),
+        )
+        self._usable_since = time.monotonic()
+        self._abandoned: set[asyncio.Task[Any]] = set()
+        event.listen(self._engine.sync_engine, "connect", _note_age)
+        event.listen(self._engine.sync_engine, "checkout", self._refuse_if_unusable)
+
+    async def run(self, work: Work[T], *, within_s: float = ANSWER_WITHIN_S) -> T:
+        """Do the work in one transaction, committed when it returns.
+
+        Raises:
+            NotSentError: Postgres failed, or was silent for ``within_s`` seconds.
+            CommitInDoubtError: It did so during the commit.
+        """
+        lease = Lease(within_s)
+        task = asyncio.create_task(self._transaction(work, lease))
+        try:
+            while not task.done() and lease.remaining() > 0:
+                await asyncio.wait({task}, timeout=lease.remaining())
+            if task.done():
+                return task.result()
+        except FAILURES as error:
+            if sql_state(error) in _SPOILED_SESSION:
+                self._usable_since = time.monotonic()
+            raise not_sent(error, commits=lease.commits) from error
+        finally:
+            self._abandon(task, lease)
+        raise not_sent(None, commits=lease.commits)
+
+    async def close(self) -> None:
+        """Close every connection, after cutting off what still runs."""
+        if self._abandoned:
+            await asyncio.wait(self._abandoned)
+        await self._engine.dispose()
+
+    async def _transaction(self, work: Work[T], lease: Lease) -> T:
+        current_lease.set(lease)
+        connection = await self._engine.connect()
+        try:
+            await lease.hold(connection)
+            async with connection.begin():
+                done = await work(lease)
+                lease.commits = True
+            return done
+        finally:
+            await connection.close()
+            lease.release()
+
+    async def _connect(self, **_ignored: object) -> psycopg.AsyncConnection[Any]:
+        async with asyncio.timeout(_CONNECT_WITHIN_S):
+            driver = await psycopg.AsyncConnection.connect(**self._parameters)
+        lease = current_lease.get()
+        if lease is not None:
+            lease.hold_driver(driver)
+        return driver
+
+    def _abandon(self, task: "asyncio.Task[Any]", lease: Lease) -> None:
+        if task.done():
+            return
+        self._usable_since = time.monotonic()
+        self._abandoned.add(task)
+        task.add_done_callback(self._forget)
+        if not lease.cut():
+            task.cancel()
+
+    def _forget(self, task: "asyncio.Task[Any]") -> None:
+        self._abandoned.discard(task)
+        if not task.cancelled():
+            task.exception()
+
+    def _refuse_if_unusable(self, adapted: Any, record: Any, _proxy: object) -> None:
+        if record.info["since"] < self._usable_since or _has_ended(adapted.driver_connection):
+            raise DisconnectionError
+
+
+def _note_age(_adapted: object, record: Any) -> None:
+    record.info["since"] = time.monotonic()
+
+
+def _has_ended(driver: psycopg.AsyncConnection[Any]) -> bool:
+    """Tell whether the server closed an idle connection: then there is something to read."""
+    if driver.closed:
+        return True
+    poll = select.poll()
+    poll.register(driver.fileno(), select.POLLIN)
+    return bool(poll.poll(0))

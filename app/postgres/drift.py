@@ -1,0 +1,176 @@
+"""Drift in the log: one process watches, each change of others is recorded once."""
+
+import asyncio
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import islice
+from typing import Any, Final
+
+from sqlalchemy import Row, text
+
+from app.domain.alterations import Quotas
+from app.domain.entities import ClientQuotaEntity
+from app.postgres.copying import SECONDS_PER_ROW
+from app.postgres.database import Database, T, Work
+from app.postgres.doubtful import doubtful_alterations, doubtful_rows
+from app.postgres.drift_records import record_changes
+from app.postgres.leases import Lease
+from app.postgres.states import by_hash, entity_text, values_of, values_text
+from app.service.drift_ports import AuditedState, DoubtfulAlteration, Drift
+
+_AT_ONCE: Final = 100
+_KEPT_AT_ONCE: Final = 5_000
+_READ_WITHIN_S: Final = 31.0
+_RECORD_WITHIN_S: Final = 2.8
+
+_LEAD: Final = text(
+    """
+    select case when exists (
+      select from pg_locks where locktype = 'advisory' and pid = pg_backend_pid()
+        and classid = 7052 and objid = 1 and objsubid = 2 and granted)
+    then true else pg_try_advisory_lock(7052, 1) end
+    """
+)
+
+_WATCHED: Final = text("select exists (select from drift_baseline where cluster_id = :cluster_id)")
+
+_STATES: Final = text(
+    """
+    select entity, "values" as stored, version, updated_at, alteration_id
+    from entity_state where cluster_id = :cluster_id
+    """
+)
+
+_KEEP: Final = text(
+    """
+    insert into entity_state (cluster_id, entity_hash, entity, "values", version, updated_at)
+    select :cluster_id, entity_hash, entity, "values", 1, clock_timestamp()
+    from unnest(cast(:hashes as bytea[]), cast(:entities as text[]), cast(:values as text[]))
+      as seen(entity_hash, entity, "values")
+    order by entity_hash
+    on conflict (cluster_id, entity_hash) do nothing
+    """
+)
+
+_WATCH: Final = text(
+    """
+    insert into drift_baseline (cluster_id, taken_at) values (:cluster_id, clock_timestamp())
+    on conflict (cluster_id) do nothing
+    """
+)
+
+
+class PostgresDriftJournal:
+    """The port ``DriftJournal`` on Postgres."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def try_lead(self) -> bool:
+        """Tell whether this process watches; it does as long as its connection lasts.
+
+        Raises:
+            NotSentError: Postgres does not answer, so somebody else may be watching.
+        """
+        return await self._database.leading.run(_lead)
+
+    async def baseline(self, cluster_id: str) -> Mapping[ClientQuotaEntity, AuditedState] | None:
+        """Return the last audited states; null where the cluster was never watched.
+
+        Raises:
+            NotSentError: The log cannot be read.
+        """
+        work = partial(_states, cluster_id)
+        rows = await self._database.querying.run(work, within_s=_READ_WITHIN_S)
+        return None if rows is None else await asyncio.to_thread(_audited_states, rows)
+
+    async def keep_baseline(self, cluster_id: str, quotas: Quotas) -> None:
+        """Keep what the cluster holds at first sight, where no state was audited yet.
+
+        Raises:
+            NotSentError: Not all was kept; repeating it is safe.
+        """
+        for some in _portions(quotas, _KEPT_AT_ONCE):
+            kept = await asyncio.to_thread(_kept, {entity: quotas[entity] for entity in some})
+            await self._run(partial(_keep, {"cluster_id": cluster_id, **kept}))
+        await self._run(partial(_watch, cluster_id))
+
+    async def record_drift(
+        self, cluster_id: str, changes: Sequence[Drift]
+    ) -> Sequence[ClientQuotaEntity]:
+        """Record changes of others, a hundred in each transaction; return whose were recorded.
+
+        Raises:
+            NotSentError: Some may not be recorded; the next round finds them again.
+        """
+        by_entity = {change.entity: change for change in changes}
+        recorded: list[ClientQuotaEntity] = []
+        for some in _portions(by_entity, _AT_ONCE):
+            portion = {entity: by_entity[entity] for entity in some}
+            recorded += await self._run(partial(record_changes, cluster_id, portion))
+        return recorded
+
+    async def recent_doubtful(
+        self, cluster_id: str, entities: Iterable[ClientQuotaEntity]
+    ) -> Sequence[DoubtfulAlteration]:
+        """Return what a late apply could come from, newest first.
+
+        Raises:
+            NotSentError: The log cannot be read.
+        """
+        work = partial(doubtful_rows, cluster_id)
+        rows = await self._database.querying.run(work, within_s=_READ_WITHIN_S)
+        return await asyncio.to_thread(doubtful_alterations, rows, frozenset(entities))
+
+    async def _run(self, work: Work[T]) -> T:
+        return await self._database.recovering.run(work, within_s=_RECORD_WITHIN_S)
+
+
+async def _lead(lease: Lease) -> bool:
+    return bool(await lease.connection.scalar(_LEAD))
+
+
+async def _states(cluster_id: str, lease: Lease) -> Sequence[Row[Any]] | None:
+    cluster = {"cluster_id": cluster_id}
+    if not await lease.connection.scalar(_WATCHED, cluster):
+        return None
+    return (await lease.connection.execute(_STATES, cluster)).all()
+
+
+async def _keep(kept: Mapping[str, Any], lease: Lease) -> None:
+    lease.extend(len(kept["hashes"]) * SECONDS_PER_ROW)
+    await lease.connection.execute(_KEEP, kept)
+
+
+async def _watch(cluster_id: str, lease: Lease) -> None:
+    await lease.connection.execute(_WATCH, {"cluster_id": cluster_id})
+
+
+def _kept(quotas: Quotas) -> dict[str, Any]:
+    hashes = by_hash(quotas)
+    return {
+        "hashes": list(hashes),
+        "entities": [entity_text(entity) for entity in hashes.values()],
+        "values": [values_text(quotas[entity]) for entity in hashes.values()],
+    }
+
+
+def _audited_states(rows: Sequence[Row[Any]]) -> dict[ClientQuotaEntity, AuditedState]:
+    return {
+        ClientQuotaEntity.of(json.loads(row.entity)): AuditedState(
+            values_of(row.stored),
+            row.version,
+            row.updated_at,
+            None if row.alteration_id is None else str(row.alteration_id),
+        )
+        for row in rows
+    }
+
+
+def _portions(
+    entities: Iterable[ClientQuotaEntity], size: int
+) -> Iterator[Sequence[ClientQuotaEntity]]:
+    left = iter(entities)
+    while some := list(islice(left, size)):
+        yield some

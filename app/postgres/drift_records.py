@@ -1,0 +1,146 @@
+"""How a change that others made gets into the log: held like an alteration, over at once."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from decimal import Decimal
+from typing import Final
+from uuid import UUID
+
+from sqlalchemy import text
+
+from app.domain.alterations import (
+    AlterationResult,
+    ClientQuotaAlteration,
+    Op,
+    Outcome,
+    Values,
+    same_value,
+)
+from app.domain.callers import Caller
+from app.domain.entities import ClientQuotaEntity
+from app.postgres.closing import close_slots, closing
+from app.postgres.copying import copy_rows, log_time
+from app.postgres.event_rows import EventRow, final_rows
+from app.postgres.later_events import late_row, stories
+from app.postgres.leases import Lease
+from app.postgres.states import by_hash, entity_text
+from app.service.drift_ports import Drift
+from app.service.identifiers import new_alteration_id, time_of
+from app.service.ports import AuditEntity, AuditRequest
+
+_NOBODY_KNOWN: Final = Caller("unknown", "unknown", "unknown")
+
+_SECONDS_PER_CHANGE: Final = 0.01
+
+_HOLD: Final = text(
+    """
+    with clock as materialized (select clock_timestamp() as now)
+    insert into entity_slot (cluster_id, entity_hash, alteration_id, ordinal, received_at, owner,
+      taken_at, handed_over_by)
+    select :cluster_id, entity_hash, alteration_id, 0, now, 'drift', now, now
+    from clock, unnest(cast(:hashes as bytea[]), cast(:ids as uuid[]))
+      as wanted(entity_hash, alteration_id)
+    order by entity_hash
+    on conflict (cluster_id, entity_hash) do nothing
+    returning entity_hash
+    """
+)
+
+_RELEASE: Final = text("delete from entity_slot where alteration_id = any(cast(:ids as uuid[]))")
+
+_VERSIONS: Final = text(
+    """
+    select entity_hash, version from entity_state
+    where cluster_id = :cluster_id and entity_hash = any(cast(:hashes as bytea[]))
+    """
+)
+
+_PLACE: Final = text(
+    """
+    select ordinal from audit_event
+    where received_at = :received_at and alteration_id = :alteration_id and ordinal >= 0
+      and seq = 0 and cast(cast(payload as json) -> 'entity' as text) = :entity
+    """
+)
+
+
+async def record_changes(
+    cluster_id: str, changes: Mapping[ClientQuotaEntity, Drift], lease: Lease
+) -> Sequence[ClientQuotaEntity]:
+    """Record each change whose entity is free and whose audited state is still the same.
+
+    For the length of the transaction it holds the slots, so that no alteration comes between.
+    """
+    lease.extend(len(changes) * _SECONDS_PER_CHANGE)
+    hashes = by_hash(changes)
+    ids = {entity: new_alteration_id() for entity in changes}
+    scope = {"cluster_id": cluster_id, "hashes": list(hashes)}
+    drift_ids = [UUID(ids[entity]) for entity in hashes.values()]
+    held = await lease.connection.scalars(_HOLD, {**scope, "ids": drift_ids})
+    free = [hashes[bytes(one)] for one in held]
+    versions = {
+        hashes[bytes(row.entity_hash)]: row.version
+        for row in await lease.connection.execute(_VERSIONS, scope)
+    }
+    fresh = [entity for entity in free if versions.get(entity, 0) == changes[entity].version]
+    at = await log_time(lease)
+    rows: list[EventRow] = []
+    for entity in fresh:
+        request, result = _story(cluster_id, ids[entity], changes[entity])
+        await close_slots(closing(ids[entity], {0: result}), lease)
+        rows += [
+            *final_rows(request, {0: result}, at),
+            *await _late(changes[entity], request, lease),
+        ]
+    await copy_rows(lease, rows, len(rows))
+    await lease.connection.execute(_RELEASE, {"ids": drift_ids})
+    return fresh
+
+
+async def _late(drift: Drift, request: AuditRequest, lease: Lease) -> Sequence[EventRow]:
+    linked = drift.linked_alteration_id
+    if linked is None:
+        return ()
+    place = {
+        "received_at": time_of(linked),
+        "alteration_id": UUID(linked),
+        "entity": entity_text(drift.entity),
+    }
+    ordinals = (await lease.connection.scalars(_PLACE, place)).all()
+    told = await stories(linked, ordinals, lease)
+    return [late_row(story, request.alteration_id) for story in told]
+
+
+def _story(
+    cluster_id: str, alteration_id: str, drift: Drift
+) -> tuple[AuditRequest, AlterationResult]:
+    first_seen = drift.first_seen.isoformat(timespec="milliseconds")
+    reason = f"first seen {first_seen}"
+    if drift.linked_alteration_id is not None:
+        reason += f"; applied late by alteration {drift.linked_alteration_id}"
+    alteration = ClientQuotaAlteration(drift.entity, tuple(_ops(drift.before, drift.after)))
+    request = AuditRequest(
+        alteration_id=alteration_id,
+        cluster_id=cluster_id,
+        caller=_NOBODY_KNOWN,
+        action="drift",
+        request_id=alteration_id,
+        entities=(AuditEntity(0, alteration, drift.before),),
+        reason=reason,
+        decision={
+            "first_seen": first_seen,
+            "audited_version": drift.version,
+            "linked_alteration_id": drift.linked_alteration_id,
+        },
+    )
+    result = AlterationResult(
+        drift.entity, Outcome.APPLIED, changed=True, before=drift.before, after=drift.after
+    )
+    return request, result
+
+
+def _ops(before: Values, after: Values) -> Iterator[Op]:
+    for key in sorted({*before, *after}):
+        if key not in after:
+            yield Op(key, remove=True)
+        elif not same_value(before.get(key), after[key]):
+            yield Op(key, Decimal(repr(after[key])))

@@ -1,0 +1,78 @@
+"""What Postgres says when it does not do something, to the one error that callers see."""
+
+import logging
+from collections.abc import Mapping
+from typing import Final
+
+import psycopg
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+
+from app.domain.errors import NotSentError
+
+AUDIT_LOG_UNAVAILABLE: Final = "audit-log-unavailable"
+
+FAILURES: Final = (SQLAlchemyError, psycopg.Error, OSError, TimeoutError)
+"""Everything that a database call raises when the database is to blame."""
+
+READ_ONLY: Final = "25006"
+
+LOCKED: Final = "55P03"
+DEADLOCK: Final = "40P01"
+
+NO_ANSWER: Final = "Postgres cannot be reached or does not answer; check that it runs"
+
+_MIGRATE: Final = "run `kafka-quota-service migrate`"
+
+_CAUSES: Final[Mapping[str, str]] = {
+    "23514": f"the log has no partition for the present month, or refuses the row; {_MIGRATE}",
+    READ_ONLY: "Postgres is read-only; check that QUOTAS_DATABASE_URL names the primary",
+    "28000": "Postgres refuses the login; check QUOTAS_DATABASE_URL",
+    "28P01": "Postgres refuses the password; check QUOTAS_DATABASE_URL",
+    "3D000": "the database does not exist; check QUOTAS_DATABASE_URL",
+    "42501": f"the service's role lacks a right on the log; {_MIGRATE}",
+    "42703": f"the log's table is of another version; {_MIGRATE}",
+    "42P01": f"the log's table does not exist; {_MIGRATE}",
+    "53100": "the disk of Postgres is full",
+    "53200": "Postgres is out of memory",
+    "53300": "Postgres has no connection left; check max_connections",
+    LOCKED: "the log's table is locked by somebody else",
+    "57014": "Postgres did not finish in time",
+    "57P01": "Postgres is shutting down",
+    "57P02": "Postgres has crashed and is restarting",
+    "57P03": "Postgres is starting or shutting down",
+}
+"""Why, by SQLSTATE. Source: Postgres, appendix A."""
+
+logger = logging.getLogger(__name__)
+
+
+class CommitInDoubtError(NotSentError):
+    """The commit was begun and not answered: the rows may be there."""
+
+
+def not_sent(error: BaseException | None, *, commits: bool = False) -> NotSentError:
+    """Translate a failure; the raw text goes to the log, not to the caller.
+
+    Args:
+        error: What was raised; null where the server was silent.
+        commits: Whether the commit was begun.
+    """
+    state = sql_state(error)
+    cause = _CAUSES.get(state or "", NO_ANSWER if state is None else f"Postgres says {state}")
+    logger.warning("the audit log is unavailable: %s (%s)", cause, _first_line(error))
+    kind = CommitInDoubtError if commits else NotSentError
+    return kind(
+        f"The audit log is unavailable, so nothing was sent: {cause}.", code=AUDIT_LOG_UNAVAILABLE
+    )
+
+
+def sql_state(error: BaseException | None) -> str | None:
+    """Return the SQLSTATE, or null where the server did not send one."""
+    origin = error.orig if isinstance(error, DBAPIError) else error
+    return origin.sqlstate if isinstance(origin, psycopg.Error) else None
+
+
+def _first_line(error: BaseException | None) -> str:
+    origin = error.orig if isinstance(error, DBAPIError) else error
+    lines = str(origin or "no answer in time").splitlines()
+    return lines[0] if lines else type(origin).__name__

@@ -1,0 +1,217 @@
+"""The audit log: intents before anything is sent, conclusions after. Rows are only ever added."""
+
+import asyncio
+import json
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any, Final
+
+from sqlalchemy import Row, func, insert, select
+
+from app.domain.alterations import AlterationResult
+from app.domain.errors import NotSentError
+from app.postgres.audit_query import audit_statement
+from app.postgres.canonical import canonical_json, leaf_hash
+from app.postgres.conclusions import AlreadyConcludedError, conclude, is_of, without_recorded
+from app.postgres.copying import MANY, copy_rows, log_time
+from app.postgres.database import ANSWER_WITHIN_S, Database
+from app.postgres.event_records import alteration_record, audit_row
+from app.postgres.event_rows import final_rows
+from app.postgres.failures import CommitInDoubtError
+from app.postgres.intents import number_of_rows, write_intent
+from app.postgres.keys import find_key
+from app.postgres.leases import Lease
+from app.postgres.tables import REQUEST_ORDINAL, audit_event
+from app.service.identifiers import time_of
+from app.service.ports import (
+    AlterationRecord,
+    AuditConclusion,
+    AuditPage,
+    AuditQuery,
+    AuditRequest,
+    Claim,
+    Intent,
+    KeptKey,
+)
+
+_CONCLUDE_WITHIN_S: Final = 2.8
+_LOOK_UP_WITHIN_S: Final = 5.0
+_LIST_WITHIN_S: Final = 10.0
+
+_UUID_VERSION: Final = 7
+
+
+class PostgresJournal:
+    """The port ``AuditJournal`` on Postgres; every method is one transaction."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def record_intent(self, request: AuditRequest, claim: Claim) -> Intent:
+        """Commit the intent of every entity durably, with the slots and the key it claims.
+
+        Raises:
+            EntityBusyError: A slot is taken. Nothing was written.
+            KeyTakenError: The idempotency key was used before. Nothing was written.
+            NotSentError: Nothing may be sent. Where its ``alteration_id`` is set, Postgres fell
+                silent during the commit: the log may hold the intent all the same, and then it
+                wants a conclusion.
+        """
+        if claim.supersedes is not None and not _is_alteration_id(claim.supersedes):
+            claim = replace(claim, supersedes=None)
+        try:
+            return await self._database.writing.run(partial(write_intent, request, claim))
+        except CommitInDoubtError as error:
+            raise NotSentError(
+                error.detail, code=error.code, alteration_id=request.alteration_id
+            ) from error
+
+    async def kept_key(self, key_hash: bytes) -> KeptKey | None:
+        """Return what an idempotency key was used for, if it was and has not expired.
+
+        Raises:
+            NotSentError: The log cannot be read.
+        """
+        return await self._database.writing.run(partial(find_key, key_hash))
+
+    async def record_conclusion(self, conclusion: AuditConclusion) -> None:
+        """Commit what became of an intent; what is recorded already is left as it is.
+
+        Slots are freed, or quarantined where the outcome is unknown; what was applied is kept as
+        the last audited state.
+
+        Raises:
+            NotSentError: Not recorded, or not known to be; repeating it is safe.
+            NotFoundError: The log has no such intent.
+            ValueError: The log has another outcome for some of the entities; it stands, and the
+                rest is recorded.
+        """
+        run = partial(self._database.writing.run, within_s=_CONCLUDE_WITHIN_S)
+        contradiction = None
+        while conclusion.results:
+            try:
+                await run(partial(conclude, conclusion))
+                break
+            except AlreadyConcludedError:
+                conclusion, other = await run(partial(without_recorded, conclusion))
+                contradiction = contradiction or other
+        if contradiction is not None:
+            raise ValueError(contradiction)
+
+    async def record_final(
+        self, request: AuditRequest, results: Mapping[int, AlterationResult]
+    ) -> datetime:
+        """Commit a request that changed nothing and its results at once.
+
+        Raises:
+            NotSentError: Not recorded.
+        """
+        return await self._database.writing.run(partial(_write_final, request, results))
+
+    async def alteration(self, alteration_id: str) -> AlterationRecord | None:
+        """Return one alteration, or null where there is none.
+
+        Raises:
+            NotSentError: The log cannot be read.
+        """
+        if not _is_alteration_id(alteration_id):
+            return None
+        work = partial(_payloads, alteration_id)
+        payloads = await self._database.querying.run(work, within_s=_LOOK_UP_WITHIN_S)
+        if not payloads:
+            return None
+        return await asyncio.to_thread(alteration_record, payloads)
+
+    async def audit_rows(self, query: AuditQuery) -> AuditPage:
+        """Return one page of the log.
+
+        Raises:
+            NotSentError: The log cannot be read.
+        """
+        work = partial(_rows, query)
+        rows = await self._database.querying.run(work, within_s=_LIST_WITHIN_S)
+        if len(rows) < MANY:
+            return _page(rows, query.limit)
+        return await asyncio.to_thread(_page, rows, query.limit)
+
+    async def check_writable(self) -> None:
+        """Insert a row into the present month's partition and roll it back.
+
+        Raises:
+            NotSentError: An intent could not be written now.
+        """
+        await self._database.writing.run(_probe, within_s=ANSWER_WITHIN_S)
+
+
+async def _write_final(
+    request: AuditRequest, results: Mapping[int, AlterationResult], lease: Lease
+) -> datetime:
+    at = await log_time(lease)
+    await copy_rows(lease, final_rows(request, results, at), number_of_rows(request))
+    return at.astimezone(UTC)
+
+
+async def _probe(lease: Lease) -> None:
+    payload = canonical_json({"event": "probe"})
+    probe = insert(audit_event).values(
+        received_at=func.now(),
+        alteration_id=uuid.uuid4(),
+        ordinal=REQUEST_ORDINAL,
+        seq=0,
+        event_type="intent",
+        at=func.now(),
+        occurred_at=func.now(),
+        cluster_id="probe",
+        principal="probe",
+        action="alter",
+        payload=payload,
+        leaf_hash=leaf_hash(payload),
+    )
+    await lease.connection.execute(probe)
+    await lease.connection.rollback()
+
+
+async def _payloads(alteration_id: str, lease: Lease) -> Sequence[str]:
+    query = (
+        select(audit_event.c.payload)
+        .where(is_of(alteration_id))
+        .order_by(audit_event.c.ordinal, audit_event.c.seq)
+    )
+    return (await lease.connection.scalars(query)).all()
+
+
+async def _rows(query: AuditQuery, lease: Lease) -> Sequence[Row[Any]]:
+    result = await lease.connection.execute(audit_statement(query))
+    rows: Sequence[Row[Any]] = result.all()
+    return rows
+
+
+def _page(rows: Sequence[Row[Any]], limit: int) -> AuditPage:
+    page = rows[:limit]
+    requests = {row.alteration_id: row.request for row in page}
+    read = {alteration_id: json.loads(payload) for alteration_id, payload in requests.items()}
+    listed = [
+        audit_row(
+            row.at,
+            read[row.alteration_id],
+            json.loads(row.start),
+            None if row.conclusion is None else json.loads(row.conclusion),
+        )
+        for row in page
+    ]
+    if len(rows) <= limit:
+        return AuditPage(listed, None)
+    last = page[-1]
+    return AuditPage(listed, (last.at.astimezone(UTC), str(last.alteration_id), last.ordinal))
+
+
+def _is_alteration_id(alteration_id: str) -> bool:
+    try:
+        parsed = uuid.UUID(alteration_id)
+        time_of(alteration_id)
+    except ValueError:
+        return False
+    return parsed.version == _UUID_VERSION and str(parsed) == alteration_id

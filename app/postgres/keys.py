@@ -1,0 +1,101 @@
+"""Idempotency keys: each belongs to one alteration, until a day after its conclusion."""
+
+from typing import Any, Final
+from uuid import UUID
+
+from sqlalchemy import Row, TextClause, text
+from sqlalchemy.exc import DBAPIError
+
+from app.domain.errors import EntityBusyError, Retry
+from app.postgres.failures import LOCKED, sql_state
+from app.postgres.leases import Lease
+from app.service.ports import KeptKey, KeyClaim, KeyTakenError
+
+_WAIT_FOR_ITS_OWNER: Final = "1200ms"
+"""How long a repeated key waits for the commit of the request that came first."""
+
+_TAKE: Final = text(
+    """
+    insert into idempotency (key_hash, fingerprint, alteration_id, expires_at)
+    select :key_hash, :fingerprint, :alteration_id, clock_timestamp() + interval '24 hours'
+    where set_config('lock_timeout', :wait, true) is not null
+    on conflict (key_hash) do update set
+      fingerprint = excluded.fingerprint,
+      alteration_id = excluded.alteration_id,
+      expires_at = excluded.expires_at
+    where idempotency.expires_at <= clock_timestamp()
+    """
+)
+
+_KEPT: Final = text(
+    """
+    select alteration_id, fingerprint from idempotency
+    where key_hash = :key_hash and expires_at > clock_timestamp()
+    """
+)
+
+RENEW_KEY: Final = text(
+    """
+    update idempotency set expires_at = clock_timestamp() + interval '24 hours'
+    where alteration_id = :alteration_id
+    """
+)
+"""A key's life begins anew with the conclusion of its alteration."""
+
+_REMOVE_EXPIRED: Final = text(
+    """
+    delete from idempotency where key_hash in (
+      select key_hash from idempotency where expires_at <= clock_timestamp()
+      order by expires_at limit :number for update skip locked)
+    """
+)
+
+
+async def take_key(key: KeyClaim, alteration_id: str, lease: Lease) -> None:
+    """Keep the key for the alteration; where another request is doing so, wait for its commit.
+
+    Raises:
+        KeyTakenError: The key was used before and has not expired.
+        EntityBusyError: The first request with the key is still being recorded.
+    """
+    values = {
+        "key_hash": key.key_hash,
+        "fingerprint": key.fingerprint,
+        "alteration_id": UUID(alteration_id),
+        "wait": _WAIT_FOR_ITS_OWNER,
+    }
+    while await _taken(values, lease) == 0:
+        kept = await find_key(key.key_hash, lease)
+        if kept is not None:
+            raise KeyTakenError(kept)
+
+
+async def find_key(key_hash: bytes, lease: Lease) -> KeptKey | None:
+    """Return what the key was used for; null where it was not, or long ago."""
+    found: Row[Any] | None = (await lease.connection.execute(_KEPT, {"key_hash": key_hash})).first()
+    return None if found is None else KeptKey(str(found.alteration_id), bytes(found.fingerprint))
+
+
+async def remove_expired_keys(number: int, lease: Lease) -> int:
+    """Remove at most that many expired keys; return how many there were."""
+    return await _changed(_REMOVE_EXPIRED, {"number": number}, lease)
+
+
+async def _taken(values: dict[str, Any], lease: Lease) -> int:
+    try:
+        return await _changed(_TAKE, values, lease)
+    except DBAPIError as error:
+        if sql_state(error) != LOCKED:
+            raise
+        raise EntityBusyError(
+            "A request with this idempotency key is just being recorded; ask again.",
+            code="idempotency-key-running",
+            retry=Retry.SAME_KEY_ONLY,
+            retry_after_s=1,
+        ) from error
+
+
+async def _changed(statement: TextClause, values: dict[str, Any], lease: Lease) -> int:
+    result = await lease.connection.execute(statement, values)
+    changed: int = result.rowcount
+    return changed

@@ -1,0 +1,80 @@
+"""How this service connects: its URL in parts, and the limits that a connection carries."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one pool may use.
+
+    Attributes:
+        size: Connections.
+        statement_timeout_ms: The server's own limit for a statement.
+        autocommit: Whether each statement is its own transaction.
+    """
+
+    size: int
+    statement_timeout_ms: int
+    autocommit: bool = False
+
+
+WRITING: Final = Limits(size=8, statement_timeout_ms=2_000)
+RECOVERING: Final = Limits(size=4, statement_timeout_ms=2_000)
+LEADING: Final = Limits(size=1, statement_timeout_ms=2_000, autocommit=True)
+QUERYING: Final = Limits(size=4, statement_timeout_ms=30_000, autocommit=True)
+
+
+_SETTINGS: Final[Mapping[str, object]] = {
+    "lock_timeout": 500,
+    "idle_in_transaction_session_timeout": 5_000,
+    "timezone": "UTC",
+    "plan_cache_mode": "force_custom_plan",
+    "enable_hashjoin": "off",
+    "jit": "off",
+    "tcp_keepalives_idle": 10,
+    "tcp_keepalives_interval": 5,
+    "tcp_keepalives_count": 4,
+}
+"""Times are in ms, those of TCP in s: what a lost machine has locked is free within 30 s.
+
+Of the planner we want one thing: to walk an index and look up the rest by primary key, which a
+partial index and a limit allow only when it sees the values."""
+
+
+def connection_parameters(url: str, limits: Limits) -> dict[str, Any]:
+    """Return what psycopg takes, with the limits of a pool.
+
+    Raises:
+        ValueError: The URL cannot be read.
+    """
+    parameters = read_url(url)
+    settings = {"statement_timeout": limits.statement_timeout_ms, **_SETTINGS}
+    options = [parameters.get("options", "")]
+    options += [f"-c {name}={value}" for name, value in settings.items()]
+    return {
+        "application_name": "kafka-quota-service",
+        **parameters,
+        "options": " ".join(options).strip(),
+    }
+
+
+def read_url(url: str) -> dict[str, Any]:
+    """Return a ``postgresql://`` URL in parts.
+
+    Raises:
+        ValueError: The URL cannot be read. Its text, which holds a password, is not repeated.
+    """
+    scheme, separator, rest = url.partition("://")
+    if scheme.partition("+")[0] not in ("postgresql", "postgres") or not separator:
+        message = "a database URL begins with postgresql://"
+        raise ValueError(message)
+    try:
+        return {**conninfo_to_dict(f"postgresql://{rest}"), "client_encoding": "UTF8"}
+    except psycopg.Error:
+        message = "the database URL cannot be read: postgresql://user:password@host:port/database"
+        raise ValueError(message) from None

@@ -1,0 +1,133 @@
+"""Slots: each entity belongs to one alteration at a time, across all processes and their deaths.
+
+Whoever needs several takes them in the order of the entities' hashes, so nobody waits in a circle.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any, Final
+from uuid import UUID
+
+from sqlalchemy import text
+from sqlalchemy.exc import DBAPIError
+
+from app.domain.errors import EntityBusyError, Retry
+from app.postgres.copying import SECONDS_PER_ROW
+from app.postgres.failures import DEADLOCK, LOCKED, sql_state
+from app.postgres.leases import Lease
+from app.postgres.states import Hashes
+from app.service.alteration_sending import SEND_BY_S
+from app.service.identifiers import time_of
+from app.service.ports import AuditRequest, Claim
+from app.service.recover import FINAL_AFTER_S
+
+_TAKE: Final = text(
+    """
+    with clock as materialized (
+      select clock_timestamp() as now, set_config('lock_timeout', '500ms', true)
+    )
+    insert into entity_slot (cluster_id, entity_hash, alteration_id, ordinal, received_at, owner,
+      broker_id, taken_at, handed_over_by)
+    select :cluster_id, entity_hash, :alteration_id, ordinal, :received_at, :owner, :broker_id,
+      now, now + make_interval(secs => :handed_over_within)
+    from clock, unnest(cast(:hashes as bytea[]), cast(:ordinals as smallint[]))
+      as wanted(entity_hash, ordinal)
+    order by entity_hash
+    on conflict (cluster_id, entity_hash) do nothing
+    """
+)
+
+_HOLDER: Final = text(
+    """
+    select entity_hash, alteration_id, case state when 'quarantined' then extract(epoch from
+      handed_over_by + make_interval(secs => :final_after) - clock_timestamp()) end as seconds
+    from entity_slot
+    where cluster_id = :cluster_id and entity_hash = any(cast(:hashes as bytea[]))
+      and alteration_id <> :alteration_id
+    order by entity_hash limit 1
+    """
+)
+
+_IN_QUARANTINE: Final = text(
+    """
+    select ordinal from entity_slot
+    where alteration_id = :superseded and state = 'quarantined'
+      and cluster_id = :cluster_id and entity_hash = any(cast(:hashes as bytea[]))
+    order by entity_hash for update
+    """
+)
+
+_FREE: Final = text(
+    """
+    delete from entity_slot
+    where alteration_id = :alteration_id and ordinal = any(cast(:ordinals as smallint[]))
+    """
+)
+
+
+async def take_slots(request: AuditRequest, claim: Claim, hashes: Hashes, lease: Lease) -> None:
+    """Take the slots of all entities; they are free again when the transaction fails.
+
+    A slot that an uncommitted transaction takes or frees is waited for.
+
+    Raises:
+        EntityBusyError: One is taken.
+    """
+    places = {one.alteration.entity: one.ordinal for one in request.entities}
+    number = len(hashes) + len(request.entities) + len(request.local_refusals)
+    values = {
+        **_scope(request, hashes),
+        "ordinals": [places[entity] for entity in hashes.values()],
+        "received_at": time_of(request.alteration_id),
+        "owner": claim.owner,
+        "broker_id": request.broker_id,
+        "handed_over_within": SEND_BY_S + lease.remaining() + number * SECONDS_PER_ROW,
+    }
+    lease.extend(len(hashes) * SECONDS_PER_ROW)
+    try:
+        taken = (await lease.connection.execute(_TAKE, values)).rowcount
+    except DBAPIError as error:
+        if sql_state(error) not in (LOCKED, DEADLOCK):
+            raise
+        detail = "Another alteration is taking one of these entities; nothing was sent. Try again."
+        raise EntityBusyError(detail, retry=Retry.SAFE, retry_after_s=1) from error
+    if taken < len(hashes):
+        raise await _busy(request, hashes, lease)
+
+
+async def take_over(
+    request: AuditRequest, superseded: str, hashes: Hashes, lease: Lease
+) -> Sequence[int]:
+    """Free the slots that a superseded alteration has in quarantine; return their ordinals there.
+
+    Only those of entities of the request; it takes them in the same transaction.
+    """
+    values = {**_scope(request, hashes), "superseded": UUID(superseded)}
+    ordinals = (await lease.connection.scalars(_IN_QUARANTINE, values)).all()
+    freed = {"alteration_id": UUID(superseded), "ordinals": list(ordinals)}
+    await lease.connection.execute(_FREE, freed)
+    return ordinals
+
+
+async def _busy(request: AuditRequest, hashes: Hashes, lease: Lease) -> EntityBusyError:
+    values = {**_scope(request, hashes), "final_after": FINAL_AFTER_S}
+    holder = (await lease.connection.execute(_HOLDER, values)).first()
+    if holder is None:
+        detail = "Another alteration had one of these entities; nothing was sent. Try again."
+        return EntityBusyError(detail, retry=Retry.SAFE, retry_after_s=1)
+    held, entity = str(holder.alteration_id), hashes[bytes(holder.entity_hash)]
+    return EntityBusyError(
+        f"Another alteration ({held}) of {entity.canonical_json()} is in flight, or its outcome is "
+        "not known yet; nothing was sent. Try again when it is done.",
+        retry=Retry.SAFE,
+        alteration_id=held,
+        retry_after_s=max(1, math.ceil(holder.seconds or 0)),
+    )
+
+
+def _scope(request: AuditRequest, hashes: Hashes) -> dict[str, Any]:
+    return {
+        "cluster_id": request.cluster_id,
+        "alteration_id": UUID(request.alteration_id),
+        "hashes": list(hashes),
+    }
