@@ -1,0 +1,205 @@
+"""The command `dev`: a broker, a database and the service on this machine, until Ctrl-C."""
+
+import signal
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+from app.localdev.banner import Curl, banner
+from app.localdev.errors import LocalDevError
+from app.localdev.examples import (
+    ALICE,
+    AUDITOR,
+    PRINCIPALS,
+    an_alteration_id,
+    set_example_acls,
+    set_example_quotas,
+)
+from app.localdev.kafka import LocalKafka
+from app.localdev.local_directory import held, local_directory
+from app.localdev.parent_make import ParentMake
+from app.localdev.ports import free_ports
+from app.localdev.postgres import LocalPostgres
+from app.localdev.service import LocalService, migrate, refuse_a_taken_port
+from app.localdev.tokens import tokens_file, write_tokens
+
+SUPER_USERS = "User:ANONYMOUS;User:admin"
+
+_SASL_USERS = {name: f"{name}-secret" for name in ("admin", "alice", "bob", "mallory")}
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_LOOK_S = 0.5
+
+
+class _Stopped(BaseException):
+    """Somebody asked us to stop."""
+
+
+@dataclass
+class _Dev:
+    """What runs, and the environment that the service will get."""
+
+    directory: Path
+    environ: dict[str, str]
+    stack: ExitStack
+    make: ParentMake
+    begun: float = field(default_factory=time.monotonic)
+    kafka: LocalKafka | None = None
+    postgres: LocalPostgres | None = None
+
+    def say(self, line: str) -> None:
+        """Print progress with the seconds since the start."""
+        print(f"{time.monotonic() - self.begun:6.1f} s  {line}", file=sys.stderr, flush=True)
+
+
+def run_dev(environ: Mapping[str, str]) -> int:
+    """Run everything until SIGINT, SIGTERM or SIGHUP; return the exit code.
+
+    State is kept in `.local` of the current directory, or in `QUOTAS_LOCAL_DIR`. A broker of
+    `QUOTAS_KAFKA_BOOTSTRAP_SERVERS` or a database of `QUOTAS_DATABASE_URL` is used instead of an
+    embedded one; a broker that is not ours gets no example ACLs and quotas.
+
+    Returns:
+        0 after a signal; 1 where something could not start or ended by itself (one sentence on
+        the standard error says what to do).
+    """
+    try:
+        _stop_at_signals()
+        with ExitStack() as stack:
+            try:
+                _run(environ, stack)
+            finally:
+                _hold_signals()
+    except _Stopped:
+        return 0
+    except (LocalDevError, OSError) as error:
+        print(error, file=sys.stderr, flush=True)
+    return 1
+
+
+def _run(environ: Mapping[str, str], stack: ExitStack) -> None:
+    directory = local_directory(environ)
+    stack.enter_context(held(directory))
+    ours = _service_environment(environ, directory)
+    dev = _Dev(directory, ours, stack, ParentMake(environ))
+    service = _service(dev)
+    tokens = write_tokens(directory, PRINCIPALS)
+    _start_kafka(dev)
+    _start_postgres(dev)
+    dev.say("Migrating the database ...")
+    migrate(dev.environ)
+    _start_service(dev, service, tokens[ALICE])
+    dev.say("Ready.")
+    _introduce(dev, service)
+    print(banner(Curl(service.url, tokens), an_alteration_id(service, tokens[ALICE])))
+    print("\n# Ctrl-C stops everything; `make clean-local` forgets it.", flush=True)
+    _watch(dev, service)
+
+
+def _service_environment(environ: Mapping[str, str], directory: Path) -> dict[str, str]:
+    embedded_broker = not environ.get("QUOTAS_KAFKA_BOOTSTRAP_SERVERS")
+    ours = {
+        "QUOTAS_MODE": "development",
+        "QUOTAS_AUDITORS": AUDITOR,
+        "QUOTAS_HOST": "127.0.0.1",
+        "QUOTAS_PORT": "8080",
+        **({"QUOTAS_SUPER_USERS": SUPER_USERS} if embedded_broker else {}),
+    }
+    theirs = {
+        name: value
+        for name, value in environ.items()
+        if not (embedded_broker and name.startswith("QUOTAS_KAFKA_"))
+    }
+    return {**ours, **theirs, "QUOTAS_TOKENS_FILE": str(tokens_file(directory))}
+
+
+def _service(dev: _Dev) -> LocalService:
+    host, port = dev.environ["QUOTAS_HOST"], dev.environ["QUOTAS_PORT"]
+    if not port.isdecimal():
+        raise LocalDevError(f"QUOTAS_PORT is not a port number: {port}.")
+    number = int(port) or free_ports(1)[0]
+    refuse_a_taken_port(host, number)
+    dev.environ["QUOTAS_PORT"] = str(number)
+    return LocalService(host, number, dev.directory / "service.log")
+
+
+def _start_postgres(dev: _Dev) -> None:
+    if dev.environ.get("QUOTAS_DATABASE_URL"):
+        return
+    dev.say("Starting Postgres ...")
+    dev.postgres = LocalPostgres(dev.directory / "postgres")
+    dev.stack.callback(dev.postgres.stop)
+    dev.postgres.start()
+    dev.environ["QUOTAS_DATABASE_URL"] = dev.postgres.service_url
+    dev.environ["QUOTAS_MIGRATION_DATABASE_URL"] = dev.postgres.owner_url
+
+
+def _start_kafka(dev: _Dev) -> None:
+    if dev.environ.get("QUOTAS_KAFKA_BOOTSTRAP_SERVERS"):
+        return
+    dev.say("Starting the broker ...")
+    dev.kafka = LocalKafka(
+        dev.directory / "kafka", super_users=SUPER_USERS, plain_users=_SASL_USERS
+    )
+    dev.stack.callback(dev.kafka.stop)
+    dev.kafka.start()
+    dev.environ["QUOTAS_KAFKA_BOOTSTRAP_SERVERS"] = dev.kafka.bootstrap_servers
+
+
+def _start_service(dev: _Dev, service: LocalService, token: str) -> None:
+    """Start the service; fill a broker of our own at its first start."""
+    done = dev.directory / "examples-are-set"
+    empty = dev.kafka if dev.kafka is not None and not done.exists() else None
+    if empty is not None:
+        set_example_acls(empty.bootstrap_servers)
+    dev.say("Starting the service ...")
+    dev.environ.pop("QUOTAS_MIGRATION_DATABASE_URL", None)
+    dev.stack.callback(service.stop)
+    service.start(dev.environ)
+    if empty is not None:
+        set_example_quotas(service, token)
+        done.touch()
+
+
+def _introduce(dev: _Dev, service: LocalService) -> None:
+    print(f"# The service listens on {service.url}; its log is {dev.directory / 'service.log'}.")
+    if dev.kafka is None:
+        print("# The broker is not ours: no example ACLs and quotas were set there.")
+        return
+    print(
+        f"# The broker listens on {dev.kafka.bootstrap_servers} (PLAINTEXT, super user) and "
+        f"{dev.kafka.sasl_bootstrap_servers} (SASL PLAIN: alice/alice-secret, ...)."
+    )
+
+
+def _watch(dev: _Dev, service: LocalService) -> NoReturn:
+    while True:
+        if dev.make.wants_us_to_stop():
+            raise _Stopped
+        if not service.is_running():
+            raise LocalDevError(f"The service ended; its log ends:\n{service.last_lines()}")
+        for server in (dev.kafka, dev.postgres):
+            if server is not None and not server.is_running():
+                raise LocalDevError(f"{server.log_path} says why this server ended.")
+        time.sleep(_LOOK_S)
+
+
+def _stop_at_signals() -> None:
+    def stop(_number: int, _frame: FrameType | None) -> None:
+        _hold_signals()
+        raise _Stopped
+
+    for number in _SIGNALS:
+        # A shell lets its background jobs ignore SIGINT; nohup ignores SIGHUP for good.
+        if number is not signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, stop)
+
+
+def _hold_signals() -> None:
+    """Let nothing disturb the stopping: parents pass a signal on, people press Ctrl-C again."""
+    for number in _SIGNALS:
+        signal.signal(number, lambda _number, _frame: None)

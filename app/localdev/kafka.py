@@ -1,0 +1,222 @@
+"""A real Apache Kafka broker on this machine."""
+
+import base64
+import shutil
+import signal
+import time
+import uuid
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from app.localdev.child import Child
+from app.localdev.errors import LocalDevError
+from app.localdev.kafka_admin import cluster_id_of, silent_admin
+from app.localdev.kafka_jvm import JvmOptions, java_command, jvm_environment, run_tool
+from app.localdev.kafka_properties import (
+    LocalTls,
+    broker_properties,
+    listener_names,
+    logging_text,
+    properties_text,
+    sasl_properties,
+    scram_arguments,
+    tls_properties,
+)
+from app.localdev.ports import HOST, free_ports, is_free
+from app.localdev.state import read_state, write_state
+
+_READY_DEADLINE_S = 60.0
+_STOP_DEADLINE_S = 30.0
+_POLL_S = 0.05
+_STARTS = 3
+_PORT_TAKEN = "Address already in use"
+
+
+@dataclass
+class LocalKafka:
+    """One node, broker and controller, that keeps its data, ports and cluster id in a directory.
+
+    Attributes:
+        directory: everything the node writes; the same directory gives the same cluster again.
+        super_users: as in the broker's `super.users`.
+        plain_users: name to password for SASL PLAIN.
+        scram_users: name to password for both SCRAM mechanisms; stored at the first start.
+        extra_properties: broker properties that are added or win.
+        request_log: keep each DescribeClientQuotas and AlterClientQuotas that arrives.
+        heap: the largest Java heap, as after `-Xmx`.
+        tls: adds an SSL and a SASL_SSL listener.
+    """
+
+    directory: Path
+    _: KW_ONLY
+    super_users: str = "User:ANONYMOUS;User:admin"
+    plain_users: Mapping[str, str] = field(default_factory=dict)
+    scram_users: Mapping[str, str] = field(default_factory=dict)
+    extra_properties: Mapping[str, str] = field(default_factory=dict)
+    request_log: bool = False
+    heap: str = "512m"
+    tls: LocalTls | None = None
+
+    def __post_init__(self) -> None:
+        self.directory = self.directory.absolute()
+        self.log_path = self.directory / "broker.log"
+        self.request_log_path = self.directory / "requests.log"
+        self._state_path = self.directory / "node.json"
+        self._state = read_state(self._state_path)
+        self._child = Child("The broker", self.log_path)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    @property
+    def cluster_id(self) -> str:
+        """The cluster id, known from the first start on."""
+        return str(self._state["cluster_id"])
+
+    @property
+    def pid(self) -> int:
+        """The process id of the broker."""
+        return self._child.pid
+
+    @property
+    def controller_port(self) -> int:
+        """The port of the controller's listener."""
+        return self._ports["CONTROLLER"]
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """The PLAINTEXT listener; its callers are `User:ANONYMOUS`."""
+        return self._address("PLAINTEXT")
+
+    @property
+    def sasl_bootstrap_servers(self) -> str:
+        """The SASL_PLAINTEXT listener: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512."""
+        return self._address("SASL_PLAINTEXT")
+
+    @property
+    def ssl_bootstrap_servers(self) -> str:
+        """The SSL listener, where `tls` is given."""
+        return self._address("SSL")
+
+    @property
+    def sasl_ssl_bootstrap_servers(self) -> str:
+        """The SASL_SSL listener, where `tls` is given."""
+        return self._address("SASL_SSL")
+
+    def start(self) -> None:
+        """Start the node and return when it answers; with its data, and its ports if still free.
+
+        Raises:
+            LocalDevError: no Java, no jars, or the broker did not come up (with its last lines).
+        """
+        if self._child.is_running():
+            return
+        self.directory.mkdir(parents=True, exist_ok=True)
+        for attempt in range(1, _STARTS + 1):
+            self._prepare()
+            mark = self.log_path.stat().st_size
+            self._run()
+            try:
+                self._wait_until_ready()
+            except LocalDevError:
+                self.kill()
+                taken = _PORT_TAKEN in self.log_path.read_text(errors="replace")[mark:]
+                if not taken or attempt == _STARTS:
+                    raise
+            else:
+                return
+
+    def stop(self) -> None:
+        """Shut the node down in order; kill it when it takes longer than 30 s."""
+        self._child.stop(signal.SIGTERM, _STOP_DEADLINE_S)
+
+    def kill(self) -> None:
+        """Kill the node, as a power cut would."""
+        self._child.kill()
+
+    def is_running(self) -> bool:
+        """Tell whether the node was started and has not ended."""
+        return self._child.is_running()
+
+    def pause(self) -> None:
+        """Let the node hang: connections stay open and nothing answers."""
+        self._child.pause()
+
+    def resume(self) -> None:
+        """Let a paused node go on."""
+        self._child.resume()
+
+    @property
+    def _ports(self) -> dict[str, int]:
+        ports: dict[str, int] = self._state["ports"]
+        return ports
+
+    @property
+    def _properties_path(self) -> Path:
+        return self.directory / "server.properties"
+
+    def _address(self, listener: str) -> str:
+        return f"{HOST}:{self._ports[listener]}"
+
+    def _prepare(self) -> None:
+        names = listener_names(self.tls)
+        ports: dict[str, int] = self._state.get("ports", {})
+        if list(ports) != names or not all(is_free(port) for port in ports.values()):
+            ports = dict(zip(names, free_ports(len(names)), strict=True))
+        formatted = "cluster_id" in self._state
+        self._state = {"cluster_id": _new_cluster_id(), **self._state, "ports": ports}
+        self._write_configuration()
+        if not formatted:
+            self._format()
+        write_state(self._state_path, self._state)
+
+    def _write_configuration(self) -> None:
+        properties = {
+            **broker_properties(self.directory, self._ports, self.super_users),
+            **sasl_properties(self._ports, self.plain_users),
+            **tls_properties(self.tls),
+            **self.extra_properties,
+        }
+        self._properties_path.write_text(properties_text(properties), encoding="utf-8")
+        request_log = self.request_log_path if self.request_log else None
+        (self.directory / "log4j2.properties").write_text(logging_text(request_log))
+        self.log_path.touch()
+
+    def _format(self) -> None:
+        shutil.rmtree(self.directory / "data", ignore_errors=True)
+        arguments = ["format", "-t", self.cluster_id, "-c", str(self._properties_path)]
+        done = run_tool("kafka.tools.StorageTool", *arguments, *scram_arguments(self.scram_users))
+        if done.returncode != 0:
+            raise LocalDevError(f"The broker's storage was not formatted:\n{done.stdout}")
+
+    def _run(self) -> None:
+        logging_file = self.directory / "log4j2.properties"
+        options = JvmOptions(heap=self.heap, logging_file=logging_file)
+        command = [*java_command("kafka.Kafka", options), str(self._properties_path)]
+        self._child.start(command, directory=self.directory, environ=jvm_environment())
+
+    def _wait_until_ready(self) -> None:
+        client = silent_admin(self.bootstrap_servers)
+        deadline = time.monotonic() + _READY_DEADLINE_S
+        while time.monotonic() < deadline and self._child.is_running():
+            if cluster_id_of(client) == self.cluster_id:
+                return
+            time.sleep(_POLL_S)
+        last_lines = self._child.last_lines()
+        raise LocalDevError(f"The broker did not come up; its log ends:\n{last_lines}")
+
+
+def _new_cluster_id() -> str:
+    return base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()

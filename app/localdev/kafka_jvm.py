@@ -1,0 +1,67 @@
+"""Command lines of the programs in the broker's class path."""
+
+import os
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from app.localdev.jars import class_path
+from app.localdev.java import find_java
+
+_TOOL_DEADLINE_S = 120
+
+
+@dataclass(frozen=True)
+class JvmOptions:
+    """What differs between the broker and a tool: heap (as after `-Xmx`), log4j 2 file, jars."""
+
+    heap: str = "256m"
+    logging_file: Path | None = None
+    tools: bool = False
+
+
+def java_command(main_class: str, options: JvmOptions) -> list[str]:
+    """Return the command that runs a main class; its arguments follow.
+
+    Raises:
+        LocalDevError: no Java, or no jars.
+    """
+    command = [
+        str(find_java()),
+        f"-Xmx{options.heap}",
+        "-XX:+UseSerialGC",
+        "-XX:-UsePerfData",
+        "-Dfile.encoding=UTF-8",
+    ]
+    if options.logging_file is not None:
+        command.append(f"-Dlog4j2.configurationFile={options.logging_file}")
+    jars = os.pathsep.join(str(jar) for jar in class_path(tools=options.tools))
+    return [*command, "-cp", jars, main_class]
+
+
+def jvm_environment() -> dict[str, str]:
+    """Return the environment of the broker and its tools, free of Java options of this shell."""
+    return {"PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8"}
+
+
+def run_tool(
+    main_class: str, *arguments: str, tools: bool = False
+) -> subprocess.CompletedProcess[str]:
+    """Run one of Kafka's command-line programs to its end and return its output and exit code.
+
+    Args:
+        main_class: for example `kafka.admin.ConfigCommand`, which is kafka-configs.
+        arguments: as on its command line.
+        tools: the class is in kafka-tools, as `org.apache.kafka.tools.AclCommand` and
+            `org.apache.kafka.tools.DumpLogSegments` are.
+    """
+    return subprocess.run(
+        [*java_command(main_class, JvmOptions(tools=tools)), *arguments],
+        env=jvm_environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=_TOOL_DEADLINE_S,
+        check=False,
+    )

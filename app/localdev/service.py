@@ -1,0 +1,122 @@
+"""The service as a child of `dev`: its environment, its start, and requests to it."""
+
+import http.client
+import json
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from app.localdev.child import Child
+from app.localdev.errors import LocalDevError
+
+_READY_DEADLINE_S = 60.0
+_STOP_DEADLINE_S = 30.0
+_REQUEST_TIMEOUT_S = 20.0
+_POLL_S = 0.05
+_ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - compared, not bound
+_MAIN = [sys.executable, "-m", "app.main"]
+
+OK = 200
+
+
+class LocalService:
+    """The service of this checkout, one process, listening on a host and port."""
+
+    def __init__(self, host: str, port: int, log_path: Path) -> None:
+        """Name the address to listen on and the file for the log."""
+        self.host = _ANY_ADDRESS.get(host, host)
+        self.port = port
+        self._child = Child("The service", log_path)
+
+    @property
+    def url(self) -> str:
+        """The address for a client on this machine."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{host}:{self.port}"
+
+    def start(self, environ: Mapping[str, str]) -> None:
+        """Start the service and return when it is ready.
+
+        Raises:
+            LocalDevError: it ended, or was not ready in time (with the last lines of its log).
+        """
+        self._child.start([*_MAIN, "serve"], directory=Path.cwd(), environ=environ)
+        deadline = time.monotonic() + _READY_DEADLINE_S
+        while time.monotonic() < deadline and self._child.is_running():
+            try:
+                if self.request("GET", "/readyz")[0] == OK:
+                    return
+            except (OSError, http.client.HTTPException, ValueError):
+                pass  # not listening yet
+            time.sleep(_POLL_S)
+        raise LocalDevError(f"The service is not ready; its log ends:\n{self._child.last_lines()}")
+
+    def stop(self) -> None:
+        """Ask the service to finish its requests and end."""
+        self._child.stop(signal.SIGTERM, _STOP_DEADLINE_S)
+
+    def is_running(self) -> bool:
+        """Tell whether the service was started and has not ended."""
+        return self._child.is_running()
+
+    def last_lines(self) -> str:
+        """Return the end of its log."""
+        return self._child.last_lines()
+
+    def request(
+        self, method: str, path: str, *, token: str | None = None, body: object = None
+    ) -> tuple[int, Any]:
+        """Send one request; return the status and the JSON of the answer."""
+        headers = {"Content-Type": "application/json"}
+        if token is not None:
+            headers["Authorization"] = f"Bearer {token}"
+        connection = http.client.HTTPConnection(self.host, self.port, timeout=_REQUEST_TIMEOUT_S)
+        with closing(connection):
+            payload = None if body is None else json.dumps(body)
+            connection.request(method, path, payload, headers)
+            answer = connection.getresponse()
+            return answer.status, json.loads(answer.read())
+
+
+def migrate(environ: Mapping[str, str]) -> None:
+    """Bring the tables up to date.
+
+    Raises:
+        LocalDevError: they are not (with what the command said).
+    """
+    done = subprocess.run(
+        [*_MAIN, "migrate"],
+        env=dict(environ),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise LocalDevError(f"The database was not migrated:\n{done.stdout.strip()}")
+
+
+def refuse_a_taken_port(host: str, port: int) -> None:
+    """Raise where the service could not listen.
+
+    Raises:
+        LocalDevError: the port is taken, or the address is not one of this machine.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+            probe.listen(1)
+        except OSError as error:
+            raise LocalDevError(
+                f"Port {port} of {host} cannot be used ({error.strerror}): stop what listens "
+                "there, or choose another port as in `QUOTAS_PORT=8081 make run`."
+            ) from error
