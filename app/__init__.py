@@ -1,0 +1,1 @@
+"""Client-quota administration for Apache Kafka over REST."""

@@ -1,0 +1,1 @@
+"""The HTTP interface: bytes to domain values, domain values to bytes."""

@@ -1,0 +1,86 @@
+"""Who comes in: authentication, and the limits of what one caller may have."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from starlette.requests import Request
+
+from app.domain.callers import Caller
+from app.domain.errors import UnauthenticatedError
+from app.http.large_bodies import SMALL_BYTES
+from app.http.limits import read_json_body
+from app.http.rate_limits import Limited
+from app.http.request_context import context_of, remember_caller
+from app.http.services import services_of
+from app.http.strict_json import JsonObject, parse_object
+
+T = TypeVar("T")
+
+_WITHOUT_BODY: Final = frozenset({"GET", "HEAD"})
+
+
+def admitted(request: Request, kind: Limited) -> Caller:
+    """Return the caller of the request; needs no permission of the cluster.
+
+    Raises:
+        UnauthenticatedError: No valid credential.
+        RateLimitedError: One request too many, or too many bad credentials from one address.
+    """
+    caller = _authenticated(request)
+    services_of(request).limits.admit(caller.principal, kind)
+    if request.method in _WITHOUT_BODY:
+        begin_work(request)
+    return caller
+
+
+def _authenticated(request: Request) -> Caller:
+    services = services_of(request)
+    peer = request.client.host if request.client else ""
+    try:
+        caller = services.authenticator.authenticate(request.headers, peer)
+    except UnauthenticatedError as refusal:
+        context_of(request).refused_credential = refusal.code
+        services.limits.admit_failure(peer)
+        raise
+    remember_caller(request, caller)
+    return caller
+
+
+def begin_work(request: Request) -> None:
+    """Count the request as being worked on until its answer begins.
+
+    A body that is still arriving is no work: slow callers do not use up their principal's share.
+
+    Raises:
+        RateLimitedError: The principal has as many as it may.
+    """
+    context = context_of(request)
+    context.end_work = services_of(request).limits.begin(context.principal or "")
+
+
+async def read_body(request: Request) -> bytes:
+    """Read the body of a request whose caller is known; a large one waits for room.
+
+    Raises:
+        QuotaError: As ``read_json_body``.
+    """
+    principal = context_of(request).principal or ""
+    return await read_json_body(request, services_of(request).limits.bodies.room(principal))
+
+
+async def read_object(request: Request, read: Callable[[JsonObject], T]) -> T:
+    """Read the body of an admitted request, a JSON object.
+
+    Args:
+        request: Its caller may do what it asks for.
+        read: Makes something of the object; for a large body in a thread of its own.
+
+    Raises:
+        QuotaError: As ``read_json_body``, ``begin_work``, ``parse_object`` and ``read``.
+    """
+    body = await read_body(request)
+    begin_work(request)
+    if len(body) <= SMALL_BYTES:
+        return read(parse_object(body))
+    return await asyncio.to_thread(lambda: read(parse_object(body)))

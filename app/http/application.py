@@ -1,0 +1,70 @@
+"""The application: routes, strictness around them, errors as problem documents."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from importlib.metadata import version
+from typing import Any
+
+from fastapi import FastAPI
+from starlette.types import ASGIApp
+
+from app.http import problem_pages
+from app.http.boundary import RequestBoundary
+from app.http.docs_page import install_docs
+from app.http.loop_lag import observed_lag
+from app.http.metrics import HttpMetrics
+from app.http.openapi import complete
+from app.http.problem_handlers import install_problem_handlers
+from app.http.routes import alterations, audit, operation, quotas, resolve
+from app.http.services import Services
+
+Lifespan = Callable[[], AbstractAsyncContextManager[Services]]
+
+
+def create_application(lifespan: Lifespan) -> FastAPI:
+    """Build the application.
+
+    Args:
+        lifespan: Opens the services when the application starts and closes them when it stops.
+    """
+
+    @asynccontextmanager
+    async def opened(app: FastAPI) -> AsyncIterator[None]:
+        async with lifespan() as services:
+            app.state.services = services
+            async with observed_lag(services.metrics.observe_loop_lag):
+                yield
+
+    app = FastAPI(
+        title="Kafka quota service",
+        version=version("kafka-quota-service"),
+        lifespan=opened,
+        docs_url=None,
+        redoc_url=None,
+        openapi_url="/openapi.json",
+        redirect_slashes=False,
+        telemetry={"tracing": False, "metrics": False, "logs": False},
+    )
+    for room in (resolve, alterations, quotas, audit, operation, problem_pages):
+        # Not include_router, which would match the path of each request twice.
+        app.router.routes.extend(room.router.routes)
+    install_docs(app)
+    install_problem_handlers(app)
+    _describe(app)
+    return app
+
+
+def _describe(app: FastAPI) -> None:
+    plain = app.openapi
+
+    def described() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            app.openapi_schema = complete(plain())
+        return app.openapi_schema
+
+    app.openapi = described  # type: ignore[method-assign]
+
+
+def create_asgi(lifespan: Lifespan, metrics: HttpMetrics) -> ASGIApp:
+    """Return the application behind its limits, request ids and access log."""
+    return RequestBoundary(create_application(lifespan), metrics)

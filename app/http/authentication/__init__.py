@@ -1,0 +1,1 @@
+"""Who calls: one module for each kind of credential."""

@@ -1,0 +1,137 @@
+"""The outermost layer: request ids, header limits, the last resort for faults, one log line."""
+
+import re
+import secrets
+import time
+from typing import Final
+
+import structlog
+from starlette.datastructures import MutableHeaders
+from starlette.requests import ClientDisconnect, Request
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from app.domain.errors import QuotaError
+from app.http.limits import refuse_bad_headers
+from app.http.metrics import HttpMetrics
+from app.http.problem_handlers import answer, answer_to_fault
+from app.http.request_context import RequestContext, open_context
+
+_REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9._-]{1,128}")
+_NO_ANSWER: Final = 499
+"""What the log and the metrics show where the request ended before its answer began."""
+
+_CREDENTIAL_CODES: Final = frozenset({"unauthenticated", "invalid-token"})
+
+_SECURITY_HEADERS: Final = {
+    "X-Content-Type-Options": "nosniff",
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+    "Referrer-Policy": "no-referrer",
+}
+
+logger = structlog.get_logger(__name__)
+
+
+class RequestBoundary:
+    """Pure ASGI middleware; nothing inside it is cancelled or buffered by it.
+
+    It stands around a whole application, or among its middleware.
+    """
+
+    def __init__(self, app: ASGIApp, metrics: HttpMetrics) -> None:
+        self._app = app
+        self._metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request; what is not HTTP passes."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        context = open_context(scope, _request_id(scope))
+        exchange = _Exchange(context, send)
+        self._metrics.active_requests.inc()
+        try:
+            await self._answer(scope, receive, exchange)
+        finally:
+            context.work_has_ended()
+            self._metrics.active_requests.dec()
+            self._record(scope, exchange)
+
+    async def _answer(self, scope: Scope, receive: Receive, exchange: "_Exchange") -> None:
+        try:
+            refuse_bad_headers(scope)
+            await self._app(scope, receive, exchange.send)
+        except QuotaError as error:
+            await answer(Request(scope), error)(scope, receive, exchange.send)
+        except ClientDisconnect:
+            logger.info("the caller went away during the answer")
+        except Exception:
+            logger.exception("fault")
+            if exchange.status is None:
+                await answer_to_fault(Request(scope))(scope, receive, exchange.send)
+            elif not exchange.whole:
+                raise  # the server then cuts the answer off, so that nobody takes it for whole
+
+    def _record(self, scope: Scope, exchange: "_Exchange") -> None:
+        context = exchange.context
+        route = getattr(scope.get("route"), "path", None) or "unmatched"
+        status = exchange.status or _NO_ANSWER
+        seconds = time.perf_counter() - exchange.began
+        self._metrics.observe_request(route, scope["method"], status, seconds)
+        self._count_judgements(context)
+        logger.info(
+            "request",
+            method=scope["method"],
+            route=route,
+            status=status,
+            duration_ms=round(seconds * 1000, 3),
+            request_id=context.request_id,
+            principal=context.principal,
+            bytes=exchange.body_bytes,
+            code=context.problem_code,
+        )
+
+    def _count_judgements(self, context: RequestContext) -> None:
+        if context.authentication is not None:
+            self._metrics.count_authentication(context.authentication)
+        refused = context.refused_credential
+        if context.problem_code is not None:
+            self._metrics.count_rejected(context.problem_code)
+            if context.problem_code in _CREDENTIAL_CODES:
+                refused = context.problem_code
+        if refused is not None:
+            self._metrics.count_authentication("bearer-token", refused)
+
+
+class _Exchange:
+    """Watches one answer on its way out and gives it the headers that all answers have."""
+
+    def __init__(self, context: RequestContext, send: Send) -> None:
+        self.context = context
+        self.began = time.perf_counter()
+        self.status: int | None = None
+        self.whole = False
+        self.body_bytes = 0
+        self._send = send
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.context.work_has_ended()
+            self.status = message["status"]
+            self._complete(MutableHeaders(scope=message))
+        elif message["type"] == "http.response.body":
+            self.body_bytes += len(message.get("body", b""))
+            self.whole = not message.get("more_body", False)
+        await self._send(message)
+
+    def _complete(self, headers: MutableHeaders) -> None:
+        headers["X-Request-Id"] = self.context.request_id
+        for name, value in _SECURITY_HEADERS.items():
+            headers.setdefault(name, value)
+        headers.setdefault("Cache-Control", "no-cache" if "etag" in headers else "no-store")
+
+
+def _request_id(scope: Scope) -> str:
+    given: list[bytes] = [value for name, value in scope["headers"] if name == b"x-request-id"]
+    if len(given) == 1 and _REQUEST_ID.fullmatch(given[0]):
+        return given[0].decode("ascii")
+    return secrets.token_hex(16)

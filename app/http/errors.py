@@ -1,0 +1,73 @@
+"""What can go wrong with a request before its content matters."""
+
+from app.domain.errors import (
+    NotSentError,
+    QuotaError,
+    Retry,
+    TooManyRequestsError,
+    UnauthenticatedError,
+)
+
+
+class InvalidTokenError(UnauthenticatedError):
+    """A credential was given, and it is not a valid one."""
+
+    default_code = "invalid-token"
+
+
+class MethodNotAllowedError(QuotaError):
+    """The path exists, and does not take this method."""
+
+    default_code = "method-not-allowed"
+
+
+class NotAcceptableError(QuotaError):
+    """None of the formats that the caller accepts is produced here."""
+
+    default_code = "not-acceptable"
+
+
+class RequestTimeoutError(QuotaError):
+    """The body did not arrive in time; nothing was read from it."""
+
+    default_code = "request-timeout"
+
+    def __post_init__(self) -> None:
+        """Nothing was sent, so repeating is safe."""
+        self.retry = Retry.SAFE
+        super().__post_init__()
+
+
+class BodyTooLargeError(QuotaError):
+    """The body is larger than this service reads."""
+
+    default_code = "body-too-large"
+
+
+class UnsupportedMediaTypeError(QuotaError):
+    """The body is not JSON in UTF-8, or it is compressed."""
+
+    default_code = "unsupported-media-type"
+
+
+class HeadersTooLargeError(QuotaError):
+    """The request line and the headers are too large together."""
+
+    default_code = "headers-too-large"
+
+
+class RateLimitedError(TooManyRequestsError):
+    """The caller is over a rate limit of this service; nothing was done."""
+
+    default_code = "rate-limited"
+
+    def __post_init__(self) -> None:
+        """Nothing was sent, so repeating is safe."""
+        self.retry = Retry.SAFE
+        super().__post_init__()
+
+
+class TooManyConnectionsError(NotSentError):
+    """This process holds as many connections as it may."""
+
+    default_code = "too-many-connections"

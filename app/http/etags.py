@@ -1,0 +1,51 @@
+"""Entity tags. Source: RFC 9110 8.8.3 and 13.1.2."""
+
+import hashlib
+import re
+from collections.abc import Iterable
+from typing import Final
+
+from app.domain.alterations import Values
+from app.domain.entities import ClientQuotaEntity
+from app.http.answers import entity_json, values_json
+from app.http.formats import Format
+from app.http.json_text import json_bytes
+
+_ENTITY_TAG: Final = re.compile(r'(?:W/)?("[\x21\x23-\x7e\x80-\xff]*")')
+_LIST: Final = re.compile(
+    rf"[\s,]*{_ENTITY_TAG.pattern}(?:[ \t]*,[\s,]*{_ENTITY_TAG.pattern})*[\s,]*"
+)
+
+
+def quotas_etag(
+    media_type: Format,
+    cluster_id: str,
+    entries: Iterable[tuple[ClientQuotaEntity, Values]],
+    page: str = "",
+) -> str:
+    """Return the strong entity tag of an answer of ``GET /quotas``.
+
+    ``as_of`` is left out: an answer that says the same a minute later has the same tag.
+
+    Args:
+        media_type: The format; each has its own tag.
+        cluster_id: Of the answer.
+        entries: Of the answer, in its order.
+        page: Which part of the whole answer this is, such as page size and position.
+    """
+    digest = hashlib.blake2b(json_bytes([media_type.value, cluster_id, page]), digest_size=16)
+    for entity, values in entries:
+        digest.update(json_bytes([entity_json(entity), values_json(values)]))
+    return f'"{digest.hexdigest()}"'
+
+
+def if_none_match(header: str | None, etag: str) -> bool:
+    """Tell whether ``If-None-Match`` names the tag, so that the answer is 304.
+
+    Weak comparison; ``*`` names every tag. A header that is no list of tags names none.
+    """
+    if header is None:
+        return False
+    if header.strip() == "*":
+        return True
+    return bool(_LIST.fullmatch(header)) and etag in _ENTITY_TAG.findall(header)

@@ -1,0 +1,69 @@
+"""The filter grammar: ``user=alice``, ``user:default``, ``user^=team-``."""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from app.domain.errors import UnreadableRequestError, Violation
+from app.domain.filters import ClientQuotaFilter, ClientQuotaFilterComponent, MatchType
+from app.http.strict_json import shown
+
+_END_OF_TYPE: Final = re.compile("[=:^]")
+
+_WORDS: Final[Mapping[str, MatchType]] = {
+    "default": MatchType.DEFAULT,
+    "any": MatchType.SPECIFIED,
+    "absent": MatchType.ABSENT,
+}
+
+
+def parse_filter(
+    components: Sequence[str], *, strict: bool = False, parameter: str = "filter"
+) -> ClientQuotaFilter:
+    """Read the components of a filter; they are ANDed.
+
+    The first of ``=``, ``:`` and ``^`` ends the type, so a name needs no escape of its own. Types
+    are not judged here: ``filter_violations`` does.
+
+    Args:
+        components: Each as decoded from the query.
+        strict: Only entities with exactly the filter's types.
+        parameter: The query parameter to name in errors.
+
+    Raises:
+        UnreadableRequestError: A component outside the grammar; every one of them.
+    """
+    read = [(text, parse_component(text)) for text in components]
+    violations = [
+        Violation(parameter, "unreadable-filter", f"{shown(text)} cannot be read. {_GRAMMAR}")
+        for text, component in read
+        if component is None
+    ]
+    if violations:
+        detail = f"The parameter {parameter} cannot be read."
+        raise UnreadableRequestError(detail, violations=violations)
+    return ClientQuotaFilter(
+        tuple(component for _, component in read if component is not None), strict
+    )
+
+
+_GRAMMAR: Final = (
+    "Write user=NAME, user^=BEGINNING, user:default, user:any, user:absent or user; likewise "
+    "for client-id and ip."
+)
+
+
+def parse_component(text: str) -> ClientQuotaFilterComponent | None:
+    """Read one component; null if it is outside the grammar."""
+    end = _END_OF_TYPE.search(text)
+    if end is None:
+        return ClientQuotaFilterComponent.of_entity_type(text) if text else None
+    kind, mark, rest = text[: end.start()], end.group(), text[end.end() :]
+    if mark == "=":
+        return ClientQuotaFilterComponent.of_entity(kind, rest)
+    if mark == ":":
+        match_type = _WORDS.get(rest)
+        return ClientQuotaFilterComponent(kind, match_type) if match_type else None
+    if rest.startswith("="):
+        return ClientQuotaFilterComponent(kind, MatchType.PREFIX, rest[1:])
+    return None

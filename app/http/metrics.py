@@ -1,0 +1,140 @@
+"""Metrics of the HTTP interface, for Prometheus. No label names an entity or a principal."""
+
+from collections import Counter as Tally
+from collections.abc import Iterable
+from typing import Final
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    PlatformCollector,
+    ProcessCollector,
+    disable_created_metrics,
+    exposition,
+)
+
+from app.http.alteration_metrics import PrometheusAlterationMetrics
+
+_METHODS: Final = frozenset(
+    {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT"}
+)
+_LAG_BUCKETS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
+_BUCKETS_S: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+
+
+class HttpMetrics:
+    """The counters and histograms, in a registry of their own.
+
+    ``lives`` counts what becomes of alterations, for the service.
+    """
+
+    def __init__(self) -> None:
+        disable_created_metrics()  # type: ignore[no-untyped-call]
+        self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
+        PlatformCollector(registry=self.registry)
+        self._requests = Histogram(
+            "http_server_request_duration_seconds",
+            "Time from the request's headers to the end of the answer.",
+            ["route", "method", "status"],
+            buckets=_BUCKETS_S,
+            registry=self.registry,
+        )
+        self.active_requests = self._gauge(
+            "http_server_active_requests", "Requests that are being answered."
+        )
+        self._rejected = self._counter(
+            "request_rejected", "Requests answered with a problem, by its code.", "reason"
+        )
+        self._alterations = self._counter(
+            "quota_alterations", "What became of altered entities.", "verdict"
+        )
+        self._authentications = self._counter(
+            "authn", "Judged credentials; reason is a problem's code.", "method", "result", "reason"
+        )
+        self._authorizations = self._counter(
+            "authz", "Decisions on the cluster resource.", "operation", "result"
+        )
+        self._acl_age = self._gauge(
+            "authz_acl_age_seconds", "Age of the ACLs that the last decision rested on."
+        )
+        self._idempotency = self._counter(
+            "idempotency",
+            "Alterations with an idempotency key: new, replay, conflict (it still runs) or "
+            "mismatch (used for another request).",
+            "result",
+        )
+        self._rate_limited = self._counter(
+            "rate_limited",
+            "Requests over a limit of this service: reads, alterations, at_once, failures (of "
+            "authentication).",
+            "scope",
+        )
+        self._closed = self._counter(
+            "receive_deadline_closed",
+            "Connections closed because the caller was too slow: idle, headers, body, answer.",
+            "stage",
+        )
+        self.connections = self._gauge("http_server_open_connections", "Open connections.")
+        self._loop_lag = Histogram(
+            "event_loop_lag_seconds",
+            "How late the event loop came to a task that was due.",
+            buckets=_LAG_BUCKETS_S,
+            registry=self.registry,
+        )
+        self.lives = PrometheusAlterationMetrics(self.registry)
+
+    def _counter(self, name: str, documentation: str, *labels: str) -> Counter:
+        return Counter(name, documentation, labels, registry=self.registry)
+
+    def _gauge(self, name: str, documentation: str) -> Gauge:
+        return Gauge(name, documentation, registry=self.registry)
+
+    def observe_request(self, route: str, method: str, status: int, seconds: float) -> None:
+        """Note an answered request; ``route`` is the template, such as ``/problems/{code}``."""
+        known = method if method in _METHODS else "_OTHER"
+        self._requests.labels(route, known, str(status)).observe(seconds)
+
+    def count_rejected(self, code: str) -> None:
+        """Note a problem that was answered."""
+        self._rejected.labels(code).inc()
+
+    def count_alterations(self, outcomes: Iterable[str]) -> None:
+        """Note the outcome of each entity of an alteration."""
+        for outcome, number in Tally(outcomes).items():
+            self._alterations.labels(outcome).inc(number)
+
+    def count_authentication(self, method: str, reason: str | None = None) -> None:
+        """Note a judged credential; ``reason`` is the problem's code where it was refused."""
+        result = "accepted" if reason is None else "refused"
+        self._authentications.labels(method, result, reason or "").inc()
+
+    def count_authorization(self, operation: str, *, allowed: bool) -> None:
+        """Note a decision about an operation such as ``ALTER_CONFIGS``."""
+        self._authorizations.labels(operation, "allowed" if allowed else "denied").inc()
+
+    def observe_acl_age(self, seconds: float) -> None:
+        """Note how old the ACLs are that a decision rests on."""
+        self._acl_age.set(seconds)
+
+    def count_idempotency(self, result: str) -> None:
+        """Note an alteration with a key: ``new``, ``replay``, ``conflict`` or ``mismatch``."""
+        self._idempotency.labels(result).inc()
+
+    def count_rate_limited(self, scope: str) -> None:
+        """Note a request over a limit; see ``Limited``."""
+        self._rate_limited.labels(scope).inc()
+
+    def count_closed(self, stage: str) -> None:
+        """Note a connection that was closed because the caller was too slow."""
+        self._closed.labels(stage).inc()
+
+    def observe_loop_lag(self, seconds: float) -> None:
+        """Note how late the event loop was."""
+        self._loop_lag.observe(seconds)
+
+    def exposition(self) -> tuple[bytes, str]:
+        """Return the Prometheus text and its content type."""
+        return exposition.generate_latest(self.registry), exposition.CONTENT_TYPE_PLAIN_0_0_4

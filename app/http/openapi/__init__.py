@@ -1,0 +1,47 @@
+"""The OpenAPI description as data: what each route takes and answers, with schemas and examples.
+
+``DESCRIBE`` and its like are keyword arguments of the route decorators; ``complete`` adds the rest
+to the document that FastAPI makes of the routes.
+"""
+
+from typing import Any, Final
+
+from app.http.openapi.document import complete
+from app.http.openapi.operations import OPERATIONS
+
+__all__ = [
+    "ALTER",
+    "ALTERATION",
+    "AUDIT",
+    "CAPABILITIES",
+    "DESCRIBE",
+    "LIVEZ",
+    "METRICS",
+    "PROBLEM_PAGE",
+    "READYZ",
+    "RESOLVE",
+    "RESOLVE_MANY",
+    "REVERT",
+    "VERSION",
+    "complete",
+]
+
+
+def _arguments(operation: str) -> dict[str, Any]:
+    described = OPERATIONS[operation]
+    return {"operation_id": described["operationId"], "summary": described["summary"]}
+
+
+DESCRIBE: Final = _arguments("GET /quotas")
+CAPABILITIES: Final = _arguments("GET /quotas/capabilities")
+ALTER: Final = _arguments("POST /quotas/alterations")
+ALTERATION: Final = _arguments("GET /quotas/alterations/{alteration_id}")
+REVERT: Final = _arguments("POST /quotas/alterations/{alteration_id}/revert")
+RESOLVE: Final = _arguments("GET /quotas/resolve")
+RESOLVE_MANY: Final = _arguments("POST /quotas/resolve")
+AUDIT: Final = _arguments("GET /audit")
+LIVEZ: Final = _arguments("GET /livez")
+READYZ: Final = _arguments("GET /readyz")
+METRICS: Final = _arguments("GET /metrics")
+VERSION: Final = _arguments("GET /version")
+PROBLEM_PAGE: Final = _arguments("GET /problems/{code}")

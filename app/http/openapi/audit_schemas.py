@@ -1,0 +1,44 @@
+"""Schemas of what ``GET /audit`` answers."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from app.domain.alterations import Outcome
+from app.http.openapi.shapes import Schema, array, closed, nullable, ref, text, text_or_null, words
+from app.http.route_parameters import AUDIT_ACTIONS
+
+_OP: Final = closed(
+    {"key": text(), "value": ref("StoredValue"), "remove": {"const": True}},
+    optional=("value", "remove"),
+    description="A key that was to be set or removed.",
+)
+
+_VALUES_OR_NULL: Final = nullable(ref("QuotaValues"), "The whole entity's values; null: not known.")
+
+AUDIT_SCHEMAS: Final[Mapping[str, Schema]] = {
+    "AuditRow": closed(
+        {
+            "alteration_id": ref("AlterationId"),
+            "at": ref("Time"),
+            "principal": text("Who asked, as Kafka prints it."),
+            "authentication": text("The method; no secret."),
+            "client_address": text("The address of the caller."),
+            "action": words(AUDIT_ACTIONS),
+            "entity": nullable(ref("Entity"), "Null where the body could not be read."),
+            "ops": nullable(array(_OP), "Null where the body could not be read."),
+            "before": _VALUES_OR_NULL,
+            "after": _VALUES_OR_NULL,
+            "outcome": words(list(Outcome)),
+            "reason": text_or_null("The caller's own words."),
+            "request_id": ref("RequestId"),
+            "error": nullable(ref("Refusal")),
+        },
+        description="One entity of one recorded request.",
+    ),
+    "AuditPage": closed(
+        {
+            "rows": array(ref("AuditRow"), "Newest first."),
+            "next_page_token": ref("NextPageToken"),
+        }
+    ),
+}

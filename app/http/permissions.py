@@ -1,0 +1,106 @@
+"""Who may call a route: authentication and Kafka's own question, before anything is read."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from starlette.requests import Request
+
+from app.domain.alteration_rules import judge
+from app.domain.authorization import Operation
+from app.domain.callers import Caller
+from app.domain.errors import QuotaError
+from app.http.admission import admitted, read_body
+from app.http.rate_limits import Limited
+from app.http.schemas import read_alter_request
+from app.http.services import services_of
+from app.http.strict_json import parse_object
+from app.service.authorize import Access, DeniedAttempt
+from app.service.metrics_port import Phase
+
+
+@dataclass(frozen=True, slots=True)
+class Granted:
+    """A caller who may, and why."""
+
+    caller: Caller
+    evidence: Mapping[str, Any]
+
+
+_LIMITED: Final = {
+    Operation.ALTER_CONFIGS: Limited.ALTERATIONS,
+    Operation.DESCRIBE_CONFIGS: Limited.READS,
+}
+
+
+class Permission:
+    """Lets a caller pass who has an operation on the cluster; keeps the attempts of others.
+
+    Args:
+        operation: What the route does with the cluster.
+        or_audit: Whether the ``audit`` permission suffices instead.
+    """
+
+    def __init__(self, operation: Operation, *, or_audit: bool = False) -> None:
+        self.operation = operation
+        self.or_audit = or_audit
+
+    async def __call__(self, request: Request) -> Granted:
+        """Return who passes.
+
+        Raises:
+            UnauthenticatedError: No valid credential.
+            RateLimitedError: The caller asks for too much.
+            ClusterAuthorizationError: The caller may not; the attempt is in the audit log.
+            NotSentError: The ACLs cannot be had.
+        """
+        caller = admitted(request, _LIMITED[self.operation])
+        authorizer = services_of(request).authorizer
+        if self.or_audit and authorizer.is_auditor(caller):
+            return Granted(caller, {"rule": "auditor"})
+        access = await self._decided(request, caller)
+        if access.refusal is not None:
+            attempt = await _attempt(request, access.evidence)
+            await authorizer.record_denied(caller, access.refusal, attempt)
+            raise access.refusal
+        return Granted(caller, access.evidence)
+
+    async def _decided(self, request: Request, caller: Caller) -> Access:
+        services = services_of(request)
+        began = time.perf_counter()
+        access = await services.authorizer.decide(caller, self.operation)
+        metrics = services.metrics
+        if self.operation is Operation.ALTER_CONFIGS:
+            metrics.lives.phase_took(Phase.AUTHZ, time.perf_counter() - began)
+        metrics.count_authorization(self.operation.value, allowed=access.refusal is None)
+        if "acl_age_s" in access.evidence:
+            metrics.observe_acl_age(access.evidence["acl_age_s"])
+        return access
+
+
+may_describe: Final = Permission(Operation.DESCRIBE_CONFIGS)
+"""Lets a caller pass who has describe permission on the cluster."""
+
+may_alter: Final = Permission(Operation.ALTER_CONFIGS)
+"""Lets a caller pass who has alter permission on the cluster."""
+
+may_read_audit: Final = Permission(Operation.DESCRIBE_CONFIGS, or_audit=True)
+"""Lets auditors pass, and callers with describe permission, who see their own rows."""
+
+
+async def _attempt(request: Request, evidence: Mapping[str, Any]) -> DeniedAttempt:
+    """Return what was asked for; without the entities where the body breaks a rule."""
+    request_id = request.state.request_id
+    route = f"{request.method} {request.url.path}"
+    unread = DeniedAttempt(request_id, route, evidence)
+    if not (request.method == "POST" and request.url.path == "/quotas/alterations"):
+        return unread
+    try:
+        body = read_alter_request(parse_object(await read_body(request)))
+    except QuotaError:
+        return unread
+    judgement = judge(body.alterations, {})
+    if judgement.violations or body.violations:
+        return unread
+    return replace(unread, alterations=judgement.alterations, reason=body.reason)

@@ -1,0 +1,26 @@
+"""Routes whose functions read their requests themselves."""
+
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from fastapi import Request, Response
+from fastapi.routing import APIRoute
+
+
+class PlainRoute(APIRoute):
+    """Calls its function with the request and the texts of the path's parameters, nothing else.
+
+    Queries and bodies are read strictly and by hand, so there is nothing that FastAPI could solve
+    for each request; a third of the time of a resolve went there. It still matches, documents and
+    guards.
+    """
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """Return what answers a request; FastAPI's own extension point."""
+        function = self.endpoint
+
+        async def answer(request: Request) -> Response:
+            response: Response = await function(request, **request.path_params)
+            return response
+
+        return answer

@@ -1,0 +1,195 @@
+"""Errors as problem documents: the one table from class to status. Source: RFC 9457."""
+
+import math
+from collections.abc import Iterable, Mapping
+from decimal import Decimal
+from http import HTTPStatus
+from typing import Any, Final
+
+from starlette.responses import Response
+
+from app.domain.alterations import AlterationResult
+from app.domain.errors import (
+    BrokerError,
+    ClusterAuthorizationError,
+    EntityBusyError,
+    ExpectationFailedError,
+    InvalidRequestError,
+    NotFoundError,
+    NotSentError,
+    OutcomeNotRecordedError,
+    QuotaError,
+    TooManyRequestsError,
+    UnauthenticatedError,
+    UnknownOutcomeError,
+    UnreadableRequestError,
+    UnsupportedVersionError,
+    Violation,
+)
+from app.http.answers import alteration_result_json, quota_value_json
+from app.http.errors import (
+    BodyTooLargeError,
+    HeadersTooLargeError,
+    InvalidTokenError,
+    MethodNotAllowedError,
+    NotAcceptableError,
+    RequestTimeoutError,
+    UnsupportedMediaTypeError,
+)
+from app.http.idempotency import REPLAYED_HEADER
+from app.http.json_text import json_bytes
+from app.http.problem_codes import PROBLEMS
+
+MEDIA_TYPE: Final = "application/problem+json"
+
+MAX_ERRORS: Final = 10_000
+"""So many violations are listed; ``errors_omitted`` counts the rest."""
+
+STATUS: Final[Mapping[type[QuotaError], HTTPStatus]] = {
+    UnreadableRequestError: HTTPStatus.BAD_REQUEST,
+    UnauthenticatedError: HTTPStatus.UNAUTHORIZED,
+    ClusterAuthorizationError: HTTPStatus.FORBIDDEN,
+    NotFoundError: HTTPStatus.NOT_FOUND,
+    MethodNotAllowedError: HTTPStatus.METHOD_NOT_ALLOWED,
+    NotAcceptableError: HTTPStatus.NOT_ACCEPTABLE,
+    RequestTimeoutError: HTTPStatus.REQUEST_TIMEOUT,
+    EntityBusyError: HTTPStatus.CONFLICT,
+    ExpectationFailedError: HTTPStatus.PRECONDITION_FAILED,
+    BodyTooLargeError: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+    UnsupportedMediaTypeError: HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+    InvalidRequestError: HTTPStatus.UNPROCESSABLE_ENTITY,
+    TooManyRequestsError: HTTPStatus.TOO_MANY_REQUESTS,
+    HeadersTooLargeError: HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
+    QuotaError: HTTPStatus.INTERNAL_SERVER_ERROR,
+    UnsupportedVersionError: HTTPStatus.NOT_IMPLEMENTED,
+    BrokerError: HTTPStatus.BAD_GATEWAY,
+    NotSentError: HTTPStatus.SERVICE_UNAVAILABLE,
+    OutcomeNotRecordedError: HTTPStatus.SERVICE_UNAVAILABLE,
+    UnknownOutcomeError: HTTPStatus.GATEWAY_TIMEOUT,
+}
+"""A subclass without a row has its parent's."""
+
+_RETRY_AFTER_S: Final[Mapping[type[QuotaError], float]] = {
+    EntityBusyError: 1.0,
+    TooManyRequestsError: 1.0,
+}
+"""When to come back where the error does not say."""
+
+
+def status_of(error: QuotaError) -> HTTPStatus:
+    """Return the status for an error."""
+    return next(STATUS[kind] for kind in type(error).__mro__ if kind in STATUS)
+
+
+def code_of(error: QuotaError) -> str:
+    """Return the problem's code.
+
+    Where every violation of an invalid request is of one kind that has a page of its own, such
+    as ``no-alterations``, that is the code.
+    """
+    codes = {violation.code for violation in error.violations}
+    if (
+        error.code == InvalidRequestError.default_code
+        and len(codes) == 1
+        and codes <= set(PROBLEMS)
+    ):
+        return codes.pop()
+    return error.code
+
+
+def problem_document(error: QuotaError, request_id: str, instance: str) -> dict[str, Any]:
+    """Return the problem document for an error.
+
+    Args:
+        error: What went wrong.
+        request_id: Of the request.
+        instance: The path of the request, percent-encoded.
+    """
+    code = code_of(error)
+    status = status_of(error)
+    document: dict[str, Any] = {
+        "type": f"/problems/{code}",
+        "title": PROBLEMS[code].title if code in PROBLEMS else status.phrase,
+        "status": status.value,
+        "detail": error.detail,
+        "instance": instance,
+        "code": code,
+        "request_id": request_id,
+        "kafka_error": error.kafka_error or _first_kafka_error(error.violations),
+        "sent_to_cluster": error.sent.value,
+        "retry": error.retry.value,
+        "errors": [_violation_json(one) for one in error.violations[:MAX_ERRORS]],
+    }
+    if len(error.violations) > MAX_ERRORS:
+        document["errors_omitted"] = len(error.violations) - MAX_ERRORS
+    if error.alteration_id is not None:
+        document["alteration_id"] = error.alteration_id
+    if error.results is not None:
+        document["results"] = [_result_json(result) for result in error.results]
+    return document
+
+
+def problem_headers(error: QuotaError) -> dict[str, str]:
+    """Return the headers that belong to an error."""
+    headers: dict[str, str] = {}
+    retry_after_s = error.retry_after_s
+    if retry_after_s is None:
+        retry_after_s = _RETRY_AFTER_S.get(type(error))
+    if retry_after_s is not None:
+        headers["Retry-After"] = str(max(1, math.ceil(retry_after_s)))
+    if isinstance(error, InvalidTokenError):
+        headers["WWW-Authenticate"] = 'Bearer error="invalid_token"'
+    elif isinstance(error, UnauthenticatedError):
+        headers["WWW-Authenticate"] = "Bearer"
+    if error.alteration_id is not None:
+        headers["Location"] = f"/quotas/alterations/{error.alteration_id}"
+    if error.replayed:
+        headers[REPLAYED_HEADER] = "true"
+    return headers
+
+
+def problem_response(
+    error: QuotaError, request_id: str, instance: str, headers: Mapping[str, str] | None = None
+) -> Response:
+    """Return the answer for an error; ``headers`` come on top of its own."""
+    return Response(
+        json_bytes(problem_document(error, request_id, instance)),
+        status_of(error).value,
+        {**problem_headers(error), **(headers or {})},
+        MEDIA_TYPE,
+    )
+
+
+def _first_kafka_error(violations: Iterable[Violation]) -> str | None:
+    return next((one.kafka_error for one in violations if one.kafka_error is not None), None)
+
+
+def _violation_json(violation: Violation) -> dict[str, Any]:
+    document: dict[str, Any] = {
+        "pointer": violation.pointer,
+        "code": violation.code,
+        "detail": violation.detail,
+    }
+    if violation.kafka_error is not None:
+        document["kafka_error"] = violation.kafka_error
+    if violation.values is not None:
+        document["values"] = _plain(violation.values)
+    return document
+
+
+def _result_json(result: Any) -> Any:
+    return alteration_result_json(result) if isinstance(result, AlterationResult) else result
+
+
+def _plain(value: Any) -> Any:
+    match value:
+        case float():
+            return quota_value_json(value)
+        case Decimal():
+            return quota_value_json(float(value))
+        case Mapping():
+            return {str(name): _plain(member) for name, member in value.items()}
+        case list() | tuple():
+            return [_plain(item) for item in value]
+        case _:
+            return value

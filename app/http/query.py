@@ -1,0 +1,139 @@
+"""Query strings, read strictly."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final
+from urllib.parse import unquote_to_bytes
+
+from app.domain.errors import InvalidRequestError, UnreadableRequestError, Violation
+from app.http.query_parameters import Kind, QueryParameter
+from app.http.strict_json import shown
+from app.http.times import read_time
+
+QueryValues = Mapping[str, Any]
+"""Every parameter of the table by name: str, bool, int, datetime in UTC, a tuple of str where it
+repeats, or the default."""
+
+
+def read_query(query_string: bytes, parameters: Sequence[QueryParameter]) -> QueryValues:
+    """Read a query string as it came over the wire.
+
+    Raises:
+        UnreadableRequestError: Escapes that are not UTF-8, unknown parameters, a repeated single
+            one, text that is not of the parameter's kind; every one of them.
+        InvalidRequestError: A number out of range or an unknown word; every one of them.
+    """
+    table = {parameter.name: parameter for parameter in parameters}
+    given: dict[str, list[str]] = {}
+    unreadable: list[Violation] = []
+    for name, text in _pairs(query_string, unreadable):
+        given.setdefault(name, []).append(text)
+    unreadable.extend(_misplaced(given, table))
+    values: dict[str, Any] = {}
+    broken: list[Violation] = []
+    for name, parameter in table.items():
+        texts = given.get(name, [])
+        if parameter.repeats:
+            values[name] = tuple(texts)
+        elif texts:
+            values[name] = _read(texts[0], parameter, unreadable, broken)
+        else:
+            values[name] = parameter.default
+    if unreadable:
+        raise UnreadableRequestError("The query cannot be read.", violations=unreadable)
+    if broken:
+        raise InvalidRequestError("The query breaks a rule.", violations=broken)
+    return values
+
+
+_BAD_ESCAPE: Final = re.compile(rb"%(?![0-9A-Fa-f]{2})")
+
+
+def _pairs(query_string: bytes, unreadable: list[Violation]) -> Iterator[tuple[str, str]]:
+    for part in query_string.split(b"&"):
+        if not part:
+            continue
+        raw_name, _, raw_text = part.partition(b"=")
+        name, text = _decoded(raw_name), _decoded(raw_text)
+        if name is None or text is None:
+            place = name or raw_name.decode("ascii", "backslashreplace")
+            detail = "The percent-encoding is not that of UTF-8 text."
+            unreadable.append(Violation(place, "bad-percent-encoding", detail))
+        else:
+            yield name, text
+
+
+def _decoded(raw: bytes) -> str | None:
+    if _BAD_ESCAPE.search(raw):
+        return None
+    try:
+        return unquote_to_bytes(raw.replace(b"+", b" ")).decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _misplaced(
+    given: Mapping[str, list[str]], table: Mapping[str, QueryParameter]
+) -> Iterator[Violation]:
+    for name, texts in given.items():
+        if name not in table:
+            known = ", ".join(table) or "none"
+            detail = f"Unknown parameter {shown(name)}; known are: {known}."
+            yield Violation(name, "unknown-parameter", detail)
+        elif len(texts) > 1 and not table[name].repeats:
+            detail = f"{name} is given {len(texts)} times; give it once."
+            yield Violation(name, "repeated-parameter", detail)
+
+
+def _read(
+    text: str, parameter: QueryParameter, unreadable: list[Violation], broken: list[Violation]
+) -> str | bool | int | datetime | None:
+    match parameter.kind:
+        case Kind.BOOLEAN if text in {"true", "false"}:
+            return text == "true"
+        case Kind.INTEGER if _INTEGER.fullmatch(text):
+            return _bounded(text, parameter, broken)
+        case Kind.TIME:
+            return _time(text, parameter, unreadable)
+        case Kind.WORD:
+            if text not in parameter.words:
+                words = ", ".join(parameter.words)
+                detail = f"{shown(text)} is unknown; {parameter.name} is one of {words}."
+                broken.append(Violation(parameter.name, "unknown-word", detail))
+            return text
+        case Kind.TEXT:
+            return text
+    detail = f"{parameter.name} must be {_FORMS[parameter.kind]}, not {shown(text)}."
+    unreadable.append(Violation(parameter.name, "wrong-type", detail))
+    return None
+
+
+_INTEGER: Final = re.compile("-?[0-9]+")
+_FORMS: Final[Mapping[Kind, str]] = {
+    Kind.BOOLEAN: "true or false",
+    Kind.INTEGER: "a whole number in digits",
+}
+_LONGEST_INTEGER: Final = 20
+
+
+def _bounded(text: str, parameter: QueryParameter, broken: list[Violation]) -> int:
+    short = len(text.lstrip("-0")) <= _LONGEST_INTEGER
+    number = int(text) if short else parameter.maximum + 1
+    if not parameter.minimum <= number <= parameter.maximum:
+        bounds = f"from {parameter.minimum} to {parameter.maximum}"
+        detail = f"{parameter.name} must be {bounds}."
+        broken.append(Violation(parameter.name, "out-of-range", detail))
+    return number
+
+
+def _time(text: str, parameter: QueryParameter, unreadable: list[Violation]) -> datetime | None:
+    try:
+        return read_time(text)
+    except ValueError:
+        detail = (
+            f"{parameter.name} must be a time such as 2026-11-21T01:02:03.456Z "
+            f"(a plus sign is written %2B), not {shown(text)}."
+        )
+        unreadable.append(Violation(parameter.name, "wrong-type", detail))
+        return None

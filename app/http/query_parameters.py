@@ -1,0 +1,81 @@
+"""Query parameters as data: one table for each route reads them and documents them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+
+class Kind(StrEnum):
+    """What a parameter holds."""
+
+    TEXT = "text"
+    BOOLEAN = "boolean"
+    INTEGER = "integer"
+    TIME = "time"
+    WORD = "word"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryParameter:
+    """One parameter of a route.
+
+    Attributes:
+        name: As in the query string.
+        description: For the OpenAPI document.
+        kind: How its text is read.
+        repeats: Whether it may be given more than once; its value is then a tuple of texts.
+        default: The value where it is missing; for a repeating one always ``()``.
+        minimum: The smallest INTEGER.
+        maximum: The largest INTEGER.
+        words: The values of a WORD.
+        example: For the OpenAPI document.
+    """
+
+    name: str
+    description: str
+    kind: Kind = Kind.TEXT
+    repeats: bool = False
+    default: Any = None
+    minimum: int = 0
+    maximum: int = 2**31 - 1
+    words: tuple[str, ...] = ()
+    example: Any = None
+
+
+def openapi_parameters(parameters: Sequence[QueryParameter]) -> list[dict[str, Any]]:
+    """Return the OpenAPI parameter objects for the table."""
+    return [_openapi_parameter(parameter) for parameter in parameters]
+
+
+def _openapi_parameter(parameter: QueryParameter) -> dict[str, Any]:
+    schema = _schema(parameter)
+    if parameter.repeats:
+        schema = {"type": "array", "items": schema}
+    elif parameter.default is not None:
+        schema["default"] = parameter.default
+    document: dict[str, Any] = {
+        "name": parameter.name,
+        "in": "query",
+        "required": False,
+        "description": parameter.description,
+        "schema": schema,
+    }
+    if parameter.example is not None:
+        document["example"] = parameter.example
+    return document
+
+
+def _schema(parameter: QueryParameter) -> dict[str, Any]:
+    match parameter.kind:
+        case Kind.BOOLEAN:
+            return {"type": "boolean"}
+        case Kind.INTEGER:
+            bounds = {"minimum": parameter.minimum, "maximum": parameter.maximum}
+            return {"type": "integer", **bounds}
+        case Kind.TIME:
+            return {"type": "string", "format": "date-time"}
+        case Kind.WORD:
+            return {"type": "string", "enum": list(parameter.words)}
+        case Kind.TEXT:
+            return {"type": "string"}

@@ -1,0 +1,144 @@
+"""Fairness: what one caller may have of this process, so that there is enough for the others."""
+
+import ipaddress
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from app.http.errors import RateLimitedError
+from app.http.large_bodies import LargeBodies
+from app.http.token_buckets import TokenBuckets
+
+BURST_S: Final = 2.0
+"""How many seconds' worth of requests a principal may send at once."""
+
+FAILURES_BURST_S: Final = 20.0
+"""The same for bad credentials: more, so that a caller who tries them all out is told of each."""
+
+_IPV6_NETWORK_BITS: Final = 64
+"""Whoever has one IPv6 address has so many that the network counts as one."""
+
+_SOON_S: Final = 1.0
+"""When to come back where nobody knows when there will be room, in seconds."""
+
+
+class Limited(StrEnum):
+    """What is limited, as the metric ``rate_limited_total`` names it."""
+
+    READS = "reads"
+    ALTERATIONS = "alterations"
+    AT_ONCE = "at_once"
+    FAILURES = "failures"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Figures for each principal, or for each address; 0 for no limit.
+
+    Attributes:
+        reads_per_s: Requests that alter nothing, for each principal.
+        alterations_per_s: Requests that alter or validate, for each principal.
+        requests_at_once: Requests that are worked on at a time, for each principal: from the end
+            of the request to the beginning of its answer.
+        failures_per_s: Refused credentials, for each address that they come from.
+    """
+
+    reads_per_s: float
+    alterations_per_s: float
+    requests_at_once: int
+    failures_per_s: float
+
+
+def _uncounted(_: str) -> None:
+    """Count nothing."""
+
+
+class RateLimits:
+    """Keeps count in the memory of this process; ``bodies`` is the room for large ones.
+
+    Args:
+        limits: The figures.
+        count: Told which limit was reached.
+        now: A clock in seconds that never goes back.
+    """
+
+    def __init__(
+        self,
+        limits: Limits,
+        count: Callable[[str], None] = _uncounted,
+        *,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._limits = limits
+        self._count = count
+        self._now = now
+        self._requests = {
+            Limited.READS: TokenBuckets(limits.reads_per_s, BURST_S),
+            Limited.ALTERATIONS: TokenBuckets(limits.alterations_per_s, BURST_S),
+        }
+        self._failures = TokenBuckets(limits.failures_per_s, FAILURES_BURST_S)
+        self._working: Counter[str] = Counter()
+        self.bodies = LargeBodies()
+
+    def admit(self, principal: str, kind: Limited) -> None:
+        """Count a request.
+
+        Raises:
+            RateLimitedError: One too many.
+        """
+        wait_s = self._requests[kind].take(principal, self._now())
+        if wait_s:
+            per_s = {
+                Limited.READS: self._limits.reads_per_s,
+                Limited.ALTERATIONS: self._limits.alterations_per_s,
+            }[kind]
+            detail = f"{principal} sends more than {per_s:g} {kind} a second."
+            raise self._limited(kind, detail, wait_s)
+
+    def admit_failure(self, address: str) -> None:
+        """Count a refused credential.
+
+        Raises:
+            RateLimitedError: One too many from this address or, for IPv6, its network.
+        """
+        if wait_s := self._failures.take(_network(address), self._now()):
+            detail = f"More than {self._limits.failures_per_s:g} bad credentials a second."
+            raise self._limited(Limited.FAILURES, detail, wait_s)
+
+    def begin(self, principal: str) -> Callable[[], None]:
+        """Count a request as being worked on; return what ends that, once.
+
+        Raises:
+            RateLimitedError: The principal has as many as it may.
+        """
+        most = self._limits.requests_at_once
+        if most and self._working[principal] >= most:
+            detail = f"{principal} has {most} requests at once."
+            raise self._limited(Limited.AT_ONCE, detail, _SOON_S)
+        self._working[principal] += 1
+
+        def end() -> None:
+            self._working[principal] -= 1
+            if not self._working[principal]:
+                del self._working[principal]
+
+        return end
+
+    def _limited(self, kind: Limited, detail: str, wait_s: float) -> RateLimitedError:
+        self._count(kind.value)
+        return RateLimitedError(detail, retry_after_s=wait_s)
+
+
+def _network(address: str) -> str:
+    try:
+        parsed = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if parsed.version == 4:
+        return str(parsed)
+    if parsed.ipv4_mapped:
+        return str(parsed.ipv4_mapped)
+    return str(ipaddress.ip_network((parsed, _IPV6_NETWORK_BITS), strict=False))

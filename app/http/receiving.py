@@ -1,0 +1,225 @@
+"""Deadlines and bounds of a connection: uvicorn itself waits for ever for whoever sends nothing.
+
+A connection that is being answered is never cut, for the answer may be that of an alteration.
+"""
+
+import asyncio
+import socket
+from typing import ClassVar, Final
+
+from uvicorn.config import Config
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.server import ServerState
+
+from app.domain.errors import QuotaError, UnreadableRequestError
+from app.http.errors import HeadersTooLargeError, TooManyConnectionsError
+from app.http.metrics import HttpMetrics
+from app.http.raw_answers import raw_problem
+from app.http.receive_limits import ReceiveLimits, Stage
+
+_LOOKS: Final = 5
+"""How often a connection is looked at within its shortest deadline."""
+
+_LONGEST_PAUSE_S: Final = 0.5
+_LINGER_S: Final = 1.0
+"""How long the rest of a refused request is thrown away, so that the refusal can be read."""
+
+_RECEIVE_BUFFER_BYTES: Final = 32 * 1024
+"""What the system holds of a connection that nobody reads from; so much is read at once."""
+
+_PROGRESS_BYTES: Final = 16 * 1024
+"""Whoever reads so much of an answer within its deadline gets more time."""
+
+_MAX_PIPELINED: Final = 64
+
+
+class ReceivingProtocol(HttpToolsProtocol):
+    """One connection. Made by ``receiving_protocol``."""
+
+    limits: ClassVar[ReceiveLimits]
+    metrics: ClassVar[HttpMetrics]
+
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, object],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        limits = self.limits
+        shortest = min(limits.idle_s, limits.headers_s, limits.body_s, limits.answer_s)
+        self._pause_s = min(_LONGEST_PAUSE_S, shortest / _LOOKS)
+        self._stage: Stage | None = Stage.IDLE
+        self._since = self.loop.time()
+        self._unread_since: float | None = None
+        self._unread_bytes = 0
+        self._refused_at: float | None = None
+        self._bare_bytes = 0
+        self._body_came = False
+        self._look_later: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin to wait; one connection too many is refused."""
+        super().connection_made(transport)
+        self.metrics.connections.inc()
+        connection = transport.get_extra_info("socket")
+        if connection is not None:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BUFFER_BYTES)
+        self._look_later = self.loop.call_later(self._pause_s, self._look)
+        most = self.limits.connections
+        if len(self.connections) > 2 * most:
+            self.metrics.count_rejected(TooManyConnectionsError.default_code)
+            transport.abort()
+        elif len(self.connections) > most:
+            self._refuse(TooManyConnectionsError(f"There are {most} connections.", retry_after_s=1))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Stop looking."""
+        if self._look_later is not None:
+            self._look_later.cancel()
+        self.metrics.connections.dec()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Take in what came, unless it is the rest of something refused."""
+        if self._refused_at is not None:
+            return
+        self._body_came = False
+        super().data_received(data)
+        surrounding = self._stage is Stage.BODY and not self._body_came
+        if self._stage is Stage.HEADERS or surrounding:
+            self._bare_bytes += len(data)
+        else:
+            self._bare_bytes = 0
+        if self._body_came and self._stage is Stage.BODY and self._answering:
+            self.flow.pause_reading()  # until the application asks for more
+        if self._bare_bytes > self.limits.header_bytes:
+            detail = f"Over {self.limits.header_bytes} bytes came and the headers did not end."
+            self._refuse(HeadersTooLargeError(detail))
+
+    def on_message_begin(self) -> None:
+        """Wait for the rest of the headers."""
+        super().on_message_begin()
+        self._wait_for(Stage.HEADERS)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Keep a header; the trailers of a chunked body are none. Source: RFC 9110 6.5.1."""
+        if self._stage is Stage.HEADERS:
+            super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        """Wait for the body.
+
+        Raises:
+            ValueError: Too many requests were sent without waiting for an answer.
+        """
+        super().on_headers_complete()
+        self._wait_for(Stage.BODY)
+        if len(self.pipeline) > _MAX_PIPELINED:
+            message = "too many pipelined requests"
+            raise ValueError(message)
+
+    def on_body(self, body: bytes) -> None:
+        """Note that the body goes on."""
+        self._body_came = True
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """Wait for nothing: the request is here."""
+        super().on_message_complete()
+        self._stage = None
+        if not self._answering:
+            self._wait_for(Stage.IDLE)
+
+    def on_response_complete(self) -> None:
+        """Wait for the next request, or for what is left of this one."""
+        super().on_response_complete()
+        if self._stage is None:
+            self._wait_for(Stage.IDLE)
+        elif self._stage is Stage.HEADERS:
+            self._wait_for(Stage.HEADERS)
+
+    def resume_writing(self) -> None:
+        """Go on: the caller has read."""
+        super().resume_writing()
+        self._unread_since = None
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Leave idle connections to ``_look``."""
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what the parser could not read."""
+        self._refuse(UnreadableRequestError(msg, code="malformed-http"))
+
+    @property
+    def _answering(self) -> bool:
+        cycle = self.cycle
+        return cycle is not None and not (cycle.response_complete or cycle.disconnected)
+
+    def _wait_for(self, stage: Stage) -> None:
+        self._stage = stage
+        self._since = self.loop.time()
+
+    def _look(self) -> None:
+        """Close the connection if the caller is too late; look again soon."""
+        self._look_later = self.loop.call_later(self._pause_s, self._look)
+        now = self.loop.time()
+        stage = self._awaited(now)
+        if stage is None:
+            return
+        if self._refused_at is None:
+            self.metrics.count_closed(stage.value)
+        self.transport.abort()
+
+    def _awaited(self, now: float) -> Stage | None:
+        """Return what is waited for in vain."""
+        if self.transport.get_write_buffer_size() > 0:
+            return Stage.ANSWER if self._unread_for(now) >= self.limits.answer_s else None
+        if self._unread_since is not None:
+            self._unread_since = None
+            if self._stage is Stage.IDLE:
+                self._since = now
+        if self._answering or self._stage is None:
+            return None
+        if self._refused_at is not None:
+            return self._stage if now - self._refused_at >= _LINGER_S else None
+        return self._stage if now - self._since >= self.limits.of(self._stage) else None
+
+    def _unread_for(self, now: float) -> float:
+        """Return for how long the caller has read next to nothing of what waits for it."""
+        waiting = self.transport.get_write_buffer_size()
+        if self._unread_since is None or waiting <= self._unread_bytes - _PROGRESS_BYTES:
+            self._unread_since, self._unread_bytes = now, waiting
+        self._unread_bytes = max(self._unread_bytes, waiting)
+        return now - self._unread_since
+
+    def _refuse(self, error: QuotaError) -> None:
+        """Say why nothing more is read, where that cannot be taken for another request's answer."""
+        self._refused_at = self.loop.time()
+        self.metrics.count_rejected(error.code)
+        if self._answering and not self._may_interrupt():
+            self.cycle.keep_alive = False
+            return
+        if self._answering:
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+        self.transport.write(raw_problem(error))
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+
+    def _may_interrupt(self) -> bool:
+        """Tell whether it is the request being answered that cannot be read to its end."""
+        mine = self._stage is Stage.BODY and not self.pipeline
+        return mine and not self.cycle.response_started
+
+
+def receiving_protocol(limits: ReceiveLimits, metrics: HttpMetrics) -> type[ReceivingProtocol]:
+    """Return the class that makes connections with these limits."""
+
+    class Limited(ReceivingProtocol):
+        """Connections of one server."""
+
+    Limited.limits = limits
+    Limited.metrics = metrics
+    return Limited

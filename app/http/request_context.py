@@ -1,0 +1,77 @@
+"""What a request is known by in logs, metrics and answers."""
+
+from collections.abc import Callable, MutableMapping
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any, Final
+
+from starlette.requests import Request
+from starlette.types import Scope
+
+from app.domain.callers import Caller
+
+
+@dataclass(slots=True)
+class RequestContext:
+    """One request.
+
+    Attributes:
+        request_id: The caller's own or made here.
+        principal: Who calls, once known.
+        authentication: How the caller proved it, once known.
+        problem_code: The code of the problem that was answered, if one was.
+        refused_credential: The code of the problem with the credential, if there was one.
+        end_work: Tells that the request is no longer worked on; null before and after that.
+    """
+
+    request_id: str
+    principal: str | None = None
+    authentication: str | None = None
+    problem_code: str | None = None
+    refused_credential: str | None = None
+    end_work: Callable[[], None] | None = None
+
+    def work_has_ended(self) -> None:
+        """Count the request as done, once."""
+        if self.end_work is not None:
+            self.end_work()
+            self.end_work = None
+
+
+_current: Final[ContextVar[RequestContext | None]] = ContextVar("request", default=None)
+
+
+def open_context(scope: Scope, request_id: str) -> RequestContext:
+    """Attach a context to the request; every log line from here on carries the request id.
+
+    Routes find it as ``request.state.context``, the id also as ``request.state.request_id``.
+    """
+    context = RequestContext(request_id)
+    scope.setdefault("state", {}).update(context=context, request_id=request_id)
+    _current.set(context)
+    return context
+
+
+def add_request(
+    _logger: Any, _name: str, event: MutableMapping[str, Any]
+) -> MutableMapping[str, Any]:
+    """Add the request that this is done for to a log event. A processor of structlog."""
+    context = _current.get()
+    if context is not None:
+        event["request_id"] = context.request_id
+        if context.principal is not None:
+            event["principal"] = context.principal
+    return event
+
+
+def context_of(request: Request) -> RequestContext:
+    """Return the context of a request."""
+    context: RequestContext = request.state.context
+    return context
+
+
+def remember_caller(request: Request, caller: Caller) -> None:
+    """Note who calls, for the log lines and metrics of this request."""
+    context = context_of(request)
+    context.principal = caller.principal
+    context.authentication = caller.authentication

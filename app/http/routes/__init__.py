@@ -1,0 +1,1 @@
+"""The routes: translate, call, translate."""

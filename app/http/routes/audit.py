@@ -1,0 +1,75 @@
+"""``GET /audit``: who changed what, when, and what became of it."""
+
+from datetime import datetime
+
+from fastapi import APIRouter, Request, Response
+
+from app.domain.errors import ClusterAuthorizationError
+from app.http.audit_documents import audit_row_json
+from app.http.filter_query import parse_filter
+from app.http.json_text import JsonResponse
+from app.http.openapi import AUDIT
+from app.http.page_tokens import query_fingerprint
+from app.http.permissions import may_read_audit
+from app.http.plain_route import PlainRoute
+from app.http.query import QueryValues, read_query
+from app.http.route_parameters import AUDIT_PARAMETERS
+from app.http.services import Services, services_of
+from app.service.authorize import DeniedAttempt
+from app.service.ports import AuditPage, AuditQuery
+
+router = APIRouter(tags=["audit"], route_class=PlainRoute)
+
+_BOUND = ("entity", "actor", "since", "until", "outcome", "action")
+
+
+@router.get("/audit", **AUDIT)
+async def show_audit(request: Request) -> Response:
+    """Show audit rows, newest first: all for auditors, one's own with describe permission."""
+    granted = await may_read_audit(request)
+    services = services_of(request)
+    values = read_query(request.scope["query_string"], AUDIT_PARAMETERS)
+    conditions = {name: values[name] for name in _BOUND}
+    fingerprint = query_fingerprint("audit", {**conditions, "as": granted.caller.principal})
+    query = _query(values, _position(services, values["page_token"], fingerprint))
+    try:
+        page = await services.audit.rows(granted.caller, query)
+    except ClusterAuthorizationError as refusal:
+        attempt = DeniedAttempt(request.state.request_id, "GET /audit", granted.evidence)
+        await services.authorizer.record_denied(granted.caller, refusal, attempt)
+        raise
+    rows = [audit_row_json(row) for row in page.rows]
+    token = _token(services, page, fingerprint)
+    return JsonResponse({"rows": rows, "next_page_token": token})
+
+
+def _query(values: QueryValues, after: tuple[datetime, str, int] | None) -> AuditQuery:
+    entity = parse_filter(values["entity"], parameter="entity") if values["entity"] else None
+    return AuditQuery(
+        entity=entity,
+        actor=values["actor"],
+        since=values["since"],
+        until=values["until"],
+        outcome=values["outcome"],
+        action=values["action"],
+        limit=values["page_size"],
+        after=after,
+    )
+
+
+def _position(
+    services: Services, token: str | None, fingerprint: str
+) -> tuple[datetime, str, int] | None:
+    if token is None:
+        return None
+    position = services.page_tokens.read(token, fingerprint)
+    at = datetime.fromisoformat(position["at"])
+    return at, position["alteration_id"], position["ordinal"]
+
+
+def _token(services: Services, page: AuditPage, fingerprint: str) -> str | None:
+    if page.next_after is None:
+        return None
+    at, alteration_id, ordinal = page.next_after
+    position = {"at": at.isoformat(), "alteration_id": alteration_id, "ordinal": ordinal}
+    return services.page_tokens.make(position, fingerprint)

@@ -1,0 +1,92 @@
+"""``GET /quotas``: which quotas are stored; ``GET /quotas/capabilities``."""
+
+from http import HTTPStatus
+
+from fastapi import APIRouter, Request, Response
+from starlette.responses import StreamingResponse
+
+from app.http.capabilities import capabilities_json
+from app.http.etags import if_none_match, quotas_etag
+from app.http.filter_query import parse_filter
+from app.http.formats import QuotasAnswer, encode, metadata_headers, negotiate
+from app.http.json_text import JsonResponse
+from app.http.openapi import CAPABILITIES, DESCRIBE
+from app.http.page_tokens import query_fingerprint
+from app.http.permissions import may_describe
+from app.http.plain_route import PlainRoute
+from app.http.query import QueryValues, read_query
+from app.http.route_parameters import DESCRIBE_PARAMETERS
+from app.http.services import Services, services_of
+from app.service.describe import DescribeQuery, QuotaPage
+
+router = APIRouter(tags=["quotas"], route_class=PlainRoute)
+
+_DEFAULT_PAGE_SIZE = 1000
+
+_LARGEST_WHOLE = 1000
+"""Up to so many entities an answer is sent as one piece; more are streamed."""
+
+
+@router.get("/quotas", **DESCRIBE)
+async def describe_quotas(request: Request) -> Response:
+    """Describe the quotas that match the filter, sorted by user, client-id and ip."""
+    await may_describe(request)
+    services = services_of(request)
+    media_type = negotiate(request.headers.get("accept"))
+    values = read_query(request.scope["query_string"], DESCRIBE_PARAMETERS)
+    answer, page = await _answer(services, values)
+    etag = quotas_etag(media_type, answer.cluster_id, answer.entries, page)
+    headers = {**metadata_headers(media_type, answer), "ETag": etag, "Cache-Control": "no-cache"}
+    if if_none_match(request.headers.get("if-none-match"), etag):
+        return Response(None, HTTPStatus.NOT_MODIFIED, headers=headers)
+    body = encode(media_type, answer)
+    if len(answer.entries) <= _LARGEST_WHOLE:
+        return Response(b"".join(body), headers=headers)
+    return StreamingResponse(body, headers=headers)
+
+
+async def _answer(services: Services, values: QueryValues) -> tuple[QuotasAnswer, str]:
+    query = DescribeQuery(
+        parse_filter(values["filter"], strict=values["strict"]),
+        values["has_key"],
+        values["max_age_ms"],
+    )
+    if values["page_size"] is None and values["page_token"] is None:
+        listing = await services.describe.describe(query)
+        return QuotasAnswer(listing.cluster_id, listing.as_of, listing.entries), ""
+    return await _page(services, values, query)
+
+
+async def _page(
+    services: Services, values: QueryValues, query: DescribeQuery
+) -> tuple[QuotasAnswer, str]:
+    size = values["page_size"] or _DEFAULT_PAGE_SIZE
+    bound = {name: values[name] for name in ("filter", "strict", "has_key", "max_age_ms")}
+    fingerprint = query_fingerprint("quotas", bound)
+    token = values["page_token"]
+    if token is None:
+        page = await services.describe.first_page(query, size)
+        position = 0
+    else:
+        place = services.page_tokens.read(token, fingerprint)
+        position = place["position"]
+        page = services.describe.next_page(place["snapshot"], position, size)
+    following = _token(services, page, fingerprint)
+    listing = page.listing
+    answer = QuotasAnswer(listing.cluster_id, listing.as_of, page.entries, following)
+    return answer, f"{position}+{size}/{page.next_position}"
+
+
+def _token(services: Services, page: QuotaPage, fingerprint: str) -> str | None:
+    if page.next_position is None:
+        return None
+    place = {"snapshot": page.snapshot_id, "position": page.next_position}
+    return services.page_tokens.make(place, fingerprint)
+
+
+@router.get("/quotas/capabilities", **CAPABILITIES)
+async def show_capabilities(request: Request) -> Response:
+    """Tell the entity types, the keys with unit and bounds, and the limits of this service."""
+    await may_describe(request)
+    read_query(request.scope["query_string"], ())
+    return JsonResponse(capabilities_json(await services_of(request).brokers()))

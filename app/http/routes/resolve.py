@@ -1,0 +1,55 @@
+"""``GET`` and ``POST /quotas/resolve``: what applies, and why."""
+
+from fastapi import APIRouter, Request, Response
+
+from app.http.admission import read_object
+from app.http.json_text import JsonResponse
+from app.http.openapi import RESOLVE, RESOLVE_MANY
+from app.http.permissions import may_describe
+from app.http.plain_route import PlainRoute
+from app.http.query import read_query
+from app.http.request_rules import identity_violations
+from app.http.resolution_documents import resolution_json, resolutions_json
+from app.http.route_parameters import RESOLVE_PARAMETERS
+from app.http.schemas import read_resolve_request
+from app.http.services import services_of
+from app.service.resolve import Identity, ResolveQuery
+
+router = APIRouter(tags=["resolve"], route_class=PlainRoute)
+
+
+@router.get("/quotas/resolve", **RESOLVE)
+async def resolve_quotas(request: Request) -> Response:
+    """Tell for each key which quota applies to one identity, and which entities it overrides."""
+    await may_describe(request)
+    values = read_query(request.scope["query_string"], RESOLVE_PARAMETERS)
+    identity = Identity(values["user"], values["client-id"], values["ip"])
+    query = ResolveQuery(
+        (identity,),
+        max_age_ms=values["max_age_ms"],
+        explain=values["explain"],
+        violations=tuple(identity_violations(identity, lambda name: name or "user")),
+    )
+    answer = await services_of(request).resolve.resolve(query)
+    return JsonResponse(resolution_json(answer, explain=query.explain))
+
+
+@router.post("/quotas/resolve", **RESOLVE_MANY)
+async def resolve_many(request: Request) -> Response:
+    """Resolve up to 10,000 identities, and what would apply after proposed alterations."""
+    await may_describe(request)
+    read_query(request.scope["query_string"], ())
+    body = await read_object(request, read_resolve_request)
+    query = ResolveQuery(
+        body.identities,
+        body.alterations,
+        body.max_age_ms,
+        violations=body.violations,
+        expected={
+            ordinal: expected
+            for ordinal, expected in enumerate(body.expected)
+            if expected is not None
+        },
+    )
+    answer = await services_of(request).resolve.resolve(query)
+    return JsonResponse(resolutions_json(answer))

@@ -1,0 +1,56 @@
+"""What the routes call, built in one place and passed in."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from starlette.datastructures import Headers
+from starlette.requests import Request
+
+from app.domain.callers import Caller
+from app.http.metrics import HttpMetrics
+from app.http.page_tokens import PageTokens
+from app.http.rate_limits import RateLimits
+from app.service.alter import AlterQuotas
+from app.service.audit_trail import AuditTrail
+from app.service.authorize import ClusterAuthorizer
+from app.service.describe import DescribeQuotas
+from app.service.readiness import Readiness
+from app.service.resolve import ResolveQuotas
+from app.service.revert import RevertAlterations
+
+
+class Authenticator(Protocol):
+    """Turns a credential into a caller."""
+
+    def authenticate(self, headers: Headers, peer: str) -> Caller:
+        """Return the caller.
+
+        Raises:
+            UnauthenticatedError: No valid credential.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """Everything behind the routes."""
+
+    authenticator: Authenticator
+    authorizer: ClusterAuthorizer
+    describe: DescribeQuotas
+    alter: AlterQuotas
+    revert: RevertAlterations
+    resolve: ResolveQuotas
+    audit: AuditTrail
+    readiness: Readiness
+    page_tokens: PageTokens
+    metrics: HttpMetrics
+    limits: RateLimits
+    brokers: Callable[[], Awaitable[Mapping[str, Any]]]
+
+
+def services_of(request: Request) -> Services:
+    """Return the services of the application that answers this request."""
+    services: Services = request.app.state.services
+    return services

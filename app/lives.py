@@ -1,0 +1,121 @@
+"""The life of alterations, put together: from the intent to the last word of recovery."""
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from app.kafka.image import QuotaImage
+from app.kafka.quorum import KafkaMetadataQuorum
+from app.kafka.quota_admin import KafkaClientQuotaAdmin
+from app.postgres.database import Database
+from app.postgres.drift import PostgresDriftJournal
+from app.postgres.housekeeping import keep_house
+from app.postgres.journal import PostgresJournal
+from app.postgres.recovery import PostgresRecovery
+from app.service.alter import AlterationParts, AlterQuotas
+from app.service.alteration_intents import Intents
+from app.service.alteration_outcomes import OutcomeWriter
+from app.service.alteration_sending import AlterationSending
+from app.service.alteration_tasks import AlterationTasks
+from app.service.barrier import Barrier
+from app.service.breaker import CircuitBreaker
+from app.service.drift import DriftWatch
+from app.service.failpoints import Failpoints
+from app.service.fences import Fences
+from app.service.late_answers import LateAnswers
+from app.service.life_context import LifeContext
+from app.service.metrics_port import AlterationMetrics
+from app.service.partition_keeper import PartitionKeeper
+from app.service.present_values import PresentValues
+from app.service.recover import Recovery, RecoveryParts
+from app.service.replays import Replays
+
+_LOG_IS_DOWN: Final = (
+    "The audit log has not answered several times in a row; nothing was sent. It is tried again "
+    "every two seconds."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """What alterations are lived upon: the cluster and the log."""
+
+    admin: KafkaClientQuotaAdmin
+    quorum: KafkaMetadataQuorum
+    image: QuotaImage
+    database: Database
+
+
+@dataclass(frozen=True, slots=True)
+class LifeSettings:
+    """How alterations are lived.
+
+    Attributes:
+        owner: The name of this process in the log.
+        failpoints: None is armed outside of tests.
+        drift_interval_s: How often the cluster is compared with the log, in seconds.
+        final_after_s: When recovery is final, in seconds after the sending.
+    """
+
+    owner: str
+    failpoints: Failpoints
+    final_after_s: float
+    drift_interval_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Lives:
+    """The two ends of an alteration's life, what goes on beside it, and the tasks."""
+
+    alter: AlterQuotas
+    recovery: Recovery
+    drift: DriftWatch
+    partitions: PartitionKeeper
+    tasks: AlterationTasks
+
+    def begin(self) -> None:
+        """Recover, watch and keep partitions in the background."""
+        for watching in (self.recovery.run(), self.drift.run(), self.partitions.run()):
+            self.tasks.watch(watching)
+
+
+def build_lives(outside: Outside, settings: LifeSettings, metrics: AlterationMetrics) -> Lives:
+    """Put the parts together."""
+    admin, database = outside.admin, outside.database
+    watch = partial(metrics.breaker_is, "postgres")
+    breaker = CircuitBreaker("audit-log-unavailable", _LOG_IS_DOWN, watch=watch)
+    context = LifeContext(settings.owner, metrics, breaker, settings.failpoints)
+    journal = PostgresJournal(database)
+    recovery_journal = PostgresRecovery(database, final_after_s=settings.final_after_s)
+    tasks = AlterationTasks()
+    present = PresentValues(admin)
+    barrier = Barrier(outside.quorum, present)
+    outcomes = OutcomeWriter(journal, tasks, metrics)
+    late = LateAnswers(recovery_journal, tasks, metrics)
+    alter = AlterQuotas(
+        AlterationParts(
+            admin,
+            present,
+            Intents(journal, outcomes, barrier, context),
+            AlterationSending(admin, journal, outcomes, late, context),
+            Replays(journal, admin),
+            tasks,
+            outside.image,
+        )
+    )
+    fences = Fences(admin, outside.quorum)
+    parts = RecoveryParts(admin, recovery_journal, fences, barrier, context)
+    watcher = DriftWatch(
+        admin,
+        barrier,
+        PostgresDriftJournal(database),
+        metrics,
+        interval_s=settings.drift_interval_s,
+    )
+    return Lives(
+        alter,
+        Recovery(parts, final_after_s=settings.final_after_s),
+        watcher,
+        PartitionKeeper(partial(keep_house, database)),
+        tasks,
+    )

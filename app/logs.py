@@ -1,0 +1,75 @@
+"""Logs: one line of JSON for each event on standard output, or text for people."""
+
+import json
+import logging
+import sys
+from collections.abc import Callable, Mapping, MutableMapping
+from typing import Any, Final
+
+import orjson
+import structlog
+
+from app.http.request_context import add_request
+from app.settings import LogFormat
+
+_QUIET: Final = ("uvicorn.access", "asyncio")
+"""Loggers that say what the service's own access log says better."""
+
+
+def configure_logs(log_format: LogFormat, level: str) -> None:
+    """Send every log line, those of libraries too, to standard output in one format.
+
+    Our own loggers write without a detour through ``logging``: each request has a line.
+    """
+    shared: list[Any] = [
+        add_request,
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.add_logger_name,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.format_exc_info,
+    ]
+    structlog.configure(
+        processors=[*shared, _renderer(log_format, _json_line), _encoded],
+        logger_factory=lambda name: structlog.BytesLogger(sys.stdout.buffer, name=name),
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        cache_logger_on_first_use=True,
+    )
+    handler = logging.StreamHandler(sys.stdout)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=shared,
+            processors=[
+                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                _without_internals,
+                _renderer(log_format, json.dumps),
+            ],
+        )
+    )
+    logging.root.handlers = [handler]
+    logging.root.setLevel(level)
+    for name in _QUIET:
+        logging.getLogger(name).setLevel(logging.WARNING)
+
+
+def _renderer(log_format: LogFormat, serializer: Callable[..., str]) -> Any:
+    if log_format is LogFormat.TEXT:
+        return structlog.dev.ConsoleRenderer(colors=sys.stdout.isatty())
+    return structlog.processors.JSONRenderer(serializer)
+
+
+def _json_line(event: Mapping[str, Any], **_options: Any) -> str:
+    try:
+        return orjson.dumps(event, default=repr).decode()
+    except TypeError:  # a lone surrogate, or an integer beyond 64 bits
+        return json.dumps(event, default=repr)
+
+
+def _encoded(_logger: Any, _name: str, line: Any) -> bytes:
+    return str(line).encode("utf-8", "backslashreplace")
+
+
+def _without_internals(
+    _logger: Any, _name: str, event: MutableMapping[str, Any]
+) -> MutableMapping[str, Any]:
+    event.pop("color_message", None)
+    return event

@@ -1,0 +1,89 @@
+"""``kafka-quota-service serve | migrate | dev | openapi``."""
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from app.settings import Settings, SettingsError
+
+OPENAPI_FILE = Path("openapi/openapi.json")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit code."""
+    arguments = _parser().parse_args(argv)
+    try:
+        return int(arguments.run(arguments))
+    except SettingsError as error:
+        print(error, file=sys.stderr)
+        return 2
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="kafka-quota-service",
+        description="Describe, alter and resolve Apache Kafka client quotas over REST.",
+        epilog="Settings are environment variables QUOTAS_…; see the README.",
+    )
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    serve = commands.add_parser("serve", help="serve the HTTP interface until stopped")
+    serve.set_defaults(run=_serve)
+    migrate = commands.add_parser("migrate", help="create or update the tables of the audit log")
+    migrate.set_defaults(run=_migrate)
+    dev = commands.add_parser("dev", help="everything on this machine: broker, Postgres, service")
+    dev.set_defaults(run=_dev)
+    openapi = commands.add_parser("openapi", help="write the OpenAPI document")
+    openapi.add_argument(
+        "--check", action="store_true", help=f"compare it with {OPENAPI_FILE} instead"
+    )
+    openapi.set_defaults(run=_openapi)
+    return parser
+
+
+def _serve(_: argparse.Namespace) -> int:
+    from app.serving import serve  # noqa: PLC0415 - the other commands start without it
+
+    return serve(Settings.from_env(os.environ))
+
+
+def _migrate(_: argparse.Namespace) -> int:
+    from app.postgres.migration import MigrationError, migrate  # noqa: PLC0415
+
+    settings = Settings.from_env({"QUOTAS_KAFKA_BOOTSTRAP_SERVERS": "unused", **os.environ})
+    try:
+        sentences = migrate(settings.owner_database_url, settings.database_url.get_secret_value())
+    except MigrationError as error:
+        print(f"migrate: {error}", file=sys.stderr)
+        return 1
+    for sentence in sentences:
+        print(f"migrate: {sentence}")
+    return 0
+
+
+def _dev(_: argparse.Namespace) -> int:
+    from app.localdev.dev import run_dev  # noqa: PLC0415
+
+    return run_dev(os.environ)
+
+
+def _openapi(arguments: argparse.Namespace) -> int:
+    from app.serving import openapi_document  # noqa: PLC0415
+
+    text = json.dumps(openapi_document(), indent=2, ensure_ascii=False) + "\n"
+    if not arguments.check:
+        OPENAPI_FILE.parent.mkdir(exist_ok=True)
+        OPENAPI_FILE.write_text(text, encoding="utf-8")
+        print(f"openapi: wrote {OPENAPI_FILE}")
+        return 0
+    if not OPENAPI_FILE.exists() or OPENAPI_FILE.read_text(encoding="utf-8") != text:
+        print(f"openapi: {OPENAPI_FILE} is out of date; run: make openapi", file=sys.stderr)
+        return 1
+    print(f"openapi: {OPENAPI_FILE} is up to date")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

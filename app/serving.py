@@ -1,0 +1,150 @@
+"""The server: one process, one event loop, a clean end."""
+
+import asyncio
+import errno
+import gc
+import logging
+import socket
+import sys
+from contextlib import AbstractAsyncContextManager, suppress
+from types import FrameType
+from typing import Any
+
+import uvicorn
+
+from app.domain.errors import NotSentError
+from app.http.application import create_application, create_asgi
+from app.http.open_files import room_for_connections
+from app.http.receive_limits import ReceiveLimits
+from app.http.receiving import receiving_protocol
+from app.http.services import Services
+from app.logs import configure_logs
+from app.meanings import database_url
+from app.postgres.database import Database
+from app.postgres.schema import ensure_partitions, schema_problem
+from app.settings import Mode, Settings, SettingsError
+from app.wiring import Wiring
+
+_BACKLOG = 2048
+
+logger = logging.getLogger(__name__)
+
+_COLLECT_AFTER = (10_000, 20, 50)
+"""A request of 1,000 entities makes some 100,000 objects, and hardly one of them is in a cycle."""
+
+_NOT_OURS = (errno.EADDRINUSE, errno.EACCES)
+
+
+def serve(settings: Settings) -> int:
+    """Serve until SIGTERM or SIGINT; return the exit code.
+
+    Raises:
+        SettingsError: A setting cannot be used.
+    """
+    configure_logs(settings.log_format, settings.log_level)
+    wiring = Wiring(settings)
+    _refuse_unless_free(settings.host, settings.port)
+    asyncio.run(_check_audit_log(settings))
+    limits = ReceiveLimits(connections=room_for_connections(settings.max_connections))
+    config = uvicorn.Config(
+        create_asgi(wiring.services, wiring.metrics),
+        host=settings.host,
+        port=settings.port,
+        log_config=None,
+        access_log=False,
+        http=receiving_protocol(limits, wiring.metrics),
+        ws="none",
+        loop="uvloop" if sys.platform != "win32" else "asyncio",
+        proxy_headers=False,
+        server_header=False,
+        backlog=_BACKLOG,
+        timeout_graceful_shutdown=int(settings.shutdown_grace_s) or 1,
+    )
+    server = _Server(config, wiring, settings.stop_delay_s)
+    server.run()
+    return 0 if server.started else 1
+
+
+async def _check_audit_log(settings: Settings) -> None:
+    """Refuse a log that is not append-only or not of this version; one that is down may come.
+
+    In development it is a warning: alterations are refused until it is put right.
+    """
+    database = Database(database_url(settings))
+    with suppress(NotSentError):
+        await ensure_partitions(database)
+    try:
+        problem = await schema_problem(database)
+    except NotSentError as error:
+        logger.warning("the audit log cannot be looked at yet: %s", error.detail)
+        return
+    finally:
+        await database.close()
+    if problem is not None and settings.mode is Mode.PRODUCTION:
+        message = f"QUOTAS_DATABASE_URL: {problem}"
+        raise SettingsError(message)
+    if problem is not None:
+        logger.warning("alterations will be refused: %s", problem)
+
+
+def _refuse_unless_free(host: str, port: int) -> None:
+    """Refuse an address that is unknown or taken, before anything is opened."""
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except OSError as error:
+        message = f"QUOTAS_HOST: {host!r} cannot be listened on: {error.strerror}."
+        raise SettingsError(message) from None
+    for family, kind, protocol, _, address in found:
+        try:
+            with socket.socket(family, kind, protocol) as trial:
+                trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                trial.bind(address)
+        except OSError as error:
+            if error.errno in _NOT_OURS:
+                message = f"QUOTAS_PORT: {host}:{port} cannot be listened on: {error.strerror}."
+                raise SettingsError(message) from None
+
+
+class _Server(uvicorn.Server):
+    """Says that it is going before it goes, so that nobody sends it new work."""
+
+    def __init__(self, config: uvicorn.Config, wiring: Wiring, delay_s: float) -> None:
+        super().__init__(config)
+        self._wiring = wiring
+        self._delay_s = delay_s
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start; what is there then lives on, so no garbage collection looks at it again."""
+        await super().startup(sockets)
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(*_COLLECT_AFTER)
+
+    def handle_exit(self, _signal: int, _frame: FrameType | None) -> None:
+        """Turn ``/readyz`` off, then stop; a repeated signal hastens nothing.
+
+        The signal is not raised again at the end, so a clean stop ends with exit code 0.
+        """
+        if not self._wiring.announce_stop():
+            return
+        if self._delay_s and self.started:
+            loop = asyncio.get_running_loop()
+            loop.call_soon_threadsafe(loop.call_later, self._delay_s, self._begin_to_stop)
+        else:
+            self._begin_to_stop()
+
+    def _begin_to_stop(self) -> None:
+        self.should_exit = True
+
+
+def openapi_document() -> dict[str, Any]:
+    """Return the OpenAPI document; needs no settings and connects to nothing."""
+    return create_application(_Unopened).openapi()
+
+
+class _Unopened(AbstractAsyncContextManager[Services]):
+    """Stands in for the services of an application that only describes itself."""
+
+    async def __aenter__(self) -> Services:
+        message = "this application only describes itself"
+        raise RuntimeError(message)

@@ -1,0 +1,139 @@
+"""Wiring: every object of the service is built here and passed in."""
+
+import secrets
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
+from typing import Any, Final
+
+from app.domain.authorization import Operation
+from app.http.metrics import HttpMetrics
+from app.http.page_tokens import PageTokens
+from app.http.rate_limits import RateLimits
+from app.http.services import Services
+from app.kafka.brokers import Brokers
+from app.kafka.cluster import KafkaCluster
+from app.kafka.cluster_acls import KafkaClusterAclSource
+from app.kafka.image import QuotaImage
+from app.kafka.quorum import KafkaMetadataQuorum
+from app.kafka.quota_admin import KafkaClientQuotaAdmin
+from app.lives import Outside, build_lives
+from app.meanings import (
+    authorization_policy,
+    bearer_tokens,
+    database_url,
+    kafka_settings,
+    life_settings,
+    limits,
+    refuse_every_fault,
+)
+from app.postgres.database import Database
+from app.postgres.journal import PostgresJournal
+from app.postgres.schema import schema_problem
+from app.service.alteration_tasks import AlterationTasks
+from app.service.audit_trail import AuditTrail
+from app.service.authorize import MAX_ACL_AGE_S, ClusterAuthorizer
+from app.service.describe import DescribeQuotas
+from app.service.readiness import CHECK_TIMEOUT_S, Readiness
+from app.service.resolve import ResolveQuotas
+from app.service.revert import RevertAlterations
+from app.settings import Settings
+
+_LEAST_DRAIN_S: Final = 1.0
+
+
+class Wiring:
+    """What the settings say, checked; ``services`` opens it.
+
+    Raises:
+        SettingsError: A setting cannot be used.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        refuse_every_fault(settings)
+        self.metrics = HttpMetrics()
+        self._kafka = kafka_settings(settings)
+        self._policy = authorization_policy(settings)
+        self._tokens = bearer_tokens(settings)
+        self._database_url = database_url(settings)
+        self._limits = limits(settings)
+        self._life_settings = life_settings(settings)
+        self._readiness: Readiness | None = None
+        self._stops_at: float | None = None
+
+    def announce_stop(self) -> bool:
+        """Say ``/readyz`` no; tell whether this is the first announcement."""
+        if self._stops_at is not None:
+            return False
+        settings = self._settings
+        self._stops_at = time.monotonic() + settings.stop_delay_s + settings.shutdown_grace_s
+        if self._readiness is not None:
+            self._readiness.draining = True
+        return True
+
+    def _time_to_drain(self) -> float:
+        """What is left of the grace for alterations that still run, in seconds."""
+        if self._stops_at is None:
+            return self._settings.shutdown_grace_s
+        return max(_LEAST_DRAIN_S, self._stops_at - time.monotonic())
+
+    @asynccontextmanager
+    async def services(self) -> AsyncIterator[Services]:
+        """Open the services; close them when the application stops, alterations first."""
+        async with AsyncExitStack() as stack:
+            brokers = Brokers(self._kafka)
+            admin = KafkaClientQuotaAdmin(brokers)
+            database = Database(self._database_url)
+            cluster = KafkaCluster(brokers)
+            acls = KafkaClusterAclSource(brokers)
+            image = QuotaImage(admin)
+            for closing in (admin, database, cluster, acls, image):
+                stack.push_async_callback(closing.close)
+            outside = Outside(admin, KafkaMetadataQuorum(brokers), image, database)
+            lives = build_lives(outside, self._life_settings, self.metrics.lives)
+            stack.push_async_callback(self._drain, lives.tasks)
+            lives.begin()
+            journal = PostgresJournal(database)
+            authorizer = ClusterAuthorizer(acls, admin, journal, self._policy)
+            audit = AuditTrail(journal, authorizer)
+            self._readiness = Readiness(
+                {"kafka": partial(_brokers_answer, admin), "acls": partial(_acls_known, acls)},
+                {"audit_log": journal.check_writable, "schema": partial(schema_problem, database)},
+            )
+            yield Services(
+                authenticator=self._tokens,
+                authorizer=authorizer,
+                describe=DescribeQuotas(admin, image),
+                alter=lives.alter,
+                revert=RevertAlterations(audit, lives.alter),
+                resolve=ResolveQuotas(image, cluster),
+                audit=audit,
+                readiness=self._readiness,
+                page_tokens=PageTokens(secrets.token_bytes(32)),
+                metrics=self.metrics,
+                limits=RateLimits(self._limits, self.metrics.count_rate_limited),
+                brokers=partial(_broker_facts, cluster),
+            )
+
+    async def _drain(self, tasks: AlterationTasks) -> None:
+        await tasks.drain(self._time_to_drain())
+
+
+async def _brokers_answer(admin: KafkaClientQuotaAdmin) -> None:
+    await admin.live_brokers(timeout_s=CHECK_TIMEOUT_S)
+
+
+async def _acls_known(acls: KafkaClusterAclSource) -> None:
+    """Without them nobody passes, whatever the brokers answer to this service itself."""
+    await acls.cluster_acls(max_age_s=MAX_ACL_AGE_S[Operation.DESCRIBE_CONFIGS])
+
+
+async def _broker_facts(cluster: KafkaCluster) -> Mapping[str, Any]:
+    versions = await cluster.quota_api_versions()
+    return {
+        "describe_api_version": versions.describe,
+        "alter_api_version": versions.alter,
+        "metadata_version": versions.metadata_version,
+    }
