@@ -1,0 +1,95 @@
+"""Services of these tests' own: what they stop, pause and confuse serves nobody else."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from app.domain.authorization import AclBinding
+from app.localdev.kafka import LocalKafka
+from app.localdev.postgres import LocalPostgres
+from app.postgres.migration import migrate
+from tests.support.fake_broker import ALTER, API_VERSIONS, DESCRIBE, DESCRIBE_ACLS, Reply
+from tests.support.fake_broker_cluster import FakeCluster, fake_cluster
+from tests.support.own_loop import in_a_thread
+from tests.support.service import RunningService, acl, running_service, set_cluster_acls
+
+Script = Callable[[int, Reply | None], None]
+"""Replaces the answer to a kind of request, by its API key; null is the healthy one again."""
+
+
+@pytest.fixture(scope="session")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKafka]:
+    """A real broker; alice may alter, bob describe."""
+    folder = tmp_path_factory.mktemp("fault-broker")
+    with LocalKafka(folder, request_log=True, heap="256m") as broker:
+        rights = acl("alice", "ALTER_CONFIGS"), acl("bob", "DESCRIBE_CONFIGS")
+        set_cluster_acls(broker.bootstrap_servers, *rights)
+        yield broker
+
+
+@pytest.fixture(scope="session")
+def database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalPostgres]:
+    """A real Postgres."""
+    with LocalPostgres(tmp_path_factory.mktemp("fault-postgres")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def service(
+    kafka: LocalKafka, database: LocalPostgres, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RunningService]:
+    """The service on both."""
+    owner_url, service_url = database.create_database("real")
+    migrate(owner_url, service_url)
+    folder = tmp_path_factory.mktemp("fault-service")
+    with running_service(folder, kafka.bootstrap_servers, service_url) as running:
+        yield running
+
+
+RIGHTS = {"User:alice": "ALTER_CONFIGS", "User:bob": "DESCRIBE_CONFIGS"}
+SCRIPTED = (ALTER, DESCRIBE, DESCRIBE_ACLS, API_VERSIONS)
+
+
+@pytest.fixture(scope="session")
+def fake_kafka() -> Iterator[FakeCluster]:
+    """A broker that misbehaves as told."""
+    with in_a_thread(fake_cluster) as cluster:
+        cluster.set_acls(
+            [
+                AclBinding("kafka-cluster", "LITERAL", principal, "*", operation, "ALLOW")
+                for principal, operation in RIGHTS.items()
+            ]
+        )
+        yield cluster
+
+
+@pytest.fixture
+def script(fake_kafka: FakeCluster) -> Iterator[Script]:
+    """What a test lets that broker answer; healthy again afterwards."""
+
+    def answer(api_key: int, reply: Reply | None) -> None:
+        fake_kafka.reply_with(api_key, reply, broker_id=1)
+        if api_key == API_VERSIONS:
+            fake_kafka.hang_up(1)
+
+    yield answer
+    for api_key in SCRIPTED:
+        answer(api_key, None)
+
+
+@pytest.fixture(scope="session")
+def scripted_url(database: LocalPostgres) -> str:
+    """A migrated database, as the service's role."""
+    owner_url, service_url = database.create_database("scripted")
+    migrate(owner_url, service_url)
+    return service_url
+
+
+@pytest.fixture(scope="session")
+def scripted_service(
+    fake_kafka: FakeCluster, scripted_url: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RunningService]:
+    """The service on a broker that misbehaves as told."""
+    folder = tmp_path_factory.mktemp("scripted-service")
+    with running_service(folder, fake_kafka.bootstrap_servers, scripted_url) as running:
+        yield running

@@ -1,0 +1,178 @@
+"""A broker that answers errors, nonsense or nothing: a defined answer, whatever it does."""
+
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.faults.http.conftest import Script
+from tests.support.fake_broker import (
+    ALTER,
+    API_VERSIONS,
+    DESCRIBE,
+    DESCRIBE_ACLS,
+    Reply,
+    closing,
+    raw,
+    sending,
+)
+from tests.support.fake_broker_cluster import FakeCluster
+from tests.support.kafka import unique
+from tests.support.outages import ask, change, until
+from tests.support.problems import problem_of
+from tests.support.scripted_replies import (
+    Alterations,
+    acl_error,
+    describe_error,
+    verdict,
+    versions_before_2_6,
+)
+from tests.support.service import RunningService, running_service
+
+ALTERATIONS = "/quotas/alterations"
+HTTP = raw(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+NOISE = sending(bytes(range(1, 200)))
+HUGE = raw(struct.pack(">i", 2**31 - 1) + b"x" * 100_000)
+
+DESCRIBES: dict[str, tuple[Reply, int, str]] = {
+    "HTTP": (HTTP, 502, "broker-answer-too-large"),
+    "noise": (NOISE, 502, "broker-answer-unreadable"),
+    "two gigabytes": (HUGE, 502, "broker-answer-too-large"),
+    "a closed connection": (closing, 503, "cluster-unreachable"),
+    "UNKNOWN_SERVER_ERROR": (describe_error(-1, "oops"), 502, "broker-error"),
+    "CLUSTER_AUTHORIZATION_FAILED": (describe_error(31), 502, "service-account-not-authorized"),
+    "UNSUPPORTED_VERSION": (describe_error(35), 422, "invalid-request"),
+    "an unknown error": (describe_error(9999), 502, "broker-error"),
+}
+
+
+@pytest.mark.parametrize("name", DESCRIBES)
+def test_a_describe_that_fails_has_a_defined_answer(
+    script: Script, scripted_service: RunningService, name: str
+) -> None:
+    reply, status, code = DESCRIBES[name]
+    alterations = Alterations(verdict())
+    script(ALTER, alterations)
+    script(DESCRIBE, reply)
+    problem = problem_of(ask(scripted_service, "GET", "/quotas", principal="bob"), status)
+    assert problem["code"] == code
+    assert problem["sent_to_cluster"] == "no"
+    answer = ask(scripted_service, "POST", ALTERATIONS, change("unsent"))
+    assert problem_of(answer, status)["sent_to_cluster"] == "no"
+    assert alterations.count == 0
+
+
+UNKNOWN: dict[str, Reply] = {
+    "HTTP": HTTP,
+    "noise": NOISE,
+    "two gigabytes": HUGE,
+    "a closed connection": closing,
+    "UNKNOWN_SERVER_ERROR": verdict(-1),
+    "REQUEST_TIMED_OUT": verdict(7),
+    "NETWORK_EXCEPTION": verdict(13),
+    "NOT_CONTROLLER": verdict(41),
+    "an unknown error": verdict(9999),
+}
+
+
+@pytest.mark.parametrize("name", UNKNOWN)
+def test_an_alteration_without_a_definite_answer_is_unknown_and_recorded_so(
+    script: Script, scripted_service: RunningService, name: str
+) -> None:
+    alterations = Alterations(UNKNOWN[name])
+    script(ALTER, alterations)
+    answer = ask(scripted_service, "POST", ALTERATIONS, change(unique("unknown"), wait="none"))
+    problem = problem_of(answer, 504)
+    assert problem["code"] == "outcome-unknown"
+    assert (problem["sent_to_cluster"], problem["retry"]) == ("maybe", "same-key-only")
+    assert alterations.count == 1
+    record = ask(scripted_service, "GET", answer.headers["Location"]).json()
+    assert record["outcome"] == "unknown"
+    assert [result["outcome"] for result in record["results"]] == ["unknown"]
+    assert [event["event"] for event in record["history"]] == ["intent", "sent", "outcome"]
+
+
+REFUSED = {
+    "INVALID_REQUEST": (42, 422, "refused-by-broker"),
+    "POLICY_VIOLATION": (44, 422, "refused-by-broker"),
+    "INVALID_CONFIG": (40, 422, "refused-by-broker"),
+    "CLUSTER_AUTHORIZATION_FAILED": (31, 403, "service-account-not-authorized"),
+    "SECURITY_DISABLED": (54, 403, "service-account-not-authorized"),
+    "THROTTLING_QUOTA_EXCEEDED": (89, 429, "throttled-by-broker"),
+    "UNSUPPORTED_VERSION": (35, 501, "unsupported-broker-version"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_an_alteration_that_a_broker_refuses_is_told_with_its_error(
+    script: Script, scripted_service: RunningService, name: str
+) -> None:
+    error_code, status, code = REFUSED[name]
+    script(ALTER, Alterations(verdict(error_code, "the broker's own words")))
+    answer = ask(scripted_service, "POST", ALTERATIONS, change(unique("refused"), wait="none"))
+    problem = problem_of(answer, status)
+    assert (problem["code"], problem["kafka_error"]) == (code, name)
+    assert problem["sent_to_cluster"] == "yes"
+    assert "the broker's own words" in answer.text
+    assert ("Retry-After" in answer.headers) == (status == 429)
+    record = ask(scripted_service, "GET", answer.headers["Location"]).json()
+    (result,) = record["results"]
+    assert (result["outcome"], result["error"]["kafka_error"]) == ("refused", name)
+
+
+def test_a_broker_before_2_6_is_told_to_be_too_old(
+    script: Script, scripted_service: RunningService
+) -> None:
+    alterations = Alterations(verdict())
+    script(ALTER, alterations)
+    script(API_VERSIONS, versions_before_2_6())
+    for answer in (
+        ask(scripted_service, "GET", "/quotas", principal="bob"),
+        ask(scripted_service, "GET", "/quotas/resolve?user=a&max_age_ms=0", principal="bob"),
+        ask(scripted_service, "POST", ALTERATIONS, change("unsent")),
+        ask(scripted_service, "POST", ALTERATIONS, change("unsent", validate_only=True)),
+    ):
+        problem = problem_of(answer, 501)
+        assert problem["code"] == "unsupported-broker-version"
+        assert (problem["sent_to_cluster"], problem["retry"]) == ("no", "never")
+    assert alterations.count == 0
+
+
+ACL_FAULTS: dict[str, tuple[int, Reply]] = {
+    "noise": (DESCRIBE_ACLS, NOISE),
+    "a closed connection": (DESCRIBE_ACLS, closing),
+    "not loaded yet": (DESCRIBE_ACLS, acl_error(-1)),
+    "the service's account may not read them": (DESCRIBE_ACLS, acl_error(31)),
+    "no broker at all": (API_VERSIONS, HTTP),
+}
+
+
+@pytest.fixture
+def fresh_service(
+    fake_kafka: FakeCluster, scripted_url: str, tmp_path: Path
+) -> Iterator[RunningService]:
+    """A service that knows no ACL yet."""
+    with running_service(tmp_path, fake_kafka.bootstrap_servers, scripted_url) as running:
+        yield running
+
+
+def test_without_acls_nobody_passes_but_super_users(
+    script: Script, fresh_service: RunningService
+) -> None:
+    for fault, (api, reply) in ACL_FAULTS.items():
+        script(api, reply)
+        for answer in (
+            ask(fresh_service, "GET", "/quotas"),
+            ask(fresh_service, "POST", ALTERATIONS, change("unsent")),
+        ):
+            problem = problem_of(answer, 503)
+            assert problem["code"] == "acl-source-unreachable", fault
+            assert (problem["sent_to_cluster"], problem["retry"]) == ("no", "safe")
+        if api == DESCRIBE_ACLS:
+            assert ask(fresh_service, "GET", "/quotas", principal="root").status_code == 200
+        script(api, None)
+    until(
+        lambda: ask(fresh_service, "GET", "/quotas").status_code == 200,
+        "the ACLs are still not known",
+    )

@@ -1,0 +1,87 @@
+"""Without a broker every answer says so at once or soon; with it again, all goes on."""
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import httpx
+import pytest
+
+from app.localdev.kafka import LocalKafka
+from app.localdev.postgres import LocalPostgres
+from tests.support.kafka import unique
+from tests.support.outages import PATIENCE_S, ask, change, outage, until
+from tests.support.problems import problem_of
+from tests.support.service import RunningService, running_service
+
+ALTERATIONS = "/quotas/alterations"
+CODES = {"cluster-unreachable", "acl-source-unreachable"}
+"""The latter where the ACLs are not known, or have become too old to decide by."""
+
+
+@pytest.mark.parametrize("kind", ["paused", "killed"])
+def test_without_a_broker_nothing_is_sent_and_with_it_again_all_goes_on(
+    service: RunningService, kafka: LocalKafka, kind: str
+) -> None:
+    until(lambda: works(service), "no change before the outage")
+    with outage(kafka, kind):
+        assert_nothing_is_sent(service)
+        assert_alive_and_not_ready(service)
+        assert ask(service, "GET", "/audit", principal="auditor").status_code == 200
+    assert_goes_on(service)
+
+
+def test_the_service_starts_before_what_it_needs(
+    service: RunningService, kafka: LocalKafka, database: LocalPostgres, tmp_path: Path
+) -> None:
+    url = service.environ["QUOTAS_DATABASE_URL"]
+    with (
+        outage(kafka, "paused"),
+        outage(database, "stopped"),
+        running_service(tmp_path, kafka.bootstrap_servers, url) as early,
+    ):
+        assert_alive_and_not_ready(early)
+        kafka.resume()
+        database.start()
+        assert_goes_on(early)
+
+
+def assert_goes_on(service: RunningService) -> None:
+    until(lambda: works(service), "no change after the outage")
+    until(lambda: is_ready(service, "/readyz?for=write"), "not ready again")
+    assert ask(service, "GET", "/quotas", principal="bob").status_code == 200
+
+
+def works(service: RunningService) -> bool:
+    return ask(service, "POST", ALTERATIONS, change(unique("works"))).status_code == 200
+
+
+def is_ready(service: RunningService, path: str) -> bool:
+    return ask(service, "GET", path).status_code == 200
+
+
+def assert_nothing_is_sent(service: RunningService) -> None:
+    reader, writer = service.api("bob"), service.api("alice")
+
+    def read(path: str) -> httpx.Response:
+        return reader.get(path, timeout=PATIENCE_S)
+
+    def alter(options: dict[str, bool]) -> httpx.Response:
+        body = change(unique("unsent"), **options)
+        return writer.post(ALTERATIONS, json=body, timeout=PATIENCE_S)
+
+    with ThreadPoolExecutor(8) as pool:
+        paths = ("/quotas", "/quotas/resolve?user=alice&max_age_ms=0")
+        reads = [pool.submit(read, path) for path in paths]
+        alterations = [pool.submit(alter, options) for options in ({}, {"validate_only": True})]
+        answers = [future.result() for future in reads + alterations]
+    for answer in answers:
+        problem = problem_of(answer, 503)
+        assert problem["code"] in CODES
+        assert (problem["sent_to_cluster"], problem["retry"]) == ("no", "safe")
+
+
+def assert_alive_and_not_ready(service: RunningService) -> None:
+    for path in ("/readyz", "/readyz?for=write"):
+        until(lambda path=path: not is_ready(service, path), "still ready")
+        assert "kafka" in ask(service, "GET", path).json()["problems"]
+    assert is_ready(service, "/livez")

@@ -1,0 +1,127 @@
+"""Without Postgres nothing is altered and everything is read; with it again, all goes on."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from app.localdev.kafka import LocalKafka
+from app.localdev.postgres import LocalPostgres
+from tests.support.kafka import unique
+from tests.support.outages import OUTAGES, ask, change, outage, until
+from tests.support.problems import problem_of
+from tests.support.raw_quotas import RawQuotas, RequestLog
+from tests.support.service import RunningService
+
+ALTERATIONS = "/quotas/alterations"
+
+
+def alters(service: RunningService, name: str) -> bool:
+    return ask(service, "POST", ALTERATIONS, change(name)).status_code == 200
+
+
+@pytest.fixture(scope="module", params=OUTAGES)
+def refused(
+    request: pytest.FixtureRequest, service: RunningService, database: LocalPostgres
+) -> Iterator[str]:
+    """Take Postgres away; a user's name to alter in vain, which works once Postgres is back."""
+    name = unique("refused")
+    until(lambda: alters(service, unique("warm")), "no change before the outage")
+    with outage(database, request.param):
+        yield name
+    assert_goes_on(service, name)
+
+
+def assert_goes_on(service: RunningService, name: str) -> None:
+    until(lambda: alters(service, name), "alterations are still refused")
+    path = "/readyz?for=write"
+    until(lambda: ask(service, "GET", path).status_code == 200, "not ready to write again")
+
+    def outcomes() -> list[str]:
+        path = f"/audit?entity=user={name}"
+        rows = ask(service, "GET", path, principal="auditor").json()["rows"]
+        return [row["outcome"] for row in rows]
+
+    until(lambda: set(outcomes()) <= {"applied", "not_sent"}, "an intent has no conclusion")
+    assert outcomes()[0] == "applied"
+
+
+def test_an_alteration_is_refused_and_nothing_of_it_is_sent(
+    service: RunningService, kafka: LocalKafka, refused: str
+) -> None:
+    with RawQuotas(kafka.bootstrap_servers) as raw:
+        with RequestLog(kafka.request_log_path, raw).nothing_arrives():
+            problem = problem_of(ask(service, "POST", ALTERATIONS, change(refused)), 503)
+        assert raw.stored({"user": refused}) == {}
+    assert problem["code"] == "audit-log-unavailable"
+    assert (problem["sent_to_cluster"], problem["retry"]) == ("no", "safe")
+
+
+@pytest.mark.usefixtures("refused")
+def test_many_alterations_at_once_are_all_refused(
+    service: RunningService, kafka: LocalKafka
+) -> None:
+    def alter(number: int) -> str:
+        answer = ask(service, "POST", ALTERATIONS, change(f"unsent-{number}"))
+        return str(problem_of(answer, 503)["code"])
+
+    with (
+        RawQuotas(kafka.bootstrap_servers) as raw,
+        RequestLog(kafka.request_log_path, raw).nothing_arrives(),
+        ThreadPoolExecutor(20) as pool,
+    ):
+        codes = list(pool.map(alter, range(20)))
+    assert set(codes) == {"audit-log-unavailable"}
+
+
+@pytest.mark.usefixtures("refused")
+def test_quotas_are_read_as_ever(service: RunningService) -> None:
+    identities = {"identities": [{"user": "alice"}]}
+    what_if = {**identities, **change("alice")}
+    for answer in (
+        ask(service, "GET", "/quotas", principal="bob"),
+        ask(service, "GET", "/quotas/capabilities", principal="bob"),
+        ask(service, "GET", "/quotas/resolve?user=alice&max_age_ms=0", principal="bob"),
+        ask(service, "POST", "/quotas/resolve", identities, principal="bob"),
+        ask(service, "POST", "/quotas/resolve", what_if, principal="bob"),
+    ):
+        assert answer.status_code == 200, answer.text
+
+
+@pytest.mark.usefixtures("refused")
+def test_the_log_cannot_be_read_and_says_so(service: RunningService) -> None:
+    record = f"{ALTERATIONS}/01920000-0000-7000-8000-000000000000"
+    for path, principal in (("/audit", "auditor"), ("/audit", "bob"), (record, "alice")):
+        problem = problem_of(ask(service, "GET", path, principal=principal), 503)
+        assert (problem["code"], problem["retry"]) == ("audit-log-unavailable", "safe")
+
+
+@pytest.mark.usefixtures("refused")
+def test_a_check_that_could_not_be_recorded_is_no_success(service: RunningService) -> None:
+    answer = ask(service, "POST", ALTERATIONS, change("unsent", validate_only=True))
+    assert problem_of(answer, 503)["code"] == "audit-log-unavailable"
+
+
+@pytest.mark.usefixtures("refused")
+def test_judgements_stand_that_need_no_log(service: RunningService) -> None:
+    for body, principal, status in (
+        (change("unsent"), "mallory", 403),
+        (change("unsent"), "bob", 403),
+        (change("unsent"), "stranger", 401),
+        (change("unsent", value=0), "alice", 422),
+        ({"alteration": []}, "alice", 400),
+    ):
+        problem_of(ask(service, "POST", ALTERATIONS, body, principal), status)
+
+
+@pytest.mark.usefixtures("refused")
+def test_the_service_is_ready_to_read_and_not_to_write(service: RunningService) -> None:
+    def write() -> int:
+        return ask(service, "GET", "/readyz?for=write").status_code
+
+    until(lambda: write() == 503, "still ready to write")
+    problems = ask(service, "GET", "/readyz?for=write").json()["problems"]
+    assert "audit_log" in problems
+    assert "kafka" not in problems
+    assert ask(service, "GET", "/readyz").status_code == 200
+    assert ask(service, "GET", "/livez").status_code == 200

@@ -1,0 +1,141 @@
+"""Settings that cannot be used stop the start: exit code 2, a sentence for each, no secret."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from app.settings import Settings, SettingsError
+from app.wiring import Wiring
+from tests.support.service import write_tokens
+
+DEADLINE_S = 30
+SECRET = "s3cret-canary"
+
+GOOD = {
+    "QUOTAS_KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:1",
+    "QUOTAS_DATABASE_URL": "postgresql://quotas@127.0.0.1:1/quotas",
+    "QUOTAS_PORT": "0",
+}
+
+CASES: dict[str, tuple[Mapping[str, str], list[str]]] = {
+    "what pydantic reads": (
+        {
+            "QUOTAS_DATABASE_URL": "",
+            "QUOTAS_KAFKA_BOOTSTRAP_SERVERS": "",
+            "QUOTAS_PORTT": "8080",
+            "QUOTAS_KAFKA_PASSWORD": SECRET,
+            "QUOTAS_PORT": "eighty",
+            "QUOTAS_MODE": "test",
+            "QUOTAS_LOG_LEVEL": "LOUD",
+            "QUOTAS_SHUTDOWN_GRACE_S": "-1",
+            "QUOTAS_ALLOW_EVERYONE_IF_NO_ACL_FOUND": "perhaps",
+        },
+        [
+            "QUOTAS_ALLOW_EVERYONE_IF_NO_ACL_FOUND ",
+            "QUOTAS_DATABASE_URL is needed and not set.",
+            "QUOTAS_KAFKA_BOOTSTRAP_SERVERS is needed and not set.",
+            "QUOTAS_KAFKA_PASSWORD is not a setting of this service; check its spelling.",
+            "QUOTAS_LOG_LEVEL ",
+            "QUOTAS_MODE ",
+            "QUOTAS_PORT ",
+            "QUOTAS_PORTT is not a setting of this service; check its spelling.",
+            "QUOTAS_SHUTDOWN_GRACE_S ",
+        ],
+    ),
+    "what only its use shows": (
+        {
+            "QUOTAS_KAFKA_BOOTSTRAP_SERVERS": "kafka",
+            "QUOTAS_DATABASE_URL": f"mysql://quotas:{SECRET}@127.0.0.1/quotas",
+            "QUOTAS_SUPER_USERS": "User:root;admin",
+            "QUOTAS_TOKENS_FILE": "/no/such/file",
+        },
+        [
+            "QUOTAS_KAFKA_…: The bootstrap server 'kafka' is not host:port.",
+            "QUOTAS_DATABASE_URL: a database URL begins with postgresql://",
+            "QUOTAS_SUPER_USERS: expected a principal such as User:alice, got 'admin'",
+            "QUOTAS_TOKENS_FILE: The tokens file /no/such/file cannot be used: No such file",
+        ],
+    ),
+    "an address that nobody has": (
+        {"QUOTAS_HOST": "192.0.2.300"},
+        ["QUOTAS_HOST: '192.0.2.300' cannot be listened on: "],
+    ),
+    "no tokens": (
+        {"QUOTAS_TOKENS_FILE": ""},
+        ["QUOTAS_TOKENS_FILE is needed and not set: without it nobody can call."],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_cannot_be_used_is_said_in_a_sentence_each(tmp_path: Path, name: str) -> None:
+    settings, sentences = CASES[name]
+    tokens = {"QUOTAS_TOKENS_FILE": str(write_tokens(tmp_path))}
+    ended = start({**GOOD, **tokens, **settings})
+    assert ended.returncode == 2, ended.stderr
+    lines = ended.stderr.splitlines()
+    assert len(lines) == len(sentences), ended.stderr
+    for line, beginning in zip(lines, sentences, strict=True):
+        assert line.startswith(beginning)
+    assert SECRET not in ended.stdout + ended.stderr
+
+
+FAULTS = {
+    "a login without a password": (
+        {
+            "QUOTAS_KAFKA_SECURITY_PROTOCOL": "SASL_SSL",
+            "QUOTAS_KAFKA_SASL_MECHANISM": "PLAIN",
+            "QUOTAS_KAFKA_SASL_USERNAME": "service",
+        },
+        "QUOTAS_KAFKA_…: SASL needs a user name and a password.",
+    ),
+    "an unknown way to log in": (
+        {"QUOTAS_KAFKA_SECURITY_PROTOCOL": "SASL_SSL", "QUOTAS_KAFKA_SASL_MECHANISM": "GSSAPI"},
+        "QUOTAS_KAFKA_…: The SASL mechanism 'GSSAPI' is not one of ",
+    ),
+    "an unknown protocol": (
+        {"QUOTAS_KAFKA_SECURITY_PROTOCOL": "TLS"},
+        "QUOTAS_KAFKA_…: The security protocol 'TLS' is not one of ",
+    ),
+    "an authority that is not there": (
+        {
+            "QUOTAS_KAFKA_SECURITY_PROTOCOL": "SSL",
+            "QUOTAS_KAFKA_SSL_CA_FILE": "/no/such/file",
+        },
+        "QUOTAS_KAFKA_SSL_…: A file cannot be used: No such file or directory.",
+    ),
+    "an auditor without a type": (
+        {"QUOTAS_AUDITORS": "auditor"},
+        "QUOTAS_AUDITORS: expected a principal such as User:alice, got 'auditor'",
+    ),
+    "no limit in production": (
+        {"QUOTAS_MODE": "production", "QUOTAS_READS_PER_S": "0"},
+        "QUOTAS_READS_PER_S: 0 is no limit, which needs QUOTAS_MODE=development.",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_setting_that_does_not_fit_is_named(tmp_path: Path, name: str) -> None:
+    settings, sentence = FAULTS[name]
+    tokens = {"QUOTAS_TOKENS_FILE": str(write_tokens(tmp_path))}
+    with pytest.raises(SettingsError) as caught:
+        Wiring(Settings.from_env({**GOOD, **tokens, **settings}))
+    assert str(caught.value).startswith(sentence)
+    assert "\n" not in str(caught.value)
+
+
+def start(settings: Mapping[str, str]) -> "subprocess.CompletedProcess[str]":
+    others = {name: text for name, text in os.environ.items() if not name.startswith("QUOTAS_")}
+    return subprocess.run(
+        [sys.executable, "-m", "app.main", "serve"],
+        env={**others, **settings},
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
+    )

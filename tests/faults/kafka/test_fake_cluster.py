@@ -1,0 +1,301 @@
+"""The fake cluster does what it is told, so that what is tested with it is tested."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+
+from app.domain.alterations import Outcome
+from app.domain.entities import ClientQuotaEntity
+from app.domain.errors import BrokerError, NotSentError
+from app.domain.filters import ALL_ENTITIES
+from app.kafka.brokers import Brokers
+from app.kafka.configuration import KafkaSettings
+from app.kafka.quorum import KafkaMetadataQuorum
+from app.kafka.quota_admin import KafkaClientQuotaAdmin
+from app.service.barrier import Barrier
+from app.service.ports import AlterAnswer
+from app.service.present_values import PresentValues
+from tests.support.fake_broker import ALTER, DESCRIBE, closing
+from tests.support.fake_broker_cluster import FakeCluster, fake_cluster
+from tests.support.fake_broker_faults import (
+    DROP_AFTER_APPLYING,
+    DROP_BEFORE_APPLYING,
+    HELD,
+    NEVER_ANSWER,
+    Alteration,
+    Answer,
+    Fault,
+    apply_late,
+    apply_twice,
+    time_out_and_apply_late,
+)
+from tests.support.kafka import DEADLINE_S, entity, eventually, setting, values_of
+
+SHORT_S = 0.3
+KEY = "producer_byte_rate"
+ALICE, BOB, CAROL = (entity(user=name) for name in ("alice", "bob", "carol"))
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[FakeCluster]:
+    async with fake_cluster(2) as fake:
+        yield fake
+
+
+@pytest.fixture
+async def brokers(cluster: FakeCluster) -> AsyncIterator[Brokers]:
+    connections = Brokers(KafkaSettings(cluster.bootstrap_servers))
+    yield connections
+    await asyncio.wait_for(connections.close(), DEADLINE_S)
+
+
+@pytest.fixture
+async def admin(brokers: Brokers) -> AsyncIterator[KafkaClientQuotaAdmin]:
+    adapter = KafkaClientQuotaAdmin(brokers)
+    yield adapter
+    await asyncio.wait_for(adapter.close(), DEADLINE_S)
+
+
+async def until(true: Callable[[], bool]) -> None:
+    async with asyncio.timeout(DEADLINE_S):
+        while not true():
+            await asyncio.sleep(0.001)
+
+
+async def alter(
+    admin: KafkaClientQuotaAdmin, of: ClientQuotaEntity, value: float, **options: object
+) -> AlterAnswer:
+    asked = {"validate_only": False, "broker_id": 1, "timeout_s": SHORT_S, **options}
+    return await admin.alter_client_quotas([setting(of, producer_byte_rate=value)], **asked)
+
+
+def outcome(answer: AlterAnswer, of: ClientQuotaEntity = ALICE) -> tuple[Outcome, str | None]:
+    verdict = answer.verdicts[of]
+    return verdict.outcome, verdict.error and verdict.error.kafka_error
+
+
+def log(cluster: FakeCluster) -> list[tuple[ClientQuotaEntity, float | None, int]]:
+    assert {record.key for record in cluster.apply_log} <= {KEY}
+    return [(record.entity, record.value, record.request) for record in cluster.apply_log]
+
+
+async def test_a_healthy_cluster_applies_and_logs_what_changes(
+    cluster: FakeCluster, admin: KafkaClientQuotaAdmin
+):
+    assert outcome(await alter(admin, ALICE, 1)) == (Outcome.APPLIED, None)
+    assert outcome(await alter(admin, ALICE, 1)) == (Outcome.APPLIED, None)
+    assert outcome(await alter(admin, ALICE, 2, validate_only=True)) == (Outcome.VALIDATED, None)
+    await admin.alter_client_quotas([setting(ALICE, producer_byte_rate=None)], validate_only=False)
+    assert log(cluster) == [(ALICE, 1.0, 1), (ALICE, None, 4)]
+    assert cluster.quotas == {}
+    assert [each.validate_only for each in cluster.alterations] == [False, False, True, False]
+    times = [each.at for each in cluster.apply_log]
+    assert times == sorted(times)
+
+
+@pytest.mark.parametrize(
+    ("fault", "applied"), [(DROP_BEFORE_APPLYING, False), (DROP_AFTER_APPLYING, True)]
+)
+async def test_a_connection_is_dropped_before_or_after_the_apply(
+    cluster: FakeCluster, admin: KafkaClientQuotaAdmin, fault: Fault, *, applied: bool
+):
+    cluster.fail_next(fault)
+    answer = await alter(admin, ALICE, 1)
+    assert outcome(answer) == (Outcome.UNKNOWN, None)
+    assert answer.late is None
+    assert bool(log(cluster)) is applied
+    assert outcome(await alter(admin, ALICE, 2)) == (Outcome.APPLIED, None)
+
+
+async def test_an_answer_never_comes(cluster: FakeCluster, admin: KafkaClientQuotaAdmin):
+    cluster.fail_next(NEVER_ANSWER)
+    answer = await alter(admin, ALICE, 1)
+    assert answer.late is not None
+    assert log(cluster) == [(ALICE, 1.0, 1)]
+
+
+async def test_what_is_held_is_applied_when_the_test_says_so(
+    cluster: FakeCluster, admin: KafkaClientQuotaAdmin
+):
+    cluster.fail_next(Fault(applies=(HELD,)))
+    answer = await alter(admin, ALICE, 1)
+    assert answer.late is not None
+    assert log(cluster) == []
+    assert cluster.apply_held() == 1
+    late = await asyncio.wait_for(answer.late, DEADLINE_S)
+    assert outcome(late) == (Outcome.APPLIED, None)
+    assert log(cluster) == [(ALICE, 1.0, 1)]
+
+
+async def test_what_is_applied_late_comes_after_its_connection_is_gone(
+    cluster: FakeCluster, admin: KafkaClientQuotaAdmin
+):
+    cluster.fail_next(apply_late(SHORT_S))
+    assert outcome(await alter(admin, ALICE, 1)) == (Outcome.UNKNOWN, None)
+    assert log(cluster) == []
+    await until(lambda: log(cluster) == [(ALICE, 1.0, 1)])
+
+
+async def test_what_timed_out_is_applied_all_the_same(
+    cluster: FakeCluster, admin: KafkaClientQuotaAdmin
+):
+    cluster.fail_next(time_out_and_apply_late(HELD))
+    assert outcome(await alter(admin, ALICE, 1)) == (Outcome.UNKNOWN, "REQUEST_TIMED_OUT")
+    assert log(cluster) == []
+    cluster.apply_held()
+    assert log(cluster) == [(ALICE, 1.0, 1)]
+
+
+async def test_what_is_applied_twice_undoes_a_later_change(
+    cluster: FakeCluster, admin: KafkaClientQuotaAdmin
+):
+    cluster.fail_next(apply_twice(HELD))
+    assert outcome(await alter(admin, ALICE, 1)) == (Outcome.APPLIED, None)
+    assert outcome(await alter(admin, ALICE, 2, broker_id=2)) == (Outcome.APPLIED, None)
+    cluster.apply_held()
+    assert log(cluster) == [(ALICE, 1.0, 1), (ALICE, 2.0, 2), (ALICE, 1.0, 1)]
+    assert cluster.quotas == {ALICE: {KEY: 1.0}}
+
+
+async def test_codes_are_said_for_all_or_by_entity_whatever_was_done(
+    cluster: FakeCluster, admin: KafkaClientQuotaAdmin
+):
+    both = [setting(ALICE, producer_byte_rate=1), setting(BOB, producer_byte_rate=1)]
+    cluster.fail_next(Fault(said={BOB: 41}))
+    answer = await admin.alter_client_quotas(both, validate_only=False)
+    assert outcome(answer) == (Outcome.APPLIED, None)
+    assert outcome(answer, BOB) == (Outcome.UNKNOWN, "NOT_CONTROLLER")
+    assert cluster.quotas == {ALICE: {KEY: 1.0}, BOB: {KEY: 1.0}}
+    cluster.fail_next(Fault(said=-1))
+    answer = await admin.alter_client_quotas(both, validate_only=False)
+    assert {outcome(answer, of)[1] for of in (ALICE, BOB)} == {"UNKNOWN_SERVER_ERROR"}
+
+
+async def test_the_controller_refuses_for_all_or_by_entity(
+    cluster: FakeCluster, admin: KafkaClientQuotaAdmin
+):
+    both = [setting(ALICE, producer_byte_rate=1), setting(BOB, producer_byte_rate=1)]
+    cluster.fail_next(Fault(refused={BOB: 44}))
+    answer = await admin.alter_client_quotas(both, validate_only=False)
+    assert outcome(answer) == (Outcome.APPLIED, None)
+    assert outcome(answer, BOB) == (Outcome.REFUSED, "POLICY_VIOLATION")
+    assert cluster.quotas == {ALICE: {KEY: 1.0}}
+    cluster.fail_next(Fault(refused=89))
+    answer = await alter(admin, CAROL, 1)
+    assert outcome(answer, CAROL) == (Outcome.REFUSED, "THROTTLING_QUOTA_EXCEEDED")
+
+
+async def test_entities_are_left_out_of_the_answer(
+    cluster: FakeCluster, admin: KafkaClientQuotaAdmin
+):
+    cluster.fail_next(Fault(left_out=frozenset({ALICE})))
+    assert outcome(await alter(admin, ALICE, 1)) == (Outcome.UNKNOWN, None)
+
+
+async def test_faults_are_for_one_broker_and_one_kind_of_request(
+    cluster: FakeCluster, admin: KafkaClientQuotaAdmin
+):
+    cluster.fail_next(Fault(said=7), broker_id=2)
+    cluster.fail_next(Fault(said=13), validate_only=True)
+    assert outcome(await alter(admin, ALICE, 1)) == (Outcome.APPLIED, None)
+    assert outcome(await alter(admin, ALICE, 1, validate_only=True))[1] == "NETWORK_EXCEPTION"
+    assert outcome(await alter(admin, ALICE, 1, broker_id=2))[1] == "REQUEST_TIMED_OUT"
+    assert outcome(await alter(admin, ALICE, 1, broker_id=2)) == (Outcome.APPLIED, None)
+
+
+async def test_a_function_decides_what_happens_to_each(
+    cluster: FakeCluster, admin: KafkaClientQuotaAdmin
+):
+    def every_second(alteration: Alteration) -> Fault | None:
+        return Fault(said=7) if alteration.number % 2 == 0 else None
+
+    cluster.decide_by(every_second)
+    seen = [outcome(await alter(admin, ALICE, value))[1] for value in range(1, 5)]
+    assert seen == [None, "REQUEST_TIMED_OUT"] * 2
+    cluster.decide_by(None)
+    assert outcome(await alter(admin, ALICE, 9)) == (Outcome.APPLIED, None)
+
+
+async def test_answers_are_delayed_and_told_in_other_words(
+    cluster: FakeCluster, admin: KafkaClientQuotaAdmin
+):
+    cluster.delay(DESCRIBE, 60.0, broker_id=1)
+    with pytest.raises(NotSentError, match="did not answer within"):
+        await admin.describe_client_quotas(ALL_ENTITIES, broker_id=1, timeout_s=SHORT_S)
+    cluster.delay(DESCRIBE, 0.0, broker_id=1)
+    cluster.say(DESCRIBE, -1, broker_id=1)
+    with pytest.raises(BrokerError) as caught:
+        await admin.describe_client_quotas(ALL_ENTITIES, broker_id=1)
+    assert caught.value.kafka_error == "UNKNOWN_SERVER_ERROR"
+    cluster.say(DESCRIBE, None, broker_id=1)
+    cluster.reply_with(DESCRIBE, closing, broker_id=1)
+    with pytest.raises(NotSentError):
+        await admin.describe_client_quotas(ALL_ENTITIES, broker_id=1)
+    cluster.reply_with(DESCRIBE, None, broker_id=1)
+    await admin.describe_client_quotas(ALL_ENTITIES, broker_id=1)
+    cluster.say(ALTER, 7, broker_id=1)
+    assert outcome(await alter(admin, ALICE, 1))[1] == "REQUEST_TIMED_OUT"
+
+
+async def test_a_broker_that_fetches_late_shows_the_past_and_tells_so_in_its_log_end(
+    cluster: FakeCluster, admin: KafkaClientQuotaAdmin, brokers: Brokers
+):
+    cluster.lag(1, fetching_s=3600.0)
+    await alter(admin, ALICE, 1)
+    assert await values_of_at(admin, 1) == {}
+    assert await values_of_at(admin, 2) == {KEY: 1.0}
+    state = await KafkaMetadataQuorum(brokers).quorum(broker_id=1)
+    assert state.log_ends[1] < state.high_watermark == state.log_ends[2]
+    cluster.lag(1)
+    assert await values_of_at(admin, 1) == {KEY: 1.0}
+
+
+async def values_of_at(admin: KafkaClientQuotaAdmin, broker_id: int) -> dict[str, float]:
+    described = await admin.describe_client_quotas(ALL_ENTITIES, broker_id=broker_id)
+    return dict(described.quotas.get(ALICE, {}))
+
+
+async def test_a_barrier_waits_for_a_broker_that_fetches_and_publishes_late(
+    cluster: FakeCluster, admin: KafkaClientQuotaAdmin, brokers: Brokers
+):
+    barrier = Barrier(KafkaMetadataQuorum(brokers), PresentValues(admin))
+    cluster.lag(1, fetching_s=0.1, publishing_s=0.03)
+    for value in range(1, 6):
+        await alter(admin, ALICE, value)
+        assert await values_of_at(admin, 1) != {KEY: float(value)}
+        read = await barrier.read([ALICE], broker_id=1)
+        assert read.values == {ALICE: {KEY: float(value)}}
+
+
+async def test_another_tool_changes_quotas(cluster: FakeCluster, admin: KafkaClientQuotaAdmin):
+    cluster.store(ALICE, {KEY: 5.0})
+    assert await values_of(admin, ALICE) == {KEY: 5.0}
+    assert log(cluster) == [(ALICE, 5.0, 0)]
+
+
+async def test_a_batch_that_is_too_large_passes_validation_and_topples_the_controller(
+    cluster: FakeCluster, admin: KafkaClientQuotaAdmin, brokers: Brokers
+):
+    quorum = KafkaMetadataQuorum(brokers)
+    epoch = (await quorum.quorum()).leader_epoch
+    users = [entity(user=f"{'x' * 900}{number}") for number in range(10_000)]
+    changes = [setting(user, producer_byte_rate=1) for user in users]
+    validated = await admin.alter_client_quotas(changes, validate_only=True)
+    assert {each.outcome for each in validated.verdicts.values()} == {Outcome.VALIDATED}
+    answer = await admin.alter_client_quotas(changes, validate_only=False)
+    assert {outcome(answer, user)[1] for user in users} == {"UNKNOWN_SERVER_ERROR"}
+    assert log(cluster) == []
+
+    async def epochs_later() -> object:
+        return (await quorum.quorum()).leader_epoch - epoch
+
+    await eventually(epochs_later, 2)
+
+
+async def test_a_closed_answer_is_a_fault_of_its_own(
+    cluster: FakeCluster, admin: KafkaClientQuotaAdmin
+):
+    cluster.fail_next(Fault(delay_s=0.01, answer=Answer.CLOSE, answer_after_s=0.01))
+    assert outcome(await alter(admin, ALICE, 1)) == (Outcome.UNKNOWN, None)
+    assert log(cluster) == [(ALICE, 1.0, 1)]

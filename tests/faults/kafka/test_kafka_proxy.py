@@ -1,0 +1,216 @@
+"""The proxy does what it is told, before a cluster whose log tells what arrived."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+
+from app.domain.alterations import Outcome
+from app.domain.errors import NotSentError
+from app.domain.filters import ALL_ENTITIES
+from app.kafka.brokers import Brokers
+from app.kafka.configuration import KafkaSettings
+from app.kafka.quota_admin import KafkaClientQuotaAdmin
+from app.service.ports import AlterAnswer
+from tests.support.fake_broker import ALTER, DESCRIBE, METADATA
+from tests.support.fake_broker_cluster import FakeCluster, fake_cluster
+from tests.support.kafka import DEADLINE_S, entity, setting
+from tests.support.kafka_proxy import (
+    TO_BROKER,
+    TO_CLIENT,
+    KafkaProxy,
+    kafka_proxies,
+    kafka_proxy,
+)
+from tests.support.kafka_proxy_rules import Way
+from tests.support.own_loop import in_a_thread
+from tests.support.raw_quotas import RawQuotas
+
+SHORT_S = 0.3
+ALICE = entity(user="alice")
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[FakeCluster]:
+    async with fake_cluster() as fake:
+        yield fake
+
+
+@pytest.fixture
+async def proxy(cluster: FakeCluster) -> AsyncIterator[KafkaProxy]:
+    async with kafka_proxy(cluster.bootstrap_servers) as running:
+        yield running
+
+
+@pytest.fixture
+async def admin(proxy: KafkaProxy) -> AsyncIterator[KafkaClientQuotaAdmin]:
+    adapter = KafkaClientQuotaAdmin(Brokers(KafkaSettings(proxy.bootstrap_servers)))
+    await adapter.describe_client_quotas(ALL_ENTITIES)
+    yield adapter
+    await asyncio.wait_for(adapter.close(), DEADLINE_S)
+
+
+async def until(true: Callable[[], bool]) -> None:
+    async with asyncio.timeout(DEADLINE_S):
+        while not true():
+            await asyncio.sleep(0.001)
+
+
+async def alter(
+    admin: KafkaClientQuotaAdmin, value: float = 1, timeout_s: float = SHORT_S
+) -> AlterAnswer:
+    return await admin.alter_client_quotas(
+        [setting(ALICE, producer_byte_rate=value)], validate_only=False, timeout_s=timeout_s
+    )
+
+
+def outcome(answer: AlterAnswer) -> Outcome:
+    return answer.verdicts[ALICE].outcome
+
+
+async def test_everything_passes_and_the_client_stays_with_the_proxy(
+    cluster: FakeCluster, proxy: KafkaProxy, admin: KafkaClientQuotaAdmin
+):
+    assert outcome(await alter(admin)) is Outcome.APPLIED
+    assert await admin.live_brokers() == [1]
+    assert proxy.seen(TO_BROKER, ALTER) == cluster.received(ALTER, 1) == 1
+    assert proxy.seen(TO_BROKER, METADATA) == cluster.received(METADATA, 1)
+    assert proxy.seen(TO_CLIENT, DESCRIBE) == cluster.received(DESCRIBE, 1)
+    assert proxy.connections > 0
+
+
+async def test_the_answer_to_an_alteration_is_lost_and_nothing_else(
+    cluster: FakeCluster, proxy: KafkaProxy, admin: KafkaClientQuotaAdmin
+):
+    proxy.drop(TO_CLIENT, ALTER, times=1)
+    answer = await alter(admin)
+    assert outcome(answer) is Outcome.UNKNOWN
+    assert answer.late is not None
+    await admin.describe_client_quotas(ALL_ENTITIES)
+    assert len(cluster.apply_log) == 1
+    assert outcome(await alter(admin, 2)) is Outcome.APPLIED
+
+
+async def test_a_request_is_swallowed(
+    cluster: FakeCluster, proxy: KafkaProxy, admin: KafkaClientQuotaAdmin
+):
+    proxy.drop(TO_BROKER, ALTER)
+    assert outcome(await alter(admin)) is Outcome.UNKNOWN
+    assert cluster.alterations == []
+    proxy.pass_all()
+    assert outcome(await alter(admin)) is Outcome.APPLIED
+
+
+@pytest.mark.parametrize("way", [TO_BROKER, TO_CLIENT])
+async def test_the_connection_is_closed_at_a_request_or_at_its_answer(
+    cluster: FakeCluster, proxy: KafkaProxy, admin: KafkaClientQuotaAdmin, way: Way
+):
+    proxy.close_at(way, ALTER, times=1)
+    answer = await alter(admin)
+    assert outcome(answer) is Outcome.UNKNOWN
+    assert answer.late is None
+    assert len(cluster.apply_log) == (way is TO_CLIENT)
+
+
+@pytest.mark.parametrize("way", [TO_BROKER, TO_CLIENT])
+@pytest.mark.parametrize("size", [0, 3, 4, 11, 20])
+async def test_the_connection_is_cut_after_some_bytes(
+    cluster: FakeCluster, proxy: KafkaProxy, admin: KafkaClientQuotaAdmin, way: Way, size: int
+):
+    proxy.cut_after(size, way, ALTER, times=1)
+    answer = await alter(admin)
+    assert outcome(answer) is Outcome.UNKNOWN
+    assert answer.late is None
+    assert len(cluster.apply_log) == (way is TO_CLIENT)
+    assert outcome(await alter(admin, 2)) is Outcome.APPLIED
+
+
+async def test_a_delay_makes_an_answer_late(
+    cluster: FakeCluster, proxy: KafkaProxy, admin: KafkaClientQuotaAdmin
+):
+    proxy.delay(2 * SHORT_S, TO_CLIENT, ALTER)
+    answer = await alter(admin)
+    assert outcome(answer) is Outcome.UNKNOWN
+    assert answer.late is not None
+    assert outcome(await asyncio.wait_for(answer.late, DEADLINE_S)) is Outcome.APPLIED
+
+
+async def test_what_is_held_goes_on_its_way_afterwards(
+    cluster: FakeCluster, proxy: KafkaProxy, admin: KafkaClientQuotaAdmin
+):
+    proxy.hold(TO_BROKER, ALTER)
+    answer = await alter(admin)
+    assert outcome(answer) is Outcome.UNKNOWN
+    assert cluster.apply_log == []
+    proxy.pass_all()
+    assert answer.late is not None
+    assert outcome(await asyncio.wait_for(answer.late, DEADLINE_S)) is Outcome.APPLIED
+    assert len(cluster.apply_log) == 1
+
+
+async def test_a_black_hole_accepts_connections_and_answers_nothing(
+    cluster: FakeCluster, proxy: KafkaProxy, admin: KafkaClientQuotaAdmin
+):
+    proxy.black_hole()
+    assert outcome(await alter(admin)) is Outcome.UNKNOWN
+    with pytest.raises(NotSentError):
+        await alter(admin)
+    with pytest.raises(NotSentError):
+        await admin.describe_client_quotas(ALL_ENTITIES, timeout_s=SHORT_S)
+    assert cluster.alterations == []
+    proxy.pass_all()
+    assert outcome(await alter(admin, timeout_s=DEADLINE_S)) is Outcome.APPLIED
+
+
+async def test_a_black_hole_for_answers_alone_lets_requests_pass(
+    cluster: FakeCluster, proxy: KafkaProxy, admin: KafkaClientQuotaAdmin
+):
+    proxy.black_hole([TO_CLIENT])
+    assert outcome(await alter(admin)) is Outcome.UNKNOWN
+    await until(lambda: len(cluster.apply_log) == 1)
+
+
+async def test_connections_are_dropped_and_refused(proxy: KafkaProxy, admin: KafkaClientQuotaAdmin):
+    proxy.hang_up()
+    await until(lambda: proxy.connections == 0)
+    await admin.describe_client_quotas(ALL_ENTITIES)
+    proxy.refuse()
+    with pytest.raises(NotSentError):
+        await admin.describe_client_quotas(ALL_ENTITIES, timeout_s=SHORT_S)
+    proxy.pass_all()
+    await admin.describe_client_quotas(ALL_ENTITIES)
+
+
+async def test_without_a_broker_behind_it_a_proxy_closes(
+    cluster: FakeCluster, admin: KafkaClientQuotaAdmin
+):
+    cluster.kill(1)
+    with pytest.raises(NotSentError):
+        await admin.describe_client_quotas(ALL_ENTITIES)
+    cluster.start(1)
+    await admin.describe_client_quotas(ALL_ENTITIES)
+
+
+async def test_each_broker_of_a_cluster_has_its_proxy():
+    async with (
+        fake_cluster(3) as cluster,
+        kafka_proxies(cluster.bootstrap_servers) as proxies,
+    ):
+        admin = KafkaClientQuotaAdmin(Brokers(KafkaSettings(proxies[0].bootstrap_servers)))
+        for broker_id in (1, 2, 3):
+            described = await admin.describe_client_quotas(ALL_ENTITIES, broker_id=broker_id)
+            assert described.broker_id == broker_id
+        assert [proxy.seen(TO_BROKER, DESCRIBE) for proxy in proxies] == [1, 1, 1]
+        await admin.close()
+
+
+def test_a_proxy_in_a_thread_is_told_what_to_do_from_another():
+    with (
+        in_a_thread(fake_cluster) as cluster,
+        in_a_thread(lambda: kafka_proxy(cluster.bootstrap_servers)) as proxy,
+        RawQuotas(proxy.bootstrap_servers) as raw,
+    ):
+        raw.store({"user": "alice"}, {"producer_byte_rate": 1.0})
+        proxy.close_at(TO_CLIENT, DESCRIBE)
+        with pytest.raises((AssertionError, ConnectionError)):
+            raw.describe()

@@ -1,0 +1,192 @@
+"""One process sticks to one broker, so that what it reads never goes back in time."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from app.domain.alterations import Outcome
+from app.domain.errors import NotSentError
+from app.domain.filters import ALL_ENTITIES
+from app.kafka.brokers import Brokers
+from app.kafka.configuration import KafkaSettings
+from app.kafka.quorum import KafkaMetadataQuorum
+from app.kafka.quota_admin import KafkaClientQuotaAdmin
+from tests.support.fake_broker import METADATA, closing
+from tests.support.fake_broker_cluster import FakeCluster, fake_cluster
+from tests.support.kafka import DEADLINE_S, entity, setting, values_of
+
+SHORT_S = 0.3
+BROKERS = (1, 2, 3)
+ALICE = entity(user="alice")
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[FakeCluster]:
+    async with fake_cluster(len(BROKERS)) as fake:
+        yield fake
+
+
+@pytest.fixture
+async def brokers(cluster: FakeCluster) -> AsyncIterator[Brokers]:
+    connections = Brokers(KafkaSettings(cluster.bootstrap_servers))
+    yield connections
+    await asyncio.wait_for(connections.close(), DEADLINE_S)
+
+
+@pytest.fixture
+async def admin(brokers: Brokers) -> AsyncIterator[KafkaClientQuotaAdmin]:
+    adapter = KafkaClientQuotaAdmin(brokers)
+    yield adapter
+    await asyncio.wait_for(adapter.close(), DEADLINE_S)
+
+
+async def alter(admin: KafkaClientQuotaAdmin, value: float, broker_id: int | None = None) -> int:
+    answer = await admin.alter_client_quotas(
+        [setting(ALICE, producer_byte_rate=value)],
+        validate_only=False,
+        broker_id=broker_id,
+        timeout_s=SHORT_S,
+    )
+    return answer.broker_id
+
+
+async def test_alterations_and_reads_without_a_wish_go_to_the_preferred_broker(
+    cluster: FakeCluster, admin: KafkaClientQuotaAdmin
+):
+    preferred = await admin.preferred_broker()
+    for other in set(BROKERS) - {preferred}:
+        cluster.lag(other, fetching_s=3600.0)
+    for value in range(1, 21):
+        assert await alter(admin, value) == preferred
+        assert await values_of(admin, ALICE) == {"producer_byte_rate": float(value)}
+        assert await admin.live_brokers() == list(BROKERS)
+        assert await admin.preferred_broker() == preferred
+
+
+async def test_a_wish_for_another_broker_does_not_change_the_preferred_one(
+    cluster: FakeCluster, admin: KafkaClientQuotaAdmin
+):
+    preferred = await admin.preferred_broker()
+    for broker_id in BROKERS:
+        described = await admin.describe_client_quotas(ALL_ENTITIES, broker_id=broker_id)
+        assert described.broker_id == broker_id
+        assert await alter(admin, 1, broker_id) == broker_id
+        assert await admin.preferred_broker() == preferred
+    other = next(each for each in BROKERS if each != preferred)
+    cluster.kill(other)
+    with pytest.raises(NotSentError):
+        await admin.describe_client_quotas(ALL_ENTITIES, broker_id=other)
+    assert await admin.preferred_broker() == preferred
+
+
+async def test_another_broker_is_preferred_when_it_is_gone_and_stays_so_when_it_is_back(
+    cluster: FakeCluster, admin: KafkaClientQuotaAdmin
+):
+    for _ in range(4):
+        old = await admin.preferred_broker()
+        cluster.kill(old, still_listed=True)
+        async with asyncio.timeout(DEADLINE_S):
+            while (new := await admin.preferred_broker()) == old:
+                await asyncio.sleep(0)
+        assert (await admin.describe_client_quotas(ALL_ENTITIES)).broker_id == new
+        cluster.start(old)
+        assert await admin.live_brokers() == list(BROKERS)
+        assert await admin.preferred_broker() == new
+
+
+async def test_a_broker_that_hangs_is_preferred_no_longer(
+    cluster: FakeCluster, admin: KafkaClientQuotaAdmin
+):
+    old = await admin.preferred_broker()
+    cluster.freeze(old)
+    with pytest.raises(NotSentError):
+        await admin.describe_client_quotas(ALL_ENTITIES, timeout_s=SHORT_S)
+    new = await admin.preferred_broker()
+    assert new != old
+    cluster.thaw(old)
+    assert await admin.live_brokers() == list(BROKERS)
+    assert await admin.preferred_broker() == new
+
+
+async def test_a_broker_on_which_an_alteration_hangs_is_asked_whether_it_lives(
+    cluster: FakeCluster, admin: KafkaClientQuotaAdmin
+):
+    old = await admin.preferred_broker()
+    await admin.describe_client_quotas(ALL_ENTITIES)
+    cluster.freeze(old)
+    await alter(admin, 1)
+    assert await admin.preferred_broker() != old
+
+
+async def test_a_controller_that_hangs_is_not_the_fault_of_the_broker(
+    cluster: FakeCluster, admin: KafkaClientQuotaAdmin, brokers: Brokers
+):
+    preferred = await admin.preferred_broker()
+    cluster.pause_controller()
+    for value in range(1, 5):
+        assert await alter(admin, value) == preferred
+        with pytest.raises(NotSentError):
+            await KafkaMetadataQuorum(brokers).quorum(timeout_s=SHORT_S)
+        assert await admin.preferred_broker() == preferred
+    cluster.resume_controller()
+    assert (await admin.describe_client_quotas(ALL_ENTITIES)).broker_id == preferred
+
+
+async def test_many_who_wait_for_a_frozen_controller_hold_up_no_read(
+    cluster: FakeCluster, admin: KafkaClientQuotaAdmin, brokers: Brokers
+):
+    preferred = await admin.preferred_broker()
+    cluster.pause_controller()
+    quorum = KafkaMetadataQuorum(brokers)
+    waiting = [
+        *(asyncio.create_task(quorum.quorum(timeout_s=DEADLINE_S)) for _ in range(20)),
+        *(asyncio.create_task(alter_patiently(admin)) for _ in range(20)),
+    ]
+    for _ in range(20):
+        described = await admin.describe_client_quotas(ALL_ENTITIES)
+        assert described.broker_id == preferred
+    assert not any(task.done() for task in waiting)
+    cluster.resume_controller()
+    await asyncio.wait_for(asyncio.gather(*waiting), DEADLINE_S)
+
+
+async def alter_patiently(admin: KafkaClientQuotaAdmin) -> None:
+    answer = await admin.alter_client_quotas(
+        [setting(ALICE, producer_byte_rate=1)], validate_only=False, timeout_s=DEADLINE_S
+    )
+    assert answer.verdicts[ALICE].outcome is Outcome.APPLIED
+
+
+async def test_who_finds_no_place_is_not_sent_and_blames_nobody(
+    cluster: FakeCluster, admin: KafkaClientQuotaAdmin
+):
+    preferred = await admin.preferred_broker()
+    cluster.pause_controller()
+    waiting = [asyncio.create_task(alter_patiently(admin)) for _ in range(16)]
+    async with asyncio.timeout(DEADLINE_S):
+        while len(cluster.alterations) < 16:
+            await asyncio.sleep(0)
+    with pytest.raises(NotSentError, match="Too many requests wait for the broker"):
+        await alter(admin, 1)
+    assert await admin.preferred_broker() == preferred
+    cluster.resume_controller()
+    await asyncio.wait_for(asyncio.gather(*waiting), DEADLINE_S)
+
+
+async def test_without_any_broker_none_is_preferred(
+    cluster: FakeCluster, admin: KafkaClientQuotaAdmin
+):
+    for broker_id in BROKERS:
+        cluster.kill(broker_id)
+    with pytest.raises(NotSentError) as caught:
+        await admin.preferred_broker(timeout_s=1.0)
+    assert caught.value.code == "cluster-unreachable"
+
+
+async def test_a_broker_that_does_not_tell_of_the_cluster_is_not_preferred(
+    cluster: FakeCluster, admin: KafkaClientQuotaAdmin
+):
+    cluster.reply_with(METADATA, closing, broker_id=1)
+    assert await admin.live_brokers() == list(BROKERS)
+    assert await admin.preferred_broker() != 1

@@ -1,0 +1,112 @@
+"""DescribeQuorum answered in every way: only a whole answer is a state of the quorum."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from kafka.protocol.admin import DescribeQuorumResponse
+
+from app.domain.errors import NotSentError
+from app.kafka.brokers import Brokers
+from app.kafka.configuration import KafkaSettings
+from app.kafka.quorum import KafkaMetadataQuorum
+from app.service.ports import BarrierUnavailableError, QuorumState
+from tests.support.fake_broker import (
+    API_VERSIONS,
+    DESCRIBE_QUORUM,
+    HEALTHY_VERSIONS,
+    METADATA,
+    Reply,
+    answering,
+    closing,
+    fake_broker,
+    sending,
+    silent,
+)
+
+SHORT_S = 0.3
+
+TOPIC: Any = DescribeQuorumResponse.TopicData
+PARTITION: Any = TOPIC.PartitionData
+
+
+def replicas(*ends: tuple[int, int]) -> list[Any]:
+    state = DescribeQuorumResponse.TopicData.PartitionData.ReplicaState
+    return [state(replica_id=node, log_end_offset=end) for node, end in ends]
+
+
+def answer(
+    *,
+    error_code: int = 0,
+    partition_error_code: int = 0,
+    voters: Sequence[Any] = (),
+    observers: Sequence[Any] = (),
+    partitions: int = 1,
+) -> Any:
+    partition = PARTITION(
+        partition_index=0,
+        error_code=partition_error_code,
+        error_message=None,
+        leader_id=1,
+        leader_epoch=3,
+        high_watermark=100,
+        current_voters=list(voters),
+        observers=list(observers),
+    )
+    topic = TOPIC(topic_name="__cluster_metadata", partitions=[partition] * partitions)
+    return DescribeQuorumResponse(
+        error_code=error_code, error_message=None, topics=[topic], nodes=[]
+    )
+
+
+async def ask(reply: Reply, versions: dict[int, tuple[int, int]] | None = None) -> QuorumState:
+    offered = HEALTHY_VERSIONS if versions is None else versions
+    async with fake_broker({DESCRIBE_QUORUM: reply}, offered) as broker:
+        brokers = Brokers(KafkaSettings(broker.bootstrap_servers))
+        try:
+            return await KafkaMetadataQuorum(brokers).quorum(timeout_s=SHORT_S)
+        finally:
+            await brokers.close()
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+async def test_voters_and_observers_are_nodes_with_a_log_end(version: int):
+    whole = answer(voters=replicas((1, 101), (2, 99)), observers=replicas((7, 100), (8, -1)))
+    versions = {**HEALTHY_VERSIONS, DESCRIBE_QUORUM: (0, version)}
+    state = await ask(answering(whole, version), versions)
+    assert state == QuorumState(3, 100, {1: 101, 2: 99, 7: 100, 8: -1})
+
+
+async def test_of_two_log_ends_of_one_node_the_lesser_counts():
+    twice = answer(voters=replicas((1, 101)), observers=replicas((7, 100), (7, 12), (1, 100)))
+    assert (await ask(answering(twice, 2))).log_ends == {1: 100, 7: 12}
+
+
+@pytest.mark.parametrize("refusal", [answer(error_code=31), answer(partition_error_code=31)])
+async def test_without_the_right_to_describe_the_cluster_there_is_no_barrier(refusal: Any):
+    with pytest.raises(BarrierUnavailableError, match="ALLOW DESCRIBE on Cluster kafka-cluster"):
+        await ask(answering(refusal, 2))
+
+
+async def test_a_broker_that_does_not_know_the_quorum_has_no_barrier():
+    versions = {key: HEALTHY_VERSIONS[key] for key in (METADATA, API_VERSIONS)}
+    with pytest.raises(BarrierUnavailableError):
+        await ask(silent, versions)
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        answering(answer(error_code=7), 2),
+        answering(answer(partition_error_code=6), 2),
+        answering(answer(partitions=0), 2),
+        sending(b"\0" + bytes(7)),
+        sending(bytes(range(200))),
+        closing,
+        silent,
+    ],
+)
+async def test_any_other_answer_is_none(reply: Reply):
+    with pytest.raises(NotSentError) as caught:
+        await ask(reply)
+    assert caught.value.code == "cluster-unreachable"

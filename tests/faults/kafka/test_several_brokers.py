@@ -1,0 +1,147 @@
+"""A cluster in which some brokers are gone or hang."""
+
+import socket
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+from kafka.protocol.admin import AlterClientQuotasResponse, DescribeClientQuotasResponse
+
+from app.domain.alterations import Outcome
+from app.domain.errors import NotSentError
+from app.domain.filters import ALL_ENTITIES
+from app.kafka.brokers import Brokers
+from app.kafka.configuration import KafkaSettings
+from app.kafka.quota_admin import KafkaClientQuotaAdmin
+from tests.support.fake_broker import (
+    ALTER,
+    API_VERSIONS,
+    DESCRIBE,
+    FakeBroker,
+    answering,
+    fake_broker,
+    silent,
+)
+from tests.support.kafka import entity, setting
+
+ALICE = entity(user="alice")
+ENTRY = AlterClientQuotasResponse.EntryData
+REPLIES = {
+    DESCRIBE: answering(
+        DescribeClientQuotasResponse(
+            throttle_time_ms=0, error_code=0, error_message=None, entries=[]
+        ),
+        1,
+    ),
+    ALTER: answering(
+        AlterClientQuotasResponse(
+            throttle_time_ms=0,
+            entries=[
+                ENTRY(
+                    error_code=0,
+                    error_message=None,
+                    entity=[ENTRY.EntityData(entity_type="user", entity_name="alice")],
+                )
+            ],
+        ),
+        1,
+    ),
+}
+
+
+@pytest.fixture
+async def healthy() -> AsyncIterator[FakeBroker]:
+    async with fake_broker(REPLIES) as broker:
+        yield broker
+
+
+@pytest.fixture
+async def hanging() -> AsyncIterator[FakeBroker]:
+    async with fake_broker({API_VERSIONS: silent}) as broker:
+        yield broker
+
+
+@pytest.fixture
+def dead_port() -> Iterator[int]:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield taken.getsockname()[1]
+
+
+@pytest.fixture
+async def admin(healthy: FakeBroker) -> AsyncIterator[KafkaClientQuotaAdmin]:
+    adapter = KafkaClientQuotaAdmin(Brokers(KafkaSettings(healthy.bootstrap_servers)))
+    yield adapter
+    await adapter.close()
+
+
+async def test_a_request_without_a_wish_is_served_by_a_broker_that_lives(
+    healthy: FakeBroker, admin: KafkaClientQuotaAdmin, dead_port: int
+):
+    healthy.peers = {8: dead_port}
+    for _ in range(10):
+        assert (await admin.describe_client_quotas(ALL_ENTITIES)).broker_id == 7
+        answer = await admin.alter_client_quotas(
+            [setting(ALICE, producer_byte_rate=1)], validate_only=False
+        )
+        assert answer.verdicts[ALICE].outcome is Outcome.APPLIED
+        assert answer.broker_id == 7
+    assert healthy.received[ALTER] == 10
+    assert await admin.live_brokers() == [7, 8]
+
+
+async def test_a_request_for_a_dead_broker_goes_to_no_other(
+    healthy: FakeBroker, admin: KafkaClientQuotaAdmin, dead_port: int
+):
+    healthy.peers = {8: dead_port}
+    with pytest.raises(NotSentError, match=str(dead_port)):
+        await admin.describe_client_quotas(ALL_ENTITIES, broker_id=8)
+    with pytest.raises(NotSentError, match=str(dead_port)):
+        await admin.alter_client_quotas(
+            [setting(ALICE, producer_byte_rate=1)], validate_only=False, broker_id=8
+        )
+    assert DESCRIBE not in healthy.received
+    assert ALTER not in healthy.received
+    assert (await admin.describe_client_quotas(ALL_ENTITIES, broker_id=7)).broker_id == 7
+
+
+async def test_a_hanging_broker_is_waited_for_once_at_most(
+    healthy: FakeBroker, hanging: FakeBroker, admin: KafkaClientQuotaAdmin
+):
+    healthy.peers = {8: hanging.port}
+    for _ in range(10):
+        described = await admin.describe_client_quotas(ALL_ENTITIES, timeout_s=1.0)
+        assert described.broker_id == 7
+    assert hanging.received.get(API_VERSIONS, 0) <= 1
+
+
+async def test_a_hanging_bootstrap_server_leaves_time_for_the_next(
+    healthy: FakeBroker, hanging: FakeBroker
+):
+    servers = f"{hanging.bootstrap_servers},{healthy.bootstrap_servers}"
+    for _ in range(5):
+        admin = KafkaClientQuotaAdmin(Brokers(KafkaSettings(servers)))
+        assert (await admin.describe_client_quotas(ALL_ENTITIES, timeout_s=1.0)).broker_id == 7
+        await admin.close()
+
+
+async def test_the_cluster_id_is_known_even_when_all_brokers_are_gone(
+    healthy: FakeBroker, admin: KafkaClientQuotaAdmin
+):
+    assert await admin.cluster_id() == "fake"
+    healthy.peers = {}
+    healthy.stop_answering()
+    with pytest.raises(NotSentError):
+        await admin.describe_client_quotas(ALL_ENTITIES, timeout_s=0.3)
+    assert await admin.cluster_id() == "fake"
+
+
+async def test_a_broker_that_appears_is_found_by_its_id(
+    healthy: FakeBroker, admin: KafkaClientQuotaAdmin
+):
+    with pytest.raises(NotSentError, match="Broker 9 is not among the live brokers"):
+        await admin.describe_client_quotas(ALL_ENTITIES, broker_id=9)
+    async with fake_broker(REPLIES) as newcomer:
+        healthy.peers = {9: newcomer.port}
+        described = await admin.describe_client_quotas(ALL_ENTITIES, broker_id=9)
+        assert described.broker_id == 9
+        assert newcomer.received[DESCRIBE] == 1

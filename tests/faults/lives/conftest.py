@@ -1,0 +1,92 @@
+"""A database that knows when it committed, and a cluster that misbehaves as told."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import partial
+from itertools import count
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from app.localdev.postgres import LocalPostgres
+from app.postgres.migration import migrate
+from tests.faults.lives.nursery import Nursery, nursery
+from tests.faults.lives.run import LifeDatabase, Run
+from tests.support.fake_broker_cluster import FakeCluster, fake_cluster
+from tests.support.own_loop import in_a_thread
+
+SOCKET_PATIENCE_S, QUEUE_PATIENCE_S = 1.0, 2.0
+"""A thirtieth of what real brokers have."""
+
+_NUMBERS = count(1)
+
+
+def _server(folder: Path) -> Iterator[LocalPostgres]:
+    with LocalPostgres(folder) as server:
+        with psycopg.connect(server.superuser_url, autocommit=True) as connection:
+            connection.execute("alter system set fsync = off")
+            connection.execute("alter system set track_commit_timestamp = on")
+        server.stop()
+        server.start()
+        yield server
+
+
+@pytest.fixture(scope="session")
+def lives_postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalPostgres]:
+    """A server that knows when something was committed."""
+    yield from _server(tmp_path_factory.mktemp("lives-postgres"))
+
+
+@pytest.fixture
+def mortal_postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalPostgres]:
+    """Another one, to be killed."""
+    yield from _server(tmp_path_factory.mktemp("mortal-postgres"))
+
+
+@pytest.fixture(scope="session")
+def service_nursery() -> Iterator[Nursery]:
+    """Where replicas come from."""
+    with nursery() as kept:
+        yield kept
+
+
+def empty_log(server: LocalPostgres) -> LifeDatabase:
+    """Make an audit log on the server."""
+    name = f"lives_{next(_NUMBERS)}"
+    owner_url, service_url = server.create_database(name)
+    migrate(owner_url, service_url)
+    superuser_url = server.superuser_url.removesuffix("/postgres") + f"/{name}"
+    return LifeDatabase(service_url, superuser_url)
+
+
+World = tuple[Run, FakeCluster]
+NewWorld = Callable[[LocalPostgres], World]
+
+
+@pytest.fixture
+def new_world(service_nursery: Nursery, tmp_path: Path) -> Iterator[NewWorld]:
+    """Makes worlds: replicas to be started, their audit log, and a fake broker.
+
+    What that is sent is applied or gone within 3 s.
+    """
+    opening = partial(
+        fake_cluster, socket_patience_s=SOCKET_PATIENCE_S, queue_patience_s=QUEUE_PATIENCE_S
+    )
+    with ExitStack() as stack:
+
+        def make(postgres: LocalPostgres) -> World:
+            cluster = stack.enter_context(in_a_thread(opening))
+            folder = tmp_path / f"world-{next(_NUMBERS)}"
+            folder.mkdir()
+            log = empty_log(postgres)
+            run = Run(service_nursery, folder, cluster.bootstrap_servers, log)
+            return stack.enter_context(run), cluster
+
+        yield make
+
+
+@pytest.fixture
+def world(new_world: NewWorld, lives_postgres: LocalPostgres) -> World:
+    """Make one."""
+    return new_world(lives_postgres)

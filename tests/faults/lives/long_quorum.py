@@ -1,0 +1,96 @@
+"""A real controller and two real brokers fail under load, with the real 95 s."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from app.localdev.postgres import LocalPostgres
+from tests.faults.lives.conftest import empty_log
+from tests.faults.lives.nursery import Nursery
+from tests.faults.lives.outages import Outage, during_a_load, dying, hanging
+from tests.faults.lives.quorum import Quorum, quorum
+from tests.faults.lives.run import Run
+from tests.support.kafka_proxy import TO_BROKER, TO_CLIENT
+from tests.support.oracle_metadata_log import metadata_log
+
+ENVELOPE = 58
+"""What a broker forwards goes in these. Source: ApiKeys."""
+
+QUIET_WITHIN_S = 300.0
+
+
+@pytest.fixture(scope="module")
+def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Quorum]:
+    with quorum(tmp_path_factory.mktemp("quorum")) as running:
+        yield running
+
+
+@pytest.fixture
+def run(
+    service_nursery: Nursery, nodes: Quorum, lives_postgres: LocalPostgres, tmp_path: Path
+) -> Iterator[Run]:
+    log = empty_log(lives_postgres)
+    with Run(service_nursery, tmp_path, nodes.bootstrap_servers, log) as running:
+        running.final_after_s, running.quiet_within_s = 95.0, QUIET_WITHIN_S
+        yield running
+
+
+def paused(nodes: Quorum, seconds: float) -> list[Outage]:
+    return [hanging(nodes.controller.pause, nodes.controller.resume, seconds)]
+
+
+def cut(nodes: Quorum) -> list[Outage]:
+    return 5 * [hanging(nodes.proxy.hang_up, nodes.proxy.hang_up, 0.2)]
+
+
+def held_and_cut(nodes: Quorum) -> list[Outage]:
+    def cut_off() -> None:
+        nodes.proxy.hang_up()
+        nodes.proxy.pass_all()
+
+    return 5 * [hanging(partial(nodes.proxy.hold, TO_BROKER, ENVELOPE), cut_off, 1.5)]
+
+
+def answers_lost(nodes: Quorum) -> list[Outage]:
+    lose = partial(nodes.proxy.close_at, TO_CLIENT, ENVELOPE, times=1)
+    return 8 * [hanging(lose, nodes.proxy.pass_all, 1.0)]
+
+
+def killed_controller(nodes: Quorum) -> list[Outage]:
+    return 2 * [dying(nodes.controller.kill, nodes.controller.start, 1.0)]
+
+
+def killed_brokers(nodes: Quorum) -> list[Outage]:
+    return [dying(broker.kill, broker.start, 1.0) for broker in nodes.brokers.values()]
+
+
+def paused_brokers(nodes: Quorum) -> list[Outage]:
+    return [hanging(broker.pause, broker.resume, 20.0) for broker in nodes.brokers.values()]
+
+
+SCENARIOS: dict[str, Callable[[Quorum], list[Outage]]] = {
+    "the controller is paused for 5 s": partial(paused, seconds=5.0),
+    "the controller is paused for 35 s": partial(paused, seconds=35.0),
+    "the brokers lose their connection to the controller": cut,
+    "what the brokers forward is held, then their connection is cut": held_and_cut,
+    "answers of the controller to the brokers are lost": answers_lost,
+    "the controller is killed": killed_controller,
+    "the brokers are killed": killed_brokers,
+    "the brokers are paused for 20 s": paused_brokers,
+}
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+async def test_a_quorum_that_fails_leaves_nothing_wrong(run: Run, nodes: Quorum, scenario: str):
+    read_log = partial(metadata_log, nodes.controller.directory)
+    earlier = len((await asyncio.to_thread(read_log)).records)
+    replicas = [await asyncio.to_thread(run.serve) for _ in range(2)]
+    reborn: list[Outage] = [dying(one.kill, one.start, 0.0) for one in replicas]
+    outages = SCENARIOS[scenario](nodes)
+    await during_a_load(run, [*outages, *reborn], between_s=4.0)
+    await asyncio.to_thread(nodes.wait_until_ready)
+    evidence = await run.judge(lambda: read_log().without_first(earlier))
+    assert evidence.oracle.records

@@ -1,0 +1,44 @@
+"""Outages, and clients that go on meanwhile."""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+
+from tests.faults.lives.run import Run
+from tests.support.load import Driver, Load
+
+Outage = Callable[[], Awaitable[None]]
+
+SEED = 1
+
+
+async def during_a_load(run: Run, outages: list[Outage], *, between_s: float = 1.0) -> None:
+    """Let outages happen one after the other while clients alter."""
+    driver = run.driver(Load(calls=100_000, clients=6, entities=30, pause_s=0.2, seed=SEED))
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(driver.run())
+        tasks.create_task(_one_after_the_other(driver, outages, between_s))
+
+
+async def _one_after_the_other(driver: Driver, outages: list[Outage], between_s: float) -> None:
+    chance = random.Random(SEED)
+    for outage in outages:
+        await asyncio.sleep(between_s * chance.uniform(0.5, 1.0))
+        await outage()
+    await asyncio.sleep(between_s)
+    driver.enough = True
+
+
+def hanging(freeze: Callable[[], None], thaw: Callable[[], None], seconds: float) -> Outage:
+    async def outage() -> None:
+        await asyncio.to_thread(freeze)
+        try:
+            await asyncio.sleep(seconds)
+        finally:
+            await asyncio.to_thread(thaw)
+
+    return outage
+
+
+def dying(kill: Callable[[], None], start: Callable[[], None], seconds: float) -> Outage:
+    return hanging(kill, start, seconds)

@@ -1,0 +1,158 @@
+"""One run: replicas of the service on one database and one cluster, clients, and the verdict."""
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+import httpx
+import psycopg
+
+from app.domain.entities import ClientQuotaEntity
+from tests.faults.lives.nursery import Nursery
+from tests.faults.lives.replica import CALLER, Replica
+from tests.support.history import Answer, HistoryLog, Write, read_history
+from tests.support.history_audit import read_audit
+from tests.support.history_checker import violations
+from tests.support.history_evidence import Described, Evidence
+from tests.support.load import Driver, Load, Plan, send
+from tests.support.oracle import Oracle
+
+FINAL_AFTER_S: Final = 4.0
+"""In place of 95 s, for clusters whose lateness is bounded by less."""
+
+QUIET_WITHIN_S: Final = 45.0
+HEADERS: Final = {"Authorization": f"Bearer {CALLER}"}
+_POLL_S: Final = 0.1
+
+_OPEN = """
+select (select count(*) from entity_slot) + count(*) filter (where not exists (
+  select from audit_event as later
+  where later.received_at = audit_event.received_at and later.seq > 0
+    and later.alteration_id = audit_event.alteration_id
+    and later.ordinal = audit_event.ordinal and later.verdict <> 'unknown'))
+from audit_event where event_type = 'intent' and ordinal >= 0
+"""
+
+
+@dataclass(frozen=True)
+class LifeDatabase:
+    """A database, for the service and for the judge."""
+
+    service_url: str
+    superuser_url: str
+
+
+class Run:
+    """Replicas come and go; the history is one.
+
+    Attributes:
+        final_after_s: When recovery is final; more than anything can be late.
+        quiet_within_s: How long it may take until everything is concluded.
+    """
+
+    def __init__(
+        self, nursery: Nursery, folder: Path, bootstrap_servers: str, database: LifeDatabase
+    ) -> None:
+        self.database = database
+        self.final_after_s = FINAL_AFTER_S
+        self.quiet_within_s = QUIET_WITHIN_S
+        self.log = HistoryLog(folder / "history.jsonl")
+        self.replicas: list[Replica] = []
+        self._nursery = nursery
+        self._folder = folder
+        self._addresses = {
+            "QUOTAS_KAFKA_BOOTSTRAP_SERVERS": bootstrap_servers,
+            "QUOTAS_DATABASE_URL": database.service_url,
+        }
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for replica in self.replicas:
+            replica.kill()
+        self.log.close()
+
+    @property
+    def urls(self) -> list[str]:
+        """Where the replicas listen."""
+        return [replica.url for replica in self.replicas]
+
+    def serve(self, **settings: str) -> Replica:
+        """Start one more replica; ``settings`` are further variables without their prefix."""
+        folder = self._folder / f"replica-{len(self.replicas)}"
+        folder.mkdir()
+        settings = {"test_final_after_s": str(self.final_after_s), **settings}
+        replica = Replica(self._nursery, folder, self._addresses, settings)
+        self.replicas.append(replica)
+        replica.start()
+        return replica
+
+    async def alter(
+        self, replica: Replica, *writes: Write, key: str | None = None
+    ) -> Answer | None:
+        """Send one request to one replica; null where no answer came."""
+        noted = Plan(writes, key=key).noted(self.log, "test")
+        async with httpx.AsyncClient(headers=HEADERS, timeout=60.0) as http:
+            return await send(http, [replica.url], noted)
+
+    def driver(self, load: Load) -> Driver:
+        """Return clients of the present replicas."""
+        return Driver(load, self.urls, self.log, CALLER)
+
+    async def until_quiet(self) -> None:
+        """Wait until every intent is concluded and every slot free, or no longer."""
+        deadline = time.monotonic() + self.quiet_within_s
+        while self._open() and time.monotonic() < deadline:
+            await asyncio.sleep(_POLL_S)
+
+    def _open(self) -> int:
+        with psycopg.connect(self.database.superuser_url) as connection:
+            row = connection.execute(_OPEN).fetchone()
+        return int(row[0]) if row else 0
+
+    async def judge(self, read_oracle: Callable[[], Oracle], **members: Any) -> Evidence:
+        """Wait until all is quiet, and check the whole run."""
+        await self.until_quiet()
+        evidence = await asyncio.to_thread(self._evidence, read_oracle, members)
+        found = violations(evidence)
+        assert not found, "\n".join(map(str, found))
+        return evidence
+
+    def _evidence(self, read_oracle: Callable[[], Oracle], members: Mapping[str, Any]) -> Evidence:
+        calls, audit, oracle = (
+            read_history(self.log.path),
+            read_audit(self.database.superuser_url),
+            read_oracle(),
+        )
+        ids = {call.answer.alteration_id for call in calls if call.answer}
+        with httpx.Client(base_url=self.urls[-1], headers=HEADERS, timeout=30) as http:
+            documents = {one: _outcomes(http, one) for one in ids if one is not None}
+            described = _described(http)
+        return Evidence(calls, audit, oracle, described, documents, **members)
+
+
+def _outcomes(http: httpx.Client, alteration_id: str) -> Mapping[ClientQuotaEntity, str]:
+    document = http.get(f"/quotas/alterations/{alteration_id}").raise_for_status().json()
+    return {
+        ClientQuotaEntity.of(result["entity"]): result["outcome"] for result in document["results"]
+    }
+
+
+def _described(http: httpx.Client) -> Described:
+    document = http.get("/quotas").raise_for_status().json()
+    return {
+        ClientQuotaEntity.of(one["entity"]): {
+            key: float(value) for key, value in one["values"].items()
+        }
+        for one in document["quotas"]
+    }

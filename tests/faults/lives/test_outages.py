@@ -1,0 +1,55 @@
+"""Postgres, brokers and replicas are killed or hang while clients alter."""
+
+import asyncio
+
+from app.localdev.postgres import LocalPostgres
+from tests.faults.lives.conftest import NewWorld
+from tests.faults.lives.nemesis import random_faults
+from tests.faults.lives.outages import SEED, during_a_load, dying, hanging
+from tests.faults.lives.run import Run
+from tests.support.fake_broker_cluster import FakeCluster
+from tests.support.oracle import of_apply_log
+
+LONGER_THAN_A_FREEZE_S = 8.0
+"""A verdict is final after a longer time than any replica hangs, as with the real 95 s."""
+
+
+async def test_outages_leave_nothing_wrong(
+    new_world: NewWorld, lives_postgres: LocalPostgres, mortal_postgres: LocalPostgres
+):
+    """Two runs that share nothing, at the same time: most of it is waiting."""
+    await asyncio.gather(
+        postgres_is_killed_and_hangs(*new_world(mortal_postgres), mortal_postgres),
+        replicas_and_brokers_are_out(*new_world(lives_postgres)),
+    )
+
+
+async def postgres_is_killed_and_hangs(
+    run: Run, cluster: FakeCluster, postgres: LocalPostgres
+) -> None:
+    for _ in range(2):
+        await asyncio.to_thread(run.serve)
+    cluster.decide_by(random_faults(SEED))
+    killed = dying(postgres.kill, postgres.start, 0.2)
+    paused = hanging(postgres.pause, postgres.resume, 2.0)
+    await during_a_load(run, [killed, paused, killed, killed], between_s=3.0)
+    cluster.decide_by(None)
+    evidence = await run.judge(lambda: of_apply_log(cluster.apply_log))
+    assert evidence.oracle.records
+
+
+async def replicas_and_brokers_are_out(run: Run, cluster: FakeCluster) -> None:
+    run.final_after_s = LONGER_THAN_A_FREEZE_S
+    replicas = [await asyncio.to_thread(run.serve) for _ in range(2)]
+    frozen = [hanging(one.freeze, one.thaw, 6.0) for one in replicas]
+    killed = dying(lambda: cluster.kill(1), lambda: cluster.start(1), 0.5)
+    hung = hanging(lambda: cluster.freeze(1), lambda: cluster.thaw(1), 1.5)
+    paused = hanging(cluster.pause_controller, cluster.resume_controller, 1.5)
+    deposed = hanging(cluster.pause_controller, cluster.change_controller, 0.5)
+    cut = hanging(lambda: cluster.hold_requests(1), lambda: cluster.cut(1), 0.3)
+    deaf = hanging(lambda: cluster.hold_answers(1), lambda: cluster.cut(1), 0.3)
+    everything = [frozen[0], killed, hung, paused, deposed, cut, deaf, frozen[1]]
+    await during_a_load(run, everything)
+    cluster.let_go(1)
+    evidence = await run.judge(lambda: of_apply_log(cluster.apply_log))
+    assert evidence.oracle.records

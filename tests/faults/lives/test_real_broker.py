@@ -1,0 +1,69 @@
+"""A real broker is killed and hangs, and replicas are killed, while clients alter."""
+
+import asyncio
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from app.localdev.kafka import LocalKafka
+from app.localdev.postgres import LocalPostgres
+from tests.faults.lives.conftest import empty_log
+from tests.faults.lives.nursery import Nursery
+from tests.faults.lives.outages import Outage, during_a_load, dying, hanging
+from tests.faults.lives.run import Run
+from tests.support.fake_broker import ALTER
+from tests.support.kafka_proxy import TO_BROKER, TO_CLIENT, KafkaProxy, kafka_proxy
+from tests.support.oracle_metadata_log import NO_LINGER, metadata_log
+from tests.support.own_loop import in_a_thread
+
+PAUSE_S = 2.5
+FINAL_AFTER_S = 6.0
+"""One node that is its own controller applies nothing later than the end of its pause."""
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKafka]:
+    """A broker of these tests' own."""
+    folder = tmp_path_factory.mktemp("lives-broker")
+    with LocalKafka(folder, extra_properties=NO_LINGER, heap="384m") as kafka:
+        yield kafka
+
+
+@pytest.fixture
+def proxy(node: LocalKafka) -> Iterator[KafkaProxy]:
+    """What stands between the replicas and the broker."""
+    with in_a_thread(partial(kafka_proxy, node.bootstrap_servers)) as running:
+        yield running
+
+
+@pytest.fixture
+def run(
+    service_nursery: Nursery, proxy: KafkaProxy, lives_postgres: LocalPostgres, tmp_path: Path
+) -> Iterator[Run]:
+    """Replicas on the real broker."""
+    log = empty_log(lives_postgres)
+    with Run(service_nursery, tmp_path, proxy.bootstrap_servers, log) as running:
+        yield running
+
+
+async def test_a_real_broker_that_is_killed_paused_and_cut_off_leaves_nothing_wrong(
+    run: Run, node: LocalKafka, proxy: KafkaProxy
+):
+    run.final_after_s = FINAL_AFTER_S
+    replicas = [await asyncio.to_thread(run.serve) for _ in range(2)]
+    reborn: list[Outage] = [dying(one.kill, one.start, 0.0) for one in replicas]
+    lost = hanging(partial(proxy.close_at, TO_CLIENT, ALTER, times=3), proxy.pass_all, 1.0)
+    never = hanging(partial(proxy.close_at, TO_BROKER, ALTER, times=3), proxy.pass_all, 1.0)
+    torn = hanging(partial(proxy.cut_after, 6, TO_CLIENT, ALTER, times=3), proxy.pass_all, 1.0)
+    slow = hanging(partial(proxy.delay, 0.3, TO_CLIENT, ALTER), proxy.pass_all, 1.0)
+    held = hanging(partial(proxy.hold, TO_CLIENT, ALTER), proxy.hang_up, 1.0)
+    paused = hanging(node.pause, node.resume, PAUSE_S)
+    killed = dying(node.kill, node.start, 0.0)
+    everything = [lost, *reborn, never, torn, paused, slow, held, killed, *reborn]
+    await during_a_load(run, everything)
+    proxy.pass_all()
+    evidence = await run.judge(lambda: metadata_log(node.directory))
+    assert evidence.oracle.records
+    assert any(one.was_recovered for one in evidence.audit.entities)

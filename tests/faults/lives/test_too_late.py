@@ -1,0 +1,72 @@
+"""What is applied later than any verdict can wait for is not hidden: it becomes drift."""
+
+import asyncio
+
+from app.domain.entities import ClientQuotaEntity
+from app.localdev.postgres import LocalPostgres
+from tests.faults.lives.conftest import NewWorld
+from tests.faults.lives.run import Run
+from tests.support.fake_broker_cluster import FakeCluster
+from tests.support.fake_broker_faults import HELD, Answer, Fault
+from tests.support.history import End, Write
+from tests.support.history_audit import AuditedEntity, read_audit
+from tests.support.kafka import eventually, unique
+from tests.support.oracle import of_apply_log
+
+KEY = "producer_byte_rate"
+SCANS = {"drift_interval_s": "1"}
+
+NEVER_UNTIL_TOLD = Fault(applies=(HELD,), answer=Answer.CLOSE)
+NOW_AND_WHEN_TOLD = Fault(applies=(0.0, HELD), answer=Answer.CLOSE)
+
+
+async def test_a_late_apply_is_recorded_as_drift_and_linked(
+    new_world: NewWorld, lives_postgres: LocalPostgres
+):
+    """Runs that share nothing but Postgres, at the same time: most of it is waiting."""
+    await asyncio.gather(
+        applied_after_the_verdict(*new_world(lives_postgres)),
+        applied_again_over_a_later_change(*new_world(lives_postgres)),
+    )
+
+
+async def applied_after_the_verdict(run: Run, cluster: FakeCluster) -> None:
+    first = Write(ClientQuotaEntity.of({"user": unique("late")}), KEY, 1001.0)
+    replica = await asyncio.to_thread(run.serve, **SCANS)
+    cluster.fail_next(NEVER_UNTIL_TOLD)
+    answer = await run.alter(replica, first)
+    assert answer is not None
+    assert answer.end is End.UNKNOWN
+    await run.until_quiet()
+    assert audited(run, first).outcome == "not_applied"
+    cluster.apply_held()
+    await eventually(lambda: linked(run, first), True)
+    await run.judge(lambda: of_apply_log(cluster.apply_log), bounded=False)
+
+
+async def applied_again_over_a_later_change(run: Run, cluster: FakeCluster) -> None:
+    entity = ClientQuotaEntity.of({"user": unique("late")})
+    first, second = Write(entity, KEY, 2001.0), Write(entity, KEY, 2002.0)
+    replica = await asyncio.to_thread(run.serve, **SCANS)
+    cluster.fail_next(NOW_AND_WHEN_TOLD)
+    await run.alter(replica, first)
+    await run.until_quiet()
+    assert audited(run, first).outcome == "applied"
+    answer = await run.alter(replica, second)
+    assert answer is not None
+    assert answer.end is End.OK
+    cluster.apply_held()
+    await eventually(lambda: linked(run, first), True)
+    await run.judge(lambda: of_apply_log(cluster.apply_log), bounded=False)
+
+
+def audited(run: Run, write: Write) -> AuditedEntity:
+    """Return the story of the one intent that names a write."""
+    (story,) = [
+        one for one in read_audit(run.database.superuser_url).entities if write in one.writes
+    ]
+    return story
+
+
+async def linked(run: Run, write: Write) -> bool:
+    return (await asyncio.to_thread(audited, run, write)).applied_late

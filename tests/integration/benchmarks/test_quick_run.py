@@ -1,0 +1,48 @@
+"""The benchmarks run: what they measure is a service, a broker and a database that work."""
+
+import contextlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+DEADLINE_S = 240
+
+
+def command_lines() -> list[str]:
+    if not Path("/proc").is_dir():
+        command = ["ps", "-axww", "-o", "command"]
+        return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout.split(
+            "\n"
+        )
+    lines = []
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            lines.append(file.read_bytes().decode(errors="replace"))
+    return lines
+
+
+def test_a_quick_run_measures_every_competitor_and_leaves_nothing_behind(tmp_path: Path):
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks", "--quick"],
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    for arm in (
+        "bare describe",
+        "`GET /quotas`",
+        "no-op route",
+        "bare alter",
+        "`POST`, `wait: none`",
+        "`POST`, `wait: readable`",
+        "`kafka-configs`, one process",
+    ):
+        assert f"| {arm} | " in done.stdout
+    assert "**extrapolated**" in done.stdout
+    assert "| 32 | `GET /quotas/resolve` | 3 |" in done.stdout
+    assert [line for line in command_lines() if str(tmp_path) in line] == []
+    assert list(tmp_path.iterdir()) == []

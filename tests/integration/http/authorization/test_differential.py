@@ -1,0 +1,129 @@
+"""Whole sets of ACLs: the service decides as the broker does, whatever the set."""
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import AclBinding, ResourcePatternType, ResourceType
+
+from app.domain.authorization import AuthorizerSettings, parse_super_users
+from app.service.authorize import AuthorizationPolicy
+from tests.integration.http.authorization.cases import (
+    BOTH,
+    ELSEWHERE,
+    NEITHER,
+    READER,
+    prefixed,
+)
+from tests.support.acl_differential import Differential, differential
+from tests.support.authorization import HERE, Verdict, judging_broker
+from tests.support.service import acl
+
+USERS = ("alice", "bob", "ALICE", "super")
+HOSTS = (HERE, ELSEWHERE)
+SUPER_USERS = "User:super;User:*; "
+SEED = 546
+
+
+def on_topic(user: str, operation: str) -> AclBinding:
+    on_cluster = acl(user, operation)
+    return AclBinding(
+        ResourceType.TOPIC,
+        "kafka-cluster",
+        ResourcePatternType.LITERAL,
+        on_cluster.principal,
+        on_cluster.host,
+        on_cluster.operation,
+        on_cluster.permission_type,
+    )
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["denied", "allowed"])
+def without_acl(request: pytest.FixtureRequest) -> bool:
+    """What ``allow.everyone.if.no.acl.found`` says."""
+    return bool(request.param)
+
+
+@pytest.fixture(scope="module")
+def both(without_acl: bool, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Differential]:
+    settings = AuthorizerSettings(parse_super_users(SUPER_USERS), without_acl)
+    folder = tmp_path_factory.mktemp("differential")
+    everybody: dict[str, Any] = {"allow_everyone_if_no_acl_found": str(without_acl).lower()}
+    with (
+        judging_broker(folder, USERS, f"User:ANONYMOUS;{SUPER_USERS}", **everybody) as kafka,
+        differential(kafka, AuthorizationPolicy(settings), USERS, HOSTS) as pair,
+    ):
+        yield pair
+
+
+SETS: dict[str, tuple[list[AclBinding], Verdict, Verdict]] = {
+    "no ACL at all": ([], NEITHER, BOTH),
+    "one of another principal": ([acl("bob", "DESCRIBE")], NEITHER, NEITHER),
+    "one of another resource type": ([on_topic("bob", "ALL")], NEITHER, BOTH),
+    "the right on another resource type": ([on_topic("alice", "ALTER_CONFIGS")], NEITHER, BOTH),
+    "one of another address": (
+        [acl("alice", "ALTER_CONFIGS", host="10.0.0.6")],
+        NEITHER,
+        NEITHER,
+    ),
+    "everybody": ([acl("*", "ALTER_CONFIGS")], BOTH, BOTH),
+    "everybody denied, one allowed": (
+        [acl("*", "ALTER_CONFIGS", "DENY"), acl("alice", "ALTER_CONFIGS")],
+        READER,
+        READER,
+    ),
+    "everybody denied by prefix, one allowed": (
+        [prefixed("*", "ALTER_CONFIGS", "DENY"), acl("alice", "ALL")],
+        READER,
+        READER,
+    ),
+    "one right and an address that is denied": (
+        [acl("alice", "ALL"), acl("*", "ALL", "DENY", host=HERE)],
+        NEITHER,
+        NEITHER,
+    ),
+}
+"""ACLs, and alice's verdict where a resource without any is denied, and where it is allowed."""
+
+
+@pytest.mark.parametrize("name", SETS)
+async def test_a_set_of_acls_means_the_same_to_both(
+    both: Differential, without_acl: bool, name: str
+) -> None:
+    acls, denied, allowed = SETS[name]
+    both.set_acls(*acls)
+    served = await both.service_verdicts()
+    assert served[("alice", HERE)] == (allowed if without_acl else denied)
+    assert both.broker_verdicts(served) == served
+
+
+PRINCIPALS = ("alice", "alice", "bob", "*", "ALICE", "super")
+ADDRESSES = ("*", "*", HERE, ELSEWHERE, "10.0.0.5", "127.0.0.0/8", "localhost")
+OPERATIONS = (
+    *("ALTER_CONFIGS", "DESCRIBE_CONFIGS", "ALL") * 3,
+    *("ALTER", "DESCRIBE", "CLUSTER_ACTION", "CREATE", "IDEMPOTENT_WRITE", "READ", "WRITE"),
+)
+PERMISSIONS = ("ALLOW", "ALLOW", "DENY")
+
+
+def random_acl(chance: random.Random) -> AclBinding:
+    user, operation = chance.choice(PRINCIPALS), chance.choice(OPERATIONS)
+    permission = chance.choice(PERMISSIONS)
+    kind = chance.randrange(8)
+    if kind == 0:
+        return on_topic(user, operation)
+    if kind == 1:
+        return prefixed(user, operation, permission)
+    return acl(user, operation, permission, chance.choice(ADDRESSES))
+
+
+@pytest.mark.parametrize("number", range(30))
+async def test_a_random_set_of_acls_means_the_same_to_both(
+    both: Differential, without_acl: bool, number: int
+) -> None:
+    chance = random.Random(f"{SEED} {without_acl} {number}")
+    acls = {random_acl(chance) for _ in range(chance.randrange(7))}
+    both.set_acls(*acls)
+    served = await both.service_verdicts()
+    assert both.broker_verdicts(served) == served, acls

@@ -1,0 +1,207 @@
+"""Requests whose HTTP is odd: two lengths, two credentials, methods and forms of address."""
+
+import pytest
+
+from tests.support.problems import assert_refused, problem_of
+from tests.support.raw_http import connected, exchange, head, read_answer
+from tests.support.service import RunningService
+
+ALTER = "POST /quotas/alterations HTTP/1.1"
+DESCRIBE = "GET /quotas?filter=user=bad HTTP/1.1"
+JSON = "Content-Type: application/json"
+BODY = b'{"alterations": [{"entity": {"user": "bad"}, "ops": []}]}'
+LENGTH = f"Content-Length: {len(BODY)}"
+CHUNKED = b"%x\r\n%s\r\n0\r\n\r\n" % (len(BODY), BODY)
+
+
+def test_a_body_may_come_in_chunks(service: RunningService) -> None:
+    start = head(ALTER, JSON, "Transfer-Encoding: chunked")
+    answer = exchange(service, start, CHUNKED)
+    assert_refused(answer, 422, {("/alterations/0/ops", "no-ops")})
+
+
+AMBIGUOUS = {
+    "a length and chunks": ([LENGTH, "Transfer-Encoding: chunked"], CHUNKED),
+    "chunks and a length": (["Transfer-Encoding: chunked", LENGTH], CHUNKED),
+    "a length of 0 and chunks": (["Content-Length: 0", "Transfer-Encoding: chunked"], CHUNKED),
+    "two lengths": ([LENGTH, "Content-Length: 2"], BODY),
+    "one length twice": ([LENGTH, LENGTH], BODY),
+    "two lengths in one line": ([f"{LENGTH}, 2"], BODY),
+    "a negative length": (["Content-Length: -1"], BODY),
+    "a signed length": ([f"Content-Length: +{len(BODY)}"], BODY),
+    "a length that is none": (["Content-Length: many"], BODY),
+    "a hexadecimal length": (["Content-Length: 0x10"], BODY),
+    "a length beyond 64 bits": ([f"Content-Length: {2**64 + len(BODY)}"], BODY),
+    "an unknown transfer encoding": (["Transfer-Encoding: zip"], BODY),
+    "a chunk without a length": (["Transfer-Encoding: chunked"], b"xyz\r\n\r\n"),
+    "a chunk of negative length": (["Transfer-Encoding: chunked"], b"-1\r\n\r\n"),
+    "a folded header": (["X-Folded: a\r\n b", LENGTH], BODY),
+    "a blank before the colon": ([LENGTH, "Content-Encoding : identity"], BODY),
+    "a header without a name": ([LENGTH, ": nothing"], BODY),
+    "a NUL in a header": ([LENGTH, "X-Nul: a\0b"], BODY),
+}
+
+
+@pytest.mark.parametrize("name", AMBIGUOUS)
+def test_a_request_that_two_readers_could_read_differently_is_refused(
+    service: RunningService, name: str
+) -> None:
+    headers, body = AMBIGUOUS[name]
+    answer = exchange(service, head(ALTER, JSON, *headers), body)
+    assert answer.status_code == 400, answer.text
+
+
+def test_two_credentials_are_refused_whoever_they_are(service: RunningService) -> None:
+    one_header = head(DESCRIBE, "Authorization: Bearer alice, Bearer alice", principal="")
+    seconds = ("Bearer alice", "Bearer bob", "Basic YTpi", "")
+    for start in (one_header, *(head(DESCRIBE, f"Authorization: {second}") for second in seconds)):
+        answer = exchange(service, start)
+        problem = assert_refused(answer, 400, {("authorization", "several-credentials")})
+        assert problem["code"] == "several-credentials"
+
+
+CREDENTIALS = [
+    "Bearer",
+    "Bearer ",
+    "Bearer unknown",
+    "Bearer ALICE",
+    "Bearer alice bob",
+    "Bearer alice;",
+    "Bearer\talice",
+    "Token alice",
+    "alice",
+    "Basic YWxpY2U6YWxpY2U=",
+    "Bearer al\xefce",
+    f"Bearer {'a' * 20_000}",
+    "Bearer 2bd806c97f0e00af1a1fc3328fa763a9269723c8db8fac4f93af71db186d6e90",
+]
+
+
+def test_two_credentials_in_one_header_are_refused(service: RunningService) -> None:
+    start = head(DESCRIBE, "Authorization: Bearer alice, Bearer bob", principal="")
+    assert problem_of(exchange(service, start), 400)["code"] == "several-credentials"
+
+
+@pytest.mark.parametrize("credential", CREDENTIALS, ids=lambda text: ascii(text[:30]))
+def test_a_credential_that_is_none_admits_nobody(service: RunningService, credential: str) -> None:
+    start = head(DESCRIBE, f"Authorization: {credential}", principal="")
+    problem = problem_of(exchange(service, start), 401)
+    assert problem["code"] == "invalid-token"
+    assert (problem["sent_to_cluster"], problem["retry"]) == ("no", "never")
+
+
+@pytest.mark.parametrize(
+    "header", ["X-Principal: User:alice", "Cookie: token=alice", "X-Authorization: Bearer alice"]
+)
+def test_no_other_header_is_a_credential(service: RunningService, header: str) -> None:
+    answer = exchange(service, head(DESCRIBE, header, principal=""))
+    assert problem_of(answer, 401)["code"] == "unauthenticated"
+    assert answer.headers["WWW-Authenticate"] == "Bearer"
+
+
+METHODS = {
+    ("PUT", "/quotas"): "GET",
+    ("DELETE", "/quotas"): "GET",
+    ("POST", "/quotas"): "GET",
+    ("OPTIONS", "/quotas"): "GET",
+    ("TRACE", "/quotas"): "GET",
+    ("CONNECT", "/quotas"): "GET",
+    ("PROPFIND", "/quotas"): "GET",
+    ("GET", "/quotas/alterations"): "POST",
+    ("PATCH", "/quotas/alterations"): "POST",
+    ("DELETE", "/quotas/alterations/x"): "GET",
+    ("PUT", "/quotas/resolve"): "GET, POST",
+    ("DELETE", "/audit"): "GET",
+    ("POST", "/livez"): "GET",
+}
+
+
+@pytest.mark.parametrize(("method", "path"), METHODS)
+def test_a_method_that_a_path_does_not_take_is_refused_with_those_it_takes(
+    service: RunningService, method: str, path: str
+) -> None:
+    answer = exchange(service, head(f"{method} {path} HTTP/1.1"))
+    assert problem_of(answer, 405)["code"] == "method-not-allowed"
+    assert answer.headers["Allow"] == METHODS[method, path]
+
+
+@pytest.mark.parametrize("method", ["QUOTA", "get", "PO ST", "\xff"])
+def test_a_method_that_is_none_is_refused(service: RunningService, method: str) -> None:
+    assert exchange(service, head(f"{method} /quotas HTTP/1.1")).status_code == 400
+
+
+@pytest.mark.parametrize(
+    "header",
+    ["X-HTTP-Method-Override: POST", "X-HTTP-Method: DELETE", "X-Method-Override: PUT"],
+)
+def test_no_header_overrides_the_method(service: RunningService, header: str) -> None:
+    assert exchange(service, head(DESCRIBE, header)).json()["quotas"] == []
+
+
+@pytest.mark.parametrize("line", ["GET /quotas HTTP/9.9", "GET", "", "\x16\x03\x01"])
+def test_what_is_no_request_line_is_refused(service: RunningService, line: str) -> None:
+    assert exchange(service, head(line)).status_code == 400
+
+
+def test_an_absolute_address_means_its_path(service: RunningService) -> None:
+    answer = exchange(service, head("GET http://elsewhere.example/quotas?filter=user=bad HTTP/1.1"))
+    assert answer.json()["quotas"] == []
+    assert problem_of(exchange(service, head("GET http://elsewhere/admin HTTP/1.1")), 404)
+
+
+def test_an_offer_of_another_protocol_is_not_taken(service: RunningService) -> None:
+    offers = ["Upgrade: websocket", "Connection: Upgrade", "Sec-WebSocket-Version: 13"]
+    key = "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ=="
+    assert exchange(service, head(DESCRIBE, *offers, key)).status_code in {200, 400, 403, 426}
+    answer = exchange(service, head(DESCRIBE, "Upgrade: h2c", "Connection: Upgrade"))
+    assert answer.status_code == 200
+
+
+MEDIA = {
+    "none": [],
+    "an empty one": ["Content-Type:"],
+    "text": ["Content-Type: text/plain"],
+    "a form": ["Content-Type: application/x-www-form-urlencoded"],
+    "parts": ["Content-Type: multipart/form-data; boundary=x"],
+    "JSON of another kind": ["Content-Type: application/problem+json"],
+    "JSON lines": ["Content-Type: application/x-ndjson"],
+    "YAML": ["Content-Type: application/yaml"],
+    "another charset": ["Content-Type: application/json; charset=utf-16"],
+    "Latin-1": ["Content-Type: application/json; charset=iso-8859-1"],
+    "two": [JSON, JSON],
+    "two in one line": ["Content-Type: application/json, text/plain"],
+    "compressed": [JSON, "Content-Encoding: gzip"],
+    "compressed twice": [JSON, "Content-Encoding: identity", "Content-Encoding: br"],
+    "an unknown encoding": [JSON, "Content-Encoding: aes128gcm"],
+}
+
+
+@pytest.mark.parametrize("name", MEDIA)
+def test_a_body_of_another_type_is_refused_unread(service: RunningService, name: str) -> None:
+    answer = exchange(service, head(ALTER, LENGTH, *MEDIA[name]), BODY)
+    problem = problem_of(answer, 415)
+    assert (problem["code"], problem["sent_to_cluster"]) == ("unsupported-media-type", "no")
+
+
+@pytest.mark.parametrize(
+    "accept", ["text/html", "application/xml, text/*;q=0", "application/json;q=0", "image/png"]
+)
+def test_a_format_that_is_not_produced_is_refused(service: RunningService, accept: str) -> None:
+    answer = exchange(service, head(DESCRIBE, f"Accept: {accept}"))
+    assert problem_of(answer, 406)["code"] == "not-acceptable"
+
+
+@pytest.mark.parametrize("given", ["a b", "x" * 129, "a/b", "<x>", "", "\xe9", "${jndi:ldap}"])
+def test_a_request_id_that_could_mislead_is_replaced(service: RunningService, given: str) -> None:
+    answer = exchange(service, head(DESCRIBE, f"X-Request-Id: {given}"))
+    assert answer.status_code == 200
+    assert answer.headers["X-Request-Id"] != given
+
+
+def test_requests_that_came_at_once_are_answered_in_order(service: RunningService) -> None:
+    first, second = head("GET /livez HTTP/1.1"), head("GET /version HTTP/1.1")
+    with connected(service) as connection:
+        connection.sendall(first + second)
+        with connection.makefile("rb") as stream:
+            assert read_answer(stream).json()["status"] == "ok"
+            assert read_answer(stream).json()["name"] == "kafka-quota-service"

@@ -1,0 +1,177 @@
+"""How an alteration answers: per entity and in all, waits, options, expectations."""
+
+from typing import Any
+
+import pytest
+
+from tests.integration.http.changes import C, M, P, R, change, outcomes
+from tests.support.kafka import unique
+from tests.support.raw_quotas import RawQuotas, RequestLog
+from tests.support.service import RunningService
+
+
+def test_one_broken_rule_holds_everything_back(
+    service: RunningService, raw: RawQuotas, broker_log: RequestLog
+) -> None:
+    good, bad = {"user": unique()}, {"user": unique()}
+    with broker_log.nothing_arrives():
+        answer = service.alter(change(good, {P: 5}), change(bad, {P: 0, "bad": 1}))
+    problem = answer.json()
+    assert (answer.status_code, problem["code"]) == (422, "invalid-request")
+    assert [(one["pointer"], one["code"]) for one in problem["errors"]] == [
+        ("/alterations/1/ops/0/value", "not-positive"),
+        ("/alterations/1/ops/1/key", "unknown-key"),
+    ]
+    assert raw.stored(good) == {}
+
+
+def test_without_all_or_nothing_the_others_are_applied(
+    service: RunningService, raw: RawQuotas, broker_log: RequestLog
+) -> None:
+    first, bad, last = ({"user": unique()} for _ in range(3))
+    with broker_log.alterations() as arrived:
+        answer = service.alter(
+            change(first, {P: 5}),
+            change(bad, {P: 0}),
+            change(last, {P: 6}),
+            all_or_nothing=False,
+        )
+    document = answer.json()
+    assert (answer.status_code, document["outcome"], document["readable"]) == (207, "partial", True)
+    assert outcomes(document) == ["applied", "refused", "applied"]
+    refused = document["results"][1]
+    assert (refused["entity"], refused["changed"]) == (bad, False)
+    assert refused["error"]["kafka_error"] == "INVALID_REQUEST"
+    assert [raw.stored(one) for one in (first, bad, last)] == [{P: 5.0}, {}, {P: 6.0}]
+    (request,) = arrived
+    assert [one["entity"][0]["entityName"] for one in request["entries"]] == [
+        first["user"],
+        last["user"],
+    ]
+    record = service.api().get(answer.headers["Location"]).json()
+    assert record["results"] == document["results"]
+
+
+def test_without_all_or_nothing_all_refused_is_422(
+    service: RunningService, broker_log: RequestLog
+) -> None:
+    with broker_log.nothing_arrives():
+        answer = service.alter(
+            change({"user": unique()}, {P: 0}), change({"user": ""}, {P: 5}), all_or_nothing=False
+        )
+    assert answer.status_code == 422
+    assert {one["code"] for one in answer.json()["errors"]} == {"not-positive", "empty-name"}
+
+
+def test_all_or_nothing_has_the_broker_validate_first(
+    service: RunningService, broker_log: RequestLog
+) -> None:
+    entities = [{"user": unique()} for _ in range(2)]
+    with broker_log.alterations() as arrived:
+        answer = service.alter(*(change(one, {P: 5}) for one in entities))
+    assert answer.json()["outcome"] == "applied"
+    assert [request["validateOnly"] for request in arrived] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("options", "readable"),
+    [
+        ({}, True),
+        ({"wait": "readable"}, True),
+        ({"wait": "all_brokers"}, True),
+        ({"wait": "none"}, None),
+        ({"wait": "none", "wait_ms": 0}, None),
+        ({"wait_ms": 60_000}, True),
+    ],
+)
+def test_an_alteration_answers_when_it_was_asked_to(
+    service: RunningService, raw: RawQuotas, options: dict[str, Any], readable: object
+) -> None:
+    names = {"user": unique()}
+    answer = service.alter(change(names, {P: 5}), **options)
+    assert answer.status_code == 200
+    assert answer.json()["readable"] is readable
+    if readable:
+        assert raw.stored(names) == {P: 5.0}
+    raw.wait_until(lambda: raw.stored(names) == {P: 5.0})
+
+
+def test_at_the_deadline_the_answer_is_still_200(service: RunningService, raw: RawQuotas) -> None:
+    names = {"user": unique()}
+    answer = service.alter(change(names, {P: 5}), wait="all_brokers", wait_ms=0)
+    document = answer.json()
+    assert (answer.status_code, document["outcome"]) == (200, "applied")
+    assert document["readable"] is False
+    raw.wait_until(lambda: raw.stored(names) == {P: 5.0})
+
+
+@pytest.mark.parametrize(
+    ("options", "pointer"),
+    [
+        ({"wait_ms": 60_001}, "/wait_ms"),
+        ({"wait_ms": -1}, "/wait_ms"),
+        ({"wait_ms": 0.5}, "/wait_ms"),
+        ({"wait": "quorum"}, "/wait"),
+        ({"reason": "x" * 1001}, "/reason"),
+        ({"reason": "a\0b"}, "/reason"),
+    ],
+)
+def test_an_option_out_of_its_bounds_is_refused_unsent(
+    service: RunningService, broker_log: RequestLog, options: dict[str, Any], pointer: str
+) -> None:
+    with broker_log.nothing_arrives():
+        answer = service.alter(change({"user": unique()}, {P: 5}), **options)
+    assert answer.status_code == 422
+    assert [one["pointer"] for one in answer.json()["errors"]] == [pointer]
+
+
+def test_a_reason_of_a_thousand_characters_is_kept(service: RunningService) -> None:
+    reason = "\N{GRINNING FACE}" * 999 + "\n"
+    answer = service.alter(change({"user": unique()}, {P: 5}), reason=reason)
+    assert answer.status_code == 200
+    assert service.api().get(answer.headers["Location"]).json()["reason"] == reason
+
+
+def test_expectations_that_hold_let_the_alteration_pass(
+    service: RunningService, raw: RawQuotas
+) -> None:
+    names = {"user": unique(), "client-id": None}
+    raw.store(names, {P: float("nan"), R: float("inf"), C: 2.0**63})
+    expected = {P: "NaN", R: "Infinity", C: 9223372036854775807, M: None}
+    answer = service.alter({**change(names, {P: 5}), "expected": expected})
+    assert answer.status_code == 200
+    assert answer.json()["results"][0]["after"] == {P: 5, R: "Infinity", C: 9223372036854775807}
+
+
+@pytest.mark.parametrize(
+    "expected",
+    [{P: 6}, {P: None}, {C: 5}, {P: 5, C: 5}, {P: "NaN"}, {P: 5.0000001}, {"unheard_of": 1}],
+)
+@pytest.mark.parametrize("options", [{}, {"all_or_nothing": False}, {"validate_only": True}])
+def test_an_expectation_that_does_not_hold_is_412_and_nothing_is_sent(
+    service: RunningService,
+    raw: RawQuotas,
+    broker_log: RequestLog,
+    expected: dict[str, Any],
+    options: dict[str, Any],
+) -> None:
+    names, other = {"user": unique()}, {"user": unique()}
+    raw.store(names, {P: 5.0, R: float("nan")})
+    with broker_log.nothing_arrives():
+        answer = service.alter(
+            change(other, {P: 1}), {**change(names, {P: 7}), "expected": expected}, **options
+        )
+    problem = answer.json()
+    assert (answer.status_code, problem["code"]) == (412, "expectation-failed")
+    assert (problem["sent_to_cluster"], problem["kafka_error"]) == ("no", None)
+    (error,) = problem["errors"]
+    assert error["pointer"] == "/alterations/1/expected"
+    assert error["values"] == {"current": {P: 5, R: "NaN"}}
+    assert (raw.stored(other), raw.stored(names)[P]) == ({}, 5.0)
+    record = service.api().get(answer.headers["Location"]).json()
+    assert (record["outcome"], outcomes(record)) == ("refused", ["not_applied", "refused"])
+
+
+def test_expecting_nothing_is_expecting_anything(service: RunningService) -> None:
+    answer = service.alter({**change({"user": unique()}, {P: 5}), "expected": {}})
+    assert answer.status_code == 200

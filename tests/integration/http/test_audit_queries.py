@@ -1,0 +1,258 @@
+"""``GET /audit``: how rows are found again, and who sees which."""
+
+import json
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from tests.integration.http.audit_rows import audit, post, rows
+from tests.integration.http.changes import C, I, P, R, applied, change
+from tests.support.kafka import unique
+from tests.support.service import RunningService
+
+
+@pytest.fixture(scope="module")
+def team(service: RunningService) -> str:
+    """The beginning of names that rows of every entity shape carry."""
+    prefix = unique("team")
+    user, client = f"{prefix}-u", f"{prefix}-c"
+    shapes: list[dict[str, str | None]] = [
+        {"user": user},
+        {"client-id": client},
+        {"user": user, "client-id": client},
+        {"user": user, "client-id": None},
+        {"user": None, "client-id": client},
+    ]
+    service.alter(*(change(names, {P: 5}) for names in shapes), reason=prefix)
+    service.alter(*(change(names, {P: None}) for names in shapes[3:]), wait="none", reason=prefix)
+    return prefix
+
+
+@pytest.mark.parametrize(
+    ("components", "count"),
+    [
+        (["user=T-u"], 4),
+        (["user=T-u", "client-id=T-c"], 1),
+        (["user=T-u", "client-id:default"], 2),
+        (["user=T-u", "client-id:absent"], 1),
+        (["user=T-u", "client-id:any"], 3),
+        (["user=T-u", "client-id"], 3),
+        (["user:default", "client-id=T-c"], 2),
+        (["user:absent", "client-id=T-c"], 1),
+        (["client-id=T-c"], 4),
+        (["user^=T"], 4),
+        (["user^=T", "client-id^=T"], 1),
+        (["user=T"], 0),
+        (["user=T-u", "ip:absent"], 4),
+        (["user=", "client-id=T-c"], 0),
+    ],
+)
+def test_rows_are_found_by_their_entity(
+    service: RunningService, team: str, components: list[str], count: int
+) -> None:
+    listed = rows(service, entity=[text.replace("T", team) for text in components])
+    assert len(listed) == count
+    assert {row["reason"] for row in listed} <= {team}
+
+
+@pytest.mark.parametrize(
+    ("components", "status", "code", "kafka_error"),
+    [
+        (["other=a"], 422, "unknown-entity-type", "UNSUPPORTED_VERSION"),
+        (["user=a", "user=b"], 422, "repeated-entity-type", "INVALID_REQUEST"),
+        (["user=a", "ip:any"], 422, "invalid-filter-combination", "INVALID_REQUEST"),
+        (["user:nobody"], 400, "unreadable-filter", None),
+    ],
+)
+def test_an_entity_filter_is_judged_as_that_of_a_describe(
+    service: RunningService, components: list[str], status: int, code: str, kafka_error: str | None
+) -> None:
+    answer = audit(service, entity=components)
+    problem = answer.json()
+    assert (answer.status_code, problem["kafka_error"]) == (status, kafka_error)
+    assert [(one["pointer"], one["code"]) for one in problem["errors"]] == [("entity", code)]
+
+
+def test_rows_are_found_by_actor_action_and_outcome(service: RunningService) -> None:
+    names = {"user": unique()}
+    entity = f"user={names['user']}"
+    applied(service, names, {P: 5})
+    post(service, "root", {"alterations": [change(names, {P: 6})], "validate_only": True})
+    post(service, "mallory", {"alterations": [change(names, {P: 7})]})
+    service.alter({**change(names, {P: 8}), "expected": {P: 9}})
+    by = {
+        ("actor", "User:alice"): ["refused", "applied"],
+        ("actor", "User:root"): ["validated"],
+        ("actor", "User:mallory"): ["refused"],
+        ("actor", "alice"): [],
+        ("actor", "User:Alice"): [],
+        ("action", "alter"): ["refused", "applied"],
+        ("action", "validate"): ["validated"],
+        ("action", "denied"): ["refused"],
+        ("action", "revert"): [],
+        ("outcome", "applied"): ["applied"],
+        ("outcome", "refused"): ["refused", "refused"],
+        ("outcome", "validated"): ["validated"],
+        ("outcome", "unknown"): [],
+        ("outcome", "not_sent"): [],
+        ("outcome", "not_applied"): [],
+    }
+    found = {
+        (name, word): [row["outcome"] for row in rows(service, entity=entity, **{name: word})]
+        for name, word in by
+    }
+    assert found == by
+    together = {"actor": "User:alice", "action": "alter", "outcome": "refused"}
+    assert [row["principal"] for row in rows(service, entity=entity, **together)] == ["User:alice"]
+
+
+@pytest.mark.parametrize(
+    ("parameters", "status"),
+    [
+        ({"outcome": "done"}, 422),
+        ({"action": "ALTER"}, 422),
+        ({"page_size": 0}, 422),
+        ({"page_size": 10_001}, 422),
+        ({"since": "yesterday"}, 400),
+        ({"until": "2026-11-21"}, 400),
+        ({"since": "2026-11-21T01:02:03"}, 400),
+        ({"actor": ["User:a", "User:b"]}, 400),
+        ({"entity_type": "user"}, 400),
+        ({"page_token": "0"}, 400),
+    ],
+)
+def test_a_parameter_that_is_no_such_thing_is_refused(
+    service: RunningService, parameters: dict[str, Any], status: int
+) -> None:
+    answer = audit(service, **parameters)
+    assert answer.status_code == status
+    assert {one["pointer"] for one in answer.json()["errors"]} == set(parameters)
+
+
+def test_since_is_inclusive_and_until_is_exclusive(service: RunningService) -> None:
+    names = {"user": unique()}
+    entity = f"user={names['user']}"
+    times: list[str] = []
+    value = 0
+    while len(set(times)) < 3:
+        value += 1
+        applied(service, names, {P: value})
+        times.insert(0, rows(service, entity=entity, page_size=1)[0]["at"])
+    newest, middle, oldest = sorted(set(times), reverse=True)[:3]
+
+    def at(**parameters: str) -> list[str]:
+        return [row["at"] for row in rows(service, entity=entity, **parameters)]
+
+    assert at(since=middle) == [one for one in times if one >= middle]
+    assert at(until=middle) == [one for one in times if one < middle]
+    assert at(since=oldest, until=newest) == [one for one in times if oldest <= one < newest]
+    assert at(since=middle, until=middle) == []
+    elsewhere = datetime.fromisoformat(middle) + timedelta(hours=2)
+    assert at(since=f"{elsewhere.replace(tzinfo=None).isoformat()}+02:00") == at(since=middle)
+    assert at(since="0001-01-01T00:00:00Z", until="9999-12-31T23:59:59.999999999Z") == times
+
+
+def pages(service: RunningService, **parameters: Any) -> Iterator[list[Any]]:
+    token: str | None = None
+    while True:
+        more = {"page_token": token} if token else {}
+        answer = audit(service, **parameters, **more)
+        assert answer.status_code == 200, answer.text
+        yield answer.json()["rows"]
+        token = answer.json()["next_page_token"]
+        if token is None:
+            return
+
+
+@pytest.mark.parametrize("page_size", [1, 2, 4, 9, 10])
+def test_pages_hold_each_row_once_and_new_rows_do_not_disturb(
+    service: RunningService, page_size: int
+) -> None:
+    team = unique()
+    wanted: list[Any] = []
+    for _ in range(3):
+        service.alter(*(change({"user": f"{team}-{n}"}, {P: 5}) for n in range(3)))
+    wanted = rows(service, entity=f"user^={team}")
+    assert len(wanted) == 9
+    listed = []
+    for page in pages(service, entity=f"user^={team}", page_size=page_size):
+        assert len(page) <= page_size
+        listed += page
+        service.alter(change({"user": f"{team}-more"}, {P: len(listed)}), wait="none")
+    assert listed == wanted
+
+
+def test_a_token_of_another_query_or_another_caller_is_refused(service: RunningService) -> None:
+    names = {"user": unique()}
+    for value in (5, 6):
+        applied(service, names, {P: value})
+    query: dict[str, Any] = {"entity": f"user={names['user']}", "page_size": 1}
+    token = audit(service, **query).json()["next_page_token"]
+    assert audit(service, **query, page_token=token).status_code == 200
+    assert audit(service, **{**query, "page_size": 2}, page_token=token).status_code == 200
+    others: list[tuple[str, dict[str, Any]]] = [
+        ("auditor", {**query, "entity": "user=other"}),
+        ("auditor", {**query, "outcome": "applied"}),
+        ("auditor", {**query, "since": "2026-01-01T00:00:00Z"}),
+        ("alice", query),
+    ]
+    for principal, other in others:
+        answer = audit(service, principal, **other, page_token=token)
+        assert (answer.status_code, answer.json()["code"]) == (400, "bad-page-token")
+
+
+def test_an_hundred_rows_are_a_page_where_no_size_is_given(service: RunningService) -> None:
+    team = unique()
+    service.alter(*(change({"user": f"{team}-{number}"}, {P: 5}) for number in range(101)))
+    first, second = pages(service, entity=f"user^={team}")
+    assert (len(first), len(second)) == (100, 1)
+
+
+def test_one_sees_ones_own_rows_and_an_auditor_all(service: RunningService) -> None:
+    names = {"user": unique()}
+    entity = f"user={names['user']}"
+    applied(service, names, {P: 5})
+    post(service, "root", {"alterations": [change(names, {P: 6})]})
+    seen = {
+        principal: [row["principal"] for row in rows(service, principal, entity=entity)]
+        for principal in ("alice", "root", "bob", "auditor")
+    }
+    assert seen == {
+        "alice": ["User:alice"],
+        "root": ["User:root"],
+        "bob": [],
+        "auditor": ["User:root", "User:alice"],
+    }
+    assert len(rows(service, "alice", entity=entity, actor="User:alice")) == 1
+
+
+def test_another_actor_needs_the_audit_permission(service: RunningService) -> None:
+    for principal in ("alice", "bob", "root"):
+        answer = audit(service, principal, actor="User:mallory")
+        assert (answer.status_code, answer.json()["code"]) == (403, "audit-permission-needed")
+
+
+def test_without_describe_permission_nothing_is_seen(service: RunningService) -> None:
+    assert audit(service, "mallory").status_code == 403
+    assert audit(service, "mallory", actor="User:mallory").status_code == 403
+    assert service.api("auditor").get("/quotas").status_code == 403
+
+
+def test_an_address_that_was_rewritten_is_found_under_what_was_sent(
+    service: RunningService,
+) -> None:
+    applied(service, {"ip": "2001:DB8::A:0:0:77"}, {I: 5})
+    (row,) = rows(service, entity="ip=2001:db8::a:0:0:77")
+    assert row["entity"] == {"ip": "2001:db8::a:0:0:77"}
+    applied(service, {"ip": "2001:db8::a:0:0:77"}, {I: None})
+
+
+def test_a_row_reads_as_json_whatever_number_was_sent(service: RunningService) -> None:
+    names = {"user": unique()}
+    applied(service, names, {P: 2**63, R: 0.1, C: 2**53})
+    answer = audit(service, entity=f"user={names['user']}")
+    row = json.loads(answer.text, parse_constant=pytest.fail)["rows"][0]
+    assert row["after"] == {P: 9223372036854775807, R: 0.1, C: 2**53}
+    assert [op["value"] for op in row["ops"]] == [9223372036854775807, 0.1, 2**53]

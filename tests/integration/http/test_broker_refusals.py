@@ -1,0 +1,176 @@
+"""What passes our rules and is refused by the broker: a name that it can look up no more."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from app.localdev.java import find_java
+from app.localdev.kafka import LocalKafka
+from app.localdev.postgres import LocalPostgres
+from app.postgres.migration import migrate
+from tests.integration.http.changes import I, P, change, outcomes
+from tests.support.kafka import unique
+from tests.support.raw_quotas import RawQuotas, RequestLog
+from tests.support.service import RunningService, acl, running_service, set_cluster_acls
+
+
+@dataclass
+class FadingNames:
+    """A service over a broker whose host names can be made to resolve no longer."""
+
+    service: RunningService
+    kafka: LocalKafka
+    hosts: Path
+
+    def let(self, name: str, *, resolve: bool) -> None:
+        """Let the broker's Java find an address for the name, or none."""
+        self.hosts.write_text(f"10.88.0.1 {name}\n" if resolve else "127.0.0.1 localhost\n")
+
+
+def java_with_hosts(folder: Path, hosts: Path) -> Path:
+    """Return a home of a Java that looks names up in the file alone and keeps nothing in mind."""
+    security = folder / "security"
+    security.write_text("networkaddress.cache.ttl=0\nnetworkaddress.cache.negative.ttl=0\n")
+    java = folder / "java" / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    options = f"-Djdk.net.hosts.file={hosts} -Djava.security.properties={security}"
+    java.write_text(f'#!/bin/sh\nexec "{find_java()}" {options} "$@"\n')
+    java.chmod(0o755)
+    return java.parent.parent
+
+
+@pytest.fixture(scope="module")
+def fading(
+    postgres: LocalPostgres, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[FadingNames]:
+    """A broker of its own, and a service over it."""
+    folder = tmp_path_factory.mktemp("fading")
+    owner_url, service_url = postgres.create_database("fading")
+    migrate(owner_url, service_url)
+    kafka = LocalKafka(folder / "broker", request_log=True)
+    hosts = folder / "hosts"
+    hosts.touch()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JAVA_HOME", str(java_with_hosts(folder, hosts)))
+        kafka.start()
+    try:
+        set_cluster_acls(kafka.bootstrap_servers, acl("alice", "ALTER_CONFIGS"))
+        with running_service(folder, kafka.bootstrap_servers, service_url) as running:
+            yield FadingNames(running, kafka, hosts)
+    finally:
+        kafka.stop()
+
+
+@pytest.fixture
+def gone(fading: FadingNames) -> str:
+    """A name under which a limit is stored, and which does not resolve any more."""
+    name = f"{unique('gone')}.example"
+    fading.let(name, resolve=True)
+    with RawQuotas(fading.kafka.bootstrap_servers) as raw:
+        raw.store({"ip": name}, {I: 5.0})
+    fading.let(name, resolve=False)
+    return name
+
+
+@pytest.fixture
+def witness(fading: FadingNames) -> Iterator[RawQuotas]:
+    with RawQuotas(fading.kafka.bootstrap_servers) as raw:
+        yield raw
+
+
+def removal(name: str) -> dict[str, Any]:
+    return change({"ip": name}, {I: None})
+
+
+def test_c052_a_host_name_that_resolves_no_longer_cannot_be_removed_and_the_broker_says_so(
+    fading: FadingNames, witness: RawQuotas, gone: str
+) -> None:
+    answer = fading.service.alter(removal(gone))
+    problem = answer.json()
+    assert (answer.status_code, problem["code"]) == (422, "refused-by-broker")
+    assert (problem["kafka_error"], problem["sent_to_cluster"]) == ("INVALID_REQUEST", "yes")
+    (error,) = problem["errors"]
+    assert error["pointer"] == "/alterations/0"
+    assert "not a valid IP or resolvable host" in error["detail"]
+    assert witness.stored({"ip": gone}) == {I: 5.0}
+    fading.let(gone, resolve=True)
+    assert fading.service.alter(removal(gone)).json()["outcome"] == "applied"
+    assert witness.stored({"ip": gone}) == {}
+
+
+def test_what_the_broker_refuses_holds_everything_back(
+    fading: FadingNames, witness: RawQuotas, gone: str
+) -> None:
+    names = {"user": unique()}
+    log = RequestLog(fading.kafka.request_log_path, witness)
+    with log.alterations() as arrived:
+        answer = fading.service.alter(change(names, {P: 5}), removal(gone))
+    problem = answer.json()
+    assert (answer.status_code, problem["sent_to_cluster"]) == (422, "no")
+    assert [one["pointer"] for one in problem["errors"]] == ["/alterations/1"]
+    assert [request["validateOnly"] for request in arrived] == [True]
+    assert witness.stored(names) == {}
+    record = fading.service.api().get(answer.headers["Location"]).json()
+    assert (record["outcome"], outcomes(record)) == ("refused", ["not_applied", "refused"])
+    assert problem["results"] == record["results"]
+
+
+def test_without_all_or_nothing_what_the_broker_refuses_is_refused_alone(
+    fading: FadingNames, witness: RawQuotas, gone: str
+) -> None:
+    names, bad = {"user": unique()}, {"user": unique()}
+    answer = fading.service.alter(
+        change(bad, {P: 0}), removal(gone), change(names, {P: 5}), all_or_nothing=False
+    )
+    document = answer.json()
+    assert (answer.status_code, document["outcome"]) == (207, "partial")
+    assert outcomes(document) == ["refused", "refused", "applied"]
+    assert document["results"][1]["before"] == document["results"][1]["after"] == {I: 5}
+    assert witness.stored(names) == {P: 5.0}
+
+
+@pytest.mark.parametrize("others", [0, 1])
+def test_without_all_or_nothing_nothing_but_refusals_is_422(
+    fading: FadingNames, witness: RawQuotas, gone: str, others: int
+) -> None:
+    bad = [change({"user": unique()}, {P: 0})] * others
+    answer = fading.service.alter(removal(gone), *bad, all_or_nothing=False)
+    assert (answer.status_code, answer.json()["code"]) == (422, "refused-by-broker")
+    assert len(answer.json()["errors"]) == 1 + others
+
+
+@pytest.mark.parametrize(("all_or_nothing", "status"), [(True, 422), (False, 207)])
+def test_a_validation_tells_what_the_broker_would_refuse(
+    fading: FadingNames, witness: RawQuotas, gone: str, *, all_or_nothing: bool, status: int
+) -> None:
+    names = {"user": unique()}
+    answer = fading.service.alter(
+        change(names, {P: 5}), removal(gone), validate_only=True, all_or_nothing=all_or_nothing
+    )
+    assert answer.status_code == status
+    assert outcomes(answer.json())[1] == "refused"
+    assert witness.stored(names) == {}
+
+
+def test_the_audit_log_keeps_what_the_broker_refused(
+    fading: FadingNames, witness: RawQuotas, gone: str
+) -> None:
+    reason = unique("reason")
+    fading.service.alter(removal(gone), change({"user": unique()}, {P: 5}), reason=reason)
+    api = fading.service.api("auditor")
+    rows = [one for one in api.get("/audit").json()["rows"] if one["reason"] == reason]
+    assert [(one["action"], one["outcome"]) for one in rows] == [
+        ("alter", "refused"),
+        ("alter", "not_applied"),
+    ]
+    assert rows[0]["entity"] == {"ip": gone}
+    assert rows[0]["error"]["kafka_error"] == "INVALID_REQUEST"
+    assert "not a valid IP" in rows[0]["error"]["message"]
+    assert (rows[0]["before"], rows[0]["after"]) == ({I: 5}, {I: 5})
+    refused = api.get("/audit", params={"outcome": "refused", "entity": f"ip={gone}"})
+    assert refused.status_code == httpx.codes.OK
+    assert rows[0] in refused.json()["rows"]

@@ -1,0 +1,121 @@
+"""Corners of the contract that are met from outside only: a process, its settings, its answers."""
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+import pytest
+
+from app.localdev.kafka import LocalKafka
+from app.localdev.postgres import LocalPostgres
+from tests.integration.http.changes import C, P, change
+from tests.support.kafka import PLAIN_USERS, unique
+from tests.support.service import DEADLINE_S, RunningService, running_service, write_tokens
+
+_ELSEWHERE = {
+    "QUOTAS_KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:1",
+    "QUOTAS_DATABASE_URL": "postgresql://quotas:hidden@127.0.0.1:1/quotas",
+    "QUOTAS_PORT": "0",
+}
+"""Addresses where nothing answers: a start-up that is refused asks nobody."""
+
+
+def serve_in_vain(folder: Path, **settings: str) -> str:
+    """Serve with settings that cannot be used, and return what is said about them."""
+    environ = {**_ELSEWHERE, "QUOTAS_TOKENS_FILE": str(write_tokens(folder)), **settings}
+    done = subprocess.run(
+        [sys.executable, "-m", "app.main", "serve"],
+        env={**os.environ, **environ},
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
+    )
+    assert done.returncode == 2, done.stdout
+    assert done.stdout == ""
+    return done.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("QUOTAS_DATABASE_URL", "mysql://quotas:hidden@127.0.0.1/quotas"),
+        ("QUOTAS_DATABASE_URL", "hidden"),
+        ("QUOTAS_AUDITORS", "auditor"),
+        ("QUOTAS_SUPER_USERS", "User:root;root"),
+        ("QUOTAS_HOST", "no such host"),
+    ],
+)
+def test_a_setting_that_cannot_be_used_stops_the_start_with_one_sentence(
+    tmp_path: Path, name: str, value: str
+) -> None:
+    said = serve_in_vain(tmp_path, **{name: value})
+    assert said.startswith(f"{name}: ")
+    assert said.count("\n") == 1
+    assert "hidden" not in said
+
+
+def test_a_missing_file_of_authorities_stops_the_start_with_one_sentence(tmp_path: Path) -> None:
+    tls = {"QUOTAS_KAFKA_SECURITY_PROTOCOL": "SSL", "QUOTAS_KAFKA_SSL_CA_FILE": "/no/such.pem"}
+    said = serve_in_vain(tmp_path, **tls)
+    assert said.startswith("QUOTAS_KAFKA_SSL_")
+    assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_a_taken_port_stops_the_start_with_one_sentence(tmp_path: Path, host: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        said = serve_in_vain(tmp_path, QUOTAS_HOST=host, QUOTAS_PORT=port)
+    assert said.startswith(f"QUOTAS_PORT: {host}:{port} ")
+    assert said.count("\n") == 1
+
+
+def test_a_service_whose_account_may_not_read_the_acls_is_not_ready(
+    broker: LocalKafka, postgres: LocalPostgres, tmp_path: Path
+) -> None:
+    account = {
+        "kafka_security_protocol": "SASL_PLAINTEXT",
+        "kafka_sasl_mechanism": "PLAIN",
+        "kafka_sasl_username": "nobody",
+        "kafka_sasl_password": PLAIN_USERS["nobody"],
+    }
+    brokers, database = broker.sasl_bootstrap_servers, postgres.service_url
+    with running_service(tmp_path, brokers, database, **account) as service:
+        refused = service.api("bob").get("/quotas")
+        assert (refused.status_code, refused.json()["code"]) == (503, "acl-source-unreachable")
+        for path in ("/readyz", "/readyz?for=write"):
+            answer = httpx.get(f"{service.url}{path}", timeout=DEADLINE_S)
+            assert answer.status_code == 503
+            assert answer.json()["problems"]["acls"] == refused.json()["detail"]
+    said = refused.json()["detail"]
+    assert said.count("The ACLs of the cluster are not known") == 1
+    assert "ALLOW DESCRIBE on Cluster kafka-cluster" in said
+
+
+@pytest.mark.parametrize("validate_only", [False, True])
+def test_what_our_rules_refuse_in_a_part_shows_the_values_that_stay(
+    service: RunningService, validate_only: bool
+) -> None:
+    stays, changes, unknown = ({"user": unique()} for _ in range(3))
+    assert service.alter(change(stays, {P: 7})).status_code == 200
+    answer = service.alter(
+        change(stays, {P: 0, C: 5}),
+        change(changes, {P: 5}),
+        change(unknown, {C: 0.5}),
+        change({"ip": "a.host.name"}, {"connection_creation_rate": 5}),
+        all_or_nothing=False,
+        validate_only=validate_only,
+    )
+    assert answer.status_code == 207
+    done = answer.json()["results"]
+    assert [(one["outcome"], one["before"], one["after"]) for one in done] == [
+        ("refused", {P: 7}, {P: 7}),
+        ("validated" if validate_only else "applied", {}, {P: 5}),
+        ("refused", {}, {}),
+        ("refused", {}, {}),
+    ]
+    assert service.api().get(answer.headers["Location"]).json()["results"] == done

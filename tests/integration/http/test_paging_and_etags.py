@@ -1,0 +1,258 @@
+"""Pages of one answer, and answers that need not be sent again."""
+
+import itertools
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import httpx
+import pytest
+
+from app.localdev.kafka import LocalKafka
+from tests.integration.http.changes import C, P
+from tests.support.kafka import unique
+from tests.support.raw_quotas import RawQuotas, entity_of, setting
+from tests.support.service import RunningService
+
+ENTITIES = 250
+KEPT_ANSWERS = 32
+
+
+@pytest.fixture(scope="module")
+def team(raw: RawQuotas) -> Iterator[str]:
+    """The beginning of the names of 250 users; everybody else's quotas are not asked for."""
+    prefix = unique("team")
+    names = [f"{prefix}-{number}" for number in range(ENTITIES)]
+    raw.alter(*(setting({"user": name}, {P: 5.0}) for name in names))
+    raw.wait_until(lambda: entity_of({"user": names[-1]}) in raw.everything())
+    yield prefix
+    raw.alter(*(setting({"user": name}, {P: None, C: None}) for name in names))
+
+
+@pytest.fixture
+def api(service: RunningService) -> httpx.Client:
+    return service.api("bob")
+
+
+def pages(api: httpx.Client, page_size: int, **parameters: Any) -> Iterator[dict[str, Any]]:
+    token: str | None = ""
+    while token is not None:
+        more = {"page_token": token} if token else {}
+        answer = api.get("/quotas", params={**parameters, "page_size": page_size, **more})
+        assert answer.status_code == 200, answer.text
+        yield answer.json()
+        token = answer.json()["next_page_token"]
+
+
+@contextmanager
+def somebody_writing(broker: LocalKafka, prefix: str) -> Iterator[threading.Event]:
+    """Change the users, remove some and add others, until the block ends.
+
+    The event is set once a round is through.
+    """
+    stop, through = threading.Event(), threading.Event()
+
+    def write() -> None:
+        with RawQuotas(broker.bootstrap_servers) as raw:
+            for number in itertools.cycle(range(ENTITIES)):
+                if stop.is_set():
+                    break
+                raw.alter(
+                    setting({"user": f"{prefix}-{number}"}, {P: None, C: 7.0}),
+                    setting({"user": f"{prefix}-{number}-more"}, {P: 5.0}),
+                )
+                raw.alter(setting({"user": f"{prefix}-{number}"}, {C: None}))
+                through.set()
+                raw.alter(
+                    setting({"user": f"{prefix}-{number}-more"}, {P: None}),
+                    setting({"user": f"{prefix}-{number}"}, {P: 5.0}),
+                )
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        yield through
+    finally:
+        stop.set()
+        writer.join()
+
+
+def test_each_entity_is_on_one_page_and_all_pages_are_sorted(api: httpx.Client, team: str) -> None:
+    listed = [
+        quota["entity"]["user"]
+        for page in pages(api, 7, filter=f"user^={team}")
+        for quota in page["quotas"]
+    ]
+    assert listed == sorted(f"{team}-{number}" for number in range(ENTITIES))
+
+
+@pytest.mark.parametrize("page_size", [1, 249, 250, 251, 10_000])
+def test_the_last_page_has_no_token(api: httpx.Client, team: str, page_size: int) -> None:
+    sizes = [len(page["quotas"]) for page in pages(api, page_size, filter=f"user^={team}")]
+    full, rest = divmod(ENTITIES, page_size)
+    assert sizes == [page_size] * full + [rest] * bool(rest)
+
+
+def test_nothing_is_one_empty_page(api: httpx.Client) -> None:
+    (page,) = pages(api, 10, filter=f"user={unique()}")
+    assert page["quotas"] == []
+
+
+def test_pages_are_cut_from_one_snapshot_while_somebody_writes(
+    api: httpx.Client, team: str, broker: LocalKafka
+) -> None:
+    with somebody_writing(broker, team) as through:
+        assert through.wait(30)
+        whole = api.get("/quotas", params={"filter": f"user^={team}", "page_size": 10_000}).json()
+        listed = list(pages(api, 10, filter=f"user^={team}"))
+    entities = [quota["entity"]["user"] for page in listed for quota in page["quotas"]]
+    assert entities == sorted(set(entities))
+    assert abs(len(entities) - len(whole["quotas"])) <= 2
+    assert {page["as_of"] for page in listed} == {listed[0]["as_of"]}
+
+
+def test_pages_of_different_sizes_go_on_where_the_last_one_ended(
+    api: httpx.Client, team: str
+) -> None:
+    parameters = {"filter": f"user^={team}"}
+    first = api.get("/quotas", params={**parameters, "page_size": 3}).json()
+    token = first["next_page_token"]
+    again = [
+        api.get("/quotas", params={**parameters, "page_size": size, "page_token": token}).json()
+        for size in (2, 5)
+    ]
+    rest = api.get("/quotas", params={**parameters, "page_token": token}).json()
+    users = [quota["entity"]["user"] for quota in rest["quotas"]]
+    assert len(users) == ENTITIES - 3
+    assert [[quota["entity"]["user"] for quota in page["quotas"]] for page in again] == [
+        users[:2],
+        users[:5],
+    ]
+
+
+def refused(answer: httpx.Response) -> bool:
+    problem = answer.json()
+    assert (answer.status_code, problem["code"]) == (400, "bad-page-token"), answer.text
+    return [one["pointer"] for one in problem["errors"]] in (["page_token"], [])
+
+
+def test_a_token_of_another_filter_is_refused(api: httpx.Client, team: str) -> None:
+    parameters: dict[str, Any] = {"filter": [f"user^={team}"], "page_size": 10}
+    token = api.get("/quotas", params=parameters).json()["next_page_token"]
+    mine = {**parameters, "page_token": token}
+    assert api.get("/quotas", params=mine).status_code == 200
+    others: list[dict[str, Any]] = [
+        {"filter": [f"user^={team}-1"]},
+        {"filter": [f"user^={team}", "client-id:absent"]},
+        {"filter": []},
+        {"strict": "true"},
+        {"has_key": [P]},
+        {"max_age_ms": 1000},
+    ]
+    assert all(refused(api.get("/quotas", params={**mine, **other})) for other in others)
+    assert refused(api.get("/audit", params={"page_token": token}))
+
+
+@pytest.mark.parametrize(
+    "forge",
+    [
+        lambda token: "A" + token[1:] if token[0] != "A" else "B" + token[1:],
+        lambda token: token[:-2] + ("AA" if token[-2:] != "AA" else "BB"),
+        lambda token: token[:-1],
+        lambda token: token + "=",
+        lambda token: token + "A",
+        lambda token: "",
+        lambda token: "0",
+        lambda token: "not a token",
+        lambda token: "\N{GRINNING FACE}",
+        lambda token: "A" * 20_000,
+    ],
+)
+def test_a_forged_token_is_refused(api: httpx.Client, team: str, forge: Any) -> None:
+    parameters: dict[str, Any] = {"filter": f"user^={team}", "page_size": 10}
+    token = api.get("/quotas", params=parameters).json()["next_page_token"]
+    assert refused(api.get("/quotas", params={**parameters, "page_token": forge(token)}))
+
+
+def test_a_token_of_an_answer_that_is_not_kept_any_more_is_refused(
+    api: httpx.Client, team: str
+) -> None:
+    parameters: dict[str, Any] = {"filter": f"user^={team}", "page_size": 10}
+    tokens = [
+        api.get("/quotas", params=parameters).json()["next_page_token"]
+        for _ in range(KEPT_ANSWERS + 1)
+    ]
+    assert refused(api.get("/quotas", params={**parameters, "page_token": tokens[0]}))
+    latest = api.get("/quotas", params={**parameters, "page_token": tokens[-1]})
+    assert latest.status_code == 200
+
+
+@pytest.mark.parametrize("page_size", ["0", "10001", "-1"])
+def test_a_page_has_one_to_ten_thousand_entities(api: httpx.Client, page_size: str) -> None:
+    answer = api.get("/quotas", params={"page_size": page_size})
+    assert answer.status_code == 422
+    assert [one["pointer"] for one in answer.json()["errors"]] == ["page_size"]
+
+
+def test_an_answer_that_says_the_same_need_not_be_sent_again(api: httpx.Client, team: str) -> None:
+    parameters = {"filter": f"user^={team}"}
+    first = api.get("/quotas", params=parameters)
+    etag = first.headers["ETag"]
+    assert api.get("/quotas", params=parameters).headers["ETag"] == etag
+    for header in (etag, f"W/{etag}", f'"other", {etag}', "*"):
+        again = api.get("/quotas", params=parameters, headers={"If-None-Match": header})
+        assert (again.status_code, again.content) == (304, b"")
+        assert again.headers["ETag"] == etag
+    for header in ('"other"', etag[:-1], etag.strip('"')):
+        other = api.get("/quotas", params=parameters, headers={"If-None-Match": header})
+        assert other.status_code == 200
+        assert other.json()["quotas"] == first.json()["quotas"]
+
+
+def test_a_change_gives_a_new_etag_and_the_change_back_the_old_one(
+    api: httpx.Client, raw: RawQuotas
+) -> None:
+    names = {"user": unique()}
+    parameters = {"filter": f"user={names['user']}"}
+    raw.store(names, {P: 5.0})
+    etags = []
+    for values in ({P: 6.0}, {P: 5.0}, {C: 5.0}, {C: None}):
+        etags.append(api.get("/quotas", params=parameters).headers["ETag"])
+        raw.store(names, values)
+        answer = api.get("/quotas", params=parameters, headers={"If-None-Match": etags[-1]})
+        assert answer.status_code == 200
+    assert etags[0] == etags[2]
+    assert len(set(etags)) == 3
+
+
+def test_each_format_and_each_page_has_an_etag_of_its_own(api: httpx.Client, team: str) -> None:
+    parameters: dict[str, Any] = {"filter": f"user^={team}"}
+    media_types = ["application/json", "application/x-ndjson", "text/csv", "application/yaml"]
+    answers = [
+        *(api.get("/quotas", params=parameters, headers={"Accept": one}) for one in media_types),
+        api.get("/quotas", params={**parameters, "page_size": 10}),
+        api.get("/quotas", params={**parameters, "page_size": 11}),
+    ]
+    assert len({one.headers["ETag"] for one in answers}) == len(answers)
+
+
+def test_the_order_is_user_client_id_ip_and_absent_before_default_before_names(
+    service: RunningService, empty_cluster: RawQuotas
+) -> None:
+    slots: list[str | None] = [None, "", "B", "a", "\u00e9", "\uffff", "\N{GRINNING FACE}"]
+
+    def names(kind: str, name: str | None) -> dict[str, str | None]:
+        return {} if name is None else {kind: name or None}
+
+    shapes = [
+        {**names("user", user), **names("client-id", client_id)}
+        for user in slots
+        for client_id in slots
+    ][1:]
+    addresses: list[dict[str, str | None]] = [{"ip": None}, {"ip": "10.0.0.10"}, {"ip": "10.0.0.9"}]
+    world = {entity_of(one): {P: 1.0} for one in shapes}
+    world |= {entity_of(one): {"connection_creation_rate": 1000.0} for one in addresses}
+    empty_cluster.become(world)
+    listed = service.api("bob").get("/quotas").json()["quotas"]
+    assert [quota["entity"] for quota in listed] == [*addresses, *shapes]

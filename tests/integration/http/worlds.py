@@ -1,0 +1,107 @@
+"""Small worlds of rules, and what a broker would do with them."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from tests.integration.http.changes import C, M, P, R
+from tests.support.broker_two_step import ABSENT, DEFAULT, DefaultQuotaCallback, Name
+from tests.support.raw_quotas import Entity, Names, entity_of
+from tests.support.service import RunningService
+
+CLIENT_KEYS = (P, C, R, M)
+LEVELS = (
+    "user-client-id",
+    "user-default-client-id",
+    "user",
+    "default-user-client-id",
+    "default-user-default-client-id",
+    "default-user",
+    "client-id",
+    "default-client-id",
+)
+
+World = Mapping[Entity, Mapping[str, float]]
+Limit = tuple[float | None, dict[str, str]]
+"""A value, null for unlimited, and the bucket's tags."""
+
+
+def enforced(world: World, identity: Mapping[str, str]) -> dict[str, Limit]:
+    """Return what the broker's own two steps do with a caller, by key."""
+    user, client_id = identity.get("user", ""), identity.get("client-id", "")
+    return dict(_limits(world, user, client_id))
+
+
+def _limits(world: World, user: str, client_id: str) -> Iterator[tuple[str, Limit]]:
+    for key in CLIENT_KEYS:
+        rules = {_slots(entity): values[key] for entity, values in world.items() if key in values}
+        callback = DefaultQuotaCallback(rules)
+        tags = callback.quota_metric_tags(user, client_id)
+        yield (
+            key,
+            (
+                callback.quota_limit(tags),
+                dict(zip(("user", "client-id"), tags, strict=True)),
+            ),
+        )
+
+
+def _slots(entity: Entity) -> tuple[Name, Name]:
+    names: Mapping[str, str | None] = dict(entity)
+    user, client_id = (_slot(names, kind) for kind in ("user", "client-id"))
+    return user, client_id
+
+
+def _slot(names: Mapping[str, str | None], kind: str) -> Name:
+    if kind not in names:
+        return ABSENT
+    name = names[kind]
+    return DEFAULT if name is None else name
+
+
+def shown(resolution: Mapping[str, Any]) -> dict[str, Limit]:
+    """Return what a resolution says, by key."""
+    return {
+        key: (quota["value"], quota["shared_by"]) for key, quota in resolution["quotas"].items()
+    }
+
+
+def user(name: str | None) -> dict[str, str | None]:
+    return {"user": name}
+
+
+def client(name: str | None) -> dict[str, str | None]:
+    return {"client-id": name}
+
+
+def pair(user_name: str | None, client_id: str | None) -> dict[str, str | None]:
+    return {"user": user_name, "client-id": client_id}
+
+
+def world(*rules: tuple[Names, str, float]) -> World:
+    return {entity_of(names): {key: value} for names, key, value in rules}
+
+
+def without(rules: World, *gone: dict[str, str | None]) -> World:
+    return {one: rules[one] for one in rules if one not in map(entity_of, gone)}
+
+
+F2 = world(
+    (user(None), P, 1000),
+    (client(None), P, 2000),
+    (pair(None, None), P, 3000),
+    (user("userA"), P, 4000),
+    (pair("userA", "client1"), P, 5000),
+    (user("userB"), P, 6000),
+    (pair("userB", "client1"), P, 7000),
+    (pair("userB", None), P, 8000),
+    (user("userC"), P, 10000),
+    (client("client1"), P, 9000),
+)
+
+
+def resolved(service: RunningService, **parameters: str | int) -> dict[str, Any]:
+    answer = service.api("bob").get("/quotas/resolve", params={"max_age_ms": 0, **parameters})
+    assert answer.status_code == 200, answer.text
+    document: dict[str, Any] = answer.json()
+    assert document["authoritative"] is True
+    return document

@@ -1,0 +1,141 @@
+"""Barrier reads on a real broker: what was acknowledged before is always seen."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+
+import pytest
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from app.kafka.brokers import Brokers
+from app.kafka.configuration import KafkaSettings
+from app.kafka.quorum import KafkaMetadataQuorum
+from app.kafka.quota_admin import KafkaClientQuotaAdmin
+from app.localdev.kafka import LocalKafka
+from app.service.barrier import Barrier
+from app.service.ports import BarrierUnavailableError
+from app.service.present_values import PresentValues
+from tests.support.kafka import DEADLINE_S, PLAIN_USERS, entity, eventually, setting, store, unique
+
+TRIES = 50
+LANES = 4
+
+Grant = Callable[[AclOperation], None]
+
+
+@pytest.fixture
+async def nobody(broker: LocalKafka) -> AsyncIterator[Brokers]:
+    """Connections of an account that has no right of its own."""
+    settings = KafkaSettings(
+        broker.sasl_bootstrap_servers,
+        security_protocol="SASL_PLAINTEXT",
+        sasl_mechanism="PLAIN",
+        sasl_username="nobody",
+        sasl_password=PLAIN_USERS["nobody"],
+    )
+    connections = Brokers(settings)
+    yield connections
+    await asyncio.wait_for(connections.close(), DEADLINE_S)
+
+
+@pytest.fixture
+def grant(broker: LocalKafka) -> Iterator[Grant]:
+    """Give ``nobody`` a right on the cluster, for the time of a test."""
+    client = AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0})
+
+    def create(operation: AclOperation) -> None:
+        binding = AclBinding(
+            ResourceType.BROKER,
+            "kafka-cluster",
+            ResourcePatternType.LITERAL,
+            "User:nobody",
+            "*",
+            operation,
+            AclPermissionType.ALLOW,
+        )
+        client.create_acls([binding])[binding].result(DEADLINE_S)
+
+    yield create
+    theirs = AclBindingFilter(
+        ResourceType.BROKER,
+        None,
+        ResourcePatternType.ANY,
+        "User:nobody",
+        None,
+        AclOperation.ANY,
+        AclPermissionType.ANY,
+    )
+    client.delete_acls([theirs])[theirs].result(DEADLINE_S)
+
+
+async def test_a_read_behind_a_barrier_is_never_older_than_an_acknowledged_change(
+    brokers: Brokers, quota_admin: KafkaClientQuotaAdmin
+):
+    barrier = Barrier(KafkaMetadataQuorum(brokers), PresentValues(quota_admin))
+    broker_id = await quota_admin.preferred_broker()
+
+    async def lane() -> list[tuple[float, float]]:
+        of = entity(user=unique())
+        seen = []
+        for value in range(1, TRIES + 1):
+            await store(quota_admin, setting(of, producer_byte_rate=value))
+            read = await barrier.read([of], broker_id=broker_id)
+            assert read.verified
+            seen.append((read.values[of]["producer_byte_rate"], float(value)))
+        return seen
+
+    lanes = await asyncio.gather(*(lane() for _ in range(LANES)))
+    stale = [pair for seen in lanes for pair in seen if pair[0] != pair[1]]
+    assert stale == []
+    assert sum(map(len, lanes)) == 200
+
+
+async def test_the_quorum_counts_what_was_changed(
+    brokers: Brokers, quota_admin: KafkaClientQuotaAdmin
+):
+    quorum = KafkaMetadataQuorum(brokers)
+    before = await quorum.quorum(broker_id=1)
+    await store(quota_admin, setting(entity(user=unique()), producer_byte_rate=1))
+    after = await quorum.quorum()
+    assert after.leader_epoch == before.leader_epoch
+    assert after.high_watermark > before.high_watermark
+    assert after.log_ends[1] >= after.high_watermark
+
+
+async def test_an_account_that_may_not_describe_the_cluster_is_told_that_there_is_no_barrier(
+    nobody: Brokers,
+):
+    with pytest.raises(BarrierUnavailableError, match="DESCRIBE on Cluster kafka-cluster"):
+        await KafkaMetadataQuorum(nobody).quorum()
+
+
+async def test_a_barrier_that_is_not_permitted_gives_values_that_are_not_verified(
+    nobody: Brokers, grant: Grant, quota_admin: KafkaClientQuotaAdmin
+):
+    grant(AclOperation.ALTER_CONFIGS)
+    present = PresentValues(quota_admin)
+    read = await Barrier(KafkaMetadataQuorum(nobody), present).read(
+        [entity(user=unique())], broker_id=1
+    )
+    assert not read.verified
+    assert read.quorum is None
+
+
+async def test_the_right_to_describe_the_cluster_is_enough(nobody: Brokers, grant: Grant):
+    quorum = KafkaMetadataQuorum(nobody)
+    grant(AclOperation.DESCRIBE)
+
+    async def permitted() -> object:
+        try:
+            return (await quorum.quorum()).leader_epoch > 0
+        except BarrierUnavailableError:
+            return False
+
+    await eventually(permitted, wanted=True)

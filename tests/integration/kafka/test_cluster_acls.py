@@ -1,0 +1,167 @@
+"""The ACLs of the cluster as a real broker tells them."""
+
+from collections.abc import AsyncIterator, Iterator
+from datetime import UTC, datetime
+
+import pytest
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from app.domain import authorization
+from app.domain.errors import NotSentError
+from app.kafka.brokers import Brokers
+from app.kafka.cluster_acls import KafkaClusterAclSource
+from app.kafka.configuration import KafkaSettings
+from app.localdev.kafka import LocalKafka
+from tests.support.kafka import PLAIN_USERS, eventually, pause
+
+
+def acl(
+    principal: str,
+    operation: AclOperation,
+    permission: AclPermissionType = AclPermissionType.ALLOW,
+    host: str = "*",
+    pattern: ResourcePatternType = ResourcePatternType.LITERAL,
+) -> AclBinding:
+    name = "kafka-cluster"
+    return AclBinding(ResourceType.BROKER, name, pattern, principal, host, operation, permission)
+
+
+EVERY_ACL = AclBindingFilter(
+    ResourceType.ANY,
+    None,
+    ResourcePatternType.ANY,
+    None,
+    None,
+    AclOperation.ANY,
+    AclPermissionType.ANY,
+)
+
+
+@pytest.fixture
+def raw_admin(broker: LocalKafka) -> Iterator[AdminClient]:
+    """An administrator of a broker without ACLs; those of others are put back at the end."""
+    client = AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0})
+    others = client.delete_acls([EVERY_ACL])[EVERY_ACL].result(30)
+    yield client
+    client.delete_acls([EVERY_ACL])[EVERY_ACL].result(30)
+    create(client, *others)
+
+
+def create(client: AdminClient, *acls: AclBinding) -> None:
+    if not acls:
+        return
+    for future in client.create_acls(list(acls)).values():
+        future.result(30)
+
+
+@pytest.fixture
+async def source(brokers: Brokers) -> AsyncIterator[KafkaClusterAclSource]:
+    acls = KafkaClusterAclSource(brokers)
+    yield acls
+    await acls.close()
+
+
+async def test_the_snapshot_holds_every_acl_on_the_cluster_in_kafka_s_words(
+    raw_admin: AdminClient, source: KafkaClusterAclSource
+):
+    create(
+        raw_admin,
+        acl("User:alice", AclOperation.ALTER_CONFIGS),
+        acl("User:*", AclOperation.ALL, AclPermissionType.DENY, host="10.0.0.5"),
+        acl("Group:g", AclOperation.DESCRIBE_CONFIGS, pattern=ResourcePatternType.PREFIXED),
+        AclBinding(
+            ResourceType.TOPIC,
+            "not-the-cluster",
+            ResourcePatternType.LITERAL,
+            "User:alice",
+            "*",
+            AclOperation.READ,
+            AclPermissionType.ALLOW,
+        ),
+    )
+    wanted = {
+        authorization.AclBinding(
+            "kafka-cluster", "LITERAL", "User:alice", "*", "ALTER_CONFIGS", "ALLOW"
+        ),
+        authorization.AclBinding("kafka-cluster", "LITERAL", "User:*", "10.0.0.5", "ALL", "DENY"),
+        authorization.AclBinding(
+            "kafka-cluster", "PREFIXED", "Group:g", "*", "DESCRIBE_CONFIGS", "ALLOW"
+        ),
+    }
+
+    async def bindings() -> object:
+        return set((await source.cluster_acls(max_age_s=0.0)).bindings)
+
+    await eventually(bindings, wanted)
+
+
+async def _bindings(source: KafkaClusterAclSource) -> object:
+    return (await source.cluster_acls(max_age_s=0.0)).bindings
+
+
+async def test_a_snapshot_tells_its_age_and_is_given_again_while_young(
+    raw_admin: AdminClient, source: KafkaClusterAclSource
+):
+    await eventually(lambda: _bindings(source), ())
+    before = datetime.now(UTC)
+    first = await source.cluster_acls(max_age_s=0.0)
+    create(raw_admin, acl("User:late", AclOperation.ALL))
+    again = await source.cluster_acls(max_age_s=10.0)
+    assert again.bindings == first.bindings == ()
+    assert again.taken_at == first.taken_at
+    assert before <= first.taken_at <= datetime.now(UTC)
+    assert 0 <= first.age_s < again.age_s < 10
+    assert first.has_authorizer
+
+
+async def test_an_account_without_describe_on_the_cluster_is_told_so(broker: LocalKafka):
+    brokers = Brokers(
+        KafkaSettings(
+            broker.sasl_bootstrap_servers,
+            security_protocol="SASL_PLAINTEXT",
+            sasl_mechanism="PLAIN",
+            sasl_username="nobody",
+            sasl_password=PLAIN_USERS["nobody"],
+        )
+    )
+    with pytest.raises(NotSentError, match="ALLOW DESCRIBE on Cluster kafka-cluster") as caught:
+        await KafkaClusterAclSource(brokers).cluster_acls(max_age_s=10.0)
+    assert caught.value.code == "acl-source-unreachable"
+    await brokers.close()
+
+
+async def test_a_paused_broker_makes_the_source_fail_closed_once_the_copy_is_too_old(
+    broker: LocalKafka, brokers: Brokers
+):
+    source = KafkaClusterAclSource(brokers, timeout_s=0.5)
+    young = await source.cluster_acls(max_age_s=60.0)
+    pause(broker)
+    try:
+        assert (await source.cluster_acls(max_age_s=60.0)).taken_at == young.taken_at
+        with pytest.raises(NotSentError) as caught:
+            await source.cluster_acls(max_age_s=0.0)
+        assert caught.value.code == "acl-source-unreachable"
+    finally:
+        broker.resume()
+    await source.close()
+
+
+async def test_a_cluster_without_an_authorizer_says_so(
+    tmp_path_factory: pytest.TempPathFactory,
+):
+    without = {"authorizer.class.name": ""}
+    folder = tmp_path_factory.mktemp("no-authorizer")
+    with LocalKafka(folder, extra_properties=without) as kafka:
+        brokers = Brokers(KafkaSettings(kafka.bootstrap_servers))
+        snapshot = await KafkaClusterAclSource(brokers).cluster_acls(max_age_s=10.0)
+        await brokers.close()
+    assert not snapshot.has_authorizer
+    assert snapshot.bindings == ()

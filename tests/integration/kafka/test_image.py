@@ -1,0 +1,45 @@
+"""The image of all quotas, over a real broker."""
+
+import asyncio
+from datetime import UTC, datetime
+
+from app.kafka.image import QuotaImage
+from app.kafka.quota_admin import KafkaClientQuotaAdmin
+from app.localdev.kafka import LocalKafka
+from tests.support.kafka import entity, eventually, setting, store, unique, values_of
+
+
+def describes_logged(broker: LocalKafka) -> int:
+    return broker.request_log_path.read_text().count('"requestApiKeyName":"DESCRIBE_CLIENT_QUOTAS"')
+
+
+async def test_an_image_of_age_zero_shows_what_the_broker_shows_now(
+    quota_admin: KafkaClientQuotaAdmin,
+):
+    image = QuotaImage(quota_admin)
+    before = datetime.now(UTC)
+    first = await image.image(max_age_ms=0)
+    of = entity(user=unique())
+    await store(quota_admin, setting(of, producer_byte_rate=1))
+    await eventually(lambda: values_of(quota_admin, of), {"producer_byte_rate": 1.0})
+    kept = await image.image(max_age_ms=60_000)
+    assert kept is first
+    assert of not in kept.quotas
+    fresh = await image.image(max_age_ms=0)
+    assert fresh.quotas[of] == {"producer_byte_rate": 1.0}
+    assert before <= first.as_of <= fresh.as_of <= datetime.now(UTC)
+
+
+async def test_callers_who_come_together_cost_the_broker_one_describe(
+    broker: LocalKafka, quota_admin: KafkaClientQuotaAdmin
+):
+    image = QuotaImage(quota_admin)
+    await quota_admin.cluster_id()
+    logged = describes_logged(broker)
+    answers = await asyncio.gather(*(image.image(max_age_ms=1000) for _ in range(50)))
+    assert len({id(answer) for answer in answers}) == 1
+
+    async def new() -> object:
+        return describes_logged(broker) - logged
+
+    await eventually(new, 1)

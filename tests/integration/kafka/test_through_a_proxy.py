@@ -1,0 +1,111 @@
+"""A real broker behind a proxy: what the network does to its answers."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from app.domain.alterations import Outcome
+from app.domain.errors import NotSentError
+from app.domain.filters import ALL_ENTITIES
+from app.kafka.brokers import Brokers
+from app.kafka.configuration import KafkaSettings
+from app.kafka.quorum import KafkaMetadataQuorum
+from app.kafka.quota_admin import KafkaClientQuotaAdmin
+from app.localdev.kafka import LocalKafka
+from tests.support.fake_broker import ALTER, DESCRIBE, DESCRIBE_QUORUM
+from tests.support.kafka import (
+    DEADLINE_S,
+    PLAIN_USERS,
+    entity,
+    eventually,
+    setting,
+    unique,
+    values_of,
+)
+from tests.support.kafka_proxy import TO_BROKER, TO_CLIENT, KafkaProxy, kafka_proxy
+
+SHORT_S = 0.5
+
+
+@pytest.fixture
+async def proxy(broker: LocalKafka) -> AsyncIterator[KafkaProxy]:
+    async with kafka_proxy(broker.bootstrap_servers) as running:
+        yield running
+
+
+@pytest.fixture
+async def brokers(proxy: KafkaProxy) -> AsyncIterator[Brokers]:
+    connections = Brokers(KafkaSettings(proxy.bootstrap_servers))
+    yield connections
+    await asyncio.wait_for(connections.close(), DEADLINE_S)
+
+
+async def test_every_request_of_the_service_goes_through_the_proxy(
+    proxy: KafkaProxy, brokers: Brokers, quota_admin: KafkaClientQuotaAdmin
+):
+    await quota_admin.describe_client_quotas(ALL_ENTITIES)
+    await quota_admin.describe_client_quotas(ALL_ENTITIES, broker_id=1)
+    await KafkaMetadataQuorum(brokers).quorum(broker_id=1)
+    assert proxy.seen(TO_BROKER, DESCRIBE) == 2
+    assert proxy.seen(TO_CLIENT, DESCRIBE_QUORUM) == 1
+
+
+@pytest.mark.parametrize("close", [False, True])
+async def test_an_answer_that_is_lost_is_unknown_although_the_change_was_made(
+    proxy: KafkaProxy, quota_admin: KafkaClientQuotaAdmin, *, close: bool
+):
+    of = entity(user=unique())
+    lose = proxy.close_at if close else proxy.drop
+    lose(TO_CLIENT, ALTER, times=1)
+    answer = await quota_admin.alter_client_quotas(
+        [setting(of, producer_byte_rate=4711)], validate_only=False, timeout_s=SHORT_S
+    )
+    assert answer.verdicts[of].outcome is Outcome.UNKNOWN
+    assert (answer.late is None) is close
+    await eventually(lambda: values_of(quota_admin, of), {"producer_byte_rate": 4711.0})
+
+
+async def test_a_request_that_is_cut_is_unknown_and_nothing_was_changed(
+    proxy: KafkaProxy, quota_admin: KafkaClientQuotaAdmin
+):
+    of = entity(user=unique())
+    proxy.cut_after(40, TO_BROKER, ALTER, times=1)
+    answer = await quota_admin.alter_client_quotas(
+        [setting(of, producer_byte_rate=1)], validate_only=False
+    )
+    assert answer.verdicts[of].outcome is Outcome.UNKNOWN
+    assert await values_of(quota_admin, of) == {}
+
+
+async def test_a_network_that_comes_back_brings_the_late_answer(
+    proxy: KafkaProxy, quota_admin: KafkaClientQuotaAdmin
+):
+    of = entity(user=unique())
+    await quota_admin.describe_client_quotas(ALL_ENTITIES)
+    proxy.hold(TO_BROKER)
+    answer = await quota_admin.alter_client_quotas(
+        [setting(of, producer_byte_rate=1)], validate_only=False, timeout_s=SHORT_S
+    )
+    assert answer.verdicts[of].outcome is Outcome.UNKNOWN
+    with pytest.raises(NotSentError):
+        await quota_admin.describe_client_quotas(ALL_ENTITIES, timeout_s=SHORT_S)
+    proxy.pass_all()
+    assert answer.late is not None
+    late = await asyncio.wait_for(answer.late, DEADLINE_S)
+    assert late.verdicts[of].outcome is Outcome.APPLIED
+
+
+async def test_an_account_with_a_password_goes_through_a_proxy_too(broker: LocalKafka):
+    async with kafka_proxy(broker.sasl_bootstrap_servers) as proxy:
+        settings = KafkaSettings(
+            proxy.bootstrap_servers,
+            security_protocol="SASL_PLAINTEXT",
+            sasl_mechanism="PLAIN",
+            sasl_username="admin",
+            sasl_password=PLAIN_USERS["admin"],
+        )
+        admin = KafkaClientQuotaAdmin(Brokers(settings))
+        await admin.describe_client_quotas(ALL_ENTITIES, broker_id=1)
+        assert proxy.seen(TO_BROKER, DESCRIBE) == 1
+        await admin.close()

@@ -1,0 +1,208 @@
+"""Every way to reach a broker, and every way to be turned away."""
+
+import asyncio
+import socket
+import threading
+from dataclasses import replace
+
+import pytest
+import uvloop
+
+from app.domain.alterations import Outcome
+from app.domain.errors import BrokerError, NotSentError, Sent
+from app.domain.filters import ALL_ENTITIES
+from app.kafka.brokers import Brokers
+from app.kafka.configuration import KafkaSettings
+from app.kafka.quota_admin import KafkaClientQuotaAdmin
+from app.localdev.kafka import LocalKafka
+from app.localdev.kafka_properties import LocalTls
+from tests.support.kafka import PLAIN_USERS, SCRAM_USERS, entity, setting, unique, values_of
+
+
+def settings_for(broker: LocalKafka, tls: LocalTls, protocol: str, mechanism: str) -> KafkaSettings:
+    addresses = {
+        "PLAINTEXT": broker.bootstrap_servers,
+        "SSL": broker.ssl_bootstrap_servers,
+        "SASL_PLAINTEXT": broker.sasl_bootstrap_servers,
+        "SASL_SSL": broker.sasl_ssl_bootstrap_servers,
+    }
+    users = PLAIN_USERS if mechanism == "PLAIN" else SCRAM_USERS
+    return KafkaSettings(
+        addresses[protocol],
+        security_protocol=protocol,
+        sasl_mechanism=mechanism,
+        sasl_username="admin",
+        sasl_password=users["admin"],
+        ssl_ca_file=str(tls.truststore_file),
+    )
+
+
+async def describe_through(settings: KafkaSettings) -> None:
+    admin = KafkaClientQuotaAdmin(Brokers(settings))
+    try:
+        await admin.describe_client_quotas(ALL_ENTITIES)
+    finally:
+        await admin.close()
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
+@pytest.mark.parametrize("protocol", ["SASL_PLAINTEXT", "SASL_SSL"])
+async def test_each_sasl_mechanism_lets_the_service_in(
+    broker: LocalKafka, tls: LocalTls, protocol: str, mechanism: str
+):
+    admin = KafkaClientQuotaAdmin(Brokers(settings_for(broker, tls, protocol, mechanism)))
+    of = entity(user=unique())
+    answer = await admin.alter_client_quotas(
+        [setting(of, producer_byte_rate=1)], validate_only=True
+    )
+    assert answer.verdicts[of].outcome is Outcome.VALIDATED
+    assert await admin.cluster_id() == broker.cluster_id
+    await admin.close()
+
+
+async def test_tls_with_a_client_certificate_lets_the_service_in(broker: LocalKafka, tls: LocalTls):
+    settings = replace(
+        settings_for(broker, tls, "SSL", "PLAIN"), ssl_cert_file=str(tls.keystore_file)
+    )
+    with pytest.raises(BrokerError) as caught:
+        await describe_through(settings)
+    # The certificate's subject is a principal without any right: it was looked at.
+    assert caught.value.code == "service-account-not-authorized"
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
+async def test_a_wrong_password_is_a_request_that_was_not_sent(
+    broker: LocalKafka, tls: LocalTls, mechanism: str
+):
+    settings = replace(
+        settings_for(broker, tls, "SASL_PLAINTEXT", mechanism), sasl_password="wrong-secret"
+    )
+    with pytest.raises(NotSentError, match="SASL was refused") as caught:
+        await describe_through(settings)
+    assert caught.value.code == "cluster-unreachable"
+    assert "wrong-secret" not in caught.value.detail
+
+
+async def test_an_authority_that_is_not_trusted_is_a_request_that_was_not_sent(
+    broker: LocalKafka, tls: LocalTls
+):
+    settings = replace(settings_for(broker, tls, "SSL", "PLAIN"), ssl_ca_file=None)
+    with pytest.raises(NotSentError, match="CERTIFICATE_VERIFY_FAILED"):
+        await describe_through(settings)
+
+
+async def test_a_name_that_the_certificate_lacks_is_a_request_that_was_not_sent(
+    broker: LocalKafka, tls: LocalTls
+):
+    settings = settings_for(broker, tls, "SSL", "PLAIN")
+    port = settings.addresses[0][1]
+    with pytest.raises(NotSentError, match="CERTIFICATE_VERIFY_FAILED"):
+        await describe_through(replace(settings, bootstrap_servers=f"localhost:{port}"))
+
+
+async def test_tls_on_a_listener_without_it_is_a_request_that_was_not_sent(
+    broker: LocalKafka, tls: LocalTls
+):
+    settings = replace(
+        settings_for(broker, tls, "SSL", "PLAIN"), bootstrap_servers=broker.bootstrap_servers
+    )
+    with pytest.raises(NotSentError):
+        await describe_through(settings)
+
+
+async def test_a_port_where_nobody_listens_is_a_request_that_was_not_sent():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+        admin = KafkaClientQuotaAdmin(Brokers(KafkaSettings(f"127.0.0.1:{port}")))
+        with pytest.raises(NotSentError) as caught:
+            await admin.describe_client_quotas(ALL_ENTITIES)
+        assert caught.value.code == "cluster-unreachable"
+        assert caught.value.sent is Sent.NO
+        with pytest.raises(NotSentError):
+            await admin.alter_client_quotas(
+                [setting(entity(user="u"), producer_byte_rate=1)], validate_only=False
+            )
+        with pytest.raises(NotSentError):
+            await admin.live_brokers()
+        await admin.close()
+
+
+async def test_a_host_that_does_not_exist_is_a_request_that_was_not_sent():
+    with pytest.raises(NotSentError, match=r"no-such-host\.invalid"):
+        await describe_through(KafkaSettings("no-such-host.invalid:9092"))
+
+
+async def test_one_dead_bootstrap_server_does_not_matter(broker: LocalKafka):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        dead = f"127.0.0.1:{taken.getsockname()[1]}"
+        for servers in (f"{dead},{broker.bootstrap_servers}", f"{broker.bootstrap_servers},{dead}"):
+            await describe_through(KafkaSettings(servers))
+
+
+async def test_a_broker_that_is_not_in_the_cluster_cannot_be_asked(
+    quota_admin: KafkaClientQuotaAdmin,
+):
+    with pytest.raises(NotSentError, match="Broker 99 is not among the live brokers"):
+        await quota_admin.describe_client_quotas(ALL_ENTITIES, broker_id=99)
+
+
+async def test_an_account_without_rights_is_told_which_acl_it_needs(
+    broker: LocalKafka, tls: LocalTls
+):
+    settings = replace(
+        settings_for(broker, tls, "SASL_PLAINTEXT", "PLAIN"),
+        sasl_username="nobody",
+        sasl_password=PLAIN_USERS["nobody"],
+    )
+    admin = KafkaClientQuotaAdmin(Brokers(settings))
+    with pytest.raises(BrokerError, match="DESCRIBE_CONFIGS on Cluster kafka-cluster") as caught:
+        await admin.describe_client_quotas(ALL_ENTITIES)
+    assert caught.value.code == "service-account-not-authorized"
+    assert caught.value.kafka_error == "CLUSTER_AUTHORIZATION_FAILED"
+    of = entity(user=unique())
+    answer = await admin.alter_client_quotas(
+        [setting(of, producer_byte_rate=1)], validate_only=False
+    )
+    verdict = answer.verdicts[of]
+    assert verdict.outcome is Outcome.REFUSED
+    assert verdict.error is not None
+    assert verdict.error.kafka_error == "CLUSTER_AUTHORIZATION_FAILED"
+    assert "ALTER_CONFIGS on Cluster kafka-cluster" in verdict.error.message
+    await admin.close()
+
+
+async def test_fifty_describes_at_once_are_all_answered(quota_admin: KafkaClientQuotaAdmin):
+    answers = await asyncio.gather(
+        *(quota_admin.describe_client_quotas(ALL_ENTITIES) for _ in range(50))
+    )
+    assert len({answer.cluster_id for answer in answers}) == 1
+
+
+@pytest.mark.parametrize("protocol", ["PLAINTEXT", "SASL_SSL"])
+def test_the_faster_event_loop_does_as_well(broker: LocalKafka, tls: LocalTls, protocol: str):
+    async def round_trip() -> dict[str, float]:
+        admin = KafkaClientQuotaAdmin(Brokers(settings_for(broker, tls, protocol, "SCRAM-SHA-256")))
+        of = entity(user=unique())
+        await admin.alter_client_quotas([setting(of, producer_byte_rate=3)], validate_only=False)
+        async with asyncio.timeout(30):
+            while not (values := await values_of(admin, of)):
+                await asyncio.sleep(0.01)
+        await admin.close()
+        return values
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        assert runner.run(round_trip()) == {"producer_byte_rate": 3.0}
+
+
+async def test_closing_leaves_no_connection_and_no_thread(kafka_settings: KafkaSettings):
+    threads = set(threading.enumerate())
+    admin = KafkaClientQuotaAdmin(Brokers(kafka_settings))
+    await admin.describe_client_quotas(ALL_ENTITIES)
+    await admin.close()
+    assert set(threading.enumerate()) - threads <= {
+        thread for thread in threading.enumerate() if thread.name.startswith("asyncio_")
+    }
+    with pytest.raises(NotSentError, match="shutting down"):
+        await admin.describe_client_quotas(ALL_ENTITIES)

@@ -1,0 +1,201 @@
+import json
+import os
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from app.localdev.descendants import descendants_of, wait_until_ended
+from app.localdev.kafka import LocalKafka
+from app.localdev.kafka_jvm import run_tool
+from app.localdev.ports import free_ports
+from app.localdev.postgres import LocalPostgres
+
+DEADLINE_S = 30
+COMMAND = [sys.executable, "-m", "app.main", "dev"]
+LAST_LINE = "# Ctrl-C stops everything"
+
+
+@dataclass
+class RunningDev:
+    process: subprocess.Popen[str]
+    lines: list[str]
+
+    def curl_lines(self) -> list[str]:
+        return [line for line in self.lines if line.startswith("curl ")]
+
+    def describe_as_bob(self) -> dict[str, dict[str, float]]:
+        line = next(line for line in self.curl_lines() if line.endswith("/quotas"))
+        done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=True)
+        quotas = json.loads(done.stdout)["quotas"]
+        return {json.dumps(each["entity"], sort_keys=True): each["values"] for each in quotas}
+
+    def stop(self, signals: int = 1) -> tuple[int, list[int]]:
+        """Return the exit code and the processes that were below it."""
+        below = descendants_of(self.process.pid)
+        for _ in range(signals):
+            self.process.send_signal(signal.SIGINT)
+        self.process.communicate(timeout=DEADLINE_S * 3)
+        wait_until_ended(below, DEADLINE_S)
+        return self.process.returncode, below
+
+
+def environment(directory: Path, **more: str) -> dict[str, str]:
+    ours = {name: value for name, value in os.environ.items() if not name.startswith("QUOTAS_")}
+    port = str(free_ports(1)[0])
+    return {**ours, "QUOTAS_LOCAL_DIR": str(directory), "QUOTAS_PORT": port, **more}
+
+
+def start(directory: Path, **environ: str) -> RunningDev:
+    process = subprocess.Popen(
+        COMMAND, env=environment(directory, **environ), stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    lines: list[str] = []
+    for line in process.stdout:
+        lines.append(line.rstrip("\n"))
+        if line.startswith(LAST_LINE):
+            return RunningDev(process, lines)
+    raise AssertionError(f"dev ended with {process.wait()}")
+
+
+def refusal(**environ: str) -> str:
+    """Run dev to its end, which must be a refusal, and return what it says."""
+    done = subprocess.run(
+        COMMAND, env=environ, capture_output=True, text=True, timeout=DEADLINE_S, check=False
+    )
+    assert done.returncode == 1
+    assert done.stdout == ""
+    return done.stderr
+
+
+def alive(pids: list[int]) -> list[int]:
+    return [pid for pid in pids if Path(f"/proc/{pid}/cmdline").exists() and _runs(pid)]
+
+
+def _runs(pid: int) -> bool:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("dev")
+
+
+@pytest.fixture(scope="module")
+def dev(directory: Path) -> Iterator[RunningDev]:
+    dev = start(directory)
+    yield dev
+    if dev.process.poll() is None:
+        dev.stop()
+
+
+def test_every_line_that_is_printed_works_when_it_is_pasted(dev: RunningDev):
+    statuses = {}
+    for line in dev.curl_lines():
+        command = f"{line} -o /dev/null -w '%{{http_code}}'"
+        done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+        statuses[line] = done.stdout
+    refused = {line for line, status in statuses.items() if status == "403"}
+    assert {line for line, status in statuses.items() if status != "200"} == refused
+    assert len(refused) == 1
+    assert len(statuses) > 20
+
+
+def test_the_ten_example_quotas_are_there(dev: RunningDev):
+    assert len(dev.describe_as_bob()) == 10
+
+
+def test_the_same_directory_cannot_be_used_twice(dev: RunningDev, directory: Path):
+    said = refusal(**environment(directory))
+    assert f"(process {dev.process.pid}) uses {directory}: stop it first" in said
+    assert said.count("\n") == 1
+
+
+def test_the_data_of_a_running_dev_is_not_forgotten(dev: RunningDev, directory: Path):
+    command = [sys.executable, "-m", "app.localdev.clean"]
+    done = subprocess.run(
+        command, env=environment(directory), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert "stop it first" in done.stderr
+
+
+def test_a_taken_port_is_one_sentence_that_says_what_to_do(tmp_path: Path):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = str(server.getsockname()[1])
+        said = refusal(**environment(tmp_path, QUOTAS_PORT=port))
+    assert said.startswith(f"Port {port} of 127.0.0.1 cannot be used (Address already in use)")
+    assert said.count("\n") == 1
+
+
+def test_no_jars_and_no_network_is_one_sentence_that_says_what_to_do(tmp_path: Path):
+    configuration = tmp_path / "jgo.conf"
+    configuration.write_text("[repositories]\nmirror = http://127.0.0.1:9\n")
+    cold = {"M2_REPO": str(tmp_path / "m2"), "JGO_CONFIG_FILE": str(configuration)}
+    said = refusal(**environment(tmp_path / "dev", **cold)).splitlines()[-1]
+    assert "connect this machine to the internet" in said
+
+
+def test_stopping_twice_at_once_ends_well_and_a_restart_knows_everything(
+    dev: RunningDev, directory: Path
+):
+    alter = next(line for line in dev.curl_lines() if '"reason": "try it"' in line)
+    alter = alter.replace('"validate_only": true, ', "").replace("5242880", "5242881")
+    subprocess.run(["bash", "-c", alter], capture_output=True, check=True)
+    before = dev.describe_as_bob()
+    token = shlex.split(alter)[3]
+
+    code, below = dev.stop(signals=2)
+    assert code == 0
+    assert len(below) > 3
+    assert alive(below) == []
+
+    again = start(directory)
+    try:
+        after = again.describe_as_bob()
+        assert after == before
+        assert {"producer_byte_rate": 5242881} in after.values()
+        audit = next(line for line in again.curl_lines() if "/audit?page_size" in line)
+        done = subprocess.run(["bash", "-c", audit], capture_output=True, text=True, check=True)
+        assert any(
+            row["after"] == {"producer_byte_rate": 5242881}
+            for row in json.loads(done.stdout)["rows"]
+        )
+        assert any(token in line for line in again.curl_lines())
+    finally:
+        assert again.stop()[0] == 0
+
+
+def test_a_dev_that_is_killed_leaves_nothing_running(tmp_path: Path):
+    dev = start(tmp_path)
+    below = descendants_of(dev.process.pid)
+    dev.process.kill()
+    dev.process.communicate()
+    wait_until_ended(below, DEADLINE_S)
+    assert alive(below) == []
+
+
+def test_servers_that_are_named_are_used_and_get_no_examples(tmp_path: Path):
+    with LocalPostgres(tmp_path / "pg") as postgres, LocalKafka(tmp_path / "kafka") as kafka:
+        dev = start(
+            tmp_path / "dev",
+            QUOTAS_DATABASE_URL=postgres.service_url,
+            QUOTAS_MIGRATION_DATABASE_URL=postgres.owner_url,
+            QUOTAS_KAFKA_BOOTSTRAP_SERVERS=kafka.bootstrap_servers,
+        )
+        try:
+            assert any("no example ACLs and quotas" in line for line in dev.lines)
+            assert len(descendants_of(dev.process.pid)) == 1
+        finally:
+            assert dev.stop()[0] == 0
+        arguments = ["--bootstrap-server", kafka.bootstrap_servers, "--describe"]
+        for entity_type in ("users", "clients", "ips"):
+            done = run_tool("kafka.admin.ConfigCommand", *arguments, "--entity-type", entity_type)
+            assert done.stdout.strip() == ""

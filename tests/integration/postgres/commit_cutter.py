@@ -1,0 +1,74 @@
+"""A way to Postgres that ends where a COMMIT passes."""
+
+import asyncio
+import contextlib
+from types import TracebackType
+from typing import Self
+
+from psycopg.conninfo import conninfo_to_dict
+
+
+class CommitCutter:
+    """Forwards bytes to Postgres until a COMMIT comes by.
+
+    Attributes:
+        forwards: Whether that COMMIT still reaches the server. Its answer does not come back:
+            the client's connection is closed, or stays silent where the COMMIT was swallowed.
+        url: The database's URL by this way.
+    """
+
+    def __init__(self, url: str, *, forwards: bool) -> None:
+        self.forwards = forwards
+        self.url = ""
+        self._target = conninfo_to_dict(url)
+        self._over = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def __aenter__(self) -> Self:
+        self._server = await asyncio.start_server(self._on_connect, "127.0.0.1", 0)
+        parts = {**self._target, "port": self._server.sockets[0].getsockname()[1]}
+        self.url = "postgresql://{user}:{password}@{host}:{port}/{dbname}".format(**parts)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._over.set()
+        self._server.close()
+        await asyncio.gather(*self._tasks)
+
+    def _on_connect(self, near: asyncio.StreamReader, back: asyncio.StreamWriter) -> None:
+        self._tasks.append(asyncio.ensure_future(self._serve(near, back)))
+
+    async def _serve(self, near: asyncio.StreamReader, back: asyncio.StreamWriter) -> None:
+        far, onward = await asyncio.open_connection(self._target["host"], self._target["port"])
+        answers = asyncio.create_task(_forward(far, back))
+        data = await near.read(65536)
+        while data and b"COMMIT" not in data:
+            onward.write(data)
+            data = await near.read(65536)
+        answers.cancel()
+        await asyncio.wait({answers})
+        if data:
+            await self._lose(data, far, onward)
+        for writer in (onward, back):
+            writer.close()
+            with contextlib.suppress(ConnectionError):
+                await writer.wait_closed()
+
+    async def _lose(
+        self, commit: bytes, far: asyncio.StreamReader, onward: asyncio.StreamWriter
+    ) -> None:
+        if self.forwards:
+            onward.write(commit)
+            await far.read(1)
+        else:
+            await self._over.wait()
+
+
+async def _forward(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+    while data := await source.read(65536):
+        sink.write(data)

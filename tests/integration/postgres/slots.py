@@ -1,0 +1,69 @@
+"""Intents, conclusions and slots, as the tests of slots and recovery need them."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import psycopg
+from psycopg import sql
+from psycopg.rows import namedtuple_row
+
+from app.domain.alterations import AlterationResult, Outcome, Values
+from app.postgres.states import entity_hash
+from app.service.ports import AuditConclusion, AuditRequest
+from tests.support.postgres import AuditDatabase, audit_entity, audit_request
+
+AFTER: Values = {"producer_byte_rate": 1024.0}
+
+
+def request_of(*users: str) -> AuditRequest:
+    return audit_request(*(audit_entity(n, {"user": user}) for n, user in enumerate(users)))
+
+
+def concluded(
+    request: AuditRequest,
+    outcome: Outcome = Outcome.APPLIED,
+    after: Values | None = AFTER,
+    sent_at: datetime | None = None,
+) -> AuditConclusion:
+    results = {
+        one.ordinal: AlterationResult(one.alteration.entity, outcome, before={}, after=after)
+        for one in request.entities
+    }
+    sent = (sent_at or datetime.now(UTC), "sent", "handed to broker 1")
+    return AuditConclusion(request.alteration_id, results, [sent])
+
+
+class Tables:
+    """The working tables of the test's database, as they are, and as a test wants them."""
+
+    def __init__(self, database: AuditDatabase) -> None:
+        self._url = database.owner_url
+
+    def run(self, statement: str | sql.Composed, **values: Any) -> list[Any]:
+        with psycopg.connect(self._url, autocommit=True, row_factory=namedtuple_row) as connection:
+            cursor = connection.execute(statement, values)
+            return cursor.fetchall() if cursor.description else []
+
+    def count(self, table: str) -> int:
+        query = sql.SQL("select count(*) as number from {}").format(sql.Identifier(table))
+        return int(self.run(query)[0].number)
+
+    def slots(self, request: AuditRequest) -> Mapping[int, Any]:
+        query = "select * from entity_slot where alteration_id = %(id)s order by ordinal"
+        return {row.ordinal: row for row in self.run(query, id=request.alteration_id)}
+
+    def age(self, request: AuditRequest, seconds: float) -> None:
+        """Let the slots be that much older than they are."""
+        self.run(
+            "update entity_slot set taken_at = taken_at - %(age)s, "
+            "handed_over_by = handed_over_by - %(age)s where alteration_id = %(id)s",
+            id=request.alteration_id,
+            age=timedelta(seconds=seconds),
+        )
+
+    def state(self, request: AuditRequest, ordinal: int = 0) -> Any:
+        entity = request.entities[ordinal].alteration.entity
+        query = 'select *, "values" as stored from entity_state where entity_hash = %(hash)s'
+        (row,) = self.run(query, hash=entity_hash(entity)) or [None]
+        return row

@@ -1,0 +1,139 @@
+import psycopg
+import pytest
+from psycopg import sql
+
+from app.postgres.journal import PostgresJournal
+from app.postgres.tables import WORKING_TABLES
+from tests.support.postgres import AuditDatabase, audit_entity, audit_request, intend
+
+pytestmark = pytest.mark.usefixtures("one_row")
+
+CHANGING = ("SELECT", "INSERT", "UPDATE", "DELETE")
+REFUSED = psycopg.errors.InsufficientPrivilege
+
+PARENT_CHANGES = (
+    "update {} set verdict = 'applied'",
+    "update {} set payload = payload",
+    "delete from {}",
+    "truncate {}",
+    "truncate {} cascade",
+    "alter table {} disable trigger all",
+    "alter table {} disable trigger audit_event_row",
+    "drop trigger audit_event_row on {}",
+    "drop table {}",
+    "alter table {} add column more text",
+    "alter table {} owner to quotas_service",
+    "create trigger mine before insert on {} execute function refuse_change_of_audit_event()",
+    "create rule mine as on insert to {} do instead nothing",
+    "begin; lock table {} in access exclusive mode",
+    "insert into {} default values on conflict on constraint {}_pkey do update set payload = ''",
+)
+PARTITION_CHANGES = (
+    *PARENT_CHANGES,
+    "select * from {}",
+    "insert into {} default values",
+    "alter table audit_event detach partition {}",
+    "copy {} from stdin",
+)
+OTHER_CHANGES = (
+    "set role quotas_owner",
+    "set session authorization quotas_owner",
+    "set session_replication_role = replica",
+    "alter function refuse_change_of_audit_event() rename to other",
+    "drop function refuse_change_of_audit_event() cascade",
+    "update alembic_version set version_num = '0'",
+    "delete from alembic_version",
+    "create table audit_event_copy (id int)",
+    "alter role quotas_service superuser",
+    "alter system set session_replication_role = replica",
+)
+
+
+@pytest.fixture
+async def one_row(journal: PostgresJournal):
+    await intend(journal, audit_request(audit_entity(0, {"user": "alice"})))
+
+
+def tables(url: str) -> list[tuple[str, bool]]:
+    query = "select relid::regclass::text, isleaf from pg_partition_tree('audit_event')"
+    with psycopg.connect(url) as connection:
+        return list(connection.execute(query))
+
+
+def error_of(url: str, statement: str, *prepare: str) -> type[Exception] | None:
+    with psycopg.connect(url, autocommit=True) as connection:
+        for line in prepare:
+            connection.execute(line)
+        try:
+            connection.execute(statement)
+        except psycopg.Error as error:
+            return type(error)
+    return None
+
+
+def test_the_service_cannot_change_what_is_written(audit_database: AuditDatabase):
+    with psycopg.connect(audit_database.service_url) as connection:
+        connection.execute("select ensure_audit_partitions(0, 6)")
+    found = {}
+    for name, is_leaf in tables(audit_database.owner_url):
+        for change in PARTITION_CHANGES if is_leaf else PARENT_CHANGES:
+            statement = change.replace("{}", name)
+            found[statement] = error_of(audit_database.service_url, statement)
+    for statement in OTHER_CHANGES:
+        found[statement] = error_of(audit_database.service_url, statement)
+    assert {one: kind for one, kind in found.items() if kind is not REFUSED} == {}
+    assert len(found) > 150
+
+
+def test_the_catalog_gives_the_service_no_right_on_the_log_beyond_reading_and_adding(
+    audit_database: AuditDatabase,
+):
+    query = """
+        select relname, privilege from pg_class
+        cross join unnest(array['SELECT', 'INSERT', 'UPDATE', 'DELETE', 'TRUNCATE', 'REFERENCES',
+                                'TRIGGER', 'MAINTAIN']) privilege
+        where relnamespace = 'public'::regnamespace and relkind in ('r', 'p', 'v', 'S')
+          and has_table_privilege('quotas_service', oid, privilege)
+    """
+    grant = "grant all on audit_event to quotas_service, public with grant option"
+    error_of(audit_database.service_url, grant)
+    with psycopg.connect(audit_database.owner_url) as connection:
+        assert set(connection.execute(query)) == {
+            ("audit_event", "SELECT"),
+            ("audit_event", "INSERT"),
+            ("alembic_version", "SELECT"),
+            *((table, right) for table in WORKING_TABLES for right in CHANGING),
+        }
+
+
+@pytest.mark.parametrize("replica", [False, True])
+@pytest.mark.parametrize("change", ["update {} set verdict = verdict", "delete from {}"])
+def test_not_even_a_superuser_changes_a_row_unnoticed(
+    audit_database: AuditDatabase, change: str, replica: bool
+):
+    prepare = ["set session_replication_role = replica"] if replica else []
+    with psycopg.connect(audit_database.owner_url) as connection:
+        written = "select tableoid::regclass::text from audit_event limit 1"
+        (partition,) = connection.execute(written).fetchone() or ("",)
+    for name in ("audit_event", partition):
+        statement = change.replace("{}", name)
+        assert error_of(audit_database.superuser_url, statement, *prepare) is REFUSED, name
+
+
+def test_no_table_of_the_log_can_be_truncated_by_its_owner(audit_database: AuditDatabase):
+    for name, _ in tables(audit_database.owner_url):
+        statement = f"truncate {name}"
+        assert error_of(audit_database.owner_url, statement) is REFUSED, name
+
+
+def test_a_payload_that_its_hash_does_not_seal_is_refused(audit_database: AuditDatabase):
+    insert = sql.SQL(
+        "insert into audit_event (received_at, alteration_id, ordinal, seq, event_type, at, "
+        "occurred_at, cluster_id, principal, action, payload, leaf_hash) values (now(), "
+        "gen_random_uuid(), -1, 0, 'intent', now(), now(), 'c', 'p', 'alter', {}, {})"
+    )
+    with psycopg.connect(audit_database.service_url) as connection:
+        sealed = sql.SQL("sha256('\\x00'::bytea || '{}'::bytea)")
+        connection.execute(insert.format("{}", sealed))
+        with pytest.raises(psycopg.errors.CheckViolation, match="hash_seals_the_payload"):
+            connection.execute(insert.format("{} ", sealed))

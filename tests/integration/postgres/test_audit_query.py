@@ -1,0 +1,192 @@
+"""Every condition of the log against a plain loop over what was written."""
+
+import itertools
+from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from app.domain.alterations import AlterationResult, Outcome
+from app.domain.callers import Caller
+from app.domain.entities import ENTITY_TYPES, ClientQuotaEntity
+from app.domain.filters import ClientQuotaFilter, ClientQuotaFilterComponent, MatchType
+from app.postgres.journal import PostgresJournal
+from app.service.ports import AuditConclusion, AuditQuery, AuditRow
+from tests.support.postgres import HOSTILE_NAMES, audit_entity, audit_request, intend
+
+LONG = "team-" + "é" * 40
+NAMES = ("alice", "team-a", "team-b", "team", LONG, LONG + "x", *HOSTILE_NAMES)
+WITH_CLIENT = ((None, None), (None, "alice"), ("alice", None), ("alice", "etl"), ("a", "team-a"))
+ADDRESSES = (None, "10.0.0.1", "10.0.0.11", "2001:db8::1")
+PREFIXES = ("", "team", "team-", "a", "a\x00", LONG, "é", "\ud800", "10.0.0.1", "zz")
+ENTITIES: tuple[dict[str, str | None], ...] = (
+    *({"user": name} for name in NAMES),
+    {"user": None},
+    *({"client-id": name} for name in NAMES),
+    {"client-id": None},
+    *({"user": user, "client-id": client} for user, client in WITH_CLIENT),
+    *({"ip": address} for address in ADDRESSES),
+    {},
+    {"user": "alice", "foo": "bar"},
+)
+OUTCOMES = (*Outcome, None)
+ACTIONS = ("alter", "revert", "apply_plan")
+CALLERS = tuple(Caller(f"User:{name}", "192.0.2.1", "bearer") for name in ("a", "b"))
+
+
+@pytest.fixture
+async def written(journal: PostgresJournal) -> list[AuditRow]:
+    """About a hundred rows of every kind, as the whole log lists them."""
+    outcomes, actions, callers = map(itertools.cycle, (OUTCOMES, ACTIONS, CALLERS))
+    for batch in (ENTITIES[start : start + 3] for start in range(0, len(ENTITIES), 3)):
+        entities = [audit_entity(ordinal, names) for ordinal, names in enumerate(batch)]
+        request = audit_request(*entities, caller=next(callers), action=next(actions))
+        refused = AlterationResult(entities[0].alteration.entity, Outcome.REFUSED)
+        request = replace(request, local_refusals={50: refused})
+        await intend(journal, request)
+        results = {
+            one.ordinal: AlterationResult(one.alteration.entity, outcome)
+            for one, outcome in zip(entities, outcomes, strict=False)
+            if outcome is not None
+        }
+        await journal.record_conclusion(AuditConclusion(request.alteration_id, results))
+        await journal.record_final(replace(audit_request(*entities[:1]), action="denied"), {})
+        judged = {0: AlterationResult(entities[0].alteration.entity, Outcome.VALIDATED)}
+        await journal.record_final(replace(audit_request(*entities[:1]), action="validate"), judged)
+    await journal.record_final(audit_request(action="denied"), {})
+    page = await journal.audit_rows(AuditQuery(limit=10_000))
+    assert page.next_after is None
+    assert len(page.rows) == len(ENTITIES) + 2 * -(-len(ENTITIES) // 3) + 1
+    return list(page.rows)
+
+
+def filters() -> Iterator[ClientQuotaFilter]:
+    """Every single condition, both ways of strictness; then pairs of conditions."""
+    single = [
+        ClientQuotaFilterComponent(kind, match_type)
+        for kind in ENTITY_TYPES
+        for match_type in (MatchType.DEFAULT, MatchType.SPECIFIED, MatchType.ABSENT)
+    ]
+    single += [
+        ClientQuotaFilterComponent(kind, MatchType.PREFIX, prefix)
+        for kind in ENTITY_TYPES
+        for prefix in PREFIXES
+    ]
+    single += [
+        ClientQuotaFilterComponent(kind, MatchType.EXACT, name)
+        for kind in ENTITY_TYPES
+        for name in (*NAMES, "10.0.0.1", "nobody")
+    ]
+    for components in ((), *((one,) for one in single)):
+        yield ClientQuotaFilter(components)
+        yield ClientQuotaFilter(components, strict=True)
+    for left, right in itertools.combinations(single[:24], 2):
+        if left.entity_type != right.entity_type:
+            yield ClientQuotaFilter((left, right), strict=left.match_type is MatchType.DEFAULT)
+
+
+async def listed(journal: PostgresJournal, query: AuditQuery) -> list[AuditRow]:
+    return list((await journal.audit_rows(replace(query, limit=10_000))).rows)
+
+
+async def test_rows_stand_newest_first_and_those_of_a_request_in_its_order(
+    written: list[AuditRow],
+):
+    places = [(row.at, row.alteration_id) for row in written]
+    assert places == sorted(places, reverse=True)
+    first = [row.entity for row in written if row.alteration_id == written[-1].alteration_id]
+    assert first == [ClientQuotaEntity.of(names) for names in ENTITIES[:3]]
+
+
+async def test_every_entity_filter_finds_what_the_domain_says(
+    journal: PostgresJournal, written: list[AuditRow]
+):
+    found_something = 0
+    for quota_filter in filters():
+        expected = [row for row in written if row.entity and quota_filter.matches(row.entity)]
+        assert await listed(journal, AuditQuery(entity=quota_filter)) == expected, quota_filter
+        found_something += bool(expected)
+    assert found_something > 100
+
+
+async def test_the_outcome_is_that_of_the_latest_conclusion(
+    journal: PostgresJournal, written: list[AuditRow]
+):
+    for outcome in (*Outcome, "nonsense"):
+        expected = [row for row in written if row.outcome == outcome]
+        assert await listed(journal, AuditQuery(outcome=outcome)) == expected, outcome
+        assert bool(expected) == (outcome != "nonsense")
+
+
+async def test_actor_and_action_are_compared_whole(
+    journal: PostgresJournal, written: list[AuditRow]
+):
+    for actor in ("User:a", "User:b", "User:alice", "User:", "User:a%"):
+        expected = [row for row in written if row.principal == actor]
+        assert await listed(journal, AuditQuery(actor=actor)) == expected, actor
+    for action in (*ACTIONS, "denied", "validate", "drift"):
+        expected = [row for row in written if row.action == action]
+        assert await listed(journal, AuditQuery(action=action)) == expected, action
+
+
+async def test_since_is_inclusive_and_until_exclusive(
+    journal: PostgresJournal, written: list[AuditRow]
+):
+    early, late = written[len(written) * 2 // 3].at, written[len(written) // 3].at
+    ranges = [(early, None), (None, late), (early, late), (late, early), (early, early)]
+    ranges += [(early + timedelta(microseconds=1), late + timedelta(microseconds=1))]
+    for since, until in ranges:
+        expected = [
+            row
+            for row in written
+            if (since is None or row.at >= since) and (until is None or row.at < until)
+        ]
+        assert await listed(journal, AuditQuery(since=since, until=until)) == expected
+
+
+async def test_conditions_are_anded(journal: PostgresJournal, written: list[AuditRow]):
+    quota_filter = ClientQuotaFilter((ClientQuotaFilterComponent.of_entity_type("user"),))
+    target = next(row for row in written[30:] if row.entity and quota_filter.matches(row.entity))
+    late = written[0].at
+    same = (target.principal, target.outcome, target.action)
+    expected = [
+        row
+        for row in written
+        if row.entity
+        and quota_filter.matches(row.entity)
+        and (row.principal, row.outcome, row.action) == same
+        and target.at <= row.at < late
+    ]
+    assert await listed(journal, AuditQuery(quota_filter, same[0], target.at, late, *same[1:])) == (
+        expected
+    )
+    assert target in expected
+
+
+async def test_pages_join_into_the_whole_answer(journal: PostgresJournal, written: list[AuditRow]):
+    expected = [row for row in written if row.principal == "User:a"]
+    for limit in (1, 2, 7, len(expected), 100):
+        pages = [page async for page in all_pages(journal, AuditQuery(actor="User:a", limit=limit))]
+        assert [row for page in pages for row in page] == expected
+        assert {len(page) for page in pages[:-1]} <= {limit}
+        assert 0 < len(pages[-1]) <= limit
+
+
+async def all_pages(
+    journal: PostgresJournal, query: AuditQuery
+) -> AsyncIterator[Sequence[AuditRow]]:
+    page = await journal.audit_rows(query)
+    yield page.rows
+    while page.next_after is not None:
+        page = await journal.audit_rows(replace(query, after=page.next_after))
+        yield page.rows
+
+
+async def test_rows_that_arrive_between_two_pages_do_not_shift_them(
+    journal: PostgresJournal, written: list[AuditRow]
+):
+    first = await journal.audit_rows(AuditQuery(limit=5))
+    await intend(journal, audit_request(audit_entity(0, {"user": "new"})))
+    second = await journal.audit_rows(AuditQuery(limit=5, after=first.next_after))
+    assert [*first.rows, *second.rows] == written[:10]

@@ -1,0 +1,286 @@
+import asyncio
+import math
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from app.domain.alterations import AlterationResult, Outcome, Values
+from app.domain.entities import ClientQuotaEntity
+from app.localdev.postgres import LocalPostgres
+from app.postgres.database import Database
+from app.postgres.drift import PostgresDriftJournal
+from app.postgres.journal import PostgresJournal
+from app.postgres.recovery import PostgresRecovery
+from app.service.drift_ports import AuditedState, Drift
+from app.service.ports import AuditQuery, AuditRow, Recovered
+from tests.integration.postgres.slots import AFTER, Tables, concluded, request_of
+from tests.support.postgres import HOSTILE_NAMES, AuditDatabase, claim_of, intend
+
+CLUSTER = request_of("x").cluster_id
+SEEN = datetime(2026, 11, 21, 1, 2, 3, 456_000, UTC)
+
+
+@pytest.fixture
+def drift(database: Database) -> PostgresDriftJournal:
+    return PostgresDriftJournal(database)
+
+
+def entity_of(user: str | None) -> ClientQuotaEntity:
+    return ClientQuotaEntity.of({"user": user})
+
+
+def changed(
+    user: str, before: Values, after: Values, version: int = 1, linked: str | None = None
+) -> Drift:
+    return Drift(entity_of(user), before, after, SEEN, version, linked)
+
+
+async def baseline(
+    drift: PostgresDriftJournal, cluster_id: str = CLUSTER
+) -> dict[ClientQuotaEntity, AuditedState]:
+    states = await drift.baseline(cluster_id)
+    assert states is not None
+    return dict(states)
+
+
+async def rows(journal: PostgresJournal) -> Sequence[AuditRow]:
+    return (await journal.audit_rows(AuditQuery(limit=10_000, action="drift"))).rows
+
+
+async def test_what_is_there_at_first_sight_is_nobodys_drift(
+    journal: PostgresJournal, drift: PostgresDriftJournal, tables: Tables
+):
+    assert await drift.baseline(CLUSTER) is None
+    odd = {"a": math.inf, "b": 2.0**63, "c": 0.1, "\x00": 5e-324}
+    quotas = {entity_of(name): odd for name in HOSTILE_NAMES} | {entity_of(None): AFTER}
+    for _ in range(2):
+        await drift.keep_baseline(CLUSTER, quotas)
+    states = await baseline(drift)
+    assert {entity: state.values for entity, state in states.items()} == quotas
+    assert {(state.version, state.alteration_id) for state in states.values()} == {(1, None)}
+    assert all(state.updated_at.utcoffset() == timedelta(0) for state in states.values())
+    assert tables.count("audit_event") == 0
+    assert await drift.baseline("another") is None
+
+
+async def test_a_cluster_without_quotas_is_watched_too(drift: PostgresDriftJournal):
+    await drift.keep_baseline(CLUSTER, {})
+    assert await baseline(drift) == {}
+
+
+async def test_our_own_alterations_are_the_baseline_where_there_are_any(
+    journal: PostgresJournal, drift: PostgresDriftJournal
+):
+    request = request_of("alice")
+    await intend(journal, request)
+    await journal.record_conclusion(concluded(request))
+    assert await drift.baseline(CLUSTER) is None
+    await drift.keep_baseline(CLUSTER, {entity_of("alice"): {"x": 1.0}, entity_of("bob"): AFTER})
+    states = await baseline(drift)
+    assert {entity: state.values for entity, state in states.items()} == {
+        entity_of("alice"): AFTER,
+        entity_of("bob"): AFTER,
+    }
+    assert states[entity_of("alice")].alteration_id == request.alteration_id
+
+
+async def test_ten_thousand_entities_are_kept_at_first_sight(drift: PostgresDriftJournal):
+    quotas = {entity_of(f"user-{number}"): AFTER for number in range(10_001)}
+    await drift.keep_baseline(CLUSTER, quotas)
+    assert len(await baseline(drift)) == 10_001
+
+
+async def test_drift_is_a_row_of_its_own_and_the_new_state(
+    journal: PostgresJournal, drift: PostgresDriftJournal, tables: Tables
+):
+    await drift.keep_baseline(CLUSTER, {entity_of("alice"): {"a": 1.0, "b": 2.0, "n": math.nan}})
+    after = {"b": 3.0, "c": 0.5, "n": math.nan}
+    changes = [
+        changed("alice", {"a": 1.0, "b": 2.0, "n": math.nan}, after),
+        changed("bob", {}, {"z": 2.0**63}, version=0),
+    ]
+    assert set(await drift.record_drift(CLUSTER, changes)) == {entity_of("alice"), entity_of("bob")}
+    found = {row.entity: row for row in await rows(journal)}
+    row = found[entity_of("alice")]
+    assert (row.principal, row.action, row.outcome) == ("unknown", "drift", "applied")
+    assert row.reason == "first seen 2026-11-21T01:02:03.456+00:00"
+    assert row.ops == [
+        {"key": "a", "remove": True},
+        {"key": "b", "value": 3},
+        {"key": "c", "value": 0.5},
+    ]
+    assert row.before is not None
+    assert row.after is not None
+    assert (row.before["a"], row.before["b"]) == (1.0, 2.0)
+    assert (set(row.after), row.after["c"]) == ({"b", "c", "n"}, 0.5)
+    assert found[entity_of("bob")].after == {"z": 2.0**63}
+    record = await journal.alteration(row.alteration_id)
+    assert record is not None
+    assert record.concluded
+    assert record.request.decision["first_seen"] == "2026-11-21T01:02:03.456+00:00"
+    assert [event for _, event, _ in record.history] == ["outcome"]
+    states = await baseline(drift)
+    assert states[entity_of("alice")].version == 2
+    assert states[entity_of("alice")].alteration_id == row.alteration_id
+    assert states[entity_of("bob")].version == 1
+    assert tables.count("entity_slot") == 0
+
+
+async def test_the_same_drift_is_recorded_once(
+    journal: PostgresJournal, drift: PostgresDriftJournal
+):
+    await drift.keep_baseline(CLUSTER, {entity_of("alice"): AFTER})
+    change = changed("alice", AFTER, {})
+    assert await drift.record_drift(CLUSTER, [change]) == [entity_of("alice")]
+    assert await drift.record_drift(CLUSTER, [change]) == []
+    assert len(await rows(journal)) == 1
+
+
+async def test_an_entity_with_an_alteration_under_way_is_left_alone(
+    journal: PostgresJournal, drift: PostgresDriftJournal
+):
+    await drift.keep_baseline(CLUSTER, {entity_of("alice"): {}, entity_of("bob"): {}})
+    request = request_of("alice")
+    await intend(journal, request)
+    changes = [changed("alice", {}, AFTER), changed("bob", {}, AFTER)]
+    assert await drift.record_drift(CLUSTER, changes) == [entity_of("bob")]
+    await journal.record_conclusion(concluded(request))
+    assert await drift.record_drift(CLUSTER, changes) == []
+    assert [row.entity for row in await rows(journal)] == [entity_of("bob")]
+
+
+async def test_a_state_that_came_and_went_since_the_baseline_was_read_is_no_drift(
+    journal: PostgresJournal, drift: PostgresDriftJournal
+):
+    await drift.keep_baseline(CLUSTER, {entity_of("alice"): {}})
+    for after in (AFTER, {}):
+        request = request_of("alice")
+        await intend(journal, request)
+        await journal.record_conclusion(concluded(request, after=after))
+    assert await drift.record_drift(CLUSTER, [changed("alice", {}, AFTER)]) == []
+    assert await rows(journal) == []
+
+
+async def test_drift_of_many_entities_is_recorded(
+    journal: PostgresJournal, drift: PostgresDriftJournal, tables: Tables
+):
+    await drift.keep_baseline(CLUSTER, {})
+    changes = [changed(f"user-{number}", {}, AFTER, version=0) for number in range(1000)]
+    assert len(await drift.record_drift(CLUSTER, changes)) == 1000
+    assert {row.entity for row in await rows(journal)} == {one.entity for one in changes}
+    assert len(await baseline(drift)) == 1000
+    assert tables.count("entity_slot") == 0
+
+
+async def test_a_late_apply_is_told_in_both_stories(
+    journal: PostgresJournal, drift: PostgresDriftJournal, database: Database
+):
+    old = request_of("bob", "alice")
+    await intend(journal, old)
+    await journal.record_conclusion(concluded(old, Outcome.UNKNOWN, None))
+    result = AlterationResult(entity_of("alice"), Outcome.NOT_APPLIED, False, {}, {})
+    recovered = Recovered(old.alteration_id, 1, result, final=True, evidence={})
+    await PostgresRecovery(database).record_recovery(recovered)
+    change = changed("alice", {}, AFTER, version=0, linked=old.alteration_id)
+    await drift.record_drift(CLUSTER, [change])
+    (row,) = await rows(journal)
+    assert row.reason is not None
+    assert row.reason.endswith(f"; applied late by alteration {old.alteration_id}")
+    record = await journal.alteration(old.alteration_id)
+    assert record is not None
+    assert [one.outcome.value for one in record.results.values()] == ["unknown", "not_applied"]
+    assert record.history[-1][1:] == (
+        "recovery",
+        f'seen to be applied after all, recorded as {row.alteration_id} for {{"user":"alice"}}',
+    )
+    page = await journal.audit_rows(AuditQuery(outcome="not_applied"))
+    assert [one.alteration_id for one in page.rows] == [old.alteration_id]
+
+
+async def test_what_may_be_applied_late_can_be_asked_for(
+    journal: PostgresJournal, drift: PostgresDriftJournal, database: Database
+):
+    recovery = PostgresRecovery(database)
+    outcomes = {
+        "refused": Outcome.REFUSED,
+        "held back": Outcome.NOT_APPLIED,
+        "unknown": Outcome.UNKNOWN,
+        "applied": Outcome.APPLIED,
+        "not sent": Outcome.NOT_SENT,
+    }
+    ids = {}
+    for user, outcome in outcomes.items():
+        request = request_of(user)
+        ids[user] = request.alteration_id
+        await intend(journal, request)
+        await journal.record_conclusion(concluded(request, outcome))
+    for user, outcome in (("found", Outcome.APPLIED), ("other", Outcome.OBSERVED_OTHER)):
+        request = request_of("somebody", user)
+        ids[user] = request.alteration_id
+        await intend(journal, replace(request, entities=request.entities[1:]))
+        result = AlterationResult(entity_of(user), outcome, True, {"x": 1.0}, AFTER)
+        recovered = Recovered(request.alteration_id, 1, result, final=True, evidence={})
+        await recovery.record_recovery(recovered)
+    new = request_of("unknown")
+    await journal.record_intent(new, claim_of(new, supersedes=ids["unknown"]))
+    asked = [entity_of(user) for user in ids] + [entity_of("nobody")]
+    doubtful = await drift.recent_doubtful(CLUSTER, asked)
+    assert {one.alteration_id: one.outcome.value for one in doubtful} == {
+        ids["refused"]: "refused",
+        ids["held back"]: "not_applied",
+        ids["unknown"]: "superseded",
+        ids["found"]: "applied",
+        ids["other"]: "observed_other",
+    }
+    assert len(doubtful) == 5
+    times = [one.concluded_at for one in doubtful]
+    assert times == sorted(times, reverse=True)
+    assert doubtful[0].alteration_id == ids["unknown"]
+    other = next(one for one in doubtful if one.alteration_id == ids["other"])
+    assert (other.alteration.entity, other.before) == (entity_of("other"), {"x": 1.0})
+    assert other.alteration.ops == request.entities[1].alteration.ops
+    assert await drift.recent_doubtful(CLUSTER, [entity_of("nobody")]) == []
+    assert await drift.recent_doubtful("another", asked) == []
+
+
+@pytest.fixture
+async def two(audit_database: AuditDatabase) -> AsyncIterator[tuple[Database, Database]]:
+    both = Database(audit_database.service_url), Database(audit_database.service_url)
+    yield both
+    for one in both:
+        await one.close()
+
+
+async def until_leading(database: Database) -> None:
+    async with asyncio.timeout(30):
+        while not await PostgresDriftJournal(database).try_lead():
+            await asyncio.sleep(0.01)
+
+
+async def test_one_process_leads_until_it_ends(two: tuple[Database, Database]):
+    first, second = (PostgresDriftJournal(database) for database in two)
+    for _ in range(3):
+        assert await first.try_lead()
+        assert not await second.try_lead()
+    await two[0].close()
+    await until_leading(two[1])
+    assert not await first.try_lead()
+
+
+async def test_who_loses_its_connection_leads_again_only_if_nobody_else_does(
+    two: tuple[Database, Database], postgres: LocalPostgres
+):
+    first, second = (PostgresDriftJournal(database) for database in two)
+    assert await first.try_lead()
+    postgres.kill()
+    postgres.start()
+    assert await second.try_lead()
+    assert not await first.try_lead()
+    await two[1].close()
+    await until_leading(two[0])
+
+
+async def test_nothing_recorded_leaves_an_answer_of_nothing(drift: PostgresDriftJournal):
+    assert await drift.record_drift(CLUSTER, []) == []

@@ -1,0 +1,29 @@
+import asyncio
+
+from app.postgres.database import Database
+from app.postgres.housekeeping import keep_house
+from tests.integration.postgres.slots import Tables
+
+EXPIRED = (
+    "insert into idempotency select sha256(n::text::bytea), sha256('f'), gen_random_uuid(), now() "
+    "from generate_series(1, 2500) as n"
+)
+AHEAD = """
+    select name from (
+      select relid::regclass::text as name from pg_partition_tree('audit_event') where isleaf
+    ) as partition
+    where name > to_char(now() at time zone 'UTC', '"audit_event_y"YYYY"m"MM')
+"""
+
+
+async def test_partitions_are_made_ahead_and_expired_keys_are_removed(
+    database: Database, tables: Tables
+):
+    for partition in tables.run(AHEAD):
+        tables.run(f"drop table {partition.name}")
+    assert tables.run(AHEAD) == []
+    tables.run(EXPIRED)
+    made = await asyncio.gather(*(keep_house(database) for _ in range(3)))
+    assert sum(made) == 3
+    assert len(tables.run(AHEAD)) == 3
+    assert tables.count("idempotency") == 0

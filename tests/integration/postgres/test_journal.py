@@ -1,0 +1,275 @@
+import math
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+
+import psycopg
+import pytest
+
+from app.domain.alterations import AlterationResult, KafkaRefusal, Op, Outcome
+from app.domain.entities import ClientQuotaEntity
+from app.domain.errors import NotFoundError
+from app.postgres.canonical import MESSAGE_LENGTH
+from app.postgres.journal import PostgresJournal
+from app.service.identifiers import new_alteration_id
+from app.service.ports import AuditConclusion, AuditQuery, AuditRequest
+from tests.support.postgres import (
+    HOSTILE_NAMES,
+    AuditDatabase,
+    audit_entity,
+    audit_request,
+    intend,
+)
+
+ODD_VALUES = {
+    "integral": 1024.0,
+    "fraction": 0.1 + 0.2,
+    "odd": 1235.0000001,
+    "two to 63": 2.0**63,
+    "huge": 1e300,
+    "tiny": 5e-324,
+    "negative zero": -0.0,
+    "infinite": math.inf,
+    "minus infinite": -math.inf,
+}
+HOSTILE_REQUEST = tuple(
+    audit_entity(ordinal, {"user": name, "client-id": None}, {name: 1.5})
+    for ordinal, name in enumerate(HOSTILE_NAMES)
+)
+
+
+def applied(request: AuditRequest) -> dict[int, AlterationResult]:
+    return {
+        one.ordinal: AlterationResult(
+            one.alteration.entity,
+            Outcome.APPLIED,
+            changed=True,
+            before=one.before,
+            after={**(one.before or {}), "producer_byte_rate": 1024.0},
+        )
+        for one in request.entities
+    }
+
+
+async def stored(journal: PostgresJournal, request: AuditRequest):
+    record = await journal.alteration(request.alteration_id)
+    assert record is not None
+    return record
+
+
+async def test_an_intent_can_be_read_back_whole_and_is_unknown_until_concluded(
+    journal: PostgresJournal,
+):
+    local = AlterationResult(
+        ClientQuotaEntity.of({"ip": "host.example"}),
+        Outcome.REFUSED,
+        changed=False,
+        error=KafkaRefusal("INVALID_REQUEST", "not an address"),
+    )
+    request = replace(
+        audit_request(*HOSTILE_REQUEST),
+        local_refusals={90: local},
+        reason="INC-1 \x00 \ud83d 'why' 😀",
+        broker_id=3,
+    )
+    before = datetime.now(UTC)
+    at = await intend(journal, request)
+    record = await stored(journal, request)
+    assert record.request == request
+    assert before - timedelta(seconds=1) <= record.at == at <= datetime.now(UTC)
+    assert [one.outcome for one in record.results.values()] == [
+        *[Outcome.UNKNOWN] * len(HOSTILE_NAMES),
+        Outcome.REFUSED,
+    ]
+    assert record.results[90] == local
+    assert not record.concluded
+    assert record.history == [(at, "intent", "committed before anything was sent")]
+
+
+async def test_a_conclusion_completes_the_record(journal: PostgresJournal):
+    request = audit_request(*HOSTILE_REQUEST)
+    at = await intend(journal, request)
+    results = applied(request)
+    results[0] = AlterationResult(
+        results[0].entity,
+        Outcome.REFUSED,
+        changed=False,
+        before={"a": 1.0},
+        error=KafkaRefusal("POLICY_VIOLATION", "no \x00\n"),
+        warnings=("begins with User:",),
+    )
+    sent_at = at + timedelta(microseconds=17)
+    events = [(sent_at, "sent", "handed to broker 1"), (sent_at, "outcome", "applied, refused")]
+    await journal.record_conclusion(AuditConclusion(request.alteration_id, results, events))
+    record = await stored(journal, request)
+    assert record.results == results
+    assert record.concluded
+    assert record.history == [(at, "intent", "committed before anything was sent"), *events]
+
+
+@pytest.mark.parametrize("action", ["denied", "validate", "alter"])
+async def test_a_final_request_is_recorded_with_its_results_at_once(
+    journal: PostgresJournal, action: str
+):
+    request = audit_request(*HOSTILE_REQUEST, action=action)
+    results = {
+        one.ordinal: AlterationResult(
+            one.alteration.entity, Outcome.REFUSED, error=KafkaRefusal("X", "no")
+        )
+        for one in request.entities
+    }
+    at = await journal.record_final(request, results)
+    record = await stored(journal, request)
+    assert (record.request, record.at, record.results) == (request, at, results)
+    assert record.concluded
+    assert [event for _, event, _ in record.history] == ["outcome"]
+    page = await journal.audit_rows(AuditQuery())
+    assert [(row.action, row.outcome, row.error) for row in page.rows] == [
+        (action, "refused", KafkaRefusal("X", "no"))
+    ] * len(HOSTILE_NAMES)
+
+
+async def test_a_denied_request_that_could_not_be_read_is_one_row(journal: PostgresJournal):
+    request = audit_request(action="denied")
+    at = await journal.record_final(request, {})
+    (row,) = (await journal.audit_rows(AuditQuery())).rows
+    assert (row.alteration_id, row.at, row.outcome) == (request.alteration_id, at, "refused")
+    assert (row.entity, row.ops, row.before, row.after, row.error) == (None,) * 5
+    record = await stored(journal, request)
+    assert (record.request, record.results, record.concluded) == (request, {}, True)
+
+
+async def test_what_no_cluster_would_take_is_still_recorded_when_denied(journal: PostgresJournal):
+    ops = (
+        Op("producer_byte_rate", Decimal("1e999")),
+        Op("producer_byte_rate", Decimal("1E+400000000"), remove=True),
+        Op("", None),
+        Op("k", Decimal("0.30000000000000004441")),
+        Op("k", Decimal("-0")),
+        Op("k", Decimal(2**63 - 1)),
+        Op("k", Decimal("-12.50")),
+    )
+    names = ({}, {"user": ""}, {"foo": "bar", "user": "x" * 100_000}, {"user": "a"}, {"user": "a"})
+    entities = [audit_entity(ordinal, one, ops=ops) for ordinal, one in enumerate(names)]
+    request = audit_request(*entities, action="denied")
+    await journal.record_final(request, {})
+    record = await stored(journal, request)
+    assert record.request == request
+    written = [str(op.value) for op in record.request.entities[0].alteration.ops]
+    assert written[3] == "0.30000000000000004441"
+    (row, *_) = (await journal.audit_rows(AuditQuery())).rows
+    values = [op.get("value") for op in row.ops or ()]
+    assert values[0] == "1e999".upper().replace("E", "E+")
+    assert values[2:4] == [None, 0.30000000000000004]
+    assert values[5:] == [2**63 - 1, -12.5]
+
+
+async def test_every_float_comes_back_as_it_was(journal: PostgresJournal):
+    request = audit_request(audit_entity(0, {"user": "a"}, {**ODD_VALUES, "nan": math.nan}))
+    await intend(journal, request)
+    before = (await stored(journal, request)).request.entities[0].before or {}
+    assert math.isnan(before["nan"])
+    assert {key: repr(before[key]) for key in ODD_VALUES} == {
+        key: repr(value) for key, value in ODD_VALUES.items()
+    }
+
+
+async def test_the_payload_is_json_with_integers_and_words_where_json_lacks_a_number(
+    journal: PostgresJournal, audit_database: AuditDatabase
+):
+    values = {"a": 2.0**63, "b": math.inf, "c": math.nan, "d": 0.5}
+    await intend(journal, audit_request(audit_entity(0, {"user": "\x00"}, values)))
+    with psycopg.connect(audit_database.owner_url) as connection:
+        (payload,) = connection.execute(
+            "select payload from audit_event where ordinal = 0"
+        ).fetchone() or ("",)
+    assert '"before":{"a":9223372036854775808,"b":"Infinity","c":"NaN","d":0.5}' in payload
+    assert '"entity":{"user":"\\u0000"}' in payload
+
+
+async def test_a_row_shows_the_intents_values_until_the_conclusion_knows_better(
+    journal: PostgresJournal,
+):
+    request = audit_request(audit_entity(0, {"user": "a"}, {"consumer_byte_rate": 5.0}))
+    await intend(journal, request)
+    (row,) = (await journal.audit_rows(AuditQuery())).rows
+    assert (row.before, row.after, row.outcome) == ({"consumer_byte_rate": 5.0}, None, "unknown")
+    entity = request.entities[0].alteration.entity
+    result = AlterationResult(entity, Outcome.APPLIED, True, {"consumer_byte_rate": 6.0}, {})
+    await journal.record_conclusion(AuditConclusion(request.alteration_id, {0: result}))
+    (row,) = (await journal.audit_rows(AuditQuery())).rows
+    assert (row.before, row.after, row.outcome) == ({"consumer_byte_rate": 6.0}, {}, "applied")
+    assert row.ops == [{"key": "producer_byte_rate", "value": 1024}]
+    assert (row.principal, row.client_address) == ("User:alice", "192.0.2.7")
+    assert (row.authentication, row.request_id, row.reason) == ("bearer", "req-1", None)
+
+
+@pytest.mark.parametrize(
+    "name", ["", "nonsense", "00000000-0000-0000-0000-000000000000", new_alteration_id().upper()]
+)
+async def test_there_is_no_alteration_of_a_made_up_id(journal: PostgresJournal, name: str):
+    assert await journal.alteration(name) is None
+    assert await journal.alteration(new_alteration_id()) is None
+
+
+async def test_repeating_a_conclusion_changes_nothing(
+    journal: PostgresJournal, audit_database: AuditDatabase
+):
+    request = audit_request(*HOSTILE_REQUEST)
+    await intend(journal, request)
+    results = applied(request)
+    results[1] = replace(results[1], error=KafkaRefusal(None, "m" * 2 * MESSAGE_LENGTH))
+    half = {ordinal: results[ordinal] for ordinal in list(results)[:3]}
+    sent = (datetime.now(UTC), "sent", "once")
+    await journal.record_conclusion(AuditConclusion(request.alteration_id, half, [sent]))
+    assert not (await stored(journal, request)).concluded
+    for _ in range(2):
+        await journal.record_conclusion(AuditConclusion(request.alteration_id, results))
+    record = await stored(journal, request)
+    assert record.concluded
+    assert record.history[1:] == [sent]
+    with psycopg.connect(audit_database.owner_url) as connection:
+        counted = connection.execute("select count(*) from audit_event where seq = 1").fetchone()
+    assert counted == (len(HOSTILE_NAMES),)
+
+
+async def test_a_second_and_different_conclusion_is_refused(journal: PostgresJournal):
+    request = audit_request(audit_entity(0, {"user": "a"}))
+    await intend(journal, request)
+    results = applied(request)
+    await journal.record_conclusion(AuditConclusion(request.alteration_id, results))
+    other = {0: replace(results[0], outcome=Outcome.UNKNOWN)}
+    with pytest.raises(ValueError, match="already applied"):
+        await journal.record_conclusion(AuditConclusion(request.alteration_id, other))
+    assert (await stored(journal, request)).results == results
+
+
+async def test_there_is_no_conclusion_without_an_intent(journal: PostgresJournal):
+    recorded, unrecorded = (audit_request(audit_entity(0, {"user": "a"})) for _ in range(2))
+    await intend(journal, recorded)
+    beyond = {9: applied(recorded)[0]}
+    for conclusion in (
+        AuditConclusion(unrecorded.alteration_id, applied(unrecorded)),
+        AuditConclusion(recorded.alteration_id, beyond),
+    ):
+        with pytest.raises(NotFoundError):
+            await journal.record_conclusion(conclusion)
+
+
+async def test_ten_thousand_entities_are_one_intent_and_one_conclusion(journal: PostgresJournal):
+    entities = [audit_entity(ordinal, {"user": f"u{ordinal}"}) for ordinal in range(10_000)]
+    request = audit_request(*entities)
+    await intend(journal, request)
+    await journal.record_conclusion(AuditConclusion(request.alteration_id, applied(request)))
+    record = await stored(journal, request)
+    assert (record.request, record.results) == (request, applied(request))
+    page = await journal.audit_rows(AuditQuery(limit=10_000))
+    assert [row.entity for row in page.rows] == [one.alteration.entity for one in entities]
+
+
+async def test_asking_whether_the_log_is_writable_leaves_no_trace(
+    journal: PostgresJournal, audit_database: AuditDatabase
+):
+    await journal.check_writable()
+    with psycopg.connect(audit_database.owner_url) as connection:
+        assert connection.execute("select count(*) from audit_event").fetchone() == (0,)

@@ -1,0 +1,158 @@
+import asyncio
+from hashlib import sha256
+
+import psycopg
+import pytest
+
+from app.domain.alterations import Outcome
+from app.domain.errors import EntityBusyError
+from app.postgres.database import Database
+from app.postgres.housekeeping import keep_house
+from app.postgres.journal import PostgresJournal
+from app.service.ports import AuditRequest, Claim, Intent, KeptKey, KeyClaim, KeyTakenError
+from tests.integration.postgres.slots import Tables, concluded, request_of
+from tests.support.postgres import AuditDatabase, claim_of
+
+INSERT = (
+    "insert into idempotency (key_hash, fingerprint, alteration_id, expires_at) "
+    "values (%s, %s, %s, now() + '1 day')"
+)
+
+
+def key_of(name: str, body: str = "body") -> KeyClaim:
+    return KeyClaim(sha256(name.encode()).digest(), sha256(body.encode()).digest())
+
+
+async def take(journal: PostgresJournal, request: AuditRequest, key: KeyClaim) -> Intent:
+    return await journal.record_intent(request, claim_of(request, key=key))
+
+
+async def kept_by(journal: PostgresJournal, request: AuditRequest, key: KeyClaim) -> KeptKey:
+    with pytest.raises(KeyTakenError) as raised:
+        await take(journal, request, key)
+    return raised.value.kept
+
+
+async def test_a_key_is_kept_with_its_intent_and_found_again(
+    journal: PostgresJournal, tables: Tables
+):
+    key, request = key_of("k"), request_of("alice")
+    assert await journal.kept_key(key.key_hash) is None
+    await take(journal, request, key)
+    kept = KeptKey(request.alteration_id, key.fingerprint)
+    assert await journal.kept_key(key.key_hash) == kept
+    again, other = request_of("alice"), key_of("k", "another body")
+    assert await kept_by(journal, again, key) == kept
+    assert await kept_by(journal, again, other) == kept
+    await journal.record_conclusion(concluded(request))
+    assert await kept_by(journal, again, key) == kept
+    assert await journal.alteration(again.alteration_id) is None
+    assert (tables.count("idempotency"), tables.count("entity_slot")) == (1, 0)
+    await take(journal, again, key_of("another key"))
+
+
+async def test_each_of_a_thousand_keys_sent_three_times_at_once_is_one_intent(
+    audit_database: AuditDatabase, tables: Tables
+):
+    databases = [Database(audit_database.service_url) for _ in range(3)]
+    journals = [PostgresJournal(database) for database in databases]
+    several = asyncio.Semaphore(24)
+    won: dict[int, str] = {}
+    lost: list[tuple[int, str]] = []
+
+    async def send(number: int, copy: int) -> None:
+        request = request_of(f"user-{number}")
+        async with several:
+            try:
+                await take(journals[copy], request, key_of(str(number)))
+            except KeyTakenError as error:
+                lost.append((number, error.kept.alteration_id))
+            else:
+                assert number not in won
+                won[number] = request.alteration_id
+
+    await asyncio.gather(*(send(number, copy) for number in range(1000) for copy in range(3)))
+    for database in databases:
+        await database.close()
+    assert len(won) == 1000
+    assert len(lost) == 2000
+    assert all(won[number] == alteration_id for number, alteration_id in lost)
+    intents = tables.run("select count(*) as n from audit_event where ordinal = 0 and seq = 0")
+    assert intents[0].n == 1000
+
+
+async def test_who_repeats_a_key_waits_for_the_commit_of_the_first(
+    journal: PostgresJournal, audit_database: AuditDatabase
+):
+    for end, wins in (("commit", False), ("rollback", True)):
+        key, first, second = key_of(end), request_of(f"{end}-1"), request_of(f"{end}-2")
+        with psycopg.connect(audit_database.service_url) as other:
+            other.execute(INSERT, (key.key_hash, key.fingerprint, first.alteration_id))
+            waiting = asyncio.create_task(take(journal, second, key))
+            await asyncio.wait({waiting}, timeout=0.2)
+            assert not waiting.done()
+            getattr(other, end)()
+        (result,) = await asyncio.gather(waiting, return_exceptions=True)
+        assert isinstance(result, Intent if wins else KeyTakenError)
+        kept = await journal.kept_key(key.key_hash)
+        assert kept is not None
+        assert kept.alteration_id == (second if wins else first).alteration_id
+
+
+async def test_a_key_whose_first_request_takes_too_long_is_running(
+    journal: PostgresJournal, audit_database: AuditDatabase
+):
+    key, request = key_of("k"), request_of("alice")
+    with psycopg.connect(audit_database.service_url) as other:
+        other.execute(INSERT, (key.key_hash, key.fingerprint, request.alteration_id))
+        with pytest.raises(EntityBusyError) as raised:
+            await take(journal, request, key)
+        other.rollback()
+    assert raised.value.code == "idempotency-key-running"
+    assert (raised.value.sent, raised.value.retry_after_s) == ("no", 1)
+    await take(journal, request, key)
+
+
+async def test_a_key_lives_a_day_from_the_conclusion_on(journal: PostgresJournal, tables: Tables):
+    key, request = key_of("k"), request_of("alice")
+    left = (
+        "select extract(epoch from expires_at - clock_timestamp())::int as seconds from idempotency"
+    )
+    await take(journal, request, key)
+    assert 86_340 < tables.run(left)[0].seconds <= 86_400
+    tables.run("update idempotency set expires_at = clock_timestamp() + '1 min'")
+    await journal.record_conclusion(concluded(request, Outcome.UNKNOWN, None))
+    assert 86_340 < tables.run(left)[0].seconds <= 86_400
+
+
+async def test_an_expired_key_is_a_new_one_and_is_removed_in_time(
+    journal: PostgresJournal, tables: Tables, database: Database
+):
+    key, first, second = key_of("k"), request_of("alice"), request_of("bob")
+    await take(journal, first, key)
+    expire = "update idempotency set expires_at = clock_timestamp()"
+    tables.run(expire)
+    assert await journal.kept_key(key.key_hash) is None
+    renewed = key_of("k", "another body")
+    await take(journal, second, renewed)
+    kept = KeptKey(second.alteration_id, renewed.fingerprint)
+    assert await journal.kept_key(key.key_hash) == kept
+    await keep_house(database)
+    assert tables.count("idempotency") == 1
+    tables.run(expire)
+    await keep_house(database)
+    assert tables.count("idempotency") == 0
+
+
+async def test_a_taken_key_is_said_before_a_taken_slot(journal: PostgresJournal):
+    key, request = key_of("k"), request_of("alice")
+    await take(journal, request, key)
+    assert (await kept_by(journal, request_of("alice"), key)).alteration_id == request.alteration_id
+    with pytest.raises(EntityBusyError):
+        await take(journal, request_of("alice"), key_of("another"))
+
+
+async def test_a_key_without_slots_is_kept_too(journal: PostgresJournal):
+    key, request = key_of("k"), request_of("alice")
+    await journal.record_intent(request, Claim("owner", (), key))
+    assert (await kept_by(journal, request_of("bob"), key)).alteration_id == request.alteration_id

@@ -1,0 +1,206 @@
+"""Whatever happens to Postgres: nothing is sent, no call hangs, and it works again afterwards."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+
+import psycopg
+import pytest
+from sqlalchemy import text
+
+from app.localdev.postgres import LocalPostgres
+from app.postgres.database import Database
+from app.postgres.journal import PostgresJournal
+from app.postgres.leases import Lease
+from app.service.ports import AuditQuery
+from tests.integration.postgres.calls import (
+    assert_unavailable,
+    assert_works,
+    every_call,
+    intent,
+    run_as,
+)
+from tests.support.postgres import AuditDatabase, intend
+
+PARTITION = f"audit_event_y{datetime.now(UTC):%Ym%m}"
+
+
+async def fill_the_pools(journal: PostgresJournal) -> None:
+    await assert_works(journal)
+    await asyncio.gather(*(journal.audit_rows(AuditQuery()) for _ in range(10)))
+
+
+@contextmanager
+def paused(postgres: LocalPostgres) -> Iterator[None]:
+    postgres.pause()
+    try:
+        yield
+    finally:
+        postgres.resume()
+
+
+@contextmanager
+def down(postgres: LocalPostgres, end: Callable[[], None]) -> Iterator[None]:
+    end()
+    try:
+        yield
+    finally:
+        postgres.start()
+
+
+@pytest.mark.parametrize("warm", [True, False])
+@pytest.mark.parametrize("end", ["stop", "kill"])
+async def test_a_server_that_is_down_is_an_error_and_one_that_is_back_is_used(
+    postgres: LocalPostgres, journal: PostgresJournal, end: str, warm: bool
+):
+    if warm:
+        await fill_the_pools(journal)
+    with down(postgres, getattr(postgres, end)):
+        await assert_unavailable(*every_call(journal), journal.audit_rows(AuditQuery()))
+    await assert_works(journal)
+
+
+async def test_a_restart_between_two_calls_goes_unnoticed(
+    postgres: LocalPostgres, journal: PostgresJournal
+):
+    await fill_the_pools(journal)
+    with down(postgres, postgres.stop):
+        pass
+    await assert_works(journal)
+
+
+@pytest.mark.parametrize("warm", [True, False])
+async def test_a_server_that_hangs_is_given_up_while_it_hangs(
+    postgres: LocalPostgres, journal: PostgresJournal, warm: bool
+):
+    if warm:
+        await fill_the_pools(journal)
+    with paused(postgres):
+        await assert_unavailable(*(call for _ in range(10) for call in every_call(journal)))
+    await assert_works(journal)
+
+
+async def test_a_caller_that_gives_up_does_not_spoil_the_pool(
+    postgres: LocalPostgres, journal: PostgresJournal, audit_database: AuditDatabase
+):
+    await fill_the_pools(journal)
+    with paused(postgres):
+        tasks = [asyncio.ensure_future(call) for _ in range(8) for call in every_call(journal)]
+        await asyncio.wait(tasks, timeout=0.2)
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+        assert all(task.cancelled() for task in tasks)
+    await assert_works(journal)
+    await until_at_most(12, audit_database)
+
+
+async def until_at_most(number: int, audit_database: AuditDatabase) -> None:
+    query = (
+        "select count(*) from pg_stat_activity where usename = 'quotas_service' "
+        "and datname = current_database()"
+    )
+    async with asyncio.timeout(30):
+        with psycopg.connect(audit_database.superuser_url, autocommit=True) as connection:
+            while (connection.execute(query).fetchone() or (0,))[0] > number:
+                await asyncio.sleep(0.02)
+
+
+async def test_closing_leaves_no_connection_behind(
+    journal: PostgresJournal, database: Database, audit_database: AuditDatabase
+):
+    await fill_the_pools(journal)
+    await database.close()
+    await until_at_most(0, audit_database)
+
+
+async def test_a_server_without_a_free_connection_is_an_error(
+    journal: PostgresJournal, audit_database: AuditDatabase
+):
+    change = f"alter database {audit_database.name} connection limit"
+    run_as(audit_database.superuser_url, f"{change} 0")
+    await assert_unavailable(*every_call(journal))
+    run_as(audit_database.superuser_url, f"{change} -1")
+    await assert_works(journal)
+
+
+@pytest.mark.parametrize("warm", [True, False])
+async def test_a_read_only_server_is_an_error_that_names_the_cause(
+    journal: PostgresJournal, audit_database: AuditDatabase, warm: bool
+):
+    if warm:
+        await fill_the_pools(journal)
+    change = f"alter database {audit_database.name} set default_transaction_read_only ="
+    disconnect = "select pg_terminate_backend(pid, 5000) from pg_stat_activity where usename = "
+    run_as(audit_database.superuser_url, f"{change} on", f"{disconnect} 'quotas_service'")
+    for error in await assert_unavailable(intend(journal, intent()), journal.check_writable()):
+        assert "read-only" in error.detail
+    run_as(audit_database.superuser_url, f"set transaction_read_only = off; {change} off")
+    await assert_works(journal)
+
+
+@pytest.mark.parametrize(
+    ("breaking", "repair", "cause"),
+    [
+        (
+            f"drop table {PARTITION}",
+            "select ensure_audit_partitions(0, 0)",
+            "no partition for the present month",
+        ),
+        (
+            "alter table audit_event rename to elsewhere",
+            "alter table elsewhere rename to audit_event",
+            "does not exist; run `kafka-quota-service migrate`",
+        ),
+        (
+            "revoke insert on audit_event from quotas_service",
+            "grant insert on audit_event to quotas_service",
+            "lacks a right on the log; run `kafka-quota-service migrate`",
+        ),
+    ],
+)
+async def test_a_log_that_cannot_take_a_row_is_an_error_that_says_why(
+    journal: PostgresJournal,
+    audit_database: AuditDatabase,
+    breaking: str,
+    repair: str,
+    cause: str,
+):
+    await fill_the_pools(journal)
+    run_as(audit_database.owner_url, breaking)
+    for error in await assert_unavailable(intend(journal, intent()), journal.check_writable()):
+        assert cause in error.detail
+    run_as(audit_database.owner_url, repair)
+    await assert_works(journal)
+
+
+async def test_a_log_that_is_locked_is_an_error_until_it_is_free(
+    journal: PostgresJournal, audit_database: AuditDatabase
+):
+    with psycopg.connect(audit_database.owner_url) as owner:
+        owner.execute("lock table audit_event in access exclusive mode")
+        (error,) = await assert_unavailable(intend(journal, intent()))
+        assert "locked" in error.detail
+    await assert_works(journal)
+
+
+async def test_slow_reports_do_not_hold_up_intents(journal: PostgresJournal, database: Database):
+    async def report(lease: Lease) -> None:
+        await lease.connection.execute(text("select pg_sleep(20)"))
+
+    reports = [asyncio.create_task(database.querying.run(report, within_s=20)) for _ in range(8)]
+    await intend(journal, intent())
+    await journal.check_writable()
+    assert not any(one.done() for one in reports)
+    for one in reports:
+        one.cancel()
+    await asyncio.wait(reports)
+
+
+async def test_an_error_before_the_commit_leaves_no_doubt(
+    journal: PostgresJournal, audit_database: AuditDatabase
+):
+    run_as(audit_database.owner_url, f"drop table {PARTITION}")
+    (error,) = await assert_unavailable(intend(journal, intent()))
+    assert error.alteration_id is None

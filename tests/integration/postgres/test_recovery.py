@@ -1,0 +1,398 @@
+import asyncio
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from app.domain.alterations import AlterationResult, KafkaRefusal, Outcome, Values
+from app.domain.errors import NotFoundError
+from app.postgres.database import Database
+from app.postgres.journal import PostgresJournal
+from app.postgres.recovery import PostgresRecovery
+from app.service.metrics_port import OpenIntents
+from app.service.ports import (
+    AlterationRecord,
+    AuditConclusion,
+    AuditQuery,
+    AuditRequest,
+    Intent,
+    OpenAlteration,
+    Recovered,
+)
+from tests.integration.postgres.slots import AFTER, Tables, concluded, request_of
+from tests.support.postgres import AuditDatabase, audit_entity, audit_request, claim_of
+
+
+@pytest.fixture
+def recovery(database: Database) -> PostgresRecovery:
+    return PostgresRecovery(database)
+
+
+async def opened(
+    journal: PostgresJournal, *users: str, owner: str = "dead", broker_id: int | None = 1
+) -> AuditRequest:
+    request = replace(request_of(*users), broker_id=broker_id)
+    await journal.record_intent(request, claim_of(request, owner))
+    return request
+
+
+async def given_up(journal: PostgresJournal, *users: str) -> AuditRequest:
+    request = await opened(journal, *users, owner="alive")
+    await journal.record_conclusion(concluded(request, Outcome.UNKNOWN, None))
+    return request
+
+
+async def claimed(recovery: PostgresRecovery, owner: str = "me") -> Sequence[OpenAlteration]:
+    return await recovery.claim_open(owner, limit=100)
+
+
+def found(
+    request: AuditRequest, outcome: Outcome, *, final: bool, ordinal: int = 0, **evidence: Any
+) -> Recovered:
+    entity = request.entities[ordinal].alteration.entity
+    after: Values | None = None if outcome is Outcome.REFUSED else AFTER
+    result = AlterationResult(entity, outcome, True, {}, after)
+    return Recovered(request.alteration_id, ordinal, result, final=final, evidence=evidence)
+
+
+async def stored(journal: PostgresJournal, request: AuditRequest) -> AlterationRecord:
+    record = await journal.alteration(request.alteration_id)
+    assert record is not None
+    return record
+
+
+async def listed(journal: PostgresJournal, request: AuditRequest) -> list[str]:
+    """The outcomes of the alteration's rows, which every way to ask for them agrees on."""
+    page = await journal.audit_rows(AuditQuery())
+    rows = [row.outcome for row in page.rows if row.alteration_id == request.alteration_id]
+    for outcome in set(rows):
+        page = await journal.audit_rows(AuditQuery(outcome=outcome))
+        assert request.alteration_id in [row.alteration_id for row in page.rows]
+    return rows
+
+
+async def test_what_was_given_up_can_be_claimed_at_once_with_what_is_known_of_it(
+    journal: PostgresJournal, recovery: PostgresRecovery
+):
+    request = await opened(journal, "alice", "bob", owner="alive", broker_id=7)
+    results = dict(concluded(request, Outcome.UNKNOWN, None).results)
+    results[0] = concluded(request).results[0]
+    results[1] = replace(results[1], before={"consumer_byte_rate": 5.0})
+    sent = (datetime.now(UTC), "sent", "handed to broker 7")
+    await journal.record_conclusion(AuditConclusion(request.alteration_id, results, [sent]))
+    (one,) = await claimed(recovery)
+    assert one.alteration_id == request.alteration_id
+    assert one.audited == replace(request.entities[1], before={"consumer_byte_rate": 5.0})
+    assert (one.cluster_id, one.broker_id) == (request.cluster_id, 7)
+    assert (one.quarantined, one.observed) == (True, False)
+    assert 0 <= one.age_s < 30
+
+
+async def test_what_is_open_can_be_claimed_once_its_owner_is_dead_and_can_send_no_more(
+    journal: PostgresJournal, recovery: PostgresRecovery, tables: Tables
+):
+    request = await opened(journal, "alice", owner="worker")
+    assert await claimed(recovery) == []
+    tables.age(request, 8)
+    await recovery.beat("worker")
+    assert await claimed(recovery) == []
+    tables.run("update worker set seen_at = seen_at - interval '6 s'")
+    (one,) = await claimed(recovery)
+    assert (one.alteration_id, one.quarantined) == (request.alteration_id, False)
+    assert 2 < one.age_s < 30
+
+
+async def test_what_a_living_owner_has_forgotten_can_be_claimed_after_a_minute(
+    journal: PostgresJournal, recovery: PostgresRecovery, tables: Tables
+):
+    request = await opened(journal, "alice", owner="worker")
+    await recovery.beat("worker")
+    tables.age(request, 59)
+    assert await claimed(recovery) == []
+    tables.age(request, 10)
+    assert [one.alteration_id for one in await claimed(recovery)] == [request.alteration_id]
+
+
+async def test_an_owner_that_was_never_seen_is_dead(
+    journal: PostgresJournal, recovery: PostgresRecovery, tables: Tables
+):
+    request = await opened(journal, "alice")
+    assert await claimed(recovery) == []
+    tables.age(request, 8)
+    assert [one.alteration_id for one in await claimed(recovery)] == [request.alteration_id]
+
+
+async def test_beats_follow_each_other_and_old_ones_are_forgotten(
+    recovery: PostgresRecovery, tables: Tables
+):
+    for owner in ("a", "b"):
+        await recovery.beat(owner)
+    tables.run("update worker set seen_at = seen_at - interval '2 days'")
+    await recovery.beat("a")
+    (row,) = tables.run("select owner, clock_timestamp() - seen_at < '1 min' as fresh from worker")
+    assert (row.owner, row.fresh) == ("a", True)
+
+
+async def test_a_claim_holds_for_fifteen_seconds(
+    journal: PostgresJournal, recovery: PostgresRecovery, tables: Tables
+):
+    await given_up(journal, "alice")
+    assert len(await claimed(recovery)) == 1
+    assert await claimed(recovery) == []
+    assert await claimed(recovery, "other") == []
+    tables.run("update entity_slot set claimed_until = claimed_until - interval '15 s'")
+    assert len(await claimed(recovery, "other")) == 1
+
+
+async def test_recoveries_at_once_never_claim_the_same(
+    journal: PostgresJournal, audit_database: AuditDatabase
+):
+    request = await given_up(journal, *(f"user-{number}" for number in range(300)))
+    databases = [Database(audit_database.service_url) for _ in range(4)]
+    recoveries = [PostgresRecovery(database) for database in databases for _ in range(3)]
+    got: list[int] = []
+
+    async def claim(number: int) -> None:
+        while some := await recoveries[number].claim_open(str(number), limit=7):
+            got.extend(one.audited.ordinal for one in some)
+
+    await asyncio.gather(*(claim(number) for number in range(len(recoveries))))
+    for database in databases:
+        await database.close()
+    assert sorted(got) == [one.ordinal for one in request.entities]
+
+
+async def test_what_is_open_is_counted(
+    journal: PostgresJournal, recovery: PostgresRecovery, tables: Tables
+):
+    assert await recovery.open_intents() == OpenIntents(0, 0.0, 0)
+    oldest = await opened(journal, "alice", "bob")
+    await given_up(journal, "carol")
+    tables.age(oldest, 100)
+    counted = await recovery.open_intents()
+    assert (counted.number, counted.quarantined) == (3, 1)
+    assert 100 < counted.oldest_s < 160
+
+
+async def test_what_was_observed_is_told_and_due_again_when_it_can_be_final(
+    journal: PostgresJournal, recovery: PostgresRecovery, tables: Tables
+):
+    request = await given_up(journal, "alice")
+    await claimed(recovery)
+    observed = found(request, Outcome.APPLIED, final=False, indistinguishable=True, verified=False)
+    for _ in range(2):
+        await recovery.record_recovery(observed)
+    record = await stored(journal, request)
+    assert record.results[0].outcome is Outcome.UNKNOWN
+    assert [(event, detail) for _, event, detail in record.history[1:]] == [
+        ("sent", "handed to broker 1"),
+        ("recovery", "observed: applied so far (indistinguishable, unverified)"),
+    ]
+    assert await listed(journal, request) == ["unknown"]
+    assert await claimed(recovery) == []
+    tables.age(request, 94)
+    assert await claimed(recovery) == []
+    tables.age(request, 1)
+    (one,) = await claimed(recovery)
+    assert one.observed
+    assert one.age_s >= 95
+
+
+async def test_when_an_observed_entity_is_due_can_be_set(
+    journal: PostgresJournal, database: Database, recovery: PostgresRecovery
+):
+    request = await given_up(journal, "alice")
+    await recovery.record_recovery(found(request, Outcome.APPLIED, final=False))
+    assert await claimed(recovery) == []
+    assert len(await claimed(PostgresRecovery(database, final_after_s=0))) == 1
+
+
+@pytest.mark.parametrize("was_given_up", [True, False])
+@pytest.mark.parametrize(
+    "outcome", [Outcome.APPLIED, Outcome.NOT_APPLIED, Outcome.OBSERVED_OTHER, Outcome.REFUSED]
+)
+async def test_what_is_final_is_the_outcome_and_frees_the_entity(
+    journal: PostgresJournal,
+    recovery: PostgresRecovery,
+    tables: Tables,
+    outcome: Outcome,
+    was_given_up: bool,
+):
+    request = await (given_up if was_given_up else opened)(journal, "alice")
+    await recovery.record_recovery(found(request, Outcome.NOT_APPLIED, final=False))
+    final = found(request, outcome, final=True, fences=[1, 2], epoch=3)
+    for _ in range(2):
+        await recovery.record_recovery(final)
+    record = await stored(journal, request)
+    assert record.results == {0: final.result}
+    assert record.concluded
+    words = outcome.value.replace("_", " ")
+    assert [detail for _, event, detail in record.history if event == "recovery"] == [
+        "observed: not applied so far",
+        f"found {words}",
+    ]
+    assert await listed(journal, request) == [outcome.value]
+    (row,) = (await journal.audit_rows(AuditQuery())).rows
+    assert row.after == final.result.after
+    assert tables.count("entity_slot") == 0
+    (payload,) = tables.run("select payload from audit_event where verdict is not null and seq > 1")
+    assert '"evidence":{"epoch":3,"fences":[1,2]}' in payload.payload
+    state = tables.state(request)
+    assert (state is not None) == (outcome in (Outcome.APPLIED, Outcome.OBSERVED_OTHER))
+    assert state is None or state.stored == '{"producer_byte_rate":1024}'
+    await opened(journal, "alice")
+
+
+async def test_a_final_word_stands(journal: PostgresJournal, recovery: PostgresRecovery):
+    request = await given_up(journal, "alice")
+    await recovery.record_recovery(found(request, Outcome.APPLIED, final=True))
+    for outcome in (Outcome.NOT_APPLIED, Outcome.REFUSED):
+        with pytest.raises(ValueError, match="already applied"):
+            await recovery.record_recovery(found(request, outcome, final=True))
+    await recovery.record_recovery(found(request, Outcome.NOT_APPLIED, final=False))
+    record = await stored(journal, request)
+    assert record.results[0].outcome is Outcome.APPLIED
+    assert len(record.history) == 3
+
+
+async def test_an_owner_that_comes_back_late_agrees_or_is_refused(
+    journal: PostgresJournal, recovery: PostgresRecovery, tables: Tables
+):
+    request = await opened(journal, "alice", "bob", "carol")
+    await recovery.record_recovery(found(request, Outcome.APPLIED, final=True))
+    await recovery.record_recovery(found(request, Outcome.NOT_APPLIED, final=True, ordinal=1))
+    with pytest.raises(ValueError, match="entity 1 is already not_applied, not applied"):
+        await journal.record_conclusion(concluded(request))
+    record = await stored(journal, request)
+    assert [one.outcome.value for one in record.results.values()] == [
+        "applied",
+        "not_applied",
+        "applied",
+    ]
+    assert tables.count("entity_slot") == 0
+    assert await listed(journal, request) == ["applied", "not_applied", "applied"]
+
+
+async def test_an_owner_that_comes_back_and_knows_nothing_changes_nothing(
+    journal: PostgresJournal, recovery: PostgresRecovery, tables: Tables
+):
+    request = await opened(journal, "alice")
+    await recovery.record_recovery(found(request, Outcome.OBSERVED_OTHER, final=True))
+    await journal.record_conclusion(concluded(request, Outcome.UNKNOWN, None))
+    assert await listed(journal, request) == ["observed_other"]
+    assert tables.run("select 1 from audit_event where seq = 1") == []
+    assert tables.count("entity_slot") == 0
+
+
+async def test_an_owner_that_comes_back_in_time_has_the_last_word(
+    journal: PostgresJournal, recovery: PostgresRecovery, tables: Tables
+):
+    request = await opened(journal, "alice")
+    await recovery.record_recovery(found(request, Outcome.NOT_APPLIED, final=False))
+    record = await stored(journal, request)
+    assert (record.results[0].outcome, record.concluded) == (Outcome.UNKNOWN, True)
+    await journal.record_conclusion(concluded(request))
+    record = await stored(journal, request)
+    assert record.results[0].outcome is Outcome.APPLIED
+    assert [event for _, event, _ in record.history] == ["intent", "recovery", "sent"]
+    assert await listed(journal, request) == ["applied"]
+    assert tables.count("entity_slot") == 0
+    await recovery.record_recovery(found(request, Outcome.APPLIED, final=True))
+    with pytest.raises(ValueError, match="already applied"):
+        await recovery.record_recovery(found(request, Outcome.NOT_APPLIED, final=True))
+    assert len((await stored(journal, request)).history) == 3
+
+
+async def test_of_an_owner_and_a_recovery_at_once_one_concludes(
+    journal: PostgresJournal, recovery: PostgresRecovery, tables: Tables
+):
+    for number in range(30):
+        request = await opened(journal, f"user-{number}")
+        results = await asyncio.gather(
+            journal.record_conclusion(concluded(request, Outcome.REFUSED, {})),
+            recovery.record_recovery(found(request, Outcome.APPLIED, final=True)),
+            recovery.record_recovery(found(request, Outcome.NOT_APPLIED, final=True)),
+            return_exceptions=True,
+        )
+        assert [type(one) for one in results if one is not None] == [ValueError] * 2
+    conclusions = tables.run("select count(*) as n from audit_event where seq > 0")
+    assert conclusions[0].n == 30
+    assert tables.count("entity_slot") == 0
+
+
+async def test_of_a_recovery_and_a_successor_at_once_one_concludes(
+    journal: PostgresJournal, recovery: PostgresRecovery, tables: Tables
+):
+    for number in range(30):
+        old, new = await given_up(journal, f"user-{number}"), request_of(f"user-{number}")
+        claim = claim_of(new, supersedes=old.alteration_id)
+        taken, _ = await asyncio.gather(
+            journal.record_intent(new, claim),
+            recovery.record_recovery(found(old, Outcome.APPLIED, final=True)),
+            return_exceptions=True,
+        )
+        assert isinstance(taken, Intent)
+        (outcome,) = await listed(journal, old)
+        assert outcome in ("applied", "superseded")
+        ends = "select count(*) as n from audit_event where alteration_id = %(id)s and seq > 1"
+        assert tables.run(ends, id=old.alteration_id)[0].n == 1
+        assert [slot.state for slot in tables.slots(new).values()] == ["open"]
+
+
+async def test_each_entity_has_its_own_story(journal: PostgresJournal, recovery: PostgresRecovery):
+    request = await given_up(journal, "alice", "bob")
+    await recovery.record_recovery(found(request, Outcome.APPLIED, final=False, ordinal=1))
+    await recovery.record_recovery(found(request, Outcome.APPLIED, final=True, ordinal=0))
+    record = await stored(journal, request)
+    assert [one.outcome.value for one in record.results.values()] == ["applied", "unknown"]
+    assert [detail for _, event, detail in record.history if event == "recovery"] == [
+        'observed: applied so far for {"user":"bob"}',
+        'found applied for {"user":"alice"}',
+    ]
+    times = [at for at, event, _ in record.history if event == "recovery"]
+    assert times == sorted(times)
+    assert record.at < times[0]
+
+
+async def test_odd_values_and_names_come_back_from_recovery(
+    journal: PostgresJournal, recovery: PostgresRecovery, tables: Tables
+):
+    request = audit_request(audit_entity(0, {"user": "a\x00\n'\"", "client-id": None}))
+    await journal.record_intent(request, claim_of(request))
+    odd = {"a": math.inf, "b": 2.0**63, "c": 5e-324, "\x00": 1.0}
+    result = AlterationResult(
+        request.entities[0].alteration.entity,
+        Outcome.OBSERVED_OTHER,
+        True,
+        {},
+        odd,
+        KafkaRefusal(None, "why \x00"),
+    )
+    await recovery.record_recovery(
+        Recovered(request.alteration_id, 0, result, final=True, evidence={"x": "\x00"})
+    )
+    assert (await stored(journal, request)).results == {0: result}
+    second = replace(request, alteration_id=request_of("x").alteration_id)
+    (known,) = (await journal.record_intent(second, claim_of(second))).known.values()
+    assert known.values == odd
+
+
+async def test_there_is_no_recovery_without_an_intent(recovery: PostgresRecovery):
+    with pytest.raises(NotFoundError):
+        await recovery.record_recovery(found(request_of("alice"), Outcome.APPLIED, final=True))
+
+
+async def test_a_conclusion_renews_the_key_also_when_recovery_finds_it(
+    journal: PostgresJournal, recovery: PostgresRecovery, tables: Tables
+):
+    request = await given_up(journal, "alice")
+    tables.run(
+        "insert into idempotency values (sha256('k'), sha256('f'), %(id)s, now() + '1 min')",
+        id=request.alteration_id,
+    )
+    await recovery.record_recovery(found(request, Outcome.APPLIED, final=True))
+    (row,) = tables.run("select expires_at > now() + '23 hours' as renewed from idempotency")
+    assert row.renewed

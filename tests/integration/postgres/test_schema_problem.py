@@ -1,0 +1,122 @@
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from app.domain.errors import NotSentError
+from app.localdev.postgres import LocalPostgres
+from app.postgres.database import Database
+from app.postgres.migration import migrate
+from app.postgres.schema import ensure_partitions, schema_problem
+from app.postgres.tables import WORKING_TABLES
+from tests.integration.postgres.calls import run_as
+from tests.support.postgres import AuditDatabase
+
+NOW = datetime.now(UTC)
+PARTITION = f"audit_event_y{NOW:%Ym%m}"
+NEXT_PARTITION = f"audit_event_y{NOW.replace(day=1) + timedelta(days=32):%Ym%m}"
+
+
+async def problem_of(url: str) -> str | None:
+    database = Database(url)
+    try:
+        return await schema_problem(database)
+    finally:
+        await database.close()
+
+
+async def test_a_migrated_database_has_no_problem(audit_database: AuditDatabase):
+    assert await problem_of(audit_database.service_url) is None
+
+
+async def test_a_database_of_the_version_before_is_named(audit_database: AuditDatabase):
+    run_as(
+        audit_database.owner_url,
+        "update alembic_version set version_num = '0001'",
+        f"drop table {', '.join(WORKING_TABLES)}",
+    )
+    assert "older than 0002" in (await problem_of(audit_database.service_url) or "")
+
+
+async def test_a_database_of_one_role_has_no_problem(empty_database: AuditDatabase):
+    migrate(empty_database.owner_url, empty_database.owner_url)
+    assert await problem_of(empty_database.owner_url) is None
+
+
+async def test_an_empty_database_has_no_audit_log(empty_database: AuditDatabase):
+    problem = await problem_of(empty_database.service_url)
+    assert problem == "The database has no audit log yet: run `kafka-quota-service migrate`."
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("update alembic_version set version_num = '0001'", "older than 0002"),
+        ("update alembic_version set version_num = '0003'", "newer than 0002"),
+        ("delete from alembic_version", "older than 0002"),
+        ("revoke insert on audit_event from quotas_service", "may not read and add"),
+        ("revoke select on audit_event from quotas_service", "may not read and add"),
+        ("revoke select on alembic_version from quotas_service", "may not read and add"),
+        ("grant update on audit_event to quotas_service", "could change or remove"),
+        ("grant delete on audit_event to public", "could change or remove"),
+        ("grant truncate on audit_event to quotas_service", "could change or remove"),
+        ("grant trigger on audit_event to quotas_service", "could change or remove"),
+        ("grant update (verdict) on audit_event to quotas_service", "could change or remove"),
+        (f"grant delete on {PARTITION} to quotas_service", "could change or remove"),
+        (f"grant insert on {PARTITION} to quotas_service", "could change or remove"),
+        ("alter table audit_event disable trigger audit_event_row", "audit_event lacks"),
+        ("alter table audit_event enable trigger audit_event_truncate", "audit_event lacks"),
+        (f"alter table {PARTITION} disable trigger audit_event_row", f"{PARTITION} lacks"),
+        (f"alter table {PARTITION} disable trigger audit_event_truncate", f"{PARTITION} lacks"),
+        (f"drop trigger audit_event_truncate on {PARTITION}", f"{PARTITION} lacks"),
+        (f"drop table {PARTITION}", "no partition for the present month"),
+        (f"drop table {NEXT_PARTITION}", "no partition for the next month"),
+        *((f"revoke all on {name} from quotas_service", name) for name in WORKING_TABLES),
+        ("revoke delete on entity_slot from quotas_service", "may not use the table entity_slot"),
+        ("revoke update on entity_state from quotas_service", "may not use the table entity_state"),
+        ("revoke insert on worker from quotas_service", "may not use the table worker"),
+        ("drop table idempotency", "may not use the table idempotency"),
+        ("drop index audit_event_one_conclusion", "keeps conclusions unique"),
+    ],
+)
+async def test_a_schema_that_does_not_fit_is_named(
+    audit_database: AuditDatabase, change: str, said: str
+):
+    run_as(audit_database.owner_url, change)
+    assert said in (await problem_of(audit_database.service_url) or "")
+
+
+async def test_the_service_makes_the_partitions_that_are_missing(audit_database: AuditDatabase):
+    run_as(audit_database.owner_url, f"drop table {PARTITION}")
+    database = Database(audit_database.service_url)
+    made = [await ensure_partitions(database) for _ in range(2)]
+    await database.close()
+    assert made == [1, 0]
+    assert await problem_of(audit_database.service_url) is None
+
+
+async def test_a_role_that_can_become_the_owner_is_a_problem(
+    audit_database: AuditDatabase, postgres: LocalPostgres
+):
+    run_as(postgres.superuser_url, "grant quotas_owner to quotas_service with inherit false")
+    try:
+        problem = await problem_of(audit_database.service_url)
+    finally:
+        run_as(postgres.superuser_url, "revoke quotas_owner from quotas_service")
+    assert "could change or remove" in (problem or "")
+
+
+async def test_a_migration_repairs_rights(audit_database: AuditDatabase):
+    run_as(
+        audit_database.owner_url,
+        "grant update, delete on audit_event to quotas_service",
+        f"grant insert on {PARTITION} to quotas_service",
+        "revoke select on alembic_version from quotas_service",
+        f"revoke all on {', '.join(WORKING_TABLES)} from quotas_service",
+    )
+    migrate(audit_database.owner_url, audit_database.service_url)
+    assert await problem_of(audit_database.service_url) is None
+
+
+async def test_a_database_that_is_down_is_an_error_not_a_problem_of_the_schema():
+    with pytest.raises(NotSentError):
+        await problem_of("postgresql://quotas_service@127.0.0.1:1/quotas")

@@ -1,0 +1,103 @@
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from app.domain.alterations import Outcome
+from app.domain.errors import EntityBusyError
+from app.postgres.journal import PostgresJournal
+from app.service.ports import AuditQuery, AuditRequest, Intent
+from tests.integration.postgres.slots import Tables, concluded, request_of
+from tests.support.postgres import claim_of
+
+
+async def take(
+    journal: PostgresJournal, request: AuditRequest, supersedes: str | None = None
+) -> Intent:
+    return await journal.record_intent(request, claim_of(request, supersedes=supersedes))
+
+
+async def in_quarantine(journal: PostgresJournal, *users: str) -> AuditRequest:
+    request = request_of(*users)
+    await take(journal, request)
+    await journal.record_conclusion(concluded(request, Outcome.UNKNOWN, None))
+    return request
+
+
+async def outcomes(journal: PostgresJournal, request: AuditRequest) -> dict[int, str]:
+    record = await journal.alteration(request.alteration_id)
+    assert record is not None
+    return {ordinal: one.outcome.value for ordinal, one in record.results.items()}
+
+
+async def test_a_superseded_alteration_gives_up_the_entities_of_the_new_one_only(
+    journal: PostgresJournal, tables: Tables
+):
+    old = await in_quarantine(journal, "alice", "bob", "carol")
+    new = request_of("carol", "dave", "alice")
+    await take(journal, new, old.alteration_id)
+    assert list(tables.slots(old)) == [1]
+    assert {slot.state for slot in tables.slots(new).values()} == {"open"}
+    assert list(tables.slots(new)) == [0, 1, 2]
+    assert await outcomes(journal, old) == {0: "superseded", 1: "unknown", 2: "superseded"}
+    record = await journal.alteration(old.alteration_id)
+    assert record is not None
+    told = f"superseded by alteration {new.alteration_id} before its outcome was known"
+    assert [detail for _, event, detail in record.history if event == "recovery"] == [
+        f'{told} for {{"user":"alice"}}',
+        f'{told} for {{"user":"carol"}}',
+    ]
+    page = await journal.audit_rows(AuditQuery(outcome="superseded"))
+    assert [row.alteration_id for row in page.rows] == [old.alteration_id] * 2
+    assert [row.before for row in page.rows] == [{}, {}]
+
+
+async def test_what_is_superseded_is_concluded(journal: PostgresJournal, tables: Tables):
+    old = await in_quarantine(journal, "alice")
+    new = request_of("alice")
+    await take(journal, new, old.alteration_id)
+    with pytest.raises(ValueError, match="already"):
+        await journal.record_conclusion(concluded(old))
+    await journal.record_conclusion(concluded(new))
+    assert await outcomes(journal, old) == {0: "superseded"}
+    assert await outcomes(journal, new) == {0: "applied"}
+    assert str(tables.state(new).alteration_id) == new.alteration_id
+
+
+async def test_what_is_not_in_quarantine_is_not_taken_over(
+    journal: PostgresJournal, tables: Tables
+):
+    held, given_up = request_of("alice"), await in_quarantine(journal, "bob")
+    await take(journal, held)
+    for supersedes in (held.alteration_id, given_up.alteration_id, "nonsense", held.request_id):
+        with pytest.raises(EntityBusyError) as raised:
+            await take(journal, request_of("alice", "bob"), supersedes)
+        assert raised.value.alteration_id in (held.alteration_id, given_up.alteration_id)
+    with pytest.raises(EntityBusyError):
+        await take(journal, request_of("alice"), held.alteration_id)
+    assert await outcomes(journal, given_up) == {0: "unknown"}
+    assert tables.count("entity_slot") == 2
+
+
+async def test_the_same_entity_of_another_cluster_is_not_taken_over(journal: PostgresJournal):
+    old = await in_quarantine(journal, "alice")
+    await take(journal, replace(request_of("alice"), cluster_id="other"), old.alteration_id)
+    assert await outcomes(journal, old) == {0: "unknown"}
+
+
+async def test_of_two_that_supersede_at_once_one_wins(journal: PostgresJournal, tables: Tables):
+    users = [f"user-{number}" for number in range(20)]
+    for _ in range(10):
+        old = await in_quarantine(journal, *users)
+        news = [request_of(*users), request_of(*reversed(users))]
+        results = await asyncio.gather(
+            *(take(journal, new, old.alteration_id) for new in news), return_exceptions=True
+        )
+        won = [new for new, result in zip(news, results, strict=True) if isinstance(result, Intent)]
+        (error,) = [one for one in results if isinstance(one, Exception)]
+        assert len(won) == 1
+        assert isinstance(error, EntityBusyError)
+        assert error.alteration_id == won[0].alteration_id
+        assert set((await outcomes(journal, old)).values()) == {"superseded"}
+        await journal.record_conclusion(concluded(won[0]))
+    assert tables.count("entity_slot") == 0

@@ -1,0 +1,248 @@
+"""The lives of two alterations through the queue that a broker really keeps.
+
+A broker forwards one request after another to the controller. Where their connection breaks it
+queues what was not answered again in reverse order, so that a fence overtakes an alteration once
+for each break. Source: ``NodeToControllerRequestThread``, ``InterBrokerSendThread``.
+"""
+
+from collections.abc import Iterator
+from enum import IntEnum
+from typing import NamedTuple
+
+NOBODY = -1
+INITIAL = 0
+VALUES = (1, 2)
+"""What each writer sets."""
+
+DRIFT = 2
+"""Stands in the audit log for the scan that compares it with the cluster."""
+
+
+class Assumption(NamedTuple):
+    """What the cluster and the machines may do.
+
+    Attributes:
+        name: How the table calls it.
+        breaks: How often the broker's connection to the controller may break.
+        loses_answers: A break may lose the answer to what was applied; the broker sends it again.
+        keeps_copies: A break may leave a copy in a frozen controller's buffer, for later; only of
+            what is unanswered for 30 s, when a broker gives a silent connection up.
+        bounded: What was sent is applied or gone when its 95 s are over.
+        applies_again: A request may be applied a second time after its answer was given.
+        frozen_worker: A worker may freeze between its last check and the sending, for long.
+        writers: Who alters; one alone shows what becomes of a late apply that nobody overwrites.
+    """
+
+    name: str
+    breaks: int = 0
+    loses_answers: bool = False
+    keeps_copies: bool = False
+    bounded: bool = True
+    applies_again: bool = False
+    frozen_worker: bool = False
+    writers: tuple[int, ...] = (0, 1)
+
+
+class Rules(NamedTuple):
+    """What the service does, always under a durable slot.
+
+    Attributes:
+        name: How the table calls them.
+        fences: Answered one after the other before a verdict.
+        pinned: They go through the broker that the alteration went through.
+        waits: A verdict is final only 95 s after the sending.
+        fresh_reads: A verdict is read behind a barrier.
+        listens: An answer that comes late is still recorded.
+        keeps_slot: After a late answer the slot stays taken until the 95 s are over.
+        supersedes: A caller may take the slot of an alteration that is not concluded.
+        doubts: After that, the value that the superseded one wanted is no proof of "not applied".
+        scans: A scan records where the cluster differs from the last audited value.
+    """
+
+    name: str
+    fences: int = 0
+    pinned: bool = True
+    waits: bool = False
+    fresh_reads: bool = True
+    listens: bool = False
+    keeps_slot: bool = False
+    supersedes: bool = False
+    doubts: bool = False
+    scans: bool = False
+
+
+class Step(IntEnum):
+    """How far a writer is.
+
+    FROZEN between its last check and the sending; LISTENING on after the deadline; LATE with an
+    answer that came then, not recorded yet; KEEPING the slot though it is recorded.
+    """
+
+    NEW = 0
+    INTENDED = 1
+    SENT = 2
+    ANSWERED = 3
+    DONE = 4
+    FROZEN = 5
+    LISTENING = 6
+    LATE = 7
+    KEEPING = 8
+    LOST = 9
+
+
+RECOVERABLE = frozenset({Step.FROZEN, Step.LISTENING, Step.LOST})
+SETTLED = frozenset({Step.NEW, Step.DONE, Step.LISTENING, Step.LOST})
+
+
+class Request(NamedTuple):
+    """What a broker queues: the alteration of a writer, or a fence of its recovery."""
+
+    writer: int
+    is_fence: bool = False
+
+
+class Entry(NamedTuple):
+    """A row of the audit log: a writer or the scan, what is said of it, the value that holds."""
+
+    source: int
+    verdict: str
+    value: int
+
+
+class State(NamedTuple):
+    """Both writers, the broker's queue, the controller, the audit log, the clock.
+
+    Attributes:
+        holder: Who holds the slot.
+        queue: The broker's; the first one is with the controller.
+        copies: Alterations that lie in a buffer of the controller, outside the queue.
+        sent: Who sent, in order.
+        answers: Alterations whose answer has left the broker.
+        fences: How many of each recovery were answered.
+        expired: Alterations whose 95 s are over.
+        before: What each writer read under the slot.
+        again: Alterations that may be applied a second time.
+    """
+
+    breaks: int = 0
+    steps: tuple[Step, Step] = (Step.NEW, Step.NEW)
+    holder: int = NOBODY
+    queue: tuple[Request, ...] = ()
+    copies: frozenset[int] = frozenset()
+    sent: tuple[int, ...] = ()
+    answers: frozenset[int] = frozenset()
+    fences: tuple[int, int] = (0, 0)
+    expired: frozenset[int] = frozenset()
+    before: tuple[int, int] = (INITIAL, INITIAL)
+    applied: frozenset[int] = frozenset()
+    again: frozenset[int] = frozenset()
+    value: int = INITIAL
+    stale_value: int = INITIAL
+    audit: tuple[Entry, ...] = ()
+
+
+def replaced(pair: tuple[int, int], index: int, new: int) -> tuple[int, int]:
+    """Return the pair with one of its two changed."""
+    return (pair[0], new) if index else (new, pair[1])
+
+
+def at(state: State, writer: int, step: Step) -> State:
+    """Let a writer be at a step."""
+    first, second = state.steps
+    return state._replace(steps=(first, step) if writer else (step, second))
+
+
+def concluded(state: State, writer: int) -> bool:
+    """Whether the audit log has a conclusion for the writer."""
+    return any(entry.source == writer for entry in state.audit)
+
+
+def freed(state: State, writer: int) -> State:
+    """Free the writer's slot, if it holds it."""
+    return state._replace(holder=NOBODY) if state.holder == writer else state
+
+
+def noted(state: State, entry: Entry) -> State:
+    """Add a conclusion, unless there is one."""
+    if concluded(state, entry.source):
+        return state
+    return state._replace(audit=(*state.audit, entry))
+
+
+def time_may_pass(assumed: Assumption, state: State, writer: int) -> bool:
+    """Tell whether the writer's 95 s can be over: then those of whoever sent before are, too."""
+    earlier = state.sent
+    if writer in earlier:
+        earlier = earlier[: earlier.index(writer) + 1]
+    alive = {request.writer for request in state.queue if not request.is_fence} | state.copies
+    return not (assumed.bounded and alive.intersection(earlier))
+
+
+def audited_value(state: State) -> int:
+    """Return the value that the audit log says holds."""
+    said = [one.value for one in state.audit if one.verdict != "superseded"]
+    return said[-1] if said else INITIAL
+
+
+def apply(state: State, writer: int) -> State:
+    """Let the controller apply an alteration."""
+    return state._replace(
+        applied=state.applied | {writer}, stale_value=state.value, value=VALUES[writer]
+    )
+
+
+def readable(rules: Rules, state: State) -> set[int]:
+    """Return the values that a read may show."""
+    return {state.value} if rules.fresh_reads else {state.value, state.stale_value}
+
+
+def cluster_moves(assumed: Assumption, state: State) -> Iterator[State]:
+    """Let the broker and the controller do something."""
+    if state.queue:
+        yield from _head_moves(assumed, state)
+    for index, request in enumerate(state.queue):
+        yield _dropped(state, index, request)
+    if state.breaks < assumed.breaks and state.queue:
+        yield from _break_moves(assumed, state)
+    for writer in state.copies:
+        rest = state._replace(copies=state.copies - {writer})
+        yield apply(rest, writer)
+        yield rest
+    for writer in state.again:
+        rest = state._replace(again=state.again - {writer})
+        yield apply(rest, writer)
+        yield rest
+
+
+def _head_moves(assumed: Assumption, state: State) -> Iterator[State]:
+    head, *others = state.queue
+    rest = state._replace(queue=tuple(others))
+    if head.is_fence:
+        answered = state.fences[head.writer] + 1
+        yield rest._replace(fences=replaced(state.fences, head.writer, answered))
+        return
+    applied = apply(rest, head.writer)
+    answered_state = applied._replace(answers=state.answers | {head.writer})
+    yield answered_state
+    if assumed.applies_again:
+        yield answered_state._replace(again=state.again | {head.writer})
+
+
+def _dropped(state: State, index: int, request: Request) -> State:
+    """Let a request vanish: its 60 s in the queue are over, or the broker was killed."""
+    rest = state._replace(queue=state.queue[:index] + state.queue[index + 1 :])
+    if not request.is_fence:
+        return rest
+    return rest._replace(fences=replaced(state.fences, request.writer, 0))
+
+
+def _break_moves(assumed: Assumption, state: State) -> Iterator[State]:
+    broken = state._replace(breaks=state.breaks + 1, queue=state.queue[::-1])
+    yield broken
+    head = state.queue[0]
+    if head.is_fence:
+        return
+    if assumed.loses_answers:
+        yield apply(broken, head.writer)
+    if assumed.keeps_copies and state.steps[head.writer] is not Step.SENT:
+        yield broken._replace(copies=state.copies | {head.writer})

@@ -1,0 +1,27 @@
+"""Which lock, fence and read keep the audit log true, over every state of two alterations."""
+
+import pytest
+
+from tests.model.two_alterations import Design, Lock, explore
+
+BOTH = {"contradiction", "wrong last value"}
+
+
+@pytest.mark.parametrize(
+    ("design", "states", "violations"),
+    [
+        (Design(Lock.NONE, fence=False, fresh_reads=True), 262, BOTH),
+        (Design(Lock.SESSION, fence=False, fresh_reads=True), 227, BOTH),
+        (Design(Lock.SESSION, fence=True, fresh_reads=True), 157, BOTH),
+        (Design(Lock.DURABLE, fence=False, fresh_reads=True), 169, BOTH),
+        (Design(Lock.DURABLE, fence=True, fresh_reads=False), 217, BOTH),
+        (Design(Lock.DURABLE, fence=True, fresh_reads=True), 89, set()),
+        (Design(Lock.DURABLE, fence=True, fresh_reads=True, applies_again=True), 323, BOTH),
+    ],
+    ids=str,
+)
+def test_only_a_durable_slot_with_a_fence_and_fresh_reads_is_never_wrong(
+    design: Design, states: int, violations: set[str]
+):
+    found = explore(design)
+    assert (found.states, found.violations) == (states, violations)

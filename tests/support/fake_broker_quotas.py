@@ -1,0 +1,180 @@
+"""What a controller does to quotas: its rules, its faults included.
+
+NaN is accepted, a duplicate entity is refused although its first copy is applied, an unknown key
+may be removed. Held to the real broker by the contract tests.
+
+Source: ``ClientQuotaControlManager`` of Kafka 4.3.1.
+"""
+
+import ipaddress
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from app.domain.entities import ClientQuotaEntity
+
+NONE, UNSUPPORTED_VERSION, INVALID_REQUEST, POLICY_VIOLATION = 0, 35, 42, 44
+UNKNOWN_SERVER_ERROR, REQUEST_TIMED_OUT, CLUSTER_AUTHORIZATION_FAILED = -1, 7, 31
+
+MOST_RECORDS: Final = 10_000
+LARGEST_BATCH_BYTES: Final = 8_388_608
+
+_INT_MAX, _LONG_MAX = 2.0**31 - 1, 2.0**63
+_USER_KEYS: Final = {
+    "producer_byte_rate": ("LONG", _LONG_MAX),
+    "consumer_byte_rate": ("LONG", _LONG_MAX),
+    "request_percentage": None,
+    "controller_mutation_rate": None,
+}
+_IP_KEYS: Final = {"connection_creation_rate": ("INT", _INT_MAX)}
+_SHORT_ADDRESS: Final = re.compile(r"\d{1,10}(\.\d{1,10}){0,3}")
+
+Values = dict[str, float]
+Quotas = Mapping[ClientQuotaEntity, Values]
+
+
+class Entry(NamedTuple):
+    """What is asked for one entity; a value of null removes the key, a key may come twice."""
+
+    entity: ClientQuotaEntity
+    ops: Sequence[tuple[str, float | None]]
+
+
+class Change(NamedTuple):
+    """One record of the metadata log; a value of null is a removal."""
+
+    entity: ClientQuotaEntity
+    key: str
+    value: float | None
+
+
+class Verdict(NamedTuple):
+    """One entry of the answer to an alter."""
+
+    entity: ClientQuotaEntity
+    code: int
+    message: str | None
+
+
+def for_all(entries: Iterable[Entry], code: int, message: str | None) -> list[Verdict]:
+    """Answer each entry of the request alike."""
+    return [Verdict(entry.entity, code, message) for entry in entries]
+
+
+def judge(entries: Sequence[Entry], quotas: Quotas) -> tuple[list[Verdict], list[Change]]:
+    """Return what the controller answers, and the records that it appends as one batch."""
+    verdicts: dict[ClientQuotaEntity, Verdict] = {}
+    changes: list[Change] = []
+    for entry in entries:
+        entity, keys = entry.entity, [key for key, _ in entry.ops]
+        if entity in verdicts or len(set(keys)) < len(keys):
+            text = f"Ignoring duplicate entity {_printed(entity)}"
+            verdicts[entity] = Verdict(entity, INVALID_REQUEST, text)
+            continue
+        problem = _problem(entry)
+        if problem is None:
+            changes += _changes(entry, quotas.get(entity, {}))
+        verdicts[entity] = Verdict(entity, INVALID_REQUEST if problem else NONE, problem)
+    if len(changes) > MOST_RECORDS:
+        text = "Request parameters do not satisfy the configured policy."
+        return for_all(entries, POLICY_VIOLATION, text), []
+    return list(verdicts.values()), changes
+
+
+def batch_bytes(changes: Sequence[Change]) -> int:
+    """Return about how long the batch is in the log."""
+    return sum(
+        30
+        + len(change.key)
+        + sum(len(kind) + len((name or "").encode()) + 4 for kind, name in change.entity.entries)
+        for change in changes
+    )
+
+
+def apply(change: Change, quotas: dict[ClientQuotaEntity, Values]) -> None:
+    """Apply one record; the last key of an entity takes the entity with it."""
+    values = quotas.setdefault(change.entity, {})
+    if change.value is None:
+        values.pop(change.key, None)
+    else:
+        values[change.key] = change.value
+    if not values:
+        del quotas[change.entity]
+
+
+def _changes(entry: Entry, now: Values) -> list[Change]:
+    return [
+        Change(entry.entity, key, value)
+        for key, value in entry.ops
+        if (key in now if value is None else not _same(now.get(key), value))
+    ]
+
+
+def _same(one: float | None, other: float) -> bool:
+    """Compare as ``Double.equals`` does: NaN equals NaN."""
+    return one == other or (one is not None and math.isnan(one) and math.isnan(other))
+
+
+def _problem(entry: Entry) -> str | None:
+    text = _entity_problem(entry.entity)
+    if text is not None:
+        return text
+    keys = _IP_KEYS if "ip" in entry.entity.types else _USER_KEYS
+    problems = (_value_problem(key, value, keys) for key, value in entry.ops if value is not None)
+    return next((text for text in problems if text), None)
+
+
+def _entity_problem(entity: ClientQuotaEntity) -> str | None:
+    if not entity.entries:
+        return "Invalid empty client quota entity"
+    for kind, name in entity.entries:
+        if kind not in {"user", "client-id", "ip"}:
+            return f"Unhandled client quota entity type: {kind}"
+        if name == "":
+            return f"Empty {kind} not supported"
+    if "ip" not in entity.types:
+        return None
+    if len(entity.entries) > 1:
+        return (
+            "Invalid quota entity combination, IP entity shouldnot be combined with User or "
+            "ClientId"
+        )
+    name = dict(entity.entries)["ip"]
+    return (
+        None if name is None or _resolves(name) else f"{name} is not a valid IP or resolvable host."
+    )
+
+
+def _resolves(name: str) -> bool:
+    """Tell what ``InetAddress.getByName`` takes without asking anybody, and localhost."""
+    if name == "localhost" or _SHORT_ADDRESS.fullmatch(name):
+        return True
+    try:
+        ipaddress.ip_address(name.removeprefix("[").removesuffix("]"))
+    except ValueError:
+        return False
+    return True
+
+
+def _value_problem(
+    key: str, value: float, keys: Mapping[str, tuple[str, float] | None]
+) -> str | None:
+    if key not in keys:
+        return f"Invalid configuration key {key}"
+    if value <= 0:
+        return f"Quota {key} must be greater than 0"
+    bound = keys[key]
+    if bound is None:
+        return None
+    kind, largest = bound
+    if value > largest:
+        return f"Proposed value for {key} is too large for {'an' if kind == 'INT' else 'a'} {kind}."
+    return f"{key} cannot be a fractional value." if math.fmod(value, 1.0) > 1e-6 else None
+
+
+def _printed(entity: ClientQuotaEntity) -> str:
+    entries = ", ".join(
+        f"{kind}={'null' if name is None else name}" for kind, name in entity.entries
+    )
+    return f"ClientQuotaEntity(entries={{{entries}}})"

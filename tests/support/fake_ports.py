@@ -1,0 +1,256 @@
+"""Brokers and an audit log in memory, with the faults that the real ones cannot be made to show.
+
+The contract tests run the real adapters; here the question is what the use cases do with answers.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+
+from app.domain.alterations import (
+    AlterationResult,
+    ClientQuotaAlteration,
+    KafkaRefusal,
+    Outcome,
+    apply_ops,
+)
+from app.domain.entities import ClientQuotaEntity
+from app.domain.errors import EntityBusyError, NotSentError
+from app.domain.filters import ALL_ENTITIES, ClientQuotaFilter
+from app.service.metrics_port import OpenIntents
+from app.service.ports import (
+    AlterAnswer,
+    AlterationRecord,
+    AuditConclusion,
+    AuditPage,
+    AuditQuery,
+    AuditRequest,
+    BarrierUnavailableError,
+    Claim,
+    Described,
+    EntityVerdict,
+    Intent,
+    KeptKey,
+    KeyTakenError,
+    KnownState,
+    OpenAlteration,
+    QuorumState,
+    Recovered,
+)
+
+Verdicts = Mapping[ClientQuotaEntity, EntityVerdict]
+Fault = Callable[[Sequence[ClientQuotaAlteration], bool], Verdicts | None]
+
+EPOCH = datetime(2026, 11, 21, tzinfo=UTC)
+
+
+def refused(kafka_error: str, message: str = "no", throttle_time_ms: int = 0) -> EntityVerdict:
+    """Return a refusal."""
+    return EntityVerdict(Outcome.REFUSED, KafkaRefusal(kafka_error, message), throttle_time_ms)
+
+
+class FakeBrokers:
+    """Applies what it is sent, unless ``fault`` answers first.
+
+    ``log`` lists what happened, in order, together with the journal's own events.
+    """
+
+    def __init__(self, log: list[str]) -> None:
+        self.log = log
+        self.quotas: dict[ClientQuotaEntity, dict[str, float]] = {}
+        self.fault: Fault | None = None
+        self.reachable = True
+        self.gate: asyncio.Event | None = None
+        self.stale_reads = 0
+        self.permits_quorum = True
+        self.leader_epoch = 1
+        self._shown: dict[ClientQuotaEntity, dict[str, float]] = {}
+
+    async def describe_client_quotas(
+        self,
+        quota_filter: ClientQuotaFilter,
+        *,
+        broker_id: int | None = None,
+        timeout_s: float = 5.0,
+    ) -> Described:
+        """Describe; ``stale_reads`` answers show the state before the last change."""
+        self._check_reachable()
+        if self.stale_reads:
+            self.stale_reads -= 1
+        else:
+            self._shown = {entity: dict(values) for entity, values in self.quotas.items()}
+        matching = {one: values for one, values in self._shown.items() if quota_filter.matches(one)}
+        return Described(matching, EPOCH, "fake", broker_id or 1)
+
+    async def alter_client_quotas(
+        self,
+        alterations: Sequence[ClientQuotaAlteration],
+        *,
+        validate_only: bool,
+        broker_id: int | None = None,
+        timeout_s: float = 15.0,
+    ) -> AlterAnswer:
+        """Alter; a fault may answer instead, or apply nothing by leaving entities out."""
+        self._check_reachable()
+        self.log.append("validate" if validate_only else "send")
+        if self.gate is not None and not validate_only:
+            await self.gate.wait()
+        verdicts = dict(self.fault(alterations, validate_only) or {}) if self.fault else {}
+        for alteration in alterations:
+            if alteration.entity in verdicts:
+                continue
+            outcome = Outcome.VALIDATED if validate_only else Outcome.APPLIED
+            verdicts[alteration.entity] = EntityVerdict(outcome)
+            if not validate_only:
+                before = self.quotas.get(alteration.entity, {})
+                self.quotas[alteration.entity] = apply_ops(before, alteration.ops)
+        return AlterAnswer(verdicts, 1, EPOCH, EPOCH)
+
+    async def live_brokers(self, *, timeout_s: float = 5.0) -> Sequence[int]:
+        """Return two brokers."""
+        self._check_reachable()
+        return (1, 2)
+
+    async def preferred_broker(self, *, timeout_s: float = 5.0) -> int:
+        """Return the broker that is always used."""
+        self._check_reachable()
+        return 1
+
+    async def quorum(self, *, broker_id: int | None = None, timeout_s: float = 2.0) -> QuorumState:
+        """Return a quorum in which every broker has seen everything."""
+        self._check_reachable()
+        self.log.append("quorum")
+        if not self.permits_quorum:
+            raise BarrierUnavailableError
+        self.stale_reads = 0
+        return QuorumState(self.leader_epoch, 10, {1: 10, 2: 10})
+
+    async def cluster_id(self, *, timeout_s: float = 5.0) -> str:
+        """Return the id."""
+        self._check_reachable()
+        return "fake"
+
+    def _check_reachable(self) -> None:
+        if not self.reachable:
+            raise NotSentError("No broker answers.", code="cluster-unreachable")
+
+
+class FakeImage:
+    """Describes anew at each call."""
+
+    def __init__(self, brokers: FakeBrokers) -> None:
+        self.brokers = brokers
+
+    async def image(self, *, max_age_ms: int) -> Described:
+        """Describe everything."""
+        return await self.brokers.describe_client_quotas(ALL_ENTITIES)
+
+    def forget(self) -> None:
+        """Nothing is kept."""
+
+
+class FakeJournal:
+    """Keeps what it is told; ``broken`` names the methods that fail."""
+
+    def __init__(self, log: list[str]) -> None:
+        self.log = log
+        self.broken: set[str] = set()
+        self.intents: list[AuditRequest] = []
+        self.conclusions: list[AuditConclusion] = []
+        self.finals: list[tuple[AuditRequest, Mapping[int, AlterationResult]]] = []
+        self.slots: dict[ClientQuotaEntity, str] = {}
+        self.keys: dict[bytes, KeptKey] = {}
+        self.states: dict[ClientQuotaEntity, KnownState] = {}
+        self.open: list[OpenAlteration] = []
+        self.recovered: list[Recovered] = []
+
+    async def record_intent(self, request: AuditRequest, claim: Claim) -> Intent:
+        """Keep an intent with its slots and its key."""
+        self._do("record_intent")
+        if claim.key is not None and claim.key.key_hash in self.keys:
+            raise KeyTakenError(self.keys[claim.key.key_hash])
+        taken = [one for one in claim.entities if one in self.slots]
+        if taken:
+            holder = self.slots[taken[0]]
+            raise EntityBusyError("Busy.", alteration_id=holder, retry_after_s=1)
+        self.slots |= dict.fromkeys(claim.entities, request.alteration_id)
+        if claim.key is not None:
+            kept = KeptKey(request.alteration_id, claim.key.fingerprint)
+            self.keys[claim.key.key_hash] = kept
+        self.intents.append(request)
+        known = {one: state for one, state in self.states.items() if one in claim.entities}
+        return Intent(EPOCH, known)
+
+    async def kept_key(self, key_hash: bytes) -> KeptKey | None:
+        """Return what a key was used for."""
+        self._do("kept_key")
+        return self.keys.get(key_hash)
+
+    async def record_conclusion(self, conclusion: AuditConclusion) -> None:
+        """Keep a conclusion; free the slots of what is certain."""
+        self._do("record_conclusion")
+        self.conclusions.append(conclusion)
+        for result in conclusion.results.values():
+            if result.outcome is not Outcome.UNKNOWN:
+                self.slots.pop(result.entity, None)
+            if result.outcome is Outcome.APPLIED:
+                self.states[result.entity] = KnownState(result.after or {}, 0.0)
+
+    async def beat(self, owner: str) -> None:
+        """Note a beat."""
+        self._do("beat")
+
+    async def claim_open(self, owner: str, *, limit: int) -> Sequence[OpenAlteration]:
+        """Return what the test put there."""
+        self._do("claim_open")
+        claimed, self.open = self.open[:limit], self.open[limit:]
+        return claimed
+
+    async def open_intents(self) -> OpenIntents:
+        """Count what the test put there."""
+        return OpenIntents(len(self.open), 0.0, len(self.open))
+
+    async def record_recovery(self, recovered: Recovered) -> None:
+        """Keep what recovery found."""
+        self._do("record_recovery")
+        self.recovered.append(recovered)
+
+    async def record_final(
+        self, request: AuditRequest, results: Mapping[int, AlterationResult]
+    ) -> datetime:
+        """Keep a request that changed nothing."""
+        self._do("record_final")
+        self.finals.append((request, results))
+        return EPOCH
+
+    async def alteration(self, alteration_id: str) -> AlterationRecord | None:
+        """Return what the test put there."""
+        self._do("alteration")
+        for request in self.intents:
+            if request.alteration_id == alteration_id:
+                return self._record(request)
+        return None
+
+    def _record(self, request: AuditRequest) -> AlterationRecord:
+        results: dict[int, AlterationResult] = {}
+        history: list[tuple[datetime, str, str]] = []
+        for conclusion in self.conclusions:
+            if conclusion.alteration_id == request.alteration_id:
+                results |= conclusion.results
+                history += conclusion.events
+        return AlterationRecord(request, EPOCH, results, concluded=bool(results), history=history)
+
+    async def audit_rows(self, query: AuditQuery) -> AuditPage:
+        """Return nothing, and remember the query."""
+        self._do("audit_rows")
+        self.query = query
+        return AuditPage((), None)
+
+    async def check_writable(self) -> None:
+        """Succeed unless broken."""
+        self._do("check_writable")
+
+    def _do(self, name: str) -> None:
+        self.log.append(name)
+        if name in self.broken:
+            raise NotSentError("Postgres is down.", code="audit-log-unavailable")

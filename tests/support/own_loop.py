@@ -1,0 +1,89 @@
+"""Servers for tests that live in the test's event loop, or in a thread with a loop of their own.
+
+A service in a process of its own needs the latter: the test itself may block.
+"""
+
+import asyncio
+import functools
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import AbstractAsyncContextManager, contextmanager
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+
+DEADLINE_S = 30.0
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Home:
+    """The event loop that something lives in, and its thread."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
+
+    def do(self, action: Callable[[], T]) -> T:
+        """Do it in the loop's own thread, and return when it is done."""
+        if threading.get_ident() == self._thread:
+            return action()
+        done: Future[T] = Future()
+
+        def run() -> None:
+            try:
+                done.set_result(action())
+            except Exception as error:  # noqa: BLE001 - it belongs to the caller
+                done.set_exception(error)
+
+        self._loop.call_soon_threadsafe(run)
+        return done.result(DEADLINE_S)
+
+
+class AtHome(Protocol):
+    """What has a home."""
+
+    home: Home
+
+
+S = TypeVar("S", bound=AtHome)
+
+
+def verb(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P], T]:
+    """Let a method be called from any thread."""
+
+    def called(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self.home.do(lambda: method(self, *args, **kwargs))
+
+    functools.update_wrapper(called, method)
+    return called
+
+
+@contextmanager
+def in_a_thread(opening: Callable[[], AbstractAsyncContextManager[T]]) -> Iterator[T]:
+    """Open something in an event loop of its own thread, and close it there."""
+    opened: Future[tuple[T, Callable[[], Any]]] = Future()
+
+    async def live() -> None:
+        over = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        async with opening() as thing:
+            opened.set_result((thing, lambda: loop.call_soon_threadsafe(over.set)))
+            await over.wait()
+
+    def run() -> None:
+        try:
+            asyncio.run(live())
+        except BaseException as error:
+            if opened.done():
+                raise
+            opened.set_exception(error)
+
+    thread = threading.Thread(target=run, name="own-loop", daemon=True)
+    thread.start()
+    thing, close = opened.result(DEADLINE_S)
+    try:
+        yield thing
+    finally:
+        close()
+        thread.join(DEADLINE_S)

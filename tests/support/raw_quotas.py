@@ -1,0 +1,239 @@
+"""The quota protocol by hand: a witness that shares no code with the service.
+
+Whatever the protocol can say can be said here: values that are no numbers, a type twice in one
+entity, an entity twice in one request, unknown types.
+"""
+
+import itertools
+import json
+import socket
+import struct
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+from kafka.protocol.admin import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasResponse,
+    DescribeClientQuotasRequest,
+    DescribeClientQuotasResponse,
+)
+
+DEADLINE_S = 30.0
+CLIENT_ID = "witness"
+SERVICE_CLIENT_ID = "kafka-quota-service"
+EXACT, DEFAULT, ANY = 0, 1, 2
+
+_VERSION = 1
+_LENGTH = struct.Struct(">i")
+_POLL_S = 0.005
+_NUMBERS = itertools.count(1)
+
+Names = Mapping[str, str | None]
+Values = Mapping[str, float | None]
+Entity = frozenset[tuple[str, str | None]]
+Component = tuple[str, int, str | None]
+
+
+class Entry(NamedTuple):
+    """What is asked for one entity: pairs, so that a type or a key can come twice.
+
+    A value of null removes the key.
+    """
+
+    entity: Sequence[tuple[str, str | None]]
+    ops: Sequence[tuple[str, float | None]]
+
+
+class Verdict(NamedTuple):
+    """One entry of the broker's answer to an alter."""
+
+    entity: Entity
+    code: int
+    message: str | None
+
+
+class Described(NamedTuple):
+    """The broker's answer to a describe."""
+
+    code: int
+    message: str | None
+    quotas: dict[Entity, dict[str, float]]
+
+
+def setting(names: Names, values: Values) -> Entry:
+    """Set each key to its value; null removes it."""
+    return Entry(list(names.items()), list(values.items()))
+
+
+def entity_of(names: Names) -> Entity:
+    """Return an entity as the witness names it."""
+    return frozenset(names.items())
+
+
+def printed(values: Mapping[str, Any] | None) -> dict[str, str]:
+    """Return values so that they can be compared: every bit of them, and NaN equals NaN."""
+    return {key: float(value).hex() for key, value in (values or {}).items()}
+
+
+class RawQuotas:
+    """One connection to one broker, in version 1 of both calls."""
+
+    def __init__(self, bootstrap_servers: str) -> None:
+        host, _, port = bootstrap_servers.rpartition(":")
+        self._socket = socket.create_connection((host, int(port)), DEADLINE_S)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._socket.close()
+
+    def alter(self, *entries: Entry, validate_only: bool = False) -> list[Verdict]:
+        """Alter, and return what the broker says of each entity."""
+        data = AlterClientQuotasRequest.EntryData
+        request = AlterClientQuotasRequest(
+            entries=[
+                data(
+                    entity=[
+                        data.EntityData(entity_type=kind, entity_name=name)
+                        for kind, name in entry.entity
+                    ],
+                    ops=[
+                        data.OpData(key=key, value=value or 0.0, remove=value is None)
+                        for key, value in entry.ops
+                    ],
+                )
+                for entry in entries
+            ],
+            validate_only=validate_only,
+        )
+        answer = self._ask(request, AlterClientQuotasResponse)
+        return [
+            Verdict(_entity(entry.entity), entry.error_code, entry.error_message)
+            for entry in answer.entries
+        ]
+
+    def describe(self, *components: Component, strict: bool = False) -> Described:
+        """Describe, and return the answer as it is."""
+        data = DescribeClientQuotasRequest.ComponentData
+        request = DescribeClientQuotasRequest(
+            components=[
+                data(entity_type=kind, match_type=match_type, match=match)
+                for kind, match_type, match in components
+            ],
+            strict=strict,
+        )
+        answer = self._ask(request, DescribeClientQuotasResponse)
+        quotas = {
+            _entity(entry.entity): {value.key: value.value for value in entry.values}
+            for entry in answer.entries or ()
+        }
+        return Described(answer.error_code, answer.error_message, quotas)
+
+    def stored(self, names: Names) -> dict[str, float]:
+        """Return the values of exactly this entity; empty where there is none."""
+        components = [
+            (kind, DEFAULT if name is None else EXACT, name) for kind, name in names.items()
+        ]
+        return self.describe(*components, strict=True).quotas.get(entity_of(names), {})
+
+    def everything(self) -> dict[Entity, dict[str, float]]:
+        """Return every quota of the cluster."""
+        return self.describe().quotas
+
+    def store(self, names: Names, values: Values) -> None:
+        """Set and remove values, and wait until the broker shows them."""
+        wanted = {**self.stored(names), **values}
+        verdicts = self.alter(setting(names, values))
+        assert [verdict.code for verdict in verdicts] == [0], verdicts
+        left = printed({key: value for key, value in wanted.items() if value is not None})
+        self.wait_until(lambda: printed(self.stored(names)) == left)
+
+    def become(self, world: Mapping[Entity, Mapping[str, float]]) -> None:
+        """Make this every quota of the cluster, and wait until the broker shows it."""
+        now = self.everything()
+        changes = [
+            setting(dict(entity), {**dict.fromkeys(now.get(entity, {})), **world.get(entity, {})})
+            for entity in {*now, *world}
+            if printed(now.get(entity)) != printed(world.get(entity))
+        ]
+        if changes:
+            verdicts = self.alter(*changes)
+            assert {verdict.code for verdict in verdicts} == {0}, verdicts
+        wanted = {entity: printed(values) for entity, values in world.items()}
+        self.wait_until(
+            lambda: {one: printed(values) for one, values in self.everything().items()} == wanted
+        )
+
+    @staticmethod
+    def wait_until(holds: Any) -> None:
+        """Ask until it holds: a describe may be older than an answered alter."""
+        deadline = time.monotonic() + DEADLINE_S
+        while not holds():
+            assert time.monotonic() < deadline, "the broker does not show what it acknowledged"
+            time.sleep(_POLL_S)
+
+    def _ask(self, request: Any, response: Any) -> Any:
+        request.API_VERSION = _VERSION
+        request.with_header(correlation_id=next(_NUMBERS), client_id=CLIENT_ID)
+        self._socket.sendall(request.encode(header=True, framed=True))
+        (length,) = _LENGTH.unpack(self._read(_LENGTH.size))
+        return response.decode(self._read(length), version=_VERSION, header=True)
+
+    def _read(self, size: int) -> bytes:
+        received = bytearray()
+        while len(received) < size:
+            chunk = self._socket.recv(size - len(received))
+            assert chunk, "the broker closed the connection"
+            received += chunk
+        return bytes(received)
+
+
+def _entity(parts: Any) -> Entity:
+    return frozenset((part.entity_type, part.entity_name) for part in parts)
+
+
+class RequestLog:
+    """What arrived at the broker, from its own request log."""
+
+    def __init__(self, path: Path, raw: RawQuotas) -> None:
+        self._path = path
+        self._raw = raw
+
+    @contextmanager
+    def alterations(self) -> Iterator[list[dict[str, Any]]]:
+        """Collect the alterations that arrive within the block; the list is filled at its end.
+
+        They are those of the service. A marker is sent after the block, and the log is read once it
+        holds the marker: it then holds everything that came before.
+        """
+        start = self._path.stat().st_size
+        arrived: list[dict[str, Any]] = []
+        yield arrived
+        marker = f"marker-{next(_NUMBERS)}-{start}"
+        self._raw.alter(setting({"user": marker}, {"request_percentage": 1}), validate_only=True)
+        self._raw.wait_until(lambda: marker in str(list(self._alterations(start, CLIENT_ID))))
+        arrived.extend(self._alterations(start, SERVICE_CLIENT_ID))
+
+    @contextmanager
+    def nothing_arrives(self) -> Iterator[None]:
+        """Make sure that no alteration arrives within the block."""
+        with self.alterations() as arrived:
+            yield
+        assert arrived == []
+
+    def _alterations(self, start: int, client_id: str) -> Iterator[dict[str, Any]]:
+        with self._path.open("rb") as log:
+            log.seek(max(0, start - 1))
+            if start > 0:
+                log.readline()  # the rest of a line that was being written
+            whole_lines, _, _ = log.read().decode().rpartition("\n")
+        for line in whole_lines.splitlines():
+            record = json.loads(line.partition(":")[2])
+            header = record["requestHeader"]
+            is_alter = header["requestApiKeyName"] == "ALTER_CLIENT_QUOTAS"
+            if is_alter and header["clientId"] == client_id and not record["isForwarded"]:
+                yield record["request"]

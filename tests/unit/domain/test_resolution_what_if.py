@@ -1,0 +1,102 @@
+"""What-if: an index with alterations on top answers like one built from the altered quotas."""
+
+from collections.abc import Sequence
+from decimal import Decimal
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from app.domain.alterations import ClientQuotaAlteration, Op, Quotas, apply_ops
+from app.domain.entities import ClientQuotaEntity
+from app.domain.resolution import QuotaIndex, Resolution, resolve_client, resolve_ip
+
+USER_NAMES = st.sampled_from(["alice", "bob", None])
+CLIENT_NAMES = st.sampled_from(["etl", None])
+IP_NAMES = st.sampled_from(["10.0.0.1", "10.1", "010.0.0.1", "::1", "host.example", None])
+CLIENT_ENTITIES = st.one_of(
+    USER_NAMES.map(lambda user: {"user": user}),
+    CLIENT_NAMES.map(lambda client_id: {"client-id": client_id}),
+    st.tuples(USER_NAMES, CLIENT_NAMES).map(
+        lambda names: {"user": names[0], "client-id": names[1]}
+    ),
+).map(ClientQuotaEntity.of)
+IP_ENTITIES = IP_NAMES.map(lambda name: ClientQuotaEntity.of({"ip": name}))
+CLIENT_KEYS = st.sampled_from(["producer_byte_rate", "request_percentage", "future_key"])
+IP_KEYS = st.just("connection_creation_rate")
+
+
+def values(keys: st.SearchStrategy[str]) -> st.SearchStrategy[dict[str, float]]:
+    return st.dictionaries(keys, st.integers(1, 99).map(float), min_size=1)
+
+
+def alterations(
+    entities: st.SearchStrategy[ClientQuotaEntity], keys: st.SearchStrategy[str]
+) -> st.SearchStrategy[ClientQuotaAlteration]:
+    numbers = st.integers(1, 99).map(Decimal)
+    ops = st.one_of(st.builds(Op, keys, numbers), st.builds(lambda key: Op(key, remove=True), keys))
+    return st.builds(ClientQuotaAlteration, entities, st.lists(ops, max_size=3).map(tuple))
+
+
+STORED = st.builds(
+    lambda clients, ips: {**clients, **ips},
+    st.dictionaries(CLIENT_ENTITIES, values(CLIENT_KEYS), max_size=6),
+    st.dictionaries(IP_ENTITIES, values(IP_KEYS), max_size=5),
+)
+ALTERATIONS = st.lists(
+    st.one_of(alterations(CLIENT_ENTITIES, CLIENT_KEYS), alterations(IP_ENTITIES, IP_KEYS)),
+    max_size=6,
+)
+
+
+def altered(quotas: Quotas, changes: Sequence[ClientQuotaAlteration]) -> Quotas:
+    after = dict(quotas)
+    for change in changes:
+        after[change.entity] = apply_ops(after.get(change.entity, {}), change.ops)
+    return {entity: left for entity, left in after.items() if left}
+
+
+def answers(index: QuotaIndex) -> list[Resolution]:
+    callers = [(user, client) for user in ("alice", "zoe", "") for client in ("etl", "web", "")]
+    clients = [resolve_client(index, *caller, explain=True) for caller in callers]
+    return clients + [resolve_ip(index, ip) for ip in ("10.0.0.1", "::1", "10.9.9.9")]
+
+
+@settings(deadline=None, max_examples=300)
+@given(STORED, ALTERATIONS, ALTERATIONS)
+def test_alterations_on_top_answer_like_the_altered_quotas(
+    quotas: Quotas,
+    first: list[ClientQuotaAlteration],
+    second: list[ClientQuotaAlteration],
+) -> None:
+    index = QuotaIndex.of(quotas)
+    once = altered(quotas, first)
+    twice = altered(once, second)
+    assert answers(index.with_alterations(first)) == answers(QuotaIndex.of(once))
+    stacked = index.with_alterations(first).with_alterations(second)
+    assert answers(stacked) == answers(QuotaIndex.of(twice))
+    assert answers(index) == answers(QuotaIndex.of(quotas))
+
+
+def test_the_last_rule_of_a_kind_that_goes_changes_the_bucket_of_the_unlimited() -> None:
+    user = ClientQuotaEntity.of({"user": "other"})
+    client = ClientQuotaEntity.of({"client-id": "other"})
+    key = "producer_byte_rate"
+    index = QuotaIndex.of({user: {key: 1.0}, client: {key: 1.0}})
+    gone = index.with_alterations([ClientQuotaAlteration(client, (Op(key, remove=True),))])
+    (before, after) = (
+        next(iter(resolve_client(one, "alice", "etl").quotas.values())).shared_by
+        for one in (index, gone)
+    )
+    assert before == {"user": "", "client-id": "etl"}
+    assert after == {"user": "alice", "client-id": ""}
+
+
+def test_c139_a_rule_that_was_set_and_removed_leaves_the_caller_unlimited() -> None:
+    pair = ClientQuotaEntity.of({"user": "userA", "client-id": "client1"})
+    key = "producer_byte_rate"
+    set_it = ClientQuotaAlteration(pair, (Op(key, Decimal(10)),))
+    remove_it = ClientQuotaAlteration(pair, (Op(key, remove=True),))
+    index = QuotaIndex.of({}).with_alterations([set_it])
+    values_of = (index.values_of(pair), index.with_alterations([remove_it]).values_of(pair))
+    assert values_of == ({key: 10.0}, {})
+    assert answers(index.with_alterations([remove_it])) == answers(QuotaIndex.of({}))

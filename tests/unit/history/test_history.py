@@ -1,0 +1,95 @@
+"""Histories, and the logs of real and fake clusters, are read as they were written."""
+
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from app.domain.entities import ClientQuotaEntity
+from tests.support.history import Answer, End, HistoryLog, Write, answer_of, read_history
+from tests.support.oracle import of_apply_log
+from tests.support.oracle_metadata_log import read_dump
+from tests.unit.history.honest import user, write
+
+PAIR = ClientQuotaEntity.of({"user": 'a\u0001 "é,', "client-id": None})
+
+DUMP = r"""
+Dumping /data/__cluster_metadata-0/00000000000000000000.log
+baseOffset: 18 lastOffset: 20 count: 3 CreateTime: 1795257920860 size: 229 isvalid: true
+| offset: 18 CreateTime: 1795257920860 keySize: -1 payload: {"type":"CLIENT_QUOTA_RECORD","version":0,"data":{"entity":[{"entityType":"client-id","entityName":null},{"entityType":"user","entityName":"a\u0001 \"é,"}],"key":"producer_byte_rate","value":1.23456789E8,"remove":false}}
+| offset: 19 CreateTime: 1795257920860 keySize: -1 payload: {"type":"NO_OP_RECORD","version":0,"data":{}}
+| offset: 20 CreateTime: 1795257920923 keySize: -1 payload: {"type":"CONFIG_RECORD","version":0,"data":{"value":"CLIENT_QUOTA_RECORD"}}
+| offset: 21 CreateTime: 1795257920923 keySize: -1 payload: {"type":"CLIENT_QUOTA_RECORD","version":0,"data":{"entity":[{"entityType":"user","entityName":"ann"}],"key":"producer_byte_rate","value":0.0,"remove":true}}
+"""  # noqa: E501 - as Kafka prints it
+
+
+class Applied:
+    """An entry of an apply log."""
+
+    at = 0.0
+    entity = PAIR
+    key = "producer_byte_rate"
+    value = 5.0
+
+
+def test_a_history_is_read_as_it_was_logged(tmp_path: Path):
+    log = HistoryLog(tmp_path / "history.jsonl")
+    writes = (Write(PAIR, "producer_byte_rate", 1.0), write("ann", None))
+    answer = Answer(207, alteration_id="a", outcomes=("applied", "refused"), replayed=True)
+    first = log.invoke("one", writes, expected=(write("ann", 3),), idempotency_key="k")
+    second = log.invoke("two", writes)
+    third = log.invoke("two", writes)
+    log.ended(first, answer)
+    log.ended(second, None)
+    log.close()
+    calls = {call.number: call for call in read_history(log.path)}
+    assert list(calls) == [first, second, third]
+    assert calls[first].writes == writes
+    assert calls[first].expected == (write("ann", 3),)
+    assert calls[first].idempotency_key == "k"
+    assert calls[first].answer == answer
+    assert calls[first].outcomes == {PAIR: "applied", user("ann"): "refused"}
+    assert [calls[one].end for one in (first, second, third)] == [End.OK, End.UNKNOWN, End.UNKNOWN]
+    assert calls[second].answer is None
+    assert calls[second].ended is not None
+    assert calls[third].ended is None
+
+
+@pytest.mark.parametrize(
+    ("status", "sent", "end"),
+    [
+        (200, None, End.OK),
+        (207, None, End.OK),
+        (503, "no", End.FAIL),
+        (409, "no", End.FAIL),
+        (503, "yes", End.UNKNOWN),
+        (504, "maybe", End.UNKNOWN),
+        (502, None, End.UNKNOWN),
+    ],
+)
+def test_only_what_was_surely_not_sent_has_failed(status: int, sent: str | None, end: End):
+    assert answer_of(status, {"sent_to_cluster": sent}, {}).end is end
+
+
+def test_the_alteration_that_a_busy_entity_waits_for_is_not_this_call():
+    busy = {"code": "entity-busy", "alteration_id": "another"}
+    assert answer_of(409, busy, {}).alteration_id is None
+    running = {"code": "idempotency-key-running", "alteration_id": "this"}
+    assert answer_of(409, running, {}).alteration_id == "this"
+
+
+def test_the_metadata_log_is_read_from_the_dump_of_kafkas_own_tool():
+    first, second = read_dump(DUMP)
+    assert first.write == Write(PAIR, "producer_byte_rate", 123456789.0)
+    assert first.at == datetime(2026, 11, 21, 10, 45, 20, 860000, UTC)
+    assert second.write == write("ann", None)
+
+
+def test_the_apply_log_of_a_fake_cluster_is_read_by_the_wall_clock():
+    applied = Applied()
+    applied.at = time.monotonic()
+    before = datetime.now(UTC)
+    (record,) = of_apply_log([applied]).records
+    assert abs((record.at - before).total_seconds()) < 1
+    assert record.write == Write(PAIR, "producer_byte_rate", 5.0)

@@ -1,0 +1,320 @@
+"""The checker accepts honest runs and rejects each lie, by the rule that the lie breaks."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from tests.support.history import Call, Write
+from tests.support.history_audit import AuditedEntity, AuditEvent
+from tests.support.history_checker import RULES, violations
+from tests.support.history_evidence import Evidence
+from tests.support.oracle import LogRecord
+from tests.unit.history.honest import (
+    AUDITED,
+    CALLS,
+    KEY,
+    RECORDS,
+    at,
+    concluded,
+    evidence,
+    intent,
+    record,
+    recovered,
+    user,
+    values_of,
+    write,
+)
+
+
+def without(number: int) -> tuple[LogRecord, ...]:
+    """Return the records without the one that has this value."""
+    return tuple(one for one in RECORDS if one.write.value != number)
+
+
+def with_record(seconds: float, of: Write) -> tuple[LogRecord, ...]:
+    """Return the records with one more, at its place."""
+    return tuple(sorted([*RECORDS, record(seconds, of)], key=lambda one: one.at))
+
+
+def audit(
+    alteration_id: str, change: Callable[[AuditedEntity], AuditedEntity]
+) -> tuple[AuditedEntity, ...]:
+    """Return the audit log with the first entity of an alteration changed."""
+    place = next(i for i, one in enumerate(AUDITED) if one.alteration_id == alteration_id)
+    return (*AUDITED[:place], change(AUDITED[place]), *AUDITED[place + 1 :])
+
+
+def saying(alteration_id: str, outcome: str) -> tuple[AuditedEntity, ...]:
+    """Return the audit log with another last word on an alteration."""
+    return audit(
+        alteration_id,
+        lambda one: replace(
+            one, events=(*one.events[:-1], replace(one.events[-1], outcome=outcome))
+        ),
+    )
+
+
+def calls(number: int, **members: object) -> tuple[Call, ...]:
+    """Return the calls with the answer to one of them changed."""
+    return tuple(
+        replace(one, answer=replace(one.answer, **members))  # type: ignore[type-var, arg-type]
+        if one.number == number
+        else one
+        for one in CALLS
+    )
+
+
+def with_audit(**members: object) -> Evidence:
+    """Return the run with something changed beside the log."""
+    honest = evidence()
+    return replace(honest, audit=replace(honest.audit, **members))  # type: ignore[arg-type]
+
+
+def unfinished(one: AuditedEntity) -> AuditedEntity:
+    return replace(one, events=one.events[:-1])
+
+
+def committed_later(one: AuditedEntity) -> AuditedEntity:
+    return replace(one, committed_at=one.committed_at + timedelta(seconds=1))
+
+
+def twice(one: AuditedEntity) -> AuditedEntity:
+    return replace(one, events=(*one.events, *one.events))
+
+
+def overlapping(one: AuditedEntity) -> AuditedEntity:
+    """Conclude it only when the next one of the same entity has begun."""
+    return replace(one, events=(replace(one.events[-1], at=at(1.5)),))
+
+
+def observed_applied(one: AuditedEntity) -> AuditedEntity:
+    return recovered(replace(one, events=()), 96, "not_applied", observed="applied")
+
+
+def late_drift(one: AuditedEntity) -> AuditedEntity:
+    return replace(one, events=(*one.events, AuditEvent("drift", at(190))))
+
+
+SWAPPED = (RECORDS[1], RECORDS[0], *RECORDS[2:])
+TWO_INTENTS = (*AUDITED, concluded(intent("b10", 209, write("dan", 12)), 0.1, "not_applied"))
+
+LIES: dict[str, tuple[Evidence, set[str]]] = {
+    "a record that nobody asked for": (
+        evidence(records=with_record(100, write("gus", 99))),
+        {"every_record_has_an_intent"},
+    ),
+    "an intent that was committed after the record": (
+        evidence(audited=audit("a1", committed_later)),
+        {"every_record_has_an_intent"},
+    ),
+    "a record whose intent is not in the log": (
+        evidence(audited=tuple(one for one in AUDITED if one.alteration_id != "a16")),
+        {"every_record_has_an_intent", "answers_and_audit_agree"},
+    ),
+    "recovery says applied, nothing was": (
+        evidence(audited=saying("a5", "applied")),
+        {"conclusions_are_true"},
+    ),
+    "recovery says not applied, it was": (
+        evidence(audited=saying("a4", "not_applied")),
+        {"conclusions_are_true"},
+    ),
+    "applied long after the verdict": (
+        evidence(records=with_record(190, write("cat", 7))),
+        {"conclusions_are_true"},
+    ),
+    "applied long after the verdict, recorded as drift, while that must not happen": (
+        evidence(audited=audit("a5", late_drift), records=with_record(190, write("cat", 7))),
+        {"conclusions_are_true"},
+    ),
+    "an applied alteration that is gone from the log of the cluster": (
+        evidence(records=without(16)),
+        {"conclusions_are_true", "answers_are_true"},
+    ),
+    "not sent, and applied all the same": (
+        evidence(records=with_record(201.2, write("ann", 9))),
+        {
+            "conclusions_are_true",
+            "answers_are_true",
+            "what_may_be_repeated_was_never_applied",
+            "expectations_held",
+        },
+    ),
+    "refused, and applied all the same": (
+        evidence(records=with_record(2.15, write("cat", 5))),
+        {"conclusions_are_true", "answers_are_true"},
+    ),
+    "one of two keys of an entity": (
+        evidence(
+            audited=audit(
+                "a5",
+                lambda one: replace(
+                    recovered(one, 96, "observed_other", observed="observed_other"),
+                    writes=(write("cat", 7), Write(user("cat"), "consumer_byte_rate", 7)),
+                ),
+            ),
+            records=with_record(20, write("cat", 7)),
+        ),
+        {"conclusions_are_true"},
+    ),
+    "an outcome that is none": (
+        evidence(audited=saying("a5", "validated")),
+        {"conclusions_are_true"},
+    ),
+    "an intent without an end": (
+        evidence(audited=audit("a5", unfinished)),
+        {"everything_is_concluded_once"},
+    ),
+    "two conclusions": (
+        evidence(audited=audit("a16", twice)),
+        {"everything_is_concluded_once"},
+    ),
+    "a slot that is still taken": (
+        with_audit(open_slots=[("a5", 0)]),
+        {"everything_is_concluded_once"},
+    ),
+    "another order than the cluster's": (
+        evidence(records=SWAPPED),
+        {"order_is_the_clusters"},
+    ),
+    "an old change that comes back over a new one": (
+        evidence(records=with_record(3, write("ann", 1))),
+        {"order_is_the_clusters", "each_request_is_one_change", "expectations_held"},
+    ),
+    "two alterations of one entity at once": (
+        evidence(audited=audit("a1", overlapping)),
+        {"slots_do_not_overlap"},
+    ),
+    "an alteration that begins before recovery has ended another": (
+        evidence(
+            audited=(
+                *AUDITED,
+                concluded(intent("b4", 50, write("bob", 40)), 0.1, "not_applied"),
+            )
+        ),
+        {"slots_do_not_overlap"},
+    ),
+    "observed as applied, concluded as not applied": (
+        evidence(audited=audit("a5", observed_applied)),
+        {"provisional_verdicts_were_true"},
+    ),
+    "observed as not applied when it was": (
+        evidence(
+            records=(*without(6)[:4], record(3.5, write("bob", 6)), *without(6)[4:]),
+        ),
+        {"provisional_verdicts_were_true"},
+    ),
+    "a broker that shows something else at the end": (
+        replace(evidence(), described={**values_of(RECORDS), user("ann"): {KEY: 4.0}}),
+        {"the_end_is_the_last_record"},
+    ),
+    "a last audited state that the cluster does not have": (
+        with_audit(states={**values_of(RECORDS), user("ann"): {KEY: 4.0}}),
+        {"the_end_is_the_last_record"},
+    ),
+    "200 for something unknown": (
+        evidence(calls=calls(4, status=200)),
+        {"answers_are_true"},
+    ),
+    "an answer that came before the record": (
+        evidence(records=(*without(16), record(250, write("fay", 16)))),
+        {"answers_are_true"},
+    ),
+    "safe to repeat, and applied": (
+        evidence(calls=calls(4, retry="safe")),
+        {"what_may_be_repeated_was_never_applied"},
+    ),
+    "nothing sent, and applied": (
+        evidence(calls=calls(4, sent_to_cluster="no")),
+        {"what_may_be_repeated_was_never_applied"},
+    ),
+    "an answer about another's alteration": (
+        evidence(calls=calls(4, alteration_id="a16")),
+        {"answers_and_audit_agree"},
+    ),
+    "an answer that the audit log does not confirm": (
+        evidence(audited=saying("a3", "observed_other")),
+        {"answers_and_audit_agree"},
+    ),
+    "a key that made two intents": (
+        evidence(audited=TWO_INTENTS),
+        {"each_request_is_one_change", "conclusions_are_true"},
+    ),
+    "a key whose request was applied twice": (
+        evidence(
+            records=(*RECORDS, record(231, write("dan", None)), record(232, write("dan", 12))),
+            outside=frozenset({write("dan", None)}),
+        ),
+        {"order_is_the_clusters", "each_request_is_one_change"},
+    ),
+    "a lost update": (
+        evidence(
+            records=with_record(202.1, write("ann", 98)), outside=frozenset({write("ann", 98)})
+        ),
+        {"expectations_held"},
+    ),
+    "a document that is behind the audit log": (
+        evidence(documents={"a4": {user("bob"): "unknown"}}),
+        {"documents_tell_the_conclusion"},
+    ),
+    "an expectation that held and was refused": (
+        evidence(
+            calls=tuple(
+                replace(one, expected=(write("ann", 10),)) if one.number == 9 else one
+                for one in CALLS
+            )
+        ),
+        {"refused_expectations_did_not_hold"},
+    ),
+}  # fmt: skip
+
+
+def test_an_honest_run_is_accepted():
+    assert violations(evidence()) == []
+
+
+def test_an_empty_run_is_accepted():
+    assert violations(evidence((), (), ())) == []
+
+
+def test_a_change_by_others_is_accepted_where_it_is_known():
+    outside = write("gus", 99)
+    run = evidence(records=with_record(100, outside), outside=frozenset({outside}))
+    assert violations(run) == []
+
+
+def test_a_late_apply_that_is_recorded_as_drift_is_accepted_where_lateness_has_no_bound():
+    run = evidence(
+        audited=audit("a5", late_drift),
+        records=with_record(190, write("cat", 7)),
+        bounded=False,
+    )
+    assert violations(run) == []
+
+
+def test_a_frozen_owner_may_say_not_sent_when_recovery_has_found_not_applied():
+    found = audit(
+        "a7",
+        lambda one: recovered(replace(one, events=()), 0.5, "not_applied", observed="not_applied"),
+    )
+    assert violations(evidence(audited=found)) == []
+
+
+def test_a_change_that_comes_back_is_accepted_as_drift_where_lateness_has_no_bound():
+    run = evidence(
+        audited=audit("a1", late_drift), records=with_record(240, write("ann", 1)), bounded=False
+    )
+    assert violations(run) == []
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_a_doctored_history_is_rejected(lie: str):
+    run, broken = LIES[lie]
+    assert {one.rule for one in violations(run)} == broken
+
+
+def test_every_rule_is_broken_by_a_lie():
+    broken = {rule for _, rules in LIES.values() for rule in rules}
+    assert broken == {rule.__name__ for rule in RULES}

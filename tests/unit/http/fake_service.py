@@ -1,0 +1,202 @@
+"""The whole HTTP interface on fakes: brokers and an audit log in memory."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from jsonschema import Draft202012Validator
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp
+
+from app.domain.authorization import AclBinding, AuthorizerSettings
+from app.domain.callers import Caller
+from app.domain.errors import UnauthenticatedError
+from app.http.application import create_application
+from app.http.boundary import RequestBoundary
+from app.http.errors import InvalidTokenError
+from app.http.metrics import HttpMetrics
+from app.http.page_tokens import PageTokens
+from app.http.rate_limits import Limits, RateLimits
+from app.http.services import Services
+from app.service.alter import AlterationParts, AlterQuotas
+from app.service.alteration_intents import Intents
+from app.service.alteration_outcomes import OutcomeWriter
+from app.service.alteration_sending import AlterationSending
+from app.service.alteration_tasks import AlterationTasks
+from app.service.audit_trail import AuditTrail
+from app.service.authorize import AuthorizationPolicy, ClusterAuthorizer
+from app.service.barrier import Barrier
+from app.service.breaker import CircuitBreaker
+from app.service.describe import DescribeQuotas
+from app.service.failpoints import Failpoints
+from app.service.late_answers import LateAnswers
+from app.service.life_context import LifeContext
+from app.service.ports import AclSnapshot
+from app.service.present_values import PresentValues
+from app.service.readiness import Readiness
+from app.service.replays import Replays
+from app.service.resolve import ResolveQuotas
+from app.service.revert import RevertAlterations
+from tests.support.fake_ports import EPOCH, FakeBrokers, FakeImage, FakeJournal
+from tests.unit.http.application import Answer, send
+
+UNLIMITED = Limits(0, 0, 0, 0)
+ALTERATIONS = "/quotas/alterations"
+
+
+def no_services() -> Any:
+    raise AssertionError("the services are given")
+
+
+class Names:
+    """A bearer token is the name of a principal; ``stranger`` is nobody."""
+
+    def authenticate(self, headers: Headers, peer: str) -> Caller:
+        given = headers.get("authorization")
+        if given is None:
+            raise UnauthenticatedError("Who?")
+        name = given.removeprefix("Bearer ")
+        if name == "stranger":
+            raise InvalidTokenError("Nobody.")
+        return Caller(f"User:{name}", peer, "bearer-token")
+
+
+class Acls:
+    """alice and bert may alter, bob may describe."""
+
+    async def cluster_acls(self, *, max_age_s: float) -> AclSnapshot:
+        may = {"alice": "ALTER_CONFIGS", "bert": "ALTER_CONFIGS", "bob": "DESCRIBE_CONFIGS"}
+        bindings = tuple(
+            AclBinding("kafka-cluster", "LITERAL", f"User:{name}", "*", operation, "ALLOW")
+            for name, operation in may.items()
+        )
+        return AclSnapshot(bindings, EPOCH, 1.5)
+
+    async def custom_callback(self) -> str | None:
+        return None
+
+
+@dataclass
+class FakeService:
+    """The application; ``log`` tells what reached brokers and the audit log, in order.
+
+    ``limits_clock`` is the time that rate limits go by; it stands still.
+    """
+
+    limits: Limits = UNLIMITED
+    limits_clock: float = 0.0
+    log: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.brokers = FakeBrokers(self.log)
+        self.journal = FakeJournal(self.log)
+        self.metrics = HttpMetrics()
+        self.tasks = AlterationTasks()
+        app = create_application(no_services)
+        app.state.services = self._services()
+        self.document = app.openapi()
+        self.app: ASGIApp = RequestBoundary(app, self.metrics)
+
+    def _services(self) -> Services:
+        policy = AuthorizationPolicy(AuthorizerSettings(), auditors=frozenset({"User:auditor"}))
+        acls, image = Acls(), FakeImage(self.brokers)
+        authorizer = ClusterAuthorizer(acls, self.brokers, self.journal, policy)
+        audit = AuditTrail(self.journal, authorizer)
+        alter = self._alter(image)
+        return Services(
+            authenticator=Names(),
+            authorizer=authorizer,
+            describe=DescribeQuotas(self.brokers, image),
+            alter=alter,
+            revert=RevertAlterations(audit, alter),
+            resolve=ResolveQuotas(image, acls),
+            audit=audit,
+            readiness=Readiness({}, {}),
+            page_tokens=PageTokens(b"secret" * 6),
+            metrics=self.metrics,
+            limits=RateLimits(
+                self.limits, self.metrics.count_rate_limited, now=lambda: self.limits_clock
+            ),
+            brokers=self._facts,
+        )
+
+    def _alter(self, image: FakeImage) -> AlterQuotas:
+        breaker = CircuitBreaker("audit-log-unavailable", "Down.")
+        context = LifeContext("test", self.metrics.lives, breaker, Failpoints())
+        outcomes = OutcomeWriter(self.journal, self.tasks, self.metrics.lives)
+        late = LateAnswers(self.journal, self.tasks, self.metrics.lives)
+        present = PresentValues(self.brokers)
+        barrier = Barrier(self.brokers, present)
+        return AlterQuotas(
+            AlterationParts(
+                self.brokers,
+                present,
+                Intents(self.journal, outcomes, barrier, context),
+                AlterationSending(self.brokers, self.journal, outcomes, late, context),
+                Replays(self.journal, self.brokers),
+                self.tasks,
+                image,
+            )
+        )
+
+    async def _facts(self) -> Mapping[str, Any]:
+        return {}
+
+    async def get(self, path: str, principal: str | None = "alice") -> Answer:
+        """Send a GET."""
+        return await send(self.app, "GET", path, headers=_credentials(principal))
+
+    async def post(
+        self, path: str, body: Any, principal: str | None = "alice", **headers: str
+    ) -> Answer:
+        """Send a POST; a header's underscores are dashes."""
+        raw = [
+            *_credentials(principal),
+            (b"content-type", b"application/json"),
+            *((name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()),
+        ]
+        content = json.dumps(body).encode()
+        answer = await send(self.app, "POST", path, headers=raw, body=[content])
+        self.check(path, answer)
+        return answer
+
+    def check(self, path: str, answer: Answer) -> None:
+        """Hold an answer to a POST against the OpenAPI document."""
+        template = f"{ALTERATIONS}/{{alteration_id}}/revert" if "revert" in path else path
+        responses = self._resolved(self.document["paths"][template]["post"]["responses"])
+        response = self._resolved(responses[str(answer.status)])
+        (content,) = response["content"].values()
+        schema = {**content["schema"], "components": self.document["components"]}
+        Draft202012Validator(schema).validate(answer.document)
+        known = {name.lower() for name in response["headers"]}
+        told = {"location", "retry-after", "idempotent-replayed"} & set(answer.headers)
+        assert told <= known
+        needed = {
+            name.lower()
+            for name, header in response["headers"].items()
+            if self._resolved(header)["required"]
+        }
+        assert needed <= set(answer.headers)
+
+    def _resolved(self, node: Any) -> Any:
+        while "$ref" in node:
+            target = self.document
+            for part in node["$ref"].removeprefix("#/").split("/"):
+                target = target[part]
+            node = target
+        return node
+
+    def count(self, name: str, **labels: str) -> float:
+        """Return the value of a metric."""
+        return self.metrics.registry.get_sample_value(name, labels) or 0.0
+
+
+def _credentials(principal: str | None) -> list[tuple[bytes, bytes]]:
+    return [] if principal is None else [(b"authorization", f"Bearer {principal}".encode())]
+
+
+def setting(value: float, user: str = "alice", **more: Any) -> dict[str, Any]:
+    """Return a body that sets one quota of one user."""
+    ops = [{"key": "producer_byte_rate", "value": value}]
+    return {"alterations": [{"entity": {"user": user}, "ops": ops}], **more}

@@ -1,0 +1,171 @@
+"""A server with short deadlines in a thread of its own, and callers with bare sockets."""
+
+import asyncio
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import uvicorn
+from starlette.types import Message, Receive, Scope, Send
+
+from app.http.metrics import HttpMetrics
+from app.http.receive_limits import ReceiveLimits
+from app.http.receiving import ReceivingProtocol, receiving_protocol
+
+DEADLINE_S = 30.0
+LARGE_ANSWER = 16 * 1024 * 1024
+
+LONG = ReceiveLimits(idle_s=60, headers_s=60, body_s=60, answer_s=60)
+"""Deadlines that no test reaches; a test shortens the one that it is about."""
+
+
+class Echo:
+    """Answers with the body, the number of headers, or much; ``/gate`` when the gate opens."""
+
+    def __init__(self) -> None:
+        self.gate = threading.Event()
+        self.reached = threading.Event()
+        self.scopes: list[Scope] = []
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        self.scopes.append(scope)
+        path = scope["path"]
+        body = b""
+        if path == "/echo":
+            body = await self._read(receive)
+        elif path == "/large":
+            body = b"x" * LARGE_ANSWER
+        elif path == "/gate":
+            self.reached.set()
+            await asyncio.get_running_loop().run_in_executor(None, self.gate.wait, DEADLINE_S)
+            body = b"gate"
+        headers = [(b"content-length", str(len(body)).encode())]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+    async def _read(self, receive: Receive) -> bytes:
+        body = b""
+        while True:
+            message: Message = await receive()
+            if message["type"] == "http.disconnect":
+                return body
+            body += message["body"]
+            if not message["more_body"]:
+                return body
+
+
+@dataclass
+class RawServer:
+    """A server; ``metrics`` are its own."""
+
+    port: int
+    echo: Echo
+    metrics: HttpMetrics
+    server: uvicorn.Server
+    callers: list["Caller"] = field(default_factory=list)
+
+    async def connect(self) -> "Caller":
+        """Open a connection."""
+        caller = Caller(*await asyncio.open_connection("127.0.0.1", self.port))
+        self.callers.append(caller)
+        return caller
+
+    async def hang_up(self) -> None:
+        """Close what callers have left open."""
+        for caller in self.callers:
+            caller.close()
+        await eventually(lambda: self.connections() == 0)
+
+    def closed(self, stage: str) -> float:
+        """Return how many connections were closed in a stage."""
+        name = "receive_deadline_closed_total"
+        return self.metrics.registry.get_sample_value(name, {"stage": stage}) or 0.0
+
+    def rejected(self, code: str) -> float:
+        """Return how many requests were refused with a code."""
+        name = "request_rejected_total"
+        return self.metrics.registry.get_sample_value(name, {"reason": code}) or 0.0
+
+    def protocol(self) -> ReceivingProtocol:
+        """Return the server's side of the only connection."""
+        (protocol,) = self.server.server_state.connections
+        assert isinstance(protocol, ReceivingProtocol)
+        return protocol
+
+    def connections(self) -> float:
+        """Return how many connections there are."""
+        return self.metrics.registry.get_sample_value("http_server_open_connections") or 0.0
+
+
+@dataclass
+class Caller:
+    """One connection."""
+
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+
+    def send(self, data: bytes) -> None:
+        """Send bytes."""
+        self.writer.write(data)
+
+    async def answer(self) -> tuple[int, bytes]:
+        """Read one answer with a Content-Length; return its status and body."""
+        async with asyncio.timeout(DEADLINE_S):
+            head = await self.reader.readuntil(b"\r\n\r\n")
+            lines = head.decode().lower().split("\r\n")
+            (length,) = [line for line in lines if line.startswith("content-length:")]
+            body = await self.reader.readexactly(int(length.partition(":")[2]))
+        return int(lines[0].split()[1]), body
+
+    async def rest(self) -> bytes:
+        """Read until the server closes the connection; a reset is an end too."""
+        async with asyncio.timeout(DEADLINE_S):
+            try:
+                return await self.reader.read()
+            except ConnectionError:
+                return b""
+
+    def close(self) -> None:
+        """Close the connection at once."""
+        self.writer.transport.abort()
+
+
+async def eventually(holds: Callable[[], bool]) -> None:
+    """Wait until it holds."""
+    async with asyncio.timeout(DEADLINE_S):
+        while not holds():
+            await asyncio.sleep(0.01)
+
+
+@contextmanager
+def raw_server(limits: ReceiveLimits) -> Iterator[RawServer]:
+    """Serve until the block ends."""
+    echo, metrics = Echo(), HttpMetrics()
+    config = uvicorn.Config(
+        echo,
+        http=receiving_protocol(limits, metrics),
+        ws="none",
+        loop="uvloop",
+        lifespan="off",
+        log_config=None,
+        timeout_graceful_shutdown=1,
+    )
+    server = uvicorn.Server(config)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=server.run, args=([listener],))
+        thread.start()
+        deadline = time.monotonic() + DEADLINE_S
+        while not server.started:
+            assert time.monotonic() < deadline
+            time.sleep(0.005)
+        try:
+            yield RawServer(listener.getsockname()[1], echo, metrics, server)
+        finally:
+            echo.gate.set()
+            server.should_exit = True
+            thread.join(DEADLINE_S)
+    assert not thread.is_alive()

@@ -1,0 +1,185 @@
+"""Who comes in: first the credential, then the limits, then the rights."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from starlette.types import Message
+
+from app.domain.entities import ClientQuotaEntity
+from app.http.rate_limits import FAILURES_BURST_S, Limits
+from tests.unit.http.application import Answer
+from tests.unit.http.fake_service import ALTERATIONS, UNLIMITED, FakeService, setting
+
+NARROW = Limits(reads_per_s=2, alterations_per_s=1, requests_at_once=2, failures_per_s=0.5)
+BURST = 4
+UNKNOWN = "01a1fb9f-e8c0-7c4d-8e9f-0a1b2c3d4e5f"
+PUBLIC = ("/livez", "/readyz", "/version", "/metrics", "/problems/rate-limited")
+
+
+@pytest.fixture
+def service() -> FakeService:
+    return FakeService(NARROW)
+
+
+async def statuses(send: Callable[[], Awaitable[Answer]], times: int) -> list[int]:
+    return [(await send()).status for _ in range(times)]
+
+
+async def test_who_reads_too_much_is_told_when_to_come_back(service: FakeService):
+    assert await statuses(lambda: service.get("/quotas"), BURST) == [200] * BURST
+    answer = await service.get("/quotas/resolve?user=alice")
+    assert (answer.status, answer.document["code"]) == (429, "rate-limited")
+    assert (answer.document["sent_to_cluster"], answer.document["retry"]) == ("no", "safe")
+    assert answer.headers["retry-after"] == "1"
+    assert "User:alice" in answer.document["detail"]
+    assert service.count("rate_limited_total", scope="reads") == 1
+    assert service.count("request_rejected_total", reason="rate-limited") == 1
+    service.limits_clock += 1.0
+    assert await statuses(lambda: service.get("/quotas"), 3) == [200, 200, 429]
+
+
+async def test_every_route_with_a_credential_counts_and_nobody_else_pays(service: FakeService):
+    for path in ("/quotas", "/quotas/resolve?user=a", "/audit", f"{ALTERATIONS}/{UNKNOWN}"):
+        assert (await service.get(path)).status != 429
+    for path in ("/quotas", "/quotas/capabilities", "/audit", f"{ALTERATIONS}/{UNKNOWN}"):
+        assert (await service.get(path)).status == 429
+    assert (await service.get("/quotas", "bob")).status == 200
+    assert (await service.post(ALTERATIONS, setting(1))).status == 200
+
+
+async def test_altering_checking_and_taking_back_share_one_limit(service: FakeService):
+    answer = await service.post(ALTERATIONS, setting(1))
+    alteration_id = answer.document["alteration_id"]
+    assert (await service.post(ALTERATIONS, setting(1, validate_only=True))).status == 200
+    for path, body in (
+        (f"{ALTERATIONS}/{alteration_id}/revert", {}),
+        (ALTERATIONS, setting(2)),
+        (ALTERATIONS, {"unreadable": True}),
+    ):
+        answer = await service.post(path, body)
+        assert (answer.status, answer.document["code"]) == (429, "rate-limited")
+    assert service.count("rate_limited_total", scope="alterations") == 3
+    assert service.brokers.quotas[ClientQuotaEntity.of({"user": "alice"})] == {
+        "producer_byte_rate": 1.0
+    }
+
+
+async def test_the_limit_is_judged_after_the_credential_and_before_the_rights(
+    service: FakeService,
+):
+    for _ in range(2):
+        assert (await service.post(ALTERATIONS, setting(1), "bob")).status == 403
+    assert (await service.post(ALTERATIONS, setting(1), "bob")).status == 429
+    assert (await service.post(ALTERATIONS, setting(1), "stranger")).status == 401
+    assert (await service.post(ALTERATIONS, setting(1), None)).status == 401
+    assert len(service.journal.finals) == 2
+
+
+async def test_what_needs_no_credential_is_never_limited(service: FakeService):
+    for path in PUBLIC:
+        assert set(await statuses(lambda path=path: service.get(path), 50)) == {200}
+
+
+async def test_bad_credentials_are_limited_counted_and_hurt_nobody(service: FakeService):
+    burst = int(NARROW.failures_per_s * FAILURES_BURST_S)
+    assert await statuses(lambda: service.get("/quotas", "stranger"), burst) == [401] * burst
+    answer = await service.get("/quotas", "stranger")
+    assert (answer.status, answer.document["code"]) == (429, "rate-limited")
+    assert int(answer.headers["retry-after"]) == 2
+    assert (await service.get("/quotas", None)).status == 429
+    assert (await service.get("/quotas", "alice")).status == 200
+    assert service.count("rate_limited_total", scope="failures") == 2
+    labels = {"method": "bearer-token", "result": "refused"}
+    assert service.count("authn_total", reason="invalid-token", **labels) == burst + 1
+    assert service.count("authn_total", reason="unauthenticated", **labels) == 1
+
+
+async def test_only_so_many_requests_of_one_caller_are_worked_on(service: FakeService):
+    service = FakeService(replace(UNLIMITED, requests_at_once=2))
+    service.brokers.gate = asyncio.Event()
+    running = [
+        asyncio.create_task(service.post(ALTERATIONS, setting(1, user))) for user in ("a", "b")
+    ]
+    while len(service.journal.intents) < 2:
+        await asyncio.sleep(0)
+    answer = await service.post(ALTERATIONS, setting(1, "c"))
+    assert (answer.status, answer.document["code"]) == (429, "rate-limited")
+    assert (await service.get("/quotas")).status == 429
+    assert (await service.get("/quotas", "bob")).status == 200
+    assert service.count("rate_limited_total", scope="at_once") == 2
+    service.brokers.gate.set()
+    assert [(await one).status for one in running] == [200, 200]
+    assert (await service.post(ALTERATIONS, setting(1, "c"))).status == 200
+
+
+class Exchange:
+    """A request whose body or answer gets stuck."""
+
+    def __init__(self, service: FakeService, method: str, path: str, *, body: bool) -> None:
+        self.answering = asyncio.Event()
+        self.go_on = asyncio.Event()
+        self._body = body
+        headers = [(b"authorization", b"Bearer alice"), (b"content-type", b"application/json")]
+        scope: dict[str, Any] = {
+            "type": "http",
+            "asgi": {"version": "3.0", "spec_version": "2.4"},
+            "http_version": "1.1",
+            "method": method,
+            "scheme": "http",
+            "path": path,
+            "raw_path": path.encode(),
+            "query_string": b"",
+            "root_path": "",
+            "headers": headers,
+            "client": ("127.0.0.1", 50000),
+            "server": ("127.0.0.1", 8080),
+        }
+        self.task = asyncio.ensure_future(service.app(scope, self._receive, self._send))
+
+    async def _receive(self) -> Message:
+        if not self._body:
+            await self.go_on.wait()
+        return {"type": "http.request", "body": b"{}", "more_body": False}
+
+    async def _send(self, message: Message) -> None:
+        if message["type"] == "http.response.body":
+            self.answering.set()
+            await self.go_on.wait()
+
+
+async def test_a_body_that_is_still_coming_is_no_work():
+    service = FakeService(replace(UNLIMITED, requests_at_once=1))
+    slow = [Exchange(service, "POST", ALTERATIONS, body=False) for _ in range(5)]
+    while service.count("http_server_active_requests") < 5:
+        await asyncio.sleep(0)
+    assert (await service.post(ALTERATIONS, setting(1))).status == 200
+    for one in slow:
+        one.go_on.set()
+        await one.task
+
+
+async def test_an_answer_that_is_still_going_is_no_work():
+    service = FakeService(replace(UNLIMITED, requests_at_once=1))
+    slow = [Exchange(service, "GET", "/quotas", body=True) for _ in range(5)]
+    for one in slow:
+        await one.answering.wait()
+    assert (await service.get("/quotas")).status == 200
+    for one in slow:
+        one.go_on.set()
+        await one.task
+
+
+async def test_a_request_that_is_cut_off_is_no_longer_worked_on():
+    service = FakeService(replace(UNLIMITED, requests_at_once=1))
+    service.brokers.gate = asyncio.Event()
+    running = asyncio.create_task(service.post(ALTERATIONS, setting(1)))
+    while not service.journal.intents:
+        await asyncio.sleep(0)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    service.brokers.gate.set()
+    assert (await service.post(ALTERATIONS, setting(1, "bob"))).status == 200

@@ -1,0 +1,227 @@
+"""Bearer tokens: who is admitted, who is not, and what happens when the file changes."""
+
+import hashlib
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.datastructures import Headers
+from structlog.testing import capture_logs
+
+from app.domain.callers import Caller
+from app.domain.errors import UnauthenticatedError
+from app.http.authentication.bearer_tokens import BearerTokens
+from app.http.authentication.token_file import TokensFileError, read_tokens
+from app.http.errors import InvalidTokenError
+
+EXPIRES = datetime(2027, 1, 1, tzinfo=UTC)
+
+
+class Clocks:
+    def __init__(self) -> None:
+        self.wall = datetime(2026, 11, 21, tzinfo=UTC)
+        self.seconds = 0.0
+
+    def now(self) -> datetime:
+        return self.wall
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+
+@pytest.fixture
+def clocks() -> Clocks:
+    return Clocks()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "tokens.json"
+
+
+def digest(token: str) -> str:
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+ALICE_TOKEN = "alice-token"
+
+
+def entry(principal: str = "User:alice", token: str = ALICE_TOKEN, **other: Any) -> dict:
+    values = {"token_sha256": digest(token), "expires_at": "2027-01-01T00:00:00Z"}
+    return {"principal": principal, **values, **other}
+
+
+def write(path: Path, content: Any) -> None:
+    path.write_text(content if isinstance(content, str) else json.dumps(content))
+
+
+@pytest.fixture
+def tokens(path: Path, clocks: Clocks) -> BearerTokens:
+    write(path, [entry(), entry("User:CN=bob,O=X", "bob.token~+/=")])
+    return BearerTokens(path, now=clocks.now, monotonic=clocks.monotonic)
+
+
+def headers(*values: str) -> Headers:
+    return Headers(raw=[(b"authorization", value.encode("latin-1")) for value in values])
+
+
+def refused(tokens: BearerTokens, *values: str) -> type[UnauthenticatedError]:
+    with pytest.raises(UnauthenticatedError) as caught:
+        tokens.authenticate(headers(*values), "127.0.0.1")
+    return caught.type
+
+
+@pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BEARER"])
+def test_a_known_token_admits_its_principal(tokens: BearerTokens, scheme: str):
+    caller = tokens.authenticate(headers(f"{scheme} alice-token"), "127.0.0.1")
+    assert caller == Caller("User:alice", "127.0.0.1", "bearer-token")
+
+
+def test_each_token_has_its_own_principal(tokens: BearerTokens):
+    caller = tokens.authenticate(headers("Bearer  bob.token~+/="), "127.0.0.1")
+    assert caller.principal == "User:CN=bob,O=X"
+
+
+@pytest.mark.parametrize(
+    ("peer", "host"),
+    [
+        ("10.0.0.1", "10.0.0.1"),
+        ("::ffff:10.0.0.1", "10.0.0.1"),
+        ("::1", "0:0:0:0:0:0:0:1"),
+        ("fe80::1%eth0", "fe80:0:0:0:0:0:0:1"),
+    ],
+)
+def test_the_peer_is_named_as_java_names_it(tokens: BearerTokens, peer: str, host: str):
+    assert tokens.authenticate(headers("Bearer alice-token"), peer).host == host
+
+
+def test_a_caller_without_an_address_is_not_admitted(tokens: BearerTokens):
+    with pytest.raises(UnauthenticatedError):
+        tokens.authenticate(headers("Bearer alice-token"), "")
+
+
+def test_no_header_is_no_credential(tokens: BearerTokens):
+    assert refused(tokens) is UnauthenticatedError
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "",
+        "Bearer",
+        "Bearer ",
+        "Bearer other",
+        "Bearer alice-toke",
+        "Bearer alice-token alice-token",
+        "Bearer alice-token,alice-token",
+        "Bearer\talice-token",
+        "Bearer alice-t\xf6ken",
+        "Bearer =",
+        "Basic YWxpY2U6YWxpY2U=",
+        "alice-token",
+        f"Bearer {digest('alice-token')}",
+        "Bearer " + "x" * 10_000,
+    ],
+)
+def test_any_other_credential_is_refused(tokens: BearerTokens, value: str):
+    assert refused(tokens, value) is InvalidTokenError
+
+
+def test_two_headers_are_refused(tokens: BearerTokens):
+    assert refused(tokens, "Bearer alice-token", "Bearer alice-token") is InvalidTokenError
+
+
+def test_a_token_is_good_until_the_very_moment_of_its_expiry(tokens: BearerTokens, clocks: Clocks):
+    clocks.wall = EXPIRES - timedelta(microseconds=1)
+    assert tokens.authenticate(headers("Bearer alice-token"), "127.0.0.1")
+    clocks.wall = EXPIRES
+    assert refused(tokens, "Bearer alice-token") is InvalidTokenError
+
+
+def test_a_changed_file_is_followed_within_a_second(
+    tokens: BearerTokens, clocks: Clocks, path: Path
+):
+    write(path, [entry("User:carol", "carol-token-of-another-length")])
+    assert tokens.authenticate(headers("Bearer alice-token"), "127.0.0.1")
+    clocks.seconds += 1.0
+    assert refused(tokens, "Bearer alice-token") is InvalidTokenError
+    caller = tokens.authenticate(headers("Bearer carol-token-of-another-length"), "::1")
+    assert caller.principal == "User:carol"
+
+
+def test_a_bad_file_is_logged_once_and_the_tokens_read_before_stay_good(
+    tokens: BearerTokens, clocks: Clocks, path: Path
+):
+    write(path, '[{"principal": "User:mallory"')
+    with capture_logs() as lines:
+        for _ in range(3):
+            clocks.seconds += 1.0
+            assert tokens.authenticate(headers("Bearer alice-token"), "127.0.0.1")
+    assert [line["log_level"] for line in lines] == ["error"]
+    write(path, [])
+    clocks.seconds += 1.0
+    assert refused(tokens, "Bearer alice-token") is InvalidTokenError
+
+
+def test_a_file_that_vanished_is_logged_and_the_tokens_stay_good(
+    tokens: BearerTokens, clocks: Clocks, path: Path
+):
+    path.unlink()
+    clocks.seconds += 1.0
+    with capture_logs() as lines:
+        assert tokens.authenticate(headers("Bearer alice-token"), "127.0.0.1")
+    assert len(lines) == 1
+
+
+@pytest.mark.parametrize(
+    ("content", "fault"),
+    [
+        ("", "not JSON"),
+        ("{}", "it must be a list"),
+        ("[1]", "/0 This must be an object"),
+        ([entry(), {"principal": "User:x"}], "/1/expires_at The field expires_at is missing"),
+        ([entry(token_sha="x")], "/0/token_sha Unknown field"),
+        ([entry(principal=None)], "/0/principal This must be a string"),
+        ([entry("alice")], "/0/principal 'alice' is not a principal"),
+        ([entry("User:")], "/0/principal 'User:' is not a principal"),
+        ([entry("User:a\nb")], "is not a principal"),
+        ([entry(":alice")], "is not a principal"),
+        ([entry("User:ANONYMOUS")], "/0/principal User:ANONYMOUS cannot be given a token"),
+        ([entry("User:*")], "/0/principal User:* cannot be given a token"),
+        ([entry(token_sha256="abc")], "/0/token_sha256 this is not a SHA-256"),
+        ([entry(token_sha256="g" * 64)], "/0/token_sha256 this is not a SHA-256"),
+        ([entry(expires_at="2027-01-01")], "/0/expires_at not a time"),
+        ([entry(expires_at=None)], "/0/expires_at This must be a string"),
+        ([entry(), entry("User:bob")], "/1/token_sha256 the token is there twice"),
+        ('[{"principal":"User:a","principal":"User:b"}]', "/0/principal The key"),
+    ],
+)
+def test_a_bad_file_stops_the_start_and_names_the_entry(path: Path, content: Any, fault: str):
+    write(path, content)
+    with pytest.raises(TokensFileError) as caught:
+        BearerTokens(path)
+    assert fault in str(caught.value)
+    assert str(path) in str(caught.value)
+
+
+def test_every_bad_entry_is_named(path: Path):
+    write(path, [entry("a"), entry("User:b", "t2"), entry("c", "t3", expires_at="x")])
+    with pytest.raises(TokensFileError) as caught:
+        read_tokens(path)
+    for place in ("/0/principal", "/2/principal", "/2/expires_at"):
+        assert place in str(caught.value)
+    assert "/1/" not in str(caught.value)
+
+
+def test_a_missing_file_stops_the_start(path: Path):
+    with pytest.raises(TokensFileError, match="No such file"):
+        BearerTokens(path)
+
+
+def test_upper_case_digests_are_read(path: Path):
+    write(path, [entry(token_sha256=digest("t").upper())])
+    assert BearerTokens(path, now=lambda: EXPIRES - timedelta(days=1)).authenticate(
+        headers("Bearer t"), "127.0.0.1"
+    )

@@ -1,0 +1,218 @@
+"""Every stored name and value comes back whole in each of the four formats."""
+
+import csv
+import io
+import json
+import math
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.domain.alterations import Values
+from app.domain.entities import ClientQuotaEntity
+from app.http.csv_format import FORMULA_MARKS
+from app.http.formats import CHUNK_BYTES, Entry, Format, QuotasAnswer, encode, metadata_headers
+from tests.unit.http.reading_back import Rows, read_csv, read_json, read_ndjson, read_yaml
+
+AS_OF = datetime(2026, 11, 21, 1, 2, 3, 456000, UTC)
+READERS = {
+    Format.JSON: read_json,
+    Format.NDJSON: read_ndjson,
+    Format.CSV: read_csv,
+    Format.YAML: read_yaml,
+}
+FORMATS = pytest.mark.parametrize("media_type", Format)
+
+HOSTILE = [
+    "<default>", "null", "Null", "~", "true", "yes", "NO", "on", "y", "N", "1e3", "0x10", "017",
+    "1:30", ".nan", "-.inf", "NaN", "", " ", " a ", "a b", "a,b", 'a"b', '"', "'", "''", "'a",
+    "=1+1", "+1", "-1", "@a", "\ta", "\t=a", "a\nb", "\n", "\r", "\r\n", "a\rb", "\x85",
+    "a\x85b", "\u2028", "\u2029", "\ufeff", "\u200f\u202e", "\x00", "\x01", "\x1b[31m", "\x7f",
+    "\x80", "\x9f", "\xa0", "#a", "a #b", "a: b", "a:b", ":", "- a", "-", "?", "? a", "&a", "*a",
+    "!a", "|", ">", "%a", "`a", "{a}", "[a]", "a]", "\\", "\\n", "a\\", "\N{GRINNING FACE}",
+    "\N{LATIN SMALL LETTER U WITH DIAERESIS}", "u\N{COMBINING DIAERESIS}", "\U0010ffff", "\uffff",
+    "\ufffe", "---", "...", "--- a", "<<", "=", "2026-11-21", "1_000", "0b1", "0o7", "x" * 5000,
+    "\n" * 700, "CN=svc,OU=Data Platform,O=Example", "User:alice",
+]  # fmt: skip
+
+NUMBERS = [
+    1.0, 1024.0, 0.1, 0.01, 1235.0000001, 2.0**53, 2.0**63, math.nextafter(2.0**63, math.inf),
+    1e22, 1e16, 123456789012345680.0, 1.5e300, 5e-324, 1.7976931348623157e308, 1e-7, -5.0, -0.5,
+    math.nan, math.inf, -math.inf,
+]  # fmt: skip
+
+
+def body_of(media_type: Format, entries: Iterable[Entry]) -> bytes:
+    return b"".join(encode(media_type, QuotasAnswer("c1", AS_OF, entries)))
+
+
+def same(left: Rows, right: Rows) -> bool:
+    def comparable(rows: Rows) -> list[Any]:
+        return [
+            (entity, {key: repr(value) for key, value in values.items()}) for entity, values in rows
+        ]
+
+    return comparable(left) == comparable(right)
+
+
+def expected(entries: list[tuple[ClientQuotaEntity, Values]]) -> Rows:
+    return [(entity.as_dict(), dict(values)) for entity, values in entries]
+
+
+def user(name: str | None) -> ClientQuotaEntity:
+    return ClientQuotaEntity.of({"user": name})
+
+
+@FORMATS
+def test_hostile_names_come_back(media_type: Format):
+    entries = [
+        (ClientQuotaEntity.of({"user": name, "client-id": None}), {"producer_byte_rate": 1.0})
+        for name in HOSTILE
+    ]
+    assert same(READERS[media_type](body_of(media_type, entries)), expected(entries))
+
+
+@FORMATS
+def test_odd_keys_come_back(media_type: Format):
+    entries = [(user("a"), {name: 1.0}) for name in HOSTILE]
+    rows = READERS[media_type](body_of(media_type, entries))
+    merged = {key: value for _, values in rows for key, value in values.items()}
+    assert merged == dict.fromkeys(HOSTILE, 1.0)
+
+
+@FORMATS
+def test_odd_numbers_come_back(media_type: Format):
+    entries = [(user(f"u{index}"), {"k": value}) for index, value in enumerate(NUMBERS)]
+    assert same(READERS[media_type](body_of(media_type, entries)), expected(entries))
+
+
+@FORMATS
+def test_absent_default_and_named_are_three_things(media_type: Format):
+    shapes = [
+        {"ip": None},
+        {"ip": "10.0.0.1"},
+        {"client-id": None},
+        {"client-id": ""},
+        {"user": None},
+        {"user": None, "client-id": None},
+        {"user": "<default>"},
+        {"user": "a", "client-id": "b"},
+    ]
+    entries = [(ClientQuotaEntity.of(shape), {"k": 1.0, "l": 2.5}) for shape in shapes]
+    assert same(READERS[media_type](body_of(media_type, entries)), expected(entries))
+
+
+@FORMATS
+def test_no_entity_is_an_empty_answer(media_type: Format):
+    assert READERS[media_type](body_of(media_type, [])) == []
+
+
+NAMES = st.none() | st.text(st.characters(codec="utf-8"), max_size=20) | st.sampled_from(HOSTILE)
+SHAPES = st.dictionaries(st.sampled_from(["user", "client-id", "ip"]), NAMES, min_size=1)
+VALUES = st.dictionaries(
+    st.text(st.characters(codec="utf-8"), max_size=12),
+    st.floats().filter(lambda value: not (value == 0 and math.copysign(1, value) < 0)),
+    min_size=1,
+    max_size=4,
+)
+
+
+@FORMATS
+@given(shape=SHAPES, values=VALUES)
+def test_any_quota_comes_back(
+    media_type: Format, shape: dict[str, str | None], values: dict[str, float]
+):
+    entries = [(ClientQuotaEntity.of(shape), values)]
+    read = READERS[media_type](body_of(media_type, entries))
+    ordered = [(entity.as_dict(), dict(sorted(kept.items()))) for entity, kept in entries]
+    assert same(read, ordered)
+
+
+def test_the_json_document_is_that_of_the_contract():
+    answer = QuotasAnswer("c1", AS_OF, [(user("alice"), {"producer_byte_rate": 1024.0})], "next")
+    document = json.loads(b"".join(encode(Format.JSON, answer)))
+    assert list(document) == ["cluster_id", "as_of", "quotas", "next_page_token"]
+    assert document == {
+        "cluster_id": "c1",
+        "as_of": "2026-11-21T01:02:03.456Z",
+        "quotas": [
+            {
+                "entity": {"user": "alice"},
+                "entity_key": user("alice").key,
+                "values": {"producer_byte_rate": 1024},
+            }
+        ],
+        "next_page_token": "next",
+    }
+
+
+def test_csv_is_the_one_of_the_contract_to_the_byte():
+    entries = [
+        (
+            ClientQuotaEntity.of({"user": "alice", "client-id": None}),
+            {"producer_byte_rate": 1024.0},
+        ),
+        (ClientQuotaEntity.of({"ip": "10.0.0.1"}), {"connection_creation_rate": 5.0}),
+        (user('=a,"b"'), {"request_percentage": -0.5}),
+    ]
+    assert body_of(Format.CSV, entries) == (
+        b"user_kind,client_id_kind,ip_kind,user,client-id,ip,key,value\r\n"
+        b"name,default,absent,alice,,,producer_byte_rate,1024\r\n"
+        b"absent,absent,name,,,10.0.0.1,connection_creation_rate,5\r\n"
+        b'name,absent,absent,"\'=a,""b""",,,request_percentage,\'-0.5\r\n'
+    )
+
+
+def test_no_cell_of_csv_begins_like_a_formula():
+    entries = [(user(name), {name: value}) for name in HOSTILE for value in NUMBERS]
+    text = body_of(Format.CSV, entries).decode()
+    cells = [cell for row in csv.reader(io.StringIO(text, newline="")) for cell in row]
+    assert not [cell for cell in cells if cell.startswith((*FORMULA_MARKS[:4], "\t"))]
+
+
+def test_yaml_is_the_document_of_export_and_plan():
+    entries = [
+        (
+            ClientQuotaEntity.of({"user": "alice", "client-id": None}),
+            {"producer_byte_rate": 2.0**20},
+        ),
+        (user("yes"), {"request_percentage": 1e22, "consumer_byte_rate": math.nan}),
+    ]
+    assert body_of(Format.YAML, entries).decode() == (
+        "apiVersion: quotas/v1\n"
+        "quotas:\n"
+        "  - entity: {user: alice, client-id: null}\n"
+        "    values: {producer_byte_rate: 1048576}\n"
+        '  - entity: {user: "yes"}\n'
+        '    values: {consumer_byte_rate: "NaN", request_percentage: 1.0e+22}\n'
+    )
+
+
+def test_yaml_keeps_two_to_63_as_an_integer():
+    body = body_of(Format.YAML, [(user("a"), {"producer_byte_rate": 2.0**63})])
+    assert b"{producer_byte_rate: 9223372036854775807}" in body
+
+
+@FORMATS
+def test_a_large_answer_comes_in_chunks(media_type: Format):
+    entries = ((user(f"user-{index}"), {"k": 1.0}) for index in range(3_000))
+    chunks = list(encode(media_type, QuotasAnswer("c1", AS_OF, entries)))
+    assert len(chunks) >= 2
+    assert max(map(len, chunks)) < 2 * CHUNK_BYTES
+    assert len(READERS[media_type](b"".join(chunks))) == 3_000
+
+
+@FORMATS
+def test_what_only_json_has_a_place_for_stands_in_headers(media_type: Format):
+    headers = metadata_headers(media_type, QuotasAnswer("c1", AS_OF, [], "next"))
+    assert headers.pop("Content-Type").partition(";")[0] == media_type
+    assert headers == {
+        "Vary": "Accept",
+        "X-Cluster-Id": "c1",
+        "X-As-Of": "2026-11-21T01:02:03.456Z",
+        "X-Next-Page-Token": "next",
+    }

@@ -1,0 +1,216 @@
+"""What makes two requests one: the forms of a key, and which bodies are equal."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
+from starlette.datastructures import Headers
+
+from app.domain.errors import UnreadableRequestError
+from app.http.idempotency import LONGEST_KEY, fingerprint, read_key, read_superseded
+from app.http.openapi.headers import REQUEST_HEADERS
+from app.http.strict_json import parse_object
+
+ALTERATION_ID = "01a1fb9f-e8c0-7c4d-8e9f-0a1b2c3d4e5f"
+
+GOOD_KEYS = {
+    b"a": "a",
+    b"x" * LONGEST_KEY: "x" * LONGEST_KEY,
+    b"8e03978e-40d5-43dd-bc93-6894a57f9324": "8e03978e-40d5-43dd-bc93-6894a57f9324",
+    b"two words": "two words",
+    b" \tpadded\t ": "padded",
+    b'"quoted"': "quoted",
+    b'"a \\"quote\\" and a \\\\"': 'a "quote" and a \\',
+    b'"' + b"x" * LONGEST_KEY + b'"': "x" * LONGEST_KEY,
+    b'a"b': 'a"b',
+    b"~!@#$%^&*()": "~!@#$%^&*()",
+}
+
+BAD_KEYS = [
+    b"",
+    b"   ",
+    b'""',
+    b'" "',
+    b"x" * (LONGEST_KEY + 1),
+    b'"' + b"x" * (LONGEST_KEY + 1) + b'"',
+    b"a\x00b",
+    b"a\x01",
+    b"a\x1fb",
+    b"\x1fa",
+    b"a\tb",
+    b"a\x7f",
+    b"a\nb",
+    "schl\N{LATIN SMALL LETTER U WITH DIAERESIS}ssel".encode(),
+    "\N{KEY}".encode(),
+    b"a\xa0",
+    b"\x85a",
+]
+
+
+def key_text(*values: bytes) -> str | None:
+    headers = Headers(raw=[(b"idempotency-key", value) for value in values])
+    key = read_key(headers, "/quotas/alterations", {})
+    return None if key is None else key.text
+
+
+@pytest.mark.parametrize(("given", "text"), GOOD_KEYS.items())
+def test_a_key_is_printable_ascii_bare_or_quoted(given: bytes, text: str):
+    assert key_text(given) == text
+
+
+@pytest.mark.parametrize("given", BAD_KEYS)
+def test_anything_else_is_refused_and_never_read_as_another_key(given: bytes):
+    with pytest.raises(UnreadableRequestError) as raised:
+        key_text(given)
+    assert raised.value.code == "bad-idempotency-key"
+    assert [one.pointer for one in raised.value.violations] == ["Idempotency-Key"]
+
+
+def test_no_header_is_no_key():
+    assert key_text() is None
+
+
+@pytest.mark.parametrize("second", [b"b", b"a", b""])
+def test_two_headers_are_refused_even_where_they_are_equal(second: bytes):
+    with pytest.raises(UnreadableRequestError):
+        key_text(b"a", second)
+
+
+def described(name: str) -> Draft202012Validator:
+    return Draft202012Validator(REQUEST_HEADERS[name]["schema"])
+
+
+@given(st.text(st.characters(min_codepoint=0x20, max_codepoint=0x7E), max_size=300))
+def test_every_key_that_the_document_allows_is_read(text: str):
+    if described("Idempotency-Key").is_valid(text):
+        assert key_text(text.encode("ascii"))
+
+
+@pytest.mark.parametrize("given", GOOD_KEYS)
+def test_the_document_allows_the_good_keys(given: bytes):
+    assert described("Idempotency-Key").is_valid(given.decode().strip())
+
+
+@pytest.mark.parametrize("given", BAD_KEYS)
+def test_the_document_allows_no_bad_key(given: bytes):
+    assert not described("Idempotency-Key").is_valid(given.decode("latin-1"))
+
+
+def superseded(*values: bytes) -> str | None:
+    return read_superseded(Headers(raw=[(b"supersede", value) for value in values]))
+
+
+def test_supersede_takes_the_id_of_one_alteration():
+    assert superseded() is None
+    assert superseded(ALTERATION_ID.encode()) == ALTERATION_ID
+    assert superseded(b" %s " % ALTERATION_ID.upper().encode()) == ALTERATION_ID
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [b""],
+        [b"the last one"],
+        [ALTERATION_ID.encode()] * 2,
+        [b"{%s}" % ALTERATION_ID.encode()],
+        [b"urn:uuid:" + ALTERATION_ID.encode()],
+        [ALTERATION_ID.replace("-", "").encode()],
+        [ALTERATION_ID.encode() + b", " + ALTERATION_ID.encode()],
+        [ALTERATION_ID.encode() + b"\xa0"],
+    ],
+)
+def test_supersede_takes_nothing_else(values: list[bytes]):
+    with pytest.raises(UnreadableRequestError) as raised:
+        superseded(*values)
+    assert raised.value.code == "bad-supersede"
+
+
+ROUTE = "/quotas/alterations"
+
+
+def of(text: str, route: str = ROUTE) -> bytes:
+    return fingerprint(route, parse_object(text.encode()))
+
+
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [
+        ('{"a":1,"b":2}', '{"b":2,"a":1}'),
+        ('{"a":{"x":1,"y":[1,2]}}', '{ "a" : {"y":[ 1 ,2], "x" :1}\n}'),
+        ('{"a":1e6}', '{"a":1000000}'),
+        ('{"a":1.0}', '{"a":1}'),
+        ('{"a":1000e-3}', '{"a":1}'),
+        ('{"a":-0}', '{"a":0.000}'),
+        ('{"a":0.1}', '{"a":1e-1}'),
+        ('{"a":9223372036854775807}', '{"a":9.223372036854775807E18}'),
+        ('{"\\u0061":"\\u00e9"}', '{"a":"\u00e9"}'),
+        ('{"a":"\\/"}', '{"a":"/"}'),
+    ],
+)
+def test_bodies_that_are_equal_as_json_have_one_fingerprint(left: str, right: str):
+    assert of(left) == of(right)
+
+
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [
+        ('{"a":null}', "{}"),
+        ('{"a":1}', '{"a":"1"}'),
+        ('{"a":1}', '{"a":true}'),
+        ('{"a":0}', '{"a":false}'),
+        ('{"a":0}', '{"a":null}'),
+        ('{"a":[1,2]}', '{"a":[2,1]}'),
+        ('{"a":[]}', '{"a":{}}'),
+        ('{"a":[[]]}', '{"a":[]}'),
+        ('{"a":1}', '{"a":-1}'),
+        ('{"a":9223372036854775807}', '{"a":9223372036854775808}'),
+        ('{"a":0.1}', '{"a":0.10000000000000001}'),
+        ('{"a":1}', '{"a":{"number":"1e0"}}'),
+        ('{"a":{"b":1}}', '{"a":{"object":{"b":1}}}'),
+        ('{"a":"\u00e9"}', '{"a":"e\u0301"}'),
+        ('{"a":"\\ud800"}', '{"a":"\\ud801"}'),
+        ('{"a":"b"}', '{"a":"B"}'),
+    ],
+)
+def test_bodies_that_differ_as_json_have_different_fingerprints(left: str, right: str):
+    assert of(left) != of(right)
+
+
+def test_the_route_is_part_of_what_is_asked():
+    assert of("{}") != of("{}", f"{ROUTE}/{ALTERATION_ID}/revert")
+
+
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=10,
+)
+
+
+@given(st.dictionaries(st.text(), JSON))
+def test_blanks_and_order_never_count(body: dict[str, Any]):
+    turned = dict(reversed(body.items()))
+    assert of(json.dumps(body)) == of(json.dumps(turned, indent=3, ensure_ascii=False))
+
+
+@given(st.dictionaries(st.text(max_size=2), JSON), st.dictionaries(st.text(max_size=2), JSON))
+def test_equal_fingerprints_mean_equal_bodies(left: dict[str, Any], right: dict[str, Any]):
+    left_body, right_body = (parse_object(json.dumps(body).encode()) for body in (left, right))
+    equal = fingerprint(ROUTE, left_body) == fingerprint(ROUTE, right_body)
+    assert equal == (typed(left_body) == typed(right_body))
+
+
+def typed(value: Any) -> Any:
+    """Tell true from 1, which Python holds for equal."""
+    if isinstance(value, dict):
+        return {name: typed(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [typed(one) for one in value]
+    return (type(value), value)

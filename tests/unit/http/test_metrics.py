@@ -1,0 +1,131 @@
+"""Metrics: every name, every label, and nobody's name in any of them."""
+
+import asyncio
+import time
+
+import pytest
+
+from app.http.loop_lag import observed_lag
+from app.http.metrics import HttpMetrics
+from app.service.metrics_port import (
+    AlterationMetrics,
+    BreakerState,
+    DriftOrigin,
+    FoundBy,
+    OpenIntents,
+    Phase,
+    timed,
+)
+from tests.support.fake_metrics import CountedMetrics
+
+
+@pytest.fixture
+def metrics() -> HttpMetrics:
+    return HttpMetrics()
+
+
+def sample(metrics: HttpMetrics, name: str, **labels: str) -> float | None:
+    return metrics.registry.get_sample_value(name, labels)
+
+
+def test_the_life_of_alterations_is_counted(metrics: HttpMetrics):
+    lives: AlterationMetrics = metrics.lives
+    lives.phase_took(Phase.TX1, 0.004)
+    lives.slot_was_taken()
+    lives.recovered("applied", FoundBy.FENCES, 3.0)
+    lives.recovered("observed_other", FoundBy.LATE_ANSWER, 97.0)
+    lives.outcome_came_late()
+    lives.superseded()
+    lives.drifted(DriftOrigin.LATE_APPLY)
+    lives.audit_write_failed("tx2")
+    assert sample(metrics, "quota_alteration_phase_seconds_sum", phase="tx1") == 0.004
+    assert sample(metrics, "quota_slot_conflicts_total") == 1
+    assert sample(metrics, "quota_recovery_total", verdict="applied", fence="fences") == 1
+    assert sample(metrics, "quota_recovery_seconds_sum", fence="late_answer") == 97
+    assert sample(metrics, "quota_late_outcomes_total") == 1
+    assert sample(metrics, "quota_superseded_total") == 1
+    assert sample(metrics, "quota_drift_total", origin="late_apply") == 1
+    assert sample(metrics, "audit_write_failures_total", stage="tx2") == 1
+
+
+def test_gauges_show_the_present(metrics: HttpMetrics):
+    lives = metrics.lives
+    lives.intents_are_open(OpenIntents(3, 12.5, 2))
+    lives.outcomes_are_waiting(7)
+    lives.breaker_is("postgres", BreakerState.OPEN)
+    lives.breaker_is("kafka", BreakerState.CLOSED)
+    metrics.observe_acl_age(4.5)
+    assert sample(metrics, "quota_open_intents") == 3
+    assert sample(metrics, "quota_oldest_open_intent_seconds") == 12.5
+    assert sample(metrics, "quota_quarantined_slots") == 2
+    assert sample(metrics, "audit_outcomes_waiting") == 7
+    assert sample(metrics, "breaker_state", dependency="postgres") == 1
+    assert sample(metrics, "breaker_state", dependency="kafka") == 0
+    assert sample(metrics, "authz_acl_age_seconds") == 4.5
+    lives.breaker_is("postgres", BreakerState.CLOSED)
+    assert sample(metrics, "breaker_state", dependency="postgres") == 0
+
+
+def test_the_age_of_the_scan_for_drift_grows_until_the_next_one(metrics: HttpMetrics):
+    first = sample(metrics, "quota_drift_scan_age_seconds")
+    second = sample(metrics, "quota_drift_scan_age_seconds")
+    assert first is not None
+    assert second is not None
+    assert second > first >= 0
+    began = time.monotonic()
+    metrics.lives.scanned_for_drift()
+    third = sample(metrics, "quota_drift_scan_age_seconds")
+    assert third is not None
+    assert third <= time.monotonic() - began
+
+
+def test_what_the_http_interface_refuses_is_counted(metrics: HttpMetrics):
+    metrics.count_idempotency("replay")
+    metrics.count_rate_limited("reads")
+    metrics.count_closed("headers")
+    assert sample(metrics, "idempotency_total", result="replay") == 1
+    assert sample(metrics, "rate_limited_total", scope="reads") == 1
+    assert sample(metrics, "receive_deadline_closed_total", stage="headers") == 1
+
+
+def test_no_label_can_name_an_entity_or_a_principal(metrics: HttpMetrics):
+    labels = {
+        label
+        for collector in metrics.registry._collector_to_names
+        for label in getattr(collector, "_labelnames", ())
+    }
+    assert labels == {
+        *("route", "method", "status", "reason", "result", "operation", "verdict"),
+        *("scope", "stage", "phase", "fence", "origin", "dependency"),
+    }
+
+
+def test_a_phase_is_timed_however_it_ends():
+    metrics = CountedMetrics()
+
+    def fail() -> None:
+        with timed(metrics, Phase.KAFKA):
+            raise KeyError
+
+    with timed(metrics, Phase.TX1):
+        pass
+    with pytest.raises(KeyError):
+        fail()
+    assert metrics.counts == {"tx1": 1, "kafka": 1}
+
+
+async def test_the_lag_of_the_event_loop_is_seen(metrics: HttpMetrics):
+    seen: list[float] = []
+    enough = asyncio.Event()
+
+    def observe(seconds: float) -> None:
+        seen.append(seconds)
+        metrics.observe_loop_lag(seconds)
+        enough.set()
+
+    async with observed_lag(observe, every_s=0.001):
+        await asyncio.sleep(0)
+        time.sleep(0.05)  # noqa: ASYNC251 - what holds the loop up is the point
+        await asyncio.wait_for(enough.wait(), 30)
+    assert seen[0] >= 0.04
+    assert (sample(metrics, "event_loop_lag_seconds_sum") or 0) >= 0.04

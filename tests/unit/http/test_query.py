@@ -1,0 +1,143 @@
+"""Query strings: strict reading and its documentation."""
+
+from contextlib import suppress
+from datetime import UTC, datetime
+from urllib.parse import quote
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.domain.errors import InvalidRequestError, UnreadableRequestError
+from app.http.query import read_query
+from app.http.query_parameters import Kind, QueryParameter, openapi_parameters
+
+TABLE = (
+    QueryParameter(name="filter", description="Components.", repeats=True, example=["user=alice"]),
+    QueryParameter(name="strict", description="Strict.", kind=Kind.BOOLEAN, default=False),
+    QueryParameter(
+        name="page_size", description="Size.", kind=Kind.INTEGER, minimum=1, maximum=10_000
+    ),
+    QueryParameter(name="since", description="From.", kind=Kind.TIME),
+    QueryParameter(name="outcome", description="What.", kind=Kind.WORD, words=("applied", "no")),
+    QueryParameter(name="actor", description="Who."),
+)
+
+
+def faults(query: bytes, error: type[Exception] = UnreadableRequestError) -> list[tuple[str, str]]:
+    with pytest.raises(error) as caught:
+        read_query(query, TABLE)
+    return [(one.pointer, one.code) for one in caught.value.violations]
+
+
+def test_an_empty_query_has_the_defaults():
+    assert read_query(b"", TABLE) == {
+        "filter": (),
+        "strict": False,
+        "page_size": None,
+        "since": None,
+        "outcome": None,
+        "actor": None,
+    }
+
+
+def test_each_kind_is_read():
+    query = (
+        b"filter=user=alice&strict=true&page_size=0010&filter=ip&outcome=applied&actor=&"
+        b"since=2026-11-21T02:02:03.4567%2B01:00&"
+    )
+    assert read_query(query, TABLE) == {
+        "filter": ("user=alice", "ip"),
+        "strict": True,
+        "page_size": 10,
+        "since": datetime(2026, 11, 21, 1, 2, 3, 456700, UTC),
+        "outcome": "applied",
+        "actor": "",
+    }
+
+
+@given(st.lists(st.text(st.characters(codec="utf-8"))))
+def test_every_text_comes_through_percent_encoding(texts: list[str]):
+    query = "&".join(f"filter={quote(text, safe='')}" for text in texts)
+    assert read_query(query.encode(), TABLE)["filter"] == tuple(texts)
+
+
+def test_a_plus_is_a_blank_and_raw_utf_8_is_read():
+    assert read_query("filter=a+b%2B\N{LATIN SMALL LETTER U WITH DIAERESIS}".encode(), TABLE)[
+        "filter"
+    ] == ("a b+\N{LATIN SMALL LETTER U WITH DIAERESIS}",)
+
+
+def test_everything_that_cannot_be_read_is_listed_at_once():
+    query = (
+        b"strict=yes&page_size=1.0&since=yesterday&actor=a&actor=b&limit=3&filter=%ff&"
+        b"page_token&bad%zz=1&Strict=true"
+    )
+    assert sorted(faults(query)) == [
+        ("Strict", "unknown-parameter"),
+        ("actor", "repeated-parameter"),
+        ("bad%zz", "bad-percent-encoding"),
+        ("filter", "bad-percent-encoding"),
+        ("limit", "unknown-parameter"),
+        ("page_size", "wrong-type"),
+        ("page_token", "unknown-parameter"),
+        ("since", "wrong-type"),
+        ("strict", "wrong-type"),
+    ]
+
+
+@pytest.mark.parametrize("text", ["", "True", "TRUE", "1", "0", "true%20", "yes"])
+def test_a_boolean_is_true_or_false(text: str):
+    assert faults(f"strict={text}".encode()) == [("strict", "wrong-type")]
+
+
+@pytest.mark.parametrize("text", ["", "%2B1", "1_000", "%201", "1e3", "0x10", "%D9%A1", "--1"])
+def test_an_integer_is_digits(text: str):
+    assert faults(f"page_size={text}".encode()) == [("page_size", "wrong-type")]
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "10001", "9" * 5000, "-" + "9" * 5000])
+def test_a_number_out_of_range_breaks_a_rule(text: str):
+    query = f"page_size={text}".encode()
+    assert faults(query, InvalidRequestError) == [("page_size", "out-of-range")]
+
+
+def test_an_unknown_word_breaks_a_rule():
+    assert faults(b"outcome=Applied&page_size=0", InvalidRequestError) == [
+        ("page_size", "out-of-range"),
+        ("outcome", "unknown-word"),
+    ]
+
+
+def test_what_cannot_be_read_comes_before_what_breaks_a_rule():
+    assert faults(b"outcome=x&strict=x") == [("strict", "wrong-type")]
+
+
+@pytest.mark.parametrize(
+    "text", ["2026-11-21", "2026-11-21T01:02:03", "20261121T010203Z", "2026-13-01T00:00:00Z"]
+)
+def test_a_time_has_a_date_a_time_and_a_zone(text: str):
+    assert faults(f"since={text}".encode()) == [("since", "wrong-type")]
+
+
+@given(st.binary(max_size=40))
+def test_no_query_raises_anything_else(query: bytes):
+    with suppress(UnreadableRequestError, InvalidRequestError):
+        read_query(query, TABLE)
+
+
+def test_the_table_documents_itself():
+    filters, strict, page_size, since, outcome, actor = openapi_parameters(TABLE)
+    assert filters == {
+        "name": "filter",
+        "in": "query",
+        "required": False,
+        "description": "Components.",
+        "schema": {"type": "array", "items": {"type": "string"}},
+        "example": ["user=alice"],
+    }
+    assert strict["schema"] == {"type": "boolean", "default": False}
+    assert page_size["schema"] == {"type": "integer", "minimum": 1, "maximum": 10_000}
+    assert since["schema"] == {"type": "string", "format": "date-time"}
+    assert outcome["schema"] == {"type": "string", "enum": ["applied", "no"]}
+    assert actor["schema"] == {"type": "string"}

@@ -1,0 +1,180 @@
+"""Rate limits: so many a second, twice as many at once, and nobody pays for another."""
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.domain.errors import Retry, Sent
+from app.http.errors import RateLimitedError
+from app.http.problems import problem_headers, status_of
+from app.http.rate_limits import BURST_S, Limited, Limits, RateLimits
+from app.http.token_buckets import TokenBucket, TokenBuckets
+
+LIMITS = Limits(reads_per_s=10, alterations_per_s=2, requests_at_once=3, failures_per_s=5)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 500.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Counted(RateLimits):
+    """Rate limits with a clock of their own and a list of what was refused."""
+
+    def __init__(self, limits: Limits = LIMITS) -> None:
+        self.clock = Clock()
+        self.refused: list[str] = []
+        super().__init__(limits, self.refused.append, now=self.clock)
+
+
+@pytest.fixture
+def limits() -> Counted:
+    return Counted()
+
+
+def passing(request: Callable[[], object], times: int) -> int:
+    """Return how many of so many requests pass."""
+    passed = 0
+    for _ in range(times):
+        try:
+            request()
+        except RateLimitedError:
+            continue
+        passed += 1
+    return passed
+
+
+def test_twice_the_rate_passes_at_once_and_then_the_rate(limits: Counted):
+    def read() -> None:
+        limits.admit("User:alice", Limited.READS)
+
+    assert passing(read, 100) == 20
+    for _ in range(5):
+        limits.clock.now += 1.0
+        assert passing(read, 100) == 10
+    limits.clock.now += 3600.0
+    assert passing(read, 100) == 20
+    assert limits.refused == ["reads"] * (80 + 5 * 90 + 80)
+
+
+def test_one_principal_does_not_pay_for_another_nor_reads_for_alterations(limits: Counted):
+    assert passing(lambda: limits.admit("User:noisy", Limited.ALTERATIONS), 400) == 4
+    assert passing(lambda: limits.admit("User:noisy", Limited.READS), 20) == 20
+    assert passing(lambda: limits.admit("User:alice", Limited.ALTERATIONS), 4) == 4
+    assert limits.refused == ["alterations"] * 396
+
+
+@given(
+    rate=st.floats(0.1, 5000),
+    pauses=st.lists(st.floats(0, 3), max_size=50),
+)
+def test_the_time_that_a_caller_is_told_is_exactly_when_there_is_a_token(
+    rate: float, pauses: list[float]
+):
+    now = 0.0
+    bucket = TokenBucket(rate, BURST_S, now)
+    for pause in pauses:
+        now += pause
+        while wait_s := bucket.take(now):
+            assert bucket.take(now + wait_s * 0.99) > 0
+            now += wait_s + 1e-9
+        assert wait_s == 0.0
+
+
+@given(rate=st.floats(0.1, 1000), steps=st.lists(st.floats(0, 0.5), max_size=200))
+def test_no_more_than_the_burst_and_the_rate_ever_pass(rate: float, steps: list[float]):
+    now, passed = 0.0, 0
+    bucket = TokenBucket(rate, BURST_S, now)
+    for step in steps:
+        now += step
+        passed += bucket.take(now) == 0.0
+    assert passed <= max(1.0, BURST_S * rate) + now * rate + 1e-6
+
+
+def test_the_header_says_when_to_come_back_and_is_right_within_a_second():
+    limits = Counted(replace(LIMITS, reads_per_s=0.2))
+    limits.admit("User:alice", Limited.READS)
+    with pytest.raises(RateLimitedError) as raised:
+        limits.admit("User:alice", Limited.READS)
+    retry_after = int(problem_headers(raised.value)["Retry-After"])
+    assert 5 <= retry_after <= 6
+    limits.clock.now += retry_after
+    limits.admit("User:alice", Limited.READS)
+
+
+def test_a_refusal_is_a_429_that_may_be_repeated(limits: Counted):
+    assert passing(lambda: limits.admit("User:alice", Limited.ALTERATIONS), 4) == 4
+    with pytest.raises(RateLimitedError) as raised:
+        limits.admit("User:alice", Limited.ALTERATIONS)
+    error = raised.value
+    assert (status_of(error), error.code) == (429, "rate-limited")
+    assert (error.sent, error.retry) == (Sent.NO, Retry.SAFE)
+    assert error.detail == "User:alice sends more than 2 alterations a second."
+
+
+def test_zero_is_no_limit():
+    limits = Counted(Limits(0, 0, 0, 0))
+    for kind in (Limited.READS, Limited.ALTERATIONS):
+        assert passing(lambda kind=kind: limits.admit("User:alice", kind), 5000) == 5000
+    assert passing(lambda: limits.admit_failure("10.0.0.1"), 5000) == 5000
+    assert passing(lambda: limits.begin("User:alice"), 5000) == 5000
+
+
+def test_only_so_many_requests_of_a_principal_are_worked_on_at_once(limits: Counted):
+    ends = [limits.begin("User:alice") for _ in range(3)]
+    limits.begin("User:bob")
+    with pytest.raises(RateLimitedError) as raised:
+        limits.begin("User:alice")
+    assert math.ceil(raised.value.retry_after_s or 0) == 1
+    assert limits.refused == ["at_once"]
+    ends.pop()()
+    limits.begin("User:alice")
+
+
+def test_who_has_no_request_takes_no_memory(limits: Counted):
+    for number in range(1000):
+        limits.begin(f"User:{number}")()
+    assert not limits._working
+
+
+def test_bad_credentials_are_limited_for_each_address(limits: Counted):
+    assert passing(lambda: limits.admit_failure("10.0.0.1"), 200) == 100
+    assert passing(lambda: limits.admit_failure("10.0.0.2"), 200) == 100
+    limits.clock.now += 1.0
+    assert passing(lambda: limits.admit_failure("10.0.0.1"), 200) == 5
+    assert limits.refused == ["failures"] * 395
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "same"),
+    [
+        ("2001:db8::1", "2001:db8::ffff:ffff", True),
+        ("2001:db8::1", "2001:db8:0:1::1", False),
+        ("::ffff:10.0.0.1", "10.0.0.1", True),
+        ("::ffff:10.0.0.1", "::ffff:10.0.0.2", False),
+        ("fe80::1%eth0", "fe80::2%eth1", True),
+        ("", "not an address", False),
+    ],
+)
+def test_addresses_of_one_ipv6_network_count_as_one(
+    limits: Counted, left: str, right: str, same: bool
+):
+    assert passing(lambda: limits.admit_failure(left), 200) == 100
+    assert passing(lambda: limits.admit_failure(right), 200) == (0 if same else 100)
+
+
+def test_a_bounded_number_of_names_is_remembered_the_oldest_forgotten_first():
+    buckets = TokenBuckets(1.0, 2.0, most=3)
+    for name in ("a", "b", "c", "a"):
+        assert buckets.take(name, 0.0) == 0.0
+    assert buckets.take("d", 0.0) == 0.0
+    assert len(buckets) == 3
+    assert buckets.take("a", 0.0) > 0.0
+    assert buckets.take("b", 0.0) == 0.0

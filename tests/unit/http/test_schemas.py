@@ -1,0 +1,259 @@
+"""Request bodies: what is read, what cannot be read, what breaks a rule of the request."""
+
+import json
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from app.domain.alterations import Op
+from app.domain.entities import ClientQuotaEntity
+from app.domain.errors import UnreadableRequestError
+from app.http.schemas import (
+    AlterRequestBody,
+    ResolveRequestBody,
+    RevertRequestBody,
+    read_alter_request,
+    read_resolve_request,
+    read_revert_request,
+)
+from app.http.strict_json import JsonObject, parse_object
+from app.service.alteration_command import Wait
+from app.service.resolve import Identity
+
+
+def parsed(document: Any) -> JsonObject:
+    text = document if isinstance(document, str) else json.dumps(document)
+    return parse_object(text.encode())
+
+
+def alter(document: Any) -> AlterRequestBody:
+    return read_alter_request(parsed(document))
+
+
+def faults(read: Callable[[JsonObject], Any], document: Any) -> list[tuple[str, str]]:
+    with pytest.raises(UnreadableRequestError) as caught:
+        read(parsed(document))
+    return sorted((one.pointer, one.code) for one in caught.value.violations)
+
+
+def broken(
+    body: AlterRequestBody | ResolveRequestBody | RevertRequestBody,
+) -> list[tuple[str, str]]:
+    return [(one.pointer, one.code) for one in body.violations]
+
+
+ALICE = {"entity": {"user": "alice"}, "ops": [{"key": "producer_byte_rate", "value": 1}]}
+
+
+def test_an_alteration_is_read_whole():
+    body = alter(
+        """{"validate_only": true, "all_or_nothing": false, "wait": "all_brokers", "wait_ms": 1e3,
+            "reason": "INC-4711", "alterations": [
+            {"entity": {"user": "alice", "client-id": null},
+             "ops": [{"key": "producer_byte_rate", "value": 9007199254740993},
+                     {"key": "consumer_byte_rate", "remove": true}],
+             "expected": {"producer_byte_rate": 0.10, "consumer_byte_rate": null,
+                          "request_percentage": "Infinity"}},
+            {"entity": {"ip": "10.0.0.1"}, "ops": []}]}"""
+    )
+    assert body.validate_only
+    assert not body.all_or_nothing
+    assert body.wait is Wait.ALL_BROKERS
+    assert body.wait_ms == 1000
+    assert body.reason == "INC-4711"
+    assert body.violations == ()
+    first, second = body.alterations
+    assert first.entity == ClientQuotaEntity.of({"client-id": None, "user": "alice"})
+    assert first.ops == (
+        Op("producer_byte_rate", Decimal(9007199254740993)),
+        Op("consumer_byte_rate", remove=True),
+    )
+    assert second.ops == ()
+    assert body.expected == (
+        {
+            "producer_byte_rate": Decimal("0.10"),
+            "consumer_byte_rate": None,
+            "request_percentage": float("inf"),
+        },
+        None,
+    )
+
+
+def test_missing_fields_have_their_defaults():
+    assert alter({}) == AlterRequestBody((), ())
+    body = alter({"alterations": [ALICE], "reason": None})
+    assert (body.wait, body.wait_ms) == (Wait.READABLE, 5000)
+    assert (body.validate_only, body.all_or_nothing, body.reason) == (False, True, None)
+
+
+def test_an_op_with_both_or_neither_of_value_and_remove_is_left_to_the_rules():
+    ops = [{"key": "a"}, {"key": "a", "value": 1, "remove": True}, {"key": "", "remove": False}]
+    (read,) = alter({"alterations": [{"entity": {}, "ops": ops}]}).alterations
+    assert read.ops == (Op("a"), Op("a", Decimal(1), remove=True), Op(""))
+
+
+@pytest.mark.parametrize("value", ['"1000"', "true", "null", "[]", "{}", '"NaN"'])
+def test_a_value_that_is_no_number_cannot_be_read(value: str):
+    document = (
+        f'{{"alterations":[{{"entity":{{"user":"a"}},"ops":[{{"key":"k","value":{value}}}]}}]}}'
+    )
+    assert faults(read_alter_request, document) == [("/alterations/0/ops/0/value", "wrong-type")]
+
+
+def test_a_misspelt_value_is_not_a_removal():
+    document = {"alterations": [{"entity": {"user": "a"}, "ops": [{"key": "k", "valu": 5}]}]}
+    assert faults(read_alter_request, document) == [("/alterations/0/ops/0/valu", "unknown-field")]
+
+
+def test_everything_that_cannot_be_read_is_listed_at_once():
+    document = {
+        "validate_only": 1,
+        "all_or_nothing": None,
+        "wait": False,
+        "wait_ms": "1",
+        "reason": 7,
+        "dry_run": True,
+        "a/b~": 0,
+        "alterations": [
+            [],
+            {"ops": {}, "entity": []},
+            {"entity": {"user": 1, "client-id": {}}, "ops": [3, {"remove": 0}], "expected": 0},
+            {},
+            {**ALICE, "expected": {"k": "nan", "l": True}},
+        ],
+    }
+    assert faults(read_alter_request, document) == sorted(
+        [
+            ("/validate_only", "wrong-type"),
+            ("/all_or_nothing", "wrong-type"),
+            ("/wait", "wrong-type"),
+            ("/wait_ms", "wrong-type"),
+            ("/reason", "wrong-type"),
+            ("/dry_run", "unknown-field"),
+            ("/a~1b~0", "unknown-field"),
+            ("/alterations/0", "wrong-type"),
+            ("/alterations/1/entity", "wrong-type"),
+            ("/alterations/1/ops", "wrong-type"),
+            ("/alterations/2/entity/user", "wrong-type"),
+            ("/alterations/2/entity/client-id", "wrong-type"),
+            ("/alterations/2/ops/0", "wrong-type"),
+            ("/alterations/2/ops/1/key", "missing-field"),
+            ("/alterations/2/ops/1/remove", "wrong-type"),
+            ("/alterations/2/expected", "wrong-type"),
+            ("/alterations/3/entity", "missing-field"),
+            ("/alterations/3/ops", "missing-field"),
+            ("/alterations/4/expected/k", "wrong-type"),
+            ("/alterations/4/expected/l", "wrong-type"),
+        ]
+    )
+
+
+@pytest.mark.parametrize("alterations", [{}, None, "x", 1])
+def test_alterations_that_are_no_list_cannot_be_read(alterations: Any):
+    document = {"alterations": alterations}
+    assert faults(read_alter_request, document) == [("/alterations", "wrong-type")]
+
+
+@pytest.mark.parametrize("wait_ms", ["-1", "60001", "1.5", "1e999", "1e-999", "1e99999999999999"])
+def test_a_waiting_time_out_of_range_breaks_a_rule(wait_ms: str):
+    body = alter(f'{{"wait_ms": {wait_ms}}}')
+    assert broken(body) == [("/wait_ms", "out-of-range")]
+
+
+@pytest.mark.parametrize(("wait_ms", "read"), [("0", 0), ("-0.0", 0), ("6e4", 60000), ("7.0", 7)])
+def test_a_whole_waiting_time_is_read_however_it_is_written(wait_ms: str, read: int):
+    body = alter(f'{{"wait_ms": {wait_ms}}}')
+    assert (body.wait_ms, body.violations) == (read, ())
+
+
+def test_an_unknown_wait_breaks_a_rule():
+    assert broken(alter({"wait": "READABLE"})) == [("/wait", "unknown-word")]
+
+
+def test_a_reason_has_at_most_a_thousand_characters():
+    assert alter({"reason": "\N{GRINNING FACE}" * 1000}).violations == ()
+    assert broken(alter({"reason": "x" * 1001})) == [("/reason", "reason-too-long")]
+
+
+@pytest.mark.parametrize(
+    ("reason", "code"), [("a\0b", "nul-in-reason"), ("\ud800", "lone-surrogate")]
+)
+def test_a_reason_that_the_log_cannot_keep_breaks_a_rule(reason: str, code: str):
+    assert broken(alter({"reason": reason})) == [("/reason", code)]
+
+
+def test_identities_are_read_in_order():
+    body = read_resolve_request(
+        parsed({"identities": [{"user": "a", "client-id": ""}, {"user": ""}, {"ip": "::1"}]})
+    )
+    assert body.identities == (Identity("a", ""), Identity(""), Identity(ip="::1"))
+    assert (body.alterations, body.max_age_ms, body.violations) == (None, 1000, ())
+
+
+def test_an_empty_list_of_alterations_is_not_a_missing_one():
+    body = read_resolve_request(parsed({"identities": [], "alterations": [], "max_age_ms": 0}))
+    assert (body.alterations, body.max_age_ms) == ((), 0)
+
+
+def test_a_what_if_reads_alterations_with_their_expectations():
+    document = {"identities": [{"user": "a"}], "alterations": [ALICE]}
+    (alteration,) = read_resolve_request(parsed(document)).alterations or ()
+    assert alteration.ops == (Op("producer_byte_rate", Decimal(1)),)
+    document = {"identities": [], "alterations": [{**ALICE, "expected": {"k": None}}, ALICE]}
+    assert read_resolve_request(parsed(document)).expected == ({"k": None}, None)
+
+
+def test_every_identity_that_breaks_a_rule_is_listed():
+    identities = [
+        {},
+        {"client-id": "c"},
+        {"ip": "10.0.0.1", "user": "a"},
+        {"ip": "10.0.0.1", "client-id": ""},
+        {"ip": "broker.example"},
+        {"ip": ""},
+        {"user": "\ud800", "client-id": "\udfff"},
+    ]
+    body = read_resolve_request(parsed({"identities": identities, "max_age_ms": -1}))
+    assert broken(body) == [
+        ("/identities/0/user", "identity-without-user"),
+        ("/identities/1/user", "identity-without-user"),
+        ("/identities/2", "invalid-identity-combination"),
+        ("/identities/3", "invalid-identity-combination"),
+        ("/identities/4/ip", "not-an-ip-address"),
+        ("/identities/5/ip", "not-an-ip-address"),
+        ("/identities/6/user", "lone-surrogate"),
+        ("/identities/6/client-id", "lone-surrogate"),
+        ("/max_age_ms", "out-of-range"),
+    ]
+
+
+def test_identities_of_a_wrong_shape_cannot_be_read():
+    document = {"identities": [{"user": None}, {"client_id": "c", "user": "a"}, 1, {"ip": 1}]}
+    assert faults(read_resolve_request, document) == [
+        ("/identities/0/user", "wrong-type"),
+        ("/identities/1/client_id", "unknown-field"),
+        ("/identities/2", "wrong-type"),
+        ("/identities/3/ip", "wrong-type"),
+    ]
+    assert faults(read_resolve_request, {}) == [("/identities", "missing-field")]
+
+
+def test_ten_thousand_identities_are_read_and_one_more_breaks_a_rule():
+    identities = [{"user": "a"}] * 10_000
+    assert read_resolve_request(parsed({"identities": identities})).violations == ()
+    body = read_resolve_request(parsed({"identities": [*identities, {"user": "a"}]}))
+    assert broken(body) == [("/identities", "too-many-identities")]
+
+
+def test_a_revert_is_read():
+    body = read_revert_request(parsed({"validate_only": True, "reason": "r"}))
+    assert (body.validate_only, body.reason, body.violations) == (True, "r", ())
+    assert broken(read_revert_request(parsed({"reason": "x" * 1001}))) == [
+        ("/reason", "reason-too-long")
+    ]
+    assert faults(read_revert_request, {"alterations": [], "validate_only": "no"}) == [
+        ("/alterations", "unknown-field"),
+        ("/validate_only", "wrong-type"),
+    ]

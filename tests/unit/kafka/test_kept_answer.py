@@ -1,0 +1,118 @@
+import asyncio
+from collections.abc import Callable
+
+import pytest
+import uvloop
+
+from app.kafka.kept_answer import KeptAnswer
+
+
+class Question:
+    """Counts how often it is asked; answers with the number, when it is let."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.error: Exception | None = None
+
+    async def __call__(self) -> int:
+        self.asked += 1
+        number = self.asked
+        await self.gate.wait()
+        if self.error is not None:
+            raise self.error
+        return number
+
+
+@pytest.fixture
+def question() -> Question:
+    return Question()
+
+
+async def until(true: Callable[[], bool]) -> None:
+    async with asyncio.timeout(30):
+        while not true():
+            await asyncio.sleep(0)
+
+
+async def test_callers_who_come_together_share_one_question(question: Question):
+    kept = KeptAnswer(question)
+    answers = await asyncio.gather(*(kept.at_most(60.0) for _ in range(50)))
+    assert {answer for answer, _ in answers} == {1}
+    assert question.asked == 1
+
+
+async def test_an_answer_that_is_young_enough_is_given_again(question: Question):
+    kept = KeptAnswer(question)
+    await kept.at_most(0.0)
+    answer, age_s = await kept.at_most(60.0)
+    assert answer == 1
+    assert 0 <= age_s < 60
+
+
+async def test_with_limit_zero_each_call_asks_anew(question: Question):
+    kept = KeptAnswer(question)
+    assert [(await kept.at_most(0.0))[0] for _ in range(3)] == [1, 2, 3]
+
+
+def test_the_coarser_clock_of_uvloop_makes_no_answer_younger():
+    async def three_answers() -> list[int]:
+        kept = KeptAnswer(Question())
+        return [(await kept.at_most(0.0))[0] for _ in range(3)]
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        assert runner.run(three_answers()) == [1, 2, 3]
+
+
+async def test_with_limit_zero_nobody_is_given_what_was_asked_before_the_call(question: Question):
+    kept = KeptAnswer(question)
+    question.gate.clear()
+    early = asyncio.create_task(kept.at_most(0.0))
+    await until(lambda: question.asked == 1)
+    late = [asyncio.create_task(kept.at_most(0.0)) for _ in range(20)]
+    patient = asyncio.create_task(kept.at_most(60.0))
+    await asyncio.sleep(0)
+    question.gate.set()
+    assert (await early)[0] == 1
+    assert (await patient)[0] == 1
+    assert {answer for answer, _ in await asyncio.gather(*late)} == {2}
+    assert question.asked == 2
+
+
+async def test_a_caller_who_goes_away_does_not_take_the_answer_from_the_others(question: Question):
+    kept = KeptAnswer(question)
+    question.gate.clear()
+    first = asyncio.create_task(kept.at_most(60.0))
+    second = asyncio.create_task(kept.at_most(60.0))
+    await until(lambda: question.asked == 1)
+    first.cancel()
+    question.gate.set()
+    assert (await second)[0] == 1
+
+
+async def test_a_failure_reaches_all_who_share_it_and_is_not_kept(question: Question):
+    kept = KeptAnswer(question)
+    question.error = LookupError("no")
+    results = await asyncio.gather(*(kept.at_most(60.0) for _ in range(3)), return_exceptions=True)
+    assert results == [question.error] * 3
+    question.error = None
+    assert (await kept.at_most(60.0))[0] == 2
+
+
+async def test_a_failed_refresh_leaves_the_answer_that_is_kept(question: Question):
+    kept = KeptAnswer(question)
+    await kept.at_most(0.0)
+    question.error = LookupError("no")
+    task = kept.refresh().task
+    await asyncio.wait({task})
+    assert (await kept.at_most(60.0))[0] == 1
+
+
+async def test_closing_stops_the_question_that_is_under_way(question: Question):
+    kept = KeptAnswer(question)
+    question.gate.clear()
+    task = kept.refresh().task
+    await until(lambda: question.asked == 1)
+    await kept.close()
+    assert task.cancelled()

@@ -1,0 +1,68 @@
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from app.localdev.errors import LocalDevError
+from app.localdev.jars import class_path
+
+
+class GarbageRepository(BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b"not a jar")
+
+    def log_message(self, *_: object):
+        """Keep the test's output clean."""
+
+
+@pytest.fixture
+def garbage_mirror() -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), GarbageRepository) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def empty_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("M2_REPO", str(tmp_path / "repository"))
+    return tmp_path / "repository"
+
+
+def use_mirror(address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    configuration = tmp_path / "jgo.conf"
+    configuration.write_text(f"[repositories]\nmirror = {address}\n")
+    monkeypatch.setenv("JGO_CONFIG_FILE", str(configuration))
+
+
+def test_no_network_and_no_jars_is_one_sentence_that_says_what_to_do(
+    empty_repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    use_mirror("http://127.0.0.1:9", tmp_path, monkeypatch)
+    with pytest.raises(LocalDevError, match="connect this machine to the internet") as caught:
+        class_path()
+    assert "\n" not in str(caught.value)
+
+
+def test_a_jar_that_is_not_the_locked_one_is_refused_and_not_kept(
+    empty_repository: Path, garbage_mirror: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    use_mirror(garbage_mirror, tmp_path, monkeypatch)
+    with pytest.raises(LocalDevError, match="is not what was locked"):
+        class_path()
+    assert list(empty_repository.rglob("*.jar")) == []
+
+
+def test_a_repository_that_cannot_be_written_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("M2_REPO", str(tmp_path / "file" / "repository"))
+    with pytest.raises(LocalDevError, match="set M2_REPO to a directory"):
+        class_path()

@@ -1,0 +1,99 @@
+import json
+import math
+from decimal import Decimal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.domain.alterations import Op
+from app.postgres.canonical import (
+    canonical_json,
+    leaf_hash,
+    listed_op,
+    number_to_json,
+    op_from_json,
+    op_to_json,
+    values_from_json,
+    values_to_json,
+)
+
+ANY_TEXT = st.text(st.characters(codec=None, categories=None))
+
+
+@given(ANY_TEXT)
+def test_any_text_becomes_utf8_without_u0000_and_comes_back(text: str):
+    written = canonical_json({text: text})
+    assert b"\x00" not in written.encode()
+    pairs_joined = text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
+    if pairs_joined == text:
+        assert json.loads(written) == {text: text}
+
+
+def test_json_is_canonical():
+    document = {"b": [1, None, True], "a": {"é": "\x00\n\u2028\ud800"}}
+    assert canonical_json(document) == ('{"a":{"é":"\\u0000\\n\u2028\\ud800"},"b":[1,null,true]}')
+
+
+def test_a_leaf_hash_is_that_of_a_zero_byte_and_the_payload():
+    expected = "28a3a18f6cd6406b086e9ffda1f9b8a13dbcf44b0f3f32cb9031a11fd053acf9"
+    assert leaf_hash("{}").hex() == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "written"),
+    [
+        (1024.0, "1024"),
+        (0.0, "0"),
+        (-0.0, "-0.0"),
+        (-3.0, "-3"),
+        (2.0**63, "9223372036854775808"),
+        (1e20, "100000000000000000000"),
+        (1e21, "1e+21"),
+        (0.1, "0.1"),
+        (math.nan, '"NaN"'),
+        (math.inf, '"Infinity"'),
+        (-math.inf, '"-Infinity"'),
+    ],
+)
+def test_a_number_is_written_as_json_can(value: float, written: str):
+    assert json.dumps(number_to_json(value)) == written
+
+
+@given(st.floats())
+def test_every_float_comes_back_bit_for_bit(value: float):
+    written = canonical_json({"v": values_to_json({"k": value})})
+    read = values_from_json(json.loads(written)["v"])
+    assert read is not None
+    assert repr(read["k"]) == repr(value)
+
+
+@given(st.decimals(allow_nan=False), st.booleans())
+def test_every_digit_of_an_operation_comes_back(value: Decimal, remove: bool):
+    op = Op("key", value, remove)
+    read = op_from_json(json.loads(canonical_json(op_to_json(op))))
+    assert read == op
+
+
+@pytest.mark.parametrize(
+    ("value", "written"),
+    [
+        ("1024", 1024),
+        ("1024.00", 1024),
+        ("1e3", 1000),
+        ("-5", -5),
+        ("0.5", 0.5),
+        ("9007199254740993", 9007199254740993),
+        ("1e999", "1E+999"),
+        ("1e400000000", "1E+400000000"),
+        ("0.1000000000000000055", "0.1000000000000000055"),
+    ],
+)
+def test_a_value_is_a_json_number_where_one_is_equal_to_it(value: str, written: object):
+    assert op_to_json(Op("k", Decimal(value))) == {"key": "k", "value": written}
+
+
+def test_a_reader_sees_the_float_that_was_sent():
+    assert listed_op({"key": "k", "value": "0.1000000000000000055"})["value"] == 0.1
+    assert listed_op({"key": "k", "value": "1E+999"})["value"] == "1E+999"
+    assert listed_op({"key": "k", "remove": True}) == {"key": "k", "remove": True}

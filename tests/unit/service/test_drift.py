@@ -1,0 +1,133 @@
+"""The watch for drift: what is recorded, when, and what it is linked to."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+
+import pytest
+
+from app.domain.alterations import ClientQuotaAlteration, Op, Outcome, Quotas
+from app.domain.entities import ClientQuotaEntity
+from app.service import barrier as barriers
+from app.service.barrier import Barrier
+from app.service.drift import DriftWatch
+from app.service.drift_ports import AuditedState, DoubtfulAlteration, Drift
+from app.service.present_values import PresentValues
+from tests.support.fake_metrics import CountedMetrics
+from tests.support.fake_ports import EPOCH, FakeBrokers
+
+ALICE = ClientQuotaEntity.of({"user": "alice"})
+KEY = "producer_byte_rate"
+
+
+@dataclass
+class Log:
+    leads: bool = True
+    states: dict[ClientQuotaEntity, AuditedState] | None = None
+    doubtful: list[DoubtfulAlteration] = field(default_factory=list)
+    recorded: list[Drift] = field(default_factory=list)
+
+    async def try_lead(self) -> bool:
+        return self.leads
+
+    async def baseline(self, cluster_id: str) -> Mapping[ClientQuotaEntity, AuditedState] | None:
+        return self.states
+
+    async def keep_baseline(self, cluster_id: str, quotas: Quotas) -> None:
+        self.states = {one: AuditedState(dict(v), 1, EPOCH, None) for one, v in quotas.items()}
+
+    async def record_drift(
+        self, cluster_id: str, changes: Sequence[Drift]
+    ) -> Sequence[ClientQuotaEntity]:
+        self.recorded += changes
+        assert self.states is not None
+        for change in changes:
+            state = AuditedState(change.after, change.version + 1, EPOCH, "drift")
+            self.states[change.entity] = state
+        return [change.entity for change in changes]
+
+    async def recent_doubtful(
+        self, cluster_id: str, entities: Iterable[ClientQuotaEntity]
+    ) -> Sequence[DoubtfulAlteration]:
+        return self.doubtful
+
+
+@dataclass
+class World:
+    log: Log = field(default_factory=Log)
+
+    def __post_init__(self) -> None:
+        self.brokers = FakeBrokers([])
+        barrier = Barrier(self.brokers, PresentValues(self.brokers))
+        self.watch = DriftWatch(self.brokers, barrier, self.log, CountedMetrics())
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> World:
+    monkeypatch.setattr(barriers, "PUBLISHING_S", 0)
+    return World()
+
+
+async def test_what_is_there_at_first_sight_is_no_drift(world: World) -> None:
+    world.brokers.quotas[ALICE] = {KEY: 5.0}
+    assert await world.watch.round() == ()
+    assert await world.watch.round() == ()
+    assert world.log.recorded == []
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [({}, {KEY: 5.0}), ({KEY: 5.0}, {KEY: 6.0}), ({KEY: 5.0}, {})]
+)
+async def test_a_change_by_others_is_recorded_once_with_before_and_after(
+    world: World, before: dict[str, float], after: dict[str, float]
+) -> None:
+    world.brokers.quotas = {ALICE: before} if before else {}
+    await world.watch.round()
+    world.brokers.quotas = {ALICE: after} if after else {}
+    assert await world.watch.round() == [ALICE]
+    assert await world.watch.round() == ()
+    (drift,) = world.log.recorded
+    assert (drift.before, drift.after, drift.linked_alteration_id) == (before, after, None)
+
+
+async def test_without_a_barrier_a_difference_must_be_seen_twice(world: World) -> None:
+    world.brokers.permits_quorum = False
+    await world.watch.round()
+    world.brokers.quotas[ALICE] = {KEY: 5.0}
+    assert await world.watch.round() == ()
+    assert await world.watch.round() == [ALICE]
+
+
+async def test_without_a_barrier_a_stale_broker_is_no_drift(world: World) -> None:
+    world.brokers.permits_quorum = False
+    await world.watch.round()
+    world.log.states = {ALICE: AuditedState({KEY: 5.0}, 2, EPOCH, "a1")}
+    assert await world.watch.round() == ()
+    world.brokers.quotas[ALICE] = {KEY: 5.0}
+    assert await world.watch.round() == ()
+    assert world.log.recorded == []
+
+
+async def test_a_late_apply_of_our_own_is_linked_to_its_alteration(world: World) -> None:
+    await world.watch.round()
+    alteration = ClientQuotaAlteration(ALICE, (Op(KEY, Decimal(5)),))
+    world.log.doubtful = [DoubtfulAlteration("a1", alteration, {}, Outcome.NOT_APPLIED, EPOCH)]
+    world.brokers.quotas[ALICE] = {KEY: 5.0}
+    await world.watch.round()
+    assert world.log.recorded[0].linked_alteration_id == "a1"
+
+
+async def test_a_change_to_another_value_is_not_linked(world: World) -> None:
+    await world.watch.round()
+    alteration = ClientQuotaAlteration(ALICE, (Op(KEY, Decimal(5)),))
+    world.log.doubtful = [DoubtfulAlteration("a1", alteration, {}, Outcome.NOT_APPLIED, EPOCH)]
+    world.brokers.quotas[ALICE] = {KEY: 6.0}
+    await world.watch.round()
+    assert world.log.recorded[0].linked_alteration_id is None
+
+
+async def test_only_one_process_watches(world: World) -> None:
+    world.log.leads = False
+    world.brokers.quotas[ALICE] = {KEY: 5.0}
+    assert await world.watch.round() == ()
+    assert world.log.states is None

@@ -1,0 +1,102 @@
+import json
+import logging
+from collections.abc import Iterator
+from contextvars import copy_context
+
+import pytest
+import structlog
+from starlette.requests import Request
+
+from app.domain.callers import Caller
+from app.http.request_context import open_context, remember_caller
+from app.logs import configure_logs
+from app.settings import LogFormat
+
+Output = pytest.CaptureFixture[bytes]
+
+
+@pytest.fixture(autouse=True)
+def logging_as_before() -> Iterator[None]:
+    handlers, level = logging.root.handlers, logging.root.level
+    yield
+    logging.root.handlers = handlers
+    logging.root.setLevel(level)
+    structlog.reset_defaults()
+
+
+def logged(capsysbinary: Output) -> list[dict[str, object]]:
+    return [json.loads(line) for line in capsysbinary.readouterr().out.splitlines()]
+
+
+def test_our_lines_and_those_of_libraries_are_json_objects_with_the_same_fields(
+    capsysbinary: Output,
+):
+    configure_logs(LogFormat.JSON, "INFO")
+    structlog.get_logger("app.ours").info("request", status=200)
+    logging.getLogger("library").warning("slow: %s s", 3)
+    ours, theirs = logged(capsysbinary)
+    assert ours["status"] == 200
+    assert [ours["event"], ours["level"], ours["logger"]] == ["request", "info", "app.ours"]
+    assert [theirs["event"], theirs["level"], theirs["logger"]] == [
+        "slow: 3 s",
+        "warning",
+        "library",
+    ]
+    assert "timestamp" in ours
+    assert "timestamp" in theirs
+
+
+def test_any_text_a_caller_may_send_is_one_line(capsysbinary: Output):
+    configure_logs(LogFormat.JSON, "INFO")
+    texts = ["two\nlines", "é", "\ud800 alone", "\u2028"]
+    for text in texts:
+        structlog.get_logger("app.ours").info("request", principal=text)
+    assert [line["principal"] for line in logged(capsysbinary)] == texts
+
+
+def test_a_number_beyond_64_bits_is_written_with_every_digit(capsysbinary: Output):
+    configure_logs(LogFormat.JSON, "INFO")
+    structlog.get_logger("app.ours").info("request", number=2**70)
+    assert logged(capsysbinary)[0]["number"] == 2**70
+
+
+def test_a_fault_is_logged_with_its_traceback(capsysbinary: Output):
+    configure_logs(LogFormat.JSON, "INFO")
+    try:
+        divmod(1, 0)
+    except ZeroDivisionError:
+        structlog.get_logger("app.ours").exception("fault")
+    (line,) = logged(capsysbinary)
+    assert "ZeroDivisionError" in str(line["exception"])
+
+
+def test_lines_below_the_level_are_left_out(capsysbinary: Output):
+    configure_logs(LogFormat.JSON, "WARNING")
+    structlog.get_logger("app.ours").info("request")
+    logging.getLogger("library").info("request")
+    assert logged(capsysbinary) == []
+
+
+def test_text_for_people_holds_what_no_encoding_has(capsysbinary: Output):
+    configure_logs(LogFormat.TEXT, "INFO")
+    structlog.get_logger("app.ours").info("request", principal="\ud800 alone")
+    assert b"request" in capsysbinary.readouterr().out
+
+
+def test_each_line_within_a_request_says_which_one_and_for_whom(capsysbinary: Output):
+    configure_logs(LogFormat.JSON, "INFO")
+    scope = {"type": "http", "headers": []}
+
+    def handle() -> None:
+        open_context(scope, "req-1")
+        logging.getLogger("library").warning("before the caller is known")
+        remember_caller(Request(scope), Caller("User:alice", "192.0.2.1", "bearer-token"))
+        logging.getLogger("library").warning("afterwards")
+
+    copy_context().run(handle)
+    structlog.get_logger("app.ours").info("outside")
+    before, after, outside = logged(capsysbinary)
+    assert [before["request_id"], after["request_id"]] == ["req-1", "req-1"]
+    assert "principal" not in before
+    assert after["principal"] == "User:alice"
+    assert "request_id" not in outside

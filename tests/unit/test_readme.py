@@ -1,0 +1,134 @@
+"""The README, and the other documents, say what is."""
+
+import json
+import re
+from collections.abc import Iterator
+from enum import StrEnum
+from pathlib import Path
+
+import pytest
+
+from app.domain.alteration_rules import judge
+from app.http.metrics import HttpMetrics
+from app.http.problem_codes import PROBLEMS
+from app.http.schemas import read_alter_request, read_resolve_request
+from app.http.strict_json import parse_object
+from app.localdev.examples import PRINCIPALS
+from app.serving import openapi_document
+from app.settings import LOCAL_ONLY, PREFIX, Settings
+
+ROOT = Path(__file__).resolve().parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/**/*.md")]
+
+UNDOCUMENTED_PATHS = {"/docs", "/openapi.json"}
+"""Served, and not part of the OpenAPI document."""
+
+SCRIPT_VARIABLES = {"QUOTAS_OWNER_PASSWORD", "QUOTAS_SERVICE_PASSWORD"}
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+
+
+def configuration_table() -> str:
+    lines = ["| Variable | Default | Meaning |", "|---|---|---|"]
+    for name, field in Settings.model_fields.items():
+        lines.append(f"| `{PREFIX}{name.upper()}` | {_default(name)} | {field.description} |")
+    return "\n".join(lines) + "\n"
+
+
+def _default(name: str) -> str:
+    field = Settings.model_fields[name]
+    value = field.default
+    if field.is_required():
+        return "needed"
+    if value in (None, ""):
+        return "none"
+    if isinstance(value, bool):
+        return f"`{str(value).lower()}`"
+    return f"`{value.value if isinstance(value, StrEnum) else value}`"
+
+
+def test_the_configuration_table_is_that_of_the_settings():
+    assert configuration_table() in README
+
+
+def test_the_first_block_runs_it_and_tests_it():
+    commands = [line.split("#")[0].strip() for line in blocks(r"\w*")[0].splitlines()]
+    assert commands == ["make run", "make test"]
+
+
+def matches(template: str, path: str) -> bool:
+    return re.fullmatch(re.sub(r"\{\w+\}", "[^/]+", template), path) is not None
+
+
+def paths() -> set[str]:
+    return set(re.findall(r"localhost:8080(/[\w./$-]+)", README))
+
+
+def test_every_route_is_shown_and_every_path_shown_is_a_route():
+    routes = set(openapi_document()["paths"]) | UNDOCUMENTED_PATHS
+    unknown = {path for path in paths() if not any(matches(route, path) for route in routes)}
+    missing = {route for route in routes if not any(matches(route, path) for path in paths())}
+    assert (unknown, missing - {"/readyz"}) == (set(), set())
+
+
+def test_every_answer_shown_is_json():
+    assert len(blocks("json")) == 5
+    for block in blocks("json"):
+        json.loads(block)
+
+
+def bodies() -> Iterator[tuple[str, bytes]]:
+    for block in blocks("sh"):
+        yield from re.findall(r"localhost:8080(/\S+) -d '(.*?)'", block, re.DOTALL)
+
+
+def test_every_body_shown_can_be_read_and_only_the_example_of_an_error_breaks_a_rule():
+    broken = []
+    for path, body in bodies():
+        document = parse_object(body.encode())
+        if path == "/quotas/resolve":
+            proposals = read_resolve_request(document).alterations or ()
+        else:
+            assert path == "/quotas/alterations"
+            proposals = read_alter_request(document).alterations
+        broken.append([one.code for one in judge(proposals, {}).violations])
+    assert broken == [[], [], ["fraction", "below-minimum"]]
+
+
+def test_the_tokens_are_those_of_the_example_principals():
+    named = re.findall(r"cat \.local/tokens/(\w+)", README)
+    assert sorted(f"User:{name}" for name in named) == sorted(PRINCIPALS)
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_link_leads_somewhere(document: Path):
+    for target in re.findall(r"\]\(([^)#]+)\)", document.read_text(encoding="utf-8")):
+        assert target.startswith("https://") or (document.parent / target).exists(), target
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_variable_named_is_a_setting(document: Path):
+    named = set(re.findall(r"QUOTAS_[A-Z_]*[A-Z]\b", document.read_text(encoding="utf-8")))
+    known = {PREFIX + name.upper() for name in Settings.model_fields}
+    assert named <= known | LOCAL_ONLY | SCRIPT_VARIABLES
+
+
+def operating() -> str:
+    return (ROOT / "docs" / "operating.md").read_text(encoding="utf-8")
+
+
+def test_the_metrics_that_operators_are_told_of_are_the_service_s_own():
+    exposed = HttpMetrics().exposition()[0].decode()
+    families = dict(re.findall(r"^# TYPE (\w+) (\w+)$", exposed, re.MULTILINE))
+    told = set(re.findall(r"^\| `([a-z]+(?:_[a-z]+)+)` \|", operating(), re.MULTILINE))
+    ours = {name for name in families if not name.startswith(("process_", "python_"))}
+    assert told == ours
+
+
+def test_the_problems_that_operators_are_told_of_exist():
+    told = set(re.findall(r"^\| `([a-z]+(?:-[a-z]+)+)` \|", operating(), re.MULTILINE))
+    assert told
+    assert told <= set(PROBLEMS)
