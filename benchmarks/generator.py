@@ -1,0 +1,64 @@
+"""The load generator of this project: a process of its own, given one job a line.
+
+A job is ``{"port", "request", "connections", "seconds"}``, its result
+``{"answers", "seconds", "p50_ms", "p99_ms"}``.
+"""
+
+import asyncio
+import json
+import sys
+import time
+from typing import Any
+
+import uvloop
+
+from benchmarks.errors import BenchmarkError
+from benchmarks.http_connection import OK, HttpConnection, open_http
+from benchmarks.measures import percentile
+
+
+async def load(job: dict[str, Any]) -> dict[str, float]:
+    """Keep each connection busy for so many seconds.
+
+    Raises:
+        BenchmarkError: An answer was not a success.
+    """
+    connections = [await open_http(job["port"]) for _ in range(job["connections"])]
+    request = job["request"].encode()
+    begun = time.perf_counter()
+    end = begun + job["seconds"]
+    try:
+        taken = await asyncio.gather(*(_busy(one, request, end) for one in connections))
+    finally:
+        for connection in connections:
+            connection.close()
+    seconds = time.perf_counter() - begun
+    ordered = sorted(figure for figures in taken for figure in figures)
+    return {
+        "answers": len(ordered),
+        "seconds": seconds,
+        "p50_ms": percentile(ordered, 0.5) * 1000,
+        "p99_ms": percentile(ordered, 0.99) * 1000,
+    }
+
+
+async def _busy(connection: HttpConnection, request: bytes, end: float) -> list[float]:
+    taken = []
+    now = time.perf_counter()
+    while now < end:
+        answer = await connection.exchange(request)
+        if answer.status != OK:
+            raise BenchmarkError(f"answered {answer.status} under load")
+        before, now = now, time.perf_counter()
+        taken.append(now - before)
+    return taken
+
+
+def main() -> None:
+    """Do the jobs of standard input until it ends."""
+    for line in sys.stdin:
+        print(json.dumps(uvloop.run(load(json.loads(line)))), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,98 @@
+"""A client that costs little: one kept connection, one prepared request after the other."""
+
+import asyncio
+import json
+from typing import Any, NamedTuple, cast
+
+import httptools
+
+from benchmarks.errors import BenchmarkError
+
+OK = 200
+
+
+class Answer(NamedTuple):
+    """Status and body."""
+
+    status: int
+    body: bytes
+
+    def json(self) -> Any:
+        """Return the document of an answer that must be a success.
+
+        Raises:
+            BenchmarkError: It is none.
+        """
+        if self.status != OK:
+            raise BenchmarkError(f"answered {self.status}: {self.body.decode(errors='replace')}")
+        return json.loads(self.body)
+
+
+def prepared(method: str, path: str, *, token: str | None = None, body: bytes = b"") -> bytes:
+    """Return a whole request."""
+    lines = [f"{method} {path} HTTP/1.1", "Host: 127.0.0.1"]
+    if token is not None:
+        lines.append(f"Authorization: Bearer {token}")
+    if body:
+        lines += ["Content-Type: application/json", f"Content-Length: {len(body)}"]
+    return "\r\n".join([*lines, "", ""]).encode() + body
+
+
+class HttpConnection(asyncio.Protocol):
+    """One request at a time; ``open_http`` makes it."""
+
+    def __init__(self) -> None:
+        self._transport: asyncio.Transport | None = None
+        self._answer: asyncio.Future[Answer] | None = None
+        self._parser = httptools.HttpResponseParser(self)
+        self._body: list[bytes] = []
+
+    async def exchange(self, request: bytes) -> Answer:
+        """Send a request and return its answer.
+
+        Raises:
+            BenchmarkError: The connection was closed.
+        """
+        if self._transport is None:
+            raise BenchmarkError("the server has closed the connection")
+        self._answer = asyncio.get_running_loop().create_future()
+        self._transport.write(request)
+        return await self._answer
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._transport is not None:
+            self._transport.close()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Take the transport. Called by the event loop."""
+        self._transport = cast("asyncio.Transport", transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Tell who waits. Called by the event loop."""
+        self._transport = None
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_exception(BenchmarkError(f"the connection was closed ({exc})"))
+
+    def data_received(self, data: bytes) -> None:
+        """Parse. Called by the event loop."""
+        self._parser.feed_data(data)
+
+    def on_body(self, body: bytes) -> None:
+        """Collect a piece of the body. Called by the parser."""
+        self._body.append(body)
+
+    def on_message_complete(self) -> None:
+        """Hand the answer over. Called by the parser."""
+        answer, self._answer = self._answer, None
+        body = b"".join(self._body)
+        self._body.clear()
+        if answer is not None and not answer.done():
+            answer.set_result(Answer(self._parser.get_status_code(), body))
+
+
+async def open_http(port: int) -> HttpConnection:
+    """Open a connection to a server of this machine."""
+    loop = asyncio.get_running_loop()
+    _, connection = await loop.create_connection(HttpConnection, "127.0.0.1", port)
+    return connection

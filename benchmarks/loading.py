@@ -1,0 +1,129 @@
+"""Requests per second: from wrk where it is installed, else from a generator of our own."""
+
+import json
+import math
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import IO, Final, NamedTuple, Protocol, cast
+
+from benchmarks.errors import BenchmarkError
+from benchmarks.http_connection import prepared
+
+
+@dataclass(frozen=True)
+class Target:
+    """One route of one server."""
+
+    port: int
+    path: str
+    token: str | None = None
+
+
+class Load(NamedTuple):
+    """What a window of load has shown."""
+
+    requests_per_s: float
+    p50_ms: float
+    p99_ms: float
+
+
+class Generator(Protocol):
+    """Something that keeps connections busy for a while."""
+
+    name: str
+
+    def run(self, target: Target, connections: int, seconds: float) -> Load:
+        """Load a route, each connection asking again when it is answered."""
+        ...
+
+
+class Wrk:
+    """The program ``wrk``, with one thread."""
+
+    def __init__(self, program: str) -> None:
+        self._program = program
+        shown = subprocess.run([program, "--version"], capture_output=True, text=True, check=False)
+        self.name = " ".join((shown.stdout + shown.stderr).split()[:2])
+
+    def run(self, target: Target, connections: int, seconds: float) -> Load:
+        """See ``Generator``."""
+        command = [
+            self._program,
+            "-t1",
+            f"-c{connections}",
+            f"-d{math.ceil(seconds)}s",
+            "--latency",
+        ]
+        if target.token is not None:
+            command += ["-H", f"Authorization: Bearer {target.token}"]
+        command.append(f"http://127.0.0.1:{target.port}{target.path}")
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        return read_wrk(done.stdout + done.stderr)
+
+
+_RATE: Final = re.compile(r"^Requests/sec:\s+([0-9.]+)$", re.MULTILINE)
+_PERCENTILE: Final = r"^\s+{}%\s+([0-9.]+)(us|ms|s)$"
+_MS: Final = {"us": 0.001, "ms": 1.0, "s": 1000.0}
+
+
+def read_wrk(text: str) -> Load:
+    """Read what wrk prints.
+
+    Raises:
+        BenchmarkError: It failed, or some of the answers were no success.
+    """
+    rate = _RATE.search(text)
+    percentiles = [re.search(_PERCENTILE.format(p), text, re.MULTILINE) for p in (50, 99)]
+    if rate is None or None in percentiles or "Non-2xx" in text or "Socket errors" in text:
+        raise BenchmarkError(f"wrk says:\n{text}")
+    p50, p99 = (float(found[1]) * _MS[found[2]] for found in percentiles if found)
+    return Load(float(rate[1]), p50, p99)
+
+
+class OwnGenerator:
+    """``benchmarks.generator`` in a process of its own."""
+
+    name = "this project's own (asyncio, uvloop, httptools; a process of its own)"
+
+    def __init__(self, jobs: IO[str], results: IO[str]) -> None:
+        self._jobs = jobs
+        self._results = results
+
+    def run(self, target: Target, connections: int, seconds: float) -> Load:
+        """See ``Generator``."""
+        request = prepared("GET", target.path, token=target.token)
+        job = {
+            "port": target.port,
+            "request": request.decode(),
+            "connections": connections,
+            "seconds": seconds,
+        }
+        self._jobs.write(json.dumps(job) + "\n")
+        self._jobs.flush()
+        line = self._results.readline()
+        if not line:
+            raise BenchmarkError("the load generator ended; see its error above")
+        result = json.loads(line)
+        return Load(result["answers"] / result["seconds"], result["p50_ms"], result["p99_ms"])
+
+
+@contextmanager
+def load_generator() -> Iterator[Generator]:
+    """Give wrk where it is installed, else start our own; end it with the block."""
+    program = shutil.which("wrk")
+    if program is not None:
+        yield Wrk(program)
+        return
+    command = [sys.executable, "-m", "benchmarks.generator"]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            yield OwnGenerator(cast("IO[str]", process.stdin), cast("IO[str]", process.stdout))
+        finally:
+            process.kill()

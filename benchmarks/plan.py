@@ -1,0 +1,42 @@
+"""How much is measured."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Rounds for each part of a run.
+
+    Attributes:
+        describes: Exact describes.
+        single_alters: Alterations of one entity.
+        batch_alters: Alterations of many entities.
+        tool_calls: Runs of kafka-configs, each a Java process; at most ``single_alters``.
+        windows: Windows of load for each server and number of connections.
+        window_s: The length of a window, in seconds; wrk takes whole ones.
+        entities: Stored entities, and entities in a large alteration.
+        warm_up: Rounds whose figures are thrown away.
+    """
+
+    describes: int = 400
+    single_alters: int = 40
+    batch_alters: int = 25
+    tool_calls: int = 10
+    windows: int = 20
+    window_s: float = 1.0
+    entities: int = 1000
+    warm_up: int = 5
+
+
+FULL = Plan()
+QUICK = Plan(
+    describes=3,
+    single_alters=3,
+    batch_alters=3,
+    tool_calls=1,
+    windows=3,
+    window_s=0.2,
+    entities=50,
+    warm_up=1,
+)
+"""Shows that everything works; its figures mean nothing."""

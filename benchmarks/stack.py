@@ -1,0 +1,94 @@
+"""Everything that is measured, running: a broker, Postgres, the service, the no-op server."""
+
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from app.localdev.child import Child
+from app.localdev.examples import ALICE, set_example_acls
+from app.localdev.kafka import LocalKafka
+from app.localdev.ports import HOST, free_ports
+from app.localdev.postgres import LocalPostgres
+from app.localdev.service import LocalService, migrate
+from app.localdev.tokens import tokens_file, write_tokens
+from benchmarks.errors import BenchmarkError
+from benchmarks.progress import Progress
+
+_START_DEADLINE_S = 30.0
+_STOP_DEADLINE_S = 10.0
+_POLL_S = 0.05
+
+
+@dataclass(frozen=True)
+class Stack:
+    """Where everything listens, and the token of a caller who may alter."""
+
+    bootstrap_servers: str
+    service_port: int
+    noop_port: int
+    token: str
+    database_url: str
+
+
+@contextmanager
+def running_stack(folder: Path, progress: Progress) -> Iterator[Stack]:
+    """Start everything, new and empty, in a folder; stop it when the block ends."""
+    with ExitStack() as stack:
+        progress.say("starting Postgres")
+        postgres = stack.enter_context(LocalPostgres(folder / "postgres"))
+        progress.say("starting the broker")
+        kafka = stack.enter_context(LocalKafka(folder / "kafka"))
+        set_example_acls(kafka.bootstrap_servers)
+        progress.say("starting the service and the no-op server")
+        service_port, noop_port = free_ports(2)
+        tokens = write_tokens(folder, [ALICE])
+        environ = _environment(folder, kafka, postgres) | {"QUOTAS_PORT": str(service_port)}
+        migrate(environ)
+        service = LocalService(HOST, service_port, folder / "service.log")
+        stack.callback(service.stop)
+        service.start(environ)
+        stack.enter_context(_noop(noop_port, folder / "noop.log"))
+        yield Stack(
+            kafka.bootstrap_servers, service_port, noop_port, tokens[ALICE], postgres.service_url
+        )
+
+
+def _environment(folder: Path, kafka: LocalKafka, postgres: LocalPostgres) -> dict[str, str]:
+    return {
+        **{name: value for name, value in os.environ.items() if not name.startswith("QUOTAS_")},
+        "QUOTAS_MODE": "development",
+        "QUOTAS_KAFKA_BOOTSTRAP_SERVERS": kafka.bootstrap_servers,
+        "QUOTAS_DATABASE_URL": postgres.service_url,
+        "QUOTAS_MIGRATION_DATABASE_URL": postgres.owner_url,
+        "QUOTAS_TOKENS_FILE": str(tokens_file(folder)),
+    }
+
+
+@contextmanager
+def _noop(port: int, log_path: Path) -> Iterator[None]:
+    child = Child("The no-op server", log_path)
+    command = [sys.executable, "-m", "benchmarks.noop", str(port)]
+    child.start(command, directory=Path.cwd(), environ=os.environ)
+    try:
+        _wait_until_listening(child, port)
+        yield
+    finally:
+        child.stop(signal.SIGTERM, _STOP_DEADLINE_S)
+
+
+def _wait_until_listening(child: Child, port: int) -> None:
+    deadline = time.monotonic() + _START_DEADLINE_S
+    while time.monotonic() < deadline and child.is_running():
+        try:
+            socket.create_connection((HOST, port)).close()
+        except OSError:
+            time.sleep(_POLL_S)
+        else:
+            return
+    raise BenchmarkError(f"{child.name} does not listen; its log ends:\n{child.last_lines()}")
