@@ -1,0 +1,27 @@
+# The service alone: no broker, no database, no Java. docker-compose.yml puts them beside it.
+
+FROM python:3.13-slim AS build
+WORKDIR /build
+COPY requirements/bootstrap.txt requirements/dev.txt requirements/service.txt requirements/
+RUN pip install --no-cache-dir --require-hashes --requirement requirements/bootstrap.txt \
+    && python -m venv --without-pip /opt/quotas \
+    && pip --python /opt/quotas/bin/python install --no-cache-dir --require-hashes \
+        --only-binary :all: --requirement requirements/service.txt
+COPY pyproject.toml README.md ./
+COPY app app
+RUN uv build --wheel --require-hashes --build-constraint requirements/dev.txt --out-dir dist \
+    && pip --python /opt/quotas/bin/python install --no-cache-dir --no-deps --no-index dist/*.whl
+
+FROM python:3.13-slim
+COPY --from=build /opt/quotas /opt/quotas
+WORKDIR /srv/quotas
+COPY migrations migrations
+ENV PATH=/opt/quotas/bin:$PATH \
+    PYTHONDONTWRITEBYTECODE=1 \
+    PYTHONUNBUFFERED=1 \
+    QUOTAS_HOST=0.0.0.0
+USER 10001:10001
+EXPOSE 8080
+HEALTHCHECK --interval=10s --timeout=3s --start-period=30s CMD ["python", "-c", "import http.client, os, sys; probe = http.client.HTTPConnection('127.0.0.1', int(os.environ.get('QUOTAS_PORT') or 8080), timeout=2); probe.request('GET', '/livez'); sys.exit(probe.getresponse().status != 200)"]
+ENTRYPOINT ["kafka-quota-service"]
+CMD ["serve"]
