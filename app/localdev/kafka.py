@@ -196,7 +196,9 @@ class LocalKafka:
 
     def _format(self) -> None:
         shutil.rmtree(self.directory / "data", ignore_errors=True)
-        arguments = ["format", "-t", self.cluster_id, "-c", str(self._properties_path)]
+        # A cluster ID may begin with a hyphen: it must not look like an option.
+        cluster = f"--cluster-id={self.cluster_id}"
+        arguments = ["format", cluster, "-c", str(self._properties_path)]
         done = run_tool("kafka.tools.StorageTool", *arguments, *scram_arguments(self.scram_users))
         if done.returncode != 0:
             raise LocalDevError(f"The broker's storage was not formatted:\n{done.stdout}")

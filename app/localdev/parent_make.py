@@ -22,16 +22,22 @@ class ParentMake:
         self._pid = os.getppid() if "MAKELEVEL" in environ else None
         # Some parents have SIGINT blocked all the time, which tells us nothing.
         self._took_interrupts = self._pid is not None and not _blocks_interrupts(self._pid)
+        self._blocked_before = False
 
     def wants_us_to_stop(self) -> bool:
-        """Tell whether make was interrupted or has gone; never without make."""
+        """Tell whether make was interrupted or has gone; never without make.
+
+        An interrupt shows at two looks in a row: whoever starts a process has signals blocked for
+        that moment.
+        """
         if self._pid is None:
             return False
         if os.getppid() != self._pid:
             return True
         blocked = _blocks_interrupts(self._pid)
         self._took_interrupts |= not blocked
-        return blocked and self._took_interrupts
+        stays_blocked, self._blocked_before = blocked and self._blocked_before, blocked
+        return stays_blocked and self._took_interrupts
 
 
 def _blocks_interrupts(pid: int) -> bool:

@@ -48,7 +48,7 @@ async def conclude(conclusion: AuditConclusion, lease: Lease) -> None:
     if len(results) < MANY:
         await close_slots(closing(alteration_id, results, sent_at), lease)
     else:
-        lease.extend(len(results) * SECONDS_PER_ROW)
+        await lease.extend(len(results) * SECONDS_PER_ROW)
         many = await asyncio.to_thread(closing, alteration_id, results, sent_at)
         await close_slots(many, lease)
     at, occurred_at = await _started(conclusion, lease)

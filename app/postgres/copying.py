@@ -15,7 +15,7 @@ from app.postgres.leases import Lease
 MANY: Final = 500
 """From so many rows on, encoding and decoding leave the event loop."""
 
-SECONDS_PER_ROW: Final = 0.0005
+SECONDS_PER_ROW: Final = 0.001
 """How much longer a write may take for each row."""
 
 _SETTING: Final = "synchronous_commit"
@@ -40,7 +40,7 @@ async def log_time(lease: Lease) -> datetime:
 
 async def copy_rows(lease: Lease, rows: Iterable[EventRow], number: int) -> None:
     """Write the rows; about ``number`` of them, so that many get the time they need."""
-    lease.extend(number * SECONDS_PER_ROW)
+    await lease.extend(number * SECONDS_PER_ROW)
     ready = await asyncio.to_thread(list, rows) if number >= MANY else rows
     driver: psycopg.AsyncConnection[object] = lease.driver
     async with driver.cursor() as cursor, cursor.copy(_COPY) as copy:

@@ -139,7 +139,7 @@ async def _states(cluster_id: str, lease: Lease) -> Sequence[Row[Any]] | None:
 
 
 async def _keep(kept: Mapping[str, Any], lease: Lease) -> None:
-    lease.extend(len(kept["hashes"]) * SECONDS_PER_ROW)
+    await lease.extend(len(kept["hashes"]) * SECONDS_PER_ROW)
     await lease.connection.execute(_KEEP, kept)
 
 

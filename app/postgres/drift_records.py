@@ -70,7 +70,7 @@ async def record_changes(
 
     For the length of the transaction it holds the slots, so that no alteration comes between.
     """
-    lease.extend(len(changes) * _SECONDS_PER_CHANGE)
+    await lease.extend(len(changes) * _SECONDS_PER_CHANGE)
     hashes = by_hash(changes)
     ids = {entity: new_alteration_id() for entity in changes}
     scope = {"cluster_id": cluster_id, "hashes": list(hashes)}

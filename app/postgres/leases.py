@@ -1,16 +1,22 @@
 """A connection on loan to one piece of work, which can be cut off when the server hangs."""
 
 import asyncio
+import math
 import os
 import socket
 from contextvars import ContextVar
 from typing import Final
 
 import psycopg
+from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 current_lease: Final[ContextVar["Lease | None"]] = ContextVar("current_lease", default=None)
 """The lease that the running task works for; a new connection reports to it."""
+
+_LIMIT_STATEMENTS: Final = text("select set_config('statement_timeout', :limit, true)")
+
+_WORTH_TELLING_S: Final = 0.5
 
 
 class Lease:
@@ -46,9 +52,15 @@ class Lease:
             raise RuntimeError(message)
         return self._driver
 
-    def extend(self, seconds: float) -> None:
-        """Allow more time, once the server has shown that it answers."""
+    async def extend(self, seconds: float) -> None:
+        """Allow more time, once the server has shown that it answers.
+
+        The server's own limit is for one statement of few rows; it grows along.
+        """
         self.deadline += seconds
+        if seconds >= _WORTH_TELLING_S:
+            limit = {"limit": f"{math.ceil(1000 * self.remaining())}ms"}
+            await self.connection.execute(_LIMIT_STATEMENTS, limit)
 
     def remaining(self) -> float:
         """Return the seconds that are left."""

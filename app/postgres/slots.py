@@ -83,7 +83,7 @@ async def take_slots(request: AuditRequest, claim: Claim, hashes: Hashes, lease:
         "broker_id": request.broker_id,
         "handed_over_within": SEND_BY_S + lease.remaining() + number * SECONDS_PER_ROW,
     }
-    lease.extend(len(hashes) * SECONDS_PER_ROW)
+    await lease.extend(len(hashes) * SECONDS_PER_ROW)
     try:
         taken = (await lease.connection.execute(_TAKE, values)).rowcount
     except DBAPIError as error:

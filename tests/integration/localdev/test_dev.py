@@ -47,7 +47,9 @@ class RunningDev:
 
 
 def environment(directory: Path, **more: str) -> dict[str, str]:
-    ours = {name: value for name, value in os.environ.items() if not name.startswith("QUOTAS_")}
+    """Return what a shell gives: the make that runs these tests did not start `dev`."""
+    foreign = ("QUOTAS_", "MAKE")
+    ours = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
     port = str(free_ports(1)[0])
     return {**ours, "QUOTAS_LOCAL_DIR": str(directory), "QUOTAS_PORT": port, **more}
 

@@ -4,6 +4,8 @@ import sys
 
 import pytest
 
+from app.localdev import parent_make
+
 PROGRAM = """
 import os, sys
 from app.localdev.parent_make import ParentMake
@@ -41,6 +43,15 @@ def test_a_make_that_is_interrupted_or_killed_stops_us(ending: str):
         assert make.stdout.readline() == "watching\n"
         make.send_signal(signal.Signals[ending])
         assert make.stdout.readline() == "stopping\n"
+
+
+def test_one_look_at_a_parent_that_blocks_interrupts_is_not_enough(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    looks = iter([False, True, False, True, True])
+    monkeypatch.setattr(parent_make, "_blocks_interrupts", lambda _pid: next(looks))
+    make = parent_make.ParentMake({"MAKELEVEL": "1"})
+    assert [make.wants_us_to_stop() for _ in range(4)] == [False, False, False, True]
 
 
 def test_without_make_nobody_wants_us_to_stop():
