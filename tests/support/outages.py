@@ -12,7 +12,7 @@ from app.localdev.postgres import LocalPostgres
 from tests.support.service import RunningService
 
 DEADLINE_S: Final = 30.0
-PATIENCE_S: Final = 10.0
+PATIENCE_S: Final = 30.0
 """How long a caller waits for any answer while something is down."""
 
 OUTAGES: Final[Mapping[str, tuple[str, str]]] = {
@@ -43,7 +43,7 @@ def change(name: str, value: float = 1024, **options: Any) -> dict[str, Any]:
 def ask(
     service: RunningService, method: str, path: str, body: Any = None, principal: str = "alice"
 ) -> httpx.Response:
-    """Ask as a caller who does not wait long."""
+    """Ask as a caller who waits for an answer, not for ever."""
     return service.api(principal).request(method, path, json=body, timeout=PATIENCE_S)
 
 

@@ -103,7 +103,7 @@ def test_a_stop_waits_for_the_alteration_under_way(
 
 def refuses(service: RunningService) -> bool:
     try:
-        answer = httpx.get(f"{service.url}/readyz")
+        answer = httpx.get(f"{service.url}/readyz", timeout=DEADLINE_S)
     except httpx.TransportError:
         return True
     return answer.status_code == 503
