@@ -1,12 +1,15 @@
 """Run the fault tests at length: more kills, real pauses, a real quorum, the real 95 s.
 
-They take an hour and no part of `make test`. Files named long_*.py are collected here alone.
+They take an hour and no part of `make test`. Files named long_*.py are collected here alone. What
+each judged run was put through is printed at the end.
 """
 
 import argparse
 import os
+import re
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -22,13 +25,33 @@ def main() -> int:
         "only", nargs="*", help="parts of the names of the tests to run; default all"
     )
     arguments = parser.parse_args()
-    long_ones = sorted(str(path) for path in (ROOT / "tests" / "faults").rglob("long_*.py"))
-    command = [BIN / "pytest", "--timeout=0", "-v", ROOT / "tests" / "faults" / "lives", *long_ones]
-    if arguments.only:
-        command += ["-k", " or ".join(arguments.only)]
-    environ = {"FAULTS_KILLS": str(arguments.kills), "FAULTS_SEED": str(arguments.seed)}
-    done = subprocess.run(command, cwd=ROOT, env={**os.environ, **environ}, check=False)
+    with tempfile.TemporaryDirectory() as folder:
+        figures = Path(folder) / "figures.jsonl"
+        environ = {
+            "FAULTS_KILLS": str(arguments.kills),
+            "FAULTS_SEED": str(arguments.seed),
+            "FAULTS_FIGURES": str(figures),
+        }
+        command = _command(arguments.only)
+        done = subprocess.run(command, cwd=ROOT, env={**os.environ, **environ}, check=False)
+        if figures.exists():
+            sys.path.insert(0, str(ROOT))
+            from tests.support.history_figures import figures_table  # noqa: PLC0415
+
+            print(f"\n{figures_table(figures)}")
     return done.returncode
+
+
+def _command(only: list[str]) -> list[str | Path]:
+    long_ones = sorted((ROOT / "tests" / "faults").rglob("long_*.py"))
+    command = [BIN / "pytest", "--timeout=0", "-v", ROOT / "tests" / "faults" / "lives", *long_ones]
+    return [*command, "-k", " or ".join(map(_all_words, only))] if only else command
+
+
+def _all_words(part: str) -> str:
+    """Return what pytest takes for "all these words"; a name of a test may hold blanks."""
+    words = [word for word in re.findall(r"[\w.-]+", part) if word not in {"and", "or", "not"}]
+    return f"({' and '.join(words)})"
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ import random
 from collections.abc import Awaitable, Callable
 
 from tests.faults.lives.run import Run
-from tests.support.load import Driver, Load
+from tests.support.load import Load
 
 Outage = Callable[[], Awaitable[None]]
 
@@ -17,16 +17,17 @@ async def during_a_load(run: Run, outages: list[Outage], *, between_s: float = 1
     driver = run.driver(Load(calls=100_000, clients=6, entities=30, pause_s=0.2, seed=SEED))
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(driver.run())
-        tasks.create_task(_one_after_the_other(driver, outages, between_s))
+        await _one_after_the_other(outages, between_s)
+        driver.enough = True
+    run.faults += len(outages)
 
 
-async def _one_after_the_other(driver: Driver, outages: list[Outage], between_s: float) -> None:
+async def _one_after_the_other(outages: list[Outage], between_s: float) -> None:
     chance = random.Random(SEED)
     for outage in outages:
         await asyncio.sleep(between_s * chance.uniform(0.5, 1.0))
         await outage()
     await asyncio.sleep(between_s)
-    driver.enough = True
 
 
 def hanging(freeze: Callable[[], None], thaw: Callable[[], None], seconds: float) -> Outage:

@@ -1,6 +1,7 @@
 """One run: replicas of the service on one database and one cluster, clients, and the verdict."""
 
 import asyncio
+import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from tests.support.history import Answer, HistoryLog, Write, read_history
 from tests.support.history_audit import read_audit
 from tests.support.history_checker import violations
 from tests.support.history_evidence import Described, Evidence
+from tests.support.history_figures import figures_of, note_figures
 from tests.support.load import Driver, Load, Plan, send
 from tests.support.oracle import Oracle
 
@@ -25,6 +27,9 @@ FINAL_AFTER_S: Final = 4.0
 """In place of 95 s, for clusters whose lateness is bounded by less."""
 
 QUIET_WITHIN_S: Final = 45.0
+FIGURES: Final = "FAULTS_FIGURES"
+"""The variable that names the file in which each judged run notes its figures."""
+
 HEADERS: Final = {"Authorization": f"Bearer {CALLER}"}
 _POLL_S: Final = 0.1
 
@@ -52,6 +57,7 @@ class Run:
     Attributes:
         final_after_s: When recovery is final; more than anything can be late.
         quiet_within_s: How long it may take until everything is concluded.
+        faults: How often something was killed, paused or cut off.
     """
 
     def __init__(
@@ -60,6 +66,7 @@ class Run:
         self.database = database
         self.final_after_s = FINAL_AFTER_S
         self.quiet_within_s = QUIET_WITHIN_S
+        self.faults = 0
         self.log = HistoryLog(folder / "history.jsonl")
         self.replicas: list[Replica] = []
         self._nursery = nursery
@@ -109,11 +116,16 @@ class Run:
         """Return clients of the present replicas."""
         return Driver(load, self.urls, self.log, CALLER)
 
-    async def until_quiet(self) -> None:
-        """Wait until every intent is concluded and every slot free, or no longer."""
-        deadline = time.monotonic() + self.quiet_within_s
-        while self._open() and time.monotonic() < deadline:
+    async def until_quiet(self) -> float:
+        """Wait until every intent is concluded and every slot free, or no longer.
+
+        Returns:
+            How long that took, in seconds.
+        """
+        began = time.monotonic()
+        while self._open() and time.monotonic() < began + self.quiet_within_s:
             await asyncio.sleep(_POLL_S)
+        return time.monotonic() - began
 
     def _open(self) -> int:
         with psycopg.connect(self.database.superuser_url) as connection:
@@ -122,9 +134,17 @@ class Run:
 
     async def judge(self, read_oracle: Callable[[], Oracle], **members: Any) -> Evidence:
         """Wait until all is quiet, and check the whole run."""
-        await self.until_quiet()
+        quiet_after_s = await self.until_quiet()
         evidence = await asyncio.to_thread(self._evidence, read_oracle, members)
         found = violations(evidence)
+        if FIGURES in os.environ:
+            note_figures(
+                Path(os.environ[FIGURES]),
+                run=os.environ["PYTEST_CURRENT_TEST"].rpartition("::")[2],
+                faults=self.faults,
+                **figures_of(evidence, found),
+                **{"quiet after s": round(quiet_after_s, 1)},
+            )
         assert not found, "\n".join(map(str, found))
         return evidence
 

@@ -37,4 +37,5 @@ async def _kill_often(run: Run, driver: Driver) -> None:
         replica = chance.choice(run.replicas)
         await asyncio.to_thread(replica.kill)
         await asyncio.to_thread(replica.start)
+        run.faults += 1
     driver.enough = True
