@@ -44,6 +44,7 @@ class RevertAlterations:
             expected=dict(enumerate(expected)),
             violations=command.violations,
             key=command.key,
+            supersedes=command.supersedes,
         )
         return await self.alter.alter(inverted)
 

@@ -169,7 +169,8 @@ class FakeJournal:
         self._do("record_intent")
         if claim.key is not None and claim.key.key_hash in self.keys:
             raise KeyTakenError(self.keys[claim.key.key_hash])
-        taken = [one for one in claim.entities if one in self.slots]
+        free = (None, claim.supersedes)
+        taken = [one for one in claim.entities if self.slots.get(one) not in free]
         if taken:
             holder = self.slots[taken[0]]
             raise EntityBusyError("Busy.", alteration_id=holder, retry_after_s=1)

@@ -133,7 +133,12 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
         "operationId": "revertAlteration",
         "summary": "Take one alteration back",
         **_CALLER,
-        "parameters": [ALTERATION_ID_PARAMETER, ref(KEY_HEADER, "parameters"), _REQUEST_ID],
+        "parameters": [
+            ALTERATION_ID_PARAMETER,
+            ref(KEY_HEADER, "parameters"),
+            ref(SUPERSEDE_HEADER, "parameters"),
+            _REQUEST_ID,
+        ],
         "requestBody": _request("RevertRequest", REVERT_REQUESTS),
         "responses": {
             "200": _altered("Taken back, or only checked.", "alteration-reverted"),

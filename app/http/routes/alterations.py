@@ -86,6 +86,7 @@ def _revert_command(
         reason=read.reason,
         violations=read.violations,
         key=read_key(request.headers, f"{_REVERT_PATH} {alteration_id}", body),
+        supersedes=read_superseded(request.headers),
     )
 
 

@@ -9,6 +9,7 @@ from structlog.testing import capture_logs
 
 from app.domain.alterations import ClientQuotaAlteration, Outcome
 from app.domain.entities import ClientQuotaEntity
+from app.service import entity_slots
 from app.service.ports import EntityVerdict
 from tests.support.fake_ports import Verdicts, refused
 from tests.unit.http.application import Answer
@@ -265,6 +266,22 @@ async def test_a_check_takes_no_key(service: FakeService):
     assert service.count("idempotency_total", result="new") == 0
     answer = await service.post(ALTERATIONS, setting(9), idempotency_key="k")
     assert answer.status == 200
+
+
+async def test_a_revert_may_supersede_what_holds_its_entity(
+    service: FakeService, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(entity_slots, "SLOT_WAIT_S", 0.05)
+    first = await service.post(ALTERATIONS, setting(9))
+    service.brokers.fault = answering(EntityVerdict(Outcome.UNKNOWN), ALICE)
+    lost = await service.post(ALTERATIONS, setting(10))
+    service.brokers.fault = None
+    given = first.document["alteration_id"]
+    assert (await revert(service, given)).status == 409
+    answer = await revert(service, given, supersede="the last one")
+    assert (answer.status, answer.document["code"]) == (400, "bad-supersede")
+    answer = await revert(service, given, supersede=lost.document["alteration_id"])
+    assert (answer.status, service.brokers.quotas[ALICE]) == (200, {})
 
 
 @pytest.mark.parametrize(
