@@ -17,6 +17,7 @@ from app.postgres.canonical import canonical_json, result_to_json
 from app.postgres.closing import close_slots, closing
 from app.postgres.copying import MANY, SECONDS_PER_ROW, copy_rows, durable
 from app.postgres.event_rows import outcome_rows
+from app.postgres.keys import free_key_if_unused
 from app.postgres.later_events import RECOVERY, SUPERSEDED
 from app.postgres.leases import Lease
 from app.postgres.tables import REQUEST_ORDINAL, audit_event
@@ -57,6 +58,7 @@ async def conclude(conclusion: AuditConclusion, lease: Lease) -> None:
         await copy_rows(lease, rows, len(conclusion.results))
     except psycopg.errors.UniqueViolation as error:
         raise AlreadyConcludedError from error
+    await free_key_if_unused(alteration_id, results.values(), lease)
 
 
 async def without_recorded(

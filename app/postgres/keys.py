@@ -1,18 +1,26 @@
-"""Idempotency keys: each belongs to one alteration, until a day after its conclusion."""
+"""Idempotency keys: each belongs to one alteration, until a day after its conclusion.
 
+An alteration that may be repeated as it is gives its key back with its conclusion.
+"""
+
+from collections.abc import Iterable
 from typing import Any, Final
 from uuid import UUID
 
 from sqlalchemy import Row, TextClause, text
 from sqlalchemy.exc import DBAPIError
 
+from app.domain.alterations import AlterationResult, Outcome
 from app.domain.errors import EntityBusyError, Retry
 from app.postgres.failures import LOCKED, sql_state
 from app.postgres.leases import Lease
+from app.service.identifiers import time_of
 from app.service.ports import KeptKey, KeyClaim, KeyTakenError
 
 _WAIT_FOR_ITS_OWNER: Final = "1200ms"
 """How long a repeated key waits for the commit of the request that came first."""
+
+_THROTTLED: Final = "THROTTLING_QUOTA_EXCEEDED"
 
 _TAKE: Final = text(
     """
@@ -41,6 +49,18 @@ RENEW_KEY: Final = text(
     """
 )
 """A key's life begins anew with the conclusion of its alteration."""
+
+_FREE_UNUSED: Final = text(
+    """
+    delete from idempotency
+    where alteration_id = :alteration_id
+      and not exists (select from entity_slot where alteration_id = :alteration_id)
+      and not exists (
+        select from audit_event
+        where received_at = :received_at and alteration_id = :alteration_id and seq > 0
+          and verdict not in ('not_sent', 'refused', 'not_applied'))
+    """
+)
 
 _REMOVE_EXPIRED: Final = text(
     """
@@ -76,9 +96,36 @@ async def find_key(key_hash: bytes, lease: Lease) -> KeptKey | None:
     return None if found is None else KeptKey(str(found.alteration_id), bytes(found.fingerprint))
 
 
+async def free_key_if_unused(
+    alteration_id: str, results: Iterable[AlterationResult], lease: Lease
+) -> None:
+    """Forget the key of an alteration that its caller may repeat: the repeat runs it anew.
+
+    Those are the alterations of which nothing was sent, or all was throttled. Where anything was
+    applied, or may have been, the key stays.
+
+    Args:
+        alteration_id: What was just concluded.
+        results: Of its conclusion; their rows are in the log, in the same transaction.
+        lease: With that transaction.
+    """
+    if not _may_be_repeated(results):
+        return
+    values = {"alteration_id": UUID(alteration_id), "received_at": time_of(alteration_id)}
+    await lease.connection.execute(_FREE_UNUSED, values)
+
+
 async def remove_expired_keys(number: int, lease: Lease) -> int:
     """Remove at most that many expired keys; return how many there were."""
     return await _changed(_REMOVE_EXPIRED, {"number": number}, lease)
+
+
+def _may_be_repeated(results: Iterable[AlterationResult]) -> bool:
+    """Tell whether the answer to these results asks for a repeat."""
+    known = list(results)
+    refusals = [one.error for one in known if one.outcome is Outcome.REFUSED]
+    throttled = all(one is not None and one.kafka_error == _THROTTLED for one in refusals)
+    return any(one.outcome is Outcome.NOT_SENT for one in known) or (bool(refusals) and throttled)
 
 
 async def _taken(values: dict[str, Any], lease: Lease) -> int:

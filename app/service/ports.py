@@ -387,7 +387,8 @@ class AuditJournal(Protocol):
         """Commit what became of an intent; at most one conclusion for each entity.
 
         In the same transaction slots are freed, or quarantined where the outcome is UNKNOWN, and
-        the last audited state of what was applied is kept. Repeating it is safe.
+        the last audited state of what was applied is kept. Where nothing was sent, or all was
+        throttled, the idempotency key is free again. Repeating it is safe.
 
         Raises:
             NotFoundError: The log has no such intent.

@@ -196,6 +196,11 @@ class FakeJournal:
                 self.slots.pop(result.entity, None)
             if result.outcome is Outcome.APPLIED:
                 self.states[result.entity] = KnownState(result.after or {}, 0.0)
+        if {one.outcome for one in conclusion.results.values()} == {Outcome.NOT_SENT}:
+            freed = conclusion.alteration_id
+            self.keys = {
+                key: kept for key, kept in self.keys.items() if kept.alteration_id != freed
+            }
 
     async def beat(self, owner: str) -> None:
         """Note a beat."""

@@ -106,7 +106,8 @@ _REQUEST_HEADERS: Final = (
         "or as a quoted string, kept for 24 hours for each principal. The same key with a body "
         "that is equal as JSON answers with what became of the first request and changes nothing; "
         "with another body it is 422, while the first one runs 409. Nothing is kept of requests "
-        "that were refused before they were recorded, nor with `validate_only`.",
+        "that were refused before they were recorded, of which nothing was sent, or that the "
+        "broker throttled, nor with `validate_only`.",
         IDEMPOTENCY_KEY,
         {"anyOf": [text(pattern=_BARE_KEY), text(pattern=_QUOTED_KEY)]},
     ),

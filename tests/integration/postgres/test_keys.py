@@ -1,15 +1,26 @@
 import asyncio
+from dataclasses import replace
 from hashlib import sha256
 
 import psycopg
 import pytest
 
-from app.domain.alterations import Outcome
+from app.domain.alterations import AlterationResult, KafkaRefusal, Outcome
 from app.domain.errors import EntityBusyError
 from app.postgres.database import Database
 from app.postgres.housekeeping import keep_house
 from app.postgres.journal import PostgresJournal
-from app.service.ports import AuditRequest, Claim, Intent, KeptKey, KeyClaim, KeyTakenError
+from app.postgres.recovery import PostgresRecovery
+from app.service.ports import (
+    AuditConclusion,
+    AuditRequest,
+    Claim,
+    Intent,
+    KeptKey,
+    KeyClaim,
+    KeyTakenError,
+    Recovered,
+)
 from tests.integration.postgres.slots import Tables, concluded, request_of
 from tests.support.postgres import AuditDatabase, claim_of
 
@@ -123,6 +134,88 @@ async def test_a_key_lives_a_day_from_the_conclusion_on(journal: PostgresJournal
     tables.run("update idempotency set expires_at = clock_timestamp() + '1 min'")
     await journal.record_conclusion(concluded(request, Outcome.UNKNOWN, None))
     assert 86_340 < tables.run(left)[0].seconds <= 86_400
+
+
+THROTTLED = KafkaRefusal("THROTTLING_QUOTA_EXCEEDED", "later")
+INVALID = KafkaRefusal("INVALID_REQUEST", "no")
+
+
+def ended(
+    request: AuditRequest, *outcomes: Outcome, error: KafkaRefusal | None = None
+) -> AuditConclusion:
+    results = {
+        one.ordinal: AlterationResult(
+            one.alteration.entity,
+            outcome,
+            before={},
+            after={},
+            error=error if outcome is Outcome.REFUSED else None,
+        )
+        for one, outcome in zip(request.entities, outcomes, strict=True)
+    }
+    return AuditConclusion(request.alteration_id, results)
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "error"),
+    [
+        ([Outcome.NOT_SENT, Outcome.NOT_SENT], None),
+        ([Outcome.NOT_SENT, Outcome.REFUSED], INVALID),
+        ([Outcome.NOT_SENT, Outcome.NOT_APPLIED], None),
+        ([Outcome.REFUSED, Outcome.REFUSED], THROTTLED),
+    ],
+)
+async def test_a_key_is_free_again_when_its_alteration_may_be_repeated(
+    journal: PostgresJournal, tables: Tables, outcomes: list[Outcome], error: KafkaRefusal | None
+):
+    key, request, again = key_of("k"), request_of("alice", "bob"), request_of("alice", "bob")
+    await take(journal, request, key)
+    for _ in range(2):
+        await journal.record_conclusion(ended(request, *outcomes, error=error))
+        assert await journal.kept_key(key.key_hash) is None
+    await take(journal, again, key)
+    await journal.record_conclusion(ended(request, *outcomes, error=error))
+    kept = await journal.kept_key(key.key_hash)
+    assert kept is not None
+    assert kept.alteration_id == again.alteration_id
+    await journal.record_conclusion(concluded(again))
+    assert tables.count("idempotency") == 1
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "error"),
+    [
+        ([Outcome.NOT_SENT, Outcome.APPLIED], None),
+        ([Outcome.NOT_SENT, Outcome.UNKNOWN], None),
+        ([Outcome.REFUSED, Outcome.APPLIED], THROTTLED),
+        ([Outcome.REFUSED, Outcome.REFUSED], INVALID),
+        ([Outcome.NOT_APPLIED, Outcome.NOT_APPLIED], None),
+    ],
+)
+async def test_a_key_is_kept_when_anything_was_sent_or_is_refused_for_good(
+    journal: PostgresJournal, outcomes: list[Outcome], error: KafkaRefusal | None
+):
+    key, request = key_of("k"), request_of("alice", "bob")
+    await take(journal, request, key)
+    await journal.record_conclusion(ended(request, *outcomes, error=error))
+    assert await journal.kept_key(key.key_hash) is not None
+
+
+async def test_a_key_is_kept_until_every_entity_is_known_not_to_be_sent(
+    journal: PostgresJournal, database: Database
+):
+    key, request = key_of("k"), request_of("alice", "bob", "carol")
+    await take(journal, request, key)
+    both = ended(request, *[Outcome.NOT_SENT] * 3)
+    first = replace(both, results={0: both.results[0]})
+    await journal.record_conclusion(first)
+    assert await journal.kept_key(key.key_hash) is not None
+    found = replace(both.results[1], outcome=Outcome.NOT_APPLIED)
+    recovered = Recovered(request.alteration_id, 1, found, final=True, evidence={})
+    await PostgresRecovery(database).record_recovery(recovered)
+    with pytest.raises(ValueError, match="already not_applied"):
+        await journal.record_conclusion(both)
+    assert await journal.kept_key(key.key_hash) is None
 
 
 async def test_an_expired_key_is_a_new_one_and_is_removed_in_time(

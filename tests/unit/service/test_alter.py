@@ -378,6 +378,25 @@ async def test_a_repeated_key_is_answered_from_the_log_and_sends_nothing(world: 
     assert "record_intent" not in world.log
 
 
+@pytest.mark.parametrize("entities", [[ALICE], [ALICE, BOB]])
+async def test_a_key_whose_alteration_was_not_sent_runs_it_anew(
+    world: World, entities: list[ClientQuotaEntity]
+) -> None:
+    def unreachable(_: Sequence[ClientQuotaAlteration], validate_only: bool) -> Verdicts:
+        raise NotSentError("Connection refused.", code="cluster-unreachable")
+
+    world.brokers.fault = unreachable
+    alterations = [setting(one, "5") for one in entities]
+    for _ in range(2):
+        with pytest.raises(NotSentError) as caught:
+            await world.alter(*alterations, key=keyed("k"))
+        assert (caught.value.retry, caught.value.replayed) == (Retry.SAFE, False)
+    world.brokers.fault = None
+    report = await world.alter(*alterations, key=keyed("k"))
+    assert (report.overall, report.replayed) == (Overall.APPLIED, False)
+    assert len({one.alteration_id for one in world.journal.intents}) == 3
+
+
 async def test_a_key_of_another_request_is_refused(world: World) -> None:
     await world.alter(setting(ALICE, "5"), key=keyed("k"))
     with pytest.raises(InvalidRequestError) as caught:
