@@ -1,6 +1,5 @@
 """Replays: a repeated request with the same idempotency key is answered with the present truth."""
 
-from app.domain.alterations import Outcome
 from app.domain.errors import (
     EntityBusyError,
     ExpectationFailedError,
@@ -76,13 +75,11 @@ class Replays:
 def _report(record: AlterationRecord) -> AlterationReport:
     request = record.request
     results = tuple(record.results[ordinal] for ordinal in sorted(record.results))
-    applied = any(result.outcome is Outcome.APPLIED for result in results)
     return AlterationReport(
         request.alteration_id,
         request.cluster_id,
         validate_only=False,
         results=results,
-        readable=True if applied else None,
         replayed=True,
     )
 

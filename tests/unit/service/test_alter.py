@@ -376,6 +376,7 @@ async def test_a_repeated_key_is_answered_from_the_log_and_sends_nothing(world: 
     assert (again.alteration_id, again.results) == (first.alteration_id, first.results)
     assert "send" not in world.log
     assert "record_intent" not in world.log
+    assert (first.readable, again.readable) == (True, None)
 
 
 @pytest.mark.parametrize("entities", [[ALICE], [ALICE, BOB]])
