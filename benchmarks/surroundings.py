@@ -9,8 +9,8 @@ from pathlib import Path
 
 import psycopg
 
+from app.java import find_java
 from app.localdev.jars import KAFKA_VERSION
-from app.localdev.java import find_java
 
 _PACKAGES = (
     "fastapi",

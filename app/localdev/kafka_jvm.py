@@ -5,8 +5,9 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
+from app.java import JavaMissingError, find_java
+from app.localdev.errors import LocalDevError
 from app.localdev.jars import class_path
-from app.localdev.java import find_java
 
 _TOOL_DEADLINE_S = 120
 
@@ -27,7 +28,7 @@ def java_command(main_class: str, options: JvmOptions) -> list[str]:
         LocalDevError: no Java, or no jars.
     """
     command = [
-        str(find_java()),
+        _java(),
         f"-Xmx{options.heap}",
         "-XX:+UseSerialGC",
         "-XX:-UsePerfData",
@@ -37,6 +38,13 @@ def java_command(main_class: str, options: JvmOptions) -> list[str]:
         command.append(f"-Dlog4j2.configurationFile={options.logging_file}")
     jars = os.pathsep.join(str(jar) for jar in class_path(tools=options.tools))
     return [*command, "-cp", jars, main_class]
+
+
+def _java() -> str:
+    try:
+        return str(find_java())
+    except JavaMissingError as error:
+        raise LocalDevError(str(error)) from error
 
 
 def jvm_environment() -> dict[str, str]:

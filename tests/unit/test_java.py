@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from app.localdev import java
-from app.localdev.errors import LocalDevError
+from app import java
+from app.java import JavaMissingError
 
 MakeJava = Callable[[str, str], Path]
 
@@ -52,5 +52,5 @@ def test_a_java_that_does_not_start_is_passed_over(tmp_path: Path, make_java: Ma
 
 def test_no_java_at_all_is_one_sentence_that_says_what_to_do(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(java, "find_spec", lambda _name: None)
-    with pytest.raises(LocalDevError, match=r"^No Java 17 or newer .* run `make install`.*\.$"):
+    with pytest.raises(JavaMissingError, match=r"^No Java 17 or newer .* run `make install`.*\.$"):
         java.find_java({"PATH": "/nowhere"})

@@ -1,0 +1,1 @@
+"""One module for each job: its options, and how it is run."""

@@ -1,0 +1,33 @@
+"""What ends a job before its time, each with the exit code of the command."""
+
+from typing import ClassVar
+
+
+class PipelineError(Exception):
+    """Say in one sentence what stops the job, and what to do about it."""
+
+    exit_code: ClassVar[int] = 5
+
+
+class UsageError(PipelineError):
+    """An option, or an input that an option names, is wrong."""
+
+    exit_code = 2
+
+
+class DataQualityError(PipelineError):
+    """Rows were quarantined, and ``--fail-on dq`` was given. The results are published."""
+
+    exit_code = 3
+
+
+class FindingsError(PipelineError):
+    """The job found something, and ``--fail-on findings`` was given. It is published."""
+
+    exit_code = 4
+
+
+class InfrastructureError(PipelineError):
+    """Spark, a broker, a database or a file system does not do its part."""
+
+    exit_code = 5

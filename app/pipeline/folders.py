@@ -1,0 +1,157 @@
+"""Folders of tables on disk: a run writes aside, then publishes everything in one go.
+
+A run writes below ``_runs/<run id>``; publishing moves whole partitions into place. A publication
+that was cut off is finished by whoever opens the folder next, so readers find the former results
+or the new ones, never a mixture.
+"""
+
+import fcntl
+import json
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+from urllib.parse import unquote
+
+from app.pipeline.errors import InfrastructureError, UsageError
+from app.pipeline.tables import Table
+
+Partition = Mapping[str, str]
+"""The values of a table's partition columns, as text."""
+
+_RUNS: Final = "_runs"
+_JOURNAL: Final = "_publishing.json"
+_LOCK: Final = "_lock"
+_ESCAPED: Final = frozenset("\"#%'*/:=?\\{[]^\x7f") | {chr(code) for code in range(1, 32)}
+
+
+def local_folder(uri: str) -> Path:
+    """Return the folder that a path or ``file:`` URI names; all workers must see it there too.
+
+    Raises:
+        UsageError: It names something else.
+    """
+    scheme, colon, rest = uri.partition("://")
+    if not colon:
+        return Path(uri.removeprefix("file:")).absolute()
+    if scheme != "file":
+        message = (
+            f"{uri}: only folders can be used, which this machine and all workers see; mount it "
+            "and give its path."
+        )
+        raise UsageError(message)
+    return Path(unquote(rest)).absolute()
+
+
+def has_table(folder: Path, table: Table) -> bool:
+    """Tell whether a folder holds a published table."""
+    finish_publication(folder)
+    return (folder / table.name).is_dir()
+
+
+def finish_publication(folder: Path) -> None:
+    """Finish what a run that was cut off had begun to publish."""
+    if (folder / _JOURNAL).exists():
+        with _locked(folder):
+            _finish(folder)
+
+
+class RunFolder:
+    """The folder that a run publishes to; nothing in it changes before ``publish``.
+
+    Attributes:
+        folder: Where the tables are.
+    """
+
+    def __init__(self, folder: Path, run_id: str) -> None:
+        """Open the folder, or make it.
+
+        Raises:
+            InfrastructureError: It cannot be written.
+        """
+        self.folder = folder
+        self._aside = folder / _RUNS / run_id
+        self._places: dict[str, None] = {}
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            finish_publication(folder)
+            shutil.rmtree(self._aside, ignore_errors=True)
+            self._aside.mkdir(parents=True)
+        except OSError as error:
+            message = f"{folder} cannot be written: {error.strerror}."
+            raise InfrastructureError(message) from error
+
+    def aside(self, table: Table) -> Path:
+        """Return where the files of a table are written before they are published."""
+        return self._aside / table.name
+
+    def wrote(self, table: Table, replaces: Iterable[Partition] = ()) -> None:
+        """Take note that the files of a table stand aside, complete.
+
+        Args:
+            table: Its rows replace those of the same partitions; without partition columns, all.
+            replaces: Partitions that the run is about as well: without files they end empty.
+        """
+        (self.folder / table.name).mkdir(exist_ok=True)
+        for place in self._moves(table, tuple(replaces)):
+            self._places[place] = None
+
+    def publish(self) -> None:
+        """Put everything that was written in its place, and forget what it replaces."""
+        with _locked(self.folder):
+            journal = self.folder / _JOURNAL
+            part = journal.with_suffix(".part")
+            emptied = [place for place in self._places if not (self._aside / place).exists()]
+            plan = {"run": self._aside.name, "places": list(self._places), "emptied": emptied}
+            part.write_text(json.dumps(plan))
+            part.replace(journal)
+            _finish(self.folder)
+
+    def discard(self) -> None:
+        """Forget what was written and not published."""
+        shutil.rmtree(self._aside, ignore_errors=True)
+
+    def _moves(self, table: Table, replaces: Sequence[Partition]) -> Iterator[str]:
+        if not table.partitions:
+            yield table.name
+            return
+        aside = self._aside / table.name
+        for path in sorted(aside.glob("/".join(f"{name}=*" for name in table.partitions))):
+            yield f"{table.name}/{path.relative_to(aside)}"
+        for one in replaces:
+            yield f"{table.name}/{partition_place(table, one)}"
+
+
+def partition_place(table: Table, partition: Partition) -> str:
+    """Return the folder of a partition below its table's, escaped as Spark does."""
+    return "/".join(f"{name}={_escaped(partition[name])}" for name in table.partitions)
+
+
+def _escaped(value: str) -> str:
+    return "".join(f"%{ord(one):02X}" if one in _ESCAPED else one for one in value)
+
+
+def _finish(folder: Path) -> None:
+    journal = folder / _JOURNAL
+    if not journal.exists():
+        return
+    plan = json.loads(journal.read_text())
+    aside = folder / _RUNS / plan["run"]
+    for place in plan["places"]:
+        # Where there is nothing to move, it was moved before the cut, or is to end empty.
+        if (aside / place).exists() or place in plan["emptied"]:
+            shutil.rmtree(folder / place, ignore_errors=True)
+        if (aside / place).exists():
+            (folder / place).parent.mkdir(parents=True, exist_ok=True)
+            (aside / place).rename(folder / place)
+    shutil.rmtree(aside, ignore_errors=True)
+    journal.unlink()
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Let one process at a time publish; the lock ends with the process."""
+    with (folder / _LOCK).open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,1 @@
+"""What jobs compute: functions from DataFrame to DataFrame, without input or output."""

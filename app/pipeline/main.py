@@ -1,0 +1,101 @@
+"""``quota-pipeline JOB``."""
+
+import argparse
+import json
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from typing import Any, Final
+
+from app.pipeline.errors import InfrastructureError, PipelineError
+from app.pipeline.options import add_common_options
+
+JOBS: Final[Mapping[str, str]] = {
+    "collect": "poll the brokers' Prometheus endpoints and write what they say",
+    "synth": "make up observations and quotas, in every shape that ingest reads",
+    "ingest": "read metrics of any shape into one row a minute, broker and name",
+    "snapshot": "keep the live quotas of a service",
+    "history": "fold the audit log into what held when",
+    "resolve": "find the limit and the bucket of each observation",
+    "utilization": "sum up each bucket's days beside its limit",
+    "incidents": "find the stretches in which a bucket was throttled or over its limit",
+    "run": "do everything from ingest to incidents in one Spark application",
+    "plot": "draw the results",
+    "doctor": "look for what would make results wrong or missing",
+    "worker": "start the runs that the service queues",
+}
+"""Each is the module of the same name in ``app.pipeline.commands``, with its line of help."""
+
+_INTERRUPTED: Final = 130
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one job and return its exit code.
+
+    Returns:
+        0 done; 2 wrong usage; 3 data quality and 4 findings, where ``--fail-on`` asks for them;
+        5 Spark, a broker, a database or a disk does not do its part; 130 after Ctrl-C.
+    """
+    arguments = sys.argv[1:] if argv is None else list(argv)
+    options = _parser(arguments).parse_args(arguments)
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        return _run(options)
+    except PipelineError as error:
+        print(f"quota-pipeline {options.job}: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print(f"quota-pipeline {options.job}: stopped; nothing was published.", file=sys.stderr)
+        return _INTERRUPTED
+
+
+def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="quota-pipeline",
+        description="Tell who is near a limit, and which quota makes it.",
+        epilog="`quota-pipeline JOB --help` says what a job takes.",
+    )
+    jobs = parser.add_subparsers(dest="job", required=True, metavar="JOB")
+    for name, line in JOBS.items():
+        job = jobs.add_parser(name, help=line, description=f"{line[0].upper()}{line[1:]}.")
+        if name in arguments:
+            # Only the job that is asked for is imported: most bring Spark along.
+            command = _command(name)
+            command.add_arguments(job)
+            add_common_options(job)
+            job.set_defaults(command=command)
+    return parser
+
+
+def _command(name: str) -> Any:
+    return import_module(f"app.pipeline.commands.{name.replace('-', '_')}")
+
+
+def _run(options: argparse.Namespace) -> int:
+    from app.pipeline.job import Job  # noqa: PLC0415 - brings Spark along
+
+    job = Job(options.job, options)
+    try:
+        options.command.run(job)
+    except OSError as error:
+        raise InfrastructureError(str(error)) from error
+    _print(job.report(), as_json=options.json)
+    job.judge()
+    return 0
+
+
+def _print(report: Mapping[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(report, default=str))
+        return
+    for name, value in report.items():
+        print(f"{name}: {value}")
+
+
+def _interrupt(_number: int, _frame: object) -> None:
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    sys.exit(main())

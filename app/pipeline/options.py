@@ -1,0 +1,62 @@
+"""The options that every job takes."""
+
+import argparse
+from datetime import UTC, datetime
+
+from app.pipeline.spark import LOCAL
+
+
+def add_common_options(parser: argparse.ArgumentParser) -> None:
+    """Add them to a job's parser; a job ignores those that mean nothing to it."""
+    group = parser.add_argument_group("common options")
+    group.add_argument("--cluster", metavar="ID", help="cluster id; default the input's")
+    group.add_argument(
+        "--from", dest="since", type=_time, metavar="TIME", help="leave out what is earlier"
+    )
+    group.add_argument(
+        "--to", dest="until", type=_time, metavar="TIME", help="leave out this time and later"
+    )
+    group.add_argument(
+        "--input", action="append", metavar="DIR", help="what to read; may be repeated"
+    )
+    group.add_argument("--format", metavar="NAME", help="of the input")
+    group.add_argument("--out", metavar="DIR", help="one folder of Parquet for each table")
+    group.add_argument(
+        "--pg",
+        nargs="?",
+        const="",
+        metavar="DSN",
+        help="publish the served tables there; without a value in QUOTAS_DATABASE_URL's",
+    )
+    group.add_argument("--master", default=LOCAL, help=f"as of spark-submit; default {LOCAL}")
+    group.add_argument(
+        "--conf", action="append", type=_setting, default=[], metavar="K=V", help="of Spark"
+    )
+    group.add_argument("--dry-run", action="store_true", help="say what would be done")
+    group.add_argument("--explain", action="store_true", help="print Spark's plans")
+    group.add_argument("--json", action="store_true", help="report as JSON")
+    group.add_argument(
+        "--fail-on",
+        action="append",
+        choices=("findings", "dq"),
+        help="exit with 4 where there are findings, with 3 where rows were quarantined",
+    )
+    group.add_argument("--plot", metavar="DIR", help="pictures of the results, with their CSV")
+
+
+def _time(text: str) -> datetime:
+    """Read RFC 3339, or a date; without an offset it is UTC."""
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        message = f"{text!r} is not a time such as 2026-11-21T08:00:00Z or 2026-11-21"
+        raise argparse.ArgumentTypeError(message) from None
+    return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
+
+
+def _setting(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not (name and equals):
+        message = f"{text!r} is not NAME=VALUE"
+        raise argparse.ArgumentTypeError(message)
+    return name, value

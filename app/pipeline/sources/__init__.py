@@ -1,0 +1,1 @@
+"""Where observations and quotas come from."""

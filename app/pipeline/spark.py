@@ -1,0 +1,135 @@
+"""The Spark session: made in one place, so that every job computes under the same rules."""
+
+import os
+import shlex
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from pyspark.sql import SparkSession
+
+from app.java import JavaMissingError, find_java
+from app.pipeline.errors import InfrastructureError
+
+LOCAL: Final = "local[*]"
+
+_SETTINGS: Final[Mapping[str, str]] = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.autoBroadcastJoinThreshold": "-1",
+    "spark.sql.adaptive.enabled": "true",
+    "spark.sql.parquet.compression.codec": "zstd",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.redaction.regex": "(?i)secret|password|token|dsn|url",
+    "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",
+    "spark.executor.extraJavaOptions": "-XX:+UseParallelGC",
+}
+"""Joins are broadcast where a job says so; partition columns keep the types of ``tables``."""
+
+_MODULE: Final = "--add-modules=jdk.incubator.vector"
+_SHUFFLES_PER_CORE: Final = 3
+
+
+@contextmanager
+def spark_session(
+    name: str, *, master: str = LOCAL, settings: Mapping[str, str] | None = None
+) -> Iterator[SparkSession]:
+    """Start Spark, and stop it with its JVM at the end of the block.
+
+    Args:
+        name: Of the application.
+        master: As ``spark-submit --master``.
+        settings: Spark settings that win over ours.
+
+    Raises:
+        InfrastructureError: There is no Java, or Spark does not start.
+    """
+    with tempfile.TemporaryDirectory(prefix="quota-pipeline-") as directory:
+        _prepare_environment(Path(directory))
+        builder = SparkSession.builder.appName(name).master(master)
+        for key, value in {**_SETTINGS, **_sized(master, directory), **(settings or {})}.items():
+            builder = builder.config(key, value)
+        try:
+            session = builder.getOrCreate()
+        except Exception as error:
+            message = f"Spark did not start on {master}: {error}"
+            raise InfrastructureError(message) from error
+        session.sparkContext.setLogLevel("ERROR")
+        try:
+            yield session
+        finally:
+            _stop(session)
+
+
+def cores(session: SparkSession) -> int:
+    """Return how many tasks run at a time."""
+    return session.sparkContext.defaultParallelism
+
+
+def _prepare_environment(directory: Path) -> None:
+    """Name the Python and the Java that workers and the driver start."""
+    try:
+        java = find_java()
+    except JavaMissingError as error:
+        raise InfrastructureError(str(error)) from error
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ["JAVA_HOME"] = str(_java_home(java, directory))
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+
+
+def _java_home(java: Path, directory: Path) -> Path:
+    """Return a JAVA_HOME whose java drops a module that speeds up linear algebra alone.
+
+    Spark's launcher always asks for it; small runtimes lack it, others warn.
+    """
+    program = directory / "java" / "bin" / "java"
+    program.parent.mkdir(parents=True)
+    program.write_text(
+        "#!/bin/sh\n"
+        "for argument do\n"
+        "  shift\n"
+        f'  [ "$argument" = {_MODULE} ] || set -- "$@" "$argument"\n'
+        "done\n"
+        f'exec {shlex.quote(str(java))} "$@"\n'
+    )
+    program.chmod(0o755)
+    return program.parent.parent
+
+
+def _sized(master: str, directory: str) -> Mapping[str, str]:
+    if not master.startswith("local"):
+        return {}
+    return {
+        "spark.driver.memory": f"{max(1, _memory_gib() // 3)}g",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.sql.shuffle.partitions": str(_SHUFFLES_PER_CORE * (os.cpu_count() or 1)),
+        "spark.local.dir": directory,
+        "spark.sql.warehouse.dir": f"{directory}/warehouse",
+    }
+
+
+def _memory_gib() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**30
+
+
+def _stop(session: SparkSession) -> None:
+    """Stop the JVM too: another session of this process may want other settings of it."""
+    context = session.sparkContext
+    gateway = context._gateway  # noqa: SLF001 - PySpark has no public way to end its JVM
+    session.stop()
+    if gateway is None:
+        return
+    gateway.shutdown()
+    process = getattr(gateway, "proc", None)
+    if process is not None:
+        process.stdin.close()
+        process.wait()
+    type(context)._gateway = type(context)._jvm = None  # noqa: SLF001

@@ -1,0 +1,116 @@
+"""Results are replaced by whole partitions, all at once or not at all."""
+
+from datetime import date, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from app.pipeline.arrow_storage import arrow_schema, write_arrow
+from app.pipeline.errors import UsageError
+from app.pipeline.folders import RunFolder, finish_publication, local_folder
+from app.pipeline.storage import read_table, schema_of, write_table
+from app.pipeline.tables import QUOTA_VERSION, TABLES, UTILIZATION_HIST, Table
+
+CLUSTER = "a/b=c%"
+
+
+def bins(spark: SparkSession, *rows: tuple[int, int]) -> DataFrame:
+    """Return one count for each (day of November, bin)."""
+    days = [(CLUSTER, date(2026, 11, day), 1, "k", 7, one, 1) for day, one in rows]
+    return spark.createDataFrame(days, schema_of(UTILIZATION_HIST))
+
+
+def publish(frame: DataFrame, folder: Path, run_id: str, *replaces: str) -> None:
+    run = RunFolder(folder, run_id)
+    partitions = [{"cluster_id": CLUSTER, "dt": day} for day in replaces]
+    write_table(frame, UTILIZATION_HIST, run, replaces=partitions)
+    run.publish()
+
+
+def stored(spark: SparkSession, folder: Path) -> set[tuple[str, int, int]]:
+    rows = read_table(spark, [folder], UTILIZATION_HIST).collect()
+    return {(row.cluster_id, row.dt.day, row.bin) for row in rows}
+
+
+def test_a_run_replaces_its_days_and_no_other(spark: SparkSession, tmp_path: Path):
+    publish(bins(spark, (1, 10), (2, 20)), tmp_path, "first")
+    publish(bins(spark, (2, 21), (3, 30)), tmp_path, "second")
+    assert stored(spark, tmp_path) == {(CLUSTER, 1, 10), (CLUSTER, 2, 21), (CLUSTER, 3, 30)}
+
+
+def test_a_day_that_a_run_is_about_and_finds_empty_ends_empty(spark: SparkSession, tmp_path: Path):
+    publish(bins(spark, (1, 10), (2, 20)), tmp_path, "first")
+    publish(bins(spark, (1, 11)), tmp_path, "second", "2026-11-01", "2026-11-02")
+    assert stored(spark, tmp_path) == {(CLUSTER, 1, 11)}
+
+
+def test_nothing_changes_before_the_publication(spark: SparkSession, tmp_path: Path):
+    publish(bins(spark, (1, 10)), tmp_path, "first")
+    run = RunFolder(tmp_path, "second")
+    write_table(bins(spark, (1, 11)), UTILIZATION_HIST, run)
+    assert stored(spark, tmp_path) == {(CLUSTER, 1, 10)}
+    run.discard()
+    assert stored(spark, tmp_path) == {(CLUSTER, 1, 10)}
+
+
+def test_a_publication_that_was_cut_off_is_finished_by_the_next_reader(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    publish(bins(spark, (1, 10), (2, 20)), tmp_path, "first")
+    run = RunFolder(tmp_path, "second")
+    write_table(bins(spark, (1, 11), (2, 21)), UTILIZATION_HIST, run)
+    moved: list[Path] = []
+    rename = Path.rename
+
+    def cut_off(self: Path, target: Path) -> Path:
+        if moved:
+            raise KeyboardInterrupt
+        moved.append(self)
+        return rename(self, target)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "rename", cut_off)
+        with pytest.raises(KeyboardInterrupt):
+            run.publish()
+    finish_publication(tmp_path)
+    assert stored(spark, tmp_path) == {(CLUSTER, 1, 11), (CLUSTER, 2, 21)}
+    assert not list((tmp_path / "_runs").iterdir())
+
+
+def test_a_table_of_no_rows_can_be_read(spark: SparkSession, tmp_path: Path):
+    publish(bins(spark), tmp_path, "first")
+    assert stored(spark, tmp_path) == set()
+
+
+def test_what_is_written_without_spark_reads_the_same(spark: SparkSession, tmp_path: Path):
+    at = datetime.fromisoformat("2026-11-21T01:02:03.456789")
+    row = (CLUSTER, "alice", False, "", False, "producer_byte_rate", 1.5, at, None, "audit", 7)
+    names = arrow_schema(QUOTA_VERSION).names
+    rows = pa.Table.from_pylist(
+        [dict(zip(names, row, strict=True))], schema=arrow_schema(QUOTA_VERSION)
+    )
+    run = RunFolder(tmp_path, "one")
+    write_arrow(rows, QUOTA_VERSION, run)
+    run.publish()
+    assert [tuple(one) for one in read_table(spark, [tmp_path], QUOTA_VERSION).collect()] == [row]
+
+
+@pytest.mark.parametrize("table", TABLES.values(), ids=lambda table: table.name)
+def test_both_writers_know_the_same_columns(table: Table):
+    assert arrow_schema(table).names == schema_of(table).fieldNames()
+    assert set(table.order) | set(table.partitions) | set(table.key) <= set(
+        schema_of(table).fieldNames()
+    )
+
+
+def test_a_missing_table_is_named(spark: SparkSession, tmp_path: Path):
+    with pytest.raises(UsageError, match=r"^There is no table utilization_hist in .+\.$"):
+        read_table(spark, [tmp_path], UTILIZATION_HIST)
+
+
+def test_a_folder_that_cannot_be_mounted_is_refused():
+    assert local_folder("file:///data/a%20b") == Path("/data/a b")
+    with pytest.raises(UsageError, match="mount it"):
+        local_folder("s3a://bucket/data")
