@@ -4,24 +4,19 @@ import argparse
 import signal
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import uvloop
 
 from app.localdev.errors import LocalDevError
-from benchmarks.altering import measure_batch_alters, measure_single_alters
-from benchmarks.describing import measure_describes
 from benchmarks.errors import BenchmarkError
+from benchmarks.parts import PARTS, measured
 from benchmarks.plan import FULL, QUICK, Plan
 from benchmarks.progress import Progress
 from benchmarks.report import page
-from benchmarks.resolving import measure_resolves
-from benchmarks.session import opened
-from benchmarks.stack import Stack, running_stack
+from benchmarks.stack import running_stack
 from benchmarks.surroundings import surroundings
-from benchmarks.tables import Part
-from benchmarks.workload import KEYS, Entities
 
 _PAGE = Path("docs/benchmarks.md")
 
@@ -32,21 +27,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--quick", action="store_true", help="a few rounds, printed and not written"
     )
-    quick = parser.parse_args(argv).quick
+    parser.add_argument(
+        "--only", choices=PARTS, action="append", help="these parts, printed and not written"
+    )
+    options = parser.parse_args(argv)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     try:
-        text = run(QUICK if quick else FULL)
+        text = run(QUICK if options.quick else FULL, options.only or PARTS)
     except (BenchmarkError, LocalDevError) as error:
         print(f"bench: {error}", file=sys.stderr)
         return 1
     print(text)
-    if not quick:
+    if not options.quick and not options.only:
         _PAGE.write_text(text, encoding="utf-8")
         print(f"bench: wrote {_PAGE}", file=sys.stderr)
     return 0
 
 
-def run(plan: Plan) -> str:
+def run(plan: Plan, wanted: Collection[str] = PARTS) -> str:
     """Start everything in a folder that is forgotten afterwards, measure, return the page.
 
     Raises:
@@ -59,26 +57,9 @@ def run(plan: Plan) -> str:
         running_stack(Path(folder), progress) as stack,
     ):
         where = surroundings(stack.database_url)
-        parts = uvloop.run(_measure(stack, plan, progress))
+        parts = uvloop.run(measured(stack, plan, progress, wanted))
         progress.say("stopping everything")
     return page(where, parts)
-
-
-async def _measure(stack: Stack, plan: Plan, progress: Progress) -> list[Part]:
-    stored = Entities("bench", plan.entities)
-    async with opened(stack) as session:
-        progress.say(f"storing {plan.entities:,} entities")
-        await session.wire.alter(stored.alterations(1))
-        await session.wire.until_shown(stored.exact(plan.entities - 1), KEYS[-1], 1)
-        progress.say(f"describing: {plan.describes} rounds")
-        describes = await measure_describes(session, plan, stored)
-        progress.say(f"altering 1 entity: {plan.single_alters} rounds")
-        singles, tool = await measure_single_alters(session, plan)
-        progress.say(f"altering {plan.entities:,} entities: {plan.batch_alters} rounds")
-        batches = await measure_batch_alters(session, plan, stored, tool)
-        progress.say(f"resolving: {plan.windows} windows of each kind")
-        resolves = await measure_resolves(stack, plan, stored)
-    return [describes, singles, batches, resolves]
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ from typing import Final
 
 from app.domain.alterations import ClientQuotaAlteration
 from app.localdev.kafka_jvm import run_tool
+from benchmarks.altered import raise_unless_applied
 from benchmarks.errors import BenchmarkError
 from benchmarks.http_connection import prepared
 from benchmarks.rounds import Arm
@@ -67,9 +68,7 @@ class PostAlter(_AlterArm):
         Raises:
             BenchmarkError: It was not applied.
         """
-        answer = (await self.session.service.exchange(self._request)).json()
-        if answer["outcome"] != "applied":
-            raise BenchmarkError(f"an alteration was not applied: {answer}")
+        raise_unless_applied(await self.session.service.exchange(self._request))
 
 
 class ToolAlter(_AlterArm):

@@ -2,7 +2,7 @@
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 
@@ -54,10 +54,16 @@ class Measure:
 
         What slows the machine down for a while slows both arms of a round, so their ratio stays.
         """
-        pairs = zip(self.by_round, other.by_round, strict=True)
-        return statistics.median(
-            ours / theirs for ours, theirs in pairs if ours is not None and theirs is not None
-        )
+        return statistics.median(ours / theirs for ours, theirs in self._pairs(other))
+
+    def excess_over(self, other: "Measure") -> float:
+        """Return the median of the differences of each round in which both took part."""
+        return statistics.median(ours - theirs for ours, theirs in self._pairs(other))
+
+    def _pairs(self, other: "Measure") -> Iterator[tuple[float, float]]:
+        for ours, theirs in zip(self.by_round, other.by_round, strict=True):
+            if ours is not None and theirs is not None:
+                yield ours, theirs
 
 
 def percentile(ordered: Sequence[float], share: float) -> float:

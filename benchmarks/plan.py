@@ -15,6 +15,8 @@ class Plan:
         windows: Windows of load for each server and number of connections.
         window_s: The length of a window, in seconds; wrk takes whole ones.
         entities: Stored entities, and entities in a large alteration.
+        life_windows: Windows of alterations for each arm and number of clients.
+        life_window_s: The length of one, in seconds.
         warm_up: Rounds whose figures are thrown away.
     """
 
@@ -25,6 +27,8 @@ class Plan:
     windows: int = 20
     window_s: float = 1.0
     entities: int = 1000
+    life_windows: int = 20
+    life_window_s: float = 1.5
     warm_up: int = 5
 
 
@@ -37,6 +41,8 @@ QUICK = Plan(
     windows=3,
     window_s=0.2,
     entities=50,
+    life_windows=2,
+    life_window_s=0.2,
     warm_up=1,
 )
 """Shows that everything works; its figures mean nothing."""

@@ -31,7 +31,7 @@ def _goals(goals: Sequence[Goal]) -> str:
         ]
         for goal in goals
     ]
-    return _grid(("ratio", "goal", "found", ""), rows)
+    return _grid(("what", "goal", "found", ""), rows)
 
 
 def _section(table: Table) -> str:

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -44,5 +45,10 @@ def test_a_quick_run_measures_every_competitor_and_leaves_nothing_behind(tmp_pat
         assert f"| {arm} | " in done.stdout
     assert "**extrapolated**" in done.stdout
     assert "| 32 | `GET /quotas/resolve` | 3 |" in done.stdout
+    for clients in (1, 8, 32):
+        assert f"| {clients} | bare alter | 2 |" in done.stdout
+        assert f"| {clients} | `POST`, `wait: none` | 2 |" in done.stdout
+    assert re.search(r"intent [\d.]+, Kafka [\d.]+, outcome [\d.]+\.", done.stdout)
+    assert re.search(r"ms more than a bare alter \| at most 8 \| -?[\d.]+ \| ", done.stdout)
     assert [line for line in command_lines() if str(tmp_path) in line] == []
     assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,142 @@
+"""The whole life of an alteration, from request to answer, against the bare wire call."""
+
+import statistics
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+from benchmarks.clients import BareClient, Client, PostClient, Window, busy, until_shown
+from benchmarks.http_connection import open_http
+from benchmarks.measures import Measure, percentile
+from benchmarks.phases import means_ms, phase_totals
+from benchmarks.plan import Plan
+from benchmarks.session import Session
+from benchmarks.tables import Goal, Part, Table, shown
+from benchmarks.wire import WireQuotas
+
+_CLIENTS = (1, 8, 32)
+_LIMIT_MS = 8.0
+_BARE = "bare alter"
+_POST = "`POST`, `wait: none`"
+_COLUMNS = (
+    "clients",
+    "arm",
+    "n",
+    "alterations",
+    "p50 /s",
+    "latency p50 ms",
+    "latency p99 ms",
+    "ms over bare",
+    "x bare /s",
+)
+_PHASES = {
+    "authz": "authorization",
+    "slot_wait": "wait for the entity",
+    "tx1": "intent",
+    "barrier": "barrier",
+    "kafka": "Kafka",
+    "tx2": "outcome",
+}
+
+
+@dataclass
+class _Windows:
+    """The windows of one arm."""
+
+    clients: Sequence[Client]
+    done: list[Window] = field(default_factory=list)
+
+    @property
+    def rate(self) -> Measure:
+        return Measure([len(one.took_ms) / one.seconds for one in self.done])
+
+    @property
+    def latency(self) -> Measure:
+        return Measure([statistics.median(one.took_ms) for one in self.done])
+
+    @property
+    def ordered_ms(self) -> list[float]:
+        return sorted(took_ms for one in self.done for took_ms in one.took_ms)
+
+    def row(self, arm: str, bare: "_Windows") -> list[str]:
+        ordered = self.ordered_ms
+        return [
+            str(len(self.clients)),
+            arm,
+            str(self.rate.n),
+            f"{len(ordered):,}",
+            shown(self.rate.median),
+            shown(self.latency.median),
+            shown(percentile(ordered, 0.99)),
+            shown(self.latency.excess_over(bare.latency)),
+            shown(self.rate.ratio_to(bare.rate)),
+        ]
+
+
+@dataclass(frozen=True)
+class _Found:
+    """Both arms with one number of clients, and the service's mean milliseconds by phase."""
+
+    bare: _Windows
+    post: _Windows
+    means_ms: Mapping[str, float]
+
+
+async def measure_lives(session: Session, plan: Plan) -> Part:
+    """Measure alterations of one entity by several numbers of clients."""
+    found = [await _measure(session, plan, number) for number in _CLIENTS]
+    rows = []
+    for one in found:
+        rows += [one.bare.row(_BARE, one.bare), one.post.row(_POST, one.bare)]
+    alone = found[0]
+    goal = Goal(
+        "`POST` of 1 entity, 1 client, `wait: none`, at the median: ms more than a bare alter",
+        _LIMIT_MS,
+        alone.post.latency.excess_over(alone.bare.latency),
+    )
+    note = _note(plan, alone.means_ms)
+    return Part(Table("The whole life of an alteration", note, _COLUMNS, rows), (goal,))
+
+
+async def _measure(session: Session, plan: Plan, number: int) -> _Found:
+    before = await phase_totals(session.stack.service_port)
+    async with _connected(session, number) as (bare, post):
+        for window in range(-1, plan.life_windows):
+            for arm in (bare, post) if window % 2 else (post, bare):
+                done = await busy(arm.clients, plan.life_window_s)
+                await until_shown(arm.clients, session.wire)
+                if window >= 0:
+                    arm.done.append(done)
+    after = await phase_totals(session.stack.service_port)
+    return _Found(bare, post, means_ms(before, after))
+
+
+@asynccontextmanager
+async def _connected(session: Session, number: int) -> AsyncIterator[tuple[_Windows, _Windows]]:
+    stack = session.stack
+    bare: list[Client] = []
+    post: list[Client] = []
+    try:
+        for each in range(number):
+            wire = await WireQuotas.open(stack.bootstrap_servers)
+            bare.append(BareClient(f"life-bare-{each}", wire))
+            service = await open_http(stack.service_port)
+            post.append(PostClient(f"life-post-{each}", service, stack.token))
+        yield _Windows(bare), _Windows(post)
+    finally:
+        for client in (*bare, *post):
+            client.close()
+
+
+def _note(plan: Plan, phases: Mapping[str, float]) -> str:
+    parts = ", ".join(
+        f"{name} {shown(phases[phase])}" for phase, name in _PHASES.items() if phase in phases
+    )
+    return (
+        "Each client alters 2 keys of one entity after the other, entities of its own, on a "
+        "connection of its own: the bare one to the broker, the other to the service, where each "
+        "alteration is authenticated, authorized, judged, recorded before (intent) and after "
+        f"(outcome) with fsync, and logged. n windows of {plan.life_window_s:g} s, in turns; rates "
+        "and p50 are medians over the windows, p99 is over all alterations. With 1 client the "
+        f"service's own mean times were, in ms: {parts}."
+    )

@@ -1,0 +1,92 @@
+"""Clients that alter without a pause, and what is made of their figures and the service's own."""
+
+import asyncio
+import itertools
+
+import pytest
+
+from benchmarks.__main__ import main
+from benchmarks.altered import raise_unless_applied
+from benchmarks.clients import Client, busy
+from benchmarks.errors import BenchmarkError
+from benchmarks.http_connection import Answer
+from benchmarks.measures import Measure
+from benchmarks.phases import means_ms, read_totals
+from benchmarks.workload import Entities
+
+METRICS = """# HELP quota_alteration_phase_seconds Time that a part of an alteration took.
+# TYPE quota_alteration_phase_seconds histogram
+quota_alteration_phase_seconds_bucket{{le="+Inf",phase="kafka"}} {kafka}
+quota_alteration_phase_seconds_count{{phase="kafka"}} {kafka}
+quota_alteration_phase_seconds_sum{{phase="kafka"}} {seconds}
+quota_alteration_phase_seconds_bucket{{le="+Inf",phase="tx1"}} 4.0
+quota_alteration_phase_seconds_count{{phase="tx1"}} 4.0
+quota_alteration_phase_seconds_sum{{phase="tx1"}} 0.02
+# TYPE quota_open_intents gauge
+quota_open_intents 0.0
+"""
+
+
+class Recorder(Client):
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.calls: list[tuple[Entities, int]] = []
+        self.closed = False
+
+    async def _timed(self, entity: Entities, value: int) -> float:
+        await asyncio.sleep(0)  # as one that waits for an answer
+        self.calls.append((entity, value))
+        return 2.0
+
+    def close(self) -> None:
+        self.closed = True
+
+
+async def test_a_client_alters_its_entities_in_turns_and_never_sets_a_value_twice():
+    client, other = Recorder("a"), Recorder("b")
+    for _ in range(20):
+        await client.alter()
+        await other.alter()
+    entities = [entity for entity, _ in client.calls]
+    assert all(one != following for one, following in itertools.pairwise(entities))
+    assert set(entities[:8]) == set(entities)
+    assert not set(entities) & {entity for entity, _ in other.calls}
+    assert len({value for _, value in (*client.calls, *other.calls)}) == 40
+    assert client.altered == dict(client.calls)
+
+
+async def test_a_window_has_every_alteration_of_every_client():
+    clients = [Recorder("a"), Recorder("b")]
+    window = await busy(clients, 0.02)
+    assert all(one.calls for one in clients)
+    assert list(window.took_ms) == [2.0] * sum(len(one.calls) for one in clients)
+    assert window.seconds >= 0.02
+
+
+def test_an_excess_compares_figures_of_the_same_round():
+    ours, theirs = Measure([3.0, 20.0, 107.0, None]), Measure([1.0, 10.0, 100.0, 0.0])
+    assert ours.excess_over(theirs) == 7
+    assert theirs.excess_over(ours) == -7
+
+
+def test_an_alteration_that_was_not_applied_ends_the_run():
+    raise_unless_applied(Answer(200, b'{"outcome": "applied"}'))
+    with pytest.raises(BenchmarkError, match="refused"):
+        raise_unless_applied(Answer(200, b'{"outcome": "refused"}'))
+    with pytest.raises(BenchmarkError, match="answered 504"):
+        raise_unless_applied(Answer(504, b"{}"))
+
+
+def test_phases_are_means_of_what_happened_in_between():
+    before = read_totals(METRICS.format(kafka=2.0, seconds=1.0))
+    after = read_totals(METRICS.format(kafka=12.0, seconds=1.3))
+    assert before == {"kafka": (1.0, 2.0), "tx1": (0.02, 4.0)}
+    assert means_ms(before, after) == {"kafka": pytest.approx(30.0)}
+    assert means_ms({}, before) == {"kafka": 500, "tx1": 5}
+
+
+def test_a_part_that_there_is_not_is_refused(capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(SystemExit) as refused:
+        main(["--only", "breakfast"])
+    assert refused.value.code == 2
+    assert "describe" in capsys.readouterr().err
