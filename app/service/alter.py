@@ -11,6 +11,7 @@ from app.domain.alterations import (
 )
 from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import (
+    EntityBusyError,
     ExpectationFailedError,
     NotSentError,
     Violation,
@@ -85,6 +86,11 @@ class AlterQuotas:
                 request, sending = await self._changed(command, request)
             except KeyTakenError as error:
                 return await self._parts.replays.replay(command, error.kept)
+            except EntityBusyError:
+                replay = await self._parts.replays.known(command)
+                if replay is None:
+                    raise
+                return replay  # what it waited for was the first request with its own key
         report = AlterationReport(
             request.alteration_id,
             request.cluster_id,

@@ -1,6 +1,7 @@
 """How much a judged run was put through: what a promise is measured by."""
 
 import json
+import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -18,6 +19,9 @@ COLUMNS: Final = (
     "not concluded",
     "violations",
 )
+FIGURES: Final = "FAULTS_FIGURES"
+"""The variable that names the file for the figures."""
+
 _NOT_CONCLUDED: Final = "everything_is_concluded_once"
 
 
@@ -36,16 +40,21 @@ def figures_of(evidence: Evidence, violations: Iterable[Violation]) -> Mapping[s
     return dict(zip(COLUMNS, counted, strict=True))
 
 
-def note_figures(path: Path, **figures: Any) -> None:
-    """Add the figures of a run to a file, one JSON line each."""
-    with path.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(figures) + "\n")
+def note_figures(figures: Mapping[str, Any]) -> None:
+    """Add the figures of the present test to the file that ``FAULTS_FIGURES`` names, if any."""
+    if FIGURES not in os.environ:
+        return
+    test = os.environ["PYTEST_CURRENT_TEST"].rpartition("::")[2].partition(" (")[0]
+    line = json.dumps({"test": test.removeprefix("test_"), **figures})
+    with Path(os.environ[FIGURES]).open("a", encoding="utf-8") as file:
+        file.write(line + "\n")
 
 
-def figures_table(path: Path) -> str:
-    """Return all that was noted, as a table in Markdown."""
+def figures_text(path: Path) -> str:
+    """Return all that was noted: for each test a line of its own for each figure."""
     rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    columns = list(dict.fromkeys(name for row in rows for name in row))
-    lines = [columns, ["---"] * len(columns)]
-    lines += [[str(row.get(name, "")) for name in columns] for row in rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return "\n".join(
+        line
+        for row in rows
+        for line in (row.pop("test"), *(f"  {name}: {value}" for name, value in row.items()))
+    )

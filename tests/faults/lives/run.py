@@ -1,7 +1,6 @@
 """One run: replicas of the service on one database and one cluster, clients, and the verdict."""
 
 import asyncio
-import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -27,9 +26,6 @@ FINAL_AFTER_S: Final = 4.0
 """In place of 95 s, for clusters whose lateness is bounded by less."""
 
 QUIET_WITHIN_S: Final = 45.0
-FIGURES: Final = "FAULTS_FIGURES"
-"""The variable that names the file in which each judged run notes its figures."""
-
 HEADERS: Final = {"Authorization": f"Bearer {CALLER}"}
 _POLL_S: Final = 0.1
 
@@ -137,14 +133,13 @@ class Run:
         quiet_after_s = await self.until_quiet()
         evidence = await asyncio.to_thread(self._evidence, read_oracle, members)
         found = violations(evidence)
-        if FIGURES in os.environ:
-            note_figures(
-                Path(os.environ[FIGURES]),
-                run=os.environ["PYTEST_CURRENT_TEST"].rpartition("::")[2],
-                faults=self.faults,
+        note_figures(
+            {
+                "faults": self.faults,
                 **figures_of(evidence, found),
-                **{"quiet after s": round(quiet_after_s, 1)},
-            )
+                "quiet after, s": round(quiet_after_s, 1),
+            }
+        )
         assert not found, "\n".join(map(str, found))
         return evidence
 

@@ -2,8 +2,10 @@
 
 from pathlib import Path
 
+import pytest
+
 from tests.support.history_checker import Violation, violations
-from tests.support.history_figures import figures_of, figures_table, note_figures
+from tests.support.history_figures import figures_of, figures_text, note_figures
 from tests.unit.history.honest import AUDITED, CALLS, RECORDS, evidence
 
 
@@ -30,13 +32,22 @@ def test_what_is_not_concluded_is_counted_apart():
     assert (figures["not concluded"], figures["violations"]) == (1, 2)
 
 
-def test_the_figures_of_all_runs_are_one_table(tmp_path: Path):
+def test_the_figures_of_all_tests_are_one_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     path = tmp_path / "figures.jsonl"
-    note_figures(path, run="first", faults=3)
-    note_figures(path, run="second", faults=4, calls=5)
-    assert figures_table(path).splitlines() == [
-        "| run | faults | calls |",
-        "| --- | --- | --- |",
-        "| first | 3 |  |",
-        "| second | 4 | 5 |",
+    monkeypatch.setenv("FAULTS_FIGURES", str(path))
+    monkeypatch.setenv("PYTEST_CURRENT_TEST", "tests/a.py::test_something[a kill] (call)")
+    note_figures({"faults": 3})
+    note_figures({"faults": 4, "calls": 5})
+    assert figures_text(path).splitlines() == [
+        "something[a kill]",
+        "  faults: 3",
+        "something[a kill]",
+        "  faults: 4",
+        "  calls: 5",
     ]
+
+
+def test_without_a_file_for_them_figures_are_not_noted(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("FAULTS_FIGURES", raising=False)
+    monkeypatch.delenv("PYTEST_CURRENT_TEST", raising=False)
+    note_figures({"faults": 3})

@@ -423,6 +423,22 @@ async def test_a_key_whose_alteration_is_running_is_answered_as_running(world: W
     await first
 
 
+async def test_a_key_that_was_new_to_two_at_once_is_running_not_busy(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(entity_slots, "SLOT_WAIT_S", 0.05)
+    world.brokers.gate = asyncio.Event()
+    both = [asyncio.create_task(world.alter(setting(ALICE, "5"), key=keyed("k"))) for _ in "ab"]
+    done, _ = await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+    error = done.pop().exception()
+    assert isinstance(error, EntityBusyError)
+    assert (error.code, error.retry) == ("idempotency-key-running", Retry.SAME_KEY_ONLY)
+    world.brokers.gate.set()
+    reports = await asyncio.gather(*both, return_exceptions=True)
+    assert sum(isinstance(one, AlterationReport) for one in reports) == 1
+    assert world.log.count("send") == 1
+
+
 async def test_a_key_whose_outcome_is_unknown_is_answered_as_unknown_again(world: World) -> None:
     world.answer(alice=EntityVerdict(Outcome.UNKNOWN))
     for _ in range(2):

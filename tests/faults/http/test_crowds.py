@@ -1,0 +1,24 @@
+"""No update is lost, and no request is two changes, however many callers there are."""
+
+from app.localdev.kafka import LocalKafka
+from tests.faults.http.crowds import (
+    ask_thrice,
+    assert_each_is_one_change,
+    assert_none_is_lost,
+    count_up,
+)
+from tests.support.service import RunningService
+
+
+async def test_no_increment_of_an_expected_value_is_lost(
+    service: RunningService, kafka: LocalKafka
+):
+    count = await count_up(service, writers=20, attempts=10)
+    assert_none_is_lost(kafka, count)
+
+
+async def test_a_request_that_is_sent_three_times_with_its_key_is_one_change(
+    service: RunningService, kafka: LocalKafka
+):
+    team = await ask_thrice(service, requests=200)
+    assert_each_is_one_change(service, kafka, team)
