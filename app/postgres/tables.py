@@ -53,5 +53,25 @@ row. What names the request and the entity stands on the starts only. `payload` 
 REQUEST_ORDINAL: Final = -1
 """The ordinal of the row that stands for the request itself."""
 
-WORKING_TABLES: Final = ("entity_slot", "idempotency", "entity_state", "worker", "drift_baseline")
+ANALYTICS_TABLES: Final = (
+    "utilization_daily",
+    "throttle_incident",
+    "bucket_minute",
+    "dim_bucket",
+    "pipeline_run",
+    "staged_utilization_daily",
+    "staged_throttle_incident",
+    "staged_bucket_minute",
+    "staged_dim_bucket",
+)
+"""What the pipeline publishes, by way of what is staged, and its runs."""
+
+WORKING_TABLES: Final = (
+    "entity_slot",
+    "idempotency",
+    "entity_state",
+    "worker",
+    "drift_baseline",
+    *ANALYTICS_TABLES,
+)
 """What the service may change. Their rows come and go; what they lead to is in the log."""

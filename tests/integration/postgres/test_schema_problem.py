@@ -34,7 +34,7 @@ async def test_a_database_of_the_version_before_is_named(audit_database: AuditDa
         "update alembic_version set version_num = '0001'",
         f"drop table {', '.join(WORKING_TABLES)}",
     )
-    assert "older than 0002" in (await problem_of(audit_database.service_url) or "")
+    assert "older than 0003" in (await problem_of(audit_database.service_url) or "")
 
 
 async def test_a_database_of_one_role_has_no_problem(empty_database: AuditDatabase):
@@ -50,9 +50,10 @@ async def test_an_empty_database_has_no_audit_log(empty_database: AuditDatabase)
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ("update alembic_version set version_num = '0001'", "older than 0002"),
-        ("update alembic_version set version_num = '0003'", "newer than 0002"),
-        ("delete from alembic_version", "older than 0002"),
+        ("update alembic_version set version_num = '0001'", "older than 0003"),
+        ("update alembic_version set version_num = '0002'", "older than 0003"),
+        ("update alembic_version set version_num = '0004'", "newer than 0003"),
+        ("delete from alembic_version", "older than 0003"),
         ("revoke insert on audit_event from quotas_service", "may not read and add"),
         ("revoke select on audit_event from quotas_service", "may not read and add"),
         ("revoke select on alembic_version from quotas_service", "may not read and add"),
