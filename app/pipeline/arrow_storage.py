@@ -1,11 +1,13 @@
 """Tables as they are written without Spark: small ones, by commands that need no JVM."""
 
 from collections.abc import Iterable
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyarrow.dataset import dataset, partitioning
 
-from app.pipeline.folders import Partition, RunFolder
+from app.pipeline.folders import Partition, RunFolder, has_table
 from app.pipeline.tables import Table
 
 _TYPES = {
@@ -24,6 +26,41 @@ def arrow_schema(table: Table) -> pa.Schema:
     """Return the columns of a table, in order."""
     fields = [column.split() for column in table.ddl.replace("\n", " ").split(",")]
     return pa.schema([(name, _TYPES[kind]) for name, kind in fields])
+
+
+def read_arrow(folder: Path, table: Table) -> pa.Table:
+    """Return the rows of a published table, in the order of its files; none where it is missing.
+
+    Only for small tables: all rows are brought into this process.
+    """
+    if not has_table(folder, table):
+        return arrow_schema(table).empty_table()
+    return read_files(folder / table.name, table)
+
+
+def read_files(place: Path, table: Table) -> pa.Table:
+    """Return the rows of a table below the folder that holds its partitions."""
+    schema = arrow_schema(table)
+    kinds = pa.schema([(name, pa.string()) for name in table.partitions])
+    flavor = partitioning(kinds, flavor="hive") if table.partitions else None
+    parts = [
+        dataset([str(file)], format="parquet", partitioning=flavor, partition_base_dir=str(place))
+        for file in sorted(place.rglob("*.parquet"))
+    ]
+    rows = [part.to_table() for part in parts]
+    typed = [_typed(one, schema) for one in rows]
+    return pa.concat_tables(typed) if typed else schema.empty_table()
+
+
+def _typed(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Bring columns into order and type; one that an older file lacks is null."""
+    columns = [
+        rows[field.name].cast(field.type)
+        if field.name in rows.column_names
+        else pa.nulls(rows.num_rows, field.type)
+        for field in schema
+    ]
+    return pa.table(columns, schema=schema)
 
 
 def write_arrow(
