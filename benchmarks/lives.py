@@ -94,7 +94,8 @@ async def measure_lives(session: Session, plan: Plan) -> Part:
         _LIMIT_MS,
         alone.post.latency.excess_over(alone.bare.latency),
     )
-    note = _note(plan, alone.means_ms)
+    repeats = sum(client.repeats for one in found for client in one.post.clients)
+    note = f"{_note(plan, alone.means_ms)} Requests repeated after a 503: {repeats}."
     return Part(Table("The whole life of an alteration", note, _COLUMNS, rows), (goal,))
 
 

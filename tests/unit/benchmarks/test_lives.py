@@ -6,10 +6,10 @@ import itertools
 import pytest
 
 from benchmarks.__main__ import main
-from benchmarks.altered import raise_unless_applied
-from benchmarks.clients import Client, busy
+from benchmarks.altered import raise_unless_applied, was_not_sent
+from benchmarks.clients import Client, PostClient, busy
 from benchmarks.errors import BenchmarkError
-from benchmarks.http_connection import Answer
+from benchmarks.http_connection import Answer, HttpConnection
 from benchmarks.measures import Measure
 from benchmarks.phases import means_ms, read_totals
 from benchmarks.workload import Entities
@@ -75,6 +75,41 @@ def test_an_alteration_that_was_not_applied_ends_the_run():
         raise_unless_applied(Answer(200, b'{"outcome": "refused"}'))
     with pytest.raises(BenchmarkError, match="answered 504"):
         raise_unless_applied(Answer(504, b"{}"))
+
+
+def test_only_what_was_not_sent_may_be_repeated():
+    assert was_not_sent(Answer(503, b'{"retry": "safe"}'))
+    assert not was_not_sent(Answer(503, b'{"retry": "same-key-only"}'))
+    assert not was_not_sent(Answer(409, b'{"retry": "safe"}'))
+    assert not was_not_sent(Answer(200, b'{"outcome": "applied"}'))
+
+
+class Service(HttpConnection):
+    """Answers what it was given, the last answer for ever."""
+
+    def __init__(self, *answers: Answer) -> None:
+        super().__init__()
+        self._answers = list(answers)
+
+    async def exchange(self, request: bytes) -> Answer:
+        return self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
+
+
+NOT_SENT = Answer(503, b'{"retry": "safe"}')
+APPLIED = Answer(200, b'{"outcome": "applied"}')
+
+
+async def test_a_client_repeats_what_was_not_sent_and_counts_it():
+    client = PostClient("a", Service(NOT_SENT, NOT_SENT, APPLIED), "token")
+    await client.alter()
+    assert client.repeats == 2
+    assert len(client.altered) == 1
+
+
+async def test_a_client_gives_up_a_service_that_sends_nothing():
+    client = PostClient("a", Service(NOT_SENT), "token")
+    with pytest.raises(BenchmarkError, match="answered 503"):
+        await client.alter()
 
 
 def test_phases_are_means_of_what_happened_in_between():
