@@ -45,7 +45,7 @@ _CLOSE: Final = text(
 The states are one text: psycopg writes arrays of JSON ten times slower.
 """
 
-_SEEN: Final = frozenset({Outcome.APPLIED, Outcome.OBSERVED_OTHER})
+SEEN: Final = frozenset({Outcome.APPLIED, Outcome.OBSERVED_OTHER})
 """Outcomes whose ``after`` is what the cluster holds now."""
 
 
@@ -66,7 +66,7 @@ def closing(
             "values": values_text(one.after),
         }
         for one in results.values()
-        if one.outcome in _SEEN and one.after is not None
+        if one.outcome in SEEN and one.after is not None
     ]
     return {
         "alteration_id": UUID(alteration_id),

@@ -106,7 +106,7 @@ async def _late(drift: Drift, request: AuditRequest, lease: Lease) -> Sequence[E
         "entity": entity_text(drift.entity),
     }
     ordinals = (await lease.connection.scalars(_PLACE, place)).all()
-    told = await stories(linked, ordinals, lease)
+    told = await stories([(linked, ordinal) for ordinal in ordinals], lease)
     return [late_row(story, request.alteration_id) for story in told]
 
 

@@ -56,6 +56,6 @@ async def _superseded(
     request: AuditRequest, superseded: str, hashes: Hashes, lease: Lease
 ) -> Sequence[EventRow]:
     ordinals = await take_over(request, superseded, hashes, lease)
-    told = await stories(superseded, ordinals, lease)
+    told = await stories([(superseded, ordinal) for ordinal in ordinals], lease)
     await lease.connection.execute(RENEW_KEY, {"alteration_id": UUID(superseded)})
     return list(superseded_rows(told, request.alteration_id))

@@ -3,10 +3,9 @@
 Whoever adds one holds the slot of its entity, so their numbers never clash.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final, NamedTuple
-from uuid import UUID
 
 from sqlalchemy import text
 
@@ -16,7 +15,7 @@ from app.postgres.canonical import result_to_json
 from app.postgres.event_rows import EventRow, EventRows
 from app.postgres.leases import Lease
 from app.service.identifiers import time_of
-from app.service.ports import Recovered
+from app.service.ports import Place, Recovered
 
 RECOVERY: Final = "recovery"
 SUPERSEDED: Final = "superseded"
@@ -33,18 +32,22 @@ _MARKS: Final[Mapping[str, tuple[str, bool]]] = {
 
 _STORIES: Final = text(
     """
-    select ordinal, at, greatest(at, clock_timestamp()) as now, greatest(last, 1) + 1 as next_seq,
-      conclusion
-    from (
-      select ordinal, min(at) as at, max(seq) as last,
+    select wanted.alteration_id::text, wanted.ordinal, story.at,
+      greatest(story.at, clock_timestamp()) as now, greatest(story.last, 1) + 1 as next_seq,
+      story.conclusion
+    from unnest(cast(:received_at as timestamptz[]), cast(:alteration_ids as uuid[]),
+      cast(:ordinals as smallint[])) as wanted(received_at, alteration_id, ordinal)
+    cross join lateral (
+      select min(at) as at, max(seq) as last,
         max(payload) filter (where seq > 0 and verdict <> 'unknown') as conclusion
-      from audit_event
-      where received_at = :received_at and alteration_id = :alteration_id
-        and ordinal = any(cast(:ordinals as smallint[]))
-      group by ordinal
+      from audit_event as event
+      where event.received_at = wanted.received_at
+        and event.alteration_id = wanted.alteration_id and event.ordinal = wanted.ordinal
     ) as story
+    where story.at is not null
     """
 )
+"""The rows of each place are looked up by the primary key, whatever the planner believes."""
 
 
 class Story(NamedTuple):
@@ -65,15 +68,19 @@ class Story(NamedTuple):
     conclusion: str | None
 
 
-async def stories(alteration_id: str, ordinals: Sequence[int], lease: Lease) -> Sequence[Story]:
+async def stories(places: Collection[Place], lease: Lease) -> Sequence[Story]:
     """Return where the stories of these entities stand; what the log does not have is left out."""
-    values = {
-        "received_at": time_of(alteration_id),
-        "alteration_id": UUID(alteration_id),
-        "ordinals": list(ordinals),
+    times = {alteration_id: time_of(alteration_id) for alteration_id, _ in places}
+    values = {**by_column(places), "received_at": [times[one].isoformat() for one, _ in places]}
+    return [Story(*row) for row in await lease.connection.execute(_STORIES, values)]
+
+
+def by_column(places: Collection[Place]) -> dict[str, Any]:
+    """Return places as the parameters of a statement; Postgres reads ids from text."""
+    return {
+        "alteration_ids": [alteration_id for alteration_id, _ in places],
+        "ordinals": [ordinal for _, ordinal in places],
     }
-    rows = await lease.connection.execute(_STORIES, values)
-    return [Story(alteration_id, *row) for row in rows]
 
 
 def recovery_row(story: Story, recovered: Recovered) -> EventRow:

@@ -53,6 +53,7 @@ class Barrier:
         *,
         broker_id: int,
         acknowledged: Quotas | None = None,
+        within_s: float = BARRIER_TIMEOUT_S,
     ) -> BarrierRead:
         """Read through the broker what holds at least since now.
 
@@ -61,12 +62,13 @@ class Barrier:
             broker_id: Through which broker.
             acknowledged: What was last acknowledged; where no barrier can be set, the read waits
                 until the broker shows it, and goes on without in the end: it is not verified.
+            within_s: How long it may all take, in seconds.
 
         Raises:
-            NotSentError: The barrier was not passed in ``BARRIER_TIMEOUT_S``.
+            NotSentError: The barrier was not passed, or the values not read, in time.
         """
         try:
-            async with asyncio.timeout(BARRIER_TIMEOUT_S):
+            async with asyncio.timeout(within_s):
                 state = await self._passed(broker_id)
                 if state is None and acknowledged:
                     await self._present.until_readable(
@@ -74,7 +76,7 @@ class Barrier:
                     )
                 values = await self._present.read(entities, broker_id)
         except TimeoutError:
-            raise _not_caught_up(broker_id) from None
+            raise _not_caught_up(broker_id, within_s) from None
         return BarrierRead(values, state, verified=state is not None)
 
     async def passed(self, broker_id: int) -> bool:
@@ -90,7 +92,7 @@ class Barrier:
             async with asyncio.timeout(BARRIER_TIMEOUT_S):
                 return await self._passed(broker_id) is not None
         except TimeoutError:
-            raise _not_caught_up(broker_id) from None
+            raise _not_caught_up(broker_id, BARRIER_TIMEOUT_S) from None
 
     async def _passed(self, broker_id: int) -> QuorumState | None:
         started = time.monotonic()
@@ -107,6 +109,6 @@ class Barrier:
         return first
 
 
-def _not_caught_up(broker_id: int) -> NotSentError:
-    detail = f"Broker {broker_id} did not catch up within {BARRIER_TIMEOUT_S:g} s."
+def _not_caught_up(broker_id: int, within_s: float) -> NotSentError:
+    detail = f"Broker {broker_id} did not catch up within {within_s:g} s."
     return NotSentError(detail, code="cluster-unreachable")

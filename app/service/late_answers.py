@@ -1,13 +1,14 @@
 """Late answers: the best evidence of what became of an alteration is the broker's own word."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from app.domain.alterations import Outcome
-from app.domain.errors import NotFoundError, NotSentError
+from app.domain.errors import NotSentError
 from app.service.alteration_results import result_of
 from app.service.alteration_tasks import AlterationTasks
 from app.service.metrics_port import AlterationMetrics, FoundBy
+from app.service.off_loop import off_loop
 from app.service.ports import (
     AlterAnswer,
     AuditRequest,
@@ -15,6 +16,7 @@ from app.service.ports import (
     Recovered,
     RecoveryJournal,
 )
+from app.service.recovery_records import record_in_portions
 
 _DEFINITE = frozenset({Outcome.APPLIED, Outcome.REFUSED})
 
@@ -40,28 +42,34 @@ class LateAnswers:
         if answer.late is None:
             return
         late = await answer.late
-        for entity in request.entities:
-            verdict = late.verdicts[entity.alteration.entity]
-            if verdict.outcome in _DEFINITE:
-                recovered = Recovered(
-                    request.alteration_id,
-                    entity.ordinal,
-                    result_of(entity, verdict.outcome, verdict.error),
-                    final=True,
-                    evidence=_evidence(late, verdict),
-                )
-                await self._record(recovered)
-                seconds = (late.answered_at - late.sent_at).total_seconds()
-                self._metrics.outcome_came_late()
-                self._metrics.recovered(verdict.outcome.value, FoundBy.LATE_ANSWER, seconds)
-
-    async def _record(self, recovered: Recovered) -> None:
+        found = await off_loop(len(request.entities), _definite, request, late)
+        for _ in found:
+            self._metrics.outcome_came_late()
+        seconds = (late.answered_at - late.sent_at).total_seconds()
         try:
-            await self._journal.record_recovery(recovered)
-        except (NotSentError, NotFoundError, ValueError) as error:
+            async for recorded in record_in_portions(self._journal, found):
+                for one in recorded:
+                    verdict = one.result.outcome.value
+                    self._metrics.recovered(verdict, FoundBy.LATE_ANSWER, seconds)
+        except NotSentError as error:
             logger.warning(
-                "the late answer to %s was not recorded: %s", recovered.alteration_id, error
+                "the late answer to %s was not recorded: %s", request.alteration_id, error
             )
+
+
+def _definite(request: AuditRequest, late: AlterAnswer) -> Sequence[Recovered]:
+    verdicts = ((one, late.verdicts[one.alteration.entity]) for one in request.entities)
+    return [
+        Recovered(
+            request.alteration_id,
+            entity.ordinal,
+            result_of(entity, verdict.outcome, verdict.error),
+            final=True,
+            evidence=_evidence(late, verdict),
+        )
+        for entity, verdict in verdicts
+        if verdict.outcome in _DEFINITE
+    ]
 
 
 def _evidence(late: AlterAnswer, verdict: EntityVerdict) -> Mapping[str, object]:

@@ -417,6 +417,10 @@ class AuditJournal(Protocol):
         ...
 
 
+Place = tuple[str, int]
+"""An entity of an alteration: the alteration's id, and the entity's ordinal in it."""
+
+
 @dataclass(frozen=True, slots=True)
 class OpenAlteration:
     """One entity of an alteration whose outcome is not known, claimed by one recovery.
@@ -438,6 +442,11 @@ class OpenAlteration:
     quarantined: bool
     observed: bool
 
+    @property
+    def place(self) -> Place:
+        """Which entity of which alteration."""
+        return self.alteration_id, self.audited.ordinal
+
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
@@ -456,6 +465,11 @@ class Recovered:
     final: bool
     evidence: Mapping[str, Any]
 
+    @property
+    def place(self) -> Place:
+        """Which entity of which alteration."""
+        return self.alteration_id, self.ordinal
+
 
 class RecoveryJournal(Protocol):
     """The part of the log that recovery works on; every method may raise ``NotSentError``."""
@@ -467,8 +481,9 @@ class RecoveryJournal(Protocol):
     async def claim_open(self, owner: str, *, limit: int) -> Sequence[OpenAlteration]:
         """Claim entities without a known outcome whose owner is dead or has given them up.
 
-        Quarantined ones, and open ones past their deadline with a dead owner; what another
-        recovery has claimed a short while ago is left out.
+        Quarantined ones, and open ones past their deadline with a dead owner. What another owner
+        has claimed a short while ago is left out; what this one has claimed before is not, so one
+        owner recovers one batch at a time.
         """
         ...
 
@@ -476,8 +491,14 @@ class RecoveryJournal(Protocol):
         """Return what has no definite outcome yet, of all processes."""
         ...
 
-    async def record_recovery(self, recovered: Recovered) -> None:
-        """Add what was found to the log; free the slot and keep the state where it is final."""
+    async def record_recovery(self, recovered: Sequence[Recovered]) -> Mapping[Place, str]:
+        """Add what was found to the log; free the slots and keep the states where it is final.
+
+        All of it is one transaction, and repeating it is harmless.
+
+        Returns:
+            What was left as it is, and why: the log has another conclusion, or no such entity.
+        """
         ...
 
 

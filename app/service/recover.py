@@ -2,33 +2,41 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+import random
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
-from app.domain.alterations import AlterationResult, Values, same_values
-from app.domain.errors import NotFoundError, NotSentError, QuotaError
-from app.domain.recovery import Observation, observe
-from app.service.barrier import Barrier, BarrierRead
+from app.domain.errors import NotSentError, QuotaError
+from app.service.barrier import Barrier
 from app.service.clock import utc_now
-from app.service.fences import FencePair, Fences
+from app.service.fences import Fences
 from app.service.life_context import LifeContext
 from app.service.metrics_port import FoundBy
+from app.service.off_loop import off_loop
 from app.service.ports import (
     ClientQuotaAdmin,
     OpenAlteration,
+    Place,
     Recovered,
     RecoveryJournal,
 )
+from app.service.recovery_records import record_in_portions
+from app.service.sight import Sight
 
 FINAL_AFTER_S: Final = 95.0
 """Nothing sent is applied later than this by brokers and controllers that are alive: 60 s in a
 broker's queue, 30 s of its socket, 5 s more. Source: ``NodeToControllerChannelManager``."""
 
-AT_ONCE: Final = 50
-"""How many entities one round claims."""
+AT_ONCE: Final = 10_000
+"""How many entities one round claims: the largest alteration as a whole."""
+
+READ_WITHIN_S: Final = 6.0
+"""How long a barrier read of many entities may take: a large cluster is described as a whole."""
 
 _PAUSE_S: Final = 1.0
+
+Batch = Sequence[OpenAlteration]
 
 logger = logging.getLogger(__name__)
 
@@ -72,50 +80,68 @@ class Recovery:
         journal = self._parts.journal
         claimed = await journal.claim_open(self._owner, limit=AT_ONCE)
         self._parts.context.metrics.intents_are_open(await journal.open_intents())
-        await asyncio.gather(*(self._recover(one) for one in claimed))
+        if claimed:
+            await self._recover_all(claimed)
         return len(claimed)
 
-    async def _recover(self, one: OpenAlteration) -> None:
+    async def _recover_all(self, claimed: Sequence[OpenAlteration]) -> None:
         try:
-            recovered = await self._observed(one)
-            self._failpoints.reach("recovery_before_record")
-            await self._parts.journal.record_recovery(recovered)
-            self._failpoints.reach("recovery_after_record")
-            if recovered.final:
-                verdict = recovered.result.outcome.value
-                self._parts.context.metrics.recovered(verdict, FoundBy.FENCES, one.age_s)
+            by_broker = await self._by_broker(claimed)
         except NotSentError as error:
-            logger.info("%s is not recovered yet: %s", one.alteration_id, error.detail)
-        except (NotFoundError, ValueError) as error:
-            logger.warning("%s was concluded elsewhere: %s", one.alteration_id, error)
+            logger.info("%d entities are not recovered yet: %s", len(claimed), error.detail)
+            return
+        await asyncio.gather(*(self._recover(*batch) for batch in by_broker.items()))
 
-    async def _observed(self, one: OpenAlteration) -> Recovered:
-        final = one.age_s >= self._final_after_s
-        pair, read = await self._fenced_read(one)
-        entity = one.audited.alteration.entity
-        seen = read.values.get(entity, {})
-        observation = observe(one.audited.alteration, one.audited.before or {}, seen)
-        return Recovered(
-            one.alteration_id,
-            one.audited.ordinal,
-            _result(one, observation, seen),
-            final=final,
-            evidence=_evidence(observation, seen, pair, read),
-        )
-
-    async def _fenced_read(self, one: OpenAlteration) -> tuple[FencePair, BarrierRead]:
-        alteration = one.audited.alteration
-        broker_id = await self._broker_for(one)
-        pair = await self._parts.fences.pair(alteration, broker_id)
-        read = await self._parts.barrier.read([alteration.entity], broker_id=broker_id)
-        return pair, read
-
-    async def _broker_for(self, one: OpenAlteration) -> int:
-        """Return the broker that it was sent through, or another where that one is gone."""
+    async def _by_broker(self, claimed: Sequence[OpenAlteration]) -> Mapping[int, Batch]:
+        """Group by the broker that it was sent through, or another where that one is gone."""
         live = await self._parts.admin.live_brokers()
-        if one.broker_id is not None and one.broker_id in live:
-            return one.broker_id
-        return await self._parts.admin.preferred_broker()
+        groups: dict[int | None, list[OpenAlteration]] = {}
+        for one in claimed:
+            broker_id = one.broker_id if one.broker_id in live else None
+            groups.setdefault(broker_id, []).append(one)
+        gone = groups.pop(None, [])
+        by_broker = {
+            broker_id: batch for broker_id, batch in groups.items() if broker_id is not None
+        }
+        if gone:
+            preferred = await self._parts.admin.preferred_broker()
+            by_broker.setdefault(preferred, []).extend(gone)
+        return by_broker
+
+    async def _recover(self, broker_id: int, batch: Batch) -> None:
+        try:
+            found = await self._observed(broker_id, batch)
+            self._failpoints.reach("recovery_before_record")
+            ages = {one.place: one.age_s for one in batch}
+            async for recorded in record_in_portions(self._parts.journal, found):
+                self._failpoints.reach("recovery_after_record")
+                self._count(recorded, ages)
+        except NotSentError as error:
+            logger.info(
+                "%d entities sent through broker %d are not recovered yet: %s",
+                len(batch),
+                broker_id,
+                error.detail,
+            )
+
+    async def _observed(self, broker_id: int, batch: Batch) -> Sequence[Recovered]:
+        """Observe a whole batch behind one pair of fences, for a broker has one queue.
+
+        The fences are those of any alteration of the batch: one that a broker does not answer
+        must not stand before all others again and again.
+        """
+        fencing = random.choice(batch).audited.alteration  # noqa: S311 - no secret
+        pair = await self._parts.fences.pair(fencing, broker_id)
+        entities = [one.audited.alteration.entity for one in batch]
+        read = await self._parts.barrier.read(entities, broker_id=broker_id, within_s=READ_WITHIN_S)
+        sight = Sight(pair, read, utc_now())
+        return await off_loop(len(batch), sight.findings, batch, final_after_s=self._final_after_s)
+
+    def _count(self, recorded: Sequence[Recovered], ages: Mapping[Place, float]) -> None:
+        for one in recorded:
+            if one.final:
+                verdict = one.result.outcome.value
+                self._parts.context.metrics.recovered(verdict, FoundBy.FENCES, ages[one.place])
 
 
 async def _again_and_again(what: str, work: Callable[[], Awaitable[object]]) -> None:
@@ -127,31 +153,3 @@ async def _again_and_again(what: str, work: Callable[[], Awaitable[object]]) -> 
         except Exception:  # the outermost boundary of this task: one bad row must not end it
             logger.exception("%s failed", what)
         await asyncio.sleep(_PAUSE_S)
-
-
-def _result(one: OpenAlteration, observation: Observation, seen: Values) -> AlterationResult:
-    before = one.audited.before or {}
-    return AlterationResult(
-        one.audited.alteration.entity,
-        observation.outcome,
-        changed=not same_values(before, seen),
-        before=before,
-        after=seen,
-        warnings=one.audited.warnings,
-    )
-
-
-def _evidence(
-    observation: Observation, seen: Values, pair: FencePair, read: BarrierRead
-) -> Mapping[str, Any]:
-    quorum = read.quorum
-    return {
-        **pair.evidence,
-        "observed_at": utc_now().isoformat(),
-        "verified": read.verified,
-        "indistinguishable": observation.indistinguishable,
-        "high_watermark": quorum.high_watermark if quorum else None,
-        "log_end": quorum.log_ends.get(pair.broker_id) if quorum else None,
-        "seen": {key: str(value) for key, value in seen.items()},
-        "found": observation.outcome.value,
-    }

@@ -34,6 +34,7 @@ from app.service.ports import (
     KeyTakenError,
     KnownState,
     OpenAlteration,
+    Place,
     QuorumState,
     Recovered,
 )
@@ -163,6 +164,7 @@ class FakeJournal:
         self.states: dict[ClientQuotaEntity, KnownState] = {}
         self.open: list[OpenAlteration] = []
         self.recovered: list[Recovered] = []
+        self.concluded: set[Place] = set()
 
     async def record_intent(self, request: AuditRequest, claim: Claim) -> Intent:
         """Keep an intent with its slots and its key."""
@@ -216,10 +218,12 @@ class FakeJournal:
         """Count what the test put there."""
         return OpenIntents(len(self.open), 0.0, len(self.open))
 
-    async def record_recovery(self, recovered: Recovered) -> None:
-        """Keep what recovery found."""
+    async def record_recovery(self, recovered: Sequence[Recovered]) -> Mapping[Place, str]:
+        """Keep what recovery found; ``concluded`` is left as it is."""
         self._do("record_recovery")
-        self.recovered.append(recovered)
+        left = {one.place: "concluded" for one in recovered if one.place in self.concluded}
+        self.recovered += [one for one in recovered if one.place not in left]
+        return left
 
     async def record_final(
         self, request: AuditRequest, results: Mapping[int, AlterationResult]

@@ -182,7 +182,7 @@ async def test_a_late_apply_is_told_in_both_stories(
     await journal.record_conclusion(concluded(old, Outcome.UNKNOWN, None))
     result = AlterationResult(entity_of("alice"), Outcome.NOT_APPLIED, False, {}, {})
     recovered = Recovered(old.alteration_id, 1, result, final=True, evidence={})
-    await PostgresRecovery(database).record_recovery(recovered)
+    await PostgresRecovery(database).record_recovery([recovered])
     change = changed("alice", {}, AFTER, version=0, linked=old.alteration_id)
     await drift.record_drift(CLUSTER, [change])
     (row,) = await rows(journal)
@@ -222,7 +222,7 @@ async def test_what_may_be_applied_late_can_be_asked_for(
         await intend(journal, replace(request, entities=request.entities[1:]))
         result = AlterationResult(entity_of(user), outcome, True, {"x": 1.0}, AFTER)
         recovered = Recovered(request.alteration_id, 1, result, final=True, evidence={})
-        await recovery.record_recovery(recovered)
+        await recovery.record_recovery([recovered])
     new = request_of("unknown")
     await journal.record_intent(new, claim_of(new, supersedes=ids["unknown"]))
     asked = [entity_of(user) for user in ids] + [entity_of("nobody")]

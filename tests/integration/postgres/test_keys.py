@@ -212,7 +212,7 @@ async def test_a_key_is_kept_until_every_entity_is_known_not_to_be_sent(
     assert await journal.kept_key(key.key_hash) is not None
     found = replace(both.results[1], outcome=Outcome.NOT_APPLIED)
     recovered = Recovered(request.alteration_id, 1, found, final=True, evidence={})
-    await PostgresRecovery(database).record_recovery(recovered)
+    await PostgresRecovery(database).record_recovery([recovered])
     with pytest.raises(ValueError, match="already not_applied"):
         await journal.record_conclusion(both)
     assert await journal.kept_key(key.key_hash) is None

@@ -49,7 +49,7 @@ async def write_every_kind(database: Database) -> list[AuditRequest]:
     result = AlterationResult(entity, Outcome.OBSERVED_OTHER, True, {}, {"a": 1.0})
     for final in (False, True):
         found = Recovered(requests[1].alteration_id, 0, result, final=final, evidence={})
-        await recovery.record_recovery(found)
+        await recovery.record_recovery([found])
     new = request_of("old")
     await journal.record_intent(new, claim_of(new, supersedes=requests[2].alteration_id))
     late = changed("found", {"a": 1.0}, {}, linked=requests[1].alteration_id)
@@ -97,7 +97,7 @@ async def test_an_alteration_that_is_open_in_the_first_version_can_be_concluded(
     result = AlterationResult(entity, Outcome.APPLIED, True, {}, {"a": 1.0})
     found = Recovered(requests[1].alteration_id, 0, result, final=True, evidence={})
     for _ in range(2):
-        await recovery.record_recovery(found)
+        await recovery.record_recovery([found])
     page = await journal.audit_rows(AuditQuery(outcome="applied"))
     assert len(page.rows) == 2
     assert tables.count("entity_state") == 0

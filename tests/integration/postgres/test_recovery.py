@@ -1,4 +1,5 @@
 import asyncio
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -8,7 +9,6 @@ from typing import Any
 import pytest
 
 from app.domain.alterations import AlterationResult, KafkaRefusal, Outcome, Values
-from app.domain.errors import NotFoundError
 from app.postgres.database import Database
 from app.postgres.journal import PostgresJournal
 from app.postgres.recovery import PostgresRecovery
@@ -136,15 +136,25 @@ async def test_beats_follow_each_other_and_old_ones_are_forgotten(
     assert (row.owner, row.fresh) == ("a", True)
 
 
-async def test_a_claim_holds_for_fifteen_seconds(
+async def test_a_claim_keeps_others_away_for_fifteen_seconds(
     journal: PostgresJournal, recovery: PostgresRecovery, tables: Tables
 ):
     await given_up(journal, "alice")
     assert len(await claimed(recovery)) == 1
-    assert await claimed(recovery) == []
     assert await claimed(recovery, "other") == []
     tables.run("update entity_slot set claimed_until = claimed_until - interval '15 s'")
     assert len(await claimed(recovery, "other")) == 1
+    assert await claimed(recovery) == []
+
+
+async def test_a_claim_that_came_to_nothing_is_made_again_at_once(
+    journal: PostgresJournal, recovery: PostgresRecovery
+):
+    request = await given_up(journal, "alice", "bob")
+    for _ in range(2):
+        assert [one.alteration_id for one in await claimed(recovery)] == [request.alteration_id] * 2
+    await recovery.record_recovery([found(request, Outcome.APPLIED, final=False)])
+    assert [one.audited.ordinal for one in await claimed(recovery)] == [1]
 
 
 async def test_recoveries_at_once_never_claim_the_same(
@@ -156,7 +166,8 @@ async def test_recoveries_at_once_never_claim_the_same(
     got: list[int] = []
 
     async def claim(number: int) -> None:
-        while some := await recoveries[number].claim_open(str(number), limit=7):
+        owners = (f"{number}-{turn}" for turn in itertools.count())
+        while some := await recoveries[number].claim_open(next(owners), limit=7):
             got.extend(one.audited.ordinal for one in some)
 
     await asyncio.gather(*(claim(number) for number in range(len(recoveries))))
@@ -184,7 +195,7 @@ async def test_what_was_observed_is_told_and_due_again_when_it_can_be_final(
     await claimed(recovery)
     observed = found(request, Outcome.APPLIED, final=False, indistinguishable=True, verified=False)
     for _ in range(2):
-        await recovery.record_recovery(observed)
+        await recovery.record_recovery([observed])
     record = await stored(journal, request)
     assert record.results[0].outcome is Outcome.UNKNOWN
     assert [(event, detail) for _, event, detail in record.history[1:]] == [
@@ -205,7 +216,7 @@ async def test_when_an_observed_entity_is_due_can_be_set(
     journal: PostgresJournal, database: Database, recovery: PostgresRecovery
 ):
     request = await given_up(journal, "alice")
-    await recovery.record_recovery(found(request, Outcome.APPLIED, final=False))
+    await recovery.record_recovery([found(request, Outcome.APPLIED, final=False)])
     assert await claimed(recovery) == []
     assert len(await claimed(PostgresRecovery(database, final_after_s=0))) == 1
 
@@ -222,10 +233,10 @@ async def test_what_is_final_is_the_outcome_and_frees_the_entity(
     was_given_up: bool,
 ):
     request = await (given_up if was_given_up else opened)(journal, "alice")
-    await recovery.record_recovery(found(request, Outcome.NOT_APPLIED, final=False))
+    await recovery.record_recovery([found(request, Outcome.NOT_APPLIED, final=False)])
     final = found(request, outcome, final=True, fences=[1, 2], epoch=3)
     for _ in range(2):
-        await recovery.record_recovery(final)
+        await recovery.record_recovery([final])
     record = await stored(journal, request)
     assert record.results == {0: final.result}
     assert record.concluded
@@ -248,11 +259,11 @@ async def test_what_is_final_is_the_outcome_and_frees_the_entity(
 
 async def test_a_final_word_stands(journal: PostgresJournal, recovery: PostgresRecovery):
     request = await given_up(journal, "alice")
-    await recovery.record_recovery(found(request, Outcome.APPLIED, final=True))
+    await recovery.record_recovery([found(request, Outcome.APPLIED, final=True)])
     for outcome in (Outcome.NOT_APPLIED, Outcome.REFUSED):
-        with pytest.raises(ValueError, match="already applied"):
-            await recovery.record_recovery(found(request, outcome, final=True))
-    await recovery.record_recovery(found(request, Outcome.NOT_APPLIED, final=False))
+        left = await recovery.record_recovery([found(request, outcome, final=True)])
+        assert "entity 0 is already applied, not " in left[request.alteration_id, 0]
+    await recovery.record_recovery([found(request, Outcome.NOT_APPLIED, final=False)])
     record = await stored(journal, request)
     assert record.results[0].outcome is Outcome.APPLIED
     assert len(record.history) == 3
@@ -262,8 +273,8 @@ async def test_an_owner_that_comes_back_late_agrees_or_is_refused(
     journal: PostgresJournal, recovery: PostgresRecovery, tables: Tables
 ):
     request = await opened(journal, "alice", "bob", "carol")
-    await recovery.record_recovery(found(request, Outcome.APPLIED, final=True))
-    await recovery.record_recovery(found(request, Outcome.NOT_APPLIED, final=True, ordinal=1))
+    await recovery.record_recovery([found(request, Outcome.APPLIED, final=True)])
+    await recovery.record_recovery([found(request, Outcome.NOT_APPLIED, final=True, ordinal=1)])
     with pytest.raises(ValueError, match="entity 1 is already not_applied, not applied"):
         await journal.record_conclusion(concluded(request))
     record = await stored(journal, request)
@@ -280,7 +291,7 @@ async def test_an_owner_that_comes_back_and_knows_nothing_changes_nothing(
     journal: PostgresJournal, recovery: PostgresRecovery, tables: Tables
 ):
     request = await opened(journal, "alice")
-    await recovery.record_recovery(found(request, Outcome.OBSERVED_OTHER, final=True))
+    await recovery.record_recovery([found(request, Outcome.OBSERVED_OTHER, final=True)])
     await journal.record_conclusion(concluded(request, Outcome.UNKNOWN, None))
     assert await listed(journal, request) == ["observed_other"]
     assert tables.run("select 1 from audit_event where seq = 1") == []
@@ -291,7 +302,7 @@ async def test_an_owner_that_comes_back_in_time_has_the_last_word(
     journal: PostgresJournal, recovery: PostgresRecovery, tables: Tables
 ):
     request = await opened(journal, "alice")
-    await recovery.record_recovery(found(request, Outcome.NOT_APPLIED, final=False))
+    await recovery.record_recovery([found(request, Outcome.NOT_APPLIED, final=False)])
     record = await stored(journal, request)
     assert (record.results[0].outcome, record.concluded) == (Outcome.UNKNOWN, True)
     await journal.record_conclusion(concluded(request))
@@ -300,9 +311,9 @@ async def test_an_owner_that_comes_back_in_time_has_the_last_word(
     assert [event for _, event, _ in record.history] == ["intent", "recovery", "sent"]
     assert await listed(journal, request) == ["applied"]
     assert tables.count("entity_slot") == 0
-    await recovery.record_recovery(found(request, Outcome.APPLIED, final=True))
-    with pytest.raises(ValueError, match="already applied"):
-        await recovery.record_recovery(found(request, Outcome.NOT_APPLIED, final=True))
+    await recovery.record_recovery([found(request, Outcome.APPLIED, final=True)])
+    left = await recovery.record_recovery([found(request, Outcome.NOT_APPLIED, final=True)])
+    assert "already applied" in left[request.alteration_id, 0]
     assert len((await stored(journal, request)).history) == 3
 
 
@@ -313,11 +324,13 @@ async def test_of_an_owner_and_a_recovery_at_once_one_concludes(
         request = await opened(journal, f"user-{number}")
         results = await asyncio.gather(
             journal.record_conclusion(concluded(request, Outcome.REFUSED, {})),
-            recovery.record_recovery(found(request, Outcome.APPLIED, final=True)),
-            recovery.record_recovery(found(request, Outcome.NOT_APPLIED, final=True)),
+            recovery.record_recovery([found(request, Outcome.APPLIED, final=True)]),
+            recovery.record_recovery([found(request, Outcome.NOT_APPLIED, final=True)]),
             return_exceptions=True,
         )
-        assert [type(one) for one in results if one is not None] == [ValueError] * 2
+        refused = [one for one in results if one]
+        assert len(refused) == 2
+        assert all("is already" in str(one) for one in refused)
     conclusions = tables.run("select count(*) as n from audit_event where seq > 0")
     assert conclusions[0].n == 30
     assert tables.count("entity_slot") == 0
@@ -331,7 +344,7 @@ async def test_of_a_recovery_and_a_successor_at_once_one_concludes(
         claim = claim_of(new, supersedes=old.alteration_id)
         taken, _ = await asyncio.gather(
             journal.record_intent(new, claim),
-            recovery.record_recovery(found(old, Outcome.APPLIED, final=True)),
+            recovery.record_recovery([found(old, Outcome.APPLIED, final=True)]),
             return_exceptions=True,
         )
         assert isinstance(taken, Intent)
@@ -344,8 +357,8 @@ async def test_of_a_recovery_and_a_successor_at_once_one_concludes(
 
 async def test_each_entity_has_its_own_story(journal: PostgresJournal, recovery: PostgresRecovery):
     request = await given_up(journal, "alice", "bob")
-    await recovery.record_recovery(found(request, Outcome.APPLIED, final=False, ordinal=1))
-    await recovery.record_recovery(found(request, Outcome.APPLIED, final=True, ordinal=0))
+    await recovery.record_recovery([found(request, Outcome.APPLIED, final=False, ordinal=1)])
+    await recovery.record_recovery([found(request, Outcome.APPLIED, final=True, ordinal=0)])
     record = await stored(journal, request)
     assert [one.outcome.value for one in record.results.values()] == ["applied", "unknown"]
     assert [detail for _, event, detail in record.history if event == "recovery"] == [
@@ -355,6 +368,59 @@ async def test_each_entity_has_its_own_story(journal: PostgresJournal, recovery:
     times = [at for at, event, _ in record.history if event == "recovery"]
     assert times == sorted(times)
     assert record.at < times[0]
+
+
+async def test_findings_of_several_alterations_are_recorded_together(
+    journal: PostgresJournal, recovery: PostgresRecovery, tables: Tables
+):
+    requests = [await given_up(journal, f"{name}-a", f"{name}-b") for name in ("x", "y", "z")]
+    first, second, third = requests
+    await recovery.record_recovery([found(third, Outcome.REFUSED, final=True)])
+    left = await recovery.record_recovery(
+        [
+            found(first, Outcome.APPLIED, final=True),
+            found(first, Outcome.NOT_APPLIED, final=False, ordinal=1),
+            found(second, Outcome.OBSERVED_OTHER, final=True, ordinal=1),
+            found(third, Outcome.APPLIED, final=True),
+            found(third, Outcome.NOT_APPLIED, final=True, ordinal=1),
+            found(request_of("nobody"), Outcome.APPLIED, final=True),
+        ]
+    )
+    assert len(left) == 2
+    assert "already refused, not applied" in left[third.alteration_id, 0]
+    outcomes = [
+        [one.outcome.value for one in (await stored(journal, request)).results.values()]
+        for request in requests
+    ]
+    assert outcomes == [
+        ["applied", "unknown"],
+        ["unknown", "observed_other"],
+        ["refused", "not_applied"],
+    ]
+    assert [list(tables.slots(request)) for request in requests] == [[1], [0], []]
+    assert tables.slots(first)[1].observed
+    assert str(tables.state(first).alteration_id) == first.alteration_id
+    assert str(tables.state(second, 1).alteration_id) == second.alteration_id
+    assert tables.state(third, 1) is None
+    assert tables.count("entity_state") == 2
+
+
+async def test_thousands_of_entities_are_claimed_and_concluded_together(
+    journal: PostgresJournal, recovery: PostgresRecovery, tables: Tables
+):
+    request = await given_up(journal, *(f"user-{number}" for number in range(3000)))
+    everything = await recovery.claim_open("me", limit=10_000)
+    assert [one.audited for one in everything] == list(request.entities)
+    for final in (False, True):
+        findings = [
+            found(request, Outcome.APPLIED, final=final, ordinal=one.audited.ordinal)
+            for one in everything
+        ]
+        for _ in range(2):
+            assert await recovery.record_recovery(findings) == {}
+    assert (tables.count("entity_slot"), tables.count("entity_state")) == (0, 3000)
+    ends = tables.run("select count(*) as n, count(verdict) as m from audit_event where seq > 1")
+    assert (ends[0].n, ends[0].m) == (6000, 3000)
 
 
 async def test_odd_values_and_names_come_back_from_recovery(
@@ -372,7 +438,7 @@ async def test_odd_values_and_names_come_back_from_recovery(
         KafkaRefusal(None, "why \x00"),
     )
     await recovery.record_recovery(
-        Recovered(request.alteration_id, 0, result, final=True, evidence={"x": "\x00"})
+        [Recovered(request.alteration_id, 0, result, final=True, evidence={"x": "\x00"})]
     )
     assert (await stored(journal, request)).results == {0: result}
     second = replace(request, alteration_id=request_of("x").alteration_id)
@@ -381,8 +447,9 @@ async def test_odd_values_and_names_come_back_from_recovery(
 
 
 async def test_there_is_no_recovery_without_an_intent(recovery: PostgresRecovery):
-    with pytest.raises(NotFoundError):
-        await recovery.record_recovery(found(request_of("alice"), Outcome.APPLIED, final=True))
+    nobody = found(request_of("alice"), Outcome.APPLIED, final=True)
+    left = await recovery.record_recovery([nobody])
+    assert left == {nobody.place: f"the log has no entity 0 of {nobody.alteration_id}"}
 
 
 async def test_a_conclusion_renews_the_key_also_when_recovery_finds_it(
@@ -393,6 +460,6 @@ async def test_a_conclusion_renews_the_key_also_when_recovery_finds_it(
         "insert into idempotency values (sha256('k'), sha256('f'), %(id)s, now() + '1 min')",
         id=request.alteration_id,
     )
-    await recovery.record_recovery(found(request, Outcome.APPLIED, final=True))
+    await recovery.record_recovery([found(request, Outcome.APPLIED, final=True)])
     (row,) = tables.run("select expires_at > now() + '23 hours' as renewed from idempotency")
     assert row.renewed

@@ -21,7 +21,7 @@ def quick_calls(database: Database) -> list[Awaitable[object]]:
         recovery.beat("me"),
         recovery.claim_open("me", limit=10),
         recovery.record_recovery(
-            Recovered(request.alteration_id, 0, result, final=True, evidence={})
+            [Recovered(request.alteration_id, 0, result, final=True, evidence={})]
         ),
         drift.try_lead(),
         drift.keep_baseline(CLUSTER, {result.entity: AFTER}),

@@ -2,12 +2,14 @@
 
 from dataclasses import dataclass, field
 from decimal import Decimal
+from typing import Any
 
 import pytest
 
 from app.domain.alterations import ClientQuotaAlteration, KafkaRefusal, Op, Outcome
 from app.domain.entities import ClientQuotaEntity
 from app.service import barrier as barriers
+from app.service import recovery_records
 from app.service.barrier import Barrier
 from app.service.breaker import CircuitBreaker
 from app.service.failpoints import Failpoints
@@ -41,10 +43,25 @@ class World:
 
     def leave_open(self, *, age_s: float = 1.0, before: float | None = None) -> None:
         values = {} if before is None else {KEY: before}
-        audited = AuditEntity(0, TO_FIVE, values)
-        self.journal.open.append(
-            OpenAlteration("a1", audited, "fake", 1, age_s, quarantined=True, observed=False)
-        )
+        self.leave(AuditEntity(0, TO_FIVE, values), age_s)
+
+    def leave(
+        self,
+        audited: AuditEntity,
+        age_s: float,
+        *,
+        alteration_id: str = "a1",
+        broker_id: int | None = 1,
+    ) -> None:
+        given = (alteration_id, audited, "fake", broker_id, age_s)
+        self.journal.open.append(OpenAlteration(*given, quarantined=True, observed=False))
+
+    def leave_many(self, number: int, **options: Any) -> None:
+        for ordinal in range(number):
+            entity = ClientQuotaEntity.of({"user": f"user-{ordinal}"})
+            alteration = ClientQuotaAlteration(entity, TO_FIVE.ops)
+            self.brokers.quotas[entity] = {KEY: 5.0} if ordinal % 2 else {}
+            self.leave(AuditEntity(ordinal, alteration, {}), 94.0 + ordinal, **options)
 
 
 @pytest.fixture
@@ -140,3 +157,38 @@ async def test_an_unreachable_cluster_leaves_everything_open(world: World) -> No
     world.leave_open()
     await world.recovery.round()
     assert world.journal.recovered == []
+
+
+async def test_a_batch_is_observed_behind_one_pair_of_fences_and_recorded_in_portions(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recovery_records, "PORTION", 200)
+    world.leave_many(500)
+    assert await world.recovery.round() == 500
+    assert world.log.count("validate") == 2
+    assert world.log.count("record_recovery") == 3
+    found = world.journal.recovered
+    assert [one.place for one in found] == [("a1", ordinal) for ordinal in range(500)]
+    assert [one.final for one in found] == [False, *[True] * 499]
+    outcomes = (Outcome.NOT_APPLIED, Outcome.APPLIED)
+    assert [one.result.outcome for one in found] == [outcomes[n % 2] for n in range(500)]
+    assert found[0].evidence["fences"] == found[1].evidence["fences"]
+    assert world.metrics.counts["applied by fences"] == 250
+
+
+async def test_each_broker_that_something_was_sent_through_is_fenced(world: World) -> None:
+    for broker_id in (1, 2, None, 99):
+        world.leave(AuditEntity(0, TO_FIVE, {}), 1.0, alteration_id="b", broker_id=broker_id)
+    assert await world.recovery.round() == 4
+    assert world.log.count("validate") == 4
+    through = sorted(one.evidence["broker_id"] for one in world.journal.recovered)
+    assert through == [1, 1, 1, 2]
+
+
+async def test_what_another_process_has_concluded_is_not_counted(world: World) -> None:
+    world.leave_many(3)
+    world.journal.concluded = {("a1", 2)}
+    await world.recovery.round()
+    assert [one.place for one in world.journal.recovered] == [("a1", 0), ("a1", 1)]
+    assert world.metrics.counts["applied by fences"] == 1
+    assert "not_applied by fences" not in world.metrics.counts
