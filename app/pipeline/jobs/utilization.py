@@ -69,13 +69,9 @@ def _bins(minutes: DataFrame) -> DataFrame:
 def _expected(minutes: DataFrame) -> DataFrame:
     """Count the minutes in which a broker said anything, and those of all brokers together."""
     said = minutes.select("cluster_id", "dt", "broker_id", "ts").distinct()
-    by_broker = said.groupBy("cluster_id", "dt", "broker_id").agg(sf.count(sf.lit(1)).alias("some"))
-    pooled = by_broker.withColumn("broker_id", sf.lit(None).cast("int"))
-    return (
-        by_broker.unionByName(pooled)
-        .groupBy("cluster_id", "dt", "broker_id")
-        .agg(sf.sum("some").alias("minutes_expected"))
-    )
+    day, broker = ["cluster_id", "dt"], sf.col("broker_id")
+    counted = said.groupingSets([[*day, broker], day], *day, broker)
+    return counted.agg(sf.count(sf.lit(1)).alias("minutes_expected"))
 
 
 def _daily(both: DataFrame, expected: DataFrame) -> DataFrame:

@@ -1,0 +1,128 @@
+"""Find the stretches in which a bucket was throttled or over its limit: ``throttle_incident``.
+
+Reads ``bucket_minute`` below each ``--input``, with ``dim_bucket`` and, for the first contributors,
+``observation_minute`` where they are there too. Incidents that begin on a day of the input are
+replaced, the others stay. A stretch across midnight is one incident if both days are read together.
+"""
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
+
+from app.pipeline.folders import Partition, RunFolder, has_table
+from app.pipeline.job import Job
+from app.pipeline.jobs.incidents import incidents
+from app.pipeline.jobs.incidents_names import with_contributors, with_quotas
+from app.pipeline.sinks.result_tables import carry_names, say_plan, write_result
+from app.pipeline.sources.buckets import Scope, days_of, read_minutes
+from app.pipeline.storage import read_table
+from app.pipeline.tables import (
+    BUCKET_MINUTE,
+    DIM_BUCKET,
+    OBSERVATION_MINUTE,
+    THROTTLE_INCIDENT,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Material:
+    """What incidents are found in.
+
+    Attributes:
+        minutes: The columns of ``BUCKET_MINUTE``.
+        buckets: The columns of ``DIM_BUCKET``; null where the names are unknown.
+        pairs: The columns of ``OBSERVATION_MINUTE``; null where there are none at hand.
+        days: The partitions by day that the run is about.
+    """
+
+    minutes: DataFrame
+    buckets: DataFrame | None
+    pairs: DataFrame | None
+    days: Sequence[Partition]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add how long a pause may be."""
+    parser.add_argument(
+        "--gap",
+        type=_minutes,
+        default=1,
+        metavar="MINUTES",
+        help="join violating minutes that start at most this far apart; default 1",
+    )
+    parser.epilog = "A finding is an incident."
+
+
+def run(job: Job) -> None:
+    """Write the incidents that begin on the days of the input.
+
+    Raises:
+        UsageError: ``--input`` or ``--out`` is missing, or an input has no ``bucket_minute``.
+    """
+    folders, scope = job.inputs(), Scope.of(job)
+    if job.options.dry_run:
+        reads = (BUCKET_MINUTE, DIM_BUCKET, OBSERVATION_MINUTE)
+        say_plan(job, reads=reads, writes=(THROTTLE_INCIDENT, DIM_BUCKET))
+        return
+    out = job.output()
+    with job.spark() as session:
+        minutes = read_minutes(session, folders, scope)
+        job.counts["rows_in"] = minutes.count()
+        names = carry_names(job, session, out, scope)
+        pairs = _read_pairs(session, folders, scope)
+        days = days_of(folders, BUCKET_MINUTE, scope)
+        write_incidents(job, Material(minutes, names, pairs, days), out)
+        out.publish()
+
+
+def write_incidents(job: Job, material: Material, out: RunFolder) -> None:
+    """Write the incidents aside, and count into the report.
+
+    Args:
+        job: Has ``--gap``; gets counts and findings.
+        material: What to find them in.
+        out: Where to; what begins on other days there is kept.
+    """
+    found = incidents(material.minutes, job.options.gap)
+    named = with_quotas(found, material.buckets)
+    told = with_contributors(named, material.minutes, material.buckets, material.pairs)
+    kept = _kept(material, out)
+    kept_rows = 0
+    if kept is not None:
+        kept_rows = kept.count()
+        told = told.select(*kept.columns).unionByName(kept)
+    clusters = [{"cluster_id": one} for one in sorted({day["cluster_id"] for day in material.days})]
+    rows = write_result(job, told, THROTTLE_INCIDENT, out, clusters)
+    job.counts["incidents"] = rows - kept_rows
+    job.findings += rows - kept_rows
+
+
+def _kept(material: Material, out: RunFolder) -> DataFrame | None:
+    """Return the published incidents of these clusters that begin on other days."""
+    if not has_table(out.folder, THROTTLE_INCIDENT) or not material.days:
+        return None
+    session = material.minutes.sparkSession
+    published = read_table(session, [out.folder], THROTTLE_INCIDENT)
+    days = [(day["cluster_id"], day["dt"]) for day in material.days]
+    read = session.createDataFrame(days, "cluster_id string, day string")
+    mine = published.join(
+        sf.broadcast(read.select("cluster_id").distinct()), "cluster_id", "left_semi"
+    )
+    begins = mine.withColumn("day", sf.date_format("start", "yyyy-MM-dd"))
+    return begins.join(sf.broadcast(read), ["cluster_id", "day"], "left_anti").drop("day")
+
+
+def _read_pairs(session: SparkSession, folders: Sequence[Path], scope: Scope) -> DataFrame | None:
+    having = [folder for folder in folders if has_table(folder, OBSERVATION_MINUTE)]
+    return scope.minutes(read_table(session, having, OBSERVATION_MINUTE)) if having else None
+
+
+def _minutes(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        message = f"{text!r} is not a whole number of minutes from 1 on"
+        raise argparse.ArgumentTypeError(message)
+    return int(text)

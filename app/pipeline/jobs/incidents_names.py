@@ -1,0 +1,110 @@
+"""Whose incidents they are: the quota that limits, and who sent most when each began."""
+
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as sf
+
+_MOST_CONTRIBUTORS: Final = 5
+_QUOTA: Final = (
+    "quota_user",
+    "quota_user_default",
+    "quota_client_id",
+    "quota_client_default",
+)
+_MOMENT: Final = ("cluster_id", "key", "broker_id", "ts")
+_TAGS: Final = ("bucket_user", "bucket_client")
+
+
+def with_quotas(found: DataFrame, buckets: DataFrame | None) -> DataFrame:
+    """Add the entity whose quota limits the bucket; nulls where the buckets' names are unknown.
+
+    Args:
+        found: Has ``cluster_id``, ``bucket_id`` and ``level``.
+        buckets: The columns of ``DIM_BUCKET``.
+    """
+    if buckets is None:
+        kinds = ("string", "boolean", "string", "boolean")
+        nothing = zip(_QUOTA, kinds, strict=True)
+        return found.withColumns({name: sf.lit(None).cast(kind) for name, kind in nothing})
+    keys = ["cluster_id", "bucket_id", "level"]
+    # Bucket and level name one entity; the last seen wins should they ever not.
+    latest = buckets.groupBy(*keys).agg(sf.max(sf.struct("last_seen", *_QUOTA)).alias("quota"))
+    return found.join(
+        latest.select(*keys, *(sf.col(f"quota.{name}") for name in _QUOTA)), keys, "left"
+    )
+
+
+def with_contributors(
+    found: DataFrame, minutes: DataFrame, buckets: DataFrame | None, pairs: DataFrame | None
+) -> DataFrame:
+    """Add ``first_contributors``: who had the highest rates in the first minute of an incident.
+
+    At most five, as a JSON list of ``{"user", "client-id", "rate_max"}`` in falling order; null
+    where no observation tells user and client-id apart.
+
+    Args:
+        found: What ``incidents`` gives.
+        minutes: The columns of ``BUCKET_MINUTE``.
+        buckets: The columns of ``DIM_BUCKET``.
+        pairs: The columns of ``OBSERVATION_MINUTE``.
+    """
+    if buckets is None or pairs is None:
+        return found.withColumn("first_contributors", sf.lit(None).cast("string"))
+    begun = found.select(*_MOMENT[:3], "bucket_id", sf.col("start").alias("ts"), "incident_id")
+    moments = sf.broadcast(begun.select(*_MOMENT).distinct())
+    present = _present(minutes.join(moments, [*_MOMENT], "left_semi"), buckets)
+    members = _members(pairs.join(moments, [*_MOMENT], "left_semi"), present)
+    told = (
+        members.join(begun, [*_MOMENT, "bucket_id"])
+        .groupBy("cluster_id", "incident_id")
+        .agg(_as_json().alias("first_contributors"))
+    )
+    return found.join(told, ["cluster_id", "incident_id"], "left")
+
+
+def _present(minutes: DataFrame, buckets: DataFrame) -> DataFrame:
+    tags = buckets.select("cluster_id", "bucket_id", *_TAGS).distinct()
+    return minutes.select(*_MOMENT, "bucket_id").join(tags, ["cluster_id", "bucket_id"])
+
+
+def _members(pairs: DataFrame, present: DataFrame) -> DataFrame:
+    """Find the bucket that each pair spent from, without looking its quota up again.
+
+    A pair's own bucket has no other member; beside a user's bucket, which exists where a user's
+    quota or that of the default user has the key, its pairs never spend from a client-id's. So the
+    first of the three that is present in that minute is it.
+    """
+    user, client, none = sf.col("user"), sf.col("client_id"), sf.lit("")
+    tags = [(user, client), (user, none), (none, client)]
+    candidates = sf.array(
+        *(
+            sf.struct(sf.lit(rank).alias("rank"), one.alias(_TAGS[0]), other.alias(_TAGS[1]))
+            for rank, (one, other) in enumerate(tags)
+        )
+    )
+    return (
+        pairs.where(sf.col("grain") == "pair")
+        .select(*_MOMENT, "user", "client_id", "rate_max", sf.inline(candidates))
+        .join(present, [*_MOMENT, *_TAGS])
+        .groupBy(*_MOMENT, "user", "client_id")
+        .agg(
+            sf.min(sf.struct("rank", "bucket_id"))["bucket_id"].alias("bucket_id"),
+            sf.max("rate_max").alias("rate_max"),
+        )
+    )
+
+
+def _as_json() -> Column:
+    by_rate = sf.struct((-sf.col("rate_max")).alias("falling"), "user", "client_id", "rate_max")
+    first = sf.slice(sf.sort_array(sf.collect_list(by_rate)), 1, _MOST_CONTRIBUTORS)
+    return sf.to_json(
+        sf.transform(
+            first,
+            lambda one: sf.struct(
+                one["user"].alias("user"),
+                one["client_id"].alias("client-id"),
+                one["rate_max"].alias("rate_max"),
+            ),
+        )
+    )
