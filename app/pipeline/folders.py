@@ -82,6 +82,11 @@ class RunFolder:
             message = f"{folder} cannot be written: {error.strerror}."
             raise InfrastructureError(message) from error
 
+    @property
+    def places(self) -> tuple[str, ...]:
+        """The partitions that were written or emptied, as ``table/cluster_id=…/dt=…``."""
+        return tuple(self._places)
+
     def aside(self, table: Table) -> Path:
         """Return where the files of a table are written before they are published."""
         return self._aside / table.name

@@ -42,6 +42,7 @@ class Job:
         counts: What the report says: rows in, rows out of each table, and so on.
         findings: How many findings there are, for ``--fail-on findings``.
         quarantined: How many rows were quarantined, for ``--fail-on dq``.
+        record: The row of the run in Postgres, while ``--pg`` keeps one; else null.
     """
 
     name: str
@@ -49,6 +50,7 @@ class Job:
     counts: dict[str, Any] = field(default_factory=dict)
     findings: int = 0
     quarantined: int = 0
+    record: Any = None
     begun: float = field(default_factory=time.monotonic)
 
     @property

@@ -74,10 +74,12 @@ def _command(name: str) -> Any:
 
 def _run(options: argparse.Namespace) -> int:
     from app.pipeline.job import Job  # noqa: PLC0415 - brings Spark along
+    from app.pipeline.sinks.postgres_runs import recorded_where_published  # noqa: PLC0415
 
     job = Job(options.job, options)
     try:
-        options.command.run(job)
+        with recorded_where_published(job):
+            options.command.run(job)
     except OSError as error:
         raise InfrastructureError(str(error)) from error
     _print(job.report(), as_json=options.json)

@@ -1,0 +1,228 @@
+"""The record of a run in ``pipeline_run``, whether the queue or a person started it.
+
+A row that says ``running`` belongs to a process that holds the advisory lock of its ``seq``. The
+lock ends with the process, so others can tell a run that goes on from one that died.
+"""
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any, Final
+
+import psycopg
+
+from app.pipeline.errors import InfrastructureError, PipelineError, UsageError
+from app.pipeline.job import Job
+from app.pipeline.sinks.postgres_coverage import Reach
+
+RUN_VARIABLE: Final = "QUOTAS_PIPELINE_RUN_ID"
+"""Set by a worker for the process that it starts: the queued run that the process does."""
+
+URL_VARIABLE: Final = "QUOTAS_DATABASE_URL"
+
+PUBLISHING: Final = frozenset({"resolve", "utilization", "incidents", "run"})
+"""The jobs that write to Postgres where ``--pg`` is given; others read from there."""
+
+LOCK: Final = 7_052_812
+"""The first half of a run's advisory lock; the second is its ``seq``."""
+
+_OPTIONS: Final = "-c timezone=UTC -c application_name=quota-pipeline"
+_UNTOLD: Final = frozenset(
+    {"job", "pg", "master", "conf", "json", "explain", "dry_run", "command", "plot", "token_file"}
+)
+
+_MIGRATE: Final = "the tables are missing or may not be used; run `kafka-quota-service migrate`"
+_CAUSES: Final[Mapping[str, str]] = {"42P01": _MIGRATE, "42703": _MIGRATE, "42501": _MIGRATE}
+
+_OWN: Final = """
+    insert into pipeline_run (run_id, job, options, cluster_id, state, started_at)
+    values (%s, %s, %s, %s, 'running', clock_timestamp()) returning seq
+"""
+_ADOPTED: Final = """
+    select seq from pipeline_run where run_id = %s and state = 'running' order by seq desc limit 1
+"""
+_PUBLISHED: Final = """
+    update pipeline_run set state = 'succeeded', ended_at = clock_timestamp(), error = null,
+      cluster_id = coalesce(%(cluster_id)s, cluster_id), data_through = %(data_through)s,
+      coverage = %(coverage)s, rows_in = %(rows_in)s,
+      rows_out = coalesce(rows_out, 0) + %(rows_out)s, published = published || %(tables)s::text[]
+    where seq = %(seq)s and state = any(%(states)s)
+"""
+_ENDED: Final = """
+    update pipeline_run set state = %s, ended_at = clock_timestamp(), error = %s
+    where seq = %s and state = 'running'
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """What a run has published.
+
+    Attributes:
+        cluster_id: Of all rows; null where there are several, or no rows.
+        reach: The time that the data reaches to, and its coverage.
+        tables: Which tables.
+        rows_in: How many rows the job read; null where it does not count them.
+        rows_out: How many rows it published.
+    """
+
+    cluster_id: str | None
+    reach: Reach
+    tables: tuple[str, ...]
+    rows_in: int | None
+    rows_out: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecord:
+    """The row of a run.
+
+    Attributes:
+        seq: Of the row.
+        queued: Whether a worker keeps the row; then this process only publishes.
+    """
+
+    seq: int
+    queued: bool
+
+    def publish(self, connection: psycopg.Connection[Any], publication: Publication) -> None:
+        """Say, in the transaction that publishes, that the run succeeded.
+
+        Raises:
+            InfrastructureError: The run was cancelled or given up meanwhile.
+        """
+        states = ["running", "succeeded", *([] if self.queued else ["failed"])]
+        values = {
+            "cluster_id": publication.cluster_id,
+            "data_through": publication.reach.data_through,
+            "coverage": publication.reach.coverage,
+            "rows_in": publication.rows_in,
+            "rows_out": publication.rows_out,
+            "tables": list(publication.tables),
+            "seq": self.seq,
+            "states": states,
+        }
+        if connection.execute(_PUBLISHED, values).rowcount == 0:
+            message = "The run was cancelled or given up meanwhile, so nothing was published."
+            raise InfrastructureError(message)
+
+
+def database_of(job: Job) -> str | None:
+    """Return the address that ``--pg`` asks to publish to; null where it was not given.
+
+    Raises:
+        UsageError: It has no value, and QUOTAS_DATABASE_URL is not set.
+    """
+    given: str | None = job.options.pg
+    if given is None:
+        return None
+    url = given or os.environ.get(URL_VARIABLE, "")
+    if not url:
+        message = f"--pg has no value: give postgresql://user@host/database, or set {URL_VARIABLE}."
+        raise UsageError(message)
+    scheme, separator, rest = url.partition("://")
+    return f"postgresql://{rest}" if separator and scheme.startswith("postgres") else url
+
+
+@contextmanager
+def connected(url: str) -> Iterator[psycopg.Connection[Any]]:
+    """Connect for a block; each statement is its own transaction unless a block says otherwise.
+
+    Raises:
+        UsageError: The address cannot be read.
+        InfrastructureError: Postgres cannot be reached, or refuses what the block asks for.
+    """
+    try:
+        with psycopg.connect(
+            url, autocommit=True, connect_timeout=10, keepalives_idle=30, options=_OPTIONS
+        ) as connection:
+            yield connection
+    except psycopg.ProgrammingError as error:
+        if error.sqlstate is None:
+            message = "--pg cannot be read; write postgresql://user:password@host:port/database."
+            raise UsageError(message) from None
+        raise _infrastructure(error) from error
+    except psycopg.Error as error:
+        raise _infrastructure(error) from error
+
+
+@contextmanager
+def recorded(job: Job) -> Iterator[RunRecord]:
+    """Keep the record of a run for a block; inside another such block it is the same record.
+
+    Raises:
+        InfrastructureError: Postgres cannot be reached, or the queued run was cancelled.
+    """
+    if job.record is not None:
+        yield job.record
+        return
+    url = database_of(job)
+    if url is None:
+        message = "--pg is missing."
+        raise UsageError(message)
+    with connected(url) as connection:
+        job.record = _begun(connection, job)
+        try:
+            yield job.record
+        except BaseException as error:
+            with suppress(psycopg.Error):
+                _end(connection, job.record, error)
+            raise
+        _end(connection, job.record, None)
+
+
+@contextmanager
+def recorded_where_published(job: Job) -> Iterator[None]:
+    """Keep the record of a run that publishes; of others none is kept here."""
+    if job.name not in PUBLISHING or job.options.pg is None or job.options.dry_run:
+        yield
+        return
+    with recorded(job):
+        yield
+
+
+def _begun(connection: psycopg.Connection[Any], job: Job) -> RunRecord:
+    queued = os.environ.get(RUN_VARIABLE)
+    if queued:
+        row = connection.execute(_ADOPTED, [queued]).fetchone()
+        if row is None:
+            message = f"The run {queued} was cancelled or given up."
+            raise InfrastructureError(message)
+        return RunRecord(row[0], queued=True)
+    options = json.dumps(_told(job), default=str)
+    with connection.transaction():
+        values = [job.run_id, job.name, options, job.options.cluster]
+        (seq,) = connection.execute(_OWN, values).fetchone() or (0,)
+        connection.execute("select pg_advisory_lock(%s, %s::integer)", [LOCK, seq])
+    return RunRecord(seq, queued=False)
+
+
+def _told(job: Job) -> dict[str, Any]:
+    given = {name: value for name, value in vars(job.options).items() if name not in _UNTOLD}
+    return {name.replace("_", "-"): value for name, value in given.items() if value}
+
+
+def _end(
+    connection: psycopg.Connection[Any], record: RunRecord, error: BaseException | None
+) -> None:
+    """Say how it ended, unless it has published; a queued run's end is its worker's to say."""
+    if record.queued:
+        return
+    match error:
+        case None:
+            state, text = "succeeded", None
+        case KeyboardInterrupt():
+            state, text = "cancelled", "stopped by a signal"
+        case PipelineError():
+            state, text = "failed", str(error)
+        case _:
+            state, text = "failed", f"{type(error).__name__}: {error}"
+    connection.execute(_ENDED, [state, text, record.seq])
+
+
+def _infrastructure(error: psycopg.Error) -> InfrastructureError:
+    cause = _CAUSES.get(error.sqlstate or "")
+    lines = str(error).splitlines() or [type(error).__name__]
+    return InfrastructureError(f"Postgres: {cause or lines[0]}")
