@@ -118,7 +118,7 @@ def _held_throughout(evidence: Evidence, call: Call, wanted: Write) -> bool:
     for record in evidence.records_by_key.get((wanted.entity, wanted.key), []):
         if record.at > ended:
             break
-        if record.at + evidence.oracle.uncertainty >= began:
+        if record.latest >= began:
             values.add(value)
         value = record.write.value
     return values | {value} == {wanted.value}

@@ -19,7 +19,7 @@ def every_record_has_an_intent(evidence: Evidence) -> Iterator[str]:
             continue
         if not intents:
             yield f"{record} has no intent"
-        elif intents[0].committed_at > record.at + evidence.oracle.uncertainty:
+        elif intents[0].committed_at > record.latest:
             yield f"{record} came before its intent was committed: {intents[0]}"
 
 
@@ -92,9 +92,8 @@ def provisional_verdicts_were_true(evidence: Evidence) -> Iterator[str]:
                 continue
             if event.outcome == "applied" and one.outcome in NEVER_APPLIED | {"observed_other"}:
                 yield f"observed as applied, concluded otherwise: {one}"
-            latest = evidence.oracle.uncertainty
             for record in evidence.records_of.get(one.writes[0], []):
-                early = event.fenced_at is not None and record.at + latest < event.fenced_at
+                early = event.fenced_at is not None and record.latest < event.fenced_at
                 if event.outcome == "not_applied" and early:
                     yield f"{record} was there, and not observed: {one}"
 

@@ -3,17 +3,25 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from app.domain.entities import ClientQuotaEntity
 from tests.support.history import Write, wall_clock
 
+_CLOCKS_DIFFER: Final = timedelta(milliseconds=1)
+
 
 class LogRecord(NamedTuple):
-    """One client-quota record; a value of null is a removal."""
+    """One client-quota record; a value of null is a removal.
+
+    Attributes:
+        at: Not earlier was it written, and
+        latest: not later.
+    """
 
     at: datetime
     write: Write
+    latest: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,11 +30,9 @@ class Oracle:
 
     Attributes:
         records: In the order of the log.
-        uncertainty: So much later than its time a record may have been written.
     """
 
     records: Sequence[LogRecord]
-    uncertainty: timedelta = timedelta(0)
 
     def without_first(self, number: int) -> "Oracle":
         """Leave out what an earlier run has written."""
@@ -48,7 +54,9 @@ class AppliedRecord(Protocol):
 
 def of_apply_log(applied: Iterable[AppliedRecord]) -> Oracle:
     """Return what a fake cluster applied."""
-    records = [
-        LogRecord(wall_clock(one.at), Write(one.entity, one.key, one.value)) for one in applied
-    ]
-    return Oracle(records, timedelta(milliseconds=1))
+    return Oracle([_applied(one) for one in applied])
+
+
+def _applied(one: AppliedRecord) -> LogRecord:
+    at = wall_clock(one.at)
+    return LogRecord(at, Write(one.entity, one.key, one.value), at + _CLOCKS_DIFFER)

@@ -2,8 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 
 from app.domain.entities import ClientQuotaEntity
@@ -12,8 +11,8 @@ from tests.support.history import Write
 from tests.support.oracle import LogRecord, Oracle
 
 NO_LINGER = {"controller.quorum.append.linger.ms": "0"}
-"""With this property of the controller a record is at most a few milliseconds later than its
-batch, whose time it bears."""
+"""With this property of the controller a batch is written as soon as it can be, so that the times
+of its records are known well."""
 
 _RECORD = re.compile(r"\| offset: \d+ CreateTime: (\d+) .* payload: (\{.*\})")
 _TYPE = "CLIENT_QUOTA_RECORD"
@@ -30,19 +29,26 @@ def metadata_log(node_directory: Path) -> Oracle:
         tools=True,
     )
     assert done.returncode == 0, done.stdout
-    return Oracle(list(read_dump(done.stdout)), timedelta(milliseconds=10))
+    return Oracle(read_dump(done.stdout))
 
 
-def read_dump(text: str) -> Iterator[LogRecord]:
-    """Read what DumpLogSegments printed. Source: ``ClientQuotaRecord``."""
-    for line in text.splitlines():
-        found = _RECORD.match(line)
-        if found is None or _TYPE not in found[2]:
-            continue
-        payload = json.loads(found[2])
+def read_dump(text: str) -> list[LogRecord]:
+    """Read what DumpLogSegments printed.
+
+    A record bears the time at which its batch was begun, and a batch is written before the next
+    one is begun. Source: ``ClientQuotaRecord``, ``BatchAccumulator``.
+    """
+    lines = [found for found in map(_RECORD.match, text.splitlines()) if found]
+    records: list[LogRecord] = []
+    begun = next_begun = datetime.max.replace(tzinfo=UTC)
+    for line in reversed(lines):
+        at = datetime.fromtimestamp(int(line[1]) / 1000, UTC)
+        if at != begun:
+            begun, next_begun = at, begun
+        payload = json.loads(line[2]) if _TYPE in line[2] else {"type": ""}
         if payload["type"] == _TYPE:
-            at = datetime.fromtimestamp(int(found[1]) / 1000, UTC)
-            yield LogRecord(at, _write(payload["data"]))
+            records.append(LogRecord(at, _write(payload["data"]), next_begun))
+    return records[::-1]
 
 
 def _write(data: dict[str, object]) -> Write:

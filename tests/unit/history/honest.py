@@ -86,7 +86,7 @@ def _with(one: AuditedEntity, *events: AuditEvent) -> AuditedEntity:
 
 
 def record(seconds: float, of: Write) -> LogRecord:
-    return LogRecord(at(seconds), of)
+    return LogRecord(at(seconds), of, at(seconds))
 
 
 CALLS = (
@@ -176,7 +176,8 @@ RECORDS = (
 def values_of(records: tuple[LogRecord, ...]) -> Described:
     """Return what such a log ends with."""
     values: dict[ClientQuotaEntity, dict[str, float]] = {}
-    for _, (entity, key, value) in records:
+    for one in records:
+        entity, key, value = one.write
         if value is not None:
             values.setdefault(entity, {})[key] = value
         else:

@@ -84,6 +84,8 @@ def test_the_metadata_log_is_read_from_the_dump_of_kafkas_own_tool():
     assert first.write == Write(PAIR, "producer_byte_rate", 123456789.0)
     assert first.at == datetime(2026, 11, 21, 10, 45, 20, 860000, UTC)
     assert second.write == write("ann", None)
+    assert first.latest == second.at
+    assert second.latest > second.at
 
 
 def test_the_apply_log_of_a_fake_cluster_is_read_by_the_wall_clock():
