@@ -8,7 +8,8 @@ import pytest
 from app.localdev.kafka import LocalKafka
 from app.localdev.postgres import LocalPostgres
 from tests.support.kafka import unique
-from tests.support.outages import OUTAGES, ask, change, outage, until
+from tests.support.outages import ask, change, until
+from tests.support.outages_postgres import ANYWHERE
 from tests.support.problems import problem_of
 from tests.support.raw_quotas import RawQuotas, RequestLog
 from tests.support.service import RunningService
@@ -20,14 +21,14 @@ def alters(service: RunningService, name: str) -> bool:
     return ask(service, "POST", ALTERATIONS, change(name)).status_code == 200
 
 
-@pytest.fixture(scope="module", params=OUTAGES)
+@pytest.fixture(scope="module", params=ANYWHERE)
 def refused(
     request: pytest.FixtureRequest, service: RunningService, database: LocalPostgres
 ) -> Iterator[str]:
     """Take Postgres away; a user's name to alter in vain, which works once Postgres is back."""
     name = unique("refused")
     until(lambda: alters(service, unique("warm")), "no change before the outage")
-    with outage(database, request.param):
+    with ANYWHERE[request.param](database):
         yield name
     assert_goes_on(service, name)
 
