@@ -19,14 +19,15 @@ from app.domain.errors import (
 from app.service.alteration_answer import raise_unless_done
 from app.service.alteration_command import AlterationReport, AlterCommand, Wait
 from app.service.alteration_intents import CommittedIntent, Intents
+from app.service.alteration_request import Target, audit_request
 from app.service.alteration_sending import AlterationSending, SendingReport
 from app.service.alteration_tasks import AlterationTasks
 from app.service.describe import Image
 from app.service.expectations import NOT_AS_EXPECTED, failed_expectations
-from app.service.identifiers import new_alteration_id
-from app.service.ports import AuditEntity, AuditRequest, ClientQuotaAdmin, KeyTakenError
+from app.service.off_loop import off_loop
+from app.service.ports import AuditRequest, ClientQuotaAdmin, KeyTakenError
 from app.service.present_values import PresentValues
-from app.service.refusals import raise_violations, refused_locally
+from app.service.refusals import raise_violations
 from app.service.replays import Replays
 
 
@@ -68,10 +69,12 @@ class AlterQuotas:
         return await self._parts.tasks.run(self._run(command, judgement))
 
     async def _judged(self, command: AlterCommand) -> Judgement:
-        judgement = judge(command.alterations, {})
+        number = len(command.alterations)
+        judgement = await off_loop(number, judge, command.alterations, {})
         if judgement.needs_stored:
             entities = [one.entity for one in command.alterations]
-            judgement = judge(command.alterations, await self._parts.present.read(entities))
+            stored = await self._parts.present.read(entities)
+            judgement = await off_loop(number, judge, command.alterations, stored)
         if command.violations:
             judgement = replace(judgement, violations=command.violations + judgement.violations)
         raise_violations(judgement, all_or_nothing=command.all_or_nothing)
@@ -102,32 +105,12 @@ class AlterQuotas:
         return report
 
     async def _request(self, command: AlterCommand, judgement: Judgement) -> AuditRequest:
-        refused = {one.index for one in judgement.violations}
-        valid = [
-            (ordinal, one)
-            for ordinal, one in enumerate(judgement.alterations)
-            if ordinal not in refused
-        ]
         cluster_id = await self._parts.admin.cluster_id()
         broker_id = await self._parts.admin.preferred_broker()
         every = [one.entity for one in judgement.alterations]
         stored = await self._parts.present.read(every, broker_id)
-        return AuditRequest(
-            alteration_id=new_alteration_id(),
-            cluster_id=cluster_id,
-            caller=command.caller,
-            action="validate" if command.validate_only else command.action,
-            request_id=command.request_id,
-            entities=tuple(
-                AuditEntity(ordinal, one, stored.get(one.entity, {}), judgement.warnings[ordinal])
-                for ordinal, one in valid
-            ),
-            local_refusals=refused_locally(judgement, stored),
-            reason=command.reason,
-            decision=command.evidence,
-            options=command.options,
-            broker_id=broker_id,
-        )
+        target = Target(cluster_id, broker_id)
+        return await off_loop(len(every), audit_request, command, judgement, stored, target)
 
     async def _validated(
         self, command: AlterCommand, request: AuditRequest
@@ -135,7 +118,7 @@ class AlterQuotas:
         """Check everything as a real alteration would, without slots and without a change."""
         if command.expected:
             request = await self._parts.intents.with_verified_before(request)
-            failed = failed_expectations(command.expected, request.entities)
+            failed = await self._failed_expectations(command, request)
             if failed:
                 await self._parts.sending.keep_refused_expectations(request, _reasons(failed))
                 raise _expectation_failed(failed, request)
@@ -158,7 +141,7 @@ class AlterQuotas:
             )
         except NotSentError as error:
             return intent.request, await sending.not_sent(intent.request, error)
-        failed = failed_expectations(command.expected, request.entities)
+        failed = await self._failed_expectations(command, request)
         if failed:
             await sending.refuse_expectations(request, _reasons(failed))
             raise _expectation_failed(failed, request)
@@ -169,6 +152,14 @@ class AlterQuotas:
             validate_first=command.all_or_nothing and several,
         )
         return request, report
+
+    async def _failed_expectations(
+        self, command: AlterCommand, request: AuditRequest
+    ) -> Sequence[Violation]:
+        if not command.expected:
+            return ()
+        number = len(command.expected)
+        return await off_loop(number, failed_expectations, command.expected, request.entities)
 
     async def _wait(self, command: AlterCommand, sending: SendingReport) -> bool | None:
         after = _applied(sending.results)

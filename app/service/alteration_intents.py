@@ -11,11 +11,12 @@ from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import EntityBusyError, NotSentError
 from app.service.alteration_command import AlterCommand
 from app.service.alteration_outcomes import OutcomeWriter
-from app.service.alteration_sending import conclusion_not_sent
+from app.service.alteration_results import conclusion_not_sent
 from app.service.barrier import Barrier
 from app.service.entity_slots import EntitySlots, commit_intent
 from app.service.life_context import LifeContext
 from app.service.metrics_port import Phase, timed
+from app.service.off_loop import off_loop
 from app.service.ports import AuditJournal, AuditRequest, Claim, Intent
 
 RECENT_S: Final = 60.0
@@ -120,7 +121,8 @@ class Intents:
             NotSentError: The barrier was not passed in time.
         """
         request = intent.request
-        if not verified and not self._disagreeing(intent):
+        number = len(request.entities)
+        if not verified and not await off_loop(number, _disagreeing, intent):
             return request
         acknowledged = {one: state.values for one, state in intent.known.known.items()}
         return await self.with_verified_before(request, acknowledged)
@@ -141,17 +143,18 @@ class Intents:
             read = await self._barrier.read(
                 entities, broker_id=broker_id, acknowledged=acknowledged
             )
-        return _with_before(request, read.values)
+        return await off_loop(len(entities), _with_before, request, read.values)
 
-    def _disagreeing(self, intent: CommittedIntent) -> bool:
-        known = intent.known.known
-        pairs = ((one, known.get(one.alteration.entity)) for one in intent.request.entities)
-        return any(
-            state is not None
-            and state.age_s < RECENT_S
-            and not same_values(one.before or {}, state.values)
-            for one, state in pairs
-        )
+
+def _disagreeing(intent: CommittedIntent) -> bool:
+    known = intent.known.known
+    pairs = ((one, known.get(one.alteration.entity)) for one in intent.request.entities)
+    return any(
+        state is not None
+        and state.age_s < RECENT_S
+        and not same_values(one.before or {}, state.values)
+        for one, state in pairs
+    )
 
 
 def _with_before(request: AuditRequest, values: Mapping[ClientQuotaEntity, Values]) -> AuditRequest:

@@ -3,7 +3,9 @@
 from collections.abc import Iterable, Mapping
 
 from app.domain.alterations import AlterationResult, KafkaRefusal, Outcome, apply_ops, same_values
-from app.service.ports import AlterAnswer, AuditEntity
+from app.domain.errors import NotSentError
+from app.service.clock import utc_now
+from app.service.ports import AlterAnswer, AuditConclusion, AuditEntity, AuditRequest
 
 _CHANGING = frozenset({Outcome.APPLIED, Outcome.VALIDATED})
 _OPEN = frozenset({Outcome.UNKNOWN, Outcome.OBSERVED_OTHER, Outcome.SUPERSEDED})
@@ -85,3 +87,11 @@ def unexpected_results(
         else result_of(entity, Outcome.NOT_APPLIED)
         for entity in entities
     }
+
+
+def conclusion_not_sent(request: AuditRequest, error: NotSentError) -> AuditConclusion:
+    """Return the conclusion of an intent of which nothing was sent."""
+    refusal = KafkaRefusal(error.kafka_error, error.detail)
+    results = results_of(request.entities, Outcome.NOT_SENT, refusal)
+    event = (utc_now(), "outcome", f"not sent: {error.detail}")
+    return AuditConclusion(request.alteration_id, results, (event,))

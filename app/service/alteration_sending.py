@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from app.domain.alterations import AlterationResult, KafkaRefusal, Outcome
+from app.domain.alterations import AlterationResult, Outcome
 from app.domain.errors import NotSentError, OutcomeNotRecordedError, Sent
 from app.service.alteration_outcomes import OutcomeWriter
 from app.service.alteration_results import (
     answered_results,
+    conclusion_not_sent,
     held_back,
-    results_of,
     throttle_time_s,
     unexpected_results,
 )
@@ -20,6 +20,7 @@ from app.service.clock import utc_now
 from app.service.late_answers import LateAnswers
 from app.service.life_context import LifeContext
 from app.service.metrics_port import Phase, timed
+from app.service.off_loop import off_loop
 from app.service.ports import (
     AlterAnswer,
     AuditConclusion,
@@ -75,7 +76,7 @@ class AlterationSending:
 
     async def validate(self, request: AuditRequest) -> SendingReport:
         """Ask the broker for its verdict without the change, and keep the attempt."""
-        report = _judgement(request, await self._call(request, validate_only=True))
+        report = await _judged(request, await self._call(request, validate_only=True))
         await self._journal.record_final(request, report.results)
         return report
 
@@ -128,7 +129,7 @@ class AlterationSending:
             return await self.not_sent(request, error)
         if all(one.outcome is Outcome.VALIDATED for one in answer.verdicts.values()):
             return None
-        judged = _judgement(request, answer)
+        judged = await _judged(request, answer)
         results = held_back(judged.results, request.entities)
         event = (utc_now(), "outcome", "refused by the broker's own validation; nothing was sent")
         report = SendingReport(results, False, judged.broker_id, judged.retry_after_s)
@@ -148,7 +149,7 @@ class AlterationSending:
         except NotSentError as error:
             return await self.not_sent(request, error)
         self._failpoints.reach("after_answer")
-        results = answered_results(request.entities, answer)
+        results = await off_loop(len(request.entities), answered_results, request.entities, answer)
         words = ", ".join(sorted({one.outcome.value for one in results.values()}))
         events = (
             (answer.sent_at, "sent", f"handed to broker {answer.broker_id}"),
@@ -178,12 +179,8 @@ class AlterationSending:
         return report
 
 
-def conclusion_not_sent(request: AuditRequest, error: NotSentError) -> AuditConclusion:
-    """Return the conclusion of an intent of which nothing was sent."""
-    refusal = KafkaRefusal(error.kafka_error, error.detail)
-    results = results_of(request.entities, Outcome.NOT_SENT, refusal)
-    event = (utc_now(), "outcome", f"not sent: {error.detail}")
-    return AuditConclusion(request.alteration_id, results, (event,))
+async def _judged(request: AuditRequest, answer: AlterAnswer) -> SendingReport:
+    return await off_loop(len(request.entities), _judgement, request, answer)
 
 
 def _judgement(request: AuditRequest, answer: AlterAnswer) -> SendingReport:

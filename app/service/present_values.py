@@ -1,13 +1,14 @@
 """The present values of entities, and the wait until a change can be read."""
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from app.domain.alterations import Quotas, Values, same_values
 from app.domain.entities import ENTITY_TYPES, ClientQuotaEntity, EntityType
 from app.domain.errors import QuotaError
 from app.domain.filters import ALL_ENTITIES, ClientQuotaFilter, ClientQuotaFilterComponent
+from app.service.off_loop import off_loop
 from app.service.ports import ClientQuotaAdmin
 
 MOST_SINGLE_READS: Final = 4
@@ -30,14 +31,14 @@ class PresentValues:
         self, entities: Sequence[ClientQuotaEntity], broker_id: int | None = None
     ) -> dict[ClientQuotaEntity, Values]:
         """Return the values of the entities; an entity without any is left out."""
-        wanted = {one for one in entities if _storable(one)}
+        wanted = await off_loop(len(entities), _storable_ones, entities)
         if not wanted:
             return {}
         if len(wanted) <= MOST_SINGLE_READS and all(_describable(one) for one in wanted):
             answers = await asyncio.gather(*(self._read_one(one, broker_id) for one in wanted))
             return {entity: values for entity, values in answers if values}
         described = await self._admin.describe_client_quotas(ALL_ENTITIES, broker_id=broker_id)
-        return {one: described.quotas[one] for one in wanted if one in described.quotas}
+        return await off_loop(len(wanted), _of_these, described.quotas, wanted)
 
     async def _read_one(
         self, entity: ClientQuotaEntity, broker_id: int | None
@@ -67,10 +68,21 @@ class PresentValues:
         waiting = after
         pauses = _pauses()
         while True:
-            waiting = _not_shown(waiting, await self.read(tuple(waiting), broker_id))
+            shown = await self.read(tuple(waiting), broker_id)
+            waiting = await off_loop(len(waiting), _not_shown, waiting, shown)
             if not waiting:
                 return
             await asyncio.sleep(next(pauses))
+
+
+def _storable_ones(entities: Sequence[ClientQuotaEntity]) -> set[ClientQuotaEntity]:
+    return {one for one in entities if _storable(one)}
+
+
+def _of_these(
+    quotas: Quotas, wanted: Iterable[ClientQuotaEntity]
+) -> dict[ClientQuotaEntity, Values]:
+    return {one: quotas[one] for one in wanted if one in quotas}
 
 
 def _not_shown(expected: Quotas, shown: Quotas) -> Quotas:

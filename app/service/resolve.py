@@ -12,6 +12,7 @@ from app.domain.resolution_index import QuotaIndex
 from app.service.alteration_command import Expected
 from app.service.describe import Image
 from app.service.expectations import failed_expectations
+from app.service.off_loop import off_loop
 from app.service.ports import AuditEntity, CallbackDetector, Described
 from app.service.refusals import raise_violations
 
@@ -82,31 +83,46 @@ class ResolveQuotas:
         if query.violations:
             raise InvalidRequestError(_BROKEN, violations=query.violations)
         described = await self._image.image(max_age_ms=query.max_age_ms)
-        index = self._index(described)
-        proposed = None
-        if query.alterations:
-            judgement = judge(query.alterations, described.quotas)
-            raise_violations(judgement, all_or_nothing=True)
-            _check_expectations(query, judgement.alterations, described.quotas)
-            changed = index.with_alterations(judgement.alterations)
-            proposed = _resolve_all(changed, query.identities, explain=query.explain)
-        elif query.alterations is not None:
-            proposed = _resolve_all(index, query.identities, explain=query.explain)
+        index = await self._index(described)
+        number = len(query.identities) + len(query.alterations or ())
+        present, proposed = await off_loop(number, _resolved, query, described.quotas, index)
         return ResolveAnswer(
             described.cluster_id,
             described.as_of,
-            _resolve_all(index, query.identities, explain=query.explain),
+            present,
             proposed,
             await self._callbacks.custom_callback(),
         )
 
-    def _index(self, described: Described) -> QuotaIndex:
-        if self._indexed is None or self._indexed[0] is not described.quotas:
-            self._indexed = (described.quotas, QuotaIndex.of(described.quotas))
-        return self._indexed[1]
+    async def _index(self, described: Described) -> QuotaIndex:
+        quotas = described.quotas
+        if self._indexed is not None and self._indexed[0] is quotas:
+            return self._indexed[1]
+        index = await off_loop(len(quotas), QuotaIndex.of, quotas)
+        self._indexed = (quotas, index)
+        return index
 
 
 _BROKEN = "The request breaks a rule; every violation is listed in errors."
+
+
+Resolutions = tuple[Resolution, ...]
+
+
+def _resolved(
+    query: ResolveQuery, quotas: Quotas, index: QuotaIndex
+) -> tuple[Resolutions, Resolutions | None]:
+    """Return what applies now, and what would; null without alterations."""
+    proposed = None
+    if query.alterations:
+        judgement = judge(query.alterations, quotas)
+        raise_violations(judgement, all_or_nothing=True)
+        _check_expectations(query, judgement.alterations, quotas)
+        changed = index.with_alterations(judgement.alterations)
+        proposed = _resolve_all(changed, query.identities, explain=query.explain)
+    elif query.alterations is not None:
+        proposed = _resolve_all(index, query.identities, explain=query.explain)
+    return _resolve_all(index, query.identities, explain=query.explain), proposed
 
 
 def _check_expectations(
@@ -124,7 +140,7 @@ def _check_expectations(
 
 def _resolve_all(
     index: QuotaIndex, identities: Sequence[Identity], *, explain: bool
-) -> tuple[Resolution, ...]:
+) -> Resolutions:
     return tuple(_resolve(index, one, explain=explain) for one in identities)
 
 

@@ -13,7 +13,8 @@ from app.http.resolution_documents import resolution_json, resolutions_json
 from app.http.route_parameters import RESOLVE_PARAMETERS
 from app.http.schemas import read_resolve_request
 from app.http.services import services_of
-from app.service.resolve import Identity, ResolveQuery
+from app.service.off_loop import off_loop
+from app.service.resolve import Identity, ResolveAnswer, ResolveQuery
 
 router = APIRouter(tags=["resolve"], route_class=PlainRoute)
 
@@ -52,4 +53,8 @@ async def resolve_many(request: Request) -> Response:
         },
     )
     answer = await services_of(request).resolve.resolve(query)
+    return await off_loop(len(query.identities), _resolutions, answer)
+
+
+def _resolutions(answer: ResolveAnswer) -> Response:
     return JsonResponse(resolutions_json(answer))
