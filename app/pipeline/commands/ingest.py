@@ -1,0 +1,234 @@
+"""Read metrics of any shape into ``observation_minute``, one row a minute, broker and name.
+
+Input that cannot be used goes to ``quarantine``, and ``dq_result`` judges the whole. The clusters
+and days that the input is about are replaced, each as a whole: give it whole days.
+"""
+
+import argparse
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from math import ceil
+from typing import Final
+
+import pyarrow.parquet as pq
+from pyspark import StorageLevel
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
+
+from app.pipeline.errors import InfrastructureError, UsageError
+from app.pipeline.folders import Partition, RunFolder
+from app.pipeline.job import Job
+from app.pipeline.jobs.ingest import UNNAMED, judged, observations, quarantined
+from app.pipeline.jobs.ingest_checks import Tally, checks, tally
+from app.pipeline.sinks.result_tables import explain
+from app.pipeline.sources.formats import FORMATS, KAFKA
+from app.pipeline.sources.inputs import Inputs, file_inputs, topic_inputs
+from app.pipeline.sources.kafka_topic import ranges_report, settings_of_file
+from app.pipeline.sources.metric_map import MetricMap
+from app.pipeline.sources.metric_names import RATE
+from app.pipeline.sources.metrics import read_points
+from app.pipeline.sources.points import OUTSIDE, Rules
+from app.pipeline.storage import schema_of, write_table
+from app.pipeline.tables import DQ_RESULT, OBSERVATION_MINUTE, QUARANTINE, Table
+
+_ROWS_OF_FILE: Final = 1_000_000
+_WRITES: Final = (OBSERVATION_MINUTE, QUARANTINE, DQ_RESULT)
+
+
+@dataclass(frozen=True, slots=True)
+class Material:
+    """What a run reads, and how.
+
+    Attributes:
+        kind: The format.
+        inputs: The files or offsets.
+        rules: How points are judged.
+    """
+
+    kind: str
+    inputs: Inputs
+    rules: Rules
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add how the input is to be understood."""
+    parser.add_argument(
+        "--map",
+        metavar="FILE",
+        help="YAML: `columns` (ts, broker_id, metric, resource, user, client_id, value, cluster_id "
+        "to headers), `instances` (labels to broker ids), `urlencoded`, `grain`",
+    )
+    parser.add_argument(
+        "--kafka-config",
+        metavar="FILE",
+        help="lines of NAME=VALUE for the Kafka client, in librdkafka's names",
+    )
+    parser.epilog = (
+        f"--format is one of {', '.join(FORMATS)}. --input is a file, a folder or a pattern; "
+        "for kafka-json kafka://HOST:PORT[,HOST:PORT]/TOPIC. Days are replaced as a whole."
+    )
+
+
+def run(job: Job) -> None:
+    """Write the tables.
+
+    Raises:
+        UsageError: An option is missing or wrong, or a file lacks a column.
+        InfrastructureError: Spark or a broker does not do its part.
+    """
+    material = material_of(job)
+    job.counts |= {"format": material.kind, "inputs": len(material.inputs.names)}
+    if material.inputs.ranges:
+        job.counts["offsets"] = ranges_report(material.inputs.ranges)
+    if job.options.dry_run:
+        job.counts["would_read"] = material.inputs.names
+        job.counts["would_write"] = [f"{job.options.out}/{table.name}" for table in _WRITES]
+        return
+    out = job.output()
+    with job.spark() as session:
+        ingest(job, session, material, out)
+        out.publish()
+
+
+def material_of(job: Job) -> Material:
+    """Find what the options name; nothing is read but headers and offsets.
+
+    Raises:
+        UsageError: An option is missing or wrong, or a file lacks a column.
+        InfrastructureError: The brokers of a topic do not answer.
+    """
+    options = job.options
+    kind = _format_of(options.format)
+    told = MetricMap.load(options.map)
+    if not options.input:
+        message = "--input is missing: name the files to read, a folder of them, or a topic."
+        raise UsageError(message)
+    if kind == KAFKA:
+        inputs = topic_inputs(options.input, settings_of_file(options.kafka_config))
+    else:
+        inputs = file_inputs(options.input, kind, told)
+    tags = FORMATS[kind].tags if told.urlencoded is None else told.urlencoded
+    since, until = (None if one is None else _micros_of(one) for one in job.period())
+    return Material(kind, inputs, Rules(told, tags, since, until))
+
+
+def ingest(job: Job, session: SparkSession, material: Material, out: RunFolder) -> None:
+    """Write the tables aside, and count into the report.
+
+    Raises:
+        UsageError: ``--cluster`` names one cluster, and the input holds several.
+        InfrastructureError: Spark or a broker does not do its part.
+    """
+    with _failures_told(), read_points(session, material.inputs, material.rules) as points:
+        known = judged(points, job.options.cluster).persist(StorageLevel.MEMORY_AND_DISK)
+        try:
+            counted = tally(known)
+            _check_clusters(job, counted)
+            _write_observations(job, known, counted, material, out)
+            _write_quarantine(job, known, material.inputs, out)
+            _write_checks(job, session, counted, out)
+        finally:
+            known.unpersist()
+
+
+def _write_observations(
+    job: Job, known: DataFrame, counted: Tally, material: Material, out: RunFolder
+) -> None:
+    rows = observations(known).withColumns(
+        {
+            "grain": sf.lit(material.rules.map.grain),
+            "source": sf.lit(material.kind),
+            "ingest_run_id": sf.lit(job.run_id),
+        }
+    )
+    # The number of files follows from the data alone, not from the cores.
+    files = max(1, ceil(counted.used.get(RATE, 0) / _ROWS_OF_FILE))
+    part = sf.pmod(sf.xxhash64("key", "user", "client_id", "broker_id"), sf.lit(files))
+    spread = rows.repartition(files, "cluster_id", "dt", part)
+    explain(job, OBSERVATION_MINUTE, spread)
+    write_table(spread, OBSERVATION_MINUTE, out, replaces=_replaced(job, counted))
+    _count(job, OBSERVATION_MINUTE, out)
+
+
+def _write_quarantine(job: Job, known: DataFrame, inputs: Inputs, out: RunFolder) -> None:
+    session = known.sparkSession
+    names = session.createDataFrame(list(enumerate(inputs.names)), "file int, source string")
+    refused = known.where(sf.col("reason") != OUTSIDE)
+    write_table(quarantined(refused, names).coalesce(1), QUARANTINE, out)
+    _count(job, QUARANTINE, out)
+
+
+def _write_checks(job: Job, session: SparkSession, counted: Tally, out: RunFolder) -> None:
+    files = out.aside(QUARANTINE).rglob("*.parquet")
+    kept = sum(sum(pq.read_table(file, columns=["n"])["n"].to_pylist()) for file in files)
+    judgement = checks(counted, {QUARANTINE.name: kept}, datetime.now(UTC).replace(tzinfo=None))
+    rows = session.createDataFrame(judgement, schema_of(DQ_RESULT)).coalesce(1)
+    write_table(rows, DQ_RESULT, out)
+    _count(job, DQ_RESULT, out)
+    job.quarantined = counted.quarantined
+    job.counts |= {
+        "rows_in": counted.rows_in,
+        "rows_used": sum(counted.used.values()),
+        "used": counted.used,
+        "quarantined_by_reason": counted.refused,
+        "left_out": counted.left_out,
+        "clusters": sorted({one.cluster_id for one in counted.brokers}),
+        "dq_failed": [one.check for one in judgement if not one.passed],
+    }
+
+
+def _count(job: Job, table: Table, out: RunFolder) -> None:
+    files = out.aside(table).rglob("*.parquet")
+    rows: dict[str, int] = job.counts.setdefault("rows_out", {})
+    rows[table.name] = sum(pq.read_metadata(file).num_rows for file in files)
+
+
+def _check_clusters(job: Job, counted: Tally) -> None:
+    named = sorted(counted.clusters - {""})
+    if job.options.cluster and len(named) > 1:
+        message = (
+            f"--cluster {job.options.cluster}: the input holds the clusters {', '.join(named)}; "
+            "leave the option out, or give the input of one."
+        )
+        raise UsageError(message)
+    if "" in counted.clusters and not job.options.cluster:
+        job.say(f"the input names no cluster: cluster_id is {UNNAMED!r}; name it with --cluster.")
+
+
+def _replaced(job: Job, counted: Tally) -> Iterator[Partition]:
+    """Yield the days of ``--from`` and ``--to``, for each cluster: empty if nothing is there."""
+    since, until = job.period()
+    if since is None or until is None:
+        return
+    clusters = {one.cluster_id for one in counted.brokers} | {job.options.cluster} - {None}
+    for number in range((until - timedelta(microseconds=1) - since).days + 2):
+        day = since.date() + timedelta(days=number)
+        if datetime(day.year, day.month, day.day, tzinfo=UTC) < until:
+            yield from ({"cluster_id": one, "dt": day.isoformat()} for one in sorted(clusters))
+
+
+def _format_of(name: str | None) -> str:
+    if name is not None and name in FORMATS:
+        return name
+    told = f"{name} is unknown" if name else "is missing"
+    message = f"--format {told}: it is one of {', '.join(FORMATS)}."
+    raise UsageError(message)
+
+
+def _micros_of(time: datetime) -> int:
+    return (time - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+
+
+@contextmanager
+def _failures_told() -> Iterator[None]:
+    """Say in a sentence what a task or Spark itself failed of."""
+    try:
+        yield
+    except PySparkException as error:
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        told = [line for line in lines if "app.pipeline.errors." in line]
+        message = (told or lines)[-1 if told else 0].rpartition("app.pipeline.errors.")[2]
+        raise InfrastructureError(message) from error

@@ -1,0 +1,150 @@
+"""What ``--input`` names: the files or offsets, cut into pieces for tasks, none read yet."""
+
+import zlib
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Final
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from app.pipeline.errors import UsageError
+from app.pipeline.folders import local_folder
+from app.pipeline.sources.columns import columns_of
+from app.pipeline.sources.csv_files import csv_header
+from app.pipeline.sources.formats import FORMATS, Piece, open_stream
+from app.pipeline.sources.kafka_topic import (
+    SCHEME,
+    OffsetRange,
+    Settings,
+    cut,
+    offsets_of,
+    topic_of,
+)
+from app.pipeline.sources.metric_map import MetricMap
+
+_ROWS_OF_PIECE: Final = 1_000_000
+_COLLECTED: Final = "collected"
+
+
+@dataclass(slots=True)
+class Inputs:
+    """What a run reads.
+
+    Attributes:
+        names: Of the inputs, by their numbers: paths, or partitions of a topic.
+        pieces: What tasks read.
+        ranges: Of the topics.
+        settings: Of the Kafka client.
+    """
+
+    names: list[str] = field(default_factory=list)
+    pieces: list[Piece] = field(default_factory=list)
+    ranges: list[OffsetRange] = field(default_factory=list)
+    settings: Settings = field(default_factory=dict)
+
+
+def topic_inputs(uris: Iterable[str], settings: Settings) -> Inputs:
+    """Ask for the offsets of topics.
+
+    Raises:
+        UsageError: A URI is wrong, or there is no such topic.
+        InfrastructureError: The brokers do not answer.
+    """
+    inputs = Inputs(settings=settings)
+    for uri in sorted(set(uris)):
+        servers, topic = topic_of(uri)
+        for one in offsets_of(topic, {**settings, "bootstrap.servers": servers}):
+            piece = {"file": len(inputs.names), "servers": servers}
+            inputs.names.append(f"{SCHEME}{servers}/{topic}/{one.partition}")
+            inputs.ranges.append(one)
+            inputs.pieces += [{**piece, "range": asdict(part)} for part in cut(one)]
+    return inputs
+
+
+def file_inputs(uris: Iterable[str], kind: str, told: MetricMap) -> Inputs:
+    """Find the files of a format, and their columns.
+
+    Raises:
+        UsageError: There is none, or one lacks a column.
+    """
+    inputs = Inputs()
+    files = sorted({file for uri in uris for file in _files_of(uri, kind)})
+    for number, file in enumerate(files):
+        inputs.names.append(str(file))
+        try:
+            pieces = list(_pieces_of(file, kind, told))
+        except (OSError, EOFError, ValueError, zlib.error, pa.ArrowException) as error:
+            pieces = [{"unreadable": str(error)}]
+        inputs.pieces += [{"file": number, **piece} for piece in pieces]
+    return inputs
+
+
+def _files_of(uri: str, kind: str) -> list[Path]:
+    place = local_folder(uri)
+    if place.is_dir():
+        return _files_in(place, kind)
+    if place.exists():
+        return [place]
+    found = list(Path(place.anchor).glob(str(place.relative_to(place.anchor))))
+    if not found:
+        message = f"--input {uri} does not exist."
+        raise UsageError(message)
+    return [file for one in found for file in (_files_in(one, kind) if one.is_dir() else [one])]
+
+
+def _files_in(folder: Path, kind: str) -> list[Path]:
+    place = _inner(folder, kind)
+    suffixes = FORMATS[kind].suffixes
+    files = [
+        file
+        for file in place.rglob("*")
+        if file.is_file()
+        and file.name.removesuffix(".gz").endswith(suffixes)
+        and not any(part.startswith(("_", ".")) for part in file.relative_to(place).parts)
+    ]
+    if not files:
+        message = f"--input {folder} holds no {kind} file: none ends in {', '.join(suffixes)}."
+        raise UsageError(message)
+    return files
+
+
+def _inner(folder: Path, kind: str) -> Path:
+    """Return the folder of the shape, where ``synth`` or the collector put others beside it."""
+    shape = folder / kind if (folder / kind).is_dir() else folder
+    collected = shape / _COLLECTED
+    return collected if kind == "collect" and collected.is_dir() else shape
+
+
+def _pieces_of(file: Path, kind: str, told: MetricMap) -> Iterator[Piece]:
+    piece: Piece = {"format": kind, "path": str(file)}
+    if not FORMATS[kind].columnar:
+        with open_stream(file):
+            yield piece
+    elif kind == "csv":
+        with open_stream(file) as stream:
+            yield {**piece, "columns": columns_of(csv_header(stream), told, str(file))}
+    else:
+        yield from _parquet_pieces(file, told, piece)
+
+
+def _parquet_pieces(file: Path, told: MetricMap, piece: Piece) -> Iterator[Piece]:
+    with pq.ParquetFile(file) as opened:
+        columns = columns_of(opened.schema_arrow.names, told, str(file))
+        footer = opened.metadata
+    groups: list[int] = []
+    rows = 0
+    for group in range(footer.num_row_groups):
+        groups.append(group)
+        rows += footer.row_group(group).num_rows
+        if rows >= _ROWS_OF_PIECE or group == footer.num_row_groups - 1:
+            yield {**piece, "columns": columns, "groups": groups, "cluster": _cluster_of(file)}
+            groups, rows = [], 0
+
+
+def _cluster_of(file: Path) -> str:
+    """Return the cluster id of a folder partitioned by it; '' elsewhere."""
+    named = [part for part in file.parts if part.startswith("cluster_id=")]
+    return unquote(named[-1].removeprefix("cluster_id=")) if named else ""

@@ -1,0 +1,159 @@
+"""A Kafka topic of metrics in JSON, read between offsets that are fixed beforehand."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from app.pipeline.errors import InfrastructureError, UsageError
+from app.pipeline.sources.json_lines import add_adapter_message
+from app.pipeline.sources.points import Points
+
+SCHEME: Final = "kafka://"
+_REQUEST_S: Final = 15.0
+_SILENCE_S: Final = 60.0
+_MESSAGES: Final = 1_000
+_RANGE: Final = 500_000
+
+Settings = Mapping[str, str]
+"""librdkafka's, such as ``bootstrap.servers`` and ``security.protocol``."""
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetRange:
+    """Messages of a partition from ``first`` (inclusive) to ``end`` (exclusive)."""
+
+    topic: str
+    partition: int
+    first: int
+    end: int
+
+
+def topic_of(uri: str) -> tuple[str, str]:
+    """Return servers and topic of ``kafka://host:port[,host:port]/topic``.
+
+    Raises:
+        UsageError: It names no topic.
+    """
+    servers, _, topic = uri.removeprefix(SCHEME).partition("/")
+    if not uri.startswith(SCHEME) or not servers or not topic or "/" in topic:
+        message = f"--input {uri} is not kafka://HOST:PORT[,HOST:PORT]/TOPIC."
+        raise UsageError(message)
+    return servers, topic
+
+
+def settings_of_file(file: str | None) -> Settings:
+    """Read lines of ``name=value`` as the console tools of Kafka take them, in librdkafka's names.
+
+    Raises:
+        UsageError: The file cannot be read, or has other lines.
+    """
+    if file is None:
+        return {}
+    try:
+        lines = [line.strip() for line in Path(file).read_text().splitlines()]
+    except (OSError, UnicodeDecodeError) as error:
+        message = f"--kafka-config {file} cannot be read: {error}."
+        raise UsageError(message) from error
+    pairs = [line.partition("=") for line in lines if line and not line.startswith("#")]
+    if not all(name and equals for name, equals, _ in pairs):
+        message = f"--kafka-config {file} must hold lines of NAME=VALUE, in librdkafka's names."
+        raise UsageError(message)
+    return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+def offsets_of(topic: str, settings: Settings) -> list[OffsetRange]:
+    """Ask the brokers what the topic holds now.
+
+    Raises:
+        UsageError: There is no such topic, or a setting is unknown.
+        InfrastructureError: The brokers do not answer.
+    """
+    consumer = _consumer(settings)
+    try:
+        known = consumer.list_topics(topic, _REQUEST_S).topics[topic]
+        if known.error is not None:
+            message = f"--input: {topic} cannot be read: {known.error.str()}."
+            raise UsageError(message)
+        return [_range_of(consumer, topic, partition) for partition in sorted(known.partitions)]
+    except KafkaException as error:
+        raise InfrastructureError(_text_of(error, settings)) from error
+    finally:
+        consumer.close()
+
+
+def cut(one: OffsetRange) -> Iterator[OffsetRange]:
+    """Yield parts that tasks can read side by side."""
+    for first in range(one.first, one.end, _RANGE):
+        yield OffsetRange(one.topic, one.partition, first, min(first + _RANGE, one.end))
+
+
+def read_topic(one: OffsetRange, settings: Settings, points: Points) -> Iterator[pa.RecordBatch]:
+    """Read the messages of a range; a line is an offset.
+
+    Raises:
+        InfrastructureError: The brokers stop to answer.
+    """
+    consumer = _consumer(settings)
+    try:
+        consumer.assign([TopicPartition(one.topic, one.partition, one.first)])
+        for message in _messages(consumer, one, settings):
+            add_adapter_message(message.offset(), message.value() or b"", points)
+            yield from points.batches()
+    finally:
+        consumer.close()
+
+
+def _messages(consumer: Consumer, one: OffsetRange, settings: Settings) -> Iterator[Message]:
+    while True:
+        several = consumer.consume(_MESSAGES, _SILENCE_S)
+        if not several:
+            where = f"{one.topic}, partition {one.partition}"
+            message = f"No message of {where} arrived for {_SILENCE_S:.0f} s."
+            raise InfrastructureError(message)
+        for message in several:
+            error = message.error()
+            if error is not None and error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001
+                return
+            if error is not None:
+                raise InfrastructureError(_text_of(KafkaException(error), settings))
+            if message.offset() >= one.end:
+                return
+            yield message
+            if message.offset() == one.end - 1:
+                return
+
+
+def _range_of(consumer: Consumer, topic: str, partition: int) -> OffsetRange:
+    low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), _REQUEST_S)
+    return OffsetRange(topic, partition, low, high)
+
+
+def _consumer(settings: Settings) -> Consumer:
+    ours: dict[str, Any] = {
+        "group.id": "quota-pipeline",
+        "enable.auto.commit": False,
+        "enable.partition.eof": True,
+        "auto.offset.reset": "error",
+        "log_level": 0,
+    }
+    try:
+        return Consumer({**settings, **ours})
+    except KafkaException as error:
+        message = f"--kafka-config: {error.args[0].str()}"
+        raise UsageError(message) from error
+
+
+def _text_of(error: KafkaException, settings: Settings) -> str:
+    return f"{settings['bootstrap.servers']}: {error.args[0].str()}"
+
+
+def ranges_report(ranges: Sequence[OffsetRange]) -> list[dict[str, object]]:
+    """Return what the report says of them, so that the same can be read again."""
+    return [
+        {"topic": one.topic, "partition": one.partition, "from": one.first, "to": one.end}
+        for one in ranges
+    ]

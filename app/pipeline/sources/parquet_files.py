@@ -1,0 +1,76 @@
+"""Tidy Parquet: one row a point."""
+
+import json
+from collections.abc import Iterator, Mapping
+from decimal import Decimal
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from app.pipeline.sources.columns import FIELDS, Columns
+from app.pipeline.sources.points import Labels, Points
+from app.pipeline.sources.values import number_of, time_of
+
+_ROWS: Final = 20_000
+_TIME: Final = pa.timestamp("us", "UTC")
+
+
+def read_parquet(piece: Mapping[str, Any], points: Points) -> Iterator[pa.RecordBatch]:
+    """Read row groups of a file; a line is a row of the file, from 1.
+
+    Args:
+        piece: ``path``, ``columns``, ``groups``: the numbers of the row groups, and ``cluster``:
+            what the path says.
+        points: Where to.
+    """
+    groups, columns = piece["groups"], piece["columns"]
+    headers = sorted({one for one in columns.values() if one})
+    with pq.ParquetFile(piece["path"]) as file:
+        line = 1 + sum(file.metadata.row_group(one).num_rows for one in range(groups[0]))
+        for batch in file.iter_batches(_ROWS, row_groups=groups, columns=headers):
+            _add(batch, line, piece, points)
+            line += batch.num_rows
+            yield from points.batches()
+
+
+def _add(batch: pa.RecordBatch, line: int, piece: Mapping[str, Any], points: Points) -> None:
+    columns: Columns = piece["columns"]
+    nothing = {"cluster_id": piece["cluster"]}
+    times, values, *names = (
+        _cells(field, batch.column(header))
+        if (header := columns[field])
+        else [nothing.get(field, "")] * batch.num_rows
+        for field in FIELDS
+    )
+    labels = map(Labels, *names)
+    for at, (told, ts, value) in enumerate(zip(labels, times, values, strict=True)):
+        problem = points.add_row(line + at, told, ts, value)
+        if problem:
+            points.reject(line + at, problem, _text_of(batch, at))
+
+
+def _cells(field: str, column: pa.Array) -> list[Any]:
+    if field == "ts":
+        return _times(column)
+    if field == "value":
+        if pa.types.is_floating(column.type):
+            return list(column.cast(pa.float64()).to_pylist())
+        return [_number(one) for one in column.to_pylist()]
+    return list(pc.fill_null(column.cast(pa.string()), "").to_pylist())
+
+
+def _number(told: object) -> float | None:
+    return float(told) if isinstance(told, Decimal) else number_of(told)
+
+
+def _times(column: pa.Array) -> list[int | None]:
+    if pa.types.is_timestamp(column.type):
+        # Without a zone it is UTC.
+        return list(column.cast(_TIME, safe=False).cast(pa.int64()).to_pylist())
+    return [time_of(one) for one in column.to_pylist()]
+
+
+def _text_of(batch: pa.RecordBatch, at: int) -> str:
+    return json.dumps(batch.slice(at, 1).to_pylist()[0], default=str, ensure_ascii=False)

@@ -1,0 +1,76 @@
+"""Times and numbers, as the many writers of metrics spell them."""
+
+import math
+from datetime import UTC, datetime
+from typing import Final
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_SCALES: Final = ((1e11, 1_000_000), (1e14, 1_000), (1e17, 1))
+_FIRST_US: Final = -62_135_596_800_000_000
+_LAST_US: Final = 253_402_300_800_000_000
+
+
+def time_of(told: object) -> int | None:
+    """Return a time in microseconds of the epoch, or null where it is none.
+
+    Args:
+        told: RFC 3339 (without an offset it is UTC), or a number of seconds, milliseconds,
+            microseconds or nanoseconds of the epoch, told apart by their size.
+    """
+    if isinstance(told, str):
+        number = number_of(told)
+        return _time_of_text(told) if number is None else _time_of_number(number)
+    if isinstance(told, int | float) and not isinstance(told, bool):
+        return _time_of_number(told)
+    return None
+
+
+def seconds_of(told: object) -> int | None:
+    """Return a number of seconds in microseconds, or null where it is none."""
+    number = number_of(told)
+    return None if number is None else _within(number, 1_000_000)
+
+
+def milliseconds_of(told: object) -> int | None:
+    """Return a number of milliseconds in microseconds, or null where it is none."""
+    number = number_of(told)
+    return None if number is None else _within(number, 1_000)
+
+
+def number_of(told: object) -> float | None:
+    """Return a number, also one written as text the way Prometheus does, or null."""
+    if isinstance(told, str):
+        try:
+            return None if "_" in told else float(told)
+        except ValueError:
+            return None
+    if isinstance(told, int | float) and not isinstance(told, bool):
+        try:
+            return float(told)
+        except OverflowError:
+            return math.inf
+    return None
+
+
+def _time_of_text(text: str) -> int | None:
+    try:
+        time = datetime.fromisoformat(text.strip())
+    except ValueError:
+        return None
+    zoned = time if time.tzinfo else time.replace(tzinfo=UTC)
+    past = zoned - _EPOCH
+    return (past.days * 86_400 + past.seconds) * 1_000_000 + past.microseconds
+
+
+def _time_of_number(number: float) -> int | None:
+    for below, scale in _SCALES:
+        if abs(number) < below:
+            return _within(number, scale)
+    return None if not math.isfinite(number) else _within(number / 1_000, 1)
+
+
+def _within(number: float, scale: int) -> int | None:
+    if not math.isfinite(number):
+        return None
+    time = round(number * scale)
+    return time if _FIRST_US <= time < _LAST_US else None
