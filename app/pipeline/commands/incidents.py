@@ -17,6 +17,8 @@ from app.pipeline.folders import Partition, RunFolder, has_table
 from app.pipeline.job import Job
 from app.pipeline.jobs.incidents import incidents
 from app.pipeline.jobs.incidents_names import with_contributors, with_quotas
+from app.pipeline.sinks.pictures import draw_if_asked
+from app.pipeline.sinks.postgres import publish
 from app.pipeline.sinks.result_tables import carry_names, say_plan, write_result
 from app.pipeline.sources.buckets import Scope, days_of, read_minutes
 from app.pipeline.storage import read_table
@@ -77,6 +79,8 @@ def run(job: Job) -> None:
         days = days_of(folders, BUCKET_MINUTE, scope)
         write_incidents(job, Material(minutes, names, pairs, days), out)
         out.publish()
+    publish(job, out)
+    draw_if_asked(job, [*folders, out.folder])
 
 
 def write_incidents(job: Job, material: Material, out: RunFolder) -> None:

@@ -14,6 +14,8 @@ from app.pipeline.arrow_storage import read_files
 from app.pipeline.folders import Partition, RunFolder
 from app.pipeline.job import Job
 from app.pipeline.jobs.utilization import Utilization
+from app.pipeline.sinks.pictures import draw_if_asked
+from app.pipeline.sinks.postgres import publish
 from app.pipeline.sinks.result_tables import carry_names, say_plan, write_result
 from app.pipeline.sources.buckets import Scope, days_of, read_minutes
 from app.pipeline.tables import BUCKET_MINUTE, DIM_BUCKET, UTILIZATION_DAILY, UTILIZATION_HIST
@@ -41,6 +43,8 @@ def run(job: Job) -> None:
         carry_names(job, session, out, scope)
         write_utilization(job, minutes, out, days_of(folders, BUCKET_MINUTE, scope))
         out.publish()
+    publish(job, out)
+    draw_if_asked(job, [*folders, out.folder])
 
 
 def write_utilization(

@@ -101,7 +101,7 @@ def _draw(figure: Figure, axes: Axes, rows: Sequence[Worst], cells: Cells) -> No
 
 
 def _label_hours(axes: Axes, hours: Sequence[datetime]) -> None:
-    step = next(step for step in (1, 2, 3, 6, 12, 24) if len(hours) <= 26 * step or step == 24)
+    step = next(step for step in (1, 2, 3, 6, 12, 24) if len(hours) <= 14 * step or step == 24)
     marks = [number for number, hour in enumerate(hours) if hour.hour % step == 0]
     texts = [
         f"{hours[number]:%H:%M}"

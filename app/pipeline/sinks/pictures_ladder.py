@@ -6,7 +6,7 @@ from typing import Any, Final
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import PercentFormatter
+from matplotlib.ticker import FuncFormatter
 
 from app.pipeline.sinks.pictures_data import Results, Worst
 from app.pipeline.sinks.pictures_names import amount
@@ -23,6 +23,7 @@ from app.pipeline.sinks.pictures_style import (
 )
 
 _BUCKETS: Final = 24
+_FAR: Final = 4.0
 _TITLE: Final = "Percentiles as a share of the limit"
 _LINE: Final = (
     "Of the minutes of a bucket's worst day on its busiest broker; percentiles are within 0.5 %. "
@@ -61,6 +62,13 @@ def ladder(results: Results) -> tuple[Figure, list[Sequence[Any]]]:
     ]
 
 
+def _scale(axes: Axes, highest: float) -> None:
+    """Keep the limit visible beside peaks far above it."""
+    if highest > _FAR:
+        axes.set_xscale("symlog", linthresh=1.0)
+    axes.set_xlim(0, max(1.1, (1.3 if highest > _FAR else 1.05) * highest))
+
+
 def _draw(axes: Axes, worst: Sequence[Worst]) -> None:
     rungs = np.arange(len(worst))
     shares = {
@@ -81,10 +89,10 @@ def _draw(axes: Axes, worst: Sequence[Worst]) -> None:
             label=name,
             zorder=3,
         )
-    axes.set_xlim(0, max(1.1, 1.05 * float(np.max(shares["peak"]))))
+    _scale(axes, float(np.max(shares["peak"])))
     axes.set_ylim(len(worst) - 0.4, -0.6)
     axes.set_yticks(rungs, [one.label for one in worst])
-    axes.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{100 * share:,g} %"))
     axes.tick_params(axis="y", length=0)
     axes.spines["left"].set_visible(False)
     axes.grid(axis="x", color="#EEEEEE", linewidth=0.8)

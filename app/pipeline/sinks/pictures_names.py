@@ -59,6 +59,11 @@ def amount(value: float, key: str) -> str:
     return f"{value:,.4g} B/s"
 
 
+def short_amount(value: float, key: str) -> str:
+    """Return a value as an axis shows it."""
+    return amount(value, key).removesuffix(" of a thread").replace(" mutations", "")
+
+
 def cut(text: str, longest: int = LONGEST) -> str:
     """Return the text with what the font lacks escaped, and its middle left out if it is long."""
     shown = "".join(one if _can_be_drawn(one) else _escaped(one) for one in text)

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from app.pipeline.sinks.pictures_data import Results, Row, Worst
-from app.pipeline.sinks.pictures_names import amount
+from app.pipeline.sinks.pictures_names import amount, short_amount
 from app.pipeline.sinks.pictures_style import (
     BLACK,
     BLUE,
@@ -107,7 +107,7 @@ def _dress(axes: Axes, one: Worst) -> None:
     axes.xaxis.set_major_locator(HourLocator(byhour=range(0, 24, 3), tz=UTC))  # type: ignore[no-untyped-call]
     axes.xaxis.set_major_formatter(DateFormatter("%H:%M", tz=UTC))  # type: ignore[no-untyped-call]
     axes.yaxis.set_major_locator(MaxNLocator(4))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: amount(value, key)))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: short_amount(value, key)))
     axes.grid(axis="y", color="#EEEEEE", linewidth=0.8)
     axes.set_axisbelow(True)
     by = f" by {one.quota}" if one.quota else ""
