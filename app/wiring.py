@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, Final
 
 from app.domain.authorization import Operation
+from app.http.authentication.bearer import Bearer
 from app.http.metrics import HttpMetrics
 from app.http.page_tokens import PageTokens
 from app.http.rate_limits import RateLimits
@@ -23,6 +24,7 @@ from app.meanings import (
     authorization_policy,
     bearer_tokens,
     database_url,
+    identity_provider,
     kafka_settings,
     life_settings,
     limits,
@@ -57,6 +59,7 @@ class Wiring:
         self._kafka = kafka_settings(settings)
         self._policy = authorization_policy(settings)
         self._tokens = bearer_tokens(settings)
+        self._provider = identity_provider(settings)
         self._database_url = database_url(settings)
         self._limits = limits(settings)
         self._life_settings = life_settings(settings)
@@ -83,9 +86,11 @@ class Wiring:
     async def services(self) -> AsyncIterator[Services]:
         """Open the services; close them when the application stops, alterations first."""
         async with AsyncExitStack() as stack:
-            brokers = Brokers(self._kafka)
+            counted = self.metrics.dependencies
+            brokers = Brokers(self._kafka, counted)
             admin = KafkaClientQuotaAdmin(brokers)
-            database = Database(self._database_url)
+            database = Database(self._database_url, counted)
+            counted.watch(brokers.connections, database.in_use)
             cluster = KafkaCluster(brokers)
             acls = KafkaClusterAclSource(brokers)
             image = QuotaImage(admin)
@@ -103,7 +108,7 @@ class Wiring:
                 {"audit_log": journal.check_writable, "schema": partial(schema_problem, database)},
             )
             yield Services(
-                authenticator=self._tokens,
+                authenticator=self._authenticator(stack),
                 authorizer=authorizer,
                 describe=DescribeQuotas(admin, image),
                 alter=lives.alter,
@@ -116,6 +121,15 @@ class Wiring:
                 limits=RateLimits(self._limits, self.metrics.count_rate_limited),
                 brokers=partial(_broker_facts, cluster),
             )
+
+    def _authenticator(self, stack: AsyncExitStack) -> Bearer:
+        provider = self._provider
+        if provider is None:
+            return Bearer(self._tokens)
+        keys = provider.keys(self.metrics.count_key_fetch)
+        self.metrics.watch_key_age(keys.age_s)
+        stack.push_async_callback(keys.close)
+        return Bearer(self._tokens, provider.tokens(keys))
 
     async def _drain(self, tasks: AlterationTasks) -> None:
         await tasks.drain(self._time_to_drain())

@@ -20,25 +20,26 @@ T = TypeVar("T")
 _WITHOUT_BODY: Final = frozenset({"GET", "HEAD"})
 
 
-def admitted(request: Request, kind: Limited) -> Caller:
+async def admitted(request: Request, kind: Limited) -> Caller:
     """Return the caller of the request; needs no permission of the cluster.
 
     Raises:
         UnauthenticatedError: No valid credential.
+        NotSentError: The identity provider cannot be asked.
         RateLimitedError: One request too many, or too many bad credentials from one address.
     """
-    caller = _authenticated(request)
+    caller = await _authenticated(request)
     services_of(request).limits.admit(caller.principal, kind)
     if request.method in _WITHOUT_BODY:
         begin_work(request)
     return caller
 
 
-def _authenticated(request: Request) -> Caller:
+async def _authenticated(request: Request) -> Caller:
     services = services_of(request)
     peer = request.client.host if request.client else ""
     try:
-        caller = services.authenticator.authenticate(request.headers, peer)
+        caller = await services.authenticator.authenticate(request.headers, peer)
     except UnauthenticatedError as refusal:
         context_of(request).refused_credential = refusal.code
         services.limits.admit_failure(peer)

@@ -1,7 +1,8 @@
 """Metrics of the HTTP interface, for Prometheus. No label names an entity or a principal."""
 
+import math
 from collections import Counter as Tally
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from prometheus_client import (
@@ -16,6 +17,7 @@ from prometheus_client import (
 )
 
 from app.http.alteration_metrics import PrometheusAlterationMetrics
+from app.http.dependency_metrics import PrometheusDependencyMetrics
 
 _METHODS: Final = frozenset(
     {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT"}
@@ -27,7 +29,8 @@ _BUCKETS_S: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10
 class HttpMetrics:
     """The counters and histograms, in a registry of their own.
 
-    ``lives`` counts what becomes of alterations, for the service.
+    ``lives`` counts what becomes of alterations, ``dependencies`` what goes to brokers and to
+    Postgres.
     """
 
     def __init__(self) -> None:
@@ -53,6 +56,12 @@ class HttpMetrics:
         )
         self._authentications = self._counter(
             "authn", "Judged credentials; reason is a problem's code.", "method", "result", "reason"
+        )
+        self._key_fetches = self._counter(
+            "authn_jwks_fetch", "Questions to the identity provider for its keys.", "result"
+        )
+        self._key_age = self._gauge(
+            "authn_jwks_age_seconds", "Age of the identity provider's keys; NaN without any."
         )
         self._authorizations = self._counter(
             "authz", "Decisions on the cluster resource.", "operation", "result"
@@ -85,6 +94,7 @@ class HttpMetrics:
             registry=self.registry,
         )
         self.lives = PrometheusAlterationMetrics(self.registry)
+        self.dependencies = PrometheusDependencyMetrics(self.registry)
 
     def _counter(self, name: str, documentation: str, *labels: str) -> Counter:
         return Counter(name, documentation, labels, registry=self.registry)
@@ -110,6 +120,19 @@ class HttpMetrics:
         """Note a judged credential; ``reason`` is the problem's code where it was refused."""
         result = "accepted" if reason is None else "refused"
         self._authentications.labels(method, result, reason or "").inc()
+
+    def count_key_fetch(self, result: str) -> None:
+        """Note a question to the identity provider: ``ok`` or ``failed``."""
+        self._key_fetches.labels(result).inc()
+
+    def watch_key_age(self, age_s: Callable[[], float | None]) -> None:
+        """Show how old the identity provider's keys are; null is none."""
+
+        def seconds() -> float:
+            age = age_s()
+            return math.nan if age is None else age
+
+        self._key_age.set_function(seconds)
 
     def count_authorization(self, operation: str, *, allowed: bool) -> None:
         """Note a decision about an operation such as ``ALTER_CONFIGS``."""

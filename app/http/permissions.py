@@ -55,7 +55,7 @@ class Permission:
             ClusterAuthorizationError: The caller may not; the attempt is in the audit log.
             NotSentError: The ACLs cannot be had.
         """
-        caller = admitted(request, _LIMITED[self.operation])
+        caller = await admitted(request, _LIMITED[self.operation])
         authorizer = services_of(request).authorizer
         if self.or_audit and authorizer.is_auditor(caller):
             return Granted(caller, {"rule": "auditor"})

@@ -47,7 +47,8 @@ REQUEST_PROBLEMS: Final[Mapping[str, ProblemText]] = {
     ),
     "invalid-token": ProblemText(
         "The credential is not valid",
-        "The Authorization header is malformed, or its token is unknown or has expired.",
+        "The Authorization header is malformed, or its token is unknown, has expired, or "
+        "is not for this service.",
         "Check the token and its expiry with those who gave it to you.",
         "Many from one address are limited and counted in rate_limited_total.",
     ),

@@ -82,6 +82,13 @@ SERVICE_PROBLEMS: Final[Mapping[str, ProblemText]] = {
         "Nobody can be judged, so nobody passes. Check the brokers, and that the service's own "
         "account has Describe.",
     ),
+    "identity-provider-unavailable": ProblemText(
+        "The identity provider cannot be asked",
+        "The keys that tokens are signed with are unknown, or older than an hour, and the identity "
+        "provider does not tell them. Nothing was sent, nothing changed.",
+        "Try again in half a minute. A token of the tokens file is still accepted.",
+        "Look at QUOTAS_OIDC_… and at authn_jwks_fetch_total; the log says why a fetch failed.",
+    ),
     "audit-log-unavailable": ProblemText(
         "The audit log cannot be written; nothing was sent",
         "The database that keeps the audit log does not answer. What cannot be recorded is not "

@@ -23,11 +23,12 @@ from app.service.revert import RevertAlterations
 class Authenticator(Protocol):
     """Turns a credential into a caller."""
 
-    def authenticate(self, headers: Headers, peer: str) -> Caller:
+    async def authenticate(self, headers: Headers, peer: str) -> Caller:
         """Return the caller.
 
         Raises:
             UnauthenticatedError: No valid credential.
+            NotSentError: The identity provider cannot be asked.
         """
         ...
 

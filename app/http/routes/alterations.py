@@ -110,7 +110,7 @@ async def _answered(
 @router.get(_ALTERATION_PATH, **ALTERATION)
 async def show_alteration(request: Request, alteration_id: str) -> Response:
     """Show what is known of one alteration, to its principal and to auditors."""
-    caller = admitted(request, Limited.READS)
+    caller = await admitted(request, Limited.READS)
     read_query(request.scope["query_string"], NO_PARAMETERS)
     record = await services_of(request).audit.alteration(caller, alteration_id)
     return JsonResponse(record_json(record))

@@ -66,7 +66,36 @@ CASES: dict[str, tuple[Mapping[str, str], list[str]]] = {
     ),
     "no tokens": (
         {"QUOTAS_TOKENS_FILE": ""},
-        ["QUOTAS_TOKENS_FILE is needed and not set: without it nobody can call."],
+        [
+            (
+                "QUOTAS_TOKENS_FILE or QUOTAS_OIDC_ISSUER is needed and neither is set: without it "
+                "nobody can call."
+            )
+        ],
+    ),
+    "an identity provider that cannot be used": (
+        {
+            "QUOTAS_OIDC_ISSUER": "http://login.example.org",
+            "QUOTAS_OIDC_JWKS_URL": "file:///keys",
+            "QUOTAS_OIDC_ALGORITHMS": "RS256,HS256",
+            "QUOTAS_OIDC_CA_FILE": "/no/such/file",
+        },
+        [
+            (
+                "QUOTAS_OIDC_ISSUER: http://login.example.org must begin with https:// (http:// on "
+                "this machine only)."
+            ),
+            (
+                "QUOTAS_OIDC_JWKS_URL: file:///keys must begin with https:// (http:// on this machine "
+                "only)."
+            ),
+            (
+                "QUOTAS_OIDC_ALGORITHMS: it takes some of ES256, ES384, ES512, EdDSA, PS256, PS384, "
+                "PS512, RS256, RS384, RS512."
+            ),
+            "QUOTAS_OIDC_AUDIENCE is needed with QUOTAS_OIDC_ISSUER and not set.",
+            "QUOTAS_OIDC_CA_FILE: it cannot be used: No such file or directory.",
+        ],
     ),
 }
 

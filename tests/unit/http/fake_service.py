@@ -52,7 +52,7 @@ def no_services() -> Any:
 class Names:
     """A bearer token is the name of a principal; ``stranger`` is nobody."""
 
-    def authenticate(self, headers: Headers, peer: str) -> Caller:
+    async def authenticate(self, headers: Headers, peer: str) -> Caller:
         given = headers.get("authorization")
         if given is None:
             raise UnauthenticatedError("Who?")

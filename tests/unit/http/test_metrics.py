@@ -1,12 +1,15 @@
 """Metrics: every name, every label, and nobody's name in any of them."""
 
 import asyncio
+import math
 import time
 
 import pytest
 
+from app.http.dependency_metrics import POOLS
 from app.http.loop_lag import observed_lag
 from app.http.metrics import HttpMetrics
+from app.service.dependency_metrics import DependencyMetrics, KafkaResult
 from app.service.metrics_port import (
     AlterationMetrics,
     BreakerState,
@@ -79,6 +82,35 @@ def test_the_age_of_the_scan_for_drift_grows_until_the_next_one(metrics: HttpMet
     assert third <= time.monotonic() - began
 
 
+def test_what_goes_to_brokers_and_to_postgres_is_counted(metrics: HttpMetrics):
+    counted: DependencyMetrics = metrics.dependencies
+    counted.kafka_request_took("AlterClientQuotas", KafkaResult.LOST, 2.5)
+    counted.kafka_error_came("AlterClientQuotas", "REQUEST_TIMED_OUT")
+    counted.pool_wait_took("writing", 0.25)
+    labels = {"api": "AlterClientQuotas", "result": "lost"}
+    assert sample(metrics, "kafka_request_seconds_sum", **labels) == 2.5
+    labels = {"api": "AlterClientQuotas", "code": "REQUEST_TIMED_OUT"}
+    assert sample(metrics, "kafka_errors_total", **labels) == 1
+    assert sample(metrics, "db_pool_wait_seconds_sum", pool="writing") == 0.25
+
+
+def test_connections_are_shown_as_they_are_when_somebody_looks(metrics: HttpMetrics):
+    connections, in_use = {"idle": 1, "busy": 2}, dict.fromkeys(POOLS, 0)
+    metrics.dependencies.watch(lambda: connections, lambda: in_use)
+    assert sample(metrics, "kafka_connections", state="busy") == 2
+    connections["busy"], in_use["querying"] = 5, 3
+    assert sample(metrics, "kafka_connections", state="busy") == 5
+    assert sample(metrics, "kafka_connections", state="idle") == 1
+    assert sample(metrics, "db_pool_in_use", pool="querying") == 3
+    assert sample(metrics, "db_pool_in_use", pool="writing") == 0
+
+
+def test_how_far_partitions_reach_is_unknown_until_somebody_has_looked(metrics: HttpMetrics):
+    assert math.isnan(sample(metrics, "audit_partition_months_ahead") or 0)
+    metrics.lives.partitions_reach(-1)
+    assert sample(metrics, "audit_partition_months_ahead") == -1
+
+
 def test_what_the_http_interface_refuses_is_counted(metrics: HttpMetrics):
     metrics.count_idempotency("replay")
     metrics.count_rate_limited("reads")
@@ -97,6 +129,7 @@ def test_no_label_can_name_an_entity_or_a_principal(metrics: HttpMetrics):
     assert labels == {
         *("route", "method", "status", "reason", "result", "operation", "verdict"),
         *("scope", "stage", "phase", "fence", "origin", "dependency"),
+        *("api", "code", "state", "pool"),
     }
 
 

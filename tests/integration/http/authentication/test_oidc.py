@@ -1,0 +1,163 @@
+"""People who log in at an identity provider, and call with the token that it gave them."""
+
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import httpx
+import pytest
+
+from app.localdev.kafka import LocalKafka
+from app.localdev.ports import free_ports
+from tests.support.kafka import unique
+from tests.support.problems import problem_of
+from tests.support.service import DEADLINE_S, RunningService, running_service
+
+AUDIENCE = "kafka-quotas"
+BACK = "http://127.0.0.1:1/back"
+
+
+@contextmanager
+def provider(port: int) -> Iterator[str]:
+    """Run an identity provider; its keys are new with each start."""
+    program = Path(sys.executable).with_name("oidc-provider-mock")
+    process = subprocess.Popen(
+        [program, "--port", str(port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    url = f"http://127.0.0.1:{port}"
+    deadline = time.monotonic() + DEADLINE_S
+    try:
+        while not answers(url):
+            assert process.poll() is None
+            assert time.monotonic() < deadline, "the identity provider does not answer"
+            time.sleep(0.05)
+        yield url
+    finally:
+        process.terminate()
+        process.wait(DEADLINE_S)
+
+
+def answers(url: str) -> bool:
+    try:
+        return httpx.get(f"{url}/jwks", timeout=DEADLINE_S).status_code == httpx.codes.OK
+    except httpx.TransportError:
+        return False
+
+
+def log_in(issuer: str, name: str, audience: str = AUDIENCE) -> str:
+    """Go through the authorization code flow as that user; return the identity token."""
+    query = {
+        "client_id": audience,
+        "redirect_uri": BACK,
+        "response_type": "code",
+        "scope": "openid",
+    }
+    with httpx.Client(base_url=issuer, timeout=DEADLINE_S) as browser:
+        form = {"sub": name, "action": "authorize"}
+        answer = browser.post("/oauth2/authorize", params=query, data=form)
+        (code,) = parse_qs(urlsplit(answer.headers["Location"]).query)["code"]
+        grant = {"grant_type": "authorization_code", "code": code, "redirect_uri": BACK}
+        tokens = browser.post("/oauth2/token", data=grant, auth=(audience, "a secret"))
+    return str(tokens.json()["id_token"])
+
+
+@pytest.fixture(scope="module")
+def issuer() -> Iterator[str]:
+    (port,) = free_ports(1)
+    with provider(port) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def trusting(
+    service: RunningService,
+    broker: LocalKafka,
+    issuer: str,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[RunningService]:
+    """A second service on the same cluster and log, which believes the identity provider."""
+    folder = tmp_path_factory.mktemp("trusting")
+    database_url = service.environ["QUOTAS_DATABASE_URL"]
+    oidc = {"oidc_issuer": issuer, "oidc_audience": AUDIENCE}
+    with running_service(folder, broker.bootstrap_servers, database_url, **oidc) as running:
+        yield running
+
+
+def call(service: RunningService, token: str, path: str = "/quotas") -> httpx.Response:
+    headers = {"Authorization": f"Bearer {token}"}
+    return httpx.get(f"{service.url}{path}", headers=headers, timeout=DEADLINE_S)
+
+
+def test_a_token_of_the_provider_is_judged_by_kafkas_acls(trusting: RunningService, issuer: str):
+    assert call(trusting, log_in(issuer, "bob")).status_code == 200
+    problem = problem_of(call(trusting, log_in(issuer, "mallory")), 403)
+    assert problem["code"] == "cluster-authorization-failed"
+
+
+def test_the_audit_log_says_who_it_was_and_how_they_proved_it(
+    trusting: RunningService, issuer: str
+):
+    name, token = unique(), log_in(issuer, "alice")
+    op = {"key": "producer_byte_rate", "value": 1024}
+    answer = httpx.post(
+        f"{trusting.url}/quotas/alterations",
+        json={"alterations": [{"entity": {"user": name}, "ops": [op]}]},
+        headers={"Authorization": f"Bearer {token}"},
+        timeout=DEADLINE_S,
+    )
+    assert answer.status_code == 200, answer.text
+    (row,) = call(trusting, token, f"/audit?entity=user={name}").json()["rows"]
+    assert (row["principal"], row["authentication"]) == ("User:alice", "oidc")
+
+
+def test_a_token_for_somebody_else_is_refused(trusting: RunningService, issuer: str):
+    problem = problem_of(call(trusting, log_in(issuer, "alice", "another-service")), 401)
+    assert problem["code"] == "invalid-token"
+
+
+def test_a_token_that_another_provider_signed_is_refused(trusting: RunningService, issuer: str):
+    (port,) = free_ports(1)
+    with provider(port) as other:
+        token = log_in(other, "alice")
+    assert other != issuer
+    problem_of(call(trusting, token), 401)
+
+
+def test_tokens_of_the_file_are_good_beside_it(trusting: RunningService):
+    assert trusting.api("bob").get("/quotas").status_code == 200
+
+
+def test_no_token_is_in_the_log_and_the_questions_are_counted(
+    trusting: RunningService, issuer: str
+):
+    token = log_in(issuer, "bob")
+    assert call(trusting, token).status_code == 200
+    assert token not in trusting.log_path.read_text()
+    metrics = httpx.get(f"{trusting.url}/metrics", timeout=DEADLINE_S).text
+    assert re.search(r'^authn_jwks_fetch_total\{result="ok"\} [1-9]', metrics, re.MULTILINE)
+    assert re.search(
+        r'^authn_total\{method="oidc",reason="",result="accepted"\}', metrics, re.MULTILINE
+    )
+
+
+def test_without_the_provider_tokens_are_not_judged_and_the_file_still_is(
+    service: RunningService, broker: LocalKafka, tmp_path_factory: pytest.TempPathFactory
+):
+    folder = tmp_path_factory.mktemp("alone")
+    (port,) = free_ports(1)
+    with provider(port) as issuer:
+        token = log_in(issuer, "bob")
+    oidc = {"oidc_issuer": issuer, "oidc_audience": AUDIENCE}
+    database_url = service.environ["QUOTAS_DATABASE_URL"]
+    with running_service(folder, broker.bootstrap_servers, database_url, **oidc) as running:
+        problem = problem_of(call(running, token), 503)
+        assert (problem["code"], problem["sent_to_cluster"]) == (
+            "identity-provider-unavailable",
+            "no",
+        )
+        assert running.api("bob").get("/quotas").status_code == 200

@@ -1,0 +1,224 @@
+"""Signed tokens: what a good one may look like, and that none of the others gets in."""
+
+import hashlib
+import hmac
+import json
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+from app.http.authentication.json_web_tokens import ALGORITHMS
+from app.http.errors import InvalidTokenError
+from tests.unit.http.authentication.tokens import (
+    AUDIENCE,
+    EC_384_KEY,
+    EC_KEY,
+    ED_KEY,
+    ISSUER,
+    KEYS,
+    NOW,
+    OTHER_RSA_KEY,
+    RSA_KEY,
+    SHORT_RSA_KEY,
+    Provider,
+    claims,
+    raw,
+    signed,
+    signed_text,
+    tokens_of,
+)
+
+NOW_S = int(NOW.timestamp())
+HEADER = '{"alg":"RS256","kid":"rsa"}'
+PUBLIC_PEM = RSA_KEY.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+
+
+@pytest.fixture
+def provider() -> Provider:
+    provider = Provider()
+    provider.publish(KEYS)
+    return provider
+
+
+GOOD = {
+    "RS256": signed(),
+    "RS512": signed(algorithm="RS512"),
+    "PS256": signed(algorithm="PS256"),
+    "ES256": signed(key=EC_KEY, algorithm="ES256", kid="ec"),
+    "ES384": signed(key=EC_384_KEY, algorithm="ES384", kid="ec-384"),
+    "EdDSA": signed(key=ED_KEY, algorithm="EdDSA", kid="ed"),
+    "a key that says its algorithm": signed(kid="rsa-for-rs256"),
+    "an access token": signed(typ="at+jwt"),
+    "an access token, spelt in full": signed(typ="application/at+JWT"),
+    "no type": signed(typ=...),
+    "several audiences": signed(claims(aud=["other", AUDIENCE])),
+    "no nbf and no iat": signed(claims(nbf=..., iat=...)),
+    "just expired, within the leeway": signed(claims(exp=NOW_S - 29)),
+    "not valid yet, within the leeway": signed(claims(nbf=NOW_S + 29, iat=NOW_S + 29)),
+    "times with fractions": signed(claims(exp=NOW_S + 0.5, iat=NOW_S - 0.5)),
+    "claims of other kinds": signed(claims(groups=["a"], nested={"a": None})),
+}
+
+
+@pytest.mark.parametrize("token", GOOD.values(), ids=GOOD.keys())
+async def test_a_good_token_admits_its_subject(provider: Provider, token: str):
+    assert await tokens_of(provider).principal(token) == "User:alice"
+
+
+def tampered(token: str) -> str:
+    head, body, signature = token.split(".")
+    changed = raw("", json.dumps(claims(sub="admin"))).split(".")[1]
+    assert changed != body
+    return f"{head}.{changed}.{signature}"
+
+
+def with_header(**header: Any) -> str:
+    return signed_text(json.dumps({"alg": "RS256", "kid": "rsa", **header}), json.dumps(claims()))
+
+
+def with_claims(text: str) -> str:
+    return signed_text(HEADER, text)
+
+
+CLAIMS = json.dumps(claims())
+LISTENER = "http://127.0.0.1:9/keys"
+
+FORGED = {
+    "no signature at all": raw('{"alg":"none"}', CLAIMS, b""),
+    "alg none with a signature": raw('{"alg":"none","kid":"rsa"}', CLAIMS),
+    "alg None": raw('{"alg":"None","kid":"rsa"}', CLAIMS),
+    "alg nOnE": raw('{"alg":"nOnE","kid":"rsa"}', CLAIMS),
+    "no alg": raw('{"kid":"rsa"}', CLAIMS),
+    "alg null": raw('{"alg":null,"kid":"rsa"}', CLAIMS),
+    "alg a list": raw('{"alg":["RS256"],"kid":"rsa"}', CLAIMS),
+    "alg rs256": signed_text('{"alg":"rs256","kid":"rsa"}', CLAIMS),
+    "alg with a blank": signed_text('{"alg":"RS256 ","kid":"rsa"}', CLAIMS),
+    "HS256 with a published secret": signed(
+        key="c2VjcmV0LXNlY3JldC1zZWNyZXQtc2VjcmV0", algorithm="HS256", kid="secret"
+    ),
+    "HS256 under an RSA key's name": signed(key="x" * 64, algorithm="HS256", kid="rsa"),
+    "HS512 under an RSA key's name": signed(key="x" * 64, algorithm="HS512", kid="rsa"),
+    "another's key": signed(key=OTHER_RSA_KEY),
+    "an EC key under an RSA key's name": signed(key=EC_KEY, algorithm="ES256", kid="rsa"),
+    "an RSA key under an EC key's name": signed(kid="ec"),
+    "ES256 with a key of another curve": signed(key=EC_KEY, algorithm="ES256", kid="ec-384"),
+    "PS256 with a key for RS256": signed(algorithm="PS256", kid="rsa-for-rs256"),
+    "a key to encrypt with": signed(kid="rsa-to-encrypt"),
+    "a short key": signed_text('{"alg":"RS256","kid":"short"}', CLAIMS, SHORT_RSA_KEY),
+    "a broken key": signed(kid="broken"),
+    "no kid": signed(kid=...),
+    "an unknown kid": signed(kid="unknown"),
+    "an empty kid": with_header(kid=""),
+    "kid null": with_header(kid=None),
+    "kid a number": with_header(kid=1),
+    "kid a path": signed(kid="../../../../dev/null"),
+    "kid of SQL": signed(kid="' or 1=1 --"),
+    "kid an address": signed(kid=LISTENER),
+    "an embedded key": raw(json.dumps({"alg": "RS256", "jwk": KEYS["keys"][0]}), CLAIMS),
+    "an address of keys, no kid": raw(json.dumps({"alg": "RS256", "jku": LISTENER}), CLAIMS),
+    "an address of certificates": raw(json.dumps({"alg": "RS256", "x5u": LISTENER}), CLAIMS),
+    "another's key and an address of keys": signed(key=OTHER_RSA_KEY, kid="theirs", jku=LISTENER),
+    "an extension that must be understood": with_header(crit=["exp"]),
+    "an unencoded payload": with_header(b64=False, crit=["b64"]),
+    "an encrypted one": "e30." * 4 + "e30",
+    "a type of another kind": with_header(typ="logout+jwt"),
+    "a type that is no text": with_header(typ=1),
+    "the header is a list": signed_text('["RS256"]', CLAIMS),
+    "the header is not JSON": signed_text("RS256", CLAIMS),
+    "the header repeats alg": signed_text('{"alg":"RS256","alg":"none","kid":"rsa"}', CLAIMS),
+    "the header is Latin-1": raw(b'{"alg":"RS256","kid":"\xe9"}', CLAIMS),
+    "a changed body": tampered(signed()),
+    "a cut signature": signed()[:-4],
+    "an empty signature": signed().rpartition(".")[0] + ".",
+    "a signature of zeros (RSA)": raw(HEADER, CLAIMS, bytes(256)),
+    "a signature of zeros (EC)": raw('{"alg":"ES256","kid":"ec"}', CLAIMS, bytes(64)),
+    "a signature in DER (EC)": raw(
+        '{"alg":"ES256","kid":"ec"}', CLAIMS, b"\x30\x06\x02\x01\x01\x02\x01\x01"
+    ),
+    "a dot at the end": signed() + ".",
+    "padding": signed().replace(".", "=.", 1),
+    "the other base64": signed() + "+/",
+    "two parts": signed().rpartition(".")[0],
+    "too long": with_claims(json.dumps(claims(pad="x" * 8192))),
+    "another issuer": signed(claims(iss="https://evil.example.org/realm")),
+    "an issuer with a slash": signed(claims(iss=ISSUER + "/")),
+    "an issuer in capitals": signed(claims(iss=ISSUER.upper())),
+    "no issuer": signed(claims(iss=...)),
+    "a list of issuers": signed(claims(iss=[ISSUER])),
+    "another audience": signed(claims(aud="other")),
+    "no audience": signed(claims(aud=...)),
+    "an empty audience": signed(claims(aud=[])),
+    "an audience inside another": signed(claims(aud=[[AUDIENCE]])),
+    "an audience as a key": signed(claims(aud={AUDIENCE: True})),
+    "part of the audience": signed(claims(aud=AUDIENCE + "-test")),
+    "expired": signed(claims(exp=NOW_S - 31)),
+    "no expiry": signed(claims(exp=...)),
+    "expiry null": signed(claims(exp=None)),
+    "expiry a text": signed(claims(exp=str(NOW_S + 600))),
+    "expiry true": signed(claims(exp=True)),
+    "expiry a list": signed(claims(exp=[NOW_S + 600])),
+    "expiry NaN": with_claims(CLAIMS.replace(str(NOW_S + 600), "NaN")),
+    "expiry Infinity": with_claims(CLAIMS.replace(str(NOW_S + 600), "Infinity")),
+    "expiry below zero": signed(claims(exp=-1)),
+    "not valid yet": signed(claims(nbf=NOW_S + 31)),
+    "nbf a text": signed(claims(nbf="0")),
+    "issued in the future": signed(claims(iat=NOW_S + 31)),
+    "iat an object": signed(claims(iat={})),
+    "no subject": signed(claims(sub=...)),
+    "a subject null": signed(claims(sub=None)),
+    "an empty subject": signed(claims(sub="")),
+    "a subject of blanks": signed(claims(sub=" ")),
+    "a subject with a blank in front": signed(claims(sub=" alice")),
+    "a number as subject": signed(claims(sub=1)),
+    "a list as subject": signed(claims(sub=["alice"])),
+    "everybody": signed(claims(sub="*")),
+    "nobody": signed(claims(sub="ANONYMOUS")),
+    "a principal as subject": signed(claims(sub="User:admin")),
+    "a principal in other letters": signed(claims(sub="uSeR :admin")),
+    "a line feed in the subject": signed(claims(sub="alice\nadmin")),
+    "U+0000 in the subject": signed(claims(sub="alice\0")),
+    "half a character in the subject": with_claims(CLAIMS.replace("alice", "\\ud800")),
+    "claims given twice": with_claims(CLAIMS[:-1] + ',"sub":"admin"}'),
+    "claims in a list": with_claims(f"[{CLAIMS}]"),
+    "claims that are not JSON": with_claims("sub=alice"),
+    "claims in UTF-16": signed_text(HEADER, CLAIMS).split(".")[0]
+    + "."
+    + raw("", CLAIMS.encode("utf-16")).split(".")[1]
+    + ".AAAA",
+    "claims nested a thousandfold": with_claims("[" * 1000 + "]" * 1000),
+}
+
+
+@pytest.mark.parametrize("token", FORGED.values(), ids=FORGED.keys())
+async def test_no_other_token_admits_anybody(provider: Provider, token: str):
+    with pytest.raises(InvalidTokenError) as refusal:
+        await tokens_of(provider).principal(token)
+    assert "alice" not in refusal.value.detail
+    assert set(provider.asked) <= {f"{ISSUER}/keys"}
+
+
+def test_the_corpus_is_large():
+    assert len(FORGED) >= 60
+
+
+async def test_only_the_algorithms_of_the_settings_are_accepted(provider: Provider):
+    tokens = tokens_of(provider, algorithms=frozenset({"ES256"}))
+    with pytest.raises(InvalidTokenError, match="not allowed"):
+        await tokens.principal(signed())
+    assert await tokens.principal(GOOD["ES256"]) == "User:alice"
+
+
+async def test_the_public_key_is_no_secret(provider: Provider):
+    """Sign with the PEM as the HMAC key: what a library once mistook for the real thing."""
+    start = raw('{"alg":"HS256","kid":"rsa"}', CLAIMS).rpartition(".")[0]
+    digest = hmac.new(PUBLIC_PEM, start.encode(), hashlib.sha256).digest()
+    token = f"{start}.{raw('', '', digest).rpartition('.')[2]}"
+    with pytest.raises(InvalidTokenError):
+        await tokens_of(provider, algorithms=ALGORITHMS).principal(token)
+
+
+@pytest.mark.parametrize("name", ["system:serviceaccount:ci:deploy", "CN=a,O=b", "ä ö", "a@b"])
+async def test_another_claim_can_name_the_principal(provider: Provider, name: str):
+    tokens = tokens_of(provider, principal_claim="preferred_username")
+    assert await tokens.principal(signed(claims(preferred_username=name))) == f"User:{name}"
