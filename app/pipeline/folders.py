@@ -114,7 +114,8 @@ class RunFolder:
             _finish(self.folder)
 
     def discard(self) -> None:
-        """Forget what was written and not published."""
+        """Forget what was written and not published; a publication that was begun is finished."""
+        finish_publication(self.folder)
         shutil.rmtree(self._aside, ignore_errors=True)
 
     def _moves(self, table: Table, replaces: Sequence[Partition]) -> Iterator[str]:

@@ -37,6 +37,10 @@ _TURN: Final = "select pg_advisory_xact_lock(hashtext('quota-pipeline publish'))
 _SCOPE: Final = "delete from {table} using unnest(%s::text[], %s::date[]) as scope (c, d) where "
 _OF_DAYS: Final = sql.SQL(_SCOPE + "cluster_id = c and dt = d")
 _BEGUN_ON_DAYS: Final = sql.SQL(_SCOPE + "cluster_id = c and (start at time zone 'UTC')::date = d")
+_SAME: Final = sql.SQL(
+    "delete from {table} using {staged} as new where new.run = %s "
+    "and {table}.cluster_id = new.cluster_id and {table}.incident_id = new.incident_id"
+)
 _MOVE: Final = "insert into {table} ({columns}) select {columns} from {staged} where run = %s"
 _REPLACE: Final = sql.SQL(_MOVE)
 _MERGE: Final = sql.SQL(
@@ -120,6 +124,9 @@ def _replace(connection: psycopg.Connection[Any], new: _Replacement) -> None:
     if new.table is not DIM_BUCKET:
         delete = _BEGUN_ON_DAYS if new.table is THROTTLE_INCIDENT else _OF_DAYS
         connection.execute(delete.format(**names), [new.clusters, new.days])
+    if new.table is THROTTLE_INCIDENT:
+        # The folder holds those of other days too, which may have been published before.
+        connection.execute(_SAME.format(**names), [new.seq])
     move = _MERGE if new.table is DIM_BUCKET else _REPLACE
     moved = connection.execute(move.format(**names), [new.seq]).rowcount
     if moved != new.number:
