@@ -71,14 +71,17 @@ def run(job: Job) -> None:
         say_plan(job, reads=reads, writes=(THROTTLE_INCIDENT, DIM_BUCKET))
         return
     out = job.output()
-    with job.spark() as session:
-        minutes = read_minutes(session, folders, scope)
-        job.counts["rows_in"] = minutes.count()
-        names = carry_names(job, session, out, scope)
-        pairs = _read_pairs(session, folders, scope)
-        days = days_of(folders, BUCKET_MINUTE, scope)
-        write_incidents(job, Material(minutes, names, pairs, days), out)
-        out.publish()
+    try:
+        with job.spark() as session:
+            minutes = read_minutes(session, folders, scope)
+            job.counts["rows_in"] = minutes.count()
+            names = carry_names(job, session, out, scope)
+            pairs = _read_pairs(session, folders, scope)
+            days = days_of(folders, BUCKET_MINUTE, scope)
+            write_incidents(job, Material(minutes, names, pairs, days), out)
+            out.publish()
+    finally:
+        out.discard()
     publish(job, out)
     draw_if_asked(job, [*folders, out.folder])
 

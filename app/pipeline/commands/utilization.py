@@ -38,11 +38,14 @@ def run(job: Job) -> None:
         say_plan(job, reads=(BUCKET_MINUTE, DIM_BUCKET), writes=writes)
         return
     out = job.output()
-    with job.spark() as session:
-        minutes = read_minutes(session, folders, scope)
-        carry_names(job, session, out, scope)
-        write_utilization(job, minutes, out, days_of(folders, BUCKET_MINUTE, scope))
-        out.publish()
+    try:
+        with job.spark() as session:
+            minutes = read_minutes(session, folders, scope)
+            carry_names(job, session, out, scope)
+            write_utilization(job, minutes, out, days_of(folders, BUCKET_MINUTE, scope))
+            out.publish()
+    finally:
+        out.discard()
     publish(job, out)
     draw_if_asked(job, [*folders, out.folder])
 

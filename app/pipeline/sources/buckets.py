@@ -1,6 +1,6 @@
 """The tables of ``resolve``, as the jobs after it read them."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -92,16 +92,16 @@ def read_buckets(session: SparkSession, folders: Sequence[Path], scope: Scope) -
 
 def days_of(folders: Sequence[Path], table: Table, scope: Scope) -> list[Partition]:
     """Return the published partitions of a table by day that touch the scope, in order."""
-    days = {
-        (cluster, day)
+    places = {
+        str(path.relative_to(folder / table.name))
         for folder in folders
-        for cluster, day in _days(folder / table.name)
-        if scope.has_day(cluster, date.fromisoformat(day))
+        for path in (folder / table.name).glob("cluster_id=*/dt=*")
     }
-    return [{"cluster_id": cluster, "dt": day} for cluster, day in sorted(days)]
+    days = [partition_of(place) for place in sorted(places)]
+    return [day for day in days if scope.has_day(day["cluster_id"], date.fromisoformat(day["dt"]))]
 
 
-def _days(place: Path) -> Iterator[tuple[str, str]]:
-    for path in place.glob("cluster_id=*/dt=*"):
-        cluster = unquote(path.parent.name.removeprefix("cluster_id="))
-        yield cluster, path.name.removeprefix("dt=")
+def partition_of(place: str) -> Partition:
+    """Read ``cluster_id=…/dt=…`` as Spark writes it."""
+    parts = (part.partition("=") for part in place.split("/"))
+    return {name: unquote(value) for name, _, value in parts}
