@@ -9,7 +9,7 @@ from app.kafka.quorum import KafkaMetadataQuorum
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from app.postgres.database import Database
 from app.postgres.drift import PostgresDriftJournal
-from app.postgres.housekeeping import keep_house
+from app.postgres.housekeeping import keep_house, months_ahead
 from app.postgres.journal import PostgresJournal
 from app.postgres.recovery import PostgresRecovery
 from app.service.alter import AlterationParts, AlterQuotas
@@ -116,6 +116,6 @@ def build_lives(outside: Outside, settings: LifeSettings, metrics: AlterationMet
         alter,
         Recovery(parts, final_after_s=settings.final_after_s),
         watcher,
-        PartitionKeeper(partial(keep_house, database)),
+        PartitionKeeper(partial(keep_house, database), partial(months_ahead, database), metrics),
         tasks,
     )

@@ -1,5 +1,6 @@
 """Metrics of the life of alterations, for Prometheus."""
 
+import math
 import time
 from typing import Final
 
@@ -71,6 +72,12 @@ class PrometheusAlterationMetrics:
             ["dependency"],
             registry=registry,
         )
+        self._months_ahead = self._gauge(
+            "audit_partition_months_ahead",
+            "Months after the present one that the audit log has partitions for; under 1 it is "
+            "about to refuse alterations. NaN until that is known.",
+        )
+        self._months_ahead.set(math.nan)
         self._scanned_at = time.monotonic()
         self._gauge(
             "quota_drift_scan_age_seconds", "Time since this process looked for drift, or began."
@@ -124,6 +131,10 @@ class PrometheusAlterationMetrics:
     def outcomes_are_waiting(self, number: int) -> None:
         """Tell how many outcomes wait in this process."""
         self._waiting.set(number)
+
+    def partitions_reach(self, months: int) -> None:
+        """Tell how many months ahead of the present one there are partitions for."""
+        self._months_ahead.set(months)
 
     def breaker_is(self, dependency: str, state: BreakerState) -> None:
         """Tell the state of a circuit breaker."""

@@ -71,6 +71,8 @@ class AlterationUnderWay:
             return self.unknown(f"The broker's answer cannot be read: {error}.")
         finally:
             self._lease.release()
+        for name in {one.error.kafka_error for one in verdicts.values() if one.error}:
+            self._lease.connection.note_error(name or "unnamed")
         return self._answer(verdicts, "The broker's answer does not mention this entity.")
 
     async def outlast_the_caller(self) -> None:

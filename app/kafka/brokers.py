@@ -13,6 +13,7 @@ from app.kafka.connection import UNREACHABLE, BrokerConnection
 from app.kafka.handshake import Address, connect
 from app.kafka.line import Line
 from app.kafka.pool import ConnectionPool, Lease, Place, Purpose
+from app.service.dependency_metrics import DependencyMetrics, Uncounted
 
 T = TypeVar("T")
 
@@ -43,8 +44,9 @@ class Brokers:
     goes to the end of the line. A request is never repeated here.
     """
 
-    def __init__(self, settings: KafkaSettings) -> None:
+    def __init__(self, settings: KafkaSettings, metrics: DependencyMetrics | None = None) -> None:
         self._settings = settings
+        self._metrics = metrics or Uncounted()
         self._context = ssl_context(settings)
         self._pools: dict[Address, ConnectionPool] = {}
         self._line = Line(settings.addresses)
@@ -112,6 +114,12 @@ class Brokers:
         except TimeoutError as error:
             raise _silent("The brokers") from error
 
+    def connections(self) -> Mapping[str, int]:
+        """Return how many connections are open, by state: idle or busy."""
+        pools = self._pools.values()
+        idle = sum(pool.idle for pool in pools)
+        return {"idle": idle, "busy": sum(pool.open for pool in pools) - idle}
+
     def doubt(self) -> None:
         """Ask anew who is alive before the next request; whoever does not answer then has failed.
 
@@ -171,7 +179,7 @@ class Brokers:
             raise NotSentError("The service is shutting down.", code=UNREACHABLE)
         if address not in self._pools:
             self._pools[address] = ConnectionPool(
-                lambda: connect(address, self._settings, self._context)
+                lambda: connect(address, self._settings, self._context, self._metrics)
             )
         return self._pools[address]
 

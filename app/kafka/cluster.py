@@ -8,6 +8,7 @@ from kafka.protocol.admin import DescribeConfigsRequest, DescribeConfigsResponse
 
 from app.domain.errors import NotSentError, QuotaError
 from app.kafka.brokers import BrokerLease, Brokers
+from app.kafka.errors import code_name
 from app.kafka.kept_answer import KeptAnswer
 from app.kafka.messages import ALTER_API, DESCRIBE_API
 from app.kafka.questions import ask, newest_common
@@ -92,6 +93,9 @@ async def _describe_callback(lease: BrokerLease) -> str | None:
     request = DescribeConfigsRequest(resources=[resource])
     version = newest_common(lease.connection, DescribeConfigsRequest)
     answer = await ask(lease.connection, request, version, DescribeConfigsResponse)
+    for result in answer.results:
+        if result.error_code:
+            lease.connection.note_error(code_name(result.error_code))
     values = (config.value for result in answer.results for config in result.configs)
     return next((value for value in values if value), None)
 

@@ -14,7 +14,7 @@ from kafka.protocol.admin import DescribeAclsRequest, DescribeAclsResponse
 from app.domain.authorization import AclBinding
 from app.domain.errors import NotSentError, QuotaError
 from app.kafka.brokers import BrokerLease, Brokers
-from app.kafka.errors import kafka_code
+from app.kafka.errors import code_name
 from app.kafka.kept_answer import KeptAnswer
 from app.kafka.questions import ask, newest_common
 from app.kafka.reading import read
@@ -109,10 +109,11 @@ async def _describe_acls(lease: BrokerLease) -> _Acls:
     )
     if answer.error_code == 0:
         return _Acls(_bindings(answer), taken_at, has_authorizer=True)
-    name = kafka_code(answer.error_code).name
+    name = code_name(answer.error_code)
+    lease.connection.note_error(name)
     if name == _SECURITY_DISABLED:
         return _Acls((), taken_at, has_authorizer=False)
-    raise _unreachable(_refusal(name or str(answer.error_code), answer.error_message))
+    raise _unreachable(_refusal(name, answer.error_message))
 
 
 def _bindings(answer: Any) -> tuple[AclBinding, ...]:

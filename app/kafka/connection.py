@@ -11,6 +11,8 @@ from enum import Enum, auto
 from typing import Final, cast
 
 from app.domain.errors import NotSentError
+from app.kafka.apis import api_name
+from app.service.dependency_metrics import DependencyMetrics, KafkaResult
 
 LARGEST_ANSWER_BYTES: Final = 500_000_000
 """The largest describe-all that is read: about five million entities."""
@@ -43,7 +45,7 @@ class AnswerLostError(Exception):
 class BrokerConnection(asyncio.Protocol):
     """A connection, from the first byte on; ``app.kafka.handshake`` makes it ready for use."""
 
-    def __init__(self) -> None:
+    def __init__(self, metrics: DependencyMetrics) -> None:
         self.api_versions: dict[int, tuple[int, int]] = {}
         self.metadata_version: int | None = None
         self.expires_at: float | None = None
@@ -53,6 +55,9 @@ class BrokerConnection(asyncio.Protocol):
         self._answer: asyncio.Future[bytearray] | None = None
         self._correlation_id = 0
         self._limit = 0
+        self._metrics = metrics
+        self._asked = ""
+        self._asked_at = 0.0
 
     @property
     def idle(self) -> bool:
@@ -88,14 +93,20 @@ class BrokerConnection(asyncio.Protocol):
         """
         if self._transport is None or not self.idle:
             raise closed_before()
-        answer: asyncio.Future[bytearray] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[bytearray] = loop.create_future()
         self._answer, self._limit = answer, largest_answer
+        self._asked, self._asked_at = api_name(frame), loop.time()
         self._transport.write(frame)
         if self._transport.is_closing():
             # The socket refused the very first write, so no whole request can have left.
             self._answer = None
             raise closed_before()
         return answer
+
+    def note_error(self, name: str) -> None:
+        """Count an error in the last answer, by Kafka's name."""
+        self._metrics.kafka_error_came(self._asked, name)
 
     def abort(self) -> None:
         """Drop the connection, whatever is under way."""
@@ -139,15 +150,22 @@ class BrokerConnection(asyncio.Protocol):
             self._lose(Loss.UNREADABLE, "The broker answered to another request.")
         elif self._answer is not None:
             answer, self._answer = self._answer, None
+            self._note_end(KafkaResult.ANSWERED)
             if not answer.done():
                 answer.set_result(frame)
 
     def _lose(self, loss: Loss, detail: str) -> None:
         self._received = bytearray()
         answer, self._answer = self._answer, None
+        if answer is not None:
+            self._note_end(KafkaResult.ABANDONED if answer.done() else KafkaResult.LOST)
         if answer is not None and not answer.done():
             answer.set_exception(AnswerLostError(loss, detail))
         self.abort()
+
+    def _note_end(self, result: KafkaResult) -> None:
+        seconds = asyncio.get_running_loop().time() - self._asked_at
+        self._metrics.kafka_request_took(self._asked, result, seconds)
 
 
 def closed_before() -> NotSentError:

@@ -64,6 +64,11 @@ def kafka_code(code: int) -> KafkaCode:
     return KafkaCode(unlisted.message if unlisted else None, Meaning.UNCERTAIN)
 
 
+def code_name(code: int) -> str:
+    """Return the code's name, or the number of a nameless one."""
+    return kafka_code(code).name or str(code)
+
+
 def alter_outcome(code: int, *, validate_only: bool) -> Outcome:
     """Return what a code says about one entity of an alteration."""
     match kafka_code(code).meaning:

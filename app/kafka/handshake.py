@@ -7,6 +7,7 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Final
 
 from kafka import __version__
@@ -21,9 +22,10 @@ from kafka.protocol.sasl import (
 from app.domain.errors import NotSentError
 from app.kafka.configuration import CLIENT_ID, KafkaSettings
 from app.kafka.connection import UNREACHABLE, AnswerLostError, BrokerConnection, Loss
-from app.kafka.errors import kafka_code
+from app.kafka.errors import code_name
 from app.kafka.questions import ask
 from app.kafka.sasl import SaslError, SaslExchange, sasl_exchange
+from app.service.dependency_metrics import DependencyMetrics
 
 Address = tuple[str, int]
 """Host and port."""
@@ -35,9 +37,12 @@ _UNSUPPORTED_VERSION: Final = 35
 
 
 async def connect(
-    address: Address, settings: KafkaSettings, context: ssl.SSLContext | None
+    address: Address,
+    settings: KafkaSettings,
+    context: ssl.SSLContext | None,
+    metrics: DependencyMetrics,
 ) -> BrokerConnection:
-    """Open a connection; the caller sets the deadline by cancelling.
+    """Open a connection that counts its requests; the caller sets the deadline by cancelling.
 
     Raises:
         NotSentError: The broker cannot be reached, or does not accept us.
@@ -46,7 +51,7 @@ async def connect(
     loop = asyncio.get_running_loop()
     try:
         transport, connection = await loop.create_connection(
-            BrokerConnection, host, port, ssl=context
+            partial(BrokerConnection, metrics), host, port, ssl=context
         )
     except OSError as error:
         raise _unreachable(address, str(error) or type(error).__name__) from error
@@ -70,7 +75,8 @@ async def _agree_on_versions(connection: BrokerConnection) -> None:
     if answer.error_code == _UNSUPPORTED_VERSION:
         answer = await _api_versions(connection, 0)
     if answer.error_code != 0:
-        raise AnswerLostError(Loss.UNREADABLE, _refusal("ApiVersions", answer.error_code, None))
+        detail = _refused(connection, "ApiVersions", answer.error_code, None)
+        raise AnswerLostError(Loss.UNREADABLE, detail)
     connection.api_versions = {
         key.api_key: (key.min_version, key.max_version) for key in answer.api_keys
     }
@@ -100,7 +106,7 @@ async def _authenticate(connection: BrokerConnection, settings: KafkaSettings) -
     answer = await ask(connection, request, _SASL_HANDSHAKE_VERSION, SaslHandshakeResponse)
     if answer.error_code != 0:
         offered = ", ".join(answer.mechanisms or ())
-        raise SaslError(_refusal("SASL", answer.error_code, f"It offers {offered}."))
+        raise SaslError(_refused(connection, "SASL", answer.error_code, f"It offers {offered}."))
     exchange = sasl_exchange(settings)
     to_send = await asyncio.to_thread(_next_message, exchange, None)
     while to_send is not None:
@@ -121,15 +127,18 @@ async def _sasl_round(connection: BrokerConnection, to_send: bytes) -> bytes:
     version = min(newest, _NEWEST_SASL_AUTHENTICATE)
     answer = await ask(connection, request, version, SaslAuthenticateResponse)
     if answer.error_code != 0:
-        raise SaslError(_refusal("SASL", answer.error_code, answer.error_message))
+        raise SaslError(_refused(connection, "SASL", answer.error_code, answer.error_message))
     if version >= 1 and answer.session_lifetime_ms > 0:
         lifetime_s = answer.session_lifetime_ms / 1000
         connection.expires_at = asyncio.get_running_loop().time() + lifetime_s
     return bytes(answer.auth_bytes)
 
 
-def _refusal(what: str, code: int, text: str | None) -> str:
-    return f"{what} was refused with {kafka_code(code).name or code}. {text or ''}".strip()
+def _refused(connection: BrokerConnection, what: str, code: int, text: str | None) -> str:
+    """Count a refusal; return it as a sentence."""
+    name = code_name(code)
+    connection.note_error(name)
+    return f"{what} was refused with {name}. {text or ''}".strip()
 
 
 def _unreachable(address: Address, why: str) -> NotSentError:

@@ -93,6 +93,16 @@ class ConnectionPool:
         """Whether a connection is open, as far as is known here."""
         return bool(self._open)
 
+    @property
+    def open(self) -> int:
+        """How many connections are open."""
+        return len(self._open)
+
+    @property
+    def idle(self) -> int:
+        """How many of them wait for a request."""
+        return len(self._idle_since)
+
     def slot(self, purpose: Purpose) -> asyncio.Semaphore:
         """Return what counts the places of a purpose."""
         return self._slots[purpose]

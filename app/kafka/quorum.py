@@ -7,7 +7,7 @@ from kafka.protocol.admin import DescribeQuorumRequest, DescribeQuorumResponse
 from app.domain.errors import BrokerError, NotSentError, UnsupportedVersionError
 from app.kafka.brokers import BrokerLease, Brokers
 from app.kafka.connection import UNREACHABLE
-from app.kafka.errors import kafka_code
+from app.kafka.errors import code_name
 from app.kafka.pool import Purpose
 from app.kafka.questions import ask, newest_common
 from app.kafka.reading import read
@@ -56,20 +56,21 @@ async def _describe_quorum(lease: BrokerLease) -> QuorumState:
     )
     version = newest_common(lease.connection, DescribeQuorumRequest)
     answer = await ask(lease.connection, request, version, DescribeQuorumResponse)
-    _check(answer)
+    _check(lease, answer)
     for topic in answer.topics or ():
         for partition in topic.partitions or ():
-            _check(partition)
+            _check(lease, partition)
             return QuorumState(
                 partition.leader_epoch, partition.high_watermark, _log_ends(partition)
             )
     raise NotSentError("The controller did not tell of the metadata quorum.", code=UNREACHABLE)
 
 
-def _check(answer: Any) -> None:
+def _check(lease: BrokerLease, answer: Any) -> None:
     if answer.error_code == 0:
         return
-    name = kafka_code(answer.error_code).name or str(answer.error_code)
+    name = code_name(answer.error_code)
+    lease.connection.note_error(name)
     if name == _NOT_AUTHORIZED:
         detail = (
             "The broker refused this service's own account: give it ALLOW DESCRIBE on "

@@ -17,7 +17,7 @@ from app.kafka.alteration_under_way import (
 )
 from app.kafka.brokers import BrokerLease, Brokers
 from app.kafka.connection import LARGEST_ANSWER_BYTES, UNREACHABLE, AnswerLostError, Loss
-from app.kafka.errors import describe_error
+from app.kafka.errors import code_name, describe_error
 from app.kafka.messages import (
     ALTER_API,
     DESCRIBE_API,
@@ -149,5 +149,6 @@ async def _describe(lease: BrokerLease, quota_filter: ClientQuotaFilter) -> Desc
     except UnreadableAnswerError as error:
         raise AnswerLostError(Loss.UNREADABLE, f"{error}.") from error
     if answer.quotas is None:
+        lease.connection.note_error(code_name(answer.error_code))
         raise describe_error(answer.error_code, answer.error_message, answer.throttle_time_ms)
     return Described(answer.quotas, as_of, lease.cluster_id, lease.broker_id)

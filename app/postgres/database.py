@@ -3,13 +3,14 @@
 import asyncio
 import select
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, TypeVar
 
 import psycopg
 from sqlalchemy import event
 from sqlalchemy.exc import DisconnectionError
-from sqlalchemy.ext.asyncio import create_async_engine
+from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
+from sqlalchemy.pool import QueuePool
 
 from app.postgres.failures import FAILURES, READ_ONLY, not_sent, sql_state
 from app.postgres.leases import Lease, current_lease
@@ -21,6 +22,7 @@ from app.postgres.parameters import (
     Limits,
     connection_parameters,
 )
+from app.service.dependency_metrics import DependencyMetrics, Uncounted
 
 ANSWER_WITHIN_S: Final = 1.4
 """How long Postgres may be silent before a request that needs it is refused."""
@@ -44,16 +46,22 @@ class Database:
         leading: One connection that keeps its session, for locks that one process has.
     """
 
-    def __init__(self, url: str) -> None:
-        """Take a ``postgresql://`` URL; nothing is connected yet.
+    def __init__(self, url: str, metrics: DependencyMetrics | None = None) -> None:
+        """Take a ``postgresql://`` URL, and who counts; nothing is connected yet.
 
         Raises:
             ValueError: The URL cannot be read.
         """
-        self.writing = Pool(url, WRITING)
-        self.recovering = Pool(url, RECOVERING)
-        self.querying = Pool(url, QUERYING)
-        self.leading = Pool(url, LEADING)
+        counted = metrics or Uncounted()
+        self.writing = Pool(url, WRITING, counted)
+        self.recovering = Pool(url, RECOVERING, counted)
+        self.querying = Pool(url, QUERYING, counted)
+        self.leading = Pool(url, LEADING, counted)
+
+    def in_use(self) -> Mapping[str, int]:
+        """Return how many connections are at work, by pool."""
+        pools = (self.writing, self.recovering, self.querying, self.leading)
+        return {pool.name: pool.in_use for pool in pools}
 
     async def close(self) -> None:
         """Close every connection."""
@@ -64,7 +72,9 @@ class Database:
 class Pool:
     """Connections on loan, each to one piece of work with a deadline."""
 
-    def __init__(self, url: str, limits: Limits) -> None:
+    def __init__(self, url: str, limits: Limits, metrics: DependencyMetrics) -> None:
+        self.name = limits.name
+        self._metrics = metrics
         self._parameters = connection_parameters(url, limits)
         self._engine = create_async_engine(
             "postgresql+psycopg://",
@@ -79,6 +89,12 @@ class Pool:
         self._abandoned: set[asyncio.Task[Any]] = set()
         event.listen(self._engine.sync_engine, "connect", _note_age)
         event.listen(self._engine.sync_engine, "checkout", self._refuse_if_unusable)
+
+    @property
+    def in_use(self) -> int:
+        """How many connections are at work."""
+        pool = self._engine.pool
+        return pool.checkedout() if isinstance(pool, QueuePool) else 0
 
     async def run(self, work: Work[T], *, within_s: float = ANSWER_WITHIN_S) -> T:
         """Do the work in one transaction, committed when it returns.
@@ -110,7 +126,7 @@ class Pool:
 
     async def _transaction(self, work: Work[T], lease: Lease) -> T:
         current_lease.set(lease)
-        connection = await self._engine.connect()
+        connection = await self._connected()
         try:
             await lease.hold(connection)
             async with connection.begin():
@@ -120,6 +136,13 @@ class Pool:
         finally:
             await connection.close()
             lease.release()
+
+    async def _connected(self) -> AsyncConnection:
+        began = time.monotonic()
+        try:
+            return await self._engine.connect()
+        finally:
+            self._metrics.pool_wait_took(self.name, time.monotonic() - began)
 
     async def _connect(self, **_ignored: object) -> psycopg.AsyncConnection[Any]:
         async with asyncio.timeout(_CONNECT_WITHIN_S):

@@ -5,6 +5,8 @@ from typing import Final
 
 from app.postgres.database import Database
 from app.postgres.keys import remove_expired_keys
+from app.postgres.leases import Lease
+from app.postgres.partitions import MONTHS_AHEAD
 from app.postgres.schema import ensure_partitions
 
 _KEYS_AT_ONCE: Final = 1000
@@ -23,3 +25,16 @@ async def keep_house(database: Database) -> int:
     while await database.recovering.run(remove) == _KEYS_AT_ONCE:
         pass
     return created
+
+
+async def months_ahead(database: Database) -> int:
+    """Return for how many months after the present one there are partitions; -1: not even for it.
+
+    Raises:
+        NotSentError: Postgres does not answer.
+    """
+    return await database.recovering.run(_months_ahead)
+
+
+async def _months_ahead(lease: Lease) -> int:
+    return int((await lease.connection.execute(MONTHS_AHEAD)).scalar_one())

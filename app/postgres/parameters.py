@@ -13,20 +13,22 @@ class Limits:
     """What one pool may use.
 
     Attributes:
+        name: What operators are told.
         size: Connections.
         statement_timeout_ms: The server's own limit for a statement.
         autocommit: Whether each statement is its own transaction.
     """
 
+    name: str
     size: int
     statement_timeout_ms: int
     autocommit: bool = False
 
 
-WRITING: Final = Limits(size=8, statement_timeout_ms=2_000)
-RECOVERING: Final = Limits(size=4, statement_timeout_ms=2_000)
-LEADING: Final = Limits(size=1, statement_timeout_ms=2_000, autocommit=True)
-QUERYING: Final = Limits(size=4, statement_timeout_ms=30_000, autocommit=True)
+WRITING: Final = Limits("writing", size=8, statement_timeout_ms=2_000)
+RECOVERING: Final = Limits("recovering", size=4, statement_timeout_ms=2_000)
+LEADING: Final = Limits("leading", size=1, statement_timeout_ms=2_000, autocommit=True)
+QUERYING: Final = Limits("querying", size=4, statement_timeout_ms=30_000, autocommit=True)
 
 
 _SETTINGS: Final[Mapping[str, object]] = {

@@ -105,6 +105,10 @@ class AlterationMetrics(Protocol):
         """Tell how many outcomes wait for Postgres in this process."""
         ...
 
+    def partitions_reach(self, months: int) -> None:
+        """Tell for how many months after the present one there are partitions; -1: not even it."""
+        ...
+
     def breaker_is(self, dependency: str, state: BreakerState) -> None:
         """Tell the state of a circuit breaker."""
         ...

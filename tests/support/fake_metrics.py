@@ -51,6 +51,10 @@ class CountedMetrics:
         """Keep the number."""
         self.counts["waiting"] = number
 
+    def partitions_reach(self, months: int) -> None:
+        """Keep the number."""
+        self.counts["months ahead"] = months
+
     def breaker_is(self, dependency: str, state: BreakerState) -> None:
         """Count the state."""
         self.counts[f"{dependency} {state.value}"] += 1

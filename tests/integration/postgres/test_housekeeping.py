@@ -1,7 +1,7 @@
 import asyncio
 
 from app.postgres.database import Database
-from app.postgres.housekeeping import keep_house
+from app.postgres.housekeeping import keep_house, months_ahead
 from tests.integration.postgres.slots import Tables
 
 EXPIRED = (
@@ -26,4 +26,21 @@ async def test_partitions_are_made_ahead_and_expired_keys_are_removed(
     made = await asyncio.gather(*(keep_house(database) for _ in range(3)))
     assert sum(made) == 3
     assert len(tables.run(AHEAD)) == 3
+    assert await months_ahead(database) == 3
     assert tables.count("idempotency") == 0
+
+
+async def test_months_are_counted_up_to_the_first_gap(database: Database, tables: Tables):
+    first, second, _ = sorted(partition.name for partition in tables.run(AHEAD))
+    tables.run(f"drop table {second}")
+    assert await months_ahead(database) == 1
+    tables.run(f"drop table {first}")
+    assert await months_ahead(database) == 0
+    present = first_of_all(tables)
+    tables.run(f"drop table {present}")
+    assert await months_ahead(database) == -1
+
+
+def first_of_all(tables: Tables) -> str:
+    query = """select to_char(now() at time zone 'UTC', '"audit_event_y"YYYY"m"MM') as name"""
+    return str(tables.run(query)[0].name)

@@ -1,0 +1,97 @@
+"""Requests to brokers are counted, whatever becomes of them."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+
+from app.domain.errors import NotSentError
+from app.domain.filters import ALL_ENTITIES
+from app.kafka.brokers import Brokers
+from app.kafka.configuration import KafkaSettings
+from app.kafka.quorum import KafkaMetadataQuorum
+from app.kafka.quota_admin import KafkaClientQuotaAdmin
+from tests.support.dependency_metrics import CountedDependencies
+from tests.support.fake_broker_cluster import FakeCluster, fake_cluster
+from tests.support.fake_broker_faults import DROP_AFTER_APPLYING, NEVER_ANSWER, Fault
+from tests.support.kafka import DEADLINE_S, entity, setting
+
+ALICE, BOB = entity(user="alice"), entity(user="bob")
+BOTH = [setting(one, producer_byte_rate=1) for one in (ALICE, BOB)]
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[FakeCluster]:
+    async with fake_cluster(1) as fake:
+        yield fake
+
+
+@pytest.fixture
+def counted() -> CountedDependencies:
+    return CountedDependencies()
+
+
+@pytest.fixture
+async def brokers(cluster: FakeCluster, counted: CountedDependencies) -> AsyncIterator[Brokers]:
+    connections = Brokers(KafkaSettings(cluster.bootstrap_servers), counted)
+    yield connections
+    await asyncio.wait_for(connections.close(), DEADLINE_S)
+
+
+async def until(true: Callable[[], bool]) -> None:
+    async with asyncio.timeout(DEADLINE_S):
+        while not true():
+            await asyncio.sleep(0.001)
+
+
+async def test_what_is_answered_is_counted_by_its_name_in_kafka(
+    brokers: Brokers, counted: CountedDependencies
+):
+    admin = KafkaClientQuotaAdmin(brokers)
+    assert brokers.connections() == {"idle": 0, "busy": 0}
+    await admin.describe_client_quotas(ALL_ENTITIES)
+    await admin.alter_client_quotas(BOTH, validate_only=False)
+    await KafkaMetadataQuorum(brokers).quorum()
+    assert counted.counts["ApiVersions answered"] == counted.counts["Metadata answered"] == 1
+    for name in ("DescribeClientQuotas", "AlterClientQuotas", "DescribeQuorum"):
+        assert counted.counts[f"{name} answered"] == 1
+    assert counted.counts.total() == 5
+    assert all(0 <= seconds <= DEADLINE_S for seconds in counted.seconds)
+    assert brokers.connections() == {"idle": 1, "busy": 0}
+
+
+async def test_an_error_is_counted_once_for_each_answer(
+    cluster: FakeCluster, brokers: Brokers, counted: CountedDependencies
+):
+    cluster.fail_next(Fault(said=7))
+    await KafkaClientQuotaAdmin(brokers).alter_client_quotas(BOTH, validate_only=False)
+    assert counted.counts["AlterClientQuotas answered"] == 1
+    assert counted.counts["AlterClientQuotas REQUEST_TIMED_OUT"] == 1
+
+
+async def test_a_connection_that_breaks_is_a_lost_request(
+    cluster: FakeCluster, brokers: Brokers, counted: CountedDependencies
+):
+    cluster.fail_next(DROP_AFTER_APPLYING)
+    await KafkaClientQuotaAdmin(brokers).alter_client_quotas(BOTH, validate_only=False)
+    assert counted.counts["AlterClientQuotas lost"] == 1
+    await until(lambda: sum(brokers.connections().values()) == 0)
+
+
+async def test_who_waits_no_longer_abandons_the_request(
+    cluster: FakeCluster, brokers: Brokers, counted: CountedDependencies
+):
+    cluster.fail_next(NEVER_ANSWER)
+    admin = KafkaClientQuotaAdmin(brokers, patience_s=0.1)
+    asking = admin.alter_client_quotas(BOTH, validate_only=False, timeout_s=DEADLINE_S)
+    altering = asyncio.create_task(asking)
+    await until(lambda: brokers.connections()["busy"] == 1)
+    await altering
+    await until(lambda: counted.counts["AlterClientQuotas abandoned"] == 1)
+
+
+async def test_a_cluster_that_cannot_be_reached_is_no_request(counted: CountedDependencies):
+    brokers = Brokers(KafkaSettings("127.0.0.1:1"), counted)
+    with pytest.raises(NotSentError):
+        await KafkaClientQuotaAdmin(brokers).live_brokers()
+    assert not counted.counts
