@@ -2,7 +2,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test check format bench faults openapi clean-local
+.PHONY: help install run test check format bench faults audit sbom openapi clean-local
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,6 +27,12 @@ bench: install ## Run the benchmarks against a real broker
 
 faults: install ## Kill, pause and cut off everything, at length (about an hour)
 	@$(BIN)/python scripts/faults.py
+
+audit: install ## Compare the locked packages with the published advisories
+	@$(BIN)/python scripts/audit.py
+
+sbom: install ## Write dist/sbom.cdx.json: what the service is made of (CycloneDX)
+	@$(BIN)/python scripts/sbom.py
 
 openapi: install ## Write openapi/openapi.json anew
 	@$(BIN)/kafka-quota-service openapi

@@ -1,0 +1,81 @@
+"""Compare the locked packages with the published advisories.
+
+A waiver in `requirements/waivers.toml` accepts an advisory until a day, for a reason. Exit codes: 0
+where no other advisory applies, or where the advisories cannot be reached, which is said; 1 where
+one applies, or a waiver is not valid any more.
+"""
+
+import datetime as dt
+import json
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+PIP_AUDIT = ROOT / ".venv" / "bin" / "pip-audit"
+LOCKED = ROOT / "requirements" / "dev.txt"
+WAIVERS = ROOT / "requirements" / "waivers.toml"
+
+Report = Mapping[str, Any]
+
+
+def main() -> int:
+    """Return 0 when nothing is known against the locked packages."""
+    report = _read_advisories()
+    if report is None:
+        return 0
+    today = dt.datetime.now(dt.UTC).date()
+    waivers = tomllib.loads(WAIVERS.read_text(encoding="utf-8")).get("waiver", [])
+    faults = list(judge(report, waivers, today))
+    for fault in faults:
+        print(f"audit: {fault}")
+    print(f"audit: {summary(report)}")
+    return 1 if faults else 0
+
+
+def summary(report: Report) -> str:
+    """Say how many packages were compared; those that nothing is published about were not."""
+    packages = report["dependencies"]
+    unread = [one["name"] for one in packages if "skip_reason" in one]
+    if len(unread) == len(packages):
+        return "THE ADVISORIES CANNOT BE REACHED, so nothing was compared."
+    text = f"{len(packages) - len(unread)} of {len(packages)} packages compared"
+    return f"{text}; NOT COMPARED: {', '.join(unread)}." if unread else f"{text}."
+
+
+def judge(report: Report, waivers: Sequence[Report], today: dt.date) -> Iterator[str]:
+    """Yield what is to be acted on: advisories without a waiver, and waivers out of date."""
+    accepted = {waiver["id"] for waiver in waivers if waiver["until"] >= today}
+    for package in report["dependencies"]:
+        for advisory in package.get("vulns", []):
+            known = {advisory["id"], *advisory.get("aliases", [])}
+            if not known & accepted:
+                fixed = ", ".join(advisory.get("fix_versions", [])) or "none yet"
+                yield f"{package['name']} {package['version']}: {advisory['id']}; fixed in {fixed}."
+    for waiver in waivers:
+        if waiver["until"] < today:
+            yield f"the waiver of {waiver['id']} ended on {waiver['until']}: look at it again."
+
+
+def _read_advisories() -> Report | None:
+    command = [PIP_AUDIT, "--requirement", LOCKED, "--require-hashes", "--disable-pip"]
+    done = subprocess.run(
+        [*command, "--format", "json", "--progress-spinner", "off"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    try:
+        report: Report = json.loads(done.stdout)
+    except json.JSONDecodeError:
+        reason = done.stderr.strip().splitlines()[-1:] or ["no answer"]
+        print(f"audit: THE ADVISORIES CANNOT BE REACHED, so nothing was compared ({reason[0]}).")
+        return None
+    return report
+
+
+if __name__ == "__main__":
+    sys.exit(main())
