@@ -23,6 +23,8 @@ from app.http.schemas import read_alter_request, read_revert_request
 from app.http.services import services_of
 from app.http.strict_json import JsonObject
 from app.service.alteration_command import AlterationReport, AlterCommand
+from app.service.off_loop import off_loop
+from app.service.ports import AlterationRecord
 
 router = APIRouter(tags=["alterations"], route_class=PlainRoute)
 
@@ -100,6 +102,10 @@ async def _answered(
         count_ending(metrics, command, error)
         raise
     count_ending(metrics, command, report)
+    return await off_loop(len(report.results), _answer, report)
+
+
+def _answer(report: AlterationReport) -> Response:
     status = HTTPStatus.MULTI_STATUS if report.overall is Overall.PARTIAL else HTTPStatus.OK
     headers = {"Location": f"/quotas/alterations/{report.alteration_id}"}
     if report.replayed:
@@ -113,4 +119,8 @@ async def show_alteration(request: Request, alteration_id: str) -> Response:
     caller = await admitted(request, Limited.READS)
     read_query(request.scope["query_string"], NO_PARAMETERS)
     record = await services_of(request).audit.alteration(caller, alteration_id)
+    return await off_loop(len(record.results), _record, record)
+
+
+def _record(record: AlterationRecord) -> Response:
     return JsonResponse(record_json(record))

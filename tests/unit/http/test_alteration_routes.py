@@ -10,6 +10,7 @@ from structlog.testing import capture_logs
 from app.domain.alterations import ClientQuotaAlteration, Outcome
 from app.domain.entities import ClientQuotaEntity
 from app.service import entity_slots
+from app.service.off_loop import MANY
 from app.service.ports import EntityVerdict
 from tests.support.fake_ports import Verdicts, refused
 from tests.unit.http.application import Answer
@@ -305,3 +306,14 @@ async def test_the_parts_of_an_alteration_are_timed(service: FakeService):
     for phase in ("authz", "tx1", "kafka", "tx2"):
         assert service.count("quota_alteration_phase_seconds_count", phase=phase) == 1
     assert service.count("authz_acl_age_seconds") == 1.5
+
+
+async def test_a_large_alteration_is_answered_and_shown_whole(service: FakeService):
+    body = setting(9)
+    body["alterations"] = [setting(9, f"user-{n}")["alterations"][0] for n in range(2 * MANY)]
+    answer = await service.post(ALTERATIONS, body)
+    users = [{"user": f"user-{n}"} for n in range(2 * MANY)]
+    assert (answer.status, answer.document["outcome"]) == (200, "applied")
+    assert [one["entity"] for one in answer.document["results"]] == users
+    shown = await service.get(answer.headers["location"])
+    assert shown.document["results"] == answer.document["results"]
