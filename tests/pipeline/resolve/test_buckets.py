@@ -1,0 +1,249 @@
+"""The minutes of buckets, their names, and what stops a run."""
+
+import argparse
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
+
+from app.domain.quota_keys import QuotaKey
+from app.pipeline.commands.resolve import add_arguments, write_buckets
+from app.pipeline.errors import InfrastructureError, UsageError
+from app.pipeline.folders import RunFolder
+from app.pipeline.job import Job
+from app.pipeline.jobs import resolve_buckets, resolve_tables
+from app.pipeline.jobs.resolve_tables import Hashing
+from app.pipeline.options import add_common_options
+from app.pipeline.storage import read_table
+from app.pipeline.tables import BUCKET_MINUTE, DIM_BUCKET
+from tests.pipeline.resolve.clusters import (
+    Version,
+    minute,
+    observation,
+    observation_table,
+    quota_table,
+)
+
+KEY = QuotaKey.PRODUCER_BYTE_RATE
+C = "c"
+Rows = Sequence[Mapping[str, Any]]
+
+
+def job_with(*options: str) -> Job:
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    add_common_options(parser)
+    return Job("resolve", parser.parse_args(options))
+
+
+def write(
+    out: Path, observations: DataFrame, versions: DataFrame, *options: str
+) -> Mapping[str, Any]:
+    job = job_with(*options)
+    run = RunFolder(out, "run")
+    days = [{"cluster_id": C, "dt": "2026-11-21"}]
+    write_buckets(job, observations, versions, run, days)
+    run.publish()
+    return job.counts
+
+
+def seen(user: str | None, client: str | None, at: int = 0, **others: Any) -> dict[str, Any]:
+    return observation(C, KEY.value, at, user=user, client_id=client, **others)
+
+
+def value(amount: float, since: int = 0, until: int | None = None, **names: str | None) -> Version:
+    entity = tuple((kind.replace("_", "-"), name) for kind, name in sorted(names.items()))
+    return Version(C, entity, KEY, amount, since, until)
+
+
+def frames(spark: SparkSession, rows: Rows, *versions: Version) -> tuple[DataFrame, DataFrame]:
+    return (
+        spark.createDataFrame(observation_table(rows)),
+        spark.createDataFrame(quota_table(versions)),
+    )
+
+
+def test_the_members_of_a_bucket_are_summed_minute_by_minute(spark: SparkSession, tmp_path: Path):
+    rows = [
+        seen("alice", "x", rate_avg=0.1, rate_max=1.5, bytes_est=6, throttle_ms_avg=10.0),
+        seen("alice", "y", rate_avg=0.2, rate_max=2.5, bytes_est=12, throttle_ms_max=30.0),
+        seen("alice", "y", rate_avg=0.4, rate_max=0.0, grain="bucket", throttle_ms_avg=20.0),
+        seen("alice", "x", at=1),
+        seen("bob", None, at=1, broker_id=2),
+    ]
+    counts = write(tmp_path, *frames(spark, rows, value(50, user="alice")))
+    minutes = read_table(spark, [tmp_path], BUCKET_MINUTE).orderBy("ts", "broker_id").collect()
+    first = minutes[0].asDict()
+    assert first | {"bucket_id": 0, "dt": 0, "ts": 0} == {
+        "cluster_id": C,
+        "dt": 0,
+        "ts": 0,
+        "broker_id": 1,
+        "key": KEY.value,
+        "bucket_id": 0,
+        "rate_avg": 0.7,
+        "rate_max": 4.0,
+        "throttle_ms_avg": 15.0,
+        "throttle_ms_max": 30.0,
+        "bytes_est": 18,
+        "limit": 50.0,
+        "level": 3,
+        "contributors": 2,
+    }
+    assert [(row.limit, row.level, row.contributors) for row in minutes[1:]] == [
+        (50.0, 3, 1),
+        (None, 0, 1),
+    ]
+    assert counts == {
+        "rows_in": 5,
+        "rows_resolved": 5,
+        "rows_unlimited": 1,
+        "rows_out": {"bucket_minute": 3, "dim_bucket": 2},
+    }
+
+
+def test_a_bucket_is_named_with_the_entity_that_limits_it(spark: SparkSession, tmp_path: Path):
+    rows = [seen("alice", "x"), seen("alice", "x", at=5), seen("bob", "y", at=2), seen("", "z")]
+    quotas = [value(1, user="alice", client_id=None), value(2, client_id=None)]
+    write(tmp_path, *frames(spark, rows, *quotas))
+    names = read_table(spark, [tmp_path], DIM_BUCKET).orderBy("bucket_client").collect()
+    expected = spark.sql(f"select xxhash64('{C}', '{KEY.value}', 'alice', 'x')").head()
+    assert expected is not None
+    assert names[0].bucket_id == expected[0]
+    assert [tuple(row)[3:] for row in names] == [
+        (2, "alice", "x", "alice", False, "", True, *map(naive, (0, 5))),
+        (8, "", "y", "", False, "", True, *map(naive, (2, 2))),
+        (8, "", "z", "", False, "", True, *map(naive, (0, 0))),
+    ]
+
+
+def naive(at: int) -> object:
+    return minute(at).replace(tzinfo=None)
+
+
+def test_a_run_keeps_the_names_of_the_days_that_it_is_not_about(
+    spark: SparkSession, tmp_path: Path
+):
+    quotas = [value(1, user="alice")]
+    tomorrow = 24 * 60
+    write(tmp_path, *frames(spark, [seen("alice", "x"), seen("old", "x")], *quotas))
+    job, run = job_with(), RunFolder(tmp_path, "tomorrow")
+    rows = [seen("alice", "x", at=tomorrow), seen("new", "x", at=tomorrow)]
+    write_buckets(job, *frames(spark, rows, *quotas), run, [{"cluster_id": C, "dt": "2026-11-22"}])
+    run.publish()
+    kept = {
+        row.bucket_user: (row.first_seen, row.last_seen)
+        for row in read_table(spark, [tmp_path], DIM_BUCKET).collect()
+    }
+    assert kept == {
+        "alice": (naive(0), naive(tomorrow)),
+        "old": (naive(0), naive(0)),
+        "new": (naive(tomorrow), naive(tomorrow)),
+    }
+
+
+def test_order_and_partitions_change_no_bit(spark: SparkSession, tmp_path: Path):
+    rows = [
+        seen(f"u{one % 5}", f"c{one % 7}", at=one % 3, rate_avg=one / 7, broker_id=one)
+        | {"rate_max": one / 3, "source": str(one), "broker_id": one % 2}
+        for one in range(600)
+    ]
+    observed, versions = frames(spark, rows, value(9, user="u1"), value(5, client_id=None))
+    written = []
+    for partitions, order in ((2, "rate_avg"), (16, "source")):
+        spark.conf.set("spark.sql.shuffle.partitions", str(partitions))
+        out = tmp_path / str(partitions)
+        write(out, observed.repartition(partitions).sortWithinPartitions(sf.desc(order)), versions)
+        written.append(
+            [
+                read_table(spark, [out], table).orderBy(*table.order).collect()
+                for table in (BUCKET_MINUTE, DIM_BUCKET)
+            ]
+        )
+    spark.conf.set("spark.sql.shuffle.partitions", "2")
+    assert written[0] == written[1]
+    assert len(written[0][0]) == 48
+
+
+def test_look_ups_that_are_too_large_to_broadcast_give_the_same(
+    spark: SparkSession, tmp_path: Path
+):
+    rows = [seen(user, client) for user in ("a", "b", "") for client in ("x", "y", "")]
+    given = frames(spark, rows, value(1, user="a"), value(2, client_id="x"), value(3, user=None))
+    write(tmp_path / "broadcast", *given)
+    write(tmp_path / "merged", *given, "--broadcast-max", "0", "--as-of", "history")
+    one, other = (
+        read_table(spark, [tmp_path / way], BUCKET_MINUTE).orderBy("bucket_id").collect()
+        for way in ("broadcast", "merged")
+    )
+    assert one == other
+
+
+def test_versions_that_overlap_are_refused(spark: SparkSession, tmp_path: Path):
+    given = frames(spark, [seen("a", "x")], value(1, 0, 5, user="a"), value(2, 4, user="a"))
+    with pytest.raises(UsageError, match=r"level 3, user 'a', .* overlap: two values of producer"):
+        write(tmp_path, *given, "--as-of", "history")
+
+
+def test_two_values_that_hold_now_are_refused(spark: SparkSession, tmp_path: Path):
+    given = frames(spark, [seen("a", "x")], value(1, 0, user="a"), value(2, 4, user="a"))
+    with pytest.raises(UsageError, match="overlap: two values of producer_byte_rate hold at the "):
+        write(tmp_path, *given)
+
+
+@pytest.fixture
+def one_hash_for_all(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    with monkeypatch.context() as patched:
+        patched.setattr(Hashing, "whole", lambda self, *columns: sf.lit(1).cast("bigint"))
+        yield
+
+
+@pytest.mark.usefixtures("one_hash_for_all")
+def test_names_with_the_same_hash_stop_the_run(spark: SparkSession, tmp_path: Path):
+    given = frames(spark, [seen("a", "x")], value(1, user="a"), value(2, user="b"))
+    with pytest.raises(UsageError, match=r"'a'\) and .* the same look-up hash.*--hash-seed"):
+        write(tmp_path, *given)
+
+
+def test_buckets_with_the_same_id_stop_the_run(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(resolve_buckets, "bucket_id", lambda hashing: sf.lit(1).cast("bigint"))
+    with pytest.raises(UsageError, match=r"have the same bucket_id.*--hash-seed"):
+        write(tmp_path, *frames(spark, [seen("a", "x"), seen("b", "y")], value(1, user="a")))
+
+
+def test_another_seed_gives_other_ids_and_the_same_limits(spark: SparkSession, tmp_path: Path):
+    given = frames(spark, [seen("a", "x"), seen("b", "y")], value(1, user="a"))
+    write(tmp_path / "one", *given)
+    write(tmp_path / "two", *given, "--hash-seed", "7")
+    one, two = (
+        read_table(spark, [tmp_path / way], BUCKET_MINUTE).orderBy("limit").collect()
+        for way in ("one", "two")
+    )
+    assert [row.limit for row in one] == [row.limit for row in two] == [None, 1.0]
+    assert {row.bucket_id for row in one}.isdisjoint(row.bucket_id for row in two)
+
+
+def test_a_run_that_doubles_rows_publishes_nothing(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(resolve_tables, "_refuse_collision", lambda frame, names: None)
+    monkeypatch.setattr(
+        "app.pipeline.commands.resolve.build_look_ups", doubled(resolve_tables.build_look_ups)
+    )
+    with pytest.raises(InfrastructureError, match="1 observations came in and 2 were resolved"):
+        write(tmp_path, *frames(spark, [seen("a", "x")], value(1, user="a")))
+
+
+def doubled(build: Any) -> Any:
+    def build_twice(*given: Any, **more: Any) -> Any:
+        first, *others = build(*given, **more)
+        bare = others.pop()
+        both = bare.frame.unionByName(bare.frame)
+        return [first, *others, type(bare)(bare.names, bare.levels, both, bare.rows * 2)]
+
+    return build_twice

@@ -1,0 +1,114 @@
+"""Spark finds what the domain finds: level, limit and bucket of every caller."""
+
+import random
+from collections.abc import Mapping, Sequence
+from itertools import product
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from app.pipeline.jobs.resolve import resolve
+from app.pipeline.jobs.resolve_tables import Hashing, build_look_ups, forget_look_ups
+from app.pipeline.jobs.resolve_versions import latest_versions, versions_in_history
+from tests.pipeline.resolve.clusters import (
+    KEYS,
+    SEEN,
+    Version,
+    clusters,
+    histories,
+    index_of,
+    judged,
+    minute,
+    observation,
+    observation_table,
+    quota_table,
+)
+
+Found = dict[str, Any]
+
+COUNT = 5_000
+MINUTES = 24
+
+
+def resolved(
+    spark: SparkSession,
+    asked: Sequence[Mapping[str, Any]],
+    versions: Sequence[Version],
+    *,
+    history: bool = False,
+) -> list[Found]:
+    quotas = spark.createDataFrame(quota_table(versions))
+    chosen = (versions_in_history if history else latest_versions)(quotas)
+    look_ups = build_look_ups(chosen, Hashing(), history=history)
+    rows = spark.createDataFrame(observation_table(asked))
+    found = resolve(rows, look_ups, Hashing()).toArrow().to_pylist()
+    forget_look_ups(look_ups)
+    return found
+
+
+def answer(row: Found) -> tuple[int, float | None, str, str]:
+    return row["level"], row["limit"], row["bucket_user"], row["bucket_client"]
+
+
+def test_five_thousand_clusters_resolve_as_in_the_domain(spark: SparkSession):
+    worlds = list(clusters(7, COUNT))
+    names = dict(enumerate(product(SEEN, SEEN)))
+    dice = random.Random(7)
+    asked = [
+        observation(str(number), key.value, 0, broker_id=pair, user=user, client_id=client)
+        for number in range(COUNT)
+        for pair, (user, client) in dice.sample(sorted(names.items(), key=str), 6)
+        for key in KEYS
+    ]
+    found = resolved(spark, asked, [version for world in worlds for version in world])
+    assert len(found) == len(asked)
+    indexes = [index_of(world) for world in worlds]
+    wrong = [
+        row
+        for row in found
+        if answer(row)
+        != judged(indexes[int(row["cluster_id"])], row["key"], *names[row["broker_id"]])
+    ]
+    assert wrong == []
+    assert {row["level"] for row in found} == set(range(9))
+
+
+def test_a_history_resolves_as_a_replay_minute_by_minute(spark: SparkSession):
+    worlds = list(histories(11, 150, MINUTES))
+    names = dict(enumerate([("a", "a"), ("a", "b"), ("b", ""), ("", "a"), ("", "z"), ("z", "z")]))
+    asked = [
+        observation(str(number), key.value, at, broker_id=pair, user=user, client_id=client)
+        for number in range(len(worlds))
+        for key in KEYS
+        for at in range(MINUTES)
+        for pair, (user, client) in names.items()
+    ]
+    versions = [version for world in worlds for version in world]
+    found = resolved(spark, asked, versions, history=True)
+    assert len(found) == len(asked)
+    replayed = [[index_of(held_at(world, at)) for at in range(MINUTES)] for world in worlds]
+    at_minute = {minute(at): at for at in range(MINUTES)}
+    wrong = [
+        row
+        for row in found
+        if answer(row)
+        != judged(
+            replayed[int(row["cluster_id"])][at_minute[row["ts"]]],
+            row["key"],
+            *names[row["broker_id"]],
+        )
+    ]
+    assert wrong == []
+
+
+def held_at(world: Sequence[Version], at: int) -> list[Version]:
+    """Return the values that held in a minute; those of an entity's first moment always had."""
+    first: dict[object, int] = {}
+    for version in world:
+        first[version.entity] = min(version.since, first.get(version.entity, version.since))
+    return [
+        version
+        for version in world
+        if (version.since <= at or version.since == first[version.entity])
+        and (version.until is None or at < version.until)
+    ]
