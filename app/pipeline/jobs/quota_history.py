@@ -1,0 +1,198 @@
+"""What held when: the audit log folded, entity by entity, with snapshots in its gaps."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from app.domain.alterations import Outcome, Values, apply_ops, same_value, same_values
+from app.domain.entities import ClientQuotaEntity, EntityType
+from app.pipeline.jobs.quota_snapshots import Snapshot, entity_columns
+from app.pipeline.sources.audit_log import AuditEntry
+
+UNKNOWN_BEGIN: Final = datetime(1970, 1, 1, tzinfo=UTC)
+"""From when a value is said to hold of which only the end is known."""
+
+SETTLING: Final = timedelta(seconds=30)
+"""How long after an alteration's beginning a snapshot may still show what held before."""
+
+AUDIT: Final = "audit"
+SNAPSHOT: Final = "snapshot"
+INFERRED: Final = "inferred"
+
+_LONE_SURROGATE: Final = re.compile("[\ud800-\udfff]")
+_TYPES: Final = frozenset({EntityType.USER.value, EntityType.CLIENT_ID.value})
+_MADE: Final = frozenset({Outcome.APPLIED, Outcome.OBSERVED_OTHER})
+_DOUBTFUL: Final = frozenset({Outcome.UNKNOWN, Outcome.SUPERSEDED})
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """Something that the log does not explain."""
+
+    cluster_id: str
+    entity: ClientQuotaEntity
+    at: datetime
+    told: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    value: float
+    since: datetime
+    origin: str
+    number: int | None
+
+
+@dataclass
+class EntityHistory:
+    """Folds what is known of one entity, in order of time.
+
+    Attributes:
+        versions: The values that have ended, as rows of ``quota_version`` without the names.
+        conflicts: What the log does not explain: time and sentence.
+    """
+
+    versions: list[dict[str, Any]] = field(default_factory=list)
+    conflicts: list[tuple[datetime, str]] = field(default_factory=list)
+    _held: dict[str, _Held] = field(default_factory=dict)
+    _known: bool = False
+    _doubtful: list[AuditEntry] = field(default_factory=list)
+    _last_sent: datetime | None = None
+
+    def add(self, fact: AuditEntry | Snapshot) -> None:
+        """Take the next fact; it is not earlier than the one before."""
+        if isinstance(fact, Snapshot):
+            self._add_snapshot(fact)
+        else:
+            self._add_entry(fact)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return all versions, those that still hold with an open end."""
+        return [*self.versions, *(_version(key, one, None) for key, one in self._held.items())]
+
+    def _add_snapshot(self, snapshot: Snapshot) -> None:
+        if self._last_sent is not None and snapshot.taken_at - self._last_sent < SETTLING:
+            return
+        if self._differs(snapshot.values):
+            self._settle_doubts(snapshot.values)
+        if self._known and self._differs(snapshot.values):
+            told = f"a snapshot shows {_told(snapshot.values)}, the log {_told(self._values())}"
+            self.conflicts.append((snapshot.taken_at, told))
+        self._doubtful.clear()
+        self._become(snapshot.values, snapshot.taken_at, SNAPSHOT, None)
+
+    def _add_entry(self, entry: AuditEntry) -> None:
+        if entry.before is not None:
+            self._meet(entry, entry.before)
+        if entry.outcome in _DOUBTFUL:
+            self._doubtful.append(entry)
+        if entry.outcome in _MADE | _DOUBTFUL:
+            self._last_sent = entry.at
+        if entry.outcome in _MADE:
+            after = entry.after
+            if after is None:
+                after = apply_ops(self._values(), entry.ops)
+            self._become(after, entry.at, AUDIT, entry.number)
+
+    def _meet(self, entry: AuditEntry, before: Values) -> None:
+        """Compare what an entry found with what the fold holds."""
+        if not self._known:
+            self._become(before, UNKNOWN_BEGIN, INFERRED, None)
+        elif self._differs(before):
+            self._settle_doubts(before)
+        if self._differs(before):
+            told = f"an alteration found {_told(before)}, the log says {_told(self._values())}"
+            self.conflicts.append((entry.at, told))
+            self._become(before, entry.at, INFERRED, None)
+        self._doubtful.clear()
+
+    def _settle_doubts(self, seen: Values) -> None:
+        """Find the alteration of unknown outcome that explains what was seen."""
+        for entry in reversed(self._doubtful):
+            intended = apply_ops(self._values(), entry.ops)
+            if same_values(intended, seen):
+                self._become(seen, entry.at, AUDIT, entry.number)
+                return
+
+    def _become(self, values: Values, at: datetime, origin: str, number: int | None) -> None:
+        self._known = True
+        for key in sorted({*self._held, *values}):
+            held, value = self._held.get(key), values.get(key)
+            if held is not None and same_value(held.value, value):
+                continue
+            if held is not None:
+                del self._held[key]
+                if held.since < at:
+                    self.versions.append(_version(key, held, at))
+            if value is not None:
+                self._held[key] = _Held(value, at, origin, number)
+
+    def _values(self) -> dict[str, float]:
+        return {key: one.value for key, one in self._held.items()}
+
+    def _differs(self, values: Values) -> bool:
+        return not same_values(self._values(), values)
+
+
+@dataclass
+class QuotaHistory:
+    """Folds a whole log, and the snapshots that were taken meanwhile."""
+
+    _entities: dict[tuple[str, ClientQuotaEntity], EntityHistory] = field(default_factory=dict)
+    _waiting: dict[tuple[str, ClientQuotaEntity], list[Snapshot]] = field(default_factory=dict)
+
+    def expect(self, cluster_id: str, entity: ClientQuotaEntity, seen: list[Snapshot]) -> None:
+        """Take the snapshots of an entity in order of time, before any entry of the log."""
+        self._waiting[cluster_id, entity] = list(reversed(seen))
+
+    def add(self, entry: AuditEntry) -> None:
+        """Take the next entry of the log; ip entities are passed over: no level has them."""
+        if not entry.entity.types <= _TYPES or not _is_text(entry.entity):
+            return
+        history = self._entities.setdefault((entry.cluster_id, entry.entity), EntityHistory())
+        waiting = self._waiting.get((entry.cluster_id, entry.entity), [])
+        while waiting and waiting[-1].taken_at < entry.at:
+            history.add(waiting.pop())
+        history.add(entry)
+
+    def finish(self) -> None:
+        """Take the snapshots that are later than the log."""
+        for place, waiting in self._waiting.items():
+            history = self._entities.setdefault(place, EntityHistory())
+            while waiting:
+                history.add(waiting.pop())
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """Return rows of ``quota_version``."""
+        for (cluster_id, entity), history in self._entities.items():
+            names = entity_columns(entity)
+            for version in history.rows():
+                yield {"cluster_id": cluster_id, **names, **version}
+
+    def conflicts(self) -> Iterator[Conflict]:
+        """Return what does not fit together, in order of time within each entity."""
+        for (cluster_id, entity), history in self._entities.items():
+            for at, told in history.conflicts:
+                yield Conflict(cluster_id, entity, at, told)
+
+
+def _version(key: str, held: _Held, until: datetime | None) -> dict[str, Any]:
+    return {
+        "key": key,
+        "value": held.value,
+        "valid_from": held.since,
+        "valid_to": until,
+        "origin": held.origin,
+        "audit_seq": held.number,
+    }
+
+
+def _is_text(entity: ClientQuotaEntity) -> bool:
+    """Tell whether no name holds half a character, which no broker stores."""
+    return not any(_LONE_SURROGATE.search(name) for _, name in entity.entries if name)
+
+
+def _told(values: Values) -> str:
+    return ", ".join(f"{key}={value:g}" for key, value in sorted(values.items())) or "nothing"

@@ -1,0 +1,159 @@
+"""The command on a real Postgres, with rows that the service's own journal wrote."""
+
+import json
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from app.domain.alterations import AlterationResult, Op, Outcome, Values
+from app.domain.entities import ClientQuotaEntity
+from app.pipeline.arrow_storage import arrow_schema, write_arrow
+from app.pipeline.folders import RunFolder
+from app.pipeline.main import main
+from app.pipeline.tables import QUOTA_SNAPSHOT
+from app.postgres.database import Database
+from app.postgres.drift import PostgresDriftJournal
+from app.postgres.journal import PostgresJournal
+from app.postgres.recovery import PostgresRecovery
+from app.service.drift_ports import Drift
+from app.service.ports import AuditConclusion, AuditRequest, Recovered
+from tests.support.postgres import AuditDatabase, audit_entity, audit_request, claim_of
+
+P = "producer_byte_rate"
+CLUSTER = audit_request().cluster_id
+
+
+@pytest.fixture
+async def database(audit_database: AuditDatabase) -> AsyncIterator[Database]:
+    connections = Database(audit_database.service_url)
+    yield connections
+    await connections.close()
+
+
+async def altered(
+    database: Database,
+    user: str,
+    before: Values,
+    after: Values,
+    outcome: Outcome = Outcome.APPLIED,
+) -> tuple[AuditRequest, datetime]:
+    """Write an alteration that sets or removes ``producer_byte_rate``, and its outcome."""
+    value = after.get(P)
+    op = Op(P, remove=True) if value is None else Op(P, Decimal(value))
+    request = audit_request(audit_entity(0, {"user": user}, before, (op,)))
+    journal = PostgresJournal(database)
+    at = (await journal.record_intent(replace(request, broker_id=1), claim_of(request))).at
+    entity = request.entities[0].alteration.entity
+    known = after if outcome is Outcome.APPLIED else None
+    result = AlterationResult(entity, outcome, changed=True, before=before, after=known)
+    sent = (datetime.now(UTC), "sent", "handed to broker 1")
+    await journal.record_conclusion(AuditConclusion(request.alteration_id, {0: result}, [sent]))
+    return request, at
+
+
+def fold(url: str, out: Path, capsys: pytest.CaptureFixture[str], *more: str) -> dict[str, Any]:
+    assert main(["history", "--pg", url, "--out", str(out), "--json", *more]) == 0
+    report: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return report
+
+
+def stored(out: Path) -> list[tuple[Any, ...]]:
+    table = pq.read_table(out / "quota_version").to_pylist()
+    names = ("user", "key", "value", "valid_from", "valid_to", "origin", "audit_seq")
+    return sorted(tuple(row[name] for name in names) for row in table)
+
+
+async def test_the_log_becomes_versions(
+    database: Database,
+    audit_database: AuditDatabase,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+):
+    _, first = await altered(database, "alice", {}, {P: 1024.0})
+    await altered(database, "alice", {P: 1024.0}, {P: 9.0}, Outcome.REFUSED)
+    _, second = await altered(database, "alice", {P: 1024.0}, {P: float(2**63)})
+    _, removed = await altered(database, "alice", {P: float(2**63)}, {})
+    drift = Drift(ClientQuotaEntity.of({"user": "bob"}), {P: 1.0}, {P: 2.5}, datetime.now(UTC), 0)
+    await PostgresDriftJournal(database).record_drift(CLUSTER, [drift])
+    report = fold(audit_database.service_url, tmp_path, capsys)
+    alice, bob = stored(tmp_path)[:2], stored(tmp_path)[2:]
+    assert alice == [
+        ("alice", P, 1024.0, first, second, "audit", 1),
+        ("alice", P, float(2**63), second, removed, "audit", 3),
+    ]
+    assert [(row[2], row[5], row[6]) for row in bob] == [
+        (1.0, "inferred", None),
+        (2.5, "audit", 5),
+    ]
+    assert (report["rows_in"], report["findings"]) == (5, 0)
+    assert report["rows_out"] == {"quota_version": 4}
+
+
+@pytest.mark.parametrize(
+    ("verdict", "value"),
+    [(Outcome.APPLIED, 7.0), (Outcome.OBSERVED_OTHER, 8.0), (Outcome.NOT_APPLIED, 5.0)],
+)
+async def test_what_recovery_found_counts(
+    *,
+    verdict: Outcome,
+    value: float,
+    database: Database,
+    audit_database: AuditDatabase,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+):
+    await altered(database, "alice", {}, {P: 5.0})
+    request, at = await altered(database, "alice", {P: 5.0}, {P: 7.0}, Outcome.UNKNOWN)
+    recovery = PostgresRecovery(database)
+    assert len(await recovery.claim_open("me", limit=10)) == 1
+    entity = request.entities[0].alteration.entity
+    result = AlterationResult(entity, verdict, changed=True, before={P: 5.0}, after={P: value})
+    found = Recovered(request.alteration_id, 0, result, final=True, evidence={})
+    await recovery.record_recovery([found])
+    fold(audit_database.service_url, tmp_path, capsys)
+    last = max(stored(tmp_path), key=lambda row: row[3])
+    assert (last[2], last[4]) == (value, None)
+    assert (last[3] == at) is (verdict is not Outcome.NOT_APPLIED)
+
+
+async def test_a_snapshot_that_the_log_does_not_explain_is_a_finding(
+    database: Database,
+    audit_database: AuditDatabase,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+):
+    await altered(database, "alice", {}, {P: 5.0})
+    taken = datetime(2099, 1, 1, tzinfo=UTC)
+    row = {"cluster_id": CLUSTER, "snapshot_id": "s", "taken_at": taken, "user": "alice"}
+    row |= {"user_default": False, "client_id": "", "client_default": False, "key": P, "value": 6.0}
+    rows = pa.Table.from_pylist([row], schema=arrow_schema(QUOTA_SNAPSHOT))
+    run = RunFolder(tmp_path / "seen", "one")
+    write_arrow(rows, QUOTA_SNAPSHOT, run)
+    run.publish()
+    given = ("--input", str(tmp_path / "seen"), "--cluster", CLUSTER)
+    report = fold(audit_database.service_url, tmp_path, capsys, *given)
+    assert report["findings"] == 1
+    assert report["conflicts"][0]["conflict"] == f"a snapshot shows {P}=6, the log {P}=5"
+    assert stored(tmp_path)[-1][2:] == (6.0, taken, None, "snapshot", None)
+
+
+def test_a_database_without_a_log_is_named(
+    empty_database: AuditDatabase, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    assert main(["history", "--pg", empty_database.owner_url, "--out", str(tmp_path)]) == 5
+    assert "kafka-quota-service migrate" in capsys.readouterr().err
+
+
+def test_missing_options_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    assert main(["history", "--out", str(tmp_path)]) == 2
+    assert "--pg is missing" in capsys.readouterr().err
+    given = ["--pg", "postgresql://x/y", "--out", str(tmp_path), "--input", str(tmp_path)]
+    assert main(["history", *given]) == 2
+    assert "There is no table quota_snapshot in" in capsys.readouterr().err
