@@ -1,0 +1,124 @@
+"""Small worlds of buckets, written as tables without Spark."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from hypothesis import Phase, given, settings
+from hypothesis.strategies import SearchStrategy
+from pyspark.sql import DataFrame, SparkSession
+
+from app.pipeline.arrow_storage import arrow_schema, write_arrow
+from app.pipeline.folders import RunFolder
+from app.pipeline.tables import Table
+
+DAY = datetime(2026, 11, 20, tzinfo=UTC)
+Row = dict[str, Any]
+
+
+def at(minute: int) -> datetime:
+    """Return a minute counted from the first day's midnight."""
+    return DAY + timedelta(minutes=minute)
+
+
+def minute(number: int, **columns: Any) -> Row:
+    """Return a row of ``bucket_minute``: a quiet one but for what is told."""
+    rate = columns.get("rate_max", 10.0)
+    row: Row = {
+        "cluster_id": "c1",
+        "dt": at(number).date(),
+        "ts": at(number),
+        "broker_id": 1,
+        "key": "producer_byte_rate",
+        "bucket_id": 7,
+        "rate_avg": rate,
+        "rate_max": rate,
+        "throttle_ms_avg": None,
+        "throttle_ms_max": None,
+        "bytes_est": round(rate * 60),
+        "limit": 100.0,
+        "level": 3,
+        "contributors": 1,
+    }
+    return row | columns
+
+
+def bucket(**columns: Any) -> Row:
+    """Return a row of ``dim_bucket``: the user alice's but for what is told."""
+    row: Row = {
+        "cluster_id": "c1",
+        "bucket_id": 7,
+        "key": "producer_byte_rate",
+        "level": 3,
+        "bucket_user": "alice",
+        "bucket_client": "",
+        "quota_user": "alice",
+        "quota_user_default": False,
+        "quota_client_id": "",
+        "quota_client_default": False,
+        "first_seen": DAY,
+        "last_seen": DAY,
+    }
+    return row | columns
+
+
+def observation(number: int, user: str, client_id: str, rate: float, **columns: Any) -> Row:
+    """Return a row of ``observation_minute`` of one user and client-id."""
+    row: Row = {
+        "cluster_id": "c1",
+        "dt": at(number).date(),
+        "ts": at(number),
+        "broker_id": 1,
+        "key": "producer_byte_rate",
+        "user": user,
+        "client_id": client_id,
+        "grain": "pair",
+        "rate_avg": rate,
+        "rate_max": rate,
+        "samples": 2,
+        "bytes_est": round(rate * 60),
+        "source": "csv",
+        "ingest_run_id": "r",
+    }
+    return row | columns
+
+
+def arrow(table: Table, rows: Iterable[Row]) -> pa.Table:
+    """Return rows as a table; columns that a row lacks are null."""
+    return pa.Table.from_pylist(list(rows), schema=arrow_schema(table))
+
+
+def frame(spark: SparkSession, table: Table, rows: Iterable[Row]) -> DataFrame:
+    """Return rows as Spark sees them."""
+    return spark.createDataFrame(arrow(table, rows))
+
+
+def publish(folder: Path, tables: Mapping[Table, Sequence[Row]]) -> Path:
+    """Write tables to a folder as a job would, and return it."""
+    run = RunFolder(folder, "world")
+    for table, rows in tables.items():
+        write_arrow(arrow(table, rows), table, run)
+    run.publish()
+    return folder
+
+
+def rows_of(result: DataFrame) -> list[Row]:
+    """Return the rows of a small result; its times are aware."""
+    rows: list[Row] = result.toArrow().to_pylist()
+    return rows
+
+
+def drawn(strategy: SearchStrategy[Any], number: int) -> list[Any]:
+    """Draw examples without judging them, so that one Spark job can judge them all."""
+    examples: list[Any] = []
+
+    def collect(example: Any) -> None:
+        examples.append(example)
+
+    test: Callable[[], None] = settings(
+        max_examples=number, database=None, derandomize=True, deadline=None, phases=[Phase.generate]
+    )(given(strategy)(collect))
+    test()
+    return examples
