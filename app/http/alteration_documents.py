@@ -6,7 +6,7 @@ from app.domain.alterations import Overall, overall_outcome
 from app.http.answers import alteration_result_json
 from app.http.times import rfc3339
 from app.service.alteration_command import AlterationReport
-from app.service.ports import AlterationRecord
+from app.service.audit_records import AlterationRecord
 
 
 def alteration_json(report: AlterationReport) -> dict[str, Any]:

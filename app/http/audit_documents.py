@@ -6,7 +6,7 @@ from typing import Any
 from app.domain.alterations import Values
 from app.http.answers import entity_json, quota_value_json, refusal_json, values_json
 from app.http.times import rfc3339
-from app.service.ports import AuditRow
+from app.service.audit_records import AuditRow
 
 
 def audit_row_json(row: AuditRow) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from app.kafka.connection import LARGEST_ANSWER_BYTES, AnswerLostError, closed_b
 from app.kafka.messages import read_verdicts
 from app.kafka.off_loop import decoded
 from app.kafka.reader import UnreadableAnswerError
-from app.service.ports import AlterAnswer, EntityVerdict
+from app.service.cluster_ports import AlterAnswer, EntityVerdict
 
 PATIENCE_S: Final = 95.0
 """How long the answer to an alteration is listened for: 60 s in the broker's queue, 30 s of its

@@ -2,7 +2,7 @@
 
 from app.domain.filters import ALL_ENTITIES
 from app.kafka.kept_answer import KeptAnswer
-from app.service.ports import ClientQuotaAdmin, Described
+from app.service.cluster_ports import ClientQuotaAdmin, Described
 
 
 class QuotaImage:

@@ -10,7 +10,7 @@ from app.domain.filters import ClientQuotaFilter, ClientQuotaFilterComponent, Ma
 from app.kafka.errors import alter_outcome, alter_refusal
 from app.kafka.reader import Reader, UnreadableAnswerError
 from app.kafka.writer import Writer
-from app.service.ports import EntityVerdict
+from app.service.cluster_ports import EntityVerdict
 
 DESCRIBE_API: Final = 48
 ALTER_API: Final = 49

@@ -11,7 +11,7 @@ from app.kafka.errors import code_name
 from app.kafka.pool import Purpose
 from app.kafka.questions import ask, newest_common
 from app.kafka.reading import read
-from app.service.ports import BarrierUnavailableError, QuorumState
+from app.service.cluster_ports import BarrierUnavailableError, QuorumState
 
 _METADATA_LOG: Final = "__cluster_metadata"
 _PARTITION: Final = 0

@@ -29,7 +29,7 @@ from app.kafka.off_loop import decoded, encoded
 from app.kafka.pool import Purpose
 from app.kafka.reader import UnreadableAnswerError
 from app.kafka.reading import read
-from app.service.ports import AlterAnswer, Described
+from app.service.cluster_ports import AlterAnswer, Described
 
 
 class KafkaClientQuotaAdmin:

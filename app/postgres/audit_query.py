@@ -26,7 +26,7 @@ from app.domain.entities import ENTITY_TYPES
 from app.domain.filters import ClientQuotaFilter, ClientQuotaFilterComponent, MatchType
 from app.postgres.event_rows import ABSENT, DEFAULT, NAME, name_bytes
 from app.postgres.tables import REQUEST_ORDINAL, audit_event
-from app.service.ports import AuditQuery
+from app.service.audit_records import AuditQuery
 
 _INDEXED_BYTES: Final = 64
 """How much of a name the indexes hold."""

@@ -21,8 +21,8 @@ from app.postgres.keys import free_key_if_unused
 from app.postgres.later_events import RECOVERY, SUPERSEDED
 from app.postgres.leases import Lease
 from app.postgres.tables import REQUEST_ORDINAL, audit_event
+from app.service.audit_records import AuditConclusion
 from app.service.identifiers import time_of
-from app.service.ports import AuditConclusion
 
 _COLUMNS = audit_event.c
 

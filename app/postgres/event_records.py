@@ -20,7 +20,7 @@ from app.postgres.canonical import (
     values_from_json,
 )
 from app.postgres.later_events import DRIFT, RECOVERY, SUPERSEDED
-from app.service.ports import AlterationRecord, AuditEntity, AuditRequest, AuditRow
+from app.service.audit_records import AlterationRecord, AuditEntity, AuditRequest, AuditRow
 
 _REJECTED: Final = "rejected"
 _OUTCOME: Final = "outcome"

@@ -15,8 +15,8 @@ from app.postgres.canonical import (
     values_to_json,
 )
 from app.postgres.tables import REQUEST_ORDINAL
+from app.service.audit_records import AuditConclusion, AuditEntity, AuditRequest
 from app.service.identifiers import time_of
-from app.service.ports import AuditConclusion, AuditEntity, AuditRequest
 
 SCHEMA: Final = 1
 """The layout of the payloads; it is part of each."""

@@ -13,7 +13,8 @@ from app.postgres.later_events import stories, superseded_rows
 from app.postgres.leases import Lease
 from app.postgres.slots import take_over, take_slots
 from app.postgres.states import Hashes, by_hash, known_states
-from app.service.ports import AuditRequest, Claim, Intent
+from app.service.audit_records import AuditRequest
+from app.service.journal_ports import Claim, Intent
 
 
 async def write_intent(request: AuditRequest, claim: Claim, lease: Lease) -> Intent:

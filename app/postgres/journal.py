@@ -25,17 +25,15 @@ from app.postgres.intents import number_of_rows, write_intent
 from app.postgres.keys import find_key
 from app.postgres.leases import Lease
 from app.postgres.tables import REQUEST_ORDINAL, audit_event
-from app.service.identifiers import time_of
-from app.service.ports import (
+from app.service.audit_records import (
     AlterationRecord,
     AuditConclusion,
     AuditPage,
     AuditQuery,
     AuditRequest,
-    Claim,
-    Intent,
-    KeptKey,
 )
+from app.service.identifiers import time_of
+from app.service.journal_ports import Claim, Intent, KeptKey
 
 _CONCLUDE_WITHIN_S: Final = 2.8
 _LOOK_UP_WITHIN_S: Final = 5.0

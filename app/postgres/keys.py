@@ -15,7 +15,7 @@ from app.domain.errors import EntityBusyError, Retry
 from app.postgres.failures import LOCKED, sql_state
 from app.postgres.leases import Lease
 from app.service.identifiers import time_of
-from app.service.ports import KeptKey, KeyClaim, KeyTakenError
+from app.service.journal_ports import KeptKey, KeyClaim, KeyTakenError
 
 _WAIT_FOR_ITS_OWNER: Final = "1200ms"
 """How long a repeated key waits for the commit of the request that came first."""

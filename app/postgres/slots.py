@@ -17,8 +17,9 @@ from app.postgres.failures import DEADLOCK, LOCKED, sql_state
 from app.postgres.leases import Lease
 from app.postgres.states import Hashes
 from app.service.alteration_sending import SEND_BY_S
+from app.service.audit_records import AuditRequest
 from app.service.identifiers import time_of
-from app.service.ports import AuditRequest, Claim
+from app.service.journal_ports import Claim
 from app.service.recover import FINAL_AFTER_S
 
 _TAKE: Final = text(

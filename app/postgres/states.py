@@ -13,7 +13,7 @@ from app.domain.entities import ClientQuotaEntity
 from app.postgres.canonical import canonical_json, values_from_json, values_to_json
 from app.postgres.copying import MANY
 from app.postgres.leases import Lease
-from app.service.ports import KnownState
+from app.service.journal_ports import KnownState
 
 Hashes = Mapping[bytes, ClientQuotaEntity]
 """Entities by hash, in the order of the hashes: the order in which everybody takes slots."""

@@ -1,1 +1,1 @@
-"""The use cases, written against the ports of ``app.service.ports``."""
+"""The use cases, written against ports: what they need of the outside."""

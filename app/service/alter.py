@@ -22,10 +22,12 @@ from app.service.alteration_intents import CommittedIntent, Intents
 from app.service.alteration_request import Target, audit_request
 from app.service.alteration_sending import AlterationSending, SendingReport
 from app.service.alteration_tasks import AlterationTasks
+from app.service.audit_records import AuditRequest
+from app.service.cluster_ports import ClientQuotaAdmin
 from app.service.describe import Image
 from app.service.expectations import NOT_AS_EXPECTED, failed_expectations
+from app.service.journal_ports import KeyTakenError
 from app.service.off_loop import off_loop
-from app.service.ports import AuditRequest, ClientQuotaAdmin, KeyTakenError
 from app.service.present_values import PresentValues
 from app.service.refusals import raise_violations
 from app.service.replays import Replays

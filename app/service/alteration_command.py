@@ -17,7 +17,7 @@ from app.domain.alterations import (
 )
 from app.domain.callers import Caller
 from app.domain.errors import Violation
-from app.service.ports import KeyClaim
+from app.service.journal_ports import KeyClaim
 
 
 class Wait(StrEnum):

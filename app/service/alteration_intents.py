@@ -12,12 +12,13 @@ from app.domain.errors import EntityBusyError, NotSentError
 from app.service.alteration_command import AlterCommand
 from app.service.alteration_outcomes import OutcomeWriter
 from app.service.alteration_results import conclusion_not_sent
+from app.service.audit_records import AuditRequest
 from app.service.barrier import Barrier
 from app.service.entity_slots import EntitySlots, commit_intent
+from app.service.journal_ports import AuditJournal, Claim, Intent
 from app.service.life_context import LifeContext
 from app.service.metrics_port import Phase, timed
 from app.service.off_loop import off_loop
-from app.service.ports import AuditJournal, AuditRequest, Claim, Intent
 
 RECENT_S: Final = 60.0
 """A state that was audited so recently must be what a broker shows, or the read was stale."""

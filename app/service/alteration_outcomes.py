@@ -6,8 +6,9 @@ from typing import Final
 
 from app.domain.errors import NotFoundError, NotSentError
 from app.service.alteration_tasks import AlterationTasks
+from app.service.audit_records import AuditConclusion
+from app.service.journal_ports import AuditJournal
 from app.service.metrics_port import AlterationMetrics
-from app.service.ports import AuditConclusion, AuditJournal
 
 ANSWER_WITHOUT_RECORD_S: Final = 3.0
 """How long an answer waits for its record."""

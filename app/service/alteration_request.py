@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from app.domain.alteration_rules import Judgement
 from app.domain.alterations import Quotas
 from app.service.alteration_command import AlterCommand
+from app.service.audit_records import AuditEntity, AuditRequest
 from app.service.identifiers import new_alteration_id
-from app.service.ports import AuditEntity, AuditRequest
 from app.service.refusals import refused_locally
 
 

@@ -4,8 +4,9 @@ from collections.abc import Iterable, Mapping
 
 from app.domain.alterations import AlterationResult, KafkaRefusal, Outcome, apply_ops, same_values
 from app.domain.errors import NotSentError
+from app.service.audit_records import AuditConclusion, AuditEntity, AuditRequest
 from app.service.clock import utc_now
-from app.service.ports import AlterAnswer, AuditConclusion, AuditEntity, AuditRequest
+from app.service.cluster_ports import AlterAnswer
 
 _CHANGING = frozenset({Outcome.APPLIED, Outcome.VALIDATED})
 _OPEN = frozenset({Outcome.UNKNOWN, Outcome.OBSERVED_OTHER, Outcome.SUPERSEDED})

@@ -16,18 +16,14 @@ from app.service.alteration_results import (
     throttle_time_s,
     unexpected_results,
 )
+from app.service.audit_records import AuditConclusion, AuditRequest
 from app.service.clock import utc_now
+from app.service.cluster_ports import AlterAnswer, ClientQuotaAdmin
+from app.service.journal_ports import AuditJournal
 from app.service.late_answers import LateAnswers
 from app.service.life_context import LifeContext
 from app.service.metrics_port import Phase, timed
 from app.service.off_loop import off_loop
-from app.service.ports import (
-    AlterAnswer,
-    AuditConclusion,
-    AuditJournal,
-    AuditRequest,
-    ClientQuotaAdmin,
-)
 
 SEND_BY_S: Final = 3.0
 """An intent that is older than this is not sent any more: recovery counts on it."""

@@ -5,8 +5,9 @@ from dataclasses import dataclass, replace
 from app.domain.callers import Caller
 from app.domain.errors import ClusterAuthorizationError, InvalidRequestError, NotFoundError
 from app.domain.filters import filter_violations
+from app.service.audit_records import AlterationRecord, AuditPage, AuditQuery
 from app.service.authorize import ClusterAuthorizer
-from app.service.ports import AlterationRecord, AuditJournal, AuditPage, AuditQuery
+from app.service.journal_ports import AuditJournal
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,14 +15,11 @@ from app.domain.authorization import (
 from app.domain.callers import Caller
 from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import ClusterAuthorizationError, NotSentError
+from app.service.acl_ports import ClusterAclSource
+from app.service.audit_records import AuditEntity, AuditRequest
+from app.service.cluster_ports import ClientQuotaAdmin
 from app.service.identifiers import new_alteration_id
-from app.service.ports import (
-    AuditEntity,
-    AuditJournal,
-    AuditRequest,
-    ClientQuotaAdmin,
-    ClusterAclSource,
-)
+from app.service.journal_ports import AuditJournal
 
 MAX_ACL_AGE_S: Final[Mapping[Operation, float]] = {
     Operation.ALTER_CONFIGS: 10.0,

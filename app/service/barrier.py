@@ -13,7 +13,7 @@ from typing import Final
 from app.domain.alterations import Quotas, Values
 from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import NotSentError
-from app.service.ports import BarrierUnavailableError, MetadataQuorum, QuorumState
+from app.service.cluster_ports import BarrierUnavailableError, MetadataQuorum, QuorumState
 from app.service.present_values import PresentValues
 
 BARRIER_TIMEOUT_S: Final = 2.0

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from typing import Final
 
 from app.domain.errors import NotSentError, QuotaError
+from app.service.journal_ports import KeyTakenError
 from app.service.metrics_port import BreakerState
-from app.service.ports import KeyTakenError
 
 FAILURES: Final = 5
 """So many failures in a row open it."""

@@ -12,7 +12,7 @@ from app.domain.alterations import Values
 from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import InvalidRequestError, UnreadableRequestError
 from app.domain.filters import ALL_ENTITIES, ClientQuotaFilter, filter_violations
-from app.service.ports import ClientQuotaAdmin, Described
+from app.service.cluster_ports import ClientQuotaAdmin, Described
 
 SNAPSHOT_LIFE_S = 300.0
 """How long the pages of one answer can be asked for."""

@@ -13,9 +13,9 @@ from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import QuotaError
 from app.domain.filters import ALL_ENTITIES
 from app.service.barrier import Barrier
+from app.service.cluster_ports import ClientQuotaAdmin, Described
 from app.service.drift_ports import AuditedState, Drift, DriftJournal
 from app.service.metrics_port import AlterationMetrics, DriftOrigin
-from app.service.ports import ClientQuotaAdmin, Described
 
 INTERVAL_S: Final = 60.0
 """How often the cluster is compared with the log; a change that lasts twice as long is seen."""

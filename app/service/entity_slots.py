@@ -9,7 +9,8 @@ from typing import Final
 
 from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import EntityBusyError, Retry
-from app.service.ports import AuditJournal, AuditRequest, Claim, Intent
+from app.service.audit_records import AuditRequest
+from app.service.journal_ports import AuditJournal, Claim, Intent
 
 SLOT_WAIT_S: Final = 2.0
 """How long an alteration waits for another one of the same entity before it is refused."""

@@ -8,7 +8,7 @@ from app.domain.alterations import Outcome, Values, same_value
 from app.domain.errors import Violation
 from app.domain.value_rules import exact_float
 from app.service.alteration_command import Expected
-from app.service.ports import AlterationRecord, AuditEntity
+from app.service.audit_records import AlterationRecord, AuditEntity
 
 NOT_AS_EXPECTED: Final = "The present values are not the expected ones; nothing was applied."
 

@@ -15,11 +15,7 @@ from typing import Any, Final
 from app.domain.alterations import ClientQuotaAlteration, Outcome
 from app.domain.errors import NotSentError
 from app.service.clock import utc_now
-from app.service.ports import (
-    BarrierUnavailableError,
-    ClientQuotaAdmin,
-    MetadataQuorum,
-)
+from app.service.cluster_ports import BarrierUnavailableError, ClientQuotaAdmin, MetadataQuorum
 
 FENCE_TIMEOUT_S: Final = 2.0
 """A fence that is answered later proves nothing."""

@@ -7,15 +7,11 @@ from app.domain.alterations import Outcome
 from app.domain.errors import NotSentError
 from app.service.alteration_results import result_of
 from app.service.alteration_tasks import AlterationTasks
+from app.service.audit_records import AuditRequest
+from app.service.cluster_ports import AlterAnswer, EntityVerdict
 from app.service.metrics_port import AlterationMetrics, FoundBy
 from app.service.off_loop import off_loop
-from app.service.ports import (
-    AlterAnswer,
-    AuditRequest,
-    EntityVerdict,
-    Recovered,
-    RecoveryJournal,
-)
+from app.service.recovery_ports import Recovered, RecoveryJournal
 from app.service.recovery_records import record_in_portions
 
 _DEFINITE = frozenset({Outcome.APPLIED, Outcome.REFUSED})

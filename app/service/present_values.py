@@ -8,8 +8,8 @@ from app.domain.alterations import Quotas, Values, same_values
 from app.domain.entities import ENTITY_TYPES, ClientQuotaEntity, EntityType
 from app.domain.errors import QuotaError
 from app.domain.filters import ALL_ENTITIES, ClientQuotaFilter, ClientQuotaFilterComponent
+from app.service.cluster_ports import ClientQuotaAdmin
 from app.service.off_loop import off_loop
-from app.service.ports import ClientQuotaAdmin
 
 MOST_SINGLE_READS: Final = 4
 """From how many entities on one describe-all is cheaper than a describe for each."""

@@ -10,17 +10,12 @@ from typing import Final
 from app.domain.errors import NotSentError, QuotaError
 from app.service.barrier import Barrier
 from app.service.clock import utc_now
+from app.service.cluster_ports import ClientQuotaAdmin
 from app.service.fences import Fences
 from app.service.life_context import LifeContext
 from app.service.metrics_port import FoundBy
 from app.service.off_loop import off_loop
-from app.service.ports import (
-    ClientQuotaAdmin,
-    OpenAlteration,
-    Place,
-    Recovered,
-    RecoveryJournal,
-)
+from app.service.recovery_ports import OpenAlteration, Place, Recovered, RecoveryJournal
 from app.service.recovery_records import record_in_portions
 from app.service.sight import Sight
 

@@ -4,7 +4,7 @@ import logging
 from collections.abc import AsyncIterator, Sequence
 from typing import Final
 
-from app.service.ports import Recovered, RecoveryJournal
+from app.service.recovery_ports import Recovered, RecoveryJournal
 
 PORTION: Final = 1000
 """How many findings are one transaction."""

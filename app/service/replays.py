@@ -11,8 +11,10 @@ from app.domain.errors import (
 from app.service.alteration_answer import raise_unless_done
 from app.service.alteration_command import AlterationReport, AlterCommand
 from app.service.alteration_sending import SendingReport
+from app.service.audit_records import AlterationRecord
+from app.service.cluster_ports import ClientQuotaAdmin
 from app.service.expectations import NOT_AS_EXPECTED, failed_before
-from app.service.ports import AlterationRecord, AuditJournal, ClientQuotaAdmin, KeptKey
+from app.service.journal_ports import AuditJournal, KeptKey
 
 
 class Replays:

@@ -10,10 +10,11 @@ from app.domain.errors import ExpectationFailedError, InvalidRequestError, Viola
 from app.domain.resolution import Resolution, resolve_client, resolve_ip
 from app.domain.resolution_index import QuotaIndex
 from app.service.alteration_command import Expected
+from app.service.audit_records import AuditEntity
+from app.service.cluster_ports import CallbackDetector, Described
 from app.service.describe import Image
 from app.service.expectations import failed_expectations
 from app.service.off_loop import off_loop
-from app.service.ports import AuditEntity, CallbackDetector, Described
 from app.service.refusals import raise_violations
 
 

@@ -7,8 +7,8 @@ from app.domain.errors import InvalidRequestError, Violation
 from app.domain.inversion import expected_after, inverse
 from app.service.alter import AlterQuotas
 from app.service.alteration_command import AlterationReport, AlterCommand, Expected
+from app.service.audit_records import AlterationRecord
 from app.service.audit_trail import AuditTrail
-from app.service.ports import AlterationRecord
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from app.domain.alterations import AlterationResult, Values, same_values
 from app.domain.recovery import Observation, observe
 from app.service.barrier import BarrierRead
 from app.service.fences import FencePair
-from app.service.ports import OpenAlteration, Recovered
+from app.service.recovery_ports import OpenAlteration, Recovered
 
 
 @dataclass(frozen=True, slots=True)

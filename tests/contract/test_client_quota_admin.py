@@ -10,7 +10,7 @@ from app.domain.filters import ALL_ENTITIES, ClientQuotaFilter, ClientQuotaFilte
 from app.kafka.brokers import Brokers
 from app.kafka.configuration import KafkaSettings
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
-from app.service.ports import ClientQuotaAdmin
+from app.service.cluster_ports import ClientQuotaAdmin
 from tests.support.fake_broker_cluster import fake_cluster
 from tests.support.fake_ports import FakeBrokers
 from tests.support.fixtures import describe_fixture

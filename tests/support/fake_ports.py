@@ -17,27 +17,23 @@ from app.domain.alterations import (
 from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import EntityBusyError, NotSentError
 from app.domain.filters import ALL_ENTITIES, ClientQuotaFilter
-from app.service.metrics_port import OpenIntents
-from app.service.ports import (
-    AlterAnswer,
+from app.service.audit_records import (
     AlterationRecord,
     AuditConclusion,
     AuditPage,
     AuditQuery,
     AuditRequest,
+)
+from app.service.cluster_ports import (
+    AlterAnswer,
     BarrierUnavailableError,
-    Claim,
     Described,
     EntityVerdict,
-    Intent,
-    KeptKey,
-    KeyTakenError,
-    KnownState,
-    OpenAlteration,
-    Place,
     QuorumState,
-    Recovered,
 )
+from app.service.journal_ports import Claim, Intent, KeptKey, KeyTakenError, KnownState
+from app.service.metrics_port import OpenIntents
+from app.service.recovery_ports import OpenAlteration, Place, Recovered
 
 Verdicts = Mapping[ClientQuotaEntity, EntityVerdict]
 Fault = Callable[[Sequence[ClientQuotaAlteration], bool], Verdicts | None]

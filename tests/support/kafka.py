@@ -17,7 +17,7 @@ from app.kafka.configuration import KafkaSettings
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from app.localdev.kafka import LocalKafka
 from app.localdev.kafka_properties import LocalTls
-from app.service.ports import ClientQuotaAdmin
+from app.service.cluster_ports import ClientQuotaAdmin
 
 DEADLINE_S = 30.0
 

@@ -14,8 +14,9 @@ from app.domain.callers import Caller
 from app.domain.entities import ClientQuotaEntity
 from app.localdev.postgres import LocalPostgres
 from app.postgres.migration import migrate
+from app.service.audit_records import AuditEntity, AuditRequest
 from app.service.identifiers import new_alteration_id
-from app.service.ports import AuditEntity, AuditJournal, AuditRequest, Claim, KeyClaim
+from app.service.journal_ports import AuditJournal, Claim, KeyClaim
 
 _NUMBERS = itertools.count(1)
 

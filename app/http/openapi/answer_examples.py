@@ -16,7 +16,7 @@ from app.http.formats import Format, QuotasAnswer, encode
 from app.http.openapi import example_values as given
 from app.http.resolution_documents import resolution_json, resolutions_json
 from app.service.alteration_command import AlterationReport
-from app.service.ports import AlterationRecord, AuditEntity, AuditRequest, AuditRow
+from app.service.audit_records import AlterationRecord, AuditEntity, AuditRequest, AuditRow
 from app.service.resolve import ResolveAnswer
 
 Example = dict[str, Any]

@@ -23,8 +23,8 @@ from app.http.schemas import read_alter_request, read_revert_request
 from app.http.services import services_of
 from app.http.strict_json import JsonObject
 from app.service.alteration_command import AlterationReport, AlterCommand
+from app.service.audit_records import AlterationRecord
 from app.service.off_loop import off_loop
-from app.service.ports import AlterationRecord
 
 router = APIRouter(tags=["alterations"], route_class=PlainRoute)
 

@@ -15,8 +15,8 @@ from app.http.plain_route import PlainRoute
 from app.http.query import QueryValues, read_query
 from app.http.route_parameters import AUDIT_PARAMETERS
 from app.http.services import Services, services_of
+from app.service.audit_records import AuditPage, AuditQuery
 from app.service.authorize import DeniedAttempt
-from app.service.ports import AuditPage, AuditQuery
 
 router = APIRouter(tags=["audit"], route_class=PlainRoute)
 

@@ -22,7 +22,7 @@ from app.kafka.cluster import KafkaCluster
 from app.kafka.cluster_acls import KafkaClusterAclSource
 from app.kafka.configuration import KafkaSettings
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
-from app.service.ports import AlterAnswer, EntityVerdict
+from app.service.cluster_ports import AlterAnswer, EntityVerdict
 from tests.support.fake_broker import (
     ALTER,
     API_VERSIONS,

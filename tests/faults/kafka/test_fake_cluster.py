@@ -14,7 +14,7 @@ from app.kafka.configuration import KafkaSettings
 from app.kafka.quorum import KafkaMetadataQuorum
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from app.service.barrier import Barrier
-from app.service.ports import AlterAnswer
+from app.service.cluster_ports import AlterAnswer
 from app.service.present_values import PresentValues
 from tests.support.fake_broker import ALTER, DESCRIBE, closing
 from tests.support.fake_broker_cluster import FakeCluster, fake_cluster

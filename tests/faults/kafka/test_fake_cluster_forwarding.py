@@ -13,7 +13,7 @@ from app.kafka.brokers import Brokers
 from app.kafka.configuration import KafkaSettings
 from app.kafka.quorum import KafkaMetadataQuorum
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
-from app.service.ports import AlterAnswer
+from app.service.cluster_ports import AlterAnswer
 from tests.support.fake_broker_cluster import FakeCluster, fake_cluster
 from tests.support.kafka import DEADLINE_S, entity, eventually, setting
 from tests.support.own_loop import in_a_thread

@@ -11,7 +11,7 @@ from app.domain.filters import ALL_ENTITIES
 from app.kafka.brokers import Brokers
 from app.kafka.configuration import KafkaSettings
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
-from app.service.ports import AlterAnswer
+from app.service.cluster_ports import AlterAnswer
 from tests.support.fake_broker import ALTER, DESCRIBE, METADATA
 from tests.support.fake_broker_cluster import FakeCluster, fake_cluster
 from tests.support.kafka import DEADLINE_S, entity, setting

@@ -10,7 +10,7 @@ from app.domain.errors import NotSentError
 from app.kafka.brokers import Brokers
 from app.kafka.configuration import KafkaSettings
 from app.kafka.quorum import KafkaMetadataQuorum
-from app.service.ports import BarrierUnavailableError, QuorumState
+from app.service.cluster_ports import BarrierUnavailableError, QuorumState
 from tests.support.fake_broker import (
     API_VERSIONS,
     DESCRIBE_QUORUM,

@@ -20,7 +20,7 @@ from app.kafka.quorum import KafkaMetadataQuorum
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from app.localdev.kafka import LocalKafka
 from app.service.barrier import Barrier
-from app.service.ports import BarrierUnavailableError
+from app.service.cluster_ports import BarrierUnavailableError
 from app.service.present_values import PresentValues
 from tests.support.kafka import DEADLINE_S, PLAIN_USERS, entity, eventually, setting, store, unique
 

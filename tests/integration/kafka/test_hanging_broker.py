@@ -12,7 +12,7 @@ from app.kafka.brokers import Brokers
 from app.kafka.configuration import KafkaSettings
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from app.localdev.kafka import LocalKafka
-from app.service.ports import AlterAnswer
+from app.service.cluster_ports import AlterAnswer
 from tests.support.kafka import (
     DEADLINE_S,
     entity,

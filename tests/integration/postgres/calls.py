@@ -9,7 +9,7 @@ import psycopg
 from app.domain.alterations import AlterationResult, Outcome
 from app.domain.errors import NotSentError
 from app.postgres.journal import PostgresJournal
-from app.service.ports import AuditConclusion, AuditRequest
+from app.service.audit_records import AuditConclusion, AuditRequest
 from tests.support.postgres import audit_entity, audit_request, intend
 
 _NUMBERS = itertools.count(1)

@@ -12,7 +12,7 @@ from app.domain.callers import Caller
 from app.domain.entities import ENTITY_TYPES, ClientQuotaEntity
 from app.domain.filters import ClientQuotaFilter, ClientQuotaFilterComponent, MatchType
 from app.postgres.journal import PostgresJournal
-from app.service.ports import AuditConclusion, AuditQuery, AuditRow
+from app.service.audit_records import AuditConclusion, AuditQuery, AuditRow
 from tests.support.postgres import HOSTILE_NAMES, audit_entity, audit_request, intend
 
 LONG = "team-" + "é" * 40

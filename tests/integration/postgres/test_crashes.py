@@ -10,7 +10,8 @@ from app.localdev.postgres import LocalPostgres
 from app.postgres.database import Database
 from app.postgres.journal import PostgresJournal
 from app.postgres.recovery import PostgresRecovery
-from app.service.ports import AuditRequest, KeyClaim
+from app.service.audit_records import AuditRequest
+from app.service.journal_ports import KeyClaim
 from tests.integration.postgres.slots import Tables, concluded, request_of
 from tests.support.postgres import claim_of
 

@@ -11,8 +11,8 @@ from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import NotFoundError
 from app.postgres.canonical import MESSAGE_LENGTH
 from app.postgres.journal import PostgresJournal
+from app.service.audit_records import AuditConclusion, AuditQuery, AuditRequest
 from app.service.identifiers import new_alteration_id
-from app.service.ports import AuditConclusion, AuditQuery, AuditRequest
 from tests.support.postgres import (
     HOSTILE_NAMES,
     AuditDatabase,

@@ -11,16 +11,9 @@ from app.postgres.database import Database
 from app.postgres.housekeeping import keep_house
 from app.postgres.journal import PostgresJournal
 from app.postgres.recovery import PostgresRecovery
-from app.service.ports import (
-    AuditConclusion,
-    AuditRequest,
-    Claim,
-    Intent,
-    KeptKey,
-    KeyClaim,
-    KeyTakenError,
-    Recovered,
-)
+from app.service.audit_records import AuditConclusion, AuditRequest
+from app.service.journal_ports import Claim, Intent, KeptKey, KeyClaim, KeyTakenError
+from app.service.recovery_ports import Recovered
 from tests.integration.postgres.slots import Tables, concluded, request_of
 from tests.support.postgres import AuditDatabase, claim_of
 

@@ -13,7 +13,7 @@ from app.localdev.postgres import LocalPostgres
 from app.postgres.database import Database
 from app.postgres.journal import PostgresJournal
 from app.postgres.leases import Lease
-from app.service.ports import AuditQuery
+from app.service.audit_records import AuditQuery
 from tests.integration.postgres.calls import (
     assert_unavailable,
     assert_works,

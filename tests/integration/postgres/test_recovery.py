@@ -12,16 +12,10 @@ from app.domain.alterations import AlterationResult, KafkaRefusal, Outcome, Valu
 from app.postgres.database import Database
 from app.postgres.journal import PostgresJournal
 from app.postgres.recovery import PostgresRecovery
+from app.service.audit_records import AlterationRecord, AuditConclusion, AuditQuery, AuditRequest
+from app.service.journal_ports import Intent
 from app.service.metrics_port import OpenIntents
-from app.service.ports import (
-    AlterationRecord,
-    AuditConclusion,
-    AuditQuery,
-    AuditRequest,
-    Intent,
-    OpenAlteration,
-    Recovered,
-)
+from app.service.recovery_ports import OpenAlteration, Recovered
 from tests.integration.postgres.slots import AFTER, Tables, concluded, request_of
 from tests.support.postgres import AuditDatabase, audit_entity, audit_request, claim_of
 

@@ -11,7 +11,8 @@ from app.domain.errors import EntityBusyError
 from app.postgres.database import Database
 from app.postgres.journal import PostgresJournal
 from app.postgres.states import entity_hash
-from app.service.ports import AuditConclusion, AuditQuery, AuditRequest, Claim, Intent, KeyClaim
+from app.service.audit_records import AuditConclusion, AuditQuery, AuditRequest
+from app.service.journal_ports import Claim, Intent, KeyClaim
 from tests.integration.postgres.calls import run_as
 from tests.integration.postgres.slots import AFTER, Tables, concluded, request_of
 from tests.support.postgres import AuditDatabase, audit_entity, audit_request, claim_of

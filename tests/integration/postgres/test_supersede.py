@@ -6,7 +6,8 @@ import pytest
 from app.domain.alterations import Outcome
 from app.domain.errors import EntityBusyError
 from app.postgres.journal import PostgresJournal
-from app.service.ports import AuditQuery, AuditRequest, Intent
+from app.service.audit_records import AuditQuery, AuditRequest
+from app.service.journal_ports import Intent
 from tests.integration.postgres.slots import Tables, concluded, request_of
 from tests.support.postgres import claim_of
 

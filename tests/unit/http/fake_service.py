@@ -19,6 +19,7 @@ from app.http.metrics import HttpMetrics
 from app.http.page_tokens import PageTokens
 from app.http.rate_limits import Limits, RateLimits
 from app.http.services import Services
+from app.service.acl_ports import AclSnapshot
 from app.service.alter import AlterationParts, AlterQuotas
 from app.service.alteration_intents import Intents
 from app.service.alteration_outcomes import OutcomeWriter
@@ -32,7 +33,6 @@ from app.service.describe import DescribeQuotas
 from app.service.failpoints import Failpoints
 from app.service.late_answers import LateAnswers
 from app.service.life_context import LifeContext
-from app.service.ports import AclSnapshot
 from app.service.present_values import PresentValues
 from app.service.readiness import Readiness
 from app.service.replays import Replays

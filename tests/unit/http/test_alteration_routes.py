@@ -10,8 +10,8 @@ from structlog.testing import capture_logs
 from app.domain.alterations import ClientQuotaAlteration, Outcome
 from app.domain.entities import ClientQuotaEntity
 from app.service import entity_slots
+from app.service.cluster_ports import EntityVerdict
 from app.service.off_loop import MANY
-from app.service.ports import EntityVerdict
 from tests.support.fake_ports import Verdicts, refused
 from tests.unit.http.application import Answer
 from tests.unit.http.fake_service import ALTERATIONS, FakeService, setting

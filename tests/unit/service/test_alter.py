@@ -32,10 +32,10 @@ from app.service.alteration_sending import AlterationSending
 from app.service.alteration_tasks import AlterationTasks
 from app.service.barrier import Barrier
 from app.service.breaker import CircuitBreaker
+from app.service.cluster_ports import EntityVerdict
 from app.service.failpoints import Failpoints
 from app.service.late_answers import LateAnswers
 from app.service.life_context import LifeContext
-from app.service.ports import EntityVerdict
 from app.service.present_values import PresentValues
 from app.service.replays import Replays
 from tests.support.fake_metrics import CountedMetrics

@@ -8,13 +8,13 @@ from app.domain.alterations import KafkaRefusal, Outcome
 from app.domain.authorization import AclBinding, AuthorizerSettings, Operation
 from app.domain.callers import Caller
 from app.domain.errors import ClusterAuthorizationError, NotSentError
+from app.service.acl_ports import AclSnapshot
 from app.service.authorize import (
     Access,
     AuthorizationPolicy,
     ClusterAuthorizer,
     DeniedAttempt,
 )
-from app.service.ports import AclSnapshot
 from tests.support.fake_ports import EPOCH, FakeBrokers, FakeJournal
 
 ALICE = Caller("User:alice", "127.0.0.1", "bearer")

@@ -6,8 +6,8 @@ import pytest
 
 from app.domain.errors import EntityBusyError, NotSentError
 from app.service.breaker import FAILURES, PROBE_EVERY_S, CircuitBreaker
+from app.service.journal_ports import KeptKey, KeyTakenError
 from app.service.metrics_port import BreakerState
-from app.service.ports import KeptKey, KeyTakenError
 
 
 class Clock:

@@ -10,14 +10,16 @@ from app.domain.alterations import ClientQuotaAlteration, KafkaRefusal, Op, Outc
 from app.domain.entities import ClientQuotaEntity
 from app.service import barrier as barriers
 from app.service import recovery_records
+from app.service.audit_records import AuditEntity
 from app.service.barrier import Barrier
 from app.service.breaker import CircuitBreaker
+from app.service.cluster_ports import EntityVerdict
 from app.service.failpoints import Failpoints
 from app.service.fences import Fences
 from app.service.life_context import LifeContext
-from app.service.ports import AuditEntity, EntityVerdict, OpenAlteration
 from app.service.present_values import PresentValues
 from app.service.recover import Recovery, RecoveryParts
+from app.service.recovery_ports import OpenAlteration
 from tests.support.fake_metrics import CountedMetrics
 from tests.support.fake_ports import FakeBrokers, FakeJournal
 

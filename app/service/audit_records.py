@@ -1,0 +1,137 @@
+"""What stands in the audit log, and how it is asked for."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from app.domain.alterations import AlterationResult, ClientQuotaAlteration, KafkaRefusal, Values
+from app.domain.callers import Caller
+from app.domain.entities import ClientQuotaEntity
+from app.domain.filters import ClientQuotaFilter
+
+
+@dataclass(frozen=True, slots=True)
+class AuditEntity:
+    """One entity of an audited request: its place in the request, its operations, its values.
+
+    ``before`` is null where it is not known. ``ops`` are those of the request, in order.
+    """
+
+    ordinal: int
+    alteration: ClientQuotaAlteration
+    before: Values | None = None
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AuditRequest:
+    """Who asked for what: the part of the record that is known before anything is sent.
+
+    Attributes:
+        alteration_id: A UUIDv7; its time orders the log.
+        cluster_id: The cluster concerned.
+        caller: Principal, address and method.
+        action: ``alter``, ``validate``, ``denied``, ``revert``, ``apply_plan`` or ``drift``.
+        request_id: Of the HTTP request.
+        entities: The entities that may reach the cluster; empty for a denied request whose body
+            could not be read.
+        local_refusals: Results by ordinal of entities that our own rules refused
+            (``all_or_nothing`` false): part of the alteration's document, not of the log's rows.
+        reason: The caller's own words, or null.
+        decision: How authorization decided: rule, operation, age of the ACLs.
+        options: ``all_or_nothing``, ``wait``, ``wait_ms``, ``validate_only``.
+        broker_id: The broker chosen to send through, or null.
+    """
+
+    alteration_id: str
+    cluster_id: str
+    caller: Caller
+    action: str
+    request_id: str
+    entities: tuple[AuditEntity, ...]
+    local_refusals: Mapping[int, AlterationResult] = field(default_factory=dict)
+    reason: str | None = None
+    decision: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
+    broker_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AuditConclusion:
+    """What became of the entities of an intent: results by ordinal, and the events on the way.
+
+    ``events`` are (at, event, detail) with event ``sent``, ``outcome`` or ``recovery``.
+    """
+
+    alteration_id: str
+    results: Mapping[int, AlterationResult]
+    events: Sequence[tuple[datetime, str, str]] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AlterationRecord:
+    """Everything that the log knows of one alteration.
+
+    Attributes:
+        request: As recorded.
+        at: When the intent was committed.
+        results: By ordinal, in request order, local refusals included; an entity without a
+            conclusion yet is UNKNOWN once sent, or NOT_SENT.
+        concluded: Whether every entity has a conclusion.
+        history: (at, event, detail) in order: ``intent``, ``sent``, ``outcome``, ``recovery``.
+    """
+
+    request: AuditRequest
+    at: datetime
+    results: Mapping[int, AlterationResult]
+    concluded: bool
+    history: Sequence[tuple[datetime, str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class AuditRow:
+    """One row of ``GET /audit``: one entity of one recorded request.
+
+    ``entity`` and ``ops`` are null for a denied request whose body could not be read.
+    """
+
+    alteration_id: str
+    at: datetime
+    principal: str
+    authentication: str
+    client_address: str
+    action: str
+    entity: ClientQuotaEntity | None
+    ops: Sequence[Mapping[str, Any]] | None
+    before: Values | None
+    after: Values | None
+    outcome: str
+    reason: str | None
+    request_id: str
+    error: KafkaRefusal | None
+
+
+@dataclass(frozen=True, slots=True)
+class AuditQuery:
+    """Conditions, ANDed; null means no condition. Newest first.
+
+    ``after`` is the position (at, alteration_id, ordinal) of the last row of the page before.
+    """
+
+    entity: ClientQuotaFilter | None = None
+    actor: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    outcome: str | None = None
+    action: str | None = None
+    limit: int = 100
+    after: tuple[datetime, str, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AuditPage:
+    """Rows, and the position of the last one where more follow."""
+
+    rows: Sequence[AuditRow]
+    next_after: tuple[datetime, str, int] | None

@@ -1,0 +1,168 @@
+"""What the use cases need of the brokers: quotas, the metadata quorum, configuration."""
+
+from collections.abc import Awaitable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+from app.domain.alterations import ClientQuotaAlteration, KafkaRefusal, Outcome, Quotas
+from app.domain.entities import ClientQuotaEntity
+from app.domain.filters import ClientQuotaFilter
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """A broker's answer to a describe.
+
+    Attributes:
+        quotas: Every matching entity with its values.
+        as_of: When the request was handed to the broker (UTC): the answer is at least that fresh
+            as this broker's own image, never fresher than claimed.
+        cluster_id: The cluster that the broker belongs to.
+        broker_id: The broker that answered.
+    """
+
+    quotas: Quotas
+    as_of: datetime
+    cluster_id: str
+    broker_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class EntityVerdict:
+    """A broker's word on one entity: APPLIED (or VALIDATED), REFUSED or UNKNOWN."""
+
+    outcome: Outcome
+    error: KafkaRefusal | None = None
+    throttle_time_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class AlterAnswer:
+    """A broker's answer to an alter: one verdict for each entity of the request.
+
+    Attributes:
+        verdicts: By entity; every entity of the request is present (one that the broker left
+            out is UNKNOWN).
+        broker_id: The broker that the request was sent through.
+        sent_at: When the bytes were handed to the socket (UTC).
+        answered_at: When the answer, or the certainty that none will come, was there (UTC).
+        late: Where time ran out: what comes of listening on, up to 95 s after the sending; its
+            verdicts are definite, or UNKNOWN again. Null otherwise.
+    """
+
+    verdicts: Mapping[ClientQuotaEntity, EntityVerdict]
+    broker_id: int
+    sent_at: datetime
+    answered_at: datetime
+    late: "Awaitable[AlterAnswer] | None" = None
+
+
+class ClientQuotaAdmin(Protocol):
+    """The brokers' quota API (DescribeClientQuotas 48, AlterClientQuotas 49)."""
+
+    async def describe_client_quotas(
+        self,
+        quota_filter: ClientQuotaFilter,
+        *,
+        broker_id: int | None = None,
+        timeout_s: float = 5.0,
+    ) -> Described:
+        """Describe through one broker; only EXACT, DEFAULT and SPECIFIED components.
+
+        Args:
+            quota_filter: Already narrowed by ``ClientQuotaFilter.for_broker``.
+            broker_id: The broker to ask; null picks one.
+            timeout_s: The whole time allowed, connecting included.
+
+        Raises:
+            NotSentError: No broker could be reached, or none answered in time.
+            ClusterAuthorizationError: This service's own account lacks DESCRIBE_CONFIGS.
+            UnsupportedVersionError: The broker is older than 2.6.
+            InvalidRequestError: The broker refused the filter.
+            BrokerError: Anything else, nonsense included.
+        """
+        ...
+
+    async def alter_client_quotas(
+        self,
+        alterations: Sequence[ClientQuotaAlteration],
+        *,
+        validate_only: bool,
+        broker_id: int | None = None,
+        timeout_s: float = 15.0,
+    ) -> AlterAnswer:
+        """Alter through one broker, in one request, never repeated once it was sent.
+
+        The values were judged already and are sent as float64. A lost, late or unreadable answer
+        gives UNKNOWN verdicts, not an exception.
+
+        Raises:
+            NotSentError: Not one byte of the request was handed to a socket.
+            UnsupportedVersionError: The broker is older than 2.6; nothing was sent.
+        """
+        ...
+
+    async def live_brokers(self, *, timeout_s: float = 5.0) -> Sequence[int]:
+        """Return the ids of the live brokers.
+
+        Raises:
+            NotSentError: No broker could be reached.
+        """
+        ...
+
+    async def preferred_broker(self, *, timeout_s: float = 5.0) -> int:
+        """Return the live broker that this process sticks to, so that its reads are monotonic.
+
+        Raises:
+            NotSentError: No broker could be reached.
+        """
+        ...
+
+    async def cluster_id(self, *, timeout_s: float = 5.0) -> str:
+        """Return the cluster's id, from memory once known.
+
+        Raises:
+            NotSentError: No broker could be reached.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class QuorumState:
+    """The metadata quorum, as its leader describes it. Source: DescribeQuorum (55).
+
+    Attributes:
+        leader_epoch: Changes with each leader.
+        high_watermark: What is committed.
+        log_ends: The log end offset of each node, voters and observers.
+    """
+
+    leader_epoch: int
+    high_watermark: int
+    log_ends: Mapping[int, int]
+
+
+class MetadataQuorum(Protocol):
+    """What tells whether a broker has seen everything that was committed."""
+
+    async def quorum(self, *, broker_id: int | None = None, timeout_s: float = 2.0) -> QuorumState:
+        """Ask through a broker.
+
+        Raises:
+            NotSentError: No answer in time.
+            BarrierUnavailableError: The service's own account lacks DESCRIBE on the cluster.
+        """
+        ...
+
+
+class BarrierUnavailableError(Exception):
+    """DescribeQuorum is not permitted, so nothing that is read can be verified."""
+
+
+class CallbackDetector(Protocol):
+    """Whether brokers decide about quotas by code of their own. Source: KIP-257."""
+
+    async def custom_callback(self) -> str | None:
+        """Return ``client.quota.callback.class`` of a live broker, null if none is known."""
+        ...
