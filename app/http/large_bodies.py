@@ -5,8 +5,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
 
-SMALL_BYTES: Final = 64 * 1024
-"""Bodies up to this size need no room."""
+SMALL_BYTES: Final = 16 * 1024
+"""Bodies up to this size need no room. Whoever waits for room holds that much, and the piece that
+passed it: what hundreds of large bodies at a time add up to."""
 
 AT_ONCE: Final = 4
 
