@@ -34,6 +34,9 @@ def _parser() -> argparse.ArgumentParser:
     migrate = commands.add_parser("migrate", help="create or update the tables of the audit log")
     migrate.set_defaults(run=_migrate)
     dev = commands.add_parser("dev", help="everything on this machine: broker, Postgres, service")
+    dev.add_argument(
+        "--load", action="store_true", help="with producers and consumers over and under limits"
+    )
     dev.set_defaults(run=_dev)
     openapi = commands.add_parser("openapi", help="write the OpenAPI document")
     openapi.add_argument(
@@ -63,10 +66,10 @@ def _migrate(_: argparse.Namespace) -> int:
     return 0
 
 
-def _dev(_: argparse.Namespace) -> int:
+def _dev(arguments: argparse.Namespace) -> int:
     from app.localdev.dev import run_dev  # noqa: PLC0415
 
-    return run_dev(os.environ)
+    return run_dev(os.environ, load=arguments.load)
 
 
 def _openapi(arguments: argparse.Namespace) -> int:

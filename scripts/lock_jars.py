@@ -9,7 +9,7 @@ from pathlib import Path
 import jgo
 from jgo.env import LockedDependency
 
-from app.localdev.jars import BROKER_JARS, KAFKA_VERSION, TOOLS_JARS
+from app.localdev.jars import AGENT_JARS, BROKER_JARS, KAFKA_VERSION, TOOLS_JARS
 
 LOG4J_VERSION = "2.25.1"
 
@@ -23,6 +23,7 @@ BROKER = "+".join(
     )
 )
 TOOLS = f"org.apache.kafka:kafka-tools:{KAFKA_VERSION}"
+AGENT = "io.prometheus.jmx:jmx_prometheus_javaagent:1.0.1"
 
 HEADER = "# {}, locked. Written by scripts/lock_jars.py; read by app/localdev/jars.py.\n"
 ENTRY = """
@@ -35,11 +36,14 @@ sha256 = "{0.sha256}"
 
 
 def main() -> None:
-    """Resolve both class paths and write what they consist of."""
+    """Resolve each class path and write what it consists of."""
     _write(BROKER_JARS, "The class path of the local broker", _resolve(BROKER))
     # Of the tools' own dependencies, those of Connect, nothing is needed here.
     tools = [jar for jar in _resolve(f"{BROKER}+{TOOLS}") if jar.artifactId == "kafka-tools"]
     _write(TOOLS_JARS, "What kafka-acls and DumpLogSegments need besides", tools)
+    # The agent's jar holds what it needs.
+    agent = [jar for jar in _resolve(AGENT) if jar.artifactId == "jmx_prometheus_javaagent"]
+    _write(AGENT_JARS, "What serves a broker's metrics", agent)
 
 
 def _resolve(endpoint: str) -> list[LockedDependency]:

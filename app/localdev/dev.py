@@ -11,6 +11,7 @@ from types import FrameType
 from typing import NoReturn
 
 from app.localdev.banner import Curl, banner
+from app.localdev.child import Child
 from app.localdev.errors import LocalDevError
 from app.localdev.examples import (
     ALICE,
@@ -21,6 +22,7 @@ from app.localdev.examples import (
     set_example_quotas,
 )
 from app.localdev.kafka import LocalKafka
+from app.localdev.load import prepare_load
 from app.localdev.local_directory import held, local_directory
 from app.localdev.parent_make import ParentMake
 from app.localdev.ports import free_ports
@@ -33,6 +35,7 @@ SUPER_USERS = "User:ANONYMOUS;User:admin"
 _SASL_USERS = {name: f"{name}-secret" for name in ("admin", "alice", "bob", "mallory")}
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _LOOK_S = 0.5
+_LOAD_STOP_DEADLINE_S = 10.0
 
 
 class _Stopped(BaseException):
@@ -56,12 +59,16 @@ class _Dev:
         print(f"{time.monotonic() - self.begun:6.1f} s  {line}", file=sys.stderr, flush=True)
 
 
-def run_dev(environ: Mapping[str, str]) -> int:
+def run_dev(environ: Mapping[str, str], *, load: bool = False) -> int:
     """Run everything until SIGINT, SIGTERM or SIGHUP; return the exit code.
 
     State is kept in `.local` of the current directory, or in `QUOTAS_LOCAL_DIR`. A broker of
     `QUOTAS_KAFKA_BOOTSTRAP_SERVERS` or a database of `QUOTAS_DATABASE_URL` is used instead of an
     embedded one; a broker that is not ours gets no example ACLs and quotas.
+
+    Args:
+        environ: Of this process.
+        load: Run producers and consumers over and under their limits as well.
 
     Returns:
         0 after a signal; 1 where something could not start or ended by itself (one sentence on
@@ -71,7 +78,7 @@ def run_dev(environ: Mapping[str, str]) -> int:
         _stop_at_signals()
         with ExitStack() as stack:
             try:
-                _run(environ, stack)
+                _run(environ, stack, load=load)
             finally:
                 _hold_signals()
     except _Stopped:
@@ -81,7 +88,12 @@ def run_dev(environ: Mapping[str, str]) -> int:
     return 1
 
 
-def _run(environ: Mapping[str, str], stack: ExitStack) -> None:
+def _run(environ: Mapping[str, str], stack: ExitStack, *, load: bool) -> None:
+    if load and environ.get("QUOTAS_KAFKA_BOOTSTRAP_SERVERS"):
+        raise LocalDevError(
+            "--load needs a broker of its own: unset QUOTAS_KAFKA_BOOTSTRAP_SERVERS, or leave "
+            "--load out."
+        )
     directory = local_directory(environ)
     stack.enter_context(held(directory))
     ours = _service_environment(environ, directory)
@@ -93,6 +105,8 @@ def _run(environ: Mapping[str, str], stack: ExitStack) -> None:
     dev.say("Migrating the database ...")
     migrate(dev.environ)
     _start_service(dev, service, tokens[ALICE])
+    if load and dev.kafka is not None:
+        _start_load(dev, dev.kafka)
     dev.say("Ready.")
     _introduce(dev, service)
     print(banner(Curl(service.url, tokens), an_alteration_id(service, tokens[ALICE])))
@@ -143,7 +157,7 @@ def _start_kafka(dev: _Dev) -> None:
         return
     dev.say("Starting the broker ...")
     dev.kafka = LocalKafka(
-        dev.directory / "kafka", super_users=SUPER_USERS, plain_users=_SASL_USERS
+        dev.directory / "kafka", super_users=SUPER_USERS, plain_users=_SASL_USERS, metrics=True
     )
     dev.stack.callback(dev.kafka.stop)
     dev.kafka.start()
@@ -165,6 +179,15 @@ def _start_service(dev: _Dev, service: LocalService, token: str) -> None:
         done.touch()
 
 
+def _start_load(dev: _Dev, kafka: LocalKafka) -> None:
+    dev.say("Starting producers and consumers ...")
+    prepare_load(kafka.bootstrap_servers)
+    child = Child("The load", dev.directory / "load.log")
+    dev.stack.callback(child.stop, signal.SIGTERM, _LOAD_STOP_DEADLINE_S)
+    command = [sys.executable, "-m", "app.localdev.load", kafka.sasl_bootstrap_servers]
+    child.start(command, directory=Path.cwd(), environ=dev.environ)
+
+
 def _introduce(dev: _Dev, service: LocalService) -> None:
     print(f"# The service listens on {service.url}; its log is {dev.directory / 'service.log'}.")
     if dev.kafka is None:
@@ -174,6 +197,7 @@ def _introduce(dev: _Dev, service: LocalService) -> None:
         f"# The broker listens on {dev.kafka.bootstrap_servers} (PLAINTEXT, super user) and "
         f"{dev.kafka.sasl_bootstrap_servers} (SASL PLAIN: alice/alice-secret, ...)."
     )
+    print(f"# Its quota metrics, for `quota-pipeline collect`: {dev.kafka.metrics_url}")
 
 
 def _watch(dev: _Dev, service: LocalService) -> NoReturn:

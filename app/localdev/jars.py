@@ -1,4 +1,4 @@
-"""The broker's class path: jars fetched once from Maven Central, each checked by its SHA-256."""
+"""Jars fetched once from Maven Central, checked by SHA-256: the broker, its tools, its agent."""
 
 import fcntl
 import hashlib
@@ -20,6 +20,7 @@ KAFKA_VERSION = "4.3.1"
 
 BROKER_JARS = Path(__file__).with_name("kafka_jars.toml")
 TOOLS_JARS = Path(__file__).with_name("kafka_tools_jars.toml")
+AGENT_JARS = Path(__file__).with_name("jmx_exporter_jars.toml")
 
 _DOWNLOADS_AT_ONCE = 8
 
@@ -35,7 +36,20 @@ def class_path(*, tools: bool = False) -> list[Path]:
     Raises:
         LocalDevError: a jar cannot be fetched, or is not the one that was locked.
     """
-    wanted = _locked(BROKER_JARS) + (_locked(TOOLS_JARS) if tools else [])
+    return _present(_locked(BROKER_JARS) + (_locked(TOOLS_JARS) if tools else []))
+
+
+def metrics_agent() -> Path:
+    """Return the jar of the JMX exporter's agent, fetched likewise.
+
+    Raises:
+        LocalDevError: it cannot be fetched, or is not the one that was locked.
+    """
+    (jar,) = _present(_locked(AGENT_JARS))
+    return jar
+
+
+def _present(wanted: Sequence[LockedDependency]) -> list[Path]:
     repository = _context().repo_cache
     if _wrong(repository, wanted):
         with _one_at_a_time(repository):
@@ -90,7 +104,7 @@ def _fetch(repository: Path, jars: Sequence[LockedDependency]) -> None:
     if not jars:
         return
     logging.getLogger("jgo").setLevel(logging.CRITICAL)
-    _say(f"Fetching {len(jars)} jars of Kafka {KAFKA_VERSION} (about 45 MB, only this once) ...")
+    _say(f"Fetching {_count(jars)} (only this once) ...")
     begun = time.monotonic()
     for jar in jars:
         _path(repository, jar).unlink(missing_ok=True)
@@ -99,6 +113,12 @@ def _fetch(repository: Path, jars: Sequence[LockedDependency]) -> None:
             done.result()
     _refuse(repository, _wrong(repository, jars))
     _say(f"Fetched them in {time.monotonic() - begun:.0f} s.")
+
+
+def _count(jars: Sequence[LockedDependency]) -> str:
+    if len(jars) == 1:
+        return f"{jars[0].artifactId} {jars[0].version}"
+    return f"{len(jars)} jars of Kafka {KAFKA_VERSION}, about 45 MB"
 
 
 def _download(jar: LockedDependency) -> None:

@@ -13,6 +13,7 @@ from typing import Self
 
 from app.localdev.child import Child
 from app.localdev.errors import LocalDevError
+from app.localdev.jmx_exporter import agent_option
 from app.localdev.kafka_admin import cluster_id_of, silent_admin
 from app.localdev.kafka_jvm import JvmOptions, java_command, jvm_environment, run_tool
 from app.localdev.kafka_properties import (
@@ -48,6 +49,7 @@ class LocalKafka:
         request_log: keep each DescribeClientQuotas and AlterClientQuotas that arrives.
         heap: the largest Java heap, as after `-Xmx`.
         tls: adds an SSL and a SASL_SSL listener.
+        metrics: serve the quota metrics as Prometheus text.
     """
 
     directory: Path
@@ -59,6 +61,7 @@ class LocalKafka:
     request_log: bool = False
     heap: str = "512m"
     tls: LocalTls | None = None
+    metrics: bool = False
 
     def __post_init__(self) -> None:
         self.directory = self.directory.absolute()
@@ -114,6 +117,11 @@ class LocalKafka:
     def sasl_ssl_bootstrap_servers(self) -> str:
         """The SASL_SSL listener, where `tls` is given."""
         return self._address("SASL_SSL")
+
+    @property
+    def metrics_url(self) -> str:
+        """The Prometheus text, where `metrics` is on."""
+        return f"http://{HOST}:{self._state['metrics_port']}/metrics"
 
     def start(self) -> None:
         """Start the node and return when it answers; with its data, and its ports if still free.
@@ -175,6 +183,9 @@ class LocalKafka:
         ports: dict[str, int] = self._state.get("ports", {})
         if list(ports) != names or not all(is_free(port) for port in ports.values()):
             ports = dict(zip(names, free_ports(len(names)), strict=True))
+        metrics_port = self._state.get("metrics_port")
+        if self.metrics and (metrics_port is None or not is_free(metrics_port)):
+            self._state = {**self._state, "metrics_port": free_ports(1)[0]}
         formatted = "cluster_id" in self._state
         self._state = {"cluster_id": _new_cluster_id(), **self._state, "ports": ports}
         self._write_configuration()
@@ -205,7 +216,8 @@ class LocalKafka:
 
     def _run(self) -> None:
         logging_file = self.directory / "log4j2.properties"
-        options = JvmOptions(heap=self.heap, logging_file=logging_file)
+        agent = agent_option(self.directory, self._state["metrics_port"]) if self.metrics else None
+        options = JvmOptions(heap=self.heap, logging_file=logging_file, agent=agent)
         command = [*java_command("kafka.Kafka", options), str(self._properties_path)]
         self._child.start(command, directory=self.directory, environ=jvm_environment())
 

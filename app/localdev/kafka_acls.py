@@ -1,4 +1,4 @@
-"""ACLs on the resource Cluster `kafka-cluster` of a local broker."""
+"""ACLs of a local broker, most of them on the resource Cluster `kafka-cluster`."""
 
 import time
 from collections.abc import Collection
@@ -28,21 +28,16 @@ def allow_on_cluster(bootstrap_servers: str, grants: Collection[tuple[str, AclOp
     Raises:
         LocalDevError: the broker did not take the ACLs.
     """
-    wanted = [_binding(principal, operation) for principal, operation in grants]
-    client = silent_admin(bootstrap_servers)
-    try:
-        for future in client.create_acls(wanted, request_timeout=_TIMEOUT_S).values():
-            future.result()
-        _wait_until_visible(client, wanted)
-    except KafkaException as error:
-        raise LocalDevError(f"The example ACLs were not created: {error}.") from error
-
-
-def _binding(principal: str, operation: AclOperation) -> AclBinding:
     # confluent-kafka calls the resource type Cluster BROKER. Source: rd_kafka_ResourceType_t.
+    cluster = (ResourceType.BROKER, "kafka-cluster")
+    allow(bootstrap_servers, [allowed(*cluster, *grant) for grant in grants])
+
+
+def allowed(kind: ResourceType, name: str, principal: str, operation: AclOperation) -> AclBinding:
+    """Return the ACL that allows a principal an operation on one resource from any host."""
     return AclBinding(
-        ResourceType.BROKER,
-        "kafka-cluster",
+        kind,
+        name,
         ResourcePatternType.LITERAL,
         principal,
         "*",
@@ -51,9 +46,24 @@ def _binding(principal: str, operation: AclOperation) -> AclBinding:
     )
 
 
+def allow(bootstrap_servers: str, wanted: Collection[AclBinding]) -> None:
+    """Create ACLs; return when they are visible.
+
+    Raises:
+        LocalDevError: the broker did not take the ACLs.
+    """
+    client = silent_admin(bootstrap_servers)
+    try:
+        for future in client.create_acls(list(wanted), request_timeout=_TIMEOUT_S).values():
+            future.result()
+        _wait_until_visible(client, wanted)
+    except KafkaException as error:
+        raise LocalDevError(f"The example ACLs were not created: {error}.") from error
+
+
 def _wait_until_visible(client: AdminClient, wanted: Collection[AclBinding]) -> None:
     everything = AclBindingFilter(
-        ResourceType.BROKER,
+        ResourceType.ANY,
         None,
         ResourcePatternType.ANY,
         None,

@@ -14,11 +14,19 @@ _TOOL_DEADLINE_S = 120
 
 @dataclass(frozen=True)
 class JvmOptions:
-    """What differs between the broker and a tool: heap (as after `-Xmx`), log4j 2 file, jars."""
+    """What differs between the broker and a tool.
+
+    Attributes:
+        heap: as after `-Xmx`.
+        logging_file: of log4j 2.
+        tools: add the jar of the tools.
+        agent: as after `-javaagent:`.
+    """
 
     heap: str = "256m"
     logging_file: Path | None = None
     tools: bool = False
+    agent: str | None = None
 
 
 def java_command(main_class: str, options: JvmOptions) -> list[str]:
@@ -36,6 +44,8 @@ def java_command(main_class: str, options: JvmOptions) -> list[str]:
     ]
     if options.logging_file is not None:
         command.append(f"-Dlog4j2.configurationFile={options.logging_file}")
+    if options.agent is not None:
+        command.append(f"-javaagent:{options.agent}")
     jars = os.pathsep.join(str(jar) for jar in class_path(tools=options.tools))
     return [*command, "-cp", jars, main_class]
 

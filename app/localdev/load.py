@@ -1,0 +1,188 @@
+"""Producers and consumers over and under their limits, for a broker of this machine.
+
+Run as a program: `python -m app.localdev.load BOOTSTRAP_SERVERS`, until SIGTERM. What each client
+is for stands in ``CLIENTS``; the quotas that slow them down are set by whoever starts it.
+"""
+
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Final
+
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Producer,
+    TopicPartition,
+)
+from confluent_kafka.admin import AclOperation, NewTopic, ResourceType
+
+from app.localdev.errors import LocalDevError
+from app.localdev.kafka_acls import allow, allowed
+from app.localdev.kafka_admin import silent_admin
+
+TOPIC: Final = "load"
+
+_RECORD_BYTES: Final = 10_000
+_TICK_S: Final = 0.1
+_PARTITION_BYTES: Final = 64 * 2**20
+_SEGMENT_BYTES: Final = 8 * 2**20
+_FETCH_BYTES: Final = 1_000_000
+_PARTITIONS: Final = 2
+_TIMEOUT_S: Final = 10.0
+
+
+@dataclass(frozen=True)
+class LoadClient:
+    """One connection that moves data as fast as its target, or as its quota lets it.
+
+    Attributes:
+        user: Whose account it uses; the password is the example users' own.
+        client_id: As it calls itself.
+        bytes_per_s: What it tries.
+        consumes: It reads instead of writing.
+    """
+
+    user: str
+    client_id: str
+    bytes_per_s: int
+    consumes: bool = False
+
+
+CLIENTS: Final = (
+    LoadClient("alice", "etl", 6_000_000),
+    LoadClient("alice", "reader", 300_000, consumes=True),
+    LoadClient("bob", "report", 9_000_000, consumes=True),
+    LoadClient("bob", "web", 700_000),
+)
+"""By the example quotas: over the rule of its pair, under alice's rule, over the rule for every
+user and client-id, under the rule for every user."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run every client until SIGTERM or SIGINT."""
+    (bootstrap_servers,) = arguments
+    done = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda _number, _frame: done.set())
+    run_load(bootstrap_servers, CLIENTS, done)
+    return 0
+
+
+def run_load(bootstrap_servers: str, clients: Sequence[LoadClient], done: threading.Event) -> None:
+    """Run clients, each in a thread, until the event is set.
+
+    Args:
+        bootstrap_servers: The SASL_PLAINTEXT listener; users log in by PLAIN.
+        clients: What to run.
+        done: Ends it.
+    """
+    threads = [
+        threading.Thread(target=_run, args=(bootstrap_servers, client, done)) for client in clients
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def prepare_load(bootstrap_servers: str) -> None:
+    """Make the topic that the load goes through, and let every user write to it and read it.
+
+    Args:
+        bootstrap_servers: A listener whose callers are super users.
+
+    Raises:
+        LocalDevError: the broker did not do it.
+    """
+    admin = silent_admin(bootstrap_servers)
+    kept = {"retention.bytes": str(_PARTITION_BYTES), "segment.bytes": str(_SEGMENT_BYTES)}
+    topic = NewTopic(TOPIC, num_partitions=_PARTITIONS, replication_factor=1, config=kept)
+    try:
+        admin.create_topics([topic], request_timeout=_TIMEOUT_S)[TOPIC].result()
+    except KafkaException as error:
+        if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+            raise LocalDevError(f"The topic {TOPIC} was not created: {error}.") from error
+    everybody = "User:*"
+    allow(
+        bootstrap_servers,
+        [
+            allowed(ResourceType.TOPIC, TOPIC, everybody, AclOperation.ALL),
+            allowed(ResourceType.GROUP, TOPIC, everybody, AclOperation.READ),
+        ],
+    )
+
+
+def _run(bootstrap_servers: str, client: LoadClient, done: threading.Event) -> None:
+    login = {
+        "bootstrap.servers": bootstrap_servers,
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": client.user,
+        "sasl.password": f"{client.user}-secret",
+        "client.id": client.client_id,
+        "log_level": 0,
+    }
+    if client.consumes:
+        _consume(login, client, done)
+    else:
+        _produce(login, client, done)
+
+
+def _produce(login: Mapping[str, object], client: LoadClient, done: threading.Event) -> None:
+    record = bytes(_RECORD_BYTES)
+    producer = Producer(
+        {
+            **login,
+            "linger.ms": 50,
+            "queue.buffering.max.kbytes": 16_384,
+            "message.timeout.ms": 300_000,
+        }
+    )
+    for wanted in _amounts(client.bytes_per_s, done):
+        for _ in range(wanted):
+            try:
+                producer.produce(TOPIC, record)
+            except BufferError:
+                break
+        producer.poll(0)
+    producer.purge()
+
+
+def _consume(login: Mapping[str, object], client: LoadClient, done: threading.Event) -> None:
+    reading = {
+        "group.id": TOPIC,
+        "enable.auto.commit": False,
+        "enable.partition.eof": True,
+        "fetch.max.bytes": _FETCH_BYTES,
+        "queued.max.messages.kbytes": _FETCH_BYTES // 1000,
+    }
+    with closing(Consumer({**login, **reading})) as consumer:
+        start = [TopicPartition(TOPIC, one, OFFSET_BEGINNING) for one in range(_PARTITIONS)]
+        consumer.assign(start)
+        for wanted in _amounts(client.bytes_per_s, done):
+            for message in consumer.consume(wanted, timeout=_TICK_S) if wanted else ():
+                if message.error() is not None:
+                    # At its end, mostly: what there is is read again and again.
+                    place = TopicPartition(TOPIC, message.partition(), OFFSET_BEGINNING)
+                    consumer.incremental_unassign([place])
+                    consumer.incremental_assign([place])
+
+
+def _amounts(bytes_per_s: int, done: threading.Event) -> Iterator[int]:
+    """Give, ten times a second, how many records are due."""
+    begun, given = time.monotonic(), 0
+    while not done.wait(_TICK_S):
+        due = int((time.monotonic() - begun) * bytes_per_s / _RECORD_BYTES)
+        yield due - given
+        given = due
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
