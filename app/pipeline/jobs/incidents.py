@@ -108,7 +108,7 @@ def _incident_id() -> Column:
 
 def _p95() -> Column:
     """Return the value of rank ceil(0.95 n) of a sorted array; null of an empty one."""
-    return sf.try_element_at("throttled", rank_of(95, "size(throttled)").cast("int"))
+    return sf.get("throttled", (rank_of(95, "size(throttled)") - 1).cast("int"))
 
 
 def _with_brokers(found: DataFrame) -> DataFrame:
