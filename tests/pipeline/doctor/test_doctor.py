@@ -1,0 +1,221 @@
+"""The doctor: a healthy world has no findings, and each ailment is told with what to do."""
+
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.pipeline.main import main
+from app.pipeline.tables import (
+    BUCKET_MINUTE,
+    OBSERVATION_MINUTE,
+    QUARANTINE,
+    QUOTA_VERSION,
+    UTILIZATION_HIST,
+)
+from tests.support.bucket_worlds import DAY, Row, minute, observation, publish
+
+
+def version(key: str) -> Row:
+    entity = {"user": "alice", "user_default": False, "client_id": "", "client_default": False}
+    held = {"value": 1.0, "valid_from": DAY, "valid_to": None, "origin": "snapshot"}
+    return {"cluster_id": "c1", "key": key, **entity, **held}
+
+
+def examined(capsys: pytest.CaptureFixture[str], *options: str) -> tuple[int, dict[str, Any]]:
+    """Run the doctor without Spark; return the exit code, and the checks by name."""
+    code = main(["doctor", "--dry-run", "--json", "--fail-on", "findings", *options])
+    report = json.loads(capsys.readouterr().out)
+    assert report["findings"] == report["warn"] + report["fail"]
+    return code, {check["check"]: check for check in report["checks"]}
+
+
+def healthy() -> dict[Any, list[Row]]:
+    return {
+        OBSERVATION_MINUTE: [observation(number, "alice", "etl", 10.0) for number in range(10)],
+        BUCKET_MINUTE: [minute(number) for number in range(10)],
+        QUOTA_VERSION: [version("producer_byte_rate")],
+        QUARANTINE: [],
+    }
+
+
+def test_a_healthy_world_has_no_findings(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    folder = publish(tmp_path / "in", healthy())
+    code, checks = examined(capsys, "--input", str(folder), "--out", str(tmp_path / "new" / "out"))
+    assert code == 0
+    assert {check["status"] for check in checks.values()} == {"ok"}
+    assert (
+        "10 rows in 1 files, 2026-11-20 00:00 to 2026-11-20 00:09 UTC"
+        in (checks["bucket_minute"]["detail"])
+    )
+    assert {"java", "python", "pyspark", "pyarrow", "input", "output"} <= set(checks)
+    assert not (tmp_path / "new").exists()
+
+
+def later() -> Row:
+    """Return an observation whose clock is an hour ahead."""
+    time = datetime.now(UTC).replace(second=0, microsecond=0) + timedelta(hours=1)
+    return observation(0, "a", "b", 1.0, ts=time, dt=time.date())
+
+
+AILMENTS: dict[str, Callable[[], dict[Any, list[Row]]]] = {
+    "names decoded": lambda: {OBSERVATION_MINUTE: [observation(3, "team%20a", "", 1.0)]},
+    "names present": lambda: {
+        OBSERVATION_MINUTE: [observation(one, "", "", 1.0, source="x") for one in range(20)]
+    },
+    "metric Fetch": lambda: {QUOTA_VERSION: [version("consumer_byte_rate")]},
+    "level 0": lambda: {
+        BUCKET_MINUTE: [minute(one, bucket_id=8, level=0, limit=None) for one in range(20)]
+    },
+    "throttle times": lambda: {BUCKET_MINUTE: [minute(4, bucket_id=8, rate_max=101.0)]},
+    "coverage of broker 2 of c1": lambda: {
+        OBSERVATION_MINUTE: [observation(one, "a", "b", 1.0, broker_id=2) for one in (0, 9)]
+    },
+    "clocks of c1": lambda: {OBSERVATION_MINUTE: [later()]},
+    "quarantine": lambda: {
+        QUARANTINE: [{"source": "f", "line": 1, "raw": "x", "reason": "no value", "n": 3}]
+    },
+    "utilization_hist": lambda: {UTILIZATION_HIST: []},
+}
+"""What is added to a healthy world to make one check complain."""
+
+
+def ailing(case: str) -> dict[Any, list[Row]]:
+    """Return a world with one thing wrong."""
+    wrong = AILMENTS[case]()
+    if case == "clocks of c1":
+        return wrong
+    well = healthy()
+    return well | {table: [*well.get(table, []), *rows] for table, rows in wrong.items()}
+
+
+@pytest.mark.parametrize(
+    ("case", "advice"),
+    [
+        ("names decoded", "urlencoded: true"),
+        ("names present", "keeps these two labels"),
+        ("metric Fetch", "add an exporter rule for kafka.server:type=Fetch"),
+        ("level 0", "see that --quotas is of this cluster"),
+        ("throttle times", "attribute throttle-time"),
+        ("coverage of broker 2 of c1", "2 of 10 minutes"),
+        ("clocks of c1", "set the clocks by NTP"),
+        ("quarantine", "no value (3)"),
+        ("utilization_hist", "look at the report of the job"),
+    ],
+)
+def test_an_ailment_is_told_with_what_to_do(
+    case: str, advice: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    code, checks = examined(capsys, "--input", str(publish(tmp_path, ailing(case))))
+    assert code == 4
+    assert [name for name, check in checks.items() if check["status"] != "ok"] == [case]
+    assert advice in checks[case]["detail"]
+
+
+def test_a_folder_without_tables_and_a_missing_one_are_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    _, checks = examined(capsys, "--input", str(tmp_path))
+    assert checks["tables"]["status"] == "fail"
+    code, checks = examined(capsys, "--input", str(tmp_path / "nowhere"))
+    assert code == 4
+    assert "No such file or directory" in checks["input"]["detail"]
+
+
+def test_a_stopped_broker_is_told_beside_the_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    world = healthy()
+    world[OBSERVATION_MINUTE] += [observation(one, "a", "b", 1.0, broker_id=2) for one in range(3)]
+    _, checks = examined(capsys, "--input", str(publish(tmp_path, world)))
+    assert "broker 2" in checks["clocks of c1"]["detail"]
+
+
+@pytest.fixture
+def service() -> Iterator[tuple[str, dict[str, Any]]]:
+    """Serve one answer at any path; the test says which, and sees who asked."""
+    talk: dict[str, Any] = {"status": 200, "answer": {}}
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            talk["asked"] = (self.path, self.headers.get("Authorization"))
+            body = json.dumps(talk["answer"]).encode()
+            self.send_response(talk["status"])
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}", talk
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def test_the_service_tells_whether_brokers_decide_otherwise(
+    service: tuple[str, dict[str, Any]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    url, talk = service
+    token = tmp_path / "token"
+    token.write_text("secret\n")
+    options = ("--server", url, "--token-file", str(token))
+    talk["answer"] = {"authoritative": True}
+    assert examined(capsys, *options)[0] == 0
+    assert talk["asked"] == ("/quotas/resolve?user=ANONYMOUS", "Bearer secret")
+    talk["answer"] = {"authoritative": False}
+    code, checks = examined(capsys, *options)
+    assert code == 4
+    assert "client.quota.callback.class" in checks["quota callback"]["detail"]
+    talk |= {"status": 403, "answer": {"code": "cluster-authorization-failed"}}
+    _, checks = examined(capsys, *options)
+    assert "403 cluster-authorization-failed" in checks["quota callback"]["detail"]
+
+
+def test_a_token_that_cannot_be_read_is_wrong_usage(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    options = ["--server", "http://127.0.0.1:1", "--token-file", str(tmp_path / "none")]
+    assert main(["doctor", "--dry-run", *options]) == 2
+    assert "--token-file" in capsys.readouterr().err
+
+
+def test_people_get_a_line_for_each_check(capsys: pytest.CaptureFixture[str]):
+    assert main(["doctor", "--dry-run"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("OK    java: ")
+    assert "fail: 0" in lines
+
+
+@pytest.mark.parametrize(
+    ("settings", "status", "detail"),
+    [
+        ((), "ok", "starts on local[2] and counts"),
+        (("--conf", "spark.driver.memory=none"), "fail", "Look at --master and --conf"),
+    ],
+)
+def test_spark_is_really_started(settings: tuple[str, ...], status: str, detail: str):
+    command = [sys.executable, "-m", "app.pipeline.main", "doctor", "--json"]
+    ended = subprocess.run(
+        [*command, "--master", "local[2]", *settings],
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    [check] = [one for one in json.loads(ended.stdout)["checks"] if one["check"] == "spark"]
+    assert check["status"] == status
+    assert detail in check["detail"]
