@@ -7,7 +7,6 @@ and days that the input is about are replaced, each as a whole: give it whole da
 import argparse
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from math import ceil
 from typing import Final
@@ -24,33 +23,20 @@ from app.pipeline.job import Job
 from app.pipeline.jobs.ingest import UNNAMED, judged, observations, quarantined
 from app.pipeline.jobs.ingest_checks import Tally, checks, tally
 from app.pipeline.sinks.result_tables import explain
-from app.pipeline.sources.formats import FORMATS, KAFKA
-from app.pipeline.sources.inputs import Inputs, file_inputs, topic_inputs
-from app.pipeline.sources.kafka_topic import ranges_report, settings_of_file
-from app.pipeline.sources.metric_map import MetricMap
+from app.pipeline.sources.formats import FORMATS
+from app.pipeline.sources.inputs import Inputs
+from app.pipeline.sources.kafka_topic import ranges_report
+from app.pipeline.sources.material import Material, material_of
 from app.pipeline.sources.metric_names import RATE
 from app.pipeline.sources.metrics import read_points
-from app.pipeline.sources.points import OUTSIDE, Rules
+from app.pipeline.sources.points import OUTSIDE
 from app.pipeline.storage import schema_of, write_table
 from app.pipeline.tables import DQ_RESULT, OBSERVATION_MINUTE, QUARANTINE, Table
 
+__all__ = ["add_arguments", "check_clusters", "ingest", "material_of", "run"]
+
 _ROWS_OF_FILE: Final = 1_000_000
 _WRITES: Final = (OBSERVATION_MINUTE, QUARANTINE, DQ_RESULT)
-
-
-@dataclass(frozen=True, slots=True)
-class Material:
-    """What a run reads, and how.
-
-    Attributes:
-        kind: The format.
-        inputs: The files or offsets.
-        rules: How points are judged.
-    """
-
-    kind: str
-    inputs: Inputs
-    rules: Rules
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -88,31 +74,12 @@ def run(job: Job) -> None:
         job.counts["would_write"] = [f"{job.options.out}/{table.name}" for table in _WRITES]
         return
     out = job.output()
-    with job.spark() as session:
-        ingest(job, session, material, out)
-        out.publish()
-
-
-def material_of(job: Job) -> Material:
-    """Find what the options name; nothing is read but headers and offsets.
-
-    Raises:
-        UsageError: An option is missing or wrong, or a file lacks a column.
-        InfrastructureError: The brokers of a topic do not answer.
-    """
-    options = job.options
-    kind = _format_of(options.format)
-    told = MetricMap.load(options.map)
-    if not options.input:
-        message = "--input is missing: name the files to read, a folder of them, or a topic."
-        raise UsageError(message)
-    if kind == KAFKA:
-        inputs = topic_inputs(options.input, settings_of_file(options.kafka_config))
-    else:
-        inputs = file_inputs(options.input, kind, told)
-    tags = FORMATS[kind].tags if told.urlencoded is None else told.urlencoded
-    since, until = (None if one is None else _micros_of(one) for one in job.period())
-    return Material(kind, inputs, Rules(told, tags, since, until))
+    try:
+        with job.spark() as session:
+            ingest(job, session, material, out)
+            out.publish()
+    finally:
+        out.discard()
 
 
 def ingest(job: Job, session: SparkSession, material: Material, out: RunFolder) -> None:
@@ -126,7 +93,7 @@ def ingest(job: Job, session: SparkSession, material: Material, out: RunFolder) 
         known = judged(points, job.options.cluster).persist(StorageLevel.MEMORY_AND_DISK)
         try:
             counted = tally(known)
-            _check_clusters(job, counted)
+            check_clusters(job, counted)
             _write_observations(job, known, counted, material, out)
             _write_quarantine(job, known, material.inputs, out)
             _write_checks(job, session, counted, out)
@@ -186,7 +153,12 @@ def _count(job: Job, table: Table, out: RunFolder) -> None:
     rows[table.name] = sum(pq.read_metadata(file).num_rows for file in files)
 
 
-def _check_clusters(job: Job, counted: Tally) -> None:
+def check_clusters(job: Job, counted: Tally) -> None:
+    """Raise where one cluster id would hide several, and say where there is none.
+
+    Raises:
+        UsageError: ``--cluster`` names one cluster, and the input holds several.
+    """
     named = sorted(counted.clusters - {""})
     if job.options.cluster and len(named) > 1:
         message = (
@@ -208,18 +180,6 @@ def _replaced(job: Job, counted: Tally) -> Iterator[Partition]:
         day = since.date() + timedelta(days=number)
         if datetime(day.year, day.month, day.day, tzinfo=UTC) < until:
             yield from ({"cluster_id": one, "dt": day.isoformat()} for one in sorted(clusters))
-
-
-def _format_of(name: str | None) -> str:
-    if name is not None and name in FORMATS:
-        return name
-    told = f"{name} is unknown" if name else "is missing"
-    message = f"--format {told}: it is one of {', '.join(FORMATS)}."
-    raise UsageError(message)
-
-
-def _micros_of(time: datetime) -> int:
-    return (time - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
 
 
 @contextmanager

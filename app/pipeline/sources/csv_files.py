@@ -1,7 +1,6 @@
 """CSV with a header."""
 
 import csv
-import io
 from collections.abc import Iterator
 from typing import BinaryIO, Final
 
@@ -54,8 +53,10 @@ class _Lines:
 
     def __init__(self, stream: BinaryIO) -> None:
         # What is no UTF-8 becomes lone surrogates, which no name may have.
-        text = io.TextIOWrapper(stream, "utf-8-sig", errors="surrogateescape", newline="")
-        self._text = iter(text)
+        self._text = (
+            line.decode("utf-8" if number else "utf-8-sig", "surrogateescape")
+            for number, line in enumerate(stream)
+        )
         self._back: list[str] = []
         self.taken: list[str] = []
         self.number = 0

@@ -15,7 +15,6 @@ from app.pipeline.sources.points import Points
 SCHEME: Final = "kafka://"
 _REQUEST_S: Final = 15.0
 _SILENCE_S: Final = 60.0
-_MESSAGES: Final = 1_000
 _RANGE: Final = 500_000
 
 Settings = Mapping[str, str]
@@ -109,22 +108,19 @@ def read_topic(one: OffsetRange, settings: Settings, points: Points) -> Iterator
 
 def _messages(consumer: Consumer, one: OffsetRange, settings: Settings) -> Iterator[Message]:
     while True:
-        several = consumer.consume(_MESSAGES, _SILENCE_S)
-        if not several:
+        message = consumer.poll(_SILENCE_S)
+        if message is None:
             where = f"{one.topic}, partition {one.partition}"
-            message = f"No message of {where} arrived for {_SILENCE_S:.0f} s."
-            raise InfrastructureError(message)
-        for message in several:
-            error = message.error()
-            if error is not None and error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001
-                return
-            if error is not None:
-                raise InfrastructureError(_text_of(KafkaException(error), settings))
-            if message.offset() >= one.end:
-                return
-            yield message
-            if message.offset() == one.end - 1:
-                return
+            told = f"No message of {where} arrived for {_SILENCE_S:.0f} s."
+            raise InfrastructureError(told)
+        error = message.error()
+        if error is not None and error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001
+            raise InfrastructureError(_text_of(KafkaException(error), settings))
+        if error is not None or message.offset() >= one.end:
+            return
+        yield message
+        if message.offset() == one.end - 1:
+            return
 
 
 def _range_of(consumer: Consumer, topic: str, partition: int) -> OffsetRange:

@@ -1,0 +1,175 @@
+"""The same points in each format, and what reads them without Spark."""
+
+import csv
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import quote_plus
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from app.pipeline.sources.formats import FORMATS, read_piece
+from app.pipeline.sources.inputs import file_inputs
+from app.pipeline.sources.metric_map import MetricMap
+from app.pipeline.sources.points import Points, Rules
+
+HEADERS = ("ts", "broker_id", "metric", "resource", "user", "client_id", "value")
+NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
+EIGHT_FIELDS = ("ts", "broker_id", "key", "attribute", "user", "client_id", "value", "cluster_id")
+
+
+class Point(NamedTuple):
+    """A scraped value, with the names as people write them."""
+
+    second: int = 0
+    broker: int = 1
+    attribute: str = "byte_rate"
+    resource: str = "Produce"
+    user: str = "alice"
+    client_id: str = "etl"
+    value: float = 1.0
+
+    @property
+    def at(self) -> int:
+        return int(NOON.timestamp()) + self.second
+
+    @property
+    def metric(self) -> str:
+        return f"kafka_server_quota_{self.attribute}"
+
+    def labels(self, **more: str) -> dict[str, str]:
+        """Return the labels as an exporter gives them: names that are absent are no label."""
+        names = {"user": user_tag(self.user), "clientId": client_tag(self.client_id)}
+        given = {name: tag for name, tag in names.items() if tag}
+        return {"broker_id": str(self.broker), "resource": self.resource, **given, **more}
+
+
+def user_tag(name: str) -> str:
+    """Return what a broker makes of a user. Source: ``Sanitizer.sanitize``."""
+    return quote_plus(name, safe="*-._").replace("*", "%2A").replace("+", "%20").replace("~", "%7E")
+
+
+def client_tag(name: str) -> str:
+    """Return what JMX makes of a client-id. Source: ``Sanitizer.jmxSanitize``."""
+    if all(one.isascii() and (one.isalnum() or one in "_-%. \t") for one in name):
+        return name
+    escaped = "".join(f"\\{one}" if one in '\\"*?' else one for one in name)
+    return '"' + escaped.replace("\n", "\\n") + '"'
+
+
+def write_csv(points: Sequence[Point], folder: Path) -> Path:
+    file = folder / "points.csv"
+    with file.open("w", newline="") as opened:
+        writer = csv.writer(opened)
+        writer.writerow(HEADERS)
+        for one in points:
+            time = datetime.fromtimestamp(one.at, UTC).isoformat()
+            names = (one.metric, one.resource, one.user, one.client_id)
+            writer.writerow((time, one.broker, *names, one.value))
+    return file
+
+
+def write_parquet(points: Sequence[Point], folder: Path, *, tags: bool = False) -> Path:
+    file = folder / "points.parquet"
+    rows = [
+        {
+            "ts": datetime.fromtimestamp(one.at, UTC),
+            "broker_id": one.broker,
+            "metric": one.metric,
+            "resource": one.resource,
+            "user": user_tag(one.user) if tags else one.user,
+            "client_id": client_tag(one.client_id) if tags else one.client_id,
+            "value": one.value,
+        }
+        for one in points
+    ]
+    pq.write_table(pa.Table.from_pylist(rows), file, row_group_size=3)
+    return file
+
+
+def write_adapter(points: Sequence[Point], folder: Path) -> Path:
+    file = folder / "points.jsonl"
+    file.write_bytes(b"".join(adapter_message(one) + b"\n" for one in points))
+    return file
+
+
+def adapter_message(one: Point) -> bytes:
+    time = datetime.fromtimestamp(one.at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    labels = one.labels(__name__=one.metric)
+    told = {"timestamp": time, "value": repr(one.value), "name": one.metric, "labels": labels}
+    return json.dumps(told).encode()
+
+
+def write_query_range(points: Sequence[Point], folder: Path) -> Path:
+    file = folder / "points.json"
+    result = [
+        {"metric": one.labels(__name__=one.metric), "values": [[one.at, repr(one.value)]]}
+        for one in points
+    ]
+    file.write_text(query_range(result))
+    return file
+
+
+def query_range(result: Sequence[Any]) -> str:
+    return json.dumps({"status": "success", "data": {"resultType": "matrix", "result": result}})
+
+
+def write_export(points: Sequence[Point], folder: Path) -> Path:
+    file = folder / "points.vm.jsonl"
+    lines = [
+        {
+            "metric": one.labels(__name__=one.metric),
+            "values": [None if one.value != one.value else one.value],
+            "timestamps": [one.at * 1000],
+        }
+        for one in points
+    ]
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return file
+
+
+def write_collected(points: Sequence[Point], folder: Path) -> Path:
+    (folder / "collected").mkdir()
+    write_parquet(points, folder / "collected", tags=True)
+    return folder
+
+
+WRITERS = {
+    "parquet": write_parquet,
+    "csv": write_csv,
+    "adapter-json": write_adapter,
+    "prom-json": write_query_range,
+    "vm-jsonl": write_export,
+    "collect": write_collected,
+}
+
+
+def read(
+    place: Path, kind: str, told: MetricMap | None = None, **rules: Any
+) -> list[dict[str, Any]]:
+    """Return what the source makes of a file or folder, in its order."""
+    known = told or MetricMap()
+    tags = FORMATS[kind].tags if known.urlencoded is None else known.urlencoded
+    rows = []
+    for piece in file_inputs([str(place)], kind, known).pieces:
+        collected = Points(piece["file"], Rules(known, tags, **rules))
+        for batch in read_piece(piece, {}, collected):
+            rows += batch.to_pylist()
+    return rows
+
+
+def good(rows: Sequence[dict[str, Any]]) -> list[tuple[Any, ...]]:
+    """Return (second, broker, key, attribute, user, client-id, value, cluster) of what is fine."""
+    return [
+        (int((row["ts"] - NOON).total_seconds()), *(row[name] for name in EIGHT_FIELDS[1:]))
+        for row in rows
+        if row["problem"] is None
+    ]
+
+
+def refused(rows: Sequence[dict[str, Any]]) -> list[tuple[int, str, int]]:
+    """Return (line, reason, how many) of what is not."""
+    return [(row["line"], row["problem"], row["n"]) for row in rows if row["problem"]]

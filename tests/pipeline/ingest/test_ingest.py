@@ -1,0 +1,248 @@
+"""Points become minutes, each once, whatever the partitions; what cannot be used is kept."""
+
+import argparse
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import Row, SparkSession
+
+from app.pipeline.commands.ingest import check_clusters, ingest
+from app.pipeline.errors import UsageError
+from app.pipeline.job import Job
+from app.pipeline.jobs.ingest_checks import Tally
+from app.pipeline.sources.material import material_of
+from app.pipeline.storage import read_table
+from app.pipeline.tables import DQ_RESULT, OBSERVATION_MINUTE, QUARANTINE
+from tests.pipeline.ingest.points import HEADERS, NOON, Point, write_csv, write_query_range
+
+NAN = float("nan")
+START = int(NOON.timestamp())
+
+
+def job_of(source: Path, out: Path, **options: Any) -> Job:
+    given: Mapping[str, Any] = {
+        "input": [str(source)],
+        "out": str(out),
+        "format": "csv",
+        "map": None,
+        "kafka_config": None,
+        "cluster": None,
+        "since": None,
+        "until": None,
+        "explain": False,
+        **options,
+    }
+    return Job("ingest", argparse.Namespace(**given))
+
+
+def run_job(spark: SparkSession, source: Path, out: Path, **options: Any) -> Job:
+    """Run the job in the session of the tests."""
+    job = job_of(source, out, **options)
+    folder = job.output()
+    ingest(job, spark, material_of(job), folder)
+    folder.publish()
+    return job
+
+
+def table(spark: SparkSession, out: Path, what: Any) -> Sequence[Row]:
+    return read_table(spark, [out], what).orderBy(*what.partitions, *what.order).collect()
+
+
+def row(second: float, value: object, user: str = "alice", **given: str) -> str:
+    """Return a line of CSV."""
+    told = {"metric": "byte_rate", "resource": "Fetch", "cluster": "c", "broker": "1"} | given
+    names = (told["metric"], told["resource"], user, "etl", str(value), told["cluster"])
+    return ",".join((str(START + second), told["broker"], *names))
+
+
+THROTTLE = {"metric": "throttle_time"}
+LARGE = (8_999_999_999_999.0, 8_999_999_999_998.0, 1.0)
+MINUTES = (
+    *(row(0, 1), row(20, 2), row(59.999, 2), row(60, 0)),
+    *(row(0, NAN, **THROTTLE), row(20, 30, **THROTTLE), row(40, 5, **THROTTLE)),
+    row(60, NAN, **THROTTLE),
+    row(60, 0.25, metric="request_time", resource="Request"),
+    *(row(number, value, "large") for number, value in enumerate(LARGE)),
+)
+TWICE = (
+    *(row(0, 7, "twice"), row(0, 1, "twice"), row(1, 3, "twice"), row(0, 7, "twice")),
+    *(row(0, 7, "once"), row(0, 8, "twice", cluster="d")),
+)
+BAD = (
+    *(row(60, 30, "none", **THROTTLE), row(0, -1, "none"), row(0, 1, "none", metric="x")),
+    row(0, 1, "none", broker=""),
+)
+BROKERS = (
+    *(row(60 * number, number / 7, "often", cluster="") for number in range(10)),
+    row(0, 1, "seldom", cluster="", broker="2"),
+    *(row(60 * number, number % 2, "", metric="up", cluster="") for number in (10, 11)),
+)
+
+
+@dataclass(frozen=True)
+class World:
+    """What became of all the rows above."""
+
+    source: Path
+    out: Path
+    job: Job
+    minutes: Sequence[Row]
+    quarantine: Sequence[Row]
+    checks: Mapping[str, Row]
+
+    def of(self, user: str) -> list[Row]:
+        return [one for one in self.minutes if one.user == user]
+
+
+@pytest.fixture(scope="module")
+def world(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> World:
+    source, out = tmp_path_factory.mktemp("in"), tmp_path_factory.mktemp("out")
+    header = ",".join((*HEADERS, "cluster_id"))
+    lines = "\n".join((header, *MINUTES, *TWICE, *BAD, *BROKERS))
+    (source / "a.csv").write_text(lines + "\n")
+    (source / "b.csv").write_text("\n".join((header, *BROKERS[:3], *MINUTES[:2])))
+    (source / "c.csv").write_bytes(b"\x00")
+    job = run_job(spark, source, out)
+    found = [table(spark, out, one) for one in (OBSERVATION_MINUTE, QUARANTINE, DQ_RESULT)]
+    return World(source, out, job, found[0], found[1], {one.check: one for one in found[2]})
+
+
+def test_a_minute_is_summed_up(world: World):
+    first, second, percent = world.of("alice")
+    assert first == Row(
+        cluster_id="c",
+        dt=date(2026, 11, 21),
+        ts=NOON.replace(tzinfo=None),
+        broker_id=1,
+        key="consumer_byte_rate",
+        user="alice",
+        client_id="etl",
+        grain="bucket",
+        rate_avg=1.666667,
+        rate_max=2.0,
+        throttle_ms_avg=17.5,
+        throttle_ms_max=30.0,
+        samples=3,
+        bytes_est=100,
+        source="csv",
+        ingest_run_id=world.job.run_id,
+    )
+    assert (second.rate_avg, second.samples, second.bytes_est) == (0.0, 1, 0)
+    assert (second.throttle_ms_avg, second.throttle_ms_max) == (None, None)
+    assert (percent.key, percent.rate_max, percent.bytes_est) == ("request_percentage", 0.25, None)
+
+
+def test_the_mean_of_large_rates_is_exact(world: World):
+    (minute,) = world.of("large")
+    assert minute.rate_avg == 5_999_999_999_999.333333
+    assert minute.bytes_est == round(5_999_999_999_999_333_333 * 60 / 10**6)
+    assert minute.rate_max == LARGE[0]
+
+
+def test_the_first_of_the_same_point_counts(world: World):
+    twice = [(one.cluster_id, one.rate_avg, one.samples) for one in world.of("twice")]
+    assert twice == [("c", 5.0, 2), ("d", 8.0, 1)]
+    assert [(one.rate_avg, one.samples) for one in world.of("once")] == [(7.0, 1)]
+
+
+def test_the_surplus_is_quarantined_where_it_stands(world: World):
+    surplus = [one for one in world.quarantine if one.reason == "duplicate"]
+    first = 2 + len(MINUTES)
+    assert [(one.source, one.line, one.n) for one in surplus] == [
+        *((f"{world.source}/a.csv", line, 1) for line in (first + 1, first + 3)),
+        *((f"{world.source}/b.csv", line, 1) for line in range(2, 7)),
+    ]
+    assert '"user":"twice"' in surplus[0].raw
+    assert '"ts":"2026-11-21T12:00:00.000000Z"' in surplus[0].raw
+
+
+def test_rows_in_are_rows_used_and_quarantined(world: World):
+    counts = world.job.counts
+    assert counts["quarantined_by_reason"] == {
+        "duplicate": 7,
+        "missing-broker": 1,
+        "missing-rate": 1,
+        "negative": 1,
+        "unknown-metric": 1,
+        "unreadable-file": 1,
+    }
+    rows = sum(map(len, (MINUTES, TWICE, BAD, BROKERS))) + 5 + 1
+    assert counts["rows_in"] == rows == counts["rows_used"] + world.job.quarantined
+    assert world.job.quarantined == sum(one.n for one in world.quarantine) == 12
+    assert counts["used"] == {"rate": 23, "throttle": 4, "up": 2}
+    assert counts["rows_out"]["observation_minute"] == len(world.minutes)
+
+
+def test_the_checks_name_what_is_wrong(world: World):
+    failed = {name for name, one in world.checks.items() if not one.passed}
+    assert (
+        failed
+        == set(world.job.counts["dq_failed"])
+        == {
+            *("cluster_named", "failed_scrapes"),
+            *("quarantined_duplicate", "quarantined_missing_broker", "quarantined_missing_rate"),
+            *("quarantined_negative", "quarantined_unknown_metric", "quarantined_unreadable_file"),
+            *("coverage cluster unknown broker 2", "seconds_behind cluster unknown broker 2"),
+        }
+    )
+    assert world.checks["coverage cluster unknown broker 1"].value == 11 / 12
+    assert world.checks["coverage cluster unknown broker 2"].value == 1 / 12
+
+
+def test_the_partitions_change_not_a_byte_of_the_files(
+    world: World, spark: SparkSession, tmp_path: Path
+):
+    before = spark.conf.get("spark.sql.shuffle.partitions")
+    spark.conf.set("spark.sql.shuffle.partitions", 16)
+    spark.conf.set("spark.sql.adaptive.enabled", False)
+    try:
+        run_job(spark, world.source, tmp_path)
+    finally:
+        spark.conf.set("spark.sql.shuffle.partitions", before)
+        spark.conf.set("spark.sql.adaptive.enabled", True)
+    assert files_of(tmp_path) == files_of(world.out)
+
+
+def files_of(out: Path) -> list[tuple[Path, bytes]]:
+    files = sorted(out.rglob("*.parquet"))
+    return [(file.parent.relative_to(out), file.read_bytes()) for file in files]
+
+
+def test_two_formats_give_the_same_minutes(spark: SparkSession, tmp_path: Path):
+    names = ("a%2Fb", 'say "hi"', "<default>", "Zoë", "two\nlines", "")
+    points = [Point(20 * n, n % 2, user=name, client_id=name) for n, name in enumerate(names)]
+    minutes = []
+    for kind, write in (("csv", write_csv), ("prom-json", write_query_range)):
+        (tmp_path / kind).mkdir()
+        write(points, tmp_path / kind)
+        run_job(spark, tmp_path / kind, tmp_path / "out", format=kind, cluster="c")
+        rows = table(spark, tmp_path / "out", OBSERVATION_MINUTE)
+        assert {one.source for one in rows} == {kind}
+        minutes.append([one[:14] for one in rows])
+    assert minutes[0] == minutes[1]
+    assert len(minutes[0]) == len(names)
+
+
+def test_a_run_over_a_period_empties_its_days_and_no_other(
+    world: World, spark: SparkSession, tmp_path: Path
+):
+    out = tmp_path / "out"
+    shutil.copytree(world.out, out)
+    period = {"since": NOON.replace(hour=0), "until": NOON.replace(day=22, hour=0)}
+    source = write_csv([Point(86_400)], tmp_path)
+    job = run_job(spark, source, out, cluster="c", **period)
+    kept = table(spark, out, OBSERVATION_MINUTE)
+    assert [one for one in world.minutes if one.cluster_id != "c"] == kept
+    assert (job.counts["rows_in"], job.counts["left_out"]) == (0, 1)
+
+
+def test_several_clusters_are_not_called_one(tmp_path: Path):
+    job = job_of(tmp_path, tmp_path, cluster="c")
+    with pytest.raises(UsageError, match="the input holds the clusters c, d"):
+        check_clusters(job, Tally(clusters={"", "c", "d"}))
+    check_clusters(job, Tally(clusters={"", "d"}))

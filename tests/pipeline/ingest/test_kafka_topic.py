@@ -1,0 +1,105 @@
+"""A topic is read between offsets that are fixed beforehand, message by message."""
+
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+
+from app.pipeline.errors import InfrastructureError, UsageError
+from app.pipeline.sources import kafka_topic
+from app.pipeline.sources.formats import read_piece
+from app.pipeline.sources.inputs import Inputs, topic_inputs
+from app.pipeline.sources.kafka_topic import cut, offsets_of, settings_of_file, topic_of
+from app.pipeline.sources.points import Points, Rules
+from tests.pipeline.ingest.points import Point, adapter_message, good, refused
+
+DEADLINE_S = 30.0
+PARTITIONS = 4
+
+
+@pytest.fixture(scope="module")
+def producer() -> Producer:
+    """A cluster inside librdkafka, for as long as its producer lives."""
+    return Producer({"test.mock.num.brokers": 1, "bootstrap.servers": "mock", "log_level": 0})
+
+
+@pytest.fixture(scope="module")
+def servers(producer: Producer) -> str:
+    broker = producer.list_topics(timeout=DEADLINE_S).brokers.popitem()[1]
+    return f"{broker.host}:{broker.port}"
+
+
+def produce(producer: Producer, topic: str, *messages: bytes | None) -> None:
+    """Put each message into the partition of its number."""
+    for number, message in enumerate(messages):
+        producer.produce(topic, message, partition=number % PARTITIONS)
+    assert producer.flush(DEADLINE_S) == 0
+
+
+def read(inputs: Inputs) -> list[dict[str, object]]:
+    rows: list[dict[str, object]] = []
+    for piece in inputs.pieces:
+        for batch in read_piece(piece, inputs.settings, Points(piece["file"], Rules())):
+            rows += batch.to_pylist()
+    return rows
+
+
+def test_all_messages_up_to_the_offsets_of_the_plan_are_read(producer: Producer, servers: str):
+    produce(producer, "all", *(adapter_message(Point(n)) for n in range(10)))
+    inputs = topic_inputs([f"kafka://{servers}/all"], {})
+    produce(producer, "all", *(adapter_message(Point(50 + n)) for n in range(10)))
+    assert sorted(row[0] for row in good(read(inputs))) == list(range(10))
+    assert inputs.names == [f"kafka://{servers}/all/{number}" for number in range(PARTITIONS)]
+    assert [(one.first, one.end) for one in inputs.ranges] == [(0, 3), (0, 3), (0, 2), (0, 2)]
+
+
+def test_what_is_no_message_is_named_by_its_offset(producer: Producer, servers: str):
+    fine = [adapter_message(Point())] * PARTITIONS
+    produce(producer, "bad", *fine, None, b"", b"{", b"\xff")
+    rows = read(topic_inputs([f"kafka://{servers}/bad"], {}))
+    assert refused(rows) == [(1, "unparsable", 1)] * 4
+    assert len(good(rows)) == 4
+
+
+def test_a_range_is_read_in_parts(
+    producer: Producer, servers: str, monkeypatch: pytest.MonkeyPatch
+):
+    produce(producer, "parts", *(adapter_message(Point(n)) for n in range(40)))
+    monkeypatch.setattr(kafka_topic, "_RANGE", 3)
+    inputs = topic_inputs([f"kafka://{servers}/parts"], {})
+    assert [(one.first, one.end) for one in cut(inputs.ranges[0])] == [
+        *((0, 3), (3, 6), (6, 9), (9, 10))
+    ]
+    assert len(inputs.pieces) == 16
+    assert sorted(row[0] for row in good(read(inputs))) == list(range(40))
+
+
+def test_a_topic_that_is_not_there_is_named(servers: str):
+    with pytest.raises(UsageError, match="--input: nowhere cannot be read: "):
+        topic_inputs([f"kafka://{servers}/nowhere"], {})
+
+
+def test_an_address_without_a_topic_is_refused():
+    assert topic_of("kafka://a:1,b:2/t") == ("a:1,b:2", "t")
+    for uri in ("kafka://a:1", "kafka:///t", "kafka://a:1/t/u", "a:1/t"):
+        with pytest.raises(UsageError, match="is not kafka://HOST:PORT"):
+            topic_of(uri)
+
+
+def test_brokers_that_do_not_answer_are_named(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(kafka_topic, "_REQUEST_S", 1.0)
+    with pytest.raises(InfrastructureError, match=r"^127\.0\.0\.1:1: "):
+        offsets_of("t", {"bootstrap.servers": "127.0.0.1:1"})
+
+
+def test_settings_of_the_client_come_from_a_file(tmp_path: Path):
+    file = tmp_path / "client.properties"
+    file.write_text("# ours\n\nsecurity.protocol = SASL_SSL\nsasl.password=a=b\n")
+    assert settings_of_file(str(file)) == {"security.protocol": "SASL_SSL", "sasl.password": "a=b"}
+    with pytest.raises(UsageError, match="--kafka-config"):
+        offsets_of("t", {"bootstrap.servers": "a:1", "security.protocoll": "x"})
+    file.write_text("security.protocol\n")
+    with pytest.raises(UsageError, match="NAME=VALUE"):
+        settings_of_file(str(file))
+    with pytest.raises(UsageError, match="cannot be read"):
+        settings_of_file(str(tmp_path / "none"))
