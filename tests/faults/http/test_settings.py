@@ -86,12 +86,12 @@ CASES: dict[str, tuple[Mapping[str, str], list[str]]] = {
                 "this machine only)."
             ),
             (
-                "QUOTAS_OIDC_JWKS_URL: file:///keys must begin with https:// (http:// on this machine "
-                "only)."
+                "QUOTAS_OIDC_JWKS_URL: file:///keys must begin with https:// (http:// on this "
+                "machine only)."
             ),
             (
-                "QUOTAS_OIDC_ALGORITHMS: it takes some of ES256, ES384, ES512, EdDSA, PS256, PS384, "
-                "PS512, RS256, RS384, RS512."
+                "QUOTAS_OIDC_ALGORITHMS: it takes some of ES256, ES384, ES512, EdDSA, PS256, "
+                "PS384, PS512, RS256, RS384, RS512."
             ),
             "QUOTAS_OIDC_AUDIENCE is needed with QUOTAS_OIDC_ISSUER and not set.",
             "QUOTAS_OIDC_CA_FILE: it cannot be used: No such file or directory.",
