@@ -30,10 +30,12 @@ from app.meanings import (
     limits,
     refuse_every_fault,
 )
+from app.postgres.analytics import PostgresAnalytics
 from app.postgres.database import Database
 from app.postgres.journal import PostgresJournal
 from app.postgres.schema import schema_problem
 from app.service.alteration_tasks import AlterationTasks
+from app.service.analytics import Analytics
 from app.service.audit_trail import AuditTrail
 from app.service.authorize import MAX_ACL_AGE_S, ClusterAuthorizer
 from app.service.describe import DescribeQuotas
@@ -115,6 +117,7 @@ class Wiring:
                 revert=RevertAlterations(audit, lives.alter),
                 resolve=ResolveQuotas(image, cluster),
                 audit=audit,
+                analytics=Analytics(PostgresAnalytics(database)),
                 readiness=self._readiness,
                 page_tokens=PageTokens(secrets.token_bytes(32)),
                 metrics=self.metrics,

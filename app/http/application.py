@@ -15,7 +15,7 @@ from app.http.loop_lag import observed_lag
 from app.http.metrics import HttpMetrics
 from app.http.openapi import complete
 from app.http.problem_handlers import install_problem_handlers
-from app.http.routes import alterations, audit, operation, quotas, resolve
+from app.http.routes import alterations, analytics, audit, operation, quotas, resolve
 from app.http.services import Services
 
 Lifespan = Callable[[], AbstractAsyncContextManager[Services]]
@@ -45,7 +45,7 @@ def create_application(lifespan: Lifespan) -> FastAPI:
         redirect_slashes=False,
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
-    for room in (resolve, alterations, quotas, audit, operation, problem_pages):
+    for room in (resolve, alterations, quotas, audit, analytics, operation, problem_pages):
         # Not include_router, which would match the path of each request twice.
         app.router.routes.extend(room.router.routes)
     install_docs(app)

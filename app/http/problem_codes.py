@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from app.http.alteration_problems import ALTERATION_PROBLEMS
+from app.http.analytics_problems import ANALYTICS_PROBLEMS
 from app.http.problem_text import ProblemText
 from app.http.request_problems import REQUEST_PROBLEMS
 from app.http.service_problems import SERVICE_PROBLEMS
@@ -12,5 +13,6 @@ PROBLEMS: Final[Mapping[str, ProblemText]] = {
     **REQUEST_PROBLEMS,
     **ALTERATION_PROBLEMS,
     **SERVICE_PROBLEMS,
+    **ANALYTICS_PROBLEMS,
 }
 """One row for each code."""

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from urllib.parse import unquote_to_bytes
 
 from app.domain.errors import InvalidRequestError, UnreadableRequestError, Violation
@@ -11,9 +11,11 @@ from app.http.query_parameters import Kind, QueryParameter
 from app.http.strict_json import shown
 from app.http.times import read_time
 
+N = TypeVar("N", int, float)
+
 QueryValues = Mapping[str, Any]
-"""Every parameter of the table by name: str, bool, int, datetime in UTC, a tuple of str where it
-repeats, or the default."""
+"""Every parameter of the table by name: str, bool, int, float, datetime in UTC, a tuple of str
+where it repeats, or the default."""
 
 
 def read_query(query_string: bytes, parameters: Sequence[QueryParameter]) -> QueryValues:
@@ -88,12 +90,14 @@ def _misplaced(
 
 def _read(
     text: str, parameter: QueryParameter, unreadable: list[Violation], broken: list[Violation]
-) -> str | bool | int | datetime | None:
+) -> str | bool | float | datetime | None:
     match parameter.kind:
         case Kind.BOOLEAN if text in {"true", "false"}:
             return text == "true"
         case Kind.INTEGER if _INTEGER.fullmatch(text):
             return _bounded(text, parameter, broken)
+        case Kind.NUMBER if _NUMBER.fullmatch(text):
+            return _within(float(text), parameter, broken)
         case Kind.TIME:
             return _time(text, parameter, unreadable)
         case Kind.WORD:
@@ -110,9 +114,11 @@ def _read(
 
 
 _INTEGER: Final = re.compile("-?[0-9]+")
+_NUMBER: Final = re.compile(r"-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 _FORMS: Final[Mapping[Kind, str]] = {
     Kind.BOOLEAN: "true or false",
     Kind.INTEGER: "a whole number in digits",
+    Kind.NUMBER: "a number such as 0.8",
 }
 _LONGEST_INTEGER: Final = 20
 
@@ -120,6 +126,10 @@ _LONGEST_INTEGER: Final = 20
 def _bounded(text: str, parameter: QueryParameter, broken: list[Violation]) -> int:
     short = len(text.lstrip("-0")) <= _LONGEST_INTEGER
     number = int(text) if short else parameter.maximum + 1
+    return _within(number, parameter, broken)
+
+
+def _within(number: N, parameter: QueryParameter, broken: list[Violation]) -> N:
     if not parameter.minimum <= number <= parameter.maximum:
         bounds = f"from {parameter.minimum} to {parameter.maximum}"
         detail = f"{parameter.name} must be {bounds}."

@@ -12,6 +12,7 @@ class Kind(StrEnum):
     TEXT = "text"
     BOOLEAN = "boolean"
     INTEGER = "integer"
+    NUMBER = "number"
     TIME = "time"
     WORD = "word"
 
@@ -26,8 +27,8 @@ class QueryParameter:
         kind: How its text is read.
         repeats: Whether it may be given more than once; its value is then a tuple of texts.
         default: The value where it is missing; for a repeating one always ``()``.
-        minimum: The smallest INTEGER.
-        maximum: The largest INTEGER.
+        minimum: The smallest INTEGER or NUMBER.
+        maximum: The largest.
         words: The values of a WORD.
         example: For the OpenAPI document.
     """
@@ -73,6 +74,9 @@ def _schema(parameter: QueryParameter) -> dict[str, Any]:
         case Kind.INTEGER:
             bounds = {"minimum": parameter.minimum, "maximum": parameter.maximum}
             return {"type": "integer", **bounds}
+        case Kind.NUMBER:
+            bounds = {"minimum": parameter.minimum, "maximum": parameter.maximum}
+            return {"type": "number", **bounds}
         case Kind.TIME:
             return {"type": "string", "format": "date-time"}
         case Kind.WORD:

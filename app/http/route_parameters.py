@@ -108,6 +108,12 @@ RESOLVE_PARAMETERS: Final = (
         kind=Kind.BOOLEAN,
         default=False,
     ),
+    QueryParameter(
+        name="usage",
+        description="Show beside each quota how the bucket spent its last day.",
+        kind=Kind.BOOLEAN,
+        default=False,
+    ),
 )
 
 AUDIT_PARAMETERS: Final = (

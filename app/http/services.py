@@ -12,6 +12,7 @@ from app.http.metrics import HttpMetrics
 from app.http.page_tokens import PageTokens
 from app.http.rate_limits import RateLimits
 from app.service.alter import AlterQuotas
+from app.service.analytics import Analytics
 from app.service.audit_trail import AuditTrail
 from app.service.authorize import ClusterAuthorizer
 from app.service.describe import DescribeQuotas
@@ -44,6 +45,7 @@ class Services:
     revert: RevertAlterations
     resolve: ResolveQuotas
     audit: AuditTrail
+    analytics: Analytics
     readiness: Readiness
     page_tokens: PageTokens
     metrics: HttpMetrics

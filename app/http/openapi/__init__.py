@@ -13,15 +13,22 @@ __all__ = [
     "ALTER",
     "ALTERATION",
     "AUDIT",
+    "BUCKET",
+    "CANCEL_RUN",
     "CAPABILITIES",
     "DESCRIBE",
+    "INCIDENTS",
     "LIVEZ",
     "METRICS",
     "PROBLEM_PAGE",
+    "QUEUE_RUN",
     "READYZ",
     "RESOLVE",
     "RESOLVE_MANY",
     "REVERT",
+    "RUN",
+    "RUNS",
+    "UTILIZATION",
     "VERSION",
     "complete",
 ]
@@ -40,6 +47,13 @@ REVERT: Final = _arguments("POST /quotas/alterations/{alteration_id}/revert")
 RESOLVE: Final = _arguments("GET /quotas/resolve")
 RESOLVE_MANY: Final = _arguments("POST /quotas/resolve")
 AUDIT: Final = _arguments("GET /audit")
+UTILIZATION: Final = _arguments("GET /analytics/utilization")
+INCIDENTS: Final = _arguments("GET /analytics/incidents")
+BUCKET: Final = _arguments("GET /analytics/buckets/{bucket_id}")
+RUNS: Final = _arguments("GET /analytics/runs")
+QUEUE_RUN: Final = _arguments("POST /analytics/runs")
+RUN: Final = _arguments("GET /analytics/runs/{run_id}")
+CANCEL_RUN: Final = _arguments("POST /analytics/runs/{run_id}/cancel")
 LIVEZ: Final = _arguments("GET /livez")
 READYZ: Final = _arguments("GET /readyz")
 METRICS: Final = _arguments("GET /metrics")

@@ -5,6 +5,8 @@ from copy import deepcopy
 from typing import Any, Final
 
 from app.http.openapi.alteration_schemas import ALTERATION_SCHEMAS
+from app.http.openapi.analytics_operations import ANALYTICS_EXAMPLES, RUN_REQUESTS
+from app.http.openapi.analytics_schemas import ANALYTICS_SCHEMAS
 from app.http.openapi.answer_examples import ANSWER_EXAMPLES
 from app.http.openapi.audit_schemas import AUDIT_SCHEMAS
 from app.http.openapi.change_schemas import CHANGE_SCHEMAS
@@ -46,6 +48,7 @@ _TAGS: Final = (
     {"name": "alterations", "description": "Change quotas; every change has a record."},
     {"name": "resolve", "description": "What applies to whom, and why."},
     {"name": "audit", "description": "Who changed what, when, and what became of it."},
+    {"name": "analytics", "description": "Who is near a limit, and who was throttled."},
     {"name": "operation", "description": "For operators; no credential is needed."},
 )
 
@@ -57,6 +60,7 @@ _SCHEMAS: Final[Mapping[str, Schema]] = {
     **ALTERATION_SCHEMAS,
     **RESOLUTION_SCHEMAS,
     **AUDIT_SCHEMAS,
+    **ANALYTICS_SCHEMAS,
     **PROBLEM_SCHEMAS,
     **OPERATION_SCHEMAS,
 }
@@ -69,6 +73,8 @@ _COMPONENTS: Final[Mapping[str, Mapping[str, Any]]] = {
         **ALTERATION_REQUESTS,
         **REVERT_REQUESTS,
         **RESOLVE_REQUESTS,
+        **RUN_REQUESTS,
+        **ANALYTICS_EXAMPLES,
         **ANSWER_EXAMPLES,
         **PROBLEM_EXAMPLES,
     },

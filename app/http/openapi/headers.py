@@ -51,6 +51,9 @@ HEADERS: Final[Mapping[str, Header]] = {
         required=False,
     ),
     "Location": _header("Where the alteration's record is.", _ALTERATION),
+    "Run-Location": _header(
+        "Where the run's record is.", "/analytics/runs/0192f3c2-5b00-7000-8000-000000000000"
+    ),
     "Recorded-Location": _header(
         "Where the alteration's record is; missing where nothing was recorded.",
         _ALTERATION,
@@ -66,9 +69,12 @@ HEADERS: Final[Mapping[str, Header]] = {
     "Retry-After": _header("When to come back, in seconds.", 1, whole(1)),
     "WWW-Authenticate": _header("How to authenticate. RFC 6750.", "Bearer"),
 }
-"""By the name of the component; ``Recorded-Location`` is the header ``Location``."""
+"""By the name of the component; ``Recorded-Location`` and ``Run-Location`` are ``Location``."""
 
-HEADER_NAMES: Final[Mapping[str, str]] = {"Recorded-Location": "Location"}
+HEADER_NAMES: Final[Mapping[str, str]] = {
+    "Recorded-Location": "Location",
+    "Run-Location": "Location",
+}
 
 _BARE_KEY: Final = rf"^[!#-~]([ -~]{{0,{LONGEST_KEY - 2}}}[!-~])?$"
 _IN_QUOTES: Final = r'([!#-\[\]-~]|\\["\\])'

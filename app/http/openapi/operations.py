@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from app.http.formats import Format
 from app.http.idempotency import KEY_HEADER, REPLAYED_HEADER, SUPERSEDE_HEADER
+from app.http.openapi.analytics_operations import ANALYTICS_OPERATIONS
 from app.http.openapi.parameters import (
     ALTERATION_ID_PARAMETER,
     CODE_PARAMETER,
@@ -184,6 +185,7 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
             ),
         },
     },
+    **ANALYTICS_OPERATIONS,
     "GET /livez": {
         "operationId": "live",
         "summary": "Does it live?",

@@ -27,6 +27,7 @@ from app.domain.errors import (
     Violation,
 )
 from app.domain.filters import ClientQuotaFilter, ClientQuotaFilterComponent, filter_violations
+from app.domain.pipeline_runs import run_violations
 from app.http.errors import (
     BodyTooLargeError,
     HeadersTooLargeError,
@@ -102,6 +103,14 @@ PROBLEM_ERRORS: Final[Mapping[str, QuotaError]] = {
         kafka_error="SECURITY_DISABLED",
     ),
     "not-found": NotFoundError("There is no such alteration, or it is not yours."),
+    "no-run": NotFoundError(
+        "No run of the pipeline has published this yet: queue one with POST /analytics/runs, or "
+        "run `quota-pipeline run --pg`.",
+        code="no-run",
+    ),
+    "no-such-bucket": NotFoundError(
+        "There is no such bucket; GET /analytics/utilization lists them."
+    ),
     "not-acceptable": NotAcceptableError(
         "Accept one of application/json, application/x-ndjson, text/csv, application/yaml."
     ),
@@ -134,6 +143,10 @@ PROBLEM_ERRORS: Final[Mapping[str, QuotaError]] = {
     ),
     "bad-filter": InvalidRequestError(
         "The filter breaks a rule of the broker.", violations=filter_violations(_BAD_FILTER)
+    ),
+    "bad-run": InvalidRequestError(
+        "The run breaks a rule; nothing was queued.",
+        violations=run_violations("run", {"out": "../elsewhere", "master": "yarn"}),
     ),
     "no-identity": InvalidRequestError(
         "The request breaks a rule; every violation is listed in errors.",

@@ -41,8 +41,9 @@ _QUOTA: Final = closed(
             ref("OverriddenQuota"), "The less specific entities that have the key and lose."
         ),
         "levels": array(ref("LevelTried"), "With `explain` only: every level, in order."),
+        "usage": nullable(ref("Usage"), "With `usage` only; null: nothing is known."),
     },
-    optional=("levels",),
+    optional=("levels", "usage"),
     description="What applies for one key.",
 )
 

@@ -43,6 +43,11 @@ _KINDS: Final[Mapping[str, _Kind]] = {
         ("unreadable", "bad-idempotency-key", "bad-supersede"),
     ),
     "NotFound": _Kind("Nothing is there, or nothing that the caller may see.", ("not-found",)),
+    "NoRun": _Kind("No run of the pipeline has published this yet.", ("no-run",)),
+    "NoSuchBucket": _Kind(
+        "There is no such bucket, or no run of the pipeline has published any.",
+        ("no-such-bucket", "no-run"),
+    ),
     "NotAcceptable": _Kind("`Accept` excludes every format.", ("not-acceptable",)),
     "BodyTooSlow": _Kind("The body did not arrive in time; nothing was done.", ("body-too-slow",)),
     "EntityBusy": _Kind(
@@ -65,6 +70,9 @@ _KINDS: Final[Mapping[str, _Kind]] = {
         ("bad-filter",),
     ),
     "BadIdentity": _Kind("A rule is broken; every violation is listed.", ("no-identity",)),
+    "BadRun": _Kind(
+        "The job or an option is not one that may be asked for; nothing was queued.", ("bad-run",)
+    ),
     "BadWhatIf": _Kind(
         "A rule of Kafka or of this service is broken; every violation is listed.",
         ("no-identity", "bad-alterations"),

@@ -10,6 +10,7 @@ from app.http.plain_route import PlainRoute
 from app.http.query import read_query
 from app.http.request_rules import identity_violations
 from app.http.resolution_documents import resolution_json, resolutions_json
+from app.http.resolution_usage import add_usage, buckets_of
 from app.http.route_parameters import RESOLVE_PARAMETERS
 from app.http.schemas import read_resolve_request
 from app.http.services import services_of
@@ -32,7 +33,13 @@ async def resolve_quotas(request: Request) -> Response:
         violations=tuple(identity_violations(identity, lambda name: name or "user")),
     )
     answer = await services_of(request).resolve.resolve(query)
-    return JsonResponse(resolution_json(answer, explain=query.explain))
+    document = resolution_json(answer, explain=query.explain)
+    if values["usage"]:
+        resolution = answer.resolutions[0]
+        buckets = list(buckets_of(resolution).values())
+        usage = await services_of(request).analytics.usage(answer.cluster_id, buckets)
+        add_usage(document, resolution, usage)
+    return JsonResponse(document)
 
 
 @router.post("/quotas/resolve", **RESOLVE_MANY)

@@ -25,6 +25,7 @@ from app.service.alteration_intents import Intents
 from app.service.alteration_outcomes import OutcomeWriter
 from app.service.alteration_sending import AlterationSending
 from app.service.alteration_tasks import AlterationTasks
+from app.service.analytics import Analytics
 from app.service.audit_trail import AuditTrail
 from app.service.authorize import AuthorizationPolicy, ClusterAuthorizer
 from app.service.barrier import Barrier
@@ -38,6 +39,7 @@ from app.service.readiness import Readiness
 from app.service.replays import Replays
 from app.service.resolve import ResolveQuotas
 from app.service.revert import RevertAlterations
+from tests.support.fake_analytics import FakeAnalytics
 from tests.support.fake_ports import EPOCH, FakeBrokers, FakeImage, FakeJournal
 from tests.unit.http.application import Answer, send
 
@@ -92,6 +94,7 @@ class FakeService:
         self.brokers = FakeBrokers(self.log)
         self.journal = FakeJournal(self.log)
         self.metrics = HttpMetrics()
+        self.analytics = FakeAnalytics()
         self.tasks = AlterationTasks()
         app = create_application(no_services)
         app.state.services = self._services()
@@ -112,6 +115,7 @@ class FakeService:
             revert=RevertAlterations(audit, alter),
             resolve=ResolveQuotas(image, acls),
             audit=audit,
+            analytics=Analytics(self.analytics),
             readiness=Readiness({}, {}),
             page_tokens=PageTokens(b"secret" * 6),
             metrics=self.metrics,

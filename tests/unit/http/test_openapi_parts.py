@@ -29,6 +29,13 @@ STATUSES = {
     "GET /quotas/resolve": f"200 422 {READING}",
     "POST /quotas/resolve": f"200 408 412 413 415 422 {READING}",
     "GET /audit": f"200 403 422 429 {ASKING}",
+    "GET /analytics/utilization": f"200 404 422 {READING}",
+    "GET /analytics/incidents": f"200 404 422 {READING}",
+    "GET /analytics/buckets/{bucket_id}": f"200 404 422 {READING}",
+    "GET /analytics/runs": f"200 404 422 {READING}",
+    "POST /analytics/runs": f"202 408 413 415 422 {READING}",
+    "GET /analytics/runs/{run_id}": f"200 404 {READING}",
+    "POST /analytics/runs/{run_id}/cancel": f"200 404 {READING}",
     "GET /livez": f"200 {ANY}",
     "GET /readyz": f"200 422 503 {ANY}",
     "GET /metrics": f"200 {ANY}",
@@ -178,7 +185,8 @@ def test_every_operation_says_what_it_is_and_who_may(operation: str) -> None:
     assert described["description"]
     assert described["security"] == ([] if operation in PUBLIC else [{"bearer": []}])
     assert all(resolved(one)["description"] for one in described["parameters"])
-    assert ("requestBody" in described) == operation.startswith("POST")
+    needs_a_body = operation.startswith("POST") and not operation.endswith("/cancel")
+    assert ("requestBody" in described) == needs_a_body
 
 
 def test_operations_and_routes_are_the_same() -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from app.http.alteration_problems import ALTERATION_PROBLEMS
+from app.http.analytics_problems import ANALYTICS_PROBLEMS
 from app.http.metrics import HttpMetrics
 from app.http.problem_codes import PROBLEMS
 from app.http.problem_text import ProblemText
@@ -23,6 +24,7 @@ ROOMS: Mapping[str, Mapping[str, ProblemText]] = {
     "This service and what it depends on": SERVICE_PROBLEMS,
     "Alterations": ALTERATION_PROBLEMS,
     "Requests": REQUEST_PROBLEMS,
+    "Analytics": ANALYTICS_PROBLEMS,
 }
 
 

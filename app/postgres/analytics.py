@@ -1,0 +1,210 @@
+"""What the pipeline published, read for the service, and the queue of its runs."""
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, time, timedelta
+from functools import partial
+from typing import Any, Final
+
+from sqlalchemy import text
+
+from app.postgres.analytics_query import page_statement, position_of, quoted
+from app.postgres.database import Database
+from app.postgres.leases import Lease
+from app.service.analytics import (
+    AnalyticsPage,
+    AnalyticsQuery,
+    BucketName,
+    BucketUsage,
+    PublishedRun,
+    QueuedRun,
+    Result,
+    Row,
+)
+from app.service.analytics_columns import BUCKETS, COLUMNS
+
+_LIST_WITHIN_S: Final = 30.0
+_LOOK_UP_WITHIN_S: Final = 1.4
+"""Usage is told on the side: a resolution does not wait longer for it."""
+
+_SHOWN: Final = ", ".join(map(quoted, COLUMNS[Result.RUNS]))
+
+_PUBLISHED: Final = text(
+    """
+    select run_id, data_through, coverage from pipeline_run
+    where cast(:name as text) = any(published)
+      and (cast(:cluster_id as text) is null or coalesce(cluster_id, :cluster_id) = :cluster_id)
+    order by seq desc limit 1
+    """
+)
+_NEWEST: Final = text(
+    """
+    select run_id, data_through, coverage from pipeline_run where published <> '{}'
+    order by seq desc limit 1
+    """
+)
+_BUCKETS: Final = text(
+    f"""
+    select {", ".join(map(quoted, COLUMNS[BUCKETS]))} from dim_bucket t
+    where bucket_id = any(:bucket_ids)
+    order by bucket_id, cluster_id, level, quota_user, quota_client_id
+    """  # noqa: S608 - names of columns
+)
+_RUN: Final = text(
+    f"select {_SHOWN} from pipeline_run t where run_id = :run_id order by seq desc limit 1"  # noqa: S608
+)
+_QUEUE: Final = text(
+    f"""
+    insert into pipeline_run as t (run_id, job, options, cluster_id, state, requested_by)
+    values (:run_id, :job, cast(:options as jsonb), :cluster_id, 'queued', :requested_by)
+    returning {_SHOWN}
+    """  # noqa: S608
+)
+_CANCEL: Final = text(
+    """
+    update pipeline_run set cancel_requested = true,
+      state = case state when 'queued' then 'cancelled' else state end,
+      ended_at = case state when 'queued' then clock_timestamp() else ended_at end
+    where run_id = :run_id and ended_at is null
+    """
+)
+_USAGE: Final = text(
+    """
+    select want.n, day.dt, day.p95, day.p99, day.peak, day.throttled_minutes, day.coverage
+    from unnest(cast(:keys as text[]), cast(:users as text[]), cast(:clients as text[]))
+      with ordinality as want (key, bucket_user, bucket_client, n)
+    cross join lateral (
+      select bucket_id from dim_bucket d
+      where d.cluster_id = :cluster_id and d.bucket_user = want.bucket_user
+        and d.bucket_client = want.bucket_client and d.key = want.key
+      order by last_seen desc nulls last limit 1
+    ) bucket
+    cross join lateral (
+      select * from utilization_daily u
+      where u.bucket_id = bucket.bucket_id and u.cluster_id = :cluster_id and u.broker_id is null
+      order by dt desc limit 1
+    ) day
+    """
+)
+
+
+class PostgresAnalytics:
+    """The port ``AnalyticsStore`` on Postgres; every method is one transaction."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def page(self, query: AnalyticsQuery) -> AnalyticsPage:
+        """Return one page of a table.
+
+        Raises:
+            NotSentError: The tables cannot be read.
+        """
+        return await self._database.querying.run(partial(_page, query), within_s=_LIST_WITHIN_S)
+
+    async def run(self, run_id: str) -> Row | None:
+        """Return the newest run of an id, or null."""
+        return await self._database.querying.run(partial(_run, run_id))
+
+    async def queue(self, run: QueuedRun) -> Row:
+        """Add a run to the queue, and return its row.
+
+        Raises:
+            NotSentError: It cannot be written.
+        """
+        return await self._database.writing.run(partial(_queue, run))
+
+    async def cancel(self, run_id: str) -> Row | None:
+        """End a run that waits, ask for the end of one that runs; return its row, or null."""
+        return await self._database.writing.run(partial(_cancel, run_id))
+
+    async def usage(
+        self, cluster_id: str, buckets: Sequence[BucketName]
+    ) -> Mapping[BucketName, BucketUsage]:
+        """Return the last day of each bucket of which one is known."""
+        asked = [one for one in buckets if "\0" not in one.user + one.client_id]
+        work = partial(_usage, cluster_id, asked)
+        return await self._database.querying.run(work, within_s=_LOOK_UP_WITHIN_S)
+
+
+async def _page(query: AnalyticsQuery, lease: Lease) -> AnalyticsPage:
+    connection = lease.connection
+    run = await _published(lease, query)
+    statement = page_statement(query)
+    found = await connection.execute(text(statement.sql), statement.values)
+    rows: list[Row] = [dict(row) for row in found.mappings()]
+    more = len(rows) > query.limit
+    rows = rows[: query.limit]
+    bucket_ids = {row["bucket_id"] for row in rows if "bucket_id" in row}
+    if query.bucket_id is not None:
+        bucket_ids.add(query.bucket_id)
+    buckets: list[Row] = []
+    if bucket_ids:
+        known = await connection.execute(_BUCKETS, {"bucket_ids": sorted(bucket_ids)})
+        buckets = [dict(row) for row in known.mappings()]
+    after = position_of(query, rows[-1]) if more else None
+    return AnalyticsPage(run, rows, buckets, after)
+
+
+async def _published(lease: Lease, query: AnalyticsQuery) -> PublishedRun | None:
+    if query.table is Result.RUNS:
+        found = await lease.connection.execute(_NEWEST)
+    else:
+        cluster_id = query.cluster_id
+        known = None if cluster_id is None or "\0" in cluster_id else cluster_id
+        values = {"name": query.table.value, "cluster_id": known}
+        found = await lease.connection.execute(_PUBLISHED, values)
+    row = found.one_or_none()
+    return None if row is None else PublishedRun(*row)
+
+
+async def _run(run_id: str, lease: Lease) -> Row | None:
+    if "\0" in run_id:
+        return None
+    row = (await lease.connection.execute(_RUN, {"run_id": run_id})).mappings().one_or_none()
+    return None if row is None else dict(row)
+
+
+async def _queue(run: QueuedRun, lease: Lease) -> Row:
+    values = {
+        "run_id": run.run_id,
+        "job": run.job,
+        "options": json.dumps(run.options),
+        "cluster_id": run.options.get("cluster"),
+        "requested_by": run.requested_by,
+    }
+    return dict((await lease.connection.execute(_QUEUE, values)).mappings().one())
+
+
+async def _cancel(run_id: str, lease: Lease) -> Row | None:
+    if "\0" not in run_id:
+        await lease.connection.execute(_CANCEL, {"run_id": run_id})
+    return await _run(run_id, lease)
+
+
+async def _usage(
+    cluster_id: str, buckets: Sequence[BucketName], lease: Lease
+) -> Mapping[BucketName, BucketUsage]:
+    query = AnalyticsQuery(Result.UTILIZATION, cluster_id=cluster_id)
+    run = await _published(lease, query)
+    values = {
+        "cluster_id": cluster_id,
+        "keys": [one.key for one in buckets],
+        "users": [one.user for one in buckets],
+        "clients": [one.client_id for one in buckets],
+    }
+    found = await lease.connection.execute(_USAGE, values)
+    through = None if run is None else run.data_through
+    return {buckets[row.n - 1]: _usage_of(row, through) for row in found}
+
+
+def _usage_of(row: Any, through: datetime | None) -> BucketUsage:
+    end = datetime.combine(row.dt, time(), UTC) + timedelta(days=1)
+    return BucketUsage(
+        p95=row.p95,
+        p99=row.p99,
+        max=row.peak,
+        throttled_minutes=row.throttled_minutes,
+        data_through=end if through is None else min(end, through),
+        coverage=row.coverage,
+    )

@@ -1,0 +1,216 @@
+"""``/analytics/…`` in SQL: each listing with its conditions, in an order that pages follow."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, time, timedelta
+from itertools import count
+from typing import Any, Final
+
+from app.domain.entities import EntityType
+from app.domain.filters import ClientQuotaFilter, ClientQuotaFilterComponent, MatchType
+from app.service.analytics import AnalyticsQuery, Position, Result, Row
+from app.service.analytics_columns import COLUMNS
+
+
+@dataclass(frozen=True, slots=True)
+class _Order:
+    """One expression of an order: its type, and whether the largest comes first."""
+
+    expression: str
+    kind: str
+    falling: bool = False
+
+
+_ORDERS: Final[Mapping[Result, tuple[_Order, ...]]] = {
+    Result.UTILIZATION: (
+        _Order("t.dt", "date", falling=True),
+        _Order("coalesce(t.util_p99, -1)", "double precision", falling=True),
+        _Order("t.cluster_id", "text"),
+        _Order("t.bucket_id", "bigint"),
+        _Order("coalesce(t.broker_id, -1)", "integer"),
+    ),
+    Result.INCIDENTS: (
+        _Order("t.start", "timestamptz", falling=True),
+        _Order("t.cluster_id", "text"),
+        _Order("t.incident_id", "text"),
+    ),
+    Result.MINUTES: (
+        _Order("t.ts", "timestamptz"),
+        _Order("t.cluster_id", "text"),
+        _Order("t.broker_id", "integer"),
+    ),
+    Result.RUNS: (_Order("t.seq", "bigint", falling=True),),
+}
+"""The fullest bucket of the newest day, the newest incident, the oldest minute, the newest run."""
+
+_NAMES: Final = {
+    EntityType.USER.value: ("user", "quota_user", "quota_user_default"),
+    EntityType.CLIENT_ID.value: ("client", "quota_client_id", "quota_client_default"),
+}
+
+
+@dataclass(slots=True)
+class Statement:
+    """SQL with the values of its parameters."""
+
+    sql: str = ""
+    values: dict[str, Any] = field(default_factory=dict)
+    _numbers: Iterator[int] = field(default_factory=count)
+
+    def bind(self, value: Any) -> str:
+        """Return the placeholder for a value."""
+        name = f"v{next(self._numbers)}"
+        self.values[name] = value
+        return f":{name}"
+
+
+def page_statement(query: AnalyticsQuery) -> Statement:
+    """Return the rows that meet the conditions, one more than the page takes.
+
+    The columns of the order follow those of the table, as text.
+    """
+    statement = Statement()
+    order = _ORDERS[query.table]
+    shown = [quoted(name) for name in COLUMNS[query.table]]
+    places = [f"{one.expression}::text as place_{n}" for n, one in enumerate(order)]
+    conditions = [*_conditions(query, statement)]
+    if query.after is not None:
+        conditions.append(_further_than(order, query.after, statement))
+    where = " and ".join(["true", *conditions])
+    by = ", ".join(f"{one.expression}{' desc' if one.falling else ''}" for one in order)
+    statement.sql = (
+        f"select {', '.join([*shown, *places])} from {query.table.value} t "  # noqa: S608
+        f"where {where} order by {by} limit {statement.bind(query.limit + 1)}"
+    )
+    return statement
+
+
+def position_of(query: AnalyticsQuery, row: Row) -> Position:
+    """Return where a row of the statement stands in the order."""
+    return tuple(row[f"place_{n}"] for n in range(len(_ORDERS[query.table])))
+
+
+def quoted(column: str) -> str:
+    """Return a column of the table ``t``; some are words of SQL."""
+    return f't."{column}"'
+
+
+def _further_than(order: tuple[_Order, ...], after: Position, statement: Statement) -> str:
+    bounds = [
+        f"cast({statement.bind(value)} as {one.kind})"
+        for one, value in zip(order, after, strict=True)
+    ]
+    ways = []
+    for n, one in enumerate(order):
+        equal = [f"{each.expression} = {bounds[m]}" for m, each in enumerate(order[:n])]
+        ways.append(
+            " and ".join([*equal, f"{one.expression} {'<' if one.falling else '>'} {bounds[n]}"])
+        )
+    return f"({' or '.join(f'({way})' for way in ways)})"
+
+
+def _conditions(query: AnalyticsQuery, statement: Statement) -> Iterator[str]:
+    for column, value in (
+        ("key", query.key),
+        ("cluster_id", query.cluster_id),
+        ("bucket_id", query.bucket_id),
+    ):
+        if value is not None:
+            yield _equals(quoted(column), value, statement)
+    if query.min_util_p99 is not None:
+        yield f"t.util_p99 >= {statement.bind(query.min_util_p99)}"
+    yield from _period(query, statement)
+    if query.entity is not None:
+        yield _of_entity(query.entity, statement)
+
+
+def _equals(column: str, value: str | int, statement: Statement) -> str:
+    # Postgres keeps no U+0000 in text and refuses the question.
+    if isinstance(value, str) and "\0" in value:
+        return "false"
+    return f"{column} = {statement.bind(value)}"
+
+
+def _period(query: AnalyticsQuery, statement: Statement) -> Iterator[str]:
+    since, until = query.since, query.until
+    if query.table is Result.UTILIZATION:
+        if since is not None:
+            yield f"t.dt >= {statement.bind(since.astimezone(UTC).date())}"
+        if until is not None:
+            yield f"t.dt <= {statement.bind(_last_day(until))}"
+        return
+    begins, ends = (
+        ("t.start", 't."end" >')
+        if query.table is Result.INCIDENTS
+        else (
+            "t.ts",
+            "t.ts >=",
+        )
+    )
+    if since is not None:
+        yield f"{ends} {statement.bind(since)}"
+    if until is not None:
+        yield f"{begins} < {statement.bind(until)}"
+
+
+def _last_day(until: datetime) -> date:
+    """Return the last day that begins before a time."""
+    utc = until.astimezone(UTC)
+    whole = utc.time() == time() and utc.date() > date.min
+    return utc.date() - timedelta(days=1) if whole else utc.date()
+
+
+def _of_entity(quota_filter: ClientQuotaFilter, statement: Statement) -> str:
+    """Ask whether the entity whose quota limits, or the bucket's own names, meet the filter."""
+    parts = quota_filter.components
+    quota = " and ".join(["d.level > 0", *(_quota_part(one, statement) for one in parts)])
+    names = " and ".join(["true", *(_bucket_part(one, statement) for one in parts)])
+    return (
+        "exists (select from dim_bucket d where d.bucket_id = t.bucket_id "
+        "and d.cluster_id = t.cluster_id and d.level = t.level "
+        f"and (({quota}) or ({names})))"
+    )
+
+
+def _quota_part(part: ClientQuotaFilterComponent, statement: Statement) -> str:
+    if part.entity_type not in _NAMES:
+        return _of_no_bucket(part)
+    _, name, default = _NAMES[part.entity_type]
+    is_default, text = f"coalesce(d.{default}, false)", f"coalesce(d.{name}, '')"
+    match part.match_type:
+        case MatchType.DEFAULT:
+            return is_default
+        case MatchType.SPECIFIED:
+            return f"({is_default} or {text} <> '')"
+        case MatchType.ABSENT:
+            return f"(not {is_default} and {text} = '')"
+        case _:
+            return f"(not {is_default} and {_named(text, part, statement)})"
+
+
+def _bucket_part(part: ClientQuotaFilterComponent, statement: Statement) -> str:
+    if part.entity_type not in _NAMES:
+        return _of_no_bucket(part)
+    text = f"d.bucket_{_NAMES[part.entity_type][0]}"
+    match part.match_type:
+        case MatchType.DEFAULT:
+            return "false"
+        case MatchType.SPECIFIED:
+            return f"{text} <> ''"
+        case MatchType.ABSENT:
+            return f"{text} = ''"
+        case _:
+            return _named(text, part, statement)
+
+
+def _named(column: str, part: ClientQuotaFilterComponent, statement: Statement) -> str:
+    wanted = part.match or ""
+    if "\0" in wanted:
+        return "false"
+    if part.match_type is MatchType.EXACT:
+        return f"({column} <> '' and {column} = {statement.bind(wanted)})"
+    return f"({column} <> '' and starts_with({column}, {statement.bind(wanted)}))"
+
+
+def _of_no_bucket(part: ClientQuotaFilterComponent) -> str:
+    return "true" if part.match_type is MatchType.ABSENT else "false"

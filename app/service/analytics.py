@@ -1,0 +1,229 @@
+"""Analytics: what the pipeline found, as it was published, and the runs that find it."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Final, Protocol
+
+from app.domain.callers import Caller
+from app.domain.errors import InvalidRequestError, NotFoundError, NotSentError
+from app.domain.filters import ClientQuotaFilter, filter_violations
+from app.domain.pipeline_runs import OptionValue, run_violations
+from app.service.identifiers import new_alteration_id
+
+NO_RUN: Final = "no-run"
+
+Row = Mapping[str, Any]
+"""A row of a table by column, as the database gives it."""
+
+Position = tuple[Any, ...]
+"""What the order of a listing compares, of the last row of a page."""
+
+logger = logging.getLogger(__name__)
+
+
+class Result(StrEnum):
+    """A table that is listed."""
+
+    UTILIZATION = "utilization_daily"
+    INCIDENTS = "throttle_incident"
+    MINUTES = "bucket_minute"
+    RUNS = "pipeline_run"
+
+
+@dataclass(frozen=True, slots=True)
+class AnalyticsQuery:
+    """Conditions, ANDed; null means no condition.
+
+    Attributes:
+        table: What is listed.
+        key: A quota key.
+        entity: On the entity whose quota limits the bucket, or on the bucket's own names.
+        min_util_p99: The least p99 / limit; for incidents the least peak / limit.
+        since: The earliest day, minute or end of an incident, included.
+        until: The first that is too late.
+        cluster_id: Of the rows.
+        bucket_id: Of the rows.
+        limit: Rows of a page.
+        after: The position of the last row of the page before.
+    """
+
+    table: Result
+    key: str | None = None
+    entity: ClientQuotaFilter | None = None
+    min_util_p99: float | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    cluster_id: str | None = None
+    bucket_id: int | None = None
+    limit: int = 100
+    after: Position | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedRun:
+    """The newest run that published a table."""
+
+    run_id: str
+    data_through: datetime | None
+    coverage: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class AnalyticsPage:
+    """Rows, and what is known of them.
+
+    Attributes:
+        run: The newest run behind the table; null before the first.
+        rows: In the table's order.
+        buckets: Who spends from the rows' buckets, and whose quotas limit them.
+        next_after: The position of the last row where more follow.
+    """
+
+    run: PublishedRun | None
+    rows: Sequence[Row]
+    buckets: Sequence[Row]
+    next_after: Position | None
+
+
+@dataclass(frozen=True, slots=True)
+class BucketName:
+    """A bucket as the metric tags name it."""
+
+    key: str
+    user: str
+    client_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class BucketUsage:
+    """The last day of a bucket, all brokers pooled; rates are in the key's unit.
+
+    Attributes:
+        throttled_minutes: Minutes in which it was throttled.
+        data_through: The end of the last minute of the run behind it.
+        coverage: 0 to 1: the minutes that the bucket has of those that brokers reported.
+    """
+
+    p95: float | None
+    p99: float | None
+    max: float | None
+    throttled_minutes: int | None
+    data_through: datetime | None
+    coverage: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class QueuedRun:
+    """A run that is asked for."""
+
+    run_id: str
+    job: str
+    options: Mapping[str, OptionValue]
+    requested_by: str
+
+
+class AnalyticsStore(Protocol):
+    """What the pipeline published. Every method may raise ``NotSentError``."""
+
+    async def page(self, query: AnalyticsQuery) -> AnalyticsPage:
+        """Return one page of a table."""
+        ...
+
+    async def run(self, run_id: str) -> Row | None:
+        """Return the newest run of an id, or null."""
+        ...
+
+    async def queue(self, run: QueuedRun) -> Row:
+        """Add a run to the queue, and return its row."""
+        ...
+
+    async def cancel(self, run_id: str) -> Row | None:
+        """Ask for the end of a run that has not ended; return its row, or null."""
+        ...
+
+    async def usage(
+        self, cluster_id: str, buckets: Sequence[BucketName]
+    ) -> Mapping[BucketName, BucketUsage]:
+        """Return the last day of each bucket of which one is known."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Analytics:
+    """Answers ``/analytics/…`` and tells ``GET /quotas/resolve`` about usage."""
+
+    store: AnalyticsStore
+
+    async def page(self, query: AnalyticsQuery) -> AnalyticsPage:
+        """Return one page.
+
+        Raises:
+            InvalidRequestError: The entity filter breaks a rule.
+            NotFoundError: ``no-run``: no run has published the table, or there is no run at all.
+        """
+        if query.entity is not None:
+            violations = filter_violations(query.entity, "entity")
+            if violations:
+                detail = "The entity filter breaks a rule of the broker."
+                first = violations[0].kafka_error
+                raise InvalidRequestError(detail, kafka_error=first, violations=violations)
+        page = await self.store.page(query)
+        if page.run is None and not (query.table is Result.RUNS and page.rows):
+            raise NotFoundError(
+                "No run of the pipeline has published this yet: queue one with POST "
+                "/analytics/runs, or run `quota-pipeline run --pg`.",
+                code=NO_RUN,
+            )
+        return page
+
+    async def run(self, run_id: str) -> Row:
+        """Return one run.
+
+        Raises:
+            NotFoundError: There is none.
+        """
+        return _found(await self.store.run(run_id))
+
+    async def queue(self, caller: Caller, job: str, options: Mapping[str, OptionValue]) -> Row:
+        """Queue a run for a worker.
+
+        Raises:
+            InvalidRequestError: The job is not one that may be asked for, or an option is not.
+        """
+        violations = run_violations(job, options)
+        if violations:
+            detail = "The run breaks a rule; nothing was queued."
+            raise InvalidRequestError(detail, violations=violations)
+        run = QueuedRun(new_alteration_id(), job, options, caller.principal)
+        row = await self.store.queue(run)
+        logger.info("%s queued the run %s of %s", caller.principal, run.run_id, job)
+        return row
+
+    async def cancel(self, caller: Caller, run_id: str) -> Row:
+        """Ask for the end of a run; one that has ended stays as it is.
+
+        Raises:
+            NotFoundError: There is none.
+        """
+        row = _found(await self.store.cancel(run_id))
+        logger.info("%s cancelled the run %s", caller.principal, run_id)
+        return row
+
+    async def usage(
+        self, cluster_id: str, buckets: Sequence[BucketName]
+    ) -> Mapping[BucketName, BucketUsage] | None:
+        """Return the last day of each bucket of which one is known; null if nobody can tell now."""
+        try:
+            return await self.store.usage(cluster_id, buckets)
+        except NotSentError as error:
+            logger.warning("usage is left out of a resolution: %s", error.detail)
+            return None
+
+
+def _found(row: Row | None) -> Row:
+    if row is None:
+        raise NotFoundError("There is no such run; GET /analytics/runs lists them.")
+    return row

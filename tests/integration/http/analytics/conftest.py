@@ -1,0 +1,44 @@
+"""A service of its own, with results that the pipeline published into its database."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from app.localdev.kafka import LocalKafka
+from app.localdev.postgres import LocalPostgres
+from app.pipeline.sinks.postgres import publish
+from app.postgres.migration import migrate
+from tests.pipeline.publish.results import Rows, job_of, written
+from tests.support.service import RunningService, acl, running_service, set_cluster_acls
+
+
+@dataclass
+class Published:
+    """The service, and what publishes for it."""
+
+    service: RunningService
+    url: str
+    folder: Path
+
+    def publish(self, name: str, rows: Rows) -> str:
+        """Publish rows under a name; return the run's id."""
+        job = job_of("run", self.url, input=[name])
+        publish(job, written(self.folder / name, rows))
+        return job.run_id
+
+
+@pytest.fixture(scope="module")
+def published(
+    broker: LocalKafka, postgres: LocalPostgres, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Published]:
+    """Nothing is published yet: alice may alter, bob describe, mallory nothing."""
+    folder = tmp_path_factory.mktemp("analytics")
+    owner_url, service_url = postgres.create_database(folder.name)
+    migrate(owner_url, service_url)
+    set_cluster_acls(
+        broker.bootstrap_servers, acl("alice", "ALTER_CONFIGS"), acl("bob", "DESCRIBE_CONFIGS")
+    )
+    with running_service(folder, broker.bootstrap_servers, service_url) as service:
+        yield Published(service, service_url, folder)

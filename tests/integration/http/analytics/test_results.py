@@ -1,0 +1,220 @@
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+import pytest
+
+from app.pipeline.tables import BUCKET_MINUTE, DIM_BUCKET, THROTTLE_INCIDENT, UTILIZATION_DAILY
+from tests.integration.http.analytics.conftest import Published
+from tests.pipeline.publish.results import (
+    BUCKET,
+    CLUSTER,
+    DAY,
+    KEY,
+    bucket,
+    day,
+    incident,
+    minute,
+)
+from tests.support.problems import assert_refused, problem_of
+
+DEFAULT_USER = {"quota_user": "", "quota_user_default": True}
+NO_QUOTA = {"quota_user": "", "level": 0}
+
+ALICE, BOB, ETL, FREE = BUCKET, 2, 3, 4
+"""alice has a quota of her own, bob that of the default user, etl one by its client-id; the last
+has none."""
+
+RESULTS = {
+    DIM_BUCKET: [
+        bucket(),
+        bucket(bucket_id=BOB, bucket_user="bob", level=6, **DEFAULT_USER),
+        bucket(
+            bucket_id=ETL,
+            key="consumer_byte_rate",
+            bucket_user="",
+            bucket_client="etl",
+            level=7,
+            quota_user="",
+            quota_client_id="etl",
+        ),
+        bucket(bucket_id=FREE, bucket_user="", bucket_client="free", **NO_QUOTA),
+    ],
+    UTILIZATION_DAILY: [
+        day(),
+        day(broker_id=1, util_p99=0.5),
+        day(bucket_id=BOB, level=6, util_p99=0.7),
+        day(bucket_id=ETL, level=7, key="consumer_byte_rate", util_p99=0.2),
+        day(bucket_id=FREE, level=0, limit=None, util_p99=None, headroom=None),
+        day(dt=DAY - timedelta(days=1), util_p99=0.1),
+    ],
+    THROTTLE_INCIDENT: [
+        incident("one", 10),
+        incident("two", 60, bucket_id=BOB, level=6, **DEFAULT_USER),
+        incident("three", 1435),
+    ],
+    BUCKET_MINUTE: [
+        *(minute(number, broker_id=broker) for number in range(5) for broker in (1, 2)),
+        minute(-1440),
+        minute(0, bucket_id=BOB, level=6),
+    ],
+}
+
+
+@pytest.fixture(scope="module")
+def api(published: Published) -> Iterator[httpx.Client]:
+    """A client of bob, who may describe; results are there."""
+    published.publish("results", RESULTS)
+    return published.service.api("bob")
+
+
+def rows(answer: httpx.Response) -> list[dict[str, Any]]:
+    assert answer.status_code == 200, answer.text
+    found: list[dict[str, Any]] = answer.json()["rows"]
+    return found
+
+
+@pytest.mark.parametrize("path", ["utilization", "incidents", "buckets/1", "runs"])
+def test_before_the_first_run_there_is_nothing(published: Published, path: str):
+    problem = problem_of(published.service.api("bob").get(f"/analytics/{path}"), 404)
+    assert problem["code"] == "no-run"
+    assert "POST /analytics/runs" in problem["detail"]
+
+
+def test_an_answer_names_its_run_and_the_columns_of_the_table(published: Published):
+    run_id = published.publish("results", RESULTS)
+    document = published.service.api("bob").get("/analytics/utilization").json()
+    assert (document["run_id"], document["next_page_token"]) == (run_id, None)
+    assert document["data_through"] == "2026-11-20T00:05:00.000Z"
+    assert document["coverage"] == pytest.approx(11 / 2890)
+    first = document["rows"][0]
+    assert list(first) == [column.split()[0] for column in UTILIZATION_DAILY.ddl.split(",")]
+    assert (first["bucket_id"], first["dt"]) == (str(BUCKET), "2026-11-20")
+    assert (first["limit"], first["p99"], first["broker_id"]) == (100, 95, None)
+    (alice,) = [one for one in document["buckets"] if one["bucket_id"] == str(BUCKET)]
+    assert (alice["bucket_user"], alice["quota_user"]) == ("alice", "alice")
+
+
+def test_the_fullest_bucket_of_the_newest_day_comes_first(api: httpx.Client):
+    found = rows(api.get("/analytics/utilization"))
+    assert [row["util_p99"] for row in found] == [0.95, 0.7, 0.5, 0.2, None, 0.1]
+
+
+@pytest.mark.parametrize(
+    ("query", "buckets"),
+    [
+        ("key=consumer_byte_rate", [ETL]),
+        ("key=a%00b", []),
+        ("min_util_p99=0.7", [ALICE, BOB]),
+        ("min_util_p99=7e-1", [ALICE, BOB]),
+        ("since=2026-11-20T00:00:00Z&min_util_p99=0.1", [ALICE, BOB, ALICE, ETL]),
+        ("until=2026-11-20T00:00:00Z", [ALICE]),
+        ("since=2026-11-21T00:00:00Z", []),
+        ("entity=user=alice&since=2026-11-20T00:00:00Z", [ALICE, ALICE]),
+        ("entity=user=bob", [BOB]),
+        ("entity=user:default", [BOB]),
+        ("entity=user^=bo", [BOB]),
+        ("entity=user^=%25", []),
+        ("entity=client-id", [ETL, FREE]),
+        ("entity=user:absent&entity=client-id=etl", [ETL]),
+        ("entity=ip=10.0.0.1", []),
+        ("entity=user=", []),
+        ("entity=user=a%00b", []),
+        ("entity=ip:absent&min_util_p99=0.95", [ALICE]),
+        (f"cluster_id={CLUSTER}&min_util_p99=0.95", [ALICE]),
+    ],
+)
+def test_utilization_is_found_by_its_conditions(api: httpx.Client, query: str, buckets: list[int]):
+    found = rows(api.get(f"/analytics/utilization?{query}"))
+    assert [int(row["bucket_id"]) for row in found] == buckets
+
+
+@pytest.mark.parametrize(
+    ("query", "names"),
+    [
+        ("", ["three", "two", "one"]),
+        ("entity=user=alice", ["three", "one"]),
+        ("since=2026-11-20T01:05:00Z", ["three"]),
+        ("until=2026-11-20T00:11:00Z", ["one"]),
+        ("since=2026-11-20T00:14:00Z&until=2026-11-20T00:15:00Z", ["one"]),
+        (f"key={KEY}&cluster_id=another", None),
+    ],
+)
+def test_incidents_are_found_by_their_conditions(
+    api: httpx.Client, query: str, names: list[str] | None
+):
+    answer = api.get(f"/analytics/incidents?{query}")
+    if names is None:
+        assert problem_of(answer, 404)["code"] == "no-run"
+    else:
+        assert [row["incident_id"] for row in rows(answer)] == names
+
+
+@pytest.mark.parametrize("size", [1, 2, 4])
+@pytest.mark.parametrize("path", ["utilization", "incidents", f"buckets/{BUCKET}", "runs"])
+def test_pages_hold_every_row_once(api: httpx.Client, path: str, size: int):
+    whole = rows(api.get(f"/analytics/{path}"))
+    assert whole
+    paged: list[dict[str, Any]] = []
+    token = ""
+    while token is not None:
+        document = api.get(f"/analytics/{path}?page_size={size}{token and '&page_token='}{token}")
+        assert len(rows(document)) <= size
+        paged += rows(document)
+        token = document.json()["next_page_token"]
+    assert paged == whole
+
+
+def test_the_minutes_of_a_bucket_are_told_in_order(api: httpx.Client):
+    found = rows(api.get(f"/analytics/buckets/{BUCKET}?since=2026-11-20T00:01:00Z"))
+    assert [(row["ts"][11:16], row["broker_id"]) for row in found] == [
+        (f"00:0{number}", broker) for number in range(1, 5) for broker in (1, 2)
+    ]
+    document = api.get(f"/analytics/buckets/{BUCKET}?until=2026-11-19T00:00:00Z").json()
+    assert document["rows"] == []
+    assert [one["bucket_user"] for one in document["buckets"]] == ["alice"]
+
+
+@pytest.mark.parametrize("bucket_id", ["17", "x", "1.0", "9223372036854775808", "%00", "\u0669"])
+def test_a_bucket_that_is_none_is_not_found(api: httpx.Client, bucket_id: str):
+    assert problem_of(api.get(f"/analytics/buckets/{bucket_id}"), 404)["code"] == "not-found"
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "place"),
+    [
+        ("utilization?nonsense=1", 400, ("nonsense", "unknown-parameter")),
+        ("utilization?min_util_p99=high", 400, ("min_util_p99", "wrong-type")),
+        ("utilization?min_util_p99=1e999", 422, ("min_util_p99", "out-of-range")),
+        ("utilization?min_util_p99=nan", 400, ("min_util_p99", "wrong-type")),
+        ("utilization?since=yesterday", 400, ("since", "wrong-type")),
+        ("utilization?entity=user:nobody", 400, ("entity", "unreadable-filter")),
+        ("utilization?key=a&key=b", 400, ("key", "repeated-parameter")),
+        ("utilization?page_token=forged", 400, ("page_token", "bad-page-token")),
+        ("incidents?min_util_p99=1", 400, ("min_util_p99", "unknown-parameter")),
+        ("incidents?page_size=0", 422, ("page_size", "out-of-range")),
+        ("buckets/1?key=a", 400, ("key", "unknown-parameter")),
+        ("runs?state=queued", 400, ("state", "unknown-parameter")),
+        ("runs/x?page_size=1", 400, ("page_size", "unknown-parameter")),
+    ],
+)
+def test_what_cannot_be_asked_is_refused(
+    api: httpx.Client, path: str, status: int, place: tuple[str, str]
+):
+    assert_refused(api.get(f"/analytics/{path}"), status, {place})
+
+
+def test_a_token_belongs_to_its_query(api: httpx.Client):
+    token = api.get("/analytics/utilization?page_size=1").json()["next_page_token"]
+    for path in ("incidents?", f"utilization?key={quote(KEY)}&", f"buckets/{BUCKET}?"):
+        answer = api.get(f"/analytics/{path}page_size=1&page_token={token}")
+        assert problem_of(answer, 400)["code"] == "bad-page-token"
+
+
+@pytest.mark.parametrize("path", ["utilization", "incidents", "buckets/1", "runs", "runs/x"])
+def test_reading_needs_the_describe_permission(published: Published, path: str):
+    answer = published.service.api("mallory").get(f"/analytics/{path}")
+    assert problem_of(answer, 403)["code"] == "cluster-authorization-failed"
+    assert httpx.get(f"{published.service.url}/analytics/{path}").status_code == 401

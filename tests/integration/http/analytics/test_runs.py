@@ -1,0 +1,86 @@
+from typing import Any
+
+import pytest
+
+from tests.integration.http.analytics.conftest import Published
+from tests.support.problems import assert_refused, problem_of
+
+OPTIONS = {"input": ["metrics", "more"], "quotas": "q", "as-of": "history", "gap": 2}
+
+
+def queue(published: Published, job: str = "run", **options: Any) -> dict[str, Any]:
+    answer = published.service.api().post("/analytics/runs", json={"job": job, "options": options})
+    assert answer.status_code == 202, answer.text
+    document: dict[str, Any] = answer.json()
+    assert answer.headers["Location"] == f"/analytics/runs/{document['run_id']}"
+    return document
+
+
+def test_a_run_is_queued_and_can_be_watched(published: Published):
+    queued = queue(published, **OPTIONS)
+    assert (queued["state"], queued["job"], queued["options"]) == ("queued", "run", OPTIONS)
+    assert (queued["requested_by"], queued["started_at"]) == ("User:alice", None)
+    bob = published.service.api("bob")
+    assert bob.get(f"/analytics/runs/{queued['run_id']}").json() == queued
+    assert bob.get("/analytics/runs").json()["rows"][0] == queued
+
+
+def test_options_may_be_left_out(published: Published):
+    answer = published.service.api().post("/analytics/runs", json={"job": "utilization"})
+    assert (answer.status_code, answer.json()["options"]) == (202, {})
+
+
+def test_each_request_is_a_run_of_its_own(published: Published):
+    assert queue(published)["run_id"] != queue(published)["run_id"]
+
+
+def test_a_run_that_waits_is_cancelled_at_once(published: Published):
+    run_id = queue(published)["run_id"]
+    path = f"/analytics/runs/{run_id}/cancel"
+    assert problem_of(published.service.api("bob").post(path), 403)
+    first, again = (published.service.api().post(path).json() for _ in range(2))
+    assert (first["state"], first["cancel_requested"]) == ("cancelled", True)
+    assert first["ended_at"] is not None
+    assert again == first
+
+
+def test_a_run_that_is_none_is_not_found(published: Published):
+    alice = published.service.api()
+    assert problem_of(alice.get("/analytics/runs/x"), 404)["code"] == "not-found"
+    assert problem_of(alice.get("/analytics/runs/%00"), 404)["code"] == "not-found"
+    assert problem_of(alice.post("/analytics/runs/x/cancel"), 404)["code"] == "not-found"
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "place"),
+    [
+        ({}, 400, ("/job", "missing-field")),
+        ({"job": 1}, 400, ("/job", "wrong-type")),
+        ({"job": "run", "options": []}, 400, ("/options", "wrong-type")),
+        ({"job": "run", "options": {"out": None}}, 400, ("/options/out", "wrong-type")),
+        ({"job": "run", "options": {"input": [1]}}, 400, ("/options/input/0", "wrong-type")),
+        ({"job": "run", "more": 1}, 400, ("/more", "unknown-field")),
+        ({"job": "worker"}, 422, ("/job", "unknown-word")),
+        ({"job": "run", "options": {"conf": "a=b"}}, 422, ("/options/conf", "unknown-option")),
+        ({"job": "run", "options": {"pg": "x"}}, 422, ("/options/pg", "unknown-option")),
+        ({"job": "resolve", "options": {"gap": 1}}, 422, ("/options/gap", "unknown-option")),
+        ({"job": "run", "options": {"gap": 1.5}}, 422, ("/options/gap", "bad-option")),
+        ({"job": "run", "options": {"out": "../x"}}, 422, ("/options/out", "bad-option")),
+        ({"job": "run", "options": {"out": ["a"]}}, 422, ("/options/out", "bad-option")),
+        ({"job": "run", "options": {"out": 5}}, 422, ("/options/out", "bad-option")),
+        ({"job": "run", "options": {"input": []}}, 422, ("/options/input", "bad-option")),
+        ({"job": "run", "options": {"from": "soon"}}, 422, ("/options/from", "bad-option")),
+        ({"job": "run", "options": {"as-of": "now"}}, 422, ("/options/as-of", "bad-option")),
+        ({"job": "run", "options": {"cluster": "a\0"}}, 422, ("/options/cluster", "bad-option")),
+    ],
+)
+def test_what_may_not_be_run_is_refused(
+    published: Published, body: dict[str, Any], status: int, place: tuple[str, str]
+):
+    answer = published.service.api().post("/analytics/runs", json=body)
+    assert_refused(answer, status, {place})
+
+
+def test_queueing_needs_the_alter_permission(published: Published):
+    answer = published.service.api("bob").post("/analytics/runs", json={"job": "run"})
+    assert problem_of(answer, 403)["code"] == "cluster-authorization-failed"
