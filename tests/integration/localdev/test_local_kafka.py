@@ -2,7 +2,9 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -22,6 +24,7 @@ from app.localdev.descendants import wait_until_ended
 from app.localdev.kafka import LocalKafka
 from app.localdev.kafka_admin import cluster_id_of, silent_admin
 from app.localdev.kafka_jvm import run_tool
+from app.localdev.load import LoadClient, prepare_load, run_load
 
 DEADLINE_S = 30
 
@@ -122,6 +125,36 @@ def test_quota_requests_are_logged_and_others_are_not(kafka: LocalKafka):
     assert done.returncode == 0, done.stdout
     assert eventually(lambda: "DESCRIBE_CLIENT_QUOTAS" in kafka.request_log_path.read_text())
     assert "METADATA" not in kafka.request_log_path.read_text()
+
+
+def test_quota_metrics_are_served_where_the_agent_is_asked_for(tmp_path: Path):
+    users = {"alice": "alice-secret"}
+    client = LoadClient("alice", "etl, hourly", 100_000)
+    done = threading.Event()
+    with LocalKafka(tmp_path, plain_users=users, metrics=True) as kafka:
+        prepare_load(kafka.bootstrap_servers)
+        entity = ["--entity-type", "users", "--entity-name", "alice"]
+        rule = ["--entity-type", "clients", "--entity-default"]
+        arguments = [*entity, *rule, "--alter", "--add-config", "producer_byte_rate=1000000"]
+        server = ["--bootstrap-server", kafka.bootstrap_servers]
+        assert run_tool("kafka.admin.ConfigCommand", *server, *arguments).returncode == 0
+        load = threading.Thread(
+            target=run_load, args=(kafka.sasl_bootstrap_servers, [client], done)
+        )
+        load.start()
+        try:
+            labels = r'{client_id="\"etl, hourly\"",resource="Produce",user="alice"'
+            assert eventually(
+                lambda: "kafka_server_quota_byte_rate" + labels in _text(kafka.metrics_url)
+            )
+        finally:
+            done.set()
+            load.join()
+
+
+def _text(url: str) -> str:
+    with urllib.request.urlopen(url, timeout=DEADLINE_S) as answer:
+        return answer.read().decode()
 
 
 def test_the_tools_of_kafka_tools_run(kafka: LocalKafka):
