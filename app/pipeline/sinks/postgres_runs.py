@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import psycopg
 
+from app.domain.pipeline_runs import PUBLISHING
 from app.pipeline.errors import InfrastructureError, PipelineError, UsageError
 from app.pipeline.job import Job
 from app.pipeline.sinks.postgres_coverage import Reach
@@ -21,9 +22,6 @@ RUN_VARIABLE: Final = "QUOTAS_PIPELINE_RUN_ID"
 """Set by a worker for the process that it starts: the queued run that the process does."""
 
 URL_VARIABLE: Final = "QUOTAS_DATABASE_URL"
-
-PUBLISHING: Final = frozenset({"resolve", "utilization", "incidents", "run"})
-"""The jobs that write to Postgres where ``--pg`` is given; others read from there."""
 
 LOCK: Final = 7_052_812
 """The first half of a run's advisory lock; the second is its ``seq``."""

@@ -122,6 +122,17 @@ def test_each_job_publishes_its_own_tables_for_the_days_of_its_input(
     assert run["data_through"] == MIDNIGHT + timedelta(minutes=1)
 
 
+def test_incidents_of_other_days_that_a_folder_keeps_are_published_once(
+    audit_database: AuditDatabase, tmp_path: Path
+):
+    url = audit_database.service_url
+    kept = [incident("old", -1440), incident("new", 0)]
+    publish(job_of("run", url), written(tmp_path / "a", {**SAMPLE, THROTTLE_INCIDENT: kept[:1]}))
+    publish(job_of("run", url), written(tmp_path / "b", {**SAMPLE, THROTTLE_INCIDENT: kept}))
+    served = rows_of(url, "throttle_incident")
+    assert [row["incident_id"] for row in served] == ["new", "old"]
+
+
 def test_when_a_bucket_was_seen_first_and_last_is_kept(
     audit_database: AuditDatabase, tmp_path: Path
 ):

@@ -1,0 +1,178 @@
+"""``quota-pipeline worker``: start the runs that the service queues, one at a time.
+
+Several workers share a queue. A worker holds an advisory lock for the run that it has taken; where
+the lock is free and the row still says ``running``, the worker died, and the next one says so.
+"""
+
+import argparse
+import contextlib
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from app.domain.pipeline_runs import PUBLISHING, RUNNABLE, OptionKind, run_violations
+from app.pipeline.errors import UsageError
+from app.pipeline.job import Job
+from app.pipeline.sinks.postgres_queue import Queue, QueuedRun
+from app.pipeline.sinks.postgres_runs import RUN_VARIABLE, URL_VARIABLE, connected, database_of
+
+_LOOK_S: Final = 1.0
+_STOP_WITHIN_S: Final = 20.0
+_WHOLE_FOLDER: Final = ("input", "out")
+"""Options that are the data folder itself where they are left out."""
+
+_TOLD_LINES: Final = 20
+_READ_BYTES: Final = 65_536
+_PUBLISHED_ALL_THE_SAME: Final = frozenset({0, 3, 4})
+"""Exit codes of a run that did what it should, whatever it found."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add where the data is, and when to end."""
+    parser.add_argument(
+        "--data-dir",
+        metavar="DIR",
+        required=True,
+        help="the folder that runs may read and write; their options name places below it",
+    )
+    parser.add_argument(
+        "--once", action="store_true", help="do what is queued now, then end; for cron"
+    )
+    parser.epilog = f"Without --pg the queue is that of {URL_VARIABLE}."
+
+
+def run(job: Job) -> None:
+    """Take runs until a signal ends it, or with ``--once`` until none is queued.
+
+    Raises:
+        UsageError: There is no data folder, or no address of Postgres.
+        InfrastructureError: Postgres cannot be reached.
+    """
+    root = Path(job.options.data_dir).resolve()
+    if not root.is_dir():
+        message = f"--data-dir {root} is not a folder; make it, or name another."
+        raise UsageError(message)
+    if job.options.pg is None:
+        job.options.pg = ""
+    url = database_of(job) or ""
+    job.counts.update({"succeeded": 0, "failed": 0, "cancelled": 0, "given_up": 0})
+    if job.options.dry_run:
+        with connected(url) as connection:
+            job.counts["queued"] = Queue(connection).waiting()
+        return
+    with connected(url) as connection:
+        _work(job, Queue(connection), root, url)
+
+
+def _work(job: Job, queue: Queue, root: Path, url: str) -> None:
+    while True:
+        job.counts["given_up"] += queue.give_up_dead()
+        taken = queue.take()
+        if taken is not None:
+            job.say(f"{taken.job} {taken.run_id} begins.")
+            state = _do(queue, taken, root, url)
+            job.counts[state] += 1
+            job.say(f"{taken.job} {taken.run_id} {state}.")
+        elif job.options.once:
+            return
+        else:
+            time.sleep(_LOOK_S)
+
+
+def _do(queue: Queue, taken: QueuedRun, root: Path, url: str) -> str:
+    """Run it; return the state that it ended in."""
+    try:
+        command = command_of(taken, root)
+    except UsageError as error:
+        return queue.end(taken, "failed", str(error))
+    environ = {**os.environ, URL_VARIABLE: url, RUN_VARIABLE: taken.run_id}
+    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as log:
+        with _started(command, environ, log) as process:
+            try:
+                cancelled = _watched(queue, taken, process, log)
+            except KeyboardInterrupt:
+                _stop(process)
+                queue.end(taken, "failed", "The worker was stopped; queue the run again.")
+                raise
+        if cancelled:
+            return queue.end(taken, "cancelled", None)
+        if process.returncode in _PUBLISHED_ALL_THE_SAME:
+            return queue.end(taken, "succeeded", None)
+        return queue.end(taken, "failed", _last(log) or f"exit code {process.returncode}")
+
+
+def command_of(taken: QueuedRun, root: Path) -> list[str]:
+    """Return the command line of a run.
+
+    Raises:
+        UsageError: Its job or an option is not allowed, or names a place outside the root.
+    """
+    violations = run_violations(taken.job, taken.options)
+    if violations:
+        raise UsageError(" ".join(one.detail for one in violations))
+    rules = RUNNABLE[taken.job]
+    defaults = [*_WHOLE_FOLDER, *(["quotas"] if "quotas" in rules else [])]
+    options: Mapping[str, Any] = {**dict.fromkeys(defaults, "."), **taken.options}
+    command = [sys.executable, "-m", "app.pipeline.main", taken.job]
+    for name, value in options.items():
+        for one in value if isinstance(value, tuple) else (value,):
+            folder = rules[name].kind is OptionKind.FOLDER
+            command.append(f"--{name}={_below(root, one, name) if folder else one}")
+    return [*command, *(["--pg"] if taken.job in PUBLISHING else [])]
+
+
+def _below(root: Path, name: str, option: str) -> Path:
+    place = (root / name).resolve()
+    if not place.is_relative_to(root):
+        message = f"{option} must name a place below the worker's data folder."
+        raise UsageError(message)
+    return place
+
+
+@contextlib.contextmanager
+def _started(
+    command: list[str], environ: Mapping[str, str], log: Any
+) -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen(
+        command, env=environ, stdin=subprocess.DEVNULL, stdout=log, stderr=log, text=True
+    )
+    try:
+        yield process
+    finally:
+        _stop(process)
+
+
+def _watched(queue: Queue, taken: QueuedRun, process: subprocess.Popen[str], log: Any) -> bool:
+    """Keep the row up to date until the end; tell whether it was cancelled."""
+    while True:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_LOOK_S)
+            return False
+        if queue.progress(taken, _last(log, lines=1)):
+            _stop(process)
+            return True
+
+
+def _stop(process: subprocess.Popen[str]) -> None:
+    if process.poll() is not None:
+        return
+    process.terminate()
+    try:
+        process.wait(_STOP_WITHIN_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def _last(log: Any, lines: int = _TOLD_LINES) -> str:
+    """Return the last lines that the run has printed."""
+    size = os.fstat(log.fileno()).st_size
+    # Not by reading the file, whose position the run shares.
+    end = os.pread(log.fileno(), _READ_BYTES, max(0, size - _READ_BYTES))
+    said = [line.strip() for line in end.decode("utf-8", "replace").splitlines() if line.strip()]
+    return "\n".join(said[-lines:]).replace("\0", "\ufffd")
