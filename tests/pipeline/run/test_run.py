@@ -1,0 +1,109 @@
+"""``quota-pipeline run``: the whole chain in one Spark application."""
+
+import csv
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.pipeline.arrow_storage import read_arrow
+from app.pipeline.main import main
+from app.pipeline.tables import (
+    BUCKET_MINUTE,
+    DIM_BUCKET,
+    DQ_RESULT,
+    OBSERVATION_MINUTE,
+    QUARANTINE,
+    QUOTA_VERSION,
+    THROTTLE_INCIDENT,
+    UTILIZATION_DAILY,
+    UTILIZATION_HIST,
+)
+from tests.support.bucket_worlds import DAY, at, publish
+
+HEADERS = ("ts", "broker_id", "metric", "resource", "user", "client_id", "value")
+
+
+def scrapes(file: Path) -> Path:
+    """Write ten minutes of alice's two clients, over her limit of 100 in minutes 3 to 5."""
+    with file.open("w", newline="", encoding="utf-8") as target:
+        writer = csv.writer(target)
+        writer.writerow(HEADERS)
+        for number in range(10):
+            rate = 80.0 if 3 <= number <= 5 else 20.0
+            for client_id, share in (("etl", 1.0), ("web", 0.5)):
+                name = ("kafka_server_quota_byte_rate", "Produce", "alice", client_id)
+                writer.writerow((at(number).isoformat(), 1, *name, rate * share))
+        writer.writerow((at(0).isoformat(), 1, "kafka_server_quota_byte_rate", *["?"] * 4))
+    return file
+
+
+def alices_quota() -> dict[str, Any]:
+    entity = {"user": "alice", "user_default": False, "client_id": "", "client_default": False}
+    held = {"value": 100.0, "valid_from": DAY, "valid_to": None, "origin": "snapshot"}
+    return {"cluster_id": "c1", "key": "producer_byte_rate", **entity, **held}
+
+
+def test_one_run_writes_the_tables_of_all_steps(tmp_path: Path):
+    quotas = publish(tmp_path / "quotas", {QUOTA_VERSION: [alices_quota()]})
+    out, map_file = tmp_path / "out", tmp_path / "map.yaml"
+    map_file.write_text("grain: pair\n")
+    command = [sys.executable, "-m", "app.pipeline.main", "run", "--json", "--format", "csv"]
+    options = ["--input", str(scrapes(tmp_path / "in.csv")), "--quotas", str(quotas)]
+    options += ["--out", str(out), "--cluster", "c1", "--master", "local[2]"]
+    ended = subprocess.run(
+        [*command, *options, "--map", str(map_file), "--plot", str(tmp_path / "pictures")],
+        capture_output=True,
+        text=True,
+        timeout=290,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    report = json.loads(ended.stdout)
+    assert list(report["steps"]) == ["ingest", "resolve", "utilization", "incidents"]
+    assert (report["quarantined"], report["findings"]) == (1, 2)
+    rows = {name: read_arrow(out, table).to_pylist() for name, table in TABLES.items()}
+    assert {name: len(found) for name, found in rows.items()} == report["rows_out"]
+    [incident] = rows["throttle_incident"]
+    assert (incident["start"], incident["end"]) == (at(3), at(6))
+    assert (incident["quota_user"], incident["level"], incident["peak_ratio"]) == ("alice", 3, 1.2)
+    began = json.loads(incident["first_contributors"])
+    assert [one["client-id"] for one in began] == ["etl", "web"]
+    [on_one] = [row for row in rows["utilization_daily"] if row["broker_id"] is not None]
+    assert (on_one["minutes_present"], on_one["minutes_over_100"]) == (10, 3)
+    assert (tmp_path / "pictures" / "percentile_ladder.png").exists()
+    assert not list((out / "_runs").iterdir())
+
+
+TABLES = {
+    table.name: table
+    for table in (
+        *(OBSERVATION_MINUTE, QUARANTINE, DQ_RESULT, BUCKET_MINUTE, DIM_BUCKET),
+        *(UTILIZATION_DAILY, UTILIZATION_HIST, THROTTLE_INCIDENT),
+    )
+}
+
+
+def test_a_dry_run_says_what_it_would_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    quotas = publish(tmp_path / "quotas", {QUOTA_VERSION: [alices_quota()]})
+    source, out = scrapes(tmp_path / "in.csv"), tmp_path / "out"
+    options = ["--format", "csv", "--input", str(source), "--quotas", str(quotas)]
+    assert main(["run", *options, "--out", str(out), "--dry-run", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["would_read"] == [str(source), f"{quotas}/quota_version"]
+    assert report["would_write"] == [f"{out}/{name}" for name in TABLES]
+    assert not out.exists()
+
+
+def test_missing_quotas_are_named_before_spark_starts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    source = scrapes(tmp_path / "in.csv")
+    options = ["run", "--format", "csv", "--input", str(source), "--out", str(tmp_path / "out")]
+    assert main(options) == 2
+    assert "--quotas is missing" in capsys.readouterr().err
+    assert main([*options, "--quotas", str(tmp_path)]) == 2
+    assert "there is no table quota_version" in capsys.readouterr().err
