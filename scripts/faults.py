@@ -1,4 +1,4 @@
-"""Run the fault tests at length: more kills, real pauses, a real quorum, the real 95 s.
+"""Run the fault tests at length: more kills, real pauses, a real quorum, the real 95 s, a cluster.
 
 They take an hour and no part of `make test`. Files named long_*.py are collected here alone. What
 each judged run was put through is printed at the end.
@@ -43,7 +43,8 @@ def main() -> int:
 
 
 def _command(only: list[str]) -> list[str | Path]:
-    long_ones = sorted((ROOT / "tests" / "faults").rglob("long_*.py"))
+    rooms = [ROOT / "tests" / room for room in ("faults", "pipeline")]
+    long_ones = sorted(one for room in rooms for one in room.rglob("long_*.py"))
     command = [BIN / "pytest", "--timeout=0", "-v", ROOT / "tests" / "faults" / "lives", *long_ones]
     return [*command, "-k", " or ".join(map(_all_words, only))] if only else command
 

@@ -4,6 +4,7 @@ import os
 import shlex
 import sys
 import tempfile
+import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -52,7 +53,7 @@ def spark_session(
         InfrastructureError: There is no Java, or Spark does not start.
     """
     with tempfile.TemporaryDirectory(prefix="quota-pipeline-") as directory:
-        _prepare_environment(Path(directory))
+        _prepare_environment(Path(directory), master)
         builder = SparkSession.builder.appName(name).master(master)
         for key, value in {**_SETTINGS, **_sized(master, directory), **(settings or {})}.items():
             builder = builder.config(key, value)
@@ -63,6 +64,8 @@ def spark_session(
             raise InfrastructureError(message) from error
         session.sparkContext.setLogLevel("ERROR")
         try:
+            if not _is_local(master):
+                session.sparkContext.addPyFile(str(_packed(Path(directory))))
             yield session
         finally:
             _stop(session)
@@ -73,7 +76,21 @@ def cores(session: SparkSession) -> int:
     return session.sparkContext.defaultParallelism
 
 
-def _prepare_environment(directory: Path) -> None:
+def _is_local(master: str) -> bool:
+    return master.startswith("local")
+
+
+def _packed(directory: Path) -> Path:
+    """Return this program as a file that workers can import: data sources run there."""
+    packed = directory / "app.zip"
+    program = Path(__file__).parent.parent
+    with zipfile.ZipFile(packed, "w") as archive:
+        for file in sorted(program.rglob("*.py")):
+            archive.write(file, file.relative_to(program.parent))
+    return packed
+
+
+def _prepare_environment(directory: Path, master: str) -> None:
     """Name the Python and the Java that workers and the driver start."""
     try:
         java = find_java()
@@ -81,7 +98,8 @@ def _prepare_environment(directory: Path) -> None:
         raise InfrastructureError(str(error)) from error
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["JAVA_HOME"] = str(_java_home(java, directory))
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    if _is_local(master):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 
 
 def _java_home(java: Path, directory: Path) -> Path:
@@ -104,7 +122,7 @@ def _java_home(java: Path, directory: Path) -> Path:
 
 
 def _sized(master: str, directory: str) -> Mapping[str, str]:
-    if not master.startswith("local"):
+    if not _is_local(master):
         return {}
     return {
         "spark.driver.memory": f"{max(1, _memory_gib() // 3)}g",
