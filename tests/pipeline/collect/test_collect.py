@@ -1,0 +1,184 @@
+"""``collect`` as its users run it, against endpoints of this process."""
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from app.localdev.ports import free_ports
+from app.pipeline.main import main
+
+DEADLINE_S = 240
+COLLECT = [sys.executable, "-m", "app.pipeline.main", "collect"]
+TEXT = 'kafka_server_quota_byte_rate{resource="Produce",user="a%20b",clientId="\\"x, y\\""} 7\n'
+
+
+@contextmanager
+def exporter(status: int = 200, text: str = TEXT, hang: threading.Event | None = None):
+    """Serve a text below /metrics and nothing elsewhere; with ``hang`` only when it is set."""
+
+    class Exporter(BaseHTTPRequestHandler):
+        def do_GET(self):
+            if hang is not None:
+                hang.wait(DEADLINE_S)
+            self.send_response(status if self.path == "/metrics" else 404)
+            self.end_headers()
+            self.wfile.write(text.encode())
+
+        def log_message(self, *_: object):
+            """Keep the test's output clean."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Exporter) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            if hang is not None:
+                hang.set()
+            server.shutdown()
+            thread.join()
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    with exporter() as url:
+        yield url
+
+
+def collect(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*COLLECT, *arguments], capture_output=True, text=True, timeout=DEADLINE_S, check=False
+    )
+
+
+def rows(folder: Path) -> list[dict[str, Any]]:
+    files = sorted((folder / "collected").iterdir())
+    assert all(file.name.endswith(".parquet") for file in files)
+    return [row for file in files for row in pq.read_table(file).to_pylist()]
+
+
+def test_brokers_that_are_down_or_slow_do_not_stop_the_others(url: str, tmp_path: Path):
+    down = f"http://127.0.0.1:{free_ports(1)[0]}"
+    with exporter(hang=threading.Event()) as slow, exporter(status=500) as broken:
+        urls = enumerate([url, down, slow, broken, f"{url}/nowhere"], start=1)
+        endpoints = [part for n, one in urls for part in ("--endpoint", f"{n}={one}")]
+        sizes = ["--interval", "5", "--duration", "10", "--cluster", "c", "--json"]
+        done = collect(*endpoints, *sizes, "--out", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    found = rows(tmp_path)
+    assert told["rows_out"] == len(found)
+    ups = [row for row in found if row["metric"] == "up"]
+    assert told["scrapes"] == len(ups) >= 5
+    assert {row["broker_id"]: row["value"] for row in ups} == {1: 1, 2: 0, 3: 0, 4: 0, 5: 0}
+    assert {row["cluster_id"] for row in found} == {"c"}
+    points = [row for row in found if row["metric"] != "up"]
+    assert {row["broker_id"] for row in points} == {1}
+    tags = {(row["metric"], row["resource"], row["user"], row["client_id"]) for row in points}
+    assert tags == {("kafka_server_quota_byte_rate", "Produce", "a%20b", '"x, y"')}
+    for sentence in (
+        "broker 1 answers",
+        "broker 2 cannot be reached",
+        "broker 3 does not answer within 5 s",
+        "broker 4 answers with status 500",
+    ):
+        assert sentence in done.stderr
+
+
+def test_scrapes_are_aligned_to_the_clock(url: str, tmp_path: Path):
+    done = collect(
+        *("--endpoint", f"1={url}", "--interval", "2.5", "--duration", "6"), "--out", str(tmp_path)
+    )
+    assert done.returncode == 0, done.stderr
+    times = sorted({row["ts"].timestamp() for row in rows(tmp_path)})
+    assert all(at % 2.5 == 0 for at in times)
+    assert 0 < times[-1] - times[0] < 6
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_keeps_what_was_collected(url: str, tmp_path: Path, number: signal.Signals):
+    arguments = ["--endpoint", f"1={url}", "--interval", "2", "--out", str(tmp_path)]
+    process = subprocess.Popen(
+        [*COLLECT, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stderr is not None
+    assert any("broker 1 answers" in line for line in iter(process.stderr.readline, ""))
+    process.send_signal(number)
+    _, said = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 0
+    assert "stopped; what was collected is kept" in said
+    assert {row["metric"] for row in rows(tmp_path)} == {"up", "kafka_server_quota_byte_rate"}
+
+
+def test_a_file_is_written_each_minute_and_is_complete(url: str, tmp_path: Path):
+    arguments = ["--endpoint", f"1={url}", "--interval", "60", "--out", str(tmp_path)]
+    program = (
+        "import sys, time; from app.pipeline.sources import scrapes;"
+        "from app.pipeline.main import main\n"
+        "async def hasty(interval, duration):\n"
+        "    for minute in range(3):\n"
+        "        yield 60.0 * minute\n"
+        "import app.pipeline.commands.collect as command\n"
+        "command.ticks = hasty\n"
+        "sys.exit(main(['collect', *sys.argv[1:]]))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    files = sorted((tmp_path / "collected").iterdir())
+    assert [pq.read_metadata(file).num_rows for file in files] == [2, 2, 2]
+
+
+def test_no_endpoint_that_ever_answers_is_an_error_after_the_record_is_written(tmp_path: Path):
+    down = f"http://127.0.0.1:{free_ports(1)[0]}/metrics"
+    sizes = ["--interval", "0.5", "--duration", "0.5"]
+    done = collect("--endpoint", f"1={down}", *sizes, "--out", str(tmp_path))
+    assert done.returncode == 5
+    assert f"No endpoint ever answered: look at {down}." in done.stderr
+    assert [row["value"] for row in rows(tmp_path)] == [0.0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ([], "--endpoint is missing"),
+        (["--endpoint", "http://x"], "--endpoint http://x: write the broker's id"),
+        (["--endpoint", "1=ftp://x"], "--endpoint 1=ftp://x: write the broker's id"),
+        (["--endpoint", "1=http://a", "--endpoint", "1=http://b"], "names broker 1 twice"),
+        (["--endpoint", "1=http://a", "--interval", "0"], "is not a number of seconds above 0"),
+        (["--endpoint", "1=http://a", "--duration", "nan"], "is not a number of seconds above 0"),
+    ],
+)
+def test_wrong_usage_is_named(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
+    sentence: str,
+):
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+    assert exit_code(["collect", *arguments, "--out", str(tmp_path)]) == 2
+    assert sentence in capsys.readouterr().err
+
+
+def exit_code(arguments: list[str]) -> object:
+    """Run the command in this process; a wrong value of an option ends it by itself."""
+    try:
+        return main(arguments)
+    except SystemExit as ending:
+        return ending.code
