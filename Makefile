@@ -2,7 +2,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test check format bench faults audit sbom openapi clean-local
+.PHONY: help install run test check format bench bench-pipeline faults audit sbom openapi clean-local
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -24,6 +24,9 @@ format: install ## Format the code and fix what can be fixed
 
 bench: install ## Run the benchmarks against a real broker
 	@$(BIN)/python scripts/bench.py
+
+bench-pipeline: install ## Run the benchmark of the Spark pipeline (about ten minutes)
+	@$(BIN)/python scripts/bench_pipeline.py
 
 faults: install ## Kill, pause and cut off everything, at length (about an hour)
 	@$(BIN)/python scripts/faults.py

@@ -21,11 +21,13 @@ from app.pipeline.jobs.resolve_buckets import (
     bucket_minutes,
     bucket_names,
     dim_buckets,
+    from_one_source,
     refuse_collisions,
     with_earlier_buckets,
 )
 from app.pipeline.jobs.resolve_tables import Hashing, build_look_ups, forget_look_ups
 from app.pipeline.jobs.resolve_versions import (
+    gathered,
     latest_versions,
     refuse_overlaps,
     versions_in_history,
@@ -117,13 +119,15 @@ def write_buckets(
         InfrastructureError: Spark lost or doubled rows.
     """
     hashing, history = Hashing(job.options.hash_seed), job.options.as_of == _HISTORY
-    values = (versions_in_history if history else latest_versions)(versions).cache()
+    kept = (versions_in_history if history else latest_versions)(versions).cache()
+    values = gathered(kept)
     refuse_overlaps(values)
     look_ups = build_look_ups(values, hashing, history=history)
     resolved = resolve(observations, look_ups, hashing, broadcast_max=job.options.broadcast_max)
-    _write_minutes(job, bucket_minutes(resolved), out, days)
+    minutes = bucket_minutes(resolved, one_source=from_one_source(observations))
+    _write_minutes(job, minutes, out, days)
     forget_look_ups(look_ups)
-    values.unpersist()
+    kept.unpersist()
     rows_in = observations.count()
     job.counts["rows_in"] = rows_in
     _require_all_rows(job, rows_in)

@@ -12,6 +12,9 @@ from app.pipeline.jobs.resolve_levels import level_of_entity
 ALWAYS: Final = "1900-01-01 00:00:00"
 FOREVER: Final = "9999-12-31 23:59:59"
 
+FEW: Final = 1_000_000
+"""Up to so many rows one task is done before several have exchanged them."""
+
 _ENTITY: Final = ("cluster_id", "level", "user", "client_id")
 
 
@@ -55,6 +58,11 @@ def versions_in_history(rows: DataFrame) -> DataFrame:
     first = sf.min("valid_from").over(Window.partitionBy(*_ENTITY))
     begun = sf.when(sf.col("valid_from") == first, always()).otherwise(sf.col("valid_from"))
     return versions.withColumn("valid_from", begun)
+
+
+def gathered(versions: DataFrame) -> DataFrame:
+    """Return cached versions in one partition where they are few, so that none is ever shuffled."""
+    return versions.coalesce(1) if versions.count() <= FEW else versions
 
 
 def refuse_overlaps(versions: DataFrame) -> None:

@@ -106,7 +106,8 @@ def test_the_members_of_a_bucket_are_summed_minute_by_minute(spark: SparkSession
 
 
 def test_a_bucket_is_named_with_the_entity_that_limits_it(spark: SparkSession, tmp_path: Path):
-    rows = [seen("alice", "x"), seen("alice", "x", at=5), seen("bob", "y", at=2), seen("", "z")]
+    rows = [seen("alice", "x"), seen("alice", "x", at=5), seen("", "z")]
+    rows += [seen("bob", "y", at=2), seen("carol", "y", at=2)]
     quotas = [value(1, user="alice", client_id=None), value(2, client_id=None)]
     write(tmp_path, *frames(spark, rows, *quotas))
     names = read_table(spark, [tmp_path], DIM_BUCKET).orderBy("bucket_client").collect()
@@ -118,6 +119,14 @@ def test_a_bucket_is_named_with_the_entity_that_limits_it(spark: SparkSession, t
         (8, "", "y", "", False, "", True, *map(naive, (2, 2))),
         (8, "", "z", "", False, "", True, *map(naive, (0, 0))),
     ]
+
+
+def test_who_shares_a_bucket_is_counted(spark: SparkSession, tmp_path: Path):
+    rows = [seen(user, "x") for user in ("a", "b", "")] + [seen("a", "y")]
+    for name, more in (("one", ()), ("two", (seen("a", "x", source="another"),))):
+        write(tmp_path / name, *frames(spark, [*rows, *more], value(2, client_id=None)))
+        minutes = read_table(spark, [tmp_path / name], BUCKET_MINUTE)
+        assert sorted(row.contributors for row in minutes.collect()) == [1, 3]
 
 
 def naive(at: int) -> object:

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from itertools import product
 from typing import Any
 
+import pytest
 from pyspark.sql import SparkSession
 
 from app.pipeline.jobs.resolve import resolve
@@ -50,6 +51,7 @@ def answer(row: Found) -> tuple[int, float | None, str, str]:
     return row["level"], row["limit"], row["bucket_user"], row["bucket_client"]
 
 
+@pytest.mark.timeout(900)
 def test_five_thousand_clusters_resolve_as_in_the_domain(spark: SparkSession):
     worlds = list(clusters(7, COUNT))
     names = dict(enumerate(product(SEEN, SEEN)))
@@ -73,6 +75,7 @@ def test_five_thousand_clusters_resolve_as_in_the_domain(spark: SparkSession):
     assert {row["level"] for row in found} == set(range(9))
 
 
+@pytest.mark.timeout(900)
 def test_a_history_resolves_as_a_replay_minute_by_minute(spark: SparkSession):
     worlds = list(histories(11, 150, MINUTES))
     names = dict(enumerate([("a", "a"), ("a", "b"), ("b", ""), ("", "a"), ("", "z"), ("z", "z")]))

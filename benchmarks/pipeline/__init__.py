@@ -1,0 +1,1 @@
+"""How fast the pipeline is, beside another way to do the same and another engine."""

@@ -1,0 +1,60 @@
+"""Two ways of Spark to find the limit of each observation."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
+
+from app.domain.resolution_levels import PRECEDENCE, Slot
+from app.pipeline.jobs.resolve import resolve
+from app.pipeline.jobs.resolve_levels import effective_level, value_at
+from app.pipeline.jobs.resolve_tables import Hashing, build_look_ups, forget_look_ups
+from app.pipeline.jobs.resolve_versions import gathered, latest_versions, refuse_overlaps
+from app.pipeline.storage import read_table
+from app.pipeline.tables import OBSERVATION_MINUTE, QUOTA_VERSION
+
+Answer = Mapping[tuple[int, str], tuple[int, int]]
+"""By level and key: how many observations, and the sum of their limits, each at most 10^9."""
+
+CAP = 10**9
+
+
+def three_look_ups(session: SparkSession, data: Path) -> Answer:
+    """Do what ``resolve`` does, the making and checking of its tables included."""
+    kept = latest_versions(read_table(session, [data], QUOTA_VERSION)).cache()
+    versions = gathered(kept)
+    refuse_overlaps(versions)
+    hashing = Hashing()
+    look_ups = build_look_ups(versions, hashing, history=False)
+    observations = read_table(session, [data], OBSERVATION_MINUTE)
+    answer = _answer(resolve(observations, look_ups, hashing))
+    forget_look_ups(look_ups)
+    kept.unpersist()
+    return answer
+
+
+def eight_joins(session: SparkSession, data: Path) -> Answer:
+    """Join the quotas of each level on the names themselves, and take the first that is there."""
+    versions = latest_versions(read_table(session, [data], QUOTA_VERSION)).cache()
+    frame = read_table(session, [data], OBSERVATION_MINUTE)
+    frame = frame.select("cluster_id", "key", "user", "client_id")
+    for row in PRECEDENCE:
+        slots = (("user", row.user), ("client_id", row.client_id))
+        names = [name for name, slot in slots if slot is Slot.NAMED]
+        on = ["cluster_id", "key", *names]
+        table = versions.where(sf.col("level") == row.level)
+        table = table.select(*on, sf.col("value").alias(f"v{row.level}"))
+        frame = frame.join(sf.broadcast(table), on, "left")
+    values = {row.level: sf.col(f"v{row.level}") for row in PRECEDENCE}
+    level = effective_level(sf.col("user"), sf.col("client_id"), values)
+    frame = frame.withColumn("level", level)
+    answer = _answer(frame.withColumn("limit", value_at(sf.col("level"), values)))
+    versions.unpersist()
+    return answer
+
+
+def _answer(resolved: DataFrame) -> Answer:
+    capped = sf.floor(sf.least(sf.col("limit"), sf.lit(float(CAP))))
+    groups = resolved.groupBy("level", "key").agg(sf.count("*"), sf.sum(capped.cast("bigint")))
+    return {(level, key): (n, int(total or 0)) for level, key, n, total in groups.collect()}

@@ -1,0 +1,30 @@
+"""DuckDB, with SQL of its own, finds for a million observations what Spark finds."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from app.pipeline.folders import RunFolder
+from app.pipeline.jobs.synth_observations import observations
+from app.pipeline.jobs.synth_plan import Plan
+from app.pipeline.jobs.synth_quotas import quotas
+from app.pipeline.storage import write_table
+from app.pipeline.tables import OBSERVATION_MINUTE, QUOTA_VERSION
+from benchmarks.pipeline import duckdb_arm, spark_arms
+
+
+@pytest.mark.timeout(900)
+def test_two_engines_and_two_methods_give_one_answer(spark: SparkSession, tmp_path: Path):
+    plan = Plan(3, 1_000_000, 10_000, "made-up", datetime(2026, 1, 1, tzinfo=UTC))
+    run = RunFolder(tmp_path, "one")
+    write_table(quotas(spark, plan), QUOTA_VERSION, run)
+    write_table(observations(spark, plan), OBSERVATION_MINUTE, run)
+    run.publish()
+    with duckdb_arm.connected(2) as engine:
+        expected = duckdb_arm.three_look_ups(engine, tmp_path)
+    assert sum(rows for rows, _ in expected.values()) == 1_000_000
+    assert {level for level, _ in expected} == set(range(9))
+    assert spark_arms.three_look_ups(spark, tmp_path) == expected
+    assert spark_arms.eight_joins(spark, tmp_path) == expected
