@@ -20,7 +20,7 @@ def answers_are_true(evidence: Evidence) -> Iterator[str]:
             writes = [write for write in call.writes if write.entity == entity]
             if outcome == "applied" and not all(_applied(evidence, call, one) for one in writes):
                 yield f"{entity} was not applied when it was said to be: {call}"
-            if outcome in NEVER_APPLIED and any(_found(evidence, one) for one in writes):
+            if outcome in NEVER_APPLIED and any(_found_of(evidence, call, one) for one in writes):
                 yield f"{entity} was applied, and said not to be: {call}"
 
 
@@ -29,6 +29,13 @@ def _applied(evidence: Evidence, call: Call, write: Write) -> bool:
     if call.ended is None:
         return bool(records)
     return any(record.at <= wall_clock(call.ended) for record in records)
+
+
+def _found_of(evidence: Evidence, call: Call, write: Write) -> bool:
+    """Tell whether the alteration that was answered left a record of the write."""
+    if call.answer is None or call.answer.alteration_id is None:
+        return _found(evidence, write)
+    return bool(evidence.recorded.get((call.answer.alteration_id, write)))
 
 
 def _found(evidence: Evidence, write: Write) -> bool:
@@ -71,14 +78,23 @@ def _agree(said: str, one: AuditedEntity) -> bool:
 
 
 def each_request_is_one_change(evidence: Evidence) -> Iterator[str]:
-    """However often a request is repeated with its key, it is one intent and one record."""
+    """However often a request is repeated with its key, it is one intent and one record.
+
+    Unless nothing of it was sent: then a repeat begins anew.
+    """
     for write, intents in evidence.audited_of.items():
-        if len({one.alteration_id for one in intents}) > 1:
+        earlier = {one.alteration_id for one in intents[:-1]} - {intents[-1].alteration_id}
+        if any(not _nothing_was_sent(evidence, one) for one in earlier):
             yield f"{write} has several intents: {intents}"
         records = evidence.records_of.get(write, [])
         late = any(one.applied_late for one in intents) and not evidence.bounded
         if len(records) > 1 and not late:
             yield f"{write} was applied {len(records)} times"
+
+
+def _nothing_was_sent(evidence: Evidence, alteration_id: str) -> bool:
+    outcomes = {one.outcome for one in evidence.audited_by_id[alteration_id]}
+    return "not_sent" in outcomes and outcomes <= NEVER_APPLIED
 
 
 def expectations_held(evidence: Evidence) -> Iterator[str]:

@@ -56,6 +56,24 @@ class Evidence:
         return _grouped((write, one) for one in self.audit.entities for write in one.writes)
 
     @cached_property
+    def recorded(self) -> Mapping[tuple[str, Write], list[LogRecord]]:
+        """The records that a write of an alteration left, by the alteration's id.
+
+        A request of which nothing was sent may be repeated with its key, and is another alteration
+        then: a record is of the last one that was committed when it was written.
+        """
+        return _grouped(
+            ((self._owner_of(record).alteration_id, record.write), record)
+            for record in self.oracle.records
+            if record.write in self.audited_of
+        )
+
+    def _owner_of(self, record: LogRecord) -> AuditedEntity:
+        intents = self.audited_of[record.write]
+        before = [one for one in intents if one.committed_at <= record.latest]
+        return before[-1] if before else intents[0]
+
+    @cached_property
     def calls_of(self) -> Mapping[Write, list[Call]]:
         """The calls that asked for a write."""
         return _grouped((write, call) for call in self.calls for write in call.writes)

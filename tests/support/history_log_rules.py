@@ -26,7 +26,7 @@ def every_record_has_an_intent(evidence: Evidence) -> Iterator[str]:
 def conclusions_are_true(evidence: Evidence) -> Iterator[str]:
     """Applied if and only if it is in the log; what was never applied is never in it."""
     for one in evidence.audit.entities:
-        found = [bool(evidence.records_of.get(write)) for write in one.writes]
+        found = [bool(evidence.recorded.get((one.alteration_id, write))) for write in one.writes]
         if any(found) and not all(found):
             yield f"half applied: {one}"
         if one.outcome == "applied" and not all(found):

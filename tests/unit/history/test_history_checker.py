@@ -98,6 +98,14 @@ def late_drift(one: AuditedEntity) -> AuditedEntity:
 
 
 SWAPPED = (RECORDS[1], RECORDS[0], *RECORDS[2:])
+
+
+def sent_anew(began: float) -> tuple[AuditedEntity, ...]:
+    """Return the audit log with a repeat of ``a10``, of which nothing was sent."""
+    again = concluded(intent("b10", began, write("dan", 12)), 1, "applied")
+    return (*saying("a10", "not_sent"), again)
+
+
 TWO_INTENTS = (*AUDITED, concluded(intent("b10", 209, write("dan", 12)), 0.1, "not_applied"))
 
 LIES: dict[str, tuple[Evidence, set[str]]] = {
@@ -240,7 +248,11 @@ LIES: dict[str, tuple[Evidence, set[str]]] = {
     ),
     "a key that made two intents": (
         evidence(audited=TWO_INTENTS),
-        {"each_request_is_one_change", "conclusions_are_true"},
+        {"each_request_is_one_change"},
+    ),
+    "a repeat of what was not sent, and was": (
+        evidence(audited=sent_anew(began=240)),
+        {"conclusions_are_true", "answers_and_audit_agree"},
     ),
     "a key whose request was applied twice": (
         evidence(
@@ -300,6 +312,17 @@ def test_a_frozen_owner_may_say_not_sent_when_recovery_has_found_not_applied():
         lambda one: recovered(replace(one, events=()), 0.5, "not_applied", observed="not_applied"),
     )
     assert violations(evidence(audited=found)) == []
+
+
+def test_a_request_of_which_nothing_was_sent_may_be_repeated_with_its_key():
+    honest = (
+        record(240.15, write("dan", 12)) if one.write == write("dan", 12) else one
+        for one in RECORDS
+    )
+    answers = (replace(call, answer=None) if call.idempotency_key else call for call in CALLS)
+    records = tuple(sorted(honest, key=lambda one: one.at))
+    run = evidence(tuple(answers), sent_anew(began=240), records)
+    assert violations(run) == []
 
 
 def test_a_change_that_comes_back_is_accepted_as_drift_where_lateness_has_no_bound():
