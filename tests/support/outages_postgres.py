@@ -80,8 +80,11 @@ def table_missing(database: str, server: LocalPostgres) -> Iterator[None]:
 
 
 @contextmanager
-def disk_full(folder: Path, _: LocalPostgres) -> Iterator[None]:
-    """Fill the file system of a folder to the last byte."""
+def disk_full(folder: Path, server: LocalPostgres) -> Iterator[None]:
+    """Fill the file system of a folder to the last byte.
+
+    A Postgres that has ended over it is started again when there is room, as a supervisor does.
+    """
     filler = folder / "filler"
     try:
         with filler.open("wb", buffering=0) as file:
@@ -90,6 +93,7 @@ def disk_full(folder: Path, _: LocalPostgres) -> Iterator[None]:
         yield
     finally:
         filler.unlink()
+        server.start()
 
 
 def _write_until_full(descriptor: int, size: int) -> None:

@@ -13,6 +13,7 @@ import httpx
 from tests.faults.http.crowds import ALTERATIONS, callers
 from tests.support.kafka import unique
 from tests.support.outages import DEADLINE_S, change
+from tests.support.problems import problem_of
 from tests.support.service import RunningService
 
 ATTEMPTS_PER_S: Final = 20.0
@@ -46,6 +47,16 @@ class Asked:
     def slowest_s(self) -> float:
         """The longest, in seconds."""
         return round(max((seconds for seconds, _ in self.answers), default=0.0), 2)
+
+    @property
+    def refused_unsent(self) -> int:
+        """How many were refused with 503, and nothing was sent."""
+        return sum(
+            answer is not None
+            and answer.status_code == 503
+            and problem_of(answer, 503)["sent_to_cluster"] == "no"
+            for _, answer in self.answers
+        )
 
     def answered(self, *statuses: int) -> int:
         """Return how many were answered with one of these statuses."""

@@ -1,0 +1,109 @@
+"""Postgres is in trouble for a while, 20 alterations and 50 reads a second go on."""
+
+import asyncio
+import os
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from app.localdev.kafka import LocalKafka
+from app.localdev.postgres import LocalPostgres
+from app.postgres.migration import migrate
+from tests.faults.http.trouble import Traffic, until_altered, until_refused
+from tests.support.history_figures import note_figures
+from tests.support.outages_postgres import (
+    ANYWHERE,
+    Trouble,
+    disk_full,
+    read_only,
+    small_disk,
+    table_missing,
+)
+from tests.support.raw_quotas import RawQuotas, RequestLog
+from tests.support.service import RunningService, running_service
+
+SECONDS = float(os.environ.get("FAULTS_OUTAGE_S", "60"))
+NORMAL_S = 15.0
+DISK_MB = 256
+NAME = "troubled"
+FULL_DISK = "on a full disk"
+"""What still fits into a page is committed, and sent."""
+
+
+@pytest.fixture(scope="module")
+def disk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A small disk."""
+    folder = tmp_path_factory.mktemp("disk")
+    with small_disk(folder, DISK_MB):
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def database(disk: Path) -> Iterator[LocalPostgres]:
+    """A Postgres on it."""
+    with LocalPostgres(disk / "postgres") as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def service(
+    kafka: LocalKafka, database: LocalPostgres, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RunningService]:
+    """The service on that."""
+    owner_url, service_url = database.create_database(NAME)
+    migrate(owner_url, service_url)
+    folder = tmp_path_factory.mktemp("troubled-service")
+    with running_service(folder, kafka.bootstrap_servers, service_url) as running:
+        yield running
+
+
+def troubles(disk: Path) -> dict[str, Trouble]:
+    return {
+        **ANYWHERE,
+        "read-only": read_only,
+        "without the audit table": partial(table_missing, NAME),
+        FULL_DISK: partial(disk_full, disk),
+    }
+
+
+@pytest.mark.parametrize("kind", troubles(Path()))
+async def test_nothing_is_altered_and_everything_read_while_postgres_is(
+    kind: str, service: RunningService, database: LocalPostgres, kafka: LocalKafka, disk: Path
+) -> None:
+    await until_altered(service)
+    normal, traffic = Traffic(), Traffic()
+    await normal.flow(service, NORMAL_S)
+    with RawQuotas(kafka.bootstrap_servers) as raw:
+        with troubles(disk)[kind](database):
+            await until_refused(service)
+            with RequestLog(kafka.request_log_path, raw).alterations() as arrived:
+                await traffic.flow(service, SECONDS)
+        back_s = await until_altered(service)
+    await asyncio.to_thread(assert_written_again, service)
+    refused = traffic.attempts.refused_unsent
+    sent = sum(len(request["entries"]) for request in arrived)
+    note_figures(
+        {
+            "alterations attempted": len(traffic.attempts.answers),
+            "refused with 503, nothing sent": refused,
+            "alterations that arrived at the broker": sent,
+            "slowest refusal, s": traffic.attempts.slowest_s,
+            "reads": len(traffic.reads.answers),
+            "reads answered 200": traffic.reads.answered(200),
+            "p99 of reads, ms": traffic.reads.p99_ms,
+            "p99 of reads before, ms": normal.reads.p99_ms,
+            "altering again after, s": round(back_s, 2),
+        }
+    )
+    assert sent + refused == len(traffic.attempts.answers)
+    assert sent == 0 or kind == FULL_DISK
+    assert traffic.reads.answered(200) >= 0.999 * len(traffic.reads.answers)
+
+
+def assert_written_again(service: RunningService) -> None:
+    """Check that the log has concluded everything that it holds."""
+    answer = service.api("auditor").get("/audit", params={"page_size": "10000"})
+    outcomes = {row["outcome"] for row in answer.raise_for_status().json()["rows"]}
+    assert outcomes <= {"applied", "not_sent"}
