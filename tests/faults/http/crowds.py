@@ -13,13 +13,15 @@ from tests.support.history import Write
 from tests.support.history_figures import note_figures
 from tests.support.kafka import unique
 from tests.support.oracle_metadata_log import metadata_log
-from tests.support.outages import PATIENCE_S, change
+from tests.support.outages import change
 from tests.support.service import RunningService
 
 ALTERATIONS: Final = "/quotas/alterations"
 KEY: Final = "producer_byte_rate"
 TIMES: Final = 3
 _AGAIN_S: Final = 0.1
+_CROWD_PATIENCE_S: Final = 120.0
+"""A broker takes one alteration at a time, and a busy machine takes its time."""
 
 
 @dataclass
@@ -121,10 +123,14 @@ async def _ask(
 
 
 def assert_each_is_one_change(service: RunningService, kafka: LocalKafka, team: str) -> None:
-    """Check that each user of the team has one intent, and one record in the metadata log."""
+    """Check that each user of the team has one intent, and one record in the metadata log.
+
+    What was not sent in time, and said so, was asked for anew.
+    """
     asked = {"entity": f"user^={team}-", "page_size": "10000"}
     rows: list[Any] = service.api("auditor").get("/audit", params=asked).json()["rows"]
-    intents = Counter(row["entity"]["user"] for row in rows)
+    sent = (row for row in rows if row["outcome"] != "not_sent")
+    intents = Counter(row["entity"]["user"] for row in sent)
     records = Counter(write.entity.as_dict()["user"] for write in _writes(kafka, f"{team}-"))
     note_figures({"intents": intents.total(), "records in the metadata log": records.total()})
     assert set(intents.values()) == {1}
@@ -151,7 +157,7 @@ def callers(service: RunningService) -> httpx.AsyncClient:
         base_url=service.url,
         headers={"Authorization": "Bearer alice"},
         limits=httpx.Limits(max_connections=None, max_keepalive_connections=None),
-        timeout=PATIENCE_S,
+        timeout=_CROWD_PATIENCE_S,
     )
 
 
