@@ -54,11 +54,12 @@ class EntitySlots:
                 async with asyncio.timeout(deadline - time.monotonic()):
                     await self._freed.wait_for(lambda: not any(one in self._held for one in wanted))
             except TimeoutError:
-                raise self._busy(wanted) from None
+                taken = next((one for one in wanted if one in self._held), None)
+                if taken is not None:  # it may have been freed at this very moment
+                    raise self._busy(taken) from None
             self._held.update(dict.fromkeys(wanted, alteration_id))
 
-    def _busy(self, wanted: tuple[ClientQuotaEntity, ...]) -> EntityBusyError:
-        entity = next(one for one in wanted if one in self._held)
+    def _busy(self, entity: ClientQuotaEntity) -> EntityBusyError:
         return EntityBusyError(
             f"Another alteration ({self._held[entity]}) of {entity.canonical_json()} is in "
             "flight; nothing was sent. Try again when it is done.",
