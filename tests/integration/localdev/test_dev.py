@@ -5,6 +5,8 @@ import signal
 import socket
 import subprocess
 import sys
+import time
+import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,9 +56,10 @@ def environment(directory: Path, **more: str) -> dict[str, str]:
     return {**ours, "QUOTAS_LOCAL_DIR": str(directory), "QUOTAS_PORT": port, **more}
 
 
-def start(directory: Path, **environ: str) -> RunningDev:
+def start(directory: Path, *options: str, **environ: str) -> RunningDev:
+    command = [*COMMAND, *options]
     process = subprocess.Popen(
-        COMMAND, env=environment(directory, **environ), stdout=subprocess.PIPE, text=True
+        command, env=environment(directory, **environ), stdout=subprocess.PIPE, text=True
     )
     assert process.stdout is not None
     lines: list[str] = []
@@ -67,10 +70,11 @@ def start(directory: Path, **environ: str) -> RunningDev:
     raise AssertionError(f"dev ended with {process.wait()}")
 
 
-def refusal(**environ: str) -> str:
+def refusal(*options: str, **environ: str) -> str:
     """Run dev to its end, which must be a refusal, and return what it says."""
+    command = [*COMMAND, *options]
     done = subprocess.run(
-        COMMAND, env=environ, capture_output=True, text=True, timeout=DEADLINE_S, check=False
+        command, env=environ, capture_output=True, text=True, timeout=DEADLINE_S, check=False
     )
     assert done.returncode == 1
     assert done.stdout == ""
@@ -173,6 +177,38 @@ def test_stopping_twice_at_once_ends_well_and_a_restart_knows_everything(
         assert any(token in line for line in again.curl_lines())
     finally:
         assert again.stop()[0] == 0
+
+
+def quota_metrics(dev: RunningDev) -> list[str]:
+    line = next(line for line in dev.lines if line.startswith("# Its quota metrics"))
+    with urllib.request.urlopen(line.rpartition(" ")[2], timeout=DEADLINE_S) as answer:
+        return answer.read().decode().splitlines()
+
+
+def test_a_load_is_throttled_by_the_examples_and_ends_with_everything_else(tmp_path: Path):
+    dev = start(tmp_path, "--load")
+    pair = 'kafka_server_quota_throttle_time{client_id="etl",resource="Produce",user="alice"}'
+    end = time.monotonic() + DEADLINE_S * 3
+    throttled: list[str] = []
+    try:
+        while not throttled and time.monotonic() < end:
+            throttled = [
+                line
+                for line in quota_metrics(dev)
+                if line.startswith(pair) and float(line.split()[-1]) > 0
+            ]
+            time.sleep(0.5)
+        assert throttled
+    finally:
+        code, below = dev.stop()
+    assert code == 0
+    assert alive(below) == []
+
+
+def test_a_load_needs_a_broker_of_its_own(tmp_path: Path):
+    foreign = environment(tmp_path, QUOTAS_KAFKA_BOOTSTRAP_SERVERS="127.0.0.1:9")
+    said = refusal("--load", **foreign)
+    assert "--load needs a broker of its own: unset QUOTAS_KAFKA_BOOTSTRAP_SERVERS" in said
 
 
 def test_a_dev_that_is_killed_leaves_nothing_running(tmp_path: Path):
