@@ -19,6 +19,7 @@ from app.kafka.messages import (
     read_verdicts,
 )
 from app.kafka.questions import framed_body
+from app.service.dependency_metrics import Uncounted
 from benchmarks.errors import BenchmarkError
 
 _POLL_S = 0.002
@@ -35,7 +36,7 @@ class WireQuotas:
     async def open(cls, bootstrap_servers: str) -> Self:
         """Connect to the first of the servers."""
         settings = KafkaSettings(bootstrap_servers)
-        return cls(await connect(settings.addresses[0], settings, None))
+        return cls(await connect(settings.addresses[0], settings, None, Uncounted()))
 
     async def describe(self, quota_filter: ClientQuotaFilter) -> Quotas:
         """Return the matching quotas.

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-DEADLINE_S = 240
+DEADLINE_S = 280
 
 
 def command_lines() -> list[str]:
