@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from app.localdev.ports import free_ports
-from app.pipeline.main import main
+from tests.support.pipeline_command import exit_code
 
 DEADLINE_S = 240
 COLLECT = [sys.executable, "-m", "app.pipeline.main", "collect"]
@@ -174,11 +174,3 @@ def test_wrong_usage_is_named(
     monkeypatch.setattr("signal.signal", lambda *_: None)
     assert exit_code(["collect", *arguments, "--out", str(tmp_path)]) == 2
     assert sentence in capsys.readouterr().err
-
-
-def exit_code(arguments: list[str]) -> object:
-    """Run the command in this process; a wrong value of an option ends it by itself."""
-    try:
-        return main(arguments)
-    except SystemExit as ending:
-        return ending.code

@@ -5,18 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from app.pipeline.arrow_storage import read_arrow
-from app.pipeline.tables import BUCKET_MINUTE, DIM_BUCKET, UTILIZATION_DAILY, UTILIZATION_HIST
-from tests.support.bucket_worlds import bucket, minute, publish
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> Path:
-    rows = [minute(number, rate_max=60.0 + number) for number in (0, 50, 1440)]
-    rows.append(minute(5, cluster_id="c2"))
-    return publish(tmp_path / "in", {BUCKET_MINUTE: rows, DIM_BUCKET: [bucket()]})
+from app.pipeline.tables import DIM_BUCKET, UTILIZATION_DAILY, UTILIZATION_HIST
 
 
 def test_the_command_writes_both_tables_and_the_names(world: Path, tmp_path: Path):
