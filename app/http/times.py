@@ -11,11 +11,6 @@ _RFC3339: Final = re.compile(
 _BEYOND_MICROSECONDS: Final = re.compile(r"(\.[0-9]{6})[0-9]+")
 
 
-def utc_now() -> datetime:
-    """Return the wall clock's time in UTC."""
-    return datetime.now(UTC)
-
-
 def rfc3339(time: datetime) -> str:
     """Return a time with a zone as ``2026-11-21T01:02:03.456Z``; finer digits are cut off."""
     return f"{time.astimezone(UTC).isoformat(timespec='milliseconds')[: -len('+00:00')]}Z"

@@ -1,6 +1,5 @@
 """The watch for drift: what others changed, and what of ours was applied late, gets a record."""
 
-import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,12 +9,12 @@ from typing import Final
 from app.domain.alterations import Quotas, Values, same_values
 from app.domain.drift import differing, late_apply
 from app.domain.entities import ClientQuotaEntity
-from app.domain.errors import QuotaError
 from app.domain.filters import ALL_ENTITIES
 from app.service.barrier import Barrier
 from app.service.cluster_ports import ClientQuotaAdmin, Described
 from app.service.drift_ports import AuditedState, Drift, DriftJournal
 from app.service.metrics_port import AlterationMetrics, DriftOrigin
+from app.service.rounds import again_and_again
 
 INTERVAL_S: Final = 60.0
 """How often the cluster is compared with the log; a change that lasts twice as long is seen."""
@@ -55,14 +54,8 @@ class DriftWatch:
 
     async def run(self) -> None:
         """Watch until cancelled; what fails is tried again in the next round."""
-        while True:
-            try:
-                await self.round()
-            except QuotaError as error:
-                logger.warning("a round of the watch for drift failed: %s", error.detail)
-            except Exception:  # the outermost boundary of this task: one bad row must not end it
-                logger.exception("a round of the watch for drift failed")
-            await asyncio.sleep(self._interval_s)
+        what = "a round of the watch for drift"
+        await again_and_again(what, self.round, pause_s=self._interval_s, logger=logger)
 
     async def round(self) -> Sequence[ClientQuotaEntity]:
         """Compare once; return the entities whose drift was recorded."""

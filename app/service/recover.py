@@ -3,11 +3,11 @@
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from app.domain.errors import NotSentError, QuotaError
+from app.domain.errors import NotSentError
 from app.service.barrier import Barrier
 from app.service.clock import utc_now
 from app.service.cluster_ports import ClientQuotaAdmin
@@ -17,6 +17,7 @@ from app.service.metrics_port import FoundBy
 from app.service.off_loop import off_loop
 from app.service.recovery_ports import OpenAlteration, Place, Recovered, RecoveryJournal
 from app.service.recovery_records import record_in_portions
+from app.service.rounds import again_and_again
 from app.service.sight import Sight
 
 FINAL_AFTER_S: Final = 95.0
@@ -64,8 +65,8 @@ class Recovery:
     async def run(self) -> None:
         """Beat and recover until cancelled; what fails is tried again in the next round."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(_again_and_again("a beat", self._beat))
-            group.create_task(_again_and_again("a round of recovery", self.round))
+            for what, work in (("a beat", self._beat), ("a round of recovery", self.round)):
+                group.create_task(again_and_again(what, work, pause_s=_PAUSE_S, logger=logger))
 
     async def _beat(self) -> None:
         await self._parts.journal.beat(self._owner)
@@ -137,14 +138,3 @@ class Recovery:
             if one.final:
                 verdict = one.result.outcome.value
                 self._parts.context.metrics.recovered(verdict, FoundBy.FENCES, ages[one.place])
-
-
-async def _again_and_again(what: str, work: Callable[[], Awaitable[object]]) -> None:
-    while True:
-        try:
-            await work()
-        except QuotaError as error:
-            logger.warning("%s failed: %s", what, error.detail)
-        except Exception:  # the outermost boundary of this task: one bad row must not end it
-            logger.exception("%s failed", what)
-        await asyncio.sleep(_PAUSE_S)

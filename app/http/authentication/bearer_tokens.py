@@ -11,7 +11,7 @@ from typing import Final
 import structlog
 
 from app.http.authentication.token_file import TokensFileError, read_tokens
-from app.http.times import utc_now
+from app.service.clock import utc_now
 
 AUTHENTICATION: Final = "bearer-token"
 """How the audit log names this method."""
