@@ -19,7 +19,7 @@ from app.http.receive_limits import ReceiveLimits
 from app.http.receiving import receiving_protocol
 from app.http.services import Services
 from app.logs import configure_logs
-from app.meanings import database_url
+from app.meanings.audit_log import database_url
 from app.postgres.database import Database
 from app.postgres.schema import ensure_partitions, schema_problem
 from app.settings import Mode, Settings, SettingsError

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from app.domain.authorization import Operation
 from app.http.authentication.bearer import Bearer
+from app.http.authentication.methods import Methods
 from app.http.metrics import HttpMetrics
 from app.http.page_tokens import PageTokens
 from app.http.rate_limits import RateLimits
@@ -20,16 +21,13 @@ from app.kafka.image import QuotaImage
 from app.kafka.quorum import KafkaMetadataQuorum
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from app.lives import Outside, build_lives
-from app.meanings import (
-    authorization_policy,
-    bearer_tokens,
-    database_url,
-    identity_provider,
-    kafka_settings,
-    life_settings,
-    limits,
-    refuse_every_fault,
-)
+from app.meanings.appetite import limits
+from app.meanings.audit_log import database_url
+from app.meanings.cluster import kafka_settings
+from app.meanings.faults import refuse_every_fault
+from app.meanings.lives import life_settings
+from app.meanings.permissions import authorization_policy
+from app.meanings.tokens import bearer_tokens, identity_provider
 from app.postgres.analytics import PostgresAnalytics
 from app.postgres.database import Database
 from app.postgres.journal import PostgresJournal
@@ -125,14 +123,14 @@ class Wiring:
                 brokers=partial(_broker_facts, cluster),
             )
 
-    def _authenticator(self, stack: AsyncExitStack) -> Bearer:
+    def _authenticator(self, stack: AsyncExitStack) -> Methods:
         provider = self._provider
         if provider is None:
-            return Bearer(self._tokens)
+            return Methods([Bearer(self._tokens)])
         keys = provider.keys(self.metrics.count_key_fetch)
         self.metrics.watch_key_age(keys.age_s)
         stack.push_async_callback(keys.close)
-        return Bearer(self._tokens, provider.tokens(keys))
+        return Methods([Bearer(self._tokens, provider.tokens(keys))])
 
     async def _drain(self, tasks: AlterationTasks) -> None:
         await tasks.drain(self._time_to_drain())

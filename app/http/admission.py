@@ -8,6 +8,7 @@ from starlette.requests import Request
 
 from app.domain.callers import Caller
 from app.domain.errors import UnauthenticatedError
+from app.http.authentication.presented import presented_by
 from app.http.large_bodies import SMALL_BYTES
 from app.http.limits import read_json_body
 from app.http.rate_limits import Limited
@@ -37,12 +38,12 @@ async def admitted(request: Request, kind: Limited) -> Caller:
 
 async def _authenticated(request: Request) -> Caller:
     services = services_of(request)
-    peer = request.client.host if request.client else ""
+    presented = presented_by(request)
     try:
-        caller = await services.authenticator.authenticate(request.headers, peer)
+        caller = await services.authenticator.authenticate(presented)
     except UnauthenticatedError as refusal:
         context_of(request).refused_credential = refusal.code
-        services.limits.admit_failure(peer)
+        services.limits.admit_failure(presented.peer)
         raise
     remember_caller(request, caller)
     return caller

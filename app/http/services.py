@@ -4,10 +4,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from starlette.datastructures import Headers
 from starlette.requests import Request
 
 from app.domain.callers import Caller
+from app.http.authentication.presented import Presented
 from app.http.metrics import HttpMetrics
 from app.http.page_tokens import PageTokens
 from app.http.rate_limits import RateLimits
@@ -24,10 +24,11 @@ from app.service.revert import RevertAlterations
 class Authenticator(Protocol):
     """Turns a credential into a caller."""
 
-    async def authenticate(self, headers: Headers, peer: str) -> Caller:
+    async def authenticate(self, presented: Presented) -> Caller:
         """Return the caller.
 
         Raises:
+            UnreadableRequestError: Several credentials.
             UnauthenticatedError: No valid credential.
             NotSentError: The identity provider cannot be asked.
         """

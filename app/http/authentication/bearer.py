@@ -6,16 +6,15 @@ Source: RFC 6750.
 import re
 from typing import Final
 
-from starlette.datastructures import Headers
-
-from app.domain.addresses import java_host_text
 from app.domain.callers import Caller
-from app.domain.errors import UnauthenticatedError
 from app.http.authentication import bearer_tokens, json_web_tokens
 from app.http.authentication.bearer_tokens import BearerTokens
+from app.http.authentication.hosts import host_of
 from app.http.authentication.json_web_tokens import JsonWebTokens
+from app.http.authentication.presented import Presented
 from app.http.errors import InvalidTokenError
 
+_SCHEME: Final = re.compile(r"bearer(\s|$)", re.IGNORECASE)
 _CREDENTIALS: Final = re.compile(r"bearer +([A-Za-z0-9._~+/-]+=*)", re.IGNORECASE)
 
 
@@ -31,26 +30,27 @@ class Bearer:
         self._tokens = tokens
         self._signed = signed
 
-    async def authenticate(self, headers: Headers, peer: str) -> Caller:
+    advice = "Send the header Authorization: Bearer with a token"
+
+    def is_shown(self, presented: Presented) -> bool:
+        """Tell whether the request has such a header."""
+        given = presented.headers.get("authorization", "")
+        return _SCHEME.match(given.strip()) is not None
+
+    async def authenticate(self, presented: Presented) -> Caller:
         """Return the caller.
 
-        Args:
-            headers: Of the request; no other credential is looked for.
-            peer: The address of the TCP peer.
-
         Raises:
-            UnauthenticatedError: No credential.
+            UnauthenticatedError: The address of the caller is not known.
             InvalidTokenError: Malformed, unknown or expired.
             NotSentError: The identity provider cannot be asked.
         """
-        given = headers.getlist("authorization")
-        if not given:
-            raise UnauthenticatedError("Send the header Authorization: Bearer with a token.")
+        given = presented.headers.getlist("authorization")
         credentials = _CREDENTIALS.fullmatch(given[0].strip())
         if len(given) != 1 or credentials is None:
             raise InvalidTokenError("Send one header Authorization: Bearer with a token.")
         principal, method = await self._judged(credentials[1])
-        return Caller(principal, _host(peer), method)
+        return Caller(principal, host_of(presented.peer), method)
 
     async def _judged(self, token: str) -> tuple[str, str]:
         principal = None if self._tokens is None else self._tokens.principal(token)
@@ -59,10 +59,3 @@ class Bearer:
         if self._signed is None or not self._signed.looks_like_one(token):
             raise InvalidTokenError("The token is not known, or has expired.")
         return await self._signed.principal(token), json_web_tokens.AUTHENTICATION
-
-
-def _host(peer: str) -> str:
-    try:
-        return java_host_text(peer)
-    except ValueError:
-        raise UnauthenticatedError("The caller's address is not known, so no rule fits.") from None

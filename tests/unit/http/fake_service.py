@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from jsonschema import Draft202012Validator
-from starlette.datastructures import Headers
 from starlette.types import ASGIApp
 
 from app.domain.authorization import AclBinding, AuthorizerSettings
 from app.domain.callers import Caller
 from app.domain.errors import UnauthenticatedError
 from app.http.application import create_application
+from app.http.authentication.presented import Presented
 from app.http.boundary import RequestBoundary
 from app.http.errors import InvalidTokenError
 from app.http.metrics import HttpMetrics
@@ -54,14 +54,14 @@ def no_services() -> Any:
 class Names:
     """A bearer token is the name of a principal; ``stranger`` is nobody."""
 
-    async def authenticate(self, headers: Headers, peer: str) -> Caller:
-        given = headers.get("authorization")
+    async def authenticate(self, presented: Presented) -> Caller:
+        given = presented.headers.get("authorization")
         if given is None:
             raise UnauthenticatedError("Who?")
         name = given.removeprefix("Bearer ")
         if name == "stranger":
             raise InvalidTokenError("Nobody.")
-        return Caller(f"User:{name}", peer, "bearer-token")
+        return Caller(f"User:{name}", presented.peer, "bearer-token")
 
 
 class Acls:

@@ -15,6 +15,8 @@ from app.domain.callers import Caller
 from app.domain.errors import UnauthenticatedError
 from app.http.authentication.bearer import Bearer
 from app.http.authentication.bearer_tokens import BearerTokens
+from app.http.authentication.methods import Methods
+from app.http.authentication.presented import Presented
 from app.http.authentication.token_file import TokensFileError, read_tokens
 from app.http.errors import InvalidTokenError
 
@@ -63,10 +65,10 @@ class Door:
     """What a request meets; nothing here has to wait."""
 
     def __init__(self, tokens: BearerTokens) -> None:
-        self._bearer = Bearer(tokens)
+        self._methods = Methods([Bearer(tokens)])
 
     def authenticate(self, headers: Headers, peer: str) -> Caller:
-        return asyncio.run(self._bearer.authenticate(headers, peer))
+        return asyncio.run(self._methods.authenticate(Presented(headers, peer)))
 
 
 @pytest.fixture

@@ -1,0 +1,65 @@
+"""The ways of saying who calls, of which a request takes exactly one."""
+
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+from app.domain.callers import Caller
+from app.domain.errors import UnauthenticatedError, UnreadableRequestError, Violation
+from app.http.authentication.presented import Presented
+from app.http.errors import InvalidTokenError
+
+_CODE: Final = "several-credentials"
+_SEVERAL: Final = "Show exactly one credential."
+
+
+class Method(Protocol):
+    """One kind of credential.
+
+    Attributes:
+        advice: What a caller without a credential may send, as a sentence without its end.
+    """
+
+    advice: str
+
+    def is_shown(self, presented: Presented) -> bool:
+        """Tell whether the request shows such a credential, good or bad."""
+        ...
+
+    async def authenticate(self, presented: Presented) -> Caller:
+        """Return the caller whose credential is shown.
+
+        Raises:
+            UnauthenticatedError: The credential is not good.
+            NotSentError: What is needed to judge it cannot be had.
+        """
+        ...
+
+
+class Methods:
+    """Asks the one method whose credential a request shows.
+
+    Args:
+        methods: In the order in which their advice is given.
+    """
+
+    def __init__(self, methods: Sequence[Method]) -> None:
+        self._methods = tuple(methods)
+
+    async def authenticate(self, presented: Presented) -> Caller:
+        """Return the caller.
+
+        Raises:
+            UnreadableRequestError: Several credentials are shown.
+            UnauthenticatedError: None is, or it is not good.
+            NotSentError: What is needed to judge it cannot be had.
+        """
+        shown = [one for one in self._methods if one.is_shown(presented)]
+        if len(shown) > 1:
+            violations = [Violation("authorization", _CODE, _SEVERAL)]
+            raise UnreadableRequestError(_SEVERAL, code=_CODE, violations=violations)
+        if shown:
+            return await shown[0].authenticate(presented)
+        advice = f"{', or '.join(one.advice for one in self._methods)}."
+        if "authorization" in presented.headers:
+            raise InvalidTokenError(f"The Authorization header is of no accepted kind. {advice}")
+        raise UnauthenticatedError(advice)

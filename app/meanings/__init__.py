@@ -1,0 +1,1 @@
+"""What the settings mean to the parts of the service, checked before anything starts."""

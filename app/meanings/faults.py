@@ -1,0 +1,29 @@
+"""All that is wrong with the settings, told at once."""
+
+from app.meanings.audit_log import database_url
+from app.meanings.cluster import kafka_settings
+from app.meanings.permissions import authorization_policy
+from app.meanings.tokens import bearer_tokens, identity_provider
+from app.settings import Settings, SettingsError
+
+
+def refuse_every_fault(settings: Settings) -> None:
+    """Read everything once, so that all that is wrong is told at once.
+
+    Raises:
+        SettingsError: With a line for each setting that cannot be used.
+    """
+    faults = []
+    for read in (
+        kafka_settings,
+        database_url,
+        authorization_policy,
+        bearer_tokens,
+        identity_provider,
+    ):
+        try:
+            read(settings)
+        except SettingsError as error:
+            faults.append(str(error))
+    if faults:
+        raise SettingsError("\n".join(faults))
