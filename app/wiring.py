@@ -7,9 +7,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import Any, Final
 
+from app.authenticators import Authenticators
 from app.domain.authorization import Operation
-from app.http.authentication.bearer import Bearer
-from app.http.authentication.methods import Methods
 from app.http.metrics import HttpMetrics
 from app.http.page_tokens import PageTokens
 from app.http.rate_limits import RateLimits
@@ -27,7 +26,6 @@ from app.meanings.cluster import kafka_settings
 from app.meanings.faults import refuse_every_fault
 from app.meanings.lives import life_settings
 from app.meanings.permissions import authorization_policy
-from app.meanings.tokens import bearer_tokens, identity_provider
 from app.postgres.analytics import PostgresAnalytics
 from app.postgres.database import Database
 from app.postgres.journal import PostgresJournal
@@ -58,8 +56,7 @@ class Wiring:
         self.metrics = HttpMetrics()
         self._kafka = kafka_settings(settings)
         self._policy = authorization_policy(settings)
-        self._tokens = bearer_tokens(settings)
-        self._provider = identity_provider(settings)
+        self._authenticators = Authenticators(settings, self.metrics)
         self._database_url = database_url(settings)
         self._limits = limits(settings)
         self._life_settings = life_settings(settings)
@@ -108,7 +105,7 @@ class Wiring:
                 {"audit_log": journal.check_writable, "schema": partial(schema_problem, database)},
             )
             yield Services(
-                authenticator=self._authenticator(stack),
+                authenticator=self._authenticators.open(stack),
                 authorizer=authorizer,
                 describe=DescribeQuotas(admin, image),
                 alter=lives.alter,
@@ -122,15 +119,6 @@ class Wiring:
                 limits=RateLimits(self._limits, self.metrics.count_rate_limited),
                 brokers=partial(_broker_facts, cluster),
             )
-
-    def _authenticator(self, stack: AsyncExitStack) -> Methods:
-        provider = self._provider
-        if provider is None:
-            return Methods([Bearer(self._tokens)])
-        keys = provider.keys(self.metrics.count_key_fetch)
-        self.metrics.watch_key_age(keys.age_s)
-        stack.push_async_callback(keys.close)
-        return Methods([Bearer(self._tokens, provider.tokens(keys))])
 
     async def _drain(self, tasks: AlterationTasks) -> None:
         await tasks.drain(self._time_to_drain())

@@ -43,7 +43,7 @@ async def _authenticated(request: Request) -> Caller:
         caller = await services.authenticator.authenticate(presented)
     except UnauthenticatedError as refusal:
         context_of(request).refused_credential = refusal.code
-        services.limits.admit_failure(presented.peer)
+        services.limits.admit_failure(presented.address)
         raise
     remember_caller(request, caller)
     return caller

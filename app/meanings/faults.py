@@ -1,6 +1,7 @@
 """All that is wrong with the settings, told at once."""
 
 from app.meanings.audit_log import database_url
+from app.meanings.authenticators import ways
 from app.meanings.cluster import kafka_settings
 from app.meanings.permissions import authorization_policy
 from app.meanings.tokens import bearer_tokens, identity_provider
@@ -18,6 +19,7 @@ def refuse_every_fault(settings: Settings) -> None:
         kafka_settings,
         database_url,
         authorization_policy,
+        ways,
         bearer_tokens,
         identity_provider,
     ):

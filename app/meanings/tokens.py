@@ -14,14 +14,8 @@ def bearer_tokens(settings: Settings) -> BearerTokens | None:
     """Return the tokens of the file, or null where there is none.
 
     Raises:
-        SettingsError: The file cannot be used, or there is no way at all to call.
+        SettingsError: The file cannot be used.
     """
-    if settings.tokens_file is None and settings.oidc_issuer is None:
-        message = (
-            "QUOTAS_TOKENS_FILE or QUOTAS_OIDC_ISSUER is needed and neither is set: without it "
-            "nobody can call."
-        )
-        raise SettingsError(message)
     if settings.tokens_file is None:
         return None
     try:

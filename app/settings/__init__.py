@@ -5,6 +5,7 @@ from typing import Final, Self
 
 from pydantic import ValidationError
 
+from app.settings.authenticators import Authenticators
 from app.settings.cluster import Cluster
 from app.settings.credentials import Credentials
 from app.settings.database import AuditLog
@@ -20,7 +21,9 @@ LOCAL_ONLY: Final = frozenset({"QUOTAS_LOCAL_DIR"})
 """Variables of ``dev`` that a service ignores."""
 
 
-class Settings(Lives, Appetite, Permissions, Credentials, AuditLog, Cluster, Listener):
+class Settings(
+    Lives, Appetite, Permissions, Authenticators, Credentials, AuditLog, Cluster, Listener
+):
     """All of them; the documents list those of the last topic named here first."""
 
     @property

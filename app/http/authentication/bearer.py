@@ -30,6 +30,7 @@ class Bearer:
         self._tokens = tokens
         self._signed = signed
 
+    name = bearer_tokens.AUTHENTICATION
     advice = "Send the header Authorization: Bearer with a token"
 
     def is_shown(self, presented: Presented) -> bool:
@@ -50,7 +51,7 @@ class Bearer:
         if len(given) != 1 or credentials is None:
             raise InvalidTokenError("Send one header Authorization: Bearer with a token.")
         principal, method = await self._judged(credentials[1])
-        return Caller(principal, host_of(presented.peer), method)
+        return Caller(principal, host_of(presented.address), method)
 
     async def _judged(self, token: str) -> tuple[str, str]:
         principal = None if self._tokens is None else self._tokens.principal(token)

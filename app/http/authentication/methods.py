@@ -16,9 +16,11 @@ class Method(Protocol):
     """One kind of credential.
 
     Attributes:
+        name: How metrics name it where its credential is refused.
         advice: What a caller without a credential may send, as a sentence without its end.
     """
 
+    name: str
     advice: str
 
     def is_shown(self, presented: Presented) -> bool:

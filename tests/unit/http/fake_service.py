@@ -61,7 +61,7 @@ class Names:
         name = given.removeprefix("Bearer ")
         if name == "stranger":
             raise InvalidTokenError("Nobody.")
-        return Caller(f"User:{name}", presented.peer, "bearer-token")
+        return Caller(f"User:{name}", presented.address, "bearer-token")
 
 
 class Acls:

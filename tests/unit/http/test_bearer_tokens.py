@@ -68,7 +68,7 @@ class Door:
         self._methods = Methods([Bearer(tokens)])
 
     def authenticate(self, headers: Headers, peer: str) -> Caller:
-        return asyncio.run(self._methods.authenticate(Presented(headers, peer)))
+        return asyncio.run(self._methods.authenticate(Presented(headers, peer, peer)))
 
 
 @pytest.fixture

@@ -1,0 +1,52 @@
+"""In which ways callers may say who they are."""
+
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+from typing import Final
+
+from app.settings import Settings, SettingsError
+
+
+class Way(StrEnum):
+    """A way, as ``QUOTAS_AUTHENTICATORS`` names it; in the order that holds without the setting."""
+
+    BEARER = "bearer"
+    CERTIFICATE = "certificate"
+    PROXY_CERTIFICATE = "proxy-certificate"
+    BASIC = "basic"
+
+
+def _has_tokens(settings: Settings) -> bool:
+    return settings.tokens_file is not None or settings.oidc_issuer is not None
+
+
+_CONFIGURED: Final[Mapping[Way, Callable[[Settings], bool]]] = {
+    Way.BEARER: _has_tokens,
+}
+"""Tells whether what the way needs is set."""
+
+
+def ways(settings: Settings) -> tuple[Way, ...]:
+    """Return the ways that are open, in the order in which callers are told of them.
+
+    Raises:
+        SettingsError: There is none, or one is named twice, is unknown or is not configured.
+    """
+    configured = [way for way, is_set in _CONFIGURED.items() if is_set(settings)]
+    if not configured:
+        message = (
+            "QUOTAS_TOKENS_FILE or QUOTAS_OIDC_ISSUER is needed and neither is set: without it "
+            "nobody can call."
+        )
+        raise SettingsError(message)
+    if not settings.authenticators:
+        return tuple(configured)
+    named = [name.strip() for name in settings.authenticators.split(",")]
+    chosen = [way for name in named for way in configured if way == name]
+    if len(chosen) != len(named) or len(set(named)) != len(named):
+        message = (
+            "QUOTAS_AUTHENTICATORS: it takes each of these once at most, which are configured: "
+            f"{', '.join(configured)}."
+        )
+        raise SettingsError(message)
+    return tuple(chosen)
