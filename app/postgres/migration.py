@@ -21,8 +21,8 @@ _WAIT_FOR_TABLES: Final = "5s"
 
 _GRANTS: Final = (
     "grant usage on schema {schema} to {role}",
-    "revoke all on audit_event, alembic_version from {role}",
-    "grant select, insert on audit_event to {role}",
+    "revoke all on audit_event, authentication_failure, alembic_version from {role}",
+    "grant select, insert on audit_event, authentication_failure to {role}",
     "grant select on alembic_version to {role}",
     "revoke all on {work} from {role}",
     "grant select, insert, update, delete on {work} to {role}",

@@ -9,7 +9,7 @@ from app.postgres.leases import Lease
 from app.postgres.partitions import ENSURE_PARTITIONS
 from app.postgres.tables import WORKING_TABLES
 
-SCHEMA_REVISION: Final = "0003"
+SCHEMA_REVISION: Final = "0004"
 """The newest migration."""
 
 _MIGRATE: Final = "run `kafka-quota-service migrate`"
@@ -23,13 +23,18 @@ _RIGHTS: Final = text(
     with log as (
       select relid, isleaf, c.relname, c.relowner from pg_partition_tree('audit_event')
       join pg_class c on c.oid = relid
+      union all
+      select oid, false, relname, relowner from pg_class
+      where oid = to_regclass('authentication_failure')
     ), me as (
-      select relowner <> current_user::regrole as is_other from log where not isleaf
+      select bool_and(relowner <> current_user::regrole) as is_other from log where not isleaf
     )
     select
       current_user as role,
       has_table_privilege('audit_event', 'select') and has_table_privilege('audit_event', 'insert')
-        and has_table_privilege('alembic_version', 'select') as has_enough,
+        and has_table_privilege('alembic_version', 'select')
+        and has_table_privilege(cast(to_regclass('authentication_failure') as oid), 'insert')
+          is not false as has_enough,
       (select is_other from me) and exists (
         select from log where has_table_privilege(relid, 'update, delete, truncate, trigger')
         or has_any_column_privilege(relid, 'update')

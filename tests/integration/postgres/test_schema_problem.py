@@ -6,7 +6,7 @@ from app.domain.errors import NotSentError
 from app.localdev.postgres import LocalPostgres
 from app.postgres.database import Database
 from app.postgres.migration import migrate
-from app.postgres.schema import ensure_partitions, schema_problem
+from app.postgres.schema import SCHEMA_REVISION, ensure_partitions, schema_problem
 from app.postgres.tables import WORKING_TABLES
 from tests.integration.postgres.calls import run_as
 from tests.support.postgres import AuditDatabase
@@ -34,7 +34,7 @@ async def test_a_database_of_the_version_before_is_named(audit_database: AuditDa
         "update alembic_version set version_num = '0001'",
         f"drop table {', '.join(WORKING_TABLES)}",
     )
-    assert "older than 0003" in (await problem_of(audit_database.service_url) or "")
+    assert f"older than {SCHEMA_REVISION}" in (await problem_of(audit_database.service_url) or "")
 
 
 async def test_a_database_of_one_role_has_no_problem(empty_database: AuditDatabase):
@@ -50,10 +50,10 @@ async def test_an_empty_database_has_no_audit_log(empty_database: AuditDatabase)
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ("update alembic_version set version_num = '0001'", "older than 0003"),
-        ("update alembic_version set version_num = '0002'", "older than 0003"),
-        ("update alembic_version set version_num = '0004'", "newer than 0003"),
-        ("delete from alembic_version", "older than 0003"),
+        ("update alembic_version set version_num = '0001'", f"older than {SCHEMA_REVISION}"),
+        ("update alembic_version set version_num = '0002'", f"older than {SCHEMA_REVISION}"),
+        ("update alembic_version set version_num = '9999'", f"newer than {SCHEMA_REVISION}"),
+        ("delete from alembic_version", f"older than {SCHEMA_REVISION}"),
         ("revoke insert on audit_event from quotas_service", "may not read and add"),
         ("revoke select on audit_event from quotas_service", "may not read and add"),
         ("revoke select on alembic_version from quotas_service", "may not read and add"),
@@ -76,6 +76,12 @@ async def test_an_empty_database_has_no_audit_log(empty_database: AuditDatabase)
         ("revoke update on entity_state from quotas_service", "may not use the table entity_state"),
         ("revoke insert on worker from quotas_service", "may not use the table worker"),
         ("drop table idempotency", "may not use the table idempotency"),
+        ("revoke insert on authentication_failure from quotas_service", "may not read and add"),
+        ("grant delete on authentication_failure to quotas_service", "could change or remove"),
+        (
+            "drop trigger authentication_failure_row on authentication_failure",
+            "authentication_failure lacks",
+        ),
         ("drop index audit_event_one_conclusion", "keeps conclusions unique"),
     ],
 )
