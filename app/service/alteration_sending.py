@@ -1,12 +1,11 @@
 """What happens between a committed intent and its conclusion."""
 
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from app.domain.alterations import AlterationResult, Outcome
+from app.domain.alterations import AlterationResult, ClientQuotaAlteration, Outcome
 from app.domain.errors import NotSentError, OutcomeNotRecordedError, Sent
 from app.service.alteration_outcomes import OutcomeWriter
 from app.service.alteration_results import (
@@ -24,6 +23,7 @@ from app.service.late_answers import LateAnswers
 from app.service.life_context import LifeContext
 from app.service.metrics_port import Phase, timed
 from app.service.off_loop import off_loop
+from app.service.shared_sending import SharedSending
 
 SEND_BY_S: Final = 3.0
 """An intent that is older than this is not sent any more: recovery counts on it."""
@@ -64,6 +64,7 @@ class AlterationSending:
         context: LifeContext,
     ) -> None:
         self._admin = admin
+        self._shared = SharedSending(admin)
         self._journal = journal
         self._outcomes = outcomes
         self._late = late
@@ -72,7 +73,7 @@ class AlterationSending:
 
     async def validate(self, request: AuditRequest) -> SendingReport:
         """Ask the broker for its verdict without the change, and keep the attempt."""
-        report = await _judged(request, await self._call(request, validate_only=True))
+        report = await _judged(request, await self._verdict(request))
         await self._journal.record_final(request, report.results)
         return report
 
@@ -113,14 +114,11 @@ class AlterationSending:
                 return judged
         self._failpoints.reach("before_send")
         send_by_s = SEND_BY_S + len(request.entities) * SEND_BY_S_PER_ENTITY
-        if time.monotonic() - committed > send_by_s:
-            message = f"Not sent within {send_by_s:g} s of the intent."
-            return await self.not_sent(request, NotSentError(message))
-        return await self._sent(request)
+        return await self._sent(request, committed + send_by_s)
 
     async def _validated_first(self, request: AuditRequest) -> SendingReport | None:
         try:
-            answer = await self._call(request, validate_only=True)
+            answer = await self._verdict(request)
         except NotSentError as error:
             return await self.not_sent(request, error)
         if all(one.outcome is Outcome.VALIDATED for one in answer.verdicts.values()):
@@ -131,17 +129,17 @@ class AlterationSending:
         report = SendingReport(results, False, judged.broker_id, judged.retry_after_s)
         return await self._concluded(request, report, (event,))
 
-    async def _call(self, request: AuditRequest, *, validate_only: bool) -> AlterAnswer:
+    async def _verdict(self, request: AuditRequest) -> AlterAnswer:
         return await self._admin.alter_client_quotas(
-            [entity.alteration for entity in request.entities],
-            validate_only=validate_only,
-            broker_id=request.broker_id,
+            _alterations(request), validate_only=True, broker_id=request.broker_id
         )
 
-    async def _sent(self, request: AuditRequest) -> SendingReport:
+    async def _sent(self, request: AuditRequest, send_by: float) -> SendingReport:
         try:
             with timed(self._metrics, Phase.KAFKA):
-                answer = await self._call(request, validate_only=False)
+                answer = await self._shared.send(
+                    _alterations(request), broker_id=request.broker_id, send_by=send_by
+                )
         except NotSentError as error:
             return await self.not_sent(request, error)
         self._failpoints.reach("after_answer")
@@ -173,6 +171,10 @@ class AlterationSending:
             )
         self._failpoints.reach("after_conclusion")
         return report
+
+
+def _alterations(request: AuditRequest) -> list[ClientQuotaAlteration]:
+    return [entity.alteration for entity in request.entities]
 
 
 async def _judged(request: AuditRequest, answer: AlterAnswer) -> SendingReport:
