@@ -10,10 +10,12 @@ from starlette.types import ASGIApp
 
 from app.http import problem_pages
 from app.http.boundary import RequestBoundary
+from app.http.declared import refuse_undeclared
 from app.http.docs_page import install_docs
 from app.http.loop_lag import observed_lag
 from app.http.metrics import HttpMetrics
 from app.http.openapi import complete
+from app.http.plain_route import PlainRoute
 from app.http.problem_handlers import install_problem_handlers
 from app.http.routes import alterations, analytics, audit, operation, quotas, resolve
 from app.http.services import Services
@@ -30,6 +32,7 @@ def create_application(lifespan: Lifespan) -> FastAPI:
 
     @asynccontextmanager
     async def opened(app: FastAPI) -> AsyncIterator[None]:
+        refuse_undeclared(app.routes, PlainRoute)
         async with lifespan() as services:
             app.state.services = services
             async with observed_lag(services.metrics.observe_loop_lag):
@@ -41,7 +44,7 @@ def create_application(lifespan: Lifespan) -> FastAPI:
         lifespan=opened,
         docs_url=None,
         redoc_url=None,
-        openapi_url="/openapi.json",
+        openapi_url=None,
         redirect_slashes=False,
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )

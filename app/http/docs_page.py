@@ -9,6 +9,9 @@ from fastapi.openapi.docs import get_swagger_ui_html
 from starlette.responses import FileResponse, HTMLResponse, Response
 
 from app.domain.errors import NotFoundError
+from app.http.declared import public
+from app.http.json_text import JsonResponse
+from app.http.plain_route import PlainRoute
 
 _ASSETS: Final[Mapping[str, str]] = {
     "swagger-ui-bundle.js": "text/javascript",
@@ -21,19 +24,29 @@ _SECURITY: Final = (
     "img-src 'self' data:; frame-ancestors 'none'"
 )
 
-router = APIRouter(include_in_schema=False)
+router = APIRouter(include_in_schema=False, route_class=PlainRoute)
+
+_DOCUMENT: Final = "/openapi.json"
 
 
 def install_docs(app: FastAPI) -> None:
-    """Add the page and its assets to an application made with ``docs_url=None``."""
-    app.include_router(router)
+    """Add the document, the page and its assets to an application made without any of them."""
+    app.router.routes.extend(router.routes)
+
+
+@router.get(_DOCUMENT)
+@public
+async def show_document(request: Request) -> Response:
+    """Send the OpenAPI document."""
+    return JsonResponse(request.app.openapi())
 
 
 @router.get("/docs")
+@public
 async def show_docs(request: Request) -> HTMLResponse:
     """Show the OpenAPI document."""
     page = get_swagger_ui_html(
-        openapi_url=request.app.openapi_url,
+        openapi_url=_DOCUMENT,
         title=request.app.title,
         swagger_js_url="/docs/assets/swagger-ui-bundle.js",
         swagger_css_url="/docs/assets/swagger-ui.css",
@@ -44,7 +57,8 @@ async def show_docs(request: Request) -> HTMLResponse:
 
 
 @router.get("/docs/assets/{name}")
-async def show_asset(name: str) -> Response:
+@public
+async def show_asset(_: Request, name: str) -> Response:
     """Send a part of the page, as it was installed with this service."""
     media_type = _ASSETS.get(name)
     if media_type is None:

@@ -79,6 +79,25 @@ class Permission:
         return access
 
 
+class Admission:
+    """Lets everybody pass who shows a good credential; the route itself looks at what is whose."""
+
+    async def __call__(self, request: Request) -> Granted:
+        """Return who passes.
+
+        Raises:
+            UnauthenticatedError: No valid credential.
+            RateLimitedError: The caller asks for too much.
+        """
+        return Granted(await admitted(request, Limited.READS), {})
+
+
+def granted_to(request: Request) -> Granted:
+    """Return what the guard of the route has found."""
+    granted: Granted = request.state.granted
+    return granted
+
+
 may_describe: Final = Permission(Operation.DESCRIBE_CONFIGS)
 """Lets a caller pass who has describe permission on the cluster."""
 
@@ -87,6 +106,9 @@ may_alter: Final = Permission(Operation.ALTER_CONFIGS)
 
 may_read_audit: Final = Permission(Operation.DESCRIBE_CONFIGS, or_audit=True)
 """Lets auditors pass, and callers with describe permission, who see their own rows."""
+
+any_caller: Final = Admission()
+"""Lets every caller pass whom somebody vouches for."""
 
 
 async def _attempt(request: Request, evidence: Mapping[str, Any]) -> DeniedAttempt:

@@ -1,10 +1,12 @@
-"""Routes whose functions read their requests themselves."""
+"""Routes whose functions read their requests themselves, once their guard lets the caller pass."""
 
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
+
+from app.http.declared import guard_of
 
 
 class PlainRoute(APIRoute):
@@ -16,10 +18,16 @@ class PlainRoute(APIRoute):
     """
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """Return what answers a request; FastAPI's own extension point."""
+        """Return what answers a request; FastAPI's own extension point.
+
+        Raises:
+            UndeclaredRouteError: The function declares no guard.
+        """
         function = self.endpoint
+        guard = guard_of(function)
 
         async def answer(request: Request) -> Response:
+            request.state.granted = await guard(request)
             response: Response = await function(request, **request.path_params)
             return response
 

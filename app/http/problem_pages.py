@@ -7,6 +7,7 @@ from fastapi import APIRouter, Request
 from starlette.responses import HTMLResponse
 
 from app.domain.errors import NotFoundError
+from app.http.declared import public
 from app.http.openapi import PROBLEM_PAGE
 from app.http.plain_route import PlainRoute
 from app.http.problem_codes import PROBLEMS
@@ -59,6 +60,7 @@ def _rendered(code: str, text: ProblemText) -> str:
 
 
 @router.get("/problems/{code}", tags=["operation"], response_class=HTMLResponse, **PROBLEM_PAGE)
+@public
 async def show_problem(request: Request, code: str) -> HTMLResponse:
     """Explain a problem to people: what it means and what to do."""
     read_query(request.scope["query_string"], NO_PARAMETERS)

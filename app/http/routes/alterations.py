@@ -8,16 +8,16 @@ from fastapi import APIRouter, Request, Response
 
 from app.domain.alterations import Overall
 from app.domain.errors import QuotaError
-from app.http.admission import admitted, read_object
+from app.http.admission import read_object
 from app.http.alteration_documents import alteration_json, record_json
 from app.http.alteration_endings import count_ending
+from app.http.declared import requires
 from app.http.idempotency import REPLAYED_HEADER, read_key, read_superseded
 from app.http.json_text import JsonResponse
 from app.http.openapi import ALTER, ALTERATION, REVERT
-from app.http.permissions import Granted, may_alter
+from app.http.permissions import Granted, any_caller, granted_to, may_alter
 from app.http.plain_route import PlainRoute
 from app.http.query import read_query
-from app.http.rate_limits import Limited
 from app.http.route_parameters import NO_PARAMETERS
 from app.http.schemas import read_alter_request, read_revert_request
 from app.http.services import services_of
@@ -34,9 +34,10 @@ _REVERT_PATH = "/quotas/alterations/{alteration_id}/revert"
 
 
 @router.post(_ALTER_PATH, **ALTER)
+@requires(may_alter)
 async def alter_quotas(request: Request) -> Response:
     """Set and remove quotas, or only check; one result for each entity, in request order."""
-    granted = await may_alter(request)
+    granted = granted_to(request)
     read_query(request.scope["query_string"], NO_PARAMETERS)
     command = await read_object(request, partial(_alter_command, request, granted))
     return await _answered(request, command, services_of(request).alter.alter(command))
@@ -66,9 +67,10 @@ def _alter_command(request: Request, granted: Granted, body: JsonObject) -> Alte
 
 
 @router.post(_REVERT_PATH, **REVERT)
+@requires(may_alter)
 async def revert_alteration(request: Request, alteration_id: str) -> Response:
     """Take an alteration back; 412 where the present values are not its ``after``."""
-    granted = await may_alter(request)
+    granted = granted_to(request)
     read_query(request.scope["query_string"], NO_PARAMETERS)
     command = await read_object(request, partial(_revert_command, request, granted, alteration_id))
     revert = services_of(request).revert
@@ -114,9 +116,10 @@ def _answer(report: AlterationReport) -> Response:
 
 
 @router.get(_ALTERATION_PATH, **ALTERATION)
+@requires(any_caller)
 async def show_alteration(request: Request, alteration_id: str) -> Response:
     """Show what is known of one alteration, to its principal and to auditors."""
-    caller = await admitted(request, Limited.READS)
+    caller = granted_to(request).caller
     read_query(request.scope["query_string"], NO_PARAMETERS)
     record = await services_of(request).audit.alteration(caller, alteration_id)
     return await off_loop(len(record.results), _record, record)

@@ -16,6 +16,7 @@ from app.http.analytics_parameters import (
     UTILIZATION_PARAMETERS,
 )
 from app.http.analytics_reading import read_run_request
+from app.http.declared import requires
 from app.http.filter_query import parse_filter
 from app.http.json_text import JsonResponse
 from app.http.openapi import (
@@ -28,7 +29,7 @@ from app.http.openapi import (
     UTILIZATION,
 )
 from app.http.page_tokens import query_fingerprint
-from app.http.permissions import may_alter, may_describe
+from app.http.permissions import granted_to, may_alter, may_describe
 from app.http.plain_route import PlainRoute
 from app.http.query import QueryValues, read_query
 from app.http.query_parameters import QueryParameter
@@ -46,23 +47,23 @@ _PAGING: Final = ("page_size", "page_token")
 
 
 @router.get("/analytics/utilization", **UTILIZATION)
+@requires(may_describe)
 async def show_utilization(request: Request) -> Response:
     """Show each bucket's days beside its limit: the newest day first, in it the fullest bucket."""
-    await may_describe(request)
     return await _listed(request, Result.UTILIZATION, UTILIZATION_PARAMETERS)
 
 
 @router.get("/analytics/incidents", **INCIDENTS)
+@requires(may_describe)
 async def show_incidents(request: Request) -> Response:
     """Show the stretches in which a bucket was throttled or over its limit, newest first."""
-    await may_describe(request)
     return await _listed(request, Result.INCIDENTS, INCIDENTS_PARAMETERS)
 
 
 @router.get("/analytics/buckets/{bucket_id}", **BUCKET)
+@requires(may_describe)
 async def show_bucket(request: Request, bucket_id: str) -> Response:
     """Show the minutes of one bucket, oldest first, and who it is."""
-    await may_describe(request)
     values = read_query(request.scope["query_string"], BUCKET_PARAMETERS)
     number = int(bucket_id) if _BUCKET_ID.fullmatch(bucket_id) else None
     if number is None or number not in _BIGINT:
@@ -71,24 +72,25 @@ async def show_bucket(request: Request, bucket_id: str) -> Response:
 
 
 @router.get("/analytics/runs", **RUNS)
+@requires(may_describe)
 async def show_runs(request: Request) -> Response:
     """Show the runs of the pipeline, newest first."""
-    await may_describe(request)
     return await _listed(request, Result.RUNS, RUNS_PARAMETERS)
 
 
 @router.get("/analytics/runs/{run_id}", **RUN)
+@requires(may_describe)
 async def show_run(request: Request, run_id: str) -> Response:
     """Show one run: how far it is, or what became of it."""
-    await may_describe(request)
     read_query(request.scope["query_string"], NO_PARAMETERS)
     return JsonResponse(row_json(await services_of(request).analytics.run(run_id)))
 
 
 @router.post("/analytics/runs", **QUEUE_RUN)
+@requires(may_alter)
 async def queue_run(request: Request) -> Response:
     """Queue a run for the next worker that is free."""
-    granted = await may_alter(request)
+    granted = granted_to(request)
     read_query(request.scope["query_string"], NO_PARAMETERS)
     body = await read_object(request, read_run_request)
     row = await services_of(request).analytics.queue(granted.caller, body.job, body.options)
@@ -97,9 +99,10 @@ async def queue_run(request: Request) -> Response:
 
 
 @router.post("/analytics/runs/{run_id}/cancel", **CANCEL_RUN)
+@requires(may_alter)
 async def cancel_run(request: Request, run_id: str) -> Response:
     """End a run that waits, or ask the worker to end one that runs."""
-    granted = await may_alter(request)
+    granted = granted_to(request)
     read_query(request.scope["query_string"], NO_PARAMETERS)
     begin_work(request)
     return JsonResponse(

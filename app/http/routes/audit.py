@@ -6,11 +6,12 @@ from fastapi import APIRouter, Request, Response
 
 from app.domain.errors import ClusterAuthorizationError
 from app.http.audit_documents import audit_row_json
+from app.http.declared import requires
 from app.http.filter_query import parse_filter
 from app.http.json_text import JsonResponse
 from app.http.openapi import AUDIT
 from app.http.page_tokens import query_fingerprint
-from app.http.permissions import may_read_audit
+from app.http.permissions import granted_to, may_read_audit
 from app.http.plain_route import PlainRoute
 from app.http.query import QueryValues, read_query
 from app.http.route_parameters import AUDIT_PARAMETERS
@@ -24,9 +25,10 @@ _BOUND = ("entity", "actor", "since", "until", "outcome", "action")
 
 
 @router.get("/audit", **AUDIT)
+@requires(may_read_audit)
 async def show_audit(request: Request) -> Response:
     """Show audit rows, newest first: all for auditors, one's own with describe permission."""
-    granted = await may_read_audit(request)
+    granted = granted_to(request)
     services = services_of(request)
     values = read_query(request.scope["query_string"], AUDIT_PARAMETERS)
     conditions = {name: values[name] for name in _BOUND}

@@ -5,6 +5,7 @@ from importlib.metadata import version
 
 from fastapi import APIRouter, Request, Response
 
+from app.http.declared import public
 from app.http.json_text import JsonResponse
 from app.http.openapi import LIVEZ, METRICS, READYZ, VERSION
 from app.http.plain_route import PlainRoute
@@ -16,6 +17,7 @@ router = APIRouter(tags=["operation"], route_class=PlainRoute)
 
 
 @router.get("/livez", **LIVEZ)
+@public
 async def live(request: Request) -> Response:
     """Answer as long as the process can; looks at no dependency."""
     read_query(request.scope["query_string"], NO_PARAMETERS)
@@ -23,6 +25,7 @@ async def live(request: Request) -> Response:
 
 
 @router.get("/readyz", **READYZ)
+@public
 async def ready(request: Request) -> Response:
     """Tell whether reads can be served; with ``for=write`` whether alterations can."""
     values = read_query(request.scope["query_string"], READYZ_PARAMETERS)
@@ -33,6 +36,7 @@ async def ready(request: Request) -> Response:
 
 
 @router.get("/metrics", **METRICS)
+@public
 async def show_metrics(request: Request) -> Response:
     """Return the metrics in Prometheus' text format."""
     read_query(request.scope["query_string"], NO_PARAMETERS)
@@ -41,6 +45,7 @@ async def show_metrics(request: Request) -> Response:
 
 
 @router.get("/version", **VERSION)
+@public
 async def show_version(request: Request) -> Response:
     """Tell which version is running."""
     read_query(request.scope["query_string"], NO_PARAMETERS)

@@ -6,6 +6,7 @@ from fastapi import APIRouter, Request, Response
 from starlette.responses import StreamingResponse
 
 from app.http.capabilities import capabilities_json
+from app.http.declared import requires
 from app.http.etags import if_none_match, quotas_etag
 from app.http.filter_query import parse_filter
 from app.http.formats import QuotasAnswer, encode, metadata_headers, negotiate
@@ -28,9 +29,9 @@ _LARGEST_WHOLE = 1000
 
 
 @router.get("/quotas", **DESCRIBE)
+@requires(may_describe)
 async def describe_quotas(request: Request) -> Response:
     """Describe the quotas that match the filter, sorted by user, client-id and ip."""
-    await may_describe(request)
     services = services_of(request)
     media_type = negotiate(request.headers.get("accept"))
     values = read_query(request.scope["query_string"], DESCRIBE_PARAMETERS)
@@ -85,8 +86,8 @@ def _token(services: Services, page: QuotaPage, fingerprint: str) -> str | None:
 
 
 @router.get("/quotas/capabilities", **CAPABILITIES)
+@requires(may_describe)
 async def show_capabilities(request: Request) -> Response:
     """Tell the entity types, the keys with unit and bounds, and the limits of this service."""
-    await may_describe(request)
     read_query(request.scope["query_string"], ())
     return JsonResponse(capabilities_json(await services_of(request).brokers()))

@@ -3,6 +3,7 @@
 from fastapi import APIRouter, Request, Response
 
 from app.http.admission import read_object
+from app.http.declared import requires
 from app.http.json_text import JsonResponse
 from app.http.openapi import RESOLVE, RESOLVE_MANY
 from app.http.permissions import may_describe
@@ -21,9 +22,9 @@ router = APIRouter(tags=["resolve"], route_class=PlainRoute)
 
 
 @router.get("/quotas/resolve", **RESOLVE)
+@requires(may_describe)
 async def resolve_quotas(request: Request) -> Response:
     """Tell for each key which quota applies to one identity, and which entities it overrides."""
-    await may_describe(request)
     values = read_query(request.scope["query_string"], RESOLVE_PARAMETERS)
     identity = Identity(values["user"], values["client-id"], values["ip"])
     query = ResolveQuery(
@@ -43,9 +44,9 @@ async def resolve_quotas(request: Request) -> Response:
 
 
 @router.post("/quotas/resolve", **RESOLVE_MANY)
+@requires(may_describe)
 async def resolve_many(request: Request) -> Response:
     """Resolve up to 10,000 identities, and what would apply after proposed alterations."""
-    await may_describe(request)
     read_query(request.scope["query_string"], ())
     body = await read_object(request, read_resolve_request)
     query = ResolveQuery(
