@@ -1,0 +1,284 @@
+"""Each route of the live table with each kind of credential: who gets in, before what is read."""
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from fastapi import APIRouter, FastAPI, Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import BaseRoute, Mount, Route
+from starlette.types import Message
+from structlog.testing import capture_logs
+
+from app.http.application import create_application
+from app.http.authentication.bearer import Bearer
+from app.http.authentication.bearer_tokens import BearerTokens
+from app.http.authentication.methods import Methods
+from app.http.declared import (
+    UndeclaredRouteError,
+    everybody,
+    guard_of,
+    public,
+    refuse_undeclared,
+    requires,
+)
+from app.http.permissions import any_caller, may_alter, may_describe, may_read_audit
+from app.http.plain_route import PlainRoute
+from tests.unit.http.fake_service import FakeService, no_services
+
+PUBLIC: Final = {
+    "/livez",
+    "/readyz",
+    "/version",
+    "/metrics",
+    "/docs",
+    "/docs/assets/{name}",
+    "/openapi.json",
+    "/problems/{code}",
+}
+"""What may answer without a credential; nothing else may, ever."""
+
+GUARDS: Final = {
+    everybody: "everybody",
+    any_caller: "any caller",
+    may_describe: "describe",
+    may_alter: "alter",
+    may_read_audit: "audit",
+}
+
+GOOD_UNTIL: Final = {"expired": "2020-01-01T00:00:00Z"}
+PRINCIPALS: Final = {
+    "describer": "User:bob",
+    "alterer": "User:alice",
+    "auditor": "User:auditor",
+    "denied": "User:carol",
+    "expired": "User:alice",
+}
+CREDENTIALS: Final[Mapping[str, list[str]]] = {
+    "none": [],
+    "malformed": ["Bearer"],
+    "of another kind": ["Digest username=alice"],
+    "unknown token": ["Bearer nobody-knows-it"],
+    "two": ["Bearer alterer", "Bearer alterer"],
+    **{name: [f"Bearer {name}"] for name in PRINCIPALS},
+}
+
+IN, UNAUTHENTICATED, FORBIDDEN, UNREADABLE = "in", 401, 403, 400
+
+NOBODY: Final = {"none", "malformed", "of another kind", "unknown token", "expired"}
+MAY: Final[Mapping[str, set[str]]] = {
+    "any caller": {"describer", "alterer", "auditor", "denied"},
+    "describe": {"describer", "alterer"},
+    "alter": {"alterer"},
+    "audit": {"describer", "alterer", "auditor"},
+}
+
+
+def expected(guard: str, credential: str) -> str | int:
+    if guard == "everybody":
+        return IN
+    if credential == "two":
+        return UNREADABLE
+    if credential in NOBODY:
+        return UNAUTHENTICATED
+    return IN if credential in MAY[guard] else FORBIDDEN
+
+
+@dataclass
+class WithTokens(FakeService):
+    """The application as in the unit tests, with a real file of tokens."""
+
+    tokens: Path = field(default_factory=Path)
+
+    def _services(self) -> Any:
+        authenticator = Methods([Bearer(BearerTokens(self.tokens))])
+        return replace(super()._services(), authenticator=authenticator)
+
+
+@pytest.fixture(autouse=True)
+def _captured() -> Iterator[None]:
+    with capture_logs():
+        yield
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> FakeService:
+    path = tmp_path_factory.mktemp("matrix") / "tokens.json"
+    entries = [
+        {
+            "principal": principal,
+            "token_sha256": hashlib.sha256(name.encode()).hexdigest(),
+            "expires_at": GOOD_UNTIL.get(name, "2999-01-01T00:00:00Z"),
+        }
+        for name, principal in PRINCIPALS.items()
+    ]
+    path.write_text(json.dumps(entries), encoding="utf-8")
+    return WithTokens(tokens=path)
+
+
+def live_routes() -> list[tuple[str, str, str]]:
+    """Return method, path and guard of each route."""
+    table = create_application(no_services).routes
+    return [
+        (method, route.path, GUARDS[guard_of(route.endpoint)])
+        for route in table
+        if isinstance(route, PlainRoute)
+        for method in sorted(route.methods)
+    ]
+
+
+ROUTES = live_routes()
+
+
+@dataclass
+class Asked:
+    """An answer, and whether any of the body was asked for before it began."""
+
+    status: int = 0
+    read: bool = False
+    body: bytes = b""
+
+
+async def ask(service: FakeService, method: str, path: str, credentials: list[str]) -> Asked:
+    asked = Asked()
+    target = path.format_map({"name": "swagger-ui.css", "code": "not-found"} | IDS)
+    scope = {
+        "type": "http",
+        "asgi": {"version": "3.0", "spec_version": "2.4"},
+        "http_version": "1.1",
+        "method": method,
+        "scheme": "http",
+        "path": target,
+        "raw_path": target.encode(),
+        "query_string": b"nonsense=%FF",
+        "root_path": "",
+        "headers": [
+            (b"content-type", b"application/json"),
+            *((b"authorization", text.encode()) for text in credentials),
+        ],
+        "client": ("127.0.0.1", 50000),
+        "server": ("127.0.0.1", 8080),
+    }
+
+    async def receive() -> Message:
+        asked.read = True
+        return {"type": "http.request", "body": b"{", "more_body": False}
+
+    async def send(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            asked.status = message["status"]
+        asked.body += message.get("body", b"")
+
+    await service.app(scope, receive, send)
+    return asked
+
+
+IDS = {"alteration_id": "none", "bucket_id": "1", "run_id": "none"}
+
+
+def test_the_table_is_what_people_are_told() -> None:
+    table = create_application(no_services).routes
+    assert len(ROUTES) == len(table)
+    assert {path for _, path, guard in ROUTES if guard == "everybody"} == PUBLIC
+    assert len(ROUTES) > len(PUBLIC)
+
+
+@pytest.mark.parametrize("credential", CREDENTIALS)
+@pytest.mark.parametrize(("method", "path", "guard"), ROUTES)
+async def test_who_gets_in(
+    service: FakeService, method: str, path: str, guard: str, credential: str
+) -> None:
+    asked = await ask(service, method, path, CREDENTIALS[credential])
+    verdict = expected(guard, credential)
+    if verdict == IN:
+        assert asked.status not in {401, 403}
+        return
+    assert asked.status == verdict
+    assert json.loads(asked.body)["sent_to_cluster"] == "no"
+    for_the_record = verdict == FORBIDDEN and path == "/quotas/alterations"
+    assert asked.read == for_the_record
+    assert "alter" not in service.log
+
+
+@pytest.mark.parametrize("method", ["HEAD", "OPTIONS", "PUT", "PATCH", "DELETE", "TRACE"])
+@pytest.mark.parametrize("path", sorted({path for _, path, _ in ROUTES}))
+async def test_no_other_method_gets_in(service: FakeService, method: str, path: str) -> None:
+    asked = await ask(service, method, path, CREDENTIALS["alterer"])
+    assert asked.status == 405
+
+
+@pytest.mark.parametrize(
+    "path", ["/quotas/", "//quotas", "/QUOTAS", "/quotas/../quotas", "/docs/", "/audit/x", "/x"]
+)
+async def test_no_other_spelling_gets_in(service: FakeService, path: str) -> None:
+    asked = await ask(service, "GET", path, [])
+    assert asked.status == 404
+
+
+async def undeclared(_: Request) -> Response:
+    return PlainTextResponse("open")
+
+
+@public
+async def declared_on_another_kind(_: Request) -> Response:
+    return PlainTextResponse("open")
+
+
+@requires(may_describe)
+async def declared(_: Request) -> Response:
+    return PlainTextResponse("guarded")
+
+
+def mounted() -> FastAPI:
+    inner = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
+    inner.add_api_route("/hidden", undeclared)
+    return inner
+
+
+def included() -> BaseRoute:
+    outer, inner = APIRouter(), APIRouter()
+    inner.add_api_route("/hidden", undeclared, response_class=PlainTextResponse)
+    outer.include_router(inner)
+    return outer.routes[0]
+
+
+@pytest.mark.parametrize(
+    ("route", "said"),
+    [
+        (Route("/open", undeclared), "/open"),
+        (Route("/open", declared_on_another_kind), "/open"),
+        (Mount("/below", mounted()), "/hidden"),
+        (Mount("/below", PlainTextResponse("open")), "/below"),
+        (included(), "not of the kind"),
+    ],
+)
+async def test_an_application_with_an_undeclared_route_does_not_start(
+    route: BaseRoute, said: str
+) -> None:
+    app = create_application(no_services)
+    app.router.routes.append(route)
+    with pytest.raises(UndeclaredRouteError, match=said):
+        async with app.router.lifespan_context(app):
+            pytest.fail("it started")
+
+
+def test_a_route_of_ours_cannot_even_be_made_undeclared() -> None:
+    router = APIRouter(route_class=PlainRoute)
+    with pytest.raises(UndeclaredRouteError, match="undeclared declares neither"):
+        router.add_api_route("/open", undeclared)
+    router.add_api_route("/guarded", declared)
+    refuse_undeclared(router.routes, PlainRoute)
+
+
+def test_a_plain_route_whose_declaration_is_lost_is_named() -> None:
+    router = APIRouter(route_class=PlainRoute)
+    router.add_api_route("/lost", declared)
+    route = router.routes[0]
+    assert isinstance(route, PlainRoute)
+    route.endpoint = undeclared
+    with pytest.raises(UndeclaredRouteError, match=r"/lost: undeclared declares neither"):
+        refuse_undeclared(router.routes, PlainRoute)
