@@ -1,0 +1,194 @@
+"""The impact of a planned change: for whom which limit applies afterwards.
+
+It is told for the callers that no more specific entity covers: of ``user=alice``, those with any
+client-id without a rule of its own. How many more specific entities there are is told beside it.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from app.domain.alterations import Quotas, same_value
+from app.domain.entities import DEFAULT_NAME, ClientQuotaEntity, EntityType
+from app.domain.plans import PlannedChange
+from app.domain.quota_keys import QuotaKey
+from app.domain.resolution import IP_PRECEDENCE, PRECEDENCE, QuotaIndex, QuotaSource, Slot
+from app.domain.resolution_client import resolve_client
+from app.domain.resolution_values import ConfiguredQuota
+
+_ANY_OTHER: Final = "\x00 any other"
+"""A name that no caller has: Kafka's names come from text without U+0000."""
+
+_USER, _CLIENT_ID, _IP = EntityType.USER.value, EntityType.CLIENT_ID.value, EntityType.IP.value
+
+_LEVELS: Final = {(row.user, row.client_id): row for row in PRECEDENCE}
+
+
+@dataclass(frozen=True, slots=True)
+class KeyImpact:
+    """What becomes of one key.
+
+    Attributes:
+        change: ``set``, ``raised``, ``lowered``, ``removed`` or ``unchanged``.
+        factor: The new value divided by the old one; null where there is no such number.
+        effective_before: What applies now; null: unlimited, or not a key that brokers know.
+        effective_after: What would apply.
+        source: Where that comes from; null: nothing applies.
+        more_specific: Stored entities with a value of their own, which go before this one.
+    """
+
+    change: str
+    factor: float | None
+    effective_before: float | None
+    effective_after: float | None
+    source: ConfiguredQuota | None
+    more_specific: int
+
+
+class Impacts:
+    """Impacts of the changes of one plan."""
+
+    def __init__(self, stored: Quotas, changes: Sequence[PlannedChange]) -> None:
+        self._before = QuotaIndex.of(stored)
+        after = {one.alteration.entity: one.after for one in changes}
+        self._after = self._before.with_values(after)
+        self._rules = _Rules({**stored, **after})
+
+    def of(self, change: PlannedChange) -> Mapping[str, KeyImpact]:
+        """Return the impact of one change, by key."""
+        return {op.key: self._of_key(change, op.key) for op in change.alteration.ops}
+
+    def _of_key(self, change: PlannedChange, key: str) -> KeyImpact:
+        entity = change.alteration.entity
+        before, after = change.before.get(key), change.after.get(key)
+        was, becomes = (_applying(index, entity, key) for index in (self._before, self._after))
+        return KeyImpact(
+            change=_word(before, after),
+            factor=_factor(before, after),
+            effective_before=None if was is None else was.value,
+            effective_after=None if becomes is None else becomes.value,
+            source=becomes,
+            more_specific=self._rules.before(entity, key),
+        )
+
+
+def _applying(index: QuotaIndex, entity: ClientQuotaEntity, key: str) -> ConfiguredQuota | None:
+    """Return what applies to the callers of an entity that no more specific one covers."""
+    names = entity.as_dict()
+    if key not in set(QuotaKey):
+        return None
+    if _IP in names:
+        return _applying_to_address(index, names[_IP], key)
+    user, client_id = (names.get(kind) or _ANY_OTHER for kind in (_USER, _CLIENT_ID))
+    resolved = resolve_client(index, user, client_id).quotas.get(QuotaKey(key))
+    return None if resolved is None else resolved.source
+
+
+def _applying_to_address(index: QuotaIndex, name: str | None, key: str) -> ConfiguredQuota | None:
+    """Try the entity itself, then the default: no address is looked up for a plan."""
+    own, default = (ClientQuotaEntity.of({_IP: one}) for one in (name, DEFAULT_NAME))
+    for row, entity in zip(IP_PRECEDENCE, (own, default), strict=True):
+        value = index.values_of(entity).get(key)
+        if value is not None:
+            level = IP_PRECEDENCE[1] if entity == default else row
+            return ConfiguredQuota(entity, level.level, level.source, value)
+    return None
+
+
+class _Rules:
+    """How many entities have a key, by the names that could go before another entity's."""
+
+    def __init__(self, quotas: Quotas) -> None:
+        self._levels: Counter[tuple[str, QuotaSource]] = Counter()
+        self._of_name: Counter[tuple[str, QuotaSource, str, str]] = Counter()
+        self._addresses: Counter[str] = Counter()
+        for entity, values in quotas.items():
+            names = entity.as_dict()
+            source = None if _IP in names else _source(names)
+            for key in values:
+                if names.get(_IP) is not None:
+                    self._addresses[key] += 1
+                if source is not None:
+                    self._levels[key, source] += 1
+                    for kind, name in names.items():
+                        if name is not DEFAULT_NAME:
+                            self._of_name[key, source, kind, name] += 1
+
+    def before(self, entity: ClientQuotaEntity, key: str) -> int:
+        """Count the entities that go before this one for some of its callers."""
+        names = entity.as_dict()
+        if _IP in names:
+            return self._addresses[key] if names[_IP] is DEFAULT_NAME else 0
+        source = _source(names)
+        number = 0
+        for row in PRECEDENCE:
+            if source is None or row.source is source:
+                break
+            number += self._going_before(names, row.source, (row.user, row.client_id), key)
+        return number
+
+    def _going_before(
+        self,
+        names: Mapping[str, str | None],
+        source: QuotaSource,
+        slots: tuple[Slot, Slot],
+        key: str,
+    ) -> int:
+        """Count the rules of one level that may be about callers of these names."""
+        for kind, slot in zip((_USER, _CLIENT_ID), slots, strict=True):
+            name = names.get(kind)
+            if name is not None and slot is Slot.NAMED:
+                return self._of_name[key, source, kind, name]
+        return self._levels[key, source]
+
+
+def _source(names: Mapping[str, str | None]) -> QuotaSource | None:
+    slots = (_slot(names, _USER), _slot(names, _CLIENT_ID))
+    row = _LEVELS.get(slots)
+    return None if row is None or not set(names) <= {_USER, _CLIENT_ID} else row.source
+
+
+def _slot(names: Mapping[str, str | None], kind: str) -> Slot:
+    if kind not in names:
+        return Slot.ABSENT
+    return Slot.DEFAULT if names[kind] is DEFAULT_NAME else Slot.NAMED
+
+
+def _word(before: float | None, after: float | None) -> str:
+    if before is None:
+        return "set"
+    if after is None:
+        return "removed"
+    if same_value(before, after):
+        return "unchanged"
+    return "lowered" if after < before else "raised"
+
+
+def _factor(before: float | None, after: float | None) -> float | None:
+    if not before or after is None or not 0 < before < float("inf"):
+        return None
+    factor = after / before
+    return float(f"{factor:.6g}") if factor < float("inf") else None
+
+
+def summary(entity: ClientQuotaEntity, impacts: Mapping[str, KeyImpact]) -> str:
+    """Return one sentence about one change."""
+    return "; ".join(_clause(entity, key, one) for key, one in impacts.items()) + "."
+
+
+def _clause(entity: ClientQuotaEntity, key: str, one: KeyImpact) -> str:
+    factor = f" by a factor of {one.factor:g}" if one.factor not in (None, 1.0) else ""
+    clause = f"{key} {one.change}{factor}"
+    if one.change == "removed":
+        clause += ", then unlimited" if one.source is None else f", then {_of(one.source)} applies"
+    elif one.source is not None and one.source.entity != entity:
+        clause += f", but {_of(one.source)} goes before it"
+    if one.more_specific:
+        noun = "entity" if one.more_specific == 1 else "entities"
+        clause += f" ({one.more_specific} more specific {noun} with a value)"
+    return clause
+
+
+def _of(source: ConfiguredQuota) -> str:
+    return f"{source.value:g} of {source.entity.canonical_json()}"

@@ -1,0 +1,190 @@
+"""Making a plan: a document of desired quotas against what is stored and who applied it."""
+
+from decimal import Decimal
+from typing import Final
+
+from app.domain.alterations import ClientQuotaAlteration, Op, Quotas, apply_ops, same_value
+from app.domain.entities import ClientQuotaEntity
+from app.domain.errors import Violation
+from app.domain.plan_rules import (
+    NOT_NUMBERS_DETAIL,
+    OpPlaces,
+    broken_rules,
+    may_be_sent,
+    place_of_key,
+    place_of_quota,
+    sent_entity,
+)
+from app.domain.plans import (
+    Conflict,
+    DesiredQuota,
+    DesiredValue,
+    Holding,
+    Holdings,
+    Kept,
+    Plan,
+    PlannedChange,
+    PlanRequest,
+    WhyKept,
+)
+from app.domain.value_rules import exact_float
+
+
+def make_plan(wanted: PlanRequest, stored: Quotas, holdings: Holdings) -> Plan:
+    """Compare a document with what is stored.
+
+    Only what would change is judged: what other tools stored and nobody wants to change is no
+    error, however odd.
+
+    Args:
+        wanted: What is desired.
+        stored: Every value of the cluster.
+        holdings: At least those of the document's entities, and the owner's own.
+    """
+    draft = _Draft(wanted, stored, holdings)
+    for position, desired in enumerate(wanted.quotas):
+        draft.add(position, desired)
+    if wanted.prune:
+        draft.prune()
+    return draft.plan()
+
+
+class _Draft:
+    """What was found so far."""
+
+    def __init__(self, wanted: PlanRequest, stored: Quotas, holdings: Holdings) -> None:
+        self._wanted = wanted
+        self._stored = stored
+        self._holdings = holdings
+        self._ops: dict[ClientQuotaEntity, list[Op]] = {}
+        self._places: dict[ClientQuotaEntity, OpPlaces] = {}
+        self._rests_on: dict[ClientQuotaEntity, dict[str, float | None]] = {}
+        self._positions: dict[ClientQuotaEntity, int] = {}
+        self._kept: list[Kept] = []
+        self._violations: list[Violation] = []
+
+    def add(self, position: int, desired: DesiredQuota) -> None:
+        """Compare one entity of the document."""
+        entity = self._entity(desired)
+        if not self._wanted.covers(entity):
+            self._refuse(position, "outside-scope", _OUTSIDE)
+            return
+        earlier = self._positions.setdefault(entity, position)
+        if earlier != position:
+            self._refuse(position, "duplicate-entity", f"The same entity as item {earlier}.")
+            return
+        present = self._stored.get(entity, {})
+        self._rests_on[entity] = {key: present.get(key) for key in sorted(desired.values)}
+        for key in sorted(desired.values):
+            self._compare(position, entity, key, desired.values[key])
+
+    def _entity(self, desired: DesiredQuota) -> ClientQuotaEntity:
+        """Return the entity that is meant: as it is spelled where nothing would change."""
+        present = self._stored.get(desired.entity)
+        if present is not None and all(
+            _holds(present.get(key), value) for key, value in desired.values.items()
+        ):
+            return desired.entity
+        return sent_entity(desired.entity)
+
+    def _compare(
+        self, position: int, entity: ClientQuotaEntity, key: str, value: DesiredValue
+    ) -> None:
+        present = self._stored.get(entity, {})
+        place = place_of_key(position, key)
+        if _holds(present.get(key), value):
+            if self._is_adopted(entity, key, value):
+                self._note(entity, Op(key, Decimal(value)), place, position)
+        elif isinstance(value, float):
+            self._violations.append(Violation(place, "not-finite", NOT_NUMBERS_DETAIL))
+        else:
+            self._note(entity, Op(key, value), place, position)
+
+    def _is_adopted(self, entity: ClientQuotaEntity, key: str, value: DesiredValue) -> bool:
+        if not self._wanted.adopt or isinstance(value, float):
+            return False
+        holding = self._holdings.get(entity, {}).get(key)
+        if holding is not None and holding.owner == self._wanted.owner:
+            return not same_value(holding.value, exact_float(value))
+        return may_be_sent(ClientQuotaAlteration(entity, (Op(key, value),)), self._stored)
+
+    def prune(self) -> None:
+        """Remove what the owner applied and the document does not name."""
+        wanted = self._wanted
+        for entity, keys in self._holdings.items():
+            if not wanted.covers(entity):
+                continue
+            for key, holding in sorted(keys.items()):
+                named = key in self._rests_on.get(entity, ())
+                if holding.owner == wanted.owner and not named:
+                    self._prune_key(entity, key, holding)
+
+    def _prune_key(self, entity: ClientQuotaEntity, key: str, holding: Holding) -> None:
+        present = self._stored.get(entity, {}).get(key)
+        if present is None:
+            return
+        if not same_value(present, holding.value):
+            self._kept.append(Kept(entity, key, present, WhyKept.CHANGED_SINCE))
+            return
+        self._rests_on.setdefault(entity, {})[key] = present
+        self._note(entity, Op(key, remove=True), "/prune", None)
+
+    def _note(self, entity: ClientQuotaEntity, op: Op, place: str, position: int | None) -> None:
+        self._ops.setdefault(entity, []).append(op)
+        places = self._places.get(entity, OpPlaces("/prune"))
+        entity_place = places.entity if position is None else f"{place_of_quota(position)}/entity"
+        self._places[entity] = OpPlaces(entity_place, (*places.ops, place))
+
+    def _refuse(self, position: int, code: str, detail: str) -> None:
+        place = f"{place_of_quota(position)}/entity"
+        self._violations.append(Violation(place, code, detail))
+
+    def plan(self) -> Plan:
+        """Return what was found, judged."""
+        entities = sorted(self._ops, key=ClientQuotaEntity.sort_key)
+        alterations = [ClientQuotaAlteration(one, tuple(self._ops[one])) for one in entities]
+        places = [self._places[one] for one in entities]
+        broken = (*self._violations, *broken_rules(alterations, places, self._stored))
+        changes = tuple(self._change(one) for one in alterations) if not broken else ()
+        return Plan(
+            changes,
+            tuple(conflict for one in changes for conflict in self._conflicts(one)),
+            tuple(sorted(self._kept, key=lambda one: (one.entity.sort_key(), one.key))),
+            self._rests_on,
+            broken,
+        )
+
+    def _change(self, alteration: ClientQuotaAlteration) -> PlannedChange:
+        before = self._stored.get(alteration.entity, {})
+        held = self._holdings.get(alteration.entity, {})
+        holders = {op.key: held[op.key].owner if op.key in held else None for op in alteration.ops}
+        after = apply_ops(before, alteration.ops)
+        return PlannedChange(alteration, before, after, holders)
+
+    def _conflicts(self, change: PlannedChange) -> list[Conflict]:
+        entity = change.alteration.entity
+        held = self._holdings.get(entity, {})
+        return [
+            Conflict(
+                entity,
+                key,
+                owner,
+                held[key].value,
+                change.before[key],
+                change.after[key],
+            )
+            for key, owner in change.holders.items()
+            if owner is not None and owner != self._wanted.owner and key in change.before
+        ]
+
+
+_OUTSIDE: Final = "This entity is outside the scope; widen the scope or leave the entity out."
+
+
+def _holds(present: float | None, value: DesiredValue) -> bool:
+    if present is None:
+        return False
+    if isinstance(value, float):
+        return same_value(present, value)
+    exact = exact_float(value)
+    return exact is not None and present == exact
