@@ -1,4 +1,4 @@
-"""The two steps of every write: the log's own time, then all rows in one COPY."""
+"""The two steps of every write: the log's own time, then all rows at once."""
 
 import asyncio
 from collections.abc import Iterable
@@ -7,7 +7,7 @@ from typing import Final
 
 import psycopg
 from psycopg import sql
-from sqlalchemy import case, func, select
+from sqlalchemy import ColumnElement, func, literal_column, select
 
 from app.postgres.event_rows import EventRow
 from app.postgres.leases import Lease
@@ -18,16 +18,22 @@ MANY: Final = 500
 SECONDS_PER_ROW: Final = 0.001
 """How much longer a write may take for each row."""
 
-_SETTING: Final = "synchronous_commit"
-_STRONGEST: Final = "remote_apply"
+FEW: Final = 16
+"""Up to so many rows are inserted: COPY costs two journeys more than it saves."""
 
-durable: Final = func.set_config(
-    _SETTING, case((func.current_setting(_SETTING) == _STRONGEST, _STRONGEST), else_="on"), True
-)
+DURABLE: Final = """
+    set_config('synchronous_commit', case current_setting('synchronous_commit')
+      when 'remote_apply' then 'remote_apply' else 'on' end, true)
+    """
 """Makes the transaction's commit wait for the disk, or longer where the server is set so."""
 
-_COPY: Final = sql.SQL("copy audit_event ({}) from stdin").format(
-    sql.SQL(", ").join(sql.Identifier(name) for name in EventRow._fields)
+durable: Final[ColumnElement[str]] = literal_column(DURABLE)
+"""The same, for the queries that are put together."""
+
+_COLUMNS: Final = sql.SQL(", ").join(sql.Identifier(name) for name in EventRow._fields)
+_COPY: Final = sql.SQL("copy audit_event ({}) from stdin").format(_COLUMNS)
+_INSERT: Final = sql.SQL("insert into audit_event ({}) values ({})").format(
+    _COLUMNS, sql.SQL(", ").join([sql.Placeholder()] * len(EventRow._fields))
 )
 
 
@@ -41,6 +47,9 @@ async def log_time(lease: Lease) -> datetime:
 async def copy_rows(lease: Lease, rows: Iterable[EventRow], number: int) -> None:
     """Write the rows; about ``number`` of them, so that many get the time they need."""
     await lease.extend(number * SECONDS_PER_ROW)
+    if number <= FEW:
+        await lease.driver.cursor().executemany(_INSERT, list(rows))
+        return
     ready = await asyncio.to_thread(list, rows) if number >= MANY else rows
     driver: psycopg.AsyncConnection[object] = lease.driver
     async with driver.cursor() as cursor, cursor.copy(_COPY) as copy:

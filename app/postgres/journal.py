@@ -1,29 +1,30 @@
 """The audit log: intents before anything is sent, conclusions after. Rows are only ever added."""
 
 import asyncio
-import json
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
-from sqlalchemy import Row, func, insert, select
+from sqlalchemy import func, insert
 
 from app.domain.alterations import AlterationResult
 from app.domain.errors import NotSentError
-from app.postgres.audit_query import audit_statement
 from app.postgres.canonical import canonical_json, leaf_hash
-from app.postgres.conclusions import AlreadyConcludedError, conclude, is_of, without_recorded
+from app.postgres.conclusions import AlreadyConcludedError, conclude, without_recorded
 from app.postgres.copying import MANY, copy_rows, log_time
 from app.postgres.database import ANSWER_WITHIN_S, Database
-from app.postgres.event_records import alteration_record, audit_row
+from app.postgres.event_records import alteration_record
 from app.postgres.event_rows import final_rows
 from app.postgres.failures import CommitInDoubtError
 from app.postgres.intents import number_of_rows, write_intent
 from app.postgres.keys import find_key
 from app.postgres.leases import Lease
+from app.postgres.log_reading import page_of, payloads_of, rows_of
+from app.postgres.shared_conclusions import ConclusionsTogether, conclude_together
+from app.postgres.shared_intents import AloneError, Draft, DraftsTogether, write_intents
 from app.postgres.tables import REQUEST_ORDINAL, audit_event
 from app.service.audit_records import (
     AlterationRecord,
@@ -34,10 +35,14 @@ from app.service.audit_records import (
 )
 from app.service.identifiers import time_of
 from app.service.journal_ports import Claim, Intent, KeptKey
+from app.service.shared_turns import SharedTurns
 
 _CONCLUDE_WITHIN_S: Final = 2.8
 _LOOK_UP_WITHIN_S: Final = 5.0
 _LIST_WITHIN_S: Final = 10.0
+
+_PATIENCE_S: Final = 0.2
+"""A transaction that takes longer holds up no other."""
 
 _UUID_VERSION: Final = 7
 
@@ -47,6 +52,10 @@ class PostgresJournal:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._intents = SharedTurns(self._write_intents, DraftsTogether, patience_s=_PATIENCE_S)
+        self._conclusions = SharedTurns(
+            self._write_conclusions, ConclusionsTogether, patience_s=_PATIENCE_S
+        )
 
     async def record_intent(self, request: AuditRequest, claim: Claim) -> Intent:
         """Commit the intent of every entity durably, with the slots and the key it claims.
@@ -60,12 +69,27 @@ class PostgresJournal:
         """
         if claim.supersedes is not None and not _is_alteration_id(claim.supersedes):
             claim = replace(claim, supersedes=None)
+        draft = Draft(request, claim)
         try:
-            return await self._database.writing.run(partial(write_intent, request, claim))
+            intent = await self._intents.take(draft)
+            return intent or await self._write_alone(draft)
         except CommitInDoubtError as error:
             raise NotSentError(
                 error.detail, code=error.code, alteration_id=request.alteration_id
             ) from error
+
+    async def _write_alone(self, draft: Draft) -> Intent:
+        work = partial(write_intent, draft.request, draft.claim)
+        return await self._database.writing.run(work)
+
+    async def _write_intents(self, drafts: Sequence[Draft]) -> Sequence[Intent | None]:
+        """Write a turn of intents; those with null are to be tried alone."""
+        if not drafts[0].can_share:
+            return [None]
+        try:
+            return await self._database.writing.run(partial(write_intents, drafts))
+        except AloneError:
+            return [None] * len(drafts)
 
     async def kept_key(self, key_hash: bytes) -> KeptKey | None:
         """Return what an idempotency key was used for, if it was and has not expired.
@@ -87,6 +111,8 @@ class PostgresJournal:
             ValueError: The log has another outcome for some of the entities; it stands, and the
                 rest is recorded.
         """
+        if await self._conclusions.take(conclusion):
+            return
         run = partial(self._database.writing.run, within_s=_CONCLUDE_WITHIN_S)
         contradiction = None
         while conclusion.results:
@@ -98,6 +124,17 @@ class PostgresJournal:
                 contradiction = contradiction or other
         if contradiction is not None:
             raise ValueError(contradiction)
+
+    async def _write_conclusions(self, conclusions: Sequence[AuditConclusion]) -> Sequence[bool]:
+        """Write a turn of conclusions; tell of each whether it is done, or to be tried alone."""
+        if len(conclusions[0].results) >= MANY:
+            return [False]
+        work = partial(conclude_together, conclusions)
+        try:
+            await self._database.writing.run(work, within_s=_CONCLUDE_WITHIN_S)
+        except AloneError:
+            return [False] * len(conclusions)
+        return [True] * len(conclusions)
 
     async def record_final(
         self, request: AuditRequest, results: Mapping[int, AlterationResult]
@@ -117,7 +154,7 @@ class PostgresJournal:
         """
         if not _is_alteration_id(alteration_id):
             return None
-        work = partial(_payloads, alteration_id)
+        work = partial(payloads_of, alteration_id)
         payloads = await self._database.querying.run(work, within_s=_LOOK_UP_WITHIN_S)
         if not payloads:
             return None
@@ -129,11 +166,11 @@ class PostgresJournal:
         Raises:
             NotSentError: The log cannot be read.
         """
-        work = partial(_rows, query)
+        work = partial(rows_of, query)
         rows = await self._database.querying.run(work, within_s=_LIST_WITHIN_S)
         if len(rows) < MANY:
-            return _page(rows, query.limit)
-        return await asyncio.to_thread(_page, rows, query.limit)
+            return page_of(rows, query.limit)
+        return await asyncio.to_thread(page_of, rows, query.limit)
 
     async def check_writable(self) -> None:
         """Insert a row into the present month's partition and roll it back.
@@ -170,40 +207,6 @@ async def _probe(lease: Lease) -> None:
     )
     await lease.connection.execute(probe)
     await lease.connection.rollback()
-
-
-async def _payloads(alteration_id: str, lease: Lease) -> Sequence[str]:
-    query = (
-        select(audit_event.c.payload)
-        .where(is_of(alteration_id))
-        .order_by(audit_event.c.ordinal, audit_event.c.seq)
-    )
-    return (await lease.connection.scalars(query)).all()
-
-
-async def _rows(query: AuditQuery, lease: Lease) -> Sequence[Row[Any]]:
-    result = await lease.connection.execute(audit_statement(query))
-    rows: Sequence[Row[Any]] = result.all()
-    return rows
-
-
-def _page(rows: Sequence[Row[Any]], limit: int) -> AuditPage:
-    page = rows[:limit]
-    requests = {row.alteration_id: row.request for row in page}
-    read = {alteration_id: json.loads(payload) for alteration_id, payload in requests.items()}
-    listed = [
-        audit_row(
-            row.at,
-            read[row.alteration_id],
-            json.loads(row.start),
-            None if row.conclusion is None else json.loads(row.conclusion),
-        )
-        for row in page
-    ]
-    if len(rows) <= limit:
-        return AuditPage(listed, None)
-    last = page[-1]
-    return AuditPage(listed, (last.at.astimezone(UTC), str(last.alteration_id), last.ordinal))
 
 
 def _is_alteration_id(alteration_id: str) -> bool:

@@ -1,0 +1,220 @@
+"""Intents and conclusions that share a transaction: each stands or falls by itself."""
+
+import asyncio
+from collections.abc import Awaitable, Sequence
+from typing import TypeVar
+
+import psycopg
+import pytest
+
+from app.domain.alterations import Outcome
+from app.domain.errors import EntityBusyError, NotFoundError
+from app.postgres.database import Database
+from app.postgres.journal import PostgresJournal
+from app.postgres.shared_conclusions import conclude_together
+from app.postgres.shared_intents import AloneError, Draft, DraftsTogether, write_intents
+from app.service.audit_records import AuditRequest
+from app.service.journal_ports import Intent, KeyClaim, KeyTakenError
+from tests.integration.postgres.slots import AFTER, Tables, concluded, request_of
+from tests.support.postgres import AuditDatabase, claim_of, intend
+
+T = TypeVar("T")
+
+KEY = KeyClaim(b"k" * 32, b"f" * 32)
+OTHER_KEY = KeyClaim(b"o" * 32, b"f" * 32)
+
+
+async def all_of(calls: Sequence[Awaitable[T]]) -> list[T | BaseException]:
+    """Make the calls at the same moment, so that all after the first share a transaction."""
+    return await asyncio.gather(*calls, return_exceptions=True)
+
+
+async def intended(
+    journal: PostgresJournal, *requests: AuditRequest, key: KeyClaim | None = None
+) -> list[Intent | BaseException]:
+    """Record a first intent, and the others in the turn that waits for it."""
+    first = request_of("first")
+    calls = [journal.record_intent(first, claim_of(first))]
+    calls += [journal.record_intent(one, claim_of(one, key=key)) for one in requests]
+    found = await all_of(calls)
+    assert isinstance(found[0], Intent)
+    return found[1:]
+
+
+async def test_intents_of_one_turn_are_all_recorded_with_their_own_state(
+    journal: PostgresJournal, tables: Tables
+):
+    known = request_of("user-3")
+    await intend(journal, known)
+    await journal.record_conclusion(concluded(known))
+    requests = [request_of(f"user-{number}") for number in range(20)]
+    found = await intended(journal, *requests)
+    assert all(isinstance(one, Intent) for one in found)
+    states = [[*one.known.values()] for one in found if isinstance(one, Intent)]
+    assert [len(one) for one in states] == [number == 3 for number in range(20)]
+    assert states[3][0].values == AFTER
+    for request in requests:
+        record = await journal.alteration(request.alteration_id)
+        assert record is not None
+        assert record.request == request
+        assert tables.slots(request)[0].state == "open"
+
+
+async def test_transactions_are_shared(journal: PostgresJournal, tables: Tables):
+    await intended(journal, *(request_of(f"user-{number}") for number in range(30)))
+    (row,) = tables.run("select count(distinct xmin::text) as number from audit_event")
+    assert row.number == 2
+
+
+async def test_a_taken_entity_stops_its_own_request_only(journal: PostgresJournal, tables: Tables):
+    holder = request_of("busy")
+    await intend(journal, holder)
+    good, bad, also_good = request_of("a"), request_of("b", "busy", "c"), request_of("d")
+    found = await intended(journal, good, bad, also_good)
+    assert [type(one) for one in found] == [Intent, EntityBusyError, Intent]
+    assert isinstance(found[1], EntityBusyError)
+    assert found[1].alteration_id == holder.alteration_id
+    assert await journal.alteration(bad.alteration_id) is None
+    assert not tables.slots(bad)
+    assert tables.slots(good)
+    assert tables.slots(also_good)
+    await intend(journal, request_of("b", "c"))
+
+
+async def test_a_used_key_stops_its_own_request_only(journal: PostgresJournal, tables: Tables):
+    used = request_of("x")
+    await journal.record_intent(used, claim_of(used, key=KEY))
+    fresh, repeat = request_of("a"), request_of("b")
+    first = request_of("first")
+    found = await all_of(
+        [
+            journal.record_intent(first, claim_of(first)),
+            journal.record_intent(fresh, claim_of(fresh, key=OTHER_KEY)),
+            journal.record_intent(repeat, claim_of(repeat, key=KEY)),
+        ]
+    )
+    assert [type(one) for one in found] == [Intent, Intent, KeyTakenError]
+    assert isinstance(found[2], KeyTakenError)
+    assert found[2].kept.alteration_id == used.alteration_id
+    assert not tables.slots(repeat)
+    kept = await journal.kept_key(OTHER_KEY.key_hash)
+    assert kept is not None
+    assert kept.alteration_id == fresh.alteration_id
+
+
+async def test_one_key_at_the_same_moment_is_one_intent(journal: PostgresJournal):
+    requests = [request_of(f"user-{number}") for number in range(5)]
+    found = await intended(journal, *requests, key=KEY)
+    assert [type(one) for one in found].count(Intent) == 1
+    winner = next(
+        request for request, one in zip(requests, found, strict=True) if isinstance(one, Intent)
+    )
+    for one in found:
+        if not isinstance(one, Intent):
+            assert isinstance(one, KeyTakenError)
+            assert one.kept.alteration_id == winner.alteration_id
+
+
+async def test_one_entity_at_the_same_moment_is_one_intent(journal: PostgresJournal):
+    found = await intended(journal, *(request_of("same") for _ in range(5)))
+    assert sorted(type(one).__name__ for one in found) == ["EntityBusyError"] * 4 + ["Intent"]
+
+
+async def test_an_entity_refused_for_its_key_gives_its_slot_back(
+    journal: PostgresJournal, tables: Tables
+):
+    used = request_of("x")
+    await journal.record_intent(used, claim_of(used, key=KEY))
+    repeat = request_of("wanted")
+    (found,) = await intended(journal, repeat, key=KEY)
+    assert isinstance(found, KeyTakenError)
+    assert not tables.slots(repeat)
+    await intend(journal, request_of("wanted"))
+
+
+async def test_who_would_wait_for_a_lock_is_told_to_go_alone(
+    database: Database, audit_database: AuditDatabase, journal: PostgresJournal
+):
+    request = request_of("locked")
+    await intend(journal, request)
+    with psycopg.connect(audit_database.owner_url) as other:
+        other.execute("delete from entity_slot")
+        drafts = [Draft(one, claim_of(one)) for one in (request_of("a"), request_of("locked"))]
+        with pytest.raises(AloneError):
+            await database.writing.run(lambda lease: write_intents(drafts, lease))
+        assert await journal.alteration(drafts[0].request.alteration_id) is None
+        good, waiting = request_of("a"), request_of("locked")
+        found = await intended(journal, good, waiting)
+        other.rollback()
+    assert [type(one) for one in found] == [Intent, EntityBusyError]
+
+
+async def test_a_draft_that_takes_over_shares_with_nobody():
+    room = DraftsTogether()
+    plain, taking = request_of("a"), request_of("b")
+    assert room(Draft(plain, claim_of(plain)))
+    assert not room(Draft(taking, claim_of(taking, supersedes=plain.alteration_id)))
+    alone = DraftsTogether()
+    assert not alone(Draft(taking, claim_of(taking, supersedes=plain.alteration_id)))
+    assert not alone(Draft(plain, claim_of(plain)))
+
+
+async def test_conclusions_of_one_turn_free_their_slots_and_keep_their_states(
+    journal: PostgresJournal, tables: Tables
+):
+    requests = [request_of(f"user-{number}") for number in range(12)]
+    for request in requests:
+        await intend(journal, request)
+    outcomes = [Outcome.APPLIED, Outcome.REFUSED, Outcome.UNKNOWN] * 4
+    pairs = list(zip(requests, outcomes, strict=True))
+    await asyncio.gather(
+        *(
+            journal.record_conclusion(
+                concluded(one, outcome, AFTER if outcome is Outcome.APPLIED else None)
+            )
+            for one, outcome in pairs
+        )
+    )
+    for request, outcome in pairs:
+        record = await journal.alteration(request.alteration_id)
+        assert record is not None
+        assert record.results[0].outcome is outcome
+        slots = tables.slots(request)
+        assert [one.state for one in slots.values()] == ["quarantined"] * (
+            outcome is Outcome.UNKNOWN
+        )
+        assert (tables.state(request) is not None) is (outcome is Outcome.APPLIED)
+    (row,) = tables.run(
+        "select count(distinct xmin::text) as number from audit_event where seq = 1"
+    )
+    assert row.number == 2
+
+
+async def test_a_conclusion_without_an_intent_fails_alone(journal: PostgresJournal):
+    good, also_good, never = request_of("a"), request_of("b"), request_of("c")
+    for request in (good, also_good):
+        await intend(journal, request)
+    found = await all_of([journal.record_conclusion(concluded(one)) for one in (good, never)])
+    found += await all_of([journal.record_conclusion(concluded(one)) for one in (never, also_good)])
+    assert [type(one) for one in found] == [type(None), NotFoundError, NotFoundError, type(None)]
+    for request in (good, also_good):
+        record = await journal.alteration(request.alteration_id)
+        assert record is not None
+        assert record.results[0].outcome is Outcome.APPLIED
+
+
+async def test_what_contradicts_the_log_fails_alone_and_frees_nothing(
+    database: Database, journal: PostgresJournal, tables: Tables
+):
+    told, good = request_of("a"), request_of("b")
+    await intend(journal, told)
+    await journal.record_conclusion(concluded(told))
+    await intend(journal, good)
+    both = [concluded(good), concluded(told, Outcome.REFUSED, None)]
+    with pytest.raises(AloneError):
+        await database.writing.run(lambda lease: conclude_together(both, lease))
+    assert tables.slots(good)
+    first, second = await all_of([journal.record_conclusion(one) for one in both])
+    assert first is None
+    assert isinstance(second, ValueError)
+    assert not tables.slots(good)
