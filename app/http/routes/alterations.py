@@ -1,18 +1,14 @@
 """``POST /quotas/alterations``, the record of one alteration, and taking it back."""
 
-from collections.abc import Awaitable
 from functools import partial
-from http import HTTPStatus
 
 from fastapi import APIRouter, Request, Response
 
-from app.domain.alterations import Overall
-from app.domain.errors import QuotaError
 from app.http.admission import read_object
-from app.http.alteration_documents import alteration_json, record_json
-from app.http.alteration_endings import count_ending
+from app.http.alteration_documents import record_json
+from app.http.altered import altered
 from app.http.declared import requires
-from app.http.idempotency import REPLAYED_HEADER, read_key, read_superseded
+from app.http.idempotency import read_key, read_superseded
 from app.http.json_text import JsonResponse
 from app.http.openapi import ALTER, ALTERATION, REVERT
 from app.http.permissions import Granted, any_caller, granted_to, may_alter
@@ -22,7 +18,7 @@ from app.http.route_parameters import NO_PARAMETERS
 from app.http.schemas import read_alter_request, read_revert_request
 from app.http.services import services_of
 from app.http.strict_json import JsonObject
-from app.service.alteration_command import AlterationReport, AlterCommand
+from app.service.alteration_command import AlterCommand
 from app.service.audit_records import AlterationRecord
 from app.service.off_loop import off_loop
 
@@ -40,7 +36,7 @@ async def alter_quotas(request: Request) -> Response:
     granted = granted_to(request)
     read_query(request.scope["query_string"], NO_PARAMETERS)
     command = await read_object(request, partial(_alter_command, request, granted))
-    return await _answered(request, command, services_of(request).alter.alter(command))
+    return await altered(request, command, services_of(request).alter.alter(command))
 
 
 def _alter_command(request: Request, granted: Granted, body: JsonObject) -> AlterCommand:
@@ -74,7 +70,7 @@ async def revert_alteration(request: Request, alteration_id: str) -> Response:
     read_query(request.scope["query_string"], NO_PARAMETERS)
     command = await read_object(request, partial(_revert_command, request, granted, alteration_id))
     revert = services_of(request).revert
-    return await _answered(request, command, revert.revert(command, alteration_id))
+    return await altered(request, command, revert.revert(command, alteration_id))
 
 
 def _revert_command(
@@ -92,27 +88,6 @@ def _revert_command(
         key=read_key(request.headers, f"{_REVERT_PATH} {alteration_id}", body),
         supersedes=read_superseded(request.headers),
     )
-
-
-async def _answered(
-    request: Request, command: AlterCommand, altering: Awaitable[AlterationReport]
-) -> Response:
-    metrics = services_of(request).metrics
-    try:
-        report = await altering
-    except QuotaError as error:
-        count_ending(metrics, command, error)
-        raise
-    count_ending(metrics, command, report)
-    return await off_loop(len(report.results), _answer, report)
-
-
-def _answer(report: AlterationReport) -> Response:
-    status = HTTPStatus.MULTI_STATUS if report.overall is Overall.PARTIAL else HTTPStatus.OK
-    headers = {"Location": f"/quotas/alterations/{report.alteration_id}"}
-    if report.replayed:
-        headers[REPLAYED_HEADER] = "true"
-    return JsonResponse(alteration_json(report), status, headers=headers)
 
 
 @router.get(_ALTERATION_PATH, **ALTERATION)
