@@ -103,6 +103,12 @@ class ClusterAuthorizationError(QuotaError):
     default_code = "cluster-authorization-failed"
 
 
+class PolicyViolationError(ClusterAuthorizationError):
+    """The cluster's ACLs would let the caller, and this service's own policy does not."""
+
+    default_code = "policy-violation"
+
+
 class NotFoundError(QuotaError):
     """Nothing here, or nothing that the caller may see."""
 

@@ -14,7 +14,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 class Guard(Protocol):
     """Lets a caller pass, or raises the refusal; what it returns is kept with the request."""
 
-    def __call__(self, request: Request) -> Awaitable[object]:
+    def __call__(self, request: Request, /) -> Awaitable[object]:
         """Return why the caller passes.
 
         Raises:

@@ -35,7 +35,7 @@ def parse_filter(
     """
     read = [(text, parse_component(text)) for text in components]
     violations = [
-        Violation(parameter, "unreadable-filter", f"{shown(text)} cannot be read. {_GRAMMAR}")
+        Violation(parameter, "unreadable-filter", f"{shown(text)} cannot be read. {GRAMMAR}")
         for text, component in read
         if component is None
     ]
@@ -47,10 +47,11 @@ def parse_filter(
     )
 
 
-_GRAMMAR: Final = (
+GRAMMAR: Final = (
     "Write user=NAME, user^=BEGINNING, user:default, user:any, user:absent or user; likewise "
     "for client-id and ip."
 )
+"""What to write, for people."""
 
 
 def parse_component(text: str) -> ClientQuotaFilterComponent | None:

@@ -19,6 +19,11 @@ _NOBODY: Final = frozenset({"User:ANONYMOUS", "User:*"})
 """The principal of an unauthenticated connection, and the wildcard of ACLs."""
 
 
+def is_principal(text: str) -> bool:
+    """Tell whether a text is a principal as Kafka prints it: a type, a colon, a name."""
+    return _PRINCIPAL.fullmatch(text) is not None
+
+
 class TokensFileError(Exception):
     """The file cannot be used; the text names the file and every entry at fault."""
 
@@ -85,7 +90,7 @@ def _read_entry(
 
 
 def _entry_problems(principal: str, digest: str) -> Iterator[tuple[str, str]]:
-    if not _PRINCIPAL.fullmatch(principal):
+    if not is_principal(principal):
         yield "principal", f"{shown(principal)} is not a principal such as User:alice"
     elif principal in _NOBODY:
         yield "principal", f"{principal} cannot be given a token"

@@ -1,0 +1,194 @@
+"""What a policy covers: principals, entities, keys, values, removal and default entities."""
+
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.domain.alterations import ClientQuotaAlteration, Op
+from app.domain.entities import ClientQuotaEntity
+from app.domain.filters import ClientQuotaFilter, MatchType
+from app.domain.filters import ClientQuotaFilterComponent as Component
+from app.domain.policy import KeyLimits, Policy, PolicyRule
+
+PRODUCE = "producer_byte_rate"
+CONSUME = "consumer_byte_rate"
+CI = "User:ci"
+
+TEAM_A = ClientQuotaFilter((Component("user", MatchType.PREFIX, "team-a-"),), strict=True)
+ANY_IP = ClientQuotaFilter((Component.of_entity_type("ip"),), strict=True)
+ANY_USER = ClientQuotaFilter((Component.of_entity_type("user"),), strict=True)
+LIMITS = KeyLimits(Decimal(10), Decimal(100))
+
+
+def rule(**changes: Any) -> PolicyRule:
+    given = {
+        "name": "team-a",
+        "principals": frozenset({CI}),
+        "entities": (TEAM_A,),
+        "keys": {PRODUCE: LIMITS},
+    }
+    return PolicyRule(**{**given, **changes})
+
+
+def of(entity: dict[str, str | None], *ops: Op) -> ClientQuotaAlteration:
+    return ClientQuotaAlteration(ClientQuotaEntity.of(entity), ops or (setting(50),))
+
+
+def setting(value: float | str, key: str = PRODUCE) -> Op:
+    return Op(key, Decimal(value))
+
+
+def codes(policy: Policy, *alterations: ClientQuotaAlteration, principal: str = CI) -> list[str]:
+    return [one.code for one in policy.violations(principal, alterations)]
+
+
+@pytest.mark.parametrize(
+    ("entity", "said"),
+    [
+        ({"user": "team-a-etl"}, []),
+        ({"user": "team-a-"}, []),
+        ({"user": "team-b-etl"}, ["entity-not-covered"]),
+        ({"user": "Team-a-etl"}, ["entity-not-covered"]),
+        ({"user": None}, ["entity-not-covered"]),
+        ({"user": "team-a-etl", "client-id": "x"}, ["entity-not-covered"]),
+        ({"user": "team-a-etl", "client-id": None}, ["entity-not-covered"]),
+        ({"client-id": "team-a-etl"}, ["entity-not-covered"]),
+        ({"ip": "10.0.0.1"}, ["entity-not-covered"]),
+        ({}, ["entity-not-covered"]),
+    ],
+)
+def test_a_pattern_covers_entities_of_exactly_its_types(entity: dict, said: list[str]):
+    assert codes(Policy((rule(),)), of(entity)) == said
+
+
+@pytest.mark.parametrize("defaults", [True, False])
+def test_a_default_entity_needs_a_rule_that_says_so(defaults: bool):
+    policy = Policy((rule(entities=(ANY_USER,), defaults=defaults),))
+    assert codes(policy, of({"user": "x"})) == []
+    said = [] if defaults else ["default-entity-not-covered"]
+    assert codes(policy, of({"user": None})) == said
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ("10", []),
+        ("100", []),
+        ("9.999999999999999999999", ["value-out-of-range"]),
+        ("100.0000000000000000001", ["value-out-of-range"]),
+        ("1e400", ["value-out-of-range"]),
+        ("-5", ["value-out-of-range"]),
+        ("NaN", ["value-out-of-range"]),
+        ("Infinity", ["value-out-of-range"]),
+    ],
+)
+def test_bounds_are_inclusive_and_exact(value: str, said: list[str]):
+    assert codes(Policy((rule(),)), of({"user": "team-a-x"}, setting(value))) == said
+
+
+@pytest.mark.parametrize("written", [2**63 - 1, 2**63])
+def test_both_spellings_of_unlimited_are_one_value(written: int):
+    over = Policy((rule(),))
+    within = Policy((rule(keys={PRODUCE: KeyLimits(maximum=Decimal(2**63))}),))
+    only = Policy((rule(keys={PRODUCE: KeyLimits(minimum=Decimal(2**63))}),))
+    alteration = of({"user": "team-a-x"}, setting(written))
+    assert codes(over, alteration) == ["value-out-of-range"]
+    assert codes(within, alteration) == codes(only, alteration) == []
+
+
+def test_removal_needs_permission_of_its_own():
+    removal = of({"user": "team-a-x"}, Op(PRODUCE, remove=True))
+    assert codes(Policy((rule(),)), removal) == ["removal-not-covered"]
+    assert codes(Policy((rule(keys={PRODUCE: KeyLimits(remove=True)}),)), removal) == []
+
+
+def test_a_key_that_is_named_has_its_own_limits_and_the_star_those_of_the_others():
+    policy = Policy((rule(keys={PRODUCE: LIMITS, "*": KeyLimits(maximum=Decimal(5))}),))
+    ops = (setting(50), setting(5, CONSUME), setting(6, "request_percentage"))
+    assert codes(policy, of({"user": "team-a-x"}, *ops)) == ["value-out-of-range"]
+    only = Policy((rule(),))
+    assert codes(only, of({"user": "team-a-x"}, setting(5, CONSUME))) == ["key-not-covered"]
+
+
+def test_rules_add_up_but_for_one_entity_and_key():
+    other = rule(name="more", keys={CONSUME: KeyLimits(), PRODUCE: KeyLimits(Decimal(1000))})
+    policy = Policy((rule(), other))
+    ops = (setting(50), setting(5000), setting(1, CONSUME))
+    assert codes(policy, of({"user": "team-a-x"}, *ops)) == []
+    assert codes(policy, of({"user": "team-a-x"}, setting(500))) == ["value-out-of-range"]
+
+
+@pytest.mark.parametrize("others_may", [True, False])
+def test_a_caller_whom_no_rule_names(others_may: bool):
+    policy = Policy((rule(),), others_may)
+    said = [] if others_may else ["principal-not-covered"]
+    for principal in ("User:carol", "User:CI", "Group:ci", "ci", "*"):
+        assert codes(policy, of({"user": "team-a-x"}), principal=principal) == said
+
+
+def test_the_star_names_everybody():
+    policy = Policy((rule(principals=frozenset({"*"})),), others_may=True)
+    assert codes(policy, of({"user": "team-a-x"}), principal="User:carol") == []
+    assert codes(policy, of({"user": "x"}), principal="User:carol") == ["entity-not-covered"]
+
+
+def test_an_address_is_judged_in_the_spelling_that_is_sent():
+    exact = ClientQuotaFilter((Component.of_entity("ip", "10.0.0.1"),), strict=True)
+    key = "connection_creation_rate"
+    limits = {key: KeyLimits(remove=True)}
+    policy = Policy((rule(entities=(exact,), keys=limits),))
+    assert codes(policy, of({"ip": "::ffff:10.0.0.1"}, setting(5, key))) == []
+    removal = Op(key, remove=True)
+    assert codes(policy, of({"ip": "10.0.0.1"}, removal)) == []
+    assert codes(policy, of({"ip": "::ffff:10.0.0.1"}, removal)) == ["entity-not-covered"]
+
+
+def test_every_violation_has_its_place():
+    policy = Policy((rule(),))
+    alterations = (
+        of({"user": "team-a-x"}, setting(50), setting(500), Op(PRODUCE, remove=True)),
+        of({"user": "team-b-x"}),
+        of({"user": "team-a-x"}, setting(5, CONSUME)),
+    )
+    violations = policy.violations(CI, alterations)
+    assert [(one.pointer, one.index) for one in violations] == [
+        ("/alterations/0/ops/1/value", 0),
+        ("/alterations/0/ops/2/remove", 0),
+        ("/alterations/1/entity", 1),
+        ("/alterations/2/ops/0/key", 2),
+    ]
+    assert all(one.kafka_error is None for one in violations)
+    assert "from 10 up to 100" in violations[0].detail
+
+
+def test_what_is_wrong_otherwise_is_not_judged_here():
+    policy = Policy((rule(),))
+    assert codes(policy) == []
+    assert codes(policy, of({"user": "team-a-x"}, Op(PRODUCE))) == []
+
+
+NAMES = st.sampled_from(["team-a-x", "team-b-x", None])
+ENTITIES = st.dictionaries(st.sampled_from(["user", "client-id", "ip"]), NAMES, min_size=1)
+OPS = st.builds(
+    Op,
+    st.sampled_from([PRODUCE, CONSUME]),
+    st.none() | st.decimals(min_value=1, max_value=200, places=2),
+    st.booleans(),
+)
+ALTERATIONS = st.lists(
+    st.builds(lambda entity, ops: of(entity, *ops), ENTITIES, st.lists(OPS, min_size=1)),
+    max_size=4,
+)
+
+
+@given(ALTERATIONS)
+def test_a_further_rule_never_takes_away_and_a_rule_less_never_adds(alterations: list):
+    one, two = rule(), rule(name="ips", entities=(ANY_IP, ANY_USER), defaults=True)
+    narrow = {violation.pointer for violation in Policy((one,)).violations(CI, alterations)}
+    wide = {violation.pointer for violation in Policy((one, two)).violations(CI, alterations)}
+    places = {pointer.split("/ops")[0].removesuffix("/entity") for pointer in narrow}
+    assert {pointer.split("/ops")[0].removesuffix("/entity") for pointer in wide} <= places
+    assert Policy((), others_may=True).violations(CI, alterations) == []

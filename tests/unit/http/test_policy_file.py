@@ -1,0 +1,121 @@
+"""The policy file is read strictly: every fault has its line, and nothing is guessed."""
+
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from app.domain.filters import MatchType
+from app.domain.policy import KeyLimits
+from app.http.policy_file import MAX_BYTES, PolicyFileError, parse_policy, read_policy
+
+GOOD = """\
+apiVersion: quotas-policy/v1
+rules:
+  - name: team-a
+    principals: ["User:ci-a", "User:CN=ci, O=Example"]
+    entities:
+      - user^=team-a-
+      - [user^=team-a-, "client-id:any"]
+    keys:
+      producer_byte_rate: {min: 1024, max: 9223372036854775807, remove: true}
+      "*": {}
+"""
+
+RULE = GOOD.replace("apiVersion: quotas-policy/v1\nrules:\n", "")
+
+
+def faults(text: str | bytes) -> list[str]:
+    content = text.encode() if isinstance(text, str) else text
+    with pytest.raises(PolicyFileError) as caught:
+        parse_policy(content, "p")
+    return [line.removeprefix("p, ") for line in str(caught.value).splitlines()]
+
+
+def test_a_file_is_read():
+    policy = parse_policy(GOOD.encode(), "p")
+    (rule,) = policy.rules
+    assert not policy.others_may
+    assert rule.principals == {"User:ci-a", "User:CN=ci, O=Example"}
+    assert [len(one.components) for one in rule.entities] == [1, 2]
+    assert all(one.strict for one in rule.entities)
+    assert rule.entities[0].components[0].match_type is MatchType.PREFIX
+    unlimited = KeyLimits(Decimal(1024), Decimal(2**63), remove=True)
+    assert rule.keys == {"producer_byte_rate": unlimited, "*": KeyLimits()}
+    assert not rule.defaults
+
+
+def test_others_may_be_left_to_the_acls():
+    policy = parse_policy(f"others: allow\n{GOOD}".encode(), "p")
+    assert policy.others_may
+
+
+def changed(old: str, new: str) -> str:
+    assert old in GOOD
+    return GOOD.replace(old, new)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "line 1: the file is empty; it needs apiVersion and rules."),
+        ("# nothing\n", "line 1: the file is empty; it needs apiVersion and rules."),
+        ("rules: [", "line 1: not YAML: expected the node content, but found '<stream end>'."),
+        ("[" * 5000 + "]" * 5000, "line 1: nested too deeply."),
+        (b"\xff", "line 1: not YAML in UTF-8."),
+        ("a: &x 1\nb: *x\n", "line 2: aliases are not read here."),
+        ("--- a\n--- b\n", "line 2: not YAML: but found another document."),
+        ("[1]", "line 1: a list is not a mapping of apiVersion, others, rules."),
+        (changed("quotas-policy/v1", "quotas/v1"), "line 1: apiVersion is quotas-policy/v1."),
+        (f"{GOOD}others: perhaps\n", "line 11: others is deny or allow."),
+        (f"{GOOD}others: yes\n", "line 11: 'yes' is not a text."),
+        (f"{GOOD}rules: []\n", "line 11: 'rules' is there twice."),
+        (f"{GOOD}more: 1\n", "line 11: 'more' is unknown here; known are apiVersion, "),
+        (f"{GOOD}{RULE}", "line 3: two rules have the name 'team-a'."),
+        (changed("    principals", "    principal"), "line 3: principals is missing."),
+        (changed("User:ci-a", "ci-a"), "line 4: 'ci-a' is not a principal such as User:alice"),
+        (changed('"User:ci-a"', "17"), "line 4: '17' is not a text."),
+        (changed("- user^=team-a-", "- user!"), "line 6: Unknown entity type 'user!'; "),
+        (changed("- user^=team-a-", "- user:none"), "line 6: 'user:none' is no pattern. "),
+        (changed("- user^=team-a-", "- user:default"), "line 6: a default entity needs "),
+        (changed("client-id:any", "ip:any"), "line 7: ip cannot be combined with user"),
+        (changed("client-id:any", "user:any"), "line 7: The entity type user appears more"),
+        (changed("- user^=team-a-", "- []"), "line 6: an empty pattern matches nothing."),
+        (changed("1024", "1_024"), "line 9: min is a number over 0 in plain digits, not"),
+        (changed("1024", "0"), "line 9: min is a number over 0 in plain digits, not '0'."),
+        (changed("1024", "-1"), "line 9: min is a number over 0 in plain digits, not '-1'."),
+        (changed("1024", ".inf"), "line 9: min is a number over 0 in plain digits, not"),
+        (changed("1024", '"1024"'), "line 9: min is a number over 0 in plain digits, not"),
+        (changed("1024", "9223372036854775808"), "line 9: min is over max."),
+        (changed("remove: true", "remove: yes"), "line 9: remove is true or false."),
+        (changed("remove: true", "removes: true"), "line 9: 'removes' is unknown here; "),
+        (changed("producer_byte_rate", "producer_rate"), "line 9: 'producer_rate' is unknown"),
+        (changed('"*": {}', '"*": 5'), "line 10: '5' is not a mapping of min, max, remove."),
+    ],
+)
+def test_a_fault_is_told_with_its_line(text: str | bytes, said: str):
+    told = faults(text)
+    assert any(line.startswith(said) for line in told), told
+
+
+def test_all_faults_are_told_at_once():
+    text = changed("User:ci-a", "ci-a").replace("remove: true", "remove: 1")
+    assert len(faults(f"{text}more: 1\n")) == 3
+
+
+def test_a_file_that_is_missing_or_too_large_is_named(tmp_path: Path):
+    with pytest.raises(PolicyFileError, match=r"none\.yaml cannot be read: No such file"):
+        read_policy(tmp_path / "none.yaml")
+    large = tmp_path / "large.yaml"
+    large.write_bytes(b"#" * (MAX_BYTES + 1))
+    with pytest.raises(PolicyFileError, match="has over 1048576 bytes"):
+        read_policy(large)
+
+
+def test_the_digest_is_that_of_the_file(tmp_path: Path):
+    path = tmp_path / "policy.yaml"
+    path.write_text(GOOD, encoding="utf-8")
+    first = read_policy(path).digest
+    path.write_text(GOOD + "# again\n", encoding="utf-8")
+    assert len(first) == 64
+    assert read_policy(path).digest != first
