@@ -26,6 +26,7 @@ from app.service.late_answers import LateAnswers
 from app.service.life_context import LifeContext
 from app.service.metrics_port import AlterationMetrics
 from app.service.partition_keeper import PartitionKeeper
+from app.service.policy import PolicyGuard
 from app.service.present_values import PresentValues
 from app.service.recover import Recovery, RecoveryParts
 from app.service.replays import Replays
@@ -79,12 +80,14 @@ class Lives:
             self.tasks.watch(watching)
 
 
-def build_lives(outside: Outside, settings: LifeSettings, metrics: AlterationMetrics) -> Lives:
+def build_lives(
+    outside: Outside, settings: LifeSettings, metrics: AlterationMetrics, policy: PolicyGuard
+) -> Lives:
     """Put the parts together."""
     admin, database = outside.admin, outside.database
     watch = partial(metrics.breaker_is, "postgres")
     breaker = CircuitBreaker("audit-log-unavailable", _LOG_IS_DOWN, watch=watch)
-    context = LifeContext(settings.owner, metrics, breaker, settings.failpoints)
+    context = LifeContext(settings.owner, metrics, breaker, settings.failpoints, policy)
     journal = PostgresJournal(database)
     recovery_journal = PostgresRecovery(database, final_after_s=settings.final_after_s)
     tasks = AlterationTasks()
@@ -101,6 +104,7 @@ def build_lives(outside: Outside, settings: LifeSettings, metrics: AlterationMet
             Replays(journal, admin),
             tasks,
             outside.image,
+            policy,
         )
     )
     fences = Fences(admin, outside.quorum)

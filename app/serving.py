@@ -4,6 +4,7 @@ import asyncio
 import errno
 import gc
 import logging
+import signal
 import socket
 import sys
 from contextlib import AbstractAsyncContextManager, suppress
@@ -115,6 +116,8 @@ class _Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start; what is there then lives on, so no garbage collection looks at it again."""
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGHUP, self._reload)
         await super().startup(sockets)
         gc.collect()
         gc.freeze()
@@ -135,6 +138,9 @@ class _Server(uvicorn.Server):
 
     def _begin_to_stop(self) -> None:
         self.should_exit = True
+
+    def _reload(self) -> None:
+        self._reloading = asyncio.create_task(self._wiring.reload())
 
 
 def openapi_document() -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """Wiring: every object of the service is built here and passed in."""
 
+import logging
 import secrets
 import time
 from collections.abc import AsyncIterator, Mapping
@@ -26,6 +27,7 @@ from app.meanings.cluster import kafka_settings
 from app.meanings.faults import refuse_every_fault
 from app.meanings.lives import life_settings
 from app.meanings.permissions import authorization_policy
+from app.meanings.policy import policy_reader
 from app.postgres.analytics import PostgresAnalytics
 from app.postgres.database import Database
 from app.postgres.journal import PostgresJournal
@@ -35,12 +37,15 @@ from app.service.analytics import Analytics
 from app.service.audit_trail import AuditTrail
 from app.service.authorize import MAX_ACL_AGE_S, ClusterAuthorizer
 from app.service.describe import DescribeQuotas
+from app.service.policy import NarrowingPolicy, NoPolicy
 from app.service.readiness import CHECK_TIMEOUT_S, Readiness
 from app.service.resolve import ResolveQuotas
 from app.service.revert import RevertAlterations
 from app.settings import Settings
 
 _LEAST_DRAIN_S: Final = 1.0
+
+logger = logging.getLogger(__name__)
 
 
 class Wiring:
@@ -60,6 +65,8 @@ class Wiring:
         self._database_url = database_url(settings)
         self._limits = limits(settings)
         self._life_settings = life_settings(settings)
+        self._read_policy = policy_reader(settings)
+        self._narrowed: NarrowingPolicy | None = None
         self._readiness: Readiness | None = None
         self._stops_at: float | None = None
 
@@ -72,6 +79,13 @@ class Wiring:
         if self._readiness is not None:
             self._readiness.draining = True
         return True
+
+    async def reload(self) -> None:
+        """Read the policy again; the file of tokens is followed without being asked to."""
+        if self._narrowed is None:
+            logger.info("nothing to read again: there is no policy")
+        else:
+            await self._narrowed.reload()
 
     def _time_to_drain(self) -> float:
         """What is left of the grace for alterations that still run, in seconds."""
@@ -94,11 +108,12 @@ class Wiring:
             for closing in (admin, database, cluster, acls, image):
                 stack.push_async_callback(closing.close)
             outside = Outside(admin, KafkaMetadataQuorum(brokers), image, database)
-            lives = build_lives(outside, self._life_settings, self.metrics.lives)
-            stack.push_async_callback(self._drain, lives.tasks)
-            lives.begin()
             journal = PostgresJournal(database)
             authorizer = ClusterAuthorizer(acls, admin, journal, self._policy)
+            policy = self._narrowing(authorizer)
+            lives = build_lives(outside, self._life_settings, self.metrics.lives, policy)
+            stack.push_async_callback(self._drain, lives.tasks)
+            lives.begin()
             audit = AuditTrail(journal, authorizer)
             self._readiness = Readiness(
                 {"kafka": partial(_brokers_answer, admin), "acls": partial(_acls_known, acls)},
@@ -119,6 +134,15 @@ class Wiring:
                 limits=RateLimits(self._limits, self.metrics.count_rate_limited),
                 brokers=partial(_broker_facts, cluster),
             )
+
+    def _narrowing(self, authorizer: ClusterAuthorizer) -> NarrowingPolicy | NoPolicy:
+        if self._read_policy is None:
+            return NoPolicy()
+        in_force = self._read_policy()
+        self._narrowed = NarrowingPolicy(
+            self._read_policy, in_force, authorizer.record_denied, self.metrics.policy
+        )
+        return self._narrowed
 
     async def _drain(self, tasks: AlterationTasks) -> None:
         await tasks.drain(self._time_to_drain())

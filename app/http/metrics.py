@@ -18,6 +18,7 @@ from prometheus_client import (
 
 from app.http.alteration_metrics import PrometheusAlterationMetrics
 from app.http.dependency_metrics import PrometheusDependencyMetrics
+from app.http.policy_metrics import PrometheusPolicyMetrics
 
 _METHODS: Final = frozenset(
     {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT"}
@@ -30,7 +31,7 @@ class HttpMetrics:
     """The counters and histograms, in a registry of their own.
 
     ``lives`` counts what becomes of alterations, ``dependencies`` what goes to brokers and to
-    Postgres.
+    Postgres, ``policy`` what the policy decides.
     """
 
     def __init__(self) -> None:
@@ -95,6 +96,7 @@ class HttpMetrics:
         )
         self.lives = PrometheusAlterationMetrics(self.registry)
         self.dependencies = PrometheusDependencyMetrics(self.registry)
+        self.policy = PrometheusPolicyMetrics(self.registry)
 
     def _counter(self, name: str, documentation: str, *labels: str) -> Counter:
         return Counter(name, documentation, labels, registry=self.registry)

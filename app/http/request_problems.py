@@ -61,6 +61,16 @@ REQUEST_PROBLEMS: Final[Mapping[str, ProblemText]] = {
         "minute for reading.",
         "A rise of these shows in authz_total; each attempt is a row of the audit log.",
     ),
+    "policy-violation": ProblemText(
+        "The policy does not allow that",
+        "The cluster's ACLs would let the caller, and the policy of this service, which narrows "
+        "them, does not: an entity, a key, a value, a removal or a default entity is outside of "
+        "what it covers. The request is refused as a whole, also with all_or_nothing false; "
+        "nothing was sent, and the attempt is recorded.",
+        "Leave out what errors names, or ask those who keep the policy to cover it.",
+        "The file is QUOTAS_POLICY_FILE; SIGHUP reads it again, and policy_outdated tells whether "
+        "that failed.",
+    ),
     "audit-permission-needed": ProblemText(
         "The rows of others need the audit permission",
         "With describe permission one sees the audit rows of one's own requests.",

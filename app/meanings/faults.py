@@ -4,6 +4,7 @@ from app.meanings.audit_log import database_url
 from app.meanings.authenticators import ways
 from app.meanings.cluster import kafka_settings
 from app.meanings.permissions import authorization_policy
+from app.meanings.policy import policy_reader
 from app.meanings.tokens import bearer_tokens, identity_provider
 from app.settings import Settings, SettingsError
 
@@ -19,6 +20,7 @@ def refuse_every_fault(settings: Settings) -> None:
         kafka_settings,
         database_url,
         authorization_policy,
+        policy_reader,
         ways,
         bearer_tokens,
         identity_provider,

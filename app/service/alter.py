@@ -28,6 +28,7 @@ from app.service.describe import Image
 from app.service.expectations import NOT_AS_EXPECTED, failed_expectations
 from app.service.journal_ports import KeyTakenError
 from app.service.off_loop import off_loop
+from app.service.policy import PolicyGuard
 from app.service.present_values import PresentValues
 from app.service.refusals import raise_violations
 from app.service.replays import Replays
@@ -44,6 +45,7 @@ class AlterationParts:
     replays: Replays
     tasks: AlterationTasks
     image: Image
+    policy: PolicyGuard
 
 
 class AlterQuotas:
@@ -56,6 +58,7 @@ class AlterQuotas:
         """Alter, or only check; one result for each entity.
 
         Raises:
+            PolicyViolationError: The policy forbids some of it; nothing was looked up or sent.
             InvalidRequestError: A rule is broken, by our judgement or the broker's.
             ExpectationFailedError: An expected value does not hold; nothing was applied.
             EntityBusyError: Another alteration of an entity is in flight.
@@ -64,6 +67,7 @@ class AlterQuotas:
             UnknownOutcomeError: Sent, and no definite answer.
             TooManyRequestsError: The broker throttles.
         """
+        command = await self._parts.policy.admitted(command)
         replay = await self._parts.replays.known(command)
         if replay is not None:
             return replay

@@ -1,10 +1,11 @@
 """What every part of an alteration's life may use."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from app.service.breaker import CircuitBreaker
 from app.service.failpoints import Failpoints
 from app.service.metrics_port import AlterationMetrics
+from app.service.policy import NoPolicy, PolicyGuard
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,9 +17,11 @@ class LifeContext:
         metrics: What operators are told in numbers.
         breaker: Before the audit log, on the way to an intent.
         failpoints: None is armed outside of tests.
+        policy: Takes away from what the ACLs allow.
     """
 
     owner: str
     metrics: AlterationMetrics
     breaker: CircuitBreaker
     failpoints: Failpoints
+    policy: PolicyGuard = field(default_factory=NoPolicy)

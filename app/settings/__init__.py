@@ -13,6 +13,7 @@ from app.settings.limits import Appetite
 from app.settings.listener import Listener
 from app.settings.lives import Lives
 from app.settings.permissions import Permissions
+from app.settings.policy import Narrowing
 from app.settings.values import PREFIX, LogFormat, LogLevel, Mode, SettingsError
 
 __all__ = ["LOCAL_ONLY", "PREFIX", "LogFormat", "LogLevel", "Mode", "Settings", "SettingsError"]
@@ -22,7 +23,15 @@ LOCAL_ONLY: Final = frozenset({"QUOTAS_LOCAL_DIR"})
 
 
 class Settings(
-    Lives, Appetite, Permissions, Authenticators, Credentials, AuditLog, Cluster, Listener
+    Narrowing,
+    Lives,
+    Appetite,
+    Permissions,
+    Authenticators,
+    Credentials,
+    AuditLog,
+    Cluster,
+    Listener,
 ):
     """All of them; the documents list those of the last topic named here first."""
 

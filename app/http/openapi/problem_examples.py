@@ -16,6 +16,7 @@ from app.domain.errors import (
     NotFoundError,
     NotSentError,
     OutcomeNotRecordedError,
+    PolicyViolationError,
     QuotaError,
     Retry,
     Sent,
@@ -101,6 +102,17 @@ PROBLEM_ERRORS: Final[Mapping[str, QuotaError]] = {
         "The cluster has no authorizer, so nobody's rights can be judged.",
         code="no-authorizer",
         kafka_error="SECURITY_DISABLED",
+    ),
+    "policy-violation": PolicyViolationError(
+        "The policy of this service does not let you change all of that; nothing was sent. Every "
+        "place is listed in errors.",
+        violations=[
+            Violation(
+                "/alterations/0/ops/0/value",
+                "value-out-of-range",
+                "The value is outside of what you may set: from 1024 up to 52428800.",
+            )
+        ],
     ),
     "not-found": NotFoundError("There is no such alteration, or it is not yours."),
     "no-run": NotFoundError(

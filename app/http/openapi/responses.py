@@ -37,6 +37,12 @@ _KINDS: Final[Mapping[str, _Kind]] = {
         "The caller may not, or the cluster has no authorizer that could say so.",
         ("not-authorized", "no-authorizer"),
     ),
+    "AlterationNotAuthorized": _Kind(
+        "The caller may not alter, or the cluster has no authorizer that could say so, or the "
+        "policy of this service forbids some of it (`policy-violation`; `errors` lists every "
+        "place). The request is refused as a whole, also with `all_or_nothing` false.",
+        ("not-authorized", "no-authorizer", "policy-violation"),
+    ),
     "UnreadableAlteration": _Kind(
         "The request cannot be read: not JSON, an unknown or repeated field or parameter, a wrong "
         "type, more than one credential, a header that is not what it should be.",
@@ -156,6 +162,7 @@ WITH_BODY: Final = ("BodyTooSlow", "BodyTooLarge", "NotJson")
 _CHANGING: Final = (
     *READING,
     *WITH_BODY,
+    "AlterationNotAuthorized",
     "UnreadableAlteration",
     "EntityBusy",
     "ExpectationFailed",

@@ -34,6 +34,7 @@ from app.service.describe import DescribeQuotas
 from app.service.failpoints import Failpoints
 from app.service.late_answers import LateAnswers
 from app.service.life_context import LifeContext
+from app.service.policy import NoPolicy, PolicyGuard
 from app.service.present_values import PresentValues
 from app.service.readiness import Readiness
 from app.service.replays import Replays
@@ -89,6 +90,7 @@ class FakeService:
     limits: Limits = UNLIMITED
     limits_clock: float = 0.0
     log: list[str] = field(default_factory=list)
+    policy: PolicyGuard = field(default_factory=NoPolicy)
 
     def __post_init__(self) -> None:
         self.brokers = FakeBrokers(self.log)
@@ -141,6 +143,7 @@ class FakeService:
                 Replays(self.journal, self.brokers),
                 self.tasks,
                 image,
+                self.policy,
             )
         )
 

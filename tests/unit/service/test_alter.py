@@ -36,6 +36,7 @@ from app.service.cluster_ports import EntityVerdict
 from app.service.failpoints import Failpoints
 from app.service.late_answers import LateAnswers
 from app.service.life_context import LifeContext
+from app.service.policy import NoPolicy
 from app.service.present_values import PresentValues
 from app.service.replays import Replays
 from tests.support.fake_metrics import CountedMetrics
@@ -72,6 +73,7 @@ class World:
                 Replays(self.journal, self.brokers),
                 self.tasks,
                 FakeImage(self.brokers),
+                NoPolicy(),
             )
         )
 

@@ -1,0 +1,167 @@
+"""The policy before alterations: refused as a whole, recorded, and before anything is looked up."""
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from app.http.policy_file import read_policy
+from app.service.policy import NarrowingPolicy
+from tests.unit.http.fake_service import ALTERATIONS, FakeService, setting
+
+TEXT = """\
+apiVersion: quotas-policy/v1
+rules:
+  - name: team-a
+    principals: ["User:alice"]
+    entities: ["user^=team-a-"]
+    keys:
+      producer_byte_rate: {min: 10, max: 100, remove: true}
+"""
+
+
+@pytest.fixture(autouse=True)
+def _captured() -> Iterator[None]:
+    with capture_logs():
+        yield
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "policy.yaml"
+    put(path, TEXT)
+    return path
+
+
+def put(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8")
+
+
+class Narrowed(FakeService):
+    """A service with the policy; every attempt is recorded as the authorizer does."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        authorizer = self.app._app.state.services.authorizer  # type: ignore[attr-defined]
+        self.guard = NarrowingPolicy(
+            lambda: read_policy(path),
+            read_policy(path),
+            authorizer.record_denied,
+            self.metrics.policy,
+        )
+        self.policy = self.guard
+        self.app._app.state.services = self._services()  # type: ignore[attr-defined]
+
+
+@pytest.fixture
+def service(path: Path) -> Narrowed:
+    return Narrowed(path)
+
+
+def two(good: float, bad: float) -> dict[str, Any]:
+    first, second = setting(good, "team-a-x"), setting(bad, "team-a-y")
+    return {"alterations": first["alterations"] + second["alterations"]}
+
+
+async def test_what_a_rule_covers_passes(service: Narrowed):
+    answer = await service.post(ALTERATIONS, setting(50, "team-a-x"))
+    assert answer.status == 200
+    assert service.count("policy_decisions_total", result="allowed") == 1
+    (request,) = service.journal.intents
+    assert request.decision["policy"]["rules"] == ["team-a"]
+    assert len(request.decision["policy"]["sha256"]) == 64
+
+
+@pytest.mark.parametrize("more", [{}, {"validate_only": True}, {"all_or_nothing": False}])
+async def test_a_part_that_is_not_covered_refuses_the_whole(service: Narrowed, more: dict):
+    answer = await service.post(ALTERATIONS, {**two(50, 500), **more})
+    assert answer.status == 403
+    problem = answer.document
+    assert (problem["code"], problem["kafka_error"]) == ("policy-violation", None)
+    assert (problem["sent_to_cluster"], problem["retry"]) == ("no", "never")
+    assert [one["pointer"] for one in problem["errors"]] == ["/alterations/1/ops/0/value"]
+    assert service.log == ["record_final"]
+    assert service.count("policy_decisions_total", result="refused") == 1
+
+
+async def test_the_attempt_is_kept_with_what_was_asked_for(service: Narrowed):
+    await service.post(ALTERATIONS, {**two(50, 500), "reason": "backfill"})
+    ((request, results),) = service.journal.finals
+    assert (request.action, request.reason) == ("denied", "backfill")
+    assert request.decision["code"] == "policy-violation"
+    assert request.decision["policy"]["rules"] == ["team-a"]
+    assert len(request.entities) == len(results) == 2
+
+
+async def test_an_attempt_that_breaks_rules_besides_is_kept_without_its_entities(
+    service: Narrowed,
+):
+    answer = await service.post(ALTERATIONS, setting(-1, "nul\0"))
+    assert answer.status == 403
+    ((request, _),) = service.journal.finals
+    assert request.entities == ()
+
+
+async def test_the_acls_come_first_and_rules_come_last(service: Narrowed):
+    denied = await service.post(ALTERATIONS, setting(500, "x"), "bob")
+    assert denied.document["code"] == "cluster-authorization-failed"
+    broken = await service.post(ALTERATIONS, setting(50.5, "team-a-x"))
+    assert broken.status == 422
+    empty = await service.post(ALTERATIONS, {"alterations": []})
+    assert empty.document["code"] == "no-alterations"
+
+
+async def test_a_caller_whom_no_rule_names_may_read_and_nothing_else(service: Narrowed):
+    answer = await service.post(ALTERATIONS, setting(50, "team-a-x"), "bert")
+    assert answer.document["errors"][0]["code"] == "principal-not-covered"
+    assert (await service.get("/quotas", "bert")).status == 200
+
+
+async def test_taking_back_is_judged_as_an_alteration(service: Narrowed, path: Path):
+    made = await service.post(ALTERATIONS, setting(50, "team-a-x"))
+    put(path, TEXT.replace("remove: true", "remove: false"))
+    assert await service.guard.reload()
+    address = f"{ALTERATIONS}/{made.document['alteration_id']}/revert"
+    answer = await service.post(address, {})
+    assert answer.status == 403
+    assert answer.document["errors"][0]["code"] == "removal-not-covered"
+
+
+async def test_a_repeat_is_judged_by_the_policy_of_today(service: Narrowed, path: Path):
+    body = setting(50, "team-a-x")
+    assert (await service.post(ALTERATIONS, body, Idempotency_Key="k")).status == 200
+    put(path, TEXT.replace("max: 100", "max: 40"))
+    assert await service.guard.reload()
+    assert (await service.post(ALTERATIONS, body, Idempotency_Key="k")).status == 403
+
+
+async def test_a_bad_file_leaves_the_policy_in_force(
+    service: Narrowed, path: Path, caplog: pytest.LogCaptureFixture
+):
+    put(path, "rules: [")
+    with caplog.at_level(logging.ERROR):
+        assert not await service.guard.reload()
+    assert "line 1: not YAML" in caplog.text
+    assert service.count("policy_outdated") == 1
+    assert service.count("policy_rules") == 1
+    assert service.count("policy_reads_total", result="refused") == 1
+    assert (await service.post(ALTERATIONS, setting(50, "team-a-x"))).status == 200
+    assert (await service.post(ALTERATIONS, setting(500, "team-a-x"))).status == 403
+    put(path, f"others: allow\n{TEXT}")
+    assert await service.guard.reload()
+    assert service.count("policy_outdated") == 0
+
+
+async def test_a_large_request_is_judged_beside_the_loop(service: Narrowed):
+    entities = [setting(50, f"team-a-{number}")["alterations"][0] for number in range(2000)]
+    entities[1999]["ops"][0]["value"] = 5
+    answer, _ = await asyncio.gather(
+        service.post(ALTERATIONS, {"alterations": entities}), asyncio.sleep(0)
+    )
+    assert [one["pointer"] for one in answer.document["errors"]] == [
+        "/alterations/1999/ops/0/value"
+    ]
