@@ -29,12 +29,14 @@ from app.meanings.lives import life_settings
 from app.meanings.permissions import authorization_policy
 from app.meanings.policy import policy_reader
 from app.postgres.analytics import PostgresAnalytics
+from app.postgres.authentication_failures import PostgresAuthenticationFailures
 from app.postgres.database import Database
 from app.postgres.journal import PostgresJournal
 from app.postgres.schema import schema_problem
 from app.service.alteration_tasks import AlterationTasks
 from app.service.analytics import Analytics
 from app.service.audit_trail import AuditTrail
+from app.service.authentication_failures import AuthenticationFailures, FailureWriter
 from app.service.authorize import MAX_ACL_AGE_S, ClusterAuthorizer
 from app.service.describe import DescribeQuotas
 from app.service.policy import NarrowingPolicy, NoPolicy
@@ -112,8 +114,14 @@ class Wiring:
             authorizer = ClusterAuthorizer(acls, admin, journal, self._policy)
             policy = self._narrowing(authorizer)
             lives = build_lives(outside, self._life_settings, self.metrics.lives, policy)
+            failures = AuthenticationFailures()
+            kept_failures = FailureWriter(
+                failures, PostgresAuthenticationFailures(database), self.metrics.lives
+            )
+            stack.push_async_callback(kept_failures.close)
             stack.push_async_callback(self._drain, lives.tasks)
             lives.begin()
+            lives.tasks.watch(kept_failures.run())
             audit = AuditTrail(journal, authorizer)
             self._readiness = Readiness(
                 {"kafka": partial(_brokers_answer, admin), "acls": partial(_acls_known, acls)},
@@ -133,6 +141,7 @@ class Wiring:
                 metrics=self.metrics,
                 limits=RateLimits(self._limits, self.metrics.count_rate_limited),
                 brokers=partial(_broker_facts, cluster),
+                failures=failures,
             )
 
     def _narrowing(self, authorizer: ClusterAuthorizer) -> NarrowingPolicy | NoPolicy:

@@ -1,7 +1,7 @@
 """What the routes call, built in one place and passed in."""
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from starlette.requests import Request
@@ -14,6 +14,7 @@ from app.http.rate_limits import RateLimits
 from app.service.alter import AlterQuotas
 from app.service.analytics import Analytics
 from app.service.audit_trail import AuditTrail
+from app.service.authentication_failures import AuthenticationFailures
 from app.service.authorize import ClusterAuthorizer
 from app.service.describe import DescribeQuotas
 from app.service.readiness import Readiness
@@ -52,6 +53,7 @@ class Services:
     metrics: HttpMetrics
     limits: RateLimits
     brokers: Callable[[], Awaitable[Mapping[str, Any]]]
+    failures: AuthenticationFailures = field(default_factory=AuthenticationFailures)
 
 
 def services_of(request: Request) -> Services:

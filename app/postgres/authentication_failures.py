@@ -1,0 +1,50 @@
+"""The counts of refused credentials in Postgres: append-only, a few rows for each minute."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Final
+
+from sqlalchemy import text
+
+from app.postgres.database import Database
+from app.postgres.leases import Lease
+from app.service.authentication_failures import FailureCount
+
+_INSERT: Final = text(
+    """
+    insert into authentication_failure (id, minute, source, method, reason, n)
+    select * from unnest(
+      cast(:ids as uuid[]), cast(:minutes as timestamptz[]), cast(:sources as cidr[]),
+      cast(:methods as text[]), cast(:reasons as text[]), cast(:numbers as bigint[]))
+    on conflict do nothing
+    """
+)
+
+
+class PostgresAuthenticationFailures:
+    """Implements ``FailureJournal``."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def record_authentication_failures(self, counts: Sequence[FailureCount]) -> None:
+        """Keep counts in one transaction, each once.
+
+        Raises:
+            NotSentError: They may not be kept.
+        """
+        await self._database.recovering.run(partial(_insert, counts))
+
+
+async def _insert(counts: Sequence[FailureCount], lease: Lease) -> None:
+    await lease.connection.execute(
+        _INSERT,
+        {
+            "ids": [one.row_id for one in counts],
+            "minutes": [one.minute for one in counts],
+            "sources": [one.source for one in counts],
+            "methods": [one.method for one in counts],
+            "reasons": [one.reason for one in counts],
+            "numbers": [one.number for one in counts],
+        },
+    )

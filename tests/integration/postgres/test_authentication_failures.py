@@ -1,0 +1,83 @@
+"""Counts of refused credentials in a real Postgres: each once, and never changed."""
+
+from datetime import UTC, datetime
+
+import psycopg
+import pytest
+
+from app.domain.errors import NotSentError
+from app.postgres.authentication_failures import PostgresAuthenticationFailures
+from app.postgres.database import Database
+from app.service.authentication_failures import AuthenticationFailures, FailureWriter
+from tests.integration.postgres.calls import run_as
+from tests.support.fake_metrics import CountedMetrics
+from tests.support.postgres import AuditDatabase
+
+MINUTE = datetime(2026, 11, 21, 1, 2, tzinfo=UTC)
+ROWS = "select minute, source::text, method, reason, n from authentication_failure order by n"
+
+
+def rows(database: AuditDatabase) -> list[tuple[object, ...]]:
+    with psycopg.connect(database.owner_url) as connection:
+        connection.execute("set timezone = 'UTC'")
+        return connection.execute(ROWS).fetchall()
+
+
+def counted() -> AuthenticationFailures:
+    failures = AuthenticationFailures(now=lambda: MINUTE)
+    for _ in range(3):
+        failures.count("203.0.113.7", "bearer-token", "invalid-token")
+    failures.count("2001:db8::1", "none", "unauthenticated")
+    for _ in range(2):
+        failures.count("", "none", "unauthenticated")
+    return failures
+
+
+EXPECTED = [
+    (MINUTE, "2001:db8::/64", "none", "unauthenticated", 1),
+    (MINUTE, None, "none", "unauthenticated", 2),
+    (MINUTE, "203.0.113.0/24", "bearer-token", "invalid-token", 3),
+]
+
+
+async def test_counts_are_kept_as_they_are(audit_database: AuditDatabase, database: Database):
+    journal = PostgresAuthenticationFailures(database)
+    await FailureWriter(counted(), journal, CountedMetrics()).close()
+    assert rows(audit_database) == EXPECTED
+
+
+async def test_a_repeated_write_counts_once(audit_database: AuditDatabase, database: Database):
+    journal = PostgresAuthenticationFailures(database)
+    counts = counted().take(with_present=True)
+    for _ in range(3):
+        await journal.record_authentication_failures(counts)
+    assert rows(audit_database) == EXPECTED
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "update authentication_failure set n = 1",
+        "delete from authentication_failure",
+        "truncate authentication_failure",
+    ],
+)
+async def test_nobody_changes_what_was_counted(
+    audit_database: AuditDatabase, database: Database, statement: str
+):
+    journal = PostgresAuthenticationFailures(database)
+    await journal.record_authentication_failures(counted().take(with_present=True))
+    for url in (audit_database.service_url, audit_database.owner_url):
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            run_as(url, statement)
+    assert rows(audit_database) == EXPECTED
+
+
+async def test_a_database_that_is_down_loses_nothing(audit_database: AuditDatabase):
+    down = Database("postgresql://quotas_service@127.0.0.1:1/quotas")
+    with pytest.raises(NotSentError):
+        await PostgresAuthenticationFailures(down).record_authentication_failures(
+            counted().take(with_present=True)
+        )
+    await down.close()
+    assert rows(audit_database) == []
