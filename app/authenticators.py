@@ -6,8 +6,10 @@ from typing import Final
 
 from app.http.authentication.bearer import Bearer
 from app.http.authentication.methods import Method, Methods
+from app.http.authentication.shown_certificates import DirectCertificate, ProxyCertificate
 from app.http.metrics import HttpMetrics
 from app.meanings.authenticators import Way, ways
+from app.meanings.certificates import client_certificates, proxied_certificates
 from app.meanings.tokens import bearer_tokens, identity_provider
 from app.settings import Settings
 
@@ -44,7 +46,19 @@ def _bearer(settings: Settings, metrics: HttpMetrics) -> Opened:
     return opened
 
 
+def _certificate(settings: Settings, _metrics: HttpMetrics) -> Opened:
+    method = DirectCertificate(client_certificates(settings))
+    return lambda *_: method
+
+
+def _proxy_certificate(settings: Settings, _metrics: HttpMetrics) -> Opened:
+    method = ProxyCertificate(settings.client_cert_header, proxied_certificates(settings))
+    return lambda *_: method
+
+
 _PREPARATIONS: Final[Mapping[Way, Callable[[Settings, HttpMetrics], Opened]]] = {
     Way.BEARER: _bearer,
+    Way.CERTIFICATE: _certificate,
+    Way.PROXY_CERTIFICATE: _proxy_certificate,
 }
 """Reads the settings of a way, and returns what opens it."""

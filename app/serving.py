@@ -1,12 +1,12 @@
 """The server: one process, one event loop, a clean end."""
 
 import asyncio
-import errno
 import gc
 import logging
 import signal
 import socket
 import sys
+from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from types import FrameType
 from typing import Any
@@ -17,23 +17,23 @@ from app.domain.errors import NotSentError
 from app.http.application import create_application, create_asgi
 from app.http.open_files import room_for_connections
 from app.http.receive_limits import ReceiveLimits
-from app.http.receiving import receiving_protocol
+from app.http.receiving import ReceivingProtocol, receiving_protocol
 from app.http.services import Services
 from app.logs import configure_logs
 from app.meanings.audit_log import database_url
+from app.meanings.listeners import Listener, listeners
 from app.postgres.database import Database
 from app.postgres.schema import ensure_partitions, schema_problem
 from app.settings import Mode, Settings, SettingsError
 from app.wiring import Wiring
 
 _BACKLOG = 2048
+_HANDSHAKE_S = 10.0
 
 logger = logging.getLogger(__name__)
 
 _COLLECT_AFTER = (10_000, 20, 50)
 """A request of 1,000 entities makes some 100,000 objects, and hardly one of them is in a cycle."""
-
-_NOT_OURS = (errno.EADDRINUSE, errno.EACCES)
 
 
 def serve(settings: Settings) -> int:
@@ -44,16 +44,19 @@ def serve(settings: Settings) -> int:
     """
     configure_logs(settings.log_format, settings.log_level)
     wiring = Wiring(settings)
-    _refuse_unless_free(settings.host, settings.port)
+    ports = listeners(settings)
+    for port in ports:
+        port.refuse_unless_free()
     asyncio.run(_check_audit_log(settings))
     limits = ReceiveLimits(connections=room_for_connections(settings.max_connections))
+    connections = receiving_protocol(limits, wiring.metrics)
     config = uvicorn.Config(
         create_asgi(wiring.services, wiring.metrics),
         host=settings.host,
         port=settings.port,
         log_config=None,
         access_log=False,
-        http=receiving_protocol(limits, wiring.metrics),
+        http=connections,
         ws="none",
         loop="uvloop" if sys.platform != "win32" else "asyncio",
         proxy_headers=False,
@@ -61,7 +64,7 @@ def serve(settings: Settings) -> int:
         backlog=_BACKLOG,
         timeout_graceful_shutdown=int(settings.shutdown_grace_s) or 1,
     )
-    server = _Server(config, wiring, settings.stop_delay_s)
+    server = _Server(config, connections, wiring, settings.stop_delay_s, ports)
     server.run()
     return 0 if server.started else 1
 
@@ -88,40 +91,57 @@ async def _check_audit_log(settings: Settings) -> None:
         logger.warning("alterations will be refused: %s", problem)
 
 
-def _refuse_unless_free(host: str, port: int) -> None:
-    """Refuse an address that is unknown or taken, before anything is opened."""
-    try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    except OSError as error:
-        message = f"QUOTAS_HOST: {host!r} cannot be listened on: {error.strerror}."
-        raise SettingsError(message) from None
-    for family, kind, protocol, _, address in found:
-        try:
-            with socket.socket(family, kind, protocol) as trial:
-                trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                trial.bind(address)
-        except OSError as error:
-            if error.errno in _NOT_OURS:
-                message = f"QUOTAS_PORT: {host}:{port} cannot be listened on: {error.strerror}."
-                raise SettingsError(message) from None
-
-
 class _Server(uvicorn.Server):
     """Says that it is going before it goes, so that nobody sends it new work."""
 
-    def __init__(self, config: uvicorn.Config, wiring: Wiring, delay_s: float) -> None:
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        connections: type[ReceivingProtocol],
+        wiring: Wiring,
+        delay_s: float,
+        ports: Sequence[Listener],
+    ) -> None:
         super().__init__(config)
+        self._connections = connections
         self._wiring = wiring
         self._delay_s = delay_s
+        self._ports = ports
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start; what is there then lives on, so no garbage collection looks at it again."""
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGHUP, self._reload)
-        await super().startup(sockets)
+        await super().startup(sockets if sockets is not None else [])
+        try:
+            for port in self._ports:
+                self.servers.append(await self._listen(port))
+        except OSError as error:
+            logger.error("this cannot be listened on: %s", error.strerror)  # noqa: TRY400
+            self.started, self.should_exit = False, True
+            await self.lifespan.shutdown()
         gc.collect()
         gc.freeze()
         gc.set_threshold(*_COLLECT_AFTER)
+
+    async def _listen(self, port: Listener) -> asyncio.Server:
+        """Listen; uvicorn itself does so on one port, and waits a minute for a TLS handshake."""
+
+        def connection() -> asyncio.Protocol:
+            return self._connections(self.config, self.server_state, self.lifespan.state)
+
+        server = await asyncio.get_running_loop().create_server(
+            connection,
+            host=port.host,
+            port=port.port,
+            ssl=port.tls,
+            backlog=_BACKLOG,
+            ssl_handshake_timeout=None if port.tls is None else _HANDSHAKE_S,
+        )
+        scheme = "http" if port.tls is None else "https"
+        for one in server.sockets:
+            logger.info("listening for %s on port %d", scheme, one.getsockname()[1])
+        return server
 
     def handle_exit(self, _signal: int, _frame: FrameType | None) -> None:
         """Turn ``/readyz`` off, then stop; a repeated signal hastens nothing.

@@ -28,6 +28,7 @@ from app.meanings.faults import refuse_every_fault
 from app.meanings.lives import life_settings
 from app.meanings.permissions import authorization_policy
 from app.meanings.policy import policy_reader
+from app.meanings.proxies import trusted_proxies
 from app.postgres.analytics import PostgresAnalytics
 from app.postgres.authentication_failures import PostgresAuthenticationFailures
 from app.postgres.database import Database
@@ -63,6 +64,7 @@ class Wiring:
         self.metrics = HttpMetrics()
         self._kafka = kafka_settings(settings)
         self._policy = authorization_policy(settings)
+        self._proxies = trusted_proxies(settings)
         self._authenticators = Authenticators(settings, self.metrics)
         self._database_url = database_url(settings)
         self._limits = limits(settings)
@@ -141,6 +143,7 @@ class Wiring:
                 metrics=self.metrics,
                 limits=RateLimits(self._limits, self.metrics.count_rate_limited),
                 brokers=partial(_broker_facts, cluster),
+                proxies=self._proxies,
                 failures=failures,
             )
 

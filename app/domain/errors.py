@@ -92,9 +92,14 @@ class InvalidRequestError(QuotaError):
 
 
 class UnauthenticatedError(QuotaError):
-    """No valid credential."""
+    """No valid credential.
+
+    Attributes:
+        method: Of authentication, which refused the credential; ``none`` where none was shown.
+    """
 
     default_code = "unauthenticated"
+    method = "none"
 
 
 class ClusterAuthorizationError(QuotaError):

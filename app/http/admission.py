@@ -38,12 +38,13 @@ async def admitted(request: Request, kind: Limited) -> Caller:
 
 async def _authenticated(request: Request) -> Caller:
     services = services_of(request)
-    presented = presented_by(request)
+    presented = presented_by(request, services.proxies)
     try:
         caller = await services.authenticator.authenticate(presented)
     except UnauthenticatedError as refusal:
-        context_of(request).refused_credential = refusal.code
-        services.limits.admit_failure(presented.address)
+        context = context_of(request)
+        context.refused_credential, context.refused_method = refusal.code, refusal.method
+        services.limits.admit_failure(presented.address or presented.peer)
         raise
     remember_caller(request, caller)
     return caller

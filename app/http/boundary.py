@@ -20,7 +20,7 @@ _REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9._-]{1,128}")
 _NO_ANSWER: Final = 499
 """What the log and the metrics show where the request ended before its answer began."""
 
-_CREDENTIAL_CODES: Final = frozenset({"unauthenticated", "invalid-token"})
+_CREDENTIAL_CODES: Final = frozenset({"unauthenticated", "invalid-token", "invalid-certificate"})
 
 _SECURITY_HEADERS: Final = {
     "X-Content-Type-Options": "nosniff",
@@ -99,7 +99,7 @@ class RequestBoundary:
             if context.problem_code in _CREDENTIAL_CODES:
                 refused = context.problem_code
         if refused is not None:
-            self._metrics.count_authentication("bearer-token", refused)
+            self._metrics.count_authentication(context.refused_method, refused)
 
 
 class _Exchange:

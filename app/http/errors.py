@@ -15,6 +15,12 @@ class InvalidTokenError(UnauthenticatedError):
     default_code = "invalid-token"
 
 
+class InvalidCertificateError(UnauthenticatedError):
+    """A client certificate was shown, and it is nobody's here."""
+
+    default_code = "invalid-certificate"
+
+
 class MethodNotAllowedError(QuotaError):
     """The path exists, and does not take this method."""
 

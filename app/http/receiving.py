@@ -5,6 +5,7 @@ A connection that is being answered is never cut, for the answer may be that of 
 
 import asyncio
 import socket
+import ssl
 from typing import ClassVar, Final
 
 from uvicorn.config import Config
@@ -58,10 +59,12 @@ class ReceivingProtocol(HttpToolsProtocol):
         self._bare_bytes = 0
         self._body_came = False
         self._look_later: asyncio.TimerHandle | None = None
+        self._tls: dict[object, object] | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait; one connection too many is refused."""
         super().connection_made(transport)
+        self._tls = _tls_extension(transport)
         self.metrics.connections.inc()
         connection = transport.get_extra_info("socket")
         if connection is not None:
@@ -101,6 +104,8 @@ class ReceivingProtocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """Wait for the rest of the headers."""
         super().on_message_begin()
+        if self._tls is not None:
+            self.scope["extensions"] = {"tls": self._tls}
         self._wait_for(Stage.HEADERS)
 
     def on_header(self, name: bytes, value: bytes) -> None:
@@ -212,6 +217,16 @@ class ReceivingProtocol(HttpToolsProtocol):
         """Tell whether it is the request being answered that cannot be read to its end."""
         mine = self._stage is Stage.BODY and not self.pipeline
         return mine and not self.cycle.response_started
+
+
+def _tls_extension(transport: asyncio.Transport) -> dict[object, object] | None:
+    """Return what an application may know of TLS; null without it. Source: ASGI's TLS extension."""
+    connection = transport.get_extra_info("ssl_object")
+    if connection is None:
+        return None
+    certificate = connection.getpeercert(binary_form=True)
+    chain = [] if certificate is None else [ssl.DER_cert_to_PEM_cert(certificate)]
+    return {"client_cert_chain": chain}
 
 
 def receiving_protocol(limits: ReceiveLimits, metrics: HttpMetrics) -> type[ReceivingProtocol]:

@@ -21,6 +21,7 @@ class RequestContext:
         authentication: How the caller proved it, once known.
         problem_code: The code of the problem that was answered, if one was.
         refused_credential: The code of the problem with the credential, if there was one.
+        refused_method: Which method of authentication it was that refused it.
         end_work: Tells that the request is no longer worked on; null before and after that.
     """
 
@@ -29,6 +30,7 @@ class RequestContext:
     authentication: str | None = None
     problem_code: str | None = None
     refused_credential: str | None = None
+    refused_method: str = "none"
     end_work: Callable[[], None] | None = None
 
     def work_has_ended(self) -> None:

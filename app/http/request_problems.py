@@ -20,9 +20,18 @@ REQUEST_PROBLEMS: Final[Mapping[str, ProblemText]] = {
     ),
     "several-credentials": ProblemText(
         "More than one credential",
-        "The request carries several Authorization headers, and it is not for this service to "
-        "choose one.",
-        "Send exactly one Authorization header; look at what proxies on the way add.",
+        "The request carries several Authorization headers, several certificates, or one of each, "
+        "and it is not for this service to choose one.",
+        "Send exactly one credential; look at what proxies on the way add.",
+    ),
+    "untrusted-identity-header": ProblemText(
+        "A certificate in a header, from no trusted proxy",
+        "Headers such as Client-Cert and X-Forwarded-Client-Cert say which certificate was shown. "
+        "Anybody can write them, so they are believed from trusted proxies only, and refused from "
+        "everybody else.",
+        "Leave the headers out that errors names.",
+        "Where a proxy of yours sends them, name it in QUOTAS_TRUSTED_PROXIES; otherwise somebody "
+        "tries.",
     ),
     "ambiguous-length": ProblemText(
         "The end of the body is ambiguous",
@@ -43,7 +52,8 @@ REQUEST_PROBLEMS: Final[Mapping[str, ProblemText]] = {
     "unauthenticated": ProblemText(
         "No credential",
         "This route needs a caller: there are no anonymous ones.",
-        "Send the header Authorization: Bearer followed by your token.",
+        "Send a credential of a kind that detail names, such as the header Authorization: Bearer "
+        "followed by your token.",
     ),
     "invalid-token": ProblemText(
         "The credential is not valid",
@@ -51,6 +61,13 @@ REQUEST_PROBLEMS: Final[Mapping[str, ProblemText]] = {
         "is not for this service.",
         "Check the token and its expiry with those who gave it to you.",
         "Many from one address are limited and counted in rate_limited_total.",
+    ),
+    "invalid-certificate": ProblemText(
+        "The client certificate is not valid here",
+        "The certificate cannot be read, has expired, is of no accepted issuer, or no mapping rule "
+        "makes a principal of its subject.",
+        "Check the certificate with those who gave it to you; detail says what is wrong with it.",
+        "QUOTAS_SSL_PRINCIPAL_MAPPING_RULES must be the rules of the brokers.",
     ),
     "cluster-authorization-failed": ProblemText(
         "Not authorized on the cluster",

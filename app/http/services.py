@@ -8,6 +8,7 @@ from starlette.requests import Request
 
 from app.domain.callers import Caller
 from app.http.authentication.presented import Presented
+from app.http.authentication.trusted_proxies import NO_PROXIES, TrustedProxies
 from app.http.metrics import HttpMetrics
 from app.http.page_tokens import PageTokens
 from app.http.rate_limits import RateLimits
@@ -53,6 +54,7 @@ class Services:
     metrics: HttpMetrics
     limits: RateLimits
     brokers: Callable[[], Awaitable[Mapping[str, Any]]]
+    proxies: TrustedProxies = NO_PROXIES
     failures: AuthenticationFailures = field(default_factory=AuthenticationFailures)
 
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import Final
 
+from app.http.authentication.client_cert_header import ClientCertHeader
 from app.settings import Settings, SettingsError
 
 
@@ -20,8 +21,18 @@ def _has_tokens(settings: Settings) -> bool:
     return settings.tokens_file is not None or settings.oidc_issuer is not None
 
 
+def _has_client_authorities(settings: Settings) -> bool:
+    return settings.tls_client_ca_file is not None
+
+
+def _has_certificate_header(settings: Settings) -> bool:
+    return settings.client_cert_header is not ClientCertHeader.NONE
+
+
 _CONFIGURED: Final[Mapping[Way, Callable[[Settings], bool]]] = {
     Way.BEARER: _has_tokens,
+    Way.CERTIFICATE: _has_client_authorities,
+    Way.PROXY_CERTIFICATE: _has_certificate_header,
 }
 """Tells whether what the way needs is set."""
 
@@ -35,8 +46,8 @@ def ways(settings: Settings) -> tuple[Way, ...]:
     configured = [way for way, is_set in _CONFIGURED.items() if is_set(settings)]
     if not configured:
         message = (
-            "QUOTAS_TOKENS_FILE or QUOTAS_OIDC_ISSUER is needed and neither is set: without it "
-            "nobody can call."
+            "QUOTAS_TOKENS_FILE, QUOTAS_OIDC_ISSUER or another credential of QUOTAS_AUTHENTICATORS "
+            "is needed and none is set: nobody can call."
         )
         raise SettingsError(message)
     if not settings.authenticators:

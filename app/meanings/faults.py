@@ -2,9 +2,11 @@
 
 from app.meanings.audit_log import database_url
 from app.meanings.authenticators import ways
+from app.meanings.certificates import proxied_certificates, tls_context
 from app.meanings.cluster import kafka_settings
 from app.meanings.permissions import authorization_policy
 from app.meanings.policy import policy_reader
+from app.meanings.proxies import trusted_proxies
 from app.meanings.tokens import bearer_tokens, identity_provider
 from app.settings import Settings, SettingsError
 
@@ -24,6 +26,9 @@ def refuse_every_fault(settings: Settings) -> None:
         ways,
         bearer_tokens,
         identity_provider,
+        trusted_proxies,
+        tls_context,
+        proxied_certificates,
     ):
         try:
             read(settings)

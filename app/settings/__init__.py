@@ -14,6 +14,8 @@ from app.settings.listener import Listener
 from app.settings.lives import Lives
 from app.settings.permissions import Permissions
 from app.settings.policy import Narrowing
+from app.settings.proxies import Proxies
+from app.settings.tls import Tls
 from app.settings.values import PREFIX, LogFormat, LogLevel, Mode, SettingsError
 
 __all__ = ["LOCAL_ONLY", "PREFIX", "LogFormat", "LogLevel", "Mode", "Settings", "SettingsError"]
@@ -23,6 +25,8 @@ LOCAL_ONLY: Final = frozenset({"QUOTAS_LOCAL_DIR"})
 
 
 class Settings(
+    Proxies,
+    Tls,
     Narrowing,
     Lives,
     Appetite,

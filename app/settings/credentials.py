@@ -12,8 +12,8 @@ class Credentials(Fields):
 
     tokens_file: Path | None = Field(
         None,
-        description="JSON list of `{principal, token_sha256, expires_at}`; this or an issuer is "
-        "needed to serve.",
+        description="JSON list of `{principal, token_sha256, expires_at}`; this or another "
+        "credential is needed to serve.",
     )
     oidc_issuer: str | None = Field(
         None, description="`https://…` of an identity provider whose tokens are accepted."

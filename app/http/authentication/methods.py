@@ -5,6 +5,7 @@ from typing import Final, Protocol
 
 from app.domain.callers import Caller
 from app.domain.errors import UnauthenticatedError, UnreadableRequestError, Violation
+from app.http.authentication.identity_headers import refuse_forged_identity
 from app.http.authentication.presented import Presented
 from app.http.errors import InvalidTokenError
 
@@ -51,17 +52,26 @@ class Methods:
         """Return the caller.
 
         Raises:
-            UnreadableRequestError: Several credentials are shown.
+            UnreadableRequestError: Several credentials are shown, or one in another's name.
             UnauthenticatedError: None is, or it is not good.
             NotSentError: What is needed to judge it cannot be had.
         """
+        refuse_forged_identity(presented)
         shown = [one for one in self._methods if one.is_shown(presented)]
         if len(shown) > 1:
             violations = [Violation("authorization", _CODE, _SEVERAL)]
             raise UnreadableRequestError(_SEVERAL, code=_CODE, violations=violations)
         if shown:
-            return await shown[0].authenticate(presented)
+            return await _judged(shown[0], presented)
         advice = f"{', or '.join(one.advice for one in self._methods)}."
         if "authorization" in presented.headers:
             raise InvalidTokenError(f"The Authorization header is of no accepted kind. {advice}")
         raise UnauthenticatedError(advice)
+
+
+async def _judged(method: Method, presented: Presented) -> Caller:
+    try:
+        return await method.authenticate(presented)
+    except UnauthenticatedError as refusal:
+        refusal.method = method.name
+        raise

@@ -68,8 +68,8 @@ CASES: dict[str, tuple[Mapping[str, str], list[str]]] = {
         {"QUOTAS_TOKENS_FILE": ""},
         [
             (
-                "QUOTAS_TOKENS_FILE or QUOTAS_OIDC_ISSUER is needed and neither is set: without it "
-                "nobody can call."
+                "QUOTAS_TOKENS_FILE, QUOTAS_OIDC_ISSUER or another credential of "
+                "QUOTAS_AUTHENTICATORS is needed and none is set: nobody can call."
             )
         ],
     ),

@@ -10,8 +10,8 @@ from starlette.types import ASGIApp
 
 from app.domain.authorization import AclBinding, AuthorizerSettings
 from app.domain.callers import Caller
-from app.domain.errors import UnauthenticatedError
 from app.http.application import create_application
+from app.http.authentication.methods import Methods
 from app.http.authentication.presented import Presented
 from app.http.boundary import RequestBoundary
 from app.http.errors import InvalidTokenError
@@ -55,11 +55,14 @@ def no_services() -> Any:
 class Names:
     """A bearer token is the name of a principal; ``stranger`` is nobody."""
 
+    name = "bearer-token"
+    advice = "Who?"
+
+    def is_shown(self, presented: Presented) -> bool:
+        return "authorization" in presented.headers
+
     async def authenticate(self, presented: Presented) -> Caller:
-        given = presented.headers.get("authorization")
-        if given is None:
-            raise UnauthenticatedError("Who?")
-        name = given.removeprefix("Bearer ")
+        name = presented.headers["authorization"].removeprefix("Bearer ")
         if name == "stranger":
             raise InvalidTokenError("Nobody.")
         return Caller(f"User:{name}", presented.address, "bearer-token")
@@ -110,7 +113,7 @@ class FakeService:
         audit = AuditTrail(self.journal, authorizer)
         alter = self._alter(image)
         return Services(
-            authenticator=Names(),
+            authenticator=Methods([Names()]),
             authorizer=authorizer,
             describe=DescribeQuotas(self.brokers, image),
             alter=alter,

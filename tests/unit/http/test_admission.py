@@ -92,9 +92,12 @@ async def test_bad_credentials_are_limited_counted_and_hurt_nobody(service: Fake
     assert (await service.get("/quotas", None)).status == 429
     assert (await service.get("/quotas", "alice")).status == 200
     assert service.count("rate_limited_total", scope="failures") == 2
-    labels = {"method": "bearer-token", "result": "refused"}
-    assert service.count("authn_total", reason="invalid-token", **labels) == burst + 1
-    assert service.count("authn_total", reason="unauthenticated", **labels) == 1
+    refused, none = (
+        {"result": "refused", "method": "bearer-token"},
+        {"result": "refused", "method": "none"},
+    )
+    assert service.count("authn_total", reason="invalid-token", **refused) == burst + 1
+    assert service.count("authn_total", reason="unauthenticated", **none) == 1
 
 
 async def test_only_so_many_requests_of_one_caller_are_worked_on(service: FakeService):

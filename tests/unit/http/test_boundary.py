@@ -222,13 +222,13 @@ async def test_judged_credentials_are_counted(app: ASGIApp, metrics: HttpMetrics
     for path in ("/whoami", "/whoami", "/raise/2", "/raise/3"):
         await send(app, "GET", path)
 
-    def judged(result: str, reason: str) -> float | None:
-        labels = {"method": "bearer-token", "result": result, "reason": reason}
+    def judged(method: str, result: str, reason: str) -> float | None:
+        labels = {"method": method, "result": result, "reason": reason}
         return sample(metrics, "authn_total", **labels)
 
-    assert judged("accepted", "") == 2.0
-    assert judged("refused", "unauthenticated") == 1.0
-    assert judged("refused", "invalid-token") == 1.0
+    assert judged("bearer-token", "accepted", "") == 2.0
+    assert judged("none", "refused", "unauthenticated") == 1.0
+    assert judged("none", "refused", "invalid-token") == 1.0
 
 
 async def test_outcomes_and_decisions_are_counted_and_exposed(metrics: HttpMetrics):

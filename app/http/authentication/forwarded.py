@@ -1,0 +1,82 @@
+"""Where a request came from, as the proxies on its way noted it.
+
+Both headers list the hops from the first to the last; every proxy appends the address that it saw.
+"""
+
+import re
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Final
+
+from app.domain.addresses import canonical_ip
+
+UNKNOWN: Final = ""
+"""A hop that hides its address, or whose entry cannot be read."""
+
+_PORT: Final = r"(?::[A-Za-z0-9._-]{1,64})?"
+_BRACKETED: Final = re.compile(rf"\[([0-9A-Fa-f:.]+)\]{_PORT}")
+_DOTTED: Final = re.compile(rf"([0-9.]+){_PORT}")
+_QUOTED: Final = r'"(?:[^"\\]|\\.)*"'
+_PAIR: Final = re.compile(rf"""\s*([!#$%&'*+.^_`|~0-9A-Za-z-]+)=({_QUOTED}|[^\s",;=]+)\s*""")
+_ESCAPE: Final = re.compile(r"\\(.)")
+
+
+class ForwardedHeader(StrEnum):
+    """The header in which a proxy notes its caller's address."""
+
+    NONE = "none"
+    FORWARDED = "forwarded"
+    X_FORWARDED_FOR = "x-forwarded-for"
+
+
+def hops(header: ForwardedHeader, values: Sequence[str]) -> list[str]:
+    """Return the canonical addresses of the hops, first to last, ``UNKNOWN`` among them.
+
+    Args:
+        header: Which of the two it is.
+        values: Its field lines, in order; they are one list. Source: RFC 9110 5.2.
+    """
+    joined = ",".join(values)
+    if header is ForwardedHeader.FORWARDED:
+        return [_forwarded(element) for element in split_outside_quotes(joined, ",")]
+    return [_address(element.strip()) for element in joined.split(",")]
+
+
+def split_outside_quotes(text: str, separator: str) -> list[str]:
+    """Split at commas or semicolons that are in no quoted string; all of the text is kept.
+
+    A quote that is never closed belongs to the rest of the text.
+    """
+    parts, begin, quoted, escaped = [], 0, False, False
+    for at, character in enumerate(text):
+        if escaped:
+            escaped = False
+        elif quoted and character == "\\":
+            escaped = True
+        elif character == '"':
+            quoted = not quoted
+        elif character == separator and not quoted:
+            parts.append(text[begin:at])
+            begin = at + 1
+    return [*parts, text[begin:]]
+
+
+def _forwarded(element: str) -> str:
+    """Return the ``for`` of an element. Source: RFC 7239 4, 6."""
+    nodes = []
+    for text in split_outside_quotes(element, ";"):
+        pair = _PAIR.fullmatch(text)
+        if pair is None:
+            return UNKNOWN
+        if pair[1].lower() == "for":
+            nodes.append(pair[2])
+    if len(nodes) != 1:
+        return UNKNOWN
+    node = nodes[0]
+    return _address(_ESCAPE.sub(r"\1", node[1:-1]) if node.startswith('"') else node)
+
+
+def _address(text: str) -> str:
+    """Return an address, with or without brackets and port, in its canonical form."""
+    found = _BRACKETED.fullmatch(text) or _DOTTED.fullmatch(text)
+    return canonical_ip(found[1] if found else text) or UNKNOWN

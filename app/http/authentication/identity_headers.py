@@ -1,0 +1,36 @@
+"""Headers that say whose certificate was shown: forged, unless a trusted proxy sends them."""
+
+import re
+from typing import Final
+
+from app.domain.errors import UnreadableRequestError, Violation
+from app.http.authentication.presented import Presented
+
+CODE: Final = "untrusted-identity-header"
+
+_CERTIFICATE_HEADER: Final = re.compile(r"clientcert|ssl(client|cert)|tlsclient|xfcc")
+"""``Client-Cert``, ``X-Forwarded-Client-Cert`` and what other proxies call them, such as
+``X-SSL-Client-Cert``, ``X-Forwarded-Tls-Client-Cert`` or ``X-ARR-ClientCert``; in any case, with
+dashes, underscores or dots, for a proxy may take these for the same."""
+
+_SEPARATORS: Final = re.compile(r"[-_.]")
+
+
+def refuse_forged_identity(presented: Presented) -> None:
+    """Refuse such headers unless a trusted proxy sends them.
+
+    Raises:
+        UnreadableRequestError: There is one.
+    """
+    if presented.is_from_proxy:
+        return
+    forged = sorted({name for name in presented.headers if _names_a_certificate(name)})
+    if not forged:
+        return
+    detail = "Only a proxy of QUOTAS_TRUSTED_PROXIES may say which certificate was shown."
+    violations = [Violation(name, CODE, "Leave this header out.") for name in forged]
+    raise UnreadableRequestError(detail, code=CODE, violations=violations)
+
+
+def _names_a_certificate(name: str) -> bool:
+    return _CERTIFICATE_HEADER.search(_SEPARATORS.sub("", name.lower())) is not None

@@ -1,0 +1,73 @@
+"""Client certificates: shown to this listener itself, or to a trusted proxy before it."""
+
+from typing import Final
+
+from app.domain.callers import Caller
+from app.http.authentication.client_cert_header import ClientCertHeader, read_certificate
+from app.http.authentication.client_certificates import ClientCertificates
+from app.http.authentication.hosts import host_of
+from app.http.authentication.presented import Presented
+
+CERTIFICATE: Final = "client-certificate"
+PROXY_CERTIFICATE: Final = "proxy-certificate"
+"""How the audit log names these methods."""
+
+
+class DirectCertificate:
+    """The certificate of the TLS connection.
+
+    That of a trusted proxy is the proxy's own: it says nothing of the caller.
+    """
+
+    name = CERTIFICATE
+    advice = "Show a client certificate"
+
+    def __init__(self, certificates: ClientCertificates) -> None:
+        self._certificates = certificates
+
+    def is_shown(self, presented: Presented) -> bool:
+        """Tell whether the caller showed one when it connected."""
+        return presented.certificate is not None and not presented.is_from_proxy
+
+    async def authenticate(self, presented: Presented) -> Caller:
+        """Return the caller.
+
+        Raises:
+            UnauthenticatedError: The address of the caller is not known.
+            InvalidCertificateError: As ``ClientCertificates.principal``.
+        """
+        principal = self._certificates.principal(presented.certificate or b"")
+        return Caller(principal, host_of(presented.address), self.name)
+
+
+class ProxyCertificate:
+    """The certificate that a trusted proxy was shown, as it says in a header.
+
+    Args:
+        header: The one that is believed.
+        certificates: Judges what it holds.
+    """
+
+    name = PROXY_CERTIFICATE
+    advice = "Show a client certificate to the proxy before this service"
+
+    def __init__(self, header: ClientCertHeader, certificates: ClientCertificates) -> None:
+        self._header = header
+        self._certificates = certificates
+
+    def is_shown(self, presented: Presented) -> bool:
+        """Tell whether it comes from a trusted proxy, with such a header that is not empty."""
+        values = presented.headers.getlist(self._header.field)
+        return presented.is_from_proxy and any(value.strip() for value in values)
+
+    async def authenticate(self, presented: Presented) -> Caller:
+        """Return the caller.
+
+        Raises:
+            UnreadableRequestError: Several certificates.
+            UnauthenticatedError: The address of the caller is not known.
+            InvalidCertificateError: As ``read_certificate`` and ``ClientCertificates.principal``.
+        """
+        values = presented.headers.getlist(self._header.field)
+        principal = self._certificates.principal(read_certificate(self._header, values))
+        return Caller(principal, host_of(presented.address), self.name)
