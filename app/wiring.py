@@ -33,6 +33,7 @@ from app.postgres.analytics import PostgresAnalytics
 from app.postgres.authentication_failures import PostgresAuthenticationFailures
 from app.postgres.database import Database
 from app.postgres.journal import PostgresJournal
+from app.postgres.plans import PostgresPlans
 from app.postgres.schema import schema_problem
 from app.service.alteration_tasks import AlterationTasks
 from app.service.analytics import Analytics
@@ -138,6 +139,7 @@ class Wiring:
                 resolve=ResolveQuotas(image, cluster),
                 audit=audit,
                 analytics=Analytics(PostgresAnalytics(database)),
+                plans=PostgresPlans(database),
                 readiness=self._readiness,
                 page_tokens=PageTokens(secrets.token_bytes(32)),
                 metrics=self.metrics,

@@ -113,8 +113,13 @@ _NOT_CERTAIN = frozenset({Outcome.UNKNOWN, Outcome.OBSERVED_OTHER, Outcome.SUPER
 
 
 def overall_outcome(outcomes: list[Outcome]) -> Overall:
-    """Return the one word for a request, from the words for its entities."""
+    """Return the one word for a request, from the words for its entities.
+
+    A request about no entity is a plan without changes: there was nothing to do, and that is done.
+    """
     kinds = set(outcomes)
+    if not kinds:
+        return Overall.APPLIED
     if kinds & _NOT_CERTAIN:
         return Overall.UNKNOWN
     if len(kinds) == 1:

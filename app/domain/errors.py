@@ -132,6 +132,18 @@ class EntityBusyError(QuotaError):
     default_code = "entity-busy"
 
 
+class OwnerConflictError(QuotaError):
+    """Another owner holds a key that a plan would change."""
+
+    default_code = "owner-conflict"
+
+
+class PlanExpiredError(QuotaError):
+    """The plan is too old to be applied."""
+
+    default_code = "plan-expired"
+
+
 class TooManyRequestsError(QuotaError):
     """A rate limit of this service or of the broker."""
 

@@ -26,11 +26,12 @@ def record_json(record: AlterationRecord) -> dict[str, Any]:
     request = record.request
     results = [record.results[ordinal] for ordinal in sorted(record.results)]
     outcomes = [result.outcome for result in results]
+    denied = not outcomes and request.action == "denied"
     return {
         "alteration_id": request.alteration_id,
         "cluster_id": request.cluster_id,
         "validate_only": request.action == "validate",
-        "outcome": overall_outcome(outcomes).value if outcomes else Overall.REFUSED.value,
+        "outcome": Overall.REFUSED.value if denied else overall_outcome(outcomes).value,
         "readable": None,
         "results": [alteration_result_json(result) for result in results],
         "principal": request.caller.principal,

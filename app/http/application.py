@@ -17,7 +17,7 @@ from app.http.metrics import HttpMetrics
 from app.http.openapi import complete
 from app.http.plain_route import PlainRoute
 from app.http.problem_handlers import install_problem_handlers
-from app.http.routes import alterations, analytics, audit, operation, quotas, resolve
+from app.http.routes import alterations, analytics, audit, operation, plans, quotas, resolve
 from app.http.services import Services
 
 Lifespan = Callable[[], AbstractAsyncContextManager[Services]]
@@ -48,7 +48,7 @@ def create_application(lifespan: Lifespan) -> FastAPI:
         redirect_slashes=False,
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
-    for room in (resolve, alterations, quotas, audit, analytics, operation, problem_pages):
+    for room in (resolve, alterations, quotas, plans, audit, analytics, operation, problem_pages):
         # Not include_router, which would match the path of each request twice.
         app.router.routes.extend(room.router.routes)
     install_docs(app)

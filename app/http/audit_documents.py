@@ -10,7 +10,11 @@ from app.service.audit_records import AuditRow
 
 
 def audit_row_json(row: AuditRow) -> dict[str, Any]:
-    """Return one row; ``entity`` and ``ops`` are null where the body could not be read."""
+    """Return one row; ``entity`` and ``ops`` are null where the body could not be read.
+
+    ``plan`` is there only where a plan was applied.
+    """
+    plan = {} if row.plan is None else {"plan": dict(row.plan)}
     return {
         "alteration_id": row.alteration_id,
         "at": rfc3339(row.at),
@@ -26,6 +30,7 @@ def audit_row_json(row: AuditRow) -> dict[str, Any]:
         "reason": row.reason,
         "request_id": row.request_id,
         "error": refusal_json(row.error),
+        **plan,
     }
 
 

@@ -5,6 +5,7 @@ from typing import Final
 
 from app.http.alteration_problems import ALTERATION_PROBLEMS
 from app.http.analytics_problems import ANALYTICS_PROBLEMS
+from app.http.plan_problems import PLAN_PROBLEMS
 from app.http.problem_text import ProblemText
 from app.http.request_problems import REQUEST_PROBLEMS
 from app.http.service_problems import SERVICE_PROBLEMS
@@ -14,5 +15,6 @@ PROBLEMS: Final[Mapping[str, ProblemText]] = {
     **ALTERATION_PROBLEMS,
     **SERVICE_PROBLEMS,
     **ANALYTICS_PROBLEMS,
+    **PLAN_PROBLEMS,
 }
 """One row for each code."""

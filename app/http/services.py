@@ -18,6 +18,7 @@ from app.service.audit_trail import AuditTrail
 from app.service.authentication_failures import AuthenticationFailures
 from app.service.authorize import ClusterAuthorizer
 from app.service.describe import DescribeQuotas
+from app.service.plan_records import PlanStore
 from app.service.readiness import Readiness
 from app.service.resolve import ResolveQuotas
 from app.service.revert import RevertAlterations
@@ -49,6 +50,7 @@ class Services:
     resolve: ResolveQuotas
     audit: AuditTrail
     analytics: Analytics
+    plans: PlanStore
     readiness: Readiness
     page_tokens: PageTokens
     metrics: HttpMetrics

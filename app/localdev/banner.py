@@ -21,6 +21,13 @@ _WHAT_IF: Final = {
     "identities": [{"user": "alice", "client-id": "etl"}, {"ip": "192.0.2.10"}],
     "alterations": _ALTERATION["alterations"],
 }
+_PLAN: Final = {
+    "owner": "try-it",
+    "document": {
+        "apiVersion": "quotas/v1",
+        "quotas": [{"entity": {"user": "alice"}, "values": {"consumer_byte_rate": 6291456}}],
+    },
+}
 
 
 @dataclass(frozen=True)
@@ -70,6 +77,7 @@ def banner(curl: Curl, alteration_id: str | None) -> str:
             curl.line("/quotas/resolve?ip=192.0.2.10", BOB),
             curl.line("/quotas/resolve", BOB, body=_WHAT_IF),
         ],
+        "Plan, as bob: what would have to change": [curl.line("/quotas/plans", BOB, body=_PLAN)],
         "Audit, as auditor": [
             curl.line("/audit?page_size=10", AUDITOR),
             curl.line("/audit?entity=user=alice&entity=client-id=etl&action=alter", AUDITOR),

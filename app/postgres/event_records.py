@@ -80,7 +80,16 @@ def audit_row(
         reason=request["reason"],
         request_id=request["request_id"],
         error=refusal_from_json(result.get("error")),
+        plan=_plan(request, start),
     )
+
+
+def _plan(request: Document, start: Document) -> Document | None:
+    """Return the plan behind a request, as far as it concerns one entity; null where none is."""
+    plan: Document | None = request["options"].get("plan")
+    if plan is None:
+        return None
+    return {**plan, "taken_over": plan["taken_over"].get(str(start["ordinal"]), {})}
 
 
 def _request(

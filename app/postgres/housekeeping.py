@@ -7,13 +7,15 @@ from app.postgres.database import Database
 from app.postgres.keys import remove_expired_keys
 from app.postgres.leases import Lease
 from app.postgres.partitions import MONTHS_AHEAD
+from app.postgres.plans import remove_expired_plans
 from app.postgres.schema import ensure_partitions
 
 _KEYS_AT_ONCE: Final = 1000
+_PLANS_AT_ONCE: Final = 100
 
 
 async def keep_house(database: Database) -> int:
-    """Create missing partitions and forget expired idempotency keys; return how many partitions.
+    """Create missing partitions, forget expired keys and plans; return how many partitions.
 
     Meant to be called every few hours; any number of processes may do it at once.
 
@@ -23,6 +25,9 @@ async def keep_house(database: Database) -> int:
     created = await ensure_partitions(database)
     remove = partial(remove_expired_keys, _KEYS_AT_ONCE)
     while await database.recovering.run(remove) == _KEYS_AT_ONCE:
+        pass
+    remove = partial(remove_expired_plans, _PLANS_AT_ONCE)
+    while await database.recovering.run(remove) == _PLANS_AT_ONCE:
         pass
     return created
 

@@ -11,6 +11,7 @@ from app.postgres.event_rows import EventRow, intent_rows
 from app.postgres.keys import RENEW_KEY, take_key
 from app.postgres.later_events import stories, superseded_rows
 from app.postgres.leases import Lease
+from app.postgres.plan_ownership import claim_ownership
 from app.postgres.slots import take_over, take_slots
 from app.postgres.states import Hashes, by_hash, known_states
 from app.service.audit_records import AuditRequest
@@ -26,6 +27,8 @@ async def write_intent(request: AuditRequest, claim: Claim, lease: Lease) -> Int
     Raises:
         KeyTakenError: The key was used before.
         EntityBusyError: A slot is taken.
+        OwnerConflictError: Another owner holds a key that a plan would change.
+        ExpectationFailedError: Owners have changed since the plan was made.
     """
     if claim.key is not None:
         await take_key(claim.key, request.alteration_id, lease)
@@ -35,6 +38,8 @@ async def write_intent(request: AuditRequest, claim: Claim, lease: Lease) -> Int
         ended = await _superseded(request, claim.supersedes, hashes, lease)
     if hashes:
         await take_slots(request, claim, hashes, lease)
+    if hashes and claim.ownership is not None:
+        await claim_ownership(request, claim.ownership, hashes, lease)
     at = await log_time(lease)
     known = await known_states(request.cluster_id, hashes, lease)
     number = len(ended) + number_of_rows(request)

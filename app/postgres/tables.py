@@ -72,6 +72,8 @@ WORKING_TABLES: Final = (
     "entity_state",
     "worker",
     "drift_baseline",
+    "quota_plan",
+    "quota_owner",
     *ANALYTICS_TABLES,
 )
 """What the service may change. Their rows come and go; what they lead to is in the log."""

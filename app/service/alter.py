@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 from app.domain.alteration_rules import Judgement, judge
 from app.domain.alterations import (
@@ -18,14 +19,19 @@ from app.domain.errors import (
 )
 from app.service.alteration_answer import raise_unless_done
 from app.service.alteration_command import AlterationReport, AlterCommand, Wait
-from app.service.alteration_intents import CommittedIntent, Intents
+from app.service.alteration_intents import CommittedIntent, Intents, with_before
 from app.service.alteration_request import Target, audit_request
 from app.service.alteration_sending import AlterationSending, SendingReport
 from app.service.alteration_tasks import AlterationTasks
 from app.service.audit_records import AuditRequest
 from app.service.cluster_ports import ClientQuotaAdmin
 from app.service.describe import Image
-from app.service.expectations import NOT_AS_EXPECTED, failed_expectations
+from app.service.expectations import (
+    NOT_AS_EXPECTED,
+    failed_expectations,
+    moved_beside,
+    whole_reasons,
+)
 from app.service.journal_ports import KeyTakenError
 from app.service.off_loop import off_loop
 from app.service.policy import PolicyGuard
@@ -73,6 +79,39 @@ class AlterQuotas:
             return replay
         judgement = await self._judged(command)
         return await self._parts.tasks.run(self._run(command, judgement))
+
+    async def replay(self, command: AlterCommand) -> AlterationReport | None:
+        """Return the answer to an idempotency key that was used before, null for a new one.
+
+        Raises:
+            QuotaError: As ``Replays.known``.
+        """
+        return await self._parts.replays.known(command)
+
+    async def confirm(self, command: AlterCommand) -> AlterationReport:
+        """Record that a plan without changes was applied, if what it rests on still holds.
+
+        Raises:
+            ExpectationFailedError: Something that the plan rests on has changed.
+            NotSentError: The cluster or the audit log cannot be reached.
+        """
+        return await self._parts.tasks.run(self._confirmed(command))
+
+    async def _confirmed(self, command: AlterCommand) -> AlterationReport:
+        request = await self._request(command, _NOTHING)
+        beside = command.plan.beside if command.plan else {}
+        if beside:
+            values = await self._parts.intents.verified_values(request, beside=beside)
+            failed = await off_loop(len(beside), moved_beside, beside, values)
+            if failed:
+                raise ExpectationFailedError(NOT_AS_EXPECTED, violations=failed)
+        try:
+            async with self._parts.intents.committed(command, request):
+                return AlterationReport(
+                    request.alteration_id, request.cluster_id, validate_only=False, results=()
+                )
+        except KeyTakenError as error:
+            return await self._parts.replays.replay(command, error.kept)
 
     async def _judged(self, command: AlterCommand) -> Judgement:
         number = len(command.alterations)
@@ -142,14 +181,12 @@ class AlterQuotas:
     ) -> tuple[AuditRequest, SendingReport]:
         sending = self._parts.sending
         try:
-            request = await self._parts.intents.with_true_before(
-                intent, verified=bool(command.expected)
-            )
+            request, failed = await self._as_expected(command, intent)
         except NotSentError as error:
             return intent.request, await sending.not_sent(intent.request, error)
-        failed = await self._failed_expectations(command, request)
         if failed:
-            await sending.refuse_expectations(request, _reasons(failed))
+            reasons = _reasons(failed) or whole_reasons(failed, request.entities)
+            await sending.refuse_expectations(request, reasons)
             raise _expectation_failed(failed, request)
         several = len(request.entities) > 1
         report = await sending.apply(
@@ -158,6 +195,24 @@ class AlterQuotas:
             validate_first=command.all_or_nothing and several,
         )
         return request, report
+
+    async def _as_expected(
+        self, command: AlterCommand, intent: CommittedIntent
+    ) -> tuple[AuditRequest, Sequence[Violation]]:
+        """Return the request with what truly held before, and what was not to be expected."""
+        intents = self._parts.intents
+        if command.plan is None:
+            request = await intents.with_true_before(intent, verified=bool(command.expected))
+            return request, await self._failed_expectations(command, request)
+        beside = command.plan.beside
+        acknowledged = {one: state.values for one, state in intent.known.known.items()}
+        values = await intents.verified_values(
+            intent.request, acknowledged=acknowledged, beside=beside
+        )
+        request = await off_loop(len(values), with_before, intent.request, values)
+        failed = await self._failed_expectations(command, request)
+        moved = await off_loop(len(beside), moved_beside, beside, values)
+        return request, [*failed, *moved]
 
     async def _failed_expectations(
         self, command: AlterCommand, request: AuditRequest
@@ -180,6 +235,9 @@ class AlterQuotas:
         )
         self._parts.image.forget()
         return readable
+
+
+_NOTHING: Final = Judgement((), (), (), needs_stored=False)
 
 
 def _reasons(failed: Sequence[Violation]) -> dict[int, str]:

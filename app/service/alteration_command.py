@@ -18,6 +18,7 @@ from app.domain.alterations import (
 from app.domain.callers import Caller
 from app.domain.errors import Violation
 from app.service.journal_ports import KeyClaim
+from app.service.plan_claims import PlanApplication
 
 
 class Wait(StrEnum):
@@ -55,6 +56,7 @@ class AlterCommand:
         violations: Broken rules of the request's own fields, found while it was read.
         key: The idempotency key with the fingerprint of what is asked, or null.
         supersedes: The alteration of unknown outcome whose slots are taken over, or null.
+        plan: The plan that is applied, or null.
         wait_ms: How long to wait for the change to be readable, in milliseconds.
     """
 
@@ -72,16 +74,18 @@ class AlterCommand:
     violations: tuple[Violation, ...] = ()
     key: IdempotencyKey | None = None
     supersedes: str | None = None
+    plan: PlanApplication | None = None
 
     @property
     def options(self) -> dict[str, Any]:
         """The options as they are kept in the audit log."""
-        return {
+        options = {
             "validate_only": self.validate_only,
             "all_or_nothing": self.all_or_nothing,
             "wait": self.wait.value,
             "wait_ms": self.wait_ms,
         }
+        return options if self.plan is None else {**options, "plan": self.plan.told}
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,12 +1,12 @@
 """Intents: committed with their slots, and completed with what truly held before."""
 
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Final
 
-from app.domain.alterations import Quotas, Values, same_values
+from app.domain.alterations import Quotas, same_values
 from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import EntityBusyError, NotSentError
 from app.service.alteration_command import AlterCommand
@@ -77,6 +77,7 @@ class Intents:
             entities,
             key.claim(request.caller.principal, request.cluster_id) if key else None,
             command.supersedes,
+            command.plan.claim if command.plan else None,
         )
         async with self._held(entities, request.alteration_id) as deadline:
             self._failpoints.reach("before_intent")
@@ -136,7 +137,22 @@ class Intents:
         Raises:
             NotSentError: The barrier was not passed in time.
         """
-        entities = [one.alteration.entity for one in request.entities]
+        read = await self.verified_values(request, acknowledged=acknowledged)
+        return await off_loop(len(request.entities), with_before, request, read)
+
+    async def verified_values(
+        self,
+        request: AuditRequest,
+        *,
+        acknowledged: Quotas | None = None,
+        beside: Iterable[ClientQuotaEntity] = (),
+    ) -> Quotas:
+        """Return what a barrier read shows of the request's entities, and of those beside them.
+
+        Raises:
+            NotSentError: The barrier was not passed in time.
+        """
+        entities = [*(one.alteration.entity for one in request.entities), *beside]
         broker_id = request.broker_id
         if broker_id is None:
             raise NotSentError("No broker was chosen.", code="cluster-unreachable")
@@ -144,7 +160,7 @@ class Intents:
             read = await self._barrier.read(
                 entities, broker_id=broker_id, acknowledged=acknowledged
             )
-        return await off_loop(len(entities), _with_before, request, read.values)
+        return read.values
 
 
 def _disagreeing(intent: CommittedIntent) -> bool:
@@ -158,7 +174,8 @@ def _disagreeing(intent: CommittedIntent) -> bool:
     )
 
 
-def _with_before(request: AuditRequest, values: Mapping[ClientQuotaEntity, Values]) -> AuditRequest:
+def with_before(request: AuditRequest, values: Quotas) -> AuditRequest:
+    """Return the request with these values before."""
     entities = tuple(
         replace(one, before=values.get(one.alteration.entity, {})) for one in request.entities
     )

@@ -40,7 +40,7 @@ class AuditRequest:
             (``all_or_nothing`` false): part of the alteration's document, not of the log's rows.
         reason: The caller's own words, or null.
         decision: How authorization decided: rule, operation, age of the ACLs.
-        options: ``all_or_nothing``, ``wait``, ``wait_ms``, ``validate_only``.
+        options: ``all_or_nothing``, ``wait``, ``wait_ms``, ``validate_only``, and ``plan``.
         broker_id: The broker chosen to send through, or null.
     """
 
@@ -93,7 +93,9 @@ class AlterationRecord:
 class AuditRow:
     """One row of ``GET /audit``: one entity of one recorded request.
 
-    ``entity`` and ``ops`` are null for a denied request whose body could not be read.
+    ``entity`` and ``ops`` are null for a denied request whose body could not be read. ``plan`` is
+    what the plan behind the request was: ``plan_id``, ``owner``, ``force``, and from whom keys of
+    this entity were taken over, by key; null where there is none.
     """
 
     alteration_id: str
@@ -110,6 +112,7 @@ class AuditRow:
     reason: str | None
     request_id: str
     error: KafkaRefusal | None
+    plan: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -93,6 +93,14 @@ class DescribeQuotas:
         entries = sorted(_matching(described.quotas, query), key=lambda entry: entry[0].sort_key())
         return QuotaListing(described.cluster_id, described.as_of, tuple(entries))
 
+    async def everything(self) -> Described:
+        """Return every entity, as a broker describes them now.
+
+        Raises:
+            NotSentError: No broker answers.
+        """
+        return await self._described(DescribeQuery())
+
     async def _described(self, query: DescribeQuery) -> Described:
         if query.max_age_ms > 0:
             return await self._image.image(max_age_ms=query.max_age_ms)

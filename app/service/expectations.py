@@ -1,14 +1,15 @@
 """``expected``: the values that a caller believes to hold now."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import Final
 
-from app.domain.alterations import Outcome, Values, same_value
+from app.domain.alterations import Outcome, Quotas, Values, same_value
 from app.domain.errors import Violation
 from app.domain.value_rules import exact_float
 from app.service.alteration_command import Expected
 from app.service.audit_records import AlterationRecord, AuditEntity
+from app.service.plan_claims import RestsOn
 
 NOT_AS_EXPECTED: Final = "The present values are not the expected ones; nothing was applied."
 
@@ -44,6 +45,35 @@ def failed_before(record: AlterationRecord) -> list[Violation]:
         and result.error.kafka_error is None
         and ordinal not in record.request.local_refusals
     ]
+
+
+def moved_beside(beside: RestsOn, values: Quotas) -> list[Violation]:
+    """Return an entry for each entity that a plan rests on and that does not hold its values.
+
+    Args:
+        beside: What the plan rests on and does not touch.
+        values: What a barrier read shows.
+    """
+    moved = []
+    for entity, expected in beside.items():
+        present = values.get(entity, {})
+        wrong = [key for key, value in expected.items() if not same_value(present.get(key), value)]
+        if wrong:
+            named = f"{', '.join(wrong)} of {entity.canonical_json()}"
+            moved.append(
+                Violation(
+                    "plan_id",
+                    "expectation-failed",
+                    f"Not as expected: {named}.",
+                    values={"entity": entity.as_dict(), "current": dict(present)},
+                )
+            )
+    return moved
+
+
+def whole_reasons(failed: Sequence[Violation], entities: Iterable[AuditEntity]) -> dict[int, str]:
+    """Return the first failure as the reason of every entity, by ordinal: none is to blame."""
+    return {one.ordinal: failed[0].detail for one in entities}
 
 
 def _failure(ordinal: int, detail: str, present: Values) -> Violation:

@@ -14,6 +14,7 @@ from app.service.audit_records import (
     AuditQuery,
     AuditRequest,
 )
+from app.service.plan_claims import OwnershipClaim
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +43,14 @@ class Claim:
             changes nothing.
         key: The idempotency key, or null.
         supersedes: The alteration whose quarantined slots are taken over, or null.
+        ownership: Who will hold the keys if they are applied; null for what is no plan's.
     """
 
     owner: str
     entities: tuple[ClientQuotaEntity, ...]
     key: KeyClaim | None = None
     supersedes: str | None = None
+    ownership: OwnershipClaim | None = None
 
 
 @dataclass(frozen=True, slots=True)

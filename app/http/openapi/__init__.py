@@ -12,6 +12,7 @@ from app.http.openapi.operations import OPERATIONS
 __all__ = [
     "ALTER",
     "ALTERATION",
+    "APPLY",
     "AUDIT",
     "BUCKET",
     "CANCEL_RUN",
@@ -20,6 +21,7 @@ __all__ = [
     "INCIDENTS",
     "LIVEZ",
     "METRICS",
+    "PLAN",
     "PROBLEM_PAGE",
     "QUEUE_RUN",
     "READYZ",
@@ -28,6 +30,7 @@ __all__ = [
     "REVERT",
     "RUN",
     "RUNS",
+    "SHOW_PLAN",
     "UTILIZATION",
     "VERSION",
     "complete",
@@ -44,6 +47,9 @@ CAPABILITIES: Final = _arguments("GET /quotas/capabilities")
 ALTER: Final = _arguments("POST /quotas/alterations")
 ALTERATION: Final = _arguments("GET /quotas/alterations/{alteration_id}")
 REVERT: Final = _arguments("POST /quotas/alterations/{alteration_id}/revert")
+PLAN: Final = _arguments("POST /quotas/plans")
+SHOW_PLAN: Final = _arguments("GET /quotas/plans/{plan_id}")
+APPLY: Final = _arguments("POST /quotas/plans/{plan_id}/apply")
 RESOLVE: Final = _arguments("GET /quotas/resolve")
 RESOLVE_MANY: Final = _arguments("POST /quotas/resolve")
 AUDIT: Final = _arguments("GET /audit")

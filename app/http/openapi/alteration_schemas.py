@@ -23,11 +23,28 @@ _VALIDATE_ONLY: Final = flag(
     "Check everything, with the broker's own validate-only too; change nothing.", default=False
 )
 
-_REASON: Final = {
+REASON: Final = {
     "type": ["string", "null"],
     "maxLength": MAX_REASON_CHARACTERS,
     "pattern": r"^[^\u0000]*$",
     "description": "Why; kept in the audit log.",
+}
+
+WAIT: Final = {
+    **words(
+        list(Wait),
+        "When to answer: once the change can be described through the broker in use, "
+        "through every live broker, or at once.",
+    ),
+    "default": Wait.READABLE.value,
+}
+
+WAIT_MS: Final = {
+    "type": "integer",
+    "minimum": 0,
+    "maximum": MAX_WAIT_MS,
+    "default": DEFAULT_WAIT_MS,
+    "description": "The longest wait, in milliseconds; then `readable` is false.",
 }
 
 _REQUEST: Final = closed(
@@ -38,22 +55,9 @@ _REQUEST: Final = closed(
             "false a refusal concerns its entity only.",
             default=True,
         ),
-        "wait": {
-            **words(
-                list(Wait),
-                "When to answer: once the change can be described through the broker in use, "
-                "through every live broker, or at once.",
-            ),
-            "default": Wait.READABLE.value,
-        },
-        "wait_ms": {
-            "type": "integer",
-            "minimum": 0,
-            "maximum": MAX_WAIT_MS,
-            "default": DEFAULT_WAIT_MS,
-            "description": "The longest wait, in milliseconds; then `readable` is false.",
-        },
-        "reason": _REASON,
+        "wait": WAIT,
+        "wait_ms": WAIT_MS,
+        "reason": REASON,
         "alterations": array(
             ref("ClientQuotaAlteration"),
             "Each entity at most once; at most 10,000 changed keys in all.",
@@ -64,7 +68,7 @@ _REQUEST: Final = closed(
 )
 
 _REVERT: Final = closed(
-    {"validate_only": _VALIDATE_ONLY, "reason": _REASON}, optional=("validate_only", "reason")
+    {"validate_only": _VALIDATE_ONLY, "reason": REASON}, optional=("validate_only", "reason")
 )
 
 _VALUES_OR_NULL: Final = nullable(ref("QuotaValues"), "The whole entity's values; null: not known.")

@@ -13,6 +13,20 @@ _OP: Final = closed(
     description="A key that was to be set or removed.",
 )
 
+_PLAN: Final = closed(
+    {
+        "plan_id": ref("AlterationId"),
+        "owner": text("In whose name it was applied."),
+        "force": {"type": "boolean"},
+        "taken_over": {
+            "type": "object",
+            "description": "From whom keys were taken over by force, by key.",
+            "additionalProperties": {"type": "string"},
+        },
+    },
+    description="The plan that was applied; only where one was.",
+)
+
 _VALUES_OR_NULL: Final = nullable(ref("QuotaValues"), "The whole entity's values; null: not known.")
 
 AUDIT_SCHEMAS: Final[Mapping[str, Schema]] = {
@@ -32,7 +46,9 @@ AUDIT_SCHEMAS: Final[Mapping[str, Schema]] = {
             "reason": text_or_null("The caller's own words."),
             "request_id": ref("RequestId"),
             "error": nullable(ref("Refusal")),
+            "plan": _PLAN,
         },
+        optional=("plan",),
         description="One entity of one recorded request.",
     ),
     "AuditPage": closed(

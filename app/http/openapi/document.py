@@ -14,6 +14,8 @@ from app.http.openapi.headers import HEADERS, REQUEST_HEADERS
 from app.http.openapi.operation_schemas import OPERATION_SCHEMAS
 from app.http.openapi.operations import OPERATIONS
 from app.http.openapi.parameters import PARAMETER_SCHEMAS
+from app.http.openapi.plan_operations import APPLY_REQUESTS, PLAN_EXAMPLES, PLAN_REQUESTS
+from app.http.openapi.plan_schemas import PLAN_SCHEMAS
 from app.http.openapi.problem_examples import PROBLEM_EXAMPLES
 from app.http.openapi.problem_schemas import PROBLEM_SCHEMAS
 from app.http.openapi.quota_schemas import QUOTA_SCHEMAS
@@ -46,6 +48,7 @@ Cluster resource `kafka-cluster`.
 _TAGS: Final = (
     {"name": "quotas", "description": "What is stored, and what can be."},
     {"name": "alterations", "description": "Change quotas; every change has a record."},
+    {"name": "plans", "description": "Documents of desired quotas: compare, then apply."},
     {"name": "resolve", "description": "What applies to whom, and why."},
     {"name": "audit", "description": "Who changed what, when, and what became of it."},
     {"name": "analytics", "description": "Who is near a limit, and who was throttled."},
@@ -58,6 +61,7 @@ _SCHEMAS: Final[Mapping[str, Schema]] = {
     **QUOTA_SCHEMAS,
     **CHANGE_SCHEMAS,
     **ALTERATION_SCHEMAS,
+    **PLAN_SCHEMAS,
     **RESOLUTION_SCHEMAS,
     **AUDIT_SCHEMAS,
     **ANALYTICS_SCHEMAS,
@@ -73,6 +77,9 @@ _COMPONENTS: Final[Mapping[str, Mapping[str, Any]]] = {
         **ALTERATION_REQUESTS,
         **REVERT_REQUESTS,
         **RESOLVE_REQUESTS,
+        **PLAN_REQUESTS,
+        **APPLY_REQUESTS,
+        **PLAN_EXAMPLES,
         **RUN_REQUESTS,
         **ANALYTICS_EXAMPLES,
         **ANSWER_EXAMPLES,

@@ -67,13 +67,20 @@ HEADERS: Final[Mapping[str, Header]] = {
         required=False,
     ),
     "Retry-After": _header("When to come back, in seconds.", 1, whole(1)),
+    "Maybe-Retry-After": _header(
+        "When to come back, in seconds; missing where waiting is of no use.",
+        1,
+        whole(1),
+        required=False,
+    ),
     "WWW-Authenticate": _header("How to authenticate. RFC 6750.", "Bearer"),
 }
-"""By the name of the component; ``Recorded-Location`` and ``Run-Location`` are ``Location``."""
+"""By the name of the component; ``HEADER_NAMES`` says which are headers of another name."""
 
 HEADER_NAMES: Final[Mapping[str, str]] = {
     "Recorded-Location": "Location",
     "Run-Location": "Location",
+    "Maybe-Retry-After": "Retry-After",
 }
 
 _BARE_KEY: Final = rf"^[!#-~]([ -~]{{0,{LONGEST_KEY - 2}}}[!-~])?$"

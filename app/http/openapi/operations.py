@@ -11,6 +11,7 @@ from app.http.openapi.parameters import (
     CODE_PARAMETER,
     query_parameters,
 )
+from app.http.openapi.plan_operations import PLAN_OPERATIONS
 from app.http.openapi.request_examples import (
     ALTERATION_REQUESTS,
     RESOLVE_REQUESTS,
@@ -185,6 +186,7 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
             ),
         },
     },
+    **PLAN_OPERATIONS,
     **ANALYTICS_OPERATIONS,
     "GET /livez": {
         "operationId": "live",

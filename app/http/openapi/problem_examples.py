@@ -16,6 +16,8 @@ from app.domain.errors import (
     NotFoundError,
     NotSentError,
     OutcomeNotRecordedError,
+    OwnerConflictError,
+    PlanExpiredError,
     PolicyViolationError,
     QuotaError,
     Retry,
@@ -191,6 +193,42 @@ PROBLEM_ERRORS: Final[Mapping[str, QuotaError]] = {
     "idempotency-key-reused": InvalidRequestError(
         "This idempotency key was used for another request; choose a new one.",
         code="idempotency-key-reused",
+    ),
+    "bad-plan": InvalidRequestError(
+        "The plan breaks rules of Kafka or of this service; every violation is listed.",
+        violations=(
+            Violation(
+                "/document/quotas/1/entity",
+                "outside-scope",
+                "This entity is outside the scope; widen the scope or leave the entity out.",
+            ),
+        ),
+    ),
+    "no-such-plan": NotFoundError("There is no such plan, or it expired a day ago or earlier."),
+    "plan-expired": PlanExpiredError("The plan has expired; plan again."),
+    "plan-outdated": ExpectationFailedError(
+        "The cluster has changed since the plan was made; nothing was applied. Plan again.",
+        code="plan-outdated",
+        violations=(
+            Violation(
+                "/changes/0",
+                "plan-outdated",
+                f"Not as expected: {given.PRODUCER}.",
+                values={"current": given.BEFORE},
+            ),
+        ),
+        alteration_id=given.ALTERATION_ID,
+    ),
+    "owner-conflict": OwnerConflictError(
+        "Another owner holds what the plan would change; nothing was applied.",
+        violations=(
+            Violation(
+                "/conflicts/0",
+                "owner-conflict",
+                f'{given.PRODUCER} of {{"user":null}} is held by platform.',
+                values={"owner": "platform", "current": {given.PRODUCER: 1000.0}},
+            ),
+        ),
     ),
     "nothing-to-revert": InvalidRequestError(
         "Nothing of this is known to have changed the cluster.", code="nothing-to-revert"

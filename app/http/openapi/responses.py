@@ -89,6 +89,26 @@ _KINDS: Final[Mapping[str, _Kind]] = {
         ("bad-alterations", "no-alterations", "refused-by-broker", "idempotency-key-reused"),
         ("Recorded-Location", REPLAYED_HEADER),
     ),
+    "BadPlan": _Kind(
+        "What would change breaks a rule of Kafka or of this service, or an entity is outside the "
+        "scope; every violation is listed.",
+        ("bad-plan",),
+    ),
+    "NoSuchPlan": _Kind("There is no such plan, or it is kept no more.", ("no-such-plan",)),
+    "PlanExpired": _Kind("The plan has expired; nothing was applied.", ("plan-expired",)),
+    "PlanOutdated": _Kind(
+        "The cluster has changed since the plan was made; nothing was applied. `errors` carry the "
+        "current values.",
+        ("plan-outdated",),
+        ("Recorded-Location", REPLAYED_HEADER),
+    ),
+    "PlanBusy": _Kind(
+        "Another owner holds what the plan would change; or another alteration of the same entity "
+        "is in flight, or the request with the same idempotency key still runs, and `Location` is "
+        "that alteration's. Nothing was sent.",
+        ("owner-conflict", "entity-busy", "idempotency-key-running"),
+        ("Maybe-Retry-After", "Recorded-Location"),
+    ),
     "CannotRevert": _Kind(
         "It cannot be taken back, or the broker refuses that; nothing was applied.",
         (
@@ -171,6 +191,13 @@ _CHANGING: Final = (
 )
 ALTERING: Final = (*_CHANGING, "BadAlteration")
 REVERTING: Final = (*_CHANGING, "NotFound", "CannotRevert")
+APPLYING: Final = (
+    *ALTERING,
+    "NoSuchPlan",
+    "PlanExpired",
+    "PlanOutdated",
+    "PlanBusy",
+)
 """What can go wrong, from any request to one that alters."""
 
 

@@ -41,6 +41,7 @@ from app.service.replays import Replays
 from app.service.resolve import ResolveQuotas
 from app.service.revert import RevertAlterations
 from tests.support.fake_analytics import FakeAnalytics
+from tests.support.fake_plans import FakePlans
 from tests.support.fake_ports import EPOCH, FakeBrokers, FakeImage, FakeJournal
 from tests.unit.http.application import Answer, send
 
@@ -100,6 +101,7 @@ class FakeService:
         self.journal = FakeJournal(self.log)
         self.metrics = HttpMetrics()
         self.analytics = FakeAnalytics()
+        self.plans = FakePlans()
         self.tasks = AlterationTasks()
         app = create_application(no_services)
         app.state.services = self._services()
@@ -121,6 +123,7 @@ class FakeService:
             resolve=ResolveQuotas(image, acls),
             audit=audit,
             analytics=Analytics(self.analytics),
+            plans=self.plans,
             readiness=Readiness({}, {}),
             page_tokens=PageTokens(b"secret" * 6),
             metrics=self.metrics,
@@ -173,7 +176,7 @@ class FakeService:
 
     def check(self, path: str, answer: Answer) -> None:
         """Hold an answer to a POST against the OpenAPI document."""
-        template = f"{ALTERATIONS}/{{alteration_id}}/revert" if "revert" in path else path
+        template = _template(path)
         responses = self._resolved(self.document["paths"][template]["post"]["responses"])
         response = self._resolved(responses[str(answer.status)])
         (content,) = response["content"].values()
@@ -200,6 +203,12 @@ class FakeService:
     def count(self, name: str, **labels: str) -> float:
         """Return the value of a metric."""
         return self.metrics.registry.get_sample_value(name, labels) or 0.0
+
+
+def _template(path: str) -> str:
+    if path.endswith("/revert"):
+        return f"{ALTERATIONS}/{{alteration_id}}/revert"
+    return "/quotas/plans/{plan_id}/apply" if path.endswith("/apply") else path
 
 
 def _credentials(principal: str | None) -> list[tuple[bytes, bytes]]:

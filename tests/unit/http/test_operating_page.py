@@ -13,6 +13,7 @@ import pytest
 from app.http.alteration_problems import ALTERATION_PROBLEMS
 from app.http.analytics_problems import ANALYTICS_PROBLEMS
 from app.http.metrics import HttpMetrics
+from app.http.plan_problems import PLAN_PROBLEMS
 from app.http.problem_codes import PROBLEMS
 from app.http.problem_text import ProblemText
 from app.http.request_problems import REQUEST_PROBLEMS
@@ -25,6 +26,7 @@ ROOMS: Mapping[str, Mapping[str, ProblemText]] = {
     "Alterations": ALTERATION_PROBLEMS,
     "Requests": REQUEST_PROBLEMS,
     "Analytics": ANALYTICS_PROBLEMS,
+    "Plans": PLAN_PROBLEMS,
 }
 
 

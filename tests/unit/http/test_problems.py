@@ -57,6 +57,8 @@ EXPECTED_STATUS = {
     "HeadersTooLargeError": 431,
     "QuotaError": 500,
     "UnsupportedVersionError": 501,
+    "OwnerConflictError": 409,
+    "PlanExpiredError": 410,
     "BrokerError": 502,
     "NotSentError": 503,
     "OutcomeNotRecordedError": 503,

@@ -1,0 +1,67 @@
+"""Plans as they are kept, and what the use cases need of the place that keeps them."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Protocol
+
+from app.domain.entities import ClientQuotaEntity
+from app.domain.plans import Conflict, DesiredQuota, Holdings, Kept, PlannedChange
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeWithImpact:
+    """A planned change, and what it means; ``impact`` is a document."""
+
+    change: PlannedChange
+    impact: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class KeptPlan:
+    """A plan that can be applied until it expires.
+
+    Attributes:
+        plan_id: A UUIDv7.
+        cluster_id: The cluster that it was made for.
+        author: The principal that asked for it.
+        owner: In whose name it is applied.
+        scope: Filter components as written.
+        base: A fingerprint of the values and owners that it rests on.
+        rests_on: Those values, by entity and key; null: not set.
+        document: What was desired; empty where it was not asked for.
+    """
+
+    plan_id: str
+    cluster_id: str
+    author: str
+    owner: str
+    prune: bool
+    adopt: bool
+    scope: tuple[str, ...]
+    created_at: datetime
+    expires_at: datetime
+    base: str
+    changes: tuple[ChangeWithImpact, ...]
+    conflicts: tuple[Conflict, ...]
+    kept: tuple[Kept, ...]
+    rests_on: Mapping[ClientQuotaEntity, Mapping[str, float | None]]
+    document: Sequence[DesiredQuota] = field(default=())
+
+
+class PlanStore(Protocol):
+    """Keeps plans and owners. Every method raises ``NotSentError`` when Postgres does not do it."""
+
+    async def holdings(
+        self, cluster_id: str, owner: str, entities: Iterable[ClientQuotaEntity]
+    ) -> Holdings:
+        """Return who holds which keys: of these entities, and of all entities the owner's own."""
+        ...
+
+    async def keep(self, plan: KeptPlan) -> None:
+        """Keep a plan, its document too."""
+        ...
+
+    async def plan(self, plan_id: str) -> KeptPlan | None:
+        """Return a plan without its document; null where there is none, or no more."""
+        ...

@@ -1,0 +1,152 @@
+"""Plan and apply, on a real broker and a real Postgres."""
+
+import httpx
+
+from tests.integration.http.changes import C, P, R, change
+from tests.integration.http.plans.planning import (
+    applied,
+    apply,
+    audit_rows,
+    changes,
+    document,
+    plan,
+    settle,
+)
+from tests.support.kafka import unique
+from tests.support.raw_quotas import RawQuotas
+from tests.support.service import RunningService
+
+
+def test_a_plan_says_what_applying_it_does(service: RunningService, raw: RawQuotas) -> None:
+    user = {"user": unique("plan")}
+    raw.store(user, {P: 1000.0, C: 5.0})
+    planned = plan(service, document((user, {P: 2000, R: 12.5})), "team-a")
+    assert changes(planned) == [
+        (user, [{"key": P, "value": 2000}, {"key": R, "value": 12.5}]),
+    ]
+    (one,) = planned["changes"]
+    assert one["before"] == {P: 1000, C: 5}
+    assert one["after"] == {P: 2000, C: 5, R: 12.5}
+    assert one["impact"]["keys"][P]["change"] == "raised"
+    assert one["impact"]["keys"][P]["factor"] == 2
+    assert (planned["conflicts"], planned["kept"]) == ([], [])
+    assert raw.stored(user) == {P: 1000.0, C: 5.0}
+    shown = service.api("bob").get(f"/quotas/plans/{planned['plan_id']}")
+    assert shown.json() == planned
+    answer = apply(service, planned, reason="INC-1")
+    report = answer.json()
+    assert answer.headers["Location"] == f"/quotas/alterations/{report['alteration_id']}"
+    assert (report["outcome"], report["readable"]) == ("applied", True)
+    assert report["results"][0]["after"] == one["after"]
+    assert raw.stored(user) == {P: 2000.0, C: 5.0, R: 12.5}
+    record = service.api().get(answer.headers["Location"]).json()
+    assert (record["action"], record["reason"]) == ("apply_plan", "INC-1")
+    (row,) = audit_rows(service, report["alteration_id"])
+    told = {"plan_id": planned["plan_id"], "owner": "team-a", "force": False, "taken_over": {}}
+    assert row["plan"] == told
+    assert plan(service, document((user, {P: 2000, R: 12.5})), "team-a")["changes"] == []
+
+
+def test_an_empty_plan_is_applied_and_has_a_record(service: RunningService) -> None:
+    user = {"user": unique("empty")}
+    settle(service, document((user, {P: 1})))
+    planned = plan(service, document((user, {P: 1})))
+    assert planned["changes"] == []
+    headers = {"Idempotency-Key": unique("key")}
+    path = f"/quotas/plans/{planned['plan_id']}/apply"
+    first = service.api().post(path, json={}, headers=headers)
+    assert (first.status_code, first.json()["results"]) == (200, [])
+    assert first.json()["outcome"] == "applied"
+    record = service.api().get(first.headers["Location"]).json()
+    assert (record["action"], record["outcome"], record["results"]) == ("apply_plan", "applied", [])
+    again = service.api().post(path, json={}, headers=headers)
+    assert again.headers["Idempotent-Replayed"] == "true"
+    assert again.json() == {**first.json(), "readable": None}
+
+
+def test_a_key_repeats_an_apply_and_changes_nothing(
+    service: RunningService, raw: RawQuotas
+) -> None:
+    user = {"user": unique("repeat")}
+    planned = plan(service, document((user, {P: 7})))
+    path = f"/quotas/plans/{planned['plan_id']}/apply"
+    headers = {"Idempotency-Key": unique("key")}
+    first = service.api().post(path, json={}, headers=headers)
+    raw.store(user, {P: 8.0})
+    again = service.api().post(path, json={}, headers=headers)
+    assert (first.status_code, again.status_code) == (200, 200)
+    assert again.headers["Idempotent-Replayed"] == "true"
+    assert again.json()["alteration_id"] == first.json()["alteration_id"]
+    assert raw.stored(user) == {P: 8.0}
+
+
+def test_a_moved_base_gives_412_and_changes_nothing(
+    service: RunningService, raw: RawQuotas
+) -> None:
+    moving, still = {"user": unique("moving")}, {"user": unique("still")}
+    settle(service, document((moving, {P: 1}), (still, {P: 1})))
+    planned = plan(service, document((moving, {P: 2}), (still, {P: 2})))
+    raw.store(moving, {P: 3.0})
+    answer = apply(service, planned)
+    assert (answer.status_code, answer.json()["code"]) == (412, "plan-outdated")
+    errors = answer.json()["errors"]
+    place = [one["entity"] for one in planned["changes"]].index(moving)
+    assert [one["pointer"] for one in errors] == [f"/changes/{place}"]
+    assert errors[0]["values"]["current"] == {P: 3}
+    assert (raw.stored(moving), raw.stored(still)) == ({P: 3.0}, {P: 1.0})
+
+
+def test_what_a_plan_found_in_order_must_stay_so(service: RunningService, raw: RawQuotas) -> None:
+    changed, unchanged = {"user": unique("changed")}, {"user": unique("unchanged")}
+    settle(service, document((unchanged, {P: 1})))
+    planned = plan(service, document((changed, {P: 2}), (unchanged, {P: 1})))
+    raw.store(unchanged, {P: 9.0})
+    headers = {"Idempotency-Key": unique("key")}
+    path = f"/quotas/plans/{planned['plan_id']}/apply"
+    for replayed in (None, "true"):
+        answer = service.api().post(path, json={}, headers=headers)
+        assert (answer.status_code, answer.json()["code"]) == (412, "plan-outdated")
+        assert answer.headers.get("Idempotent-Replayed") == replayed
+    assert raw.stored(changed) == {}
+    empty = plan(service, document((unchanged, {P: 9})))
+    raw.store(unchanged, {P: 1.0})
+    assert apply(service, empty).status_code == httpx.codes.PRECONDITION_FAILED
+
+
+def test_keys_that_the_document_does_not_name_may_move(
+    service: RunningService, raw: RawQuotas
+) -> None:
+    user = {"user": unique("beside")}
+    planned = plan(service, document((user, {P: 2})))
+    raw.store(user, {C: 9.0})
+    applied(service, planned)
+    assert raw.stored(user) == {P: 2.0, C: 9.0}
+
+
+def test_a_plan_is_applied_once_only(service: RunningService) -> None:
+    planned = plan(service, document(({"user": unique("once")}, {P: 2})))
+    applied(service, planned)
+    assert apply(service, planned).json()["code"] == "plan-outdated"
+
+
+def test_the_entity_of_a_plan_may_be_busy_or_altered_meanwhile(service: RunningService) -> None:
+    user = {"user": unique("altered")}
+    planned = plan(service, document((user, {P: 2})))
+    assert service.alter(change(user, {P: 3})).status_code == httpx.codes.OK
+    assert apply(service, planned).status_code == httpx.codes.PRECONDITION_FAILED
+
+
+def test_who_may_not_alter_may_plan_and_not_apply(service: RunningService) -> None:
+    planned = plan(service, document(({"user": unique("rights")}, {P: 2})))
+    path = f"/quotas/plans/{planned['plan_id']}"
+    assert service.api("bob").post(f"{path}/apply", json={}).status_code == httpx.codes.FORBIDDEN
+    assert service.api("mallory").get(path).status_code == httpx.codes.FORBIDDEN
+    refused = service.api("mallory").post("/quotas/plans", json={"document": document()})
+    assert refused.status_code == httpx.codes.FORBIDDEN
+
+
+def test_there_is_no_plan_of_another_name(service: RunningService) -> None:
+    for plan_id in ("nonsense", "0192f3c2-5b00-7000-8000-000000000000"):
+        assert service.api().get(f"/quotas/plans/{plan_id}").status_code == httpx.codes.NOT_FOUND
+        answer = service.api().post(f"/quotas/plans/{plan_id}/apply", json={})
+        assert answer.status_code == httpx.codes.NOT_FOUND
