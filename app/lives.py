@@ -16,10 +16,12 @@ from app.service.alter import AlterationParts, AlterQuotas
 from app.service.alteration_intents import Intents
 from app.service.alteration_outcomes import OutcomeWriter
 from app.service.alteration_sending import AlterationSending
-from app.service.alteration_tasks import AlterationTasks
+from app.service.alteration_tasks import AlterationTasks, Tasks
 from app.service.barrier import Barrier
 from app.service.breaker import CircuitBreaker
+from app.service.cluster_ports import ClientQuotaAdmin
 from app.service.drift import DriftWatch
+from app.service.entity_slots import EntitySlots
 from app.service.failpoints import Failpoints
 from app.service.fences import Fences
 from app.service.late_answers import LateAnswers
@@ -65,10 +67,44 @@ class LifeSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class AlterationRoom:
+    """What all alterations share, whoever they are sent as: the log, the slots, the tasks."""
+
+    outside: Outside
+    context: LifeContext
+    journal: PostgresJournal
+    recovery_journal: PostgresRecovery
+    outcomes: OutcomeWriter
+    slots: EntitySlots
+    tasks: AlterationTasks
+
+    def parts(self, admin: ClientQuotaAdmin, tasks: Tasks) -> AlterationParts:
+        """Return what alters through these connections, and reads what it needs through them.
+
+        Only the barrier is set with the service's own account: it tells no quota, and callers who
+        may not ask for it would have their expectations judged by a stale read.
+        """
+        present = PresentValues(admin)
+        barrier = Barrier(self.outside.quorum, present)
+        late = LateAnswers(self.recovery_journal, tasks, self.context.metrics)
+        return AlterationParts(
+            admin,
+            present,
+            Intents(self.journal, self.outcomes, barrier, self.context, self.slots),
+            AlterationSending(admin, self.journal, self.outcomes, late, self.context),
+            Replays(self.journal, admin),
+            tasks,
+            self.outside.image,
+            self.context.policy,
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Lives:
     """The two ends of an alteration's life, what goes on beside it, and the tasks."""
 
     alter: AlterQuotas
+    room: AlterationRoom
     recovery: Recovery
     drift: DriftWatch
     partitions: PartitionKeeper
@@ -91,21 +127,10 @@ def build_lives(
     journal = PostgresJournal(database)
     recovery_journal = PostgresRecovery(database, final_after_s=settings.final_after_s)
     tasks = AlterationTasks()
-    present = PresentValues(admin)
-    barrier = Barrier(outside.quorum, present)
+    barrier = Barrier(outside.quorum, PresentValues(admin))
     outcomes = OutcomeWriter(journal, tasks, metrics)
-    late = LateAnswers(recovery_journal, tasks, metrics)
-    alter = AlterQuotas(
-        AlterationParts(
-            admin,
-            present,
-            Intents(journal, outcomes, barrier, context),
-            AlterationSending(admin, journal, outcomes, late, context),
-            Replays(journal, admin),
-            tasks,
-            outside.image,
-            policy,
-        )
+    room = AlterationRoom(
+        outside, context, journal, recovery_journal, outcomes, EntitySlots(), tasks
     )
     fences = Fences(admin, outside.quorum)
     parts = RecoveryParts(admin, recovery_journal, fences, barrier, context)
@@ -117,7 +142,8 @@ def build_lives(
         interval_s=settings.drift_interval_s,
     )
     return Lives(
-        alter,
+        AlterQuotas(room.parts(admin, tasks)),
+        room,
         Recovery(parts, final_after_s=settings.final_after_s),
         watcher,
         PartitionKeeper(partial(keep_house, database), partial(months_ahead, database), metrics),

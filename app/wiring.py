@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, Final
 
 from app.authenticators import Authenticators
+from app.caller_sessions import SharedServices, open_sessions
 from app.domain.authorization import Operation
 from app.http.metrics import HttpMetrics
 from app.http.page_tokens import PageTokens
@@ -40,10 +41,10 @@ from app.service.analytics import Analytics
 from app.service.audit_trail import AuditTrail
 from app.service.authentication_failures import AuthenticationFailures, FailureWriter
 from app.service.authorize import MAX_ACL_AGE_S, ClusterAuthorizer
-from app.service.describe import DescribeQuotas
+from app.service.describe import DescribeQuotas, Snapshots
 from app.service.policy import NarrowingPolicy, NoPolicy
 from app.service.readiness import CHECK_TIMEOUT_S, Readiness
-from app.service.resolve import ResolveQuotas
+from app.service.resolve import KeptIndex, ResolveQuotas
 from app.service.revert import RevertAlterations
 from app.settings import Settings
 
@@ -122,21 +123,26 @@ class Wiring:
                 failures, PostgresAuthenticationFailures(database), self.metrics.lives
             )
             stack.push_async_callback(kept_failures.close)
+            audit = AuditTrail(journal, authorizer)
+            snapshots, index = Snapshots(), KeptIndex()
+            shared = SharedServices(
+                authorizer, audit, lives.room, cluster, snapshots, index, counted
+            )
+            authenticator = self._authenticators.open(stack, partial(open_sessions, shared))
             stack.push_async_callback(self._drain, lives.tasks)
             lives.begin()
             lives.tasks.watch(kept_failures.run())
-            audit = AuditTrail(journal, authorizer)
             self._readiness = Readiness(
                 {"kafka": partial(_brokers_answer, admin), "acls": partial(_acls_known, acls)},
                 {"audit_log": journal.check_writable, "schema": partial(schema_problem, database)},
             )
             yield Services(
-                authenticator=self._authenticators.open(stack),
+                authenticator=authenticator,
                 authorizer=authorizer,
-                describe=DescribeQuotas(admin, image),
+                describe=DescribeQuotas(admin, image, snapshots),
                 alter=lives.alter,
                 revert=RevertAlterations(audit, lives.alter),
-                resolve=ResolveQuotas(image, cluster),
+                resolve=ResolveQuotas(image, cluster, index),
                 audit=audit,
                 analytics=Analytics(PostgresAnalytics(database)),
                 plans=PostgresPlans(database),
@@ -145,8 +151,8 @@ class Wiring:
                 metrics=self.metrics,
                 limits=RateLimits(self._limits, self.metrics.count_rate_limited),
                 brokers=partial(_broker_facts, cluster),
-                proxies=self._proxies,
                 failures=failures,
+                proxies=self._proxies,
             )
 
     def _narrowing(self, authorizer: ClusterAuthorizer) -> NarrowingPolicy | NoPolicy:

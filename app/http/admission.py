@@ -8,6 +8,7 @@ from starlette.requests import Request
 
 from app.domain.callers import Caller
 from app.domain.errors import UnauthenticatedError
+from app.http.authentication.basic import SessionCaller
 from app.http.authentication.presented import presented_by
 from app.http.large_bodies import SMALL_BYTES
 from app.http.limits import read_json_body
@@ -44,10 +45,21 @@ async def _authenticated(request: Request) -> Caller:
     except UnauthenticatedError as refusal:
         context = context_of(request)
         context.refused_credential, context.refused_method = refusal.code, refusal.method
-        services.limits.admit_failure(presented.address or presented.peer)
+        address = presented.address or presented.peer
+        services.failures.count(address, refusal.method, refusal.code)
+        services.limits.admit_failure(address)
         raise
+    if isinstance(caller, SessionCaller):
+        caller = _in_session(request, caller)
     remember_caller(request, caller)
     return caller
+
+
+def _in_session(request: Request, caller: SessionCaller) -> Caller:
+    """Let the session's services answer this request, and hold the session until its end."""
+    context_of(request).at_end.append(caller.lease.release)
+    request.state.services = services_of(request).of_caller(caller.lease.content.services)
+    return caller.without_session()
 
 
 def begin_work(request: Request) -> None:

@@ -20,7 +20,9 @@ _REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9._-]{1,128}")
 _NO_ANSWER: Final = 499
 """What the log and the metrics show where the request ended before its answer began."""
 
-_CREDENTIAL_CODES: Final = frozenset({"unauthenticated", "invalid-token", "invalid-certificate"})
+_CREDENTIAL_CODES: Final = frozenset(
+    {"unauthenticated", "invalid-token", "invalid-certificate", "login-failed"}
+)
 
 _SECURITY_HEADERS: Final = {
     "X-Content-Type-Options": "nosniff",
@@ -52,7 +54,7 @@ class RequestBoundary:
         try:
             await self._answer(scope, receive, exchange)
         finally:
-            context.work_has_ended()
+            context.has_ended()
             self._metrics.active_requests.dec()
             self._record(scope, exchange)
 

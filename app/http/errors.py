@@ -6,6 +6,7 @@ from app.domain.errors import (
     Retry,
     TooManyRequestsError,
     UnauthenticatedError,
+    UnreadableRequestError,
 )
 
 
@@ -19,6 +20,18 @@ class InvalidCertificateError(UnauthenticatedError):
     """A client certificate was shown, and it is nobody's here."""
 
     default_code = "invalid-certificate"
+
+
+class LoginFailedError(UnauthenticatedError):
+    """The brokers do not accept the user with this password."""
+
+    default_code = "login-failed"
+
+
+class UnencryptedPasswordError(UnreadableRequestError):
+    """A password came over a network without TLS; it was not looked at."""
+
+    default_code = "unencrypted-password"
 
 
 class MethodNotAllowedError(QuotaError):

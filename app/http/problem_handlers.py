@@ -15,6 +15,10 @@ from app.http.errors import BodyTooLargeError, MethodNotAllowedError
 from app.http.json_pointer import child
 from app.http.problems import code_of, problem_response
 from app.http.request_context import context_of
+from app.http.services import services_of
+from app.service.authorize import DeniedAttempt
+from app.service.broker_authorizer import RULE
+from app.service.caller_admin import RefusedAtTheActError
 
 _METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 
@@ -29,6 +33,7 @@ _OF_STATUS: Final[Mapping[int, tuple[type[QuotaError], str]]] = {
 def install_problem_handlers(app: FastAPI) -> None:
     """Make every error a problem document, faults included."""
     app.add_exception_handler(QuotaError, _on_quota_error)
+    app.add_exception_handler(RefusedAtTheActError, _on_refusal_at_the_act)
     app.add_exception_handler(HTTPException, _on_http_exception)
     app.add_exception_handler(RequestValidationError, _on_validation_error)
     app.add_exception_handler(Exception, _on_fault)
@@ -60,6 +65,19 @@ async def _on_fault(request: Request, _: Exception) -> Response:
 async def _on_quota_error(request: Request, error: Exception) -> Response:
     if not isinstance(error, QuotaError):
         raise error
+    return answer(request, error)
+
+
+async def _on_refusal_at_the_act(request: Request, error: Exception) -> Response:
+    """Keep the attempt of a caller whom a broker refused a read that was thought allowed."""
+    if not isinstance(error, RefusedAtTheActError):
+        raise error
+    context = context_of(request)
+    if context.caller is not None:
+        evidence = {"allowed": False, "rule": RULE, "asked": "DescribeClientQuotas"}
+        route = f"{request.method} {request.url.path}"
+        attempt = DeniedAttempt(context.request_id, route, evidence)
+        await services_of(request).authorizer.record_denied(context.caller, error, attempt)
     return answer(request, error)
 
 

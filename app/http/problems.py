@@ -33,6 +33,7 @@ from app.http.errors import (
     BodyTooLargeError,
     HeadersTooLargeError,
     InvalidTokenError,
+    LoginFailedError,
     MethodNotAllowedError,
     NotAcceptableError,
     RequestTimeoutError,
@@ -143,6 +144,8 @@ def problem_headers(error: QuotaError) -> dict[str, str]:
         headers["Retry-After"] = str(max(1, math.ceil(retry_after_s)))
     if isinstance(error, InvalidTokenError):
         headers["WWW-Authenticate"] = 'Bearer error="invalid_token"'
+    elif isinstance(error, LoginFailedError):
+        headers["WWW-Authenticate"] = 'Basic realm="kafka-quota-service", charset="UTF-8"'
     elif isinstance(error, UnauthenticatedError):
         headers["WWW-Authenticate"] = "Bearer"
     if error.alteration_id is not None:

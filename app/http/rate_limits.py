@@ -104,7 +104,7 @@ class RateLimits:
         Raises:
             RateLimitedError: One too many from this address or, for IPv6, its network.
         """
-        if wait_s := self._failures.take(_network(address), self._now()):
+        if wait_s := self._failures.take(network_of(address), self._now()):
             detail = f"More than {self._limits.failures_per_s:g} bad credentials a second."
             raise self._limited(Limited.FAILURES, detail, wait_s)
 
@@ -132,7 +132,8 @@ class RateLimits:
         return RateLimitedError(detail, retry_after_s=wait_s)
 
 
-def _network(address: str) -> str:
+def network_of(address: str) -> str:
+    """Return what counts as one address: for IPv6 its network."""
     try:
         parsed = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, MutableMapping
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from starlette.requests import Request
@@ -23,6 +23,8 @@ class RequestContext:
         refused_credential: The code of the problem with the credential, if there was one.
         refused_method: Which method of authentication it was that refused it.
         end_work: Tells that the request is no longer worked on; null before and after that.
+        caller: Who calls, once known.
+        at_end: What is done when the request has ended, however it ends.
     """
 
     request_id: str
@@ -32,6 +34,14 @@ class RequestContext:
     refused_credential: str | None = None
     refused_method: str = "none"
     end_work: Callable[[], None] | None = None
+    caller: Caller | None = None
+    at_end: list[Callable[[], None]] = field(default_factory=list)
+
+    def has_ended(self) -> None:
+        """Let go of what the request held."""
+        self.work_has_ended()
+        while self.at_end:
+            self.at_end.pop()()
 
     def work_has_ended(self) -> None:
         """Count the request as done, once."""
@@ -75,5 +85,6 @@ def context_of(request: Request) -> RequestContext:
 def remember_caller(request: Request, caller: Caller) -> None:
     """Note who calls, for the log lines and metrics of this request."""
     context = context_of(request)
+    context.caller = caller
     context.principal = caller.principal
     context.authentication = caller.authentication

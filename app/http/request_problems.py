@@ -62,6 +62,20 @@ REQUEST_PROBLEMS: Final[Mapping[str, ProblemText]] = {
         "Check the token and its expiry with those who gave it to you.",
         "Many from one address are limited and counted in rate_limited_total.",
     ),
+    "login-failed": ProblemText(
+        "The login failed",
+        "The Authorization header is malformed, or the brokers do not accept this user with this "
+        "password. Which of the two is wrong is not told.",
+        "Check user and password with a Kafka client, on the listener that this service uses.",
+        "Five failures of one user from one address within a minute are answered 429 from then "
+        "on; they are counted in rate_limited_total as logins.",
+    ),
+    "unencrypted-password": ProblemText(
+        "The password came unencrypted",
+        "Authorization: Basic is taken over TLS alone, or from this very machine. The password "
+        "was not looked at, and everybody on the way may know it now.",
+        "Change the password, and call with https.",
+    ),
     "invalid-certificate": ProblemText(
         "The client certificate is not valid here",
         "The certificate cannot be read, has expired, is of no accepted issuer, or no mapping rule "

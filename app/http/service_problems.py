@@ -68,6 +68,13 @@ SERVICE_PROBLEMS: Final[Mapping[str, ProblemText]] = {
         "Send the request again later; it is safe.",
         "See the detail: the cluster or the database. Nothing was sent.",
     ),
+    "wrong-cluster": ProblemText(
+        "Another cluster answers",
+        "This service is for one cluster, and the brokers that answer are of another. Nothing was "
+        "sent.",
+        "Tell those who run this service; it is safe to send the request again.",
+        "Compare QUOTAS_CLUSTER_ID with what QUOTAS_KAFKA_BOOTSTRAP_SERVERS names.",
+    ),
     "cluster-unreachable": ProblemText(
         "No broker answers; nothing was sent",
         "No broker could be reached, or none let this service log in.",
@@ -103,6 +110,13 @@ SERVICE_PROBLEMS: Final[Mapping[str, ProblemText]] = {
         "them, and close idle ones.",
         "See who holds them; QUOTAS_MAX_CONNECTIONS is the limit, and the process needs that many "
         "file descriptors.",
+    ),
+    "too-many-sessions": ProblemText(
+        "Too many callers are logged in",
+        "This process holds as many sessions of callers who came with a user and a password as it "
+        "may, and all of them are in use. Nothing was sent.",
+        "Send the request again after the time in Retry-After.",
+        "There are 256 at most; start another process.",
     ),
     "stopping": ProblemText(
         "This process is stopping; nothing was sent",

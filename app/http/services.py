@@ -1,7 +1,7 @@
 """What the routes call, built in one place and passed in."""
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from starlette.requests import Request
@@ -16,7 +16,7 @@ from app.service.alter import AlterQuotas
 from app.service.analytics import Analytics
 from app.service.audit_trail import AuditTrail
 from app.service.authentication_failures import AuthenticationFailures
-from app.service.authorize import ClusterAuthorizer
+from app.service.authorize import Authorizer
 from app.service.describe import DescribeQuotas
 from app.service.plan_records import PlanStore
 from app.service.readiness import Readiness
@@ -39,11 +39,22 @@ class Authenticator(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class CallerServices:
+    """What a caller has instead of everybody's, whose requests run as the caller."""
+
+    authorizer: Authorizer
+    describe: DescribeQuotas
+    alter: AlterQuotas
+    revert: RevertAlterations
+    resolve: ResolveQuotas
+
+
+@dataclass(frozen=True, slots=True)
 class Services:
     """Everything behind the routes."""
 
     authenticator: Authenticator
-    authorizer: ClusterAuthorizer
+    authorizer: Authorizer
     describe: DescribeQuotas
     alter: AlterQuotas
     revert: RevertAlterations
@@ -56,11 +67,22 @@ class Services:
     metrics: HttpMetrics
     limits: RateLimits
     brokers: Callable[[], Awaitable[Mapping[str, Any]]]
-    proxies: TrustedProxies = NO_PROXIES
     failures: AuthenticationFailures = field(default_factory=AuthenticationFailures)
+    proxies: TrustedProxies = NO_PROXIES
+
+    def of_caller(self, own: CallerServices) -> "Services":
+        """Return these with a caller's own in their places."""
+        return replace(
+            self,
+            authorizer=own.authorizer,
+            describe=own.describe,
+            alter=own.alter,
+            revert=own.revert,
+            resolve=own.resolve,
+        )
 
 
 def services_of(request: Request) -> Services:
-    """Return the services of the application that answers this request."""
-    services: Services = request.app.state.services
+    """Return what answers this request: of its caller's session, or everybody's."""
+    services: Services = getattr(request.state, "services", None) or request.app.state.services
     return services

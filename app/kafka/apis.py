@@ -13,6 +13,7 @@ API_NAMES: Final[Mapping[int, str]] = {
     48: "DescribeClientQuotas",
     49: "AlterClientQuotas",
     55: "DescribeQuorum",
+    60: "DescribeCluster",
 }
 """Source: ``org.apache.kafka.common.protocol.ApiKeys``."""
 

@@ -1,6 +1,7 @@
 """Which brokers there are, and a connection to the one that is wanted."""
 
 import asyncio
+import ssl
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from app.domain.errors import NotSentError
 from app.kafka.cluster_view import ClusterView, ask_view
 from app.kafka.configuration import KafkaSettings, ssl_context
 from app.kafka.connection import UNREACHABLE, BrokerConnection
-from app.kafka.handshake import Address, connect
+from app.kafka.handshake import Address, LoginRefusedError, connect
 from app.kafka.line import Line
 from app.kafka.pool import ConnectionPool, Lease, Place, Purpose
 from app.service.dependency_metrics import DependencyMetrics, Uncounted
@@ -42,12 +43,27 @@ class Brokers:
 
     The first address in line that is of a live broker is preferred: it stays so until it fails and
     goes to the end of the line. A request is never repeated here.
+
+    Args:
+        settings: Where the brokers are, and as whom they are asked.
+        metrics: Counts the requests.
+        context: For TLS; null makes one of the settings.
+        one_login: Try a refused password with no other broker: each try may be counted somewhere.
     """
 
-    def __init__(self, settings: KafkaSettings, metrics: DependencyMetrics | None = None) -> None:
+    def __init__(
+        self,
+        settings: KafkaSettings,
+        metrics: DependencyMetrics | None = None,
+        *,
+        context: ssl.SSLContext | None = None,
+        one_login: bool = False,
+    ) -> None:
         self._settings = settings
         self._metrics = metrics or Uncounted()
-        self._context = ssl_context(settings)
+        self._context = context or ssl_context(settings)
+        self._one_login = one_login
+        self._login_refused = False
         self._pools: dict[Address, ConnectionPool] = {}
         self._line = Line(settings.addresses)
         self._view: ClusterView | None = None
@@ -114,6 +130,11 @@ class Brokers:
         except TimeoutError as error:
             raise _silent("The brokers") from error
 
+    @property
+    def login_was_refused(self) -> bool:
+        """Whether a broker did not accept the password, where one login is all there may be."""
+        return self._login_refused
+
     def connections(self) -> Mapping[str, int]:
         """Return how many connections are open, by state: idle or busy."""
         pools = self._pools.values()
@@ -161,6 +182,9 @@ class Brokers:
             except TimeoutError:
                 failure = _silent(f"The broker {address[0]}:{address[1]}")
             except NotSentError as error:
+                if self._one_login and isinstance(error, LoginRefusedError):
+                    self._login_refused = True
+                    raise
                 failure = error
             self.distrust(address)
         raise failure

@@ -24,7 +24,7 @@ from app.kafka.configuration import CLIENT_ID, KafkaSettings
 from app.kafka.connection import UNREACHABLE, AnswerLostError, BrokerConnection, Loss
 from app.kafka.errors import code_name
 from app.kafka.questions import ask
-from app.kafka.sasl import SaslError, SaslExchange, sasl_exchange
+from app.kafka.sasl import SaslError, SaslExchange, SaslRefusedError, sasl_exchange
 from app.service.dependency_metrics import DependencyMetrics
 
 Address = tuple[str, int]
@@ -34,6 +34,11 @@ _API_VERSIONS_VERSION: Final = 3
 _SASL_HANDSHAKE_VERSION: Final = 1
 _NEWEST_SASL_AUTHENTICATE: Final = 2
 _UNSUPPORTED_VERSION: Final = 35
+_SASL_AUTHENTICATION_FAILED: Final = 58
+
+
+class LoginRefusedError(NotSentError):
+    """The broker does not accept the user with this password."""
 
 
 async def connect(
@@ -45,7 +50,8 @@ async def connect(
     """Open a connection that counts its requests; the caller sets the deadline by cancelling.
 
     Raises:
-        NotSentError: The broker cannot be reached, or does not accept us.
+        LoginRefusedError: The broker does not accept the user with this password.
+        NotSentError: The broker cannot be reached, or does not speak with us.
     """
     host, port = address
     loop = asyncio.get_running_loop()
@@ -60,6 +66,9 @@ async def connect(
         await _agree_on_versions(connection)
         if settings.protocol.uses_sasl:
             await _authenticate(connection, settings)
+    except SaslRefusedError as error:
+        connection.abort()
+        raise LoginRefusedError(_cannot_reach(address, str(error)), code=UNREACHABLE) from error
     except (AnswerLostError, SaslError) as error:
         connection.abort()
         raise _unreachable(address, str(error)) from error
@@ -127,7 +136,9 @@ async def _sasl_round(connection: BrokerConnection, to_send: bytes) -> bytes:
     version = min(newest, _NEWEST_SASL_AUTHENTICATE)
     answer = await ask(connection, request, version, SaslAuthenticateResponse)
     if answer.error_code != 0:
-        raise SaslError(_refused(connection, "SASL", answer.error_code, answer.error_message))
+        refusal = _refused(connection, "SASL", answer.error_code, answer.error_message)
+        is_login = answer.error_code == _SASL_AUTHENTICATION_FAILED
+        raise SaslRefusedError(refusal) if is_login else SaslError(refusal)
     if version >= 1 and answer.session_lifetime_ms > 0:
         lifetime_s = answer.session_lifetime_ms / 1000
         connection.expires_at = asyncio.get_running_loop().time() + lifetime_s
@@ -142,5 +153,9 @@ def _refused(connection: BrokerConnection, what: str, code: int, text: str | Non
 
 
 def _unreachable(address: Address, why: str) -> NotSentError:
+    return NotSentError(_cannot_reach(address, why), code=UNREACHABLE)
+
+
+def _cannot_reach(address: Address, why: str) -> str:
     host, port = address
-    return NotSentError(f"The broker {host}:{port} cannot be reached: {why}", code=UNREACHABLE)
+    return f"The broker {host}:{port} cannot be reached: {why}"

@@ -21,6 +21,10 @@ class SaslError(Exception):
     """The broker's side of the exchange is wrong; the text holds no secret."""
 
 
+class SaslRefusedError(SaslError):
+    """The broker does not accept the user with this password."""
+
+
 def sasl_exchange(settings: KafkaSettings) -> SaslExchange:
     """Start the exchange of the configured mechanism.
 

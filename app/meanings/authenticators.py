@@ -21,6 +21,10 @@ def _has_tokens(settings: Settings) -> bool:
     return settings.tokens_file is not None or settings.oidc_issuer is not None
 
 
+def _logs_callers_in(settings: Settings) -> bool:
+    return settings.basic_sasl_mechanism is not None
+
+
 def _has_client_authorities(settings: Settings) -> bool:
     return settings.tls_client_ca_file is not None
 
@@ -33,6 +37,7 @@ _CONFIGURED: Final[Mapping[Way, Callable[[Settings], bool]]] = {
     Way.BEARER: _has_tokens,
     Way.CERTIFICATE: _has_client_authorities,
     Way.PROXY_CERTIFICATE: _has_certificate_header,
+    Way.BASIC: _logs_callers_in,
 }
 """Tells whether what the way needs is set."""
 

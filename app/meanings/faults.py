@@ -4,6 +4,7 @@ from app.meanings.audit_log import database_url
 from app.meanings.authenticators import ways
 from app.meanings.certificates import proxied_certificates, tls_context
 from app.meanings.cluster import kafka_settings
+from app.meanings.pass_through import pass_through
 from app.meanings.permissions import authorization_policy
 from app.meanings.policy import policy_reader
 from app.meanings.proxies import trusted_proxies
@@ -29,6 +30,7 @@ def refuse_every_fault(settings: Settings) -> None:
         trusted_proxies,
         tls_context,
         proxied_certificates,
+        pass_through,
     ):
         try:
             read(settings)

@@ -22,7 +22,7 @@ from app.service.alteration_command import AlterationReport, AlterCommand, Wait
 from app.service.alteration_intents import CommittedIntent, Intents, with_before
 from app.service.alteration_request import Target, audit_request
 from app.service.alteration_sending import AlterationSending, SendingReport
-from app.service.alteration_tasks import AlterationTasks
+from app.service.alteration_tasks import Tasks
 from app.service.audit_records import AuditRequest
 from app.service.cluster_ports import ClientQuotaAdmin
 from app.service.describe import Image
@@ -49,7 +49,7 @@ class AlterationParts:
     intents: Intents
     sending: AlterationSending
     replays: Replays
-    tasks: AlterationTasks
+    tasks: Tasks
     image: Image
     policy: PolicyGuard
 

@@ -40,7 +40,10 @@ class CommittedIntent:
 
 
 class Intents:
-    """Commits intents under the slots of their entities."""
+    """Commits intents under the slots of their entities.
+
+    ``slots`` are shared with the intents of other sessions; null where there are none.
+    """
 
     def __init__(
         self,
@@ -48,6 +51,7 @@ class Intents:
         outcomes: OutcomeWriter,
         barrier: Barrier,
         context: LifeContext,
+        slots: EntitySlots | None = None,
     ) -> None:
         self._journal = journal
         self._outcomes = outcomes
@@ -56,7 +60,7 @@ class Intents:
         self._metrics = context.metrics
         self._breaker = context.breaker
         self._owner = context.owner
-        self._slots = EntitySlots()
+        self._slots = slots or EntitySlots()
 
     @asynccontextmanager
     async def committed(

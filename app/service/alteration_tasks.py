@@ -2,11 +2,27 @@
 
 import asyncio
 from collections.abc import Coroutine
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from app.domain.errors import NotSentError
 
 T = TypeVar("T")
+
+
+class Tasks(Protocol):
+    """Runs what must not end with the request that began it."""
+
+    async def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run to the end, whatever becomes of the caller; return the result to who still waits.
+
+        Raises:
+            NotSentError: The service is stopping.
+        """
+        ...
+
+    def watch(self, work: Coroutine[Any, Any, object]) -> None:
+        """Run in the background; a stop does not wait for it, recovery takes over."""
+        ...
 
 
 class AlterationTasks:

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from app.domain.alterations import AlterationResult, ClientQuotaAlteration, KafkaRefusal, Outcome
 from app.domain.authorization import (
@@ -65,6 +65,28 @@ class DeniedAttempt:
     reason: str | None = None
 
 
+class Authorizer(Protocol):
+    """Decides whether a caller may, and keeps the attempts of those who may not."""
+
+    def is_auditor(self, caller: Caller) -> bool:
+        """Tell whether the caller has the ``audit`` permission."""
+        ...
+
+    async def decide(self, caller: Caller, operation: Operation) -> Access:
+        """Decide whether the caller may.
+
+        Raises:
+            NotSentError: What decides cannot be had; nothing is allowed on doubt.
+        """
+        ...
+
+    async def record_denied(
+        self, caller: Caller, refusal: ClusterAuthorizationError, attempt: DeniedAttempt
+    ) -> None:
+        """Keep the attempt in the audit log; the refusal stands even if that fails."""
+        ...
+
+
 class ClusterAuthorizer:
     """Decides like the broker's StandardAuthorizer, from its ACLs; fails closed."""
 
@@ -99,12 +121,13 @@ class ClusterAuthorizer:
                 raise
             return Access(decision.as_dict())
         if not snapshot.has_authorizer:
-            return self._without_authorizer(operation)
+            return self.without_authorizer(operation)
         decision = authorize(caller.principal, caller.host, operation, snapshot.bindings, settings)
         evidence = {**decision.as_dict(), "acl_age_s": round(snapshot.age_s, 3)}
         return Access(evidence, None if decision.allowed else _denial(caller, operation))
 
-    def _without_authorizer(self, operation: Operation) -> Access:
+    def without_authorizer(self, operation: Operation) -> Access:
+        """Decide where the cluster has no authorizer that could."""
         evidence = {"operation": operation.value, "rule": "no-authorizer"}
         if self._policy.allow_without_authorizer:
             return Access(evidence)

@@ -69,13 +69,41 @@ class QuotaPage:
     next_position: int | None
 
 
-class DescribeQuotas:
-    """Answers ``GET /quotas``."""
+class Snapshots:
+    """Answers that are kept for paging, for all callers together."""
 
-    def __init__(self, admin: ClientQuotaAdmin, image: Image) -> None:
+    def __init__(self) -> None:
+        self._kept: OrderedDict[str, tuple[float, QuotaListing]] = OrderedDict()
+
+    def get(self, snapshot_id: str) -> QuotaListing | None:
+        """Return an answer, null where it is not kept any more."""
+        self._forget_old()
+        kept = self._kept.get(snapshot_id)
+        return None if kept is None else kept[1]
+
+    def keep(self, snapshot_id: str, listing: QuotaListing) -> None:
+        """Keep an answer for a while."""
+        self._forget_old()
+        self._kept[snapshot_id] = (time.monotonic() + SNAPSHOT_LIFE_S, listing)
+        while len(self._kept) > MAX_SNAPSHOTS:
+            self._kept.popitem(last=False)
+
+    def _forget_old(self) -> None:
+        now = time.monotonic()
+        for snapshot_id, (expires, _) in list(self._kept.items()):
+            if expires <= now:
+                del self._kept[snapshot_id]
+
+
+class DescribeQuotas:
+    """Answers ``GET /quotas``; ``snapshots`` may be shared with others who answer it."""
+
+    def __init__(
+        self, admin: ClientQuotaAdmin, image: Image, snapshots: Snapshots | None = None
+    ) -> None:
         self._admin = admin
         self._image = image
-        self._snapshots: OrderedDict[str, tuple[float, QuotaListing]] = OrderedDict()
+        self._snapshots = snapshots or Snapshots()
 
     async def describe(self, query: DescribeQuery) -> QuotaListing:
         """Return every matching entity.
@@ -111,7 +139,7 @@ class DescribeQuotas:
         listing = await self.describe(query)
         snapshot_id = secrets.token_urlsafe(12)
         if len(listing.entries) > page_size:
-            self._keep(snapshot_id, listing)
+            self._snapshots.keep(snapshot_id, listing)
         return _page(listing, snapshot_id, 0, page_size)
 
     def next_page(self, snapshot_id: str, position: int, page_size: int) -> QuotaPage:
@@ -120,24 +148,11 @@ class DescribeQuotas:
         Raises:
             UnreadableRequestError: The answer is not kept any more.
         """
-        self._forget_old()
-        kept = self._snapshots.get(snapshot_id)
-        if kept is None:
+        listing = self._snapshots.get(snapshot_id)
+        if listing is None:
             detail = "This page token is too old; begin again without page_token."
             raise UnreadableRequestError(detail, code="bad-page-token")
-        return _page(kept[1], snapshot_id, position, page_size)
-
-    def _keep(self, snapshot_id: str, listing: QuotaListing) -> None:
-        self._forget_old()
-        self._snapshots[snapshot_id] = (time.monotonic() + SNAPSHOT_LIFE_S, listing)
-        while len(self._snapshots) > MAX_SNAPSHOTS:
-            self._snapshots.popitem(last=False)
-
-    def _forget_old(self) -> None:
-        now = time.monotonic()
-        for snapshot_id, (expires, _) in list(self._snapshots.items()):
-            if expires <= now:
-                del self._snapshots[snapshot_id]
+        return _page(listing, snapshot_id, position, page_size)
 
 
 def _matching(quotas: Mapping[ClientQuotaEntity, Values], query: DescribeQuery) -> Iterator[Entry]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from app.domain.alterations import Outcome
 from app.domain.errors import NotSentError
 from app.service.alteration_results import result_of
-from app.service.alteration_tasks import AlterationTasks
+from app.service.alteration_tasks import Tasks
 from app.service.audit_records import AuditRequest
 from app.service.cluster_ports import AlterAnswer, EntityVerdict
 from app.service.metrics_port import AlterationMetrics, FoundBy
@@ -23,7 +23,7 @@ class LateAnswers:
     """Listens on for the answer to an alteration that ran out of time, and records it."""
 
     def __init__(
-        self, journal: RecoveryJournal, tasks: AlterationTasks, metrics: AlterationMetrics
+        self, journal: RecoveryJournal, tasks: Tasks, metrics: AlterationMetrics
     ) -> None:
         self._journal = journal
         self._tasks = tasks

@@ -11,7 +11,7 @@ from app.domain.resolution import Resolution, resolve_client, resolve_ip
 from app.domain.resolution_index import QuotaIndex
 from app.service.alteration_command import Expected
 from app.service.audit_records import AuditEntity
-from app.service.cluster_ports import CallbackDetector, Described
+from app.service.cluster_ports import CallbackDetector
 from app.service.describe import Image
 from app.service.expectations import failed_expectations
 from app.service.off_loop import off_loop
@@ -65,13 +65,30 @@ class ResolveAnswer:
     callback_class: str | None
 
 
-class ResolveQuotas:
-    """Answers ``GET`` and ``POST /quotas/resolve``."""
+class KeptIndex:
+    """The index of the newest image: it costs much more than one resolution."""
 
-    def __init__(self, image: Image, callbacks: CallbackDetector) -> None:
+    def __init__(self) -> None:
+        self._indexed: tuple[Quotas, QuotaIndex] | None = None
+
+    async def of(self, quotas: Quotas) -> QuotaIndex:
+        """Return the index of these very quotas."""
+        if self._indexed is not None and self._indexed[0] is quotas:
+            return self._indexed[1]
+        index = await off_loop(len(quotas), QuotaIndex.of, quotas)
+        self._indexed = (quotas, index)
+        return index
+
+
+class ResolveQuotas:
+    """Answers ``GET`` and ``POST /quotas/resolve``; ``index`` may be shared with others."""
+
+    def __init__(
+        self, image: Image, callbacks: CallbackDetector, index: KeptIndex | None = None
+    ) -> None:
         self._image = image
         self._callbacks = callbacks
-        self._indexed: tuple[Quotas, QuotaIndex] | None = None
+        self._index = index or KeptIndex()
 
     async def resolve(self, query: ResolveQuery) -> ResolveAnswer:
         """Resolve every identity against one image.
@@ -84,7 +101,7 @@ class ResolveQuotas:
         if query.violations:
             raise InvalidRequestError(_BROKEN, violations=query.violations)
         described = await self._image.image(max_age_ms=query.max_age_ms)
-        index = await self._index(described)
+        index = await self._index.of(described.quotas)
         number = len(query.identities) + len(query.alterations or ())
         present, proposed = await off_loop(number, _resolved, query, described.quotas, index)
         return ResolveAnswer(
@@ -94,14 +111,6 @@ class ResolveQuotas:
             proposed,
             await self._callbacks.custom_callback(),
         )
-
-    async def _index(self, described: Described) -> QuotaIndex:
-        quotas = described.quotas
-        if self._indexed is not None and self._indexed[0] is quotas:
-            return self._indexed[1]
-        index = await off_loop(len(quotas), QuotaIndex.of, quotas)
-        self._indexed = (quotas, index)
-        return index
 
 
 _BROKEN = "The request breaks a rule; every violation is listed in errors."

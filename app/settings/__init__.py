@@ -12,6 +12,7 @@ from app.settings.database import AuditLog
 from app.settings.limits import Appetite
 from app.settings.listener import Listener
 from app.settings.lives import Lives
+from app.settings.pass_through import PassThrough
 from app.settings.permissions import Permissions
 from app.settings.policy import Narrowing
 from app.settings.proxies import Proxies
@@ -28,6 +29,7 @@ class Settings(
     Proxies,
     Tls,
     Narrowing,
+    PassThrough,
     Lives,
     Appetite,
     Permissions,

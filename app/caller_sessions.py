@@ -1,0 +1,141 @@
+"""Sessions of callers who bring a user and a password: everything in them asks as the caller."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from app.domain.errors import NotSentError
+from app.http.errors import LoginFailedError
+from app.http.services import CallerServices
+from app.kafka.brokers import Brokers
+from app.kafka.caller_rights import KafkaCallerRights
+from app.kafka.configuration import ssl_context
+from app.kafka.handshake import LoginRefusedError
+from app.kafka.pass_through import PassThrough
+from app.kafka.quota_admin import KafkaClientQuotaAdmin
+from app.kafka.sessions import Sessions
+from app.lives import AlterationRoom
+from app.service.audit_trail import AuditTrail
+from app.service.authorize import ClusterAuthorizer
+from app.service.broker_authorizer import BrokerAuthorizer
+from app.service.caller_admin import CallerQuotaAdmin
+from app.service.caller_services import AlterAsCaller, CallerImage
+from app.service.cluster_ports import CallbackDetector
+from app.service.dependency_metrics import DependencyMetrics
+from app.service.describe import DescribeQuotas, Snapshots
+from app.service.held_tasks import HeldTasks
+from app.service.resolve import KeptIndex, ResolveQuotas
+from app.service.revert import RevertAlterations
+
+_LOGIN_WITHIN_S: Final = 5.0
+_LOGINS_AT_ONCE: Final = 16
+"""So that a crowd of unknown callers takes no more of the brokers."""
+
+
+@dataclass(frozen=True, slots=True)
+class SharedServices:
+    """What the sessions of all callers share: nothing in it asks a broker what a caller may ask."""
+
+    authorizer: ClusterAuthorizer
+    audit: AuditTrail
+    room: AlterationRoom
+    callbacks: CallbackDetector
+    snapshots: Snapshots
+    index: KeptIndex
+    metrics: DependencyMetrics
+
+
+class CallerSession:
+    """One caller's connections, and the services upon them."""
+
+    def __init__(
+        self, brokers: Brokers, admin: KafkaClientQuotaAdmin, user: str, shared: SharedServices
+    ) -> None:
+        principal = f"User:{user}"
+        self._brokers = brokers
+        self._admin = admin
+        self._rights = KafkaCallerRights(brokers, admin)
+        self._tasks = HeldTasks(shared.room.tasks)
+        authorizer = BrokerAuthorizer(self._rights, shared.authorizer)
+        as_caller = CallerQuotaAdmin(admin, self._rights, principal)
+        image = CallerImage(as_caller, shared.room.outside.image)
+        parts = shared.room.parts(as_caller, self._tasks)
+        alter = AlterAsCaller(parts, principal, authorizer)
+        self.services = CallerServices(
+            authorizer,
+            DescribeQuotas(as_caller, image, shared.snapshots),
+            alter,
+            RevertAlterations(shared.audit, alter),
+            ResolveQuotas(image, shared.callbacks, shared.index),
+        )
+
+    @property
+    def is_spoilt(self) -> bool:
+        """Whether the brokers have refused the password since."""
+        return self._brokers.login_was_refused
+
+    async def close(self, *, at_once: bool) -> None:
+        """Drop the connections, when the last alteration has ended or at once."""
+        try:
+            if not at_once:
+                await self._tasks.quiet()
+        finally:
+            await self._rights.close()
+            await self._admin.close()
+
+
+class Logins:
+    """Opens sessions.
+
+    Args:
+        way: How callers are logged in.
+        shared: What their sessions have in common.
+    """
+
+    def __init__(self, way: PassThrough, shared: SharedServices) -> None:
+        self._way = way
+        self._shared = shared
+        self._context = ssl_context(way.settings("user", "password"))
+        self._places = asyncio.Semaphore(_LOGINS_AT_ONCE)
+
+    async def open(self, user: str, password: str) -> CallerSession:
+        """Log in.
+
+        Raises:
+            LoginFailedError: The brokers do not accept the user with this password.
+            NotSentError: They cannot be reached, or are of another cluster.
+        """
+        settings = self._way.settings(user, password)
+        brokers = Brokers(settings, self._shared.metrics, context=self._context, one_login=True)
+        try:
+            async with asyncio.timeout(_LOGIN_WITHIN_S):
+                await self._log_in(brokers)
+            return CallerSession(brokers, KafkaClientQuotaAdmin(brokers), user, self._shared)
+        except BaseException as error:
+            await brokers.close()
+            if isinstance(error, TimeoutError):
+                raise NotSentError("The login took too long.", code="cluster-unreachable") from None
+            raise
+
+    async def _log_in(self, brokers: Brokers) -> None:
+        deadline = asyncio.get_running_loop().time() + _LOGIN_WITHIN_S
+        async with self._places:
+            try:
+                view = await brokers.view(deadline)
+            except LoginRefusedError:
+                detail = "The brokers do not accept this user with this password."
+                raise LoginFailedError(detail) from None
+        ours = await self._shared.room.outside.admin.cluster_id()
+        if view.cluster_id != ours:
+            detail = "QUOTAS_BASIC_BOOTSTRAP_SERVERS leads to another cluster."
+            raise NotSentError(detail, code="cluster-unreachable")
+
+
+OpenSessions = Callable[[PassThrough], Sessions[CallerSession]]
+"""Makes the sessions of a way to log in, once what they share is open."""
+
+
+def open_sessions(shared: SharedServices, way: PassThrough) -> Sessions[CallerSession]:
+    """Return the sessions, of which there are none yet."""
+    return Sessions(Logins(way, shared).open)

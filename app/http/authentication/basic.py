@@ -1,0 +1,162 @@
+"""``Authorization: Basic``: a user and a password that are proved by a login at the brokers.
+
+Source: RFC 7617.
+"""
+
+import base64
+import binascii
+import ipaddress
+import re
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from app.domain.callers import Caller
+from app.domain.errors import NotSentError
+from app.http.authentication.hosts import host_of
+from app.http.authentication.login_attempts import LoginAttempts
+from app.http.authentication.presented import Presented
+from app.http.authentication.principals import principal_of
+from app.http.errors import InvalidTokenError, LoginFailedError, UnencryptedPasswordError
+from app.http.services import CallerServices
+
+AUTHENTICATION: Final = "basic"
+"""How the audit log names this method."""
+
+_SCHEME: Final = re.compile(r"basic(\s|$)", re.IGNORECASE)
+_CREDENTIALS: Final = re.compile(r"basic +([A-Za-z0-9+/]+={0,2})", re.IGNORECASE)
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
+
+
+class Session(Protocol):
+    """What a login opens: services whose requests run as the caller."""
+
+    @property
+    def services(self) -> CallerServices:
+        """What answers the caller."""
+        ...
+
+
+class Lease(Protocol):
+    """The right to use a session until it is released."""
+
+    @property
+    def content(self) -> Session:
+        """The session."""
+        ...
+
+    def release(self) -> None:
+        """Give it back."""
+        ...
+
+
+class SessionPool(Protocol):
+    """Finds the session of a user and a password, or logs in."""
+
+    def has(self, user: str, password: str) -> bool:
+        """Tell whether ``lease`` would need no login of its own."""
+        ...
+
+    async def lease(self, user: str, password: str) -> Lease:
+        """Return the session.
+
+        Raises:
+            LoginFailedError: The brokers do not accept the user with this password.
+            NotSentError: They cannot be asked.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class SessionCaller(Caller):
+    """A caller for whose request a session is held; it is released when the request has ended."""
+
+    lease: Lease
+
+    def without_session(self) -> Caller:
+        """Return what may be remembered of the caller."""
+        return Caller(self.principal, self.host, self.authentication)
+
+
+class Basic:
+    """Turns a user and a password into a caller with a session of the brokers.
+
+    Args:
+        sessions: Logs in.
+        attempts: Counts the logins that failed.
+    """
+
+    name = AUTHENTICATION
+    advice = "Send the header Authorization: Basic with your user and password of the brokers"
+
+    def __init__(self, sessions: SessionPool, attempts: LoginAttempts) -> None:
+        self._sessions = sessions
+        self._attempts = attempts
+
+    def is_shown(self, presented: Presented) -> bool:
+        """Tell whether the request has such a header."""
+        given = presented.headers.get("authorization", "")
+        return _SCHEME.match(given.strip()) is not None
+
+    async def authenticate(self, presented: Presented) -> Caller:
+        """Return the caller.
+
+        Raises:
+            UnencryptedPasswordError: The password came over a network in the clear.
+            UnauthenticatedError: The address of the caller is not known.
+            LoginFailedError: Malformed, or the brokers do not accept it.
+            RateLimitedError: Too many failed.
+            NotSentError: The brokers cannot be asked.
+        """
+        if not (presented.is_encrypted or _is_loopback(presented.peer)):
+            raise UnencryptedPasswordError(
+                "The password came unencrypted and is known to the network now: change it, and "
+                "use https."
+            )
+        user, password = _credentials(presented.headers.getlist("authorization"))
+        principal = _principal(user)
+        host = host_of(presented.address)
+        lease = await self._session(user, password, presented.address)
+        return SessionCaller(principal, host, AUTHENTICATION, lease)
+
+    async def _session(self, user: str, password: str, address: str) -> Lease:
+        if self._sessions.has(user, password):
+            return await self._sessions.lease(user, password)
+        take_back = self._attempts.begin(user, address)
+        try:
+            lease = await self._sessions.lease(user, password)
+        except NotSentError:
+            take_back()
+            raise
+        take_back()
+        return lease
+
+
+def _credentials(given: list[str]) -> tuple[str, str]:
+    """Read user and password; neither may be empty or hold control characters. Source: RFC 7617."""
+    match = _CREDENTIALS.fullmatch(given[0].strip())
+    if len(given) != 1 or match is None:
+        raise LoginFailedError("Send one header Authorization: Basic with base64 of user:password.")
+    try:
+        text = base64.b64decode(match[1], validate=True).decode("utf-8")
+    except (binascii.Error, UnicodeDecodeError):
+        raise LoginFailedError("The credential is not base64 of UTF-8.") from None
+    user, colon, password = text.partition(":")
+    if not (user and colon and password) or _CONTROL.search(text):
+        raise LoginFailedError("The credential is not user:password.")
+    return user, password
+
+
+def _principal(user: str) -> str:
+    try:
+        return principal_of(user)
+    except InvalidTokenError as error:
+        raise LoginFailedError(error.detail) from None
+
+
+def _is_loopback(peer: str) -> bool:
+    try:
+        address = ipaddress.ip_address(peer)
+    except ValueError:
+        return False
+    mapped = getattr(address, "ipv4_mapped", None)
+    return (mapped or address).is_loopback

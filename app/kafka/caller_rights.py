@@ -1,0 +1,181 @@
+"""The port ``ClusterRights``: a broker says itself what the caller of these connections may do."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, TypeVar
+
+from kafka.protocol.admin import (
+    DescribeAclsRequest,
+    DescribeAclsResponse,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
+
+from app.domain.alterations import ClientQuotaAlteration, Op, Outcome
+from app.domain.authorization import Operation
+from app.domain.entities import ClientQuotaEntity
+from app.domain.errors import BrokerError, NotSentError, QuotaError
+from app.domain.filters import ClientQuotaFilter, ClientQuotaFilterComponent
+from app.kafka.brokers import BrokerLease, Brokers
+from app.kafka.errors import code_name
+from app.kafka.kept_answer import KeptAnswer
+from app.kafka.questions import ask, newest_common
+from app.kafka.quota_admin import KafkaClientQuotaAdmin
+from app.kafka.reading import read
+from app.service.cluster_rights import Rights
+
+T = TypeVar("T")
+
+_TIMEOUT_S: Final = 3.0
+_AUTHORIZER_KEPT_S: Final = 3600.0
+"""Brokers have an authorizer from their start to their end, and a session is shorter than that."""
+
+_NOT_AUTHORIZED: Final = "CLUSTER_AUTHORIZATION_FAILED"
+_SECURITY_DISABLED: Final = "SECURITY_DISABLED"
+_UNREACHABLE: Final = "acl-source-unreachable"
+
+_OPERATION_NUMBERS: Final = {Operation.DESCRIBE_CONFIGS: 10, Operation.ALTER_CONFIGS: 11}
+"""Source: ``org.apache.kafka.common.acl.AclOperation``."""
+
+_CLUSTER: Final = 4
+_LITERAL: Final = 3
+_ALL: Final = 2
+_ANY: Final = 1
+
+_NOBODY: Final = "kafka-quota-service asks whether it may"
+_NO_CHANGE: Final = ClientQuotaAlteration(
+    ClientQuotaEntity.of({"user": _NOBODY}), (Op("producer_byte_rate", remove=True),)
+)
+_NO_ENTITY: Final = ClientQuotaFilter(
+    (ClientQuotaFilterComponent.of_entity("user", _NOBODY),), strict=True
+)
+
+
+class KafkaCallerRights:
+    """Asks as the caller, by the request that tells it, or else by the act itself.
+
+    DescribeCluster tells the operations on the cluster to those alone who have DESCRIBE on it, and
+    tells the others nothing. For them the act is tried, where it changes nothing: a describe of a
+    name that nobody has, a validation of a removal. Source: KIP-430, ``AuthHelper`` of release 4.3.
+    """
+
+    def __init__(self, brokers: Brokers, admin: KafkaClientQuotaAdmin) -> None:
+        self._brokers = brokers
+        self._admin = admin
+        self._authorizer = KeptAnswer(self._ask_for_authorizer)
+        self._told = KeptAnswer(self._ask_for_operations)
+        self._tried = {
+            Operation.DESCRIBE_CONFIGS: KeptAnswer(self._try_to_describe),
+            Operation.ALTER_CONFIGS: KeptAnswer(self._try_to_alter),
+        }
+
+    async def rights(self, operation: Operation, *, max_age_s: float) -> Rights:
+        """See ``ClusterRights``."""
+        has_authorizer, age_s = await self._authorizer.at_most(_AUTHORIZER_KEPT_S)
+        if not has_authorizer:
+            return Rights(True, "DescribeAcls", age_s, has_authorizer=False)
+        told, age_s = await self._told.at_most(max_age_s)
+        if told:
+            return Rights(_OPERATION_NUMBERS[operation] in told, "DescribeCluster", age_s)
+        allowed, age_s = await self._tried[operation].at_most(max_age_s)
+        return Rights(allowed, _ACTS[operation], age_s)
+
+    def forget(self) -> None:
+        """See ``ClusterRights``."""
+        self._told.forget()
+        for tried in self._tried.values():
+            tried.forget()
+
+    async def close(self) -> None:
+        """Stop asking."""
+        await self._authorizer.close()
+        await self._told.close()
+        for tried in self._tried.values():
+            await tried.close()
+
+    async def _ask_for_authorizer(self) -> bool:
+        return await self._read(_has_authorizer)
+
+    async def _ask_for_operations(self) -> frozenset[int]:
+        return await self._read(_operations)
+
+    async def _read(self, question: Callable[[BrokerLease], Awaitable[T]]) -> T:
+        try:
+            return await read(self._brokers, question, timeout_s=_TIMEOUT_S)
+        except BrokerError as error:
+            raise _unreachable(error.detail) from error
+
+    async def _try_to_describe(self) -> bool:
+        try:
+            await self._admin.describe_client_quotas(_NO_ENTITY, timeout_s=_TIMEOUT_S)
+        except NotSentError:
+            raise
+        except QuotaError as error:
+            if error.kafka_error == _NOT_AUTHORIZED:
+                return False
+            raise _unreachable(error.detail) from error
+        return True
+
+    async def _try_to_alter(self) -> bool:
+        answer = await self._admin.alter_client_quotas(
+            [_NO_CHANGE], validate_only=True, timeout_s=_TIMEOUT_S
+        )
+        (verdict,) = answer.verdicts.values()
+        if verdict.outcome is Outcome.VALIDATED:
+            return True
+        error = verdict.error
+        if error is not None and error.kafka_error == _NOT_AUTHORIZED:
+            return False
+        raise _unreachable(error.message if error is not None else "")
+
+
+_ACTS: Final = {
+    Operation.DESCRIBE_CONFIGS: "DescribeClientQuotas",
+    Operation.ALTER_CONFIGS: "AlterClientQuotas",
+}
+
+
+async def _operations(lease: BrokerLease) -> frozenset[int]:
+    """Return the numbers of the operations that are told; none where nothing is."""
+    if DescribeClusterRequest.API_KEY not in lease.connection.api_versions:
+        return frozenset()
+    request = DescribeClusterRequest(include_cluster_authorized_operations=True)
+    version = newest_common(lease.connection, DescribeClusterRequest)
+    answer = await ask(lease.connection, request, version, DescribeClusterResponse)
+    _check(lease, answer)
+    return frozenset(int(number) for number in answer.authorized_operations or ())
+
+
+async def _has_authorizer(lease: BrokerLease) -> bool:
+    """Tell it by a question about ACLs that nobody has; a refusal of it is an authorizer's too.
+
+    Source: ``AclApis.handleDescribeAcls``.
+    """
+    request = DescribeAclsRequest(
+        resource_type_filter=_CLUSTER,
+        resource_name_filter="kafka-cluster",
+        pattern_type_filter=_LITERAL,
+        principal_filter=f"User:{_NOBODY}",
+        host_filter=None,
+        operation=_ALL,
+        permission_type=_ANY,
+    )
+    version = newest_common(lease.connection, DescribeAclsRequest)
+    answer = await ask(lease.connection, request, version, DescribeAclsResponse)
+    name = code_name(answer.error_code)
+    if name == _SECURITY_DISABLED:
+        return False
+    if name != _NOT_AUTHORIZED:
+        _check(lease, answer)
+    return True
+
+
+def _check(lease: BrokerLease, answer: Any) -> None:
+    if answer.error_code:
+        name = code_name(answer.error_code)
+        lease.connection.note_error(name)
+        raise _unreachable(f"The broker answered {name}.")
+
+
+def _unreachable(reason: str) -> NotSentError:
+    detail = f"What the caller may do is not known, so nothing is allowed. {reason}"
+    return NotSentError(detail.rstrip(), code=_UNREACHABLE)

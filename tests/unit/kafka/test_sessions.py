@@ -1,0 +1,196 @@
+import asyncio
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from app.domain.errors import NotSentError, UnauthenticatedError
+from app.kafka.sessions import LONGEST_S, MOST_SESSIONS, SessionLease, Sessions
+
+
+@dataclass(eq=False)
+class Login:
+    """A session of one user; ``ended`` tells how it was closed."""
+
+    user: str
+    password: str
+    is_spoilt: bool = False
+    ended: list[bool] = field(default_factory=list)
+    quiet: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def close(self, *, at_once: bool) -> None:
+        try:
+            if not at_once:
+                await self.quiet.wait()
+        finally:
+            self.ended.append(at_once)
+
+
+class Brokers:
+    """Opens sessions; passwords that begin with ``wrong`` are refused."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.opened: list[Login] = []
+        self.gate = asyncio.Event()
+        self.gate.set()
+
+    async def open(self, user: str, password: str) -> Login:
+        login = Login(user, password)
+        login.quiet.set()
+        self.opened.append(login)
+        await self.gate.wait()
+        if password.startswith("wrong"):
+            raise UnauthenticatedError("No.")
+        return login
+
+
+@pytest.fixture
+def brokers() -> Brokers:
+    return Brokers()
+
+
+@pytest.fixture
+def sessions(brokers: Brokers) -> Sessions[Login]:
+    return Sessions(brokers.open, now=lambda: brokers.now)
+
+
+async def until(true: Any) -> None:
+    async with asyncio.timeout(30):
+        while not true():
+            await asyncio.sleep(0)
+
+
+async def test_callers_with_one_password_share_one_login(
+    sessions: Sessions[Login], brokers: Brokers
+) -> None:
+    brokers.gate.clear()
+    waiting = [asyncio.create_task(sessions.lease("alice", "secret")) for _ in range(20)]
+    await until(lambda: brokers.opened)
+    brokers.gate.set()
+    leases = await asyncio.gather(*waiting)
+    assert {id(lease.content) for lease in leases} == {id(brokers.opened[0])}
+    assert len(brokers.opened) == 1
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (("alice", "secret"), ("alice", "Secret")),
+        (("alice", "secret"), ("bob", "secret")),
+        (("ab", "c"), ("a", "bc")),
+        (("a", "b:c"), ("a:b", "c")),
+        (("a", "ü"), ("a", "u\u0308")),
+    ],
+)
+async def test_a_session_is_never_that_of_other_credentials(
+    sessions: Sessions[Login], one: tuple[str, str], other: tuple[str, str]
+) -> None:
+    first, second = await sessions.lease(*one), await sessions.lease(*other)
+    assert (first.content.user, first.content.password) == one
+    assert (second.content.user, second.content.password) == other
+    assert (await sessions.lease(*one)).content is first.content
+
+
+async def test_a_refused_login_is_everybodys_who_waited_for_it_and_is_forgotten(
+    sessions: Sessions[Login], brokers: Brokers
+) -> None:
+    brokers.gate.clear()
+    waiting = [asyncio.create_task(sessions.lease("alice", "wrong")) for _ in range(3)]
+    await until(lambda: brokers.opened)
+    assert sessions.has("alice", "wrong")
+    brokers.gate.set()
+    results = await asyncio.gather(*waiting, return_exceptions=True)
+    assert {type(result) for result in results} == {UnauthenticatedError}
+    assert not sessions.has("alice", "wrong")
+    assert len(sessions) == 0
+
+
+async def test_no_object_of_the_pool_holds_a_password(sessions: Sessions[Login]) -> None:
+    lease = await sessions.lease("alice", "canary-in-the-pool")
+    kept = f"{vars(sessions)} {[vars_of(one) for one in sessions._entries.values()]}"
+    assert "canary" not in kept.replace(repr(lease.content), "")
+
+
+def vars_of(entry: Any) -> dict[str, Any]:
+    return {name: getattr(entry, name) for name in entry.__slots__ if name != "task"}
+
+
+async def test_the_session_that_was_unused_for_longest_makes_room(
+    sessions: Sessions[Login], brokers: Brokers
+) -> None:
+    held = await sessions.lease("held", "secret")
+    for number in range(10_000):
+        (await sessions.lease(f"user-{number}", "secret")).release()
+        assert len(sessions) <= MOST_SESSIONS
+    await until(lambda: sum(bool(one.ended) for one in brokers.opened) == 10_001 - MOST_SESSIONS)
+    assert held.content.ended == []
+    assert sessions.has("held", "secret")
+    assert sessions.has("user-9999", "secret")
+    assert not sessions.has("user-0", "secret")
+
+
+async def test_no_session_in_use_makes_room(sessions: Sessions[Login]) -> None:
+    leases: list[SessionLease[Login]] = [
+        await sessions.lease(f"user-{number}", "secret") for number in range(MOST_SESSIONS)
+    ]
+    with pytest.raises(NotSentError) as caught:
+        await sessions.lease("one-more", "secret")
+    assert caught.value.code == "too-many-sessions"
+    assert all(lease.content.ended == [] for lease in leases)
+    leases[7].release()
+    await sessions.lease("one-more", "secret")
+    assert not sessions.has("user-7", "secret")
+
+
+async def test_a_session_rests_for_a_minute_and_ends(
+    sessions: Sessions[Login], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.kafka.sessions.IDLE_S", 0.02)
+    lease = await sessions.lease("alice", "secret")
+    lease.release()
+    lease.release()
+    await until(lambda: lease.content.ended)
+    assert lease.content.ended == [False]
+    assert not sessions.has("alice", "secret")
+
+
+async def test_an_old_session_is_not_taken_again_and_not_cut(
+    sessions: Sessions[Login], brokers: Brokers
+) -> None:
+    old = await sessions.lease("alice", "secret")
+    brokers.now = LONGEST_S + 1
+    assert not sessions.has("alice", "secret")
+    new = await sessions.lease("alice", "secret")
+    assert new.content is not old.content
+    assert old.content.ended == []
+    old.release()
+    await until(lambda: old.content.ended)
+    assert new.content.ended == []
+
+
+async def test_a_session_whose_password_was_refused_later_is_not_taken_again(
+    sessions: Sessions[Login],
+) -> None:
+    lease = await sessions.lease("alice", "secret")
+    lease.content.is_spoilt = True
+    assert (await sessions.lease("alice", "secret")).content is not lease.content
+
+
+async def test_what_goes_on_in_a_session_is_waited_for_until_everything_is_closed(
+    sessions: Sessions[Login], brokers: Brokers
+) -> None:
+    running = await sessions.lease("alice", "secret")
+    running.content.quiet.clear()
+    brokers.now = LONGEST_S + 1
+    young = await sessions.lease("alice", "secret")
+    running.release()
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert running.content.ended == []
+    async with asyncio.timeout(30):
+        await sessions.close()
+    assert running.content.ended[-1] is True
+    assert young.content.ended == [True]
+    with pytest.raises(NotSentError):
+        await sessions.lease("bob", "secret")
