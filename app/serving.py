@@ -7,24 +7,21 @@ import signal
 import socket
 import sys
 from collections.abc import Sequence
-from contextlib import AbstractAsyncContextManager, suppress
+from contextlib import AbstractAsyncContextManager
 from types import FrameType
 from typing import Any
 
 import uvicorn
 
-from app.domain.errors import NotSentError
 from app.http.application import create_application, create_asgi
 from app.http.open_files import room_for_connections
 from app.http.receive_limits import ReceiveLimits
 from app.http.receiving import ReceivingProtocol, receiving_protocol
 from app.http.services import Services
 from app.logs import configure_logs
-from app.meanings.audit_log import database_url
 from app.meanings.listeners import Listener, listeners
-from app.postgres.database import Database
-from app.postgres.schema import ensure_partitions, schema_problem
-from app.settings import Mode, Settings, SettingsError
+from app.meanings.surroundings import check_surroundings
+from app.settings import Settings
 from app.wiring import Wiring
 
 _BACKLOG = 2048
@@ -47,7 +44,7 @@ def serve(settings: Settings) -> int:
     ports = listeners(settings)
     for port in ports:
         port.refuse_unless_free()
-    asyncio.run(_check_audit_log(settings))
+    asyncio.run(check_surroundings(settings))
     limits = ReceiveLimits(connections=room_for_connections(settings.max_connections))
     connections = receiving_protocol(limits, wiring.metrics)
     config = uvicorn.Config(
@@ -67,28 +64,6 @@ def serve(settings: Settings) -> int:
     server = _Server(config, connections, wiring, settings.stop_delay_s, ports)
     server.run()
     return 0 if server.started else 1
-
-
-async def _check_audit_log(settings: Settings) -> None:
-    """Refuse a log that is not append-only or not of this version; one that is down may come.
-
-    In development it is a warning: alterations are refused until it is put right.
-    """
-    database = Database(database_url(settings))
-    with suppress(NotSentError):
-        await ensure_partitions(database)
-    try:
-        problem = await schema_problem(database)
-    except NotSentError as error:
-        logger.warning("the audit log cannot be looked at yet: %s", error.detail)
-        return
-    finally:
-        await database.close()
-    if problem is not None and settings.mode is Mode.PRODUCTION:
-        message = f"QUOTAS_DATABASE_URL: {problem}"
-        raise SettingsError(message)
-    if problem is not None:
-        logger.warning("alterations will be refused: %s", problem)
 
 
 class _Server(uvicorn.Server):

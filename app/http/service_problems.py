@@ -75,6 +75,13 @@ SERVICE_PROBLEMS: Final[Mapping[str, ProblemText]] = {
         "Tell those who run this service; it is safe to send the request again.",
         "Compare QUOTAS_CLUSTER_ID with what QUOTAS_KAFKA_BOOTSTRAP_SERVERS names.",
     ),
+    "wrong-cluster": ProblemText(
+        "Another cluster answers",
+        "This service is for one cluster, and the brokers that answer are of another. Nothing was "
+        "sent.",
+        "Tell those who run this service; it is safe to send the request again.",
+        "Compare QUOTAS_CLUSTER_ID with what QUOTAS_KAFKA_BOOTSTRAP_SERVERS names.",
+    ),
     "cluster-unreachable": ProblemText(
         "No broker answers; nothing was sent",
         "No broker could be reached, or none let this service log in.",

@@ -5,7 +5,7 @@ import ssl
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from app.domain.errors import NotSentError
 from app.kafka.cluster_view import ClusterView, ask_view
@@ -36,6 +36,19 @@ class BrokerLease:
     def release(self) -> None:
         """Give the connection back."""
         self.lease.release()
+
+
+WRONG_CLUSTER: Final = "wrong-cluster"
+"""The code of what is refused because another cluster answers than the one that is named."""
+
+
+def _refuse_other_cluster(view: ClusterView, cluster_id: str | None) -> None:
+    if cluster_id is not None and view.cluster_id != cluster_id:
+        detail = (
+            f"The brokers are of the cluster {view.cluster_id!r}, and this service is for "
+            f"{cluster_id!r}; nothing was sent."
+        )
+        raise NotSentError(detail, code=WRONG_CLUSTER)
 
 
 class Brokers:
@@ -124,6 +137,7 @@ class Brokers:
                 view = await self._first_that_works(
                     self._line.addresses, Purpose.READ, deadline, _use_for_view
                 )
+                _refuse_other_cluster(view, self._settings.cluster_id)
                 self._view, self._trusted = view, True
                 self._line.adopt(view.addresses.values())
                 return view

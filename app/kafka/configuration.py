@@ -55,6 +55,7 @@ class KafkaSettings:
         ssl_ca_file: PEM; null means the authorities that the machine trusts.
         ssl_cert_file: PEM, the client's certificate chain; null means none.
         ssl_key_file: PEM, not encrypted; null where the certificate's file holds the key.
+        cluster_id: Of the only cluster that is spoken to; null takes the one that answers.
 
     Raises:
         ValueError: The values do not fit together; the text says what to do.
@@ -68,6 +69,7 @@ class KafkaSettings:
     ssl_ca_file: str | None = None
     ssl_cert_file: str | None = None
     ssl_key_file: str | None = None
+    cluster_id: str | None = None
 
     def __post_init__(self) -> None:
         """Refuse what could never connect."""

@@ -190,6 +190,11 @@ def _start_load(dev: _Dev, kafka: LocalKafka) -> None:
 
 def _introduce(dev: _Dev, service: LocalService) -> None:
     print(f"# The service listens on {service.url}; its log is {dev.directory / 'service.log'}.")
+    if dev.environ["QUOTAS_MODE"] == "development":
+        print(
+            "# Relaxed here by QUOTAS_MODE=development: unsafe settings are warnings in that log, "
+            "limits may be 0, a stop is not announced before it begins."
+        )
     if dev.kafka is None:
         print("# The broker is not ours: no example ACLs and quotas were set there.")
         return

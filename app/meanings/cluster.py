@@ -23,6 +23,7 @@ def kafka_settings(settings: Settings) -> KafkaSettings:
             _text(settings.kafka_ssl_ca_file),
             _text(settings.kafka_ssl_cert_file),
             _text(settings.kafka_ssl_key_file),
+            settings.cluster_id,
         )
         ssl_context(kafka)
     except ValueError as error:

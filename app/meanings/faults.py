@@ -7,6 +7,7 @@ from app.meanings.cluster import kafka_settings
 from app.meanings.pass_through import pass_through
 from app.meanings.permissions import authorization_policy
 from app.meanings.policy import policy_reader
+from app.meanings.production import refuse_unsafe, warn
 from app.meanings.proxies import trusted_proxies
 from app.meanings.tokens import bearer_tokens, identity_provider
 from app.settings import Settings, SettingsError
@@ -36,5 +37,17 @@ def refuse_every_fault(settings: Settings) -> None:
             read(settings)
         except SettingsError as error:
             faults.append(str(error))
+    if not faults:
+        faults = _unsafe(settings)
     if faults:
         raise SettingsError("\n".join(faults))
+
+
+def _unsafe(settings: Settings) -> list[str]:
+    """Return what is unsafe where that is a fault; in development it is warned of."""
+    try:
+        refuse_unsafe(settings)
+    except SettingsError as error:
+        return [str(error)]
+    warn(settings)
+    return []

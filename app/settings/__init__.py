@@ -15,6 +15,7 @@ from app.settings.lives import Lives
 from app.settings.pass_through import PassThrough
 from app.settings.permissions import Permissions
 from app.settings.policy import Narrowing
+from app.settings.production import Production
 from app.settings.proxies import Proxies
 from app.settings.tls import Tls
 from app.settings.values import PREFIX, LogFormat, LogLevel, Mode, SettingsError
@@ -28,6 +29,7 @@ LOCAL_ONLY: Final = frozenset({"QUOTAS_LOCAL_DIR"})
 class Settings(
     Proxies,
     Tls,
+    Production,
     Narrowing,
     PassThrough,
     Lives,

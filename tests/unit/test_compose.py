@@ -15,6 +15,7 @@ from app.http.authentication.token_file import read_tokens
 from app.localdev.jars import KAFKA_VERSION
 from app.localdev.postgres_setup import binary
 from app.main import main
+from app.meanings.production import unsafe
 from app.settings import Settings
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -94,6 +95,23 @@ def test_the_service_understands_its_settings(stack: Stack):
     settings = Settings.from_env(stack.environment("service"))
     assert settings.kafka_bootstrap_servers == "kafka:9092"
     assert settings.tokens_file == Path("/run/secrets/tokens.json")
+
+
+def test_the_service_starts_in_production_only_with_what_is_said_aloud(stack: Stack):
+    environ = {"QUOTAS_HOST": "0.0.0.0", **stack.environment("service")}
+    assert list(unsafe(Settings.from_env(environ))) == []
+    ports = [port for one in stack.services.values() for port in one.get("ports", [])]
+    assert all(port.startswith("127.0.0.1:") for port in ports)
+    switches = [name for name, value in environ.items() if value == "true"]
+    assert sorted(switches) == [
+        "QUOTAS_INSECURE_ALLOW_PLAINTEXT_KAFKA",
+        "QUOTAS_INSECURE_ALLOW_PLAINTEXT_POSTGRES",
+        "QUOTAS_TLS_TERMINATED_UPSTREAM",
+    ]
+    for name in switches:
+        without = {key: value for key, value in environ.items() if key != name}
+        (fault,) = unsafe(Settings.from_env(without))
+        assert name in fault
 
 
 def test_migrate_is_a_command_and_runs_as_the_owner(stack: Stack):

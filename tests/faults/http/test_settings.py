@@ -61,7 +61,7 @@ CASES: dict[str, tuple[Mapping[str, str], list[str]]] = {
         ],
     ),
     "an address that nobody has": (
-        {"QUOTAS_HOST": "192.0.2.300"},
+        {"QUOTAS_HOST": "192.0.2.300", "QUOTAS_TLS_TERMINATED_UPSTREAM": "true"},
         ["QUOTAS_HOST: '192.0.2.300' cannot be listened on: "],
     ),
     "no tokens": (

@@ -1,0 +1,190 @@
+"""Unsafe settings stop the start-up in production, each by its name; what stays here does not."""
+
+import logging
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from app.meanings.faults import refuse_every_fault
+from app.meanings.production import is_local_postgres, is_this_machine, unsafe, warn
+from app.settings import Settings, SettingsError
+from tests.support.service import write_tokens
+
+CHECKS = {
+    "QUOTAS_KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:9092",
+    "QUOTAS_DATABASE_URL": "postgresql://quotas@/quotas?host=/run/postgresql",
+}
+"""What the checks of others set; with these the service starts in production."""
+
+
+@pytest.fixture(autouse=True)
+def _nothing_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("PGHOST", "PGSSLMODE"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def settings(changes: Mapping[str, str]) -> Settings:
+    return Settings.from_env({**CHECKS, **changes})
+
+
+SAFE: dict[str, dict[str, str]] = {
+    "as it comes": {},
+    "a cluster without an authorizer": {"QUOTAS_INSECURE_ALLOW_WITHOUT_AUTHORIZER": "true"},
+    "IPv6": {"QUOTAS_HOST": "::1", "QUOTAS_KAFKA_BOOTSTRAP_SERVERS": "[::1]:9092"},
+    "names": {"QUOTAS_HOST": "localhost", "QUOTAS_KAFKA_BOOTSTRAP_SERVERS": "localhost:9092"},
+    "a password on loopback": {
+        "QUOTAS_KAFKA_SECURITY_PROTOCOL": "SASL_PLAINTEXT",
+        "QUOTAS_KAFKA_SASL_MECHANISM": "PLAIN",
+        "QUOTAS_KAFKA_SASL_USERNAME": "quotas",
+        "QUOTAS_KAFKA_SASL_PASSWORD": "secret",
+    },
+    "Postgres on loopback": {"QUOTAS_DATABASE_URL": "postgresql://quotas@127.0.0.1/quotas"},
+    "Postgres by a socket": {"QUOTAS_DATABASE_URL": "postgresql://quotas@/quotas"},
+    "the same owner": {
+        "QUOTAS_MIGRATION_DATABASE_URL": "postgresql://quotas@/quotas?host=/run/postgresql"
+    },
+    "TLS to all": {
+        "QUOTAS_KAFKA_BOOTSTRAP_SERVERS": "kafka.example.org:9093",
+        "QUOTAS_KAFKA_SECURITY_PROTOCOL": "SSL",
+        "QUOTAS_DATABASE_URL": "postgresql://quotas@db.example.org/quotas?sslmode=verify-full",
+    },
+    "the machine's authorities": {
+        "QUOTAS_DATABASE_URL": "postgresql://quotas@db.example.org/quotas?sslrootcert=system"
+    },
+    "switches": {
+        "QUOTAS_HOST": "0.0.0.0",
+        "QUOTAS_TLS_TERMINATED_UPSTREAM": "true",
+        "QUOTAS_KAFKA_BOOTSTRAP_SERVERS": "kafka:9092",
+        "QUOTAS_INSECURE_ALLOW_PLAINTEXT_KAFKA": "true",
+        "QUOTAS_DATABASE_URL": "postgresql://quotas@postgres/quotas",
+        "QUOTAS_INSECURE_ALLOW_PLAINTEXT_POSTGRES": "true",
+    },
+}
+
+UNSAFE: dict[str, tuple[dict[str, str], str]] = {
+    "a listener for everybody": (
+        {"QUOTAS_HOST": "0.0.0.0"},
+        "QUOTAS_TLS_TERMINATED_UPSTREAM",
+    ),
+    "a listener for everybody in IPv6": ({"QUOTAS_HOST": "::"}, "QUOTAS_TLS_TERMINATED_UPSTREAM"),
+    "a listener with a name": (
+        {"QUOTAS_HOST": "quotas.example.org"},
+        "QUOTAS_TLS_TERMINATED_UPSTREAM",
+    ),
+    "a broker elsewhere": (
+        {"QUOTAS_KAFKA_BOOTSTRAP_SERVERS": "10.0.0.5:9092"},
+        "QUOTAS_INSECURE_ALLOW_PLAINTEXT_KAFKA",
+    ),
+    "one broker of two elsewhere": (
+        {"QUOTAS_KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:9092,kafka-2:9092"},
+        "QUOTAS_INSECURE_ALLOW_PLAINTEXT_KAFKA",
+    ),
+    "a password to a broker elsewhere": (
+        {
+            **SAFE["a password on loopback"],
+            "QUOTAS_KAFKA_BOOTSTRAP_SERVERS": "kafka:9092",
+        },
+        "QUOTAS_INSECURE_ALLOW_PLAINTEXT_KAFKA",
+    ),
+    "Postgres elsewhere": (
+        {"QUOTAS_DATABASE_URL": "postgresql://quotas:secret@db.example.org/quotas"},
+        "QUOTAS_INSECURE_ALLOW_PLAINTEXT_POSTGRES",
+    ),
+    "Postgres elsewhere, encrypted to anybody": (
+        {"QUOTAS_DATABASE_URL": "postgresql://quotas@db.example.org/quotas?sslmode=require"},
+        "QUOTAS_INSECURE_ALLOW_PLAINTEXT_POSTGRES",
+    ),
+    "Postgres elsewhere, of an unknown name": (
+        {"QUOTAS_DATABASE_URL": "postgresql://quotas@10.0.0.7/quotas?sslmode=verify-ca"},
+        "QUOTAS_INSECURE_ALLOW_PLAINTEXT_POSTGRES",
+    ),
+    "a name here with an address elsewhere": (
+        {"QUOTAS_DATABASE_URL": "postgresql://quotas@localhost/quotas?hostaddr=10.0.0.7"},
+        "QUOTAS_INSECURE_ALLOW_PLAINTEXT_POSTGRES",
+    ),
+    "one Postgres of two elsewhere": (
+        {"QUOTAS_DATABASE_URL": "postgresql://quotas@localhost,db-2/quotas"},
+        "QUOTAS_INSECURE_ALLOW_PLAINTEXT_POSTGRES",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SAFE)
+def test_what_is_safe_starts(tmp_path: Path, name: str):
+    tokens = {"QUOTAS_TOKENS_FILE": str(write_tokens(tmp_path))}
+    refuse_every_fault(settings({**tokens, **SAFE[name]}))
+    assert list(unsafe(settings(SAFE[name]))) == []
+
+
+@pytest.mark.parametrize("name", UNSAFE)
+def test_what_is_unsafe_is_refused_in_production_and_warned_of_in_development(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str
+):
+    changes, switch = UNSAFE[name]
+    changes = {**changes, "QUOTAS_TOKENS_FILE": str(write_tokens(tmp_path))}
+    with pytest.raises(SettingsError, match=switch) as caught:
+        refuse_every_fault(settings(changes))
+    assert "secret" not in str(caught.value)
+    assert str(caught.value).startswith("QUOTAS_")
+    with caplog.at_level(logging.WARNING):
+        refuse_every_fault(settings({**changes, "QUOTAS_MODE": "development"}))
+    assert f"unsafe: {caught.value}" in caplog.text
+
+
+def test_all_that_is_unsafe_is_told_at_once(tmp_path: Path):
+    changes = {
+        "QUOTAS_HOST": "0.0.0.0",
+        "QUOTAS_KAFKA_BOOTSTRAP_SERVERS": "kafka:9092",
+        "QUOTAS_DATABASE_URL": "postgresql://quotas@postgres/quotas",
+        "QUOTAS_TOKENS_FILE": str(write_tokens(tmp_path)),
+    }
+    with pytest.raises(SettingsError) as caught:
+        refuse_every_fault(settings(changes))
+    assert len(str(caught.value).splitlines()) == 3
+
+
+def test_the_environment_of_libpq_counts(monkeypatch: pytest.MonkeyPatch):
+    changes = {"QUOTAS_DATABASE_URL": "postgresql://quotas@/quotas"}
+    assert is_local_postgres(settings(changes))
+    monkeypatch.setenv("PGHOST", "db.example.org")
+    assert not is_local_postgres(settings(changes))
+    assert len(list(unsafe(settings(changes)))) == 1
+    monkeypatch.setenv("PGSSLMODE", "verify-full")
+    assert list(unsafe(settings(changes))) == []
+
+
+@pytest.mark.parametrize(
+    ("host", "here"),
+    [
+        ("127.0.0.1", True),
+        ("127.9.9.9", True),
+        ("::1", True),
+        ("::ffff:127.0.0.1", True),
+        ("[::1]", True),
+        ("LOCALHOST", True),
+        ("0.0.0.0", False),
+        ("::", False),
+        ("::ffff:10.0.0.1", False),
+        ("localhost.example.org", False),
+        ("127.0.0.1.example.org", False),
+        ("", False),
+    ],
+)
+def test_what_is_this_machine(host: str, here: bool):
+    assert is_this_machine(host) is here
+
+
+def test_what_works_and_had_better_be_different_is_warned_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    doubtful = {
+        "QUOTAS_INSECURE_ALLOW_WITHOUT_AUTHORIZER": "true",
+        "QUOTAS_TOKENS_FILE": str(write_tokens(tmp_path)),
+    }
+    with caplog.at_level(logging.WARNING):
+        warn(settings(doubtful))
+    for word in ("root", "QUOTAS_INSECURE_ALLOW_WITHOUT_AUTHORIZER", "QUOTAS_TOKENS_FILE"):
+        assert f"doubtful: {word}" in caplog.text or f"runs as {word}" in caplog.text
