@@ -177,7 +177,7 @@ async def ask(service: FakeService, method: str, path: str, credentials: list[st
     return asked
 
 
-IDS = {"alteration_id": "none", "bucket_id": "1", "run_id": "none"}
+IDS = {"alteration_id": "none", "bucket_id": "1", "run_id": "none", "plan_id": "none"}
 
 
 def test_the_table_is_what_people_are_told() -> None:
