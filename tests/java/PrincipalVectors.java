@@ -9,10 +9,12 @@ import javax.security.auth.x500.X500Principal;
 import org.apache.kafka.common.security.ssl.SslPrincipalMapper;
 
 /**
- * Writes what Java makes of distinguished names, and Kafka of its mapping rules, as JSON.
+ * Writes what Java makes of distinguished names, or Kafka of its mapping rules, as JSON.
  *
- * java -cp kafka-clients-4.3.1.jar tests/java/PrincipalVectors.java \
- *     > tests/unit/http/authentication/principal_vectors.json
+ * java -cp kafka-clients-4.3.1.jar tests/java/PrincipalVectors.java WHAT > FILE
+ *
+ * WHAT is "names" or "mappings"; the files are tests/unit/http/authentication/names_java_17.json
+ * (by Java 17, and the same by Java 21), names_java_25.json (by Java 25) and mappings.json.
  */
 public class PrincipalVectors {
     static final int UTF8 = 0x0c, PRINTABLE = 0x13, T61 = 0x14, IA5 = 0x16, GENERAL = 0x1b;
@@ -23,8 +25,7 @@ public class PrincipalVectors {
     static final String O = "2.5.4.10", OU = "2.5.4.11", EMAIL = "1.2.840.113549.1.9.1";
     static final String DC = "0.9.2342.19200300.100.1.25", UID = "0.9.2342.19200300.100.1.1";
 
-    static final StringBuilder names = new StringBuilder();
-    static final StringBuilder mappings = new StringBuilder();
+    static final StringBuilder vectors = new StringBuilder();
 
     static byte[] tlv(int tag, byte[]... parts) {
         ByteArrayOutputStream content = new ByteArrayOutputStream();
@@ -91,7 +92,7 @@ public class PrincipalVectors {
         } catch (IllegalArgumentException e) {
             result = "null";
         }
-        add(names, "{\"about\": " + quoted(about) + ", \"der\": \"" + HexFormat.of().formatHex(der)
+        add("{\"about\": " + quoted(about) + ", \"der\": \"" + HexFormat.of().formatHex(der)
             + "\", \"name\": " + result + "}");
     }
 
@@ -118,13 +119,13 @@ public class PrincipalVectors {
             } catch (Exception e) {
                 fault = "\"rules\"";
             }
-            add(mappings, "{\"rules\": " + quoted(rules) + ", \"name\": " + quoted(given)
+            add("{\"rules\": " + quoted(rules) + ", \"name\": " + quoted(given)
                 + ", \"result\": " + result + ", \"fault\": " + fault + "}");
         }
     }
 
-    static void add(StringBuilder list, String item) {
-        list.append(list.length() == 0 ? "  " : ",\n  ").append(item);
+    static void add(String vector) {
+        vectors.append(vectors.length() == 0 ? "" : ",\n").append(vector);
     }
 
     static String quoted(String text) {
@@ -324,12 +325,15 @@ public class PrincipalVectors {
     }
 
     public static void main(String[] arguments) {
-        types();
-        strings();
-        escapes();
-        structures();
-        atRandom(new Random(20261121));
-        rules();
-        System.out.println("{\n \"names\": [\n" + names + "\n ],\n \"mappings\": [\n" + mappings + "\n ]\n}");
+        if (arguments[0].equals("names")) {
+            types();
+            strings();
+            escapes();
+            structures();
+            atRandom(new Random(20261121));
+        } else {
+            rules();
+        }
+        System.out.println("[\n" + vectors + "\n]");
     }
 }

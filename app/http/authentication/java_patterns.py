@@ -102,8 +102,8 @@ class _Translation:
             if character == "]" and len(parts) > 1:
                 self._at += 1
                 return "".join([*parts, "]"])
-            if character in "[]" or self._pattern.startswith("&&", self._at):
-                raise self._refused("a character class within another")
+            if character in "[]" or self._pattern.startswith(("&&", "--"), self._at):
+                raise self._refused("a character class made of others")
             parts.append(self._member())
         raise self._refused("a character class without its end")
 

@@ -1,0 +1,95 @@
+"""Certificates for tests: an authority, and what it signs."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+Key = ec.EllipticCurvePrivateKey
+Subject = Sequence[tuple[x509.ObjectIdentifier, str]]
+
+ORGANIZATION: Subject = ((NameOID.COUNTRY_NAME, "DE"), (NameOID.ORGANIZATION_NAME, "Example"))
+
+
+def person(name: str) -> Subject:
+    """Return a subject that Java writes as ``CN=name,O=Example,C=DE``."""
+    return (*ORGANIZATION, (NameOID.COMMON_NAME, name))
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A certificate and the key that belongs to it."""
+
+    certificate: x509.Certificate
+    key: Key
+
+    @property
+    def der(self) -> bytes:
+        """The certificate in DER."""
+        return self.certificate.public_bytes(serialization.Encoding.DER)
+
+    @property
+    def pem(self) -> str:
+        """The certificate in PEM."""
+        return self.certificate.public_bytes(serialization.Encoding.PEM).decode()
+
+    def write(self, path: Path) -> Path:
+        """Write certificate and key into one file, and return its path."""
+        key = self.key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+        path.write_bytes(self.pem.encode() + key)
+        path.chmod(0o600)
+        return path
+
+
+@dataclass
+class Authority:
+    """Signs certificates; ``begins`` and ``ends`` are of its own."""
+
+    name: str = "authority"
+    begins: datetime = field(default_factory=lambda: datetime.now(UTC) - timedelta(days=1))
+    ends: datetime = field(default_factory=lambda: datetime.now(UTC) + timedelta(days=1))
+
+    def __post_init__(self) -> None:
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        self._name = _name(((NameOID.COMMON_NAME, self.name),))
+        builder = self._builder(self._name, self._key, self.begins, self.ends)
+        builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=None), True)
+        self.own = Shown(builder.sign(self._key, hashes.SHA256()), self._key)
+
+    def sign(
+        self,
+        subject: Subject,
+        *,
+        begins: datetime | None = None,
+        ends: datetime | None = None,
+        host: str | None = None,
+    ) -> Shown:
+        """Return a certificate of that subject, good as long as the authority's own."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        name = _name(subject)
+        builder = self._builder(name, key, begins or self.begins, ends or self.ends)
+        if host is not None:
+            names = [x509.DNSName("localhost"), x509.IPAddress(ip_address(host))]
+            builder = builder.add_extension(x509.SubjectAlternativeName(names), False)
+        return Shown(builder.sign(self._key, hashes.SHA256()), key)
+
+    def _builder(
+        self, subject: x509.Name, key: Key, begins: datetime, ends: datetime
+    ) -> x509.CertificateBuilder:
+        builder = x509.CertificateBuilder().subject_name(subject).issuer_name(self._name)
+        builder = builder.public_key(key.public_key()).not_valid_before(begins)
+        return builder.not_valid_after(ends).serial_number(x509.random_serial_number())
+
+
+def _name(subject: Subject) -> x509.Name:
+    return x509.Name([x509.NameAttribute(type_, value) for type_, value in subject])

@@ -1,0 +1,82 @@
+"""Names of certificates, against what Java itself makes of the same bytes.
+
+``tests/java/PrincipalVectors.java`` wrote the vectors: one file is the answer of Java 17 and 21,
+one that of Java 25.
+"""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from app.http.authentication.distinguished_names import java_name, subject_of
+
+HERE = Path(__file__).parent
+OLD = json.loads((HERE / "names_java_17.json").read_text())
+NEW = json.loads((HERE / "names_java_25.json").read_text())
+
+LOSSY = "\ufffd"
+"""What Java puts in the place of bytes that it cannot read."""
+
+EMPTY_LEVEL = "an empty level"
+
+
+def test_the_vectors_are_of_the_same_names():
+    assert [one["der"] for one in OLD] == [one["der"] for one in NEW]
+    assert len(OLD) > 350
+
+
+@pytest.mark.parametrize("index", range(len(OLD)), ids=lambda index: f"{index}")
+def test_a_name_is_as_java_writes_it_or_it_is_refused(index: int):
+    old, new = OLD[index], NEW[index]
+    der = bytes.fromhex(old["der"])
+    expected = old["name"]
+    if expected == new["name"] and LOSSY not in expected and old["about"] != EMPTY_LEVEL:
+        assert java_name(der) == expected, old["about"]
+    else:
+        with pytest.raises(ValueError, match=r"."):
+            java_name(der)
+
+
+def test_so_few_are_refused():
+    disagreed = sum(old["name"] != new["name"] for old, new in zip(OLD, NEW, strict=True))
+    assert (disagreed, len(OLD) - disagreed) == (55, 326)
+
+
+@pytest.mark.parametrize(
+    "der",
+    [
+        "",
+        "30",
+        "3001",
+        "308000",
+        "30810100",
+        "3000ff",
+        "300030",
+        "3100",
+        "30023000",
+        "30023100",
+        "300431023000",
+        "3006310430020603",
+        "300b310930070603550403",
+        "300c310a300806035504030c0161" + "00",
+        "300c310a30080603550403" + "0c0261",
+        "300c310a30080603550403" + "1f0161",
+        "300c310a300806038004030c0161",
+        "300c310a300806035504830c0161",
+        "300a310830060600" + "0c0161",
+        "300c310a300804035504030c0161",
+        "300c310a310806035504030c0161",
+        "300e310c300a06035504030c01610c00",
+        "30840000000c310a300806035504030c0161",
+    ],
+)
+def test_what_is_no_name_is_refused(der: str):
+    with pytest.raises(ValueError, match=r"."):
+        java_name(bytes.fromhex(der))
+
+
+@pytest.mark.parametrize("tbs", ["", "3000", "3003020101", "3008a003020102020101", "0500"])
+def test_what_has_no_subject_is_refused(tbs: str):
+    with pytest.raises(ValueError, match=r"."):
+        subject_of(bytes.fromhex(tbs))

@@ -1,0 +1,123 @@
+"""Mapping rules, against Kafka's own ``SslPrincipalMapper``.
+
+``tests/java/PrincipalVectors.java`` wrote the vectors: ``fault`` is ``rules`` where Kafka does not
+start with them, ``no rule`` where none fits the name.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.http.authentication.java_patterns import JavaPatternError, compile_java
+from app.http.authentication.principal_mapping import PrincipalMapping
+
+VECTORS = json.loads((Path(__file__).parent / "mappings.json").read_text())
+
+JAVA_ALONE = {
+    r"RULE:^CN=(?<who>.*?),.*$/${who}/",
+    r"RULE:^CN=[a-z&&[^x]]+,.*$/x/",
+    r"RULE:^CN=\p{L}+,.*$/x/",
+    r"RULE:(?<=x)/y/",
+    r"RULE:\2(x)/y/",
+}
+"""Rules that Kafka takes and this service refuses at its start, saying why."""
+
+NOBODY = {"", ","}
+"""Rules that fit no name at all, with which a broker lets nobody in."""
+
+FAILING = {one["rules"] for one in VECTORS if one["fault"] not in {None, "no rule"}}
+"""Rules that Kafka refuses, or that fail for every name that they fit."""
+
+FITTING = [one for one in VECTORS if one["rules"] not in JAVA_ALONE | NOBODY | FAILING]
+
+
+def test_there_are_many():
+    assert (len(VECTORS), len(FITTING)) == (331, 197)
+
+
+@pytest.mark.parametrize("vector", FITTING, ids=lambda one: f"{one['rules']} {one['name']}")
+def test_a_name_becomes_what_kafka_makes_of_it(vector: dict[str, Any]):
+    assert PrincipalMapping(vector["rules"]).user_name(vector["name"]) == vector["result"]
+
+
+@pytest.mark.parametrize("rules", sorted(JAVA_ALONE | NOBODY | FAILING))
+def test_rules_that_could_mean_something_else_are_refused(rules: str):
+    with pytest.raises(ValueError, match=r"."):
+        PrincipalMapping(rules)
+
+
+def test_no_rule_fits_a_name_of_several_lines():
+    mapping = PrincipalMapping("RULE:^CN=.*$/admin/,DEFAULT")
+    assert mapping.user_name("CN=a b") == "admin"
+    for end in "\n\r\x85\u2028\u2029":
+        assert mapping.user_name(f"CN=a{end}b") is None
+
+
+def test_rules_of_several_lines_are_refused():
+    with pytest.raises(ValueError, match="control characters"):
+        PrincipalMapping("DEFAULT,\nDEFAULT")
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        r"\bx",
+        r"\Qx\E",
+        r"\x41",
+        r"\0101",
+        r"\1(x)",
+        r"\A",
+        r"\z",
+        r"x(?i)y",
+        r"(?m)x",
+        r"(?x) x",
+        r"(?>x)",
+        r"(?P<n>x)",
+        r"(?#x)",
+        r"(?<!x)y",
+        r"[[a]b]",
+        r"[]a]",
+        r"[a&&b]",
+        r"[a",
+        r"[\b]",
+        r"[a-\d]",
+        "x\\",
+        r"x{2",
+        r"x{99999}",
+        r"x{,3}",
+        r"(x",
+        r"x)",
+        r"+x",
+        r"x+++",
+    ],
+)
+def test_a_pattern_that_python_could_misunderstand_is_refused(pattern: str):
+    with pytest.raises(JavaPatternError):
+        compile_java(pattern)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text", "fits"),
+    [
+        (r"a#b c", "a#b c", True),
+        (r"\w+", "\u00e9", False),
+        (r"\d", "\u0663", False),
+        (r"(?i)k", "\u212a", False),
+        (r"(?i)k", "K", True),
+        (r"[a\]b]+", "a]b", True),
+        (r"[a^-]+", "a^-", True),
+        (r"[^\w,]", "!", True),
+        (r"a\-b\/c\ d", "a-b/c d", True),
+        (r"^a|b$", "b", True),
+        (r"a{2}b{1,}c{0,2}", "aabcc", True),
+        (r"[a--]", "-", None),
+    ],
+)
+def test_a_pattern_means_what_it_means_to_java(pattern: str, text: str, *, fits: bool | None):
+    if fits is None:
+        with pytest.raises(JavaPatternError):
+            compile_java(pattern)
+    else:
+        assert (compile_java(pattern).fullmatch(text) is not None) is fits
