@@ -22,8 +22,8 @@ class PrometheusPolicyMetrics:
         self._rules = Gauge("policy_rules", "Rules of the policy in force.", registry=registry)
         self._outdated = Gauge(
             "policy_outdated",
-            "1 where the policy file that was last read could not be used, so that an older one "
-            "is in force.",
+            "Whether the policy file that was last read could not be used, so that an older one is "
+            "in force: 0 or 1.",
             registry=registry,
         )
 
