@@ -17,10 +17,12 @@ from app.kafka.alteration_under_way import (
 )
 from app.kafka.brokers import BrokerLease, Brokers
 from app.kafka.connection import LARGEST_ANSWER_BYTES, UNREACHABLE, AnswerLostError, Loss
+from app.kafka.described_all import DescribedAll
 from app.kafka.errors import code_name, describe_error
 from app.kafka.messages import (
     ALTER_API,
     DESCRIBE_API,
+    DescribeAnswer,
     alter_body,
     describe_body,
     read_described,
@@ -29,7 +31,7 @@ from app.kafka.off_loop import decoded, encoded
 from app.kafka.pool import Purpose
 from app.kafka.reader import UnreadableAnswerError
 from app.kafka.reading import read
-from app.service.cluster_ports import AlterAnswer, Described
+from app.service.cluster_ports import AlterAnswer, Described, QuotaChanges
 
 
 class KafkaClientQuotaAdmin:
@@ -44,6 +46,7 @@ class KafkaClientQuotaAdmin:
         self._brokers = brokers
         self._patience_s = patience_s
         self._listening: set[asyncio.Task[AlterAnswer]] = set()
+        self._everything = DescribedAll()
 
     async def describe_client_quotas(
         self,
@@ -55,7 +58,7 @@ class KafkaClientQuotaAdmin:
         """See ``ClientQuotaAdmin``."""
 
         async def describe(lease: BrokerLease) -> Described:
-            return await _describe(lease, quota_filter)
+            return await self._describe(lease, quota_filter)
 
         return await read(self._brokers, describe, broker_id=broker_id, timeout_s=timeout_s)
 
@@ -110,6 +113,25 @@ class KafkaClientQuotaAdmin:
         await self._brokers.close()
         await asyncio.gather(*self._listening)
 
+    async def _describe(self, lease: BrokerLease, quota_filter: ClientQuotaFilter) -> Described:
+        frame, version = await encoded(
+            partial(describe_body, quota_filter),
+            DESCRIBE_API,
+            lease.connection,
+            len(quota_filter.components),
+        )
+        as_of = datetime.now(UTC)
+        payload = await lease.connection.hand_over(frame, LARGEST_ANSWER_BYTES)
+        read = _read_some if quota_filter.components else self._everything.read
+        try:
+            answer, changes = await decoded(read, payload, version)
+        except UnreadableAnswerError as error:
+            raise AnswerLostError(Loss.UNREADABLE, f"{error}.") from error
+        if answer.quotas is None:
+            lease.connection.note_error(code_name(answer.error_code))
+            raise describe_error(answer.error_code, answer.error_message, answer.throttle_time_ms)
+        return Described(answer.quotas, as_of, lease.cluster_id, lease.broker_id, changes)
+
     async def _await_answer(self, under_way: AlterationUnderWay, time_left: float) -> AlterAnswer:
         """Wait for the answer; when time runs out or the caller goes, the listening goes on."""
         listening = asyncio.create_task(under_way.listen(self._patience_s))
@@ -135,20 +157,7 @@ def _check_time_left(time_left: float) -> None:
         raise NotSentError(detail, code=UNREACHABLE)
 
 
-async def _describe(lease: BrokerLease, quota_filter: ClientQuotaFilter) -> Described:
-    frame, version = await encoded(
-        partial(describe_body, quota_filter),
-        DESCRIBE_API,
-        lease.connection,
-        len(quota_filter.components),
-    )
-    as_of = datetime.now(UTC)
-    payload = await lease.connection.hand_over(frame, LARGEST_ANSWER_BYTES)
-    try:
-        answer = await decoded(read_described, payload, version)
-    except UnreadableAnswerError as error:
-        raise AnswerLostError(Loss.UNREADABLE, f"{error}.") from error
-    if answer.quotas is None:
-        lease.connection.note_error(code_name(answer.error_code))
-        raise describe_error(answer.error_code, answer.error_message, answer.throttle_time_ms)
-    return Described(answer.quotas, as_of, lease.cluster_id, lease.broker_id)
+def _read_some(
+    payload: bytes | bytearray, version: int
+) -> tuple[DescribeAnswer, QuotaChanges | None]:
+    return read_described(payload, version), None

@@ -11,6 +11,19 @@ from app.domain.filters import ClientQuotaFilter
 
 
 @dataclass(frozen=True, slots=True)
+class QuotaChanges:
+    """In what an answer differs from an earlier one.
+
+    Attributes:
+        base: The quotas of the earlier answer.
+        changed: The whole values of each entity that differs; none where it is gone.
+    """
+
+    base: Quotas
+    changed: Quotas
+
+
+@dataclass(frozen=True, slots=True)
 class Described:
     """A broker's answer to a describe.
 
@@ -20,12 +33,14 @@ class Described:
             as this broker's own image, never fresher than claimed.
         cluster_id: The cluster that the broker belongs to.
         broker_id: The broker that answered.
+        changes: Since an earlier answer, where that is known.
     """
 
     quotas: Quotas
     as_of: datetime
     cluster_id: str
     broker_id: int
+    changes: QuotaChanges | None = None
 
 
 @dataclass(frozen=True, slots=True)

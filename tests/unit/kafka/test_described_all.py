@@ -1,0 +1,172 @@
+"""The decoder of everything says what the strict reader says, and what has changed since."""
+
+import gc
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, rule
+
+from app.domain.entities import ClientQuotaEntity
+from app.kafka import described_all
+from app.kafka.described_all import DescribedAll
+from app.kafka.messages import read_described
+from app.kafka.reader import UnreadableAnswerError
+from tests.unit.kafka.test_reader import comparable, described_bytes
+
+LONG_TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=300)
+KINDS = st.sampled_from(["user", "client-id", "ip", "of another time"]) | LONG_TEXT
+KEYS = st.sampled_from(["producer_byte_rate", "request_percentage", "a key of others"]) | LONG_TEXT
+ENTITIES = st.dictionaries(KINDS, st.none() | LONG_TEXT, max_size=3).map(ClientQuotaEntity.of)
+QUOTAS = st.dictionaries(ENTITIES, st.dictionaries(KEYS, st.floats(), max_size=4), max_size=6)
+
+Stored = dict[ClientQuotaEntity, dict[str, float]]
+
+
+def user(name: str | None) -> ClientQuotaEntity:
+    return ClientQuotaEntity.of({"user": name})
+
+
+def read(decoder: DescribedAll, stored: Stored, version: int = 1) -> Any:
+    answer, changes = decoder.read(bytearray(described_bytes(stored, version)), version)
+    return answer.quotas, changes
+
+
+@given(QUOTAS, st.sampled_from([0, 1]))
+def test_it_reads_what_the_strict_reader_reads(stored: Stored, version: int):
+    quotas, changes = read(DescribedAll(), stored, version)
+    assert comparable(quotas) == comparable(stored)
+    assert changes is None
+
+
+@given(st.lists(QUOTAS, min_size=2, max_size=5))
+def test_changes_lead_from_an_earlier_answer_to_this_one(worlds: list[Stored]):
+    decoder = DescribedAll()
+    earlier = []
+    for stored in worlds:
+        quotas, changes = read(decoder, stored)
+        assert comparable(quotas) == comparable(stored)
+        if changes is not None:
+            (base,) = [one for one in earlier if one is changes.base]
+            patched = {**base, **changes.changed}
+            filled = {one: values for one, values in patched.items() if values or one in stored}
+            assert comparable(filled) == comparable(stored)
+        if not any(one is quotas for one in earlier):
+            earlier.append(quotas)
+
+
+def test_the_same_bytes_are_the_same_object():
+    decoder = DescribedAll()
+    stored: Stored = {user("a"): {"producer_byte_rate": 1.0}, user(None): {}}
+    quotas, _ = read(decoder, stored)
+    again, changes = read(decoder, stored)
+    assert again is quotas
+    assert changes is None
+
+
+def test_another_order_is_no_change():
+    decoder = DescribedAll()
+    stored: Stored = {user(name): {"producer_byte_rate": 1.0} for name in "abc"}
+    quotas, _ = read(decoder, stored)
+    again, changes = read(decoder, dict(reversed(stored.items())))
+    assert again is quotas
+    assert changes is None
+
+
+def test_what_has_not_changed_is_not_read_again():
+    decoder = DescribedAll()
+    stored: Stored = {user(name): {"producer_byte_rate": 1.0} for name in "abc"}
+    quotas, _ = read(decoder, stored)
+    again, changes = read(decoder, {**stored, user("b"): {"producer_byte_rate": 2.0}})
+    assert again[user("a")] is quotas[user("a")]
+    assert changes.changed == {user("b"): {"producer_byte_rate": 2.0}}
+    _, changes = read(decoder, {user("a"): {"producer_byte_rate": 1.0}})
+    assert changes.changed == {user("b"): {}, user("c"): {}}
+
+
+@given(QUOTAS, st.data())
+def test_bytes_that_are_cut_or_altered_are_judged_by_the_strict_reader(
+    stored: Stored, data: st.DataObject
+):
+    raw = bytearray(described_bytes(stored, 1))
+    place = data.draw(st.integers(0, len(raw) - 1))
+    if data.draw(st.booleans()):
+        raw = raw[:place]
+    else:
+        raw[place] = data.draw(st.integers(0, 255))
+    assert outcome(lambda: DescribedAll().read(raw, 1)[0]) == outcome(
+        lambda: read_described(raw, 1)
+    )
+
+
+def outcome(work: Any) -> Any:
+    try:
+        answer = work()
+    except UnreadableAnswerError:
+        return None
+    quotas = None if answer.quotas is None else comparable(answer.quotas)
+    return answer.error_code, answer.error_message, answer.throttle_time_ms, quotas
+
+
+@given(st.binary(max_size=200))
+def test_arbitrary_bytes_are_judged_by_the_strict_reader(noise: bytes):
+    raw = b"\0\0\0\7\0\0\0\0\0\0\0\0" + noise
+    assert outcome(lambda: DescribedAll().read(raw, 1)[0]) == outcome(
+        lambda: read_described(raw, 1)
+    )
+
+
+def test_an_answer_that_cannot_be_read_changes_nothing():
+    decoder = DescribedAll()
+    stored: Stored = {user("a"): {"producer_byte_rate": 1.0}}
+    quotas, _ = read(decoder, stored)
+    with pytest.raises(UnreadableAnswerError):
+        decoder.read(described_bytes({user("b"): {}}, 1)[:-1], 1)
+    assert read(decoder, stored)[0] is quotas
+
+
+def test_the_collector_of_garbage_works_again_afterwards(monkeypatch: pytest.MonkeyPatch):
+    states = []
+    original = described_all._read
+
+    def noting(*arguments: Any) -> Any:
+        states.append(gc.isenabled())
+        return original(*arguments)
+
+    monkeypatch.setattr(described_all, "_read", noting)
+    read(DescribedAll(), {user("a"): {}})
+    assert states == [False]
+    assert gc.isenabled()
+
+
+class Cluster(RuleBasedStateMachine):
+    """Entities come, change and go; the decoder keeps up."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.decoder = DescribedAll()
+        self.stored: Stored = {}
+        self.kept: Mapping[ClientQuotaEntity, Mapping[str, float]] = {}
+
+    @rule(name=st.sampled_from("abcde"), value=st.floats(1, 9))
+    def change(self, name: str, value: float) -> None:
+        self.stored[user(name)] = {"consumer_byte_rate": value}
+
+    @rule(name=st.sampled_from("abcde"))
+    def remove(self, name: str) -> None:
+        self.stored.pop(user(name), None)
+
+    @rule()
+    def describe(self) -> None:
+        quotas, changes = read(self.decoder, self.stored)
+        assert quotas == self.stored
+        if changes is not None:
+            assert changes.base is self.kept
+            kept = {**self.kept, **changes.changed}
+            assert {one: values for one, values in kept.items() if values} == self.stored
+        self.kept = quotas
+
+
+TestCluster = Cluster.TestCase
