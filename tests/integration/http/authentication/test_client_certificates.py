@@ -1,0 +1,282 @@
+"""Callers with certificates, over TLS and through a proxy; the judge is a broker with TLS."""
+
+import base64
+import socket
+import ssl
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+import pytest
+from confluent_kafka.admin import AclBinding
+from cryptography.x509.oid import NameOID
+
+from app.localdev.kafka import LocalKafka
+from app.localdev.kafka_properties import LocalTls
+from app.localdev.ports import free_ports
+from app.localdev.postgres import LocalPostgres
+from app.postgres.migration import migrate
+from tests.support.authorization import HERE, NOBODY, Verdict, judgement
+from tests.support.certificates import ORGANIZATION, Authority, Shown, Subject, person
+from tests.support.problems import problem_of
+from tests.support.raw_quotas import RawQuotas
+from tests.support.service import (
+    DEADLINE_S,
+    RunningService,
+    acl,
+    running_service,
+    set_cluster_acls,
+)
+
+RULES: Final = "RULE:^CN=([a-z]+),OU=Mapped,.*$/$1@example/U,DEFAULT"
+PROXY: Final = "127.0.0.5"
+FAR: Final = "192.0.2.44"
+UNIT: Final = NameOID.ORGANIZATIONAL_UNIT_NAME
+
+PEOPLE: dict[str, tuple[Subject, str, list[tuple[str, ...]]]] = {
+    "alterer": (person("alterer"), "CN=alterer,O=Example,C=DE", [("ALTER_CONFIGS",)]),
+    "reader": (person("reader"), "CN=reader,O=Example,C=DE", [("DESCRIBE_CONFIGS",)]),
+    "nobody": (person("nobody"), "CN=nobody,O=Example,C=DE", []),
+    "writer": (
+        person("writer"),
+        "CN=writer,O=Example,C=DE",
+        [("ALTER_CONFIGS",), ("DESCRIBE_CONFIGS", "DENY")],
+    ),
+    "escaped": (person(' a,b+"c" '), r"CN=\ a\,b\+\"c\"\ ,O=Example,C=DE", [("ALL",)]),
+    "not ASCII": (person("Zo\u00eb \u4e2d"), "CN=Zo\u00eb \u4e2d,O=Example,C=DE", [("ALL",)]),
+    "mapped": (
+        (*ORGANIZATION, (UNIT, "Mapped"), (NameOID.COMMON_NAME, "carol")),
+        "CAROL@EXAMPLE",
+        [("DESCRIBE_CONFIGS",)],
+    ),
+    "by e-mail": (
+        (
+            (NameOID.EMAIL_ADDRESS, "d@e.f"),
+            (NameOID.USER_ID, "d1"),
+            (NameOID.DOMAIN_COMPONENT, "x"),
+        ),
+        "DC=x,UID=d1,1.2.840.113549.1.9.1=#16056440652e66",
+        [("ALTER_CONFIGS",)],
+    ),
+    "somewhere else": (person("else"), "CN=else,O=Example,C=DE", [("ALL", "ALLOW", FAR)]),
+}
+"""Subject, the user name that the broker makes of it, operation and permission and host of ACLs."""
+
+
+class CertifiedPrincipal(RawQuotas):
+    """One connection to the SSL listener of a broker, with a client certificate."""
+
+    def __init__(self, bootstrap_servers: str, context: ssl.SSLContext) -> None:
+        address, _, port = bootstrap_servers.rpartition(":")
+        plain = socket.create_connection((address, int(port)), DEADLINE_S)
+        self._socket = context.wrap_socket(plain, server_hostname=address)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("certified")
+
+
+@pytest.fixture(scope="module")
+def authority(folder: Path) -> Authority:
+    one = Authority()
+    (folder / "authority.pem").write_text(one.own.pem)
+    one.sign(((NameOID.COMMON_NAME, "server"),), host=HERE).write(folder / "server.pem")
+    return one
+
+
+@pytest.fixture(scope="module")
+def people(authority: Authority) -> dict[str, Shown]:
+    return {name: authority.sign(subject) for name, (subject, _, _) in PEOPLE.items()}
+
+
+@pytest.fixture(scope="module")
+def judge(folder: Path, authority: Authority) -> Iterator[LocalKafka]:
+    """A broker of its own, whose SSL listener takes the same certificates by the same rules."""
+    tls = LocalTls(folder / "server.pem", folder / "authority.pem")
+    rules = {"ssl.principal.mapping.rules": RULES}
+    home = folder / "judge"
+    home.mkdir()
+    with LocalKafka(home, tls=tls, extra_properties=rules, heap="256m") as kafka:
+        set_cluster_acls(kafka.bootstrap_servers, *acls())
+        yield kafka
+
+
+def acls() -> list[AclBinding]:
+    return [acl(user, *rest) for _, user, given in PEOPLE.values() for rest in given]
+
+
+@pytest.fixture(scope="module")
+def service(judge: LocalKafka, postgres: LocalPostgres, folder: Path) -> Iterator[RunningService]:
+    """A service with a plain port and a TLS port, behind a proxy for some of its callers."""
+    owner_url, service_url = postgres.create_database("certified")
+    migrate(owner_url, service_url)
+    (tls_port,) = free_ports(1)
+    settings = {
+        "tls_port": str(tls_port),
+        "tls_cert_file": str(folder / "server.pem"),
+        "tls_client_ca_file": str(folder / "authority.pem"),
+        "ssl_principal_mapping_rules": RULES,
+        "trusted_proxies": f"{PROXY},10.0.0.0/8",
+        "forwarded_header": "x-forwarded-for",
+        "client_cert_header": "client-cert",
+        "client_cert_issuers_file": str(folder / "authority.pem"),
+    }
+    with running_service(folder, judge.bootstrap_servers, service_url, **settings) as running:
+        yield running
+
+
+class Callers:
+    """Ways to the service: over TLS with a certificate or without, and through the proxy."""
+
+    def __init__(self, service: RunningService, folder: Path) -> None:
+        self._service = service
+        self._folder = folder
+        self.tls_url = f"https://{HERE}:{service.environ['QUOTAS_TLS_PORT']}"
+
+    def context(self, shown: Shown | None = None) -> ssl.SSLContext:
+        context = ssl.create_default_context(cafile=str(self._folder / "authority.pem"))
+        if shown is not None:
+            context.load_cert_chain(shown.write(self._folder / "caller.pem"))
+        return context
+
+    def over_tls(self, shown: Shown | None = None, **options: Any) -> httpx.Client:
+        context = self.context(shown)
+        return httpx.Client(base_url=self.tls_url, verify=context, timeout=DEADLINE_S, **options)
+
+    def through_proxy(
+        self, shown: Shown, *, came_from: str = HERE, peer: str = PROXY
+    ) -> httpx.Client:
+        headers = {
+            "Client-Cert": f":{base64.b64encode(shown.der).decode()}:",
+            "X-Forwarded-For": f"{FAR}, {came_from}, 10.1.2.3",
+        }
+        transport = httpx.HTTPTransport(local_address=peer)
+        return httpx.Client(
+            base_url=self._service.url, headers=headers, transport=transport, timeout=DEADLINE_S
+        )
+
+
+@pytest.fixture(scope="module")
+def callers(service: RunningService, folder: Path) -> Callers:
+    return Callers(service, folder)
+
+
+def verdict_of(client: httpx.Client) -> Verdict:
+    described = client.get("/quotas", params={"filter": f"user={NOBODY}"})
+    alteration = {"entity": {"user": NOBODY}, "ops": [{"key": "producer_byte_rate", "value": 1024}]}
+    body = {"validate_only": True, "alterations": [alteration]}
+    altered = client.post("/quotas/alterations", json=body)
+    statuses = {200: True, 403: False}
+    return Verdict(statuses[described.status_code], statuses[altered.status_code])
+
+
+@pytest.mark.parametrize("name", PEOPLE)
+def test_the_service_decides_as_the_broker_does_about_the_same_certificate(
+    judge: LocalKafka, callers: Callers, people: dict[str, Shown], name: str
+):
+    shown = people[name]
+    context = callers.context(shown)
+    with CertifiedPrincipal(judge.ssl_bootstrap_servers, context) as broker:
+        expected = judgement(broker)
+    with callers.over_tls(shown) as direct, callers.through_proxy(shown) as proxied:
+        assert verdict_of(direct) == expected
+        assert verdict_of(proxied) == expected
+
+
+@pytest.mark.parametrize("name", PEOPLE)
+def test_the_audit_log_names_the_caller_as_the_broker_would(
+    service: RunningService, callers: Callers, people: dict[str, Shown], name: str
+):
+    user = PEOPLE[name][1]
+    with callers.over_tls(people[name]) as direct, callers.through_proxy(people[name]) as proxied:
+        verdict_of(direct)
+        verdict_of(proxied)
+    query = {"actor": f"User:{user}", "page_size": "50"}
+    answer = service.api("auditor").get("/audit", params=query)
+    rows = {(row["principal"], row["authentication"]) for row in answer.json()["rows"]}
+    assert rows == {
+        (f"User:{user}", "proxy-certificate"),
+        (f"User:{user}", "client-certificate"),
+    }
+
+
+def test_the_host_of_a_rule_is_the_caller_s_and_not_the_proxy_s(
+    service: RunningService, callers: Callers, people: dict[str, Shown]
+):
+    shown = people["somewhere else"]
+    with callers.through_proxy(shown, came_from=FAR) as client:
+        assert verdict_of(client) == Verdict(describe=True, alter=True)
+    query = {"actor": "User:CN=else,O=Example,C=DE", "page_size": "1"}
+    (row,) = service.api("auditor").get("/audit", params=query).json()["rows"]
+    assert row["client_address"] == FAR
+
+
+@pytest.mark.parametrize("peer", [HERE, "127.0.0.6"])
+def test_from_anybody_else_the_header_is_refused_and_counted(
+    service: RunningService, callers: Callers, people: dict[str, Shown], peer: str
+):
+    with callers.through_proxy(people["alterer"], peer=peer) as client:
+        problem = problem_of(client.get("/quotas"), 400)
+    assert problem["code"] == "untrusted-identity-header"
+    assert [one["pointer"] for one in problem["errors"]] == ["client-cert"]
+    metrics = httpx.get(f"{service.url}/metrics", timeout=DEADLINE_S).text
+    assert 'request_rejected_total{reason="untrusted-identity-header"}' in metrics
+
+
+def test_the_proxy_is_not_believed_about_a_certificate_of_another_issuer(callers: Callers):
+    stranger = Authority().sign(person("alterer"))
+    with callers.through_proxy(stranger) as client:
+        assert problem_of(client.get("/quotas"), 401)["code"] == "invalid-certificate"
+
+
+def test_a_certificate_serves_every_request_of_its_connection(
+    callers: Callers, people: dict[str, Shown]
+):
+    with callers.over_tls(people["alterer"]) as client:
+        assert [client.get("/quotas").status_code for _ in range(3)] == [200] * 3
+
+
+def test_without_a_certificate_a_token_is_good_on_the_same_port(
+    judge: LocalKafka, callers: Callers
+):
+    with callers.over_tls() as client:
+        problem = problem_of(client.get("/quotas"), 401)
+        assert problem["code"] == "unauthenticated"
+        assert "certificate" in problem["detail"]
+        token = {"Authorization": "Bearer root"}
+        assert client.get("/quotas", headers=token).status_code == 200
+
+
+def test_a_certificate_and_a_token_are_one_too_many(callers: Callers, people: dict[str, Shown]):
+    token = {"Authorization": "Bearer root"}
+    with callers.over_tls(people["alterer"], headers=token) as client:
+        assert problem_of(client.get("/quotas"), 400)["code"] == "several-credentials"
+
+
+@pytest.mark.parametrize("name", ["unknown", "expired", "of its own"])
+def test_a_certificate_that_nobody_vouches_for_ends_the_connection(
+    callers: Callers, authority: Authority, name: str
+):
+    past = datetime.now(UTC) - timedelta(hours=1)
+    shown = {
+        "unknown": Authority().sign(person("alterer")),
+        "expired": authority.sign(person("alterer"), ends=past),
+        "of its own": Authority("alterer").own,
+    }[name]
+    with callers.over_tls(shown) as client, pytest.raises(httpx.TransportError):
+        client.get("/quotas")
+
+
+def test_the_tls_port_speaks_no_plain_http(service: RunningService):
+    port = int(service.environ["QUOTAS_TLS_PORT"])
+    with closing(socket.create_connection((HERE, port), DEADLINE_S)) as plain:
+        plain.sendall(b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n")
+        try:
+            received = plain.recv(1024)
+        except ConnectionResetError:
+            received = b""
+    assert not received.startswith(b"HTTP")
