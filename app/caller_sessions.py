@@ -19,7 +19,7 @@ from app.lives import AlterationRoom
 from app.service.audit_trail import AuditTrail
 from app.service.authorize import ClusterAuthorizer
 from app.service.broker_authorizer import BrokerAuthorizer
-from app.service.caller_admin import CallerQuotaAdmin
+from app.service.caller_admin import CallerQuotaAdmin, RecordReader
 from app.service.caller_services import AlterAsCaller, CallerImage
 from app.service.cluster_ports import CallbackDetector
 from app.service.dependency_metrics import DependencyMetrics
@@ -60,7 +60,8 @@ class CallerSession:
         authorizer = BrokerAuthorizer(self._rights, shared.authorizer)
         as_caller = CallerQuotaAdmin(admin, self._rights, principal)
         image = CallerImage(as_caller, shared.room.outside.image)
-        parts = shared.room.parts(as_caller, self._tasks)
+        reader = RecordReader(as_caller, shared.room.outside.admin)
+        parts = shared.room.parts(as_caller, self._tasks, reader)
         alter = AlterAsCaller(parts, principal, authorizer)
         self.services = CallerServices(
             authorizer,
@@ -112,10 +113,11 @@ class Logins:
             async with asyncio.timeout(_LOGIN_WITHIN_S):
                 await self._log_in(brokers)
             return CallerSession(brokers, KafkaClientQuotaAdmin(brokers), user, self._shared)
-        except BaseException as error:
+        except TimeoutError:
             await brokers.close()
-            if isinstance(error, TimeoutError):
-                raise NotSentError("The login took too long.", code="cluster-unreachable") from None
+            raise NotSentError("The login took too long.", code="cluster-unreachable") from None
+        except BaseException:
+            await brokers.close()
             raise
 
     async def _log_in(self, brokers: Brokers) -> None:

@@ -29,7 +29,7 @@ from app.service.life_context import LifeContext
 from app.service.metrics_port import AlterationMetrics
 from app.service.partition_keeper import PartitionKeeper
 from app.service.policy import PolicyGuard
-from app.service.present_values import PresentValues
+from app.service.present_values import PresentValues, QuotaReader
 from app.service.recover import Recovery, RecoveryParts
 from app.service.replays import Replays
 
@@ -78,13 +78,20 @@ class AlterationRoom:
     slots: EntitySlots
     tasks: AlterationTasks
 
-    def parts(self, admin: ClientQuotaAdmin, tasks: Tasks) -> AlterationParts:
-        """Return what alters through these connections, and reads what it needs through them.
+    def parts(
+        self, admin: ClientQuotaAdmin, tasks: Tasks, reader: QuotaReader | None = None
+    ) -> AlterationParts:
+        """Return what alters through these connections.
 
-        Only the barrier is set with the service's own account: it tells no quota, and callers who
-        may not ask for it would have their expectations judged by a stale read.
+        The barrier is set with the service's own account in any case: it tells no quota, and
+        callers who may not ask for it would have their expectations judged by a stale read.
+
+        Args:
+            admin: Alters.
+            tasks: Runs the alterations.
+            reader: Reads what holds before and after; null lets ``admin`` do it.
         """
-        present = PresentValues(admin)
+        present = PresentValues(reader or admin)
         barrier = Barrier(self.outside.quorum, present)
         late = LateAnswers(self.recovery_journal, tasks, self.context.metrics)
         return AlterationParts(

@@ -15,6 +15,7 @@ from app.domain.filters import ClientQuotaFilter
 from app.service.broker_authorizer import NOT_AUTHORIZED, lacks
 from app.service.cluster_ports import AlterAnswer, ClientQuotaAdmin, Described, EntityVerdict
 from app.service.cluster_rights import ClusterRights
+from app.service.present_values import QuotaReader
 
 
 class RefusedAtTheActError(ClusterAuthorizationError, NotSentError):
@@ -27,6 +28,36 @@ class RefusedAtTheActError(ClusterAuthorizationError, NotSentError):
         """Repeating is of no use before somebody changes an ACL."""
         super().__post_init__()
         self.retry = Retry.NEVER
+
+
+class RecordReader:
+    """Reads what an alteration is recorded and answered with: as the caller, else as this service.
+
+    To alter, ALTER_CONFIGS is enough for a broker and for this service alike, and what held before
+    is part of an alteration's record. So a caller who may alter and not describe is not refused for
+    the sake of the record.
+    """
+
+    def __init__(self, as_caller: QuotaReader, as_service: QuotaReader) -> None:
+        self._as_caller = as_caller
+        self._as_service = as_service
+
+    async def describe_client_quotas(
+        self,
+        quota_filter: ClientQuotaFilter,
+        *,
+        broker_id: int | None = None,
+        timeout_s: float = 5.0,
+    ) -> Described:
+        """See ``ClientQuotaAdmin``."""
+        try:
+            return await self._as_caller.describe_client_quotas(
+                quota_filter, broker_id=broker_id, timeout_s=timeout_s
+            )
+        except RefusedAtTheActError:
+            return await self._as_service.describe_client_quotas(
+                quota_filter, broker_id=broker_id, timeout_s=timeout_s
+            )
 
 
 class CallerQuotaAdmin:

@@ -2,13 +2,13 @@
 
 import asyncio
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final
+from typing import Final, Protocol
 
 from app.domain.alterations import Quotas, Values, same_values
 from app.domain.entities import ENTITY_TYPES, ClientQuotaEntity, EntityType
 from app.domain.errors import QuotaError
 from app.domain.filters import ALL_ENTITIES, ClientQuotaFilter, ClientQuotaFilterComponent
-from app.service.cluster_ports import ClientQuotaAdmin
+from app.service.cluster_ports import Described
 from app.service.off_loop import off_loop
 
 MOST_SINGLE_READS: Final = 4
@@ -21,10 +21,24 @@ _FIRST_PAUSE_S: Final = 0.002
 _LONGEST_PAUSE_S: Final = 0.1
 
 
+class QuotaReader(Protocol):
+    """The part of ``ClientQuotaAdmin`` that reads."""
+
+    async def describe_client_quotas(
+        self,
+        quota_filter: ClientQuotaFilter,
+        *,
+        broker_id: int | None = None,
+        timeout_s: float = 5.0,
+    ) -> Described:
+        """See ``ClientQuotaAdmin``."""
+        ...
+
+
 class PresentValues:
     """Reads what a broker shows now; it may be older than the last acknowledged alteration."""
 
-    def __init__(self, admin: ClientQuotaAdmin) -> None:
+    def __init__(self, admin: QuotaReader) -> None:
         self._admin = admin
 
     async def read(

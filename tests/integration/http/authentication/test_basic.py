@@ -1,0 +1,263 @@
+"""Callers who log in at the broker with a password of their own, over TLS and SCRAM."""
+
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import httpx
+import pytest
+from confluent_kafka.admin import AclBinding, AclBindingFilter, AdminClient
+
+from app.localdev.kafka import LocalKafka
+from app.localdev.kafka_properties import LocalTls
+from app.localdev.ports import free_ports
+from app.localdev.postgres import LocalPostgres
+from app.postgres.migration import migrate
+from tests.support.kafka import unique
+from tests.support.problems import problem_of
+from tests.support.scram import set_scram_users
+from tests.support.service import DEADLINE_S, RunningService, acl, running_service
+
+CANARY = "canary-pässword:with,=odd characters"
+BOTH, READER, WRITER, NEITHER = (200, 200), (200, 403), (403, 200), (403, 403)
+
+CASES: dict[str, tuple[Sequence[tuple[str, ...]], tuple[int, int]]] = {
+    "alterer": ([("ALTER_CONFIGS",)], BOTH),
+    "alterer, who may ask": ([("ALTER_CONFIGS",), ("DESCRIBE",)], BOTH),
+    "reader": ([("DESCRIBE_CONFIGS",)], READER),
+    "reader, who may ask": ([("DESCRIBE_CONFIGS",), ("DESCRIBE",)], READER),
+    "everything": ([("ALL",)], BOTH),
+    "writer": ([("ALTER_CONFIGS",), ("DESCRIBE_CONFIGS", "DENY")], WRITER),
+    "writer, who may ask": ([("ALL",), ("DESCRIBE_CONFIGS", "DENY")], WRITER),
+    "nobody": ([], NEITHER),
+    "nobody, who may ask": ([("DESCRIBE",)], NEITHER),
+    "somewhere else": ([("ALL", "ALLOW", "127.0.0.6")], NEITHER),
+    'odd "name" of \\ 1=2': ([("ALL",)], BOTH),
+    "CN=a,OU=b": ([("DESCRIBE_CONFIGS",)], READER),
+}
+"""By user: operation, permission and host of each ACL, and the statuses of a read and a change.
+
+Names are ASCII: a broker takes no others by SCRAM. Source: ``ScramMessages`` of release 4.3.
+"""
+
+GUESSED = unique("guessed")
+
+
+def allow(kafka: LocalKafka, *acls: AclBinding) -> None:
+    """Add ACLs, and wait until the broker says so."""
+    client = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    for future in client.create_acls(list(acls)).values():
+        future.result(DEADLINE_S)
+    wait_until(lambda: all(client.describe_acls(filter_of(one)).result(DEADLINE_S) for one in acls))
+
+
+def take_back(kafka: LocalKafka, *acls: AclBinding) -> None:
+    """Remove ACLs, and wait until the broker says so."""
+    client = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    for future in client.delete_acls([filter_of(one) for one in acls]).values():
+        future.result(DEADLINE_S)
+    wait_until(
+        lambda: not any(client.describe_acls(filter_of(one)).result(DEADLINE_S) for one in acls)
+    )
+
+
+def filter_of(one: AclBinding) -> AclBindingFilter:
+    return AclBindingFilter(
+        one.restype,
+        one.name,
+        one.resource_pattern_type,
+        one.principal,
+        one.host,
+        one.operation,
+        one.permission_type,
+    )
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+@pytest.fixture(scope="module")
+def kafka(broker: LocalKafka, service: RunningService) -> LocalKafka:
+    """The broker of the run, with users of these tests; the other service has set its ACLs."""
+    assert service.url
+    set_scram_users(broker.bootstrap_servers, dict.fromkeys([*CASES, GUESSED], CANARY))
+    allow(broker, *(acl(user, *given) for user, (acls, _) in CASES.items() for given in acls))
+    return broker
+
+
+@pytest.fixture(scope="module")
+def basic(
+    kafka: LocalKafka,
+    tls: LocalTls,
+    postgres: LocalPostgres,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[RunningService]:
+    """A service that takes passwords, and tokens as well."""
+    owner_url, service_url = postgres.create_database("basic")
+    migrate(owner_url, service_url)
+    with running_service(
+        tmp_path_factory.mktemp("basic"),
+        kafka.bootstrap_servers,
+        service_url,
+        basic_sasl_mechanism="SCRAM-SHA-512",
+        basic_bootstrap_servers=kafka.sasl_ssl_bootstrap_servers,
+        kafka_ssl_ca_file=str(tls.truststore_file),
+    ) as running:
+        yield running
+
+
+def call(
+    service: RunningService, user: str, method: str, path: str, password: str = CANARY, **more: Any
+) -> httpx.Response:
+    credentials = (user.encode(), password.encode())
+    url = f"{service.url}{path}"
+    return httpx.request(method, url, auth=credentials, timeout=DEADLINE_S, **more)
+
+
+def change(user: str | None = None, *, validate_only: bool = False) -> dict[str, Any]:
+    op = {"key": "producer_byte_rate", "value": 1024}
+    alteration = {"entity": {"user": user or unique("basic")}, "ops": [op]}
+    return {"validate_only": validate_only, "alterations": [alteration]}
+
+
+def alter(service: RunningService, user: str, body: dict[str, Any] | None = None) -> httpx.Response:
+    return call(service, user, "POST", "/quotas/alterations", json=body or change())
+
+
+@pytest.mark.parametrize("user", CASES)
+def test_a_caller_may_what_the_broker_lets_him(basic: RunningService, user: str) -> None:
+    wanted = CASES[user][1]
+    read = call(basic, user, "GET", "/quotas")
+    resolved = call(basic, user, "GET", "/quotas/resolve?user=x&max_age_ms=0")
+    assert (read.status_code, alter(basic, user).status_code) == wanted
+    assert resolved.status_code == wanted[0]
+    validated = alter(basic, user, change(validate_only=True))
+    assert validated.status_code == wanted[1], validated.text
+
+
+def test_every_request_of_an_alteration_reaches_the_broker_as_the_caller(
+    kafka: LocalKafka, basic: RunningService
+) -> None:
+    entity = unique("as-the-caller")
+    assert alter(basic, "alterer", change(entity)).status_code == 200
+    read = call(basic, "alterer", "GET", f"/quotas?filter=user={entity}")
+    assert read.json()["quotas"][0]["entity"] == {"user": entity}
+
+    def principals() -> set[tuple[str, str]]:
+        lines = [line for line in kafka.request_log_path.read_text().splitlines() if entity in line]
+        records = [json.loads(line.partition(":")[2]) for line in lines]
+        return {
+            (record["requestHeader"]["requestApiKeyName"], record["principal"])
+            for record in records
+            if not record["isForwarded"]
+        }
+
+    apis = ("ALTER_CLIENT_QUOTAS", "DESCRIBE_CLIENT_QUOTAS")
+    wait_until(lambda: {api for api, _ in principals()} == set(apis))
+    assert principals() == {(api, "User:alterer") for api in apis}
+
+
+def test_the_audit_log_names_the_caller_and_who_decided(basic: RunningService) -> None:
+    done, denied = alter(basic, "everything"), alter(basic, "reader")
+    rows = call(basic, "everything", "GET", "/audit?action=alter&page_size=1").json()["rows"]
+    assert rows[0]["request_id"] == done.headers["X-Request-Id"]
+    assert (rows[0]["principal"], rows[0]["authentication"]) == ("User:everything", "basic")
+    rows = call(basic, "reader", "GET", "/audit?action=denied&page_size=1").json()["rows"]
+    assert rows[0]["request_id"] == denied.headers["X-Request-Id"]
+    assert rows[0]["outcome"] == "refused"
+    assert rows[0]["ops"] == [{"key": "producer_byte_rate", "value": 1024}]
+
+
+def test_who_may_not_is_told_so_before_the_body_is_judged(basic: RunningService) -> None:
+    for content in (b"{", b'{"alterations": []}', b" " * 9_000_000):
+        headers = {"Content-Type": "application/json"}
+        path = "/quotas/alterations"
+        answer = call(basic, "nobody", "POST", path, content=content, headers=headers)
+        assert problem_of(answer, 403)["code"] == "cluster-authorization-failed"
+        answer = call(basic, "nobody", "POST", path, "wrong:", content=content, headers=headers)
+        assert answer.status_code in {401, 429}
+
+
+def test_a_wrong_password_and_an_unknown_user_look_the_same(basic: RunningService) -> None:
+    wrong = call(basic, "alterer", "GET", "/quotas", "not it")
+    unknown = call(basic, unique("unknown"), "GET", "/quotas")
+    problems = [problem_of(answer, 401) for answer in (wrong, unknown)]
+    for answer, problem in zip((wrong, unknown), problems, strict=True):
+        assert problem["code"] == "login-failed"
+        assert answer.headers["WWW-Authenticate"].startswith("Basic ")
+        del problem["request_id"]
+    assert problems[0] == problems[1]
+
+
+def test_passwords_cannot_be_tried_out(basic: RunningService) -> None:
+    answers = [call(basic, GUESSED, "GET", "/quotas", f"guess-{number}") for number in range(5)]
+    assert [answer.status_code for answer in answers] == [401] * 5
+    for password in ("guess-6", CANARY):
+        limited = call(basic, GUESSED, "GET", "/quotas", password)
+        assert problem_of(limited, 429)["code"] == "rate-limited"
+        assert 1 <= int(limited.headers["Retry-After"]) <= 60
+    assert call(basic, "alterer", "GET", "/quotas").status_code == 200
+    assert 'rate_limited_total{scope="logins"}' in httpx.get(f"{basic.url}/metrics").text
+
+
+def test_a_right_that_ended_ends_at_the_act_and_the_attempt_is_kept(
+    kafka: LocalKafka, basic: RunningService
+) -> None:
+    user = unique("revoked")
+    rights = [acl(user, operation) for operation in ("ALTER_CONFIGS", "DESCRIBE_CONFIGS")]
+    set_scram_users(kafka.bootstrap_servers, {user: CANARY})
+    allow(kafka, *rights)
+    wait_until(lambda: call(basic, user, "GET", "/quotas").status_code == 200)
+    wait_until(lambda: alter(basic, user).status_code == 200)
+    take_back(kafka, *rights)
+    refused: list[httpx.Response] = []
+    for act in (lambda: alter(basic, user), lambda: call(basic, user, "GET", "/quotas")):
+        wait_until(lambda act=act: refused.append(act()) or refused[-1].status_code == 403)
+        assert problem_of(refused[-1], 403)["kafka_error"] == "CLUSTER_AUTHORIZATION_FAILED"
+        assert problem_of(refused[-1], 403)["code"] == "cluster-authorization-failed"
+    rows = basic.api("auditor").get("/audit", params={"actor": f"User:{user}", "action": "denied"})
+    ids = [row["request_id"] for row in rows.json()["rows"]]
+    denied = [answer for answer in refused if answer.status_code == 403]
+    assert sorted(ids) == sorted(answer.headers["X-Request-Id"] for answer in denied)
+
+
+def test_one_credential_at_a_time(basic: RunningService) -> None:
+    headers = [("Authorization", "Bearer alice")]
+    request = httpx.Request("GET", f"{basic.url}/quotas", headers=headers)
+    next(httpx.BasicAuth("alterer", CANARY).auth_flow(other := httpx.Request("GET", basic.url)))
+    both = [*headers, ("Authorization", other.headers["Authorization"])]
+    request = httpx.Request("GET", f"{basic.url}/quotas", headers=both)
+    with httpx.Client(timeout=DEADLINE_S) as client:
+        assert client.send(request).status_code in {400, 401}
+    assert basic.api("root").get("/quotas").status_code == 200
+
+
+def test_a_password_is_written_nowhere(basic: RunningService) -> None:
+    written = basic.log_path.read_text() + httpx.get(f"{basic.url}/metrics").text
+    written += basic.api("auditor").get("/audit", params={"page_size": 1000}).text
+    assert "everything" in written
+    assert "canary" not in written
+
+
+def test_a_broker_that_is_down_is_not_a_wrong_password(
+    kafka: LocalKafka, postgres: LocalPostgres, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    owner_url, service_url = postgres.create_database("basic_down")
+    migrate(owner_url, service_url)
+    with running_service(
+        tmp_path_factory.mktemp("basic-down"),
+        kafka.bootstrap_servers,
+        service_url,
+        basic_sasl_mechanism="PLAIN",
+        basic_security_protocol="SASL_PLAINTEXT",
+        basic_bootstrap_servers=f"127.0.0.1:{free_ports(1)[0]}",
+    ) as running:
+        for _ in range(7):
+            problem = problem_of(call(running, "alterer", "GET", "/quotas"), 503)
+            assert problem["code"] == "cluster-unreachable"
+            assert (problem["sent_to_cluster"], problem["retry"]) == ("no", "safe")
