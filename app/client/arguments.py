@@ -1,0 +1,197 @@
+"""The command line: the proposal's flags, and the subcommands beside them."""
+
+import argparse
+from importlib import import_module
+from typing import Any, Final
+
+_ANYWHERE: Final = argparse.SUPPRESS
+"""Options that may stand before or after a subcommand have no default: the later one wins."""
+
+SUBCOMMANDS: Final = {
+    "export": "write the quotas as a document that plan and apply take",
+    "plan": "show what would change for a document to hold; change nothing",
+    "apply": "make a document hold, or nothing if the cluster moves meanwhile",
+    "import": "turn what another tool keeps into a document",
+    "resolve": "tell what applies to each identity of a file",
+    "lint": "look for quotas that do nothing, or not what they seem to",
+    "audit": "show who changed what, and when",
+    "revert": "take an alteration back",
+    "completion": "write the completions of a shell",
+}
+"""Each is the module of the same name in ``app.client.commands``, with its line of help."""
+
+OUTPUTS: Final = ("text", "json", "yaml", "csv")
+
+_EXAMPLES: Final = r"""
+Examples:
+  kafka-client-quotas --describe --names client-id=my-client
+  kafka-client-quotas --describe --prefix user=team- --output csv
+  kafka-client-quotas --resolve --names user=alice,client-id=etl --show-overridden
+  kafka-client-quotas --alter --names client-id=etl --defaults user \
+      --add producer_byte_rate=10MiB --delete consumer_byte_rate --validate-only
+  kafka-client-quotas export > quotas.yaml
+  kafka-client-quotas plan quotas.yaml --owner team-a --prune --scope user^=team-a-
+
+The service is named by --server, KAFKA_CLIENT_QUOTAS_SERVER or a profile; so are token files,
+with --token-file and KAFKA_CLIENT_QUOTAS_TOKEN_FILE.
+Exit codes: 0 done, 1 refused (or plan has changes), 2 usage, 3 not authorized,
+4 unknown outcome, 5 unreachable.
+`kafka-client-quotas SUBCOMMAND --help` says what a subcommand takes.
+"""
+
+
+class Parser(argparse.ArgumentParser):
+    """Takes no abbreviations, which would change meaning when options are added."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(
+            **{
+                "allow_abbrev": False,
+                "formatter_class": argparse.RawDescriptionHelpFormatter,
+                **options,
+            }
+        )
+
+
+def parser(words: tuple[str, ...]) -> Parser:
+    """Return the parser; only the subcommands that are among the words have their options."""
+    main = Parser(
+        prog="kafka-client-quotas",
+        description="Describe, resolve and alter client quotas (KIP-546), through the service.",
+        epilog=_EXAMPLES,
+        usage="%(prog)s (--describe | --resolve | --alter | SUBCOMMAND) [options]",
+    )
+    _add_operations(main)
+    add_entity_options(main)
+    _add_alter_options(main)
+    _add_old_options(main)
+    add_common_options(main)
+    subcommands = main.add_subparsers(dest="subcommand", metavar="SUBCOMMAND", title="subcommands")
+    for name, line in SUBCOMMANDS.items():
+        sub = subcommands.add_parser(
+            name, help=line, description=f"{line[0].upper()}{line[1:]}.", argument_default=_ANYWHERE
+        )
+        if name in words:
+            module = command(name)
+            module.add_arguments(sub)
+            add_common_options(sub)
+    return main
+
+
+def command(name: str) -> Any:
+    """Return the module of a subcommand, or of ``describe``, ``resolve`` and ``alter``."""
+    modules = {"import": "import_file", "resolve": "resolve_file"}
+    return import_module(f"app.client.commands.{modules.get(name, name)}")
+
+
+def _add_operations(main: Parser) -> None:
+    group = main.add_argument_group("operations")
+    one = group.add_mutually_exclusive_group()
+    for name, line in (
+        ("describe", "print the entities that match, and their values"),
+        ("resolve", "print which quotas apply to a connection, and where each comes from"),
+        ("alter", "set and remove quotas of one entity"),
+    ):
+        one.add_argument(f"--{name}", dest="operation", action="store_const", const=name, help=line)
+
+
+def add_entity_options(to: Parser) -> None:
+    """Add the options that name entities."""
+    group = to.add_argument_group(
+        "entities", r"In --names and --prefix write \, for a comma of a name, \\ for a backslash."
+    )
+    group.add_argument(
+        "--names",
+        action="append",
+        metavar="TYPE=NAME,…",
+        help="names, as in user=alice,client-id=etl",
+    )
+    group.add_argument(
+        "--name", action="append", metavar="TYPE=NAME", help="one name, taken as it is; repeats"
+    )
+    group.add_argument(
+        "--defaults", action="append", metavar="TYPE,…", help="types with the default name"
+    )
+    group.add_argument(
+        "--prefix", action="append", metavar="TYPE=TEXT,…", help="names that begin so (describe)"
+    )
+    group.add_argument(
+        "--filter",
+        action="append",
+        metavar="COMPONENT",
+        help="as in GET /quotas: user=alice, user:default, user:any, user:absent, user^=team-",
+    )
+    group.add_argument(
+        "--strict", action="store_true", help="only entities of exactly these types (describe)"
+    )
+    group.add_argument(
+        "--show-overridden",
+        action="store_true",
+        help="also the less specific values that lose, each with a leading *",
+    )
+
+
+def _add_alter_options(main: Parser) -> None:
+    group = main.add_argument_group("alter")
+    group.add_argument(
+        "--add", action="append", metavar="KEY=VALUE,…", help="set; 10MiB, 10MB and 50%% are read"
+    )
+    group.add_argument("--delete", action="append", metavar="KEY,…", help="remove")
+    add_change_options(group)
+
+
+def add_change_options(group: Any, *, validate: bool = True) -> None:
+    """Add what every change takes."""
+    if validate:
+        group.add_argument(
+            "--validate-only", action="store_true", help="let service and broker check; do nothing"
+        )
+    group.add_argument("--reason", metavar="TEXT", help="why; kept in the audit log")
+    group.add_argument(
+        "--idempotency-key", metavar="KEY", help="of an earlier try, which this one repeats"
+    )
+
+
+def _add_old_options(main: Parser) -> None:
+    for name in ("--bootstrap-server", "--command-config", "--zookeeper"):
+        main.add_argument(name, help=argparse.SUPPRESS)
+
+
+def add_common_options(to: Parser) -> None:
+    """Add what may stand before or after a subcommand."""
+    group = to.add_argument_group("service")
+    for flag, metavar, line in (
+        ("--server", "URL", "the service (default: http://localhost:8080)"),
+        ("--token-file", "FILE", "holds a bearer token"),
+        ("--user", "NAME", "log in with a user; asks for the password"),
+        ("--password-file", "FILE", "holds the password of --user"),
+        ("--cert", "FILE", "PEM file of a client certificate"),
+        ("--key", "FILE", "PEM file of its key, if it is another file"),
+        ("--cacert", "FILE", "PEM file of the authorities to trust"),
+        ("--profile", "NAME", "of ~/.config/kafka-client-quotas/config.toml"),
+    ):
+        group.add_argument(flag, metavar=metavar, help=line, default=_ANYWHERE)
+    group.add_argument(
+        "--timeout",
+        type=_seconds,
+        metavar="S",
+        default=_ANYWHERE,
+        help="wait so long for an answer",
+    )
+    output = to.add_argument_group("output")
+    output.add_argument(
+        "--output", choices=OUTPUTS, default=_ANYWHERE, help="format (default: text)"
+    )
+    output.add_argument(
+        "--color",
+        choices=("auto", "always", "never"),
+        default=_ANYWHERE,
+        help="colours (default: on a terminal, unless NO_COLOR is set)",
+    )
+
+
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not 0 < seconds <= 86_400:
+        raise ValueError
+    return seconds

@@ -1,0 +1,198 @@
+"""The HTTP interface: one connection, answers or errors, alterations that are safe to repeat."""
+
+import json
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import httpx
+
+from app.client.configuration import Configuration
+from app.client.credentials import authorization, tls
+from app.client.entities import visible
+from app.client.errors import StoppedError, UnknownOutcomeError, UnreachableError, UsageError
+from app.client.problems import ServiceError
+
+_CONNECT_S: Final = 10.0
+_PAUSES_S: Final = (0.5, 1.0, 2.0, 4.0, 8.0)
+"""Between the tries of one alteration whose answer was lost."""
+_LONGEST_PAUSE_S: Final = 30.0
+
+_BUSY: Final = (409, 429)
+"""Nothing was done, and it may work in a moment: tried again after ``Retry-After``."""
+
+_NEVER_SENT: Final = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
+
+_HOW_TO_ASK_AGAIN: Final = (
+    "The outcome is unknown: it may have been done. To learn it, repeat the command with "
+    "--idempotency-key {key}, with which it is not done twice."
+)
+
+Parameters = Sequence[tuple[str, str]]
+
+
+@dataclass
+class Connection:
+    """Calls one service. Reads are asked once; what alters carries a key and may be repeated."""
+
+    configured: Configuration
+    timeout_s: float
+    headers: dict[str, str] = field(default_factory=dict)
+    _client: httpx.Client | None = None
+
+    def get(
+        self, path: str, parameters: Parameters = (), accept: str = "application/json"
+    ) -> httpx.Response:
+        """Return the answer to a read.
+
+        Raises:
+            UnreachableError: No answer, or one of something else than the service.
+            ServiceError: The service refuses.
+        """
+        try:
+            answer = self._open().get(path, params=list(parameters), headers={"Accept": accept})
+        except httpx.HTTPError as error:
+            raise self._unreachable(error) from error
+        return self._good(answer)
+
+    def ask(self, path: str, body: Any) -> Any:
+        """Return the JSON answer to a POST that changes nothing.
+
+        Raises:
+            UnreachableError: No answer, or one of something else than the service.
+            ServiceError: The service refuses.
+        """
+        try:
+            answer = self._open().post(path, json=body)
+        except httpx.HTTPError as error:
+            raise self._unreachable(error) from error
+        return document(self._good(answer))
+
+    def alter(self, path: str, body: Any, key: str | None) -> httpx.Response:
+        """Return the answer to what alters; a lost answer is asked for again with the same key.
+
+        Raises:
+            UnreachableError: The service was never reached, so nothing was sent.
+            UnknownOutcomeError: It was reached, and no answer came back however often it was asked.
+            ServiceError: The service refuses, or does not know the outcome itself.
+        """
+        key = key or str(uuid.uuid4())
+        try:
+            return self._good(self._answer(path, json.dumps(body).encode(), key))
+        except KeyboardInterrupt as interrupt:
+            raise StoppedError(f"Stopped. {_HOW_TO_ASK_AGAIN.format(key=key)}") from interrupt
+
+    def _answer(self, path: str, content: bytes, key: str) -> httpx.Response:
+        headers = {"Idempotency-Key": key, "Content-Type": "application/json"}
+        reached = False
+        for usual_pause_s in _PAUSES_S:
+            pause_s = usual_pause_s
+            try:
+                answer = self._open().post(path, content=content, headers=headers)
+            except httpx.HTTPError as error:
+                reached = reached or not isinstance(error, _NEVER_SENT)
+                if not reached:
+                    raise self._unreachable(error) from error
+            else:
+                if not _may_be_repeated(answer):
+                    return answer
+                pause_s = min(_retry_after_s(answer), _LONGEST_PAUSE_S)
+            time.sleep(pause_s)
+        return self._last_answer(path, content, headers)
+
+    def _last_answer(self, path: str, content: bytes, headers: Mapping[str, str]) -> httpx.Response:
+        try:
+            return self._open().post(path, content=content, headers=headers)
+        except httpx.HTTPError as error:
+            again = _HOW_TO_ASK_AGAIN.format(key=headers["Idempotency-Key"])
+            raise UnknownOutcomeError(
+                f"{self.configured.server} gave no answer to the alteration ({error}). {again}"
+            ) from error
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._client is not None:
+            self._client.close()
+
+    def absolute(self, location: str) -> str:
+        """Return an address of this service with its host."""
+        return self.configured.server.rstrip("/") + location if location[:1] == "/" else location
+
+    def _open(self) -> httpx.Client:
+        if self._client is None:
+            credential = authorization(self.configured)
+            headers = [(name.encode(), value.encode()) for name, value in self.headers.items()]
+            if credential is not None:
+                headers.append((credential[0].encode(), credential[1]))
+            try:
+                self._client = httpx.Client(
+                    base_url=self.configured.server,
+                    headers=headers,
+                    verify=tls(self.configured),
+                    timeout=httpx.Timeout(self.timeout_s, connect=_CONNECT_S),
+                )
+            except (httpx.InvalidURL, ValueError) as error:
+                raise self._no_address() from error
+            if self._client.base_url.scheme not in ("http", "https"):
+                raise self._no_address()
+        return self._client
+
+    def _no_address(self) -> UsageError:
+        server = visible(self.configured.server)
+        return UsageError(f"--server {server} is no address: write it as in http://localhost:8080.")
+
+    def _unreachable(self, error: httpx.HTTPError) -> UnreachableError:
+        server = visible(self.configured.server)
+        said = visible(str(error)) or type(error).__name__
+        return UnreachableError(
+            f"{server} cannot be reached ({said}). Nothing was changed. Is it the address of the "
+            "service, and is it running?"
+        )
+
+    def _good(self, answer: httpx.Response) -> httpx.Response:
+        if answer.is_success:
+            return answer
+        try:
+            problem = answer.json()
+        except ValueError:
+            problem = None
+        if not isinstance(problem, Mapping):
+            if answer.status_code < httpx.codes.BAD_REQUEST:
+                raise self._something_else()
+            problem = {"title": f"{self.configured.server} answers {answer.reason_phrase}"}
+        location = answer.headers.get("location")
+        raise ServiceError(
+            answer.status_code, problem, None if location is None else self.absolute(location)
+        )
+
+    def _something_else(self) -> UnreachableError:
+        return UnreachableError(
+            f"{visible(self.configured.server)} answers something else than the quota service: is "
+            "it its address?"
+        )
+
+
+def document(answer: httpx.Response) -> Any:
+    """Return the JSON of an answer.
+
+    Raises:
+        UnreachableError: It is not JSON, so it is not the service's.
+    """
+    try:
+        return answer.json()
+    except ValueError as error:
+        raise UnreachableError(
+            f"{visible(str(answer.url))} is answered by something else than the quota service: is "
+            "--server its address?"
+        ) from error
+
+
+def _may_be_repeated(answer: httpx.Response) -> bool:
+    return answer.status_code in _BUSY and "retry-after" in answer.headers
+
+
+def _retry_after_s(answer: httpx.Response) -> float:
+    text = answer.headers.get("retry-after", "")
+    return float(text) if text.isdigit() else 1.0

@@ -1,0 +1,103 @@
+"""``kafka-client-quotas``."""
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from typing import Final
+
+from app.client.arguments import command, parser
+from app.client.context import Context
+from app.client.entities import visible
+from app.client.errors import BROKEN_PIPE, INTERRUPTED, USAGE, ClientError, UsageError
+from app.client.problems import ServiceError, explain
+
+PROGRAM: Final = "kafka-client-quotas"
+
+_FOR_DESCRIBE: Final = ("prefix", "filter", "strict")
+_FOR_ALTER: Final = ("add", "delete", "validate_only", "reason", "idempotency_key")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit code.
+
+    Returns:
+        0 done; 1 refused, or ``plan`` has changes; 2 usage; 3 not authorized; 4 unknown outcome;
+        5 unreachable; 130 after Ctrl-C; 141 where the reader of the output went away.
+    """
+    words = tuple(sys.argv[1:] if argv is None else argv)
+    try:
+        return _run(words)
+    except SystemExit as stop:  # argparse: 0 after --help, 2 after wrong usage
+        return stop.code if isinstance(stop.code, int) else USAGE
+    except ServiceError as error:
+        _say(*explain(error))
+        return error.exit_code
+    except ClientError as error:
+        _say(*str(error).splitlines())
+        return error.exit_code
+    except KeyboardInterrupt:
+        _say("stopped.")
+        return INTERRUPTED
+    except BrokenPipeError:
+        # What is still in the buffer has no reader: keep the interpreter from complaining.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return BROKEN_PIPE
+
+
+def _run(words: tuple[str, ...]) -> int:
+    options = parser(words).parse_args(words)
+    context = Context(options)
+    try:
+        code = int(command(_chosen(options)).run(context))
+        sys.stdout.flush()
+        return code
+    finally:
+        context.close()
+
+
+def _chosen(options: argparse.Namespace) -> str:
+    """Return the operation or the subcommand.
+
+    Raises:
+        UsageError: None, both, or options that belong to another one.
+    """
+    for name in ("bootstrap_server", "command_config", "zookeeper"):
+        if getattr(options, name, None) is not None:
+            flag = f"--{name.replace('_', '-')}"
+            raise UsageError(
+                f"{flag} is for brokers; this command asks the quota service: give --server URL "
+                "and --token-file FILE."
+            )
+    if options.operation is None:
+        if options.subcommand is None:
+            raise UsageError(
+                "Say what to do: --describe, --resolve, --alter, or a subcommand; see --help."
+            )
+        return str(options.subcommand)
+    if options.subcommand is not None:
+        raise UsageError(f"--{options.operation} and {options.subcommand} are two commands.")
+    _refuse_foreign(options)
+    return {"resolve": "resolve_one"}.get(options.operation, str(options.operation))
+
+
+def _refuse_foreign(options: argparse.Namespace) -> None:
+    foreign = [] if options.operation == "describe" else list(_FOR_DESCRIBE)
+    if options.operation != "alter":
+        foreign += _FOR_ALTER
+    else:
+        foreign.append("show_overridden")
+    for name in foreign:
+        if getattr(options, name, None):
+            flag = f"--{name.replace('_', '-')}"
+            raise UsageError(f"{flag} does not belong to --{options.operation}.")
+
+
+def _say(*lines: str) -> None:
+    sys.stdout.flush()
+    for at, line in enumerate(lines):
+        sys.stderr.write(f"{'' if at else f'{PROGRAM}: '}{visible(line)}\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

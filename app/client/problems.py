@@ -1,0 +1,123 @@
+"""What the service refuses, in words: its detail, every violation with its place, what to do."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from app.client.entities import visible
+from app.client.errors import (
+    NOT_AUTHORIZED,
+    REFUSED,
+    UNKNOWN_OUTCOME,
+    UNREACHABLE,
+    ClientError,
+)
+
+Place = Callable[[str], str | None]
+"""From a JSON pointer of the request to what the user wrote, or null."""
+
+_UNAUTHORIZED: Final = (401, 403)
+_SERVER_ERROR: Final = 500
+
+_SHOWN_AT_MOST: Final = 100
+
+_NEXT: Final[Mapping[str, str]] = {
+    "unauthenticated": "Give a credential: --token-file, --user or --cert, or a profile.",
+    "invalid-token": "Check --token-file: the token is unknown here, or has expired.",
+    "cluster-authorization-failed": (
+        "Ask who runs the cluster for an ACL on the cluster: DescribeConfigs to describe, resolve "
+        "and plan, AlterConfigs to alter and apply."
+    ),
+    "no-alterations": "Say what to change with --add or --delete.",
+    "expectation-failed": "Look at the present values, and decide again.",
+    "plan-outdated": "The cluster has moved. Run `plan` again, look at it, and apply that one.",
+    "plan-expired": "Run `plan` again, look at it, and apply that one.",
+    "owner-conflict": "Leave those keys out of the file, or take them over with --force.",
+    "entity-busy": "Another alteration of the same entity is under way: try again.",
+    "idempotency-key-reused": "The key stands for another alteration: leave it out, or choose one.",
+    "not-found": "Check the id. Only its principal and auditors see an alteration.",
+    "rate-limited": "Try again later, and put several entities into one file for `apply`.",
+    "throttled-by-broker": "Try again later.",
+    "cluster-unreachable": "Nothing was changed: try again later.",
+    "audit-log-unavailable": "Nothing was changed: try again later. Reading goes on.",
+    "not-sent": "Nothing was changed: try again later.",
+    "outcome-not-recorded": "It has an end that is not recorded yet: ask Location for it.",
+    "outcome-unknown": "Ask Location what became of it; do not repeat it with another key.",
+}
+
+_BY_RETRY: Final[Mapping[str, str]] = {
+    "safe": "Nothing was changed: it is safe to try again.",
+    "same-key-only": "Repeat it with the same --idempotency-key only.",
+}
+
+
+class ServiceError(ClientError):
+    """The service answered with a problem document, or with an error that is none.
+
+    Attributes:
+        status: Of the answer.
+        problem: The document, empty where there is none.
+        location: Where the truth about an alteration will be, or null.
+        place: Finds what the user wrote for a pointer, or null.
+    """
+
+    def __init__(self, status: int, problem: Mapping[str, Any], location: str | None) -> None:
+        self.status = status
+        self.problem = problem
+        self.location = location
+        self.place: Place | None = None
+        super().__init__(str(problem.get("detail") or problem.get("title") or f"status {status}"))
+
+    @property
+    def code(self) -> str:
+        """The problem's code; empty where there is none."""
+        return str(self.problem.get("code") or "")
+
+    @property
+    def exit_code(self) -> int:  # type: ignore[override]
+        """3 not authorized, 4 unknown outcome, 5 the service cannot, 1 refused."""
+        if self.status in _UNAUTHORIZED:
+            return NOT_AUTHORIZED
+        if self.problem.get("sent_to_cluster") == "maybe" or self.code == "outcome-not-recorded":
+            return UNKNOWN_OUTCOME
+        if self.status == 501:
+            return REFUSED
+        return UNREACHABLE if self.status >= _SERVER_ERROR else REFUSED
+
+
+def explain(error: ServiceError) -> list[str]:
+    """Return the lines that tell a person what is wrong and what to do."""
+    problem = error.problem
+    name = f", {error.code}" if error.code else ""
+    lines = [
+        f"{problem.get('title') or 'The service answers with an error'} ({error.status}{name})"
+    ]
+    if problem.get("detail") and problem.get("detail") != problem.get("title"):
+        lines.append(f"  {problem['detail']}")
+    lines += _violations(problem, error.place)
+    kafka_error = problem.get("kafka_error")
+    if kafka_error:
+        lines.append(f"  Kafka calls it {kafka_error}.")
+    advice = _NEXT.get(error.code) or _BY_RETRY.get(str(problem.get("retry")))
+    if advice:
+        lines.append(f"  {advice}")
+    if error.location:
+        lines.append(f"  Location: {error.location}")
+    if problem.get("request_id"):
+        lines.append(f"  Request id: {problem['request_id']}")
+    return [visible(line) for line in lines]
+
+
+def _violations(problem: Mapping[str, Any], place: Place | None) -> list[str]:
+    errors = problem.get("errors")
+    if not isinstance(errors, list):
+        return []
+    lines = [_violation(one, place) for one in errors[:_SHOWN_AT_MOST] if isinstance(one, dict)]
+    left = len(errors) - _SHOWN_AT_MOST + int(problem.get("errors_omitted") or 0)
+    return [*lines, f"  and {left} more"] if left > 0 else lines
+
+
+def _violation(one: Mapping[str, Any], place: Place | None) -> str:
+    pointer = str(one.get("pointer") or "")
+    written = place(pointer) if place is not None else None
+    where = f"{written} ({pointer})" if written else pointer
+    return f"  {where}: {one.get('detail') or one.get('code')}"
