@@ -49,8 +49,6 @@ def serve(settings: Settings) -> int:
     connections = receiving_protocol(limits, wiring.metrics)
     config = uvicorn.Config(
         create_asgi(wiring.services, wiring.metrics),
-        host=settings.host,
-        port=settings.port,
         log_config=None,
         access_log=False,
         http=connections,
