@@ -1,0 +1,136 @@
+"""The policy with a real broker and Postgres: what is refused never arrives, and is recorded."""
+
+import json
+import re
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psycopg
+import pytest
+
+from app.localdev.kafka import LocalKafka
+from app.localdev.postgres import LocalPostgres
+from app.postgres.migration import migrate
+from tests.integration.http.changes import P, change
+from tests.support.kafka import unique
+from tests.support.raw_quotas import RequestLog
+from tests.support.service import DEADLINE_S, RunningService, acl, running_service, set_cluster_acls
+
+POLICY = """\
+apiVersion: quotas-policy/v1
+rules:
+  - name: team-a
+    principals: ["User:alice"]
+    entities: ["user^=team-a-"]
+    keys:
+      producer_byte_rate: {min: 10, max: 100}
+"""
+
+COUNTS = """
+select source::text, method, reason, sum(n)::int from authentication_failure group by 1, 2, 3
+"""
+
+
+def until(done: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not done():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+@pytest.fixture(scope="module")
+def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("policy") / "policy.yaml"
+    path.write_text(POLICY, encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def urls(postgres: LocalPostgres) -> tuple[str, str]:
+    """A database of the owner's and the service's."""
+    owner, service = postgres.create_database("narrowed")
+    migrate(owner, service)
+    return owner, service
+
+
+@pytest.fixture(scope="module")
+def narrowed(
+    broker: LocalKafka,
+    urls: tuple[str, str],
+    policy: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[RunningService]:
+    set_cluster_acls(
+        broker.bootstrap_servers, acl("alice", "ALTER_CONFIGS"), acl("bob", "DESCRIBE_CONFIGS")
+    )
+    settings = {"policy_file": str(policy), "mode": "production", "shutdown_delay_s": "0"}
+    folder = tmp_path_factory.mktemp("narrowed")
+    with running_service(folder, broker.bootstrap_servers, urls[1], **settings) as running:
+        yield running
+
+
+def metric(service: RunningService, name: str) -> float:
+    text = httpx.get(f"{service.url}/metrics").text
+    found = re.search(rf"^{re.escape(name)} (\S+)$", text, re.MULTILINE)
+    return float(found[1]) if found else 0.0
+
+
+def test_what_is_not_covered_never_arrives(
+    narrowed: RunningService, broker_log: RequestLog
+) -> None:
+    good, other = {"user": f"team-a-{unique()}"}, {"user": unique()}
+    with broker_log.nothing_arrives():
+        answer = narrowed.alter(change(good, {P: 50}), change(other, {P: 50}))
+    problem = answer.json()
+    assert (answer.status_code, problem["code"]) == (403, "policy-violation")
+    assert [one["pointer"] for one in problem["errors"]] == ["/alterations/1/entity"]
+    (first, *_) = narrowed.api("auditor").get("/audit?action=denied").json()["rows"]
+    assert (first["principal"], first["outcome"]) == ("User:alice", "refused")
+    assert narrowed.alter(change(good, {P: 50})).status_code == 200
+
+
+def test_a_signal_reads_the_file_again_and_a_bad_one_changes_nothing(
+    narrowed: RunningService, policy: Path
+) -> None:
+    process = narrowed.process
+    assert process is not None
+    names = {"user": f"team-a-{unique()}"}
+    assert narrowed.alter(change(names, {P: 500})).status_code == 403
+    policy.write_text(POLICY.replace("max: 100", "max: 1000"), encoding="utf-8")
+    process.send_signal(signal.SIGHUP)
+    until(lambda: narrowed.alter(change(names, {P: 500})).status_code == 200)
+    policy.write_text("rules: [", encoding="utf-8")
+    process.send_signal(signal.SIGHUP)
+    until(lambda: metric(narrowed, "policy_outdated") == 1)
+    assert narrowed.alter(change(names, {P: 600})).status_code == 200
+    assert narrowed.alter(change(names, {P: 2000})).status_code == 403
+    assert "line 1: not YAML" in narrowed.log_path.read_text()
+
+
+def test_refused_credentials_are_counted_in_postgres_when_the_service_ends(
+    narrowed: RunningService, urls: tuple[str, str]
+) -> None:
+    with httpx.Client(base_url=narrowed.url) as client:
+        for _ in range(7):
+            headers = {"Authorization": "Bearer nobody"}
+            assert client.get("/quotas", headers=headers).status_code == 401
+        for _ in range(3):
+            assert client.post("/quotas/alterations").status_code == 401
+    assert narrowed.stop() == 0
+    with psycopg.connect(urls[0]) as connection:
+        rows = connection.execute(COUNTS).fetchall()
+    assert sorted(rows, key=str) == [
+        ("127.0.0.0/24", "bearer-token", "invalid-token", 7),
+        ("127.0.0.0/24", "none", "unauthenticated", 3),
+    ]
+
+
+def test_the_log_says_what_is_doubtful_here(narrowed: RunningService) -> None:
+    lines = [json.loads(line) for line in narrowed.log_path.read_text().splitlines()]
+    events: list[Any] = [line["event"] for line in lines]
+    assert any("QUOTAS_TOKENS_FILE" in event for event in events)
+    assert any("fsync off" in event for event in events)
