@@ -27,10 +27,10 @@ LOCAL_ONLY: Final = frozenset({"QUOTAS_LOCAL_DIR"})
 
 
 class Settings(
-    Proxies,
-    Tls,
     Production,
     Narrowing,
+    Proxies,
+    Tls,
     PassThrough,
     Lives,
     Appetite,
