@@ -1,0 +1,25 @@
+"""Two owners at the same time, at length: 200 plans and applies, pruning and force among them."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from app.localdev.kafka import LocalKafka
+from tests.support.plan_teams import let_two_teams_work
+from tests.support.raw_quotas import RawQuotas
+from tests.support.service import RunningService
+
+STEPS = 100
+"""Of each."""
+
+
+@pytest.fixture
+def raw(broker: LocalKafka) -> Iterator[RawQuotas]:
+    """The quota protocol by hand."""
+    with RawQuotas(broker.bootstrap_servers) as connection:
+        yield connection
+
+
+def test_two_hundred_steps_of_two_owners(service: RunningService, raw: RawQuotas) -> None:
+    for statuses in let_two_teams_work(service, raw, STEPS):
+        assert statuses.count(200) > STEPS / 5

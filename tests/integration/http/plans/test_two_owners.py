@@ -1,0 +1,15 @@
+"""Two owners at the same time."""
+
+from tests.support.plan_teams import let_two_teams_work
+from tests.support.raw_quotas import RawQuotas
+from tests.support.service import RunningService
+
+STEPS = 25
+"""Of each; a long run takes more."""
+
+
+def test_nobody_s_values_are_lost_and_nothing_outside_is_touched(
+    service: RunningService, raw: RawQuotas
+) -> None:
+    for statuses in let_two_teams_work(service, raw, STEPS):
+        assert statuses.count(200) > STEPS / 5
