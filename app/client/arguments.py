@@ -62,7 +62,12 @@ def parser(words: tuple[str, ...]) -> Parser:
         usage="%(prog)s (--describe | --resolve | --alter | SUBCOMMAND) [options]",
     )
     _add_operations(main)
-    add_entity_options(main)
+    add_selection_options(main)
+    main.add_argument(
+        "--show-overridden",
+        action="store_true",
+        help="also the less specific values that lose, each with a leading *",
+    )
     _add_alter_options(main)
     _add_old_options(main)
     add_common_options(main)
@@ -95,7 +100,7 @@ def _add_operations(main: Parser) -> None:
         one.add_argument(f"--{name}", dest="operation", action="store_const", const=name, help=line)
 
 
-def add_entity_options(to: Parser) -> None:
+def add_selection_options(to: argparse.ArgumentParser) -> None:
     """Add the options that name entities."""
     group = to.add_argument_group(
         "entities", r"In --names and --prefix write \, for a comma of a name, \\ for a backslash."
@@ -123,11 +128,6 @@ def add_entity_options(to: Parser) -> None:
     )
     group.add_argument(
         "--strict", action="store_true", help="only entities of exactly these types (describe)"
-    )
-    group.add_argument(
-        "--show-overridden",
-        action="store_true",
-        help="also the less specific values that lose, each with a leading *",
     )
 
 
@@ -157,7 +157,7 @@ def _add_old_options(main: Parser) -> None:
         main.add_argument(name, help=argparse.SUPPRESS)
 
 
-def add_common_options(to: Parser) -> None:
+def add_common_options(to: argparse.ArgumentParser) -> None:
     """Add what may stand before or after a subcommand."""
     group = to.add_argument_group("service")
     for flag, metavar, line in (

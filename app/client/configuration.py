@@ -80,8 +80,10 @@ def configuration(options: Namespace, environ: Mapping[str, str]) -> Configurati
         raise UsageError("A password file needs a user: give --user.")
     if "key" in merged and "cert" not in merged:
         raise UsageError("--key needs --cert.")
-    files = {name: Path(merged[name]).expanduser() for name in _FILES if name in merged}
-    return Configuration(**{**merged, **files})
+    for name in _FILES:
+        if name in merged:
+            merged[name] = Path(merged[name]).expanduser()
+    return Configuration(**merged)
 
 
 def _one_credential(layer: Mapping[str, Any]) -> None:

@@ -27,6 +27,7 @@ _NEXT: Final[Mapping[str, str]] = {
         "Ask who runs the cluster for an ACL on the cluster: DescribeConfigs to describe, resolve "
         "and plan, AlterConfigs to alter and apply."
     ),
+    "invalid-request": "Nothing was changed: correct what is listed.",
     "no-alterations": "Say what to change with --add or --delete.",
     "expectation-failed": "Look at the present values, and decide again.",
     "plan-outdated": "The cluster has moved. Run `plan` again, look at it, and apply that one.",

@@ -1,0 +1,126 @@
+"""``audit``: who changed what, and when; newest first."""
+
+import csv
+import io
+from argparse import ArgumentParser
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from app.client.connection import document
+from app.client.context import Context
+from app.client.entities import show_entity, visible
+from app.client.errors import DONE, UsageError
+from app.client.terminal import Progress, Style, table
+from app.client.values import show_value
+from app.client.yaml_writing import flow
+
+_DEFAULT_LIMIT: Final = 100
+_PAGE: Final = 1000
+_FILTERS: Final = ("actor", "since", "until", "outcome", "action")
+_HEADER: Final = ("at", "principal", "action", "outcome", "entity", "change", "reason", "id")
+_COLOURS: Final[Mapping[str, str]] = {
+    "applied": "green",
+    "validated": "dim",
+    "refused": "red",
+    "unknown": "yellow",
+}
+_SPREADSHEET_MARKS: Final = ("=", "+", "-", "@", "'", "\t")
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Add the options of the subcommand."""
+    parser.add_argument(
+        "--entity", action="append", metavar="COMPONENT", help="as in user=alice; repeats"
+    )
+    parser.add_argument("--actor", metavar="PRINCIPAL", help="who asked, as in User:ci")
+    parser.add_argument("--since", metavar="TIME", help="as in 2026-11-21T00:00:00Z; included")
+    parser.add_argument("--until", metavar="TIME", help="the first time that is too late")
+    parser.add_argument("--outcome", metavar="WORD", help="applied, refused, unknown, …")
+    parser.add_argument("--action", metavar="WORD", help="alter, apply_plan, revert, denied, …")
+    parser.add_argument(
+        "--limit", type=int, metavar="N", help=f"rows at most (default: {_DEFAULT_LIMIT}; 0: all)"
+    )
+
+
+def run(context: Context) -> int:
+    """Print the rows."""
+    limit = context.option("limit", _DEFAULT_LIMIT)
+    if limit < 0:
+        raise UsageError("--limit is a number of rows, or 0 for all of them.")
+    rows = list(_rows(context, limit))
+    if context.output == "json":
+        context.print_json({"rows": rows})
+    elif context.output == "yaml":
+        context.print(f"- {flow(row)}" for row in rows)
+    elif context.output == "csv":
+        context.print(_csv(rows))
+    else:
+        context.print(_lines(rows, context.style))
+    return DONE
+
+
+def _rows(context: Context, limit: int) -> Iterator[Mapping[str, Any]]:
+    parameters = [("entity", component) for component in context.option("entity", [])]
+    parameters += [
+        (name, context.option(name)) for name in _FILTERS if context.option(name) is not None
+    ]
+    progress, count, token = Progress("rows of the audit log"), 0, None
+    while count == 0 or token is not None:
+        size = min(_PAGE, limit - count) if limit else _PAGE
+        page = [("page_size", str(size)), *([] if token is None else [("page_token", token)])]
+        answer = document(context.service.get("/audit", [*parameters, *page]))
+        yield from answer["rows"]
+        count += len(answer["rows"])
+        token = answer["next_page_token"]
+        progress.tell(count)
+        if token is None or (limit and count >= limit):
+            break
+    progress.end()
+
+
+def _lines(rows: Sequence[Mapping[str, Any]], style: Style) -> Iterator[str]:
+    if not rows:
+        return
+    heading, *lines = table([_HEADER, *map(_cells, rows)])
+    yield style.paint(heading, "bold")
+    for line, row in zip(lines, rows, strict=True):
+        yield style.paint(line, _COLOURS.get(row["outcome"]))
+
+
+def _cells(row: Mapping[str, Any]) -> list[str]:
+    entity = row["entity"]
+    return [
+        row["at"],
+        visible(row["principal"]),
+        row["action"],
+        row["outcome"],
+        "-" if entity is None else show_entity(entity),
+        visible(_change(row)),
+        visible(row["reason"] or "-"),
+        row["alteration_id"],
+    ]
+
+
+def _change(row: Mapping[str, Any]) -> str:
+    before = row["before"] or {}
+    told = []
+    for op in row["ops"] or ():
+        key = op["key"]
+        was = f"{show_value(before[key])} -> " if key in before else ""
+        now = "removed" if op.get("remove") else show_value(op.get("value"))
+        told.append(f"{key}: {was}{now}")
+    return ", ".join(told) or "-"
+
+
+def _csv(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(_HEADER)
+    for row in rows:
+        writer.writerow([_guarded(cell) for cell in _cells(row)])
+    yield from buffer.getvalue().splitlines()
+
+
+def _guarded(cell: str) -> str:
+    """Keep a spreadsheet from running a cell, as the service's own CSV does."""
+    return f"'{cell}" if cell.startswith(_SPREADSHEET_MARKS) and cell != "-" else cell

@@ -1,0 +1,150 @@
+"""Plans: made of a document, and shown for people."""
+
+from argparse import ArgumentParser
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from app.client.context import Context
+from app.client.documents import Document
+from app.client.entities import show_entity, visible
+from app.client.terminal import Style, table
+from app.client.values import show_value
+
+_COLOURS: Final[Mapping[str, str]] = {
+    "set": "green",
+    "raised": "green",
+    "lowered": "yellow",
+    "removed": "red",
+    "unchanged": "dim",
+}
+_MARKS: Final[Mapping[str, str]] = {"set": "+", "removed": "-", "unchanged": " "}
+
+
+def add_plan_options(parser: ArgumentParser) -> None:
+    """Add what the service needs to make a plan."""
+    group = parser.add_argument_group("plan")
+    group.add_argument("--owner", metavar="NAME", help="in whose name (default: the caller)")
+    group.add_argument(
+        "--scope",
+        action="append",
+        metavar="COMPONENT",
+        help="touch only what matches, as in user^=team-a-; repeats",
+    )
+    group.add_argument(
+        "--prune",
+        action="store_true",
+        help="also remove what the owner applied before and the file does not name any more",
+    )
+    group.add_argument(
+        "--adopt", action="store_true", help="also own the keys that have their values already"
+    )
+
+
+def plan_body(context: Context, document: Document) -> dict[str, Any]:
+    """Return the request for a plan."""
+    body: dict[str, Any] = {"document": document.body()}
+    for name in ("owner", "scope", "prune", "adopt"):
+        value = context.option(name)
+        if value is not None:
+            body[name] = value
+    return body
+
+
+def plan_lines(plan: Mapping[str, Any], style: Style) -> Iterator[str]:
+    """Yield what would change, who is in the way, and what pruning leaves."""
+    for change in plan["changes"]:
+        yield style.paint(show_entity(change["entity"]), "bold")
+        yield from _change_lines(change, style)
+        yield ""
+    yield from _conflict_lines(plan["conflicts"], style)
+    yield from _kept_lines(plan.get("kept", ()))
+    yield _summary(plan)
+
+
+def _change_lines(change: Mapping[str, Any], style: Style) -> Iterator[str]:
+    rows, colours = [], []
+    for op in change["ops"]:
+        impact = _impact(change, op["key"])
+        kind = str(impact.get("change") or ("removed" if op.get("remove") else "set"))
+        rows.append(_row(change, op, kind, impact))
+        colours.append(_COLOURS.get(kind))
+    for line, colour in zip(table(rows, right=(1, 3)), colours, strict=True):
+        yield style.paint(f"  {line}", colour)
+
+
+def _row(
+    change: Mapping[str, Any], op: Mapping[str, Any], kind: str, impact: Mapping[str, Any]
+) -> list[str]:
+    key = op["key"]
+    before = change["before"].get(key)
+    after = None if op.get("remove") else op["value"]
+    return [
+        f"{_MARKS.get(kind, '~')} {visible(key)}",
+        _shown(before),
+        "->",
+        _shown(after),
+        f"{kind}{_factor(impact)}",
+    ]
+
+
+def _impact(change: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    impact = change.get("impact") or {}
+    keys = impact.get("keys", impact) if isinstance(impact, Mapping) else {}
+    found = keys.get(key) if isinstance(keys, Mapping) else None
+    return found if isinstance(found, Mapping) else {}
+
+
+def _shown(value: Any) -> str:
+    return "unset" if value is None else show_value(value)
+
+
+def _factor(impact: Mapping[str, Any]) -> str:
+    factor = impact.get("factor")
+    return "" if not isinstance(factor, int | float) else f" x{factor:.3g}"
+
+
+def _conflict_lines(conflicts: Sequence[Mapping[str, Any]], style: Style) -> Iterator[str]:
+    if not conflicts:
+        return
+    yield style.paint("Held by other owners:", "red")
+    rows = [
+        [
+            f"  {show_entity(one['entity'])}",
+            visible(one["key"]),
+            f"of {visible(one['owner'])}:",
+            f"holds {_shown(one['held'])},",
+            f"is {_shown(one['current'])},",
+            f"planned {_shown(one['proposed'])}",
+        ]
+        for one in conflicts
+    ]
+    yield from table(rows)
+    yield ""
+
+
+def _kept_lines(kept: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    rows = [
+        [f"  {show_entity(one['entity'])}", f"{visible(one['key'])}={show_value(one['value'])}"]
+        for one in kept
+    ]
+    if rows:
+        yield "Not pruned, because somebody else has changed them since:"
+        yield from table(rows)
+        yield ""
+
+
+def _summary(plan: Mapping[str, Any]) -> str:
+    changes = plan["changes"]
+    if not changes:
+        return "No changes."
+    removed = sum(1 for change in changes for op in change["ops"] if op.get("remove"))
+    ops = sum(len(change["ops"]) for change in changes)
+    conflicts = f", {len(plan['conflicts'])} conflicts" if plan["conflicts"] else ""
+    return (
+        f"Plan {plan['plan_id']}: {_count(len(changes), 'entity', 'entities')}, {ops - removed} to "
+        f"set, {removed} to remove{conflicts}; valid until {plan['expires_at']}."
+    )
+
+
+def _count(number: int, one: str, many: str) -> str:
+    return f"{number} {one if number == 1 else many}"
