@@ -11,6 +11,7 @@ from types import FrameType
 from typing import NoReturn
 
 from app.localdev.banner import Curl, banner
+from app.localdev.certificates import local_certificates
 from app.localdev.child import Child
 from app.localdev.errors import LocalDevError
 from app.localdev.examples import (
@@ -100,6 +101,9 @@ def _run(environ: Mapping[str, str], stack: ExitStack, *, load: bool) -> None:
     dev = _Dev(directory, ours, stack, ParentMake(environ))
     service = _service(dev)
     tokens = write_tokens(directory, PRINCIPALS)
+    certificates = local_certificates(directory, environ)
+    if certificates is not None:
+        dev.environ = {**certificates.environment, **dev.environ}
     _start_kafka(dev)
     _start_postgres(dev)
     dev.say("Migrating the database ...")
@@ -110,6 +114,10 @@ def _run(environ: Mapping[str, str], stack: ExitStack, *, load: bool) -> None:
     dev.say("Ready.")
     _introduce(dev, service)
     print(banner(Curl(service.url, tokens), an_alteration_id(service, tokens[ALICE])))
+    if certificates is not None:
+        print(
+            f"\n# With a certificate instead of a token, as alice\n{certificates.curl('/quotas')}"
+        )
     print("\n# Ctrl-C stops everything; `make clean-local` forgets it.", flush=True)
     _watch(dev, service)
 

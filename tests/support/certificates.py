@@ -14,6 +14,18 @@ from cryptography.x509.oid import NameOID
 Key = ec.EllipticCurvePrivateKey
 Subject = Sequence[tuple[x509.ObjectIdentifier, str]]
 
+_SIGNS_CERTIFICATES = x509.KeyUsage(
+    digital_signature=False,
+    content_commitment=False,
+    key_encipherment=False,
+    data_encipherment=False,
+    key_agreement=False,
+    key_cert_sign=True,
+    crl_sign=True,
+    encipher_only=False,
+    decipher_only=False,
+)
+
 ORGANIZATION: Subject = ((NameOID.COUNTRY_NAME, "DE"), (NameOID.ORGANIZATION_NAME, "Example"))
 
 
@@ -64,6 +76,8 @@ class Authority:
         self._name = _name(((NameOID.COMMON_NAME, self.name),))
         builder = self._builder(self._name, self._key, self.begins, self.ends)
         builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=None), True)
+        known_as = x509.SubjectKeyIdentifier.from_public_key(self._key.public_key())
+        builder = builder.add_extension(known_as, False).add_extension(_SIGNS_CERTIFICATES, True)
         self.own = Shown(builder.sign(self._key, hashes.SHA256()), self._key)
 
     def sign(
@@ -88,6 +102,8 @@ class Authority:
     ) -> x509.CertificateBuilder:
         builder = x509.CertificateBuilder().subject_name(subject).issuer_name(self._name)
         builder = builder.public_key(key.public_key()).not_valid_before(begins)
+        signed_by = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
+        builder = builder.add_extension(signed_by, critical=False)
         return builder.not_valid_after(ends).serial_number(x509.random_serial_number())
 
 
