@@ -83,7 +83,7 @@ def _row(
         _shown(before),
         "->",
         _shown(after),
-        f"{kind}{_factor(impact)}",
+        f"{kind}{_factor(impact)}{_note(change['entity'], impact)}",
     ]
 
 
@@ -101,6 +101,21 @@ def _shown(value: Any) -> str:
 def _factor(impact: Mapping[str, Any]) -> str:
     factor = impact.get("factor")
     return "" if not isinstance(factor, int | float) else f" x{factor:.3g}"
+
+
+def _note(entity: Mapping[str, Any], impact: Mapping[str, Any]) -> str:
+    """Tell where the callers of the entity get something else, and where nothing is left."""
+    source, effective = impact.get("source"), impact.get("effective_after")
+    if impact.get("change") == "removed":
+        return ", then unlimited" if source is None else f", then {_of(effective, source)}"
+    if source is not None and source["entity"] != entity:
+        return f", but {_of(effective, source)} goes before it"
+    more = impact.get("more_specific") or 0
+    return f", but {_count(more, 'entity goes', 'entities go')} before it" if more else ""
+
+
+def _of(value: Any, source: Mapping[str, Any]) -> str:
+    return f"{_shown(value)} of {show_entity(source['entity'])}"
 
 
 def _conflict_lines(conflicts: Sequence[Mapping[str, Any]], style: Style) -> Iterator[str]:

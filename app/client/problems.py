@@ -11,6 +11,7 @@ from app.client.errors import (
     UNREACHABLE,
     ClientError,
 )
+from app.client.values import show_value
 
 Place = Callable[[str], str | None]
 """From a JSON pointer of the request to what the user wrote, or null."""
@@ -121,4 +122,13 @@ def _violation(one: Mapping[str, Any], place: Place | None) -> str:
     pointer = str(one.get("pointer") or "")
     written = place(pointer) if place is not None else None
     where = f"{written} ({pointer})" if written else pointer
-    return f"  {where}: {one.get('detail') or one.get('code')}"
+    return f"  {where}: {one.get('detail') or one.get('code')}{_current(one.get('values'))}"
+
+
+def _current(values: Any) -> str:
+    """Tell the present values, where a violation carries them."""
+    current = values.get("current") if isinstance(values, Mapping) else None
+    if not isinstance(current, Mapping):
+        return ""
+    told = ", ".join(f"{key}={show_value(value)}" for key, value in sorted(current.items()))
+    return f" Now: {told or 'no value'}."

@@ -1,0 +1,119 @@
+"""``completion bash|zsh|fish``: what the Tab key offers."""
+
+import argparse
+from collections.abc import Iterator
+
+from app.client.arguments import SUBCOMMANDS, parser
+from app.client.context import Context
+from app.client.errors import DONE
+
+_PROGRAM = "kafka-client-quotas"
+
+_INSTALL = {
+    "bash": f'eval "$({_PROGRAM} completion bash)"',
+    "zsh": f'eval "$({_PROGRAM} completion zsh)"',
+    "fish": f"{_PROGRAM} completion fish | source",
+}
+
+
+def add_arguments(to: argparse.ArgumentParser) -> None:
+    """Add the options of the subcommand."""
+    to.add_argument("shell", choices=tuple(_INSTALL), help="the shell to write for")
+
+
+def run(context: Context) -> int:
+    """Write a script for the shell; its first line says how to use it."""
+    shell = context.options.shell
+    context.print([f"# Put this into the shell's start-up file: {_INSTALL[shell]}"])
+    context.print(_fish() if shell == "fish" else _bash(zsh=shell == "zsh"))
+    return DONE
+
+
+def _options() -> dict[str, list[argparse.Action]]:
+    """Return the options of the command itself, under ``""``, and of each subcommand."""
+    main = parser(tuple(SUBCOMMANDS))
+    actions = main._actions  # noqa: SLF001 - argparse has no other way to list them
+    (subcommands,) = [one.choices for one in actions if isinstance(one.choices, dict)]
+    return {"": _shown(main), **{name: _shown(one) for name, one in subcommands.items()}}
+
+
+def _shown(one: argparse.ArgumentParser) -> list[argparse.Action]:
+    return [action for action in one._actions if action.help != argparse.SUPPRESS]  # noqa: SLF001
+
+
+def _flags(actions: list[argparse.Action]) -> str:
+    return " ".join(flag for action in actions for flag in action.option_strings)
+
+
+def _words(actions: list[argparse.Action]) -> Iterator[tuple[str, str]]:
+    for action in actions:
+        if action.choices and not isinstance(action.choices, dict):
+            yield " | ".join(action.option_strings), " ".join(map(str, action.choices))
+
+
+_KEYS = (
+    "producer_byte_rate consumer_byte_rate request_percentage controller_mutation_rate "
+    "connection_creation_rate"
+)
+_FILES = "--token-file | --password-file | --cert | --key | --cacert | --out | --what-if"
+
+
+def _bash(*, zsh: bool) -> Iterator[str]:
+    options = _options()
+    if zsh:
+        yield "autoload -Uz bashcompinit && bashcompinit"
+    yield "_kafka_client_quotas() {"
+    yield '  local word="${COMP_WORDS[COMP_CWORD]}" before="${COMP_WORDS[COMP_CWORD-1]}" sub="" one'
+    yield '  for one in "${COMP_WORDS[@]:1:COMP_CWORD-1}"; do'
+    yield f'    case "$one" in {" | ".join(SUBCOMMANDS)}) sub="$one"; break ;; esac'
+    yield "  done"
+    yield '  case "$before" in'
+    yield f'    {_FILES}) COMPREPLY=($(compgen -f -- "$word")); return ;;'
+    yield f'    --delete) COMPREPLY=($(compgen -W "{_KEYS}" -- "$word")); return ;;'
+    yield f'    --add) COMPREPLY=($(compgen -S = -W "{_KEYS}" -- "$word")); return ;;'
+    yield '    --defaults) COMPREPLY=($(compgen -W "user client-id ip" -- "$word")); return ;;'
+    yield "    --names | --name | --prefix)"
+    yield '      COMPREPLY=($(compgen -S = -W "user client-id ip" -- "$word")); return ;;'
+    offered = dict(pair for actions in options.values() for pair in _words(actions) if pair[0])
+    for flags, words in offered.items():
+        yield f'    {flags}) COMPREPLY=($(compgen -W "{words}" -- "$word")); return ;;'
+    yield "  esac"
+    yield '  case "$sub" in'
+    for name, actions in options.items():
+        if name:
+            yield f'    {name}) one="{_flags(actions)}" ;;'
+    yield f'    *) one="{_flags(options[""])} {" ".join(SUBCOMMANDS)}" ;;'
+    yield "  esac"
+    yield f'  [ "$sub" = completion ] && one="$one {" ".join(_INSTALL)}"'
+    yield '  COMPREPLY=($(compgen -W "$one" -- "$word"))'
+    yield '  [[ "$word" != -* && -n "$sub" ]] && COMPREPLY+=($(compgen -f -- "$word"))'
+    yield "  return 0"
+    yield "}"
+    yield f"complete -F _kafka_client_quotas {_PROGRAM}"
+
+
+def _fish() -> Iterator[str]:
+    options = _options()
+    yield f"complete -c {_PROGRAM} -n __fish_use_subcommand -f"
+    for name, line in SUBCOMMANDS.items():
+        yield f"complete -c {_PROGRAM} -n __fish_use_subcommand -a {name} -d {_quoted(line)}"
+    for name, actions in options.items():
+        when = f"'__fish_seen_subcommand_from {name}'" if name else "__fish_use_subcommand"
+        for action in actions:
+            yield from _fish_option(when, action)
+    shells = " ".join(_INSTALL)
+    yield f"complete -c {_PROGRAM} -n '__fish_seen_subcommand_from completion' -f -a '{shells}'"
+
+
+def _fish_option(when: str, action: argparse.Action) -> Iterator[str]:
+    for flag in action.option_strings:
+        if not flag.startswith("--"):
+            continue
+        takes = "" if action.nargs == 0 else " -r"
+        offered = f" -f -a '{' '.join(map(str, action.choices))}'" if action.choices else ""
+        line = _quoted((action.help or "").replace("%%", "%"))
+        yield f"complete -c {_PROGRAM} -n {when} -l {flag[2:]}{takes}{offered} -d {line}"
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

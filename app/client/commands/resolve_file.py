@@ -1,0 +1,115 @@
+"""``resolve FILE``: what applies to each identity of a file."""
+
+import csv
+import io
+from argparse import ArgumentParser
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from app.client.context import Context
+from app.client.documents import read_document
+from app.client.entities import show_entity
+from app.client.errors import DONE
+from app.client.identities import Identity, read_identities
+from app.client.rendering import resolve_lines
+from app.client.terminal import Progress
+from app.client.values import show_value
+from app.client.yaml_writing import flow
+
+_AT_ONCE: Final = 10_000
+"""So many identities does the service take in one request."""
+
+_HEADING: Final = ("user", "client-id", "ip", "key", "value", "level", "source")
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Add the options of the subcommand."""
+    parser.add_argument(
+        "file",
+        metavar="FILE",
+        help="CSV with the heading user,client-id (or ip), or a list in YAML or JSON; - is stdin",
+    )
+    parser.add_argument(
+        "--what-if", metavar="FILE", help="a document; tell what would apply if it held as well"
+    )
+    parser.add_argument(
+        "--show-overridden", action="store_true", help="also the values that lose, each with a *"
+    )
+
+
+def run(context: Context) -> int:
+    """Print a block for each identity; with a what-if what would apply then."""
+    identities = read_identities(context.options.file)
+    alterations = _alterations(context.option("what_if"))
+    results = list(_results(context, identities, alterations))
+    if context.output == "json":
+        context.print_json({"results": results})
+    elif context.output == "yaml":
+        context.print(f"- {flow(result)}" for result in results)
+    elif context.output == "csv":
+        context.print(_csv(results))
+    else:
+        context.print(_lines(results, show_overridden=bool(context.option("show_overridden"))))
+    for sentence in dict.fromkeys(note for result in results for note in result["notes"]):
+        context.note(f"Note: {sentence}")
+    return DONE
+
+
+def _alterations(file: str | None) -> list[dict[str, Any]]:
+    if file is None:
+        return []
+    return [
+        {
+            "entity": quota["entity"],
+            "ops": [{"key": key, "value": value} for key, value in quota["values"].items()],
+        }
+        for quota in read_document(file).quotas
+        if quota["values"]
+    ]
+
+
+def _results(
+    context: Context, identities: Sequence[Identity], alterations: list[dict[str, Any]]
+) -> Iterator[Mapping[str, Any]]:
+    progress = Progress("identities resolved")
+    for start in range(0, len(identities), _AT_ONCE):
+        some = identities[start : start + _AT_ONCE]
+        body: dict[str, Any] = {"identities": some, "max_age_ms": 0 if start == 0 else 60_000}
+        if alterations:
+            body["alterations"] = alterations
+        yield from context.service.ask("/quotas/resolve", body)["results"]
+        progress.tell(start + len(some), len(identities))
+    progress.end()
+
+
+def _lines(results: Sequence[Mapping[str, Any]], *, show_overridden: bool) -> Iterator[str]:
+    for at, result in enumerate(results):
+        if at:
+            yield ""
+        yield show_entity(result["identity"])
+        told = result.get("proposed", result)
+        yield from resolve_lines(told["quotas"], show_overridden=show_overridden)
+
+
+def _csv(results: Sequence[Mapping[str, Any]]) -> list[str]:
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(_HEADING)
+    for result in results:
+        names = [result["identity"].get(kind, "") for kind in _HEADING[:3]]
+        quotas = result.get("proposed", result)["quotas"]
+        for key in sorted(quotas):
+            writer.writerow([_guarded(name) for name in names] + _row(key, quotas[key]))
+    return buffer.getvalue().splitlines()
+
+
+def _row(key: str, quota: Mapping[str, Any]) -> list[str]:
+    source = quota["source"]
+    if source is None:
+        return [key, "", "", ""]
+    return [key, show_value(quota["value"]), source["name"], show_entity(source["entity"])]
+
+
+def _guarded(cell: str) -> str:
+    """Keep a spreadsheet from running a name, as the service's own CSV does."""
+    return f"'{cell}" if cell.startswith(("=", "+", "-", "@", "'", "\t")) else cell
