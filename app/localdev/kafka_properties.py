@@ -1,5 +1,6 @@
 """The broker's configuration files as text: pure functions over names, ports and accounts."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,6 +9,9 @@ from app.localdev.ports import HOST
 
 _PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 _SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
+
+_PLAIN_WORD = re.compile(r"[A-Za-z0-9_-]+")
+_FIRST_BEYOND_ASCII = 0x80
 
 SCRAM_MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 
@@ -139,9 +143,16 @@ def _listeners(ports: Mapping[str, int]) -> str:
 
 
 def _quoted(name: str, value: str) -> str:
-    escaped = value.replace("\\", "\\\\").replace('"', '\\"')
-    return f'{name}="{escaped}"'
+    return f"{name if _PLAIN_WORD.fullmatch(name) else _in_quotes(name)}={_in_quotes(value)}"
+
+
+def _in_quotes(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
 
 
 def _escaped(value: str) -> str:
-    return value.replace("\\", "\\\\")
+    """Escape what `java.util.Properties` would read otherwise: it takes a file for Latin 1."""
+    units = value.replace("\\", "\\\\").encode("utf-16-be")
+    numbers = (int.from_bytes(units[at : at + 2], "big") for at in range(0, len(units), 2))
+    return "".join(chr(one) if one < _FIRST_BEYOND_ASCII else f"\\u{one:04x}" for one in numbers)

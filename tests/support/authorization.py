@@ -12,15 +12,20 @@ import psycopg
 from app.localdev.kafka import LocalKafka
 from app.localdev.postgres import LocalPostgres
 from app.postgres.migration import migrate
-from tests.support.raw_principal import RawPrincipal
-from tests.support.raw_quotas import EXACT, setting
+from tests.support.raw_principal import RawAnonymous, RawPrincipal
+from tests.support.raw_quotas import EXACT, RawQuotas, setting
 from tests.support.service import RunningService, running_service, write_tokens
 
 HERE: Final = "127.0.0.1"
 NOBODY: Final = "nobody-has-this-name"
 DEADLINE_S: Final = 30.0
-_PASSWORD: Final = "secret"
-_KAFKA_CODES: Final = {0: True, 31: False}
+ANONYMOUS: Final = "ANONYMOUS"
+"""Nobody's name but that of the callers of a listener that asks for none."""
+
+PASSWORD: Final = "secret"
+_KAFKA_CODES: Final = {0: True, 31: False, -1: False}
+"""-1 is what a caller sees whose authorizer throws."""
+
 _STATUSES: Final = {200: True, 403: False}
 
 
@@ -42,7 +47,7 @@ def judging_broker(
     """Run a broker that lets these users in with PLAIN; ``_`` in properties stands for a dot."""
     with LocalKafka(
         folder,
-        plain_users=dict.fromkeys(users, _PASSWORD),
+        plain_users=dict.fromkeys(users, PASSWORD),
         super_users=super_users,
         extra_properties={name.replace("_", "."): value for name, value in properties.items()},
         request_log=True,
@@ -65,12 +70,14 @@ def service_for(
         yield service
 
 
-def logged_in(kafka: LocalKafka, user: str, host: str = HERE) -> RawPrincipal:
+def logged_in(kafka: LocalKafka, user: str, host: str = HERE) -> RawQuotas:
     """Connect to the broker as the user, from a source address."""
-    return RawPrincipal(kafka.sasl_bootstrap_servers, user, _PASSWORD, host)
+    if user == ANONYMOUS:
+        return RawAnonymous(kafka.bootstrap_servers, host)
+    return RawPrincipal(kafka.sasl_bootstrap_servers, user, PASSWORD, host)
 
 
-def judgement(judge: RawPrincipal) -> Verdict:
+def judgement(judge: RawQuotas) -> Verdict:
     """Ask the broker on a connection that is logged in."""
     described = judge.describe(("user", EXACT, NOBODY))
     change = setting({"user": NOBODY}, {"producer_byte_rate": 1024})

@@ -1,19 +1,18 @@
 """Callers who log in at the broker with a password of their own, over TLS and SCRAM."""
 
 import json
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import httpx
 import pytest
-from confluent_kafka.admin import AclBinding, AclBindingFilter, AdminClient
 
 from app.localdev.kafka import LocalKafka
 from app.localdev.kafka_properties import LocalTls
 from app.localdev.ports import free_ports
 from app.localdev.postgres import LocalPostgres
 from app.postgres.migration import migrate
+from tests.support.acl_changes import allow, take_back, wait_until
 from tests.support.kafka import unique
 from tests.support.problems import problem_of
 from tests.support.scram import set_scram_users
@@ -42,43 +41,6 @@ Names are ASCII: a broker takes no others by SCRAM. Source: ``ScramMessages`` of
 """
 
 GUESSED = unique("guessed")
-
-
-def allow(kafka: LocalKafka, *acls: AclBinding) -> None:
-    """Add ACLs, and wait until the broker says so."""
-    client = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
-    for future in client.create_acls(list(acls)).values():
-        future.result(DEADLINE_S)
-    wait_until(lambda: all(client.describe_acls(filter_of(one)).result(DEADLINE_S) for one in acls))
-
-
-def take_back(kafka: LocalKafka, *acls: AclBinding) -> None:
-    """Remove ACLs, and wait until the broker says so."""
-    client = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
-    for future in client.delete_acls([filter_of(one) for one in acls]).values():
-        future.result(DEADLINE_S)
-    wait_until(
-        lambda: not any(client.describe_acls(filter_of(one)).result(DEADLINE_S) for one in acls)
-    )
-
-
-def filter_of(one: AclBinding) -> AclBindingFilter:
-    return AclBindingFilter(
-        one.restype,
-        one.name,
-        one.resource_pattern_type,
-        one.principal,
-        one.host,
-        one.operation,
-        one.permission_type,
-    )
-
-
-def wait_until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from tests.support.authorization import (
 )
 from tests.support.service import RunningService, acl, set_cluster_acls
 
-USERS = (*CASES, "revoked", "auditor")
+USERS = (*CASES, "revoked", "revoked-now", "service-account", "auditor")
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,51 @@
+"""ACLs that come and go while others stay."""
+
+import time
+from collections.abc import Callable
+
+from confluent_kafka.admin import AclBinding, AclBindingFilter, AdminClient
+
+from app.localdev.kafka import LocalKafka
+
+DEADLINE_S = 30.0
+_POLL_S = 0.02
+
+
+def allow(kafka: LocalKafka, *acls: AclBinding) -> None:
+    """Add ACLs, and wait until the broker says so."""
+    client = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    for future in client.create_acls(list(acls)).values():
+        future.result(DEADLINE_S)
+    wait_until(lambda: all(_found(client, one) for one in acls))
+
+
+def take_back(kafka: LocalKafka, *acls: AclBinding) -> None:
+    """Remove ACLs, and wait until the broker says so."""
+    client = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    for future in client.delete_acls([_exactly(one) for one in acls]).values():
+        future.result(DEADLINE_S)
+    wait_until(lambda: not any(_found(client, one) for one in acls))
+
+
+def wait_until(holds: Callable[[], object], deadline_s: float = DEADLINE_S) -> None:
+    """Ask until it holds."""
+    deadline = time.monotonic() + deadline_s
+    while not holds():
+        assert time.monotonic() < deadline, "it does not come true"
+        time.sleep(_POLL_S)
+
+
+def _found(client: AdminClient, one: AclBinding) -> bool:
+    return bool(client.describe_acls(_exactly(one)).result(DEADLINE_S))
+
+
+def _exactly(one: AclBinding) -> AclBindingFilter:
+    return AclBindingFilter(
+        one.restype,
+        one.name,
+        one.resource_pattern_type,
+        one.principal,
+        one.host,
+        one.operation,
+        one.permission_type,
+    )
