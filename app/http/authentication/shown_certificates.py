@@ -3,6 +3,7 @@
 from typing import Final
 
 from app.domain.callers import Caller
+from app.domain.errors import UnreadableRequestError, Violation
 from app.http.authentication.client_cert_header import ClientCertHeader, read_certificate
 from app.http.authentication.client_certificates import ClientCertificates
 from app.http.authentication.hosts import host_of
@@ -11,6 +12,9 @@ from app.http.authentication.presented import Presented
 CERTIFICATE: Final = "client-certificate"
 PROXY_CERTIFICATE: Final = "proxy-certificate"
 """How the audit log names these methods."""
+
+_CODE: Final = "several-credentials"
+_SEVERAL: Final = "Show a certificate or an Authorization header, not both."
 
 
 class DirectCertificate:
@@ -33,9 +37,11 @@ class DirectCertificate:
         """Return the caller.
 
         Raises:
+            UnreadableRequestError: Another credential is shown, too.
             UnauthenticatedError: The address of the caller is not known.
             InvalidCertificateError: As ``ClientCertificates.principal``.
         """
+        _refuse_another_credential(presented)
         principal = self._certificates.principal(presented.certificate or b"")
         return Caller(principal, host_of(presented.address), self.name)
 
@@ -64,10 +70,18 @@ class ProxyCertificate:
         """Return the caller.
 
         Raises:
-            UnreadableRequestError: Several certificates.
+            UnreadableRequestError: Several certificates, or another credential, too.
             UnauthenticatedError: The address of the caller is not known.
             InvalidCertificateError: As ``read_certificate`` and ``ClientCertificates.principal``.
         """
+        _refuse_another_credential(presented)
         values = presented.headers.getlist(self._header.field)
         principal = self._certificates.principal(read_certificate(self._header, values))
         return Caller(principal, host_of(presented.address), self.name)
+
+
+def _refuse_another_credential(presented: Presented) -> None:
+    """Refuse an ``Authorization`` header of any kind, also of one that is not taken here."""
+    if "authorization" in presented.headers:
+        violations = [Violation("authorization", _CODE, _SEVERAL)]
+        raise UnreadableRequestError(_SEVERAL, code=_CODE, violations=violations)

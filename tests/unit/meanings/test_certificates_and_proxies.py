@@ -1,0 +1,233 @@
+"""Settings of TLS, of certificates and of proxies: what they mean, and what stops the start."""
+
+import logging
+import ssl
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.authenticators import Authenticators
+from app.http.authentication.forwarded import ForwardedHeader
+from app.http.metrics import HttpMetrics
+from app.meanings.authenticators import Way, ways
+from app.meanings.certificates import tls_context
+from app.meanings.faults import refuse_every_fault
+from app.meanings.listeners import listeners
+from app.meanings.proxies import trusted_proxies
+from app.settings import Settings, SettingsError
+from tests.support.certificates import Authority, person
+from tests.support.service import write_tokens
+
+NEEDED = {
+    "QUOTAS_KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:1",
+    "QUOTAS_DATABASE_URL": "postgresql://quotas@127.0.0.1:1/quotas",
+}
+AUTHORITY = Authority()
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    """A folder with a server's certificate, an authority, and what is neither."""
+    server = AUTHORITY.sign(person("server"), host="127.0.0.1")
+    server.write(tmp_path / "server.pem")
+    (tmp_path / "authority.pem").write_text(AUTHORITY.own.pem)
+    (tmp_path / "leaf.pem").write_text(server.pem)
+    (tmp_path / "empty.pem").write_text("")
+    AUTHORITY.sign(person("other")).write(tmp_path / "other.pem")
+    write_tokens(tmp_path)
+    return tmp_path
+
+
+def settings(files: Path, **given: str) -> Settings:
+    """Return settings; ``{}`` in a value stands for the folder."""
+    tokens = {"QUOTAS_TOKENS_FILE": str(files / "tokens.json")}
+    named = {
+        f"QUOTAS_{name.upper()}": value.replace("{}", str(files)) for name, value in given.items()
+    }
+    return Settings.from_env({**NEEDED, **tokens, **named})
+
+
+BAD: dict[str, tuple[Mapping[str, str], str]] = {
+    "every IPv4 address": (
+        {"trusted_proxies": "10.0.0.1,0.0.0.0/0"},
+        "QUOTAS_TRUSTED_PROXIES: everybody is no proxy",
+    ),
+    "every IPv6 address": (
+        {"trusted_proxies": "::/0"},
+        "QUOTAS_TRUSTED_PROXIES: everybody is no proxy",
+    ),
+    "everybody in two halves": (
+        {"trusted_proxies": "0.0.0.0/1,128.0.0.0/1"},
+        "QUOTAS_TRUSTED_PROXIES: everybody is no proxy",
+    ),
+    "a name": (
+        {"trusted_proxies": "proxy.example.org"},
+        "QUOTAS_TRUSTED_PROXIES: 'proxy.example.org' does not appear to be",
+    ),
+    "bits after the network": (
+        {"trusted_proxies": "10.0.0.1/8"},
+        "QUOTAS_TRUSTED_PROXIES: 10.0.0.1/8 has host bits set.",
+    ),
+    "an address that no peer has": (
+        {"trusted_proxies": "::ffff:10.0.0.0/104"},
+        "QUOTAS_TRUSTED_PROXIES: write ::ffff:10.0.0.0/104 as an IPv4",
+    ),
+    "nobody to note addresses": (
+        {"forwarded_header": "forwarded"},
+        "QUOTAS_TRUSTED_PROXIES is needed with QUOTAS_FORWARDED_HEADER and not set.",
+    ),
+    "nobody to show certificates": (
+        {"client_cert_header": "xfcc"},
+        "QUOTAS_TRUSTED_PROXIES is needed with QUOTAS_CLIENT_CERT_HEADER and not set.",
+    ),
+    "an unknown header": (
+        {"client_cert_header": "x-ssl-client-cert"},
+        "QUOTAS_CLIENT_CERT_HEADER ",
+    ),
+    "no certificate, a port": (
+        {"tls_port": "8443"},
+        "QUOTAS_TLS_CERT_FILE is needed with QUOTAS_TLS_PORT and not set.",
+    ),
+    "no certificate, clients": (
+        {"tls_client_ca_file": "{}/authority.pem"},
+        "QUOTAS_TLS_CERT_FILE is needed with QUOTAS_TLS_CLIENT_CA_FILE and not set.",
+    ),
+    "no such certificate": (
+        {"tls_cert_file": "/no/such/file"},
+        "QUOTAS_TLS_CERT_FILE, QUOTAS_TLS_KEY_FILE: they cannot be used: No such file",
+    ),
+    "a certificate without a key": (
+        {"tls_cert_file": "{}/leaf.pem"},
+        "QUOTAS_TLS_CERT_FILE, QUOTAS_TLS_KEY_FILE: they cannot be used: ",
+    ),
+    "another's key": (
+        {"tls_cert_file": "{}/leaf.pem", "tls_key_file": "{}/other.pem"},
+        "QUOTAS_TLS_CERT_FILE, QUOTAS_TLS_KEY_FILE: they cannot be used: ",
+    ),
+    "no authority in the file": (
+        {"tls_cert_file": "{}/server.pem", "tls_client_ca_file": "{}/empty.pem"},
+        "QUOTAS_TLS_CLIENT_CA_FILE: it cannot be used: ",
+    ),
+    "an issuer that may not sign": (
+        {"client_cert_issuers_file": "{}/leaf.pem"},
+        "QUOTAS_CLIENT_CERT_ISSUERS_FILE: CN=server,O=Example,C=DE may not sign certificates.",
+    ),
+    "no issuer in the file": (
+        {"client_cert_issuers_file": "{}/empty.pem"},
+        "QUOTAS_CLIENT_CERT_ISSUERS_FILE: it cannot be used: ",
+    ),
+    "no such issuers": (
+        {"client_cert_issuers_file": "/no/such/file"},
+        "QUOTAS_CLIENT_CERT_ISSUERS_FILE: it cannot be used: No such file",
+    ),
+    "a malformed rule": (
+        {"ssl_principal_mapping_rules": "DEFAULT,RULE:x"},
+        "QUOTAS_SSL_PRINCIPAL_MAPPING_RULES: 'RULE:x' is neither DEFAULT nor RULE:",
+    ),
+    "a rule of Java's alone": (
+        {"ssl_principal_mapping_rules": r"RULE:\p{L}/x/"},
+        r"QUOTAS_SSL_PRINCIPAL_MAPPING_RULES: '\\p{L}' has the escape \p at position 1",
+    ),
+    "a way that is not configured": (
+        {"authenticators": "bearer,certificate"},
+        "QUOTAS_AUTHENTICATORS: it takes each of these once at most, which are configured: bearer.",
+    ),
+    "a way twice": ({"authenticators": "bearer,bearer"}, "QUOTAS_AUTHENTICATORS: "),
+    "an unknown way": ({"authenticators": "kerberos"}, "QUOTAS_AUTHENTICATORS: "),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_what_cannot_be_used_stops_the_start_and_is_named(files: Path, name: str):
+    given, beginning = BAD[name]
+    with pytest.raises(SettingsError) as caught:
+        refuse_every_fault(settings(files, **given))
+    assert str(caught.value).startswith(beginning)
+    assert "\n" not in str(caught.value)
+
+
+def test_everybody_is_a_warning_in_development(files: Path, caplog: pytest.LogCaptureFixture):
+    with caplog.at_level(logging.WARNING):
+        proxies = trusted_proxies(settings(files, mode="development", trusted_proxies="0.0.0.0/0"))
+    assert proxies.trust("192.0.2.1")
+    assert "everybody is no proxy" in caplog.text
+
+
+def test_proxies_and_their_header_are_read(files: Path):
+    given = {"trusted_proxies": " 10.0.0.5, 2001:db8::/32,", "forwarded_header": "forwarded"}
+    proxies = trusted_proxies(settings(files, **given))
+    assert [str(one) for one in proxies.networks] == ["10.0.0.5/32", "2001:db8::/32"]
+    assert proxies.header is ForwardedHeader.FORWARDED
+
+
+def test_tls_is_of_a_version_that_is_still_good(files: Path):
+    context = tls_context(settings(files, tls_cert_file="{}/server.pem"))
+    assert context is not None
+    assert context.minimum_version is ssl.TLSVersion.TLSv1_2
+    assert context.verify_mode is ssl.CERT_NONE
+
+
+def test_a_client_certificate_is_asked_for_and_not_demanded(files: Path):
+    given = {"tls_cert_file": "{}/server.pem", "tls_client_ca_file": "{}/authority.pem"}
+    context = tls_context(settings(files, **given))
+    assert context is not None
+    assert context.verify_mode is ssl.CERT_OPTIONAL
+
+
+@pytest.mark.parametrize(
+    ("given", "ports"),
+    [
+        ({}, [(8080, False)]),
+        ({"tls_cert_file": "{}/server.pem"}, [(8080, True)]),
+        (
+            {"tls_cert_file": "{}/server.pem", "tls_port": "8443"},
+            [(8080, False), (8443, True)],
+        ),
+    ],
+)
+def test_tls_has_the_port_or_one_of_its_own(
+    files: Path, given: dict[str, str], ports: list[tuple[int, bool]]
+):
+    read = settings(files, **given)
+    assert [(one.port, one.tls is not None) for one in listeners(read)] == ports
+    assert read.has_plain_listener is any(not encrypted for _, encrypted in ports)
+
+
+ALL: dict[str, str] = {
+    "tls_cert_file": "{}/server.pem",
+    "tls_client_ca_file": "{}/authority.pem",
+    "trusted_proxies": "10.0.0.1",
+    "client_cert_header": "client-cert",
+}
+
+
+@pytest.mark.parametrize(
+    ("given", "open_ways"),
+    [
+        ({}, [Way.BEARER]),
+        ({**ALL}, [Way.BEARER, Way.CERTIFICATE, Way.PROXY_CERTIFICATE]),
+        ({**ALL, "tokens_file": ""}, [Way.CERTIFICATE, Way.PROXY_CERTIFICATE]),
+        ({**ALL, "authenticators": "certificate"}, [Way.CERTIFICATE]),
+        (
+            {**ALL, "authenticators": "proxy-certificate, bearer"},
+            [Way.PROXY_CERTIFICATE, Way.BEARER],
+        ),
+    ],
+)
+def test_the_ways_that_are_open(files: Path, given: dict[str, str], open_ways: list[Way]):
+    assert list(ways(settings(files, **given))) == open_ways
+
+
+async def test_callers_are_told_of_the_ways_in_their_order(files: Path):
+    given = {**ALL, "authenticators": "certificate,bearer"}
+    chosen = Authenticators(settings(files, **given), HttpMetrics())
+    async with AsyncExitStack() as stack:
+        methods: Any = chosen.open(stack, _no_sessions)
+    assert [one.name for one in methods._methods] == ["client-certificate", "bearer-token"]
+
+
+def _no_sessions(_: object) -> Any:
+    raise AssertionError("nobody logs in at the brokers")
