@@ -1,0 +1,136 @@
+"""What Postgres and the brokers say of themselves, before the service starts."""
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator
+from types import SimpleNamespace
+
+import pytest
+
+from app.domain.errors import NotSentError
+from app.kafka.brokers import Brokers
+from app.kafka.configuration import KafkaSettings
+from app.meanings import surroundings
+from app.meanings.surroundings import check_surroundings
+from app.postgres import server_facts
+from app.postgres.database import Database
+from app.postgres.server_facts import ServerFacts
+from app.settings import Settings, SettingsError
+from tests.integration.postgres.calls import run_as
+from tests.support.fake_broker import FakeBroker, fake_broker
+from tests.support.postgres import AuditDatabase
+
+NOBODY = "127.0.0.1:1"
+
+
+def time_in(seconds: float) -> float:
+    return asyncio.get_running_loop().time() + seconds
+
+
+def settings(url: str, kafka: str = NOBODY, **more: str) -> Settings:
+    given = {"DATABASE_URL": url, "KAFKA_BOOTSTRAP_SERVERS": kafka, **more}
+    return Settings.from_env({f"QUOTAS_{name}": value for name, value in given.items()})
+
+
+async def facts_of(url: str) -> ServerFacts:
+    database = Database(url)
+    try:
+        return await server_facts.server_facts(database)
+    finally:
+        await database.close()
+
+
+@pytest.fixture
+async def broker() -> AsyncIterator[FakeBroker]:
+    async with fake_broker({}) as running:
+        yield running
+
+
+async def test_the_server_tells_what_is_off_and_who_asks(audit_database: AuditDatabase):
+    facts = await facts_of(audit_database.service_url)
+    assert facts.off == ("fsync",)
+    assert (facts.role, facts.owns_the_log, facts.is_superuser) == ("quotas_service", False, False)
+    assert abs(facts.clock_ahead_s) < 5
+    assert (await facts_of(audit_database.owner_url)).owns_the_log
+    assert (await facts_of(audit_database.superuser_url)).is_superuser
+
+
+async def test_a_role_that_does_not_wait_for_its_commits_is_seen(audit_database: AuditDatabase):
+    change = f"alter role quotas_service in database {audit_database.name} set synchronous_commit"
+    run_as(audit_database.superuser_url, f"{change} = off")
+    assert (await facts_of(audit_database.service_url)).off == ("fsync", "synchronous_commit")
+
+
+async def test_a_postgres_here_is_warned_of_and_one_elsewhere_refused(
+    audit_database: AuditDatabase,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    with caplog.at_level(logging.WARNING):
+        await check_surroundings(settings(audit_database.service_url))
+    assert "Postgres has fsync off" in caplog.text
+    monkeypatch.setattr(surroundings, "is_local_postgres", lambda _: False)
+    with pytest.raises(SettingsError, match="QUOTAS_DATABASE_URL: Postgres has fsync off"):
+        await check_surroundings(settings(audit_database.service_url))
+    await check_surroundings(settings(audit_database.service_url, MODE="development"))
+
+
+@pytest.mark.parametrize("ahead_s", [-60.0, 60.0])
+async def test_a_clock_that_is_off_is_refused(
+    audit_database: AuditDatabase, monkeypatch: pytest.MonkeyPatch, ahead_s: float
+):
+    clock = SimpleNamespace(time=lambda: time.time() - ahead_s)
+    monkeypatch.setattr(server_facts, "time", clock)
+    with pytest.raises(SettingsError, match=r"the clock of Postgres differs by [+-](5|6)\d\.\d s"):
+        await check_surroundings(settings(audit_database.service_url))
+
+
+async def test_a_log_of_another_version_is_refused_in_production_alone(
+    audit_database: AuditDatabase, caplog: pytest.LogCaptureFixture
+):
+    run_as(audit_database.owner_url, "update alembic_version set version_num = '0001'")
+    with pytest.raises(SettingsError, match="older than"):
+        await check_surroundings(settings(audit_database.service_url))
+    with caplog.at_level(logging.WARNING):
+        await check_surroundings(settings(audit_database.service_url, MODE="development"))
+    assert "unsafe: QUOTAS_DATABASE_URL: The schema is at 0001" in caplog.text
+
+
+async def test_an_owner_of_the_log_is_warned_of(
+    audit_database: AuditDatabase, caplog: pytest.LogCaptureFixture
+):
+    with caplog.at_level(logging.WARNING):
+        await check_surroundings(settings(audit_database.owner_url))
+    assert "the role quotas_owner owns the audit log" in caplog.text
+
+
+async def test_what_is_down_may_come_later(caplog: pytest.LogCaptureFixture):
+    down = settings("postgresql://quotas@127.0.0.1:1/quotas", CLUSTER_ID="fake")
+    with caplog.at_level(logging.WARNING):
+        await check_surroundings(down)
+    assert "the audit log cannot be looked at yet" in caplog.text
+    assert "the cluster cannot be looked at yet" in caplog.text
+
+
+@pytest.mark.parametrize("mode", ["production", "development"])
+async def test_another_cluster_than_the_one_that_is_named_is_refused(
+    audit_database: AuditDatabase, broker: FakeBroker, mode: str
+):
+    url, servers = audit_database.service_url, broker.bootstrap_servers
+    await check_surroundings(settings(url, servers, CLUSTER_ID="fake", MODE=mode))
+    with pytest.raises(SettingsError, match="QUOTAS_CLUSTER_ID: The brokers are of the cluster"):
+        await check_surroundings(settings(url, servers, CLUSTER_ID="other", MODE=mode))
+
+
+async def test_another_cluster_that_comes_later_gets_no_request(broker: FakeBroker):
+    brokers = Brokers(KafkaSettings(broker.bootstrap_servers, cluster_id="fake"))
+    try:
+        await brokers.preferred(time_in(30))
+        assert brokers.cluster_id == "fake"
+        broker.cluster_id = "other"
+        with pytest.raises(NotSentError) as caught:
+            await brokers.view(time_in(30), fresh=True)
+        assert caught.value.code == "wrong-cluster"
+    finally:
+        await brokers.close()
