@@ -112,7 +112,9 @@ class Logins:
         try:
             async with asyncio.timeout(_LOGIN_WITHIN_S):
                 await self._log_in(brokers)
-            return CallerSession(brokers, KafkaClientQuotaAdmin(brokers), user, self._shared)
+            return CallerSession(
+                brokers, KafkaClientQuotaAdmin(brokers, keeps_everything=False), user, self._shared
+            )
         except TimeoutError:
             await brokers.close()
             raise NotSentError("The login took too long.", code="cluster-unreachable") from None

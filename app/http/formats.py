@@ -1,13 +1,14 @@
 """The formats of ``GET /quotas``: which one the caller accepts, and its encoder.
 
-An answer is encoded piece by piece, so 100,000 entities need no second copy in memory.
+An answer is encoded piece by piece. Of all entities of an image as JSON the pieces are kept with
+the image, and sent again as they are while it stands.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final
 
 from app.domain.alterations import Values
 from app.domain.entities import ClientQuotaEntity
@@ -47,12 +48,14 @@ class QuotasAnswer:
         as_of: When the broker was asked.
         entries: Sorted by ``ClientQuotaEntity.sort_key``.
         next_page_token: Null on the last page, and without pages.
+        memo: Where what is rendered of all entries may be kept; null for nowhere.
     """
 
     cluster_id: str
     as_of: datetime
     entries: Sequence[Entry]
     next_page_token: str | None = None
+    memo: MutableMapping[object, Any] | None = None
 
 
 def negotiate(accept: str | None) -> Format:
@@ -92,11 +95,31 @@ def _json(answer: QuotasAnswer) -> Iterator[bytes]:
     yield b'{"cluster_id":' + json_bytes(answer.cluster_id)
     yield b',"as_of":' + json_bytes(rfc3339(answer.as_of))
     yield b',"quotas":['
+    yield from _json_entries(answer)
+    yield b'],"next_page_token":' + json_bytes(answer.next_page_token) + b"}"
+
+
+def _json_entries(answer: QuotasAnswer) -> Iterator[bytes]:
+    """Yield the entries, in pieces that are kept where that is possible."""
+    if answer.memo is None:
+        yield from _separated(answer.entries)
+        return
+    kept = answer.memo.get(Format.JSON)
+    if kept is not None:
+        yield from kept
+        return
+    pieces = []
+    for piece in _in_chunks(_separated(answer.entries)):
+        pieces.append(piece)
+        yield piece
+    answer.memo[Format.JSON] = pieces
+
+
+def _separated(entries: Iterable[Entry]) -> Iterator[bytes]:
     separator = b""
-    for entity, values in answer.entries:
+    for entity, values in entries:
         yield separator + json_bytes(quota_json(entity, values))
         separator = b","
-    yield b'],"next_page_token":' + json_bytes(answer.next_page_token) + b"}"
 
 
 def _ndjson(answer: QuotasAnswer) -> Iterator[bytes]:

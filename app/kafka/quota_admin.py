@@ -40,13 +40,21 @@ class KafkaClientQuotaAdmin:
     A describe whose connection breaks is repeated; an alteration never is. The connection of an
     alteration that ran out of time, or whose caller went away, is kept until its answer comes, for
     that answer is the best evidence there is. A validation is not listened for so long.
+
+    Args:
+        brokers: Where to ask.
+        patience_s: How long the answer to an alteration is listened for.
+        keeps_everything: Whether a describe of everything is kept, so that the next one reads only
+            what has changed; not for the many who ask once.
     """
 
-    def __init__(self, brokers: Brokers, *, patience_s: float = PATIENCE_S) -> None:
+    def __init__(
+        self, brokers: Brokers, *, patience_s: float = PATIENCE_S, keeps_everything: bool = True
+    ) -> None:
         self._brokers = brokers
         self._patience_s = patience_s
         self._listening: set[asyncio.Task[AlterAnswer]] = set()
-        self._everything = DescribedAll()
+        self._everything = DescribedAll() if keeps_everything else None
 
     async def describe_client_quotas(
         self,
@@ -122,7 +130,8 @@ class KafkaClientQuotaAdmin:
         )
         as_of = datetime.now(UTC)
         payload = await lease.connection.hand_over(frame, LARGEST_ANSWER_BYTES)
-        read = _read_some if quota_filter.components else self._everything.read
+        everything = None if quota_filter.components else self._everything
+        read = _read_some if everything is None else everything.read
         try:
             answer, changes = await decoded(read, payload, version)
         except UnreadableAnswerError as error:

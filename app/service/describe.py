@@ -3,24 +3,22 @@
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import MutableMapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol
+from typing import Any, Protocol
 
-from app.domain.alterations import Values
-from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import InvalidRequestError, UnreadableRequestError
 from app.domain.filters import ALL_ENTITIES, ClientQuotaFilter, filter_violations
+from app.service.arranged import ArrangedImages, ArrangedQuotas, Entry, matching
 from app.service.cluster_ports import ClientQuotaAdmin, Described
+from app.service.off_loop import off_loop
 
 SNAPSHOT_LIFE_S = 300.0
 """How long the pages of one answer can be asked for."""
 
 MAX_SNAPSHOTS = 32
 """How many answers are kept for paging; the oldest goes first."""
-
-Entry = tuple[ClientQuotaEntity, Values]
 
 
 class Image(Protocol):
@@ -52,11 +50,17 @@ class DescribeQuery:
 
 @dataclass(frozen=True, slots=True)
 class QuotaListing:
-    """Matching entities in the order of the contract, all from one answer of one broker."""
+    """Matching entities in the order of the contract, all from one answer of one broker.
+
+    Attributes:
+        memo: What those who render the entries want to keep, shared by all listings of these very
+            entries; null where nothing is shared.
+    """
 
     cluster_id: str
     as_of: datetime
     entries: tuple[Entry, ...]
+    memo: MutableMapping[object, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +74,10 @@ class QuotaPage:
 
 
 class Snapshots:
-    """Answers that are kept for paging, for all callers together."""
+    """Answers that are kept for paging, and the newest image in order, for all callers together."""
 
     def __init__(self) -> None:
+        self.images = ArrangedImages()
         self._kept: OrderedDict[str, tuple[float, QuotaListing]] = OrderedDict()
 
     def get(self, snapshot_id: str) -> QuotaListing | None:
@@ -118,8 +123,22 @@ class DescribeQuotas:
             first = violations[0].kafka_error
             raise InvalidRequestError(detail, kafka_error=first, violations=violations)
         described = await self._described(query)
-        entries = sorted(_matching(described.quotas, query), key=lambda entry: entry[0].sort_key())
-        return QuotaListing(described.cluster_id, described.as_of, tuple(entries))
+        if query == DescribeQuery(max_age_ms=query.max_age_ms):
+            arranged = await self._snapshots.images.in_order(described)
+            entries, memo = arranged.entries or (), arranged.memo
+        else:
+            entries, memo = await self._matching(described, query), None
+        return QuotaListing(described.cluster_id, described.as_of, entries, memo)
+
+    async def _matching(self, described: Described, query: DescribeQuery) -> tuple[Entry, ...]:
+        """Return what matches, found in the arranged image or in the broker's own selection."""
+        if query.max_age_ms > 0:
+            arranged = self._snapshots.images.of(described)
+            number = arranged.work_for(query.quota_filter)
+        else:
+            arranged = ArrangedQuotas(described.quotas)
+            number = len(described.quotas)
+        return await off_loop(number, matching, arranged, query.quota_filter, query.has_key)
 
     async def everything(self) -> Described:
         """Return every entity, as a broker describes them now.
@@ -153,14 +172,6 @@ class DescribeQuotas:
             detail = "This page token is too old; begin again without page_token."
             raise UnreadableRequestError(detail, code="bad-page-token")
         return _page(listing, snapshot_id, position, page_size)
-
-
-def _matching(quotas: Mapping[ClientQuotaEntity, Values], query: DescribeQuery) -> Iterator[Entry]:
-    for entity, values in quotas.items():
-        if query.has_key and not any(key in values for key in query.has_key):
-            continue
-        if query.quota_filter.matches(entity):
-            yield entity, values
 
 
 def _page(listing: QuotaListing, snapshot_id: str, position: int, page_size: int) -> QuotaPage:

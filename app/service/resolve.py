@@ -3,19 +3,24 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Final
 
 from app.domain.alteration_rules import judge
-from app.domain.alterations import ClientQuotaAlteration, Quotas
+from app.domain.alterations import ClientQuotaAlteration, Quotas, Values
+from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import ExpectationFailedError, InvalidRequestError, Violation
 from app.domain.resolution import Resolution, resolve_client, resolve_ip
 from app.domain.resolution_index import QuotaIndex
 from app.service.alteration_command import Expected
 from app.service.audit_records import AuditEntity
-from app.service.cluster_ports import CallbackDetector
+from app.service.cluster_ports import CallbackDetector, Described
 from app.service.describe import Image
 from app.service.expectations import failed_expectations
 from app.service.off_loop import off_loop
 from app.service.refusals import raise_violations
+
+MOST_LAID_OVER: Final = 2_000
+"""With so many changes since it was built an index is built anew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,17 +71,29 @@ class ResolveAnswer:
 
 
 class KeptIndex:
-    """The index of the newest image: it costs much more than one resolution."""
+    """The index of the newest image: it costs much more than one resolution.
+
+    Where the next image differs in little, what has changed is laid over the index there is.
+    """
 
     def __init__(self) -> None:
-        self._indexed: tuple[Quotas, QuotaIndex] | None = None
+        self._whole: QuotaIndex | None = None
+        self._laid_over: dict[ClientQuotaEntity, Values] = {}
+        self._newest: tuple[Quotas, QuotaIndex] | None = None
 
-    async def of(self, quotas: Quotas) -> QuotaIndex:
-        """Return the index of these very quotas."""
-        if self._indexed is not None and self._indexed[0] is quotas:
-            return self._indexed[1]
+    async def of(self, described: Described) -> QuotaIndex:
+        """Return the index of what was described."""
+        quotas, changes = described.quotas, described.changes
+        if self._newest is not None and self._newest[0] is quotas:
+            return self._newest[1]
+        if self._whole is not None and self._newest is not None and changes is not None:
+            laid_over = {**self._laid_over, **changes.changed}
+            if changes.base is self._newest[0] and len(laid_over) <= MOST_LAID_OVER:
+                index = self._whole.with_values(laid_over)
+                self._laid_over, self._newest = laid_over, (quotas, index)
+                return index
         index = await off_loop(len(quotas), QuotaIndex.of, quotas)
-        self._indexed = (quotas, index)
+        self._whole, self._laid_over, self._newest = index, {}, (quotas, index)
         return index
 
 
@@ -101,7 +118,7 @@ class ResolveQuotas:
         if query.violations:
             raise InvalidRequestError(_BROKEN, violations=query.violations)
         described = await self._image.image(max_age_ms=query.max_age_ms)
-        index = await self._index.of(described.quotas)
+        index = await self._index.of(described)
         number = len(query.identities) + len(query.alterations or ())
         present, proposed = await off_loop(number, _resolved, query, described.quotas, index)
         return ResolveAnswer(

@@ -9,7 +9,7 @@ from app.http.capabilities import capabilities_json
 from app.http.declared import requires
 from app.http.etags import if_none_match, quotas_etag
 from app.http.filter_query import parse_filter
-from app.http.formats import QuotasAnswer, encode, metadata_headers, negotiate
+from app.http.formats import Format, QuotasAnswer, encode, metadata_headers, negotiate
 from app.http.json_text import JsonResponse
 from app.http.openapi import CAPABILITIES, DESCRIBE
 from app.http.page_tokens import query_fingerprint
@@ -19,6 +19,7 @@ from app.http.query import QueryValues, read_query
 from app.http.route_parameters import DESCRIBE_PARAMETERS
 from app.http.services import Services, services_of
 from app.service.describe import DescribeQuery, QuotaPage
+from app.service.off_loop import off_loop
 
 router = APIRouter(tags=["quotas"], route_class=PlainRoute)
 
@@ -36,7 +37,7 @@ async def describe_quotas(request: Request) -> Response:
     media_type = negotiate(request.headers.get("accept"))
     values = read_query(request.scope["query_string"], DESCRIBE_PARAMETERS)
     answer, page = await _answer(services, values)
-    etag = quotas_etag(media_type, answer.cluster_id, answer.entries, page)
+    etag = await _etag(media_type, answer, page)
     headers = {**metadata_headers(media_type, answer), "ETag": etag, "Cache-Control": "no-cache"}
     if if_none_match(request.headers.get("if-none-match"), etag):
         return Response(None, HTTPStatus.NOT_MODIFIED, headers=headers)
@@ -44,6 +45,19 @@ async def describe_quotas(request: Request) -> Response:
     if len(answer.entries) <= _LARGEST_WHOLE:
         return Response(b"".join(body), headers=headers)
     return StreamingResponse(body, headers=headers)
+
+
+async def _etag(media_type: Format, answer: QuotasAnswer, page: str) -> str:
+    """Return the entity tag, worked out once for all answers from one image."""
+    memo = answer.memo if answer.memo is not None else {}
+    name = ("etag", media_type, answer.cluster_id, page)
+    if name not in memo:
+        entries = answer.entries
+        memo[name] = await off_loop(
+            len(entries), quotas_etag, media_type, answer.cluster_id, entries, page
+        )
+    etag: str = memo[name]
+    return etag
 
 
 async def _answer(services: Services, values: QueryValues) -> tuple[QuotasAnswer, str]:
@@ -54,7 +68,9 @@ async def _answer(services: Services, values: QueryValues) -> tuple[QuotasAnswer
     )
     if values["page_size"] is None and values["page_token"] is None:
         listing = await services.describe.describe(query)
-        return QuotasAnswer(listing.cluster_id, listing.as_of, listing.entries), ""
+        return QuotasAnswer(
+            listing.cluster_id, listing.as_of, listing.entries, memo=listing.memo
+        ), ""
     return await _page(services, values, query)
 
 

@@ -1,0 +1,154 @@
+"""An image arranged for looking things up: worked out once, patched where it changes little."""
+
+import asyncio
+from bisect import bisect_left, insort
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from operator import itemgetter
+from typing import Any, Final
+
+from app.domain.alterations import Quotas, Values
+from app.domain.entities import ClientQuotaEntity, SortKey
+from app.domain.filters import ClientQuotaFilter, MatchType
+from app.service.cluster_ports import Described
+from app.service.off_loop import off_loop
+
+Entry = tuple[ClientQuotaEntity, Values]
+Sorted = list[tuple[SortKey, ClientQuotaEntity, Values]]
+
+FEW_CHANGES: Final = 1_000
+"""Up to so many changes a list is patched; for more it is sorted anew."""
+
+_NAMED: Final = frozenset({MatchType.EXACT, MatchType.DEFAULT})
+_KEY: Final = itemgetter(0)
+
+
+@dataclass(slots=True)
+class ArrangedQuotas:
+    """The quotas of one image.
+
+    Attributes:
+        quotas: As described; never changed.
+        entries: All of them in the order of the contract; null until somebody asks.
+        ranked: The same with what they are sorted by; null until then.
+        memo: What those who render all the entries want to keep with them.
+    """
+
+    quotas: Quotas
+    entries: tuple[Entry, ...] | None = None
+    ranked: Sorted | None = None
+    memo: dict[object, Any] = field(default_factory=dict)
+    _postings: Mapping[tuple[str, str | None], list[ClientQuotaEntity]] | None = None
+
+    def sort(self, before: "ArrangedQuotas | None" = None, changes: Quotas | None = None) -> None:
+        """Bring the entries into order.
+
+        Args:
+            before: An earlier image, which may be in order already.
+            changes: Which entities differ from it.
+        """
+        changes = changes or {}
+        if before is not None and before.ranked is not None and len(changes) <= FEW_CHANGES:
+            self.ranked = _patched(before.ranked, {one: self.quotas.get(one) for one in changes})
+        else:
+            pairs = self.quotas.items()
+            self.ranked = sorted(
+                ((entity.sort_key(), entity, values) for entity, values in pairs), key=_KEY
+            )
+        self.entries = tuple([(entity, values) for _, entity, values in self.ranked])
+
+    def work_for(self, quota_filter: ClientQuotaFilter) -> int:
+        """Return how many entities there are to look at."""
+        if quota_filter.strict and _all_named(quota_filter):
+            return 1
+        return len(self.quotas) if self._postings is None else len(self.candidates(quota_filter))
+
+    def candidates(self, quota_filter: ClientQuotaFilter) -> Collection[ClientQuotaEntity]:
+        """Return a few entities that hold all that match, or all entities there are."""
+        named = [part for part in quota_filter.components if part.match_type in _NAMED]
+        if not named:
+            return self.quotas.keys()
+        if quota_filter.strict and _all_named(quota_filter):
+            names = {part.entity_type: part.match for part in named}
+            return [ClientQuotaEntity.of(names)]
+        if self._postings is None:
+            self._postings = _postings(self.quotas)
+        get = self._postings.get
+        return min((get((part.entity_type, part.match), []) for part in named), key=len)
+
+
+class ArrangedImages:
+    """The newest image that was asked for, arranged; shared by all who answer from it."""
+
+    def __init__(self) -> None:
+        self._newest: ArrangedQuotas | None = None
+        self._sorting = asyncio.Lock()
+
+    def of(self, described: Described) -> ArrangedQuotas:
+        """Return the arrangement of these very quotas; nothing is sorted yet."""
+        newest = self._newest
+        if newest is None or newest.quotas is not described.quotas:
+            self._newest = newest = ArrangedQuotas(described.quotas)
+        return newest
+
+    async def in_order(self, described: Described) -> ArrangedQuotas:
+        """Return the arrangement with all entries in order; many are sorted in a thread."""
+        async with self._sorting:
+            before = self._newest
+            arranged = self.of(described)
+            if arranged.entries is None:
+                changes = described.changes
+                if changes is not None and before is not None and before.quotas is changes.base:
+                    await off_loop(len(described.quotas), arranged.sort, before, changes.changed)
+                else:
+                    await off_loop(len(described.quotas), arranged.sort)
+            return arranged
+
+
+def matching(
+    arranged: ArrangedQuotas, quota_filter: ClientQuotaFilter, has_key: tuple[str, ...]
+) -> tuple[Entry, ...]:
+    """Return the entities that match, and have one of the keys if there are any, in order."""
+    found = _matching(arranged, quota_filter, has_key)
+    return tuple(sorted(found, key=lambda entry: entry[0].sort_key()))
+
+
+def _matching(
+    arranged: ArrangedQuotas, quota_filter: ClientQuotaFilter, wanted: tuple[str, ...]
+) -> Iterator[Entry]:
+    for entity in arranged.candidates(quota_filter):
+        values = arranged.quotas.get(entity)
+        if values is None or (wanted and not any(key in values for key in wanted)):
+            continue
+        if quota_filter.matches(entity):
+            yield entity, values
+
+
+def _all_named(quota_filter: ClientQuotaFilter) -> bool:
+    parts = quota_filter.components
+    return bool(parts) and all(part.match_type in _NAMED for part in parts)
+
+
+def _patched(before: Sorted, changed: Mapping[ClientQuotaEntity, Values | None]) -> Sorted:
+    """Return the entries with some replaced; null for one that is gone."""
+    entries = before.copy()
+    for entity, values in changed.items():
+        key = entity.sort_key()
+        at = bisect_left(entries, key, key=_KEY)
+        while at < len(entries) and entries[at][0] == key:
+            if entries[at][1] == entity:
+                del entries[at]
+                break
+            at += 1
+        if values is not None:
+            insort(entries, (key, entity, values), key=_KEY)
+    return entries
+
+
+def _postings(quotas: Quotas) -> Mapping[tuple[str, str | None], list[ClientQuotaEntity]]:
+    """Return the entities by each name, and by each default, that is part of them."""
+    postings: dict[tuple[str, str | None], list[ClientQuotaEntity]] = {}
+    for entity in quotas:
+        for kind, name in entity.entries:
+            postings.setdefault((kind, name), []).append(entity)
+    return postings

@@ -1,0 +1,134 @@
+"""An arranged image gives what a look at every entity would give."""
+
+import itertools
+from collections.abc import Mapping
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.domain.alterations import Quotas
+from app.domain.entities import ClientQuotaEntity
+from app.domain.filters import ClientQuotaFilter, ClientQuotaFilterComponent
+from app.service import arranged as arranging
+from app.service import resolve
+from app.service.arranged import ArrangedImages, ArrangedQuotas, Entry, matching
+from app.service.cluster_ports import Described, QuotaChanges
+from app.service.resolve import KeptIndex
+from tests.support.fake_ports import EPOCH
+
+NAMES = st.none() | st.sampled_from(["a", "ab", "b", "<default>", ""])
+KINDS = st.sampled_from(["user", "client-id", "ip", "of another time"])
+ENTITIES = st.dictionaries(KINDS, NAMES, min_size=1, max_size=3).map(ClientQuotaEntity.of)
+KEYS = st.sampled_from(["producer_byte_rate", "connection_creation_rate"])
+QUOTAS = st.dictionaries(ENTITIES, st.dictionaries(KEYS, st.floats(1, 9)), max_size=12)
+COMPONENTS = st.one_of(
+    st.builds(ClientQuotaFilterComponent.of_entity, KINDS, st.sampled_from(["a", "ab", "none"])),
+    st.builds(ClientQuotaFilterComponent.of_default_entity, KINDS),
+    st.builds(ClientQuotaFilterComponent.of_entity_type, KINDS),
+)
+FILTERS = st.builds(
+    ClientQuotaFilter,
+    st.lists(COMPONENTS, max_size=3, unique_by=lambda one: one.entity_type).map(tuple),
+    st.booleans(),
+)
+
+
+def in_order(quotas: Quotas) -> tuple[Entry, ...]:
+    return tuple(sorted(quotas.items(), key=lambda entry: entry[0].sort_key()))
+
+
+def described(quotas: Quotas, changes: QuotaChanges | None = None) -> Described:
+    return Described(quotas, EPOCH, "cluster", 1, changes)
+
+
+def difference(before: Quotas, after: Quotas) -> QuotaChanges:
+    """Return what a decoder would tell."""
+    gone = {one: {} for one in before if one not in after}
+    new = {one: values for one, values in after.items() if before.get(one) != values}
+    return QuotaChanges(before, {**gone, **new})
+
+
+@given(QUOTAS, FILTERS, st.sampled_from([(), ("producer_byte_rate",), ("none", "nothing")]))
+def test_what_matches_is_what_a_look_at_every_entity_finds(
+    quotas: Mapping[ClientQuotaEntity, Mapping[str, float]],
+    quota_filter: ClientQuotaFilter,
+    has_key: tuple[str, ...],
+):
+    expected = in_order(
+        {
+            one: values
+            for one, values in quotas.items()
+            if quota_filter.matches(one) and (not has_key or set(has_key) & set(values))
+        }
+    )
+    arranged = ArrangedQuotas(quotas)
+    assert matching(arranged, quota_filter, has_key) == expected
+    assert matching(arranged, quota_filter, has_key) == expected
+    assert arranged.work_for(quota_filter) <= max(1, len(quotas))
+
+
+@pytest.mark.parametrize("few", [0, 100])
+@given(worlds=st.lists(QUOTAS, min_size=2, max_size=4))
+async def test_an_order_that_is_patched_is_the_order(
+    few: int, worlds: list[Mapping[ClientQuotaEntity, Mapping[str, float]]]
+):
+    before = arranging.FEW_CHANGES
+    arranging.FEW_CHANGES = few
+    try:
+        images = ArrangedImages()
+        first = await images.in_order(described(worlds[0]))
+        assert comparable(first.entries) == comparable(in_order(worlds[0]))
+        for old, new in itertools.pairwise(worlds):
+            found = await images.in_order(described(new, difference(old, new)))
+            assert comparable(found.entries) == comparable(in_order(new))
+    finally:
+        arranging.FEW_CHANGES = before
+
+
+def comparable(entries: tuple[Entry, ...] | None) -> list[object]:
+    """Entities that differ only in types nobody knows have the same place in the order."""
+    assert entries is not None
+    return [
+        (entity.sort_key(), sorted(map(repr, group)))
+        for entity, group in (
+            (one, [two for two in entries if same(one, two)]) for one, _ in entries
+        )
+    ]
+
+
+def same(entity: ClientQuotaEntity, entry: Entry) -> bool:
+    return entry[0].sort_key() == entity.sort_key()
+
+
+async def test_the_same_quotas_are_arranged_once():
+    images, quotas = ArrangedImages(), {ClientQuotaEntity.of({"user": "a"}): {"k": 1.0}}
+    first = await images.in_order(described(quotas))
+    assert await images.in_order(described(quotas)) is first
+    assert images.of(described(quotas)) is first
+    assert images.of(described(dict(quotas))) is not first
+
+
+@pytest.mark.parametrize("most", [0, 3, 100])
+@given(worlds=st.lists(QUOTAS, min_size=2, max_size=5))
+async def test_an_index_with_changes_laid_over_it_is_the_index_of_the_quotas(
+    most: int, worlds: list[Mapping[ClientQuotaEntity, Mapping[str, float]]]
+):
+    before = resolve.MOST_LAID_OVER
+    resolve.MOST_LAID_OVER = most
+    try:
+        kept = KeptIndex()
+        await kept.of(described(worlds[0]))
+        for old, new in itertools.pairwise(worlds):
+            index = await kept.of(described(new, difference(old, new)))
+            fresh = await KeptIndex().of(described(new))
+            for user in ("a", "ab", ""):
+                for client_id in ("a", "<default>", "z"):
+                    found = index.client_values(user, client_id)
+                    assert {key: quotas for key, quotas in found.items() if quotas} == (
+                        fresh.client_values(user, client_id)
+                    )
+            assert index.counts == fresh.counts
+            assert index.host_names == fresh.host_names
+    finally:
+        resolve.MOST_LAID_OVER = before
