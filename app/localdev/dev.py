@@ -26,6 +26,7 @@ from app.localdev.kafka import LocalKafka
 from app.localdev.load import prepare_load
 from app.localdev.local_directory import held, local_directory
 from app.localdev.parent_make import ParentMake
+from app.localdev.passwords import curl_with_password, pass_through, store_passwords
 from app.localdev.ports import free_ports
 from app.localdev.postgres import LocalPostgres
 from app.localdev.service import LocalService, migrate, refuse_a_taken_port
@@ -114,6 +115,9 @@ def _run(environ: Mapping[str, str], stack: ExitStack, *, load: bool) -> None:
     dev.say("Ready.")
     _introduce(dev, service)
     print(banner(Curl(service.url, tokens), an_alteration_id(service, tokens[ALICE])))
+    if dev.kafka is not None:
+        line = curl_with_password(service.url, "alice", _SASL_USERS["alice"])
+        print(f"\n# With alice's password of the broker, which decides itself\n{line}")
     if certificates is not None:
         print(
             f"\n# With a certificate instead of a token, as alice\n{certificates.curl('/quotas')}"
@@ -169,7 +173,9 @@ def _start_kafka(dev: _Dev) -> None:
     )
     dev.stack.callback(dev.kafka.stop)
     dev.kafka.start()
+    store_passwords(dev.kafka.bootstrap_servers, _SASL_USERS)
     dev.environ["QUOTAS_KAFKA_BOOTSTRAP_SERVERS"] = dev.kafka.bootstrap_servers
+    dev.environ.update(pass_through(dev.kafka.sasl_bootstrap_servers))
 
 
 def _start_service(dev: _Dev, service: LocalService, token: str) -> None:
