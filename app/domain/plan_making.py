@@ -27,6 +27,7 @@ from app.domain.plans import (
     PlanRequest,
     WhyKept,
 )
+from app.domain.quota_keys import TWO_TO_63
 from app.domain.value_rules import exact_float
 
 
@@ -104,8 +105,8 @@ class _Draft:
         if not self._wanted.adopt or isinstance(value, float):
             return False
         holding = self._holdings.get(entity, {}).get(key)
-        if holding is not None and holding.owner == self._wanted.owner:
-            return not same_value(holding.value, exact_float(value))
+        if holding == Holding(self._wanted.owner, self._stored[entity][key]):
+            return False
         return may_be_sent(ClientQuotaAlteration(entity, (Op(key, value),)), self._stored)
 
     def prune(self) -> None:
@@ -182,9 +183,12 @@ _OUTSIDE: Final = "This entity is outside the scope; widen the scope or leave th
 
 
 def _holds(present: float | None, value: DesiredValue) -> bool:
+    """Tell whether a value is stored; beyond 2^63 it is listed by its shortest text."""
     if present is None:
         return False
     if isinstance(value, float):
         return same_value(present, value)
     exact = exact_float(value)
+    if exact is None and abs(value) > TWO_TO_63:
+        exact = float(value)
     return exact is not None and present == exact

@@ -14,9 +14,9 @@ STEPS = 100
 
 
 @pytest.fixture
-def raw(broker: LocalKafka) -> Iterator[RawQuotas]:
+def raw(kafka: LocalKafka) -> Iterator[RawQuotas]:
     """The quota protocol by hand."""
-    with RawQuotas(broker.bootstrap_servers) as connection:
+    with RawQuotas(kafka.bootstrap_servers) as connection:
         yield connection
 
 

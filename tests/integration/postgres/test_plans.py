@@ -1,0 +1,227 @@
+"""Plans and owners in Postgres: owners follow what the log says, whoever writes it."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+
+import pytest
+
+from app.domain.alterations import AlterationResult, ClientQuotaAlteration, Op, Outcome
+from app.domain.entities import ClientQuotaEntity
+from app.domain.errors import ExpectationFailedError, OwnerConflictError
+from app.domain.plans import Conflict, DesiredQuota, Holding, Kept, PlannedChange, WhyKept
+from app.postgres.database import Database
+from app.postgres.housekeeping import keep_house
+from app.postgres.journal import PostgresJournal
+from app.postgres.plans import PostgresPlans
+from app.postgres.recovery import PostgresRecovery
+from app.service.audit_records import AuditConclusion, AuditRequest
+from app.service.identifiers import new_alteration_id
+from app.service.journal_ports import Claim
+from app.service.plan_claims import OwnershipClaim
+from app.service.plan_records import ChangeWithImpact, KeptPlan
+from app.service.recovery_ports import Recovered
+from tests.integration.postgres.slots import Tables, concluded
+from tests.support.postgres import HOSTILE_NAMES, audit_entity, audit_request, claim_of
+
+P, C = "producer_byte_rate", "consumer_byte_rate"
+CLUSTER = audit_request().cluster_id
+
+
+@pytest.fixture
+def plans(database: Database) -> PostgresPlans:
+    """The plans of the test's database."""
+    return PostgresPlans(database)
+
+
+def sets(value: int = 1024, key: str = P) -> tuple[Op, ...]:
+    return (Op(key, Decimal(value)),)
+
+
+Claimed = tuple[AuditRequest, Claim]
+
+
+def owned(user: str, owner: str, holder: str | None, *ops: Op, force: bool = False) -> Claimed:
+    entity = audit_entity(0, {"user": user}, ops=ops)
+    request = audit_request(entity, action="apply_plan")
+    holders = {entity.alteration.entity: {op.key: holder for op in ops}}
+    claim = replace(claim_of(request), ownership=OwnershipClaim(owner, force, holders))
+    return request, claim
+
+
+async def holders(plans: PostgresPlans, user: str) -> dict[str, Holding]:
+    entity = ClientQuotaEntity.of({"user": user})
+    return dict((await plans.holdings(CLUSTER, "nobody", [entity])).get(entity, {}))
+
+
+async def settled(journal: PostgresJournal, claimed: Claimed) -> None:
+    request, claim = claimed
+    await journal.record_intent(request, claim)
+    await journal.record_conclusion(concluded(request))
+
+
+@pytest.mark.parametrize("user", HOSTILE_NAMES)
+async def test_an_owner_holds_what_was_applied_and_gives_up_what_was_removed(
+    journal: PostgresJournal, plans: PostgresPlans, user: str
+):
+    request, claim = owned(user, "team", None, *sets(), *sets(7, C))
+    await journal.record_intent(request, claim)
+    assert await holders(plans, user) == {}
+    await journal.record_conclusion(concluded(request))
+    assert await holders(plans, user) == {P: Holding("team", 1024.0), C: Holding("team", 7.0)}
+    entity = request.entities[0].alteration.entity
+    assert set(await plans.holdings(CLUSTER, "team", [])) == {entity}
+    assert await plans.holdings("another", "team", [entity]) == {}
+    await settled(journal, owned(user, "team", "team", Op(P, remove=True), *sets(8, C)))
+    assert await holders(plans, user) == {C: Holding("team", 8.0)}
+
+
+@pytest.mark.parametrize(
+    "outcome", [one for one in Outcome if one not in {Outcome.APPLIED, Outcome.UNKNOWN}]
+)
+async def test_nobody_holds_what_was_not_applied(
+    journal: PostgresJournal, plans: PostgresPlans, tables: Tables, outcome: Outcome
+):
+    request, claim = owned("alice", "team", None, *sets())
+    await journal.record_intent(request, claim)
+    await journal.record_conclusion(concluded(request, outcome))
+    assert await holders(plans, "alice") == {}
+    assert tables.count("entity_slot") == 0
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [(Outcome.APPLIED, {P: Holding("team", 1024.0)}), (Outcome.NOT_APPLIED, {})],
+)
+async def test_what_recovery_finds_decides_who_holds_it(
+    journal: PostgresJournal,
+    plans: PostgresPlans,
+    database: Database,
+    found: Outcome,
+    expected: dict[str, Holding],
+):
+    request, claim = owned("alice", "team", None, *sets())
+    await journal.record_intent(request, claim)
+    await journal.record_conclusion(concluded(request, Outcome.UNKNOWN, None))
+    entity = request.entities[0].alteration.entity
+    result = AlterationResult(entity, found, True, {}, {P: 1024.0})
+    for final in (False, True, True):
+        assert await holders(plans, "alice") == {}
+        recovered = Recovered(request.alteration_id, 0, result, final=final, evidence={})
+        await PostgresRecovery(database).record_recovery([recovered])
+        if final:
+            break
+    assert await holders(plans, "alice") == expected
+
+
+async def test_what_was_superseded_is_nobody_s(journal: PostgresJournal, plans: PostgresPlans):
+    request, claim = owned("alice", "team", None, *sets())
+    await journal.record_intent(request, claim)
+    await journal.record_conclusion(concluded(request, Outcome.UNKNOWN, None))
+    taking = audit_request(audit_entity(0, {"user": "alice"}))
+    await journal.record_intent(taking, claim_of(taking, supersedes=request.alteration_id))
+    await journal.record_conclusion(concluded(taking))
+    assert await holders(plans, "alice") == {}
+
+
+async def test_an_alteration_without_a_plan_leaves_owners_alone(
+    journal: PostgresJournal, plans: PostgresPlans
+):
+    await settled(journal, owned("alice", "team", None, *sets()))
+    request = audit_request(audit_entity(0, {"user": "alice"}, ops=sets(5)))
+    await settled(journal, (request, claim_of(request)))
+    assert await holders(plans, "alice") == {P: Holding("team", 1024.0)}
+
+
+async def test_owners_are_as_the_plan_saw_them_or_nothing_is_claimed(
+    journal: PostgresJournal, plans: PostgresPlans, tables: Tables
+):
+    await settled(journal, owned("alice", "first", None, *sets()))
+    cases = [
+        (owned("alice", "second", None, *sets(2)), OwnerConflictError),
+        (owned("alice", "second", None, *sets(2), force=True), ExpectationFailedError),
+        (owned("alice", "second", "third", *sets(2)), OwnerConflictError),
+        (owned("alice", "first", None, *sets(2)), ExpectationFailedError),
+        (owned("bob", "first", "first", Op(P, remove=True)), ExpectationFailedError),
+    ]
+    for (request, claim), error in cases:
+        with pytest.raises(error):
+            await journal.record_intent(request, claim)
+        assert await journal.alteration(request.alteration_id) is None
+    assert tables.count("entity_slot") == 0
+    await settled(journal, owned("alice", "second", "first", *sets(2), force=True))
+    assert await holders(plans, "alice") == {P: Holding("second", 2.0)}
+
+
+async def test_a_conclusion_that_is_rolled_back_gives_nobody_anything(
+    journal: PostgresJournal, plans: PostgresPlans, tables: Tables
+):
+    request, claim = owned("alice", "team", None, *sets())
+    await journal.record_intent(request, claim)
+    tables.run("alter table quota_owner add constraint no check (key <> 'producer_byte_rate')")
+    with pytest.raises(Exception, match="unavailable"):
+        await journal.record_conclusion(concluded(request))
+    assert len(tables.slots(request)) == 1
+    tables.run("alter table quota_owner drop constraint no")
+    await journal.record_conclusion(concluded(request))
+    assert await holders(plans, "alice") == {P: Holding("team", 1024.0)}
+
+
+async def test_a_request_about_nothing_is_kept_and_concluded(journal: PostgresJournal):
+    request = audit_request(action="apply_plan")
+    await journal.record_intent(request, claim_of(request))
+    record = await journal.alteration(request.alteration_id)
+    assert record is not None
+    assert (record.concluded, record.results, record.request.action) == (True, {}, "apply_plan")
+    await journal.record_conclusion(AuditConclusion(request.alteration_id, {}))
+
+
+def a_plan(user: str = "alice", age: timedelta = timedelta()) -> KeptPlan:
+    entity = ClientQuotaEntity.of({"user": user, "client-id": None})
+    change = PlannedChange(
+        ClientQuotaAlteration(entity, (Op(P, Decimal("0.1")), Op(C, remove=True))),
+        {C: float("inf"), P: 1e300},
+        {P: 0.1},
+        {P: "other", C: None},
+    )
+    created = datetime(2026, 11, 21, 1, 2, 3, 456000, tzinfo=UTC) - age
+    return KeptPlan(
+        plan_id=new_alteration_id(),
+        cluster_id=CLUSTER,
+        author="User:bob",
+        owner="team \U0001f600",
+        prune=True,
+        adopt=False,
+        scope=("user^=team-",),
+        created_at=created,
+        expires_at=created + timedelta(hours=24),
+        base="0f" * 32,
+        changes=(ChangeWithImpact(change, {"summary": "Less.", "keys": {P: {"factor": 0.5}}}),),
+        conflicts=(Conflict(entity, P, "other", 1.0, 1e300, 0.1),),
+        kept=(Kept(entity, "k", float("inf"), WhyKept.CHANGED_SINCE),),
+        rests_on={entity: {P: 1e300, C: None, "k": float("inf")}},
+        document=(DesiredQuota(entity, {P: Decimal("0.1"), C: float("nan")}),),
+    )
+
+
+@pytest.mark.parametrize("user", HOSTILE_NAMES)
+async def test_a_plan_comes_back_as_it_was_kept(plans: PostgresPlans, user: str):
+    plan = a_plan(user)
+    await plans.keep(plan)
+    assert await plans.plan(plan.plan_id) == replace(plan, document=())
+    assert await plans.plan(plan.plan_id.upper()) is None
+    assert await plans.plan("nonsense") is None
+
+
+async def test_plans_are_forgotten_a_day_after_they_expire(
+    plans: PostgresPlans, database: Database, tables: Tables
+):
+    for plan in (a_plan(), a_plan()):
+        await plans.keep(plan)
+    update = "update quota_plan set created_at = now() - interval '3 days', expires_at = now() - "
+    tables.run(update + "interval '23 hours'")
+    await keep_house(database)
+    assert tables.count("quota_plan") == 2
+    tables.run(update + "interval '25 hours' where plan_id = %(id)s", id=plan.plan_id)
+    await keep_house(database)
+    assert tables.count("quota_plan") == 1
