@@ -18,9 +18,8 @@ DEFAULT: Final = "<default>"
 """How the default entity is shown. A name that is this text is shown with a backslash before it."""
 
 _KNOWN: Final = tuple(kind.value for kind in ENTITY_TYPES)
-_ESCAPE: Final = re.compile(
-    r"\\(?:x([0-9a-f]{2})|u([0-9a-f]{4})|U([0-9a-f]{8})|([\\,=<>{}]))", re.IGNORECASE
-)
+_HEX: Final = "[0-9a-fA-F]"
+_ESCAPE: Final = re.compile(rf"\\(?:x({_HEX}{{2}})|u({_HEX}{{4}})|U({_HEX}{{8}})|([\\,=<>{{}}]))")
 _PIECE: Final = re.compile(r"(?:[^\\,]|\\.|\\\Z)+|(?<=,)(?=,|\Z)|\A(?=,)", re.DOTALL)
 
 

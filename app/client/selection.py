@@ -7,17 +7,18 @@ from app.client.entities import DEFAULT, entity_of, read_name, read_names, read_
 from app.client.errors import UsageError
 
 _LOOKS_LIKE_DEFAULT: Final = (
-    f"Note: the name {DEFAULT} is an ordinary name here; the default entity is --defaults TYPE."
+    f"Note: the name {DEFAULT} is an ordinary name here; the default entity is --defaults TYPE. "
+    f"Write \\{DEFAULT} if the name is meant."
 )
 
 
 def names_of(context: Context) -> list[tuple[str, str]]:
     """Return the pairs of ``--names`` and ``--name``."""
-    pairs = [pair for text in context.option("names", []) for pair in read_names(text, "--names")]
-    pairs += [read_name(text) for text in context.option("name", [])]
-    if any(name == DEFAULT for _, name in pairs):
+    texts = context.option("names", [])
+    pairs = [pair for text in texts for pair in read_names(text, "--names")]
+    if any(f"={DEFAULT}" in text for text in texts):
         context.note(_LOOKS_LIKE_DEFAULT)
-    return pairs
+    return pairs + [read_name(text) for text in context.option("name", [])]
 
 
 def defaults_of(context: Context) -> list[str]:

@@ -84,9 +84,11 @@ def _bash(*, zsh: bool) -> Iterator[str]:
             yield f'    {name}) one="{_flags(actions)}" ;;'
     yield f'    *) one="{_flags(options[""])} {" ".join(SUBCOMMANDS)}" ;;'
     yield "  esac"
-    yield f'  [ "$sub" = completion ] && one="$one {" ".join(_INSTALL)}"'
+    yield f'  [ "$sub" = completion ] && one="{" ".join(_INSTALL)}"'
     yield '  COMPREPLY=($(compgen -W "$one" -- "$word"))'
-    yield '  [[ "$word" != -* && -n "$sub" ]] && COMPREPLY+=($(compgen -f -- "$word"))'
+    yield '  case "$sub" in completion | "") ;; *)'
+    yield '    [[ "$word" != -* ]] && COMPREPLY=($(compgen -f -- "$word")) ;;'
+    yield "  esac"
     yield "  return 0"
     yield "}"
     yield f"complete -F _kafka_client_quotas {_PROGRAM}"

@@ -3,7 +3,7 @@
 import csv
 import io
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from app.client.connection import document
 from app.client.context import Context
@@ -13,6 +13,9 @@ from app.client.rendering import resolve_lines
 from app.client.selection import defaults_of, entity_chosen
 from app.client.values import show_value
 from app.client.yaml_writing import yaml_lines
+
+_NOW: Final = ("max_age_ms", "0")
+"""Who has just altered something wants to see it."""
 
 
 def run(context: Context) -> int:
@@ -28,7 +31,7 @@ def run(context: Context) -> int:
             "--resolve needs a user, or an ip; the user of a connection that is not authenticated "
             "is ANONYMOUS."
         )
-    answer = document(context.service.get("/quotas/resolve", [*identity.items()]))
+    answer = document(context.service.get("/quotas/resolve", [*identity.items(), _NOW]))
     _print(context, answer)
     return DONE
 

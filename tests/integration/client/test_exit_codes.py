@@ -1,0 +1,54 @@
+"""What a script can tell from the exit code, and a person from the words."""
+
+import json
+
+from tests.integration.client.conftest import Command
+from tests.support.raw_quotas import RawQuotas, entity_of
+
+P, C = "producer_byte_rate", "consumer_byte_rate"
+ALTER = ("--alter", "--names", "user=alice", "--add")
+
+
+def test_a_refusal_is_1_and_names_every_violation_as_it_was_written(command: Command):
+    ran = command(*ALTER, f"{P}=0.5,{C}=-1")
+    assert (ran.code, ran.out) == (1, "")
+    assert ran.err.count(f"--add {P}=0.5 (/alterations/0/ops/0/value)") == 2
+    assert f"--add {C}=-1 (/alterations/0/ops/1/value): " in ran.err
+
+
+def test_a_missing_right_is_3_and_says_which(command: Command):
+    denied = command("--describe", principal="mallory")
+    assert (denied.code, denied.out) == (3, "")
+    assert "DESCRIBE_CONFIGS" in denied.err
+    assert command(*ALTER, f"{P}=1", principal="bob").code == 3
+
+
+def test_a_wrong_token_is_3(command: Command):
+    (command.tokens / "nobody").write_text("nobody")
+    assert command("--describe", principal="nobody").code == 3
+
+
+def test_a_repeated_key_does_it_once(command: Command, raw: RawQuotas):
+    words = (*ALTER, f"{P}=5", "--idempotency-key", "test-exit-codes-1", "--output=json")
+    first, second = command(*words), command(*words)
+    assert (first.code, second.code) == (0, 0)
+    ids = {json.loads(ran.out)["alteration_id"] for ran in (first, second)}
+    assert len(ids) == 1
+    raw.wait_until(lambda: raw.everything() == {entity_of({"user": "alice"}): {P: 5.0}})
+
+
+def test_options_of_the_service_may_stand_on_either_side(command: Command, raw: RawQuotas):
+    raw.become({entity_of({"user": "alice"}): {P: 5.0}})
+    token = ("--token-file", str(command.tokens / "bob"))
+    before = command("--server", "http://127.0.0.1:1", *token, "export")
+    assert (before.code, before.out) == (0, command.printed("export"))
+
+
+def test_every_identity_of_a_file_is_resolved(command: Command, raw: RawQuotas):
+    raw.become({entity_of({"user": "alice"}): {P: 5.0}, entity_of({"user": None}): {P: 6.0}})
+    file = command.tokens / "identities.csv"
+    file.write_text('user,client-id\nalice,etl\n"b,c",\n')
+    assert command.printed("resolve", str(file)) == (
+        "{user=alice, client-id=etl}\nproducer_byte_rate=5 {user=alice}\n\n"
+        "{user=b\\,c}\nproducer_byte_rate=6 {user=<default>}\n"
+    )

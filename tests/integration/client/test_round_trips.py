@@ -1,0 +1,116 @@
+"""What is exported plans to nothing; what is planned can be applied, and taken back."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.integration.client.conftest import Command
+from tests.support.raw_quotas import RawQuotas, entity_of
+
+P, C, R, I = (  # noqa: E741
+    "producer_byte_rate",
+    "consumer_byte_rate",
+    "request_percentage",
+    "connection_creation_rate",
+)
+WORLD = {
+    entity_of({"user": "<default>"}): {P: 2.0**63},
+    entity_of({"user": None, "client-id": 'quo"te, comma: {brace} # \u00fc\n'}): {R: 0.1},
+    entity_of({"user": "null", "client-id": None}): {C: 12345.0, P: 1.0},
+    entity_of({"user": "x" * 512}): {C: 1.0},
+    entity_of({"ip": "2001:db8::1"}): {I: 3.0},
+}
+
+EXPORTS = [
+    ("export",),
+    ("export", "--output=json"),
+    ("--describe", "--output=yaml"),
+    ("--describe", "--output=json"),
+]
+
+DOCUMENT = """\
+# What team-a wants.
+quotas:
+  - values: {producer_byte_rate: 10MiB}
+    entity: {user: team-a-etl}
+  - entity: {user: team-a-web, client-id: null}
+    values:
+      request_percentage: 12.5%
+apiVersion: quotas/v1
+"""
+
+
+@pytest.mark.parametrize("words", EXPORTS, ids=" ".join)
+def test_an_export_plans_to_nothing(
+    command: Command, raw: RawQuotas, tmp_path: Path, words: tuple[str, ...]
+):
+    raw.become(WORLD)
+    file = tmp_path / "quotas"
+    file.write_text(command.printed(*words), encoding="utf-8")
+    assert command.printed("plan", str(file)) == "No changes.\n"
+
+
+def test_a_plan_tells_what_would_change_by_its_exit_code(
+    command: Command, raw: RawQuotas, tmp_path: Path
+):
+    raw.become({entity_of({"user": "team-a-etl"}): {P: 1024.0, C: 5.0}})
+    file = tmp_path / "quotas.yaml"
+    file.write_text(DOCUMENT)
+    planned = command("plan", str(file), "--owner", "team-a", principal="bob")
+    assert (planned.code, planned.err) == (1, "")
+    assert planned.out.splitlines()[:5] == [
+        "{user=team-a-etl}",
+        "  ~ producer_byte_rate  1024  ->  10485760  raised x1.02e+04",
+        "",
+        "{user=team-a-web, client-id=<default>}",
+        "  + request_percentage  unset  ->  12.5  set",
+    ]
+    assert raw.everything() == {entity_of({"user": "team-a-etl"}): {P: 1024.0, C: 5.0}}
+
+
+def test_a_reviewed_plan_is_applied_pruned_and_reverted(
+    command: Command, raw: RawQuotas, tmp_path: Path
+):
+    file, empty = tmp_path / "quotas.yaml", tmp_path / "empty.yaml"
+    file.write_text(DOCUMENT)
+    empty.write_text("apiVersion: quotas/v1\nquotas: []\n")
+    options = ("--owner", "team-a", "--scope", "user^=team-a-")
+    planned = command("plan", str(file), *options, "--output=json")
+    applied = command("apply", "--plan", json.loads(planned.out)["plan_id"], "--reason", "INC-1")
+    assert (planned.code, applied.code, applied.out) == (1, 0, "")
+    both = {
+        entity_of({"user": "team-a-etl"}): {P: 10485760.0},
+        entity_of({"user": "team-a-web", "client-id": None}): {R: 12.5},
+    }
+    raw.wait_until(lambda: raw.everything() == both)
+    pruned = command("apply", str(empty), *options, "--prune", "--output=json")
+    raw.wait_until(lambda: raw.everything() == {})
+    reverted = command("revert", json.loads(pruned.out)["alteration_id"])
+    assert (pruned.code, reverted.code, reverted.err) == (0, 0, "")
+    raw.wait_until(lambda: raw.everything() == both)
+    rows = json.loads(command.printed("audit", "--limit=2", "--output=json"))["rows"]
+    assert [row["action"] for row in rows] == ["revert", "revert"]
+
+
+def test_what_another_owner_holds_is_refused_without_force(
+    command: Command, raw: RawQuotas, tmp_path: Path
+):
+    file, other = tmp_path / "quotas.yaml", tmp_path / "other.yaml"
+    file.write_text(DOCUMENT)
+    other.write_text(DOCUMENT.replace("10MiB", "11MiB"))
+    assert command("apply", str(file), "--owner=team-a").code == 0
+    refused = command("apply", str(other), "--owner=team-b")
+    assert refused.code == 1
+    assert "--force" in refused.err
+    assert command("apply", str(other), "--owner=team-b", "--force").code == 0
+    raw.wait_until(lambda: raw.everything()[entity_of({"user": "team-a-etl"})] == {P: 11534336.0})
+
+
+def test_a_rule_that_a_file_breaks_is_told_with_its_line(command: Command, tmp_path: Path):
+    file = tmp_path / "quotas.yaml"
+    file.write_text(DOCUMENT.replace("10MiB", "0.5"))
+    ran = command("plan", str(file))
+    assert (ran.code, ran.out) == (1, "")
+    assert f"{file}:3 (/document/quotas/0/values/producer_byte_rate): " in ran.err
+    assert "cannot be a fractional value" in ran.err
