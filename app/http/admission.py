@@ -10,6 +10,7 @@ from app.domain.callers import Caller
 from app.domain.errors import UnauthenticatedError
 from app.http.authentication.basic import SessionCaller
 from app.http.authentication.presented import presented_by
+from app.http.errors import UntrustedIdentityError
 from app.http.large_bodies import SMALL_BYTES
 from app.http.limits import read_json_body
 from app.http.rate_limits import Limited
@@ -27,6 +28,7 @@ async def admitted(request: Request, kind: Limited) -> Caller:
 
     Raises:
         UnauthenticatedError: No valid credential.
+        UntrustedIdentityError: One in another's name.
         NotSentError: The identity provider cannot be asked.
         RateLimitedError: One request too many, or too many bad credentials from one address.
     """
@@ -42,7 +44,7 @@ async def _authenticated(request: Request) -> Caller:
     presented = presented_by(request, services.proxies)
     try:
         caller = await services.authenticator.authenticate(presented)
-    except UnauthenticatedError as refusal:
+    except (UnauthenticatedError, UntrustedIdentityError) as refusal:
         context = context_of(request)
         context.refused_credential, context.refused_method = refusal.code, refusal.method
         address = presented.address or presented.peer

@@ -34,6 +34,17 @@ class UnencryptedPasswordError(UnreadableRequestError):
     default_code = "unencrypted-password"
 
 
+class UntrustedIdentityError(UnreadableRequestError):
+    """A header says which certificate was shown, and who sends it is no trusted proxy.
+
+    Attributes:
+        method: Of authentication, that the header is of.
+    """
+
+    default_code = "untrusted-identity-header"
+    method = "proxy-certificate"
+
+
 class MethodNotAllowedError(QuotaError):
     """The path exists, and does not take this method."""
 

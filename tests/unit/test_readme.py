@@ -10,8 +10,8 @@ import pytest
 
 from app.domain.alteration_rules import judge
 from app.http.metrics import HttpMetrics
-from app.http.problem_codes import PROBLEMS
 from app.http.plan_reading import read_plan_request
+from app.http.problem_codes import PROBLEMS
 from app.http.schemas import read_alter_request, read_resolve_request
 from app.http.strict_json import parse_object
 from app.localdev.examples import PRINCIPALS

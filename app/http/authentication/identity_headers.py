@@ -3,10 +3,9 @@
 import re
 from typing import Final
 
-from app.domain.errors import UnreadableRequestError, Violation
+from app.domain.errors import Violation
 from app.http.authentication.presented import Presented
-
-CODE: Final = "untrusted-identity-header"
+from app.http.errors import UntrustedIdentityError
 
 _CERTIFICATE_HEADER: Final = re.compile(r"clientcert|ssl(client|cert)|tlsclient|xfcc")
 """``Client-Cert``, ``X-Forwarded-Client-Cert`` and what other proxies call them, such as
@@ -20,7 +19,7 @@ def refuse_forged_identity(presented: Presented) -> None:
     """Refuse such headers unless a trusted proxy sends them.
 
     Raises:
-        UnreadableRequestError: There is one.
+        UntrustedIdentityError: There is one.
     """
     if presented.is_from_proxy:
         return
@@ -28,8 +27,11 @@ def refuse_forged_identity(presented: Presented) -> None:
     if not forged:
         return
     detail = "Only a proxy of QUOTAS_TRUSTED_PROXIES may say which certificate was shown."
-    violations = [Violation(name, CODE, "Leave this header out.") for name in forged]
-    raise UnreadableRequestError(detail, code=CODE, violations=violations)
+    violations = [
+        Violation(name, UntrustedIdentityError.default_code, "Leave this header out.")
+        for name in forged
+    ]
+    raise UntrustedIdentityError(detail, violations=violations)
 
 
 def _names_a_certificate(name: str) -> bool:

@@ -15,6 +15,7 @@ from app.http.openapi import example_values as given
 from app.http.openapi.analytics_schemas import BUCKET_ID, RUN_ID
 from app.http.openapi.parameters import query_parameters
 from app.http.openapi.responses import JSON, READING, WITH_BODY, answer, body, json_answer, problems
+from app.http.openapi.security import CALLER
 from app.http.openapi.shapes import ref, text
 from app.service.analytics import AnalyticsPage, PublishedRun, Result, Row
 from app.service.analytics_columns import COLUMNS
@@ -146,7 +147,6 @@ RUN_REQUESTS: Final[Mapping[str, dict[str, Any]]] = {
     ),
 }
 
-_CALLER: Final[Mapping[str, Any]] = {"security": [{"bearer": []}]}
 _REQUEST_ID: Final = ref("X-Request-Id", "parameters")
 _LISTED: Final = (*READING, "UnreadableOrStale", "NoRun")
 
@@ -176,7 +176,7 @@ ANALYTICS_OPERATIONS: Final[Mapping[str, Mapping[str, Any]]] = {
     "GET /analytics/utilization": {
         "operationId": "showUtilization",
         "summary": "Show who is near a limit",
-        **_CALLER,
+        **CALLER,
         "parameters": [*query_parameters(UTILIZATION_PARAMETERS), _REQUEST_ID],
         "responses": {
             "200": json_answer("One page.", "UtilizationPage", "utilization"),
@@ -186,7 +186,7 @@ ANALYTICS_OPERATIONS: Final[Mapping[str, Mapping[str, Any]]] = {
     "GET /analytics/incidents": {
         "operationId": "showIncidents",
         "summary": "Show who was throttled",
-        **_CALLER,
+        **CALLER,
         "parameters": [*query_parameters(INCIDENTS_PARAMETERS), _REQUEST_ID],
         "responses": {
             "200": json_answer("One page, newest first.", "IncidentPage", "incidents"),
@@ -196,7 +196,7 @@ ANALYTICS_OPERATIONS: Final[Mapping[str, Mapping[str, Any]]] = {
     "GET /analytics/buckets/{bucket_id}": {
         "operationId": "showBucket",
         "summary": "Show the minutes of a bucket",
-        **_CALLER,
+        **CALLER,
         "parameters": [_BUCKET_PARAMETER, *query_parameters(BUCKET_PARAMETERS), _REQUEST_ID],
         "responses": {
             "200": json_answer("One page, oldest first.", "BucketPage", "bucket-minutes"),
@@ -206,7 +206,7 @@ ANALYTICS_OPERATIONS: Final[Mapping[str, Mapping[str, Any]]] = {
     "GET /analytics/runs": {
         "operationId": "showRuns",
         "summary": "Show the runs of the pipeline",
-        **_CALLER,
+        **CALLER,
         "parameters": [*query_parameters(RUNS_PARAMETERS), _REQUEST_ID],
         "responses": {
             "200": json_answer("One page, newest first.", "RunPage", "runs"),
@@ -216,7 +216,7 @@ ANALYTICS_OPERATIONS: Final[Mapping[str, Mapping[str, Any]]] = {
     "POST /analytics/runs": {
         "operationId": "queueRun",
         "summary": "Queue a run of the pipeline",
-        **_CALLER,
+        **CALLER,
         "parameters": [_REQUEST_ID],
         "requestBody": {"required": True, "content": {JSON: body("RunRequest", *RUN_REQUESTS)}},
         "responses": {
@@ -234,7 +234,7 @@ ANALYTICS_OPERATIONS: Final[Mapping[str, Mapping[str, Any]]] = {
     "GET /analytics/runs/{run_id}": {
         "operationId": "showRun",
         "summary": "Show one run",
-        **_CALLER,
+        **CALLER,
         "parameters": [_RUN_PARAMETER, _REQUEST_ID],
         "responses": {
             "200": json_answer("Its record.", "PipelineRun", "run-queued", "run-succeeded"),
@@ -244,7 +244,7 @@ ANALYTICS_OPERATIONS: Final[Mapping[str, Mapping[str, Any]]] = {
     "POST /analytics/runs/{run_id}/cancel": {
         "operationId": "cancelRun",
         "summary": "Cancel a run",
-        **_CALLER,
+        **CALLER,
         "parameters": [_RUN_PARAMETER, _REQUEST_ID],
         "responses": {
             "200": json_answer(

@@ -26,6 +26,7 @@ from app.http.openapi.request_examples import (
 )
 from app.http.openapi.resolution_schemas import RESOLUTION_SCHEMAS
 from app.http.openapi.responses import PROBLEM_RESPONSES
+from app.http.openapi.security import SCHEMES
 from app.http.openapi.shapes import Schema
 from app.http.openapi.value_schemas import VALUE_SCHEMAS
 
@@ -86,13 +87,7 @@ _COMPONENTS: Final[Mapping[str, Mapping[str, Any]]] = {
         **PROBLEM_EXAMPLES,
     },
     "headers": HEADERS,
-    "securitySchemes": {
-        "bearer": {
-            "type": "http",
-            "scheme": "bearer",
-            "description": "A token that the operator of the service gave to a principal.",
-        }
-    },
+    "securitySchemes": SCHEMES,
 }
 
 

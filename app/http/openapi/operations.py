@@ -30,6 +30,7 @@ from app.http.openapi.responses import (
     json_answer,
     problems,
 )
+from app.http.openapi.security import CALLER
 from app.http.openapi.shapes import ref
 from app.http.route_parameters import (
     AUDIT_PARAMETERS,
@@ -40,7 +41,6 @@ from app.http.route_parameters import (
 
 Operation = Mapping[str, Any]
 
-_CALLER: Final[Operation] = {"security": [{"bearer": []}]}
 _NOBODY: Final[Operation] = {"security": []}
 _REQUEST_ID: Final = ref("X-Request-Id", "parameters")
 
@@ -79,7 +79,7 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
     "GET /quotas": {
         "operationId": "describeQuotas",
         "summary": "Describe quotas",
-        **_CALLER,
+        **CALLER,
         "parameters": [
             *query_parameters(DESCRIBE_PARAMETERS),
             ref("If-None-Match", "parameters"),
@@ -94,7 +94,7 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
     "GET /quotas/capabilities": {
         "operationId": "showCapabilities",
         "summary": "Show what can be limited",
-        **_CALLER,
+        **CALLER,
         "parameters": [_REQUEST_ID],
         "responses": {
             "200": json_answer("Types, keys, bounds and limits.", "Capabilities", "capabilities"),
@@ -104,7 +104,7 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
     "POST /quotas/alterations": {
         "operationId": "alterQuotas",
         "summary": "Alter quotas",
-        **_CALLER,
+        **CALLER,
         "parameters": [
             ref(KEY_HEADER, "parameters"),
             ref(SUPERSEDE_HEADER, "parameters"),
@@ -122,7 +122,7 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
     "GET /quotas/alterations/{alteration_id}": {
         "operationId": "showAlteration",
         "summary": "Show one alteration",
-        **_CALLER,
+        **CALLER,
         "parameters": [ALTERATION_ID_PARAMETER, _REQUEST_ID],
         "responses": {
             "200": json_answer(
@@ -134,7 +134,7 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
     "POST /quotas/alterations/{alteration_id}/revert": {
         "operationId": "revertAlteration",
         "summary": "Take one alteration back",
-        **_CALLER,
+        **CALLER,
         "parameters": [
             ALTERATION_ID_PARAMETER,
             ref(KEY_HEADER, "parameters"),
@@ -151,7 +151,7 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
     "GET /quotas/resolve": {
         "operationId": "resolveQuotas",
         "summary": "Resolve one identity",
-        **_CALLER,
+        **CALLER,
         "parameters": [*query_parameters(RESOLVE_PARAMETERS), _REQUEST_ID],
         "responses": {
             "200": json_answer(
@@ -166,7 +166,7 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
     "POST /quotas/resolve": {
         "operationId": "resolveMany",
         "summary": "Resolve many identities, and what-if",
-        **_CALLER,
+        **CALLER,
         "parameters": [_REQUEST_ID],
         "requestBody": _request("ResolveRequest", RESOLVE_REQUESTS),
         "responses": {
@@ -177,7 +177,7 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
     "GET /audit": {
         "operationId": "showAudit",
         "summary": "Show the audit log",
-        **_CALLER,
+        **CALLER,
         "parameters": [*query_parameters(AUDIT_PARAMETERS), _REQUEST_ID],
         "responses": {
             "200": json_answer("One page, newest first.", "AuditPage", "audit"),

@@ -20,6 +20,7 @@ from app.http.openapi.responses import (
     json_answer,
     problems,
 )
+from app.http.openapi.security import CALLER
 from app.http.openapi.shapes import ref, text
 from app.http.plan_documents import plan_json
 from app.http.yaml_format import API_VERSION
@@ -112,7 +113,6 @@ PLAN_EXAMPLES: Final[Mapping[str, dict[str, Any]]] = {
     "plan-of-nothing": _example("Everything is as desired", _nothing()),
 }
 
-_CALLER: Final[Mapping[str, Any]] = {"security": [{"bearer": []}]}
 _REQUEST_ID: Final = ref("X-Request-Id", "parameters")
 
 _PLAN_PARAMETER: Final = {
@@ -156,7 +156,7 @@ PLAN_OPERATIONS: Final[Mapping[str, Mapping[str, Any]]] = {
     "POST /quotas/plans": {
         "operationId": "planQuotas",
         "summary": "Plan what a document would change",
-        **_CALLER,
+        **CALLER,
         "parameters": [_REQUEST_ID],
         "requestBody": {"required": True, "content": {JSON: body("PlanRequest", *PLAN_REQUESTS)}},
         "responses": {
@@ -172,7 +172,7 @@ PLAN_OPERATIONS: Final[Mapping[str, Mapping[str, Any]]] = {
     "GET /quotas/plans/{plan_id}": {
         "operationId": "showPlan",
         "summary": "Show one plan",
-        **_CALLER,
+        **CALLER,
         "parameters": [_PLAN_PARAMETER, _REQUEST_ID],
         "responses": {
             "200": json_answer("The plan as it was made.", "Plan", "plan"),
@@ -182,7 +182,7 @@ PLAN_OPERATIONS: Final[Mapping[str, Mapping[str, Any]]] = {
     "POST /quotas/plans/{plan_id}/apply": {
         "operationId": "applyPlan",
         "summary": "Apply one plan",
-        **_CALLER,
+        **CALLER,
         "parameters": [
             _PLAN_PARAMETER,
             ref(KEY_HEADER, "parameters"),

@@ -185,7 +185,7 @@ def test_nothing_but_what_is_meant_for_everybody_answers_without_a_credential(
             continue
         assert (answer.status_code, answer.json()["code"]) == (401, "unauthenticated"), path
         assert answer.headers["WWW-Authenticate"] == "Bearer"
-        assert operation["security"] == [{"bearer": []}]
+        assert operation["security"] == [{"bearer": []}, {"basic": []}, {"certificate": []}]
 
 
 @pytest.mark.parametrize(

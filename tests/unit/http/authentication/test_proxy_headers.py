@@ -11,10 +11,12 @@ import pytest
 
 from app.http.authentication.client_cert_header import ClientCertHeader
 from app.http.authentication.client_certificates import ClientCertificates
+from app.http.authentication.forwarded import ForwardedHeader
 from app.http.authentication.methods import Methods
 from app.http.authentication.principal_mapping import PrincipalMapping
 from app.http.authentication.shown_certificates import ProxyCertificate
 from app.http.authentication.trusted_proxies import NO_PROXIES, TrustedProxies
+from app.http.rate_limits import Limits, RateLimits
 from tests.support.certificates import Authority, person
 from tests.unit.http.application import Answer, RawHeaders, send
 from tests.unit.http.fake_service import FakeService, Names
@@ -45,11 +47,13 @@ DIGEST = hashlib.sha256(BOB.der).hexdigest()
 class Proxied:
     """The service behind a proxy at this address, or at another; it believes one header."""
 
-    def __init__(self, proxies: TrustedProxies, header: ClientCertHeader) -> None:
+    def __init__(
+        self, proxies: TrustedProxies, header: ClientCertHeader, *, takes_tokens: bool = True
+    ) -> None:
         self.service = FakeService()
         method = ProxyCertificate(header, ClientCertificates(MAPPING))
         state = self.service.app._app.state
-        methods = Methods([Names(), method])
+        methods = Methods([Names(), method] if takes_tokens else [method])
         state.services = replace(state.services, authenticator=methods, proxies=proxies)
 
     async def get(self, *headers: tuple[str, str]) -> Answer:
@@ -190,6 +194,35 @@ async def test_nobody_else_says_which_certificate_was_shown(trust: str, name: st
         assert front.service.log == []
 
 
+async def test_who_forges_is_counted_as_one_with_a_bad_credential_is():
+    front = Proxied(NO_PROXIES, ClientCertHeader.CLIENT_CERT)
+    limits = RateLimits(Limits(0, 0, 0, 0.1), front.service.metrics.count_rate_limited, now=float)
+    state = front.service.app._app.state
+    state.services = replace(state.services, limits=limits)
+    answers = [(await front.get(("Client-Cert", GOOD))).status for _ in range(3)]
+    assert answers == [400, 400, 429]
+    labels = {"method": "proxy-certificate", "result": "refused", "reason": FORGED}
+    assert front.service.count("authn_total", **labels) == 3
+    assert front.service.count("rate_limited_total", scope="failures") == 1
+
+
+async def test_bad_credentials_are_limited_for_the_caller_s_address_not_the_proxy_s():
+    proxies = replace(HERE, header=ForwardedHeader.X_FORWARDED_FOR)
+    front = Proxied(proxies, ClientCertHeader.CLIENT_CERT)
+    limits = RateLimits(Limits(0, 0, 0, 0.1), now=float)
+    state = front.service.app._app.state
+    state.services = replace(state.services, limits=limits)
+
+    async def answers(caller: str) -> list[int]:
+        headers = [("Authorization", "Bearer stranger"), ("X-Forwarded-For", caller)]
+        return [(await front.get(*headers)).status for _ in range(3)]
+
+    assert await answers("192.0.2.1") == [401, 401, 429]
+    assert await answers("192.0.2.2, 127.0.0.1") == [401, 401, 429]
+    assert await answers("192.0.2.1") == [429, 429, 429]
+    assert await answers("unknown") == [401, 401, 429]
+
+
 async def test_without_such_a_header_others_are_as_welcome_as_before():
     front = Proxied(NO_PROXIES, ClientCertHeader.CLIENT_CERT)
     token = ("Authorization", "Bearer bob")
@@ -270,6 +303,13 @@ async def test_an_element_of_envoy_s_that_cannot_be_read_is_nobody(
 )
 async def test_several_credentials_are_refused(behind: Proxied, headers: list[tuple[str, str]]):
     answer = await behind.get(*headers)
+    assert (answer.status, answer.document["code"]) == (400, "several-credentials")
+
+
+@pytest.mark.parametrize("given", ["Bearer bob", "Basic Ym9iOmI=", "Negotiate x", ""])
+async def test_an_authorization_that_is_not_taken_is_one_too_many(given: str):
+    front = Proxied(HERE, ClientCertHeader.CLIENT_CERT, takes_tokens=False)
+    answer = await front.get(("Client-Cert", GOOD), ("Authorization", given))
     assert (answer.status, answer.document["code"]) == (400, "several-credentials")
 
 
