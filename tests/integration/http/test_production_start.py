@@ -1,0 +1,54 @@
+"""Production with no more settings than it needs, on one machine: it starts, and says what for."""
+
+import json
+import signal
+import time
+from pathlib import Path
+
+import httpx
+
+from app.localdev.kafka import LocalKafka
+from app.localdev.postgres import LocalPostgres
+from app.postgres.migration import migrate
+from tests.integration.http.changes import P, change
+from tests.support.kafka import unique
+from tests.support.service import DEADLINE_S, acl, running_service, set_cluster_acls
+
+
+def events(log: Path) -> list[str]:
+    return [json.loads(line)["event"] for line in log.read_text(encoding="utf-8").splitlines()]
+
+
+def test_one_role_for_everything_on_one_machine_works_in_production(
+    broker: LocalKafka, postgres: LocalPostgres, tmp_path: Path
+) -> None:
+    owner_url, _ = postgres.create_database("one_role")
+    migrate(owner_url, owner_url)
+    set_cluster_acls(
+        broker.bootstrap_servers, acl("alice", "ALTER_CONFIGS"), acl("bob", "DESCRIBE_CONFIGS")
+    )
+    settings = {
+        "mode": "production",
+        "migration_database_url": owner_url,
+        "insecure_allow_without_authorizer": "true",
+        "shutdown_delay_s": "0",
+    }
+    with running_service(tmp_path, broker.bootstrap_servers, owner_url, **settings) as service:
+        assert httpx.get(f"{service.url}/readyz?for=write", timeout=DEADLINE_S).status_code == 200
+        assert service.alter(change({"user": unique()}, {P: 5})).status_code == 200
+        assert service.process is not None
+        service.process.send_signal(signal.SIGHUP)
+        deadline = time.monotonic() + DEADLINE_S
+        while "nothing to read again: there is no policy" not in events(service.log_path):
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        assert service.alter(change({"user": unique()}, {P: 5})).status_code == 200
+        assert service.stop() == 0
+    said = "\n".join(events(service.log_path))
+    for words in (
+        "doubtful: QUOTAS_TOKENS_FILE",
+        "doubtful: QUOTAS_INSECURE_ALLOW_WITHOUT_AUTHORIZER",
+        "the role quotas_owner owns the audit log",
+        "unsafe: QUOTAS_DATABASE_URL: Postgres has fsync off",
+    ):
+        assert words in said
