@@ -2,8 +2,9 @@
 
 import logging
 
-from app.kafka.configuration import SaslMechanism, SecurityProtocol, ssl_context
+from app.kafka.configuration import KafkaSettings, SaslMechanism, ssl_context
 from app.kafka.pass_through import PassThrough
+from app.meanings.production import is_this_machine
 from app.settings import Mode, Settings, SettingsError
 
 logger = logging.getLogger(__name__)
@@ -37,18 +38,19 @@ def pass_through(settings: Settings) -> PassThrough | None:
     if not kafka.protocol.uses_sasl:
         message = "QUOTAS_BASIC_SECURITY_PROTOCOL: it takes SASL_SSL or SASL_PLAINTEXT."
         raise SettingsError(message)
-    _judge_secrecy(settings, kafka.protocol)
+    _judge_secrecy(settings, kafka)
     return way
 
 
-def _judge_secrecy(settings: Settings, protocol: SecurityProtocol) -> None:
-    if protocol.uses_tls:
+def _judge_secrecy(settings: Settings, kafka: KafkaSettings) -> None:
+    if kafka.protocol.uses_tls or all(is_this_machine(host) for host, _ in kafka.addresses):
         return
     shown = "passwords" if settings.basic_sasl_mechanism == SaslMechanism.PLAIN else "logins"
     if settings.mode is Mode.PRODUCTION:
         message = (
             f"QUOTAS_BASIC_SECURITY_PROTOCOL: SASL_PLAINTEXT sends the callers' {shown} to the "
-            "brokers unencrypted, which needs QUOTAS_MODE=development; use SASL_SSL."
+            "brokers unencrypted over a network, which needs QUOTAS_MODE=development; use "
+            "SASL_SSL."
         )
         raise SettingsError(message)
     logger.warning("the callers' %s go to the brokers unencrypted", shown)

@@ -15,8 +15,8 @@ class PassThrough(Fields):
     )
     basic_security_protocol: str = Field(
         "SASL_SSL",
-        description="`SASL_SSL`, or `SASL_PLAINTEXT` in development: how such callers are "
-        "logged in.",
+        description="`SASL_SSL`, or `SASL_PLAINTEXT` on this machine and in development: how such "
+        "callers are logged in.",
     )
     basic_bootstrap_servers: str | None = Field(
         None,
