@@ -1,0 +1,104 @@
+"""kill -9 while a plan is applied: owners hold what was applied, and nothing else."""
+
+import asyncio
+from typing import Any, Final
+
+import httpx
+import psycopg
+
+from app.domain.entities import ClientQuotaEntity
+from app.localdev.postgres import LocalPostgres
+from tests.faults.lives.conftest import NewWorld
+from tests.faults.lives.replica import Replica
+from tests.faults.lives.run import HEADERS, Run
+from tests.support.fake_broker_cluster import FakeCluster
+from tests.support.kafka import eventually, unique
+
+HELD: Final = {
+    "before_intent": False,
+    "after_intent": False,
+    "before_send": False,
+    "after_answer": True,
+    "after_conclusion": True,
+}
+"""By point: whether the plan turns out to be applied."""
+
+KEY: Final = "producer_byte_rate"
+
+
+async def plan(replica: Replica, users: list[str], value: int, owner: str) -> Any:
+    """Plan a value for each user, as what is left of the file."""
+    quotas = [{"entity": {"user": user}, "values": {KEY: value}} for user in users]
+    body = {"document": {"apiVersion": "quotas/v1", "quotas": quotas}, "owner": owner}
+    async with httpx.AsyncClient(base_url=replica.url, headers=HEADERS, timeout=60.0) as http:
+        answer = await http.post("/quotas/plans", json={**body, "prune": True})
+    assert answer.status_code == httpx.codes.OK, answer.text
+    return answer.json()
+
+
+async def apply(replica: Replica, planned: Any) -> httpx.Response | None:
+    """Apply; null where no answer came."""
+    path = f"/quotas/plans/{planned['plan_id']}/apply"
+    try:
+        async with httpx.AsyncClient(base_url=replica.url, headers=HEADERS, timeout=60.0) as http:
+            return await http.post(path, json={})
+    except httpx.TransportError:
+        return None
+
+
+def owners(run: Run) -> dict[str, str]:
+    """Return who holds the key of each user."""
+    with psycopg.connect(run.database.superuser_url) as connection:
+        rows = connection.execute("select entity::json ->> 'user', owner from quota_owner")
+        return dict(rows.fetchall())
+
+
+async def killed_at(points: tuple[str, ...], run: Run, cluster: FakeCluster) -> None:
+    """Be killed at each point, and look once all is concluded.
+
+    Each plan changes two users and removes a third, which the owner had applied before.
+    """
+    users = {point: [unique(point.replace("_", "-")) for _ in range(3)] for point in points}
+    living = await asyncio.to_thread(run.serve)
+    for point, three in users.items():
+        answer = await apply(living, await plan(living, three, 1, point))
+        assert answer is not None
+        assert answer.status_code == httpx.codes.OK, answer.text
+    await asyncio.to_thread(living.kill)
+    for point, (first, second, _) in users.items():
+        mortal = await asyncio.to_thread(run.serve, test_failpoint=f"{point}:kill")
+        planned = await plan(mortal, [first, second], 2, point)
+        assert len(planned["changes"]) == 3
+        assert await apply(mortal, planned) is None
+        await asyncio.to_thread(mortal.wait_until_ended)
+    last = await asyncio.to_thread(run.serve)
+
+    async def is_quiet() -> bool:
+        return await run.until_quiet() < run.quiet_within_s
+
+    await eventually(is_quiet, True, run.quiet_within_s)
+    held = await asyncio.to_thread(owners, run)
+    for point, three in users.items():
+        left = three[:2] if HELD[point] else three
+        assert (ClientQuotaEntity.of({"user": three[2]}) in cluster.quotas) != HELD[point]
+        assert {user for user in three if held.get(user) == point} == set(left), point
+        await nothing_is_left_to_do(last, cluster, point, left, 2 if HELD[point] else 1)
+
+
+async def nothing_is_left_to_do(
+    replica: Replica, cluster: FakeCluster, owner: str, left: list[str], value: int
+) -> None:
+    """The file that describes the outcome plans to nothing, and an empty one removes just that."""
+    assert (await plan(replica, left, value, owner))["changes"] == []
+    leaving = await plan(replica, [], value, owner)
+    assert {one["entity"]["user"] for one in leaving["changes"]} == set(left)
+    stored = cluster.quotas
+    for user in left:
+        assert stored[ClientQuotaEntity.of({"user": user})] == {KEY: value}
+
+
+async def test_an_owner_holds_what_was_applied_before_and_after_the_sending(
+    new_world: NewWorld, lives_postgres: LocalPostgres
+) -> None:
+    """The two points where nothing but the cluster knows; a long run tries all of them."""
+    await killed_at(("before_send", "after_answer"), *new_world(lives_postgres))
