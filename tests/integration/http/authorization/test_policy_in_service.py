@@ -13,10 +13,11 @@ import psycopg
 import pytest
 
 from app.localdev.kafka import LocalKafka
+from app.localdev.kafka_properties import LocalTls
 from app.localdev.postgres import LocalPostgres
 from app.postgres.migration import migrate
 from tests.integration.http.changes import P, change
-from tests.support.kafka import unique
+from tests.support.kafka import PLAIN_USERS, unique
 from tests.support.raw_quotas import RequestLog
 from tests.support.service import DEADLINE_S, RunningService, acl, running_service, set_cluster_acls
 
@@ -60,6 +61,7 @@ def urls(postgres: LocalPostgres) -> tuple[str, str]:
 @pytest.fixture(scope="module")
 def narrowed(
     broker: LocalKafka,
+    tls: LocalTls,
     urls: tuple[str, str],
     policy: Path,
     tmp_path_factory: pytest.TempPathFactory,
@@ -67,7 +69,14 @@ def narrowed(
     set_cluster_acls(
         broker.bootstrap_servers, acl("alice", "ALTER_CONFIGS"), acl("bob", "DESCRIBE_CONFIGS")
     )
-    settings = {"policy_file": str(policy), "mode": "production", "shutdown_delay_s": "0"}
+    settings = {
+        "policy_file": str(policy),
+        "mode": "production",
+        "shutdown_delay_s": "0",
+        "basic_sasl_mechanism": "PLAIN",
+        "basic_bootstrap_servers": broker.sasl_ssl_bootstrap_servers,
+        "kafka_ssl_ca_file": str(tls.truststore_file),
+    }
     folder = tmp_path_factory.mktemp("narrowed")
     with running_service(folder, broker.bootstrap_servers, urls[1], **settings) as running:
         yield running
@@ -91,6 +100,31 @@ def test_what_is_not_covered_never_arrives(
     (first, *_) = narrowed.api("auditor").get("/audit?action=denied").json()["rows"]
     assert (first["principal"], first["outcome"]) == ("User:alice", "refused")
     assert narrowed.alter(change(good, {P: 50})).status_code == 200
+
+
+def test_a_plan_is_judged_when_it_is_applied(
+    narrowed: RunningService, broker_log: RequestLog
+) -> None:
+    quotas = [{"entity": {"user": unique()}, "values": {P: 50}}]
+    document = {"apiVersion": "quotas/v1", "quotas": quotas}
+    plan = narrowed.api().post("/quotas/plans", json={"owner": "team-a", "document": document})
+    assert plan.status_code == 200, plan.text
+    with broker_log.nothing_arrives():
+        path = f"/quotas/plans/{plan.json()['plan_id']}/apply"
+        answer = narrowed.api().post(path, json={})
+    assert (answer.status_code, answer.json()["code"]) == (403, "policy-violation")
+
+
+def test_a_caller_whom_the_broker_lets_in_is_narrowed_as_well(
+    narrowed: RunningService, broker_log: RequestLog
+) -> None:
+    body = {"alterations": [change({"user": f"team-a-{unique()}"}, {P: 50})]}
+    login = httpx.BasicAuth("admin", PLAIN_USERS["admin"])
+    with broker_log.nothing_arrives(), httpx.Client(base_url=narrowed.url, auth=login) as client:
+        assert client.get("/quotas", timeout=DEADLINE_S).status_code == 200
+        answer = client.post("/quotas/alterations", json=body, timeout=DEADLINE_S)
+    assert (answer.status_code, answer.json()["code"]) == (403, "policy-violation")
+    assert answer.json()["errors"][0]["code"] == "principal-not-covered"
 
 
 def test_a_signal_reads_the_file_again_and_a_bad_one_changes_nothing(
