@@ -11,6 +11,7 @@ SUBCOMMANDS: Final = {
     "export": "write the quotas as a document that plan and apply take",
     "plan": "show what would change for a document to hold; change nothing",
     "apply": "make a document hold, or nothing if the cluster moves meanwhile",
+    "import": "turn what another tool keeps into a document",
     "resolve": "tell what applies to each identity of a file",
     "audit": "show who changed what, and when",
     "revert": "take an alteration back",
