@@ -227,6 +227,37 @@ def test_from_anybody_else_the_header_is_refused_and_counted(
     assert 'request_rejected_total{reason="untrusted-identity-header"}' in metrics
 
 
+ON_THE_WIRE: Final = {
+    "as it should be": "Client-Cert: {}\r\n",
+    "without a blank": "Client-Cert:{}\r\n",
+    "in capitals": "CLIENT-CERT: {}\r\n",
+    "with an underscore": "client_cert: {}\r\n",
+    "folded": "Client-Cert:\r\n {}\r\n",
+    "folded into another": "X-A: b\r\n Client-Cert: {}\r\n",
+    "a blank before the colon": "Client-Cert : {}\r\n",
+    "a tab before the colon": "Client-Cert\t: {}\r\n",
+    "a blank before the name": " Client-Cert: {}\r\n",
+    "after a bare line feed": "X-A: b\nClient-Cert: {}\r\n",
+    "after a bare carriage return": "X-A: b\rClient-Cert: {}\r\n",
+    "with a NUL": "Client-Cert: {}\0\r\n",
+    "with a NUL in its name": "Client-Cert\0: {}\r\n",
+    "named by Connection": "Connection: Client-Cert\r\nClient-Cert: {}\r\n",
+}
+
+
+@pytest.mark.parametrize("name", ON_THE_WIRE)
+def test_no_way_to_write_it_gets_it_past_the_door(
+    service: RunningService, people: dict[str, Shown], name: str
+):
+    certificate = f":{base64.b64encode(people['alterer'].der).decode()}:"
+    header = ON_THE_WIRE[name].format(certificate)
+    request = f"GET /quotas HTTP/1.1\r\nHost: {HERE}\r\n{header}\r\n"
+    port = int(service.environ["QUOTAS_PORT"])
+    with closing(socket.create_connection((HERE, port), DEADLINE_S)) as caller:
+        caller.sendall(request.encode())
+        assert caller.recv(12) == b"HTTP/1.1 400"
+
+
 def test_the_proxy_is_not_believed_about_a_certificate_of_another_issuer(callers: Callers):
     stranger = Authority().sign(person("alterer"))
     with callers.through_proxy(stranger) as client:
