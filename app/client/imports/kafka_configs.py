@@ -14,6 +14,7 @@ import re
 from typing import Final
 
 from app.client.imports.collected import Collected
+from app.domain.quota_keys import QUOTA_KEY_RULES
 
 _QUOTAS: Final = re.compile(r"(?:Quota configs|Configs) for (.+) are ?(.*)")
 _CREDENTIALS: Final = re.compile(r"SCRAM credential configs for user-principal '(.*)' are .*")
@@ -54,10 +55,13 @@ def _read_quotas(entity_text: str, values_text: str, line: int, into: Collected)
     if not entity:
         into.lose(line, f"{entity_text} is no entity of quotas")
         return
-    if _SECRET.search(values_text):
+    secret = _SECRET.search(values_text) is not None
+    if secret:
         into.lose(line, f"the SCRAM credentials of {entity.get('user')} are no quota")
     for key, value in _VALUE.findall(values_text):
-        into.add(entity, key, value, line)
+        # Beside credentials what is no quota may be a key of theirs: it is not even shown.
+        if key in QUOTA_KEY_RULES or not secret:
+            into.add(entity, key, value, line)
 
 
 def _entity(match: re.Match[str]) -> dict[str, str | None]:
