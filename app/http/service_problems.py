@@ -75,13 +75,6 @@ SERVICE_PROBLEMS: Final[Mapping[str, ProblemText]] = {
         "Tell those who run this service; it is safe to send the request again.",
         "Compare QUOTAS_CLUSTER_ID with what QUOTAS_KAFKA_BOOTSTRAP_SERVERS names.",
     ),
-    "wrong-cluster": ProblemText(
-        "Another cluster answers",
-        "This service is for one cluster, and the brokers that answer are of another. Nothing was "
-        "sent.",
-        "Tell those who run this service; it is safe to send the request again.",
-        "Compare QUOTAS_CLUSTER_ID with what QUOTAS_KAFKA_BOOTSTRAP_SERVERS names.",
-    ),
     "cluster-unreachable": ProblemText(
         "No broker answers; nothing was sent",
         "No broker could be reached, or none let this service log in.",
@@ -121,9 +114,10 @@ SERVICE_PROBLEMS: Final[Mapping[str, ProblemText]] = {
     "too-many-sessions": ProblemText(
         "Too many callers are logged in",
         "This process holds as many sessions of callers who came with a user and a password as it "
-        "may, and all of them are in use. Nothing was sent.",
+        "may and all of them are in use, or too many are being logged in. Nothing was sent.",
         "Send the request again after the time in Retry-After.",
-        "There are 256 at most; start another process.",
+        "There are 256 sessions at most, and 64 logins under way; see authn_total for many that "
+        "fail, or start another process.",
     ),
     "stopping": ProblemText(
         "This process is stopping; nothing was sent",

@@ -32,6 +32,9 @@ T = TypeVar("T", bound=Session)
 MOST_SESSIONS: Final = 256
 """So many there are at a time; the one that was not used for longest goes first."""
 
+MOST_LOGINS: Final = 64
+"""So many logins may be under way: callers whose password is not proved end nobody's session."""
+
 IDLE_S: Final = 60.0
 """A session that nobody uses for so long ends, and with it the memory of the password."""
 
@@ -166,26 +169,34 @@ class Sessions(Generic[T]):
     def _opened(self, key: bytes, user: str, password: str) -> _Entry[T]:
         if self._closed:
             raise NotSentError("The service is stopping; nothing was sent.", code="stopping")
-        self._make_room()
+        self._refuse_too_many()
         task = asyncio.create_task(self._opening(user, password), context=Context())
         entry = self._entries[key] = _Entry(key, task, self._now())
         task.add_done_callback(lambda _: self._logged_in(entry))
         return entry
 
-    def _make_room(self) -> None:
-        if len(self._entries) < MOST_SESSIONS:
-            return
-        unused = next((one for one in self._entries.values() if not one.leases), None)
-        if unused is None:
+    def _refuse_too_many(self) -> None:
+        ready = [one for one in self._entries.values() if one.task.done()]
+        if len(self._entries) - len(ready) >= MOST_LOGINS:
+            detail = f"{MOST_LOGINS} logins are under way."
+        elif len(ready) >= MOST_SESSIONS and all(one.leases for one in ready):
             detail = f"There are {MOST_SESSIONS} sessions of callers, and all are in use."
-            raise NotSentError(detail, code="too-many-sessions", retry_after_s=1)
-        self._retire(unused)
+        else:
+            return
+        raise NotSentError(detail, code="too-many-sessions", retry_after_s=1)
+
+    def _make_room(self, newest: _Entry[T]) -> None:
+        """End the session that was unused for longest; without one the newest is used once."""
+        ready = [one for one in self._entries.values() if one.task.done()]
+        if len(ready) > MOST_SESSIONS:
+            self._retire(next((one for one in ready if not one.leases), newest))
 
     def _logged_in(self, entry: _Entry[T]) -> None:
         if entry.task.cancelled() or entry.task.exception() is not None:
             self._retire(entry)
         else:
             self._open.add(entry.task.result())
+            self._make_room(entry)
 
     def _retire(self, entry: _Entry[T]) -> None:
         """Give it to nobody any more; end it when nobody has it."""

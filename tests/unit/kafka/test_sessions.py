@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from app.domain.errors import NotSentError, UnauthenticatedError
-from app.kafka.sessions import LONGEST_S, MOST_SESSIONS, SessionLease, Sessions
+from app.kafka.sessions import LONGEST_S, MOST_LOGINS, MOST_SESSIONS, SessionLease, Sessions
 
 
 @dataclass(eq=False)
@@ -141,6 +141,39 @@ async def test_no_session_in_use_makes_room(sessions: Sessions[Login]) -> None:
     leases[7].release()
     await sessions.lease("one-more", "secret")
     assert not sessions.has("user-7", "secret")
+
+
+async def test_callers_without_a_good_password_end_no_session(
+    sessions: Sessions[Login], brokers: Brokers
+) -> None:
+    for number in range(MOST_SESSIONS):
+        (await sessions.lease(f"user-{number}", "secret")).release()
+    brokers.gate.clear()
+    trying = [asyncio.create_task(sessions.lease(f"x-{n}", "wrong")) for n in range(1000)]
+    await until(lambda: sum(one.done() for one in trying) == 1000 - MOST_LOGINS)
+    refused = [one.exception() for one in trying if one.done()]
+    assert {getattr(error, "code", None) for error in refused} == {"too-many-sessions"}
+    brokers.gate.set()
+    await asyncio.gather(*trying, return_exceptions=True)
+    assert all(sessions.has(f"user-{number}", "secret") for number in range(MOST_SESSIONS))
+    assert len(sessions) == MOST_SESSIONS
+
+
+async def test_a_session_beyond_the_limit_is_used_once(
+    sessions: Sessions[Login], brokers: Brokers
+) -> None:
+    held = [await sessions.lease(f"user-{n}", "secret") for n in range(MOST_SESSIONS - 1)]
+    brokers.gate.clear()
+    late = [asyncio.create_task(sessions.lease(f"late-{n}", "secret")) for n in range(2)]
+    await until(lambda: len(brokers.opened) == MOST_SESSIONS + 1)
+    brokers.gate.set()
+    leases = await asyncio.gather(*late)
+    assert len(sessions) == MOST_SESSIONS
+    assert [lease.content.ended for lease in [*held, *leases]] == [[]] * (MOST_SESSIONS + 1)
+    for lease in leases:
+        lease.release()
+    await until(lambda: [one for one in leases if one.content.ended])
+    assert sum(sessions.has(f"late-{n}", "secret") for n in range(2)) == 1
 
 
 async def test_a_session_rests_for_a_minute_and_ends(
