@@ -1,0 +1,171 @@
+"""Plans over HTTP, on fakes; every answer fits the OpenAPI document."""
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from app.domain.entities import ClientQuotaEntity
+from app.domain.plans import Holding
+from tests.unit.http.application import Answer
+from tests.unit.http.fake_service import FakeService
+
+PLANS = "/quotas/plans"
+ALICE = ClientQuotaEntity.of({"user": "alice"})
+RATE = "producer_byte_rate"
+
+
+@pytest.fixture
+def service() -> FakeService:
+    with capture_logs():
+        return FakeService()
+
+
+def desired(value: Any, **more: Any) -> dict[str, Any]:
+    quotas = [{"entity": {"user": "alice"}, "values": {RATE: value}, **more}]
+    return {"apiVersion": "quotas/v1", "quotas": quotas}
+
+
+async def planned(service: FakeService, value: float, **more: Any) -> str:
+    answer = await service.post(PLANS, {"document": desired(value), **more}, "bob")
+    assert answer.status == 200
+    return str(answer.document["plan_id"])
+
+
+async def apply(service: FakeService, plan_id: str, body: Any = None, **headers: str) -> Answer:
+    return await service.post(f"{PLANS}/{plan_id}/apply", body or {}, **headers)
+
+
+async def test_a_plan_reaches_no_log_and_changes_nothing(service: FakeService):
+    service.brokers.quotas[ALICE] = {RATE: 5.0}
+    plan_id = await planned(service, 10)
+    assert service.log == []
+    shown = await service.get(f"{PLANS}/{plan_id}", "bob")
+    assert shown.document["changes"][0]["impact"] == {
+        "summary": f"{RATE} raised by a factor of 2.",
+        "keys": {
+            RATE: {
+                "change": "raised",
+                "factor": 2,
+                "effective_before": 5,
+                "effective_after": 10,
+                "source": {"entity": {"user": "alice"}, "level": 3, "name": "user"},
+                "more_specific": 0,
+            }
+        },
+    }
+
+
+async def test_who_names_no_owner_plans_in_the_own_name(service: FakeService):
+    shown = await service.get(f"{PLANS}/{await planned(service, 10)}")
+    assert (shown.document["owner"], shown.document["author"]) == ("User:bob", "User:bob")
+
+
+async def test_an_apply_is_checked_behind_a_barrier_and_under_an_intent(service: FakeService):
+    answer = await apply(service, await planned(service, 10), {"reason": "INC-1"})
+    assert (answer.status, answer.document["outcome"]) == (200, "applied")
+    assert service.log == ["record_intent", "quorum", "send", "record_conclusion"]
+    (request,) = service.journal.intents
+    assert (request.action, request.reason) == ("apply_plan", "INC-1")
+    assert request.options["plan"]["owner"] == "User:bob"
+
+
+async def test_an_expired_plan_is_gone(service: FakeService):
+    plan_id = await planned(service, 10)
+    kept = service.plans.kept[plan_id]
+    service.plans.kept[plan_id] = replace(kept, expires_at=kept.created_at - timedelta(seconds=1))
+    answer = await apply(service, plan_id)
+    assert (answer.status, answer.document["code"]) == (410, "plan-expired")
+    assert "record_intent" not in service.log
+
+
+async def test_a_conflict_is_told_before_anything_is_written(service: FakeService):
+    service.brokers.quotas[ALICE] = {RATE: 5.0}
+    service.plans.held[ALICE] = {RATE: Holding("other", 5.0)}
+    plan_id = await planned(service, 10)
+    answer = await apply(service, plan_id)
+    assert (answer.status, answer.document["code"]) == (409, "owner-conflict")
+    assert answer.document["errors"][0]["values"] == {"owner": "other", "current": {RATE: 5}}
+    assert "retry-after" not in answer.headers
+    assert "record_intent" not in service.log
+    assert (await apply(service, plan_id, {"force": True})).status == 200
+    taken = service.journal.intents[0].options["plan"]["taken_over"]
+    assert taken == {"0": {RATE: "other"}}
+
+
+async def test_a_plan_that_does_not_exist(service: FakeService):
+    answer = await apply(service, "nonsense")
+    assert (answer.status, answer.document["code"]) == (404, "not-found")
+
+
+UNREADABLE = {
+    "no document": ({}, "/document"),
+    "no version": ({"document": {"quotas": []}}, "/document/apiVersion"),
+    "no quotas": ({"document": {"apiVersion": "quotas/v1"}}, "/document/quotas"),
+    "an unknown field": ({"document": desired(1), "owners": "x"}, "/owners"),
+    "an unknown member": (
+        {"document": {**desired(1), "kind": "Quotas"}},
+        "/document/kind",
+    ),
+    "an unknown member of an item": (
+        {"document": desired(1, comment="x")},
+        "/document/quotas/0/comment",
+    ),
+    "text for a number": ({"document": desired("1")}, f"/document/quotas/0/values/{RATE}"),
+    "null for a number": ({"document": desired(None)}, f"/document/quotas/0/values/{RATE}"),
+    "a list for a scope": ({"document": desired(1), "scope": "user"}, "/scope"),
+    "a scope outside the grammar": ({"document": desired(1), "scope": ["user:nobody"]}, "/scope/0"),
+    "a number for an owner": ({"document": desired(1), "owner": 1}, "/owner"),
+    "text for a flag": ({"document": desired(1), "prune": "yes"}, "/prune"),
+}
+
+
+@pytest.mark.parametrize(("body", "pointer"), UNREADABLE.values(), ids=UNREADABLE)
+async def test_what_cannot_be_read_is_400(service: FakeService, body: Any, pointer: str):
+    answer = await service.post(PLANS, body, "bob")
+    assert answer.status == 400
+    assert pointer in {one["pointer"] for one in answer.document["errors"]}
+
+
+BROKEN = {
+    "another version": (
+        {"document": {"apiVersion": "quotas/v2", "quotas": []}},
+        "/document/apiVersion",
+    ),
+    "an empty owner": ({"document": desired(1), "owner": ""}, "/owner"),
+    "a blank owner": ({"document": desired(1), "owner": " "}, "/owner"),
+    "a long owner": ({"document": desired(1), "owner": "x" * 129}, "/owner"),
+    "an owner of two lines": ({"document": desired(1), "owner": "a\nb"}, "/owner"),
+    "an unknown type in the scope": ({"document": desired(1), "scope": ["group=a"]}, "/scope/0"),
+    "the key of another entity": (
+        {"document": desired(1, entity_key="e30")},
+        "/document/quotas/0/entity_key",
+    ),
+    "a fraction": ({"document": desired(1.5)}, f"/document/quotas/0/values/{RATE}"),
+}
+
+
+@pytest.mark.parametrize(("body", "pointer"), BROKEN.values(), ids=BROKEN)
+async def test_what_breaks_a_rule_is_422(service: FakeService, body: Any, pointer: str):
+    answer = await service.post(PLANS, body, "bob")
+    assert answer.status == 422
+    assert {one["pointer"] for one in answer.document["errors"]} == {pointer}
+    assert service.plans.kept == {}
+
+
+async def test_an_apply_reads_its_body_as_strictly(service: FakeService):
+    plan_id = await planned(service, 10)
+    assert (await apply(service, plan_id, {"validate_only": True})).status == 400
+    assert (await apply(service, plan_id, {"wait": "soon"})).status == 422
+    assert (await apply(service, plan_id, {"force": "true"})).status == 400
+    assert service.log == []
+
+
+async def test_items_of_a_listing_are_accepted_with_their_keys(service: FakeService):
+    service.brokers.quotas[ALICE] = {RATE: 5.0}
+    listing = (await service.get("/quotas", "bob")).document["quotas"]
+    document = {"apiVersion": "quotas/v1", "quotas": listing}
+    answer = await service.post(PLANS, {"document": document}, "bob")
+    assert answer.document["changes"] == []
