@@ -34,9 +34,7 @@ def store_passwords(bootstrap_servers: str, passwords: Mapping[str, str]) -> Non
         for future in answers.values():
             future.result()
     except KafkaException as error:
-        raise LocalDevError(
-            f"The users' passwords were not set: {error}."
-        ) from error
+        raise LocalDevError(f"The users' passwords were not set: {error}.") from error
 
 
 def pass_through(sasl_bootstrap_servers: str) -> dict[str, str]:
