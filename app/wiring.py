@@ -21,6 +21,7 @@ from app.kafka.cluster_acls import KafkaClusterAclSource
 from app.kafka.image import QuotaImage
 from app.kafka.quorum import KafkaMetadataQuorum
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
+from app.kafka.scram_credentials import KafkaScramCredentials
 from app.lives import Outside, build_lives
 from app.meanings.appetite import limits
 from app.meanings.audit_log import database_url
@@ -146,6 +147,7 @@ class Wiring:
                 audit=audit,
                 analytics=Analytics(PostgresAnalytics(database)),
                 plans=PostgresPlans(database),
+                scram=KafkaScramCredentials(brokers),
                 readiness=self._readiness,
                 page_tokens=PageTokens(secrets.token_bytes(32)),
                 metrics=self.metrics,

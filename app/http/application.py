@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from importlib.metadata import version
-from typing import Any
+from typing import Any, Final
 
 from fastapi import FastAPI
 from starlette.types import ASGIApp
@@ -17,8 +17,20 @@ from app.http.metrics import HttpMetrics
 from app.http.openapi import complete
 from app.http.plain_route import PlainRoute
 from app.http.problem_handlers import install_problem_handlers
-from app.http.routes import alterations, analytics, audit, operation, plans, quotas, resolve
+from app.http.routes import alterations, analytics, audit, operation, plans, quotas, resolve, users
 from app.http.services import Services
+
+_ROOMS: Final = (
+    resolve,
+    alterations,
+    quotas,
+    plans,
+    audit,
+    users,
+    analytics,
+    operation,
+    problem_pages,
+)
 
 Lifespan = Callable[[], AbstractAsyncContextManager[Services]]
 
@@ -48,7 +60,7 @@ def create_application(lifespan: Lifespan) -> FastAPI:
         redirect_slashes=False,
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
-    for room in (resolve, alterations, quotas, plans, audit, analytics, operation, problem_pages):
+    for room in _ROOMS:
         # Not include_router, which would match the path of each request twice.
         app.router.routes.extend(room.router.routes)
     install_docs(app)

@@ -22,6 +22,7 @@ from app.service.plan_records import PlanStore
 from app.service.readiness import Readiness
 from app.service.resolve import ResolveQuotas
 from app.service.revert import RevertAlterations
+from app.service.scram_credentials import ScramCredentialSource
 
 
 class Authenticator(Protocol):
@@ -62,6 +63,7 @@ class Services:
     audit: AuditTrail
     analytics: Analytics
     plans: PlanStore
+    scram: ScramCredentialSource
     readiness: Readiness
     page_tokens: PageTokens
     metrics: HttpMetrics

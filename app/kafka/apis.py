@@ -12,6 +12,7 @@ API_NAMES: Final[Mapping[int, str]] = {
     36: "SaslAuthenticate",
     48: "DescribeClientQuotas",
     49: "AlterClientQuotas",
+    50: "DescribeUserScramCredentials",
     55: "DescribeQuorum",
     60: "DescribeCluster",
 }

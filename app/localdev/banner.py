@@ -78,6 +78,7 @@ def banner(curl: Curl, alteration_id: str | None) -> str:
             curl.line("/quotas/resolve", BOB, body=_WHAT_IF),
         ],
         "Plan, as bob: what would have to change": [curl.line("/quotas/plans", BOB, body=_PLAN)],
+        "Who has SCRAM credentials, as bob": [curl.line("/users/scram-credentials", BOB)],
         "Audit, as auditor": [
             curl.line("/audit?page_size=10", AUDITOR),
             curl.line("/audit?entity=user=alice&entity=client-id=etl&action=alter", AUDITOR),

@@ -30,6 +30,7 @@ __all__ = [
     "REVERT",
     "RUN",
     "RUNS",
+    "SCRAM_CREDENTIALS",
     "SHOW_PLAN",
     "UTILIZATION",
     "VERSION",
@@ -52,6 +53,7 @@ SHOW_PLAN: Final = _arguments("GET /quotas/plans/{plan_id}")
 APPLY: Final = _arguments("POST /quotas/plans/{plan_id}/apply")
 RESOLVE: Final = _arguments("GET /quotas/resolve")
 RESOLVE_MANY: Final = _arguments("POST /quotas/resolve")
+SCRAM_CREDENTIALS: Final = _arguments("GET /users/scram-credentials")
 AUDIT: Final = _arguments("GET /audit")
 UTILIZATION: Final = _arguments("GET /analytics/utilization")
 INCIDENTS: Final = _arguments("GET /analytics/incidents")

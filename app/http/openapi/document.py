@@ -28,6 +28,7 @@ from app.http.openapi.resolution_schemas import RESOLUTION_SCHEMAS
 from app.http.openapi.responses import PROBLEM_RESPONSES
 from app.http.openapi.security import SCHEMES
 from app.http.openapi.shapes import Schema
+from app.http.openapi.user_operations import USER_EXAMPLES, USER_SCHEMAS
 from app.http.openapi.value_schemas import VALUE_SCHEMAS
 
 _INTRODUCTION: Final = """\
@@ -52,6 +53,7 @@ _TAGS: Final = (
     {"name": "plans", "description": "Documents of desired quotas: compare, then apply."},
     {"name": "resolve", "description": "What applies to whom, and why."},
     {"name": "audit", "description": "Who changed what, when, and what became of it."},
+    {"name": "users", "description": "Who can log in, so that a quota can have a user."},
     {"name": "analytics", "description": "Who is near a limit, and who was throttled."},
     {"name": "operation", "description": "For operators; no credential is needed."},
 )
@@ -65,6 +67,7 @@ _SCHEMAS: Final[Mapping[str, Schema]] = {
     **PLAN_SCHEMAS,
     **RESOLUTION_SCHEMAS,
     **AUDIT_SCHEMAS,
+    **USER_SCHEMAS,
     **ANALYTICS_SCHEMAS,
     **PROBLEM_SCHEMAS,
     **OPERATION_SCHEMAS,
@@ -81,6 +84,7 @@ _COMPONENTS: Final[Mapping[str, Mapping[str, Any]]] = {
         **PLAN_REQUESTS,
         **APPLY_REQUESTS,
         **PLAN_EXAMPLES,
+        **USER_EXAMPLES,
         **RUN_REQUESTS,
         **ANALYTICS_EXAMPLES,
         **ANSWER_EXAMPLES,

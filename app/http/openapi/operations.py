@@ -32,6 +32,7 @@ from app.http.openapi.responses import (
 )
 from app.http.openapi.security import CALLER
 from app.http.openapi.shapes import ref
+from app.http.openapi.user_operations import USER_OPERATIONS
 from app.http.route_parameters import (
     AUDIT_PARAMETERS,
     DESCRIBE_PARAMETERS,
@@ -187,6 +188,7 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
         },
     },
     **PLAN_OPERATIONS,
+    **USER_OPERATIONS,
     **ANALYTICS_OPERATIONS,
     "GET /livez": {
         "operationId": "live",

@@ -43,6 +43,7 @@ from app.service.revert import RevertAlterations
 from tests.support.fake_analytics import FakeAnalytics
 from tests.support.fake_plans import FakePlans
 from tests.support.fake_ports import EPOCH, FakeBrokers, FakeImage, FakeJournal
+from tests.support.fake_scram import FakeScramCredentials
 from tests.unit.http.application import Answer, send
 
 UNLIMITED = Limits(0, 0, 0, 0)
@@ -124,6 +125,7 @@ class FakeService:
             audit=audit,
             analytics=Analytics(self.analytics),
             plans=self.plans,
+            scram=FakeScramCredentials(),
             readiness=Readiness({}, {}),
             page_tokens=PageTokens(b"secret" * 6),
             metrics=self.metrics,

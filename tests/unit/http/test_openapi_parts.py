@@ -31,6 +31,7 @@ STATUSES = {
     "POST /quotas/plans/{plan_id}/apply": (f"200 404 408 409 410 412 413 415 422 504 {READING}"),
     "GET /quotas/resolve": f"200 422 {READING}",
     "POST /quotas/resolve": f"200 408 412 413 415 422 {READING}",
+    "GET /users/scram-credentials": f"200 {READING}",
     "GET /audit": f"200 403 422 429 {ASKING}",
     "GET /analytics/utilization": f"200 404 422 {READING}",
     "GET /analytics/incidents": f"200 404 422 {READING}",

@@ -30,6 +30,7 @@ def test_every_line_is_a_command_or_a_comment(curl: Curl):
         "/quotas/alterations/an-id",
         "/quotas/resolve",
         "/quotas/plans",
+        "/users/scram-credentials",
         "/quotas/resolve?ip=192.0.2.10",
         "/audit?page_size=10",
         "/quotas/capabilities",

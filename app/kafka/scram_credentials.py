@@ -1,0 +1,81 @@
+"""The port ``ScramCredentialSource``: DescribeUserScramCredentials (50). Source: KIP-554."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from kafka.protocol.admin import (
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResponse,
+)
+
+from app.domain.errors import BrokerError, QuotaError
+from app.kafka.brokers import BrokerLease, Brokers
+from app.kafka.errors import code_name, describe_error
+from app.kafka.questions import ask, newest_common
+from app.kafka.reading import read
+from app.service.scram_credentials import ScramCredential, ScramUsers
+
+_TIMEOUT_S: Final = 5.0
+_LARGEST_ANSWER_BYTES: Final = 16_000_000
+_NOT_AUTHORIZED: Final = "CLUSTER_AUTHORIZATION_FAILED"
+
+_MECHANISMS: Final[Mapping[int, str]] = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
+"""Source: ``org.apache.kafka.clients.admin.ScramMechanism``."""
+
+
+class KafkaScramCredentials:
+    """Asks a broker each time: nothing of it is kept."""
+
+    def __init__(self, brokers: Brokers) -> None:
+        self._brokers = brokers
+
+    async def scram_users(self) -> ScramUsers:
+        """See ``ScramCredentialSource``."""
+        return await read(self._brokers, _describe, timeout_s=_TIMEOUT_S)
+
+
+async def _describe(lease: BrokerLease) -> ScramUsers:
+    request = DescribeUserScramCredentialsRequest(users=None)
+    version = newest_common(lease.connection, DescribeUserScramCredentialsRequest)
+    as_of = datetime.now(UTC)
+    answer = await ask(
+        lease.connection,
+        request,
+        version,
+        DescribeUserScramCredentialsResponse,
+        _LARGEST_ANSWER_BYTES,
+    )
+    if answer.error_code:
+        lease.connection.note_error(code_name(answer.error_code))
+        raise _refusal(answer)
+    users = {
+        result.user: tuple(sorted(map(_credential, result.credential_infos), key=_mechanism))
+        for result in sorted(answer.results, key=_name)
+        if not result.error_code
+    }
+    return ScramUsers(users, as_of, lease.cluster_id)
+
+
+def _name(result: Any) -> str:
+    return str(result.user)
+
+
+def _mechanism(credential: ScramCredential) -> str:
+    return credential.mechanism
+
+
+def _credential(info: Any) -> ScramCredential:
+    return ScramCredential(_MECHANISMS.get(info.mechanism, "UNKNOWN"), info.iterations)
+
+
+def _refusal(answer: Any) -> QuotaError:
+    if code_name(answer.error_code) == _NOT_AUTHORIZED:
+        detail = (
+            "The broker refused this service's own account: give it ALLOW DESCRIBE on Cluster "
+            "kafka-cluster."
+        )
+        return BrokerError(
+            detail, code="service-account-not-authorized", kafka_error=_NOT_AUTHORIZED
+        )
+    return describe_error(answer.error_code, answer.error_message, answer.throttle_time_ms)

@@ -1,0 +1,75 @@
+"""``GET /users/scram-credentials`` on a real broker."""
+
+from collections.abc import Iterator
+
+import httpx
+import pytest
+from confluent_kafka.admin import (
+    AdminClient,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialAlteration,
+    UserScramCredentialDeletion,
+    UserScramCredentialUpsertion,
+)
+
+from app.localdev.kafka import LocalKafka
+from tests.support.raw_quotas import RawQuotas
+from tests.support.service import DEADLINE_S, RunningService
+
+PATH = "/users/scram-credentials"
+SECRET = b"scram-secret-of-the-test"
+
+CREDENTIALS = [
+    ("scram-bob", ScramMechanism.SCRAM_SHA_512, 4096),
+    ("scram-alice", ScramMechanism.SCRAM_SHA_256, 8192),
+    ("scram-alice", ScramMechanism.SCRAM_SHA_512, 4096),
+]
+
+
+def alter(client: AdminClient, changes: list[UserScramCredentialAlteration]) -> None:
+    for future in client.alter_user_scram_credentials(changes).values():
+        future.result(DEADLINE_S)
+
+
+@pytest.fixture
+def users(broker: LocalKafka) -> Iterator[None]:
+    client = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    for user, mechanism, iterations in CREDENTIALS:
+        info = ScramCredentialInfo(mechanism, iterations)
+        alter(client, [UserScramCredentialUpsertion(user, info, SECRET)])
+    yield
+    for user, mechanism, _ in CREDENTIALS:
+        alter(client, [UserScramCredentialDeletion(user, mechanism)])
+
+
+def test_users_are_told_with_mechanism_and_iterations_only(service: RunningService, users: None):
+    def told() -> list[object]:
+        answer = service.api("bob").get(PATH)
+        assert answer.status_code == httpx.codes.OK
+        return [one for one in answer.json()["users"] if one["user"].startswith("scram-")]
+
+    wanted = [
+        {
+            "user": "scram-alice",
+            "credentials": [
+                {"mechanism": "SCRAM-SHA-256", "iterations": 8192},
+                {"mechanism": "SCRAM-SHA-512", "iterations": 4096},
+            ],
+        },
+        {
+            "user": "scram-bob",
+            "credentials": [{"mechanism": "SCRAM-SHA-512", "iterations": 4096}],
+        },
+    ]
+    RawQuotas.wait_until(lambda: told() == wanted)
+
+
+def test_who_may_not_describe_is_told_nothing(service: RunningService):
+    assert service.api("mallory").get(PATH).status_code == httpx.codes.FORBIDDEN
+    assert httpx.get(f"{service.url}{PATH}").status_code == httpx.codes.UNAUTHORIZED
+
+
+def test_a_parameter_is_refused(service: RunningService):
+    answer = service.api("bob").get(PATH, params={"user": "alice"})
+    assert answer.status_code == httpx.codes.BAD_REQUEST
