@@ -184,6 +184,8 @@ def _clause(entity: ClientQuotaEntity, key: str, one: KeyImpact) -> str:
         clause += ", then unlimited" if one.source is None else f", then {_of(one.source)} applies"
     elif one.source is not None and one.source.entity != entity:
         clause += f", but {_of(one.source)} goes before it"
+    elif one.change == "set" and one.effective_before is not None:
+        clause += f", where {_number(one.effective_before)} applies now"
     if one.more_specific:
         noun = "entity" if one.more_specific == 1 else "entities"
         clause += f" ({one.more_specific} more specific {noun} with a value)"
@@ -191,4 +193,8 @@ def _clause(entity: ClientQuotaEntity, key: str, one: KeyImpact) -> str:
 
 
 def _of(source: ConfiguredQuota) -> str:
-    return f"{source.value:g} of {source.entity.canonical_json()}"
+    return f"{_number(source.value)} of {source.entity.canonical_json()}"
+
+
+def _number(value: float) -> str:
+    return str(int(value)) if value.is_integer() else f"{value:g}"

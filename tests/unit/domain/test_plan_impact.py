@@ -77,6 +77,10 @@ def test_a_sentence_says_when_a_change_has_no_effect():
         'producer_byte_rate removed, then 5 of {"user":null} applies '
         "(2 more specific entities with a value)."
     )
+    of = entity(user="carol")
+    assert summary(of, {P: impact(of, P, 8_000_000)}) == (
+        "producer_byte_rate set, where 5 applies now."
+    )
     of = entity(ip=None)
     assert summary(of, {I: impact(of, I, None)}) == (
         "connection_creation_rate removed, then unlimited (1 more specific entity with a value)."
