@@ -5,37 +5,39 @@ and days that the input is about are replaced, each as a whole: give it whole da
 """
 
 import argparse
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from math import ceil
 from typing import Final
 
 import pyarrow.parquet as pq
 from pyspark import StorageLevel
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as sf
 
 from app.pipeline.errors import InfrastructureError, UsageError
 from app.pipeline.folders import Partition, RunFolder
 from app.pipeline.job import Job
-from app.pipeline.jobs.ingest import UNNAMED, judged, observations, quarantined
+from app.pipeline.jobs.ingest import ingested, quarantined
 from app.pipeline.jobs.ingest_checks import Tally, checks, tally
+from app.pipeline.jobs.ingest_minutes import UNNAMED
+from app.pipeline.jobs.ingest_tasks import Task
 from app.pipeline.sinks.result_tables import explain
 from app.pipeline.sources.formats import FORMATS
 from app.pipeline.sources.inputs import Inputs
 from app.pipeline.sources.kafka_topic import ranges_report
 from app.pipeline.sources.material import Material, material_of
-from app.pipeline.sources.metric_names import RATE
 from app.pipeline.sources.metrics import read_points
-from app.pipeline.sources.points import OUTSIDE
+from app.pipeline.sources.raw_rows import layouts_of
 from app.pipeline.storage import schema_of, write_table
 from app.pipeline.tables import DQ_RESULT, OBSERVATION_MINUTE, QUARANTINE, Table
 
 __all__ = ["add_arguments", "check_clusters", "ingest", "material_of", "run"]
 
-_ROWS_OF_FILE: Final = 1_000_000
+_UNREADABLE: Final = "FAILED_READ_FILE"
+"""The error class of Spark for a file whose content is broken."""
+
 _WRITES: Final = (OBSERVATION_MINUTE, QUARANTINE, DQ_RESULT)
 
 
@@ -89,42 +91,72 @@ def ingest(job: Job, session: SparkSession, material: Material, out: RunFolder) 
         UsageError: ``--cluster`` names one cluster, and the input holds several.
         InfrastructureError: Spark or a broker does not do its part.
     """
-    with _failures_told(), read_points(session, material.inputs, material.rules) as points:
-        known = judged(points, job.options.cluster).persist(StorageLevel.MEMORY_AND_DISK)
+    with _failures_told():
         try:
-            counted = tally(known)
+            _ingest(job, session, material, out)
+        except Exception as error:
+            if _UNREADABLE not in str(error):
+                raise
+            # The broken file is then a row of the quarantine.
+            job.say("Spark cannot read the files; reading them row by row ...")
+            _ingest(job, session, material, out, by_row=True)
+
+
+def _ingest(
+    job: Job, session: SparkSession, material: Material, out: RunFolder, *, by_row: bool = False
+) -> None:
+    place = out.aside(OBSERVATION_MINUTE)
+    shutil.rmtree(place, ignore_errors=True)
+    place.mkdir(parents=True)
+    task = Task(
+        rules=material.rules.as_json(),
+        place=str(place),
+        cluster=job.options.cluster,
+        constants={
+            "grain": material.rules.map.grain,
+            "source": material.kind,
+            "ingest_run_id": job.run_id,
+        },
+        layouts=layouts_of([one for one in material.inputs.pieces if one.get("types")]),
+    )
+    with read_points(session, material.inputs, material.rules, by_row=by_row) as points:
+        frame = ingested(points, task)
+        explain(job, OBSERVATION_MINUTE, frame)
+        told = frame.persist(StorageLevel.MEMORY_AND_DISK)
+        try:
+            counted = tally(told)
             check_clusters(job, counted)
-            _write_observations(job, known, counted, material, out)
-            _write_quarantine(job, known, material.inputs, out)
+            if not by_row:
+                _require_all_rows(material.inputs, counted)
+            out.wrote(OBSERVATION_MINUTE, _replaced(job, counted))
+            _count(job, OBSERVATION_MINUTE, out)
+            _write_quarantine(job, told, material.inputs, out)
             _write_checks(job, session, counted, out)
         finally:
-            known.unpersist()
+            told.unpersist()
 
 
-def _write_observations(
-    job: Job, known: DataFrame, counted: Tally, material: Material, out: RunFolder
-) -> None:
-    rows = observations(known).withColumns(
-        {
-            "grain": sf.lit(material.rules.map.grain),
-            "source": sf.lit(material.kind),
-            "ingest_run_id": sf.lit(job.run_id),
-        }
-    )
-    # The number of files follows from the data alone, not from the cores.
-    files = max(1, ceil(counted.used.get(RATE, 0) / _ROWS_OF_FILE))
-    part = sf.pmod(sf.xxhash64("key", "user", "client_id", "broker_id"), sf.lit(files))
-    spread = rows.repartition(files, "cluster_id", "dt", part)
-    explain(job, OBSERVATION_MINUTE, spread)
-    write_table(spread, OBSERVATION_MINUTE, out, replaces=_replaced(job, counted))
-    _count(job, OBSERVATION_MINUTE, out)
+def _require_all_rows(inputs: Inputs, counted: Tally) -> None:
+    """Compare with what the footers of files say, where Spark reads all of them.
+
+    Raises:
+        InfrastructureError: Rows were lost or doubled.
+    """
+    if not inputs.pieces or not all(piece.get("types") for piece in inputs.pieces):
+        return
+    rows = sum(piece["rows"] for piece in inputs.pieces)
+    found = counted.rows_in + counted.left_out
+    if found != rows:
+        message = (
+            f"The files hold {rows} rows and {found} were read; nothing is published. Run again; "
+            "where it stays so, the files change while they are read."
+        )
+        raise InfrastructureError(message)
 
 
-def _write_quarantine(job: Job, known: DataFrame, inputs: Inputs, out: RunFolder) -> None:
-    session = known.sparkSession
-    names = session.createDataFrame(list(enumerate(inputs.names)), "file int, source string")
-    refused = known.where(sf.col("reason") != OUTSIDE)
-    write_table(quarantined(refused, names).coalesce(1), QUARANTINE, out)
+def _write_quarantine(job: Job, told: DataFrame, inputs: Inputs, out: RunFolder) -> None:
+    names = dict(enumerate(inputs.names))
+    write_table(quarantined(told, names).coalesce(1), QUARANTINE, out)
     _count(job, QUARANTINE, out)
 
 

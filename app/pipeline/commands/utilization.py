@@ -6,19 +6,20 @@ Reads ``bucket_minute`` below each ``--input`` and replaces the days that it fin
 
 import argparse
 from collections.abc import Iterable
+from typing import Final
 
-import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
-from app.pipeline.arrow_storage import read_files
 from app.pipeline.folders import Partition, RunFolder
 from app.pipeline.job import Job
-from app.pipeline.jobs.utilization import Utilization
+from app.pipeline.jobs.utilization import utilization
 from app.pipeline.sinks.pictures import draw_if_asked
 from app.pipeline.sinks.postgres import publish
-from app.pipeline.sinks.result_tables import carry_names, say_plan, write_result
+from app.pipeline.sinks.result_tables import carry_names, explain, say_plan
 from app.pipeline.sources.buckets import Scope, days_of, read_minutes
 from app.pipeline.tables import BUCKET_MINUTE, DIM_BUCKET, UTILIZATION_DAILY, UTILIZATION_HIST
+
+_WRITES: Final = (UTILIZATION_DAILY, UTILIZATION_HIST)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,8 +35,7 @@ def run(job: Job) -> None:
     """
     folders, scope = job.inputs(), Scope.of(job)
     if job.options.dry_run:
-        writes = (UTILIZATION_DAILY, UTILIZATION_HIST, DIM_BUCKET)
-        say_plan(job, reads=(BUCKET_MINUTE, DIM_BUCKET), writes=writes)
+        say_plan(job, reads=(BUCKET_MINUTE, DIM_BUCKET), writes=(*_WRITES, DIM_BUCKET))
         return
     out = job.output()
     try:
@@ -61,18 +61,20 @@ def write_utilization(
         out: Where to.
         days: The partitions that the run is about.
     """
-    result = Utilization.of(minutes)
-    write_result(job, result.daily, UTILIZATION_DAILY, out, days)
-    write_result(job, result.hist, UTILIZATION_HIST, out, days)
-    result.bins.unpersist()
-    _count(job, out)
-
-
-def _count(job: Job, out: RunFolder) -> None:
-    """Count from what was written: it is small, and no Spark job is needed."""
-    told = read_files(out.aside(UTILIZATION_DAILY), UTILIZATION_DAILY)
-    told = told.filter(pc.is_valid(told["broker_id"]))
-    job.counts["rows_in"] = pc.sum(told["minutes_present"]).as_py() or 0
-    job.findings += pc.sum(pc.greater(told["minutes_over_100"], 0)).as_py() or 0
-    if not told.num_rows:
+    for table in _WRITES:
+        out.aside(table).mkdir(parents=True, exist_ok=True)
+    told = utilization(minutes, str(out.aside(UTILIZATION_DAILY).parent))
+    explain(job, UTILIZATION_DAILY, told)
+    tasks = told.collect()
+    for table in _WRITES:
+        out.wrote(table, days)
+    job.counts.setdefault("rows_out", {}).update(
+        {
+            UTILIZATION_DAILY.name: sum(one.daily for one in tasks),
+            UTILIZATION_HIST.name: sum(one.hist for one in tasks),
+        }
+    )
+    job.counts["rows_in"] = sum(one.minutes for one in tasks)
+    job.findings += sum(one.over for one in tasks)
+    if not job.counts["rows_in"]:
         job.say("the input has no minutes of this cluster and period.")

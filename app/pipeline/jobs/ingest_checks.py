@@ -8,13 +8,20 @@ from typing import Final, NamedTuple
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
-from app.pipeline.jobs.ingest import DUPLICATE, MISSING_RATE, UNNAMED
-from app.pipeline.sources.metric_names import UP
-from app.pipeline.sources.points import OUTSIDE, UNPARSABLE, UNREADABLE
+from app.pipeline.jobs.ingest_minutes import DUPLICATE, MISSING_RATE, UNNAMED
+from app.pipeline.jobs.ingest_tasks import MINUTE, REFUSED
+from app.pipeline.sources.points import (
+    MISSING_BROKER,
+    OUTSIDE,
+    UNDECODABLE,
+    UNKNOWN_METRIC,
+    UNPARSABLE,
+    UNREADABLE,
+)
 
 REASONS: Final = (
-    *(DUPLICATE, "infinite", "missing-broker", MISSING_RATE, "nan", "negative", "too-large"),
-    *("undecodable-name", "unknown-metric", UNPARSABLE, UNREADABLE),
+    *(DUPLICATE, "infinite", MISSING_BROKER, MISSING_RATE, "nan", "negative", "too-large"),
+    *(UNDECODABLE, UNKNOWN_METRIC, UNPARSABLE, UNREADABLE),
 )
 """Why a row is quarantined."""
 
@@ -82,31 +89,31 @@ class Tally:
         return sum(self.used.values()) + self.quarantined
 
 
-def tally(points: DataFrame) -> Tally:
-    """Count the points that ``judged`` returned."""
+def tally(told: DataFrame) -> Tally:
+    """Add up what ``ingested`` returned."""
     counted = Tally()
-    groups = points.groupBy("reason", "attribute", "told").agg(sf.sum("n").alias("rows"))
+    of_points = told.where(sf.col("kind") != MINUTE)
+    groups = of_points.groupBy("kind", "reason", "attribute", "told").agg(sf.sum("n").alias("rows"))
     for row in sorted(groups.collect(), key=str):
         if row.reason == OUTSIDE:
             counted.left_out += row.rows
-        elif row.reason:
+        elif row.kind == REFUSED:
             counted.refused[row.reason] = counted.refused.get(row.reason, 0) + row.rows
         else:
             counted.used[row.attribute] = counted.used.get(row.attribute, 0) + row.rows
             counted.clusters.add(row.told)
-    counted.brokers = _brokers(points)
+    counted.brokers = _brokers(told)
     return counted
 
 
-def _brokers(points: DataFrame) -> Sequence[Broker]:
-    down = (sf.col("attribute") == UP) & (sf.col("value") == 0)
+def _brokers(told: DataFrame) -> Sequence[Broker]:
     minutes = (
-        points.where(sf.col("reason").isNull())
-        .groupBy("cluster_id", "broker_id", "minute")
+        told.where(sf.col("kind") == MINUTE)
+        .groupBy("cluster_id", "broker_id", "ts")
         .agg(
-            sf.count(sf.when(~down, 1)).alias("told"),
-            *(sf.min("ts").alias("first"), sf.max("ts").alias("last")),
-            sf.count(sf.when(down, 1)).alias("failed"),
+            sf.sum("n").alias("told"),
+            *(sf.min("first").alias("first"), sf.max("last").alias("last")),
+            sf.sum("failed").alias("failed"),
         )
     )
     brokers = minutes.groupBy("cluster_id", "broker_id").agg(

@@ -10,6 +10,8 @@ from typing import Final
 from pyspark.sql import Column
 from pyspark.sql import functions as sf
 
+from app.pipeline.sources.codes import Integers
+
 ZERO_BIN: Final = -(2**31)
 """The bin of a rate of zero: the smallest int."""
 
@@ -39,3 +41,8 @@ def middle_of(one: Column) -> Column:
 def rank_of(percent: int, count: str) -> Column:
     """Return ceil(percent / 100 x count), in integers: 0.95 is no binary fraction."""
     return sf.expr(f"({percent} * {count} + 99) div 100")
+
+
+def rank_in(percent: int, counts: Integers) -> Integers:
+    """Return the same of numbers."""
+    return (percent * counts + 99) // 100

@@ -54,8 +54,8 @@ _STREAMS: Final[Mapping[str, Callable[[BinaryIO, Points], Iterator[pa.RecordBatc
 
 Piece = Mapping[str, Any]
 """What one task reads. ``file``: the number of the input; then ``unreadable``: why, or
-``format`` with ``path``, ``columns``, ``groups`` and ``cluster`` as
-the format needs them, or ``servers`` and ``range``."""
+``format`` with ``path``, ``columns``, ``groups``, ``rows``, ``types`` (of ``raw_types``),
+``headers`` and ``cluster`` as the format needs them, or ``servers`` and ``range``."""
 
 
 def read_piece(

@@ -24,8 +24,10 @@ from app.pipeline.sources.kafka_topic import (
     topic_of,
 )
 from app.pipeline.sources.metric_map import MetricMap
+from app.pipeline.sources.raw_rows import raw_types
 
 _ROWS_OF_PIECE: Final = 1_000_000
+_BYTES_OF_POINT: Final = 100
 _COLLECTED: Final = "collected"
 
 
@@ -38,12 +40,14 @@ class Inputs:
         pieces: What tasks read.
         ranges: Of the topics.
         settings: Of the Kafka client.
+        points: About how many there are; the same for the same inputs.
     """
 
     names: list[str] = field(default_factory=list)
     pieces: list[Piece] = field(default_factory=list)
     ranges: list[OffsetRange] = field(default_factory=list)
     settings: Settings = field(default_factory=dict)
+    points: int = 0
 
 
 def topic_inputs(uris: Iterable[str], settings: Settings) -> Inputs:
@@ -60,6 +64,7 @@ def topic_inputs(uris: Iterable[str], settings: Settings) -> Inputs:
             piece = {"file": len(inputs.names), "servers": servers}
             inputs.names.append(f"{SCHEME}{servers}/{topic}/{one.partition}")
             inputs.ranges.append(one)
+            inputs.points += one.end - one.first
             inputs.pieces += [{**piece, "range": asdict(part)} for part in cut(one)]
     return inputs
 
@@ -79,7 +84,12 @@ def file_inputs(uris: Iterable[str], kind: str, told: MetricMap) -> Inputs:
         except (OSError, EOFError, ValueError, zlib.error, pa.ArrowException) as error:
             pieces = [{"unreadable": str(error)}]
         inputs.pieces += [{"file": number, **piece} for piece in pieces]
+        inputs.points += sum(piece.get("rows", 0) for piece in pieces) or _points_of(file)
     return inputs
+
+
+def _points_of(file: Path) -> int:
+    return file.stat().st_size // _BYTES_OF_POINT if file.exists() else 0
 
 
 def _files_of(uri: str, kind: str) -> list[Path]:
@@ -132,15 +142,23 @@ def _pieces_of(file: Path, kind: str, told: MetricMap) -> Iterator[Piece]:
 
 def _parquet_pieces(file: Path, told: MetricMap, piece: Piece) -> Iterator[Piece]:
     with pq.ParquetFile(file) as opened:
-        columns = columns_of(opened.schema_arrow.names, told, str(file))
-        footer = opened.metadata
+        schema, footer = opened.schema_arrow, opened.metadata
+    columns = columns_of(schema.names, told, str(file))
+    used = {header for header in columns.values() if header is not None}
+    shared = {
+        **piece,
+        "columns": columns,
+        "types": raw_types(schema, columns, file),
+        "headers": sorted(used),
+        "cluster": _cluster_of(file),
+    }
     groups: list[int] = []
     rows = 0
     for group in range(footer.num_row_groups):
         groups.append(group)
         rows += footer.row_group(group).num_rows
         if rows >= _ROWS_OF_PIECE or group == footer.num_row_groups - 1:
-            yield {**piece, "columns": columns, "groups": groups, "cluster": _cluster_of(file)}
+            yield {**shared, "groups": groups, "rows": rows}
             groups, rows = [], 0
 
 

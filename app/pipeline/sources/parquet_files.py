@@ -58,7 +58,16 @@ def _cells(field: str, column: pa.Array) -> list[Any]:
         if pa.types.is_floating(column.type):
             return list(column.cast(pa.float64()).to_pylist())
         return [_number(one) for one in column.to_pylist()]
-    return list(pc.fill_null(column.cast(pa.string()), "").to_pylist())
+    return _texts(pc.fill_null(column.cast(pa.string()), ""))
+
+
+def _texts(column: pa.Array) -> list[Any]:
+    """Return texts; what is no UTF-8 becomes lone surrogates, which no name may have."""
+    try:
+        return list(column.to_pylist())
+    except UnicodeDecodeError:
+        told = column.cast(pa.string()).cast(pa.binary()).to_pylist()
+        return [one if one is None else one.decode(errors="surrogateescape") for one in told]
 
 
 def _number(told: object) -> float | None:
@@ -73,4 +82,6 @@ def _times(column: pa.Array) -> list[int | None]:
 
 
 def _text_of(batch: pa.RecordBatch, at: int) -> str:
-    return json.dumps(batch.slice(at, 1).to_pylist()[0], default=str, ensure_ascii=False)
+    row = batch.slice(at, 1)
+    told = {name: _texts(row.column(name))[0] for name in row.schema.names}
+    return json.dumps(told, default=str, ensure_ascii=False)

@@ -25,10 +25,13 @@ OUTSIDE: Final = "outside-period"
 
 UNREADABLE: Final = "unreadable-file"
 UNPARSABLE: Final = "unparsable"
+UNKNOWN_METRIC: Final = "unknown-metric"
+MISSING_BROKER: Final = "missing-broker"
+UNDECODABLE: Final = "undecodable-name"
 LARGEST: Final = 9e12
 """From here on 10^-6 units of a value do not fit 64 bits."""
 
-_SCHEMA: Final = pa.schema(
+POINT_SCHEMA: Final = pa.schema(
     [
         ("file", pa.int32()),
         ("line", pa.int64()),
@@ -116,7 +119,7 @@ class Points:
             self._outside += 1
             return None
         if not 0 <= value < LARGEST:
-            problem = _problem_of(identity.attribute, value)
+            problem = problem_of(identity.attribute, value)
             if problem:
                 return problem
         number = None if math.isnan(value) else value
@@ -142,7 +145,7 @@ class Points:
 
     def reject(self, line: int, reason: str, raw: str, n: int = 1) -> None:
         """Put points aside that cannot be used."""
-        text = raw.encode("utf-8", "backslashreplace").decode()[:_LONGEST_RAW]
+        text = kept_text(raw)
         nothing = (None,) * 8
         self._rows.append((self._file, line, *nothing, reason, text, n))
 
@@ -162,26 +165,28 @@ class Points:
         if self._rows and (last or len(self._rows) >= _ROWS_OF_BATCH):
             columns = zip(*self._rows, strict=True)
             arrays = [
-                pa.array(column, one.type) for column, one in zip(columns, _SCHEMA, strict=True)
+                pa.array(column, one.type)
+                for column, one in zip(columns, POINT_SCHEMA, strict=True)
             ]
             self._rows = []
-            yield pa.record_batch(arrays, schema=_SCHEMA)
+            yield pa.record_batch(arrays, schema=POINT_SCHEMA)
 
     def _identity(self, labels: Labels) -> Identity | str:
         """Return what the labels name, or why they cannot be used."""
         meaning = meaning_of(labels.metric, labels.resource)
         if meaning is None:
-            return "unknown-metric"
-        broker = self._broker(labels)
+            return UNKNOWN_METRIC
+        broker = self.broker(labels)
         if broker is None:
-            return "missing-broker"
+            return MISSING_BROKER
         user, client_id = ("", "") if meaning.attribute == UP else self._names(labels)
         cluster = readable(labels.cluster)
         if user is None or client_id is None or cluster is None:
-            return "undecodable-name"
+            return UNDECODABLE
         return Identity(cluster, broker, meaning.key, meaning.attribute, user, client_id)
 
-    def _broker(self, labels: Labels) -> int | None:
+    def broker(self, labels: Labels) -> int | None:
+        """Return the id of the broker, or null where the labels name none."""
         instances = self._rules.map.instances
         name = labels.broker or labels.instance
         if name in instances:
@@ -190,13 +195,24 @@ class Points:
         number = int(text) if text.isascii() and text.isdecimal() and len(text) <= 10 else -1
         return number if 0 <= number <= _LARGEST_BROKER else None
 
+    def read_user(self, told: str) -> str | None:
+        """Return the user's name, or null where it cannot be decoded."""
+        return user_of_tag(told) if self._rules.tags else readable(told)
+
+    def read_client_id(self, told: str) -> str | None:
+        """Return the client-id, or null where it cannot be decoded."""
+        return client_id_of_tag(told) if self._rules.tags else readable(told)
+
     def _names(self, labels: Labels) -> Sequence[str | None]:
-        if self._rules.tags:
-            return user_of_tag(labels.user), client_id_of_tag(labels.client_id)
-        return readable(labels.user), readable(labels.client_id)
+        return self.read_user(labels.user), self.read_client_id(labels.client_id)
 
 
-def _problem_of(attribute: str, value: float) -> str | None:
+def kept_text(raw: str) -> str:
+    """Return so much of the text of what cannot be used as the quarantine keeps."""
+    return raw.encode("utf-8", "backslashreplace").decode()[:_LONGEST_RAW]
+
+
+def problem_of(attribute: str, value: float) -> str | None:
     """Return what is wrong with a number that is no ordinary one."""
     if math.isnan(value):
         # An idle throttle time is NaN: nothing was throttled. Source: ``Avg.measure``.

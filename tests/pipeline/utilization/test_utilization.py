@@ -6,23 +6,35 @@ import random
 from argparse import Namespace
 from datetime import date
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
 
+from app.pipeline.commands.utilization import write_utilization
 from app.pipeline.folders import RunFolder
 from app.pipeline.job import Job
-from app.pipeline.jobs.utilization import Utilization
 from app.pipeline.jobs.utilization_histogram import ZERO_BIN, bin_of, middle_of
-from app.pipeline.sinks.result_tables import write_result
-from app.pipeline.tables import BUCKET_MINUTE, UTILIZATION_DAILY, UTILIZATION_HIST
+from app.pipeline.storage import read_table
+from app.pipeline.tables import BUCKET_MINUTE, UTILIZATION_DAILY, UTILIZATION_HIST, Table
 from tests.support.bucket_worlds import Row, frame, minute, rows_of
+
+
+def summed(spark: SparkSession, rows: list[Row], table: Table) -> list[Row]:
+    """Return the rows of a table that the job makes of these minutes."""
+    with TemporaryDirectory() as folder:
+        run = RunFolder(Path(folder), "one")
+        job = Job("utilization", Namespace(explain=False))
+        write_utilization(job, frame(spark, BUCKET_MINUTE, rows), run, [])
+        run.publish()
+        assert job.counts["rows_in"] == len(rows)
+        return rows_of(read_table(spark, [Path(folder)], table))
 
 
 def daily(spark: SparkSession, rows: list[Row]) -> dict[tuple[int, int | None, int], Row]:
     """Return the days by (day of the month, broker, bucket)."""
-    result = rows_of(Utilization.of(frame(spark, BUCKET_MINUTE, rows)).daily)
+    result = summed(spark, rows, UTILIZATION_DAILY)
     return {(row["dt"].day, row["broker_id"], row["bucket_id"]): row for row in result}
 
 
@@ -119,7 +131,7 @@ def test_the_histogram_adds_up_and_merges_exactly(spark: SparkSession):
         for number in range(0, 2880, 30)
         for broker in (1, 2)
     ]
-    bins = rows_of(Utilization.of(frame(spark, BUCKET_MINUTE, rows)).hist)
+    bins = summed(spark, rows, UTILIZATION_HIST)
     counts = {(row["dt"], row["broker_id"], row["bin"]): row["n"] for row in bins}
     assert sum(n for (_, broker, _), n in counts.items() if broker is None) == len(rows)
     for (day, broker, one), n in counts.items():
@@ -135,9 +147,7 @@ def _files(spark: SparkSession, rows: list[Row], folder: Path, partitions: int) 
     spark.conf.set("spark.sql.shuffle.partitions", str(partitions))
     try:
         spread = frame(spark, BUCKET_MINUTE, rows).repartition(partitions)
-        result = Utilization.of(spread)
-        write_result(job, result.daily, UTILIZATION_DAILY, run)
-        write_result(job, result.hist, UTILIZATION_HIST, run)
+        write_utilization(job, spread, run, [])
     finally:
         spark.conf.set("spark.sql.shuffle.partitions", "2")
     run.publish()

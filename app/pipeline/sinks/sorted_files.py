@@ -1,0 +1,59 @@
+"""Parquet that tasks write themselves, whole columns at a time, in the layout of a table."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from app.pipeline.arrow_storage import arrow_schema
+from app.pipeline.folders import Partition, partition_place
+from app.pipeline.tables import SCHEMA_VERSION, Table
+
+_MOST_DICTIONARY: Final = 8 * 2**20
+"""Bytes; names repeat, and a dictionary that overflows would double the size of the file."""
+
+
+def write_part(
+    rows: pa.Table, table: Table, place: Path, partition: Partition, number: int
+) -> None:
+    """Write one file of a partition; a second try of the same task replaces it.
+
+    Args:
+        rows: In the order of the table; columns that it lacks are null. Texts may be encoded by
+            dictionaries.
+        table: The layout.
+        place: The folder of the table.
+        partition: Which.
+        number: Of the task: each writes one file for a partition.
+    """
+    folder = place / partition_place(table, partition)
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / f"part-{number:05d}.parquet"
+    part = file.with_name(f".{file.name}.part")
+    pq.write_table(
+        _arranged(rows, table),
+        part,
+        compression="zstd",
+        dictionary_pagesize_limit=_MOST_DICTIONARY,
+        store_schema=False,
+    )
+    part.replace(file)
+
+
+def _arranged(rows: pa.Table, table: Table) -> pa.Table:
+    fields = [one for one in arrow_schema(table) if one.name not in table.partitions]
+    columns = [
+        _typed(rows[field.name], field.type)
+        if field.name in rows.column_names
+        else pa.nulls(rows.num_rows, field.type)
+        for field in fields
+    ]
+    metadata: Mapping[str, str] = {"schema_version": str(SCHEMA_VERSION)}
+    named = [(field.name, column.type) for field, column in zip(fields, columns, strict=True)]
+    return pa.table(columns, pa.schema(named, metadata=metadata))
+
+
+def _typed(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    return column if pa.types.is_dictionary(column.type) else column.cast(kind)

@@ -1,0 +1,116 @@
+"""Columns of few different values as whole numbers, which numpy sorts and compares fast."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Self
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+Integers = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+
+_MOST: Final = 2**62
+_CLOSE: Final = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Coded:
+    """A column without nulls.
+
+    Attributes:
+        codes: For each row the place of its value.
+        values: In ascending order, text by its bytes, so that codes sort as values do.
+    """
+
+    codes: Integers
+    values: pa.Array
+
+    @classmethod
+    def of(cls, column: pa.Array | pa.ChunkedArray) -> Self:
+        """Number the values of a column."""
+        if isinstance(column, pa.ChunkedArray):
+            column = column.combine_chunks()
+        encoded = column.dictionary_encode()
+        codes = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+        return cls._sorted(codes, encoded.dictionary)
+
+    @classmethod
+    def of_integers(cls, column: Integers) -> Self:
+        """Number whole numbers; where they lie close by their distance, which spares a sort."""
+        least = int(column.min()) if len(column) else 0
+        most = int(column.max()) if len(column) else 0
+        if most - least > _CLOSE:
+            values, codes = np.unique(column, return_inverse=True)
+            return cls(codes, pa.array(values))
+        return cls(column - least, pa.array(range(least, most + 1), pa.int64()))
+
+    @classmethod
+    def _sorted(cls, codes: Integers, values: pa.Array) -> Self:
+        order = pc.sort_indices(values)
+        rank = np.empty(len(values), np.int64)
+        rank[order.to_numpy()] = np.arange(len(values))
+        return cls(rank[codes], values.take(order))
+
+    def __len__(self) -> int:
+        """Return how many different values there may be."""
+        return len(self.values)
+
+    def mapped(self, change: Callable[[Any], Any], kind: pa.DataType) -> Self:
+        """Change each value, none of them to null; several may become one."""
+        changed = Coded.of(pa.array([change(one) for one in self.values.to_pylist()], kind))
+        return type(self)(changed.codes[self.codes], changed.values)
+
+    def chosen(self, rows: Any) -> Self:
+        """Return some of the rows."""
+        return type(self)(self.codes[rows], self.values)
+
+    def encoded(self) -> pa.Array:
+        """Return an Arrow column with a dictionary."""
+        return pa.DictionaryArray.from_arrays(pa.array(self.codes.astype(np.int32)), self.values)
+
+    def lookup(self) -> npt.NDArray[Any]:
+        """Return the values by code."""
+        return np.asarray(self.values.to_pylist())
+
+
+def packed(columns: Sequence[tuple[Integers, int]]) -> Integers:
+    """Return one number for each row that sorts as its columns do.
+
+    Args:
+        columns: Numbers from 0 on, and a number above them all.
+    """
+    total, size = columns[0]
+    for codes, count in columns[1:]:
+        if size * count > _MOST:
+            values, total = np.unique(total, return_inverse=True)
+            size = len(values)
+        total = total * count + codes
+        size *= count
+    return total
+
+
+def begins(ordered: Integers) -> Flags:
+    """Tell which elements differ from the one before."""
+    first = np.ones(len(ordered), np.bool_)
+    first[1:] = ordered[1:] != ordered[:-1]
+    return first
+
+
+def in_order(keys: Integers, ties: Sequence[npt.NDArray[Any]]) -> Integers:
+    """Return the order of rows by a key, then by others; the first of ``ties`` decides first.
+
+    Keys are mostly different, so that only those rows are sorted by the rest that share theirs.
+    """
+    order = np.argsort(keys)
+    ordered = keys[order]
+    first = begins(ordered)
+    shared = ~first
+    shared[:-1] |= ~first[1:]
+    places = np.flatnonzero(shared)
+    if len(places):
+        rows = order[places]
+        order[places] = rows[np.lexsort((*(one[rows] for one in reversed(ties)), keys[rows]))]
+    return order
