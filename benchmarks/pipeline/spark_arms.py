@@ -10,7 +10,7 @@ from app.domain.resolution_levels import PRECEDENCE, Slot
 from app.pipeline.jobs.resolve import resolve
 from app.pipeline.jobs.resolve_levels import effective_level, value_at
 from app.pipeline.jobs.resolve_tables import Hashing, build_look_ups, forget_look_ups
-from app.pipeline.jobs.resolve_versions import gathered, latest_versions, refuse_overlaps
+from app.pipeline.jobs.resolve_versions import gathered, latest_versions
 from app.pipeline.storage import read_table
 from app.pipeline.tables import OBSERVATION_MINUTE, QUOTA_VERSION
 
@@ -23,10 +23,8 @@ CAP = 10**9
 def three_look_ups(session: SparkSession, data: Path) -> Answer:
     """Do what ``resolve`` does, the making and checking of its tables included."""
     kept = latest_versions(read_table(session, [data], QUOTA_VERSION)).cache()
-    versions = gathered(kept)
-    refuse_overlaps(versions)
     hashing = Hashing()
-    look_ups = build_look_ups(versions, hashing, history=False)
+    look_ups = build_look_ups(gathered(kept), hashing, history=False)
     observations = read_table(session, [data], OBSERVATION_MINUTE)
     answer = _answer(resolve(observations, look_ups, hashing))
     forget_look_ups(look_ups)

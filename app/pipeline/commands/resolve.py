@@ -5,9 +5,7 @@ replaces the days that it finds there.
 """
 
 import argparse
-import sys
 from collections.abc import Sequence
-from contextlib import redirect_stdout
 from typing import Final
 
 from pyspark.sql import DataFrame, Observation
@@ -29,11 +27,10 @@ from app.pipeline.jobs.resolve_tables import Hashing, build_look_ups, forget_loo
 from app.pipeline.jobs.resolve_versions import (
     gathered,
     latest_versions,
-    refuse_overlaps,
     versions_in_history,
 )
 from app.pipeline.sinks.postgres import publish
-from app.pipeline.sinks.result_tables import say_plan
+from app.pipeline.sinks.result_tables import explain, say_plan
 from app.pipeline.sources.buckets import Scope, days_of
 from app.pipeline.storage import read_table, schema_of, write_table
 from app.pipeline.tables import BUCKET_MINUTE, DIM_BUCKET, OBSERVATION_MINUTE, QUOTA_VERSION
@@ -120,16 +117,17 @@ def write_buckets(
     """
     hashing, history = Hashing(job.options.hash_seed), job.options.as_of == _HISTORY
     kept = (versions_in_history if history else latest_versions)(versions).cache()
-    values = gathered(kept)
-    refuse_overlaps(values)
-    look_ups = build_look_ups(values, hashing, history=history)
+    look_ups = build_look_ups(gathered(kept), hashing, history=history)
     resolved = resolve(observations, look_ups, hashing, broadcast_max=job.options.broadcast_max)
-    minutes = bucket_minutes(resolved, one_source=from_one_source(observations))
-    _write_minutes(job, minutes, out, days)
-    forget_look_ups(look_ups)
-    kept.unpersist()
     rows_in = observations.count()
     job.counts["rows_in"] = rows_in
+    place = out.aside(BUCKET_MINUTE)
+    place.mkdir(parents=True, exist_ok=True)
+    one_source = from_one_source(observations)
+    _count_minutes(job, bucket_minutes(resolved, rows_in, str(place), one_source=one_source))
+    out.wrote(BUCKET_MINUTE, days)
+    forget_look_ups(look_ups)
+    kept.unpersist()
     _require_all_rows(job, rows_in)
     names = bucket_names(observations, hashing).cache()
     refuse_collisions(names)
@@ -137,22 +135,12 @@ def write_buckets(
     names.unpersist()
 
 
-def _write_minutes(job: Job, minutes: DataFrame, out: RunFolder, days: Sequence[Partition]) -> None:
-    counted = Observation("bucket_minute")
-    unlimited = sf.sum(sf.when(sf.col("level") == 0, sf.col("rows")))
-    watched = minutes.observe(
-        counted,
-        sf.count(sf.lit(1)).alias("bucket_minute"),
-        sf.coalesce(sf.sum("rows"), sf.lit(0)).alias("rows"),
-        sf.coalesce(unlimited, sf.lit(0)).alias("unlimited"),
-    )
-    if job.options.explain:
-        with redirect_stdout(sys.stderr):
-            minutes.explain("formatted")
-    write_table(watched, BUCKET_MINUTE, out, replaces=days)
-    found = counted.get
-    job.counts["rows_out"] = {"bucket_minute": found["bucket_minute"]}
-    job.counts |= {"rows_resolved": found["rows"], "rows_unlimited": found["unlimited"]}
+def _count_minutes(job: Job, told: DataFrame) -> None:
+    explain(job, BUCKET_MINUTE, told)
+    tasks = told.collect()
+    job.counts["rows_out"] = {"bucket_minute": sum(one.minutes for one in tasks)}
+    job.counts["rows_resolved"] = sum(one.rows for one in tasks)
+    job.counts["rows_unlimited"] = sum(one.unlimited for one in tasks)
 
 
 def _require_all_rows(job: Job, rows_in: int) -> None:

@@ -14,7 +14,7 @@ from app.pipeline.jobs.resolve_levels import (
     first_hit,
     value_at,
 )
-from app.pipeline.jobs.resolve_tables import LONE_KIND, Hashing, LookUp
+from app.pipeline.jobs.resolve_tables import LONE_KIND, MOST_VALUES, Hashing, LookUp
 
 BROADCAST_MAX: Final = 5_000_000
 """Rows of a look-up, about 500 MB, that are still sent to every worker whole."""
@@ -86,8 +86,9 @@ def bucket_id(hashing: Hashing) -> Column:
 
 
 def _looked_up(frame: DataFrame, look_up: LookUp, broadcast_max: int) -> DataFrame:
-    columns = {name: _prefixed(look_up, name) for name in look_up.frame.columns}
-    table = look_up.frame.withColumnsRenamed(columns)
+    kept = look_up.frame.drop(MOST_VALUES)
+    columns = {name: _prefixed(look_up, name) for name in kept.columns}
+    table = kept.withColumnsRenamed(columns)
     # Beyond that size a table is sorted and merged by partitions: slower, but never out of memory.
     table = sf.broadcast(table) if look_up.rows <= broadcast_max else table.hint("merge")
     same = sf.col(_hash_name(look_up)) == sf.col(_prefixed(look_up, "hash"))

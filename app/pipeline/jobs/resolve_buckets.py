@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from datetime import date
+from math import ceil
 from typing import Final
 
 from pyspark.sql import Column, DataFrame
@@ -12,8 +13,10 @@ from app.pipeline.folders import Partition
 from app.pipeline.jobs.resolve import bucket_id
 from app.pipeline.jobs.resolve_levels import names_client_id, names_user
 from app.pipeline.jobs.resolve_tables import Hashing, refuse_same_hash
+from app.pipeline.jobs.resolve_tasks import TOLD_DDL, Task
 
 _MICRO: Final = 1_000_000
+_ROWS_OF_TASK: Final = 1_000_000
 _OF_BUCKET: Final = ("cluster_id", "key", "bucket_id")
 _TAGS: Final = ("bucket_user", "bucket_client")
 
@@ -23,32 +26,37 @@ def from_one_source(observations: DataFrame) -> bool:
     return len(observations.select("grain", "source").distinct().take(2)) < 2
 
 
-def bucket_minutes(resolved: DataFrame, *, one_source: bool = False) -> DataFrame:
-    """Sum up the members of each bucket in each minute on each broker.
+def bucket_minutes(
+    resolved: DataFrame, rows: int, place: str, *, one_source: bool = False
+) -> DataFrame:
+    """Let tasks sum up the members of each bucket in each minute on each broker, and write them.
 
-    Sums are those of integers of 10^-6 units, so that no order of the rows shows in them.
+    How many files there are follows from the rows alone.
 
     Args:
         resolved: ``observation_minute`` as ``resolve`` returns it.
-        one_source: Whether no name has two rows a minute: then contributors are rows, and nothing
-            needs to be told apart by name, which would take a second shuffle of every row.
+        rows: How many there are.
+        place: The folder of ``BUCKET_MINUTE``.
+        one_source: Whether no name has two rows a minute: then contributors are rows, and nobody
+            needs to tell names apart.
 
     Returns:
-        ``bucket_minute``, with ``rows`` (bigint): how many observations each row sums up.
+        The columns of ``TOLD_DDL``, a row for each task that had any rows. Each use does the work.
     """
-    names = sf.count("*") if one_source else sf.count_distinct("user", "client_id")
-    return resolved.groupBy("cluster_id", "dt", "ts", "broker_id", "key", "bucket_id").agg(
-        (sf.sum(_micros("rate_avg")) / _MICRO).alias("rate_avg"),
-        (sf.sum(_micros("rate_max")) / _MICRO).alias("rate_max"),
-        _mean("throttle_ms_avg").alias("throttle_ms_avg"),
-        sf.max("throttle_ms_max").alias("throttle_ms_max"),
-        sf.sum("bytes_est").alias("bytes_est"),
-        # All members of a bucket have the same limit at a time: it follows from the tags.
-        sf.max("limit").alias("limit"),
-        sf.max("level").alias("level"),
-        names.alias("contributors"),
-        sf.count("*").alias("rows"),
+    names = () if one_source else ("user", "client_id")
+    seconds = sf.unix_seconds("ts")
+    members = resolved.select(
+        "cluster_id",
+        sf.unix_date("dt").alias("day"),
+        (sf.floor(seconds / 60) - sf.unix_date("dt") * 1440).cast("int").alias("minute"),
+        *("broker_id", "key", "bucket_id"),
+        *(_micros(name).alias(name) for name in ("rate_avg", "rate_max", "throttle_ms_avg")),
+        *("throttle_ms_max", "bytes_est", "limit", "level"),
+        *(sf.coalesce(name, sf.lit("")).alias(name) for name in names),
     )
+    tasks = max(1, ceil(rows / _ROWS_OF_TASK))
+    own = ("cluster_id", "day", "key", "bucket_id", "broker_id")
+    return members.repartition(tasks, *own).mapInArrow(Task(place), TOLD_DDL)
 
 
 def bucket_names(observations: DataFrame, hashing: Hashing) -> DataFrame:
@@ -148,8 +156,3 @@ def with_earlier_buckets(
 
 def _micros(name: str) -> Column:
     return sf.rint(sf.col(name) * _MICRO).cast("bigint")
-
-
-def _mean(name: str) -> Column:
-    """Return the mean over the members that have a value; null where none has."""
-    return sf.sum(_micros(name)) / sf.count(name) / _MICRO

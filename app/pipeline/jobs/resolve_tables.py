@@ -15,11 +15,13 @@ from pyspark.sql import functions as sf
 from app.domain.resolution_levels import PRECEDENCE, Slot
 from app.pipeline.errors import UsageError
 from app.pipeline.jobs.resolve_levels import KINDS, SEVERAL_KINDS, kind_of_rule
-from app.pipeline.jobs.resolve_versions import forever
+from app.pipeline.jobs.resolve_versions import forever, refuse_overlaps
 
 LONE_KIND: Final = "lone_kind"
 
 _GROUP: Final = ("cluster_id", "key")
+MOST_VALUES: Final = "most_values"
+"""How many values a level has at once, at most: more than one is an overlap."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +33,8 @@ class LookUp:
         levels: The levels whose values it has, as the columns ``v1``, ``v2`` and so on.
         frame: ``hash`` (bigint, of what it is looked up with), ``cluster_id``, ``key``, the names,
             the values (double, null for none), and in history ``since`` and ``until``; without
-            names also ``lone_kind`` (int, the number of the only kind of rules, or 0).
+            names also ``lone_kind`` (int, the number of the only kind of rules, or 0); without
+            history ``most_values``.
         rows: How many it has.
     """
 
@@ -77,19 +80,23 @@ def build_look_ups(versions: DataFrame, hashing: Hashing, *, history: bool) -> S
     """Build, cache and check the look-ups.
 
     Args:
-        versions: As ``latest_versions`` or ``versions_in_history`` returns them, without overlaps.
+        versions: As ``latest_versions`` or ``versions_in_history`` returns them.
         hashing: Of the names.
         history: Whether values hold for a time only.
 
     Raises:
-        UsageError: Two entities have the same hash.
+        UsageError: Versions overlap, or two entities have the same hash.
     """
+    if history:
+        refuse_overlaps(versions)
     states = _states_over_time if history else _states_at_once
     frames = {}
     for names, levels in look_up_layout().items():
         table = states(versions, names, levels).withColumn("hash", hashing.of(names))
         frames[names] = table.persist(StorageLevel.MEMORY_AND_DISK)
-    rows = _counted(frames)
+    rows, doubled = _counted(frames)
+    if doubled:
+        refuse_overlaps(versions)
     layout = look_up_layout()
     return [LookUp(names, layout[names], frame, rows[names]) for names, frame in frames.items()]
 
@@ -100,24 +107,40 @@ def forget_look_ups(look_ups: Iterable[LookUp]) -> None:
         look_up.frame.unpersist()
 
 
-def _counted(frames: Mapping[tuple[str, ...], DataFrame]) -> Mapping[tuple[str, ...], int]:
-    """Return the rows of each look-up, all in one job, having made sure that hashes differ."""
+def _counted(
+    frames: Mapping[tuple[str, ...], DataFrame],
+) -> tuple[Mapping[tuple[str, ...], int], bool]:
+    """Return the rows of each look-up, and whether values overlap, all in one job.
+
+    Raises:
+        UsageError: Two entities have the same hash.
+    """
     counts: DataFrame | None = None
     for number, (names, frame) in enumerate(frames.items()):
-        of_hash = frame.groupBy("hash").agg(
-            sf.count_distinct(*_GROUP, *names).alias("owners"), sf.count("*").alias("n")
-        )
-        one = of_hash.agg(
-            sf.lit(number).alias("number"),
-            sf.coalesce(sf.sum("n"), sf.lit(0)).alias("rows"),
-            sf.coalesce(sf.max("owners"), sf.lit(0)).alias("owners"),
-        )
+        one = _count(frame, names).withColumn("number", sf.lit(number))
         counts = one if counts is None else counts.unionByName(one)
     found = {row.number: row for row in counts.collect()} if counts is not None else {}
     for number, (names, frame) in enumerate(frames.items()):
         if found[number].owners > 1:
             _refuse_collision(frame, names)
-    return {names: found[number].rows for number, names in enumerate(frames)}
+    doubled = any(row.doubled for row in found.values())
+    return {names: found[number].rows for number, names in enumerate(frames)}, doubled
+
+
+def _count(frame: DataFrame, names: tuple[str, ...]) -> DataFrame:
+    if MOST_VALUES in frame.columns:
+        # A row is an owner here.
+        owners, most = sf.count("*"), sf.max(MOST_VALUES)
+    else:
+        owners, most = sf.count_distinct(*_GROUP, *names), sf.lit(1)
+    of_hash = frame.groupBy("hash").agg(
+        owners.alias("owners"), sf.count("*").alias("n"), most.alias("most")
+    )
+    return of_hash.agg(
+        sf.coalesce(sf.sum("n"), sf.lit(0)).alias("rows"),
+        sf.coalesce(sf.max("owners"), sf.lit(0)).alias("owners"),
+        sf.coalesce(sf.max("most") > 1, sf.lit(False)).alias("doubled"),
+    )
 
 
 def _refuse_collision(frame: DataFrame, names: tuple[str, ...]) -> None:
@@ -141,12 +164,14 @@ def refuse_same_hash(one: object, other: object, what: str) -> None:
 
 
 def _states_at_once(versions: DataFrame, names: Sequence[str], levels: Sequence[int]) -> DataFrame:
+    counts = [sf.count(sf.when(sf.col("level") == level, 1)) for level in levels]
+    most = (sf.greatest(*counts) if len(counts) > 1 else counts[0]).alias(MOST_VALUES)
     if not names:
         kinds = [sf.max(_is_kind(number)).alias(f"k{number}") for number in KINDS.values()]
-        states = versions.groupBy(*_GROUP).agg(*map(_value, levels), *kinds)
+        states = versions.groupBy(*_GROUP).agg(*map(_value, levels), *kinds, most)
         return _with_lone_kind(states)
     own = versions.where(sf.col("level").isin(list(levels)))
-    return own.groupBy(*_GROUP, *names).agg(*map(_value, levels))
+    return own.groupBy(*_GROUP, *names).agg(*map(_value, levels), most)
 
 
 def _states_over_time(
