@@ -58,9 +58,10 @@ EXPECTED: dict[Bucket, int] = {
 
 @dataclass
 class Outcome:
-    """The folder of all tables, and when the load began and ended."""
+    """The folders of all tables and of the pictures, and when the load began and ended."""
 
     folder: Path
+    pictures: Path
     begun: datetime
     ended: datetime
 
@@ -146,7 +147,8 @@ def outcome(tmp_path_factory: pytest.TempPathFactory, postgres: LocalPostgres) -
     pipeline("resolve", "--input", out, "--quotas", out, "--out", out)
     pipeline("utilization", "--input", out, "--out", out)
     pipeline("incidents", "--input", out, "--out", out)
-    return Outcome(out, begun, ended)
+    pipeline("plot", "--input", out, "--out", folder / "pictures")
+    return Outcome(out, folder / "pictures", begun, ended)
 
 
 def throttled_buckets(outcome: Outcome) -> dict[int, Bucket]:
@@ -189,6 +191,18 @@ def test_a_day_shows_a_bucket_at_its_limit(outcome: Outcome):
 def test_nothing_was_quarantined_and_every_scrape_counts(outcome: Outcome):
     assert outcome.rows("quarantine") == []
     assert {row["broker_id"] for row in outcome.rows("observation_minute")} == {1}
+
+
+def test_each_picture_shows_the_buckets_that_were_throttled(outcome: Outcome):
+    pictures = sorted(outcome.pictures.glob("*.png"))
+    assert [one.stem for one in pictures] == [
+        "percentile_ladder",
+        "rate_against_limit",
+        "utilization_heat_map",
+    ]
+    for picture in pictures:
+        told = picture.with_suffix(".csv").read_text()
+        assert all(name in told for name in ("carol", PAIR_CLIENT, "bob")), picture
 
 
 def _floor(at: datetime) -> datetime:
