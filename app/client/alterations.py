@@ -35,7 +35,7 @@ def refused_with_places(place: Place) -> Iterator[None]:
 
 def conclude(context: Context, answer: Any) -> int:
     """Print what there is to say, and return the exit code; success alone is silent."""
-    report = document(answer)
+    report = document(answer, "outcome", "results", "validate_only")
     if context.output == "json":
         context.print_json(report)
     for result in report["results"]:

@@ -57,8 +57,8 @@ class Connection:
             raise self._unreachable(error) from error
         return self._good(answer)
 
-    def ask(self, path: str, body: Any) -> Any:
-        """Return the JSON answer to a POST that changes nothing.
+    def ask(self, path: str, body: Any, *needed: str) -> Any:
+        """Return the JSON answer, with the members that are needed, to what changes nothing.
 
         Raises:
             UnreachableError: No answer, or one of something else than the service.
@@ -68,7 +68,7 @@ class Connection:
             answer = self._open().post(path, json=body)
         except httpx.HTTPError as error:
             raise self._unreachable(error) from error
-        return document(self._good(answer))
+        return document(self._good(answer), *needed)
 
     def alter(self, path: str, body: Any, key: str | None) -> httpx.Response:
         """Return the answer to what alters; a lost answer is asked for again with the same key.
@@ -174,19 +174,26 @@ class Connection:
         )
 
 
-def document(answer: httpx.Response) -> Any:
-    """Return the JSON of an answer.
+def document(answer: httpx.Response, *needed: str) -> Any:
+    """Return the JSON object of an answer.
+
+    Args:
+        answer: Of the service, if it is one.
+        needed: Members that it has.
 
     Raises:
-        UnreachableError: It is not JSON, so it is not the service's.
+        UnreachableError: It is none, so it is not the service's.
     """
     try:
-        return answer.json()
-    except ValueError as error:
-        raise UnreachableError(
-            f"{visible(str(answer.url))} is answered by something else than the quota service: is "
-            "--server its address?"
-        ) from error
+        told = answer.json()
+    except ValueError:
+        told = None
+    if isinstance(told, dict) and set(needed) <= told.keys():
+        return told
+    raise UnreachableError(
+        f"{visible(str(answer.url))} is answered by something else than the quota service: is "
+        "--server its address?"
+    )
 
 
 def _may_be_repeated(answer: httpx.Response) -> bool:

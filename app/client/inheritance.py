@@ -49,7 +49,7 @@ def inherited_lines(service: Any, quotas: Sequence[Mapping[str, Any]]) -> Iterat
         some = quotas[start : start + _IDENTITIES_AT_ONCE]
         identities = [identity_of(quota["entity"], taken) for quota in some]
         body = {"identities": identities, "max_age_ms": 0}
-        answer = service.ask("/quotas/resolve", body)
+        answer = service.ask("/quotas/resolve", body, "results")
         for at, (quota, result) in enumerate(zip(some, answer["results"], strict=True), start):
             if at:
                 yield ""

@@ -10,6 +10,9 @@ from app.client.entities import show_entity, visible
 from app.client.terminal import Style, table
 from app.client.values import show_value
 
+PLAN_MEMBERS: Final = ("plan_id", "changes", "conflicts", "expires_at")
+"""What an answer with a plan has."""
+
 _COLOURS: Final[Mapping[str, str]] = {
     "set": "green",
     "raised": "green",

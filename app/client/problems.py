@@ -19,6 +19,8 @@ Place = Callable[[str], str | None]
 _UNAUTHORIZED: Final = (401, 403)
 _SERVER_ERROR: Final = 500
 
+_NO_OUTCOME_YET: Final = ("outcome-not-recorded", "idempotency-key-running")
+
 _SHOWN_AT_MOST: Final = 100
 
 _NEXT: Final[Mapping[str, str]] = {
@@ -79,7 +81,7 @@ class ServiceError(ClientError):
         """3 not authorized, 4 unknown outcome, 5 the service cannot, 1 refused."""
         if self.status in _UNAUTHORIZED:
             return NOT_AUTHORIZED
-        if self.problem.get("sent_to_cluster") == "maybe" or self.code == "outcome-not-recorded":
+        if self.problem.get("sent_to_cluster") == "maybe" or self.code in _NO_OUTCOME_YET:
             return UNKNOWN_OUTCOME
         if self.status == 501:
             return REFUSED

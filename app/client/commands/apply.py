@@ -11,7 +11,7 @@ from app.client.connection import document as json_of
 from app.client.context import Context
 from app.client.documents import read_document
 from app.client.errors import UsageError
-from app.client.plans import add_plan_options, plan_body, plan_lines
+from app.client.plans import PLAN_MEMBERS, add_plan_options, plan_body, plan_lines
 from app.client.terminal import Style
 
 
@@ -45,7 +45,9 @@ def _plan(context: Context) -> Any:
     if plan_id is not None:
         if any(context.option(name) for name in ("owner", "scope", "prune", "adopt")):
             raise UsageError("--owner, --scope, --prune and --adopt are part of the plan already.")
-        return json_of(context.service.get(f"/quotas/plans/{quote(plan_id, safe='')}"))
+        return json_of(
+            context.service.get(f"/quotas/plans/{quote(plan_id, safe='')}"), *PLAN_MEMBERS
+        )
     document = read_document(file)
     with refused_with_places(document.place):
-        return context.service.ask("/quotas/plans", plan_body(context, document))
+        return context.service.ask("/quotas/plans", plan_body(context, document), *PLAN_MEMBERS)

@@ -16,6 +16,7 @@ from app.client.yaml_writing import flow
 
 _DEFAULT_LIMIT: Final = 100
 _PAGE: Final = 1000
+_MEMBERS: Final = ("rows", "next_page_token")
 _FILTERS: Final = ("actor", "since", "until", "outcome", "action")
 _HEADER: Final = ("at", "principal", "action", "outcome", "entity", "change", "reason", "id")
 _COLOURS: Final[Mapping[str, str]] = {
@@ -68,7 +69,7 @@ def _rows(context: Context, limit: int) -> Iterator[Mapping[str, Any]]:
     while count == 0 or token is not None:
         size = min(_PAGE, limit - count) if limit else _PAGE
         page = [("page_size", str(size)), *([] if token is None else [("page_token", token)])]
-        answer = document(context.service.get("/audit", [*parameters, *page]))
+        answer = document(context.service.get("/audit", [*parameters, *page]), *_MEMBERS)
         yield from answer["rows"]
         count += len(answer["rows"])
         token = answer["next_page_token"]

@@ -19,7 +19,7 @@ def run(context: Context) -> int:
         accept = _MEDIA_TYPES[context.output]
         context.print_bytes(context.service.get("/quotas", parameters, accept).content)
         return DONE
-    quotas = document(context.service.get("/quotas", parameters))["quotas"]
+    quotas = document(context.service.get("/quotas", parameters), "quotas")["quotas"]
     if context.output == "json":
         context.print_json({"quotas": quotas})
     elif context.option("show_overridden"):

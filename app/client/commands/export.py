@@ -23,7 +23,7 @@ def run(context: Context) -> int:
     if context.output == "json":
         import json  # noqa: PLC0415
 
-        quotas = document(context.service.get("/quotas", parameters))["quotas"]
+        quotas = document(context.service.get("/quotas", parameters), "quotas")["quotas"]
         written = {"apiVersion": API_VERSION, "quotas": quotas}
         content = (json.dumps(written, indent=2) + "\n").encode()
     else:

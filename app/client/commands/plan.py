@@ -6,7 +6,7 @@ from app.client.alterations import refused_with_places
 from app.client.context import Context
 from app.client.documents import read_document
 from app.client.errors import DONE, REFUSED
-from app.client.plans import add_plan_options, plan_body, plan_lines
+from app.client.plans import PLAN_MEMBERS, add_plan_options, plan_body, plan_lines
 from app.client.yaml_writing import yaml_lines
 
 
@@ -20,7 +20,7 @@ def run(context: Context) -> int:
     """Print the plan; exit code 1 where it has changes, so that a script can tell."""
     document = read_document(context.options.file)
     with refused_with_places(document.place):
-        plan = context.service.ask("/quotas/plans", plan_body(context, document))
+        plan = context.service.ask("/quotas/plans", plan_body(context, document), *PLAN_MEMBERS)
     if context.output == "json":
         context.print_json(plan)
     elif context.output == "yaml":

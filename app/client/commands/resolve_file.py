@@ -77,7 +77,7 @@ def _results(
         body: dict[str, Any] = {"identities": some, "max_age_ms": 0 if start == 0 else 60_000}
         if alterations:
             body["alterations"] = alterations
-        yield from context.service.ask("/quotas/resolve", body)["results"]
+        yield from context.service.ask("/quotas/resolve", body, "results")["results"]
         progress.tell(start + len(some), len(identities))
     progress.end()
 

@@ -31,7 +31,7 @@ def run(context: Context) -> int:
             "--resolve needs a user, or an ip; the user of a connection that is not authenticated "
             "is ANONYMOUS."
         )
-    answer = document(context.service.get("/quotas/resolve", [*identity.items(), _NOW]))
+    answer = document(context.service.get("/quotas/resolve", [*identity.items(), _NOW]), "quotas")
     _print(context, answer)
     return DONE
 

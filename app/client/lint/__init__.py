@@ -1,0 +1,1 @@
+"""What is stored and does nothing, or not what it seems to."""

@@ -1,0 +1,152 @@
+"""Findings are true: judged by the resolution of the domain, in small worlds."""
+
+import shlex
+from itertools import product
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.client.arguments import parser
+from app.client.entities import entity_of, read_names, read_types
+from app.client.lint.finding import Finding, alter_line
+from app.client.lint.levels import Levels
+from app.client.lint.names import (
+    catching_brokers,
+    not_numbers,
+    odd_addresses,
+    prefixed,
+    without_credentials,
+)
+from app.domain.entities import ClientQuotaEntity
+from app.domain.quota_keys import QuotaKey
+from app.domain.resolution_client import resolve_client
+from app.domain.resolution_index import QuotaIndex
+
+P = QuotaKey.PRODUCER_BYTE_RATE
+USERS, CLIENTS = ("u1", "u2"), ("c1", "c2")
+ENTITIES = [
+    ClientQuotaEntity.of({kind: name for kind, name in pair if name != "-"})
+    for pair in product(
+        [("user", name) for name in ("-", None, *USERS)],
+        [("client-id", name) for name in ("-", None, *CLIENTS)],
+    )
+    if pair != (("user", "-"), ("client-id", "-"))
+]
+WORLDS = st.dictionaries(st.sampled_from(ENTITIES), st.sampled_from([1, 2]), max_size=8)
+IDENTITIES = list(product((*USERS, "other"), (*CLIENTS, "other", "")))
+
+
+def quotas(world: dict[ClientQuotaEntity, int]) -> list[dict[str, object]]:
+    return [{"entity": entity.as_dict(), "values": {P: value}} for entity, value in world.items()]
+
+
+def outcomes(world: dict[ClientQuotaEntity, int]) -> list[tuple[object, object, object]]:
+    index = QuotaIndex.of({entity: {P: float(value)} for entity, value in world.items()})
+    found = [resolve_client(index, *identity).quotas[P] for identity in IDENTITIES]
+    return [(one.value, one.shared_by, one.source) for one in found]
+
+
+def applying(world: dict[ClientQuotaEntity, int], entity: ClientQuotaEntity) -> list[str]:
+    """Return the client-ids of those to whom a rule applies."""
+    told = zip(IDENTITIES, outcomes(world), strict=True)
+    return [who[1] for who, (_, _, source) in told if source and source.entity == entity]
+
+
+@given(WORLDS)
+def test_levels_are_told_truly(world: dict[ClientQuotaEntity, int]):
+    findings = list(Levels(quotas(world)).findings())
+    by_rule: dict[str, set[ClientQuotaEntity]] = {}
+    for finding in findings:
+        by_rule.setdefault(finding.rule, set()).add(ClientQuotaEntity.of(finding.entity))
+    never = {entity for entity in world if not applying(world, entity)}
+    assert by_rule.get("shadowed", set()) == never
+    for entity in by_rule.get("shadowed-for-clients", set()):
+        assert not any(applying(world, entity))
+    for entity in by_rule.get("redundant", set()):
+        without = {other: value for other, value in world.items() if other != entity}
+        assert [told[:2] for told in outcomes(without)] == [told[:2] for told in outcomes(world)]
+
+
+def test_a_rule_that_repeats_the_next_one_is_found():
+    world = {
+        ClientQuotaEntity.of({"user": "u1"}): 5,
+        ClientQuotaEntity.of({"user": None}): 5,
+        ClientQuotaEntity.of({"client-id": "c1"}): 7,
+    }
+    found = [(one.rule, one.entity, one.fixes) for one in Levels(quotas(world)).findings()]
+    assert found == [
+        (
+            "redundant",
+            {"user": "u1"},
+            ("kafka-client-quotas --alter --names user=u1 --delete producer_byte_rate",),
+        ),
+        (
+            "shadowed",
+            {"client-id": "c1"},
+            ("kafka-client-quotas --alter --names client-id=c1 --delete producer_byte_rate",),
+        ),
+    ]
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(["user", "client-id"]),
+        st.none() | st.text(st.characters(exclude_categories=["Cs"])),
+        min_size=1,
+    )
+)
+def test_every_fix_names_its_entity_when_the_shell_has_read_it(entity: dict[str, str | None]):
+    line = alter_line(entity, {P: 5}, ["consumer_byte_rate"])
+    assert line.isprintable()
+    options = parser(()).parse_args(shlex.split(line)[1:])
+    names = [pair for text in options.names or [] for pair in read_names(text, "--names")]
+    defaults = [kind for text in options.defaults or [] for kind in read_types(text, "--defaults")]
+    assert entity_of(names, defaults) == entity
+    assert (options.add, options.delete) == ([f"{P}=5"], ["consumer_byte_rate"])
+
+
+def one(findings: object) -> Finding:
+    (finding,) = findings  # type: ignore[misc]
+    return finding
+
+
+def test_a_user_with_its_type_is_found_with_the_way_out():
+    finding = one(prefixed([{"entity": {"user": "User:a b", "client-id": None}, "values": {P: 5}}]))
+    assert finding.fixes == (
+        f"kafka-client-quotas --alter --names 'user=a b' --defaults client-id --add {P}=5",
+        f"kafka-client-quotas --alter --names 'user=User:a b' --defaults client-id --delete {P}",
+    )
+
+
+def test_users_without_credentials_are_found_where_others_have_some():
+    world = [
+        {"entity": {"user": name}, "values": {P: 5}}
+        for name in ("alice", "bob", "CN=carol", "ANONYMOUS", None, "User:x")
+    ]
+    assert one(without_credentials(world, frozenset({"alice"}))).entity == {"user": "bob"}
+    assert list(without_credentials(world, frozenset())) == []
+
+
+def test_addresses_that_are_none_or_are_spelled_oddly_are_found():
+    key = QuotaKey.CONNECTION_CREATION_RATE
+    names = ("10.0.0.1", None, "broker.example", "2001:DB8::1")
+    world = [{"entity": {"ip": name}, "values": {key: 5}} for name in names]
+    found = list(odd_addresses(world))
+    assert [finding.entity["ip"] for finding in found] == ["broker.example", "2001:DB8::1"]
+    assert found[1].fixes[1].endswith(f"--names ip=2001:db8::1 --add {key}=5")
+
+
+def test_values_that_are_no_numbers_are_found():
+    world = [{"entity": {"user": "a"}, "values": {P: "NaN", "request_percentage": 5}}]
+    assert one(not_numbers(world)).key == P
+
+
+def test_defaults_that_catch_the_brokers_are_found():
+    world = [
+        {"entity": {"user": None}, "values": {P: 5, "request_percentage": 50}},
+        {"entity": {"user": "kafka"}, "values": {P: 10}},
+        {"entity": {"user": None, "client-id": "etl"}, "values": {P: 5}},
+    ]
+    finding = one(catching_brokers(world, ["kafka"]))
+    assert (finding.entity, finding.key) == ({"user": None}, "request_percentage")
+    assert finding.fixes[0].endswith("--add request_percentage=1000000000")
