@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, TypeVar
 
 import psycopg
-from sqlalchemy import event
+from sqlalchemy import ExceptionContext, event
 from sqlalchemy.exc import DisconnectionError
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 from sqlalchemy.pool import QueuePool
@@ -86,8 +86,10 @@ class Pool:
             **({"isolation_level": "AUTOCOMMIT"} if limits.autocommit else {}),
         )
         self._usable_since = time.monotonic()
+        self._was_silent = False
         self._abandoned: set[asyncio.Task[Any]] = set()
         event.listen(self._engine.sync_engine, "connect", _note_age)
+        event.listen(self._engine.sync_engine, "handle_error", _judge_one_by_one)
         event.listen(self._engine.sync_engine, "checkout", self._refuse_if_unusable)
 
     @property
@@ -109,7 +111,9 @@ class Pool:
             while not task.done() and lease.remaining() > 0:
                 await asyncio.wait({task}, timeout=lease.remaining())
             if task.done():
-                return task.result()
+                done = task.result()
+                self._was_silent = False
+                return done
         except FAILURES as error:
             if sql_state(error) in _SPOILED_SESSION:
                 self._usable_since = time.monotonic()
@@ -153,9 +157,12 @@ class Pool:
         return driver
 
     def _abandon(self, task: "asyncio.Task[Any]", lease: Lease) -> None:
+        """Cut what has not ended off; twice in a row speaks against every connection there is."""
         if task.done():
             return
-        self._usable_since = time.monotonic()
+        if self._was_silent:
+            self._usable_since = time.monotonic()
+        self._was_silent = True
         self._abandoned.add(task)
         task.add_done_callback(self._forget)
         if not lease.cut():
@@ -173,6 +180,11 @@ class Pool:
 
 def _note_age(_adapted: object, record: Any) -> None:
     record.info["since"] = time.monotonic()
+
+
+def _judge_one_by_one(context: ExceptionContext) -> None:
+    """Let the end of one connection be the end of one."""
+    context.invalidate_pool_on_disconnect = False
 
 
 def _has_ended(driver: psycopg.AsyncConnection[Any]) -> bool:

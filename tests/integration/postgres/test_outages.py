@@ -9,6 +9,7 @@ import psycopg
 import pytest
 from sqlalchemy import text
 
+from app.domain.errors import NotSentError
 from app.localdev.postgres import LocalPostgres
 from app.postgres.database import Database
 from app.postgres.journal import PostgresJournal
@@ -204,3 +205,36 @@ async def test_an_error_before_the_commit_leaves_no_doubt(
     run_as(audit_database.owner_url, f"drop table {PARTITION}")
     (error,) = await assert_unavailable(intend(journal, intent()))
     assert error.alteration_id is None
+
+
+async def backend(lease: Lease) -> int:
+    found: int = (await lease.connection.execute(text("select pg_backend_pid()"))).scalar_one()
+    return found
+
+
+async def sleep_too_long(lease: Lease) -> None:
+    await lease.connection.execute(text("select pg_sleep(30)"))
+
+
+async def two_backends(database: Database) -> set[int]:
+    """Use two connections at the same time."""
+    both = asyncio.Barrier(2)
+
+    async def work(lease: Lease) -> int:
+        found = await backend(lease)
+        await both.wait()
+        return found
+
+    return set(await asyncio.gather(*(database.writing.run(work, within_s=30) for _ in range(2))))
+
+
+async def test_one_silence_speaks_against_one_connection_and_two_against_all(database: Database):
+    first = await two_backends(database)
+    with pytest.raises(NotSentError):
+        await database.writing.run(sleep_too_long, within_s=0.2)
+    second = await two_backends(database)
+    assert len(first & second) == 1
+    for _ in range(2):
+        with pytest.raises(NotSentError):
+            await database.writing.run(sleep_too_long, within_s=0.2)
+    assert not second & await two_backends(database)
