@@ -7,12 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-import httpx
-
 from app.client.configuration import Configuration
 from app.client.credentials import authorization, tls
 from app.client.entities import visible
 from app.client.errors import StoppedError, UnknownOutcomeError, UnreachableError, UsageError
+from app.client.http_library import httpx
 from app.client.problems import ServiceError
 
 _CONNECT_S: Final = 10.0
@@ -146,6 +145,11 @@ class Connection:
     def _unreachable(self, error: httpx.HTTPError) -> UnreachableError:
         server = visible(self.configured.server)
         said = visible(str(error)) or type(error).__name__
+        if "CERTIFICATE_VERIFY_FAILED" in said:
+            return UnreachableError(
+                f"{server} shows a certificate that is not trusted here; nothing was sent. If its "
+                f"authority is your own, name it with --cacert ({said})."
+            )
         return UnreachableError(
             f"{server} cannot be reached ({said}). Nothing was changed. Is it the address of the "
             "service, and is it running?"

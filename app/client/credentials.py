@@ -1,10 +1,10 @@
 """Credentials as the service takes them: a bearer token, a password, a client certificate."""
 
-import getpass
 import ssl
 from pathlib import Path
 
 from app.client.configuration import Configuration
+from app.client.entities import visible
 from app.client.errors import UsageError
 
 
@@ -29,8 +29,21 @@ def _basic(user: str, password_file: Path | None) -> bytes:
     if password_file is not None:
         password = _line(password_file, "--password-file")
     else:
-        password = getpass.getpass(f"Password of {user}: ").encode()
+        password = _asked(user)
     return b64encode(user.encode() + b":" + password)
+
+
+def _asked(user: str) -> bytes:
+    import getpass  # noqa: PLC0415 - few calls need it
+    import warnings  # noqa: PLC0415
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", getpass.GetPassWarning)
+        try:
+            return getpass.getpass(f"Password of {visible(user)}: ").encode()
+        except (EOFError, getpass.GetPassWarning):
+            message = "There is no terminal to ask for a password: give --password-file."
+            raise UsageError(message) from None
 
 
 def _line(file: Path, option: str) -> bytes:
