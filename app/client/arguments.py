@@ -63,7 +63,8 @@ def parser(words: tuple[str, ...]) -> Parser:
     )
     _add_operations(main)
     add_selection_options(main)
-    main.add_argument(
+    describing = main.add_argument_group("describe and resolve")
+    describing.add_argument(
         "--show-overridden",
         action="store_true",
         help="also the less specific values that lose, each with a leading *",

@@ -29,6 +29,9 @@ _HOW_TO_ASK_AGAIN: Final = (
     "--idempotency-key {key}, with which it is not done twice."
 )
 
+_OF_NO_ROUTE: Final = (httpx.codes.NOT_FOUND, httpx.codes.METHOD_NOT_ALLOWED)
+"""The service itself says so in a problem document."""
+
 Parameters = Sequence[tuple[str, str]]
 
 
@@ -163,7 +166,7 @@ class Connection:
         except ValueError:
             problem = None
         if not isinstance(problem, Mapping):
-            if answer.status_code < httpx.codes.BAD_REQUEST:
+            if answer.status_code in _OF_NO_ROUTE or not answer.is_error:
                 raise self._something_else()
             problem = {"title": f"{self.configured.server} answers {answer.reason_phrase}"}
         location = answer.headers.get("location")
