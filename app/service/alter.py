@@ -1,16 +1,10 @@
 """Alter: judge, take the slots, record the intent, send, record what became of it, answer."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from app.domain.alteration_rules import Judgement, judge
-from app.domain.alterations import (
-    AlterationResult,
-    Outcome,
-    Quotas,
-)
-from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import (
     EntityBusyError,
     ExpectationFailedError,
@@ -21,6 +15,7 @@ from app.service.alteration_answer import raise_unless_done
 from app.service.alteration_command import AlterationReport, AlterCommand, Wait
 from app.service.alteration_intents import CommittedIntent, Intents, with_before
 from app.service.alteration_request import Target, audit_request
+from app.service.alteration_results import applied_quotas, in_order
 from app.service.alteration_sending import AlterationSending, SendingReport
 from app.service.alteration_tasks import Tasks
 from app.service.audit_records import AuditRequest
@@ -28,8 +23,10 @@ from app.service.cluster_ports import ClientQuotaAdmin
 from app.service.describe import Image
 from app.service.expectations import (
     NOT_AS_EXPECTED,
+    expectation_failed,
     failed_expectations,
     moved_beside,
+    reasons,
     whole_reasons,
 )
 from app.service.journal_ports import KeyTakenError
@@ -143,7 +140,7 @@ class AlterQuotas:
             request.alteration_id,
             request.cluster_id,
             command.validate_only,
-            _in_order({**request.local_refusals, **sending.results}),
+            in_order({**request.local_refusals, **sending.results}),
             await self._wait(command, sending),
         )
         raise_unless_done(report, sending, all_or_nothing=command.all_or_nothing)
@@ -165,8 +162,8 @@ class AlterQuotas:
             request = await self._parts.intents.with_verified_before(request)
             failed = await self._failed_expectations(command, request)
             if failed:
-                await self._parts.sending.keep_refused_expectations(request, _reasons(failed))
-                raise _expectation_failed(failed, request)
+                await self._parts.sending.keep_refused_expectations(request, reasons(failed))
+                raise expectation_failed(failed, request)
         return request, await self._parts.sending.validate(request)
 
     async def _changed(
@@ -185,9 +182,9 @@ class AlterQuotas:
         except NotSentError as error:
             return intent.request, await sending.not_sent(intent.request, error)
         if failed:
-            reasons = _reasons(failed) or whole_reasons(failed, request.entities)
-            await sending.refuse_expectations(request, reasons)
-            raise _expectation_failed(failed, request)
+            why = reasons(failed) or whole_reasons(failed, request.entities)
+            await sending.refuse_expectations(request, why)
+            raise expectation_failed(failed, request)
         several = len(request.entities) > 1
         report = await sending.apply(
             request,
@@ -223,7 +220,7 @@ class AlterQuotas:
         return await off_loop(number, failed_expectations, command.expected, request.entities)
 
     async def _wait(self, command: AlterCommand, sending: SendingReport) -> bool | None:
-        after = _applied(sending.results)
+        after = applied_quotas(sending.results)
         self._parts.image.forget()
         if command.wait is Wait.NONE or not after:
             return None
@@ -238,27 +235,3 @@ class AlterQuotas:
 
 
 _NOTHING: Final = Judgement((), (), (), needs_stored=False)
-
-
-def _reasons(failed: Sequence[Violation]) -> dict[int, str]:
-    return {one.index: one.detail for one in failed if one.index is not None}
-
-
-def _expectation_failed(
-    failed: Sequence[Violation], request: AuditRequest
-) -> ExpectationFailedError:
-    return ExpectationFailedError(
-        NOT_AS_EXPECTED, violations=failed, alteration_id=request.alteration_id
-    )
-
-
-def _in_order(results: Mapping[int, AlterationResult]) -> tuple[AlterationResult, ...]:
-    return tuple(results[ordinal] for ordinal in sorted(results))
-
-
-def _applied(results: Mapping[int, AlterationResult]) -> Quotas:
-    applied: dict[ClientQuotaEntity, Mapping[str, float]] = {}
-    for one in results.values():
-        if one.outcome is Outcome.APPLIED and one.after is not None:
-            applied[one.entity] = one.after
-    return applied

@@ -2,7 +2,14 @@
 
 from collections.abc import Iterable, Mapping
 
-from app.domain.alterations import AlterationResult, KafkaRefusal, Outcome, apply_ops, same_values
+from app.domain.alterations import (
+    AlterationResult,
+    KafkaRefusal,
+    Outcome,
+    Quotas,
+    apply_ops,
+    same_values,
+)
 from app.domain.errors import NotSentError
 from app.service.audit_records import AuditConclusion, AuditEntity, AuditRequest
 from app.service.clock import utc_now
@@ -87,6 +94,20 @@ def unexpected_results(
         if entity.ordinal in failed
         else result_of(entity, Outcome.NOT_APPLIED)
         for entity in entities
+    }
+
+
+def in_order(results: Mapping[int, AlterationResult]) -> tuple[AlterationResult, ...]:
+    """Return the results in the order of the request."""
+    return tuple(results[ordinal] for ordinal in sorted(results))
+
+
+def applied_quotas(results: Mapping[int, AlterationResult]) -> Quotas:
+    """Return the values of what was applied."""
+    return {
+        one.entity: one.after
+        for one in results.values()
+        if one.outcome is Outcome.APPLIED and one.after is not None
     }
 
 

@@ -5,10 +5,10 @@ from decimal import Decimal
 from typing import Final
 
 from app.domain.alterations import Outcome, Quotas, Values, same_value
-from app.domain.errors import Violation
+from app.domain.errors import ExpectationFailedError, Violation
 from app.domain.value_rules import exact_float
 from app.service.alteration_command import Expected
-from app.service.audit_records import AlterationRecord, AuditEntity
+from app.service.audit_records import AlterationRecord, AuditEntity, AuditRequest
 from app.service.plan_claims import RestsOn
 
 NOT_AS_EXPECTED: Final = "The present values are not the expected ones; nothing was applied."
@@ -74,6 +74,20 @@ def moved_beside(beside: RestsOn, values: Quotas) -> list[Violation]:
 def whole_reasons(failed: Sequence[Violation], entities: Iterable[AuditEntity]) -> dict[int, str]:
     """Return the first failure as the reason of every entity, by ordinal: none is to blame."""
     return {one.ordinal: failed[0].detail for one in entities}
+
+
+def reasons(failed: Iterable[Violation]) -> dict[int, str]:
+    """Return why each entity's expectations do not hold, by ordinal."""
+    return {one.index: one.detail for one in failed if one.index is not None}
+
+
+def expectation_failed(
+    failed: Sequence[Violation], request: AuditRequest
+) -> ExpectationFailedError:
+    """Return the error that a caller is told."""
+    return ExpectationFailedError(
+        NOT_AS_EXPECTED, violations=failed, alteration_id=request.alteration_id
+    )
 
 
 def _failure(ordinal: int, detail: str, present: Values) -> Violation:

@@ -22,9 +22,7 @@ logger = logging.getLogger(__name__)
 class LateAnswers:
     """Listens on for the answer to an alteration that ran out of time, and records it."""
 
-    def __init__(
-        self, journal: RecoveryJournal, tasks: Tasks, metrics: AlterationMetrics
-    ) -> None:
+    def __init__(self, journal: RecoveryJournal, tasks: Tasks, metrics: AlterationMetrics) -> None:
         self._journal = journal
         self._tasks = tasks
         self._metrics = metrics
