@@ -10,6 +10,7 @@ from app.client.context import Context
 from app.client.entities import show_entity
 from app.client.errors import DONE, REFUSED, UNKNOWN_OUTCOME, UNREACHABLE
 from app.client.problems import Place, ServiceError
+from app.client.yaml_writing import yaml_lines
 
 _EXIT_CODES: Final[Mapping[str, int]] = {
     "applied": DONE,
@@ -38,6 +39,8 @@ def conclude(context: Context, answer: Any) -> int:
     report = document(answer, "outcome", "results", "validate_only")
     if context.output == "json":
         context.print_json(report)
+    elif context.output == "yaml":
+        context.print(yaml_lines(report))
     for result in report["results"]:
         for sentence in _sentences(result):
             context.note(f"{show_entity(result['entity'])}: {sentence}")

@@ -22,6 +22,8 @@ _LONGEST_PAUSE_S: Final = 30.0
 _BUSY: Final = (409, 429)
 """Nothing was done, and it may work in a moment: tried again after ``Retry-After``."""
 
+_LONGEST_KEY: Final = 255
+
 _NEVER_SENT: Final = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 
 _HOW_TO_ASK_AGAIN: Final = (
@@ -81,6 +83,8 @@ class Connection:
             ServiceError: The service refuses, or does not know the outcome itself.
         """
         key = key or str(uuid.uuid4())
+        if not (key.isascii() and key.isprintable() and len(key) <= _LONGEST_KEY):
+            raise UsageError("--idempotency-key: give 1 to 255 printable ASCII characters.")
         try:
             return self._good(self._answer(path, json.dumps(body).encode(), key))
         except KeyboardInterrupt as interrupt:
@@ -139,6 +143,8 @@ class Connection:
                 raise self._no_address() from error
             if self._client.base_url.scheme not in ("http", "https"):
                 raise self._no_address()
+            if self._client.base_url.userinfo:
+                raise UsageError("--server holds no user and password: give --user.")
         return self._client
 
     def _no_address(self) -> UsageError:

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from app.client.configuration import configuration
 from app.client.entities import visible
+from app.client.errors import UsageError
 from app.client.terminal import Style
 
 _DEFAULT_TIMEOUT_S: Final = 90.0
@@ -35,6 +36,15 @@ class Context:
     def output(self) -> str:
         """The format that was asked for; ``text`` by default."""
         return str(getattr(self.options, "output", None) or "text")
+
+    def refuse_output(self, *formats: str) -> None:
+        """Refuse formats that a command does not write.
+
+        Raises:
+            UsageError: One of them was asked for.
+        """
+        if self.output in formats:
+            raise UsageError(f"--output {self.output} is not written here.")
 
     @cached_property
     def style(self) -> Style:

@@ -20,7 +20,8 @@ DEFAULT: Final = "<default>"
 _KNOWN: Final = tuple(kind.value for kind in ENTITY_TYPES)
 _HEX: Final = "[0-9a-fA-F]"
 _ESCAPE: Final = re.compile(rf"\\(?:x({_HEX}{{2}})|u({_HEX}{{4}})|U({_HEX}{{8}})|([\\,=<>{{}}]))")
-_PIECE: Final = re.compile(r"(?:[^\\,]|\\.|\\\Z)+|(?<=,)(?=,|\Z)|\A(?=,)", re.DOTALL)
+_PART: Final = re.compile(r"\\.|[^,]", re.DOTALL)
+"""Of a piece: an escape, or a character that is no comma; a comma stands between pieces."""
 
 
 def read_names(text: str, option: str) -> list[tuple[str, str]]:
@@ -31,7 +32,22 @@ def read_names(text: str, option: str) -> list[tuple[str, str]]:
     Raises:
         UsageError: A piece that is no pair, an unknown type or escape.
     """
-    return [_pair(piece, option, escaped=True) for piece in _PIECE.findall(text) or [text]]
+    return [_pair(piece, option, escaped=True) for piece in _pieces(text)]
+
+
+def _pieces(text: str) -> list[str]:
+    """Split at the commas that no backslash stands before."""
+    pieces = [""]
+    at = 0
+    while at < len(text):
+        part = _PART.match(text, at)
+        if part is None:
+            pieces.append("")
+            at += 1
+        else:
+            pieces[-1] += part.group()
+            at = part.end()
+    return pieces
 
 
 def read_name(text: str) -> tuple[str, str]:

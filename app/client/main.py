@@ -1,6 +1,7 @@
 """``kafka-client-quotas``."""
 
 import argparse
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -26,6 +27,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         5 unreachable; 130 after Ctrl-C; 141 where the reader of the output went away.
     """
     words = tuple(sys.argv[1:] if argv is None else argv)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # What the terminal's encoding lacks is shown as an escape that --names reads.
+            stream.reconfigure(errors="backslashreplace")
     try:
         return _run(words)
     except SystemExit as stop:  # argparse: 0 after --help, 2 after wrong usage
@@ -46,6 +51,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(words: tuple[str, ...]) -> int:
+    if any("\udc80" <= character <= "\udcff" for word in words for character in word):
+        raise UsageError("An argument is not UTF-8.")
     options = parser(words).parse_args(words)
     context = Context(options)
     try:

@@ -12,6 +12,7 @@ from app.client.values import read_changes
 
 def run(context: Context) -> int:
     """Alter; print nothing where it is done."""
+    context.refuse_output("csv")
     ops = read_changes(_joined(context, "add"), _joined(context, "delete"))
     if not ops:
         raise UsageError("--alter needs --add or --delete.")

@@ -10,7 +10,7 @@ from app.client.arguments import add_change_options
 from app.client.connection import document as json_of
 from app.client.context import Context
 from app.client.documents import read_document
-from app.client.errors import UsageError
+from app.client.errors import DONE, UsageError
 from app.client.plans import PLAN_MEMBERS, add_plan_options, plan_body, plan_lines
 from app.client.terminal import Style
 
@@ -26,6 +26,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(context: Context) -> int:
     """Plan and apply; the plan is shown on standard error."""
+    context.refuse_output("csv")
     plan = _plan(context)
     if context.output == "text":
         sys.stdout.flush()
@@ -35,7 +36,10 @@ def run(context: Context) -> int:
     body = {name: value for name, value in body.items() if value is not None}
     path = f"/quotas/plans/{quote(plan['plan_id'], safe='')}/apply"
     answer = context.service.alter(path, body, context.option("idempotency_key"))
-    return conclude(context, answer)
+    code = conclude(context, answer)
+    if code == DONE and context.output == "text":
+        context.note(f"Applied: alteration {json_of(answer, 'alteration_id')['alteration_id']}.")
+    return code
 
 
 def _plan(context: Context) -> Any:

@@ -32,12 +32,11 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(context: Context) -> int:
     """Write the document to standard output, and what was lost to standard error."""
+    context.refuse_output("csv")
     collected = read_foreign(context.options.file, context.option("source"))
     quotas = collected.quotas()
     if context.output == "json":
         context.print_json({"apiVersion": API_VERSION, "quotas": quotas})
-    elif context.output == "csv":
-        raise UsageError("import writes YAML, or JSON with --output json.")
     else:
         context.print(document_lines(quotas))
     if collected.lost:

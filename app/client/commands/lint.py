@@ -7,7 +7,7 @@ from typing import Any, Final
 from app.client.connection import document
 from app.client.context import Context
 from app.client.entities import show_entity, visible
-from app.client.errors import DONE, REFUSED, UsageError
+from app.client.errors import DONE, REFUSED
 from app.client.lint.finding import Finding, Severity
 from app.client.lint.levels import Levels
 from app.client.lint.names import (
@@ -42,8 +42,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(context: Context) -> int:
     """Print the findings, each with the line that would put it right."""
-    if context.output == "csv":
-        raise UsageError("lint writes text, json or yaml.")
+    context.refuse_output("csv")
     quotas = document(context.service.get("/quotas"), "quotas")["quotas"]
     found = list(_findings(context, quotas))
     if context.output == "json":

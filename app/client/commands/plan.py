@@ -18,6 +18,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(context: Context) -> int:
     """Print the plan; exit code 1 where it has changes, so that a script can tell."""
+    context.refuse_output("csv")
     document = read_document(context.options.file)
     with refused_with_places(document.place):
         plan = context.service.ask("/quotas/plans", plan_body(context, document), *PLAN_MEMBERS)

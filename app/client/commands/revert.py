@@ -16,6 +16,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(context: Context) -> int:
     """Send the inverse; refused where the values have changed since."""
+    context.refuse_output("csv")
     body = {name: context.option(name) for name in ("validate_only", "reason")}
     body = {name: value for name, value in body.items() if value is not None}
     path = f"/quotas/alterations/{quote(context.options.alteration, safe='')}/revert"

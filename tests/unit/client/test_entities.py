@@ -14,6 +14,7 @@ from app.client.errors import UsageError
         ("user=alice,client-id=etl", [("user", "alice"), ("client-id", "etl")]),
         ("user=CN=alice", [("user", "CN=alice")]),
         (r"user=CN=alice\,OU=x,client-id=etl", [("user", "CN=alice,OU=x"), ("client-id", "etl")]),
+        (r"user=a\,", [("user", "a,")]),
         (r"user=DOMAIN\\alice", [("user", "DOMAIN\\alice")]),
         (r"user=\<default>", [("user", "<default>")]),
         (r"user=\x1b\u202e\U0001f600", [("user", "\x1b\u202e\U0001f600")]),

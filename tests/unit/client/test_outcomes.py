@@ -178,6 +178,10 @@ def test_names_in_answers_cannot_move_the_terminal(capsys: pytest.CaptureFixture
         ("--describe", "--profile", "none"),
         ("--describe", "--timeout", "0"),
         ("audit", "--limit", "-1"),
+        (*ALTER, "--output", "csv"),
+        (*ALTER, "--idempotency-key", "\u00e9"),
+        ("--describe", "--names", "user=\udcff"),
+        ("--describe", "--server", "http://alice:secret@127.0.0.1:1"),
     ],
     ids=" ".join,
 )
@@ -186,6 +190,7 @@ def test_wrong_usage_is_2_and_says_why(words: tuple[str, ...], capsys: pytest.Ca
     printed = capsys.readouterr()
     assert printed.out == ""
     assert printed.err.startswith(("kafka-client-quotas: ", "usage: "))
+    assert "secret" not in printed.err
 
 
 @pytest.mark.parametrize("word", ["--help", "plan --help", "import --help", "lint --help"])
