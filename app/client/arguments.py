@@ -72,7 +72,9 @@ def parser(words: tuple[str, ...]) -> Parser:
     _add_alter_options(main)
     _add_old_options(main)
     add_common_options(main)
-    subcommands = main.add_subparsers(dest="subcommand", metavar="SUBCOMMAND", title="subcommands")
+    subcommands = main.add_subparsers(
+        dest="subcommand", metavar="SUBCOMMAND", title="subcommands", prog="kafka-client-quotas"
+    )
     for name, line in SUBCOMMANDS.items():
         sub = subcommands.add_parser(
             name, help=line, description=f"{line[0].upper()}{line[1:]}.", argument_default=_ANYWHERE
