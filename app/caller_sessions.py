@@ -16,17 +16,17 @@ from app.kafka.pass_through import PassThrough
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from app.kafka.sessions import Sessions
 from app.lives import AlterationRoom
-from app.service.audit_trail import AuditTrail
-from app.service.authorize import ClusterAuthorizer
-from app.service.broker_authorizer import BrokerAuthorizer
-from app.service.caller_admin import CallerQuotaAdmin, RecordReader
-from app.service.caller_services import AlterAsCaller, CallerImage
+from app.service.alterations.revert import RevertAlterations
 from app.service.cluster_ports import CallbackDetector
 from app.service.dependency_metrics import DependencyMetrics
-from app.service.describe import DescribeQuotas, Snapshots
-from app.service.held_tasks import HeldTasks
-from app.service.resolve import KeptIndex, ResolveQuotas
-from app.service.revert import RevertAlterations
+from app.service.permissions.authorize import ClusterAuthorizer
+from app.service.permissions.broker_authorizer import BrokerAuthorizer
+from app.service.permissions.caller_admin import CallerQuotaAdmin, RecordReader
+from app.service.permissions.caller_services import AlterAsCaller, CallerImage
+from app.service.permissions.held_tasks import HeldTasks
+from app.service.reading.audit_trail import AuditTrail
+from app.service.reading.describe import DescribeQuotas, Snapshots
+from app.service.reading.resolve import KeptIndex, ResolveQuotas
 
 _LOGIN_WITHIN_S: Final = 5.0
 _LOGINS_AT_ONCE: Final = 16

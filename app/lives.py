@@ -12,26 +12,26 @@ from app.postgres.drift import PostgresDriftJournal
 from app.postgres.housekeeping import keep_house, months_ahead
 from app.postgres.journal import PostgresJournal
 from app.postgres.recovery import PostgresRecovery
-from app.service.alter import AlterationParts, AlterQuotas
-from app.service.alteration_intents import Intents
-from app.service.alteration_outcomes import OutcomeWriter
-from app.service.alteration_sending import AlterationSending
-from app.service.alteration_tasks import AlterationTasks, Tasks
-from app.service.barrier import Barrier
+from app.service.alterations.alter import AlterationParts, AlterQuotas
+from app.service.alterations.alteration_intents import Intents
+from app.service.alterations.alteration_outcomes import OutcomeWriter
+from app.service.alterations.alteration_sending import AlterationSending
+from app.service.alterations.alteration_tasks import AlterationTasks, Tasks
+from app.service.alterations.barrier import Barrier
+from app.service.alterations.entity_slots import EntitySlots
+from app.service.alterations.failpoints import Failpoints
+from app.service.alterations.late_answers import LateAnswers
+from app.service.alterations.life_context import LifeContext
+from app.service.alterations.present_values import PresentValues, QuotaReader
+from app.service.alterations.replays import Replays
 from app.service.breaker import CircuitBreaker
 from app.service.cluster_ports import ClientQuotaAdmin
-from app.service.drift import DriftWatch
-from app.service.entity_slots import EntitySlots
-from app.service.failpoints import Failpoints
-from app.service.fences import Fences
-from app.service.late_answers import LateAnswers
-from app.service.life_context import LifeContext
 from app.service.metrics_port import AlterationMetrics
 from app.service.partition_keeper import PartitionKeeper
-from app.service.policy import PolicyGuard
-from app.service.present_values import PresentValues, QuotaReader
-from app.service.recover import Recovery, RecoveryParts
-from app.service.replays import Replays
+from app.service.permissions.policy import PolicyGuard
+from app.service.recovery.drift import DriftWatch
+from app.service.recovery.fences import Fences
+from app.service.recovery.recover import Recovery, RecoveryParts
 
 _LOG_IS_DOWN: Final = (
     "The audit log has not answered several times in a row; nothing was sent. It is tried again "

@@ -37,16 +37,16 @@ from app.postgres.database import Database
 from app.postgres.journal import PostgresJournal
 from app.postgres.plans import PostgresPlans
 from app.postgres.schema import schema_problem
-from app.service.alteration_tasks import AlterationTasks
-from app.service.analytics import Analytics
-from app.service.audit_trail import AuditTrail
-from app.service.authentication_failures import AuthenticationFailures, FailureWriter
-from app.service.authorize import MAX_ACL_AGE_S, ClusterAuthorizer
-from app.service.describe import DescribeQuotas, Snapshots
-from app.service.policy import NarrowingPolicy, NoPolicy
+from app.service.alterations.alteration_tasks import AlterationTasks
+from app.service.alterations.revert import RevertAlterations
+from app.service.permissions.authentication_failures import AuthenticationFailures, FailureWriter
+from app.service.permissions.authorize import MAX_ACL_AGE_S, ClusterAuthorizer
+from app.service.permissions.policy import NarrowingPolicy, NoPolicy
 from app.service.readiness import CHECK_TIMEOUT_S, Readiness
-from app.service.resolve import KeptIndex, ResolveQuotas
-from app.service.revert import RevertAlterations
+from app.service.reading.analytics import Analytics
+from app.service.reading.audit_trail import AuditTrail
+from app.service.reading.describe import DescribeQuotas, Snapshots
+from app.service.reading.resolve import KeptIndex, ResolveQuotas
 from app.settings import Settings
 
 _LEAST_DRAIN_S: Final = 1.0

@@ -5,7 +5,7 @@ from typing import Any
 from app.domain.alterations import Overall, overall_outcome
 from app.http.answers import alteration_result_json
 from app.http.times import rfc3339
-from app.service.alteration_command import AlterationReport
+from app.service.alterations.alteration_command import AlterationReport
 from app.service.audit_records import AlterationRecord
 
 

@@ -5,7 +5,7 @@ from typing import Final
 
 from app.domain.errors import EntityBusyError, QuotaError
 from app.http.metrics import HttpMetrics
-from app.service.alteration_command import AlterationReport, AlterCommand
+from app.service.alterations.alteration_command import AlterationReport, AlterCommand
 
 _KEY_REFUSED: Final[Mapping[str, str]] = {
     "idempotency-key-running": "conflict",

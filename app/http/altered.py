@@ -12,7 +12,7 @@ from app.http.alteration_endings import count_ending
 from app.http.idempotency import REPLAYED_HEADER
 from app.http.json_text import JsonResponse
 from app.http.services import services_of
-from app.service.alteration_command import AlterationReport, AlterCommand
+from app.service.alterations.alteration_command import AlterationReport, AlterCommand
 from app.service.off_loop import off_loop
 
 

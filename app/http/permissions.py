@@ -16,8 +16,8 @@ from app.http.rate_limits import Limited
 from app.http.schemas import read_alter_request
 from app.http.services import services_of
 from app.http.strict_json import parse_object
-from app.service.authorize import Access, DeniedAttempt
 from app.service.metrics_port import Phase
+from app.service.permissions.authorize import Access, DeniedAttempt
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from app.domain.alterations import Op
 from app.domain.plans import Conflict, Kept
 from app.http.answers import entity_json, quota_value_json, values_json
 from app.http.times import rfc3339
-from app.service.plan_records import ChangeWithImpact, KeptPlan
+from app.service.plans.plan_records import ChangeWithImpact, KeptPlan
 
 
 def plan_json(plan: KeptPlan) -> dict[str, Any]:

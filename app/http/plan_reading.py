@@ -25,7 +25,7 @@ from app.http.request_rules import (
 )
 from app.http.strict_json import JsonObject, JsonValue, shown
 from app.http.yaml_format import API_VERSION
-from app.service.alteration_command import Wait
+from app.service.alterations.alteration_command import Wait
 
 MAX_OWNER_CHARACTERS: Final = 128
 

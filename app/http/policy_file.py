@@ -21,7 +21,7 @@ from app.http.authentication.token_file import is_principal
 from app.http.filter_query import GRAMMAR, parse_component
 from app.http.strict_json import shown
 from app.http.yaml_reading import YamlMapping, YamlReading, compose_document
-from app.service.policy import PolicyInForce
+from app.service.permissions.policy import PolicyInForce
 
 API_VERSION: Final = "quotas-policy/v1"
 

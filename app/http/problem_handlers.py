@@ -16,9 +16,9 @@ from app.http.json_pointer import child
 from app.http.problems import code_of, problem_response
 from app.http.request_context import context_of
 from app.http.services import services_of
-from app.service.authorize import DeniedAttempt
-from app.service.broker_authorizer import RULE
-from app.service.caller_admin import RefusedAtTheActError
+from app.service.permissions.authorize import DeniedAttempt
+from app.service.permissions.broker_authorizer import RULE
+from app.service.permissions.caller_admin import RefusedAtTheActError
 
 _METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 

@@ -10,8 +10,8 @@ from app.domain.errors import Violation
 from app.http.json_pointer import child
 from app.http.reading import ObjectReader
 from app.http.strict_json import shown
-from app.service.alteration_command import Wait
-from app.service.resolve import Identity
+from app.service.alterations.alteration_command import Wait
+from app.service.reading.resolve import Identity
 
 DEFAULT_WAIT_MS: Final = 5_000
 MAX_WAIT_MS: Final = 60_000

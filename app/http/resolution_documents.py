@@ -7,7 +7,7 @@ from app.domain.resolution import Resolution
 from app.domain.resolution_values import ConfiguredQuota, LevelTried, ResolvedQuota
 from app.http.answers import entity_json, quota_value_json
 from app.http.times import rfc3339
-from app.service.resolve import ResolveAnswer
+from app.service.reading.resolve import ResolveAnswer
 
 
 def resolution_json(answer: ResolveAnswer, *, explain: bool) -> dict[str, Any]:

@@ -20,8 +20,8 @@ from app.http.request_rules import (
     read_wait,
 )
 from app.http.strict_json import JsonObject, JsonValue
-from app.service.alteration_command import Wait
-from app.service.resolve import Identity
+from app.service.alterations.alteration_command import Wait
+from app.service.reading.resolve import Identity
 
 _ALTER_FIELDS: Final = frozenset(
     {"validate_only", "all_or_nothing", "wait", "wait_ms", "reason", "alterations"}

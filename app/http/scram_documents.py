@@ -3,7 +3,7 @@
 from typing import Any
 
 from app.http.times import rfc3339
-from app.service.scram_credentials import ScramUsers
+from app.service.reading.scram_credentials import ScramUsers
 
 
 def scram_users_json(answer: ScramUsers) -> dict[str, Any]:

@@ -12,17 +12,17 @@ from app.http.authentication.trusted_proxies import NO_PROXIES, TrustedProxies
 from app.http.metrics import HttpMetrics
 from app.http.page_tokens import PageTokens
 from app.http.rate_limits import RateLimits
-from app.service.alter import AlterQuotas
-from app.service.analytics import Analytics
-from app.service.audit_trail import AuditTrail
-from app.service.authentication_failures import AuthenticationFailures
-from app.service.authorize import Authorizer
-from app.service.describe import DescribeQuotas
-from app.service.plan_records import PlanStore
+from app.service.alterations.alter import AlterQuotas
+from app.service.alterations.revert import RevertAlterations
+from app.service.permissions.authentication_failures import AuthenticationFailures
+from app.service.permissions.authorize import Authorizer
+from app.service.plans.plan_records import PlanStore
 from app.service.readiness import Readiness
-from app.service.resolve import ResolveQuotas
-from app.service.revert import RevertAlterations
-from app.service.scram_credentials import ScramCredentialSource
+from app.service.reading.analytics import Analytics
+from app.service.reading.audit_trail import AuditTrail
+from app.service.reading.describe import DescribeQuotas
+from app.service.reading.resolve import ResolveQuotas
+from app.service.reading.scram_credentials import ScramCredentialSource
 
 
 class Authenticator(Protocol):

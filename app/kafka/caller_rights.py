@@ -21,7 +21,7 @@ from app.kafka.kept_answer import KeptAnswer
 from app.kafka.questions import ask, newest_common
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from app.kafka.reading import read
-from app.service.cluster_rights import Rights
+from app.service.permissions.cluster_rights import Rights
 
 T = TypeVar("T")
 

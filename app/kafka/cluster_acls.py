@@ -18,7 +18,7 @@ from app.kafka.errors import code_name
 from app.kafka.kept_answer import KeptAnswer
 from app.kafka.questions import ask, newest_common
 from app.kafka.reading import read
-from app.service.acl_ports import AclSnapshot
+from app.service.permissions.acl_ports import AclSnapshot
 
 _TIMEOUT_S: Final = 3.0
 _REFRESH_AFTER_S: Final = 5.0

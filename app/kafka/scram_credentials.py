@@ -14,7 +14,7 @@ from app.kafka.brokers import BrokerLease, Brokers
 from app.kafka.errors import code_name, describe_error
 from app.kafka.questions import ask, newest_common
 from app.kafka.reading import read
-from app.service.scram_credentials import ScramCredential, ScramUsers
+from app.service.reading.scram_credentials import ScramCredential, ScramUsers
 
 _TIMEOUT_S: Final = 5.0
 _LARGEST_ANSWER_BYTES: Final = 16_000_000

@@ -5,8 +5,8 @@ import secrets
 import socket
 
 from app.lives import LifeSettings
-from app.service.failpoints import Failpoints
-from app.service.recover import FINAL_AFTER_S
+from app.service.alterations.failpoints import Failpoints
+from app.service.recovery.recover import FINAL_AFTER_S
 from app.settings import Mode, Settings, SettingsError
 
 

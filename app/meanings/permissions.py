@@ -1,7 +1,7 @@
 """What no request reveals about the cluster's authorizer."""
 
 from app.domain.authorization import AuthorizerSettings, parse_super_users
-from app.service.authorize import AuthorizationPolicy
+from app.service.permissions.authorize import AuthorizationPolicy
 from app.settings import Settings, SettingsError
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from functools import partial
 
 from app.http.policy_file import PolicyFileError, read_policy
-from app.service.policy import PolicyInForce
+from app.service.permissions.policy import PolicyInForce
 from app.settings import Settings, SettingsError
 
 

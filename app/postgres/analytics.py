@@ -11,7 +11,7 @@ from sqlalchemy import text
 from app.postgres.analytics_query import page_statement, position_of, quoted
 from app.postgres.database import Database
 from app.postgres.leases import Lease
-from app.service.analytics import (
+from app.service.reading.analytics import (
     AnalyticsPage,
     AnalyticsQuery,
     BucketName,
@@ -21,7 +21,7 @@ from app.service.analytics import (
     Result,
     Row,
 )
-from app.service.analytics_columns import BUCKETS, COLUMNS
+from app.service.reading.analytics_columns import BUCKETS, COLUMNS
 
 _LIST_WITHIN_S: Final = 30.0
 _LOOK_UP_WITHIN_S: Final = 1.4

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from app.domain.entities import EntityType
 from app.domain.filters import ClientQuotaFilter, ClientQuotaFilterComponent, MatchType
-from app.service.analytics import AnalyticsQuery, Position, Result, Row
-from app.service.analytics_columns import COLUMNS
+from app.service.reading.analytics import AnalyticsQuery, Position, Result, Row
+from app.service.reading.analytics_columns import COLUMNS
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from sqlalchemy import text
 
 from app.postgres.database import Database
 from app.postgres.leases import Lease
-from app.service.authentication_failures import FailureCount
+from app.service.permissions.authentication_failures import FailureCount
 
 _INSERT: Final = text(
     """

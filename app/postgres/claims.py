@@ -11,7 +11,7 @@ from app.postgres.canonical import values_from_json
 from app.postgres.copying import SECONDS_PER_ROW
 from app.postgres.event_records import audit_entity
 from app.postgres.leases import Lease
-from app.service.recovery_ports import OpenAlteration
+from app.service.recovery.recovery_ports import OpenAlteration
 
 _CLAIM: Final = text(
     """

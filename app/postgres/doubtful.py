@@ -11,7 +11,7 @@ from app.domain.entities import ClientQuotaEntity
 from app.postgres.canonical import values_from_json
 from app.postgres.event_records import audit_entity
 from app.postgres.leases import Lease
-from app.service.drift_ports import DoubtfulAlteration
+from app.service.recovery.drift_ports import DoubtfulAlteration
 
 _RECENT: Final = text(
     """

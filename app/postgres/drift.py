@@ -17,7 +17,7 @@ from app.postgres.doubtful import doubtful_alterations, doubtful_rows
 from app.postgres.drift_records import record_changes
 from app.postgres.leases import Lease
 from app.postgres.states import by_hash, entity_text, values_of, values_text
-from app.service.drift_ports import AuditedState, DoubtfulAlteration, Drift
+from app.service.recovery.drift_ports import AuditedState, DoubtfulAlteration, Drift
 
 _AT_ONCE: Final = 100
 _KEPT_AT_ONCE: Final = 5_000

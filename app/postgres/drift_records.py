@@ -24,8 +24,8 @@ from app.postgres.later_events import late_row, stories
 from app.postgres.leases import Lease
 from app.postgres.states import by_hash, entity_text
 from app.service.audit_records import AuditEntity, AuditRequest
-from app.service.drift_ports import Drift
 from app.service.identifiers import new_alteration_id, time_of
+from app.service.recovery.drift_ports import Drift
 
 _NOBODY_KNOWN: Final = Caller("unknown", "unknown", "unknown")
 

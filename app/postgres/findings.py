@@ -14,7 +14,7 @@ from app.postgres.keys import free_key_if_unused
 from app.postgres.later_events import Story, by_column, recovery_row, stories
 from app.postgres.leases import Lease
 from app.postgres.states import entity_text, values_text
-from app.service.recovery_ports import Place, Recovered
+from app.service.recovery.recovery_ports import Place, Recovered
 
 _HOLD: Final = text(
     """

@@ -15,7 +15,7 @@ from app.postgres.canonical import result_to_json
 from app.postgres.event_rows import EventRow, EventRows
 from app.postgres.leases import Lease
 from app.service.identifiers import time_of
-from app.service.recovery_ports import Place, Recovered
+from app.service.recovery.recovery_ports import Place, Recovered
 
 RECOVERY: Final = "recovery"
 SUPERSEDED: Final = "superseded"

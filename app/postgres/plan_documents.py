@@ -15,7 +15,7 @@ from app.postgres.canonical import (
     values_from_json,
     values_to_json,
 )
-from app.service.plan_records import ChangeWithImpact, KeptPlan
+from app.service.plans.plan_records import ChangeWithImpact, KeptPlan
 
 _NUMBERS = ("held", "current", "proposed")
 

@@ -20,7 +20,7 @@ from app.postgres.copying import SECONDS_PER_ROW
 from app.postgres.leases import Lease
 from app.postgres.states import Hashes, by_hash, entity_text
 from app.service.audit_records import AuditRequest
-from app.service.plan_claims import OwnershipClaim
+from app.service.plans.plan_claims import OwnershipClaim
 
 _HELD: Final = text(
     """

@@ -17,7 +17,7 @@ from app.postgres.database import Database
 from app.postgres.leases import Lease
 from app.postgres.plan_documents import document_text, kept_plan, plan_text
 from app.postgres.plan_ownership import holdings_of, read_holdings
-from app.service.plan_records import KeptPlan
+from app.service.plans.plan_records import KeptPlan
 
 _WITHIN_S: Final = 10.0
 

@@ -13,8 +13,8 @@ from app.postgres.database import Database
 from app.postgres.findings import record_found
 from app.postgres.leases import Lease
 from app.service.metrics_port import OpenIntents
-from app.service.recover import FINAL_AFTER_S
-from app.service.recovery_ports import OpenAlteration, Place, Recovered
+from app.service.recovery.recover import FINAL_AFTER_S
+from app.service.recovery.recovery_ports import OpenAlteration, Place, Recovered
 
 _BEAT: Final = text(
     """

@@ -19,7 +19,7 @@ from app.postgres.event_rows import EventRow, intent_rows
 from app.postgres.intents import number_of_rows
 from app.postgres.leases import Lease
 from app.postgres.states import entity_hash, values_of
-from app.service.alteration_sending import SEND_BY_S
+from app.service.alterations.alteration_sending import SEND_BY_S
 from app.service.audit_records import AuditRequest
 from app.service.identifiers import time_of
 from app.service.journal_ports import Claim, Intent, KnownState

@@ -16,11 +16,11 @@ from app.postgres.copying import SECONDS_PER_ROW
 from app.postgres.failures import DEADLOCK, LOCKED, sql_state
 from app.postgres.leases import Lease
 from app.postgres.states import Hashes
-from app.service.alteration_sending import SEND_BY_S
+from app.service.alterations.alteration_sending import SEND_BY_S
 from app.service.audit_records import AuditRequest
 from app.service.identifiers import time_of
 from app.service.journal_ports import Claim
-from app.service.recover import FINAL_AFTER_S
+from app.service.recovery.recover import FINAL_AFTER_S
 
 _TAKE: Final = text(
     """

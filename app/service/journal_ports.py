@@ -14,7 +14,7 @@ from app.service.audit_records import (
     AuditQuery,
     AuditRequest,
 )
-from app.service.plan_claims import OwnershipClaim
+from app.service.plans.plan_claims import OwnershipClaim
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,8 +30,8 @@ from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from app.localdev.kafka import LocalKafka
 from app.postgres.database import Database
 from app.postgres.journal import PostgresJournal
-from app.service.authorize import AuthorizationPolicy, Authorizer, ClusterAuthorizer
-from app.service.broker_authorizer import BrokerAuthorizer
+from app.service.permissions.authorize import AuthorizationPolicy, Authorizer, ClusterAuthorizer
+from app.service.permissions.broker_authorizer import BrokerAuthorizer
 from tests.support.authorization import ANONYMOUS, HERE, PASSWORD, Verdict, judgement, logged_in
 from tests.support.raw_quotas import RawQuotas
 

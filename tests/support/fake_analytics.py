@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from app.domain.errors import NotSentError
-from app.service.analytics import (
+from app.service.reading.analytics import (
     AnalyticsPage,
     AnalyticsQuery,
     BucketName,
@@ -13,7 +13,7 @@ from app.service.analytics import (
     Result,
     Row,
 )
-from app.service.analytics_columns import COLUMNS
+from app.service.reading.analytics_columns import COLUMNS
 from tests.support.fake_ports import EPOCH
 
 

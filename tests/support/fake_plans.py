@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from app.domain.entities import ClientQuotaEntity
 from app.domain.plans import Holding, Holdings
-from app.service.plan_records import KeptPlan
+from app.service.plans.plan_records import KeptPlan
 
 
 class FakePlans:

@@ -33,7 +33,7 @@ from app.service.cluster_ports import (
 )
 from app.service.journal_ports import Claim, Intent, KeptKey, KeyTakenError, KnownState
 from app.service.metrics_port import OpenIntents
-from app.service.recovery_ports import OpenAlteration, Place, Recovered
+from app.service.recovery.recovery_ports import OpenAlteration, Place, Recovered
 
 Verdicts = Mapping[ClientQuotaEntity, EntityVerdict]
 Fault = Callable[[Sequence[ClientQuotaAlteration], bool], Verdicts | None]

@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime
 
-from app.service.scram_credentials import ScramCredential, ScramUsers
+from app.service.reading.scram_credentials import ScramCredential, ScramUsers
 
 
 class FakeScramCredentials:

@@ -17,7 +17,7 @@ from app.http.openapi.shapes import (
 )
 from app.http.request_rules import DEFAULT_WAIT_MS, MAX_REASON_CHARACTERS, MAX_WAIT_MS
 from app.http.route_parameters import AUDIT_ACTIONS
-from app.service.alteration_command import Wait
+from app.service.alterations.alteration_command import Wait
 
 _VALIDATE_ONLY: Final = flag(
     "Check everything, with the broker's own validate-only too; change nothing.", default=False

@@ -17,8 +17,8 @@ from app.http.openapi.parameters import query_parameters
 from app.http.openapi.responses import JSON, READING, WITH_BODY, answer, body, json_answer, problems
 from app.http.openapi.security import CALLER
 from app.http.openapi.shapes import ref, text
-from app.service.analytics import AnalyticsPage, PublishedRun, Result, Row
-from app.service.analytics_columns import COLUMNS
+from app.service.reading.analytics import AnalyticsPage, PublishedRun, Result, Row
+from app.service.reading.analytics_columns import COLUMNS
 
 _DAY: Final = given.AT.replace(hour=0, minute=0, second=0, microsecond=0)
 _END: Final = _DAY + timedelta(days=1)

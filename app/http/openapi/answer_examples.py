@@ -15,9 +15,9 @@ from app.http.capabilities import capabilities_json
 from app.http.formats import Format, QuotasAnswer, encode
 from app.http.openapi import example_values as given
 from app.http.resolution_documents import resolution_json, resolutions_json
-from app.service.alteration_command import AlterationReport
+from app.service.alterations.alteration_command import AlterationReport
 from app.service.audit_records import AlterationRecord, AuditEntity, AuditRequest, AuditRow
-from app.service.resolve import ResolveAnswer
+from app.service.reading.resolve import ResolveAnswer
 
 Example = dict[str, Any]
 

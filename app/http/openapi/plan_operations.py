@@ -24,8 +24,8 @@ from app.http.openapi.security import CALLER
 from app.http.openapi.shapes import ref, text
 from app.http.plan_documents import plan_json
 from app.http.yaml_format import API_VERSION
-from app.service.plan import PLAN_LIFE, planned
-from app.service.plan_records import KeptPlan
+from app.service.plans.plan import PLAN_LIFE, planned
+from app.service.plans.plan_records import KeptPlan
 
 _OWNER: Final = "team-a"
 _PLAN_ID: Final = given.ALTERATION_ID

@@ -42,7 +42,7 @@ from app.http.errors import (
 )
 from app.http.openapi import example_values as given
 from app.http.problems import problem_document
-from app.service.alteration_command import refusal_violations
+from app.service.alterations.alteration_command import refusal_violations
 
 _BAD_ALTERATIONS: Final = (
     ClientQuotaAlteration(

@@ -8,7 +8,7 @@ from app.http.openapi.responses import READING, json_answer, problems
 from app.http.openapi.security import CALLER
 from app.http.openapi.shapes import Schema, array, closed, ref, text, whole
 from app.http.scram_documents import scram_users_json
-from app.service.scram_credentials import ScramCredential, ScramUsers
+from app.service.reading.scram_credentials import ScramCredential, ScramUsers
 
 USER_SCHEMAS: Final[Mapping[str, Schema]] = {
     "ScramCredential": closed(

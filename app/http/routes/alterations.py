@@ -18,7 +18,7 @@ from app.http.route_parameters import NO_PARAMETERS
 from app.http.schemas import read_alter_request, read_revert_request
 from app.http.services import services_of
 from app.http.strict_json import JsonObject
-from app.service.alteration_command import AlterCommand
+from app.service.alterations.alteration_command import AlterCommand
 from app.service.audit_records import AlterationRecord
 from app.service.off_loop import off_loop
 

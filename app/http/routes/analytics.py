@@ -35,9 +35,9 @@ from app.http.query import QueryValues, read_query
 from app.http.query_parameters import QueryParameter
 from app.http.route_parameters import NO_PARAMETERS
 from app.http.services import services_of
-from app.service.analytics import AnalyticsPage, AnalyticsQuery, Result
-from app.service.analytics_columns import COLUMNS
 from app.service.off_loop import off_loop
+from app.service.reading.analytics import AnalyticsPage, AnalyticsQuery, Result
+from app.service.reading.analytics_columns import COLUMNS
 
 router = APIRouter(tags=["analytics"], route_class=PlainRoute)
 

@@ -17,7 +17,7 @@ from app.http.query import QueryValues, read_query
 from app.http.route_parameters import AUDIT_PARAMETERS
 from app.http.services import Services, services_of
 from app.service.audit_records import AuditPage, AuditQuery
-from app.service.authorize import DeniedAttempt
+from app.service.permissions.authorize import DeniedAttempt
 
 router = APIRouter(tags=["audit"], route_class=PlainRoute)
 

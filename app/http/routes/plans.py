@@ -19,11 +19,11 @@ from app.http.query import read_query
 from app.http.route_parameters import NO_PARAMETERS
 from app.http.services import services_of
 from app.http.strict_json import JsonObject
-from app.service.alteration_command import AlterCommand
+from app.service.alterations.alteration_command import AlterCommand
 from app.service.off_loop import off_loop
-from app.service.plan import MakePlans, PlanCommand
-from app.service.plan_apply import ApplyPlans
-from app.service.plan_records import KeptPlan
+from app.service.plans.plan import MakePlans, PlanCommand
+from app.service.plans.plan_apply import ApplyPlans
+from app.service.plans.plan_records import KeptPlan
 
 router = APIRouter(tags=["plans"], route_class=PlainRoute)
 

@@ -18,8 +18,8 @@ from app.http.plain_route import PlainRoute
 from app.http.query import QueryValues, read_query
 from app.http.route_parameters import DESCRIBE_PARAMETERS
 from app.http.services import Services, services_of
-from app.service.describe import DescribeQuery, QuotaPage
 from app.service.off_loop import off_loop
+from app.service.reading.describe import DescribeQuery, QuotaPage
 
 router = APIRouter(tags=["quotas"], route_class=PlainRoute)
 

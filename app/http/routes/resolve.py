@@ -16,7 +16,7 @@ from app.http.route_parameters import RESOLVE_PARAMETERS
 from app.http.schemas import read_resolve_request
 from app.http.services import services_of
 from app.service.off_loop import off_loop
-from app.service.resolve import Identity, ResolveAnswer, ResolveQuery
+from app.service.reading.resolve import Identity, ResolveAnswer, ResolveQuery
 
 router = APIRouter(tags=["resolve"], route_class=PlainRoute)
 

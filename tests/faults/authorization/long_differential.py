@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from app.domain.authorization import AuthorizerSettings, parse_super_users
-from app.service.authorize import AuthorizationPolicy
+from app.service.permissions.authorize import AuthorizationPolicy
 from tests.support.acl_differential import Differential, differential
 from tests.support.authorization import ANONYMOUS, HERE, judging_broker
 from tests.support.random_acls import random_set

@@ -13,9 +13,9 @@ from app.kafka.brokers import Brokers
 from app.kafka.configuration import KafkaSettings
 from app.kafka.quorum import KafkaMetadataQuorum
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
-from app.service.barrier import Barrier
+from app.service.alterations.barrier import Barrier
+from app.service.alterations.present_values import PresentValues
 from app.service.cluster_ports import AlterAnswer
-from app.service.present_values import PresentValues
 from tests.support.fake_broker import ALTER, DESCRIBE, closing
 from tests.support.fake_broker_cluster import FakeCluster, fake_cluster
 from tests.support.fake_broker_faults import (

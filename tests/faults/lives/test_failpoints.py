@@ -5,7 +5,7 @@ from itertools import count
 
 from app.domain.entities import ClientQuotaEntity
 from app.localdev.postgres import LocalPostgres
-from app.service.failpoints import POINTS
+from app.service.alterations.failpoints import POINTS
 from tests.faults.lives.conftest import NewWorld
 from tests.faults.lives.replica import Replica
 from tests.faults.lives.run import Run

@@ -19,9 +19,9 @@ from app.kafka.configuration import KafkaSettings
 from app.kafka.quorum import KafkaMetadataQuorum
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from app.localdev.kafka import LocalKafka
-from app.service.barrier import Barrier
+from app.service.alterations.barrier import Barrier
+from app.service.alterations.present_values import PresentValues
 from app.service.cluster_ports import BarrierUnavailableError
-from app.service.present_values import PresentValues
 from tests.support.kafka import DEADLINE_S, PLAIN_USERS, entity, eventually, setting, store, unique
 
 TRIES = 50

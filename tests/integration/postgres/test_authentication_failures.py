@@ -8,7 +8,7 @@ import pytest
 from app.domain.errors import NotSentError
 from app.postgres.authentication_failures import PostgresAuthenticationFailures
 from app.postgres.database import Database
-from app.service.authentication_failures import AuthenticationFailures, FailureWriter
+from app.service.permissions.authentication_failures import AuthenticationFailures, FailureWriter
 from tests.integration.postgres.calls import run_as
 from tests.support.fake_metrics import CountedMetrics
 from tests.support.postgres import AuditDatabase

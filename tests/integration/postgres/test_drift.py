@@ -14,8 +14,8 @@ from app.postgres.drift import PostgresDriftJournal
 from app.postgres.journal import PostgresJournal
 from app.postgres.recovery import PostgresRecovery
 from app.service.audit_records import AuditQuery, AuditRow
-from app.service.drift_ports import AuditedState, Drift
-from app.service.recovery_ports import Recovered
+from app.service.recovery.drift_ports import AuditedState, Drift
+from app.service.recovery.recovery_ports import Recovered
 from tests.integration.postgres.slots import AFTER, Tables, concluded, request_of
 from tests.support.postgres import HOSTILE_NAMES, AuditDatabase, claim_of, intend
 

@@ -13,7 +13,7 @@ from app.postgres.journal import PostgresJournal
 from app.postgres.recovery import PostgresRecovery
 from app.service.audit_records import AuditConclusion, AuditRequest
 from app.service.journal_ports import Claim, Intent, KeptKey, KeyClaim, KeyTakenError
-from app.service.recovery_ports import Recovered
+from app.service.recovery.recovery_ports import Recovered
 from tests.integration.postgres.slots import Tables, concluded, request_of
 from tests.support.postgres import AuditDatabase, claim_of
 

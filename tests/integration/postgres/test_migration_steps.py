@@ -12,7 +12,7 @@ from app.postgres.journal import PostgresJournal
 from app.postgres.migration import alembic_config, migrate
 from app.postgres.recovery import PostgresRecovery
 from app.service.audit_records import AlterationRecord, AuditQuery, AuditRequest, AuditRow
-from app.service.recovery_ports import Recovered
+from app.service.recovery.recovery_ports import Recovered
 from tests.integration.postgres.calls import run_as
 from tests.integration.postgres.slots import Tables, concluded, request_of
 from tests.integration.postgres.test_drift import CLUSTER, changed

@@ -18,9 +18,9 @@ from app.postgres.recovery import PostgresRecovery
 from app.service.audit_records import AuditConclusion, AuditRequest
 from app.service.identifiers import new_alteration_id
 from app.service.journal_ports import Claim
-from app.service.plan_claims import OwnershipClaim
-from app.service.plan_records import ChangeWithImpact, KeptPlan
-from app.service.recovery_ports import Recovered
+from app.service.plans.plan_claims import OwnershipClaim
+from app.service.plans.plan_records import ChangeWithImpact, KeptPlan
+from app.service.recovery.recovery_ports import Recovered
 from tests.integration.postgres.slots import Tables, concluded
 from tests.support.postgres import HOSTILE_NAMES, audit_entity, audit_request, claim_of
 

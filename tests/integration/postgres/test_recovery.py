@@ -15,7 +15,7 @@ from app.postgres.recovery import PostgresRecovery
 from app.service.audit_records import AlterationRecord, AuditConclusion, AuditQuery, AuditRequest
 from app.service.journal_ports import Intent
 from app.service.metrics_port import OpenIntents
-from app.service.recovery_ports import OpenAlteration, Recovered
+from app.service.recovery.recovery_ports import OpenAlteration, Recovered
 from tests.integration.postgres.slots import AFTER, Tables, concluded, request_of
 from tests.support.postgres import AuditDatabase, audit_entity, audit_request, claim_of
 

@@ -7,7 +7,7 @@ from app.localdev.postgres import LocalPostgres
 from app.postgres.database import Database
 from app.postgres.drift import PostgresDriftJournal
 from app.postgres.recovery import PostgresRecovery
-from app.service.recovery_ports import Recovered
+from app.service.recovery.recovery_ports import Recovered
 from tests.integration.postgres.calls import assert_unavailable
 from tests.integration.postgres.slots import AFTER, request_of
 from tests.integration.postgres.test_drift import CLUSTER, changed

@@ -19,27 +19,27 @@ from app.http.metrics import HttpMetrics
 from app.http.page_tokens import PageTokens
 from app.http.rate_limits import Limits, RateLimits
 from app.http.services import Services
-from app.service.acl_ports import AclSnapshot
-from app.service.alter import AlterationParts, AlterQuotas
-from app.service.alteration_intents import Intents
-from app.service.alteration_outcomes import OutcomeWriter
-from app.service.alteration_sending import AlterationSending
-from app.service.alteration_tasks import AlterationTasks
-from app.service.analytics import Analytics
-from app.service.audit_trail import AuditTrail
-from app.service.authorize import AuthorizationPolicy, ClusterAuthorizer
-from app.service.barrier import Barrier
+from app.service.alterations.alter import AlterationParts, AlterQuotas
+from app.service.alterations.alteration_intents import Intents
+from app.service.alterations.alteration_outcomes import OutcomeWriter
+from app.service.alterations.alteration_sending import AlterationSending
+from app.service.alterations.alteration_tasks import AlterationTasks
+from app.service.alterations.barrier import Barrier
+from app.service.alterations.failpoints import Failpoints
+from app.service.alterations.late_answers import LateAnswers
+from app.service.alterations.life_context import LifeContext
+from app.service.alterations.present_values import PresentValues
+from app.service.alterations.replays import Replays
+from app.service.alterations.revert import RevertAlterations
 from app.service.breaker import CircuitBreaker
-from app.service.describe import DescribeQuotas
-from app.service.failpoints import Failpoints
-from app.service.late_answers import LateAnswers
-from app.service.life_context import LifeContext
-from app.service.policy import NoPolicy, PolicyGuard
-from app.service.present_values import PresentValues
+from app.service.permissions.acl_ports import AclSnapshot
+from app.service.permissions.authorize import AuthorizationPolicy, ClusterAuthorizer
+from app.service.permissions.policy import NoPolicy, PolicyGuard
 from app.service.readiness import Readiness
-from app.service.replays import Replays
-from app.service.resolve import ResolveQuotas
-from app.service.revert import RevertAlterations
+from app.service.reading.analytics import Analytics
+from app.service.reading.audit_trail import AuditTrail
+from app.service.reading.describe import DescribeQuotas
+from app.service.reading.resolve import ResolveQuotas
 from tests.support.fake_analytics import FakeAnalytics
 from tests.support.fake_plans import FakePlans
 from tests.support.fake_ports import EPOCH, FakeBrokers, FakeImage, FakeJournal

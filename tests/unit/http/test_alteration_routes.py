@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 
 from app.domain.alterations import ClientQuotaAlteration, Outcome
 from app.domain.entities import ClientQuotaEntity
-from app.service import entity_slots
+from app.service.alterations import entity_slots
 from app.service.cluster_ports import EntityVerdict
 from app.service.off_loop import MANY
 from tests.support.fake_ports import Verdicts, refused

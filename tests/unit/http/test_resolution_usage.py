@@ -1,4 +1,4 @@
-from app.service.analytics import BucketName, BucketUsage
+from app.service.reading.analytics import BucketName, BucketUsage
 from tests.unit.http.fake_service import FakeService, setting
 
 USAGE = BucketUsage(1.5, 2.0, 3.0, 4, None, 0.5)

@@ -19,8 +19,8 @@ from app.http.schemas import (
     read_revert_request,
 )
 from app.http.strict_json import JsonObject, parse_object
-from app.service.alteration_command import Wait
-from app.service.resolve import Identity
+from app.service.alterations.alteration_command import Wait
+from app.service.reading.resolve import Identity
 
 
 def parsed(document: Any) -> JsonObject:

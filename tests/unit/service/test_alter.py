@@ -23,22 +23,27 @@ from app.domain.errors import (
     TooManyRequestsError,
     UnknownOutcomeError,
 )
-from app.service import alteration_outcomes, entity_slots
-from app.service.alter import AlterationParts, AlterQuotas
-from app.service.alteration_command import AlterationReport, AlterCommand, IdempotencyKey, Wait
-from app.service.alteration_intents import Intents
-from app.service.alteration_outcomes import OutcomeWriter
-from app.service.alteration_sending import AlterationSending
-from app.service.alteration_tasks import AlterationTasks
-from app.service.barrier import Barrier
+from app.service.alterations import alteration_outcomes, entity_slots
+from app.service.alterations.alter import AlterationParts, AlterQuotas
+from app.service.alterations.alteration_command import (
+    AlterationReport,
+    AlterCommand,
+    IdempotencyKey,
+    Wait,
+)
+from app.service.alterations.alteration_intents import Intents
+from app.service.alterations.alteration_outcomes import OutcomeWriter
+from app.service.alterations.alteration_sending import AlterationSending
+from app.service.alterations.alteration_tasks import AlterationTasks
+from app.service.alterations.barrier import Barrier
+from app.service.alterations.failpoints import Failpoints
+from app.service.alterations.late_answers import LateAnswers
+from app.service.alterations.life_context import LifeContext
+from app.service.alterations.present_values import PresentValues
+from app.service.alterations.replays import Replays
 from app.service.breaker import CircuitBreaker
 from app.service.cluster_ports import EntityVerdict
-from app.service.failpoints import Failpoints
-from app.service.late_answers import LateAnswers
-from app.service.life_context import LifeContext
-from app.service.policy import NoPolicy
-from app.service.present_values import PresentValues
-from app.service.replays import Replays
+from app.service.permissions.policy import NoPolicy
 from tests.support.fake_metrics import CountedMetrics
 from tests.support.fake_ports import FakeBrokers, FakeImage, FakeJournal, Verdicts, refused
 
@@ -262,7 +267,7 @@ async def test_a_verdict_that_cannot_be_recorded_is_told_and_recorded_later(
 async def test_an_intent_that_took_too_long_is_not_sent(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.service.alteration_sending.SEND_BY_S", -1.0)
+    monkeypatch.setattr("app.service.alterations.alteration_sending.SEND_BY_S", -1.0)
     with pytest.raises(NotSentError):
         await world.alter(setting(ALICE, "5"))
     assert world.log == ["record_intent", "record_conclusion"]

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from app.domain.alterations import Quotas
 from app.domain.entities import ClientQuotaEntity
 from app.domain.filters import ClientQuotaFilter, ClientQuotaFilterComponent
-from app.service import arranged as arranging
-from app.service import resolve
-from app.service.arranged import ArrangedImages, ArrangedQuotas, Entry, matching
 from app.service.cluster_ports import Described, QuotaChanges
-from app.service.resolve import KeptIndex
+from app.service.reading import arranged as arranging
+from app.service.reading import resolve
+from app.service.reading.arranged import ArrangedImages, ArrangedQuotas, Entry, matching
+from app.service.reading.resolve import KeptIndex
 from tests.support.fake_ports import EPOCH
 
 NAMES = st.none() | st.sampled_from(["a", "ab", "b", "<default>", ""])

@@ -8,8 +8,8 @@ from app.domain.alterations import KafkaRefusal, Outcome
 from app.domain.authorization import AclBinding, AuthorizerSettings, Operation
 from app.domain.callers import Caller
 from app.domain.errors import ClusterAuthorizationError, NotSentError
-from app.service.acl_ports import AclSnapshot
-from app.service.authorize import (
+from app.service.permissions.acl_ports import AclSnapshot
+from app.service.permissions.authorize import (
     Access,
     AuthorizationPolicy,
     ClusterAuthorizer,

@@ -11,15 +11,19 @@ from app.domain.callers import Caller
 from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import BrokerError, ClusterAuthorizationError, NotSentError, Retry
 from app.domain.filters import ALL_ENTITIES
-from app.service.acl_ports import AclSnapshot
-from app.service.alteration_tasks import AlterationTasks
-from app.service.authorize import AuthorizationPolicy, ClusterAuthorizer, DeniedAttempt
-from app.service.broker_authorizer import BrokerAuthorizer
-from app.service.caller_admin import CallerQuotaAdmin, RecordReader, RefusedAtTheActError
-from app.service.caller_services import CallerImage
+from app.service.alterations.alteration_tasks import AlterationTasks
 from app.service.cluster_ports import AlterAnswer, EntityVerdict
-from app.service.cluster_rights import Rights
-from app.service.held_tasks import HeldTasks
+from app.service.permissions.acl_ports import AclSnapshot
+from app.service.permissions.authorize import AuthorizationPolicy, ClusterAuthorizer, DeniedAttempt
+from app.service.permissions.broker_authorizer import BrokerAuthorizer
+from app.service.permissions.caller_admin import (
+    CallerQuotaAdmin,
+    RecordReader,
+    RefusedAtTheActError,
+)
+from app.service.permissions.caller_services import CallerImage
+from app.service.permissions.cluster_rights import Rights
+from app.service.permissions.held_tasks import HeldTasks
 from tests.support.fake_ports import EPOCH, FakeBrokers, FakeImage, FakeJournal
 
 ALICE = Caller("User:alice", "127.0.0.1", "basic")

@@ -8,11 +8,11 @@ import pytest
 
 from app.domain.alterations import ClientQuotaAlteration, Op, Outcome, Quotas
 from app.domain.entities import ClientQuotaEntity
-from app.service import barrier as barriers
-from app.service.barrier import Barrier
-from app.service.drift import DriftWatch
-from app.service.drift_ports import AuditedState, DoubtfulAlteration, Drift
-from app.service.present_values import PresentValues
+from app.service.alterations import barrier as barriers
+from app.service.alterations.barrier import Barrier
+from app.service.alterations.present_values import PresentValues
+from app.service.recovery.drift import DriftWatch
+from app.service.recovery.drift_ports import AuditedState, DoubtfulAlteration, Drift
 from tests.support.fake_metrics import CountedMetrics
 from tests.support.fake_ports import EPOCH, FakeBrokers
 

@@ -6,8 +6,8 @@ import pytest
 
 from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import EntityBusyError
-from app.service import entity_slots
-from app.service.entity_slots import EntitySlots
+from app.service.alterations import entity_slots
+from app.service.alterations.entity_slots import EntitySlots
 
 ALICE = ClientQuotaEntity.of({"user": "alice"})
 

@@ -8,10 +8,10 @@ import pytest
 from app.domain.alterations import ClientQuotaAlteration, Op, Outcome
 from app.domain.callers import Caller
 from app.domain.entities import ClientQuotaEntity
-from app.service.alteration_tasks import AlterationTasks
+from app.service.alterations.alteration_tasks import AlterationTasks
+from app.service.alterations.late_answers import LateAnswers
 from app.service.audit_records import AuditEntity, AuditRequest
 from app.service.cluster_ports import AlterAnswer, EntityVerdict
-from app.service.late_answers import LateAnswers
 from tests.support.fake_metrics import CountedMetrics
 from tests.support.fake_ports import EPOCH, FakeJournal, refused
 

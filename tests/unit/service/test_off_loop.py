@@ -9,9 +9,10 @@ import pytest
 from app.domain.alterations import ClientQuotaAlteration, Op, Overall
 from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import InvalidRequestError
-from app.service import alter, resolve
+from app.service.alterations import alter
 from app.service.off_loop import MANY, off_loop
-from app.service.resolve import Identity, ResolveQuery, ResolveQuotas
+from app.service.reading import resolve
+from app.service.reading.resolve import Identity, ResolveQuery, ResolveQuotas
 from tests.support.fake_ports import FakeBrokers, FakeImage
 from tests.unit.service.test_alter import World
 

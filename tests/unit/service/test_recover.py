@@ -8,18 +8,18 @@ import pytest
 
 from app.domain.alterations import ClientQuotaAlteration, KafkaRefusal, Op, Outcome
 from app.domain.entities import ClientQuotaEntity
-from app.service import barrier as barriers
-from app.service import recovery_records
+from app.service.alterations import barrier as barriers
+from app.service.alterations.barrier import Barrier
+from app.service.alterations.failpoints import Failpoints
+from app.service.alterations.life_context import LifeContext
+from app.service.alterations.present_values import PresentValues
 from app.service.audit_records import AuditEntity
-from app.service.barrier import Barrier
 from app.service.breaker import CircuitBreaker
 from app.service.cluster_ports import EntityVerdict
-from app.service.failpoints import Failpoints
-from app.service.fences import Fences
-from app.service.life_context import LifeContext
-from app.service.present_values import PresentValues
-from app.service.recover import Recovery, RecoveryParts
-from app.service.recovery_ports import OpenAlteration
+from app.service.recovery import recovery_records
+from app.service.recovery.fences import Fences
+from app.service.recovery.recover import Recovery, RecoveryParts
+from app.service.recovery.recovery_ports import OpenAlteration
 from tests.support.fake_metrics import CountedMetrics
 from tests.support.fake_ports import FakeBrokers, FakeJournal
 

@@ -10,9 +10,9 @@ from app.domain.alteration_rules import MAX_CHANGES
 from app.domain.alterations import ClientQuotaAlteration, Op, Outcome
 from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import NotSentError
-from app.service import shared_sending
+from app.service.alterations import shared_sending
+from app.service.alterations.shared_sending import SharedSending
 from app.service.cluster_ports import AlterAnswer, EntityVerdict
-from app.service.shared_sending import SharedSending
 from tests.support.fake_ports import EPOCH, FakeBrokers, refused
 
 LONG_S = 30.0

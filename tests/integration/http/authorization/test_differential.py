@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka.admin import AclBinding, ResourceType
 
 from app.domain.authorization import AuthorizerSettings, parse_super_users
-from app.service.authorize import AuthorizationPolicy
+from app.service.permissions.authorize import AuthorizationPolicy
 from tests.integration.http.authorization.cases import (
     BOTH,
     ELSEWHERE,

@@ -1,0 +1,1 @@
+"""How an alteration lives: judged, recorded, sent, concluded, answered."""

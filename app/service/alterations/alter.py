@@ -1,0 +1,237 @@
+"""Alter: judge, take the slots, record the intent, send, record what became of it, answer."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from app.domain.alteration_rules import Judgement, judge
+from app.domain.errors import (
+    EntityBusyError,
+    ExpectationFailedError,
+    NotSentError,
+    Violation,
+)
+from app.service.alterations.alteration_answer import raise_unless_done
+from app.service.alterations.alteration_command import AlterationReport, AlterCommand, Wait
+from app.service.alterations.alteration_intents import CommittedIntent, Intents, with_before
+from app.service.alterations.alteration_request import Target, audit_request
+from app.service.alterations.alteration_results import applied_quotas, in_order
+from app.service.alterations.alteration_sending import AlterationSending, SendingReport
+from app.service.alterations.alteration_tasks import Tasks
+from app.service.alterations.expectations import (
+    NOT_AS_EXPECTED,
+    expectation_failed,
+    failed_expectations,
+    moved_beside,
+    reasons,
+    whole_reasons,
+)
+from app.service.alterations.present_values import PresentValues
+from app.service.alterations.refusals import raise_violations
+from app.service.alterations.replays import Replays
+from app.service.audit_records import AuditRequest
+from app.service.cluster_ports import ClientQuotaAdmin
+from app.service.journal_ports import KeyTakenError
+from app.service.off_loop import off_loop
+from app.service.permissions.policy import PolicyGuard
+from app.service.reading.describe import Image
+
+
+@dataclass(frozen=True, slots=True)
+class AlterationParts:
+    """What the life of an alteration is made of."""
+
+    admin: ClientQuotaAdmin
+    present: PresentValues
+    intents: Intents
+    sending: AlterationSending
+    replays: Replays
+    tasks: Tasks
+    image: Image
+    policy: PolicyGuard
+
+
+class AlterQuotas:
+    """Answers ``POST /quotas/alterations``."""
+
+    def __init__(self, parts: AlterationParts) -> None:
+        self._parts = parts
+
+    async def alter(self, command: AlterCommand) -> AlterationReport:
+        """Alter, or only check; one result for each entity.
+
+        Raises:
+            PolicyViolationError: The policy forbids some of it; nothing was looked up or sent.
+            InvalidRequestError: A rule is broken, by our judgement or the broker's.
+            ExpectationFailedError: An expected value does not hold; nothing was applied.
+            EntityBusyError: Another alteration of an entity is in flight.
+            NotSentError: The cluster or the audit log cannot be reached; nothing was sent.
+            OutcomeNotRecordedError: The cluster has answered; the record is not written yet.
+            UnknownOutcomeError: Sent, and no definite answer.
+            TooManyRequestsError: The broker throttles.
+        """
+        command = await self._parts.policy.admitted(command)
+        replay = await self._parts.replays.known(command)
+        if replay is not None:
+            return replay
+        judgement = await self._judged(command)
+        return await self._parts.tasks.run(self._run(command, judgement))
+
+    async def replay(self, command: AlterCommand) -> AlterationReport | None:
+        """Return the answer to an idempotency key that was used before, null for a new one.
+
+        Raises:
+            QuotaError: As ``Replays.known``.
+        """
+        return await self._parts.replays.known(command)
+
+    async def confirm(self, command: AlterCommand) -> AlterationReport:
+        """Record that a plan without changes was applied, if what it rests on still holds.
+
+        Raises:
+            ExpectationFailedError: Something that the plan rests on has changed.
+            NotSentError: The cluster or the audit log cannot be reached.
+        """
+        return await self._parts.tasks.run(self._confirmed(command))
+
+    async def _confirmed(self, command: AlterCommand) -> AlterationReport:
+        request = await self._request(command, _NOTHING)
+        beside = command.plan.beside if command.plan else {}
+        if beside:
+            values = await self._parts.intents.verified_values(request, beside=beside)
+            failed = await off_loop(len(beside), moved_beside, beside, values)
+            if failed:
+                raise ExpectationFailedError(NOT_AS_EXPECTED, violations=failed)
+        try:
+            async with self._parts.intents.committed(command, request):
+                return AlterationReport(
+                    request.alteration_id, request.cluster_id, validate_only=False, results=()
+                )
+        except KeyTakenError as error:
+            return await self._parts.replays.replay(command, error.kept)
+
+    async def _judged(self, command: AlterCommand) -> Judgement:
+        number = len(command.alterations)
+        judgement = await off_loop(number, judge, command.alterations, {})
+        if judgement.needs_stored:
+            entities = [one.entity for one in command.alterations]
+            stored = await self._parts.present.read(entities)
+            judgement = await off_loop(number, judge, command.alterations, stored)
+        if command.violations:
+            judgement = replace(judgement, violations=command.violations + judgement.violations)
+        raise_violations(judgement, all_or_nothing=command.all_or_nothing)
+        return judgement
+
+    async def _run(self, command: AlterCommand, judgement: Judgement) -> AlterationReport:
+        request = await self._request(command, judgement)
+        if command.validate_only:
+            request, sending = await self._validated(command, request)
+        else:
+            try:
+                request, sending = await self._changed(command, request)
+            except KeyTakenError as error:
+                return await self._parts.replays.replay(command, error.kept)
+            except EntityBusyError:
+                replay = await self._parts.replays.known(command)
+                if replay is None:
+                    raise
+                return replay  # what it waited for was the first request with its own key
+        report = AlterationReport(
+            request.alteration_id,
+            request.cluster_id,
+            command.validate_only,
+            in_order({**request.local_refusals, **sending.results}),
+            await self._wait(command, sending),
+        )
+        raise_unless_done(report, sending, all_or_nothing=command.all_or_nothing)
+        return report
+
+    async def _request(self, command: AlterCommand, judgement: Judgement) -> AuditRequest:
+        cluster_id = await self._parts.admin.cluster_id()
+        broker_id = await self._parts.admin.preferred_broker()
+        every = [one.entity for one in judgement.alterations]
+        stored = await self._parts.present.read(every, broker_id)
+        target = Target(cluster_id, broker_id)
+        return await off_loop(len(every), audit_request, command, judgement, stored, target)
+
+    async def _validated(
+        self, command: AlterCommand, request: AuditRequest
+    ) -> tuple[AuditRequest, SendingReport]:
+        """Check everything as a real alteration would, without slots and without a change."""
+        if command.expected:
+            request = await self._parts.intents.with_verified_before(request)
+            failed = await self._failed_expectations(command, request)
+            if failed:
+                await self._parts.sending.keep_refused_expectations(request, reasons(failed))
+                raise expectation_failed(failed, request)
+        return request, await self._parts.sending.validate(request)
+
+    async def _changed(
+        self, command: AlterCommand, request: AuditRequest
+    ) -> tuple[AuditRequest, SendingReport]:
+        async with self._parts.intents.committed(command, request) as intent:
+            request, sending = await self._sent(command, intent)
+        return request, sending
+
+    async def _sent(
+        self, command: AlterCommand, intent: CommittedIntent
+    ) -> tuple[AuditRequest, SendingReport]:
+        sending = self._parts.sending
+        try:
+            request, failed = await self._as_expected(command, intent)
+        except NotSentError as error:
+            return intent.request, await sending.not_sent(intent.request, error)
+        if failed:
+            why = reasons(failed) or whole_reasons(failed, request.entities)
+            await sending.refuse_expectations(request, why)
+            raise expectation_failed(failed, request)
+        several = len(request.entities) > 1
+        report = await sending.apply(
+            request,
+            committed=intent.committed,
+            validate_first=command.all_or_nothing and several,
+        )
+        return request, report
+
+    async def _as_expected(
+        self, command: AlterCommand, intent: CommittedIntent
+    ) -> tuple[AuditRequest, Sequence[Violation]]:
+        """Return the request with what truly held before, and what was not to be expected."""
+        intents = self._parts.intents
+        if command.plan is None:
+            request = await intents.with_true_before(intent, verified=bool(command.expected))
+            return request, await self._failed_expectations(command, request)
+        beside = command.plan.beside
+        acknowledged = {one: state.values for one, state in intent.known.known.items()}
+        values = await intents.verified_values(
+            intent.request, acknowledged=acknowledged, beside=beside
+        )
+        request = await off_loop(len(values), with_before, intent.request, values)
+        failed = await self._failed_expectations(command, request)
+        moved = await off_loop(len(beside), moved_beside, beside, values)
+        return request, [*failed, *moved]
+
+    async def _failed_expectations(
+        self, command: AlterCommand, request: AuditRequest
+    ) -> Sequence[Violation]:
+        if not command.expected:
+            return ()
+        number = len(command.expected)
+        return await off_loop(number, failed_expectations, command.expected, request.entities)
+
+    async def _wait(self, command: AlterCommand, sending: SendingReport) -> bool | None:
+        after = applied_quotas(sending.results)
+        self._parts.image.forget()
+        if command.wait is Wait.NONE or not after:
+            return None
+        brokers: Sequence[int | None] = (sending.broker_id,)
+        if command.wait is Wait.ALL_BROKERS:
+            brokers = await self._parts.admin.live_brokers()
+        readable = await self._parts.present.until_readable(
+            after, within_s=command.wait_ms / 1000, brokers=brokers
+        )
+        self._parts.image.forget()
+        return readable
+
+
+_NOTHING: Final = Judgement((), (), (), needs_stored=False)

@@ -1,0 +1,73 @@
+"""Which reports are answers, and which are errors that carry the report."""
+
+from typing import Any, Final
+
+from app.domain.alterations import Outcome, Overall
+from app.domain.errors import (
+    ClusterAuthorizationError,
+    InvalidRequestError,
+    NotSentError,
+    QuotaError,
+    Retry,
+    Sent,
+    TooManyRequestsError,
+    UnknownOutcomeError,
+    UnsupportedVersionError,
+)
+from app.service.alterations.alteration_command import AlterationReport, refusal_violations
+from app.service.alterations.alteration_sending import SendingReport
+
+_REFUSALS: Final[dict[str | None, tuple[type[QuotaError], str]]] = {
+    "CLUSTER_AUTHORIZATION_FAILED": (ClusterAuthorizationError, "service-account-not-authorized"),
+    "SECURITY_DISABLED": (ClusterAuthorizationError, "service-account-not-authorized"),
+    "THROTTLING_QUOTA_EXCEEDED": (TooManyRequestsError, "throttled-by-broker"),
+    "UNSUPPORTED_VERSION": (UnsupportedVersionError, "unsupported-broker-version"),
+}
+"""A broker's refusal of a whole request, by Kafka's error; any other is an invalid request."""
+
+
+def raise_unless_done(
+    report: AlterationReport, sending: SendingReport, *, all_or_nothing: bool
+) -> None:
+    """Let a report pass that is an answer: applied, validated, or partial where that was asked.
+
+    Raises:
+        UnknownOutcomeError: For at least one entity nobody knows.
+        NotSentError: Nothing was sent.
+        InvalidRequestError: Everything was refused, or held back because something was.
+        TooManyRequestsError: The broker throttles.
+    """
+    outcomes = {result.outcome for result in report.results}
+    common: dict[str, Any] = {"alteration_id": report.alteration_id, "results": report.results}
+    if Outcome.UNKNOWN in outcomes:
+        detail = "The request was sent and no definite answer came; it may have been applied."
+        raise UnknownOutcomeError(detail, **common)
+    if Outcome.NOT_SENT in outcomes and Outcome.APPLIED not in outcomes:
+        raise NotSentError(_first_message(report, Outcome.NOT_SENT), **common)
+    whole = report.overall is Overall.REFUSED or (report.validate_only and all_or_nothing)
+    if Outcome.REFUSED in outcomes and whole:
+        raise _refusal(report, sending, common)
+
+
+def _refusal(
+    report: AlterationReport, sending: SendingReport, common: dict[str, Any]
+) -> QuotaError:
+    violations = refusal_violations(dict(enumerate(report.results)))
+    kafka_error = next((one.kafka_error for one in violations if one.kafka_error), None)
+    error, code = _REFUSALS.get(kafka_error, (InvalidRequestError, "refused-by-broker"))
+    throttled = error is TooManyRequestsError
+    return error(
+        "Nothing was applied: " + _first_message(report, Outcome.REFUSED),
+        code=code,
+        kafka_error=kafka_error,
+        sent=Sent.YES if sending.sent else Sent.NO,
+        retry=Retry.SAFE if throttled else Retry.NEVER,
+        violations=violations,
+        retry_after_s=(sending.retry_after_s or 1) if throttled else None,
+        **common,
+    )
+
+
+def _first_message(report: AlterationReport, outcome: Outcome) -> str:
+    messages = (one.error.message for one in report.results if one.outcome is outcome and one.error)
+    return next(messages, outcome.value)

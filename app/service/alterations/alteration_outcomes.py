@@ -1,0 +1,81 @@
+"""Outcomes are written until they are written: the truth is known, only its record is late."""
+
+import asyncio
+import logging
+from typing import Final
+
+from app.domain.errors import NotFoundError, NotSentError
+from app.service.alterations.alteration_tasks import AlterationTasks
+from app.service.audit_records import AuditConclusion
+from app.service.journal_ports import AuditJournal
+from app.service.metrics_port import AlterationMetrics
+
+ANSWER_WITHOUT_RECORD_S: Final = 3.0
+"""How long an answer waits for its record."""
+
+MAX_WAITING: Final = 1000
+"""How many outcomes may wait for Postgres before no further alteration is taken."""
+
+_FIRST_PAUSE_S: Final = 0.1
+_LONGEST_PAUSE_S: Final = 2.0
+
+logger = logging.getLogger(__name__)
+
+
+class OutcomeWriter:
+    """Writes conclusions, in the background if it must."""
+
+    def __init__(
+        self, journal: AuditJournal, tasks: AlterationTasks, metrics: AlterationMetrics
+    ) -> None:
+        self._journal = journal
+        self._tasks = tasks
+        self._metrics = metrics
+        self.waiting = 0
+
+    def refuse_if_full(self) -> None:
+        """Take no new alteration while too many outcomes wait.
+
+        Raises:
+            NotSentError: Too many outcomes wait for Postgres.
+        """
+        if self.waiting >= MAX_WAITING:
+            detail = f"{self.waiting} outcomes wait for the audit log; nothing was sent."
+            raise NotSentError(detail, code="audit-log-unavailable")
+
+    async def write(self, conclusion: AuditConclusion) -> bool:
+        """Write; tell whether it was done within ``ANSWER_WITHOUT_RECORD_S``."""
+        task = self._tasks.start(self._until_written(conclusion))
+        done, _ = await asyncio.wait({task}, timeout=ANSWER_WITHOUT_RECORD_S)
+        return bool(done)
+
+    def write_later(self, conclusion: AuditConclusion) -> None:
+        """Write in the background; an intent that turns out not to exist needs no conclusion."""
+        self._tasks.start(self._until_written(conclusion))
+
+    async def _until_written(self, conclusion: AuditConclusion) -> None:
+        pause = _FIRST_PAUSE_S
+        self._count(1)
+        try:
+            while True:
+                try:
+                    await self._journal.record_conclusion(conclusion)
+                except NotSentError:
+                    self._metrics.audit_write_failed("tx2")
+                    logger.warning("outcome of %s not yet recorded", conclusion.alteration_id)
+                except NotFoundError:
+                    logger.warning("%s has no intent to conclude", conclusion.alteration_id)
+                    return
+                except ValueError:
+                    logger.exception("another outcome stands in the log; it is left as it is")
+                    return
+                else:
+                    return
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, _LONGEST_PAUSE_S)
+        finally:
+            self._count(-1)
+
+    def _count(self, step: int) -> None:
+        self.waiting += step
+        self._metrics.outcomes_are_waiting(self.waiting)

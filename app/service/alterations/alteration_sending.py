@@ -1,0 +1,202 @@
+"""What happens between a committed intent and its conclusion."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from app.domain.alterations import AlterationResult, ClientQuotaAlteration, Outcome
+from app.domain.errors import NotSentError, OutcomeNotRecordedError, Sent
+from app.service.alterations.alteration_outcomes import OutcomeWriter
+from app.service.alterations.alteration_results import (
+    answered_results,
+    conclusion_not_sent,
+    held_back,
+    throttle_time_s,
+    unexpected_results,
+)
+from app.service.alterations.late_answers import LateAnswers
+from app.service.alterations.life_context import LifeContext
+from app.service.alterations.shared_sending import SharedSending
+from app.service.audit_records import AuditConclusion, AuditRequest
+from app.service.clock import utc_now
+from app.service.cluster_ports import AlterAnswer, ClientQuotaAdmin
+from app.service.journal_ports import AuditJournal
+from app.service.metrics_port import Phase, timed
+from app.service.off_loop import off_loop
+
+SEND_BY_S: Final = 3.0
+"""An intent that is older than this is not sent any more: recovery counts on it."""
+
+SEND_BY_S_PER_ENTITY: Final = 0.0005
+"""What a large request may take longer, in seconds for each entity."""
+
+Results = Mapping[int, AlterationResult]
+Event = tuple[datetime, str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class SendingReport:
+    """Results by ordinal, and what is known of the way there.
+
+    Attributes:
+        results: One for each entity of the request.
+        sent: Whether a request that changes something was handed to a broker.
+        broker_id: The broker that answered, or null.
+        retry_after_s: Where the broker throttles, in seconds.
+    """
+
+    results: Results
+    sent: bool = False
+    broker_id: int | None = None
+    retry_after_s: float | None = None
+
+
+class AlterationSending:
+    """Sends what was judged and committed, and commits what became of it."""
+
+    def __init__(
+        self,
+        admin: ClientQuotaAdmin,
+        journal: AuditJournal,
+        outcomes: OutcomeWriter,
+        late: LateAnswers,
+        context: LifeContext,
+    ) -> None:
+        self._admin = admin
+        self._shared = SharedSending(admin)
+        self._journal = journal
+        self._outcomes = outcomes
+        self._late = late
+        self._failpoints = context.failpoints
+        self._metrics = context.metrics
+
+    async def validate(self, request: AuditRequest) -> SendingReport:
+        """Ask the broker for its verdict without the change, and keep the attempt."""
+        report = await _judged(request, await self._verdict(request))
+        await self._journal.record_final(request, report.results)
+        return report
+
+    async def refuse_expectations(self, request: AuditRequest, failed: Mapping[int, str]) -> None:
+        """Conclude an intent whose expectations do not hold; nothing is sent."""
+        results = unexpected_results(request.entities, failed)
+        event = (utc_now(), "outcome", "an expectation does not hold; nothing was sent")
+        await self._concluded(request, SendingReport(results), (event,))
+
+    async def keep_refused_expectations(
+        self, request: AuditRequest, failed: Mapping[int, str]
+    ) -> None:
+        """Keep a validation whose expectations do not hold."""
+        await self._journal.record_final(request, unexpected_results(request.entities, failed))
+
+    async def not_sent(self, request: AuditRequest, error: NotSentError) -> SendingReport:
+        """Conclude an intent of which nothing was sent."""
+        conclusion = conclusion_not_sent(request, error)
+        report = SendingReport(conclusion.results)
+        return await self._concluded(request, report, tuple(conclusion.events))
+
+    async def apply(
+        self, request: AuditRequest, *, committed: float, validate_first: bool
+    ) -> SendingReport:
+        """Send, and commit what became of it.
+
+        Args:
+            request: Its intent is committed.
+            committed: When, by the monotonic clock, in seconds.
+            validate_first: Let the broker judge all entities before any is applied.
+
+        Raises:
+            OutcomeNotRecordedError: The cluster has answered; the record is not written yet.
+        """
+        if validate_first:
+            judged = await self._validated_first(request)
+            if judged is not None:
+                return judged
+        self._failpoints.reach("before_send")
+        send_by_s = SEND_BY_S + len(request.entities) * SEND_BY_S_PER_ENTITY
+        return await self._sent(request, committed + send_by_s)
+
+    async def _validated_first(self, request: AuditRequest) -> SendingReport | None:
+        try:
+            answer = await self._verdict(request)
+        except NotSentError as error:
+            return await self.not_sent(request, error)
+        if all(one.outcome is Outcome.VALIDATED for one in answer.verdicts.values()):
+            return None
+        judged = await _judged(request, answer)
+        results = held_back(judged.results, request.entities)
+        event = (utc_now(), "outcome", "refused by the broker's own validation; nothing was sent")
+        report = SendingReport(results, False, judged.broker_id, judged.retry_after_s)
+        return await self._concluded(request, report, (event,))
+
+    async def _verdict(self, request: AuditRequest) -> AlterAnswer:
+        return await self._admin.alter_client_quotas(
+            _alterations(request), validate_only=True, broker_id=request.broker_id
+        )
+
+    async def _sent(self, request: AuditRequest, send_by: float) -> SendingReport:
+        try:
+            with timed(self._metrics, Phase.KAFKA):
+                answer = await self._shared.send(
+                    _alterations(request), broker_id=request.broker_id, send_by=send_by
+                )
+        except NotSentError as error:
+            return await self.not_sent(request, error)
+        self._failpoints.reach("after_answer")
+        results = await off_loop(len(request.entities), answered_results, request.entities, answer)
+        words = ", ".join(sorted({one.outcome.value for one in results.values()}))
+        events = (
+            (answer.sent_at, "sent", f"handed to broker {answer.broker_id}"),
+            (answer.answered_at, "outcome", words),
+        )
+        report = SendingReport(results, True, answer.broker_id, throttle_time_s(answer))
+        try:
+            return await self._concluded(request, report, events)
+        finally:
+            self._late.listen(request, answer)
+
+    async def _concluded(
+        self, request: AuditRequest, report: SendingReport, events: tuple[Event, ...]
+    ) -> SendingReport:
+        conclusion = AuditConclusion(request.alteration_id, report.results, events)
+        with timed(self._metrics, Phase.TX2):
+            written = await self._outcomes.write(conclusion)
+        if not written and report.sent:
+            raise OutcomeNotRecordedError(
+                "The cluster has answered; its answer is not in the audit log yet and will be "
+                "written as soon as the log takes it. Ask for the alteration instead of repeating.",
+                sent=Sent.YES,
+                alteration_id=request.alteration_id,
+                results=tuple(report.results[ordinal] for ordinal in sorted(report.results)),
+            )
+        self._failpoints.reach("after_conclusion")
+        return report
+
+
+def _alterations(request: AuditRequest) -> list[ClientQuotaAlteration]:
+    return [entity.alteration for entity in request.entities]
+
+
+async def _judged(request: AuditRequest, answer: AlterAnswer) -> SendingReport:
+    return await off_loop(len(request.entities), _judgement, request, answer)
+
+
+def _judgement(request: AuditRequest, answer: AlterAnswer) -> SendingReport:
+    results = {
+        ordinal: result if result.outcome is not Outcome.UNKNOWN else _unjudged(result)
+        for ordinal, result in answered_results(request.entities, answer).items()
+    }
+    return SendingReport(results, False, answer.broker_id, throttle_time_s(answer))
+
+
+def _unjudged(result: AlterationResult) -> AlterationResult:
+    """A validation without an answer changed nothing: it is not sent, not unknown."""
+    return AlterationResult(
+        result.entity,
+        Outcome.NOT_SENT,
+        changed=False,
+        before=result.before,
+        after=result.before,
+        error=result.error,
+        warnings=result.warnings,
+    )

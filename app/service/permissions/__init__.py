@@ -1,0 +1,1 @@
+"""Who may do what: by ACLs, by the brokers themselves, by a policy."""

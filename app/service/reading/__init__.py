@@ -1,0 +1,1 @@
+"""What can be asked: quotas, what applies, the audit log, usage, credentials."""

@@ -1,0 +1,1 @@
+"""What becomes known later: outcomes that were lost, and changes that others made."""

@@ -1,0 +1,146 @@
+"""The watch for drift: what others changed, and what of ours was applied late, gets a record."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from app.domain.alterations import Quotas, Values, same_values
+from app.domain.drift import differing, late_apply
+from app.domain.entities import ClientQuotaEntity
+from app.domain.filters import ALL_ENTITIES
+from app.service.alterations.barrier import Barrier
+from app.service.cluster_ports import ClientQuotaAdmin, Described
+from app.service.metrics_port import AlterationMetrics, DriftOrigin
+from app.service.recovery.drift_ports import AuditedState, Drift, DriftJournal
+from app.service.rounds import again_and_again
+
+INTERVAL_S: Final = 60.0
+"""How often the cluster is compared with the log; a change that lasts twice as long is seen."""
+
+DESCRIBE_TIMEOUT_S: Final = 30.0
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sighting:
+    """A difference that was seen through a broker that may have been behind."""
+
+    version: int
+    after: Values
+    first_seen: datetime
+
+
+class DriftWatch:
+    """Compares at intervals; one process of those on a database does it."""
+
+    def __init__(
+        self,
+        admin: ClientQuotaAdmin,
+        barrier: Barrier,
+        journal: DriftJournal,
+        metrics: AlterationMetrics,
+        *,
+        interval_s: float = INTERVAL_S,
+    ) -> None:
+        self._admin = admin
+        self._barrier = barrier
+        self._journal = journal
+        self._metrics = metrics
+        self._interval_s = interval_s
+        self._sightings: dict[ClientQuotaEntity, _Sighting] = {}
+
+    async def run(self) -> None:
+        """Watch until cancelled; what fails is tried again in the next round."""
+        what = "a round of the watch for drift"
+        await again_and_again(what, self.round, pause_s=self._interval_s, logger=logger)
+
+    async def round(self) -> Sequence[ClientQuotaEntity]:
+        """Compare once; return the entities whose drift was recorded."""
+        if not await self._journal.try_lead():
+            return ()
+        cluster_id = await self._admin.cluster_id()
+        baseline = await self._journal.baseline(cluster_id)
+        described, verified = await self._described()
+        if baseline is None:
+            await self._journal.keep_baseline(cluster_id, described.quotas)
+            return ()
+        changes = self._confirmed(baseline, described, verified=verified)
+        self._metrics.scanned_for_drift()
+        if not changes:
+            return ()
+        linked = await self._linked(cluster_id, changes)
+        recorded = await self._journal.record_drift(cluster_id, linked)
+        for entity in recorded:
+            self._sightings.pop(entity, None)
+        self._count(recorded, linked)
+        return recorded
+
+    def _count(self, recorded: Sequence[ClientQuotaEntity], changes: Sequence[Drift]) -> None:
+        kept = set(recorded)
+        for change in changes:
+            if change.entity in kept:
+                late = change.linked_alteration_id is not None
+                self._metrics.drifted(DriftOrigin.LATE_APPLY if late else DriftOrigin.OUTSIDE)
+
+    async def _described(self) -> tuple[Described, bool]:
+        """Describe everything behind a barrier, so that nothing older than the log is seen."""
+        broker_id = await self._admin.preferred_broker()
+        verified = await self._barrier.passed(broker_id)
+        described = await self._admin.describe_client_quotas(
+            ALL_ENTITIES, broker_id=broker_id, timeout_s=DESCRIBE_TIMEOUT_S
+        )
+        return described, verified
+
+    def _confirmed(
+        self,
+        baseline: Mapping[ClientQuotaEntity, AuditedState],
+        described: Described,
+        *,
+        verified: bool,
+    ) -> list[Drift]:
+        audited: Quotas = {entity: state.values for entity, state in baseline.items()}
+        changed = differing(audited, described.quotas)
+        sightings: dict[ClientQuotaEntity, _Sighting] = {}
+        drifts = []
+        for entity, (before, after) in changed.items():
+            state = baseline.get(entity)
+            now = _Sighting(state.version if state else 0, after, described.as_of)
+            earlier = self._sightings.get(entity)
+            again = earlier is not None and _same(earlier, now)
+            sightings[entity] = earlier if earlier is not None and again else now
+            if verified or again:
+                first_seen = sightings[entity].first_seen
+                drifts.append(Drift(entity, before, after, first_seen, now.version))
+        self._sightings = sightings
+        return drifts
+
+    async def _linked(self, cluster_id: str, changes: Sequence[Drift]) -> list[Drift]:
+        doubtful = await self._journal.recent_doubtful(
+            cluster_id, [change.entity for change in changes]
+        )
+        linked = []
+        for change in changes:
+            ours = [
+                (one.alteration_id, one.alteration)
+                for one in doubtful
+                if one.alteration.entity == change.entity
+            ]
+            link = late_apply(change.before, change.after, ours)
+            linked.append(
+                Drift(
+                    change.entity,
+                    change.before,
+                    change.after,
+                    change.first_seen,
+                    change.version,
+                    link,
+                )
+            )
+        return linked
+
+
+def _same(earlier: _Sighting, now: _Sighting) -> bool:
+    return earlier.version == now.version and same_values(earlier.after, now.after)
