@@ -23,8 +23,8 @@ from app.postgres.drift import PostgresDriftJournal
 from app.postgres.journal import PostgresJournal
 from app.postgres.recovery import PostgresRecovery
 from app.service.audit_records import AuditConclusion, AuditRequest
-from app.service.drift_ports import Drift
-from app.service.recovery_ports import Recovered
+from app.service.recovery.drift_ports import Drift
+from app.service.recovery.recovery_ports import Recovered
 from tests.support.postgres import AuditDatabase, audit_entity, audit_request, claim_of
 
 P = "producer_byte_rate"
