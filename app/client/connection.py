@@ -1,7 +1,6 @@
 """The HTTP interface: one connection, answers or errors, alterations that are safe to repeat."""
 
 import json
-import time
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,23 +12,16 @@ from app.client.entities import visible
 from app.client.errors import StoppedError, UnknownOutcomeError, UnreachableError, UsageError
 from app.client.http_library import httpx
 from app.client.problems import ServiceError
+from app.client.sending import LostAnswerError, Sending
 
 _CONNECT_S: Final = 10.0
-_PAUSES_S: Final = (0.5, 1.0, 2.0, 4.0, 8.0)
-"""Between the tries of one alteration whose answer was lost."""
-_LONGEST_PAUSE_S: Final = 30.0
-
-_BUSY: Final = (409, 429)
-"""Nothing was done, and it may work in a moment: tried again after ``Retry-After``."""
-
 _LONGEST_KEY: Final = 255
 
-_NEVER_SENT: Final = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
-
 _HOW_TO_ASK_AGAIN: Final = (
-    "The outcome is unknown: it may have been done. To learn it, repeat the command with "
+    "The outcome is unknown: it may have been done. To learn it, repeat {again} with "
     "--idempotency-key {key}, with which it is not done twice."
 )
+_THE_COMMAND: Final = "the command"
 
 _OF_NO_ROUTE: Final = (httpx.codes.NOT_FOUND, httpx.codes.METHOD_NOT_ALLOWED)
 """The service itself says so in a problem document."""
@@ -74,8 +66,16 @@ class Connection:
             raise self._unreachable(error) from error
         return document(self._good(answer), *needed)
 
-    def alter(self, path: str, body: Any, key: str | None) -> httpx.Response:
+    def alter(
+        self, path: str, body: Any, key: str | None, again: str = _THE_COMMAND
+    ) -> httpx.Response:
         """Return the answer to what alters; a lost answer is asked for again with the same key.
+
+        Args:
+            path: Of the route.
+            body: As JSON.
+            key: Of an earlier try; null makes a new one.
+            again: What to repeat, where no answer comes.
 
         Raises:
             UnreachableError: The service was never reached, so nothing was sent.
@@ -85,37 +85,21 @@ class Connection:
         key = key or str(uuid.uuid4())
         if not (key.isascii() and key.isprintable() and len(key) <= _LONGEST_KEY):
             raise UsageError("--idempotency-key: give 1 to 255 printable ASCII characters.")
-        try:
-            return self._good(self._answer(path, json.dumps(body).encode(), key))
-        except KeyboardInterrupt as interrupt:
-            raise StoppedError(f"Stopped. {_HOW_TO_ASK_AGAIN.format(key=key)}") from interrupt
-
-    def _answer(self, path: str, content: bytes, key: str) -> httpx.Response:
         headers = {"Idempotency-Key": key, "Content-Type": "application/json"}
-        reached = False
-        for usual_pause_s in _PAUSES_S:
-            pause_s = usual_pause_s
-            try:
-                answer = self._open().post(path, content=content, headers=headers)
-            except httpx.HTTPError as error:
-                reached = reached or not isinstance(error, _NEVER_SENT)
-                if not reached:
-                    raise self._unreachable(error) from error
-            else:
-                if not _may_be_repeated(answer):
-                    return answer
-                pause_s = min(_retry_after_s(answer), _LONGEST_PAUSE_S)
-            time.sleep(pause_s)
-        return self._last_answer(path, content, headers)
-
-    def _last_answer(self, path: str, content: bytes, headers: Mapping[str, str]) -> httpx.Response:
+        content = json.dumps(body).encode()
+        client = self._open()
         try:
-            return self._open().post(path, content=content, headers=headers)
+            sending = Sending(lambda: client.post(path, content=content, headers=headers))
+            return self._good(sending.answer())
         except httpx.HTTPError as error:
-            again = _HOW_TO_ASK_AGAIN.format(key=headers["Idempotency-Key"])
-            raise UnknownOutcomeError(
-                f"{self.configured.server} gave no answer to the alteration ({error}). {again}"
-            ) from error
+            raise self._unreachable(error) from error
+        except KeyboardInterrupt as interrupt:
+            message = f"Stopped. {_HOW_TO_ASK_AGAIN.format(again=again, key=key)}"
+            raise StoppedError(message) from interrupt
+        except LostAnswerError as lost:
+            message = f"{visible(self.configured.server)} gave no answer ({lost}). "
+            message += _HOW_TO_ASK_AGAIN.format(again=again, key=key)
+            raise UnknownOutcomeError(message) from lost
 
     def close(self) -> None:
         """Close the connection."""
@@ -207,12 +191,3 @@ def document(answer: httpx.Response, *needed: str) -> Any:
         f"{visible(str(answer.url))} is answered by something else than the quota service: is "
         "--server its address?"
     )
-
-
-def _may_be_repeated(answer: httpx.Response) -> bool:
-    return answer.status_code in _BUSY and "retry-after" in answer.headers
-
-
-def _retry_after_s(answer: httpx.Response) -> float:
-    text = answer.headers.get("retry-after", "")
-    return float(text) if text.isdigit() else 1.0

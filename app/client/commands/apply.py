@@ -35,7 +35,8 @@ def run(context: Context) -> int:
     body = {name: context.option(name) for name in ("force", "reason")}
     body = {name: value for name, value in body.items() if value is not None}
     path = f"/quotas/plans/{quote(plan['plan_id'], safe='')}/apply"
-    answer = context.service.alter(path, body, context.option("idempotency_key"))
+    again = f"`apply --plan {plan['plan_id']}`, with the same --force and --reason,"
+    answer = context.service.alter(path, body, context.option("idempotency_key"), again)
     code = conclude(context, answer)
     if code == DONE and context.output == "text":
         context.note(f"Applied: alteration {json_of(answer, 'alteration_id')['alteration_id']}.")

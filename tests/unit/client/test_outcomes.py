@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from app.client import connection
+from app.client import sending
 from app.client.main import main
 from tests.support.scripted_service import Reply, ScriptedService, scripted_service
 
@@ -38,7 +38,7 @@ APPLIED = Reply(200, report())
 
 @pytest.fixture(autouse=True)
 def in_no_hurry(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(connection.time, "sleep", lambda _: None)
+    monkeypatch.setattr(sending.time, "sleep", lambda _: None)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     for name in ("SERVER", "TOKEN_FILE", "PROFILE"):
         monkeypatch.delenv(f"KAFKA_CLIENT_QUOTAS_{name}", raising=False)
@@ -54,6 +54,18 @@ def test_a_lost_answer_is_asked_for_again_with_the_same_key(capsys: pytest.Captu
     assert len(service.asked) == 3
     assert len(keys(service)) == 1
     assert capsys.readouterr() == ("", "")
+
+
+def test_an_error_after_a_lost_answer_does_not_tell_what_became_of_it(
+    capsys: pytest.CaptureFixture[str],
+):
+    refused = problem(503, "audit-log-unavailable")
+    with scripted_service(LOST, refused, refused, APPLIED) as service:
+        assert main([*ALTER, "--server", service.url]) == 0
+    assert (len(service.asked), len(keys(service))) == (4, 1)
+    with scripted_service(LOST, refused) as service:
+        assert main([*ALTER, "--server", service.url]) == 4
+    assert "--idempotency-key" in capsys.readouterr().err
 
 
 def test_an_answer_that_never_comes_is_4_and_names_the_key(capsys: pytest.CaptureFixture[str]):
@@ -130,7 +142,7 @@ def test_ctrl_c_during_an_alteration_is_130_and_names_the_key(
     def interrupt(_: float) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(connection.time, "sleep", interrupt)
+    monkeypatch.setattr(sending.time, "sleep", interrupt)
     with scripted_service(LOST) as service:
         assert main([*ALTER, "--server", service.url]) == 130
     (key,) = keys(service)

@@ -23,7 +23,8 @@ def commands() -> Iterator[str]:
         text = (ROOT / page).read_text(encoding="utf-8").replace("\\\n", " ")
         for block in BLOCK.findall(text):
             for found in re.findall(r"(?:^|[\s(])kafka-client-quotas (?![a-z-]+:|:)(.*)", block):
-                yield END_OF_COMMAND.split(found)[0]
+                if "<Tab>" not in found:
+                    yield END_OF_COMMAND.split(found)[0]
 
 
 @pytest.mark.parametrize("command", sorted(set(commands())))

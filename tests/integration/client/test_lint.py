@@ -1,0 +1,73 @@
+"""``lint`` against the real service and a real broker."""
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka.admin import (
+    AdminClient,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialDeletion,
+    UserScramCredentialUpsertion,
+)
+
+from app.localdev.kafka import LocalKafka
+from tests.integration.client.conftest import Command
+from tests.support.raw_quotas import RawQuotas, entity_of
+from tests.support.service import DEADLINE_S
+
+P = "producer_byte_rate"
+USER = "lint-known"
+
+
+@pytest.fixture
+def known_user(broker: LocalKafka) -> Iterator[str]:
+    """A user with SCRAM credentials."""
+    client = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
+    for change in (
+        UserScramCredentialUpsertion(USER, info, b"secret-of-the-test"),
+        UserScramCredentialDeletion(USER, ScramMechanism.SCRAM_SHA_512),
+    ):
+        for future in client.alter_user_scram_credentials([change]).values():
+            future.result(DEADLINE_S)
+        if isinstance(change, UserScramCredentialUpsertion):
+            yield USER
+
+
+def test_each_kind_of_finding_is_told(command: Command, raw: RawQuotas, known_user: str):
+    raw.become(
+        {
+            entity_of({"user": None}): {P: 5.0},
+            entity_of({"client-id": "etl"}): {P: 6.0},
+            entity_of({"user": known_user}): {P: 5.0},
+            entity_of({"user": "nobody"}): {P: float("nan")},
+            entity_of({"user": "User:alice"}): {P: 7.0},
+        }
+    )
+
+    def found() -> dict[str, object]:
+        answer = command.printed("lint", "--output=json", "--broker-user=kafka", principal="bob")
+        return {one["rule"]: one["entity"] for one in json.loads(answer)["findings"]}
+
+    wanted = {
+        "catches-brokers": {"user": None},
+        "shadowed": {"client-id": "etl"},
+        "redundant": {"user": known_user},
+        "not-a-number": {"user": "nobody"},
+        "no-credentials": {"user": "nobody"},
+        "user-prefix": {"user": "User:alice"},
+    }
+    raw.wait_until(lambda: found() == wanted)
+    assert command("lint", "--fail-on=warnings").code == 1
+
+
+def test_what_is_found_is_gone_when_its_line_has_run(command: Command, raw: RawQuotas):
+    raw.become({entity_of({"user": None}): {P: 5.0}, entity_of({"client-id": "a,b"}): {P: 6.0}})
+    (finding,) = json.loads(command.printed("lint", "--output=json"))["findings"]
+    assert finding["fixes"] == [
+        rf"kafka-client-quotas --alter --names 'client-id=a\,b' --delete {P}"
+    ]
+    assert command.printed("--alter", "--names", r"client-id=a\,b", "--delete", P) == ""
+    assert command.printed("lint") == "0 warnings, 0 hints.\n"

@@ -1,0 +1,165 @@
+"""What a terminal gets, and what a pipe gets."""
+
+import io
+import os
+import subprocess
+import sys
+
+import pytest
+
+from app.client.plans import plan_lines
+from app.client.terminal import Progress, Style, table
+
+PLAN = {
+    "plan_id": "p1",
+    "expires_at": "2026-11-22T00:00:00.000Z",
+    "changes": [
+        {
+            "entity": {"user": "alice"},
+            "ops": [
+                {"key": "producer_byte_rate", "value": 2048},
+                {"key": "request_percentage", "remove": True},
+            ],
+            "before": {"producer_byte_rate": 1024, "request_percentage": 50},
+            "after": {"producer_byte_rate": 2048},
+            "impact": {
+                "keys": {
+                    "producer_byte_rate": {
+                        "change": "raised",
+                        "factor": 2.0,
+                        "effective_after": 2048,
+                        "source": {"entity": {"user": "alice"}},
+                        "more_specific": 1,
+                    },
+                    "request_percentage": {
+                        "change": "removed",
+                        "effective_after": 80.5,
+                        "source": {"entity": {"user": None}},
+                    },
+                }
+            },
+        }
+    ],
+    "conflicts": [
+        {
+            "entity": {"user": "alice"},
+            "key": "producer_byte_rate",
+            "owner": "team\x1b[b",
+            "held": 1024,
+            "current": 1024,
+            "proposed": 2048,
+        }
+    ],
+    "kept": [{"entity": {"user": "bob"}, "key": "producer_byte_rate", "value": 7}],
+}
+
+PLAIN = """\
+{user=alice}
+  ~ producer_byte_rate  1024  ->   2048  raised x2, but 1 entity goes before it
+  - request_percentage    50  ->  unset  removed, then 80.5 of {user=<default>}
+
+Held by other owners:
+  {user=alice}  producer_byte_rate  of team\\x1b[b:  holds 1024,  is 1024,  planned 2048
+
+Not pruned, because somebody else has changed them since:
+  {user=bob}  producer_byte_rate=7
+
+Plan p1: 1 entity, 1 to set, 1 to remove, 1 conflicts; valid until 2026-11-22T00:00:00.000Z.
+"""
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_plan_has_columns_and_what_the_service_says_of_its_impact():
+    assert "".join(f"{line}\n" for line in plan_lines(PLAN, Style(coloured=False))) == PLAIN
+
+
+def test_colours_add_nothing_but_colours():
+    lines = list(plan_lines(PLAN, Style(coloured=True)))
+    assert "\x1b[31m  - request_percentage" in "\n".join(lines)
+    plain = "\n".join(lines)
+    for code in ("0", "1", "2", "31", "32", "33"):
+        plain = plain.replace(f"\x1b[{code}m", "")
+    assert plain == PLAIN.rstrip("\n")
+
+
+@pytest.mark.parametrize(
+    ("stream", "wish", "environ", "coloured"),
+    [
+        (Terminal(), "auto", {}, True),
+        (io.StringIO(), "auto", {}, False),
+        (Terminal(), "auto", {"NO_COLOR": "1"}, False),
+        (Terminal(), "auto", {"TERM": "dumb"}, False),
+        (Terminal(), "never", {}, False),
+        (io.StringIO(), "always", {"NO_COLOR": "1"}, True),
+    ],
+)
+def test_colours_are_for_terminals_that_want_them(
+    stream: io.StringIO,
+    wish: str,
+    environ: dict[str, str],
+    coloured: bool,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    assert Style.of(stream, wish).coloured is coloured
+
+
+def test_columns_are_aligned_without_blanks_at_the_end():
+    assert table([["a", "10", "x"], ["bbb", "5", ""]], right=(1,)) == ["a    10  x", "bbb   5"]
+    assert table([]) == []
+
+
+def test_progress_is_for_terminals(monkeypatch: pytest.MonkeyPatch):
+    clock = iter(range(0, 100, 10))
+    monkeypatch.setattr("app.client.terminal.time.monotonic", lambda: next(clock))
+    told = {}
+    for stream in (Terminal(), io.StringIO()):
+        progress = Progress("rows", stream)
+        progress.tell(5, 1000)
+        progress.end()
+        told[stream.isatty()] = stream.getvalue()
+    assert told == {True: "\r\x1b[Krows: 5 of 1,000\r\x1b[K", False: ""}
+
+
+def completions(*words: str) -> list[str]:
+    script = subprocess.run(
+        [sys.executable, "-m", "app.client.main", "completion", "bash"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    line = " ".join(f"'{word}'" for word in ("kafka-client-quotas", *words))
+    asked = f"COMP_WORDS=({line}); COMP_CWORD={len(words)}; _kafka_client_quotas"
+    ran = subprocess.run(
+        ["bash", "-c", f'{script}\n{asked}\nprintf "%s\\n" "${{COMPREPLY[@]}}"'],
+        env={"PATH": os.environ["PATH"]},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return ran.stdout.split()
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        (["--des"], ["--describe"]),
+        (["aud"], ["audit"]),
+        (["plan", "--own"], ["--owner"]),
+        (["--server", "x", "plan", "--pr"], ["--profile", "--prune"]),
+        (["--output", "j"], ["json"]),
+        (["--alter", "--add", "prod"], ["producer_byte_rate="]),
+        (["--defaults", "cl"], ["client-id"]),
+        (["completion", ""], ["bash", "zsh", "fish"]),
+        (["import", "--from", "st"], ["strimzi"]),
+    ],
+)
+def test_the_tab_key_offers(words: list[str], offered: list[str]):
+    assert sorted(completions(*words)) == sorted(offered)
