@@ -64,7 +64,9 @@ def _bash(*, zsh: bool) -> Iterator[str]:
         yield "autoload -Uz bashcompinit && bashcompinit"
     yield "_kafka_client_quotas() {"
     yield '  local word="${COMP_WORDS[COMP_CWORD]}" before="${COMP_WORDS[COMP_CWORD-1]}" sub="" one'
-    yield '  for one in "${COMP_WORDS[@]:1:COMP_CWORD-1}"; do'
+    yield "  local -i at"
+    yield "  for ((at = 1; at < COMP_CWORD; at++)); do"
+    yield '    one="${COMP_WORDS[at]}"'
     yield f'    case "$one" in {" | ".join(SUBCOMMANDS)}) sub="$one"; break ;; esac'
     yield "  done"
     yield '  case "$before" in'
