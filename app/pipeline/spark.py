@@ -24,6 +24,7 @@ _SETTINGS: Final[Mapping[str, str]] = {
     "spark.sql.adaptive.enabled": "true",
     "spark.sql.parquet.compression.codec": "zstd",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.hadoop.parquet.block.row.count.limit": "1000000",
     "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
@@ -33,7 +34,11 @@ _SETTINGS: Final[Mapping[str, str]] = {
     "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",
     "spark.executor.extraJavaOptions": "-XX:+UseParallelGC",
 }
-"""Joins are broadcast where a job says so; partition columns keep the types of ``tables``."""
+"""Joins are broadcast where a job says so; partition columns keep the types of ``tables``.
+
+Row groups of Parquet end after a million rows: bytes alone let one group hold nearly all rows of a
+file whose names repeat, and a scan gives each group to one core.
+"""
 
 _MODULE: Final = "--add-modules=jdk.incubator.vector"
 _SHUFFLES_PER_CORE: Final = 3
