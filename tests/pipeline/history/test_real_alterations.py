@@ -1,0 +1,55 @@
+"""What the service was asked over HTTP, folded into what held when."""
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from app.localdev.kafka import LocalKafka
+from app.pipeline.main import main
+from tests.support.kafka import unique
+from tests.support.postgres import AuditDatabase
+from tests.support.service import RunningService, acl, running_service, set_cluster_acls
+
+P, C = "producer_byte_rate", "consumer_byte_rate"
+
+
+def altered(service: RunningService, user: str, **values: float | None) -> dict[str, Any]:
+    """Set each key to its value, remove it for null; return what the service kept of it."""
+    ops = [
+        {"key": key, "remove": True} if value is None else {"key": key, "value": value}
+        for key, value in values.items()
+    ]
+    answer = service.alter({"entity": {"user": user}, "ops": ops})
+    assert answer.status_code == 200, answer.text
+    body: dict[str, Any] = answer.json()
+    assert body["outcome"] == "applied"
+    return body
+
+
+def test_set_change_and_remove_become_intervals_that_meet(
+    broker: LocalKafka, audit_database: AuditDatabase, tmp_path: Path
+):
+    set_cluster_acls(
+        broker.bootstrap_servers, acl("alice", "ALTER_CONFIGS"), acl("bob", "DESCRIBE_CONFIGS")
+    )
+    user, url = unique("user"), audit_database.service_url
+    with running_service(tmp_path, broker.bootstrap_servers, url) as service:
+        first = altered(service, user, **{P: 1024.0, C: 7.0})
+        altered(service, user, **{P: 2048.0})
+        refused = service.alter({"entity": {"user": user}, "ops": [{"key": P, "value": -1}]})
+        altered(service, user, **{P: None})
+    assert refused.status_code == 422
+    assert main(["history", "--pg", url, "--out", str(tmp_path / "out")]) == 0
+    rows = pq.read_table(tmp_path / "out" / "quota_version").to_pylist()
+    assert {row["cluster_id"] for row in rows} == {first["cluster_id"]}
+    assert {(row["user"], row["client_id"], row["origin"]) for row in rows} == {(user, "", "audit")}
+    rows.sort(key=lambda row: row["valid_from"])
+    set_to, changed = (row for row in rows if row["key"] == P)
+    assert [set_to["value"], changed["value"]] == [1024.0, 2048.0]
+    assert set_to["valid_from"] < set_to["valid_to"] == changed["valid_from"]
+    assert changed["valid_from"] < changed["valid_to"]
+    assert set_to["audit_seq"] < changed["audit_seq"]
+    (kept,) = (row for row in rows if row["key"] == C)
+    assert (kept["value"], kept["valid_from"]) == (7.0, set_to["valid_from"])
+    assert kept["valid_to"] is None
