@@ -17,8 +17,8 @@ def schema_of(table: Table) -> StructType:
     return cast("StructType", StructType.fromDDL(table.ddl))
 
 
-def read_table(session: SparkSession, folders: Sequence[Path], table: Table) -> DataFrame:
-    """Return the rows of a table in several folders, with the columns and types of ``tables``.
+def require_table(folders: Sequence[Path], table: Table) -> None:
+    """Look for a table in each folder: without Spark, so before it is started.
 
     Raises:
         UsageError: A folder has no such table.
@@ -27,6 +27,15 @@ def read_table(session: SparkSession, folders: Sequence[Path], table: Table) -> 
     if missing or not folders:
         message = f"There is no table {table.name} in {', '.join(missing) or 'any --input'}."
         raise UsageError(message)
+
+
+def read_table(session: SparkSession, folders: Sequence[Path], table: Table) -> DataFrame:
+    """Return the rows of a table in several folders, with the columns and types of ``tables``.
+
+    Raises:
+        UsageError: A folder has no such table.
+    """
+    require_table(folders, table)
     schema = schema_of(table)
     first, *others = [
         session.read.schema(schema).parquet(str(folder / table.name)).select(*schema.fieldNames())

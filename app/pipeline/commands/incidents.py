@@ -21,7 +21,7 @@ from app.pipeline.sinks.pictures import draw_if_asked
 from app.pipeline.sinks.postgres import publish
 from app.pipeline.sinks.result_tables import carry_names, say_plan, write_result
 from app.pipeline.sources.buckets import Scope, days_of, read_minutes
-from app.pipeline.storage import read_table
+from app.pipeline.storage import read_table, require_table
 from app.pipeline.tables import (
     BUCKET_MINUTE,
     DIM_BUCKET,
@@ -72,6 +72,7 @@ def run(job: Job) -> None:
         return
     out = job.output()
     try:
+        require_table(folders, BUCKET_MINUTE)
         with job.spark() as session:
             minutes = read_minutes(session, folders, scope)
             job.counts["rows_in"] = minutes.count()

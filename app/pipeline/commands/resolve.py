@@ -32,7 +32,7 @@ from app.pipeline.jobs.resolve_versions import (
 from app.pipeline.sinks.postgres import publish
 from app.pipeline.sinks.result_tables import explain, say_plan
 from app.pipeline.sources.buckets import Scope, days_of
-from app.pipeline.storage import read_table, schema_of, write_table
+from app.pipeline.storage import read_table, require_table, schema_of, write_table
 from app.pipeline.tables import BUCKET_MINUTE, DIM_BUCKET, OBSERVATION_MINUTE, QUOTA_VERSION
 
 _LATEST: Final = "latest"
@@ -82,6 +82,8 @@ def run(job: Job) -> None:
         say_plan(job, reads=(OBSERVATION_MINUTE,), writes=(BUCKET_MINUTE, DIM_BUCKET))
         job.counts["would_read"].append(str(quotas / QUOTA_VERSION.name))
         return
+    require_table(folders, OBSERVATION_MINUTE)
+    require_table([quotas], QUOTA_VERSION)
     out = job.output()
     with job.spark() as session:
         try:

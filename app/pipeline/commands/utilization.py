@@ -17,6 +17,7 @@ from app.pipeline.sinks.pictures import draw_if_asked
 from app.pipeline.sinks.postgres import publish
 from app.pipeline.sinks.result_tables import carry_names, explain, say_plan
 from app.pipeline.sources.buckets import Scope, days_of, read_minutes
+from app.pipeline.storage import require_table
 from app.pipeline.tables import BUCKET_MINUTE, DIM_BUCKET, UTILIZATION_DAILY, UTILIZATION_HIST
 
 _WRITES: Final = (UTILIZATION_DAILY, UTILIZATION_HIST)
@@ -39,6 +40,7 @@ def run(job: Job) -> None:
         return
     out = job.output()
     try:
+        require_table(folders, BUCKET_MINUTE)
         with job.spark() as session:
             minutes = read_minutes(session, folders, scope)
             carry_names(job, session, out, scope)

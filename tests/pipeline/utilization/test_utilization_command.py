@@ -29,3 +29,13 @@ def test_a_dry_run_writes_nothing(world: Path, tmp_path: Path, capsys: pytest.Ca
 def test_a_wrong_option_is_named(options: list[str], line: str, capsys: pytest.CaptureFixture[str]):
     assert main(["utilization", *options]) == 2
     assert line in capsys.readouterr().err
+
+
+def test_an_input_without_the_table_is_named_before_spark_starts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    options = ["--input", str(tmp_path), "--out", str(tmp_path / "out")]
+    assert main(["utilization", *options]) == 2
+    told = capsys.readouterr().err
+    assert f"There is no table bucket_minute in {tmp_path}." in told
+    assert "starting Spark" not in told
