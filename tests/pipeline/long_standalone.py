@@ -16,10 +16,23 @@ import pyspark
 import pytest
 from confluent_kafka import Producer
 
+from app.domain.quota_keys import QuotaKey
 from app.localdev.kafka import LocalKafka
 from app.localdev.ports import HOST, free_ports
+from app.pipeline.arrow_storage import write_arrow
+from app.pipeline.folders import RunFolder
 from app.pipeline.spark import _prepare_environment, spark_session
+from app.pipeline.tables import (
+    BUCKET_MINUTE,
+    OBSERVATION_MINUTE,
+    QUOTA_VERSION,
+    THROTTLE_INCIDENT,
+    UTILIZATION_DAILY,
+    UTILIZATION_HIST,
+    Table,
+)
 from tests.pipeline.ingest.points import Point, adapter_message, write_adapter
+from tests.pipeline.resolve.clusters import Version, quota_table
 
 DEADLINE_S = 180.0
 COMMAND = str(Path(sys.executable).with_name("quota-pipeline"))
@@ -86,8 +99,12 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 def ingest(*options: str | Path) -> dict[str, Any]:
+    return job("ingest", *options)
+
+
+def job(name: str, *options: str | Path) -> dict[str, Any]:
     done = subprocess.run(
-        [COMMAND, "ingest", "--json", "--cluster", "c", *map(str, options)],
+        [COMMAND, name, "--json", "--cluster", "c", *map(str, options)],
         capture_output=True,
         text=True,
         check=False,
@@ -98,8 +115,13 @@ def ingest(*options: str | Path) -> dict[str, Any]:
 
 
 def minutes(out: Path) -> list[dict[str, Any]]:
-    table = ds.dataset(out / "observation_minute", partitioning="hive").to_table()
-    rows = table.drop_columns(["source", "ingest_run_id"]).to_pylist()
+    unlike = ("source", "ingest_run_id")
+    rows = rows_of(out, OBSERVATION_MINUTE)
+    return [{name: row[name] for name in row if name not in unlike} for row in rows]
+
+
+def rows_of(out: Path, table: Table) -> list[dict[str, Any]]:
+    rows = ds.dataset(out / table.name, partitioning="hive").to_table().to_pylist()
     return sorted(rows, key=str)
 
 
@@ -128,6 +150,24 @@ def test_files_and_a_topic_are_ingested_on_two_workers_as_on_one_machine(
     assert minutes(tmp_path / "topic") == minutes(tmp_path / "alone")
     done = cluster.status()["completedapps"]
     assert [one["state"] for one in done] == ["FINISHED", "FINISHED"]
+
+
+def test_the_chain_to_incidents_gives_on_two_workers_what_it_gives_on_one_machine(
+    cluster: Cluster, tmp_path: Path
+):
+    entity = (("user", "user 1"),)
+    quotas = RunFolder(tmp_path / "quotas", "one")
+    limit = Version("c", entity, QuotaKey.PRODUCER_BYTE_RATE, 40.0, 0, None)
+    write_arrow(quota_table([limit]), QUOTA_VERSION, quotas)
+    quotas.publish()
+    source = write_adapter(POINTS, tmp_path)
+    given = ("--format", "adapter-json", "--input", source, "--quotas", tmp_path / "quotas")
+    job("run", *given, "--out", tmp_path / "alone")
+    report = job("run", *given, "--out", tmp_path / "spread", *on(cluster))
+    assert report["rows_out"]["throttle_incident"] > 0
+    for table in (BUCKET_MINUTE, UTILIZATION_DAILY, UTILIZATION_HIST, THROTTLE_INCIDENT):
+        spread = rows_of(tmp_path / "spread", table)
+        assert spread == rows_of(tmp_path / "alone", table) != [], table.name
 
 
 def test_workers_import_the_program_that_is_sent_to_them(cluster: Cluster):
