@@ -19,6 +19,8 @@ from tests.support.service import DEADLINE_S
 
 P = "producer_byte_rate"
 USER = "lint-known"
+UNKNOWN = "lint-unknown"
+"""Other tests let other users have credentials."""
 
 
 @pytest.fixture
@@ -42,7 +44,7 @@ def test_each_kind_of_finding_is_told(command: Command, raw: RawQuotas, known_us
             entity_of({"user": None}): {P: 5.0},
             entity_of({"client-id": "etl"}): {P: 6.0},
             entity_of({"user": known_user}): {P: 5.0},
-            entity_of({"user": "nobody"}): {P: float("nan")},
+            entity_of({"user": UNKNOWN}): {P: float("nan")},
             entity_of({"user": "User:alice"}): {P: 7.0},
         }
     )
@@ -55,8 +57,8 @@ def test_each_kind_of_finding_is_told(command: Command, raw: RawQuotas, known_us
         "catches-brokers": {"user": None},
         "shadowed": {"client-id": "etl"},
         "redundant": {"user": known_user},
-        "not-a-number": {"user": "nobody"},
-        "no-credentials": {"user": "nobody"},
+        "not-a-number": {"user": UNKNOWN},
+        "no-credentials": {"user": UNKNOWN},
         "user-prefix": {"user": "User:alice"},
     }
     raw.wait_until(lambda: found() == wanted)
