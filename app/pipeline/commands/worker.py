@@ -7,6 +7,7 @@ the lock is free and the row still says ``running``, the worker died, and the ne
 import argparse
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -138,13 +139,22 @@ def _below(root: Path, name: str, option: str) -> Path:
 def _started(
     command: list[str], environ: Mapping[str, str], log: Any
 ) -> Iterator[subprocess.Popen[str]]:
+    """Start a run in a group of its own; Spark's JVM is in it and would outlive it."""
     process = subprocess.Popen(
-        command, env=environ, stdin=subprocess.DEVNULL, stdout=log, stderr=log, text=True
+        command,
+        env=environ,
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=log,
+        text=True,
+        start_new_session=True,
     )
     try:
         yield process
     finally:
         _stop(process)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 def _watched(queue: Queue, taken: QueuedRun, process: subprocess.Popen[str], log: Any) -> bool:

@@ -85,6 +85,23 @@ def test_a_queued_run_is_done_and_published(audit_database: AuditDatabase, tmp_p
         assert connection.execute(query).fetchone() == (150.0,)
 
 
+PARENT, GROUP = 1, 2
+"""Fields of /proc/PID/stat after the name. Source: proc_pid_stat(5)."""
+
+
+def processes(field: int, value: int) -> list[int]:
+    """Return the processes that live and have this value there."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+        except OSError:  # it has just ended
+            continue
+        if fields[0] != "Z" and int(fields[field]) == value:
+            found.append(int(stat.parent.name))
+    return found
+
+
 def test_a_worker_that_is_stopped_says_so_and_leaves_nothing_behind(
     audit_database: AuditDatabase, tmp_path: Path
 ):
@@ -98,11 +115,14 @@ def test_a_worker_that_is_stopped_says_so_and_leaves_nothing_behind(
     )
     try:
         until(lambda: run_of(url, "long")["progress"] is not None)
+        (run,) = processes(PARENT, worker.pid)
+        until(lambda: len(processes(GROUP, run)) > 1)  # Spark has started its JVM
         worker.send_signal(signal.SIGTERM)
         assert worker.wait(DEADLINE_S) == 130
     finally:
         worker.kill()
         worker.wait()
+    until(lambda: not processes(GROUP, run))
     assert run_of(url, "long")["state"] == "failed"
     assert "worker was stopped" in run_of(url, "long")["error"]
 
