@@ -33,7 +33,11 @@ class Published:
 def published(
     broker: LocalKafka, postgres: LocalPostgres, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Published]:
-    """Nothing is published yet: alice may alter, bob describe, mallory nothing."""
+    """Nothing is published yet: alice may alter, bob describe, mallory nothing.
+
+    alice has a quota, and so every user has a bucket of his own: where no rule names a user, all
+    spend from the same one.
+    """
     folder = tmp_path_factory.mktemp("analytics")
     owner_url, service_url = postgres.create_database(folder.name)
     migrate(owner_url, service_url)
@@ -41,4 +45,9 @@ def published(
         broker.bootstrap_servers, acl("alice", "ALTER_CONFIGS"), acl("bob", "DESCRIBE_CONFIGS")
     )
     with running_service(folder, broker.bootstrap_servers, service_url) as service:
+        rule = {"entity": {"user": "alice"}}
+        ops: list[dict[str, object]] = [{"key": "producer_byte_rate", "value": 1_000_000}]
+        service.alter({**rule, "ops": ops}).raise_for_status()
         yield Published(service, service_url, folder)
+        ops = [{"key": "producer_byte_rate", "remove": True}]
+        service.alter({**rule, "ops": ops}).raise_for_status()
