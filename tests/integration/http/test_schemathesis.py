@@ -41,11 +41,12 @@ BEYOND_A_SCHEMA = {
     "expectation-failed",
     "invalid-request",
     "no-alterations",
+    "plan-outdated",
     "refused-by-broker",
 }
 """Refusals of requests that fit their schema: a token that nobody made, an entity twice, an address
-beside a user, values that do not hold, a key of another request; and a header whose pattern the
-generator does not follow."""
+beside a user, values that do not hold, a key of another request, a plan that something has come
+before; and a header whose pattern the generator does not follow."""
 
 
 @schema.hook
