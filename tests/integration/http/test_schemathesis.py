@@ -51,14 +51,16 @@ before; and a header whose pattern the generator does not follow."""
 
 @schema.hook
 def filter_failure(
-    _context: Any, failure: Exception, _case: schemathesis.Case, response: Any
+    _context: Any, failure: Exception, case: schemathesis.Case, response: Any
 ) -> bool:
     """Let the service refuse what fits the schema and breaks a rule that no schema can say.
 
-    Without ``all_or_nothing`` a part that breaks the schema is refused alone: 207.
+    Without ``all_or_nothing`` a part that breaks the schema is refused alone: 207. A parameter that
+    breaks it by being null is not sent at all.
     """
     if isinstance(failure, schemathesis.core.failures.AcceptedNegativeData):
-        return bool(response.status_code != PARTIAL)
+        left_out = None in dict(case.query or {}).values()
+        return bool(response.status_code != PARTIAL) and not left_out
     rejected = isinstance(failure, schemathesis.openapi.checks.RejectedPositiveData)
     return not (rejected and response.json()["code"] in BEYOND_A_SCHEMA)
 

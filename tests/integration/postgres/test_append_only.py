@@ -102,6 +102,8 @@ def test_the_catalog_gives_the_service_no_right_on_the_log_beyond_reading_and_ad
             ("audit_event", "SELECT"),
             ("audit_event", "INSERT"),
             ("alembic_version", "SELECT"),
+            ("authentication_failure", "SELECT"),
+            ("authentication_failure", "INSERT"),
             *((table, right) for table in WORKING_TABLES for right in CHANGING),
         }
 
