@@ -99,7 +99,8 @@ SERVICE_PROBLEMS: Final[Mapping[str, ProblemText]] = {
     "audit-log-unavailable": ProblemText(
         "The audit log cannot be written; nothing was sent",
         "The database that keeps the audit log does not answer. What cannot be recorded is not "
-        "sent, so nothing changed. Reading quotas goes on.",
+        "sent, so nothing changed. Reading quotas goes on. An alteration_id says that it fell "
+        "silent over the commit: the log then has it as not sent, or not at all.",
         "Send the request again later; it is safe.",
         "The log line says why; often migrate was not run or the disk is full. Reads go on.",
     ),

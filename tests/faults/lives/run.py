@@ -157,7 +157,11 @@ class Run:
 
 
 def _outcomes(http: httpx.Client, alteration_id: str) -> Mapping[ClientQuotaEntity, str]:
-    document = http.get(f"/quotas/alterations/{alteration_id}").raise_for_status().json()
+    """Return what is shown of an alteration; nothing where the log does not have it."""
+    answer = http.get(f"/quotas/alterations/{alteration_id}")
+    if answer.status_code == httpx.codes.NOT_FOUND:
+        return {}
+    document = answer.raise_for_status().json()
     return {
         ClientQuotaEntity.of(result["entity"]): result["outcome"] for result in document["results"]
     }

@@ -99,7 +99,10 @@ CALLS = (
                        outcomes=("unknown",)),
     ),
     call(5, 4, write("cat", 7), ended=9.0),
-    call(6, 200, write("ann", 8), answer=problem(503, "audit-log-unavailable", "no", "safe")),
+    call(
+        6, 200, write("ann", 8),
+        answer=problem(503, "audit-log-unavailable", "no", "safe", alteration_id="a6"),
+    ),
     call(
         7, 201, write("ann", 9),
         answer=problem(503, "cluster-unreachable", "no", "safe", alteration_id="a7",
@@ -134,9 +137,10 @@ CALLS = (
                        alteration_id="a16", outcomes=("applied",)),
     ),
 )  # fmt: skip
-"""One word, two entities, one refused of two, unknown and found, no answer, nothing sent twice,
-an expectation that holds and one that does not, a key used three times, a supersede, a busy
-entity, an outcome that was recorded late."""
+"""One word, two entities, one refused of two, unknown and found, no answer, nothing sent twice
+(once the commit of its intent was in doubt, and never came), an expectation that holds and one
+that does not, a key used three times, a supersede, a busy entity, an outcome that was recorded
+late."""
 
 AUDITED = (
     concluded(intent("a1", 0.1, write("ann", 1)), 0.1, "applied"),

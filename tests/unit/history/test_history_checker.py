@@ -242,6 +242,14 @@ LIES: dict[str, tuple[Evidence, set[str]]] = {
         evidence(calls=calls(4, alteration_id="a16")),
         {"answers_and_audit_agree"},
     ),
+    "an alteration that is not in the log, though its commit was never in doubt": (
+        evidence(calls=calls(7, alteration_id="a77")),
+        {"answers_and_audit_agree"},
+    ),
+    "an alteration that nobody can look up": (
+        evidence(documents={"a3": {}}),
+        {"documents_tell_the_conclusion"},
+    ),
     "an answer that the audit log does not confirm": (
         evidence(audited=saying("a3", "observed_other")),
         {"answers_and_audit_agree"},
