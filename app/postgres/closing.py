@@ -1,82 +1,94 @@
-"""What a conclusion does to slots, states and keys, in one statement."""
+"""What conclusions do to slots, states and keys, in one statement."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from uuid import UUID
-
-from sqlalchemy import text
 
 from app.domain.alterations import AlterationResult, Outcome
 from app.postgres.leases import Lease
-from app.postgres.states import entity_hash, entity_text, values_text
+from app.postgres.states import entity_text, values_text
 
-_CLOSE: Final = text(
-    """
+_CLOSE: Final = """
     with freed as (
-      delete from entity_slot
-      where alteration_id = :alteration_id and ordinal = any(cast(:definite as smallint[]))
-      returning cluster_id
+      delete from entity_slot as slot
+      using json_to_recordset(%(definite)s::json)
+        as ended(alteration_id uuid, ordinal smallint, entity text, "values" text)
+      where slot.alteration_id = ended.alteration_id and slot.ordinal = ended.ordinal
+      returning slot.cluster_id, slot.entity_hash, slot.alteration_id, ended.entity, ended."values"
     ), quarantined as (
-      update entity_slot set state = 'quarantined',
-        handed_over_by = greatest(taken_at, least(handed_over_by, :sent_at, clock_timestamp()))
-      where alteration_id = :alteration_id and ordinal = any(cast(:unknown as smallint[]))
+      update entity_slot as slot set state = 'quarantined', handed_over_by =
+        greatest(taken_at, least(handed_over_by, silent.sent_at, clock_timestamp()))
+      from json_to_recordset(%(unknown)s::json)
+        as silent(alteration_id uuid, ordinal smallint, sent_at timestamptz)
+      where slot.alteration_id = silent.alteration_id and slot.ordinal = silent.ordinal
     ), renewed as (
       update idempotency set expires_at = clock_timestamp() + interval '24 hours'
-      where alteration_id = :alteration_id
+      where alteration_id = any(%(ids)s)
     )
     insert into entity_state as known
       (cluster_id, entity_hash, entity, "values", version, alteration_id, updated_at)
-    select cluster_id, decode(entity_hash, 'hex'), entity, "values", 1, :alteration_id,
-      clock_timestamp()
-    from (select cluster_id from freed limit 1) as cluster,
-      json_to_recordset(cast(:seen as json)) as seen(entity_hash text, entity text, "values" text)
-    order by entity_hash
+    select cluster_id, entity_hash, entity, "values", 1, alteration_id, clock_timestamp()
+    from freed where entity is not null
+    order by cluster_id, entity_hash
     on conflict (cluster_id, entity_hash) do update set
       "values" = excluded."values",
       version = known.version + 1,
       alteration_id = excluded.alteration_id,
       updated_at = excluded.updated_at
     """
-)
 """Without a slot there is no state: then somebody else has concluded.
 
-The states are one text: psycopg writes arrays of JSON ten times slower.
+The places are texts: psycopg writes arrays of JSON ten times slower.
 """
 
-SEEN: Final = frozenset({Outcome.APPLIED, Outcome.OBSERVED_OTHER})
+_SEEN: Final = frozenset({Outcome.APPLIED, Outcome.OBSERVED_OTHER})
 """Outcomes whose ``after`` is what the cluster holds now."""
 
 
-def closing(
-    alteration_id: str, results: Mapping[int, AlterationResult], sent_at: datetime | None = None
-) -> dict[str, Any]:
-    """Return the parameters of ``close_slots``.
+class Ended(NamedTuple):
+    """An alteration, or a part of one, that is concluded.
 
-    Args:
+    Attributes:
         alteration_id: Whose slots.
         results: By ordinal; what is unknown keeps its slot, in quarantine.
         sent_at: When the bytes were handed over; null leaves the latest possible moment.
     """
-    seen = [
-        {
-            "entity_hash": entity_hash(one.entity).hex(),
-            "entity": entity_text(one.entity),
-            "values": values_text(one.after),
-        }
-        for one in results.values()
-        if one.outcome in SEEN and one.after is not None
-    ]
+
+    alteration_id: str
+    results: Mapping[int, AlterationResult]
+    sent_at: datetime | None = None
+
+
+def closing(every: Sequence[Ended]) -> Mapping[str, Any]:
+    """Return the parameters of ``close_slots``."""
     return {
-        "alteration_id": UUID(alteration_id),
-        "definite": [key for key, one in results.items() if one.outcome is not Outcome.UNKNOWN],
-        "unknown": [key for key, one in results.items() if one.outcome is Outcome.UNKNOWN],
-        "sent_at": sent_at,
-        "seen": json.dumps(seen),
+        "definite": json.dumps(list(_definite(every))),
+        "unknown": json.dumps(list(_unknown(every))),
+        "ids": [UUID(one.alteration_id) for one in every],
     }
 
 
 async def close_slots(parameters: Mapping[str, Any], lease: Lease) -> None:
-    """Free slots or quarantine them, keep the states that were seen, renew the key's life."""
-    await lease.connection.execute(_CLOSE, parameters)
+    """Free slots or quarantine them, keep the states that were seen, renew the keys' lives."""
+    await lease.driver.execute(_CLOSE, parameters)
+
+
+def _definite(every: Iterable[Ended]) -> Iterator[Mapping[str, Any]]:
+    for one in every:
+        for ordinal, result in one.results.items():
+            place = {"alteration_id": one.alteration_id, "ordinal": ordinal}
+            if result.outcome in _SEEN and result.after is not None:
+                values = values_text(result.after)
+                yield {**place, "entity": entity_text(result.entity), "values": values}
+            elif result.outcome is not Outcome.UNKNOWN:
+                yield place
+
+
+def _unknown(every: Iterable[Ended]) -> Iterator[Mapping[str, Any]]:
+    for one in every:
+        sent_at = None if one.sent_at is None else one.sent_at.isoformat()
+        for ordinal, result in one.results.items():
+            if result.outcome is Outcome.UNKNOWN:
+                yield {"alteration_id": one.alteration_id, "ordinal": ordinal, "sent_at": sent_at}

@@ -14,7 +14,7 @@ from sqlalchemy import ColumnElement, func, or_, select
 from app.domain.alterations import AlterationResult, Outcome
 from app.domain.errors import NotFoundError
 from app.postgres.canonical import canonical_json, result_to_json
-from app.postgres.closing import close_slots, closing
+from app.postgres.closing import Ended, close_slots, closing
 from app.postgres.copying import MANY, SECONDS_PER_ROW, copy_rows, durable
 from app.postgres.event_rows import outcome_rows
 from app.postgres.keys import free_key_if_unused
@@ -44,21 +44,25 @@ async def conclude(conclusion: AuditConclusion, lease: Lease) -> None:
         AlreadyConcludedError: There is one already; nothing was written.
         NotFoundError: There is no such intent.
     """
-    sent_at = next((time for time, event, _ in conclusion.events if event == "sent"), None)
-    alteration_id, results = conclusion.alteration_id, conclusion.results
-    if len(results) < MANY:
-        await close_slots(closing(alteration_id, results, sent_at), lease)
+    number, ended = len(conclusion.results), [ended_by(conclusion)]
+    if number < MANY:
+        await close_slots(closing(ended), lease)
     else:
-        await lease.extend(len(results) * SECONDS_PER_ROW)
-        many = await asyncio.to_thread(closing, alteration_id, results, sent_at)
-        await close_slots(many, lease)
+        await lease.extend(number * SECONDS_PER_ROW)
+        await close_slots(await asyncio.to_thread(closing, ended), lease)
     at, occurred_at = await _started(conclusion, lease)
     rows = outcome_rows(conclusion, at, occurred_at)
     try:
-        await copy_rows(lease, rows, len(conclusion.results))
+        await copy_rows(lease, rows, number)
     except psycopg.errors.UniqueViolation as error:
         raise AlreadyConcludedError from error
-    await free_key_if_unused(alteration_id, results.values(), lease)
+    await free_key_if_unused(conclusion.alteration_id, conclusion.results.values(), lease)
+
+
+def ended_by(conclusion: AuditConclusion) -> Ended:
+    """Return what a conclusion ends."""
+    sent_at = next((time for time, event, _ in conclusion.events if event == "sent"), None)
+    return Ended(conclusion.alteration_id, conclusion.results, sent_at)
 
 
 async def without_recorded(

@@ -17,7 +17,7 @@ from app.domain.alterations import (
 )
 from app.domain.callers import Caller
 from app.domain.entities import ClientQuotaEntity
-from app.postgres.closing import close_slots, closing
+from app.postgres.closing import Ended, close_slots, closing
 from app.postgres.copying import copy_rows, log_time
 from app.postgres.event_rows import EventRow, final_rows
 from app.postgres.later_events import late_row, stories
@@ -83,10 +83,11 @@ async def record_changes(
     }
     fresh = [entity for entity in free if versions.get(entity, 0) == changes[entity].version]
     at = await log_time(lease)
+    told = {entity: _story(cluster_id, ids[entity], changes[entity]) for entity in fresh}
+    ended = [Ended(ids[entity], {0: result}) for entity, (_, result) in told.items()]
+    await close_slots(closing(ended), lease)
     rows: list[EventRow] = []
-    for entity in fresh:
-        request, result = _story(cluster_id, ids[entity], changes[entity])
-        await close_slots(closing(ids[entity], {0: result}), lease)
+    for entity, (request, result) in told.items():
         rows += [
             *final_rows(request, {0: result}, at),
             *await _late(changes[entity], request, lease),

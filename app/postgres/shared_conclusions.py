@@ -10,50 +10,16 @@ from uuid import UUID
 
 import psycopg
 
-from app.domain.alterations import Outcome
-from app.postgres.closing import SEEN
+from app.postgres.closing import close_slots, closing
+from app.postgres.conclusions import ended_by
 from app.postgres.copying import DURABLE, MANY, copy_rows
 from app.postgres.event_rows import EventRow, outcome_rows
 from app.postgres.keys import free_key_if_unused
 from app.postgres.later_events import RECOVERY, SUPERSEDED
 from app.postgres.leases import Lease
 from app.postgres.shared_intents import AloneError
-from app.postgres.states import entity_hash, entity_text, values_text
 from app.service.audit_records import AuditConclusion
 from app.service.identifiers import time_of
-
-_CLOSE: Final = """
-    with freed as (
-      delete from entity_slot as slot
-      using json_to_recordset(%(definite)s::json) as ended(alteration_id uuid, ordinal smallint)
-      where slot.alteration_id = ended.alteration_id and slot.ordinal = ended.ordinal
-      returning slot.alteration_id, slot.cluster_id
-    ), quarantined as (
-      update entity_slot as slot set state = 'quarantined', handed_over_by =
-        greatest(taken_at, least(handed_over_by, silent.sent_at, clock_timestamp()))
-      from json_to_recordset(%(unknown)s::json)
-        as silent(alteration_id uuid, ordinal smallint, sent_at timestamptz)
-      where slot.alteration_id = silent.alteration_id and slot.ordinal = silent.ordinal
-    ), renewed as (
-      update idempotency set expires_at = clock_timestamp() + interval '24 hours'
-      where alteration_id = any(%(ids)s)
-    )
-    insert into entity_state as known
-      (cluster_id, entity_hash, entity, "values", version, alteration_id, updated_at)
-    select cluster_id, decode(entity_hash, 'hex'), entity, "values", 1, alteration_id,
-      clock_timestamp()
-    from (select distinct alteration_id, cluster_id from freed) as cluster
-      join json_to_recordset(%(seen)s::json)
-        as seen(alteration_id uuid, entity_hash text, entity text, "values" text)
-      using (alteration_id)
-    order by cluster_id, entity_hash
-    on conflict (cluster_id, entity_hash) do update set
-      "values" = excluded."values",
-      version = known.version + 1,
-      alteration_id = excluded.alteration_id,
-      updated_at = excluded.updated_at
-    """
-"""What ``closing`` does for one alteration, for many."""
 
 _STARTED: Final = """
     select alteration_id, min(at), greatest(min(at), clock_timestamp()),
@@ -131,38 +97,10 @@ async def _closed(conclusions: Sequence[AuditConclusion], lease: Lease) -> Mappi
     driver = cast("psycopg.AsyncConnection[Any]", lease.driver)
     found = {"concluded": json.dumps(list(_places(conclusions))), "found": [RECOVERY, SUPERSEDED]}
     async with driver.pipeline():
-        await driver.execute(_CLOSE, _closing(conclusions))
+        await close_slots(closing([ended_by(one) for one in conclusions]), lease)
         await driver.execute(_DURABLE)
         rows = await (await driver.execute(_STARTED, found)).fetchall()
     return {id_: _Started(*rest) for id_, *rest in rows}
-
-
-def _closing(conclusions: Sequence[AuditConclusion]) -> Mapping[str, Any]:
-    places: dict[bool, list[Mapping[str, Any]]] = {True: [], False: []}
-    seen = []
-    for one in conclusions:
-        sent_at = next((time for time, event, _ in one.events if event == "sent"), None)
-        for ordinal, result in one.results.items():
-            unknown = result.outcome is Outcome.UNKNOWN
-            place: dict[str, Any] = {"alteration_id": one.alteration_id, "ordinal": ordinal}
-            if unknown and sent_at is not None:
-                place["sent_at"] = sent_at.isoformat()
-            places[unknown].append(place)
-            if result.outcome in SEEN and result.after is not None:
-                seen.append(
-                    {
-                        "alteration_id": one.alteration_id,
-                        "entity_hash": entity_hash(result.entity).hex(),
-                        "entity": entity_text(result.entity),
-                        "values": values_text(result.after),
-                    }
-                )
-    return {
-        "definite": json.dumps(places[False]),
-        "unknown": json.dumps(places[True]),
-        "seen": json.dumps(seen),
-        "ids": [UUID(one.alteration_id) for one in conclusions],
-    }
 
 
 def _places(conclusions: Sequence[AuditConclusion]) -> Iterator[Mapping[str, Any]]:

@@ -154,8 +154,8 @@ async def test_a_claim_that_came_to_nothing_is_made_again_at_once(
 async def test_recoveries_at_once_never_claim_the_same(
     journal: PostgresJournal, audit_database: AuditDatabase
 ):
-    request = await given_up(journal, *(f"user-{number}" for number in range(300)))
-    databases = [Database(audit_database.service_url) for _ in range(4)]
+    request = await given_up(journal, *(f"user-{number}" for number in range(100)))
+    databases = [Database(audit_database.service_url) for _ in range(2)]
     recoveries = [PostgresRecovery(database) for database in databases for _ in range(3)]
     got: list[int] = []
 
