@@ -5,6 +5,7 @@ import secrets
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
@@ -15,6 +16,7 @@ from app.http.metrics import HttpMetrics
 from app.http.page_tokens import PageTokens
 from app.http.rate_limits import RateLimits
 from app.http.services import Services
+from app.http.workers.team import Team
 from app.kafka.brokers import Brokers
 from app.kafka.cluster import KafkaCluster
 from app.kafka.cluster_acls import KafkaClusterAclSource
@@ -27,7 +29,7 @@ from app.meanings.appetite import limits
 from app.meanings.audit_log import database_url
 from app.meanings.cluster import kafka_settings
 from app.meanings.faults import refuse_every_fault
-from app.meanings.lives import life_settings
+from app.meanings.lives import life_settings, owner_name
 from app.meanings.permissions import authorization_policy
 from app.meanings.policy import policy_reader
 from app.meanings.proxies import trusted_proxies
@@ -76,6 +78,13 @@ class Wiring:
         self._narrowed: NarrowingPolicy | None = None
         self._readiness: Readiness | None = None
         self._stops_at: float | None = None
+        self._team: Team | None = None
+
+    def join(self, team: Team) -> None:
+        """Be one of several workers: what the parent made is known by a name of its own here."""
+        self._team = team
+        self._life_settings = replace(self._life_settings, owner=owner_name())
+        self._limits = self._limits.share(team.mine, team.size)
 
     def announce_stop(self) -> bool:
         """Say ``/readyz`` no; tell whether this is the first announcement."""
@@ -149,13 +158,16 @@ class Wiring:
                 plans=PostgresPlans(database),
                 scram=KafkaScramCredentials(brokers),
                 readiness=self._readiness,
-                page_tokens=PageTokens(secrets.token_bytes(32)),
+                page_tokens=PageTokens(self._page_secret()),
                 metrics=self.metrics,
                 limits=RateLimits(self._limits, self.metrics.count_rate_limited),
                 brokers=partial(_broker_facts, cluster),
                 failures=failures,
                 proxies=self._proxies,
             )
+
+    def _page_secret(self) -> bytes:
+        return secrets.token_bytes(32) if self._team is None else self._team.secret
 
     def _narrowing(self, authorizer: ClusterAuthorizer) -> NarrowingPolicy | NoPolicy:
         if self._read_policy is None:

@@ -51,6 +51,21 @@ class Limits:
     requests_at_once: int
     failures_per_s: float
 
+    def share(self, number: int, size: int) -> "Limits":
+        """Return what one of several workers lets pass, so that all together keep the limits.
+
+        Args:
+            number: Of the worker, from 1 on.
+            size: How many workers there are; ``requests_at_once`` is 0 or at least that.
+        """
+        each, rest = divmod(self.requests_at_once, size)
+        return Limits(
+            self.reads_per_s / size,
+            self.alterations_per_s / size,
+            each + (number <= rest),
+            self.failures_per_s / size,
+        )
+
 
 def _uncounted(_: str) -> None:
     """Count nothing."""

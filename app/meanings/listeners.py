@@ -51,6 +51,27 @@ class Listener:
                     message = f"{where} cannot be listened on: {error.strerror}."
                     raise SettingsError(message) from None
 
+    def bind(self) -> list[socket.socket]:
+        """Return a socket for each address of the host, bound and not listening yet.
+
+        With port 0 each has a port of its own.
+
+        Raises:
+            OSError: One of them cannot be had.
+        """
+        kind, flags = socket.SOCK_STREAM, socket.AI_PASSIVE
+        found = socket.getaddrinfo(self.host, self.port, type=kind, flags=flags)
+        bound = []
+        for family, _, protocol, _, address in dict.fromkeys(found):
+            one = socket.socket(family, kind, protocol)
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            one.bind(address)
+            one.setblocking(False)
+            bound.append(one)
+        return bound
+
 
 def listeners(settings: Settings) -> list[Listener]:
     """Return the ports; with TLS one is plain HTTP only where TLS has a port of its own.

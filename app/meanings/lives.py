@@ -25,5 +25,11 @@ def life_settings(settings: Settings) -> LifeSettings:
     except ValueError as error:
         message = f"QUOTAS_TEST_FAILPOINT: {error}"
         raise SettingsError(message) from None
-    owner = f"{socket.gethostname()}/{os.getpid()}/{secrets.token_hex(8)}"
-    return LifeSettings(owner, points, settings.test_final_after_s, settings.drift_interval_s)
+    return LifeSettings(
+        owner_name(), points, settings.test_final_after_s, settings.drift_interval_s
+    )
+
+
+def owner_name() -> str:
+    """Return a name for this process in the log, which no other process has had."""
+    return f"{socket.gethostname()}/{os.getpid()}/{secrets.token_hex(8)}"

@@ -19,6 +19,7 @@ from app.settings.production import Production
 from app.settings.proxies import Proxies
 from app.settings.tls import Tls
 from app.settings.values import PREFIX, LogFormat, LogLevel, Mode, SettingsError
+from app.settings.workers import Workers
 
 __all__ = ["LOCAL_ONLY", "PREFIX", "LogFormat", "LogLevel", "Mode", "Settings", "SettingsError"]
 
@@ -27,6 +28,7 @@ LOCAL_ONLY: Final = frozenset({"QUOTAS_LOCAL_DIR"})
 
 
 class Settings(
+    Workers,
     Production,
     Narrowing,
     Proxies,

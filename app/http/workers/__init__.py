@@ -1,0 +1,1 @@
+"""What several workers of one service do together."""

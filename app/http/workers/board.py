@@ -1,0 +1,100 @@
+"""A few numbers in memory that all workers see; each worker writes its own, so none waits.
+
+A number of eight bytes is written at once by every processor that this runs on. What a worker reads
+of another may be a moment old.
+"""
+
+import hashlib
+import mmap
+import secrets
+import sys
+import time
+from collections.abc import Iterator
+from typing import Final
+
+FAILURES: Final = 4096
+"""So many failed logins of each worker are remembered."""
+
+_CONNECTIONS, _FORGOTTEN_NS, _NEXT_FAILURE, _HEAD = range(4)
+_NUMBER_BYTES: Final = 8
+_WORDS: Final = _HEAD + 2 * FAILURES
+_NS: Final = 1_000_000_000
+
+
+class Board:
+    """One part for each worker.
+
+    Args:
+        size: How many workers there are.
+
+    Attributes:
+        mine: The number of this worker, from 1 on.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.mine = 0
+        self._size = size
+        self._memory = mmap.mmap(-1, size * _WORDS * _NUMBER_BYTES)
+        self._words = memoryview(self._memory).cast("Q")
+        self._key = secrets.token_bytes(16)
+
+    def has_ended(self, number: int) -> None:
+        """Note that a worker has ended: its connections have."""
+        self._words[_part(number) + _CONNECTIONS] = 0
+
+    def set_connections(self, number: int) -> None:
+        """Tell how many connections this worker has."""
+        self._words[_part(self.mine) + _CONNECTIONS] = number
+
+    def connections_elsewhere(self) -> int:
+        """Return how many connections the other workers have."""
+        others = (each for each in self._numbers() if each != self.mine)
+        return sum(self._words[_part(each) + _CONNECTIONS] for each in others)
+
+    def forget(self) -> None:
+        """Tell that what was read of the cluster before this moment is out of date."""
+        self._words[_part(self.mine) + _FORGOTTEN_NS] = time.monotonic_ns()
+
+    def forgotten_at(self) -> float:
+        """Return when that was told last by any worker, as ``time.monotonic`` does."""
+        return max(self._words[_part(each) + _FORGOTTEN_NS] for each in self._numbers()) / _NS
+
+    def add_failure(self, name: str, now: float) -> int:
+        """Note a failure at a time; return what ``take_back`` wants."""
+        part = _part(self.mine)
+        place: int = self._words[part + _NEXT_FAILURE]
+        self._words[part + _NEXT_FAILURE] = (place + 1) % FAILURES
+        self._words[part + _HEAD + FAILURES + place] = int(now * _NS)
+        self._words[part + _HEAD + place] = int.from_bytes(self._hash(name), sys.byteorder)
+        return place
+
+    def take_back(self, place: int) -> None:
+        """Forget a failure of this worker."""
+        self._words[_part(self.mine) + _HEAD + place] = 0
+
+    def failures(self, name: str) -> list[float]:
+        """Return when failures were noted under a name, by any worker, the oldest first."""
+        searched = self._hash(name)
+        found = (at for each in self._numbers() for at in self._failures_of(each, searched))
+        return sorted(found)
+
+    def _failures_of(self, number: int, searched: bytes) -> Iterator[float]:
+        first = _part(number) + _HEAD
+        begin, end = first * _NUMBER_BYTES, (first + FAILURES) * _NUMBER_BYTES
+        while (at := self._memory.find(searched, begin, end)) != -1:
+            if at % _NUMBER_BYTES == 0:
+                yield self._words[at // _NUMBER_BYTES + FAILURES] / _NS
+            begin = at + 1
+
+    def _hash(self, name: str) -> bytes:
+        return hashlib.blake2b(
+            name.encode(errors="surrogatepass"), digest_size=_NUMBER_BYTES, key=self._key
+        ).digest()
+
+    def _numbers(self) -> range:
+        return range(1, self._size + 1)
+
+
+def _part(number: int) -> int:
+    """Return where a worker's numbers begin."""
+    return (number - 1) * _WORDS

@@ -1,0 +1,188 @@
+"""One server process: one event loop, a clean end."""
+
+import asyncio
+import gc
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Final
+
+import uvicorn
+
+from app.http.application import create_asgi
+from app.http.open_files import room_for_connections
+from app.http.receive_limits import ReceiveLimits
+from app.http.receiving import ReceivingProtocol, receiving_protocol
+from app.meanings.listeners import Listener
+from app.settings import Settings
+from app.wiring import Wiring
+
+_BACKLOG: Final = 2048
+_HANDSHAKE_S: Final = 10.0
+
+logger = logging.getLogger(__name__)
+
+_COLLECT_AFTER = (10_000, 20, 50)
+"""A request of 1,000 entities makes some 100,000 objects, and hardly one of them is in a cycle."""
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """Where connections come from.
+
+    Attributes:
+        listener: The address, and whether TLS is spoken.
+        sockets: Bound to it already, shared with others; none lets the server bind its own.
+    """
+
+    listener: Listener
+    sockets: Sequence[socket.socket] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PrivateDoor:
+    """Where the other workers of this service come in.
+
+    Attributes:
+        path: Of a Unix socket.
+        config: With the application that answers them.
+        connections: The class of their connections.
+    """
+
+    path: Path
+    config: uvicorn.Config
+    connections: type[ReceivingProtocol]
+
+
+class Server(uvicorn.Server):
+    """Says that it is going before it goes, so that nobody sends it new work.
+
+    Args:
+        config: With the application.
+        connections: The class of connections.
+        wiring: Is told of the stop.
+        delay_s: How long the stop is announced, in seconds.
+        ports: Where it listens.
+
+    Attributes:
+        serves: Called once it listens.
+        door: Null without other workers.
+    """
+
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        connections: type[ReceivingProtocol],
+        wiring: Wiring,
+        delay_s: float,
+        ports: Sequence[Port],
+    ) -> None:
+        super().__init__(config)
+        self._connections = connections
+        self._wiring = wiring
+        self._delay_s = delay_s
+        self._ports = ports
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self.serves: Callable[[], None] = lambda: None
+        self.door: PrivateDoor | None = None
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start; what is there then lives on, so no garbage collection looks at it again."""
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_signal_handler(signal.SIGHUP, self._reload)
+        await super().startup(sockets if sockets is not None else [])
+        try:
+            await self._listen_to_all()
+        except OSError as error:
+            logger.error("this cannot be listened on: %s", error.strerror)  # noqa: TRY400
+            self.started, self.should_exit = False, True
+            await self.lifespan.shutdown()
+        else:
+            self.serves()
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(*_COLLECT_AFTER)
+
+    async def _listen_to_all(self) -> None:
+        if self.door is not None:
+            make = self._making(self.door.connections, self.door.config)
+            path = str(self.door.path)
+            self.servers.append(await asyncio.get_running_loop().create_unix_server(make, path))
+        for port in self._ports:
+            for one in port.sockets or (None,):
+                self.servers.append(await self._listen(port.listener, one))
+
+    def _making(
+        self, connections: type[ReceivingProtocol], config: uvicorn.Config
+    ) -> Callable[[], asyncio.Protocol]:
+        return lambda: connections(config, self.server_state, self.lifespan.state)
+
+    async def _listen(self, port: Listener, shared: socket.socket | None) -> asyncio.Server:
+        """Listen; uvicorn itself does so on one port, and waits a minute for a TLS handshake."""
+        server = await asyncio.get_running_loop().create_server(
+            self._making(self._connections, self.config),
+            **({"host": port.host, "port": port.port} if shared is None else {"sock": shared}),
+            ssl=port.tls,
+            backlog=_BACKLOG,
+            ssl_handshake_timeout=None if port.tls is None else _HANDSHAKE_S,
+        )
+        scheme = "http" if port.tls is None else "https"
+        for one in server.sockets:
+            logger.info("listening for %s on port %d", scheme, one.getsockname()[1])
+        return server
+
+    def handle_exit(self, _signal: int, _frame: FrameType | None) -> None:
+        """Turn ``/readyz`` off, then stop; a repeated signal hastens nothing.
+
+        The signal is not raised again at the end, so a clean stop ends with exit code 0.
+        """
+        if not self._wiring.announce_stop():
+            return
+        if self._delay_s and self.started and self._loop is not None:
+            self._loop.call_soon_threadsafe(
+                self._loop.call_later, self._delay_s, self._begin_to_stop
+            )
+        else:
+            self._begin_to_stop()
+
+    def parent_has_ended(self) -> None:
+        """Stop without delay, from any thread: nobody will start this service's workers again."""
+        if self._loop is None or not self.started:
+            os._exit(1)
+        self._loop.call_soon_threadsafe(self._orphaned)
+
+    def _orphaned(self) -> None:
+        logger.error("the parent of this worker has ended, so it stops")
+        self._wiring.announce_stop()
+        self._begin_to_stop()
+
+    def _begin_to_stop(self) -> None:
+        self.should_exit = True
+
+    def _reload(self) -> None:
+        self._reloading = asyncio.create_task(self._wiring.reload())
+
+
+def build_server(settings: Settings, wiring: Wiring, ports: Sequence[Port]) -> Server:
+    """Return the server of this process, which listens nowhere yet."""
+    limits = ReceiveLimits(connections=room_for_connections(settings.max_connections))
+    connections = receiving_protocol(limits, wiring.metrics)
+    config = uvicorn.Config(
+        create_asgi(wiring.services, wiring.metrics),
+        log_config=None,
+        access_log=False,
+        http=connections,
+        ws="none",
+        loop="uvloop" if sys.platform != "win32" else "asyncio",
+        proxy_headers=False,
+        server_header=False,
+        backlog=_BACKLOG,
+        timeout_graceful_shutdown=int(settings.shutdown_grace_s) or 1,
+    )
+    return Server(config, connections, wiring, settings.stop_delay_s, ports)

@@ -1,0 +1,1 @@
+"""One parent and several workers."""
