@@ -1,6 +1,6 @@
 """The stored quotas, arranged so that each place of the precedence is one look-up."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import EllipsisType
 from typing import Final, Generic, Protocol, Self, TypeVar
@@ -27,9 +27,7 @@ _KINDS: Final[Mapping[tuple[str, ...], Bucket]] = {
     (_USER,): Bucket.USER,
     (_CLIENT_ID,): Bucket.CLIENT_ID,
 }
-_LOOK_UPS: Final = tuple(
-    (row.level, row.source, int(row.user), int(row.client_id)) for row in PRECEDENCE
-)
+_LOOK_UPS: Final = tuple((int(row.user), int(row.client_id)) for row in PRECEDENCE)
 
 Name = str | None | EllipsisType
 Rule = tuple[ClientQuotaEntity, Values]
@@ -56,6 +54,14 @@ class _Overlay(Generic[_K, _V]):
     def get(self, key: _K, /) -> _V | None:
         found = self.changed.get(key)
         return self.below.get(key) if found is None else found
+
+
+def _found(store: _Store[_K, _V], keys: Sequence[_K]) -> list[_V | None]:
+    """Return what is stored under many keys; a call for each would cost more than the look-up."""
+    if not isinstance(store, _Overlay):
+        return list(map(store.get, keys))
+    pairs = zip(map(store.changed.get, keys), _found(store.below, keys), strict=True)
+    return [below if changed is None else changed for changed, below in pairs]
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,18 +127,37 @@ class QuotaIndex:
 
         A key without any value is left out.
         """
-        users = (ABSENT, DEFAULT_NAME, user)
-        client_ids = (ABSENT, DEFAULT_NAME, client_id)
-        get = self.rules.get
         stored: dict[str, list[ConfiguredQuota]] = {}
-        for level, name, user_slot, client_id_slot in _LOOK_UPS:
-            rule = get((users[user_slot], client_ids[client_id_slot]))
+        for row, rule in zip(PRECEDENCE, self.rules_at(user, client_id), strict=True):
             if rule is not None:
                 entity, values = rule
                 for key, value in values.items():
-                    quota = ConfiguredQuota(entity, level, name, value)
+                    quota = ConfiguredQuota(entity, row.level, row.source, value)
                     stored.setdefault(key, []).append(quota)
         return stored
+
+    def rules_at(self, user: str, client_id: str) -> list[Rule | None]:
+        """Return the rule at each level for these names or their defaults, most specific first."""
+        users = (ABSENT, DEFAULT_NAME, user)
+        client_ids = (ABSENT, DEFAULT_NAME, client_id)
+        get = self.rules.get
+        return [
+            get((users[user_slot], client_ids[client_id_slot]))
+            for user_slot, client_id_slot in _LOOK_UPS
+        ]
+
+    def rules_of_many(
+        self, users: Sequence[str], client_ids: Sequence[str]
+    ) -> list[Sequence[Rule | None]]:
+        """Return for each level what ``rules_at`` returns for each pair of names."""
+        number = len(users)
+        by_slot = [
+            ([ABSENT] * number, [DEFAULT_NAME] * number, names) for names in (users, client_ids)
+        ]
+        return [
+            _found(self.rules, list(zip(by_slot[0][user], by_slot[1][client_id], strict=True)))
+            for user, client_id in _LOOK_UPS
+        ]
 
     def lone_kind(self, key: str) -> Bucket | None:
         """Return the only kind of rules that a client key has; null for none or several."""

@@ -41,6 +41,10 @@ _ODD_VALUES: Final[tuple[tuple[tuple[QuotaKey, ...], Callable[[float], bool], st
 )
 """Which values of which keys do not mean what they say. Source: the brokers' quota managers."""
 
+ORDINARY_FROM: Final = 1
+ORDINARY_BELOW: Final = INT_MAX
+"""Values in between mean what they say, for each key."""
+
 HIDDEN_CLIENT_RULES: Final = (
     "The user name is empty and the default user has this key: brokers then look up no client-id "
     "rule, so nothing limits."
@@ -49,8 +53,12 @@ HIDDEN_CLIENT_RULES: Final = (
 
 def value_notes(quota: ResolvedQuota) -> Sequence[str]:
     """Say where the value that applies does not limit, or locks out."""
-    key, value = quota.key, quota.value
-    if value is None or 1 <= value < INT_MAX:
+    return () if quota.value is None else notes_of(quota.key, quota.value)
+
+
+def notes_of(key: str, value: float) -> Sequence[str]:
+    """Say where a value does not limit, or locks out; no other value has notes."""
+    if ORDINARY_FROM <= value < ORDINARY_BELOW:
         return ()
     return [
         f"{key}: {sentence}"

@@ -98,4 +98,4 @@ def _reason_problems(reason: str) -> Iterator[tuple[str, str]]:
 
 
 def _has_lone_surrogate(text: str) -> bool:
-    return bool(_HALF_OF_A_PAIR.search(text))
+    return not text.isascii() and bool(_HALF_OF_A_PAIR.search(text))

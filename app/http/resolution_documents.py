@@ -1,6 +1,7 @@
 """Resolutions as JSON documents."""
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 from app.domain.resolution import Resolution
@@ -12,29 +13,31 @@ from app.service.reading.resolve import ResolveAnswer
 
 def resolution_json(answer: ResolveAnswer, *, explain: bool) -> dict[str, Any]:
     """Return the answer for one identity."""
+    resolution = answer.resolutions[0]
     return {
-        "cluster_id": answer.cluster_id,
-        "as_of": rfc3339(answer.as_of),
-        **_resolution(answer.resolutions[0], answer.callback_class, explain=explain),
+        **answer_head(answer.cluster_id, answer.as_of),
+        **resolution_document(resolution, answer.callback_class, explain=explain),
     }
 
 
 def resolutions_json(answer: ResolveAnswer) -> dict[str, Any]:
     """Return the answer for many identities, in order; ``proposed`` where there was a what-if."""
-    results = [_resolution(one, answer.callback_class, explain=False) for one in answer.resolutions]
+    results = [resolution_document(one, answer.callback_class) for one in answer.resolutions]
     if answer.proposed is not None:
         for result, proposed in zip(results, answer.proposed, strict=True):
-            result["proposed"] = _resolution(proposed, answer.callback_class, explain=False)
-    return {
-        "cluster_id": answer.cluster_id,
-        "as_of": rfc3339(answer.as_of),
-        "results": results,
-    }
+            result["proposed"] = resolution_document(proposed, answer.callback_class)
+    return {**answer_head(answer.cluster_id, answer.as_of), "results": results}
 
 
-def _resolution(
-    resolution: Resolution, callback_class: str | None, *, explain: bool
+def answer_head(cluster_id: str, as_of: datetime) -> dict[str, Any]:
+    """Return what an answer begins with."""
+    return {"cluster_id": cluster_id, "as_of": rfc3339(as_of)}
+
+
+def resolution_document(
+    resolution: Resolution, callback_class: str | None, *, explain: bool = False
 ) -> dict[str, Any]:
+    """Return one resolution, of which ``resolution_writing`` makes templates."""
     notes = list(resolution.notes)
     if callback_class is not None:
         notes.append(

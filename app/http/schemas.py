@@ -106,7 +106,10 @@ def read_resolve_request(body: JsonObject) -> ResolveRequestBody:
     reader = _opened(body, _RESOLVE_FIELDS, reading)
     reader.need("identities")
     identities = tuple(
-        _read_identity(item, pointer, reading) for pointer, item in reader.items("identities")
+        [
+            _simple_identity(item) or _read_identity(item, pointer, reading)
+            for pointer, item in reader.items("identities")
+        ]
     )
     if len(identities) > MAX_IDENTITIES:
         detail = f"{len(identities)} identities; at most {MAX_IDENTITIES} are resolved at once."
@@ -141,6 +144,23 @@ def read_revert_request(body: JsonObject) -> RevertRequestBody:
 
 def _opened(body: JsonObject, known: frozenset[str], reading: Reading) -> ObjectReader:
     return ObjectReader.of(body, "", known, reading) or ObjectReader({}, "", reading)
+
+
+def _simple_identity(value: JsonValue) -> Identity | None:
+    """Return a user in ASCII with or without a client-id in ASCII, which break no rule.
+
+    Null for whatever else it is, good or bad. There may be ten thousand.
+    """
+    if not isinstance(value, dict):
+        return None
+    user, client_id = value.get("user"), value.get("client-id", "")
+    if len(value) != 1 + ("client-id" in value):
+        return None
+    if not (isinstance(user, str) and isinstance(client_id, str)):
+        return None
+    if not (user.isascii() and client_id.isascii()):
+        return None
+    return Identity(user, client_id if len(value) > 1 else None)
 
 
 def _read_identity(value: JsonValue, pointer: str, reading: Reading) -> Identity:

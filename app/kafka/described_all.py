@@ -5,13 +5,10 @@ up by its own bytes, and only those that were not there before are read. Source 
 ``DescribeClientQuotasResponse.json``, version 1.
 """
 
-import gc
 import struct
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from operator import itemgetter
-from threading import Lock
 from typing import Final
 
 from app.domain.alterations import Quotas, Values
@@ -19,6 +16,7 @@ from app.domain.entities import ENTITY_TYPES, ClientQuotaEntity
 from app.domain.quota_keys import QuotaKey
 from app.kafka.messages import DescribeAnswer, read_described
 from app.service.cluster_ports import QuotaChanges
+from app.service.collection import without_collection
 
 _VERSION: Final = 1
 _HEADER: Final = struct.Struct(">iBihB")
@@ -81,7 +79,7 @@ class DescribedAll:
         changes = None
         if body != before.payload:
             try:
-                with _without_collection():
+                with without_collection():
                     known, changes = _read(body, before)
             except (_UnusualError, IndexError, struct.error, UnicodeDecodeError):
                 return read_described(payload, version), None
@@ -212,23 +210,3 @@ def _in_order(parts: list[tuple[str, str | None]]) -> tuple[tuple[str, str | Non
         if len({kind for kind, _ in parts}) < len(parts):
             raise _UnusualError
     return tuple(parts)
-
-
-_collecting: Final = Lock()
-_paused = 0
-
-
-@contextmanager
-def _without_collection() -> Iterator[None]:
-    """Build many objects, none of them in a cycle, without looking for cycles among them."""
-    global _paused  # noqa: PLW0603 - the collector is the process's
-    with _collecting:
-        _paused += 1
-        gc.disable()
-    try:
-        yield
-    finally:
-        with _collecting:
-            _paused -= 1
-            if not _paused:
-                gc.enable()

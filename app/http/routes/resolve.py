@@ -10,13 +10,14 @@ from app.http.permissions import may_describe
 from app.http.plain_route import PlainRoute
 from app.http.query import read_query
 from app.http.request_rules import identity_violations
-from app.http.resolution_documents import resolution_json, resolutions_json
+from app.http.resolution_documents import resolution_json
 from app.http.resolution_usage import add_usage, buckets_of
+from app.http.resolution_writing import resolutions_bytes
 from app.http.route_parameters import RESOLVE_PARAMETERS
 from app.http.schemas import read_resolve_request
 from app.http.services import services_of
 from app.service.off_loop import off_loop
-from app.service.reading.resolve import Identity, ResolveAnswer, ResolveQuery
+from app.service.reading.resolve import Identity, ResolveQuery
 
 router = APIRouter(tags=["resolve"], route_class=PlainRoute)
 
@@ -60,9 +61,6 @@ async def resolve_many(request: Request) -> Response:
             if expected is not None
         },
     )
-    answer = await services_of(request).resolve.resolve(query)
-    return await off_loop(len(query.identities), _resolutions, answer)
-
-
-def _resolutions(answer: ResolveAnswer) -> Response:
-    return JsonResponse(resolutions_json(answer))
+    basis = await services_of(request).resolve.basis(query)
+    content = await off_loop(len(query.identities), resolutions_bytes, basis)
+    return Response(content, media_type=JsonResponse.media_type)

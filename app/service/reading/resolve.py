@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final
+from typing import Final, NamedTuple
 
 from app.domain.alteration_rules import judge
 from app.domain.alterations import ClientQuotaAlteration, Quotas, Values
@@ -23,8 +23,7 @@ MOST_LAID_OVER: Final = 2_000
 """With so many changes since it was built an index is built anew."""
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
+class Identity(NamedTuple):
     """Who connects: a user with or without a client-id, or an address."""
 
     user: str | None = None
@@ -70,6 +69,41 @@ class ResolveAnswer:
     callback_class: str | None
 
 
+@dataclass(frozen=True, slots=True)
+class ResolutionBasis:
+    """What the identities of a query are resolved against: all of it is from one image.
+
+    Attributes:
+        present: What is stored.
+        proposed: As if the alterations had been applied; null without alterations.
+        callback_class: As in ``ResolveAnswer``.
+    """
+
+    query: ResolveQuery
+    cluster_id: str
+    as_of: datetime
+    present: QuotaIndex
+    proposed: QuotaIndex | None
+    callback_class: str | None
+
+    def answer(self) -> ResolveAnswer:
+        """Resolve every identity."""
+        present = self._resolved(self.present)
+        proposed = None if self.proposed is None else self._resolved(self.proposed)
+        return ResolveAnswer(self.cluster_id, self.as_of, present, proposed, self.callback_class)
+
+    def _resolved(self, index: QuotaIndex) -> tuple[Resolution, ...]:
+        explain = self.query.explain
+        return tuple([resolved(index, one, explain=explain) for one in self.query.identities])
+
+
+def resolved(index: QuotaIndex, identity: Identity, *, explain: bool = False) -> Resolution:
+    """Return what applies to one identity, which breaks no rule."""
+    if identity.ip is not None:
+        return resolve_ip(index, identity.ip, explain=explain)
+    return resolve_client(index, identity.user or "", identity.client_id, explain=explain)
+
+
 class KeptIndex:
     """The index of the newest image: it costs much more than one resolution.
 
@@ -111,6 +145,15 @@ class ResolveQuotas:
         """Resolve every identity against one image.
 
         Raises:
+            QuotaError: As ``basis``.
+        """
+        basis = await self.basis(query)
+        return await off_loop(_size(query), basis.answer)
+
+    async def basis(self, query: ResolveQuery) -> ResolutionBasis:
+        """Return what the query is to be resolved against.
+
+        Raises:
             InvalidRequestError: An alteration of the what-if breaks a rule.
             ExpectationFailedError: What it expects does not hold in the image.
             NotSentError: No broker answers.
@@ -119,37 +162,31 @@ class ResolveQuotas:
             raise InvalidRequestError(_BROKEN, violations=query.violations)
         described = await self._image.image(max_age_ms=query.max_age_ms)
         index = await self._index.of(described)
-        number = len(query.identities) + len(query.alterations or ())
-        present, proposed = await off_loop(number, _resolved, query, described.quotas, index)
-        return ResolveAnswer(
-            described.cluster_id,
-            described.as_of,
-            present,
-            proposed,
-            await self._callbacks.custom_callback(),
+        proposed = None
+        if query.alterations is not None:
+            quotas = described.quotas
+            proposed = await off_loop(_size(query), _proposed, query, quotas, index)
+        callback_class = await self._callbacks.custom_callback()
+        return ResolutionBasis(
+            query, described.cluster_id, described.as_of, index, proposed, callback_class
         )
 
 
 _BROKEN = "The request breaks a rule; every violation is listed in errors."
 
 
-Resolutions = tuple[Resolution, ...]
+def _size(query: ResolveQuery) -> int:
+    return len(query.identities) + len(query.alterations or ())
 
 
-def _resolved(
-    query: ResolveQuery, quotas: Quotas, index: QuotaIndex
-) -> tuple[Resolutions, Resolutions | None]:
-    """Return what applies now, and what would; null without alterations."""
-    proposed = None
-    if query.alterations:
-        judgement = judge(query.alterations, quotas)
-        raise_violations(judgement, all_or_nothing=True)
-        _check_expectations(query, judgement.alterations, quotas)
-        changed = index.with_alterations(judgement.alterations)
-        proposed = _resolve_all(changed, query.identities, explain=query.explain)
-    elif query.alterations is not None:
-        proposed = _resolve_all(index, query.identities, explain=query.explain)
-    return _resolve_all(index, query.identities, explain=query.explain), proposed
+def _proposed(query: ResolveQuery, quotas: Quotas, index: QuotaIndex) -> QuotaIndex:
+    """Return the index as if the alterations had been applied; without any it is the same."""
+    if not query.alterations:
+        return index
+    judgement = judge(query.alterations, quotas)
+    raise_violations(judgement, all_or_nothing=True)
+    _check_expectations(query, judgement.alterations, quotas)
+    return index.with_alterations(judgement.alterations)
 
 
 def _check_expectations(
@@ -163,15 +200,3 @@ def _check_expectations(
     if failed:
         detail = "The present values are not the expected ones, so nothing is proposed."
         raise ExpectationFailedError(detail, violations=failed)
-
-
-def _resolve_all(
-    index: QuotaIndex, identities: Sequence[Identity], *, explain: bool
-) -> Resolutions:
-    return tuple(_resolve(index, one, explain=explain) for one in identities)
-
-
-def _resolve(index: QuotaIndex, identity: Identity, *, explain: bool) -> Resolution:
-    if identity.ip is not None:
-        return resolve_ip(index, identity.ip, explain=explain)
-    return resolve_client(index, identity.user or "", identity.client_id, explain=explain)

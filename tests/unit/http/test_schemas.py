@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from decimal import Decimal
+from itertools import product
 from typing import Any
 
 import pytest
@@ -10,6 +11,8 @@ import pytest
 from app.domain.alterations import Op
 from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import UnreadableRequestError
+from app.http import schemas
+from app.http.reading import Reading
 from app.http.schemas import (
     AlterRequestBody,
     ResolveRequestBody,
@@ -190,6 +193,28 @@ def test_identities_are_read_in_order():
     )
     assert body.identities == (Identity("a", ""), Identity(""), Identity(ip="::1"))
     assert (body.alterations, body.max_age_ms, body.violations) == (None, 1000, ())
+
+
+NAMES = (None, 7, [], "", "a", "\x00", "ü", "\ud800", "10.0.0.1", "::ffff:1.2.3.4")
+
+
+@pytest.mark.parametrize("fields", [("user",), ("client-id",), ("ip",), ("x",), ()])
+@pytest.mark.parametrize("more", [("user",), ("client-id",), ("ip",), ("x",)])
+def test_an_identity_among_many_is_read_like_any_other(fields: tuple[str], more: tuple[str]):
+    """Most are simple and take a shorter way, which must tell the same."""
+    for first, second in product(NAMES, NAMES):
+        document = {**dict.fromkeys(fields, first), **dict.fromkeys(more, second)}
+        reading = Reading()
+        identity = schemas._read_identity(parsed({"one": document})["one"], "", reading)
+        if reading.unreadable:
+            with pytest.raises(UnreadableRequestError) as caught:
+                read_resolve_request(parsed({"identities": [document]}))
+            told = [(one.code, one.detail) for one in caught.value.violations]
+            assert told == [(one.code, one.detail) for one in reading.unreadable]
+        else:
+            body = read_resolve_request(parsed({"identities": [document]}))
+            assert body.identities == (identity,)
+            assert [one.code for one in body.violations] == [one.code for one in reading.broken]
 
 
 def test_an_empty_list_of_alterations_is_not_a_missing_one():

@@ -1,0 +1,108 @@
+"""What is decided alike: the pattern of what is stored for an identity, whatever its names.
+
+A resolution follows from which levels have which keys, not from the names, and from a value only by
+the notes about it. So of many identities with one pattern a single one needs to be resolved; the
+others differ in their names and in the numbers of the values. All of them are looked up together.
+"""
+
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from app.domain.entities import DEFAULT_NAME, ClientQuotaEntity, EntityType
+from app.domain.quota_keys import QuotaKey
+from app.domain.resolution_index import QuotaIndex, Rule, Spellings
+from app.domain.resolution_levels import IP_PRECEDENCE, PRECEDENCE
+from app.domain.resolution_notes import ORDINARY_BELOW, ORDINARY_FROM, notes_of
+
+_CONNECTIONS: Final = QuotaKey.CONNECTION_CREATION_RATE
+_NOTHING: Final = 0
+"""In the place of a number: no rule there."""
+
+
+class Stored(NamedTuple):
+    """What is stored for many identities, in their order.
+
+    Attributes:
+        patterns: Equal patterns are resolved alike, but for names and numbers; a null one is a case
+            of its own.
+        rules: For each level the rules found there. Which levels have one, and the keys of its
+            values, is part of the pattern.
+    """
+
+    patterns: Sequence[Hashable]
+    rules: Mapping[int, Sequence[Rule | None]]
+
+
+def stored_for_clients(
+    index: QuotaIndex, users: Sequence[str], client_ids: Sequence[str]
+) -> Stored:
+    """Return what is stored for pairs of a user and a client-id; either may be empty."""
+    columns = index.rules_of_many(users, client_ids)
+    numbers = _Numbers()
+    patterns = zip(
+        map(bool, users),
+        map(bool, client_ids),
+        *(numbers.of_rules(column) for column in columns),
+        strict=True,
+    )
+    levels = [row.level for row in PRECEDENCE]
+    return Stored(list(patterns), dict(zip(levels, columns, strict=True)))
+
+
+def stored_for_addresses(index: QuotaIndex, addresses: Sequence[str | None]) -> Stored:
+    """Return what is stored for canonical addresses.
+
+    The pattern is null where an address is none, or where its own rule is not spelled like it or is
+    one of several: these have notes of their own.
+    """
+    find = index.spellings.get
+    default = _first(find(DEFAULT_NAME) or ())
+    spellings = [(address and find(address)) or () for address in addresses]
+    own = [_first(rules) for rules in spellings]
+    numbers = _Numbers()
+    patterns: list[Hashable] = [
+        (pattern, numbers.of_rule(default)) if _is_plain(address, rules) else None
+        for address, rules, pattern in zip(addresses, spellings, numbers.of_rules(own), strict=True)
+    ]
+    levels = [row.level for row in IP_PRECEDENCE]
+    return Stored(patterns, dict(zip(levels, (own, [default] * len(own)), strict=True)))
+
+
+class _Numbers:
+    """Gives what values say a number."""
+
+    def __init__(self) -> None:
+        self._known: dict[Hashable, int] = {}
+
+    def of_rules(self, rules: Sequence[Rule | None]) -> Sequence[int]:
+        """Return the numbers of rules; often it is one and the same rule, or none."""
+        last, number = None, _NOTHING
+        numbers = []
+        for rule in rules:
+            if rule is not last:
+                last, number = rule, self.of_rule(rule)
+            numbers.append(number)
+        return numbers
+
+    def of_rule(self, rule: Rule | None) -> int:
+        """Return the number of a rule's keys and of the notes about their values."""
+        if rule is None:
+            return _NOTHING
+        values = rule[1]
+        said: Hashable = tuple(values)
+        for value in values.values():
+            if not ORDINARY_FROM <= value < ORDINARY_BELOW:
+                said = tuple([(key, *notes_of(key, one)) for key, one in values.items()])
+                break
+        return self._known.setdefault(said, len(self._known) + 1)
+
+
+def _first(rules: Spellings) -> Rule | None:
+    return (rules[0][0], {_CONNECTIONS: rules[0][1]}) if rules else None
+
+
+def _is_plain(address: str | None, rules: Spellings) -> bool:
+    if address is None:
+        return False
+    canonical = ClientQuotaEntity(((EntityType.IP.value, address),))
+    return not rules or [entity for entity, _ in rules] == [canonical]

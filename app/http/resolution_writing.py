@@ -1,0 +1,113 @@
+"""Resolutions of many identities as JSON; the same text as that of ``resolutions_json``.
+
+Of each pattern one identity is resolved and made a document as ``GET /quotas/resolve`` does it; the
+document is the template for the others.
+"""
+
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Final
+
+from app.domain.addresses import canonical_ip
+from app.domain.entities import EntityType
+from app.domain.resolution_index import QuotaIndex
+from app.domain.resolution_patterns import Stored, stored_for_addresses, stored_for_clients
+from app.http.answers import quota_value_json
+from app.http.json_text import json_bytes, json_texts
+from app.http.resolution_documents import answer_head, resolution_document
+from app.http.resolution_templates import NAME, Place, Template
+from app.service.collection import without_collection
+from app.service.reading.resolve import Identity, ResolutionBasis, resolved
+
+_USER: Final = EntityType.USER.value
+_CLIENT_ID: Final = EntityType.CLIENT_ID.value
+_IP: Final = EntityType.IP.value
+
+Names = Mapping[str, Sequence[str]]
+"""Of many identities, by type, in their order."""
+
+
+def resolutions_bytes(basis: ResolutionBasis) -> bytes:
+    """Return the answer for many identities, in order; ``proposed`` where there was a what-if."""
+    head = json_bytes({**answer_head(basis.cluster_id, basis.as_of), "results": []})
+    with without_collection():
+        return b"".join([head.removesuffix(b"]}"), b",".join(_results(basis)), b"]}"])
+
+
+def _results(basis: ResolutionBasis) -> Sequence[bytes]:
+    identities = basis.query.identities
+    present = _Writer(basis.present, basis.callback_class).write(identities)
+    if basis.proposed is None:
+        return present
+    proposed = _Writer(basis.proposed, basis.callback_class).write(identities)
+    return [
+        b'%b,"proposed":%b}' % (now[:-1], then) for now, then in zip(present, proposed, strict=True)
+    ]
+
+
+class _Writer:
+    """Writes resolutions against one index."""
+
+    def __init__(self, index: QuotaIndex, callback_class: str | None) -> None:
+        self._index = index
+        self._callback_class = callback_class
+
+    def write(self, identities: Sequence[Identity]) -> Sequence[bytes]:
+        """Return the resolution of each identity as JSON, in order."""
+        clients = [at for at, one in enumerate(identities) if one.ip is None]
+        addresses = [at for at, one in enumerate(identities) if one.ip is not None]
+        written: list[bytes] = [b""] * len(identities)
+        for places, texts in (
+            (clients, self._clients([identities[at] for at in clients])),
+            (addresses, self._addresses([identities[at] for at in addresses])),
+        ):
+            for at, text in zip(places, texts, strict=True):
+                written[at] = text
+        return written
+
+    def _clients(self, identities: Sequence[Identity]) -> Sequence[bytes]:
+        users = [one.user or "" for one in identities]
+        client_ids = [one.client_id or "" for one in identities]
+        stored = stored_for_clients(self._index, users, client_ids)
+        return self._written(identities, {_USER: users, _CLIENT_ID: client_ids}, stored)
+
+    def _addresses(self, identities: Sequence[Identity]) -> Sequence[bytes]:
+        addresses = [canonical_ip(one.ip or "") for one in identities]
+        stored = stored_for_addresses(self._index, addresses)
+        return self._written(identities, {_IP: [one or "" for one in addresses]}, stored)
+
+    def _written(
+        self, identities: Sequence[Identity], names: Names, stored: Stored
+    ) -> Sequence[bytes]:
+        groups: dict[Hashable, list[int]] = {}
+        for at, pattern in enumerate(stored.patterns):
+            groups.setdefault(pattern, []).append(at)
+        written: list[bytes] = [b""] * len(identities)
+        texts = {kind: json_texts(column) for kind, column in names.items()}
+        for pattern, group in groups.items():
+            if pattern is None or len(group) == 1:
+                for at in group:
+                    written[at] = json_bytes(self._document(identities[at]))
+                continue
+            template = Template(self._document(identities[group[0]]))
+            columns = [_column(place, group, texts, stored) for place in template.places]
+            for at, text in zip(group, template.fill(columns), strict=True):
+                written[at] = text
+        return written
+
+    def _document(self, identity: Identity) -> dict[str, object]:
+        return resolution_document(resolved(self._index, identity), self._callback_class)
+
+
+def _column(
+    place: Place, group: Sequence[int], texts: Mapping[str, Sequence[bytes]], stored: Stored
+) -> Sequence[bytes]:
+    """Return what stands in a place, in JSON, for each of a group."""
+    level, key = place
+    if level == NAME:
+        column = texts[key]
+        return [column[at] for at in group]
+    rules = map(stored.rules[level].__getitem__, group)
+    values = [rule[1][key] for rule in rules if rule is not None]
+    distinct = list(set(values))
+    numbers = json_texts([quota_value_json(value) for value in distinct])
+    return list(map(dict(zip(distinct, numbers, strict=True)).__getitem__, values))

@@ -1,0 +1,144 @@
+"""Many resolutions written together are the text of each resolved and written on its own."""
+
+import json
+import math
+import random
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from app.domain.alterations import Quotas
+from app.domain.entities import ClientQuotaEntity
+from app.domain.resolution import QuotaIndex
+from app.http.json_text import json_bytes, json_texts
+from app.http.resolution_documents import resolutions_json
+from app.http.resolution_writing import resolutions_bytes
+from app.service.reading.resolve import Identity, ResolutionBasis, ResolveQuery
+
+AT = datetime(2026, 11, 21, 1, 2, 3, tzinfo=UTC)
+NAMES = ("alice", "bob", "etl", "%b%s%", '"\\0', "\x000\x00", "\\u00000\\u0000", "ü ~*\n", "null")
+ADDRESSES = ("10.0.0.1", "10.0.0.2", "::1", "2001:db8::1")
+SPELLINGS = (*ADDRESSES, "10.1", "0:0:0:0:0:0:0:1", "[::1]", "host.example", "127.0.0.1")
+
+STORED_NAMES = st.one_of(st.none(), st.sampled_from(NAMES))
+ENTITIES = st.one_of(
+    st.fixed_dictionaries({"user": STORED_NAMES}),
+    st.fixed_dictionaries({"client-id": STORED_NAMES}),
+    st.fixed_dictionaries({"user": STORED_NAMES, "client-id": STORED_NAMES}),
+    st.fixed_dictionaries({"user": STORED_NAMES, "future": STORED_NAMES}),
+    st.fixed_dictionaries({"ip": st.one_of(st.none(), st.sampled_from(SPELLINGS))}),
+    st.fixed_dictionaries({"ip": st.one_of(st.none(), st.just("10.0.0.1")), "user": STORED_NAMES}),
+).map(ClientQuotaEntity.of)
+KEYS = (
+    "producer_byte_rate",
+    "consumer_byte_rate",
+    "request_percentage",
+    "controller_mutation_rate",
+    "connection_creation_rate",
+    "future_key",
+)
+ORDINARY = (1.0, 1024.0, 33.25, 1e6)
+ODD = (0.0, -0.0, 0.5, -1.0, 2.0**31 - 1, 2.0**53, 2.0**63, 1e300, math.inf, -math.inf, math.nan)
+NUMBERS = st.one_of(st.sampled_from(ORDINARY), st.sampled_from(ODD))
+VALUES = st.dictionaries(st.sampled_from(KEYS), NUMBERS, max_size=4)
+QUOTAS = st.dictionaries(ENTITIES, VALUES, max_size=14)
+
+USERS = ("", "alice", "%b%s%", "nobody")
+CLIENT_IDS = (None, "", "etl", '"\\0', "nothing")
+IDENTITIES = (
+    *(Identity(user, client_id) for user in USERS for client_id in CLIENT_IDS),
+    *(Identity(ip=ip) for ip in (*ADDRESSES, "::FFFF:10.0.0.1")),
+    *(Identity(name, name) for name in NAMES),
+)
+CALLBACKS = st.sampled_from((None, None, 'com.example."%b\\u00000\\u0000"'))
+
+
+def basis(
+    identities: Sequence[Identity],
+    present: QuotaIndex,
+    proposed: QuotaIndex | None = None,
+    callback_class: str | None = None,
+) -> ResolutionBasis:
+    query = ResolveQuery(tuple(identities))
+    return ResolutionBasis(query, "Cluster", AT, present, proposed, callback_class)
+
+
+def one_by_one(whole: ResolutionBasis) -> bytes:
+    return json_bytes(resolutions_json(whole.answer()))
+
+
+@settings(deadline=None, max_examples=150)
+@given(QUOTAS, CALLBACKS)
+def test_the_present(quotas: Quotas, callback_class: str | None) -> None:
+    whole = basis(IDENTITIES, QuotaIndex.of(quotas), None, callback_class)
+    assert resolutions_bytes(whole) == one_by_one(whole)
+
+
+@settings(deadline=None, max_examples=150)
+@given(QUOTAS, QUOTAS, QUOTAS)
+def test_a_what_if_over_an_index_that_was_patched(
+    quotas: Quotas, since: Quotas, then: Quotas
+) -> None:
+    present = QuotaIndex.of(quotas).with_values(since)
+    whole = basis(IDENTITIES, present, present.with_values(then))
+    assert resolutions_bytes(whole) == one_by_one(whole)
+
+
+def test_thousands_of_indexes_present_and_proposed() -> None:
+    chance = random.Random(4)
+    for _ in range(1200):
+        present = QuotaIndex.of(cluster(chance)).with_values(cluster(chance))
+        proposed = present.with_values(cluster(chance))
+        whole = basis(chance.choices(IDENTITIES, k=12), present, proposed)
+        assert resolutions_bytes(whole) == one_by_one(whole)
+
+
+def cluster(chance: random.Random) -> Quotas:
+    """Return a few rules for names that are asked for."""
+    quotas: dict[ClientQuotaEntity, dict[str, float]] = {}
+    for _ in range(chance.randrange(6)):
+        names = {
+            "user": chance.choice((None, *USERS[1:])),
+            "client-id": chance.choice((None, *CLIENT_IDS[2:])),
+            "ip": chance.choice((None, *SPELLINGS)),
+        }
+        kinds = chance.choice((("user",), ("client-id",), ("user", "client-id"), ("ip",)))
+        keys = chance.sample(KEYS, chance.randrange(len(KEYS)))
+        values = {key: chance.choice((*ORDINARY, *ODD)) for key in keys}
+        quotas[ClientQuotaEntity.of({kind: names[kind] for kind in kinds})] = values
+    return quotas
+
+
+def test_each_pattern_of_levels_with_thousands_of_names() -> None:
+    """Every third name has a rule at each level that bears it; the numbers all differ."""
+    quotas: dict[ClientQuotaEntity, dict[str, float]] = {}
+    places: list[dict[str, Any]] = []
+    for at in range(0, 3000, 3):
+        user, client_id = f"ü{at}", f"client {at}"
+        places += [{"user": user}, {"client-id": client_id}, {"user": user, "client-id": client_id}]
+        places += [{"user": None, "client-id": client_id}, {"user": user, "client-id": None}]
+    places += [{"user": None}, {"client-id": None}, {"user": None, "client-id": None}]
+    for at, place in enumerate(places):
+        keys = ("producer_byte_rate", "consumer_byte_rate")[: 1 + at % 2]
+        quotas[ClientQuotaEntity.of(place)] = dict.fromkeys(keys, 1000.0 + at)
+    identities = [Identity(f"ü{at}", f"client {at - at % 2}") for at in range(3000)]
+    whole = basis(identities, QuotaIndex.of(quotas))
+    text = resolutions_bytes(whole)
+    assert text == one_by_one(whole)
+    shown = [one["identity"]["user"] for one in json.loads(text)["results"]]
+    assert shown == [one.user for one in identities]
+
+
+def test_a_name_that_is_no_unicode_text_is_written_too() -> None:
+    """The rules of the request refuse it; what is written stays JSON all the same."""
+    whole = basis([Identity("\ud800"), Identity("a")] * 2, QuotaIndex.of({}))
+    assert json.loads(resolutions_bytes(whole)) == json.loads(one_by_one(whole))
+
+
+@given(st.lists(st.one_of(st.text(), st.integers(-(2**70), 2**70), st.floats(allow_nan=False))))
+def test_texts_are_those_of_each_scalar(scalars: list[Any]) -> None:
+    finite = [one for one in scalars if one not in {math.inf, -math.inf}]
+    assert json_texts(finite) == [json_bytes(one) for one in finite]
