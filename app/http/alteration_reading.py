@@ -5,7 +5,7 @@ from decimal import Decimal
 from typing import Final
 
 from app.domain.alterations import ClientQuotaAlteration, Op
-from app.domain.entities import ClientQuotaEntity
+from app.http.entity_reading import read_entity
 from app.http.json_pointer import child
 from app.http.reading import ObjectReader, Reading
 from app.http.strict_json import JsonValue
@@ -36,20 +36,9 @@ def read_alterations(reader: ObjectReader) -> list[Proposal]:
 
 def _read_alteration(reader: ObjectReader) -> Proposal:
     reader.need("entity", "ops")
-    entity = _read_entity(reader)
+    entity = read_entity(reader)
     ops = tuple(_read_op(item, pointer, reader.reading) for pointer, item in reader.items("ops"))
     return ClientQuotaAlteration(entity, ops), _read_expected(reader)
-
-
-def _read_entity(reader: ObjectReader) -> ClientQuotaEntity:
-    entries: dict[str, str | None] = {}
-    for kind, name in (reader.object("entity") or {}).items():
-        if name is None or isinstance(name, str):
-            entries[kind] = name
-        else:
-            pointer = child(child(reader.pointer, "entity"), kind)
-            reader.reading.wrong_type(pointer, "a string, or null for the default", name)
-    return ClientQuotaEntity.of(entries)
 
 
 def _read_op(value: JsonValue, pointer: str, reading: Reading) -> Op:

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Final
 
-from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import Violation
 from app.domain.filters import (
     ClientQuotaFilter,
@@ -13,6 +12,7 @@ from app.domain.filters import (
     filter_violations,
 )
 from app.domain.plans import DesiredQuota, DesiredValue, PlanRequest
+from app.http.entity_reading import read_entity
 from app.http.filter_query import parse_component
 from app.http.json_pointer import child
 from app.http.reading import ObjectReader, Reading
@@ -150,23 +150,12 @@ def _read_quota(item: JsonValue, pointer: str, reading: Reading) -> DesiredQuota
     reader = _opened(item, pointer, _QUOTA_FIELDS, reading)
     if isinstance(item, dict):
         reader.need("entity", "values")
-    entity = _read_entity(reader)
+    entity = read_entity(reader)
     key = reader.text("entity_key")
     if key is not None and key != entity.key:
         detail = "This is the key of another entity; leave it out, the entity says it all."
         reading.breaks(child(pointer, "entity_key"), "other-entity-key", detail)
     return DesiredQuota(entity, _read_values(reader))
-
-
-def _read_entity(reader: ObjectReader) -> ClientQuotaEntity:
-    entries: dict[str, str | None] = {}
-    for kind, name in (reader.object("entity") or {}).items():
-        if name is None or isinstance(name, str):
-            entries[kind] = name
-        else:
-            pointer = child(child(reader.pointer, "entity"), kind)
-            reader.reading.wrong_type(pointer, "a string, or null for the default", name)
-    return ClientQuotaEntity.of(entries)
 
 
 def _read_values(reader: ObjectReader) -> Mapping[str, DesiredValue]:

@@ -6,7 +6,7 @@ log lingers: about 27 ms. One request of many entities takes as long as one of o
 
 import time
 from collections.abc import Awaitable, Generator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from app.domain.alteration_rules import MAX_CHANGES, MAX_ENCODED_BYTES, encoded_bytes
@@ -124,7 +124,7 @@ def _part_of(answer: AlterAnswer, passenger: _Passenger) -> AlterAnswer:
         one.entity: answer.verdicts[one.entity] for one in passenger.alterations
     }
     late = None if answer.late is None else _LatePart(answer.late, passenger)
-    return AlterAnswer(verdicts, answer.broker_id, answer.sent_at, answer.answered_at, late)
+    return replace(answer, verdicts=verdicts, late=late)
 
 
 def _too_late() -> NotSentError:
