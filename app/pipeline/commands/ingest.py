@@ -29,14 +29,11 @@ from app.pipeline.sources.inputs import Inputs
 from app.pipeline.sources.kafka_topic import ranges_report
 from app.pipeline.sources.material import Material, material_of
 from app.pipeline.sources.metrics import read_points
-from app.pipeline.sources.raw_rows import layouts_of
+from app.pipeline.sources.points import UNREADABLE
 from app.pipeline.storage import schema_of, write_table
 from app.pipeline.tables import DQ_RESULT, OBSERVATION_MINUTE, QUARANTINE, Table
 
 __all__ = ["add_arguments", "check_clusters", "ingest", "material_of", "run"]
-
-_UNREADABLE: Final = "FAILED_READ_FILE"
-"""The error class of Spark for a file whose content is broken."""
 
 _WRITES: Final = (OBSERVATION_MINUTE, QUARANTINE, DQ_RESULT)
 
@@ -91,43 +88,20 @@ def ingest(job: Job, session: SparkSession, material: Material, out: RunFolder) 
         UsageError: ``--cluster`` names one cluster, and the input holds several.
         InfrastructureError: Spark or a broker does not do its part.
     """
-    with _failures_told():
-        try:
-            _ingest(job, session, material, out)
-        except Exception as error:
-            if _UNREADABLE not in str(error):
-                raise
-            # The broken file is then a row of the quarantine.
-            job.say("Spark cannot read the files; reading them row by row ...")
-            _ingest(job, session, material, out, by_row=True)
-
-
-def _ingest(
-    job: Job, session: SparkSession, material: Material, out: RunFolder, *, by_row: bool = False
-) -> None:
     place = out.aside(OBSERVATION_MINUTE)
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir(parents=True)
-    task = Task(
-        rules=material.rules.as_json(),
-        place=str(place),
-        cluster=job.options.cluster,
-        constants={
-            "grain": material.rules.map.grain,
-            "source": material.kind,
-            "ingest_run_id": job.run_id,
-        },
-        layouts=layouts_of([one for one in material.inputs.pieces if one.get("types")]),
-    )
-    with read_points(session, material.inputs, material.rules, by_row=by_row) as points:
-        frame = ingested(points, task)
+    constants = {"grain": material.rules.map.grain, "source": material.kind}
+    constants["ingest_run_id"] = job.run_id
+    task = Task(str(place), job.options.cluster, constants)
+    with _failures_told():
+        frame = ingested(read_points(session, material.inputs, material.rules), task)
         explain(job, OBSERVATION_MINUTE, frame)
         told = frame.persist(StorageLevel.MEMORY_AND_DISK)
         try:
             counted = tally(told)
             check_clusters(job, counted)
-            if not by_row:
-                _require_all_rows(material.inputs, counted)
+            _require_all_rows(material.inputs, counted)
             out.wrote(OBSERVATION_MINUTE, _replaced(job, counted))
             _count(job, OBSERVATION_MINUTE, out)
             _write_quarantine(job, told, material.inputs, out)
@@ -137,12 +111,14 @@ def _ingest(
 
 
 def _require_all_rows(inputs: Inputs, counted: Tally) -> None:
-    """Compare with what the footers of files say, where Spark reads all of them.
+    """Compare with what the footers of files say, where all of them can be read.
 
     Raises:
         InfrastructureError: Rows were lost or doubled.
     """
     if not inputs.pieces or not all(piece.get("types") for piece in inputs.pieces):
+        return
+    if UNREADABLE in counted.refused:
         return
     rows = sum(piece["rows"] for piece in inputs.pieces)
     found = counted.rows_in + counted.left_out

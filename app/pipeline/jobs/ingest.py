@@ -13,7 +13,7 @@ def ingested(points: DataFrame, task: Task) -> DataFrame:
     """Let tasks write ``OBSERVATION_MINUTE``, each the minutes of its points.
 
     Args:
-        points: As ``read_points`` gives them.
+        points: As ``read_points`` gives them: blobs.
         task: What they need to know.
 
     Returns:

@@ -15,7 +15,7 @@ import pyarrow as pa
 from app.domain.quota_keys import QuotaKey
 from app.pipeline.sources.codes import Coded, Flags, Integers, begins, in_order, packed
 from app.pipeline.sources.metric_names import RATE, THROTTLE
-from app.pipeline.sources.raw_points import ATTRIBUTES
+from app.pipeline.sources.raw_names import ATTRIBUTES
 
 UNNAMED: Final = "unknown"
 """The cluster id of points that name no cluster, where ``--cluster`` names none either."""

@@ -1,16 +1,13 @@
-"""What a task of an ingest does: judge its share of the points, write minutes, tell the rest."""
+"""What a task of an ingest does: sum up its share of the points, write minutes, tell the rest."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from datetime import date, timedelta
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-from pyspark import TaskContext
 
+from app.pipeline.exchange import gathered
 from app.pipeline.jobs.ingest_minutes import (
     DUPLICATE,
     MINUTE_US,
@@ -19,11 +16,10 @@ from app.pipeline.jobs.ingest_minutes import (
     judged,
     minutes,
 )
-from app.pipeline.sinks.sorted_files import write_part
+from app.pipeline.sinks.sorted_files import write_day
 from app.pipeline.sources.codes import begins, packed
 from app.pipeline.sources.metric_names import UP
-from app.pipeline.sources.points import POINT_SCHEMA, Rules
-from app.pipeline.sources.raw_points import ATTRIBUTES, Layout, points_of
+from app.pipeline.sources.raw_names import ATTRIBUTES
 from app.pipeline.tables import OBSERVATION_MINUTE
 
 TOLD_DDL: Final = """
@@ -49,7 +45,6 @@ _TOLD: Final = pa.schema(
         *(("first", _TIME), ("last", _TIME), ("failed", pa.int64())),
     ]
 )
-_EPOCH: Final = date(1970, 1, 1)
 _UP: Final = ATTRIBUTES.index(UP)
 
 
@@ -58,68 +53,39 @@ class Task:
     """What tasks need to know.
 
     Attributes:
-        rules: How points are judged, as JSON.
         place: The folder of the table of minutes.
         cluster: The cluster id of all points; null leaves each its own.
         constants: Columns of ``OBSERVATION_MINUTE`` that are the same everywhere.
-        layouts: Of the files whose rows are judged here, by their numbers.
     """
 
-    rules: Mapping[str, Any]
     place: str
     cluster: str | None
     constants: Mapping[str, str]
-    layouts: Mapping[int, Layout] = field(default_factory=dict)
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Do the work of one task."""
-        given = list(batches)
-        if not given:
-            return
-        fine, refused = self._points(pa.Table.from_batches(given))
-        yield from _refused(refused)
-        known = judged(fine, self.cluster)
-        self._write(known)
-        yield from _uncounted(known, fine)
-        yield from _counts(known)
+        for number, tables in gathered(batches):
+            refused = [one for one in tables if "problem" in one.column_names]
+            for table in refused:
+                yield from _refused(table)
+            fine = [one for one in tables if "problem" not in one.column_names]
+            if fine:
+                yield from self._counted(pa.concat_tables(fine).unify_dictionaries(), number)
 
-    def _points(self, table: pa.Table) -> tuple[pa.Table, pa.Table]:
-        """Tell fine points from others, having judged rows that were not where they were read."""
-        if "metric" not in table.column_names:
-            return _divided(table)
-        rules = Rules.of(self.rules)
-        if "problem" not in table.column_names:
-            return points_of(table, rules, self.layouts)
-        is_raw = table["n"].is_null()
-        read = points_of(table.filter(is_raw), rules, self.layouts)
-        told = _divided(table.filter(pc.invert(is_raw)).select(POINT_SCHEMA.names))
-        fine, refused = (
-            pa.concat_tables(map(_plain, each)) for each in zip(read, told, strict=True)
-        )
-        return fine, refused
-
-    def _write(self, known: Judged) -> None:
-        context = TaskContext.get()
-        number = context.partitionId() if context else 0
+    def _counted(self, points: pa.Table, number: int) -> Iterator[pa.RecordBatch]:
+        known = judged(points, self.cluster)
         for cluster, day, rows in minutes(known):
-            partition = {"cluster_id": cluster, "dt": str(_EPOCH + timedelta(days=day))}
-            whole = self._with_constants(rows)
-            write_part(whole, OBSERVATION_MINUTE, Path(self.place), partition, number)
+            write_day(
+                self._with_constants(rows), OBSERVATION_MINUTE, self.place, (cluster, day), number
+            )
+        yield from _uncounted(known, points)
+        yield from _counts(known)
 
     def _with_constants(self, rows: pa.Table) -> pa.Table:
         same = pa.array(np.zeros(rows.num_rows, np.int32))
         for name, value in self.constants.items():
             rows = rows.append_column(name, pa.DictionaryArray.from_arrays(same, pa.array([value])))
         return rows
-
-
-def _divided(points: pa.Table) -> tuple[pa.Table, pa.Table]:
-    is_fine = points["problem"].is_null()
-    return points.filter(is_fine), points.filter(pc.invert(is_fine))
-
-
-def _plain(points: pa.Table) -> pa.Table:
-    return points.cast(POINT_SCHEMA)
 
 
 def _refused(points: pa.Table) -> Iterator[pa.RecordBatch]:
@@ -141,7 +107,8 @@ def _uncounted(known: Judged, points: pa.Table) -> Iterator[pa.RecordBatch]:
         for name in ("file", "line", "ts", "broker_id", "key", "attribute", "user", "client_id")
     }
     columns |= {name: known.names[name].chosen(rows).encoded() for name in ("cluster_id", "told")}
-    columns |= {"value": taken["value"], "n": taken["n"], "reason": pa.array(reasons, pa.string())}
+    columns |= {"value": taken["value"], "n": pa.array(np.ones(len(rows), np.int64))}
+    columns |= {"reason": pa.array(reasons, pa.string())}
     yield from _told(REFUSED, len(rows), columns)
 
 

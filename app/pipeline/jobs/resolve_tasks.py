@@ -6,8 +6,6 @@ that no order of the rows shows in them.
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import date, timedelta
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -16,7 +14,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from app.pipeline.errors import UsageError
-from app.pipeline.sinks.sorted_files import write_part
+from app.pipeline.sinks.sorted_files import write_day
 from app.pipeline.sources.codes import Coded, Flags, Integers, begins, packed
 from app.pipeline.tables import BUCKET_MINUTE
 
@@ -32,7 +30,6 @@ TOLD_DDL: Final = "minutes bigint, rows bigint, unlimited bigint"
 
 _MICRO: Final = 1_000_000
 _DAY_MINUTES: Final = 1440
-_EPOCH: Final = date(1970, 1, 1)
 _MOST: Final = 2.0**63
 
 
@@ -66,10 +63,8 @@ class Task:
         cuts = np.flatnonzero(begins(groups.days))
         for begin, end in zip(cuts, np.append(cuts[1:], len(groups.days)), strict=True):
             one = int(groups.first[begin])
-            day = _EPOCH + timedelta(days=members["day"][one].as_py())
-            partition = {"cluster_id": members["cluster_id"][one].as_py(), "dt": str(day)}
-            part = rows.slice(begin, end - begin)
-            write_part(part, BUCKET_MINUTE, Path(self.place), partition, number)
+            day = (members["cluster_id"][one].as_py(), members["day"][one].as_py())
+            write_day(rows.slice(begin, end - begin), BUCKET_MINUTE, self.place, day, number)
 
 
 @dataclass(frozen=True)

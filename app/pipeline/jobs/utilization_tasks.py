@@ -6,8 +6,6 @@ they have the same bits on every machine.
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import date, timedelta
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -16,7 +14,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from app.pipeline.jobs.utilization_histogram import rank_in
-from app.pipeline.sinks.sorted_files import write_part
+from app.pipeline.sinks.sorted_files import write_day
 from app.pipeline.sources.codes import Coded, Flags, Integers, begins, packed
 from app.pipeline.tables import UTILIZATION_DAILY, UTILIZATION_HIST, Table
 
@@ -35,7 +33,6 @@ PERCENTILES: Final = (50, 95, 99)
 Expected = Mapping[tuple[str, int, int | None], int]
 """By cluster, day and broker (null for all): in how many minutes a broker said anything."""
 
-_EPOCH: Final = date(1970, 1, 1)
 _COUNTS: Final = ("n", "over_80", "over_100", "throttled")
 
 
@@ -74,10 +71,10 @@ class Task:
         place = bins.days[buckets]
         cuts = np.flatnonzero(begins(place))
         for begin, end in zip(cuts, np.append(cuts[1:], len(place)), strict=True):
-            cluster, day = bins.day_of(int(buckets[begin]))
-            partition = {"cluster_id": cluster, "dt": str(_EPOCH + timedelta(days=day))}
             part = rows.slice(begin, end - begin)
-            write_part(part, table, Path(self.place) / table.name, partition, number)
+            write_day(
+                part, table, f"{self.place}/{table.name}", bins.day_of(int(buckets[begin])), number
+            )
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """Parquet that tasks write themselves, whole columns at a time, in the layout of a table."""
 
 from collections.abc import Mapping
+from datetime import date, timedelta
 from pathlib import Path
 from typing import Final
 
@@ -8,27 +9,28 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from app.pipeline.arrow_storage import arrow_schema
-from app.pipeline.folders import Partition, partition_place
+from app.pipeline.folders import partition_place
 from app.pipeline.tables import SCHEMA_VERSION, Table
 
+_EPOCH: Final = date(1970, 1, 1)
 _MOST_DICTIONARY: Final = 8 * 2**20
 """Bytes; names repeat, and a dictionary that overflows would double the size of the file."""
 
 
-def write_part(
-    rows: pa.Table, table: Table, place: Path, partition: Partition, number: int
-) -> None:
+def write_day(rows: pa.Table, table: Table, place: str, day: tuple[str, int], number: int) -> None:
     """Write one file of a partition; a second try of the same task replaces it.
 
     Args:
         rows: In the order of the table; columns that it lacks are null. Texts may be encoded by
             dictionaries.
-        table: The layout.
+        table: The layout, by cluster and day.
         place: The folder of the table.
-        partition: Which.
+        day: Cluster, and day since the epoch.
         number: Of the task: each writes one file for a partition.
     """
-    folder = place / partition_place(table, partition)
+    cluster, since_epoch = day
+    partition = {"cluster_id": cluster, "dt": str(_EPOCH + timedelta(days=since_epoch))}
+    folder = Path(place) / partition_place(table, partition)
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / f"part-{number:05d}.parquet"
     part = file.with_name(f".{file.name}.part")

@@ -31,11 +31,21 @@ class Coded:
     @classmethod
     def of(cls, column: pa.Array | pa.ChunkedArray) -> Self:
         """Number the values of a column."""
-        if isinstance(column, pa.ChunkedArray):
-            column = column.combine_chunks()
-        encoded = column.dictionary_encode()
+        encoded = in_one_piece(column).dictionary_encode()
         codes = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
         return cls._sorted(codes, encoded.dictionary)
+
+    @classmethod
+    def of_names(cls, column: pa.Array | pa.ChunkedArray) -> Self:
+        """Number texts by their bytes, null as b'': they may be no UTF-8."""
+        encoded = in_one_piece(column).dictionary_encode()
+        values = encoded.dictionary.cast(pa.binary())
+        indices = encoded.indices
+        if indices.null_count:
+            # That b'' may then have two codes; whoever reads the values makes one of them.
+            indices = indices.fill_null(len(values))
+            values = pa.concat_arrays([values, pa.array([b""])])
+        return cls._sorted(indices.to_numpy(zero_copy_only=False).astype(np.int64), values)
 
     @classmethod
     def of_integers(cls, column: Integers) -> Self:
@@ -71,9 +81,19 @@ class Coded:
         """Return an Arrow column with a dictionary."""
         return pa.DictionaryArray.from_arrays(pa.array(self.codes.astype(np.int32)), self.values)
 
-    def lookup(self) -> npt.NDArray[Any]:
-        """Return the values by code."""
-        return np.asarray(self.values.to_pylist())
+    def numbers(self) -> Integers:
+        """Return the rows of a column of whole numbers."""
+        known: Integers = self.values.to_numpy()[self.codes]
+        return known
+
+
+def in_one_piece(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """Return a column with one dictionary, if it has any."""
+    if not isinstance(column, pa.ChunkedArray):
+        return column
+    if pa.types.is_dictionary(column.type) and column.num_chunks > 1:
+        column = column.unify_dictionaries()
+    return column.combine_chunks()
 
 
 def packed(columns: Sequence[tuple[Integers, int]]) -> Integers:

@@ -148,7 +148,7 @@ def _parquet_pieces(file: Path, told: MetricMap, piece: Piece) -> Iterator[Piece
     shared = {
         **piece,
         "columns": columns,
-        "types": raw_types(schema, columns, file),
+        "types": raw_types(schema, columns),
         "headers": sorted(used),
         "cluster": _cluster_of(file),
     }

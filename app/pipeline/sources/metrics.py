@@ -1,168 +1,162 @@
-"""Metrics of any format as a frame of points: a data source that tasks run in Python."""
+"""Metrics of any format as points: what tasks read in Python, each a piece of the inputs."""
 
-import json
-import os
-import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
-from math import ceil
-from pathlib import Path
-from typing import Any, Final, Self
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as sf
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
-from pyspark.sql.types import StructType
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame, SparkSession
 
+from app.pipeline.exchange import (
+    BLOB_DDL,
+    Shares,
+    blobs_of,
+    exchanged,
+    for_each,
+    hashed,
+    numbers_of,
+)
+from app.pipeline.sources.codes import Coded, Integers
 from app.pipeline.sources.formats import Piece, read_piece
 from app.pipeline.sources.inputs import Inputs
-from app.pipeline.sources.metric_names import UP
-from app.pipeline.sources.points import POINT_DDL, Points, Rules
-from app.pipeline.sources.raw_rows import raw_rows
+from app.pipeline.sources.points import POINT_SCHEMA, Points, Rules
+from app.pipeline.sources.raw_points import Layout, points_of
+from app.pipeline.sources.raw_rows import count_days, layouts_of, read_raw
 
-_NAME: Final = "quota-metrics"
-_POINTS_OF_TASK: Final = 1_000_000
-_SLICE_S: Final = 900
+FINE_COLUMNS: Final = tuple(POINT_SCHEMA.names[:-3])
+"""Of a point that counts unless another one does."""
+
+REFUSED_COLUMNS: Final = ("file", "line", "problem", "raw", "n")
+
+_ROWS_AT_ONCE: Final = 500_000
+_DAY_US: Final = 86_400_000_000
+_BROKEN: Final = (OSError, pa.ArrowException)
 
 
-@contextmanager
-def read_points(
-    session: SparkSession, inputs: Inputs, rules: Rules, *, by_row: bool = False
-) -> Iterator[DataFrame]:
-    """Give the points of the inputs for the length of a block, spread over tasks.
+def read_points(session: SparkSession, inputs: Inputs, rules: Rules) -> DataFrame:
+    """Return the points of the inputs as blobs, in the tasks that they are for.
 
-    Rows of tidy Parquet come as they are (``RAW_DDL``) where Spark can read them, all others judged
-    (``POINT_DDL``); where both occur, each lacks what the other has. All points with the same
-    names, day and broker are in one task. How many tasks there are follows from the inputs alone.
+    All points with the same names, day and broker are in one task; how many tasks there are follows
+    from the inputs alone. The tables in the blobs have ``FINE_COLUMNS`` or ``REFUSED_COLUMNS``.
 
     Args:
         session: Reads.
         inputs: What.
         rules: How points are judged.
-        by_row: Whether every row is read by Python: a file that turns out to be broken costs
-            itself alone then.
     """
-    raw = [] if by_row else [one for one in inputs.pieces if one.get("types")]
-    others = [one for one in inputs.pieces if one not in raw]
-    with _source(session, others, inputs.settings, rules) as points:
-        spread = Spread.of(raw, rules)
-        frame = points
-        if raw:
-            rows = raw_rows(session, list({one["file"]: one for one in raw}.values()))
-            frame = points.unionByName(rows, allowMissingColumns=True) if others else rows
-        tasks = max(1, ceil(inputs.points / _POINTS_OF_TASK))
-        yield frame.repartition(tasks, *spread.columns(frame))
+    shares = _shares(session, inputs)
+    layouts = layouts_of([one for one in inputs.pieces if one.get("types")])
+    task = ReadPoints(inputs.pieces, inputs.settings, rules.as_json(), shares, layouts)
+    blobs = for_each(session, len(inputs.pieces), task, BLOB_DDL)
+    return exchanged(blobs, shares.parts)
 
 
-@contextmanager
-def _source(
-    session: SparkSession, pieces: Sequence[Piece], settings: Mapping[str, str], rules: Rules
-) -> Iterator[DataFrame]:
-    """Read pieces in Python.
-
-    The plan goes by a file that this user alone can read: what Spark is told, its UI shows.
-    """
-    plan = {"pieces": list(pieces), "settings": dict(settings), "rules": rules.as_json()}
-    descriptor, path = tempfile.mkstemp(prefix="quota-pipeline-", suffix=".json")
-    try:
-        with os.fdopen(descriptor, "w") as file:
-            json.dump(plan, file)
-        session.dataSource.register(MetricsSource)
-        yield session.read.format(_NAME).option("plan", path).load()
-    finally:
-        Path(path).unlink()
+def _shares(session: SparkSession, inputs: Inputs) -> Shares:
+    """Give days tasks of their own, where footers make it cheap to count the points of each."""
+    if not all(one.get("types") for one in inputs.pieces):
+        return Shares.anywhere(inputs.points)
+    days: dict[tuple[str, int], int] = {}
+    told = for_each(session, len(inputs.pieces), CountDays(inputs.pieces), "day bigint, n bigint")
+    for row in told.collect():
+        days["", row.day] = days.get(("", row.day), 0) + row.n
+    return Shares.of(days)
 
 
 @dataclass(frozen=True)
-class Spread:
-    """By what points go to tasks: the same for all that may be the same point.
+class CountDays:
+    """Counts the rows of a piece by day; none of a file that is broken."""
+
+    pieces: Sequence[Piece]
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Do the work of one task."""
+        for number in numbers_of(batches):
+            try:
+                counts = count_days(self.pieces[number])
+            except _BROKEN:
+                continue
+            columns = (counts.keys(), counts.values())
+            yield pa.record_batch([pa.array(one, pa.int64()) for one in columns], ["day", "n"])
+
+
+@dataclass(frozen=True)
+class ReadPoints:
+    """Reads and judges pieces, and divides their points.
 
     Attributes:
-        by_name: Whether names are told as they are. Tags may spell one name in several ways, so
-            they go by time.
-        by_broker: Whether brokers are told by their ids.
+        pieces: By number.
+        settings: Of the Kafka client.
+        rules: How points are judged, as JSON.
+        shares: Who gets what.
+        layouts: Of the files whose rows are judged by whole columns.
     """
 
-    by_name: bool
-    by_broker: bool
-
-    @classmethod
-    def of(cls, raw: Sequence[Piece], rules: Rules) -> Self:
-        """Choose for rows that are not judged yet, beside points."""
-        plain = all(one["types"].get(one["columns"]["broker_id"]) == "int" for one in raw)
-        return cls(not raw or not rules.tags, plain and not (raw and rules.map.instances))
-
-    def columns(self, frame: DataFrame) -> Sequence[Column]:
-        """Return what rows are spread by."""
-        chosen = [_or_empty("cluster_id")]
-        if self.by_name:
-            chosen += [sf.to_date("ts"), _name_of("user", frame), _name_of("client_id", frame)]
-        else:
-            chosen.append(sf.floor(sf.unix_seconds("ts") / _SLICE_S))
-        if self.by_broker:
-            ids = [sf.col(one) for one in ("broker", "broker_id") if one in frame.columns]
-            chosen.append(sf.coalesce(*(one.cast("string") for one in ids)))
-        if "problem" in frame.columns:
-            # What cannot be used has no names; without this one task would get all of it.
-            refused = sf.col("problem").isNotNull()
-            chosen.append(sf.when(refused, sf.xxhash64("file", "line")))
-        return chosen
-
-
-def _name_of(name: str, frame: DataFrame) -> Column:
-    if "metric" not in frame.columns:
-        return _or_empty(name)
-    return sf.when(sf.lower("metric") == UP, "").otherwise(_or_empty(name))
-
-
-def _or_empty(name: str) -> Column:
-    return sf.coalesce(sf.col(name), sf.lit(""))
-
-
-class MetricsSource(DataSource):
-    """The data source; option ``plan`` names the file with what is to be read."""
-
-    @classmethod
-    def name(cls) -> str:
-        """Return its name."""
-        return _NAME
-
-    def schema(self) -> str:
-        """Return the columns of a point."""
-        return POINT_DDL
-
-    def reader(self, schema: StructType) -> "MetricsReader":  # noqa: ARG002 - Spark's signature
-        """Return what reads the plan's pieces."""
-        return MetricsReader(json.loads(Path(self.options["plan"]).read_text()))
-
-
-@dataclass
-class MetricsPartition(InputPartition):
-    """A piece, with all that is needed to read it elsewhere."""
-
-    piece: Piece
-    settings: Mapping[str, str]
+    pieces: Sequence[Piece]
+    settings: Mapping[str, str] = field(repr=False)
     rules: Mapping[str, Any]
+    shares: Shares
+    layouts: Mapping[int, Layout]
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Do the work of one task."""
+        rules = Rules.of(self.rules)
+        for number in numbers_of(batches):
+            for fine, refused in self._read(self.pieces[number], rules):
+                yield from self._divided(fine, refused)
+
+    def _read(self, piece: Piece, rules: Rules) -> Iterator[tuple[pa.Table, pa.Table]]:
+        if piece.get("types"):
+            try:
+                raw = read_raw(piece)
+            except _BROKEN:
+                # Read row by row, what comes before the broken place is of use.
+                pass
+            else:
+                yield points_of(raw, rules, self.layouts)
+                return
+        yield from _read_by_row(piece, self.settings, rules)
+
+    def _divided(self, fine: pa.Table, refused: pa.Table) -> Iterator[pa.RecordBatch]:
+        if fine.num_rows:
+            yield from blobs_of(fine.select(FINE_COLUMNS), _parts_of(fine, self.shares))
+        if refused.num_rows:
+            place = hashed([_integers(refused["file"]), _integers(refused["line"])])
+            parts = (place % np.uint64(self.shares.parts)).astype(np.int64)
+            yield from blobs_of(refused.select(REFUSED_COLUMNS), parts)
 
 
-class MetricsReader(DataSourceReader):
-    """Reads pieces, each in a task."""
+def _read_by_row(
+    piece: Piece, settings: Mapping[str, str], rules: Rules
+) -> Iterator[tuple[pa.Table, pa.Table]]:
+    given: list[pa.RecordBatch] = []
+    for batch in read_piece(piece, settings, Points(piece["file"], rules)):
+        given.append(batch)
+        if sum(one.num_rows for one in given) >= _ROWS_AT_ONCE:
+            yield _judged(given)
+            given = []
+    if given:
+        yield _judged(given)
 
-    def __init__(self, plan: Mapping[str, Any]) -> None:
-        """Take the plan."""
-        self._plan = plan
 
-    def partitions(self) -> list[MetricsPartition]:
-        """Return a partition for each piece."""
-        settings, rules = self._plan["settings"], self._plan["rules"]
-        return [MetricsPartition(piece, settings, rules) for piece in self._plan["pieces"]]
+def _judged(given: Sequence[pa.RecordBatch]) -> tuple[pa.Table, pa.Table]:
+    """Tell fine points from others."""
+    points = pa.Table.from_batches(given)
+    is_fine = points["problem"].is_null()
+    fine = points.filter(is_fine)
+    for at, name in enumerate(fine.column_names):
+        if name in FINE_COLUMNS and pa.types.is_string(fine[name].type):
+            fine = fine.set_column(at, name, fine[name].dictionary_encode())
+    return fine, points.filter(pc.invert(is_fine))
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read one piece."""
-        if not isinstance(partition, MetricsPartition):
-            # Without pieces Spark asks for one partition all the same.
-            return
-        points = Points(partition.piece["file"], Rules.of(partition.rules))
-        yield from read_piece(partition.piece, partition.settings, points)
+
+def _parts_of(fine: pa.Table, shares: Shares) -> Integers:
+    days = Coded.of_integers(_integers(fine["ts"].cast(pa.int64())) // _DAY_US)
+    names = [Coded.of(fine[name]) for name in ("user", "client_id")]
+    hashes = hashed([*names, _integers(fine["broker_id"]), days.numbers()])
+    return shares.parts_of([("", day) for day in days.values.to_pylist()], days.codes, hashes)
+
+
+def _integers(column: pa.ChunkedArray) -> Integers:
+    return np.asarray(column.combine_chunks().to_numpy(zero_copy_only=False)).astype(np.int64)

@@ -1,35 +1,24 @@
-"""Tidy Parquet that Spark itself can read, as rows that tasks judge later by whole columns."""
+"""Tidy Parquet whose types are plain, as rows that tasks judge by whole columns."""
 
-import re
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as sf
+import pyarrow.parquet as pq
 
+from app.pipeline.sources.codes import in_one_piece
 from app.pipeline.sources.columns import FIELDS, Columns
-from app.pipeline.sources.raw_points import RAW_DDL, Layout
-
-_PLAIN: Final = re.compile(r"[\w/.=+,:@-]+", re.ASCII)
-"""Paths that are the same in a URI."""
+from app.pipeline.sources.raw_points import Layout
 
 _BROKER: Final = "broker_id"
-_NAMES: Final = ("instance", "metric", "resource", "user", "client_id", "cluster_id")
+_TIME: Final = pa.timestamp("us", "UTC")
+_SECOND: Final = 1_000_000
+_DAY_S: Final = 86_400
 
 
-def raw_types(schema: pa.Schema, columns: Columns, file: Path) -> Mapping[str, str] | None:
-    """Return the types that Spark shall read a file's columns with, by header.
-
-    Null where Spark would read the file otherwise than ``read_parquet`` does, or not at all:
-    types that it lacks, headers that differ by case alone, paths that a URI spells otherwise.
-    """
-    alike = {name.lower() for name in schema.names}
-    hidden = file.name.startswith(("_", "."))
-    if len(alike) < len(schema.names) or hidden or not _PLAIN.fullmatch(str(file)):
-        return None
+def raw_types(schema: pa.Schema, columns: Columns) -> Mapping[str, str] | None:
+    """Return the types of a file's columns, by header; null where ``read_raw`` cannot read one."""
     types: dict[str, str] = {}
     for field, header in columns.items():
         if header is None:
@@ -70,56 +59,53 @@ def _shown(piece: Mapping[str, Any], header: str) -> str:
     return {"int": "int", "timestamp_ntz": "naive"}.get(piece["types"][header], "")
 
 
-def raw_rows(session: SparkSession, pieces: Sequence[Mapping[str, Any]]) -> DataFrame:
-    """Return the rows of files: the columns of ``RAW_DDL``.
+def read_raw(piece: Mapping[str, Any]) -> pa.Table:
+    """Return the rows of a piece as ``raw_points`` takes them; a line is a row of the file, from 1.
 
     Args:
-        session: Reads them.
-        pieces: One for each file: ``file``, ``path``, ``columns``, ``types``, ``headers``,
-            ``cluster``.
+        piece: ``file``, ``path``, ``columns``, ``types``, ``headers``, ``groups``, ``cluster``.
+
+    Raises:
+        OSError, pa.ArrowException: The file is broken.
     """
-    alike: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
-    for piece in pieces:
-        alike[str((piece["columns"], piece["types"], piece["cluster"]))].append(piece)
-    first, *others = [_read(session, group) for group in alike.values()]
-    for another in others:
-        first = first.unionByName(another)
-    return first
-
-
-def _read(session: SparkSession, pieces: Sequence[Mapping[str, Any]]) -> DataFrame:
-    columns, types, cluster = (pieces[0][name] for name in ("columns", "types", "cluster"))
-    ddl = ", ".join(f"`{_quoted(header)}` {kind}" for header, kind in types.items())
-    frame = session.read.schema(ddl).parquet(*(piece["path"] for piece in pieces))
+    groups, columns, types = (piece[name] for name in ("groups", "columns", "types"))
+    texts = [header for header, kind in types.items() if kind == "string"]
+    with pq.ParquetFile(piece["path"], read_dictionary=texts) as file:
+        before = sum(file.metadata.row_group(one).num_rows for one in range(groups[0]))
+        rows = file.read_row_groups(groups, columns=piece["headers"])
+    lines = np.arange(before + 1, before + 1 + rows.num_rows)
     told = {
-        "broker" if field == _BROKER else field: _cell(columns[field], cluster, field)
+        "broker" if field == _BROKER else field: _cells(rows, columns[field], field, piece)
         for field in FIELDS
     }
-    place = sf.col("_metadata")
-    rows = frame.select(
-        place.getField("row_index").alias("row"),
-        place.getField("file_path").alias("path"),
-        *(column.alias(name) for name, column in told.items()),
-    ).withColumn("line", sf.col("row") + 1)
-    numbers = {piece["path"]: piece["file"] for piece in pieces}
-    if len(numbers) == 1:
-        numbered = rows.withColumn("file", sf.lit(pieces[0]["file"]))
-    else:
-        files = session.createDataFrame(list(numbers.items()), "path string, file int")
-        local = sf.regexp_replace("path", "^file:/+", "/")
-        numbered = rows.withColumn("path", local).join(sf.broadcast(files), "path")
-    names = [part.split()[0] for part in RAW_DDL.replace("\n", " ").split(",")]
-    return numbered.select(*names)
+    number = pa.array(np.full(rows.num_rows, piece["file"], np.int32))
+    return pa.table({"file": number, "line": pa.array(lines), **told})
 
 
-def _cell(header: str | None, cluster: str, field: str) -> Any:
+def _cells(rows: pa.Table, header: str | None, field: str, piece: Mapping[str, Any]) -> Any:
     if header is None:
-        return sf.lit(cluster if field == "cluster_id" else "")
-    column = sf.col(f"`{_quoted(header)}`")
+        nothing = piece["cluster"] if field == "cluster_id" else ""
+        same = pa.array(np.zeros(rows.num_rows, np.int32))
+        return pa.DictionaryArray.from_arrays(same, pa.array([nothing]))
+    column = rows[header]
     if field == "ts":
-        return column.cast("timestamp")
-    return column.cast("string") if field == _BROKER else column
+        return column.cast(_TIME)
+    if piece["types"][header] == "int":
+        numbers = in_one_piece(column).dictionary_encode()
+        ids = numbers.dictionary.cast(pa.string())
+        return pa.DictionaryArray.from_arrays(numbers.indices, ids)
+    return column
 
 
-def _quoted(header: str) -> str:
-    return header.replace("`", "``")
+def count_days(piece: Mapping[str, Any]) -> Mapping[int, int]:
+    """Return how many rows of a piece are of each day since the epoch.
+
+    Raises:
+        OSError, pa.ArrowException: The file is broken.
+    """
+    header = piece["columns"]["ts"]
+    with pq.ParquetFile(piece["path"]) as file:
+        rows = file.read_row_groups(piece["groups"], columns=[header])
+    micros = in_one_piece(rows[header].cast(_TIME)).drop_null().cast(pa.int64())
+    days, counts = np.unique(micros.to_numpy() // (_DAY_S * _SECOND), return_counts=True)
+    return dict(zip(days.tolist(), counts.tolist(), strict=True))
