@@ -1,28 +1,56 @@
 """``python -m benchmarks``: run all of them and write docs/benchmarks.md."""
 
 import argparse
+import shlex
 import signal
 import sys
 import tempfile
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import uvloop
 
 from app.localdev.errors import LocalDevError
 from benchmarks.errors import BenchmarkError
-from benchmarks.parts import PARTS, measured
+from benchmarks.parts import PARTS, WITH_PEERS, measured
+from benchmarks.peers.installing import installed
+from benchmarks.peers.peer import Peers
+from benchmarks.pictures import draw
 from benchmarks.plan import FULL, QUICK, Plan
 from benchmarks.progress import Progress
 from benchmarks.report import page
 from benchmarks.stack import running_stack
 from benchmarks.surroundings import surroundings
+from benchmarks.tables import Part
 
 _PAGE = Path("docs/benchmarks.md")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run; return 0, or 1 where something did not work."""
+    options = _parser().parse_args(argv)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    plan = QUICK if options.quick else FULL
+    if options.describe_all:
+        plan = replace(plan, everything=tuple(options.describe_all))
+    try:
+        where, parts = run(plan, options.only or PARTS)
+    except (BenchmarkError, LocalDevError) as error:
+        print(f"bench: {error}", file=sys.stderr)
+        return 1
+    given = sys.argv[1:] if argv is None else argv
+    command = shlex.join(["python", "scripts/bench.py", *given]) if given else "make bench"
+    where = [("Command", f"`{command}`"), *where]
+    place = options.page or (None if options.quick or options.only else _PAGE)
+    if place is None:
+        print(page(where, parts))
+    else:
+        _write(place, where, parts)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument(
         "--quick", action="store_true", help="a few rounds, printed and not written"
@@ -30,36 +58,57 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--only", choices=PARTS, action="append", help="these parts, printed and not written"
     )
-    options = parser.parse_args(argv)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    try:
-        text = run(QUICK if options.quick else FULL, options.only or PARTS)
-    except (BenchmarkError, LocalDevError) as error:
-        print(f"bench: {error}", file=sys.stderr)
-        return 1
-    print(text)
-    if not options.quick and not options.only:
-        _PAGE.write_text(text, encoding="utf-8")
-        print(f"bench: wrote {_PAGE}", file=sys.stderr)
-    return 0
+    parser.add_argument(
+        "--describe-all",
+        type=int,
+        action="append",
+        metavar="N",
+        help="describe so many entities at once; may come more than once; 10000 without it",
+    )
+    parser.add_argument(
+        "--page",
+        type=Path,
+        metavar="FILE",
+        help=f"write the page there, whatever was measured; {_PAGE} without it",
+    )
+    return parser
 
 
-def run(plan: Plan, wanted: Collection[str] = PARTS) -> str:
-    """Start everything in a folder that is forgotten afterwards, measure, return the page.
+def run(
+    plan: Plan, wanted: Collection[str] = PARTS
+) -> tuple[list[tuple[str, str]], Sequence[Part]]:
+    """Start everything in a folder that is forgotten afterwards, measure, and stop it.
+
+    Returns:
+        Where it took place, and what was found.
 
     Raises:
         BenchmarkError: Something did not do what is measured.
         LocalDevError: Something did not start.
     """
     progress = Progress()
+    peers = Peers()
+    if set(wanted) & set(WITH_PEERS):
+        progress.say("installing the other clients")
+        peers = installed(progress)
     with (
         tempfile.TemporaryDirectory(prefix="bench-") as folder,
         running_stack(Path(folder), progress) as stack,
     ):
-        where = surroundings(stack.database_url)
-        parts = uvloop.run(measured(stack, plan, progress, wanted))
+        where = surroundings(stack.database_url, peers)
+        parts = uvloop.run(measured(stack, plan, progress, wanted, peers))
         progress.say("stopping everything")
-    return page(where, parts)
+    return where, parts
+
+
+def _write(place: Path, where: Sequence[tuple[str, str]], parts: Sequence[Part]) -> None:
+    """Write the page, and its pictures into a folder of its name beside it."""
+    folder = place.with_suffix("")
+    draw(parts, folder)
+    text = page(where, parts, folder.name)
+    place.write_text(text, encoding="utf-8")
+    print(text)
+    print(f"bench: wrote {place}", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -1,23 +1,22 @@
 """The ways to alter; each call sets values that were never set before."""
 
-import asyncio
 import itertools
 from abc import ABC
 from typing import Final
 
 from app.domain.alterations import ClientQuotaAlteration
-from app.localdev.kafka_jvm import run_tool
 from benchmarks.altered import raise_unless_applied
-from benchmarks.errors import BenchmarkError
 from benchmarks.http_connection import prepared
+from benchmarks.peers.jobs import alter_job
+from benchmarks.peers.process import WarmPeer
 from benchmarks.rounds import Arm
 from benchmarks.session import Session
-from benchmarks.workload import KEYS, Entities
+from benchmarks.workload import Entities
 
 _VALUES: Final = itertools.count(1_000_000)
 
 
-class _AlterArm(Arm, ABC):
+class AlterArm(Arm, ABC):
     """An arm that has entities of its own, and waits untimed until its change shows."""
 
     def __init__(self, name: str, session: Session, entities: Entities, *, every: int = 1) -> None:
@@ -27,14 +26,16 @@ class _AlterArm(Arm, ABC):
         self.value = 0
 
     async def prepare(self) -> None:
+        """Choose the value."""
         self.value = next(_VALUES)
 
     async def settle(self) -> None:
+        """Wait until the last entity shows it."""
         last = self.entities.exact(self.entities.count - 1)
-        await self.session.wire.until_shown(last, KEYS[-1], self.value)
+        await self.session.wire.until_shown(last, self.entities.keys[-1], self.value)
 
 
-class BareAlter(_AlterArm):
+class BareAlter(AlterArm):
     """AlterClientQuotas over the warm connection of the session."""
 
     async def prepare(self) -> None:
@@ -47,7 +48,7 @@ class BareAlter(_AlterArm):
         await self.session.wire.alter(self._alterations)
 
 
-class PostAlter(_AlterArm):
+class PostAlter(AlterArm):
     """``POST /quotas/alterations`` over the warm connection of the session."""
 
     def __init__(self, name: str, session: Session, entities: Entities, *, wait: str) -> None:
@@ -56,8 +57,9 @@ class PostAlter(_AlterArm):
         self._request = b""
 
     async def prepare(self) -> None:
-        """Choose the value and write the request."""
+        """Choose the value, write the request, and see that the connection is there."""
         await super().prepare()
+        await self.session.service.warm_up()
         body = self.entities.body(self.value, wait=self._wait)
         token = self.session.stack.token
         self._request = prepared("POST", "/quotas/alterations", token=token, body=body)
@@ -71,17 +73,18 @@ class PostAlter(_AlterArm):
         raise_unless_applied(await self.session.service.exchange(self._request))
 
 
-class ToolAlter(_AlterArm):
-    """A run of kafka-configs: its Java process from beginning to end."""
+class PeerAlter(AlterArm):
+    """A warm peer; it measures its own call."""
 
-    async def call(self) -> None:
-        """Alter the first entity.
+    def __init__(self, session: Session, entities: Entities, peer: WarmPeer) -> None:
+        super().__init__(peer.name, session, entities)
+        self._peer = peer
 
-        Raises:
-            BenchmarkError: The tool failed.
-        """
-        servers = ("--bootstrap-server", self.session.stack.bootstrap_servers)
-        arguments = (*servers, *self.entities.kafka_configs(self.value))
-        done = await asyncio.to_thread(run_tool, "kafka.admin.ConfigCommand", *arguments)
-        if done.returncode != 0:
-            raise BenchmarkError(f"kafka-configs failed:\n{done.stdout}")
+    async def prepare(self) -> None:
+        """Choose the value and write the job."""
+        await super().prepare()
+        self._job = alter_job(self.entities, self.value)
+
+    async def call(self) -> float:
+        """Alter."""
+        return (await self._peer.ask(self._job)).ms

@@ -41,7 +41,8 @@ def prepared(method: str, path: str, *, token: str | None = None, body: bytes = 
 class HttpConnection(asyncio.Protocol):
     """One request at a time; ``open_http`` makes it."""
 
-    def __init__(self) -> None:
+    def __init__(self, port: int = 0) -> None:
+        self._port = port
         self._transport: asyncio.Transport | None = None
         self._answer: asyncio.Future[Answer] | None = None
         self._parser = httptools.HttpResponseParser(self)
@@ -58,6 +59,18 @@ class HttpConnection(asyncio.Protocol):
         self._answer = asyncio.get_running_loop().create_future()
         self._transport.write(request)
         return await self._answer
+
+    async def warm_up(self) -> None:
+        """Have a request answered; the service closes a connection that was idle for 10 s."""
+        if self._transport is None:
+            await self.open()
+        await self.exchange(prepared("GET", "/livez"))
+
+    async def open(self) -> None:
+        """Connect, for the first time or again."""
+        self._parser = httptools.HttpResponseParser(self)
+        loop = asyncio.get_running_loop()
+        await loop.create_connection(lambda: self, "127.0.0.1", self._port)
 
     def close(self) -> None:
         """Close the connection."""
@@ -93,6 +106,6 @@ class HttpConnection(asyncio.Protocol):
 
 async def open_http(port: int) -> HttpConnection:
     """Open a connection to a server of this machine."""
-    loop = asyncio.get_running_loop()
-    _, connection = await loop.create_connection(HttpConnection, "127.0.0.1", port)
+    connection = HttpConnection(port)
+    await connection.open()
     return connection

@@ -1,18 +1,27 @@
-"""The parts of a run: each finds a quiet cluster and leaves one."""
+"""The parts of a run: each finds a quiet cluster that holds the stored entities and no others."""
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from benchmarks.altering import measure_batch_alters, measure_single_alters
+from benchmarks.altering import (
+    measure_batch_alters,
+    measure_largest_alters,
+    measure_single_alters,
+)
 from benchmarks.describing import measure_describes
+from benchmarks.everything import measure_everything
 from benchmarks.lives import measure_lives
+from benchmarks.peers.peer import Peers
+from benchmarks.peers.process import warm
 from benchmarks.plan import Plan
 from benchmarks.progress import Progress
 from benchmarks.resolving import measure_resolves
 from benchmarks.session import Session, opened
+from benchmarks.shell import measure_shell
 from benchmarks.stack import Stack
+from benchmarks.storing import keep_only, store
 from benchmarks.tables import Part
-from benchmarks.workload import KEYS, Entities
+from benchmarks.workload import Entities
 
 
 @dataclass(frozen=True)
@@ -21,6 +30,7 @@ class _Run:
     plan: Plan
     stored: Entities
     progress: Progress
+    peers: Peers
 
 
 async def _describe(run: _Run) -> list[Part]:
@@ -28,12 +38,20 @@ async def _describe(run: _Run) -> list[Part]:
     return [await measure_describes(run.session, run.plan, run.stored)]
 
 
+async def _shell(run: _Run) -> list[Part]:
+    run.progress.say(f"altering from a shell: {run.plan.shell_alters} rounds")
+    return [await measure_shell(run.session, run.plan, run.peers)]
+
+
 async def _alter(run: _Run) -> list[Part]:
-    run.progress.say(f"altering 1 entity: {run.plan.single_alters} rounds")
-    singles, tool = await measure_single_alters(run.session, run.plan)
-    rounds = run.plan.batch_alters
-    run.progress.say(f"altering {run.stored.count:,} entities: {rounds} rounds")
-    return [singles, await measure_batch_alters(run.session, run.plan, run.stored, tool)]
+    plan, session = run.plan, run.session
+    run.progress.say(f"altering 1 entity: {plan.single_alters} rounds")
+    singles, tool = await measure_single_alters(session, plan)
+    run.progress.say(f"altering {plan.entities:,} entities: {plan.batch_alters} rounds")
+    with warm(run.peers, session.stack.bootstrap_servers) as peers:
+        batches = await measure_batch_alters(session, plan, tool, peers)
+    run.progress.say(f"altering {plan.largest:,} entities: {plan.largest_alters} rounds")
+    return [singles, batches, await measure_largest_alters(session, plan)]
 
 
 async def _resolve(run: _Run) -> list[Part]:
@@ -46,27 +64,45 @@ async def _life(run: _Run) -> list[Part]:
     return [await measure_lives(run.session, run.plan)]
 
 
+async def _everything(run: _Run) -> list[Part]:
+    parts = []
+    for count in run.plan.everything:
+        stored = Entities("all", count)
+        run.progress.say(f"storing {count:,} entities instead")
+        await keep_only(run.session.wire, stored)
+        await store(run.session.wire, stored, 1)
+        rounds = run.plan.describe_alls
+        run.progress.say(f"describing all of {count:,} entities: {rounds} rounds")
+        with warm(run.peers, run.session.stack.bootstrap_servers) as peers:
+            parts.append(await measure_everything(run.session, run.plan, stored, peers))
+    return parts
+
+
 PARTS: Mapping[str, Callable[[_Run], Awaitable[list[Part]]]] = {
     "describe": _describe,
+    "shell": _shell,
     "alter": _alter,
     "resolve": _resolve,
     "life": _life,
+    "describe-all": _everything,
 }
-"""In the order of the page; the last one stores entities that no other part counts on."""
+"""In the order of the page."""
+
+WITH_PEERS = ("shell", "alter", "describe-all")
 
 
 async def measured(
-    stack: Stack, plan: Plan, progress: Progress, wanted: Collection[str]
+    stack: Stack, plan: Plan, progress: Progress, wanted: Collection[str], peers: Peers
 ) -> Sequence[Part]:
     """Store what is described and measure the wanted parts."""
     stored = Entities("bench", plan.entities)
     parts: list[Part] = []
     async with opened(stack) as session:
         progress.say(f"storing {plan.entities:,} entities")
-        await session.wire.alter(stored.alterations(1))
-        await session.wire.until_shown(stored.exact(plan.entities - 1), KEYS[-1], 1)
-        run = _Run(session, plan, stored, progress)
+        run = _Run(session, plan, stored, progress, peers)
         for name, measure in PARTS.items():
             if name in wanted:
+                await keep_only(session.wire, stored)
+                await store(session.wire, stored, 1)
                 parts += await measure(run)
     return parts

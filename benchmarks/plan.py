@@ -11,10 +11,15 @@ class Plan:
         describes: Exact describes.
         single_alters: Alterations of one entity.
         batch_alters: Alterations of many entities.
+        largest_alters: Alterations of as many entities as a request may have.
+        shell_alters: Alterations by a process of each kind.
+        describe_alls: Describes of everything, for each number of entities.
         tool_calls: Runs of kafka-configs, each a Java process; at most ``single_alters``.
         windows: Windows of load for each server and number of connections.
         window_s: The length of a window, in seconds; wrk takes whole ones.
         entities: Stored entities, and entities in a large alteration.
+        largest: Entities in the largest alteration.
+        everything: Numbers of entities that are described all at once.
         life_windows: Windows of alterations for each arm and number of clients.
         life_window_s: The length of one, in seconds.
         warm_up: Rounds whose figures are thrown away.
@@ -23,10 +28,15 @@ class Plan:
     describes: int = 400
     single_alters: int = 40
     batch_alters: int = 25
+    largest_alters: int = 15
+    shell_alters: int = 20
+    describe_alls: int = 15
     tool_calls: int = 10
     windows: int = 20
     window_s: float = 1.0
     entities: int = 1000
+    largest: int = 10_000
+    everything: tuple[int, ...] = (10_000,)
     life_windows: int = 20
     life_window_s: float = 1.5
     warm_up: int = 5
@@ -37,10 +47,15 @@ QUICK = Plan(
     describes=3,
     single_alters=3,
     batch_alters=3,
+    largest_alters=3,
+    shell_alters=2,
+    describe_alls=3,
     tool_calls=1,
     windows=3,
     window_s=0.2,
     entities=50,
+    largest=500,
+    everything=(1000,),
     life_windows=2,
     life_window_s=0.2,
     warm_up=1,

@@ -2,30 +2,43 @@
 
 from collections.abc import Sequence
 
+from benchmarks.pictures import file_name
 from benchmarks.tables import Goal, Part, Table, shown
 
 _HEAD = """# Benchmarks
 
-Written by `make bench`: one run on one machine, all competitors in turns. Use the ratios; the
-absolute figures move with the machine. A ratio is the median over the rounds of the ratio within a
-round; p99 is by nearest rank, so with n up to 100 it is the maximum. "Bare" is the same wire call
-from Python over this service's own transport on a warm connection, without HTTP, authentication,
-authorization, judgement, audit or log. All clients are warm and keep their connection."""
+Written by one run of the command below on one machine, all competitors of a table in turns, round
+by round. Use the ratios; the absolute figures move with the machine. A ratio is the median over the
+rounds of the ratio within a round; p99 is by nearest rank, so with n up to 100 it is the maximum.
+"Bare" is the same wire call from Python over this service's own transport on a warm connection,
+without HTTP, authentication, authorization, judgement, audit or log. Unless a table says otherwise
+all clients are warm and keep their connection. The other clients are pinned, and installed by the
+run itself: franz-go's kadm and @platformatic/kafka by their lock files in `benchmarks/peers`,
+Java's AdminClient and `kafka-configs` from the broker's own jars, kafka-python from the packages of
+this project."""
 
 
-def page(surroundings: Sequence[tuple[str, str]], parts: Sequence[Part]) -> str:
-    """Return the page in Markdown."""
+def page(
+    surroundings: Sequence[tuple[str, str]], parts: Sequence[Part], pictures: str | None = None
+) -> str:
+    """Return the page in Markdown.
+
+    Args:
+        surroundings: Where the run took place: names and texts.
+        parts: What was measured.
+        pictures: The folder of the pictures, as seen from the page; null where there are none.
+    """
     where = _grid(("", ""), [[f"**{name}**", text] for name, text in surroundings])
     goals = [goal for part in parts for goal in part.goals]
-    sections = [_HEAD, where, "## Goals", _goals(goals), *(_section(part.table) for part in parts)]
-    return "\n\n".join(sections) + "\n"
+    sections = [_HEAD, where, "## Goals", _goals(goals)]
+    return "\n\n".join([*sections, *(_section(part, pictures) for part in parts)]) + "\n"
 
 
 def _goals(goals: Sequence[Goal]) -> str:
     rows = [
         [
             goal.text,
-            f"at {'most' if goal.at_most else 'least'} {goal.limit:g}",
+            f"at {'most' if goal.at_most else 'least'} {goal.limit:,g}",
             shown(goal.found),
             "met" if goal.met else "**missed**",
         ]
@@ -34,8 +47,16 @@ def _goals(goals: Sequence[Goal]) -> str:
     return _grid(("what", "goal", "found", ""), rows)
 
 
-def _section(table: Table) -> str:
-    return "\n\n".join([f"## {table.title}", table.note, _grid(table.columns, table.rows)])
+def _section(part: Part, pictures: str | None) -> str:
+    table = part.table
+    texts = [f"## {table.title}", table.note, _grid(table.columns, table.rows)]
+    if pictures is not None and part.measures:
+        texts.append(_picture(table, f"{pictures}/{file_name(table)}"))
+    return "\n\n".join(texts)
+
+
+def _picture(table: Table, place: str) -> str:
+    return f"![{table.title}: medians, from min to max]({place}.png)\n\n[The figures]({place}.csv)"
 
 
 def _grid(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -68,7 +68,7 @@ def _measure(stack: Stack, plan: Plan, stored: Entities) -> Part:
             text = f"`GET /quotas/resolve` / no-op, {connections} {word}"
             goals.append(Goal(text, _LIMIT, ratio, at_most=False))
     note = (
-        f"`{query}` among {2 * stored.count:,} stored entities, default `max_age_ms`, with "
+        f"`{query}` among {stored.count:,} stored entities, default `max_age_ms`, with "
         "authentication, authorization, access log and metrics; the no-op is a FastAPI route "
         f"without any of it on the same server settings. n windows of {plan.window_s:g} s, in "
         f"turns; latencies are medians over the windows. Load generator: {name}."

@@ -20,6 +20,7 @@ from app.localdev.tokens import tokens_file, write_tokens
 from benchmarks.errors import BenchmarkError
 from benchmarks.progress import Progress
 
+BROKER_HEAP = "1g"
 _START_DEADLINE_S = 30.0
 _STOP_DEADLINE_S = 10.0
 _POLL_S = 0.05
@@ -43,7 +44,7 @@ def running_stack(folder: Path, progress: Progress) -> Iterator[Stack]:
         progress.say("starting Postgres")
         postgres = stack.enter_context(LocalPostgres(folder / "postgres"))
         progress.say("starting the broker")
-        kafka = stack.enter_context(LocalKafka(folder / "kafka"))
+        kafka = stack.enter_context(LocalKafka(folder / "kafka", heap=BROKER_HEAP))
         set_example_acls(kafka.bootstrap_servers)
         progress.say("starting the service and the no-op server")
         service_port, noop_port = free_ports(2)

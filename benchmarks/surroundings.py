@@ -11,6 +11,8 @@ import psycopg
 
 from app.java import find_java
 from app.localdev.jars import KAFKA_VERSION
+from benchmarks.peers.peer import Peers
+from benchmarks.stack import BROKER_HEAP
 
 _PACKAGES = (
     "fastapi",
@@ -27,19 +29,28 @@ _PACKAGES = (
 )
 
 
-def surroundings(database_url: str) -> list[tuple[str, str]]:
+def surroundings(database_url: str, peers: Peers) -> list[tuple[str, str]]:
     """Return what a reader needs to judge the figures: names and texts."""
     packages = ", ".join(f"{name} {version(name)}" for name in _PACKAGES)
-    return [
+    where = [
         ("Date", datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")),
         ("Commit", _commit()),
         ("Machine", f"{_processor()}, {os.cpu_count()} CPUs, {_memory_gib()} GiB, {_system()}"),
         ("Load before the run", f"{os.getloadavg()[0]:.2f} over the last minute"),
-        ("Broker", f"Kafka {KAFKA_VERSION}, one node, StandardAuthorizer, {_java()}"),
+        ("Broker", f"Kafka {KAFKA_VERSION}, one node, StandardAuthorizer, {_runtime()}"),
         ("Database", f"PostgreSQL {_postgres(database_url)}, fsync on, on the same machine"),
         ("Service", f"one process, {platform.python_implementation()} {platform.python_version()}"),
         ("Packages", packages),
     ]
+    if peers.present:
+        told = "; ".join(f"{peer.name}: {peer.version}" for peer in peers.present)
+        where.append(("Other clients", f"{told}; `kafka-configs`: Kafka {KAFKA_VERSION}"))
+    where += [(f"Left out: {name}", reason) for name, reason in peers.left_out.items()]
+    return where
+
+
+def _runtime() -> str:
+    return f"{_java()}, heap {BROKER_HEAP}"
 
 
 def _commit() -> str:

@@ -1,7 +1,7 @@
 """What a run has found, as data."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from benchmarks.measures import Measure
 
@@ -33,10 +33,15 @@ class Goal:
 
 @dataclass(frozen=True)
 class Part:
-    """One part of a run."""
+    """One part of a run.
+
+    Attributes:
+        measures: Milliseconds by arm, to be drawn.
+    """
 
     table: Table
     goals: Sequence[Goal] = ()
+    measures: Mapping[str, Measure] = field(default_factory=dict)
 
 
 LATENCY_COLUMNS = ("arm", "n", "min ms", "p50 ms", "p99 ms")

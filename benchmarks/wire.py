@@ -1,7 +1,7 @@
 """The bare wire: the service's own transport and messages, with nothing around them."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Self
 
 from app.domain.alterations import ClientQuotaAlteration, Outcome, Quotas
@@ -44,11 +44,15 @@ class WireQuotas:
         Raises:
             BenchmarkError: The broker refused.
         """
-        payload = await self._ask(DESCRIBE_API, describe_body(quota_filter, NEWEST_VERSION))
+        payload = await self.receive(quota_filter)
         answer = read_described(payload, NEWEST_VERSION)
         if answer.quotas is None:
             raise BenchmarkError(f"the broker refused a describe: {answer.error_message}")
         return answer.quotas
+
+    async def receive(self, quota_filter: ClientQuotaFilter) -> bytearray:
+        """Return the answer to a describe in version 1 as it came, not decoded."""
+        return await self._ask(DESCRIBE_API, describe_body(quota_filter, NEWEST_VERSION))
 
     async def alter(self, alterations: Sequence[ClientQuotaAlteration]) -> None:
         """Alter, and make sure that the broker did.
@@ -69,10 +73,23 @@ class WireQuotas:
         Raises:
             BenchmarkError: It has not after 30 s.
         """
+
+        async def shown() -> bool:
+            quotas = await self.describe(quota_filter)
+            return [values.get(key) for values in quotas.values()] == [value]
+
+        await self.until(shown)
+
+    async def until(self, shown: Callable[[], Awaitable[bool]]) -> None:
+        """Wait until the broker shows what was altered.
+
+        Raises:
+            BenchmarkError: It does not after 30 s.
+        """
         try:
             async with asyncio.timeout(_DEADLINE_S):
                 while True:
-                    if await self._shows(quota_filter, key, value):
+                    if await shown():
                         return
                     await asyncio.sleep(_POLL_S)
         except TimeoutError as error:
@@ -82,10 +99,6 @@ class WireQuotas:
         correlation_id = self._connection.next_correlation_id()
         frame = framed_body(api_key, NEWEST_VERSION, correlation_id, body)
         return await self._connection.hand_over(frame, LARGEST_ANSWER_BYTES)
-
-    async def _shows(self, quota_filter: ClientQuotaFilter, key: str, value: float) -> bool:
-        quotas = await self.describe(quota_filter)
-        return [values.get(key) for values in quotas.values()] == [value]
 
     def close(self) -> None:
         """Drop the connection."""

@@ -1,4 +1,4 @@
-"""What is described and altered: entities of a user and a client-id with two keys each."""
+"""What is described and altered: entities of a user and a client-id, two keys each or fewer."""
 
 import json
 from collections.abc import Mapping
@@ -20,6 +20,7 @@ class Entities:
 
     arm: str
     count: int = 1
+    keys: tuple[str, ...] = KEYS
 
     def names(self, index: int) -> Mapping[str, str]:
         """Return the entity as in JSON."""
@@ -43,7 +44,7 @@ class Entities:
 
     def alterations(self, value: int) -> tuple[ClientQuotaAlteration, ...]:
         """Return the alterations that set each key of each entity."""
-        ops = tuple(Op(key, Decimal(value)) for key in KEYS)
+        ops = tuple(Op(key, Decimal(value)) for key in self.keys)
         return tuple(
             ClientQuotaAlteration(ClientQuotaEntity.of(self.names(index)), ops)
             for index in range(self.count)
@@ -51,7 +52,7 @@ class Entities:
 
     def body(self, value: int, **options: Any) -> bytes:
         """Return the same alterations for ``POST /quotas/alterations``."""
-        ops = [{"key": key, "value": value} for key in KEYS]
+        ops = [{"key": key, "value": value} for key in self.keys]
         alterations = [{"entity": self.names(index), "ops": ops} for index in range(self.count)]
         return json.dumps({"alterations": alterations, **options}).encode()
 
@@ -60,4 +61,4 @@ class Entities:
         names = self.names(0)
         entity = ["--entity-type", "users", "--entity-name", names["user"]]
         entity += ["--entity-type", "clients", "--entity-name", names["client-id"]]
-        return [*entity, "--alter", "--add-config", ",".join(f"{key}={value}" for key in KEYS)]
+        return [*entity, "--alter", "--add-config", ",".join(f"{key}={value}" for key in self.keys)]

@@ -1,0 +1,155 @@
+"""Install each peer, as it is pinned, into a folder that is not part of the tree.
+
+What a machine lacks leaves one peer out; the run goes on without it and says so.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Final
+
+from app.java import JavaMissingError, find_java
+from app.localdev.errors import LocalDevError
+from app.localdev.jars import KAFKA_VERSION, class_path
+from app.localdev.kafka_jvm import jvm_environment
+from benchmarks.peers.peer import Peer, Peers
+from benchmarks.progress import Progress
+
+FOLDER: Final = Path("build/peers").absolute()
+"""Ignored by git."""
+
+_SOURCES: Final = Path(__file__).parent
+_DEADLINE_S: Final = 600
+_KADM: Final = "kadm (Go)"
+_JAVA: Final = "Java AdminClient"
+_NODE: Final = "@platformatic/kafka (Node)"
+_KAFKA_PYTHON: Final = "kafka-python"
+
+
+class NotInstalledError(Exception):
+    """A peer cannot run here; the text says why."""
+
+
+def installed(progress: Progress, installers: "Mapping[str, Installer] | None" = None) -> Peers:
+    """Install the peers; what is there already is not fetched again."""
+    present: list[Peer] = []
+    left_out: dict[str, str] = {}
+    for name, install in (installers or INSTALLERS).items():
+        try:
+            present.append(install(FOLDER))
+        except NotInstalledError as error:
+            left_out[name] = str(error)
+            progress.say(f"without {name}: {error}")
+    return Peers(present, left_out)
+
+
+def _kadm(folder: Path) -> Peer:
+    """Build the Go program; what it needs comes by the pinned sums of ``go.sum``."""
+    go, source, program = _program("go"), _SOURCES / "go", folder / "go" / "quota-peer"
+    command = [go, "build", "-modcacherw", "-mod=readonly", "-buildvcs=false", "-o", str(program)]
+    environ = {**os.environ, "GOPATH": str(folder / "go-path")}
+    _run([*command, "."], source, environ)
+    module = source / "go.mod"
+    pins = [f"{name} {pinned_module(module, path)}" for name, path in _MODULES.items()]
+    runtime = _run([go, "version"], source, environ).split()[2].removeprefix("go")
+    return Peer(_KADM, f"{', '.join(pins)} on Go {runtime}", [str(program)], environ)
+
+
+_MODULES: Final = {
+    "kadm": "github.com/twmb/franz-go/pkg/kadm",
+    "franz-go": "github.com/twmb/franz-go",
+}
+
+
+def pinned_module(module: Path, path: str) -> str:
+    """Return the version that a ``go.mod`` requires."""
+    found = re.search(rf"^\s*{re.escape(path)} v(\S+)", module.read_text(), re.MULTILINE)
+    return found[1] if found else "unknown"
+
+
+def _java(folder: Path) -> Peer:
+    """Compile the Java program against the broker's own jars."""
+    try:
+        java = str(find_java())
+        jars = os.pathsep.join(str(jar) for jar in class_path())
+    except (JavaMissingError, LocalDevError) as error:
+        raise NotInstalledError(str(error)) from error
+    environ, classes = jvm_environment(), folder / "java"
+    if "jdk.compiler" not in _run([java, "--list-modules"], _SOURCES, environ):
+        raise NotInstalledError(f"{java} has no compiler: set JAVA_HOME to a JDK")
+    compiler = [java, "-m", "jdk.compiler/com.sun.tools.javac.Main", "-d", str(classes)]
+    source = _SOURCES / "java" / "QuotaPeer.java"
+    _run([*compiler, "-cp", jars, str(source)], _SOURCES, environ)
+    class_paths = os.pathsep.join([str(classes), jars])
+    command = [java, "-Xmx1g", "-XX:+UseG1GC", "-cp", class_paths, "QuotaPeer"]
+    return Peer(_JAVA, f"kafka-clients {KAFKA_VERSION}, the broker's Java", command, environ)
+
+
+def _node(folder: Path) -> Peer:
+    """Install the Node program with npm, by its lock file."""
+    node, npm, place = _program("node"), _program("npm"), folder / "node"
+    place.mkdir(parents=True, exist_ok=True)
+    lock, stamp = (_SOURCES / "node" / "package-lock.json").read_bytes(), place / "installed"
+    for name in ("package.json", "package-lock.json", ".npmrc", "peer.mjs"):
+        shutil.copyfile(_SOURCES / "node" / name, place / name)
+    if not stamp.exists() or stamp.read_bytes() != lock:
+        _run([npm, "ci"], place, os.environ)
+        stamp.write_bytes(lock)
+    shown = _run([node, "--version"], place, os.environ).strip().removeprefix("v")
+    pinned = re.search(r'"@platformatic/kafka": "(.+)"', (place / "package.json").read_text())
+    told = f"{pinned[1] if pinned else 'unknown'} on Node {shown}"
+    return Peer(_NODE, told, [node, str(place / "peer.mjs")], os.environ)
+
+
+def _kafka_python(_folder: Path) -> Peer:
+    """Nothing to install: the project depends on it."""
+    script = str(_SOURCES / "kafka_python_peer.py")
+    told = f"{version('kafka-python')} on {sys.implementation.name} {sys.version.split()[0]}"
+    return Peer(_KAFKA_PYTHON, told, [sys.executable, script], os.environ)
+
+
+Installer = Callable[[Path], Peer]
+
+INSTALLERS: Final[Mapping[str, Installer]] = {
+    _KADM: _kadm,
+    _JAVA: _java,
+    _NODE: _node,
+    _KAFKA_PYTHON: _kafka_python,
+}
+
+
+def _program(name: str) -> str:
+    found = shutil.which(name)
+    if found is None:
+        raise NotInstalledError(f"there is no `{name}` on the PATH")
+    return found
+
+
+def _run(command: Sequence[str], directory: Path, environ: Mapping[str, str]) -> str:
+    """Run a program to its end; return its standard output.
+
+    Raises:
+        NotInstalledError: It failed, with the last line of what it said.
+    """
+    try:
+        done = subprocess.run(
+            command,
+            cwd=directory,
+            env=dict(environ),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_DEADLINE_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise NotInstalledError(f"`{Path(command[0]).name}` did not run: {error}") from error
+    if done.returncode != 0:
+        lines = (done.stderr + done.stdout).strip().splitlines() or ["no message"]
+        raise NotInstalledError(f"`{Path(command[0]).name}` failed: {lines[-1]}")
+    return done.stdout

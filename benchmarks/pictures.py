@@ -1,0 +1,83 @@
+"""A picture for each part that has something to draw, and the figures behind it as CSV."""
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from app.pipeline.sinks.pictures_style import (
+    BLACK,
+    BLUE,
+    GREY,
+    headline,
+    new_figure,
+    save,
+    save_rows,
+    style,
+)
+from benchmarks.measures import Measure
+from benchmarks.tables import Part, Table, shown
+
+_HEADER = ("arm", "n", "min_ms", "p50_ms", "p99_ms", "max_ms")
+_LINE = "Milliseconds on a logarithmic scale: the bar is the median, the line from min to max."
+
+
+def file_name(table: Table) -> str:
+    """Return the name of the files of a part, without what comes after the dot."""
+    return re.sub(r"[^a-z0-9]+", "-", table.title.lower()).strip("-")
+
+
+def draw(parts: Sequence[Part], folder: Path) -> None:
+    """Write a PNG and a CSV for each part that has measures.
+
+    Raises:
+        OSError: They cannot be written.
+    """
+    drawn = [part for part in parts if part.measures]
+    if drawn:
+        folder.mkdir(parents=True, exist_ok=True)
+    for part in drawn:
+        place = folder / file_name(part.table)
+        save_rows(place.with_suffix(".csv"), _HEADER, rows(part.measures))
+        with style():
+            _draw(part, place.with_suffix(".png"))
+
+
+def rows(measures: Mapping[str, Measure]) -> Iterator[list[str]]:
+    """Yield the lines of the CSV, in milliseconds."""
+    for name, one in measures.items():
+        figures = (one.minimum, one.median, one.p99, one.maximum)
+        yield [_plain(name), str(one.n), *(f"{figure:.3f}" for figure in figures)]
+
+
+def _draw(part: Part, place: Path) -> None:
+    names = [_plain(name) for name in part.measures]
+    measures = list(part.measures.values())
+    medians = [one.median for one in measures]
+    below = [one.median - one.minimum for one in measures]
+    above = [one.maximum - one.median for one in measures]
+    figure = new_figure(1.2 + 0.34 * len(names))
+    axes = figure.subplots()
+    axes.barh(names, medians, color=BLUE, height=0.6)
+    axes.errorbar(medians, names, xerr=[below, above], fmt="none", ecolor=BLACK, capsize=2)
+    for name, measure in zip(names, measures, strict=True):
+        axes.annotate(
+            f"{shown(measure.median)} ms",
+            (measure.maximum, name),
+            xytext=(6, 0),
+            textcoords="offset points",
+            va="center",
+            color=GREY,
+        )
+    axes.set_xscale("log")
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:,g}")
+    axes.margins(x=0.12)
+    axes.set_xlim(left=10.0 ** math.floor(math.log10(min(one.minimum for one in measures))))
+    axes.invert_yaxis()
+    headline(figure, part.table.title, _LINE)
+    save(figure, place)
+
+
+def _plain(name: str) -> str:
+    """Return a name without Markdown."""
+    return name.replace("`", "").replace("*", "")
