@@ -20,11 +20,7 @@ from app.localdev.state import write_private
 RULES: Final = "RULE:^CN=([^,]+),.*$/$1/,DEFAULT"
 """The example caller's certificate is as good as the token of the principal of that name."""
 
-_CALLER: Final = "alice"
-_USUAL_PORT: Final = 8443
-_VALID_FOR: Final = timedelta(days=365)
-_RENEWED_BEFORE: Final = timedelta(days=30)
-_SIGNS_CERTIFICATES: Final = x509.KeyUsage(
+SIGNS_CERTIFICATES: Final = x509.KeyUsage(
     digital_signature=False,
     content_commitment=False,
     key_encipherment=False,
@@ -35,6 +31,12 @@ _SIGNS_CERTIFICATES: Final = x509.KeyUsage(
     encipher_only=False,
     decipher_only=False,
 )
+"""What the certificate of an authority is for (RFC 5280, section 4.2.1.3)."""
+
+_CALLER: Final = "alice"
+_USUAL_PORT: Final = 8443
+_VALID_FOR: Final = timedelta(days=365)
+_RENEWED_BEFORE: Final = timedelta(days=30)
 _Key = ec.EllipticCurvePrivateKey
 
 
@@ -110,7 +112,7 @@ def _make(authority: Path, server: Path, caller: Path) -> None:
     issuer = _name("The authority of this machine")
     constraints = x509.BasicConstraints(ca=True, path_length=0)
     builder = _builder(issuer, issuer, key, key).add_extension(constraints, critical=True)
-    builder = builder.add_extension(_SIGNS_CERTIFICATES, critical=True)
+    builder = builder.add_extension(SIGNS_CERTIFICATES, critical=True)
     write_private(authority, _pem(builder.sign(key, hashes.SHA256())))
     names = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address(HOST))]
     addressed = x509.SubjectAlternativeName([*names, x509.IPAddress(ipaddress.ip_address("::1"))])

@@ -11,20 +11,10 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from app.localdev.certificates import SIGNS_CERTIFICATES
+
 Key = ec.EllipticCurvePrivateKey
 Subject = Sequence[tuple[x509.ObjectIdentifier, str]]
-
-_SIGNS_CERTIFICATES = x509.KeyUsage(
-    digital_signature=False,
-    content_commitment=False,
-    key_encipherment=False,
-    data_encipherment=False,
-    key_agreement=False,
-    key_cert_sign=True,
-    crl_sign=True,
-    encipher_only=False,
-    decipher_only=False,
-)
 
 ORGANIZATION: Subject = ((NameOID.COUNTRY_NAME, "DE"), (NameOID.ORGANIZATION_NAME, "Example"))
 
@@ -77,7 +67,7 @@ class Authority:
         builder = self._builder(self._name, self._key, self.begins, self.ends)
         builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=None), True)
         known_as = x509.SubjectKeyIdentifier.from_public_key(self._key.public_key())
-        builder = builder.add_extension(known_as, False).add_extension(_SIGNS_CERTIFICATES, True)
+        builder = builder.add_extension(known_as, False).add_extension(SIGNS_CERTIFICATES, True)
         self.own = Shown(builder.sign(self._key, hashes.SHA256()), self._key)
 
     def sign(
