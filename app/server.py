@@ -8,23 +8,29 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 from types import FrameType
 from typing import Final
 
 import uvicorn
+from starlette.types import ASGIApp
 
 from app.http.application import create_asgi
 from app.http.open_files import room_for_connections
 from app.http.receive_limits import ReceiveLimits
 from app.http.receiving import ReceivingProtocol, receiving_protocol
+from app.http.workers.hand_on import HandOn
+from app.http.workers.private_app import PrivateApp
+from app.http.workers.team import Team
 from app.meanings.listeners import Listener
 from app.settings import Settings
 from app.wiring import Wiring
 
 _BACKLOG: Final = 2048
 _HANDSHAKE_S: Final = 10.0
+_HANDED_BYTES: Final = 128 * 1024
+"""Of headers: those of the caller, and what a worker adds to them."""
+
 
 logger = logging.getLogger(__name__)
 
@@ -50,12 +56,12 @@ class PrivateDoor:
     """Where the other workers of this service come in.
 
     Attributes:
-        path: Of a Unix socket.
+        team: Knows the path of this one's Unix socket.
         config: With the application that answers them.
         connections: The class of their connections.
     """
 
-    path: Path
+    team: Team
     config: uvicorn.Config
     connections: type[ReceivingProtocol]
 
@@ -111,12 +117,16 @@ class Server(uvicorn.Server):
 
     async def _listen_to_all(self) -> None:
         if self.door is not None:
-            make = self._making(self.door.connections, self.door.config)
-            path = str(self.door.path)
-            self.servers.append(await asyncio.get_running_loop().create_unix_server(make, path))
+            self.servers.append(await self._open(self.door))
         for port in self._ports:
             for one in port.sockets or (None,):
                 self.servers.append(await self._listen(port.listener, one))
+
+    async def _open(self, door: PrivateDoor) -> asyncio.Server:
+        door.config.load()
+        make = self._making(door.connections, door.config)
+        path = door.team.socket_of(door.team.mine)
+        return await asyncio.get_running_loop().create_unix_server(make, str(path))
 
     def _making(
         self, connections: type[ReceivingProtocol], config: uvicorn.Config
@@ -169,12 +179,28 @@ class Server(uvicorn.Server):
         self._reloading = asyncio.create_task(self._wiring.reload())
 
 
-def build_server(settings: Settings, wiring: Wiring, ports: Sequence[Port]) -> Server:
-    """Return the server of this process, which listens nowhere yet."""
+def build_server(
+    settings: Settings, wiring: Wiring, ports: Sequence[Port], team: Team | None = None
+) -> Server:
+    """Return the server of this process, or of each worker of a team; it listens nowhere yet."""
     limits = ReceiveLimits(connections=room_for_connections(settings.max_connections))
     connections = receiving_protocol(limits, wiring.metrics)
-    config = uvicorn.Config(
-        create_asgi(wiring.services, wiring.metrics),
+    app = create_asgi(wiring.services, wiring.metrics)
+    grace_s = int(settings.shutdown_grace_s) or 1
+    if team is None:
+        config = _config(app, connections, grace_s)
+        return Server(config, connections, wiring, settings.stop_delay_s, ports)
+    config = _config(HandOn(app, team), connections, grace_s)
+    server = Server(config, connections, wiring, settings.stop_delay_s, ports)
+    handed = receiving_protocol(replace(limits, header_bytes=_HANDED_BYTES), wiring.metrics)
+    private = _config(PrivateApp(app, wiring.counted), handed, grace_s)
+    server.door = PrivateDoor(team, private, handed)
+    return server
+
+
+def _config(app: ASGIApp, connections: type[ReceivingProtocol], grace_s: int) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
         log_config=None,
         access_log=False,
         http=connections,
@@ -183,6 +209,5 @@ def build_server(settings: Settings, wiring: Wiring, ports: Sequence[Port]) -> S
         proxy_headers=False,
         server_header=False,
         backlog=_BACKLOG,
-        timeout_graceful_shutdown=int(settings.shutdown_grace_s) or 1,
+        timeout_graceful_shutdown=grace_s,
     )
-    return Server(config, connections, wiring, settings.stop_delay_s, ports)

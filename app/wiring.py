@@ -16,6 +16,7 @@ from app.http.metrics import HttpMetrics
 from app.http.page_tokens import PageTokens
 from app.http.rate_limits import RateLimits
 from app.http.services import Services
+from app.http.workers.service_metrics import ServiceMetrics
 from app.http.workers.team import Team
 from app.kafka.brokers import Brokers
 from app.kafka.cluster import KafkaCluster
@@ -79,12 +80,18 @@ class Wiring:
         self._readiness: Readiness | None = None
         self._stops_at: float | None = None
         self._team: Team | None = None
+        self._of_all: ServiceMetrics | None = None
 
     def join(self, team: Team) -> None:
         """Be one of several workers: what the parent made is known by a name of its own here."""
         self._team = team
         self._life_settings = replace(self._life_settings, owner=owner_name())
         self._limits = self._limits.share(team.mine, team.size)
+        self._of_all = ServiceMetrics(self.metrics, team)
+
+    def counted(self) -> bytes:
+        """Return what this worker has counted, for the others."""
+        return b"[]" if self._of_all is None else self._of_all.own()
 
     def announce_stop(self) -> bool:
         """Say ``/readyz`` no; tell whether this is the first announcement."""
@@ -134,7 +141,8 @@ class Wiring:
             )
             stack.push_async_callback(kept_failures.close)
             audit = AuditTrail(journal, authorizer)
-            snapshots, index = Snapshots(), KeptIndex()
+            home = "" if self._team is None else self._team.snapshots_of_mine()
+            snapshots, index = Snapshots(home), KeptIndex()
             shared = SharedServices(
                 authorizer, audit, lives.room, cluster, snapshots, index, counted
             )
@@ -164,6 +172,7 @@ class Wiring:
                 brokers=partial(_broker_facts, cluster),
                 failures=failures,
                 proxies=self._proxies,
+                exposition=None if self._of_all is None else self._of_all.exposition,
             )
 
     def _page_secret(self) -> bytes:

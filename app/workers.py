@@ -39,7 +39,7 @@ def serve_with_workers(settings: Settings, wiring: Wiring, listeners: Sequence[L
         raise SettingsError(message) from None
     try:
         ports = [Port(listener, listener.bind()) for listener in listeners]
-        server = build_server(settings, wiring, ports)
+        server = build_server(settings, wiring, ports, team)
         return _supervised(_Service(settings, wiring, team, server, ports))
     except OSError as error:
         logger.error("this cannot be listened on: %s", error.strerror)  # noqa: TRY400

@@ -63,6 +63,15 @@ class PageTokens:
             raise _bad_token("This page token is too old.")
         return dict(position)
 
+    @staticmethod
+    def peek(token: str) -> dict[str, Any]:
+        """Return the position that a text claims to hold, unproven; empty where it holds none."""
+        try:
+            _, position = json.loads(_raw(token)[_SIGNATURE_BYTES:])
+            return dict(position)
+        except (ValueError, TypeError, RecursionError):
+            return {}
+
     def _signature(self, body: bytes, fingerprint: str) -> bytes:
         message = fingerprint.encode() + b"\n" + body
         return hmac.digest(self._secret, message, "sha256")[:_SIGNATURE_BYTES]

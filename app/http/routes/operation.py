@@ -40,7 +40,11 @@ async def ready(request: Request) -> Response:
 async def show_metrics(request: Request) -> Response:
     """Return the metrics in Prometheus' text format."""
     read_query(request.scope["query_string"], NO_PARAMETERS)
-    body, content_type = services_of(request).metrics.exposition()
+    services = services_of(request)
+    if services.exposition is None:
+        body, content_type = services.metrics.exposition()
+    else:
+        body, content_type = await services.exposition()
     return Response(body, media_type=content_type)
 
 

@@ -50,6 +50,10 @@ class Team:
         """Return the file that keeps what a worker has counted."""
         return self.folder / f"{number}.json"
 
+    def snapshots_of_mine(self) -> str:
+        """Return what the ids of this worker's snapshots begin with; see ``HandOn``."""
+        return f"{self.mine}."
+
     def join(self, number: int) -> None:
         """Become a worker."""
         self.mine = number

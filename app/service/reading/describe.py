@@ -74,11 +74,20 @@ class QuotaPage:
 
 
 class Snapshots:
-    """Answers that are kept for paging, and the newest image in order, for all callers together."""
+    """Answers that are kept for paging, and the newest image in order, for all callers together.
 
-    def __init__(self) -> None:
+    Args:
+        home: What tells the ids of this process from those of others that serve with it.
+    """
+
+    def __init__(self, home: str = "") -> None:
+        self._home = home
         self.images = ArrangedImages()
         self._kept: OrderedDict[str, tuple[float, QuotaListing]] = OrderedDict()
+
+    def new_id(self) -> str:
+        """Return an id for an answer."""
+        return self._home + secrets.token_urlsafe(12)
 
     def get(self, snapshot_id: str) -> QuotaListing | None:
         """Return an answer, null where it is not kept any more."""
@@ -156,7 +165,7 @@ class DescribeQuotas:
     async def first_page(self, query: DescribeQuery, page_size: int) -> QuotaPage:
         """Describe, keep the answer for a while, return its first page."""
         listing = await self.describe(query)
-        snapshot_id = secrets.token_urlsafe(12)
+        snapshot_id = self._snapshots.new_id()
         if len(listing.entries) > page_size:
             self._snapshots.keep(snapshot_id, listing)
         return _page(listing, snapshot_id, 0, page_size)
