@@ -27,9 +27,11 @@ _STARTED: Final = """
     from json_to_recordset(%(concluded)s::json)
         as concluded(received_at timestamptz, alteration_id uuid, ordinal smallint)
       join audit_event using (received_at, alteration_id, ordinal)
-    where event_type = 'intent' or (event_type = any(%(found)s) and verdict is not null)
+    where audit_event.received_at = any(%(received)s)
+      and (event_type = 'intent' or (event_type = any(%(found)s) and verdict is not null))
     group by alteration_id
     """
+"""Told the times by themselves, the planner looks at the partitions of these months only."""
 
 _DURABLE: Final = f"select {DURABLE}"
 
@@ -95,7 +97,11 @@ def _rows(conclusion: AuditConclusion, started: Mapping[UUID, _Started]) -> Iter
 async def _closed(conclusions: Sequence[AuditConclusion], lease: Lease) -> Mapping[UUID, _Started]:
     """Close the slots, then look at the intents: what recovery has concluded shows then."""
     driver = cast("psycopg.AsyncConnection[Any]", lease.driver)
-    found = {"concluded": json.dumps(list(_places(conclusions))), "found": [RECOVERY, SUPERSEDED]}
+    found = {
+        "concluded": json.dumps(list(_places(conclusions))),
+        "received": [time_of(one.alteration_id) for one in conclusions],
+        "found": [RECOVERY, SUPERSEDED],
+    }
     async with driver.pipeline():
         await close_slots(closing([ended_by(one) for one in conclusions]), lease)
         await driver.execute(_DURABLE)
