@@ -20,8 +20,11 @@ from app.service.collection import without_collection
 
 _VERSION: Final = 1
 _HEADER: Final = struct.Struct(">iBihB")
-"""Correlation id, tags, throttle time, error code, error message; 0 for none of the tags and 0 for
-no message."""
+"""Correlation id, tags, throttle time, error code, length of the error message; 0 for no tags."""
+
+_NO_MESSAGE: Final[Mapping[int, str | None]] = {0: None, 1: ""}
+"""Lengths are one too large, 0 is null. A broker without an error sends the empty message, the
+default of the field. Source: ``DescribeClientQuotasResponseData``."""
 
 _FLOAT64: Final = struct.Struct(">d")
 _read_float: Final = _FLOAT64.unpack_from
@@ -72,7 +75,7 @@ class DescribedAll:
         except struct.error:
             return read_described(payload, version), None
         _, tags, throttle_time_ms, error_code, message = header
-        if tags or error_code or message:
+        if tags or error_code or message not in _NO_MESSAGE:
             return read_described(payload, version), None
         before = self._known
         body = bytes(memoryview(payload)[_HEADER.size :])
@@ -84,7 +87,7 @@ class DescribedAll:
             except (_UnusualError, IndexError, struct.error, UnicodeDecodeError):
                 return read_described(payload, version), None
             self._known = before = known
-        return DescribeAnswer(0, None, throttle_time_ms, before.quotas), changes
+        return DescribeAnswer(0, _NO_MESSAGE[message], throttle_time_ms, before.quotas), changes
 
 
 def _read(body: bytes, before: _Known) -> tuple[_Known, QuotaChanges | None]:

@@ -30,6 +30,24 @@ async def test_an_image_of_age_zero_shows_what_the_broker_shows_now(
     assert before <= first.as_of <= fresh.as_of <= datetime.now(UTC)
 
 
+async def test_what_has_not_changed_is_not_read_again(quota_admin: KafkaClientQuotaAdmin):
+    of = entity(user=unique())
+    await store(quota_admin, setting(of, producer_byte_rate=1))
+    await eventually(lambda: values_of(quota_admin, of), {"producer_byte_rate": 1.0})
+    image = QuotaImage(quota_admin)
+
+    async def the_same() -> object:
+        first, second = [await image.image(max_age_ms=0) for _ in range(2)]
+        return first.quotas is second.quotas
+
+    await eventually(the_same, True)
+    await store(quota_admin, setting(of, producer_byte_rate=2))
+    await eventually(lambda: values_of(quota_admin, of), {"producer_byte_rate": 2.0})
+    changes = (await image.image(max_age_ms=0)).changes
+    assert changes is not None
+    assert changes.changed[of] == {"producer_byte_rate": 2.0}
+
+
 async def test_callers_who_come_together_cost_the_broker_one_describe(
     broker: LocalKafka, quota_admin: KafkaClientQuotaAdmin
 ):

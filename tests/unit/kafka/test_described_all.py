@@ -66,6 +66,15 @@ def test_the_same_bytes_are_the_same_object():
     assert changes is None
 
 
+def test_the_empty_message_that_brokers_send_is_no_message():
+    decoder = DescribedAll()
+    raw = described_bytes({user("a"): {"producer_byte_rate": 1.0}}, 1)
+    raw = raw[:11] + b"\1" + raw[12:]
+    answers = [decoder.read(raw, 1)[0] for _ in range(2)]
+    assert answers[0].quotas is answers[1].quotas
+    assert answers[0] == read_described(raw, 1)
+
+
 def test_another_order_is_no_change():
     decoder = DescribedAll()
     stored: Stored = {user(name): {"producer_byte_rate": 1.0} for name in "abc"}
