@@ -3,9 +3,10 @@
 import pytest
 
 from tests.integration.http.changes import C, I, P, R, change
-from tests.integration.http.worlds import F2, LEVELS, client, resolved, user, world
+from tests.integration.http.worlds import LEVELS, client, resolved, user, world, world_of
 from tests.support.kafka import unique
 from tests.support.raw_quotas import RawQuotas
+from tests.support.resolution_cases import F2
 from tests.support.service import RunningService
 
 LARGEST = 2**63 - 1
@@ -14,7 +15,7 @@ LARGEST = 2**63 - 1
 def test_explain_lists_every_level_and_why_one_cannot_apply(
     service: RunningService, rules: RawQuotas
 ) -> None:
-    rules.become(F2)
+    rules.become(world_of(F2))
     levels = resolved(service, user="userB", explain="true")["quotas"][P]["levels"]
     assert [one["level"] for one in levels] == list(range(1, 9))
     assert [one["name"] for one in levels] == list(LEVELS)
@@ -152,7 +153,7 @@ def test_default_rules_that_miss_an_empty_client_id_have_a_note(
 def test_ten_thousand_identities_are_resolved_in_order_from_one_image(
     service: RunningService, rules: RawQuotas
 ) -> None:
-    rules.become(F2)
+    rules.become(world_of(F2))
     identities: list[dict[str, str]] = [
         {"ip": f"10.0.{number // 256}.{number % 256}"}
         if number % 3 == 0

@@ -5,7 +5,9 @@ from typing import Any
 
 from tests.integration.http.changes import C, M, P, R
 from tests.support.broker_two_step import ABSENT, DEFAULT, DefaultQuotaCallback, Name
+from tests.support.broker_two_step import entity_of as named
 from tests.support.raw_quotas import Entity, Names, entity_of
+from tests.support.resolution_cases import Store
 from tests.support.service import RunningService
 
 CLIENT_KEYS = (P, C, R, M)
@@ -81,22 +83,8 @@ def world(*rules: tuple[Names, str, float]) -> World:
     return {entity_of(names): {key: value} for names, key, value in rules}
 
 
-def without(rules: World, *gone: dict[str, str | None]) -> World:
-    return {one: rules[one] for one in rules if one not in map(entity_of, gone)}
-
-
-F2 = world(
-    (user(None), P, 1000),
-    (client(None), P, 2000),
-    (pair(None, None), P, 3000),
-    (user("userA"), P, 4000),
-    (pair("userA", "client1"), P, 5000),
-    (user("userB"), P, 6000),
-    (pair("userB", "client1"), P, 7000),
-    (pair("userB", None), P, 8000),
-    (user("userC"), P, 10000),
-    (client("client1"), P, 9000),
-)
+def world_of(store: Store) -> World:
+    return {entity_of(named(slots).as_dict()): dict(values) for slots, values in store.items()}
 
 
 def resolved(service: RunningService, **parameters: str | int) -> dict[str, Any]:
