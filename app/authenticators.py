@@ -12,14 +12,17 @@ from app.http.authentication.login_attempts import LoginAttempts
 from app.http.authentication.methods import Method, Methods
 from app.http.authentication.shown_certificates import DirectCertificate, ProxyCertificate
 from app.http.metrics import HttpMetrics
+from app.http.workers.board import Board
+from app.http.workers.login_attempts import SharedLoginAttempts
 from app.meanings.authenticators import Way, ways
 from app.meanings.certificates import client_certificates, proxied_certificates
 from app.meanings.pass_through import pass_through
 from app.meanings.tokens import bearer_tokens, identity_provider
 from app.settings import Settings
 
-Opened = Callable[[AsyncExitStack, OpenSessions], Method]
-"""Makes a method, and pushes what closes it; some open sessions of the brokers."""
+Opened = Callable[[AsyncExitStack, OpenSessions, Board | None], Method]
+"""Makes a method, and pushes what closes it; some open sessions of the brokers, and some count on
+the board of all workers."""
 
 
 class Authenticators:
@@ -32,15 +35,23 @@ class Authenticators:
     def __init__(self, settings: Settings, metrics: HttpMetrics) -> None:
         self._openers = [_PREPARATIONS[way](settings, metrics) for way in ways(settings)]
 
-    def open(self, stack: AsyncExitStack, sessions: OpenSessions) -> Methods:
-        """Return what asks them; the stack closes them."""
-        return Methods([opener(stack, sessions) for opener in self._openers])
+    def open(
+        self, stack: AsyncExitStack, sessions: OpenSessions, board: Board | None = None
+    ) -> Methods:
+        """Return what asks them; the stack closes them.
+
+        Args:
+            stack: Closes them.
+            sessions: Opens sessions of the brokers.
+            board: Where workers count together; null for a process that serves alone.
+        """
+        return Methods([opener(stack, sessions, board) for opener in self._openers])
 
 
 def _bearer(settings: Settings, metrics: HttpMetrics) -> Opened:
     tokens, provider = bearer_tokens(settings), identity_provider(settings)
 
-    def opened(stack: AsyncExitStack, _: OpenSessions) -> Method:
+    def opened(stack: AsyncExitStack, _: OpenSessions, _board: Board | None) -> Method:
         if provider is None:
             return Bearer(tokens)
         keys = provider.keys(metrics.count_key_fetch)
@@ -54,13 +65,16 @@ def _bearer(settings: Settings, metrics: HttpMetrics) -> Opened:
 def _basic(settings: Settings, metrics: HttpMetrics) -> Opened:
     way = pass_through(settings)
 
-    def opened(stack: AsyncExitStack, open_sessions: OpenSessions) -> Method:
+    def opened(stack: AsyncExitStack, open_sessions: OpenSessions, board: Board | None) -> Method:
         if way is None:
             message = "Basic is not configured"
             raise ValueError(message)
         sessions = open_sessions(way)
         stack.push_async_callback(sessions.close)
-        return Basic(sessions, LoginAttempts(partial(metrics.count_rate_limited, "logins")))
+        count = partial(metrics.count_rate_limited, "logins")
+        if board is None:
+            return Basic(sessions, LoginAttempts(count))
+        return Basic(sessions, SharedLoginAttempts(board, count))
 
     return opened
 

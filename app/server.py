@@ -31,6 +31,9 @@ _HANDSHAKE_S: Final = 10.0
 _HANDED_BYTES: Final = 128 * 1024
 """Of headers: those of the caller, and what a worker adds to them."""
 
+_MOST_HANDED: Final = 1_000_000
+"""Connections of other workers wait for no room: they are as many as requests handed on."""
+
 
 logger = logging.getLogger(__name__)
 
@@ -184,7 +187,8 @@ def build_server(
 ) -> Server:
     """Return the server of this process, or of each worker of a team; it listens nowhere yet."""
     limits = ReceiveLimits(connections=room_for_connections(settings.max_connections))
-    connections = receiving_protocol(limits, wiring.metrics)
+    board = None if team is None else team.board
+    connections = receiving_protocol(limits, wiring.metrics, board)
     app = create_asgi(wiring.services, wiring.metrics)
     grace_s = int(settings.shutdown_grace_s) or 1
     if team is None:
@@ -192,7 +196,9 @@ def build_server(
         return Server(config, connections, wiring, settings.stop_delay_s, ports)
     config = _config(HandOn(app, team), connections, grace_s)
     server = Server(config, connections, wiring, settings.stop_delay_s, ports)
-    handed = receiving_protocol(replace(limits, header_bytes=_HANDED_BYTES), wiring.metrics)
+    handed = receiving_protocol(
+        replace(limits, header_bytes=_HANDED_BYTES, connections=_MOST_HANDED), wiring.metrics
+    )
     private = _config(PrivateApp(app, wiring.counted), handed, grace_s)
     server.door = PrivateDoor(team, private, handed)
     return server

@@ -127,7 +127,8 @@ class Wiring:
             counted.watch(brokers.connections, database.in_use)
             cluster = KafkaCluster(brokers)
             acls = KafkaClusterAclSource(brokers)
-            image = QuotaImage(admin)
+            board = None if self._team is None else self._team.board
+            image = QuotaImage(admin, board)
             for closing in (admin, database, cluster, acls, image):
                 stack.push_async_callback(closing.close)
             outside = Outside(admin, KafkaMetadataQuorum(brokers), image, database)
@@ -146,7 +147,7 @@ class Wiring:
             shared = SharedServices(
                 authorizer, audit, lives.room, cluster, snapshots, index, counted
             )
-            authenticator = self._authenticators.open(stack, partial(open_sessions, shared))
+            authenticator = self._authenticators.open(stack, partial(open_sessions, shared), board)
             stack.push_async_callback(self._drain, lives.tasks)
             lives.begin()
             lives.tasks.watch(kept_failures.run())

@@ -17,6 +17,7 @@ from app.http.errors import HeadersTooLargeError, TooManyConnectionsError
 from app.http.metrics import HttpMetrics
 from app.http.raw_answers import raw_problem
 from app.http.receive_limits import ReceiveLimits, Stage
+from app.http.workers.board import Board
 
 _LOOKS: Final = 5
 """How often a connection is looked at within its shortest deadline."""
@@ -39,6 +40,7 @@ class ReceivingProtocol(HttpToolsProtocol):
 
     limits: ClassVar[ReceiveLimits]
     metrics: ClassVar[HttpMetrics]
+    board: ClassVar[Board | None]
 
     def __init__(
         self,
@@ -71,10 +73,11 @@ class ReceivingProtocol(HttpToolsProtocol):
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BUFFER_BYTES)
         self._look_later = self.loop.call_later(self._pause_s, self._look)
         most = self.limits.connections
-        if len(self.connections) > 2 * most:
+        number = self._number_of_connections()
+        if number > 2 * most:
             self.metrics.count_rejected(TooManyConnectionsError.default_code)
             transport.abort()
-        elif len(self.connections) > most:
+        elif number > most:
             self._refuse(TooManyConnectionsError(f"There are {most} connections.", retry_after_s=1))
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -83,6 +86,7 @@ class ReceivingProtocol(HttpToolsProtocol):
             self._look_later.cancel()
         self.metrics.connections.dec()
         super().connection_lost(exc)
+        self._number_of_connections()
 
     def data_received(self, data: bytes) -> None:
         """Take in what came, unless it is the rest of something refused."""
@@ -157,6 +161,14 @@ class ReceivingProtocol(HttpToolsProtocol):
         """Refuse what the parser could not read."""
         self._refuse(UnreadableRequestError(msg, code="malformed-http"))
 
+    def _number_of_connections(self) -> int:
+        """Return how many there are, at other workers too, which are told of this one's."""
+        own = len(self.connections)
+        if self.board is None:
+            return own
+        self.board.set_connections(own)
+        return own + self.board.connections_elsewhere()
+
     @property
     def _answering(self) -> bool:
         cycle = self.cycle
@@ -229,12 +241,21 @@ def _tls_extension(transport: asyncio.Transport) -> dict[object, object] | None:
     return {"client_cert_chain": chain}
 
 
-def receiving_protocol(limits: ReceiveLimits, metrics: HttpMetrics) -> type[ReceivingProtocol]:
-    """Return the class that makes connections with these limits."""
+def receiving_protocol(
+    limits: ReceiveLimits, metrics: HttpMetrics, board: Board | None = None
+) -> type[ReceivingProtocol]:
+    """Return the class that makes connections with these limits.
+
+    Args:
+        limits: Those of ``connections`` are for all workers together.
+        metrics: Count in this process.
+        board: Where workers tell how many connections they have; null for one process.
+    """
 
     class Limited(ReceivingProtocol):
         """Connections of one server."""
 
     Limited.limits = limits
     Limited.metrics = metrics
+    Limited.board = board
     return Limited

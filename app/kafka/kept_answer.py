@@ -21,16 +21,28 @@ class _Asked(Generic[T]):
     task: asyncio.Task[T]
 
 
+def _never() -> float:
+    return float("-inf")
+
+
 class KeptAnswer(Generic[T]):
     """Shares one question among all who may take its answer.
 
     An answer is as old as the moment at which it was begun to be asked for. A caller is never
     given one that was begun earlier than its own limit allows; with a limit of 0 that means: not
     before the call.
+
+    Args:
+        ask: The question.
+        forgotten_at: When others have seen a change last, in the time of ``time.monotonic``; no
+            answer is given that was begun before.
     """
 
-    def __init__(self, ask: Callable[[], Coroutine[Any, Any, T]]) -> None:
+    def __init__(
+        self, ask: Callable[[], Coroutine[Any, Any, T]], forgotten_at: Callable[[], float] = _never
+    ) -> None:
         self._ask = ask
+        self._forgotten_at = forgotten_at
         self._under_way: _Asked[T] | None = None
         self._answered: _Asked[T] | None = None
         self._not_before = float("-inf")
@@ -40,7 +52,7 @@ class KeptAnswer(Generic[T]):
 
         Raises whatever the question raises.
         """
-        earliest = max(time.monotonic() - max_age_s, self._not_before)
+        earliest = max(time.monotonic() - max_age_s, self._not_before, self._forgotten_at())
         while True:
             asked = self._answered
             if asked is not None and asked.begun_at >= earliest:

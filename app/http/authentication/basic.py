@@ -7,13 +7,13 @@ import base64
 import binascii
 import ipaddress
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
 from app.domain.callers import Caller
 from app.domain.errors import NotSentError
 from app.http.authentication.hosts import host_of
-from app.http.authentication.login_attempts import LoginAttempts
 from app.http.authentication.presented import Presented
 from app.http.authentication.principals import principal_of
 from app.http.errors import InvalidTokenError, LoginFailedError, UnencryptedPasswordError
@@ -66,6 +66,18 @@ class SessionPool(Protocol):
         ...
 
 
+class Attempts(Protocol):
+    """Counts the logins that failed."""
+
+    def begin(self, user: str, address: str) -> Callable[[], None]:
+        """Count an attempt; return what takes that back, for one that did not fail.
+
+        Raises:
+            RateLimitedError: One too many.
+        """
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class SessionCaller(Caller):
     """A caller for whose request a session is held; it is released when the request has ended."""
@@ -88,7 +100,7 @@ class Basic:
     name = AUTHENTICATION
     advice = "Send the header Authorization: Basic with your user and password of the brokers"
 
-    def __init__(self, sessions: SessionPool, attempts: LoginAttempts) -> None:
+    def __init__(self, sessions: SessionPool, attempts: Attempts) -> None:
         self._sessions = sessions
         self._attempts = attempts
 

@@ -54,11 +54,7 @@ class LoginAttempts:
             failures.popleft()
         if len(failures) >= MOST_FAILURES:
             self._count()
-            detail = (
-                f"{MOST_FAILURES} logins of this user from this address failed within "
-                f"{WITHIN_S:g} s."
-            )
-            raise RateLimitedError(detail, retry_after_s=failures[0] + WITHIN_S - now)
+            raise too_many(failures[0] + WITHIN_S - now)
         failures.append(now)
 
         def take_back() -> None:
@@ -73,3 +69,9 @@ class LoginAttempts:
         if len(self._failures) > MOST_REMEMBERED:
             self._failures.popitem(last=False)
         return failures
+
+
+def too_many(wait_s: float) -> RateLimitedError:
+    """Return the refusal of a login; there may be another in ``wait_s`` seconds."""
+    detail = f"{MOST_FAILURES} logins of this user from this address failed within {WITHIN_S:g} s."
+    return RateLimitedError(detail, retry_after_s=wait_s)

@@ -10,6 +10,7 @@ import secrets
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Final
 
 FAILURES: Final = 4096
@@ -19,6 +20,20 @@ _CONNECTIONS, _FORGOTTEN_NS, _NEXT_FAILURE, _HEAD = range(4)
 _NUMBER_BYTES: Final = 8
 _WORDS: Final = _HEAD + 2 * FAILURES
 _NS: Final = 1_000_000_000
+
+
+@dataclass(eq=False, slots=True)
+class Noted:
+    """A failure on the board."""
+
+    words: "memoryview[int]"
+    at: int
+
+    def take_back(self) -> None:
+        """Forget it; a second time nothing happens."""
+        if self.at >= 0:
+            self.words[self.at] = 0
+            self.at = -1
 
 
 class Board:
@@ -59,18 +74,15 @@ class Board:
         """Return when that was told last by any worker, as ``time.monotonic`` does."""
         return max(self._words[_part(each) + _FORGOTTEN_NS] for each in self._numbers()) / _NS
 
-    def add_failure(self, name: str, now: float) -> int:
-        """Note a failure at a time; return what ``take_back`` wants."""
+    def add_failure(self, name: str, now: float) -> "Noted":
+        """Note a failure at a time, in seconds."""
         part = _part(self.mine)
         place: int = self._words[part + _NEXT_FAILURE]
         self._words[part + _NEXT_FAILURE] = (place + 1) % FAILURES
-        self._words[part + _HEAD + FAILURES + place] = int(now * _NS)
-        self._words[part + _HEAD + place] = int.from_bytes(self._hash(name), sys.byteorder)
-        return place
-
-    def take_back(self, place: int) -> None:
-        """Forget a failure of this worker."""
-        self._words[_part(self.mine) + _HEAD + place] = 0
+        at = part + _HEAD + place
+        self._words[at + FAILURES] = int(now * _NS)
+        self._words[at] = int.from_bytes(self._hash(name), sys.byteorder)
+        return Noted(self._words, at)
 
     def failures(self, name: str) -> list[float]:
         """Return when failures were noted under a name, by any worker, the oldest first."""

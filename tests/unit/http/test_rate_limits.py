@@ -178,3 +178,13 @@ def test_a_bounded_number_of_names_is_remembered_the_oldest_forgotten_first():
     assert len(buckets) == 3
     assert buckets.take("a", 0.0) > 0.0
     assert buckets.take("b", 0.0) == 0.0
+
+
+def test_the_shares_of_several_workers_are_together_what_is_allowed():
+    whole = Limits(100.0, 10.0, 8, 30.0)
+    shares = [whole.share(number, 3) for number in (1, 2, 3)]
+    assert [share.requests_at_once for share in shares] == [3, 3, 2]
+    assert sum(share.reads_per_s for share in shares) == pytest.approx(100.0)
+    assert sum(share.alterations_per_s for share in shares) == pytest.approx(10.0)
+    assert sum(share.failures_per_s for share in shares) == pytest.approx(30.0)
+    assert Limits(0.0, 0.0, 0, 0.0).share(1, 3) == Limits(0.0, 0.0, 0, 0.0)

@@ -1,4 +1,5 @@
 import asyncio
+import time
 from collections.abc import Callable
 
 import pytest
@@ -116,3 +117,13 @@ async def test_closing_stops_the_question_that_is_under_way(question: Question):
     await until(lambda: question.asked == 1)
     await kept.close()
     assert task.cancelled()
+
+
+async def test_what_others_have_seen_change_is_asked_for_again(question: Question):
+    changed_at = float("-inf")
+    kept = KeptAnswer(question, lambda: changed_at)
+    assert (await kept.at_most(60.0))[0] == 1
+    assert (await kept.at_most(60.0))[0] == 1
+    changed_at = time.monotonic()
+    assert (await kept.at_most(60.0))[0] == 2
+    assert (await kept.at_most(60.0))[0] == 2
