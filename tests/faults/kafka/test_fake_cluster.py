@@ -10,7 +10,6 @@ from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import BrokerError, NotSentError
 from app.domain.filters import ALL_ENTITIES
 from app.kafka.brokers import Brokers
-from app.kafka.configuration import KafkaSettings
 from app.kafka.quorum import KafkaMetadataQuorum
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from app.service.alterations.barrier import Barrier
@@ -41,20 +40,6 @@ ALICE, BOB, CAROL = (entity(user=name) for name in ("alice", "bob", "carol"))
 async def cluster() -> AsyncIterator[FakeCluster]:
     async with fake_cluster(2) as fake:
         yield fake
-
-
-@pytest.fixture
-async def brokers(cluster: FakeCluster) -> AsyncIterator[Brokers]:
-    connections = Brokers(KafkaSettings(cluster.bootstrap_servers))
-    yield connections
-    await asyncio.wait_for(connections.close(), DEADLINE_S)
-
-
-@pytest.fixture
-async def admin(brokers: Brokers) -> AsyncIterator[KafkaClientQuotaAdmin]:
-    adapter = KafkaClientQuotaAdmin(brokers)
-    yield adapter
-    await asyncio.wait_for(adapter.close(), DEADLINE_S)
 
 
 async def until(true: Callable[[], bool]) -> None:

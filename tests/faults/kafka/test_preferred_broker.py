@@ -9,7 +9,6 @@ from app.domain.alterations import Outcome
 from app.domain.errors import NotSentError
 from app.domain.filters import ALL_ENTITIES
 from app.kafka.brokers import Brokers
-from app.kafka.configuration import KafkaSettings
 from app.kafka.quorum import KafkaMetadataQuorum
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from tests.support.fake_broker import METADATA, closing
@@ -25,20 +24,6 @@ ALICE = entity(user="alice")
 async def cluster() -> AsyncIterator[FakeCluster]:
     async with fake_cluster(len(BROKERS)) as fake:
         yield fake
-
-
-@pytest.fixture
-async def brokers(cluster: FakeCluster) -> AsyncIterator[Brokers]:
-    connections = Brokers(KafkaSettings(cluster.bootstrap_servers))
-    yield connections
-    await asyncio.wait_for(connections.close(), DEADLINE_S)
-
-
-@pytest.fixture
-async def admin(brokers: Brokers) -> AsyncIterator[KafkaClientQuotaAdmin]:
-    adapter = KafkaClientQuotaAdmin(brokers)
-    yield adapter
-    await asyncio.wait_for(adapter.close(), DEADLINE_S)
 
 
 async def alter(admin: KafkaClientQuotaAdmin, value: float, broker_id: int | None = None) -> int:
