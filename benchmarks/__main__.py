@@ -14,7 +14,7 @@ import uvloop
 from app.localdev.errors import LocalDevError
 from benchmarks.errors import BenchmarkError
 from benchmarks.parts import PARTS, WITH_PEERS, measured
-from benchmarks.peers.installing import installed
+from benchmarks.peers.installing import INSTALLERS, installed
 from benchmarks.peers.peer import Peers
 from benchmarks.pictures import draw
 from benchmarks.plan import FULL, QUICK, Plan
@@ -30,12 +30,11 @@ _PAGE = Path("docs/benchmarks.md")
 def main(argv: Sequence[str] | None = None) -> int:
     """Run; return 0, or 1 where something did not work."""
     options = _parser().parse_args(argv)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     plan = QUICK if options.quick else FULL
     if options.describe_all:
         plan = replace(plan, everything=tuple(options.describe_all))
     try:
-        where, parts = run(plan, options.only or PARTS)
+        where, parts = run(plan, options.only or PARTS, options.peer or INSTALLERS)
     except (BenchmarkError, LocalDevError) as error:
         print(f"bench: {error}", file=sys.stderr)
         return 1
@@ -59,6 +58,9 @@ def _parser() -> argparse.ArgumentParser:
         "--only", choices=PARTS, action="append", help="these parts, printed and not written"
     )
     parser.add_argument(
+        "--peer", choices=INSTALLERS, action="append", help="of the other clients these only"
+    )
+    parser.add_argument(
         "--describe-all",
         type=int,
         action="append",
@@ -75,7 +77,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def run(
-    plan: Plan, wanted: Collection[str] = PARTS
+    plan: Plan, wanted: Collection[str], wanted_peers: Collection[str]
 ) -> tuple[list[tuple[str, str]], Sequence[Part]]:
     """Start everything in a folder that is forgotten afterwards, measure, and stop it.
 
@@ -86,11 +88,12 @@ def run(
         BenchmarkError: Something did not do what is measured.
         LocalDevError: Something did not start.
     """
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     progress = Progress()
     peers = Peers()
     if set(wanted) & set(WITH_PEERS):
         progress.say("installing the other clients")
-        peers = installed(progress)
+        peers = installed(progress, wanted_peers, INSTALLERS)
     with (
         tempfile.TemporaryDirectory(prefix="bench-") as folder,
         running_stack(Path(folder), progress) as stack,

@@ -15,7 +15,7 @@ from benchmarks.tables import Goal, Part, Table, shown
 from benchmarks.wire import WireQuotas
 
 _CLIENTS = (1, 8, 32)
-_LIMIT_MS = 8.0
+_LIMIT_MS = 5.0
 _BARE = "bare alter"
 _POST = "`POST`, `wait: none`"
 _COLUMNS = (

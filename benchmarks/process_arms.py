@@ -70,17 +70,13 @@ class ToolAlter(_ProcessAlter):
 class CurlAlter(_ProcessAlter):
     """``curl`` to ``POST /quotas/alterations`` with ``wait: none``."""
 
-    def __init__(self, name: str, session: Session, entities: Entities, curl: str) -> None:
-        super().__init__(name, session, entities)
-        self._curl = curl
-
     def start(self) -> Start:
         """Alter the entities; the body comes from standard input."""
         stack = self.session.stack
         url = f"http://127.0.0.1:{stack.service_port}/quotas/alterations"
         headers = ["-H", f"Authorization: Bearer {stack.token}"]
         headers += ["-H", "Content-Type: application/json"]
-        command = [self._curl, "-sS", "--fail", *headers, "--data-binary", "@-", url]
+        command = ["curl", "-sS", "--fail", *headers, "--data-binary", "@-", url]
         body = self.entities.body(self.value, wait="none").decode()
         return Start(command, os.environ, body)
 

@@ -1,9 +1,6 @@
 """One change from a shell: what a person or a script waits for, the start of a process included."""
 
-import shutil
-
 from benchmarks.alter_arms import BareAlter, PostAlter
-from benchmarks.errors import BenchmarkError
 from benchmarks.peers.peer import Peers
 from benchmarks.plan import Plan
 from benchmarks.process_arms import CurlAlter, PeerProcessAlter, ToolAlter
@@ -24,23 +21,22 @@ async def measure_shell(session: Session, plan: Plan, peers: Peers) -> Part:
     """Measure one alteration by one process of each kind, beside the two warm clients.
 
     Raises:
-        BenchmarkError: There is no curl.
+        BenchmarkError: A process has failed.
     """
-    curl = shutil.which("curl")
-    if curl is None:
-        raise BenchmarkError("there is no `curl` on the PATH")
     arms: list[Arm] = [
         BareAlter(_BARE, session, Entities("shell-bare")),
         PostAlter(_POST, session, Entities("shell-post"), wait="none"),
-        CurlAlter(_CURL, session, Entities("shell-curl"), curl),
     ]
+    if peers.has_curl:
+        arms.append(CurlAlter(_CURL, session, Entities("shell-curl")))
     arms += [
         PeerProcessAlter(f"{peer.name}, one process", session, Entities(f"shell-{number}"), peer)
         for number, peer in enumerate(peers.present)
     ]
     arms.append(ToolAlter(_TOOL, session, Entities("shell-tool")))
     measures = await interleaved(arms, rounds=plan.shell_alters, warm_up=1)
-    bare, ours, tool = measures[_BARE], measures[_CURL], measures[_TOOL]
+    our_way = _CURL if peers.has_curl else _POST
+    bare, ours, tool = measures[_BARE], measures[our_way], measures[_TOOL]
     rows = [
         [*latency_cells(name, one), shown(one.ratio_to(bare)), shown(one.ratio_to(ours))]
         for name, one in measures.items()
@@ -52,12 +48,13 @@ async def measure_shell(session: Session, plan: Plan, peers: Peers) -> Part:
         "-XX:+UseG1GC`: Kafka's shell scripts would come on top."
     )
     goals = (
-        Goal("`kafka-configs` / `curl` to the service", _LIMIT, tool.ratio_to(ours), False),
+        Goal(f"`kafka-configs` / {our_way}", _LIMIT, tool.ratio_to(ours), at_most=False),
         Goal(
             "warm `POST` of 1 entity beside those processes: ms more than a bare alter",
             _LIMIT_MS,
             measures[_POST].excess_over(bare),
         ),
     )
-    table = Table("One change from a shell", note, (*LATENCY_COLUMNS, "x bare", "x `curl`"), rows)
+    columns = (*LATENCY_COLUMNS, "x bare", f"x {our_way}")
+    table = Table("One change from a shell", note, columns, rows)
     return Part(table, goals, measures)

@@ -8,7 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Final
@@ -17,7 +17,7 @@ from app.java import JavaMissingError, find_java
 from app.localdev.errors import LocalDevError
 from app.localdev.jars import KAFKA_VERSION, class_path
 from app.localdev.kafka_jvm import jvm_environment
-from benchmarks.peers.peer import Peer, Peers
+from benchmarks.peers.peer import CURL, Peer, Peers
 from benchmarks.progress import Progress
 
 FOLDER: Final = Path("build/peers").absolute()
@@ -25,26 +25,41 @@ FOLDER: Final = Path("build/peers").absolute()
 
 _SOURCES: Final = Path(__file__).parent
 _DEADLINE_S: Final = 600
-_KADM: Final = "kadm (Go)"
-_JAVA: Final = "Java AdminClient"
-_NODE: Final = "@platformatic/kafka (Node)"
-_KAFKA_PYTHON: Final = "kafka-python"
 
 
 class NotInstalledError(Exception):
-    """A peer cannot run here; the text says why."""
+    """A peer cannot run here.
+
+    Attributes:
+        reason: For the page.
+        told: What a program said, for who waits: it may name hosts that no page should.
+    """
+
+    def __init__(self, reason: str, told: str = "") -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.told = told
 
 
-def installed(progress: Progress, installers: "Mapping[str, Installer] | None" = None) -> Peers:
-    """Install the peers; what is there already is not fetched again."""
+def installed(
+    progress: Progress, wanted: Collection[str], installers: "Mapping[str, Installer]"
+) -> Peers:
+    """Install the wanted peers; what is there already is not fetched again."""
     present: list[Peer] = []
     left_out: dict[str, str] = {}
-    for name, install in (installers or INSTALLERS).items():
+    if shutil.which(CURL) is None:
+        left_out[CURL] = _missing(CURL)
+    for name, install in installers.items():
+        if name not in wanted:
+            continue
         try:
             present.append(install(FOLDER))
         except NotInstalledError as error:
-            left_out[name] = str(error)
-            progress.say(f"without {name}: {error}")
+            left_out[name] = error.reason
+            if error.told:
+                progress.say(error.told)
+    for name, reason in left_out.items():
+        progress.say(f"without {name}: {reason}")
     return Peers(present, left_out)
 
 
@@ -57,7 +72,7 @@ def _kadm(folder: Path) -> Peer:
     module = source / "go.mod"
     pins = [f"{name} {pinned_module(module, path)}" for name, path in _MODULES.items()]
     runtime = _run([go, "version"], source, environ).split()[2].removeprefix("go")
-    return Peer(_KADM, f"{', '.join(pins)} on Go {runtime}", [str(program)], environ)
+    return Peer("kadm (Go)", f"{', '.join(pins)} on Go {runtime}", [str(program)], environ)
 
 
 _MODULES: Final = {
@@ -87,7 +102,9 @@ def _java(folder: Path) -> Peer:
     _run([*compiler, "-cp", jars, str(source)], _SOURCES, environ)
     class_paths = os.pathsep.join([str(classes), jars])
     command = [java, "-Xmx1g", "-XX:+UseG1GC", "-cp", class_paths, "QuotaPeer"]
-    return Peer(_JAVA, f"kafka-clients {KAFKA_VERSION}, the broker's Java", command, environ)
+    return Peer(
+        "Java AdminClient", f"kafka-clients {KAFKA_VERSION}, the broker's Java", command, environ
+    )
 
 
 def _node(folder: Path) -> Peer:
@@ -103,38 +120,42 @@ def _node(folder: Path) -> Peer:
     shown = _run([node, "--version"], place, os.environ).strip().removeprefix("v")
     pinned = re.search(r'"@platformatic/kafka": "(.+)"', (place / "package.json").read_text())
     told = f"{pinned[1] if pinned else 'unknown'} on Node {shown}"
-    return Peer(_NODE, told, [node, str(place / "peer.mjs")], os.environ)
+    return Peer("@platformatic/kafka (Node)", told, [node, str(place / "peer.mjs")], os.environ)
 
 
 def _kafka_python(_folder: Path) -> Peer:
     """Nothing to install: the project depends on it."""
     script = str(_SOURCES / "kafka_python_peer.py")
     told = f"{version('kafka-python')} on {sys.implementation.name} {sys.version.split()[0]}"
-    return Peer(_KAFKA_PYTHON, told, [sys.executable, script], os.environ)
+    return Peer("kafka-python", told, [sys.executable, script], os.environ)
 
 
 Installer = Callable[[Path], Peer]
 
 INSTALLERS: Final[Mapping[str, Installer]] = {
-    _KADM: _kadm,
-    _JAVA: _java,
-    _NODE: _node,
-    _KAFKA_PYTHON: _kafka_python,
+    "kadm": _kadm,
+    "java": _java,
+    "node": _node,
+    "kafka-python": _kafka_python,
 }
 
 
 def _program(name: str) -> str:
     found = shutil.which(name)
     if found is None:
-        raise NotInstalledError(f"there is no `{name}` on the PATH")
+        raise NotInstalledError(_missing(name))
     return found
+
+
+def _missing(name: str) -> str:
+    return f"there is no `{name}` on the PATH"
 
 
 def _run(command: Sequence[str], directory: Path, environ: Mapping[str, str]) -> str:
     """Run a program to its end; return its standard output.
 
     Raises:
-        NotInstalledError: It failed, with the last line of what it said.
+        NotInstalledError: It failed.
     """
     try:
         done = subprocess.run(
@@ -148,8 +169,8 @@ def _run(command: Sequence[str], directory: Path, environ: Mapping[str, str]) ->
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise NotInstalledError(f"`{Path(command[0]).name}` did not run: {error}") from error
+        raise NotInstalledError(f"`{Path(command[0]).name}` did not run", str(error)) from error
     if done.returncode != 0:
-        lines = (done.stderr + done.stdout).strip().splitlines() or ["no message"]
-        raise NotInstalledError(f"`{Path(command[0]).name}` failed: {lines[-1]}")
+        told = (done.stdout + done.stderr).strip()
+        raise NotInstalledError(f"`{Path(command[0]).name} {command[1]}` failed", told)
     return done.stdout

@@ -2,6 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
+
+CURL: Final = "curl"
 
 
 @dataclass(frozen=True)
@@ -27,3 +30,8 @@ class Peers:
 
     present: Sequence[Peer] = ()
     left_out: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def has_curl(self) -> bool:
+        """Whether the service can be called from a shell as its users do."""
+        return CURL not in self.left_out

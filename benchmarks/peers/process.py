@@ -80,7 +80,7 @@ def run_to_end(start: Start) -> str:
     """Run a process from its start to its end; return its standard output.
 
     Raises:
-        BenchmarkError: It failed, or took longer than 120 s.
+        BenchmarkError: There is no such program, it failed, or it took longer than 120 s.
     """
     try:
         done = subprocess.run(
@@ -92,8 +92,8 @@ def run_to_end(start: Start) -> str:
             timeout=_DEADLINE_S,
             check=False,
         )
-    except subprocess.TimeoutExpired as error:
-        raise BenchmarkError(f"{start.command[0]} does not end") from error
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise BenchmarkError(f"{start.command[0]} did not run: {error}") from error
     if done.returncode != 0:
         raise BenchmarkError(f"{start.command[0]} failed:\n{done.stdout}{done.stderr}")
     return done.stdout

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from shutil import which
 
 DEADLINE_S = 280
 
@@ -24,8 +25,10 @@ def command_lines() -> list[str]:
 
 
 def test_a_quick_run_measures_every_competitor_and_leaves_nothing_behind(tmp_path: Path):
+    page = tmp_path / "page" / "benchmarks.md"
+    page.parent.mkdir()
     done = subprocess.run(
-        [sys.executable, "-m", "benchmarks", "--quick"],
+        [sys.executable, "-m", "benchmarks", "--quick", "--peer", "kafka-python", "--page", page],
         env={**os.environ, "TMPDIR": str(tmp_path)},
         capture_output=True,
         text=True,
@@ -41,14 +44,22 @@ def test_a_quick_run_measures_every_competitor_and_leaves_nothing_behind(tmp_pat
         "`POST`, `wait: none`",
         "`POST`, `wait: readable`",
         "`kafka-configs`, one process",
+        "kafka-python, one process",
+        "kafka-python",
+        "image, nothing has changed",
     ):
         assert f"| {arm} | " in done.stdout
     assert "**extrapolated**" in done.stdout
+    assert "| `curl` to the service, `wait: none` | 2 |" in done.stdout or not which("curl")
     assert "| 32 | `GET /quotas/resolve` | 3 |" in done.stdout
     for clients in (1, 8, 32):
         assert f"| {clients} | bare alter | 2 |" in done.stdout
         assert f"| {clients} | `POST`, `wait: none` | 2 |" in done.stdout
     assert re.search(r"intent [\d.]+, Kafka [\d.]+, outcome [\d.]+\.", done.stdout)
-    assert re.search(r"ms more than a bare alter \| at most 8 \| -?[\d.]+ \| ", done.stdout)
+    assert re.search(r"ms more than a bare alter \| at most 5 \| -?[\d.]+ \| ", done.stdout)
+    assert page.read_text() in done.stdout
+    pictures = re.findall(r"\((benchmarks/[a-z0-9-]+\.(?:png|csv))\)", page.read_text())
+    assert len(pictures) == 10
+    assert all((page.parent / picture).stat().st_size > 0 for picture in pictures)
     assert [line for line in command_lines() if str(tmp_path) in line] == []
-    assert list(tmp_path.iterdir()) == []
+    assert list(tmp_path.iterdir()) == [page.parent]

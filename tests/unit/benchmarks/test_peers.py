@@ -1,0 +1,149 @@
+"""Other clients: how they are told what to do, installed or left out, and believed."""
+
+import json
+import os
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+import benchmarks.peers
+from benchmarks.errors import BenchmarkError
+from benchmarks.peers.installing import INSTALLERS, NotInstalledError, installed, pinned_module
+from benchmarks.peers.jobs import alter_job, read_result
+from benchmarks.peers.peer import Peer, Peers
+from benchmarks.peers.process import Start, run_to_end, warm
+from benchmarks.progress import Progress
+from benchmarks.rounds import Arm, interleaved
+from benchmarks.workload import KEYS, Entities
+
+SOURCES = Path(benchmarks.peers.__file__).parent
+
+ECHO = """
+import json, sys
+for line in sys.stdin:
+    job = json.loads(line)
+    print(json.dumps({"ms": 2.5, "entities": len(job["entities"])}), flush=True)
+"""
+
+
+def script(text: str) -> Peer:
+    return Peer("a peer", "1", [sys.executable, "-c", text], os.environ)
+
+
+def refused(reason: str, told: str = "") -> Peer:
+    raise NotInstalledError(reason, told)
+
+
+def test_a_job_names_every_entity_and_every_key():
+    assert json.loads(alter_job(Entities("a", 2, KEYS[:1]), 7)) == {
+        "do": "alter",
+        "entities": [
+            {"user": "a-user-00000", "client-id": "a-client-00000"},
+            {"user": "a-user-00001", "client-id": "a-client-00001"},
+        ],
+        "values": {"producer_byte_rate": 7},
+    }
+
+
+def test_a_result_is_read():
+    assert read_result("a", '{"ms": 1.5, "entities": 3}\n') == (1.5, 3)
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("", "it ended"),
+        ('{"error": "POLICY_VIOLATION"}\n', "POLICY_VIOLATION"),
+        ("npm warn something\n", "npm warn something"),
+        ('{"ms": null, "entities": 1}\n', "null"),
+        ("[]", "a has failed"),
+    ],
+)
+def test_a_peer_that_failed_is_no_figure(line: str, told: str):
+    with pytest.raises(BenchmarkError, match=told):
+        read_result("a", line)
+
+
+async def test_a_warm_peer_does_one_job_after_the_other():
+    peers = Peers([script(ECHO)])
+    with warm(peers, "127.0.0.1:1") as (peer,):
+        assert await peer.ask(alter_job(Entities("a", 2), 1)) == (2.5, 2)
+        assert await peer.ask(alter_job(Entities("a", 3000), 2)) == (2.5, 3000)
+
+
+async def test_a_warm_peer_that_ends_is_an_error():
+    with (
+        warm(Peers([script("input(); raise SystemExit(1)")]), "127.0.0.1:1") as (peer,),
+        pytest.raises(BenchmarkError, match="a peer has failed: it ended"),
+    ):
+        await peer.ask("{}")
+
+
+def test_a_process_is_given_its_input_and_gives_its_output():
+    echo = Start([sys.executable, "-c", "print(input()[::-1])"], os.environ, "abc\n")
+    assert run_to_end(echo) == "cba\n"
+
+
+@pytest.mark.parametrize(
+    "command", [[sys.executable, "-c", "raise SystemExit('no broker')"], ["no-such-program"]]
+)
+def test_a_process_that_fails_ends_the_run(command: list[str]):
+    with pytest.raises(BenchmarkError, match=r"no broker|no-such-program did not run"):
+        run_to_end(Start(command, os.environ))
+
+
+async def test_what_an_arm_has_measured_itself_counts():
+    class Remote(Arm):
+        async def call(self) -> float:
+            return 1234.5
+
+    measures = await interleaved([Remote("remote")], rounds=2, warm_up=0)
+    assert measures["remote"].figures == [1234.5, 1234.5]
+
+
+def test_what_cannot_be_installed_is_left_out_with_a_word(capsys: pytest.CaptureFixture[str]):
+    installers = {
+        "a": lambda _: script(ECHO),
+        "b": lambda _: refused("`npm ci` failed", "all that npm said"),
+        "c": lambda _: refused("nobody wants it"),
+    }
+    peers = installed(Progress(), ["a", "b"], installers)
+    assert [peer.name for peer in peers.present] == ["a peer"]
+    assert peers.left_out["b"] == "`npm ci` failed"
+    assert "c" not in peers.left_out
+    shown = capsys.readouterr().err
+    assert "all that npm said" in shown
+    assert "without b: `npm ci` failed" in shown
+
+
+def test_without_go_and_node_the_others_are_measured(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    installers = {name: INSTALLERS[name] for name in ("kadm", "node", "kafka-python")}
+    peers = installed(Progress(), installers, installers)
+    assert [peer.name for peer in peers.present] == ["kafka-python"]
+    assert peers.left_out == {
+        "curl": "there is no `curl` on the PATH",
+        "kadm": "there is no `go` on the PATH",
+        "node": "there is no `node` on the PATH",
+    }
+    assert not peers.has_curl
+    assert Peers().has_curl
+
+
+def test_every_module_is_pinned_and_no_lock_file_says_where_from():
+    module = SOURCES / "go" / "go.mod"
+    for path in ("github.com/twmb/franz-go", "github.com/twmb/franz-go/pkg/kadm"):
+        version = pinned_module(module, path)
+        assert re.fullmatch(r"\d+\.\d+\.\d+", version)
+        assert f"{path} v{version} h1:" in (SOURCES / "go" / "go.sum").read_text()
+    lock = json.loads((SOURCES / "node" / "package-lock.json").read_text())
+    wanted = json.loads((SOURCES / "node" / "package.json").read_text())["dependencies"]
+    for name, version in wanted.items():
+        assert lock["packages"][f"node_modules/{name}"]["version"] == version
+    for name, package in lock["packages"].items():
+        assert "resolved" not in package
+        assert not name or package["integrity"].startswith("sha512-")
