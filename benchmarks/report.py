@@ -28,7 +28,7 @@ def page(
         parts: What was measured.
         pictures: The folder of the pictures, as seen from the page; null where there are none.
     """
-    where = _grid(("", ""), [[f"**{name}**", text] for name, text in surroundings])
+    where = grid(("", ""), [[f"**{name}**", text] for name, text in surroundings])
     goals = [goal for part in parts for goal in part.goals]
     sections = [_HEAD, where, "## Goals", _goals(goals)]
     return "\n\n".join([*sections, *(_section(part, pictures) for part in parts)]) + "\n"
@@ -44,12 +44,12 @@ def _goals(goals: Sequence[Goal]) -> str:
         ]
         for goal in goals
     ]
-    return _grid(("what", "goal", "found", ""), rows)
+    return grid(("what", "goal", "found", ""), rows)
 
 
 def _section(part: Part, pictures: str | None) -> str:
     table = part.table
-    texts = [f"## {table.title}", table.note, _grid(table.columns, table.rows)]
+    texts = [f"## {table.title}", table.note, grid(table.columns, table.rows)]
     if pictures is not None and part.measures:
         texts.append(_picture(table, f"{pictures}/{file_name(table)}"))
     return "\n\n".join(texts)
@@ -59,6 +59,7 @@ def _picture(table: Table, place: str) -> str:
     return f"![{table.title}: medians, from min to max]({place}.png)\n\n[The figures]({place}.csv)"
 
 
-def _grid(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def grid(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a table in Markdown."""
     lines = [columns, ["---"] * len(columns), *rows]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)

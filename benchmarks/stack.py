@@ -28,23 +28,25 @@ _POLL_S = 0.05
 
 @dataclass(frozen=True)
 class Stack:
-    """Where everything listens, and the token of a caller who may alter."""
+    """Where everything listens, the token of a caller who may alter, and two process ids."""
 
     bootstrap_servers: str
     service_port: int
     noop_port: int
     token: str
     database_url: str
+    broker_pid: int
+    service_pid: int
 
 
 @contextmanager
-def running_stack(folder: Path, progress: Progress) -> Iterator[Stack]:
+def running_stack(folder: Path, progress: Progress, *, heap: str = BROKER_HEAP) -> Iterator[Stack]:
     """Start everything, new and empty, in a folder; stop it when the block ends."""
     with ExitStack() as stack:
         progress.say("starting Postgres")
         postgres = stack.enter_context(LocalPostgres(folder / "postgres"))
         progress.say("starting the broker")
-        kafka = stack.enter_context(LocalKafka(folder / "kafka", heap=BROKER_HEAP))
+        kafka = stack.enter_context(LocalKafka(folder / "kafka", heap=heap))
         set_example_acls(kafka.bootstrap_servers)
         progress.say("starting the service and the no-op server")
         service_port, noop_port = free_ports(2)
@@ -56,7 +58,13 @@ def running_stack(folder: Path, progress: Progress) -> Iterator[Stack]:
         service.start(environ)
         stack.enter_context(_noop(noop_port, folder / "noop.log"))
         yield Stack(
-            kafka.bootstrap_servers, service_port, noop_port, tokens[ALICE], postgres.service_url
+            kafka.bootstrap_servers,
+            service_port,
+            noop_port,
+            tokens[ALICE],
+            postgres.service_url,
+            kafka.pid,
+            service.pid,
         )
 
 

@@ -29,7 +29,9 @@ _PACKAGES = (
 )
 
 
-def surroundings(database_url: str, peers: Peers) -> list[tuple[str, str]]:
+def surroundings(
+    database_url: str, peers: Peers, *, heap: str = BROKER_HEAP
+) -> list[tuple[str, str]]:
     """Return what a reader needs to judge the figures: names and texts."""
     packages = ", ".join(f"{name} {version(name)}" for name in _PACKAGES)
     where = [
@@ -37,7 +39,7 @@ def surroundings(database_url: str, peers: Peers) -> list[tuple[str, str]]:
         ("Commit", _commit()),
         ("Machine", f"{_processor()}, {os.cpu_count()} CPUs, {_memory_gib()} GiB, {_system()}"),
         ("Load before the run", f"{os.getloadavg()[0]:.2f} over the last minute"),
-        ("Broker", f"Kafka {KAFKA_VERSION}, one node, StandardAuthorizer, {_runtime()}"),
+        ("Broker", f"Kafka {KAFKA_VERSION}, one node, StandardAuthorizer, {_java()}, heap {heap}"),
         ("Database", f"PostgreSQL {_postgres(database_url)}, fsync on, on the same machine"),
         ("Service", f"one process, {platform.python_implementation()} {platform.python_version()}"),
         ("Packages", packages),
@@ -47,10 +49,6 @@ def surroundings(database_url: str, peers: Peers) -> list[tuple[str, str]]:
         where.append(("Other clients", f"{told}; `kafka-configs`: Kafka {KAFKA_VERSION}"))
     where += [(f"Left out: {name}", reason) for name, reason in peers.left_out.items()]
     return where
-
-
-def _runtime() -> str:
-    return f"{_java()}, heap {BROKER_HEAP}"
 
 
 def _commit() -> str:

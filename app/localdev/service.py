@@ -40,6 +40,11 @@ class LocalService:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"http://{host}:{self.port}"
 
+    @property
+    def pid(self) -> int:
+        """The process id; an error where the service was not started."""
+        return self._child.pid
+
     def start(self, environ: Mapping[str, str]) -> None:
         """Start the service and return when it is ready.
 

@@ -1,0 +1,71 @@
+"""The run as a page."""
+
+from collections.abc import Sequence
+
+from benchmarks.growth.asking import Asked
+from benchmarks.growth.steps import IN_ONE_REQUEST, Grown, loaded_ms
+from benchmarks.report import grid
+from benchmarks.tables import shown
+
+_HEAD = """# More and more entities
+
+Written by one run of `python -m benchmarks.growth` on one machine. Entities are users with names of
+32 random hexadecimal digits and one key; all of them were loaded through the service, each with its
+whole audit life. A read that failed shows the status and the code of its problem. Reads of
+everything were made once, those of one entity 15 times (the median is shown)."""
+
+
+def growth_page(where: Sequence[tuple[str, str]], steps: Sequence[Grown], failure: str) -> str:
+    """Return the page in Markdown; ``failure`` is why there are no further steps."""
+    rows = [[f"**{name}**", text] for name, text in where]
+    sections = [
+        _HEAD,
+        grid(("", ""), rows),
+        "## Reading",
+        _reads(steps),
+        "## Writing",
+        _writes(steps),
+    ]
+    sections += ["## Memory", _memory(steps)]
+    if failure:
+        sections += ["## Where it ended", failure]
+    return "\n\n".join(sections) + "\n"
+
+
+def _reads(steps: Sequence[Grown]) -> str:
+    kinds = list(steps[0].reads) if steps else []
+    columns = ("ms, and megabytes", *(f"{one.entities:,}" for one in steps))
+    return grid(columns, [[kind, *(_cell(one.reads[kind]) for one in steps)] for kind in kinds])
+
+
+def _cell(asked: Asked) -> str:
+    if not asked.worked:
+        return f"{asked.status} {asked.code} after {shown(asked.ms)}"
+    if asked.megabytes < 1:
+        return shown(asked.ms)
+    return f"{shown(asked.ms)} (first byte {shown(asked.first_ms)}; {asked.megabytes:.1f} MB)"
+
+
+def _writes(steps: Sequence[Grown]) -> str:
+    columns = ("ms", *(f"{one.entities:,}" for one in steps))
+    rows = [
+        [f"{IN_ONE_REQUEST:,} new entities, median", *(shown(loaded_ms(one)) for one in steps)],
+        ["one alteration more", *(_cell(one.single) for one in steps)],
+        ["requests that failed and were repeated", *(_failures(one) for one in steps)],
+    ]
+    return grid(columns, rows)
+
+
+def _failures(step: Grown) -> str:
+    codes = [f"{one.status} {one.code}" for one in step.loading if not one.worked]
+    return f"{len(codes)}: {', '.join(sorted(set(codes)))}" if codes else "0"
+
+
+def _memory(steps: Sequence[Grown]) -> str:
+    columns = ("MiB, and the most so far", *(f"{one.entities:,}" for one in steps))
+    rows = [
+        ["service", *(f"{now:,} ({most:,})" for now, most in (one.service_mib for one in steps))],
+        ["broker", *(f"{now:,} ({most:,})" for now, most in (one.broker_mib for one in steps))],
+        ["the service is alive", *("yes" if one.alive else "**no**" for one in steps)],
+    ]
+    return grid(columns, rows)
