@@ -8,21 +8,25 @@ import argparse
 from collections.abc import Sequence
 from typing import Final
 
+import numpy as np
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as sf
 
 from app.pipeline.errors import InfrastructureError, UsageError
+from app.pipeline.exchange import Shares
 from app.pipeline.folders import Partition, RunFolder, has_table, local_folder
 from app.pipeline.job import Job
 from app.pipeline.jobs.resolve import BROADCAST_MAX, resolve
 from app.pipeline.jobs.resolve_buckets import (
     bucket_minutes,
-    bucket_names,
     dim_buckets,
     from_one_source,
     refuse_collisions,
     with_earlier_buckets,
 )
+from app.pipeline.jobs.resolve_levels import NO_LEVEL
+from app.pipeline.jobs.resolve_members import Members
+from app.pipeline.jobs.resolve_names import Observations, moments_of, observed_names
 from app.pipeline.jobs.resolve_tables import Hashing, build_look_ups, forget_look_ups
 from app.pipeline.jobs.resolve_versions import (
     gathered,
@@ -32,7 +36,8 @@ from app.pipeline.jobs.resolve_versions import (
 from app.pipeline.sinks.postgres import publish
 from app.pipeline.sinks.result_tables import explain, say_plan
 from app.pipeline.sources.buckets import Scope, days_of
-from app.pipeline.storage import read_table, require_table, schema_of, write_table
+from app.pipeline.sources.table_pieces import pieces_of, rows_by_day
+from app.pipeline.storage import read_table, require_table, write_table
 from app.pipeline.tables import BUCKET_MINUTE, DIM_BUCKET, OBSERVATION_MINUTE, QUOTA_VERSION
 
 _LATEST: Final = "latest"
@@ -87,7 +92,7 @@ def run(job: Job) -> None:
     out = job.output()
     with job.spark() as session:
         try:
-            observations = scope.minutes(read_table(session, folders, OBSERVATION_MINUTE))
+            observations = Observations(pieces_of(folders, OBSERVATION_MINUTE, scope), scope)
             versions = scope.of_cluster(read_table(session, [quotas], QUOTA_VERSION))
             days = days_of(folders, OBSERVATION_MINUTE, scope)
             write_buckets(job, observations, versions, out, days)
@@ -99,7 +104,7 @@ def run(job: Job) -> None:
 
 def write_buckets(
     job: Job,
-    observations: DataFrame,
+    observations: Observations,
     versions: DataFrame,
     out: RunFolder,
     days: Sequence[Partition],
@@ -120,33 +125,52 @@ def write_buckets(
     hashing, history = Hashing(job.options.hash_seed), job.options.as_of == _HISTORY
     kept = (versions_in_history if history else latest_versions)(versions).cache()
     look_ups = build_look_ups(gathered(kept), hashing, history=history)
-    resolved = resolve(observations, look_ups, hashing, broadcast_max=job.options.broadcast_max)
-    rows_in = observations.count()
-    job.counts["rows_in"] = rows_in
+    moments = moments_of(look_ups)
+    names = observed_names(versions.sparkSession, observations, moments)
+    resolved = resolve(names, look_ups, hashing, broadcast_max=job.options.broadcast_max).cache()
+    buckets = dim_buckets(resolved).cache()
+    _count_rows(job, observations, buckets)
+    refuse_collisions(buckets)
+    members = Members(
+        observations,
+        np.array(moments, np.int64),
+        Shares.of(rows_by_day(observations.pieces)),
+        from_one_source(observations.pieces),
+    )
     place = out.aside(BUCKET_MINUTE)
     place.mkdir(parents=True, exist_ok=True)
-    one_source = from_one_source(observations)
-    _count_minutes(job, bucket_minutes(resolved, rows_in, str(place), one_source=one_source))
+    _count_minutes(job, bucket_minutes(resolved, members, str(place)))
     out.wrote(BUCKET_MINUTE, days)
+    _write_names(job, buckets, out, days)
     forget_look_ups(look_ups)
-    kept.unpersist()
-    _require_all_rows(job, rows_in)
-    names = bucket_names(observations, hashing).cache()
-    refuse_collisions(names)
-    _write_names(job, names, out, days)
-    names.unpersist()
+    for frame in (kept, resolved, buckets):
+        frame.unpersist()
+
+
+def _count_rows(job: Job, observations: Observations, buckets: DataFrame) -> None:
+    """Count what was read and what was resolved.
+
+    Raises:
+        InfrastructureError: Spark lost or doubled names.
+    """
+    unlimited = sf.sum(sf.when(sf.col("level") == NO_LEVEL, sf.col("rows")))
+    rows, free = buckets.agg(sf.sum("rows"), unlimited).collect()[0]
+    job.counts["rows_resolved"], job.counts["rows_unlimited"] = rows or 0, free or 0
+    job.counts["rows_in"] = job.counts["rows_resolved"]
+    if observations.scope.since is None and observations.scope.until is None:
+        job.counts["rows_in"] = sum(piece.rows for piece in observations.pieces)
+    _require_all_rows(job, job.counts["rows_resolved"])
 
 
 def _count_minutes(job: Job, told: DataFrame) -> None:
     explain(job, BUCKET_MINUTE, told)
     tasks = told.collect()
     job.counts["rows_out"] = {"bucket_minute": sum(one.minutes for one in tasks)}
-    job.counts["rows_resolved"] = sum(one.rows for one in tasks)
-    job.counts["rows_unlimited"] = sum(one.unlimited for one in tasks)
+    _require_all_rows(job, sum(one.rows for one in tasks))
 
 
-def _require_all_rows(job: Job, rows_in: int) -> None:
-    resolved = job.counts["rows_resolved"]
+def _require_all_rows(job: Job, resolved: int) -> None:
+    rows_in = job.counts["rows_in"]
     if resolved != rows_in:
         message = (
             f"{rows_in} observations came in and {resolved} were resolved; nothing is published. "
@@ -155,12 +179,9 @@ def _require_all_rows(job: Job, rows_in: int) -> None:
         raise InfrastructureError(message)
 
 
-def _write_names(job: Job, names: DataFrame, out: RunFolder, days: Sequence[Partition]) -> None:
-    session = names.sparkSession
-    written = session.read.schema(schema_of(BUCKET_MINUTE)).parquet(str(out.aside(BUCKET_MINUTE)))
-    buckets = dim_buckets(written, names)
+def _write_names(job: Job, buckets: DataFrame, out: RunFolder, days: Sequence[Partition]) -> None:
     if has_table(out.folder, DIM_BUCKET):
-        earlier = read_table(session, [out.folder], DIM_BUCKET)
+        earlier = read_table(buckets.sparkSession, [out.folder], DIM_BUCKET)
         buckets = with_earlier_buckets(buckets, earlier, days)
     counted = Observation("dim_bucket")
     watched = buckets.observe(counted, sf.count(sf.lit(1)).alias("n"))

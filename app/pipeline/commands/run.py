@@ -19,9 +19,12 @@ from app.pipeline.commands.utilization import write_utilization
 from app.pipeline.errors import UsageError
 from app.pipeline.folders import Partition, RunFolder, has_table, local_folder
 from app.pipeline.job import Job
+from app.pipeline.jobs.resolve_names import Observations
+from app.pipeline.jobs.utilization_minutes import BucketMinutes
 from app.pipeline.sinks.pictures import draw_if_asked
 from app.pipeline.sinks.postgres import publish
 from app.pipeline.sources.buckets import Scope, partition_of
+from app.pipeline.sources.table_pieces import pieces_in
 from app.pipeline.storage import read_table
 from app.pipeline.tables import (
     BUCKET_MINUTE,
@@ -91,10 +94,14 @@ class _Chain:
             versions = Scope.of(self.job).of_cluster(
                 read_table(self.session, [quotas], QUOTA_VERSION)
             )
-            resolve.write_buckets(step, observations, versions, self.out, days)
+            place = self.out.aside(OBSERVATION_MINUTE)
+            observed = Observations(list(pieces_in(place, Scope())), Scope())
+            resolve.write_buckets(step, observed, versions, self.out, days)
         minutes = self._read(BUCKET_MINUTE)
         with _step(self.job, "utilization") as step:
-            write_utilization(step, minutes, self.out, days)
+            place = self.out.aside(BUCKET_MINUTE)
+            files = BucketMinutes(list(pieces_in(place, Scope(), files=True)), Scope())
+            write_utilization(step, self.session, files, self.out, days)
         with _step(self.job, "incidents") as step:
             names = self._read(DIM_BUCKET)
             material = incidents.Material(minutes, names, observations, days)

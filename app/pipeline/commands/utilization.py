@@ -8,15 +8,17 @@ import argparse
 from collections.abc import Iterable
 from typing import Final
 
-from pyspark.sql import DataFrame
+from pyspark.sql import SparkSession
 
 from app.pipeline.folders import Partition, RunFolder
 from app.pipeline.job import Job
 from app.pipeline.jobs.utilization import utilization
+from app.pipeline.jobs.utilization_minutes import BucketMinutes
 from app.pipeline.sinks.pictures import draw_if_asked
 from app.pipeline.sinks.postgres import publish
 from app.pipeline.sinks.result_tables import carry_names, explain, say_plan
-from app.pipeline.sources.buckets import Scope, days_of, read_minutes
+from app.pipeline.sources.buckets import Scope, days_of
+from app.pipeline.sources.table_pieces import pieces_of
 from app.pipeline.storage import require_table
 from app.pipeline.tables import BUCKET_MINUTE, DIM_BUCKET, UTILIZATION_DAILY, UTILIZATION_HIST
 
@@ -42,9 +44,10 @@ def run(job: Job) -> None:
     try:
         require_table(folders, BUCKET_MINUTE)
         with job.spark() as session:
-            minutes = read_minutes(session, folders, scope)
+            pieces = pieces_of(folders, BUCKET_MINUTE, scope, files=True)
             carry_names(job, session, out, scope)
-            write_utilization(job, minutes, out, days_of(folders, BUCKET_MINUTE, scope))
+            days = days_of(folders, BUCKET_MINUTE, scope)
+            write_utilization(job, session, BucketMinutes(pieces, scope), out, days)
             out.publish()
     finally:
         out.discard()
@@ -53,19 +56,24 @@ def run(job: Job) -> None:
 
 
 def write_utilization(
-    job: Job, minutes: DataFrame, out: RunFolder, days: Iterable[Partition]
+    job: Job,
+    session: SparkSession,
+    minutes: BucketMinutes,
+    out: RunFolder,
+    days: Iterable[Partition],
 ) -> None:
     """Write both tables aside, and count into the report.
 
     Args:
         job: Gets counts and findings.
-        minutes: The columns of ``BUCKET_MINUTE``.
+        session: Does it.
+        minutes: Of ``BUCKET_MINUTE``.
         out: Where to.
         days: The partitions that the run is about.
     """
     for table in _WRITES:
         out.aside(table).mkdir(parents=True, exist_ok=True)
-    told = utilization(minutes, str(out.aside(UTILIZATION_DAILY).parent))
+    told = utilization(session, minutes, str(out.aside(UTILIZATION_DAILY).parent))
     explain(job, UTILIZATION_DAILY, told)
     tasks = told.collect()
     for table in _WRITES:

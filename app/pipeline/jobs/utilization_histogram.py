@@ -7,9 +7,11 @@ the geometric middle of its bin, at most 0.5 % away from the rate of that rank.
 import math
 from typing import Final
 
+import numpy as np
 from pyspark.sql import Column
 from pyspark.sql import functions as sf
 
+from app.pipeline.jobs.strict_math import Doubles, exp, log
 from app.pipeline.sources.codes import Integers
 
 ZERO_BIN: Final = -(2**31)
@@ -18,24 +20,22 @@ ZERO_BIN: Final = -(2**31)
 _LN_RATIO: Final = math.log(1.01)
 
 
-def bin_of(rate: Column) -> Column:
-    """Return the bin of a rate, an int.
+def bins_of(rates: Doubles) -> Integers:
+    """Return the bins of rates.
 
-    Every bin is computed by this expression: Spark's logarithm is Java's ``StrictMath.log``, which
-    has the same bits on every machine, while other libraries may put a rate that lies exactly on a
-    border into the neighbouring bin.
+    A logarithm with other bits may put a rate that lies exactly on a border into the neighbouring
+    bin, so it is one that every machine computes alike.
     """
-    return (
-        sf.when(rate > 0, sf.floor(sf.ln(rate) / sf.lit(_LN_RATIO)))
-        .otherwise(sf.lit(ZERO_BIN))
-        .cast("int")
-    )
+    is_positive = rates > 0
+    numbers = np.floor(log(np.where(is_positive, rates, 1.0)) / _LN_RATIO)
+    return np.where(is_positive, numbers.astype(np.int64), ZERO_BIN)
 
 
-def middle_of(one: Column) -> Column:
-    """Return the rate that stands for a bin: its geometric middle, 0 for the bin of zero."""
-    middle = sf.exp((one + sf.lit(0.5)) * sf.lit(_LN_RATIO))
-    return sf.when(one == ZERO_BIN, sf.lit(0.0)).when(one.isNotNull(), middle)
+def middles_of(bins: Integers) -> Doubles:
+    """Return the rates that stand for bins: their geometric middles, 0 for the bin of zero."""
+    is_zero = bins == ZERO_BIN
+    middles = exp((np.where(is_zero, 0, bins) + 0.5) * _LN_RATIO)
+    return np.where(is_zero, 0.0, middles)
 
 
 def rank_of(percent: int, count: str) -> Column:

@@ -17,7 +17,15 @@ _MOST_DICTIONARY: Final = 8 * 2**20
 """Bytes; names repeat, and a dictionary that overflows would double the size of the file."""
 
 
-def write_day(rows: pa.Table, table: Table, place: str, day: tuple[str, int], number: int) -> None:
+def write_day(  # noqa: PLR0913 - what, where and how
+    rows: pa.Table,
+    table: Table,
+    place: str,
+    day: tuple[str, int],
+    number: int,
+    *,
+    marks: Mapping[bytes, bytes] | None = None,
+) -> None:
     """Write one file of a partition; a second try of the same task replaces it.
 
     Args:
@@ -27,6 +35,7 @@ def write_day(rows: pa.Table, table: Table, place: str, day: tuple[str, int], nu
         place: The folder of the table.
         day: Cluster, and day since the epoch.
         number: Of the task: each writes one file for a partition.
+        marks: What the footer shall say beside the version.
     """
     cluster, since_epoch = day
     partition = {"cluster_id": cluster, "dt": str(_EPOCH + timedelta(days=since_epoch))}
@@ -35,7 +44,7 @@ def write_day(rows: pa.Table, table: Table, place: str, day: tuple[str, int], nu
     file = folder / f"part-{number:05d}.parquet"
     part = file.with_name(f".{file.name}.part")
     pq.write_table(
-        _arranged(rows, table),
+        _arranged(rows, table, marks or {}),
         part,
         compression="zstd",
         dictionary_pagesize_limit=_MOST_DICTIONARY,
@@ -44,7 +53,7 @@ def write_day(rows: pa.Table, table: Table, place: str, day: tuple[str, int], nu
     part.replace(file)
 
 
-def _arranged(rows: pa.Table, table: Table) -> pa.Table:
+def _arranged(rows: pa.Table, table: Table, marks: Mapping[bytes, bytes]) -> pa.Table:
     fields = [one for one in arrow_schema(table) if one.name not in table.partitions]
     columns = [
         _typed(rows[field.name], field.type)
@@ -52,7 +61,7 @@ def _arranged(rows: pa.Table, table: Table) -> pa.Table:
         else pa.nulls(rows.num_rows, field.type)
         for field in fields
     ]
-    metadata: Mapping[str, str] = {"schema_version": str(SCHEMA_VERSION)}
+    metadata = {b"schema_version": str(SCHEMA_VERSION).encode(), **marks}
     named = [(field.name, column.type) for field, column in zip(fields, columns, strict=True)]
     return pa.table(columns, pa.schema(named, metadata=metadata))
 

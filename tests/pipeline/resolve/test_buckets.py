@@ -14,11 +14,14 @@ from app.pipeline.commands.resolve import add_arguments, write_buckets
 from app.pipeline.errors import InfrastructureError, UsageError
 from app.pipeline.folders import RunFolder
 from app.pipeline.job import Job
-from app.pipeline.jobs import resolve_buckets, resolve_tables
+from app.pipeline.jobs import resolve, resolve_tables
+from app.pipeline.jobs.resolve_names import Observations
 from app.pipeline.jobs.resolve_tables import Hashing
 from app.pipeline.options import add_common_options
-from app.pipeline.storage import read_table
-from app.pipeline.tables import BUCKET_MINUTE, DIM_BUCKET
+from app.pipeline.sources.buckets import Scope
+from app.pipeline.sources.table_pieces import pieces_of
+from app.pipeline.storage import read_table, write_table
+from app.pipeline.tables import BUCKET_MINUTE, DIM_BUCKET, OBSERVATION_MINUTE
 from tests.pipeline.resolve.clusters import (
     Version,
     minute,
@@ -40,12 +43,16 @@ def job_with(*options: str) -> Job:
 
 
 def write(
-    out: Path, observations: DataFrame, versions: DataFrame, *options: str
+    out: Path, observations: DataFrame, versions: DataFrame, *options: str, day: str = "2026-11-21"
 ) -> Mapping[str, Any]:
-    job = job_with(*options)
-    run = RunFolder(out, "run")
-    days = [{"cluster_id": C, "dt": "2026-11-21"}]
-    write_buckets(job, observations, versions, run, days)
+    """Write the buckets of observations that lie in as many files as the frame has partitions."""
+    given = RunFolder(out.with_name(f"{out.name} {day} in"), "run")
+    write_table(observations, OBSERVATION_MINUTE, given)
+    given.publish()
+    job, run = job_with(*options), RunFolder(out, f"run of {day}")
+    pieces = pieces_of([given.folder], OBSERVATION_MINUTE, Scope())
+    days = [{"cluster_id": C, "dt": day}]
+    write_buckets(job, Observations(pieces, Scope()), versions, run, days)
     run.publish()
     return job.counts
 
@@ -139,10 +146,8 @@ def test_a_run_keeps_the_names_of_the_days_that_it_is_not_about(
     quotas = [value(1, user="alice")]
     tomorrow = 24 * 60
     write(tmp_path, *frames(spark, [seen("alice", "x"), seen("old", "x")], *quotas))
-    job, run = job_with(), RunFolder(tmp_path, "tomorrow")
     rows = [seen("alice", "x", at=tomorrow), seen("new", "x", at=tomorrow)]
-    write_buckets(job, *frames(spark, rows, *quotas), run, [{"cluster_id": C, "dt": "2026-11-22"}])
-    run.publish()
+    write(tmp_path, *frames(spark, rows, *quotas), day="2026-11-22")
     kept = {
         row.bucket_user: (row.first_seen, row.last_seen)
         for row in read_table(spark, [tmp_path], DIM_BUCKET).collect()
@@ -220,7 +225,7 @@ def test_names_with_the_same_hash_stop_the_run(spark: SparkSession, tmp_path: Pa
 def test_buckets_with_the_same_id_stop_the_run(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(resolve_buckets, "bucket_id", lambda hashing: sf.lit(1).cast("bigint"))
+    monkeypatch.setattr(resolve, "bucket_id", lambda hashing: sf.lit(1).cast("bigint"))
     with pytest.raises(UsageError, match=r"have the same bucket_id.*--hash-seed"):
         write(tmp_path, *frames(spark, [seen("a", "x"), seen("b", "y")], value(1, user="a")))
 

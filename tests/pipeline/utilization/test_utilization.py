@@ -4,10 +4,15 @@ import hashlib
 import math
 import random
 from argparse import Namespace
+from collections.abc import Iterable
+from dataclasses import replace
 from datetime import date
+from itertools import zip_longest
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
@@ -15,21 +20,32 @@ from pyspark.sql import functions as sf
 from app.pipeline.commands.utilization import write_utilization
 from app.pipeline.folders import RunFolder
 from app.pipeline.job import Job
-from app.pipeline.jobs.utilization_histogram import ZERO_BIN, bin_of, middle_of
-from app.pipeline.storage import read_table
+from app.pipeline.jobs.strict_math import exp, log
+from app.pipeline.jobs.utilization_histogram import ZERO_BIN, bins_of, middles_of
+from app.pipeline.jobs.utilization_minutes import BucketMinutes
+from app.pipeline.sources.buckets import Scope
+from app.pipeline.sources.table_pieces import WHOLE, pieces_of
+from app.pipeline.storage import read_table, write_table
 from app.pipeline.tables import BUCKET_MINUTE, UTILIZATION_DAILY, UTILIZATION_HIST, Table
-from tests.support.bucket_worlds import Row, frame, minute, rows_of
+from tests.support.bucket_worlds import Row, frame, minute, publish, rows_of
 
 
 def summed(spark: SparkSession, rows: list[Row], table: Table) -> list[Row]:
     """Return the rows of a table that the job makes of these minutes."""
     with TemporaryDirectory() as folder:
-        run = RunFolder(Path(folder), "one")
-        job = Job("utilization", Namespace(explain=False))
-        write_utilization(job, frame(spark, BUCKET_MINUTE, rows), run, [])
-        run.publish()
+        given = publish(Path(folder) / "in", {BUCKET_MINUTE: rows})
+        job = write(spark, given, Path(folder) / "out")
         assert job.counts["rows_in"] == len(rows)
-        return rows_of(read_table(spark, [Path(folder)], table))
+        return rows_of(read_table(spark, [Path(folder) / "out"], table))
+
+
+def write(spark: SparkSession, given: Path, out: Path) -> Job:
+    """Run the job over all minutes of a folder."""
+    job, run = Job("utilization", Namespace(explain=False)), RunFolder(out, "one")
+    minutes = BucketMinutes(pieces_of([given], BUCKET_MINUTE, Scope(), files=True), Scope())
+    write_utilization(job, spark, minutes, run, [])
+    run.publish()
+    return job
 
 
 def daily(spark: SparkSession, rows: list[Row]) -> dict[tuple[int, int | None, int], Row]:
@@ -110,19 +126,44 @@ def test_bins_hold_at_their_borders(spark: SparkSession):
     borders = [1.01**power for power in range(-2000, 4000)]
     values = [one for border in borders for one in (math.nextafter(border, 0), border)]
     values = sorted([*values, 0.0, 5e-324, 1e-9, 1.0, 1e6, 2.0**63, 1.7e308])
-    rates = spark.createDataFrame([(value,) for value in values], "v double")
-    found = rows_of(
-        rates.select("v", bin_of(sf.col("v")).alias("bin")).withColumn(
-            "m", middle_of(sf.col("bin"))
-        )
-    )
-    by_rate = sorted((row["v"], row["bin"], row["m"]) for row in found)
-    assert by_rate[0] == (0.0, ZERO_BIN, 0.0)
-    assert [one for _, one, _ in by_rate] == sorted(one for _, one, _ in by_rate)
-    for rate, one, middle in by_rate[2:]:
+    numbers = bins_of(np.array(values))
+    middles = middles_of(numbers)
+    assert (numbers[0], middles[0]) == (ZERO_BIN, 0.0)
+    assert numbers.tolist() == sorted(numbers.tolist())
+    for rate, one, middle in list(zip(values, numbers, middles, strict=True))[2:]:
         assert middle == pytest.approx(rate, rel=0.005)
         assert one == pytest.approx(math.log(rate) / math.log(1.01), abs=1.000001)
-    assert {rate: one for rate, one, _ in by_rate}[1.0] == 0
+    assert numbers[values.index(1.0)] == 0
+    ratio = sf.lit(math.log(1.01))
+    ours = spark.createDataFrame(
+        list(zip(values, numbers.tolist(), strict=True)), "v double, b int"
+    )
+    theirs = ours.where("v > 0").select(
+        "b", sf.floor(sf.ln("v") / ratio).cast("int"), sf.exp((sf.col("b") + 0.5) * ratio)
+    )
+    rows = [tuple(row) for row in theirs.collect()]
+    assert [one[0] for one in rows] == [one[1] for one in rows]
+    assert [one[2] for one in rows] == middles[1:].tolist()
+
+
+def test_logarithms_and_powers_have_the_bits_of_java(spark: SparkSession):
+    drawing = np.random.default_rng(8)
+    usual = np.exp(drawing.uniform(-745, 709, 20_000))
+    near_one = 1 + drawing.uniform(-1e-6, 1e-6, 2_000)
+    others = [5e-324, 2.2e-308, 1.0, 2.0, 0.5, 2.0**63, 1.7e308, *np.arange(1.0, 2_000.0)]
+    given = np.concatenate([usual, near_one, others])
+    powers = np.concatenate(
+        [drawing.uniform(-760, 720, 20_000), near_one - 1, [0.0, 0.3, -0.3, 1.0]]
+    )
+    frame_of = [(float(one), float(other)) for one, other in zip_longest_with_one(given, powers)]
+    rows = spark.createDataFrame(frame_of, "a double, b double").select(sf.ln("a"), sf.exp("b"))
+    logs, exps = (np.array(one) for one in zip(*map(tuple, rows.collect()), strict=True))
+    assert np.array_equal(log(np.array([one for one, _ in frame_of])), logs)
+    assert np.array_equal(exp(np.array([one for _, one in frame_of])), exps)
+
+
+def zip_longest_with_one(*columns: Iterable[float]) -> Iterable[tuple[float, ...]]:
+    return zip_longest(*columns, fillvalue=1.0)
 
 
 def test_the_histogram_adds_up_and_merges_exactly(spark: SparkSession):
@@ -141,25 +182,21 @@ def test_the_histogram_adds_up_and_merges_exactly(spark: SparkSession):
     assert counts[date(2026, 11, 20), None, ZERO_BIN] == len(zeros)
 
 
-def _files(spark: SparkSession, rows: list[Row], folder: Path, partitions: int) -> dict[str, str]:
-    job = Job("utilization", Namespace(explain=False))
-    run = RunFolder(folder, "one")
+def _files(given: Path, out: Path, spark: SparkSession, partitions: int) -> dict[str, str]:
     spark.conf.set("spark.sql.shuffle.partitions", str(partitions))
     try:
-        spread = frame(spark, BUCKET_MINUTE, rows).repartition(partitions)
-        write_utilization(job, spread, run, [])
+        write(spark, given, out)
     finally:
         spark.conf.set("spark.sql.shuffle.partitions", "2")
-    run.publish()
     return {
-        str(file.relative_to(folder).parent): hashlib.sha256(file.read_bytes()).hexdigest()
-        for file in folder.rglob("*.parquet")
+        str(file.relative_to(out).parent): hashlib.sha256(file.read_bytes()).hexdigest()
+        for file in out.rglob("*.parquet")
     }
 
 
-def test_files_are_the_same_to_the_bit_for_any_partitions(spark: SparkSession, tmp_path: Path):
+def _minutes_of_four_buckets() -> list[Row]:
     drawing = random.Random(6)
-    rows = [
+    return [
         minute(
             number,
             broker_id=broker,
@@ -171,8 +208,34 @@ def test_files_are_the_same_to_the_bit_for_any_partitions(spark: SparkSession, t
         for broker in (1, 2)
         for bucket_id in range(4)
     ]
-    two = _files(spark, rows, tmp_path / "two", 2)
-    drawing.shuffle(rows)
-    sixteen = _files(spark, rows, tmp_path / "sixteen", 16)
+
+
+def test_files_are_the_same_to_the_bit_for_any_partitions(spark: SparkSession, tmp_path: Path):
+    rows = _minutes_of_four_buckets()
+    run = RunFolder(tmp_path / "sixteen", "in")
+    write_table(frame(spark, BUCKET_MINUTE, rows).repartition(16), BUCKET_MINUTE, run)
+    run.publish()
+    assert len(list((tmp_path / "sixteen").rglob("*.parquet"))) > 16
+    given = publish(tmp_path / "one", {BUCKET_MINUTE: rows})
+    two = _files(given, tmp_path / "from-one", spark, 2)
+    sixteen = _files(tmp_path / "sixteen", tmp_path / "from-sixteen", spark, 16)
     assert len(two) == 4
     assert two == sixteen
+
+
+def test_files_that_hold_whole_days_of_buckets_need_not_be_brought_together(
+    spark: SparkSession, tmp_path: Path
+):
+    given = publish(tmp_path / "in", {BUCKET_MINUTE: _minutes_of_four_buckets()})
+    apart = _files(given, tmp_path / "apart", spark, 2)
+    for file in given.rglob("*.parquet"):
+        with pq.ParquetFile(file) as opened:
+            rows = opened.read()
+        marked = rows.replace_schema_metadata({**(rows.schema.metadata or {}), WHOLE: b"true"})
+        pq.write_table(marked, file)
+    minutes = BucketMinutes(pieces_of([given], BUCKET_MINUTE, Scope(), files=True), Scope())
+    assert minutes.are_whole
+    assert _files(given, tmp_path / "whole", spark, 2) == apart
+    twice = pieces_of([given, given], BUCKET_MINUTE, Scope(), files=True)
+    twice[0] = replace(twice[0], path="/elsewhere/part.parquet")
+    assert not BucketMinutes(twice, Scope()).are_whole
