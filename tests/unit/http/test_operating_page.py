@@ -18,6 +18,7 @@ from app.http.problem_codes import PROBLEMS
 from app.http.problem_text import ProblemText
 from app.http.request_problems import REQUEST_PROBLEMS
 from app.http.service_problems import SERVICE_PROBLEMS
+from app.http.workers.gauges import OF_GAUGES, Joined
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "operating.md"
 
@@ -64,7 +65,16 @@ def metric_table() -> str:
     return "\n".join(["| Name | Type and labels | Meaning |", "|---|---|---|", *metric_rows()])
 
 
-PARTS = {"problems": problems_section, "metrics": metric_table}
+def gauge_table() -> str:
+    """Return what each gauge of several workers is."""
+    rows = ((how, [f"`{name}`" for name, one in OF_GAUGES.items() if one is how]) for how in Joined)
+    lines = ["| Gauges | With several workers |", "|---|---|"]
+    lines += [f"| {', '.join(names)} | {how.value} |" for how, names in rows]
+    lines.append(f"| `process_…`, `python_…` | {Joined.EACH.value} |")
+    return "\n".join(lines)
+
+
+PARTS = {"problems": problems_section, "metrics": metric_table, "gauges": gauge_table}
 
 
 def part(page: str, name: str) -> re.Match[str]:
