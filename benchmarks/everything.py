@@ -6,7 +6,7 @@ from app.domain.filters import ALL_ENTITIES
 from app.kafka.described_all import DescribedAll
 from app.kafka.messages import NEWEST_VERSION
 from benchmarks.errors import BenchmarkError
-from benchmarks.http_connection import Answer, prepared
+from benchmarks.http_connection import OK, Answer, prepared
 from benchmarks.peers.jobs import DESCRIBE
 from benchmarks.peers.process import WarmPeer
 from benchmarks.plan import Plan
@@ -70,7 +70,8 @@ class _Get(Arm):
         self._answer: Answer = await self.session.service.exchange(self._request)
 
     async def settle(self) -> None:
-        if len(self._answer.json()["quotas"]) != self._count:
+        found = self._answer.body.count(b'"entity_key":')
+        if self._answer.status != OK or found != self._count:
             raise BenchmarkError("GET /quotas has not every entity")
 
 
@@ -116,7 +117,8 @@ async def measure_everything(
     ]
     arms += [_PeerDescribe(peer, count) for peer in peers]
     size = len(await session.wire.receive(ALL_ENTITIES))
-    measures = await interleaved(arms, rounds=plan.describe_alls, warm_up=min(plan.warm_up, 2))
+    warm_up = min(plan.warm_up, 2)
+    measures = await interleaved(arms, rounds=plan.describe_all_rounds(count), warm_up=warm_up)
     received = measures[_RECEIVED]
     rows = [
         [*latency_cells(name, measure), shown(measure.ratio_to(received))]

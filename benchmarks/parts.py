@@ -71,7 +71,7 @@ async def _everything(run: _Run) -> list[Part]:
         run.progress.say(f"storing {count:,} entities instead")
         await keep_only(run.session.wire, stored)
         await store(run.session.wire, stored, 1)
-        rounds = run.plan.describe_alls
+        rounds = run.plan.describe_all_rounds(count)
         run.progress.say(f"describing all of {count:,} entities: {rounds} rounds")
         with warm(run.peers, run.session.stack.bootstrap_servers) as peers:
             parts.append(await measure_everything(run.session, run.plan, stored, peers))

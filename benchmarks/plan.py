@@ -1,6 +1,9 @@
 """How much is measured."""
 
 from dataclasses import dataclass
+from typing import Final
+
+_MANY: Final = 20_000
 
 
 @dataclass(frozen=True)
@@ -13,7 +16,7 @@ class Plan:
         batch_alters: Alterations of many entities.
         largest_alters: Alterations of as many entities as a request may have.
         shell_alters: Alterations by a process of each kind.
-        describe_alls: Describes of everything, for each number of entities.
+        describe_alls: Describes of everything; ``describe_all_rounds`` tells for how many.
         tool_calls: Runs of kafka-configs, each a Java process; at most ``single_alters``.
         windows: Windows of load for each server and number of connections.
         window_s: The length of a window, in seconds; wrk takes whole ones.
@@ -40,6 +43,10 @@ class Plan:
     life_windows: int = 20
     life_window_s: float = 1.5
     warm_up: int = 5
+
+    def describe_all_rounds(self, entities: int) -> int:
+        """Return the describes of so many entities: a third where each takes a while."""
+        return self.describe_alls if entities <= _MANY else max(3, self.describe_alls // 3)
 
 
 FULL = Plan()
