@@ -19,7 +19,7 @@ from app.http.application import create_asgi
 from app.http.open_files import room_for_connections
 from app.http.receive_limits import ReceiveLimits
 from app.http.receiving import ReceivingProtocol, receiving_protocol
-from app.http.workers.hand_on import HandOn
+from app.http.workers.hand_on import AT_ONCE, HandOn
 from app.http.workers.private_app import PrivateApp
 from app.http.workers.team import Team
 from app.meanings.listeners import Listener
@@ -32,7 +32,7 @@ _HANDED_BYTES: Final = 128 * 1024
 """Of headers: those of the caller, and what a worker adds to them."""
 
 _MOST_HANDED: Final = 1_000_000
-"""Connections of other workers wait for no room: they are as many as requests handed on."""
+"""Connections of other workers are never refused: they are as many as requests handed on."""
 
 
 logger = logging.getLogger(__name__)
@@ -186,7 +186,9 @@ def build_server(
     settings: Settings, wiring: Wiring, ports: Sequence[Port], team: Team | None = None
 ) -> Server:
     """Return the server of this process, or of each worker of a team; it listens nowhere yet."""
-    limits = ReceiveLimits(connections=room_for_connections(settings.max_connections))
+    handed_on = 0 if team is None else AT_ONCE * team.size
+    room = room_for_connections(settings.max_connections, handed_on)
+    limits = ReceiveLimits(connections=room)
     board = None if team is None else team.board
     connections = receiving_protocol(limits, wiring.metrics, board)
     app = create_asgi(wiring.services, wiring.metrics)

@@ -13,16 +13,22 @@ OTHER_FILES: Final = 100
 logger = logging.getLogger(__name__)
 
 
-def room_for_connections(wanted: int) -> int:
-    """Return how many connections fit, after asking the system for as many files as it grants."""
+def room_for_connections(wanted: int, besides: int = 0) -> int:
+    """Return how many connections fit, after asking the system for as many files as it grants.
+
+    Args:
+        wanted: So many at most.
+        besides: Files that are needed beyond these and ``OTHER_FILES``.
+    """
     if sys.platform == "win32":
         return wanted
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    granted, needed = _number(soft), wanted + OTHER_FILES
+    other = OTHER_FILES + besides
+    granted, needed = _number(soft), wanted + other
     if granted < needed:
         granted = min(needed, _number(hard))
         resource.setrlimit(resource.RLIMIT_NOFILE, (granted, hard))
-    room = max(1, min(wanted, granted - OTHER_FILES))
+    room = max(1, min(wanted, granted - other))
     if room < wanted:
         logger.warning("%d files may be open, so %d connections fit", granted, room)
     return room

@@ -1,6 +1,8 @@
 """Requests for a further page go to the worker that keeps the answer which pages are cut from."""
 
+import asyncio
 import logging
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 from urllib.parse import parse_qs
@@ -9,12 +11,15 @@ import httpx
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.http.page_tokens import PageTokens
-from app.http.workers.carried import headers_to_answer, headers_to_send
+from app.http.workers.carried import RawHeaders, headers_to_answer, headers_to_send
 from app.http.workers.team import Team
 from app.http.workers.ways import way_to
 
 _PATH: Final = "/quotas"
-_TIMEOUTS: Final = {"connect": 1.0, "write": 5.0, "read": 30.0, "pool": 5.0}
+AT_ONCE: Final = 16
+"""So many requests a worker hands on at a time: each takes a file of both, and room for a page."""
+
+_TIMEOUTS: Final = {"connect": 1.0, "write": 5.0, "read": 10.0, "pool": 5.0}
 
 logger = logging.getLogger(__name__)
 
@@ -33,12 +38,19 @@ class HandOn:
     def __init__(self, app: ASGIApp, team: Team) -> None:
         self._app = app
         self._team = team
+        self._room = asyncio.Semaphore(AT_ONCE)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer, or have another worker answer."""
         home = self._home_of(scope) if scope["type"] == "http" else None
-        if home is None or not await _handed_on(self._team.socket_of(home), scope, send):
+        answer = None
+        if home is not None:
+            async with self._room:
+                answer = await _answer_of(self._team.socket_of(home), scope)
+        if answer is None:
             await self._app(scope, receive, send)
+        else:
+            await answer.send(send)
 
     def _home_of(self, scope: Scope) -> int | None:
         """Return the other worker that a page token names; what it names is not proven yet."""
@@ -53,8 +65,22 @@ class HandOn:
         return others.get(home) if dot else None
 
 
-async def _handed_on(path: Path, scope: Scope, send: Send) -> bool:
-    """Have a worker answer; tell whether it did."""
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """A page, all of it: whoever reads it slowly holds up no other."""
+
+    status: int
+    headers: RawHeaders
+    body: bytes
+
+    async def send(self, send: Send) -> None:
+        start = {"type": "http.response.start", "status": self.status, "headers": self.headers}
+        await send(start)
+        await send({"type": "http.response.body", "body": self.body})
+
+
+async def _answer_of(path: Path, scope: Scope) -> _Answer | None:
+    """Return what another worker answers; null where it does not."""
     target = scope["raw_path"] + b"?" + scope["query_string"]
     request = httpx.Request(
         scope["method"],
@@ -62,23 +88,11 @@ async def _handed_on(path: Path, scope: Scope, send: Send) -> bool:
         headers=headers_to_send(scope),
         extensions={"target": target, "timeout": _TIMEOUTS},
     )
-    async with way_to(path) as way:
-        try:
-            answer = await way.handle_async_request(request)
-        except httpx.TransportError as error:
-            logger.warning("a page is not to be had from its worker: %r", error)
-            return False
-        await _pass_through(answer, send)
-    return True
-
-
-async def _pass_through(answer: httpx.Response, send: Send) -> None:
-    headers = headers_to_answer(answer.headers.raw)
-    start = {"type": "http.response.start", "status": answer.status_code, "headers": headers}
     try:
-        await send(start)
-        async for piece in answer.aiter_raw():
-            await send({"type": "http.response.body", "body": piece, "more_body": True})
-        await send({"type": "http.response.body", "body": b""})
-    finally:
-        await answer.aclose()
+        async with way_to(path) as way:
+            answer = await way.handle_async_request(request)
+            body = b"".join([piece async for piece in answer.aiter_raw()])
+            return _Answer(answer.status_code, headers_to_answer(answer.headers.raw), body)
+    except httpx.TransportError as error:
+        logger.warning("a page is not to be had from its worker: %r", error)
+        return None
