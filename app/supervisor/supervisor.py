@@ -91,16 +91,17 @@ class Supervisor:
         self._places = [Place(each) for each in range(1, number + 1)]
         self._task = task
         self._alive = os.pipe()
+        self._signals: tuple[int, int] = (-1, -1)
         self._stop_by: float | None = None
         self._code = 0
 
     def run(self) -> int:
         """Supervise until a stop is asked for, or a worker cannot start; return the exit code."""
         self._places[0].due_at = time.monotonic()
-        with _signals() as signals:
+        with _signals() as self._signals:
             while self._stop_by is None or self._running():
                 self._start()
-                self._wait(signals)
+                self._wait()
                 self._look_after()
         return self._code
 
@@ -113,22 +114,24 @@ class Supervisor:
             if self._stop_by is None and place.due_at <= now:
                 mine, its = os.pipe()
                 told = [one.status for one in self._places if one.status is not None]
-                files = Inherited(self._alive[0], its, (self._alive[1], mine, *told))
+                foreign = (self._alive[1], mine, *told, *self._signals)
+                files = Inherited(self._alive[0], its, foreign)
                 place.pid = fork(self._task.work, place.number, files)
                 os.close(its)
                 place.status, place.begun_at, place.due_at = mine, now, float("inf")
 
-    def _wait(self, signals: int) -> None:
+    def _wait(self) -> None:
         """Wait for a signal, for the word of a worker, or until something is due."""
         due_at = min(place.due_at for place in self._places)
         if self._stop_by is not None:
             due_at = self._stop_by
         wait_s = min(_LONGEST_WAIT_S, max(0.0, due_at - time.monotonic()))
         told = {place.status: place for place in self._places if place.status is not None}
-        ready, _, _ = select.select([signals, *told], [], [], wait_s)
+        heard = self._signals[0]
+        ready, _, _ = select.select([heard, *told], [], [], wait_s)
         for file in ready:
-            if file == signals:
-                for number in set(os.read(signals, 1024)):
+            if file == heard:
+                for number in set(os.read(heard, 1024)):
                     self._heard(signal.Signals(number))
             else:
                 self._was_told(told[file])
@@ -202,14 +205,14 @@ def _exit_code(code: int) -> int:
 
 
 @contextmanager
-def _signals() -> Iterator[int]:
-    """Yield a file from which the numbers of the signals that come can be read."""
+def _signals() -> Iterator[tuple[int, int]]:
+    """Yield a pipe from which the numbers of the signals that come can be read."""
     read, write = os.pipe()
     os.set_blocking(write, False)
     before = {number: signal.signal(number, lambda *_: None) for number in HEARD}
     signal.set_wakeup_fd(write, warn_on_full_buffer=False)
     try:
-        yield read
+        yield read, write
     finally:
         signal.set_wakeup_fd(-1)
         for number, handler in before.items():

@@ -9,7 +9,7 @@ from starlette.requests import Request
 
 from app.domain.callers import Caller
 from app.http.request_context import open_context, remember_caller
-from app.logs import configure_logs
+from app.logs import configure_logs, name_worker
 from app.settings import LogFormat
 
 Output = pytest.CaptureFixture[bytes]
@@ -100,3 +100,13 @@ def test_each_line_within_a_request_says_which_one_and_for_whom(capsysbinary: Ou
     assert "principal" not in before
     assert after["principal"] == "User:alice"
     assert "request_id" not in outside
+
+
+def test_each_line_of_a_worker_names_it(capsysbinary: Output, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("app.logs._worker", [])
+    configure_logs(LogFormat.JSON, "INFO")
+    structlog.get_logger("app.ours").info("of the parent")
+    name_worker(2)
+    structlog.get_logger("app.ours").info("of a worker")
+    logging.getLogger("library").warning("of a library in it")
+    assert [line.get("worker") for line in logged(capsysbinary)] == [None, 2, 2]

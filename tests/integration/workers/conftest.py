@@ -1,0 +1,129 @@
+"""A service of two workers, with a database of its own on the broker of the run."""
+
+import json
+import os
+import re
+import signal
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from app.localdev.kafka import LocalKafka
+from app.localdev.kafka_properties import LocalTls
+from app.localdev.postgres import LocalPostgres
+from app.postgres.migration import migrate
+from tests.support.kafka import unique
+from tests.support.outages import until
+from tests.support.service import RunningService, running_service
+
+WORKERS = 2
+HEADERS = {"Authorization": "Bearer root"}
+
+
+@dataclass
+class Workers:
+    """A running service; every request is sent over a connection of its own."""
+
+    service: RunningService
+    owner_url: str
+
+    @property
+    def parent(self) -> int:
+        assert self.service.process is not None
+        return self.service.process.pid
+
+    def pids(self) -> list[int]:
+        """Return the processes of the workers."""
+        children = Path(f"/proc/{self.parent}/task/{self.parent}/children").read_text()
+        return [int(pid) for pid in children.split()]
+
+    def request(self, method: str, path: str, **options: Any) -> httpx.Response:
+        return httpx.request(
+            method, f"{self.service.url}{path}", headers=HEADERS, timeout=30, **options
+        )
+
+    def lines(self) -> list[dict[str, Any]]:
+        """Return what was logged."""
+        return [json.loads(line) for line in self.service.log_path.read_text().splitlines()]
+
+    def served(self) -> int:
+        """Return how often a worker has begun to serve."""
+        return sum("serves: process" in line["event"] for line in self.lines())
+
+    def all_pids(self) -> list[int]:
+        """Return the processes of all workers that have ever served."""
+        told = (re.search(r"serves: process (\d+)", line["event"]) for line in self.lines())
+        return [int(match[1]) for match in told if match]
+
+    def pid_of(self, worker: int) -> int:
+        """Return the process that is a worker now."""
+        events = [line["event"] for line in self.lines()]
+        (*_, latest) = [one for one in events if one.startswith(f"worker {worker} serves")]
+        return int(latest.rpartition(" ")[2])
+
+    def close(self) -> None:
+        """Kill what is left of a service whose parent a test has killed."""
+        assert self.service.process is not None
+        if self.service.process.poll() is None:
+            return
+        mark = f"QUOTAS_DATABASE_URL={self.service.environ['QUOTAS_DATABASE_URL']}\0".encode()
+        for pid in self.all_pids():
+            if is_alive(pid) and mark in Path(f"/proc/{pid}/environ").read_bytes():
+                os.kill(pid, signal.SIGKILL)
+
+    def wait_until_all_serve(self) -> None:
+        until(lambda: self.served() >= WORKERS, "a worker does not serve")
+
+
+def is_alive(pid: int) -> bool:
+    """Tell whether a process has not ended; one that nobody has waited for yet has."""
+    try:
+        return ") Z" not in Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+@contextmanager
+def two_workers(
+    folder: Path, broker: LocalKafka, postgres: LocalPostgres, **more: str
+) -> Iterator[Workers]:
+    """Serve until the block ends; no worker is left after it."""
+    owner_url, service_url = postgres.create_database(unique("workers").replace("-", "_"))
+    migrate(owner_url, service_url)
+    settings = {"workers": str(WORKERS), "test_final_after_s": "1", **more}
+    with (
+        running_service(folder, broker.bootstrap_servers, service_url, **settings) as running,
+        closing(Workers(running, owner_url)) as workers,
+    ):
+        workers.wait_until_all_serve()
+        yield workers
+
+
+@pytest.fixture(scope="package")
+def pair(
+    broker: LocalKafka,
+    postgres: LocalPostgres,
+    tls: LocalTls,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Workers]:
+    """Two workers for the tests of this folder, which may kill one of them."""
+    passwords = {
+        "basic_sasl_mechanism": "SCRAM-SHA-512",
+        "basic_bootstrap_servers": broker.sasl_ssl_bootstrap_servers,
+        "kafka_ssl_ca_file": str(tls.truststore_file),
+    }
+    folder = tmp_path_factory.mktemp("workers")
+    with two_workers(folder, broker, postgres, **passwords) as workers:
+        yield workers
+
+
+@pytest.fixture
+def stoppable(broker: LocalKafka, postgres: LocalPostgres, tmp_path: Path) -> Iterator[Workers]:
+    """Two workers that a test may stop."""
+    with two_workers(tmp_path, broker, postgres) as workers:
+        yield workers

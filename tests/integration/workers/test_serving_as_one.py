@@ -1,0 +1,136 @@
+"""Two workers answer as one service would."""
+
+import os
+import re
+import signal
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import httpx
+import pytest
+
+from app.http.page_tokens import PageTokens
+from app.localdev.kafka import LocalKafka
+from tests.integration.workers.conftest import Workers
+from tests.support.kafka import unique
+from tests.support.outages import change, until
+from tests.support.raw_quotas import RawQuotas, entity_of, setting
+
+P = "producer_byte_rate"
+ENTITIES = 60
+GROWING = re.compile(r"\w+(_total|_count|_sum|_bucket)(\{|$)")
+
+
+@pytest.fixture(scope="module")
+def team(broker: LocalKafka) -> Iterator[str]:
+    """The beginning of the names of 60 users."""
+    prefix = unique("paged")
+    names = [f"{prefix}-{number}" for number in range(ENTITIES)]
+    with RawQuotas(broker.bootstrap_servers) as raw:
+        raw.alter(*(setting({"user": name}, {P: 5.0}) for name in names))
+        raw.wait_until(lambda: entity_of({"user": names[-1]}) in raw.everything())
+        yield prefix
+        raw.alter(*(setting({"user": name}, {P: None}) for name in names))
+
+
+def page(pair: Workers, team: str, token: str | None) -> dict[str, Any]:
+    more = {} if token is None else {"page_token": token}
+    parameters = {"filter": f"user^={team}", "page_size": 4, **more}
+    answer = pair.request("GET", "/quotas", params=parameters)
+    assert answer.status_code == 200, answer.text
+    document: dict[str, Any] = answer.json()
+    return document
+
+
+def all_pages(pair: Workers, team: str) -> list[dict[str, Any]]:
+    pages = [page(pair, team, None)]
+    while pages[-1]["next_page_token"] is not None:
+        pages.append(page(pair, team, pages[-1]["next_page_token"]))
+    return pages
+
+
+def test_pages_over_new_connections_show_each_entity_once(pair: Workers, team: str) -> None:
+    asked = 0
+    while asked < 3 or len(workers_that_began(pair)) < 2:
+        assert asked < 50, "one worker accepts every connection"
+        pages = all_pages(pair, team)
+        users = [quota["entity"]["user"] for one in pages for quota in one["quotas"]]
+        assert users == sorted(f"{team}-{number}" for number in range(ENTITIES))
+        assert len({one["as_of"] for one in pages}) == 1
+        asked += 1
+
+
+def workers_that_began(pair: Workers) -> Counter[int]:
+    """Return how many requests for quotas each worker has answered."""
+    return Counter(line["worker"] for line in pair.lines() if line.get("route") == "/quotas")
+
+
+def test_a_token_is_judged_by_the_worker_that_it_names(pair: Workers, team: str) -> None:
+    token = page(pair, team, None)["next_page_token"]
+    forged = token[:-1] + ("A" if token[-1] != "A" else "B")
+    for _ in range(8):
+        for parameters in (
+            {"filter": f"user^={team}", "page_token": forged},
+            {"filter": "user=somebody", "page_token": token},
+        ):
+            answer = pair.request("GET", "/quotas", params=parameters)
+            assert (answer.status_code, answer.json()["code"]) == (400, "bad-page-token")
+    anonymous = pair.service.api("nobody").get("/quotas", params={"page_token": token})
+    assert anonymous.status_code == 401
+
+
+def test_a_token_of_a_worker_that_has_died_is_too_old(pair: Workers, team: str) -> None:
+    token, served = page(pair, team, None)["next_page_token"], pair.served()
+    parameters = {"filter": f"user^={team}", "page_token": token}
+    assert pair.request("GET", "/quotas", params=parameters).status_code == 200
+    home = int(PageTokens.peek(token)["snapshot"].partition(".")[0])
+    os.kill(pair.pid_of(home), signal.SIGKILL)
+    until(lambda: pair.served() == served + 1, "the worker does not come back")
+    for _ in range(6):
+        answer = pair.request("GET", "/quotas", params=parameters)
+        assert (answer.status_code, answer.json()["code"]) == (400, "bad-page-token")
+
+
+def test_an_alteration_by_one_worker_is_seen_by_the_images_of_all(pair: Workers) -> None:
+    name = unique("seen")
+    for value in range(1000, 1010):
+        altered = pair.request("POST", "/quotas/alterations", json=change(name, value))
+        assert altered.status_code == 200, altered.text
+        for _ in range(4):
+            parameters = {"user": name, "max_age_ms": 60_000}
+            resolved = pair.request("GET", "/quotas/resolve", params=parameters).json()
+            assert resolved["quotas"][P]["value"] == value
+
+
+def test_wrong_passwords_are_counted_over_all_workers(pair: Workers) -> None:
+    user = unique("guessed")
+    tried = [httpx.get(f"{pair.service.url}/quotas", auth=(user, f"{n}")) for n in range(12)]
+    assert [answer.status_code for answer in tried] == [401] * 5 + [429] * 7
+
+
+def counters(pair: Workers) -> Mapping[str, float]:
+    lines = pair.request("GET", "/metrics").text.splitlines()
+    pairs = (line.rsplit(" ", 1) for line in lines if GROWING.match(line))
+    return {name: float(value) for name, value in pairs}
+
+
+LIVEZ = 'http_server_request_duration_seconds_count{method="GET",route="/livez",status="200"}'
+
+
+def test_counters_never_go_back_not_even_when_a_worker_is_killed(pair: Workers) -> None:
+    assert pair.request("GET", "/livez").status_code == 200
+    before, served = counters(pair), pair.served()
+    began = before[LIVEZ]
+    for number in range(24):
+        assert pair.request("GET", "/livez").status_code == 200
+        now = counters(pair)
+        assert [name for name, at in before.items() if now.get(name, -1.0) < at] == []
+        assert now[LIVEZ] == began + number + 1
+        before = now
+        if number == 12:
+            os.kill(pair.pids()[0], signal.SIGKILL)
+    until(lambda: pair.served() == served + 1, "the worker does not come back")
+    gauges = pair.request("GET", "/metrics").text
+    assert gauges.count("\nprocess_open_fds{") == 2
+    assert gauges.count("\nhttp_server_active_requests ") == 1
