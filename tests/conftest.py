@@ -1,5 +1,6 @@
 """What every test may ask for."""
 
+import os
 import warnings
 
 with warnings.catch_warnings():
@@ -8,3 +9,6 @@ with warnings.catch_warnings():
     import kafka  # noqa: F401
 
 pytest_plugins = ["tests.support.kafka", "tests.support.postgres", "tests.support.service"]
+
+# Spark's own variables: a JVM that lives for seconds is done before its second compiler pays.
+os.environ["SPARK_SUBMIT_OPTS"] = os.environ["SPARK_LAUNCHER_OPTS"] = "-XX:TieredStopAtLevel=1"

@@ -48,6 +48,7 @@ class LocalKafka:
         extra_properties: broker properties that are added or win.
         request_log: keep each DescribeClientQuotas and AlterClientQuotas that arrives.
         heap: the largest Java heap, as after `-Xmx`.
+        optimized: compile as a broker in production does; it starts more slowly.
         tls: adds an SSL and a SASL_SSL listener.
         metrics: serve the quota metrics as Prometheus text.
     """
@@ -60,6 +61,7 @@ class LocalKafka:
     extra_properties: Mapping[str, str] = field(default_factory=dict)
     request_log: bool = False
     heap: str = "512m"
+    optimized: bool = False
     tls: LocalTls | None = None
     metrics: bool = False
 
@@ -217,7 +219,9 @@ class LocalKafka:
     def _run(self) -> None:
         logging_file = self.directory / "log4j2.properties"
         agent = agent_option(self.directory, self._state["metrics_port"]) if self.metrics else None
-        options = JvmOptions(heap=self.heap, logging_file=logging_file, agent=agent)
+        options = JvmOptions(
+            heap=self.heap, logging_file=logging_file, agent=agent, optimized=self.optimized
+        )
         command = [*java_command("kafka.Kafka", options), str(self._properties_path)]
         self._child.start(command, directory=self.directory, environ=jvm_environment())
 

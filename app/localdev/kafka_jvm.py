@@ -21,12 +21,15 @@ class JvmOptions:
         logging_file: of log4j 2.
         tools: add the jar of the tools.
         agent: as after `-javaagent:`.
+        optimized: let the compiler take its time, for what is measured. Without it a program that
+            runs for seconds or minutes takes half of the processor's time.
     """
 
     heap: str = "256m"
     logging_file: Path | None = None
     tools: bool = False
     agent: str | None = None
+    optimized: bool = False
 
 
 def java_command(main_class: str, options: JvmOptions) -> list[str]:
@@ -42,6 +45,8 @@ def java_command(main_class: str, options: JvmOptions) -> list[str]:
         "-XX:-UsePerfData",
         "-Dfile.encoding=UTF-8",
     ]
+    if not options.optimized:
+        command.append("-XX:TieredStopAtLevel=1")
     if options.logging_file is not None:
         command.append(f"-Dlog4j2.configurationFile={options.logging_file}")
     if options.agent is not None:
