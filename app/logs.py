@@ -30,7 +30,7 @@ def configure_logs(log_format: LogFormat, level: str) -> None:
         structlog.processors.format_exc_info,
     ]
     structlog.configure(
-        processors=[*shared, _renderer(log_format, _json_line), _encoded],
+        processors=[*shared, *_to_bytes(log_format)],
         logger_factory=lambda name: structlog.BytesLogger(sys.stdout.buffer, name=name),
         wrapper_class=structlog.make_filtering_bound_logger(level),
         cache_logger_on_first_use=True,
@@ -74,11 +74,17 @@ def _renderer(log_format: LogFormat, serializer: Callable[..., str]) -> Any:
     return structlog.processors.JSONRenderer(serializer)
 
 
-def _json_line(event: Mapping[str, Any], **_options: Any) -> str:
+def _to_bytes(log_format: LogFormat) -> list[Any]:
+    if log_format is LogFormat.TEXT:
+        return [_renderer(log_format, json.dumps), _encoded]
+    return [_json_line]
+
+
+def _json_line(_logger: Any, _name: str, event: Mapping[str, Any]) -> bytes:
     try:
-        return orjson.dumps(event, default=repr).decode()
+        return orjson.dumps(event, default=repr)
     except TypeError:  # a lone surrogate, or an integer beyond 64 bits
-        return json.dumps(event, default=repr)
+        return json.dumps(event, default=repr).encode("ascii")
 
 
 def _encoded(_logger: Any, _name: str, line: Any) -> bytes:

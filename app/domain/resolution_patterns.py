@@ -15,6 +15,7 @@ from app.domain.resolution_levels import IP_PRECEDENCE, PRECEDENCE
 from app.domain.resolution_notes import ORDINARY_BELOW, ORDINARY_FROM, notes_of
 
 _CONNECTIONS: Final = QuotaKey.CONNECTION_CREATION_RATE
+CLIENT_LEVELS: Final = tuple(row.level for row in PRECEDENCE)
 _NOTHING: Final = 0
 """In the place of a number: no rule there."""
 
@@ -33,58 +34,62 @@ class Stored(NamedTuple):
     rules: Mapping[int, Sequence[Rule | None]]
 
 
-def stored_for_clients(
-    index: QuotaIndex, users: Sequence[str], client_ids: Sequence[str]
-) -> Stored:
-    """Return what is stored for pairs of a user and a client-id; either may be empty."""
-    columns = index.rules_of_many(users, client_ids)
-    numbers = _Numbers()
-    patterns = zip(
-        map(bool, users),
-        map(bool, client_ids),
-        *(numbers.of_rules(column) for column in columns),
-        strict=True,
-    )
-    levels = [row.level for row in PRECEDENCE]
-    return Stored(list(patterns), dict(zip(levels, columns, strict=True)))
+class Patterns:
+    """Finds the patterns of identities in one index."""
 
-
-def stored_for_addresses(index: QuotaIndex, addresses: Sequence[str | None]) -> Stored:
-    """Return what is stored for canonical addresses.
-
-    The pattern is null where an address is none, or where its own rule is not spelled like it or is
-    one of several: these have notes of their own.
-    """
-    find = index.spellings.get
-    default = _first(find(DEFAULT_NAME) or ())
-    spellings = [(address and find(address)) or () for address in addresses]
-    own = [_first(rules) for rules in spellings]
-    numbers = _Numbers()
-    patterns: list[Hashable] = [
-        (pattern, numbers.of_rule(default)) if _is_plain(address, rules) else None
-        for address, rules, pattern in zip(addresses, spellings, numbers.of_rules(own), strict=True)
-    ]
-    levels = [row.level for row in IP_PRECEDENCE]
-    return Stored(patterns, dict(zip(levels, (own, [default] * len(own)), strict=True)))
-
-
-class _Numbers:
-    """Gives what values say a number."""
-
-    def __init__(self) -> None:
+    def __init__(self, index: QuotaIndex) -> None:
+        self._index = index
         self._known: dict[Hashable, int] = {}
 
-    def of_rules(self, rules: Sequence[Rule | None]) -> Sequence[int]:
+    def of_client(self, user: str, client_id: str) -> tuple[Hashable, Sequence[Rule | None]]:
+        """Return the pattern of a pair of names, and the rule at each level."""
+        rules = self._index.rules_at(user, client_id)
+        number = self._of_rule
+        numbers = [_NOTHING if rule is None else number(rule) for rule in rules]
+        return (bool(user), bool(client_id), *numbers), rules
+
+    def of_clients(self, users: Sequence[str], client_ids: Sequence[str]) -> Stored:
+        """Return what is stored for pairs of a user and a client-id; either may be empty."""
+        columns = self._index.rules_of_many(users, client_ids)
+        patterns = zip(
+            map(bool, users),
+            map(bool, client_ids),
+            *map(self._of_rules, columns),
+            strict=True,
+        )
+        return Stored(list(patterns), dict(zip(CLIENT_LEVELS, columns, strict=True)))
+
+    def of_addresses(self, addresses: Sequence[str | None]) -> Stored:
+        """Return what is stored for canonical addresses.
+
+        The pattern is null where an address is none, or where its own rule is not spelled like it
+        or is one of several: these have notes of their own.
+        """
+        find = self._index.spellings.get
+        default = _first(find(DEFAULT_NAME) or ())
+        last = self._of_rule(default)
+        spellings = [(address and find(address)) or () for address in addresses]
+        own = [_first(rules) for rules in spellings]
+        patterns: list[Hashable] = [
+            (number, last) if _is_plain(address, rules) else None
+            for address, rules, number in zip(
+                addresses, spellings, self._of_rules(own), strict=True
+            )
+        ]
+        levels = [row.level for row in IP_PRECEDENCE]
+        return Stored(patterns, dict(zip(levels, (own, [default] * len(own)), strict=True)))
+
+    def _of_rules(self, rules: Sequence[Rule | None]) -> Sequence[int]:
         """Return the numbers of rules; often it is one and the same rule, or none."""
         last, number = None, _NOTHING
         numbers = []
         for rule in rules:
             if rule is not last:
-                last, number = rule, self.of_rule(rule)
+                last, number = rule, self._of_rule(rule)
             numbers.append(number)
         return numbers
 
-    def of_rule(self, rule: Rule | None) -> int:
+    def _of_rule(self, rule: Rule | None) -> int:
         """Return the number of a rule's keys and of the notes about their values."""
         if rule is None:
             return _NOTHING

@@ -60,7 +60,9 @@ async def _authenticated(request: Request) -> Caller:
 def _in_session(request: Request, caller: SessionCaller) -> Caller:
     """Let the session's services answer this request, and hold the session until its end."""
     context_of(request).at_end.append(caller.lease.release)
-    request.state.services = services_of(request).of_caller(caller.lease.content.services)
+    request.scope["state"]["services"] = services_of(request).of_caller(
+        caller.lease.content.services
+    )
     return caller.without_session()
 
 

@@ -19,6 +19,7 @@ from app.http.plain_route import PlainRoute
 from app.http.problem_handlers import install_problem_handlers
 from app.http.routes import alterations, analytics, audit, operation, plans, quotas, resolve, users
 from app.http.services import Services
+from app.http.straight import Straight
 
 _ROOMS: Final = (
     resolve,
@@ -82,4 +83,9 @@ def _describe(app: FastAPI) -> None:
 
 def create_asgi(lifespan: Lifespan, metrics: HttpMetrics) -> ASGIApp:
     """Return the application behind its limits, request ids and access log."""
-    return RequestBoundary(create_application(lifespan), metrics)
+    return within_boundary(create_application(lifespan), metrics)
+
+
+def within_boundary(app: FastAPI, metrics: HttpMetrics) -> ASGIApp:
+    """Return an application behind what every request passes."""
+    return RequestBoundary(Straight(app), metrics)

@@ -6,7 +6,6 @@ import time
 from typing import Final
 
 import structlog
-from starlette.datastructures import MutableHeaders
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -24,11 +23,12 @@ _CREDENTIAL_CODES: Final = frozenset(
     {"unauthenticated", "invalid-token", "invalid-certificate", "login-failed"}
 )
 
-_SECURITY_HEADERS: Final = {
-    "X-Content-Type-Options": "nosniff",
-    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
-    "Referrer-Policy": "no-referrer",
-}
+_REQUEST_ID_HEADER: Final = b"x-request-id"
+_SECURITY_HEADERS: Final = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
+    (b"referrer-policy", b"no-referrer"),
+)
 
 logger = structlog.get_logger(__name__)
 
@@ -119,17 +119,23 @@ class _Exchange:
         if message["type"] == "http.response.start":
             self.context.work_has_ended()
             self.status = message["status"]
-            self._complete(MutableHeaders(scope=message))
+            self._complete(message)
         elif message["type"] == "http.response.body":
             self.body_bytes += len(message.get("body", b""))
             self.whole = not message.get("more_body", False)
         await self._send(message)
 
-    def _complete(self, headers: MutableHeaders) -> None:
-        headers["X-Request-Id"] = self.context.request_id
-        for name, value in _SECURITY_HEADERS.items():
-            headers.setdefault(name, value)
-        headers.setdefault("Cache-Control", "no-cache" if "etag" in headers else "no-store")
+    def _complete(self, message: Message) -> None:
+        """Add the headers that are not there; names come in lower case. Source: ASGI."""
+        headers: list[tuple[bytes, bytes]] = [
+            pair for pair in message["headers"] if pair[0] != _REQUEST_ID_HEADER
+        ]
+        given = {name for name, _ in headers}
+        headers += [pair for pair in _SECURITY_HEADERS if pair[0] not in given]
+        if b"cache-control" not in given:
+            headers.append((b"cache-control", b"no-cache" if b"etag" in given else b"no-store"))
+        headers.append((_REQUEST_ID_HEADER, self.context.request_id.encode("ascii")))
+        message["headers"] = headers
 
 
 def _request_id(scope: Scope) -> str:

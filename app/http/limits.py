@@ -38,18 +38,29 @@ def refuse_bad_headers(scope: Scope) -> None:
     """
     raw: Sequence[tuple[bytes, bytes]] = scope["headers"]
     size = len(scope.get("raw_path") or b"") + len(scope["query_string"])
-    size += sum(len(name) + len(value) + _LINE_OVERHEAD_BYTES for name, value in raw)
+    judged: list[bytes] = []
+    for name, value in raw:
+        size += len(name) + len(value) + _LINE_OVERHEAD_BYTES
+        if name in _JUDGED:
+            judged.append(name)
     if size > MAX_HEADER_BYTES:
         detail = f"The path, the query and the headers have over {MAX_HEADER_BYTES} bytes."
         raise HeadersTooLargeError(detail)
+    if not judged:
+        return
     headers = Headers(scope=scope)
     credentials = headers.getlist("authorization")
     if len(credentials) > 1 or any(map(_JOINED_CREDENTIALS.search, credentials)):
         raise _unreadable("authorization", "several-credentials", _SEVERAL_CREDENTIALS)
+    if judged == [_AUTHORIZATION]:
+        return
     lengths = headers.getlist("content-length")
     if len(lengths) > 1 or (lengths and "transfer-encoding" in headers):
         raise _unreadable("content-length", "ambiguous-length", _AMBIGUOUS_LENGTH)
 
+
+_AUTHORIZATION: Final = b"authorization"
+_JUDGED: Final = frozenset({_AUTHORIZATION, b"content-length", b"transfer-encoding"})
 
 _JOINED_CREDENTIALS: Final = re.compile(r"(?<![^\s,])[^\s,]++ ++[^\s,]++ *+, *+[^\s,]++ ++[^\s,]")
 """Two credentials in one header, as a proxy may join them.

@@ -3,6 +3,7 @@
 import math
 from collections import Counter as Tally
 from collections.abc import Callable, Iterable
+from functools import cache
 from typing import Final
 
 from prometheus_client import (
@@ -94,6 +95,10 @@ class HttpMetrics:
             buckets=_LAG_BUCKETS_S,
             registry=self.registry,
         )
+        # Every request asks for these; the registry keeps what it has once made, and so may we.
+        self._request = cache(self._requests.labels)
+        self._authentication = cache(self._authentications.labels)
+        self._authorization = cache(self._authorizations.labels)
         self.lives = PrometheusAlterationMetrics(self.registry)
         self.dependencies = PrometheusDependencyMetrics(self.registry)
         self.policy = PrometheusPolicyMetrics(self.registry)
@@ -107,7 +112,7 @@ class HttpMetrics:
     def observe_request(self, route: str, method: str, status: int, seconds: float) -> None:
         """Note an answered request; ``route`` is the template, such as ``/problems/{code}``."""
         known = method if method in _METHODS else "_OTHER"
-        self._requests.labels(route, known, str(status)).observe(seconds)
+        self._request(route, known, str(status)).observe(seconds)
 
     def count_rejected(self, code: str) -> None:
         """Note a problem that was answered."""
@@ -121,7 +126,7 @@ class HttpMetrics:
     def count_authentication(self, method: str, reason: str | None = None) -> None:
         """Note a judged credential; ``reason`` is the problem's code where it was refused."""
         result = "accepted" if reason is None else "refused"
-        self._authentications.labels(method, result, reason or "").inc()
+        self._authentication(method, result, reason or "").inc()
 
     def count_key_fetch(self, result: str) -> None:
         """Note a question to the identity provider: ``ok`` or ``failed``."""
@@ -138,7 +143,7 @@ class HttpMetrics:
 
     def count_authorization(self, operation: str, *, allowed: bool) -> None:
         """Note a decision about an operation such as ``ALTER_CONFIGS``."""
-        self._authorizations.labels(operation, "allowed" if allowed else "denied").inc()
+        self._authorization(operation, "allowed" if allowed else "denied").inc()
 
     def observe_acl_age(self, seconds: float) -> None:
         """Note how old the ACLs are that a decision rests on."""

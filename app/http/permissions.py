@@ -94,7 +94,7 @@ class Admission:
 
 def granted_to(request: Request) -> Granted:
     """Return what the guard of the route has found."""
-    granted: Granted = request.state.granted
+    granted: Granted = request.scope["state"]["granted"]
     return granted
 
 

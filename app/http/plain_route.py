@@ -17,6 +17,10 @@ class PlainRoute(APIRoute):
     guards.
     """
 
+    async def answer(self, request: Request) -> Response:
+        """Answer a request whose path has no parameters."""
+        return await self._answer(request)
+
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """Return what answers a request; FastAPI's own extension point.
 
@@ -27,8 +31,9 @@ class PlainRoute(APIRoute):
         guard = guard_of(function)
 
         async def answer(request: Request) -> Response:
-            request.state.granted = await guard(request)
+            request.scope["state"]["granted"] = await guard(request)
             response: Response = await function(request, **request.path_params)
             return response
 
+        self._answer = answer
         return answer

@@ -1,7 +1,7 @@
 """Query strings, read strictly."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final, TypeVar
 from urllib.parse import unquote_to_bytes
@@ -26,22 +26,28 @@ def read_query(query_string: bytes, parameters: Sequence[QueryParameter]) -> Que
             one, text that is not of the parameter's kind; every one of them.
         InvalidRequestError: A number out of range or an unknown word; every one of them.
     """
-    table = {parameter.name: parameter for parameter in parameters}
     given: dict[str, list[str]] = {}
     unreadable: list[Violation] = []
     for name, text in _pairs(query_string, unreadable):
         given.setdefault(name, []).append(text)
-    unreadable.extend(_misplaced(given, table))
     values: dict[str, Any] = {}
+    misread: list[Violation] = []
     broken: list[Violation] = []
-    for name, parameter in table.items():
-        texts = given.get(name, [])
+    in_place = 0
+    for parameter in parameters:
+        name = parameter.name
+        texts = given.get(name)
         if parameter.repeats:
-            values[name] = tuple(texts)
-        elif texts:
-            values[name] = _read(texts[0], parameter, unreadable, broken)
-        else:
+            values[name] = tuple(texts or ())
+            in_place += texts is not None
+        elif texts is None:
             values[name] = parameter.default
+        else:
+            values[name] = _read(texts[0], parameter, misread, broken)
+            in_place += len(texts) == 1
+    if in_place < len(given):
+        unreadable.extend(_misplaced(given, parameters))
+    unreadable.extend(misread)
     if unreadable:
         raise UnreadableRequestError("The query cannot be read.", violations=unreadable)
     if broken:
@@ -52,7 +58,15 @@ def read_query(query_string: bytes, parameters: Sequence[QueryParameter]) -> Que
 _BAD_ESCAPE: Final = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 
 
-def _pairs(query_string: bytes, unreadable: list[Violation]) -> Iterator[tuple[str, str]]:
+def _pairs(query_string: bytes, unreadable: list[Violation]) -> Iterable[tuple[str, str]]:
+    """Return the names and texts; note what cannot be read."""
+    if query_string.isascii() and b"%" not in query_string and b"+" not in query_string:
+        parts = query_string.decode("ascii").split("&")
+        return [(part[0], part[2]) for part in [one.partition("=") for one in parts if one]]
+    return _decoded_pairs(query_string, unreadable)
+
+
+def _decoded_pairs(query_string: bytes, unreadable: list[Violation]) -> Iterator[tuple[str, str]]:
     for part in query_string.split(b"&"):
         if not part:
             continue
@@ -76,8 +90,9 @@ def _decoded(raw: bytes) -> str | None:
 
 
 def _misplaced(
-    given: Mapping[str, list[str]], table: Mapping[str, QueryParameter]
+    given: Mapping[str, list[str]], parameters: Sequence[QueryParameter]
 ) -> Iterator[Violation]:
+    table = {parameter.name: parameter for parameter in parameters}
     for name, texts in given.items():
         if name not in table:
             known = ", ".join(table) or "none"
@@ -92,6 +107,8 @@ def _read(
     text: str, parameter: QueryParameter, unreadable: list[Violation], broken: list[Violation]
 ) -> str | bool | float | datetime | None:
     match parameter.kind:
+        case Kind.TEXT:
+            return text
         case Kind.BOOLEAN if text in {"true", "false"}:
             return text == "true"
         case Kind.INTEGER if _INTEGER.fullmatch(text):
@@ -105,8 +122,6 @@ def _read(
                 words = ", ".join(parameter.words)
                 detail = f"{shown(text)} is unknown; {parameter.name} is one of {words}."
                 broken.append(Violation(parameter.name, "unknown-word", detail))
-            return text
-        case Kind.TEXT:
             return text
     detail = f"{parameter.name} must be {_FORMS[parameter.kind]}, not {shown(text)}."
     unreadable.append(Violation(parameter.name, "wrong-type", detail))

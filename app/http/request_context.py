@@ -78,7 +78,7 @@ def add_request(
 
 def context_of(request: Request) -> RequestContext:
     """Return the context of a request."""
-    context: RequestContext = request.state.context
+    context: RequestContext = request.scope["state"]["context"]
     return context
 
 

@@ -46,6 +46,10 @@ class Template:
         text = self._text
         return [text % row for row in zip(*[columns[at] for at in self._order], strict=True)]
 
+    def fill_one(self, texts: Sequence[bytes]) -> bytes:
+        """Return one document as JSON, with a name or number for each place."""
+        return self._text % tuple([texts[at] for at in self._order])
+
     def _mark(self, document: dict[str, Any]) -> None:
         identity = dict(document["identity"])
         self._mark_names(document["identity"], identity)

@@ -5,12 +5,12 @@ document is the template for the others.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
-from typing import Final
+from typing import Final, TypeVar
 
 from app.domain.addresses import canonical_ip
 from app.domain.entities import EntityType
 from app.domain.resolution_index import QuotaIndex
-from app.domain.resolution_patterns import Stored, stored_for_addresses, stored_for_clients
+from app.domain.resolution_patterns import Patterns, Stored
 from app.http.answers import quota_value_json
 from app.http.json_text import json_bytes, json_texts
 from app.http.resolution_documents import answer_head, resolution_document
@@ -21,6 +21,12 @@ from app.service.reading.resolve import Identity, ResolutionBasis, resolved
 _USER: Final = EntityType.USER.value
 _CLIENT_ID: Final = EntityType.CLIENT_ID.value
 _IP: Final = EntityType.IP.value
+
+_MOST_KEPT: Final = 1_000
+"""With so many texts, templates or numbers they are forgotten; none has over some kilobytes."""
+
+_K = TypeVar("_K")
+_V = TypeVar("_V")
 
 Names = Mapping[str, Sequence[str]]
 """Of many identities, by type, in their order."""
@@ -44,12 +50,60 @@ def _results(basis: ResolutionBasis) -> Sequence[bytes]:
     ]
 
 
+def resolution_bytes(basis: ResolutionBasis) -> bytes:
+    """Return the answer for one identity; the same text as that of ``resolution_json``.
+
+    The templates are kept with the index. Call it on the event loop only.
+    """
+    writer = basis.memo.get(basis.callback_class)
+    if writer is None:
+        writer = _Writer(basis.present, basis.callback_class)
+        basis.memo[basis.callback_class] = writer
+    head = json_bytes(answer_head(basis.cluster_id, basis.as_of))
+    return b"%b,%b" % (head[:-1], writer.known(basis.query.identities[0])[1:])
+
+
 class _Writer:
     """Writes resolutions against one index."""
 
     def __init__(self, index: QuotaIndex, callback_class: str | None) -> None:
         self._index = index
         self._callback_class = callback_class
+        self._patterns = Patterns(index)
+        self._templates: dict[Hashable, Template] = {}
+        self._numbers: dict[float, bytes] = {}
+        self._texts: dict[Identity, bytes] = {}
+
+    def known(self, identity: Identity) -> bytes:
+        """Return what ``write_one`` returns; the same callers are asked for again and again."""
+        text = self._texts.get(identity)
+        if text is None:
+            text = self.write_one(identity)
+            _keep(self._texts, identity, text)
+        return text
+
+    def write_one(self, identity: Identity) -> bytes:
+        """Return the resolution of an identity as JSON."""
+        if identity.ip is not None:
+            return json_bytes(self._document(identity))
+        names = {_USER: identity.user or "", _CLIENT_ID: identity.client_id or ""}
+        pattern, rules = self._patterns.of_client(names[_USER], names[_CLIENT_ID])
+        template = self._templates.get(pattern)
+        if template is None:
+            template = Template(self._document(identity))
+            _keep(self._templates, pattern, template)
+        texts = []
+        for level, key in template.places:
+            rule = None if level == NAME else rules[level - 1]
+            texts.append(json_bytes(names[key]) if rule is None else self._number(rule[1][key]))
+        return template.fill_one(texts)
+
+    def _number(self, value: float) -> bytes:
+        text = self._numbers.get(value)
+        if text is None:
+            text = json_bytes(quota_value_json(value))
+            _keep(self._numbers, value, text)
+        return text
 
     def write(self, identities: Sequence[Identity]) -> Sequence[bytes]:
         """Return the resolution of each identity as JSON, in order."""
@@ -67,12 +121,12 @@ class _Writer:
     def _clients(self, identities: Sequence[Identity]) -> Sequence[bytes]:
         users = [one.user or "" for one in identities]
         client_ids = [one.client_id or "" for one in identities]
-        stored = stored_for_clients(self._index, users, client_ids)
+        stored = self._patterns.of_clients(users, client_ids)
         return self._written(identities, {_USER: users, _CLIENT_ID: client_ids}, stored)
 
     def _addresses(self, identities: Sequence[Identity]) -> Sequence[bytes]:
         addresses = [canonical_ip(one.ip or "") for one in identities]
-        stored = stored_for_addresses(self._index, addresses)
+        stored = self._patterns.of_addresses(addresses)
         return self._written(identities, {_IP: [one or "" for one in addresses]}, stored)
 
     def _written(
@@ -96,6 +150,12 @@ class _Writer:
 
     def _document(self, identity: Identity) -> dict[str, object]:
         return resolution_document(resolved(self._index, identity), self._callback_class)
+
+
+def _keep(kept: dict[_K, _V], key: _K, value: _V) -> None:
+    if len(kept) >= _MOST_KEPT:
+        kept.clear()
+    kept[key] = value
 
 
 def _column(

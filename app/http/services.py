@@ -88,5 +88,6 @@ class Services:
 
 def services_of(request: Request) -> Services:
     """Return what answers this request: of its caller's session, or everybody's."""
-    services: Services = getattr(request.state, "services", None) or request.app.state.services
+    scope = request.scope
+    services: Services = scope["state"].get("services") or scope["app"].state.services
     return services

@@ -23,7 +23,8 @@ def refuse_forged_identity(presented: Presented) -> None:
     """
     if presented.is_from_proxy:
         return
-    forged = sorted({name for name in presented.headers if _names_a_certificate(name)})
+    others = set(presented.headers) - _HARMLESS
+    forged = sorted({name for name in others if _names_a_certificate(name)})
     if not forged:
         return
     detail = "Only a proxy of QUOTAS_TRUSTED_PROXIES may say which certificate was shown."
@@ -36,3 +37,23 @@ def refuse_forged_identity(presented: Presented) -> None:
 
 def _names_a_certificate(name: str) -> bool:
     return _CERTIFICATE_HEADER.search(_SEPARATORS.sub("", name.lower())) is not None
+
+
+_COMMON: Final = (
+    "accept",
+    "accept-encoding",
+    "accept-language",
+    "authorization",
+    "cache-control",
+    "connection",
+    "content-length",
+    "content-type",
+    "host",
+    "idempotency-key",
+    "traceparent",
+    "user-agent",
+    "x-forwarded-for",
+    "x-request-id",
+)
+_HARMLESS: Final = frozenset(name for name in _COMMON if not _names_a_certificate(name))
+"""What most requests have, judged once."""

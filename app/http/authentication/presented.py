@@ -33,16 +33,16 @@ class Presented:
 
 def presented_by(request: Request, proxies: TrustedProxies) -> Presented:
     """Return what the request shows."""
-    peer = request.client.host if request.client else ""
-    noted = request.headers.getlist(proxies.header.value)
-    return Presented(
-        request.headers,
-        peer,
-        proxies.caller_of(peer, noted),
-        request.url.scheme == "https",
-        proxies.trust(peer),
-        _certificate(request),
-    )
+    scope, headers = request.scope, request.headers
+    client = scope.get("client")
+    peer = client[0] if client else ""
+    is_encrypted = scope.get("scheme") == "https"
+    certificate = _certificate(request)
+    if not proxies.networks:
+        return Presented(headers, peer, peer, is_encrypted, False, certificate)
+    noted = headers.getlist(proxies.header.value)
+    address = proxies.caller_of(peer, noted)
+    return Presented(headers, peer, address, is_encrypted, proxies.trust(peer), certificate)
 
 
 def _certificate(request: Request) -> bytes | None:

@@ -7,6 +7,7 @@ from typing import Any, Final, Protocol
 
 from app.domain.alterations import AlterationResult, ClientQuotaAlteration, KafkaRefusal, Outcome
 from app.domain.authorization import (
+    AclBinding,
     AuthorizerSettings,
     DecisionRule,
     Operation,
@@ -26,6 +27,9 @@ MAX_ACL_AGE_S: Final[Mapping[Operation, float]] = {
     Operation.DESCRIBE_CONFIGS: 60.0,
 }
 """How old the ACLs may be that a decision rests on."""
+
+_MOST_JUDGEMENTS: Final = 10_000
+"""With so many callers and hosts they are judged anew."""
 
 _NO_ENTITY: Final = ClientQuotaEntity(())
 
@@ -101,6 +105,8 @@ class ClusterAuthorizer:
         self._admin = admin
         self._journal = journal
         self._policy = policy
+        self._judged_by: tuple[AclBinding, ...] | None = None
+        self._judgements: dict[tuple[str, str, Operation], tuple[bool, Mapping[str, Any]]] = {}
 
     def is_auditor(self, caller: Caller) -> bool:
         """Tell whether the caller has the ``audit`` permission."""
@@ -122,9 +128,22 @@ class ClusterAuthorizer:
             return Access(decision.as_dict())
         if not snapshot.has_authorizer:
             return self.without_authorizer(operation)
-        decision = authorize(caller.principal, caller.host, operation, snapshot.bindings, settings)
-        evidence = {**decision.as_dict(), "acl_age_s": round(snapshot.age_s, 3)}
-        return Access(evidence, None if decision.allowed else _denial(caller, operation))
+        allowed, grounds = self._judged(caller, operation, snapshot.bindings)
+        evidence = {**grounds, "acl_age_s": round(snapshot.age_s, 3)}
+        return Access(evidence, None if allowed else _denial(caller, operation))
+
+    def _judged(
+        self, caller: Caller, operation: Operation, bindings: tuple[AclBinding, ...]
+    ) -> tuple[bool, Mapping[str, Any]]:
+        """Decide by these ACLs; the same ACLs decide the same again."""
+        if self._judged_by is not bindings or len(self._judgements) >= _MOST_JUDGEMENTS:
+            self._judged_by, self._judgements = bindings, {}
+        asked = (caller.principal, caller.host, operation)
+        known = self._judgements.get(asked)
+        if known is None:
+            decision = authorize(*asked, bindings, self._policy.authorizer)
+            known = self._judgements[asked] = decision.allowed, decision.as_dict()
+        return known
 
     def without_authorizer(self, operation: Operation) -> Access:
         """Decide where the cluster has no authorizer that could."""

@@ -1,9 +1,9 @@
 """Resolve: what applies to an identity, and why; and what would apply after a change."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from app.domain.alteration_rules import judge
 from app.domain.alterations import ClientQuotaAlteration, Quotas, Values
@@ -77,6 +77,8 @@ class ResolutionBasis:
         present: What is stored.
         proposed: As if the alterations had been applied; null without alterations.
         callback_class: As in ``ResolveAnswer``.
+        memo: What those who write resolutions want to keep with ``present``, shared by all queries
+            of this index.
     """
 
     query: ResolveQuery
@@ -85,6 +87,7 @@ class ResolutionBasis:
     present: QuotaIndex
     proposed: QuotaIndex | None
     callback_class: str | None
+    memo: MutableMapping[object, Any] = field(default_factory=dict)
 
     def answer(self) -> ResolveAnswer:
         """Resolve every identity."""
@@ -108,9 +111,13 @@ class KeptIndex:
     """The index of the newest image: it costs much more than one resolution.
 
     Where the next image differs in little, what has changed is laid over the index there is.
+
+    Attributes:
+        memo: What others want to keep with the newest index; it goes with it.
     """
 
     def __init__(self) -> None:
+        self.memo: dict[object, Any] = {}
         self._whole: QuotaIndex | None = None
         self._laid_over: dict[ClientQuotaEntity, Values] = {}
         self._newest: tuple[Quotas, QuotaIndex] | None = None
@@ -124,10 +131,11 @@ class KeptIndex:
             laid_over = {**self._laid_over, **changes.changed}
             if changes.base is self._newest[0] and len(laid_over) <= MOST_LAID_OVER:
                 index = self._whole.with_values(laid_over)
-                self._laid_over, self._newest = laid_over, (quotas, index)
+                self._laid_over, self._newest, self.memo = laid_over, (quotas, index), {}
                 return index
         index = await off_loop(len(quotas), QuotaIndex.of, quotas)
         self._whole, self._laid_over, self._newest = index, {}, (quotas, index)
+        self.memo = {}
         return index
 
 
@@ -162,13 +170,13 @@ class ResolveQuotas:
             raise InvalidRequestError(_BROKEN, violations=query.violations)
         described = await self._image.image(max_age_ms=query.max_age_ms)
         index = await self._index.of(described)
-        proposed = None
+        memo, proposed = self._index.memo, None
         if query.alterations is not None:
             quotas = described.quotas
             proposed = await off_loop(_size(query), _proposed, query, quotas, index)
         callback_class = await self._callbacks.custom_callback()
         return ResolutionBasis(
-            query, described.cluster_id, described.as_of, index, proposed, callback_class
+            query, described.cluster_id, described.as_of, index, proposed, callback_class, memo
         )
 
 

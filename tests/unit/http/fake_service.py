@@ -10,10 +10,9 @@ from starlette.types import ASGIApp
 
 from app.domain.authorization import AclBinding, AuthorizerSettings
 from app.domain.callers import Caller
-from app.http.application import create_application
+from app.http.application import create_application, within_boundary
 from app.http.authentication.methods import Methods
 from app.http.authentication.presented import Presented
-from app.http.boundary import RequestBoundary
 from app.http.errors import InvalidTokenError
 from app.http.metrics import HttpMetrics
 from app.http.page_tokens import PageTokens
@@ -104,10 +103,10 @@ class FakeService:
         self.analytics = FakeAnalytics()
         self.plans = FakePlans()
         self.tasks = AlterationTasks()
-        app = create_application(no_services)
+        self.application = app = create_application(no_services)
         app.state.services = self._services()
         self.document = app.openapi()
-        self.app: ASGIApp = RequestBoundary(app, self.metrics)
+        self.app: ASGIApp = within_boundary(app, self.metrics)
 
     def _services(self) -> Services:
         policy = AuthorizationPolicy(AuthorizerSettings(), auditors=frozenset({"User:auditor"}))

@@ -46,7 +46,7 @@ class Narrowed(FakeService):
 
     def __init__(self, path: Path) -> None:
         super().__init__()
-        authorizer = self.app._app.state.services.authorizer  # type: ignore[attr-defined]
+        authorizer = self.application.state.services.authorizer
         self.guard = NarrowingPolicy(
             lambda: read_policy(path),
             read_policy(path),
@@ -54,7 +54,7 @@ class Narrowed(FakeService):
             self.metrics.policy,
         )
         self.policy = self.guard
-        self.app._app.state.services = self._services()  # type: ignore[attr-defined]
+        self.application.state.services = self._services()
 
 
 @pytest.fixture

@@ -52,7 +52,7 @@ class Proxied:
     ) -> None:
         self.service = FakeService()
         method = ProxyCertificate(header, ClientCertificates(MAPPING))
-        state = self.service.app._app.state
+        state = self.service.application.state
         methods = Methods([Names(), method] if takes_tokens else [method])
         state.services = replace(state.services, authenticator=methods, proxies=proxies)
 
@@ -197,7 +197,7 @@ async def test_nobody_else_says_which_certificate_was_shown(trust: str, name: st
 async def test_who_forges_is_counted_as_one_with_a_bad_credential_is():
     front = Proxied(NO_PROXIES, ClientCertHeader.CLIENT_CERT)
     limits = RateLimits(Limits(0, 0, 0, 0.1), front.service.metrics.count_rate_limited, now=float)
-    state = front.service.app._app.state
+    state = front.service.application.state
     state.services = replace(state.services, limits=limits)
     answers = [(await front.get(("Client-Cert", GOOD))).status for _ in range(3)]
     assert answers == [400, 400, 429]
@@ -210,7 +210,7 @@ async def test_bad_credentials_are_limited_for_the_caller_s_address_not_the_prox
     proxies = replace(HERE, header=ForwardedHeader.X_FORWARDED_FOR)
     front = Proxied(proxies, ClientCertHeader.CLIENT_CERT)
     limits = RateLimits(Limits(0, 0, 0, 0.1), now=float)
-    state = front.service.app._app.state
+    state = front.service.application.state
     state.services = replace(state.services, limits=limits)
 
     async def answers(caller: str) -> list[int]:
