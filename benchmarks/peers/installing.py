@@ -93,10 +93,10 @@ def _java(folder: Path) -> Peer:
         java = str(find_java())
         jars = os.pathsep.join(str(jar) for jar in class_path())
     except (JavaMissingError, LocalDevError) as error:
-        raise NotInstalledError(str(error)) from error
+        raise NotInstalledError("there is no Java, or its jars are missing", str(error)) from error
     environ, classes = jvm_environment(), folder / "java"
     if "jdk.compiler" not in _run([java, "--list-modules"], _SOURCES, environ):
-        raise NotInstalledError(f"{java} has no compiler: set JAVA_HOME to a JDK")
+        raise NotInstalledError("the Java that was found has no compiler: set JAVA_HOME to a JDK")
     compiler = [java, "-m", "jdk.compiler/com.sun.tools.javac.Main", "-d", str(classes)]
     source = _SOURCES / "java" / "QuotaPeer.java"
     _run([*compiler, "-cp", jars, str(source)], _SOURCES, environ)
@@ -117,6 +117,8 @@ def _node(folder: Path) -> Peer:
     if not stamp.exists() or stamp.read_bytes() != lock:
         _run([npm, "ci"], place, os.environ)
         stamp.write_bytes(lock)
+    # A Node that is too old installs the package and cannot load it.
+    _run([node, "--input-type=module", "--eval", "import '@platformatic/kafka'"], place, os.environ)
     shown = _run([node, "--version"], place, os.environ).strip().removeprefix("v")
     pinned = re.search(r'"@platformatic/kafka": "(.+)"', (place / "package.json").read_text())
     told = f"{pinned[1] if pinned else 'unknown'} on Node {shown}"
