@@ -16,11 +16,14 @@ from pyspark.sql import functions as sf
 from app.pipeline.folders import Partition, RunFolder, has_table
 from app.pipeline.job import Job
 from app.pipeline.jobs.incidents import incidents
-from app.pipeline.jobs.incidents_names import with_contributors, with_quotas
+from app.pipeline.jobs.incidents_minutes import notable_minutes
+from app.pipeline.jobs.incidents_names import PAIR, with_contributors, with_quotas
+from app.pipeline.jobs.utilization_minutes import BucketMinutes
 from app.pipeline.sinks.pictures import draw_if_asked
 from app.pipeline.sinks.postgres import publish
 from app.pipeline.sinks.result_tables import carry_names, say_plan, write_result
 from app.pipeline.sources.buckets import Scope, days_of, read_minutes
+from app.pipeline.sources.table_pieces import TablePiece, pieces_of, same_in_all
 from app.pipeline.storage import read_table, require_table
 from app.pipeline.tables import (
     BUCKET_MINUTE,
@@ -35,13 +38,15 @@ class Material:
     """What incidents are found in.
 
     Attributes:
-        minutes: The columns of ``BUCKET_MINUTE``.
+        minutes: Of ``BUCKET_MINUTE``, as tasks read them.
+        frame: The same, as Spark reads them.
         buckets: The columns of ``DIM_BUCKET``; null where the names are unknown.
         pairs: The columns of ``OBSERVATION_MINUTE``; null where there are none at hand.
         days: The partitions by day that the run is about.
     """
 
-    minutes: DataFrame
+    minutes: BucketMinutes
+    frame: DataFrame
     buckets: DataFrame | None
     pairs: DataFrame | None
     days: Sequence[Partition]
@@ -77,9 +82,11 @@ def run(job: Job) -> None:
             minutes = read_minutes(session, folders, scope)
             job.counts["rows_in"] = minutes.count()
             names = carry_names(job, session, out, scope)
+            pieces = pieces_of(folders, BUCKET_MINUTE, scope, files=True)
             pairs = _read_pairs(session, folders, scope)
             days = days_of(folders, BUCKET_MINUTE, scope)
-            write_incidents(job, Material(minutes, names, pairs, days), out)
+            material = Material(BucketMinutes(pieces, scope), minutes, names, pairs, days)
+            write_incidents(job, material, out)
             out.publish()
     finally:
         out.discard()
@@ -95,9 +102,11 @@ def write_incidents(job: Job, material: Material, out: RunFolder) -> None:
         material: What to find them in.
         out: Where to; what begins on other days there is kept.
     """
-    found = incidents(material.minutes, job.options.gap)
+    session = material.frame.sparkSession
+    notable = notable_minutes(session, material.minutes).cache()
+    found = incidents(notable, job.options.gap).cache()
     named = with_quotas(found, material.buckets)
-    told = with_contributors(named, material.minutes, material.buckets, material.pairs)
+    told = with_contributors(named, material.frame, material.buckets, material.pairs)
     kept = _kept(material, out)
     kept_rows = 0
     if kept is not None:
@@ -105,6 +114,8 @@ def write_incidents(job: Job, material: Material, out: RunFolder) -> None:
         told = told.select(*kept.columns).unionByName(kept)
     clusters = [{"cluster_id": one} for one in sorted({day["cluster_id"] for day in material.days})]
     rows = write_result(job, told, THROTTLE_INCIDENT, out, clusters)
+    for frame in (notable, found):
+        frame.unpersist()
     job.counts["incidents"] = rows - kept_rows
     job.findings += rows - kept_rows
 
@@ -113,7 +124,7 @@ def _kept(material: Material, out: RunFolder) -> DataFrame | None:
     """Return the published incidents of these clusters that begin on other days."""
     if not has_table(out.folder, THROTTLE_INCIDENT) or not material.days:
         return None
-    session = material.minutes.sparkSession
+    session = material.frame.sparkSession
     published = read_table(session, [out.folder], THROTTLE_INCIDENT)
     days = [(day["cluster_id"], day["dt"]) for day in material.days]
     read = session.createDataFrame(days, "cluster_id string, day string")
@@ -126,7 +137,15 @@ def _kept(material: Material, out: RunFolder) -> DataFrame | None:
 
 def _read_pairs(session: SparkSession, folders: Sequence[Path], scope: Scope) -> DataFrame | None:
     having = [folder for folder in folders if has_table(folder, OBSERVATION_MINUTE)]
-    return scope.minutes(read_table(session, having, OBSERVATION_MINUTE)) if having else None
+    if not having or tell_no_pairs(pieces_of(having, OBSERVATION_MINUTE, scope)):
+        return None
+    return scope.minutes(read_table(session, having, OBSERVATION_MINUTE))
+
+
+def tell_no_pairs(pieces: Sequence[TablePiece]) -> bool:
+    """Tell whether the footers of observations say that none has the grain ``pair``."""
+    grain = same_in_all(pieces, "grain")
+    return grain is not None and grain != PAIR
 
 
 def _minutes(text: str) -> int:

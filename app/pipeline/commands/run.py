@@ -24,7 +24,7 @@ from app.pipeline.jobs.utilization_minutes import BucketMinutes
 from app.pipeline.sinks.pictures import draw_if_asked
 from app.pipeline.sinks.postgres import publish
 from app.pipeline.sources.buckets import Scope, partition_of
-from app.pipeline.sources.table_pieces import pieces_in
+from app.pipeline.sources.table_pieces import TablePiece, pieces_in
 from app.pipeline.storage import read_table
 from app.pipeline.tables import (
     BUCKET_MINUTE,
@@ -89,23 +89,26 @@ class _Chain:
 
     def from_observations(self, quotas: Path) -> None:
         """Do all steps after ingest; what each reads was written aside by the one before."""
-        observations, days = self._read(OBSERVATION_MINUTE), self._days()
+        observed, days = self._pieces(OBSERVATION_MINUTE), self._days()
         with _step(self.job, "resolve") as step:
             versions = Scope.of(self.job).of_cluster(
                 read_table(self.session, [quotas], QUOTA_VERSION)
             )
-            place = self.out.aside(OBSERVATION_MINUTE)
-            observed = Observations(list(pieces_in(place, Scope())), Scope())
-            resolve.write_buckets(step, observed, versions, self.out, days)
-        minutes = self._read(BUCKET_MINUTE)
+            given = Observations(observed, Scope())
+            resolve.write_buckets(step, given, versions, self.out, days)
+        files = BucketMinutes(self._pieces(BUCKET_MINUTE, files=True), Scope())
         with _step(self.job, "utilization") as step:
-            place = self.out.aside(BUCKET_MINUTE)
-            files = BucketMinutes(list(pieces_in(place, Scope(), files=True)), Scope())
             write_utilization(step, self.session, files, self.out, days)
         with _step(self.job, "incidents") as step:
-            names = self._read(DIM_BUCKET)
-            material = incidents.Material(minutes, names, observations, days)
+            pairs = None
+            if not incidents.tell_no_pairs(observed):
+                pairs = self._read(OBSERVATION_MINUTE)
+            minutes, names = self._read(BUCKET_MINUTE), self._read(DIM_BUCKET)
+            material = incidents.Material(files, minutes, names, pairs, days)
             incidents.write_incidents(step, material, self.out)
+
+    def _pieces(self, table: Table, *, files: bool = False) -> list[TablePiece]:
+        return list(pieces_in(self.out.aside(table), Scope(), files=files))
 
     def _read(self, table: Table) -> DataFrame:
         return read_table(self.session, [self._aside()], table)

@@ -5,6 +5,9 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 
+PAIR: Final = "pair"
+"""The grain of observations that tell user and client-id apart."""
+
 _MOST_CONTRIBUTORS: Final = 5
 _QUOTA: Final = (
     "quota_user",
@@ -84,7 +87,7 @@ def _members(pairs: DataFrame, present: DataFrame) -> DataFrame:
         )
     )
     return (
-        pairs.where(sf.col("grain") == "pair")
+        pairs.where(sf.col("grain") == PAIR)
         .select(*_MOMENT, "user", "client_id", "rate_max", sf.inline(candidates))
         .join(present, [*_MOMENT, *_TAGS])
         .groupBy(*_MOMENT, "user", "client_id")
