@@ -3,14 +3,17 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from app.domain.resolution_levels import PRECEDENCE, Slot
 from app.pipeline.jobs.resolve import resolve
 from app.pipeline.jobs.resolve_levels import effective_level, value_at
+from app.pipeline.jobs.resolve_names import Observations, observed_names
 from app.pipeline.jobs.resolve_tables import Hashing, build_look_ups, forget_look_ups
 from app.pipeline.jobs.resolve_versions import gathered, latest_versions
+from app.pipeline.sources.buckets import Scope
+from app.pipeline.sources.table_pieces import pieces_of
 from app.pipeline.storage import read_table
 from app.pipeline.tables import OBSERVATION_MINUTE, QUOTA_VERSION
 
@@ -21,12 +24,16 @@ CAP = 10**9
 
 
 def three_look_ups(session: SparkSession, data: Path) -> Answer:
-    """Do what ``resolve`` does, the making and checking of its tables included."""
+    """Do what ``resolve`` does, the making and checking of its tables included.
+
+    It resolves the names of the observations, each of them once in a piece of a file.
+    """
     kept = latest_versions(read_table(session, [data], QUOTA_VERSION)).cache()
     hashing = Hashing()
     look_ups = build_look_ups(gathered(kept), hashing, history=False)
-    observations = read_table(session, [data], OBSERVATION_MINUTE)
-    answer = _answer(resolve(observations, look_ups, hashing))
+    pieces = pieces_of([data], OBSERVATION_MINUTE, Scope())
+    names = observed_names(session, Observations(pieces, Scope()))
+    answer = _answer(resolve(names, look_ups, hashing), sf.col("rows"))
     forget_look_ups(look_ups)
     kept.unpersist()
     return answer
@@ -47,12 +54,13 @@ def eight_joins(session: SparkSession, data: Path) -> Answer:
     values = {row.level: sf.col(f"v{row.level}") for row in PRECEDENCE}
     level = effective_level(sf.col("user"), sf.col("client_id"), values)
     frame = frame.withColumn("level", level)
-    answer = _answer(frame.withColumn("limit", value_at(sf.col("level"), values)))
+    answer = _answer(frame.withColumn("limit", value_at(sf.col("level"), values)), sf.lit(1))
     versions.unpersist()
     return answer
 
 
-def _answer(resolved: DataFrame) -> Answer:
-    capped = sf.floor(sf.least(sf.col("limit"), sf.lit(float(CAP))))
-    groups = resolved.groupBy("level", "key").agg(sf.count("*"), sf.sum(capped.cast("bigint")))
+def _answer(resolved: DataFrame, rows: Column) -> Answer:
+    """Count the observations that each row stands for, and sum up their limits."""
+    capped = sf.floor(sf.least(sf.col("limit"), sf.lit(float(CAP)))).cast("bigint")
+    groups = resolved.groupBy("level", "key").agg(sf.sum(rows), sf.sum(capped * rows))
     return {(level, key): (n, int(total or 0)) for level, key, n, total in groups.collect()}
