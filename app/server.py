@@ -22,7 +22,7 @@ from app.http.receiving import ReceivingProtocol, receiving_protocol
 from app.http.workers.hand_on import AT_ONCE, HandOn
 from app.http.workers.private_app import PrivateApp
 from app.http.workers.team import Team
-from app.meanings.listeners import Listener
+from app.meanings.listeners import Listener, own_socket
 from app.settings import Settings
 from app.wiring import Wiring
 
@@ -47,11 +47,11 @@ class Port:
 
     Attributes:
         listener: The address, and whether TLS is spoken.
-        sockets: Bound to it already, shared with others; none lets the server bind its own.
+        reserved: Sockets that the parent of workers has bound to it; none without a parent.
     """
 
     listener: Listener
-    sockets: Sequence[socket.socket] = ()
+    reserved: Sequence[socket.socket] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,8 @@ class Server(uvicorn.Server):
         if self.door is not None:
             self.servers.append(await self._open(self.door))
         for port in self._ports:
-            for one in port.sockets or (None,):
+            own = [own_socket(one) for one in port.reserved]
+            for one in own or (None,):
                 self.servers.append(await self._listen(port.listener, one))
 
     async def _open(self, door: PrivateDoor) -> asyncio.Server:
@@ -136,11 +137,11 @@ class Server(uvicorn.Server):
     ) -> Callable[[], asyncio.Protocol]:
         return lambda: connections(config, self.server_state, self.lifespan.state)
 
-    async def _listen(self, port: Listener, shared: socket.socket | None) -> asyncio.Server:
+    async def _listen(self, port: Listener, own: socket.socket | None) -> asyncio.Server:
         """Listen; uvicorn itself does so on one port, and waits a minute for a TLS handshake."""
         server = await asyncio.get_running_loop().create_server(
             self._making(self._connections, self.config),
-            **({"host": port.host, "port": port.port} if shared is None else {"sock": shared}),
+            **({"host": port.host, "port": port.port} if own is None else {"sock": own}),
             ssl=port.tls,
             backlog=_BACKLOG,
             ssl_handshake_timeout=None if port.tls is None else _HANDSHAKE_S,

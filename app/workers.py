@@ -1,4 +1,4 @@
-"""Several processes that serve as one: sockets that all accept from, one parent, one end."""
+"""Several processes that serve as one: on the same ports, with one parent and one end."""
 
 import gc
 import logging
@@ -27,7 +27,8 @@ def serve_with_workers(settings: Settings, wiring: Wiring, listeners: Sequence[L
     """Serve until SIGTERM or SIGINT; return the exit code. The settings are checked already.
 
     Raises:
-        SettingsError: The system has no fork, or no directory for the workers' sockets.
+        SettingsError: The system has no fork, or no directory for the workers' sockets, or a port
+            has been taken meanwhile.
     """
     if not hasattr(os, "fork"):
         message = "QUOTAS_WORKERS: this system cannot fork, so it has to be 1."
@@ -38,6 +39,8 @@ def serve_with_workers(settings: Settings, wiring: Wiring, listeners: Sequence[L
         message = f"QUOTAS_WORKERS: a directory for temporary files is needed: {error}."
         raise SettingsError(message) from None
     try:
+        for listener in listeners:
+            listener.refuse_unless_free()  # what is bound below, this user may bind again
         ports = [Port(listener, listener.bind()) for listener in listeners]
         server = build_server(settings, wiring, ports, team)
         return _supervised(_Service(settings, wiring, team, server, ports))
@@ -84,9 +87,9 @@ class _Service:
         return 0 if server.started else 1
 
     def close(self) -> None:
-        """Let go of the ports, so that they are closed when the workers have closed them."""
+        """Let go of the ports: the workers have sockets of their own."""
         for port in self.ports:
-            for one in port.sockets:
+            for one in port.reserved:
                 one.close()
 
 

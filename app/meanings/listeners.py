@@ -3,8 +3,9 @@
 import errno
 import socket
 import ssl
+import sys
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from app.meanings.certificates import tls_context
 from app.settings import Settings, SettingsError
@@ -52,25 +53,46 @@ class Listener:
                     raise SettingsError(message) from None
 
     def bind(self) -> list[socket.socket]:
-        """Return a socket for each address of the host, bound and not listening yet.
+        """Return a socket for each address of the host, bound and not listening.
 
         With port 0 each has a port of its own.
 
         Raises:
             OSError: One of them cannot be had.
         """
-        kind, flags = socket.SOCK_STREAM, socket.AI_PASSIVE
-        found = socket.getaddrinfo(self.host, self.port, type=kind, flags=flags)
-        bound = []
-        for family, _, protocol, _, address in dict.fromkeys(found):
-            one = socket.socket(family, kind, protocol)
-            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if family == socket.AF_INET6:
-                one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            one.bind(address)
-            one.setblocking(False)
-            bound.append(one)
-        return bound
+        flags = socket.AI_PASSIVE
+        found = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM, flags=flags)
+        return [_bound(family, address) for family, _, _, _, address in dict.fromkeys(found)]
+
+
+def own_socket(reserved: socket.socket) -> socket.socket:
+    """Return a worker's own socket on an address that its parent has bound.
+
+    Linux deals connections out to those that listen on it, and to none that has ended; elsewhere
+    all accept from the parent's. Source: socket(7), ``SO_REUSEPORT``.
+
+    Raises:
+        OSError: It cannot be had.
+    """
+    if sys.platform != "linux":
+        return reserved
+    return _bound(reserved.family, reserved.getsockname())
+
+
+def _bound(family: int, address: Any) -> socket.socket:
+    one = socket.socket(family, socket.SOCK_STREAM)
+    one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if sys.platform == "linux":
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    if family == socket.AF_INET6:
+        one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+    try:
+        one.bind(address)
+    except OSError:
+        one.close()
+        raise
+    one.setblocking(False)
+    return one
 
 
 def listeners(settings: Settings) -> list[Listener]:

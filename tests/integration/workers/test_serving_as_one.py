@@ -66,6 +66,18 @@ def workers_that_began(pair: Workers) -> Counter[int]:
     return Counter(line["worker"] for line in pair.lines() if line.get("route") == "/quotas")
 
 
+def test_connections_that_are_kept_are_dealt_out_to_both(pair: Workers) -> None:
+    clients = [httpx.Client(base_url=pair.service.url) for _ in range(24)]
+    before = len(pair.lines())
+    for client in clients:
+        assert client.get("/version").status_code == 200
+    for client in clients:
+        client.close()
+    lines = [line for line in pair.lines()[before:] if line.get("route") == "/version"]
+    assert len(lines) == 24
+    assert {line["worker"] for line in lines} == {1, 2}
+
+
 def test_a_token_is_judged_by_the_worker_that_it_names(pair: Workers, team: str) -> None:
     token = page(pair, team, None)["next_page_token"]
     forged = token[:-1] + ("A" if token[-1] != "A" else "B")
