@@ -40,6 +40,13 @@ logger = logging.getLogger(__name__)
 _COLLECT_AFTER = (10_000, 20, 50)
 """A request of 1,000 entities makes some 100,000 objects, and hardly one of them is in a cycle."""
 
+_SWITCH_S: Final = 0.0005
+"""How long a thread keeps the interpreter while another waits for it, in seconds.
+
+The event loop gives it away at each event, and waits that long to have it back while a thread reads
+the image or a large request: ten times as long is Python's default.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Port:
@@ -117,6 +124,7 @@ class Server(uvicorn.Server):
         gc.collect()
         gc.freeze()
         gc.set_threshold(*_COLLECT_AFTER)
+        sys.setswitchinterval(_SWITCH_S)
 
     async def _listen_to_all(self) -> None:
         if self.door is not None:

@@ -104,9 +104,14 @@ def _read(body: bytes, before: _Known) -> tuple[_Known, QuotaChanges | None]:
     gone = [entry[0] for raw, entry in before.entries.items() if raw not in entries]
     if not new and not gone:
         return _Known(body, entries, before.quotas), None
-    quotas: Quotas = dict(entries.values())
     if not before.entries:
-        return _Known(body, entries, quotas), None
+        return _Known(body, entries, dict(entries.values())), None
+    quotas = dict(before.quotas)  # a copy asks no entity for its hash
+    for entity in gone:
+        quotas.pop(entity, None)
+    quotas.update(new)
+    if len(quotas) != len(entries):
+        quotas = dict(entries.values())  # no broker lists an entity twice
     changed: Quotas = {**{entity: quotas.get(entity, {}) for entity in gone}, **dict(new)}
     return _Known(body, entries, quotas), QuotaChanges(before.quotas, changed)
 

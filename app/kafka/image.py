@@ -52,7 +52,9 @@ class QuotaImage:
         Raises:
             QuotaError: As ``ClientQuotaAdmin.describe_client_quotas``.
         """
-        described, _ = await self._kept.at_most(max_age_ms / 1000)
+        max_age_s = max_age_ms / 1000
+        described, age_s = await self._kept.at_most(max_age_s)
+        self._kept.refresh_ahead(max_age_s, age_s)
         return described
 
     def forget(self) -> None:

@@ -8,9 +8,12 @@ import asyncio
 import time
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 T = TypeVar("T")
+
+_AHEAD: Final = 1.25
+"""How many times as long as the last time asking may take without anybody waiting for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +49,7 @@ class KeptAnswer(Generic[T]):
         self._under_way: _Asked[T] | None = None
         self._answered: _Asked[T] | None = None
         self._not_before = float("-inf")
+        self._took_s = 0.0
 
     async def at_most(self, max_age_s: float) -> tuple[T, float]:
         """Return an answer and its age in seconds, asking only when none is young enough.
@@ -62,6 +66,20 @@ class KeptAnswer(Generic[T]):
                 answer = await asyncio.shield(asked.task)
                 return answer, time.monotonic() - asked.begun_at
             await asyncio.wait({asked.task})
+
+    def refresh_ahead(self, max_age_s: float, age_s: float) -> None:
+        """Begin to ask so early that whoever comes with the same limit need not wait.
+
+        It is asked at most 2.25 times as often as without that. Not where asking takes about as
+        long as the limit: then whoever comes waits in any case.
+
+        Args:
+            max_age_s: What a caller allows.
+            age_s: How old the answer is that it was given.
+        """
+        ahead_s = self._took_s * _AHEAD
+        if age_s + ahead_s >= max_age_s >= ahead_s:
+            self.refresh()
 
     def refresh(self) -> _Asked[T]:
         """Begin to ask, unless that is under way, and do not wait."""
@@ -84,5 +102,6 @@ class KeptAnswer(Generic[T]):
 
     def _keep(self, task: asyncio.Task[T]) -> None:
         asked, self._under_way = self._under_way, None
-        if not task.cancelled() and task.exception() is None:
+        if not task.cancelled() and task.exception() is None and asked is not None:
             self._answered = asked
+            self._took_s = time.monotonic() - asked.begun_at

@@ -1,5 +1,6 @@
 """Resolve: what applies to an identity, and why; and what would apply after a change."""
 
+import asyncio
 from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -121,15 +122,28 @@ class KeptIndex:
         self._whole: QuotaIndex | None = None
         self._laid_over: dict[ClientQuotaEntity, Values] = {}
         self._newest: tuple[Quotas, QuotaIndex] | None = None
+        self._building = asyncio.Lock()
 
     async def of(self, described: Described) -> QuotaIndex:
-        """Return the index of what was described."""
-        quotas, changes = described.quotas, described.changes
+        """Return the index of what was described; it is built once, whoever waits for it."""
+        quotas = described.quotas
         if self._newest is not None and self._newest[0] is quotas:
             return self._newest[1]
-        if self._whole is not None and self._newest is not None and changes is not None:
-            laid_over = {**self._laid_over, **changes.changed}
-            if changes.base is self._newest[0] and len(laid_over) <= MOST_LAID_OVER:
+        async with self._building:
+            if self._newest is not None and self._newest[0] is quotas:
+                return self._newest[1]
+            return await self._build(described)
+
+    async def _build(self, described: Described) -> QuotaIndex:
+        quotas = described.quotas
+        if self._whole is not None and self._newest is not None:
+            base, changes = self._newest[0], described.changes
+            if changes is not None and changes.base is base:
+                changed = changes.changed
+            else:
+                changed = await off_loop(len(quotas), _differences, base, quotas)
+            laid_over = {**self._laid_over, **changed}
+            if len(laid_over) <= MOST_LAID_OVER:
                 index = self._whole.with_values(laid_over)
                 self._laid_over, self._newest, self.memo = laid_over, (quotas, index), {}
                 return index
@@ -137,6 +151,13 @@ class KeptIndex:
         self._whole, self._laid_over, self._newest = index, {}, (quotas, index)
         self.memo = {}
         return index
+
+
+def _differences(before: Quotas, after: Quotas) -> Quotas:
+    """Return the whole values of what differs; what two images share is the same object."""
+    find = before.get
+    gone: Quotas = {entity: {} for entity in before if entity not in after}
+    return {**gone, **{one: values for one, values in after.items() if find(one) is not values}}
 
 
 class ResolveQuotas:

@@ -127,3 +127,36 @@ async def test_what_others_have_seen_change_is_asked_for_again(question: Questio
     changed_at = time.monotonic()
     assert (await kept.at_most(60.0))[0] == 2
     assert (await kept.at_most(60.0))[0] == 2
+
+
+@pytest.mark.parametrize(
+    ("max_age_s", "age_s", "asked"),
+    [(60.0, 59.0, 1), (60.0, 60.0, 2), (0.0, 60.0, 1)],
+    ids=["young", "hardly young enough", "asks anyway"],
+)
+async def test_a_question_is_begun_before_somebody_would_wait(
+    question: Question, max_age_s: float, age_s: float, asked: int
+):
+    kept = KeptAnswer(question)
+    await kept.at_most(60.0)
+    kept.refresh_ahead(max_age_s, age_s)
+    under_way = kept._under_way
+    if under_way is not None:
+        await asyncio.wait({under_way.task})
+    assert question.asked == asked
+    assert (await kept.at_most(60.0))[0] == asked
+
+
+async def test_a_question_that_takes_too_long_is_not_asked_without_end(question: Question):
+    kept = KeptAnswer(question)
+    question.gate.clear()
+    waiting = asyncio.create_task(kept.at_most(60.0))
+    began = time.monotonic()
+    await until(lambda: question.asked == 1 and time.monotonic() > began)
+    question.gate.set()
+    await waiting
+    kept.refresh_ahead(kept._took_s, 60.0)
+    assert kept._under_way is None
+    kept.refresh_ahead(kept._took_s * 1.5, 60.0)
+    assert kept._under_way is not None
+    await kept.close()

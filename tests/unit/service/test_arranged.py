@@ -1,5 +1,6 @@
 """An arranged image gives what a look at every entity would give."""
 
+import asyncio
 import itertools
 from collections.abc import Mapping
 
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from app.domain.alterations import Quotas
 from app.domain.entities import ClientQuotaEntity
 from app.domain.filters import ClientQuotaFilter, ClientQuotaFilterComponent
+from app.domain.resolution import QuotaIndex
 from app.service.cluster_ports import Described, QuotaChanges
 from app.service.reading import arranged as arranging
 from app.service.reading import resolve
@@ -116,10 +118,11 @@ async def test_the_same_quotas_are_arranged_once():
     assert images.of(described(dict(quotas))) is not first
 
 
+@pytest.mark.parametrize("skips", [False, True], ids=["each image", "images are left out"])
 @pytest.mark.parametrize("most", [0, 3, 100])
 @given(worlds=st.lists(STORED, min_size=2, max_size=5))
 async def test_an_index_with_changes_laid_over_it_is_the_index_of_the_quotas(
-    most: int, worlds: list[Mapping[ClientQuotaEntity, Mapping[str, float]]]
+    most: int, skips: bool, worlds: list[Mapping[ClientQuotaEntity, Mapping[str, float]]]
 ):
     before = resolve.MOST_LAID_OVER
     resolve.MOST_LAID_OVER = most
@@ -127,7 +130,8 @@ async def test_an_index_with_changes_laid_over_it_is_the_index_of_the_quotas(
         kept = KeptIndex()
         await kept.of(described(worlds[0]))
         for old, new in itertools.pairwise(worlds):
-            index = await kept.of(described(new, difference(old, new)))
+            changes = None if skips else difference(old, new)
+            index = await kept.of(described(new, changes))
             fresh = await KeptIndex().of(described(new))
             for user in ("a", "ab", ""):
                 for client_id in ("a", "<default>", "z"):
@@ -139,3 +143,17 @@ async def test_an_index_with_changes_laid_over_it_is_the_index_of_the_quotas(
             assert index.host_names == fresh.host_names
     finally:
         resolve.MOST_LAID_OVER = before
+
+
+async def test_many_who_need_the_same_index_wait_for_one(monkeypatch: pytest.MonkeyPatch):
+    quotas = {ClientQuotaEntity.of({"user": f"user-{each}"}): {"k": 1.0} for each in range(1000)}
+    build, built = QuotaIndex.of, []
+
+    def counted(all_of_them: Quotas) -> QuotaIndex:
+        built.append(all_of_them)
+        return build(all_of_them)
+
+    monkeypatch.setattr(QuotaIndex, "of", counted)
+    kept = KeptIndex()
+    indexes = await asyncio.gather(*(kept.of(described(quotas)) for _ in range(20)))
+    assert len({id(index) for index in indexes}) == len(built) == 1
