@@ -40,7 +40,8 @@ class DescribeQuery:
     Attributes:
         quota_filter: Components and ``strict``.
         has_key: Keep entities that have any of these keys; empty keeps all.
-        max_age_ms: 0 asks the broker now; more allows an image that old.
+        max_age_ms: 0 asks the broker now; more allows an image that old. Who asks for everything
+            at the same time as others shares what was asked after his call.
     """
 
     quota_filter: ClientQuotaFilter = ALL_ENTITIES
@@ -158,9 +159,10 @@ class DescribeQuotas:
         return await self._described(DescribeQuery())
 
     async def _described(self, query: DescribeQuery) -> Described:
-        if query.max_age_ms > 0:
+        wanted = query.quota_filter.for_broker()
+        if query.max_age_ms > 0 or wanted == ALL_ENTITIES:
             return await self._image.image(max_age_ms=query.max_age_ms)
-        return await self._admin.describe_client_quotas(query.quota_filter.for_broker())
+        return await self._admin.describe_client_quotas(wanted)
 
     async def first_page(self, query: DescribeQuery, page_size: int) -> QuotaPage:
         """Describe, keep the answer for a while, return its first page."""
