@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-FAILURES: Final = 4096
+FAILURES: Final = 16_384
 """So many failed logins of each worker are remembered."""
 
 _CONNECTIONS, _FORGOTTEN_NS, _NEXT_FAILURE, _HEAD = range(4)
