@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, rule
 from app.domain.entities import ClientQuotaEntity
 from app.kafka import described_all
 from app.kafka.described_all import DescribedAll
+from app.kafka.described_places import differing_entries
 from app.kafka.messages import read_described
 from app.kafka.reader import UnreadableAnswerError
 from tests.unit.kafka.test_reader import comparable, described_bytes
@@ -179,3 +180,59 @@ class Cluster(RuleBasedStateMachine):
 
 
 TestCluster = Cluster.TestCase
+
+
+NAMED = [f"user-{number:04}" for number in range(400)]
+
+
+@given(
+    st.lists(
+        st.dictionaries(st.sampled_from(NAMED), st.sampled_from([0.0, 1.0, 2.5]), max_size=30),
+        min_size=1,
+        max_size=4,
+    )
+)
+def test_values_that_change_in_their_places_are_found_there(turns: list[dict[str, float]]):
+    decoder = DescribedAll()
+    stored: Stored = {user(name): {"producer_byte_rate": 7.0} for name in NAMED}
+    before, _ = read(decoder, stored)
+    for turn in turns:
+        stored = {**stored, **{user(name): {"producer_byte_rate": turn[name]} for name in turn}}
+        quotas, changes = read(decoder, stored)
+        assert comparable(quotas) == comparable(stored)
+        differing = {one: values for one, values in quotas.items() if before[one] != values}
+        assert (changes.changed if changes else {}) == differing
+        before = quotas
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (["aa", "b", "c"], ["a", "bb", "c"]),
+        (["aa", "b", "c"], ["b", "aa", "c"]),
+        (["a", "b", "c"], ["b", "c", "a"]),
+        (["a", "b", "c"], ["a", "x", "c"]),
+        (["a\0\1", "b"], ["a", "b\0\1"]),
+    ],
+)
+def test_names_that_move_within_the_same_length_are_read_right(first: list[str], second: list[str]):
+    decoder = DescribedAll()
+    for names in (first, second, first):
+        stored: Stored = {user(name): {"request_percentage": 1.0} for name in names}
+        quotas, _ = read(decoder, stored)
+        assert comparable(quotas) == comparable(stored)
+
+
+def test_places_are_told_where_few_differ_only():
+    before = bytes(20_000)
+    starts = [2, 10_000, 15_000, 19_999]
+    after = bytearray(before)
+    after[10_001] = 1
+    assert differing_entries(before, bytes(after), starts) == [
+        (before[10_000:15_000], bytes(after[10_000:15_000]))
+    ]
+    after[1] = 1
+    assert differing_entries(before, bytes(after), starts) is None
+    assert differing_entries(before, before + b"1", starts) is None
+    many = bytes([1]) * 2_000_000
+    assert differing_entries(bytes(len(many)), many, [0, len(many)]) is None

@@ -1,0 +1,48 @@
+"""Where a describe-all answer differs from the last one, if it is laid out like it.
+
+A broker lists its entities in the order of a hash table: where only values have changed it is often
+the same, and a look at the few places that differ is enough. Source: ``ClientQuotasImage``.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+_PIECE_BYTES: Final = 4096
+_MOST_PIECES: Final = 200
+"""With more of them different the answer is read as a whole."""
+
+
+def differing_entries(
+    before: bytes, after: bytes, starts: Sequence[int]
+) -> list[tuple[bytes, bytes]] | None:
+    """Return the entries that differ, as they were and as they are; null where that is not known.
+
+    Args:
+        before: An answer that was read.
+        after: Another one.
+        starts: Where the entries of ``before`` begin, and at last where they end.
+    """
+    if len(before) != len(after) or len(starts) < 2:
+        return None
+    pieces = list(_differing_pieces(before, after))
+    if len(pieces) > _MOST_PIECES:
+        return None
+    places: set[int] = set()
+    for begin, end in pieces:
+        if begin < starts[0] or end > starts[-1]:
+            return None
+        first, last = bisect_right(starts, begin) - 1, bisect_right(starts, end - 1) - 1
+        places.update(range(first, last + 1))
+    slices = [slice(starts[at], starts[at + 1]) for at in places]
+    return [(before[one], after[one]) for one in slices if before[one] != after[one]]
+
+
+def _differing_pieces(before: bytes, after: bytes) -> Iterator[tuple[int, int]]:
+    """Yield the first and the last place that differ, exclusive, in each piece that does."""
+    for begin in range(0, len(before), _PIECE_BYTES):
+        end = min(begin + _PIECE_BYTES, len(before))
+        if before[begin:end] == after[begin:end]:
+            continue
+        places = [at for at in range(begin, end) if before[at] != after[at]]
+        yield places[0], places[-1] + 1
