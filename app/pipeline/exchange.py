@@ -17,17 +17,19 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from app.pipeline.sources.codes import Coded, Integers, begins, in_one_piece
+from app.pipeline.spark import cores
 
 BLOB_DDL: Final = "part int, blob binary"
 """``part`` is the number of the task that the rows are for."""
 
-ROWS_OF_TASK: Final = 1_000_000
+ROWS_OF_TASK: Final = 1_500_000
 """About so many rows are at hand in one task."""
 
 Task = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 Hashes = npt.NDArray[np.uint64]
 
 _BLOB: Final = pa.schema([("part", pa.int32()), ("blob", pa.binary())])
+_TASKS_PER_CORE: Final = 4
 _ROWS_OF_BLOB: Final = 100_000
 _FACTOR: Final = np.uint64(0x9E3779B97F4A7C15)
 _HALF: Final = np.uint64(32)
@@ -35,8 +37,13 @@ _RADIX: Final = 2**16
 
 
 def for_each(session: SparkSession, count: int, task: Task, ddl: str) -> DataFrame:
-    """Return what tasks tell: each is given one row, its number from 0 on, as ``id``."""
-    return session.range(0, count, 1, max(1, count)).mapInArrow(task, ddl)
+    """Return what tasks tell that are given the numbers from 0 on, as ``id``.
+
+    A task costs about a tenth of a second whatever it does, so each gets several numbers where
+    there are many; what it tells of one must not depend on the others.
+    """
+    tasks = min(count, _TASKS_PER_CORE * cores(session))
+    return session.range(0, count, 1, max(1, tasks)).mapInArrow(task, ddl)
 
 
 def numbers_of(batches: Iterable[pa.RecordBatch]) -> Iterator[int]:

@@ -26,6 +26,7 @@ _SETTINGS: Final[Mapping[str, str]] = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.hadoop.parquet.block.row.count.limit": "1000000",
     "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
+    "spark.sql.inMemoryColumnarStorage.compressed": "false",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
     "spark.ui.enabled": "false",
@@ -37,7 +38,8 @@ _SETTINGS: Final[Mapping[str, str]] = {
 """Joins are broadcast where a job says so; partition columns keep the types of ``tables``.
 
 Row groups of Parquet end after a million rows: bytes alone let one group hold nearly all rows of a
-file whose names repeat, and a scan gives each group to one core.
+file whose names repeat, and a scan gives each group to one core. What is cached is small and used
+at once: compressing it takes longer than it saves.
 """
 
 _MODULE: Final = "--add-modules=jdk.incubator.vector"

@@ -73,7 +73,8 @@ def _ways(figures: Figures) -> Iterator[str]:
     yield (
         f"All ways on the same files and two cores, in turn, {rounds} rounds after one that is "
         "thrown away. Each makes its tables of quotas within the run, and counts observations and "
-        "sums limits by level and key; all answers are equal."
+        "sums limits by level and key; all answers are equal. `resolve` looks up the names of a "
+        "piece of a file, each once; the eight joins look up each observation."
     )
     yield ""
     yield "| way | median s | least s | most s | M rows/s | to three look-ups |"
