@@ -1,18 +1,25 @@
-"""``GET /quotas/resolve`` from the image against the no-op route, in requests per second."""
+"""Resolving from the image: one identity against the no-op route, and 10,000 in one request."""
 
 import asyncio
-from dataclasses import dataclass
+import json
+from dataclasses import dataclass, replace
 from urllib.parse import urlencode
 
+from benchmarks.errors import BenchmarkError
+from benchmarks.http_connection import HttpConnection, open_http, prepared
 from benchmarks.loading import Generator, Load, Target, load_generator
 from benchmarks.measures import Measure
 from benchmarks.plan import Plan
+from benchmarks.rounds import Arm, interleaved
 from benchmarks.stack import Stack
 from benchmarks.tables import Goal, Part, Table, shown
 from benchmarks.workload import Entities
 
 _CONNECTIONS = (1, 32)
 _LIMIT = 0.5
+_IDENTITIES = 10_000
+_MANY_LIMIT_MS = 100.0
+_MANY = f"`POST /quotas/resolve`, {_IDENTITIES:,} identities"
 _COLUMNS = (
     "connections",
     "route",
@@ -48,8 +55,49 @@ class _Windows:
 
 
 async def measure_resolves(stack: Stack, plan: Plan, stored: Entities) -> Part:
-    """Measure both routes in turns, with one connection and with many."""
-    return await asyncio.to_thread(_measure, stack, plan, stored)
+    """Measure both routes in turns, with one connection and with many; then many identities."""
+    part = await asyncio.to_thread(_measure, stack, plan, stored)
+    many = await _measure_many(stack, plan, stored)
+    rates = [1000 / ms for ms in (many.maximum, many.median, many.minimum)]
+    row = ["1", _MANY, str(many.n), *map(shown, (*rates, many.median, many.p99)), ""]
+    table = replace(part.table, rows=[*part.table.rows, row])
+    goal = Goal(f"{_MANY}, at the median: ms", _MANY_LIMIT_MS, many.median)
+    return Part(table, [*part.goals, goal])
+
+
+class _Many(Arm):
+    """One request with many identities, half of them stored, and its whole answer."""
+
+    def __init__(self, connection: HttpConnection, stack: Stack, stored: Entities) -> None:
+        super().__init__(_MANY)
+        identities = [
+            stored.names(at // 2 % stored.count) if at % 2 else {"user": f"u{at}"}
+            for at in range(_IDENTITIES)
+        ]
+        body = json.dumps({"identities": identities}).encode()
+        self._connection = connection
+        self._request = prepared("POST", "/quotas/resolve", token=stack.token, body=body)
+        self._answer = b""
+
+    async def prepare(self) -> None:
+        await self._connection.warm_up()
+
+    async def call(self) -> None:
+        self._answer = (await self._connection.exchange(self._request)).body
+
+    async def settle(self) -> None:
+        if len(json.loads(self._answer).get("results", ())) != _IDENTITIES:
+            raise BenchmarkError(f"not everything is resolved: {self._answer[:200]!r}")
+
+
+async def _measure_many(stack: Stack, plan: Plan, stored: Entities) -> Measure:
+    connection = await open_http(stack.service_port)
+    try:
+        arms = [_Many(connection, stack, stored)]
+        figures = await interleaved(arms, rounds=plan.batch_alters, warm_up=plan.warm_up)
+    finally:
+        connection.close()
+    return figures[_MANY]
 
 
 def _measure(stack: Stack, plan: Plan, stored: Entities) -> Part:
@@ -71,7 +119,8 @@ def _measure(stack: Stack, plan: Plan, stored: Entities) -> Part:
         f"`{query}` among {stored.count:,} stored entities, default `max_age_ms`, with "
         "authentication, authorization, access log and metrics; the no-op is a FastAPI route "
         f"without any of it on the same server settings. n windows of {plan.window_s:g} s, in "
-        f"turns; latencies are medians over the windows. Load generator: {name}."
+        f"turns; latencies are medians over the windows. Load generator: {name}. Of the "
+        f"{_IDENTITIES:,} identities of the last row half are stored; it is timed one by one."
     )
     return Part(Table("Resolve from the image", note, _COLUMNS, rows), goals)
 
