@@ -18,6 +18,7 @@ from app.http.rate_limits import RateLimits
 from app.http.services import Services
 from app.http.workers.service_metrics import ServiceMetrics
 from app.http.workers.team import Team
+from app.http.workers.working import SharedWorking
 from app.kafka.brokers import Brokers
 from app.kafka.cluster import KafkaCluster
 from app.kafka.cluster_acls import KafkaClusterAclSource
@@ -86,7 +87,7 @@ class Wiring:
         """Be one of several workers: what the parent made is known by a name of its own here."""
         self._team = team
         self._life_settings = replace(self._life_settings, owner=owner_name())
-        self._limits = self._limits.share(team.mine, team.size)
+        self._limits = self._limits.share(team.size)
         self._of_all = ServiceMetrics(self.metrics, team)
 
     def counted(self) -> bytes:
@@ -169,7 +170,11 @@ class Wiring:
                 readiness=self._readiness,
                 page_tokens=PageTokens(self._page_secret()),
                 metrics=self.metrics,
-                limits=RateLimits(self._limits, self.metrics.count_rate_limited),
+                limits=RateLimits(
+                    self._limits,
+                    self.metrics.count_rate_limited,
+                    None if board is None else SharedWorking(board),
+                ),
                 brokers=partial(_broker_facts, cluster),
                 failures=failures,
                 proxies=self._proxies,

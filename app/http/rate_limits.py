@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from functools import partial
+from typing import Final, Protocol
 
 from app.http.errors import RateLimitedError
 from app.http.large_bodies import LargeBodies
@@ -51,20 +52,50 @@ class Limits:
     requests_at_once: int
     failures_per_s: float
 
-    def share(self, number: int, size: int) -> "Limits":
-        """Return what one of several workers lets pass, so that all together keep the limits.
+    def share(self, size: int) -> "Limits":
+        """Return what one of so many workers lets pass, so that all together keep the limits.
 
-        Args:
-            number: Of the worker, from 1 on.
-            size: How many workers there are; ``requests_at_once`` is 0 or at least that.
+        Requests that are worked on at a time are counted over all of them.
         """
-        each, rest = divmod(self.requests_at_once, size)
         return Limits(
             self.reads_per_s / size,
             self.alterations_per_s / size,
-            each + (number <= rest),
+            self.requests_at_once,
             self.failures_per_s / size,
         )
+
+
+class Working(Protocol):
+    """Counts the requests of a principal that are worked on."""
+
+    def add(self, principal: str) -> int:
+        """Count one more; return how many there are then."""
+        ...
+
+    def remove(self, principal: str) -> None:
+        """Count one less."""
+        ...
+
+
+class WorkingHere:
+    """Counts those of this process."""
+
+    def __init__(self) -> None:
+        self._numbers: Counter[str] = Counter()
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def add(self, principal: str) -> int:
+        """Count one more; return how many there are then."""
+        self._numbers[principal] += 1
+        return self._numbers[principal]
+
+    def remove(self, principal: str) -> None:
+        """Count one less."""
+        self._numbers[principal] -= 1
+        if not self._numbers[principal]:
+            del self._numbers[principal]
 
 
 def _uncounted(_: str) -> None:
@@ -72,11 +103,12 @@ def _uncounted(_: str) -> None:
 
 
 class RateLimits:
-    """Keeps count in the memory of this process; ``bodies`` is the room for large ones.
+    """Keeps count; ``bodies`` is the room for large ones in this process.
 
     Args:
         limits: The figures.
         count: Told which limit was reached.
+        working: Counts the requests that are worked on; null counts those of this process.
         now: A clock in seconds that never goes back.
     """
 
@@ -84,6 +116,7 @@ class RateLimits:
         self,
         limits: Limits,
         count: Callable[[str], None] = _uncounted,
+        working: Working | None = None,
         *,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -95,7 +128,7 @@ class RateLimits:
             Limited.ALTERATIONS: TokenBuckets(limits.alterations_per_s, BURST_S),
         }
         self._failures = TokenBuckets(limits.failures_per_s, FAILURES_BURST_S)
-        self._working: Counter[str] = Counter()
+        self._working = WorkingHere() if working is None else working
         self.bodies = LargeBodies()
 
     def admit(self, principal: str, kind: Limited) -> None:
@@ -130,17 +163,12 @@ class RateLimits:
             RateLimitedError: The principal has as many as it may.
         """
         most = self._limits.requests_at_once
-        if most and self._working[principal] >= most:
+        number = self._working.add(principal)
+        if most and number > most:
+            self._working.remove(principal)
             detail = f"{principal} has {most} requests at once."
             raise self._limited(Limited.AT_ONCE, detail, _SOON_S)
-        self._working[principal] += 1
-
-        def end() -> None:
-            self._working[principal] -= 1
-            if not self._working[principal]:
-                del self._working[principal]
-
-        return end
+        return partial(self._working.remove, principal)
 
     def _limited(self, kind: Limited, detail: str, wait_s: float) -> RateLimitedError:
         self._count(kind.value)

@@ -12,8 +12,7 @@ def limits(settings: Settings) -> Limits:
     """Return what one caller may have.
 
     Raises:
-        SettingsError: A limit is off, and the mode is production; or there are more workers than
-            one caller may have requests.
+        SettingsError: A limit is off, and the mode is production.
     """
     names = (
         "reads_per_s",
@@ -27,7 +26,4 @@ def limits(settings: Settings) -> Limits:
         raise SettingsError(message)
     if off:
         logger.warning("one caller may use up this process: %s is 0", off)
-    if 0 < settings.requests_at_once < settings.workers:
-        message = f"QUOTAS_REQUESTS_AT_ONCE: {settings.workers} workers need at least as many."
-        raise SettingsError(message)
     return Limits(*(getattr(settings, name) for name in names))

@@ -16,9 +16,13 @@ from typing import Final
 FAILURES: Final = 16_384
 """So many failed logins of each worker are remembered."""
 
+COUNTED: Final = 1024
+"""So many names each worker can count under at a time."""
+
 _CONNECTIONS, _FORGOTTEN_NS, _NEXT_FAILURE, _HEAD = range(4)
+_COUNTS: Final = _HEAD + 2 * FAILURES
 _NUMBER_BYTES: Final = 8
-_WORDS: Final = _HEAD + 2 * FAILURES
+_WORDS: Final = _COUNTS + 2 * COUNTED
 _NS: Final = 1_000_000_000
 
 
@@ -54,8 +58,10 @@ class Board:
         self._key = secrets.token_bytes(16)
 
     def has_ended(self, number: int) -> None:
-        """Note that a worker has ended: its connections have."""
+        """Note that a worker has ended, and with it its connections and what it was counting."""
         self._words[_part(number) + _CONNECTIONS] = 0
+        first = _part(number) + _COUNTS
+        self._words[first : first + 2 * COUNTED] = memoryview(bytes(2 * COUNTED * 8)).cast("Q")
 
     def set_connections(self, number: int) -> None:
         """Tell how many connections this worker has."""
@@ -81,24 +87,44 @@ class Board:
         self._words[part + _NEXT_FAILURE] = (place + 1) % FAILURES
         at = part + _HEAD + place
         self._words[at + FAILURES] = int(now * _NS)
-        self._words[at] = int.from_bytes(self._hash(name), sys.byteorder)
+        self._words[at] = int.from_bytes(self.name_of(name), sys.byteorder)
         return Noted(self._words, at)
 
     def failures(self, name: str) -> list[float]:
         """Return when failures were noted under a name, by any worker, the oldest first."""
-        searched = self._hash(name)
+        searched = self.name_of(name)
         found = (at for each in self._numbers() for at in self._failures_of(each, searched))
         return sorted(found)
 
     def _failures_of(self, number: int, searched: bytes) -> Iterator[float]:
-        first = _part(number) + _HEAD
-        begin, end = first * _NUMBER_BYTES, (first + FAILURES) * _NUMBER_BYTES
+        for at in self._found(searched, _part(number) + _HEAD, FAILURES):
+            yield self._words[at + FAILURES] / _NS
+
+    def count(self, name: bytes, place: int, number: int) -> None:
+        """Tell how many this worker counts under a ``name_of``, in a place below ``COUNTED``."""
+        at = _part(self.mine) + _COUNTS + place
+        self._words[at + COUNTED] = number
+        self._words[at] = int.from_bytes(name, sys.byteorder) if number else 0
+
+    def counted_elsewhere(self, name: bytes) -> int:
+        """Return how many the other workers count under a ``name_of``."""
+        number = 0
+        for each in self._numbers():
+            if each != self.mine:
+                for at in self._found(name, _part(each) + _COUNTS, COUNTED):
+                    number += self._words[at + COUNTED]
+        return number
+
+    def _found(self, searched: bytes, first: int, number: int) -> Iterator[int]:
+        """Yield where a hash stands, among so many words."""
+        begin, end = first * _NUMBER_BYTES, (first + number) * _NUMBER_BYTES
         while (at := self._memory.find(searched, begin, end)) != -1:
             if at % _NUMBER_BYTES == 0:
-                yield self._words[at // _NUMBER_BYTES + FAILURES] / _NS
+                yield at // _NUMBER_BYTES
             begin = at + 1
 
-    def _hash(self, name: str) -> bytes:
+    def name_of(self, name: str) -> bytes:
+        """Return what stands for a name on the board: 8 bytes of a hash with a key of its own."""
         return hashlib.blake2b(
             name.encode(errors="surrogatepass"), digest_size=_NUMBER_BYTES, key=self._key
         ).digest()

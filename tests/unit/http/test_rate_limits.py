@@ -181,10 +181,6 @@ def test_a_bounded_number_of_names_is_remembered_the_oldest_forgotten_first():
 
 
 def test_the_shares_of_several_workers_are_together_what_is_allowed():
-    whole = Limits(100.0, 10.0, 8, 30.0)
-    shares = [whole.share(number, 3) for number in (1, 2, 3)]
-    assert [share.requests_at_once for share in shares] == [3, 3, 2]
-    assert sum(share.reads_per_s for share in shares) == pytest.approx(100.0)
-    assert sum(share.alterations_per_s for share in shares) == pytest.approx(10.0)
-    assert sum(share.failures_per_s for share in shares) == pytest.approx(30.0)
-    assert Limits(0.0, 0.0, 0, 0.0).share(1, 3) == Limits(0.0, 0.0, 0, 0.0)
+    share = Limits(90.0, 9.0, 8, 30.0).share(3)
+    assert share == Limits(30.0, 3.0, 8, 10.0)
+    assert Limits(0.0, 0.0, 0, 0.0).share(3) == Limits(0.0, 0.0, 0, 0.0)

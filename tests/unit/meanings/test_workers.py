@@ -1,10 +1,9 @@
-"""Settings that several workers need: shares of limits, and sockets that all accept from."""
+"""Settings that several workers need: their number, and the sockets of their parent."""
 
 import socket
 
 import pytest
 
-from app.meanings.appetite import limits
 from app.meanings.listeners import Listener
 from app.settings import Settings, SettingsError
 from tests.unit.meanings.test_production import CHECKS
@@ -22,12 +21,6 @@ def test_there_are_one_to_64_workers(number: str):
 
 def test_a_process_serves_alone_unless_told_otherwise():
     assert settings().workers == 1
-
-
-def test_each_worker_lets_one_request_of_a_caller_run():
-    assert limits(settings(WORKERS="4", REQUESTS_AT_ONCE="4")).requests_at_once == 4
-    with pytest.raises(SettingsError, match="QUOTAS_REQUESTS_AT_ONCE: 4 workers need"):
-        limits(settings(WORKERS="4", REQUESTS_AT_ONCE="3"))
 
 
 def test_bound_sockets_do_not_listen_yet_and_are_on_the_port_that_was_asked_for():
