@@ -21,7 +21,7 @@ from app.pipeline.exchange import (
 from app.pipeline.sources.codes import Coded, Integers
 from app.pipeline.sources.formats import Piece, read_piece
 from app.pipeline.sources.inputs import Inputs
-from app.pipeline.sources.points import POINT_SCHEMA, Points, Rules
+from app.pipeline.sources.points import POINT_SCHEMA, UNREADABLE, Points, Rules
 from app.pipeline.sources.raw_points import Layout, points_of
 from app.pipeline.sources.raw_rows import count_days, layouts_of, read_raw
 
@@ -107,16 +107,23 @@ class ReadPoints:
                 yield from self._divided(fine, refused)
 
     def _read(self, piece: Piece, rules: Rules) -> Iterator[tuple[pa.Table, pa.Table]]:
-        if piece.get("types"):
+        if not piece.get("types"):
+            yield from _read_by_row(piece, self.settings, rules)
+            return
+        rows = read_raw(piece)
+        begun = False
+        while True:
             try:
-                raw = read_raw(piece)
-            except _BROKEN:
+                raw = next(rows, None)
+            except _BROKEN as error:
                 # Read row by row, what comes before the broken place is of use.
-                pass
-            else:
-                yield points_of(raw, rules, self.layouts)
+                by_row = _read_by_row(piece, self.settings, rules)
+                yield from [_broken(piece, rules, error)] if begun else by_row
                 return
-        yield from _read_by_row(piece, self.settings, rules)
+            if raw is None:
+                return
+            yield points_of(raw, rules, self.layouts)
+            begun = True
 
     def _divided(self, fine: pa.Table, refused: pa.Table) -> Iterator[pa.RecordBatch]:
         if fine.num_rows:
@@ -125,6 +132,12 @@ class ReadPoints:
             place = hashed([_integers(refused["file"]), _integers(refused["line"])])
             parts = (place % np.uint64(self.shares.parts)).astype(np.int64)
             yield from blobs_of(refused.select(REFUSED_COLUMNS), parts)
+
+
+def _broken(piece: Piece, rules: Rules, error: Exception) -> tuple[pa.Table, pa.Table]:
+    points = Points(piece["file"], rules)
+    points.reject(0, UNREADABLE, str(error))
+    return _judged(list(points.batches(last=True)))
 
 
 def _read_by_row(

@@ -1,6 +1,6 @@
 """Tidy Parquet whose types are plain, as rows that tasks judge by whole columns."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -14,6 +14,7 @@ from app.pipeline.sources.raw_points import Layout
 _BROKER: Final = "broker_id"
 _TIME: Final = pa.timestamp("us", "UTC")
 _SECOND: Final = 1_000_000
+_ROWS_AT_ONCE: Final = 1_000_000
 _DAY_S: Final = 86_400
 
 
@@ -59,8 +60,10 @@ def _shown(piece: Mapping[str, Any], header: str) -> str:
     return {"int": "int", "timestamp_ntz": "naive"}.get(piece["types"][header], "")
 
 
-def read_raw(piece: Mapping[str, Any]) -> pa.Table:
-    """Return the rows of a piece as ``raw_points`` takes them; a line is a row of the file, from 1.
+def read_raw(piece: Mapping[str, Any]) -> Iterator[pa.Table]:
+    """Yield rows of a piece as ``raw_points`` takes them, about a million at a time.
+
+    A line is a row of the file, from 1.
 
     Args:
         piece: ``file``, ``path``, ``columns``, ``types``, ``headers``, ``groups``, ``cluster``.
@@ -68,18 +71,24 @@ def read_raw(piece: Mapping[str, Any]) -> pa.Table:
     Raises:
         OSError, pa.ArrowException: The file is broken.
     """
-    groups, columns, types = (piece[name] for name in ("groups", "columns", "types"))
+    groups, types = piece["groups"], piece["types"]
     texts = [header for header, kind in types.items() if kind == "string"]
     with pq.ParquetFile(piece["path"], read_dictionary=texts) as file:
-        before = sum(file.metadata.row_group(one).num_rows for one in range(groups[0]))
-        rows = file.read_row_groups(groups, columns=piece["headers"])
-    lines = np.arange(before + 1, before + 1 + rows.num_rows)
+        line = 1 + sum(file.metadata.row_group(one).num_rows for one in range(groups[0]))
+        wanted = {"row_groups": groups, "columns": piece["headers"]}
+        for batch in file.iter_batches(_ROWS_AT_ONCE, **wanted):
+            yield _raw(pa.Table.from_batches([batch]), line, piece)
+            line += batch.num_rows
+
+
+def _raw(rows: pa.Table, line: int, piece: Mapping[str, Any]) -> pa.Table:
+    columns = piece["columns"]
     told = {
         "broker" if field == _BROKER else field: _cells(rows, columns[field], field, piece)
         for field in FIELDS
     }
     number = pa.array(np.full(rows.num_rows, piece["file"], np.int32))
-    return pa.table({"file": number, "line": pa.array(lines), **told})
+    return pa.table({"file": number, "line": pa.array(np.arange(rows.num_rows) + line), **told})
 
 
 def _cells(rows: pa.Table, header: str | None, field: str, piece: Mapping[str, Any]) -> Any:

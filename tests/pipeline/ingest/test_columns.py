@@ -120,7 +120,7 @@ def test_columns_are_judged_as_rows_are(shape: Mapping[str, Any], tmp_path: Path
     expected = read(place, kind, **period)
     pieces = file_inputs([str(place)], kind, MetricMap()).pieces
     rules = Rules(MetricMap(), FORMATS[kind].tags, **period)
-    raw = pa.concat_tables([read_raw(one) for one in pieces])
+    raw = pa.concat_tables([rows for one in pieces for rows in read_raw(one)])
     fine, refused = points_of(raw, rules, layouts_of(pieces))
     assert told_of(fine.to_pylist()) == told_of(one for one in expected if not one["problem"])
     assert told_of(refused.to_pylist()) == told_of(one for one in expected if one["problem"])
@@ -171,7 +171,7 @@ def test_a_name_that_is_no_text_is_put_aside(brokers: pa.DataType, tmp_path: Pat
     points = read(file, "parquet")
     if piece["types"]:
         rules = Rules(MetricMap(), tags=False)
-        fine, refused = points_of(read_raw(piece), rules, layouts_of([piece]))
+        fine, refused = points_of(pa.concat_tables(read_raw(piece)), rules, layouts_of([piece]))
         assert told_of([*refused.to_pylist(), *fine.to_pylist()]) == told_of(points)
     assert [(one["problem"], one["user"]) for one in points] == [
         ("undecodable-name", None),
