@@ -39,6 +39,20 @@ def quotas_etag(
     return f'"{digest.hexdigest()}"'
 
 
+def text_etag(media_type: Format, cluster_id: str, text: Iterable[bytes]) -> str:
+    """Return the strong entity tag of a whole answer whose entities are written already.
+
+    Args:
+        media_type: The format.
+        cluster_id: Of the answer.
+        text: The entities; where it is cut does not matter.
+    """
+    digest = hashlib.blake2b(json_bytes([media_type.value, cluster_id]), digest_size=16)
+    for part in text:
+        digest.update(part)
+    return f'"{digest.hexdigest()}"'
+
+
 def if_none_match(header: str | None, etag: str) -> bool:
     """Tell whether ``If-None-Match`` names the tag, so that the answer is 304.
 

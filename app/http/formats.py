@@ -1,14 +1,13 @@
 """The formats of ``GET /quotas``: which one the caller accepts, and its encoder.
 
-An answer is encoded piece by piece. Of all entities of an image as JSON the pieces are kept with
-the image, and sent again as they are while it stands.
+An answer is encoded piece by piece.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Final
+from typing import Final
 
 from app.domain.alterations import Values
 from app.domain.entities import ClientQuotaEntity
@@ -16,6 +15,7 @@ from app.http.accept import chosen
 from app.http.answers import quota_json
 from app.http.csv_format import csv_rows
 from app.http.errors import NotAcceptableError
+from app.http.json_pieces import Piece, joined
 from app.http.json_text import json_bytes
 from app.http.times import rfc3339
 from app.http.yaml_format import yaml_rows
@@ -48,14 +48,14 @@ class QuotasAnswer:
         as_of: When the broker was asked.
         entries: Sorted by ``ClientQuotaEntity.sort_key``.
         next_page_token: Null on the last page, and without pages.
-        memo: Where what is rendered of all entries may be kept; null for nowhere.
+        pieces: The entries as they are written in JSON; null where they are not yet.
     """
 
     cluster_id: str
     as_of: datetime
     entries: Sequence[Entry]
     next_page_token: str | None = None
-    memo: MutableMapping[object, Any] | None = None
+    pieces: Sequence[Piece] | None = None
 
 
 def negotiate(accept: str | None) -> Format:
@@ -95,24 +95,8 @@ def _json(answer: QuotasAnswer) -> Iterator[bytes]:
     yield b'{"cluster_id":' + json_bytes(answer.cluster_id)
     yield b',"as_of":' + json_bytes(rfc3339(answer.as_of))
     yield b',"quotas":['
-    yield from _json_entries(answer)
+    yield from _separated(answer.entries) if answer.pieces is None else joined(answer.pieces)
     yield b'],"next_page_token":' + json_bytes(answer.next_page_token) + b"}"
-
-
-def _json_entries(answer: QuotasAnswer) -> Iterator[bytes]:
-    """Yield the entries, in pieces that are kept where that is possible."""
-    if answer.memo is None:
-        yield from _separated(answer.entries)
-        return
-    kept = answer.memo.get(Format.JSON)
-    if kept is not None:
-        yield from kept
-        return
-    pieces = []
-    for piece in _in_chunks(_separated(answer.entries)):
-        pieces.append(piece)
-        yield piece
-    answer.memo[Format.JSON] = pieces
 
 
 def _separated(entries: Iterable[Entry]) -> Iterator[bytes]:

@@ -1,5 +1,6 @@
 """``GET /quotas``: which quotas are stored; ``GET /quotas/capabilities``."""
 
+from dataclasses import replace
 from http import HTTPStatus
 
 from fastapi import APIRouter, Request, Response
@@ -7,9 +8,10 @@ from starlette.responses import StreamingResponse
 
 from app.http.capabilities import capabilities_json
 from app.http.declared import requires
-from app.http.etags import if_none_match, quotas_etag
+from app.http.etags import if_none_match, quotas_etag, text_etag
 from app.http.filter_query import parse_filter
 from app.http.formats import Format, QuotasAnswer, encode, metadata_headers, negotiate
+from app.http.json_pieces import joined, json_pieces
 from app.http.json_text import JsonResponse
 from app.http.openapi import CAPABILITIES, DESCRIBE
 from app.http.page_tokens import query_fingerprint
@@ -19,6 +21,7 @@ from app.http.query import QueryValues, read_query
 from app.http.route_parameters import DESCRIBE_PARAMETERS
 from app.http.services import Services, services_of
 from app.service.off_loop import off_loop
+from app.service.reading.arranged import Rendering
 from app.service.reading.describe import DescribeQuery, QuotaPage
 
 router = APIRouter(tags=["quotas"], route_class=PlainRoute)
@@ -36,8 +39,11 @@ async def describe_quotas(request: Request) -> Response:
     services = services_of(request)
     media_type = negotiate(request.headers.get("accept"))
     values = read_query(request.scope["query_string"], DESCRIBE_PARAMETERS)
-    answer, page = await _answer(services, values)
-    etag = await _etag(media_type, answer, page)
+    answer, rendering, page = await _answer(services, values)
+    if rendering is None:
+        etag = await _etag(media_type, answer, page)
+    else:
+        answer, etag = await _written(media_type, answer, rendering)
     headers = {**metadata_headers(media_type, answer), "ETag": etag, "Cache-Control": "no-cache"}
     if if_none_match(request.headers.get("if-none-match"), etag):
         return Response(None, HTTPStatus.NOT_MODIFIED, headers=headers)
@@ -48,19 +54,34 @@ async def describe_quotas(request: Request) -> Response:
 
 
 async def _etag(media_type: Format, answer: QuotasAnswer, page: str) -> str:
-    """Return the entity tag, worked out once for all answers from one image."""
-    memo = answer.memo if answer.memo is not None else {}
-    name = ("etag", media_type, answer.cluster_id, page)
-    if name not in memo:
-        entries = answer.entries
-        memo[name] = await off_loop(
-            len(entries), quotas_etag, media_type, answer.cluster_id, entries, page
-        )
-    etag: str = memo[name]
-    return etag
+    entries = answer.entries
+    return await off_loop(len(entries), quotas_etag, media_type, answer.cluster_id, entries, page)
 
 
-async def _answer(services: Services, values: QueryValues) -> tuple[QuotasAnswer, str]:
+async def _written(
+    media_type: Format, answer: QuotasAnswer, rendering: Rendering
+) -> tuple[QuotasAnswer, str]:
+    """Return the answer and its entity tag, worked out once for all answers from one image."""
+    number, name = len(answer.entries), ("entity tag", media_type, answer.cluster_id)
+    async with rendering.turn:
+        if media_type is Format.JSON:
+            answer = replace(answer, pieces=await off_loop(number, json_pieces, rendering))
+        if name not in rendering.kept:
+            rendering.kept[name] = await off_loop(number, _whole_etag, media_type, answer)
+    etag: str = rendering.kept[name]
+    return answer, etag
+
+
+def _whole_etag(media_type: Format, answer: QuotasAnswer) -> str:
+    if answer.pieces is None:
+        return quotas_etag(media_type, answer.cluster_id, answer.entries)
+    return text_etag(media_type, answer.cluster_id, joined(answer.pieces))
+
+
+async def _answer(
+    services: Services, values: QueryValues
+) -> tuple[QuotasAnswer, Rendering | None, str]:
+    """Return the answer, what is kept with its entries, and which part of the whole it is."""
     query = DescribeQuery(
         parse_filter(values["filter"], strict=values["strict"]),
         values["has_key"],
@@ -68,10 +89,10 @@ async def _answer(services: Services, values: QueryValues) -> tuple[QuotasAnswer
     )
     if values["page_size"] is None and values["page_token"] is None:
         listing = await services.describe.describe(query)
-        return QuotasAnswer(
-            listing.cluster_id, listing.as_of, listing.entries, memo=listing.memo
-        ), ""
-    return await _page(services, values, query)
+        answer = QuotasAnswer(listing.cluster_id, listing.as_of, listing.entries)
+        return answer, listing.rendering, ""
+    answer, page = await _page(services, values, query)
+    return answer, None, page
 
 
 async def _page(

@@ -24,20 +24,45 @@ _KEY: Final = itemgetter(0)
 
 
 @dataclass(slots=True)
+class Rendering:
+    """What those who render all the entries of an image want to keep with them.
+
+    Attributes:
+        ranked: The entries in order, with what they are sorted by.
+        kept: Whatever they keep, by a name of theirs.
+        earlier: What was kept with an earlier image, and the sort keys of all entries that differ
+            from it; null where that is not known.
+        turn: Whoever renders takes it, so that nothing is rendered twice.
+    """
+
+    ranked: Sorted
+    kept: dict[object, Any] = field(default_factory=dict)
+    earlier: tuple[Mapping[object, Any], frozenset[SortKey]] | None = None
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    def followed_by(self, ranked: Sorted, changed: frozenset[SortKey]) -> "Rendering":
+        """Return the rendering of the next image, which differs in these entries."""
+        if self.kept:
+            return Rendering(ranked, earlier=(self.kept, changed))
+        if self.earlier is None:
+            return Rendering(ranked)
+        kept, since = self.earlier
+        return Rendering(ranked, earlier=(kept, since | changed))
+
+
+@dataclass(slots=True)
 class ArrangedQuotas:
     """The quotas of one image.
 
     Attributes:
         quotas: As described; never changed.
         entries: All of them in the order of the contract; null until somebody asks.
-        ranked: The same with what they are sorted by; null until then.
-        memo: What those who render all the entries want to keep with them.
+        rendering: What is kept with them; null until then.
     """
 
     quotas: Quotas
     entries: tuple[Entry, ...] | None = None
-    ranked: Sorted | None = None
-    memo: dict[object, Any] = field(default_factory=dict)
+    rendering: Rendering | None = None
     _postings: Mapping[tuple[str, str | None], list[ClientQuotaEntity]] | None = None
 
     def sort(self, before: "ArrangedQuotas | None" = None, changes: Quotas | None = None) -> None:
@@ -48,14 +73,18 @@ class ArrangedQuotas:
             changes: Which entities differ from it.
         """
         changes = changes or {}
-        if before is not None and before.ranked is not None and len(changes) <= FEW_CHANGES:
-            self.ranked = _patched(before.ranked, {one: self.quotas.get(one) for one in changes})
+        former = None if before is None else before.rendering
+        if former is not None and len(changes) <= FEW_CHANGES:
+            ranked = _patched(former.ranked, {one: self.quotas.get(one) for one in changes})
+            changed = frozenset(one.sort_key() for one in changes)
+            self.rendering = former.followed_by(ranked, changed)
         else:
             pairs = self.quotas.items()
-            self.ranked = sorted(
+            ranked = sorted(
                 ((entity.sort_key(), entity, values) for entity, values in pairs), key=_KEY
             )
-        self.entries = tuple([(entity, values) for _, entity, values in self.ranked])
+            self.rendering = Rendering(ranked)
+        self.entries = tuple([(entity, values) for _, entity, values in ranked])
 
     def work_for(self, quota_filter: ClientQuotaFilter) -> int:
         """Return how many entities there are to look at."""

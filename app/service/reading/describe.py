@@ -3,16 +3,21 @@
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import MutableMapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Protocol
 
 from app.domain.errors import InvalidRequestError, UnreadableRequestError
 from app.domain.filters import ALL_ENTITIES, ClientQuotaFilter, filter_violations
 from app.service.cluster_ports import ClientQuotaAdmin, Described
 from app.service.off_loop import off_loop
-from app.service.reading.arranged import ArrangedImages, ArrangedQuotas, Entry, matching
+from app.service.reading.arranged import (
+    ArrangedImages,
+    ArrangedQuotas,
+    Entry,
+    Rendering,
+    matching,
+)
 
 SNAPSHOT_LIFE_S = 300.0
 """How long the pages of one answer can be asked for."""
@@ -54,14 +59,14 @@ class QuotaListing:
     """Matching entities in the order of the contract, all from one answer of one broker.
 
     Attributes:
-        memo: What those who render the entries want to keep, shared by all listings of these very
-            entries; null where nothing is shared.
+        rendering: What is kept with the entries, shared by all listings of these very entries;
+            null where nothing is shared.
     """
 
     cluster_id: str
     as_of: datetime
     entries: tuple[Entry, ...]
-    memo: MutableMapping[object, Any] | None = None
+    rendering: Rendering | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,10 +140,10 @@ class DescribeQuotas:
         described = await self._described(query)
         if query == DescribeQuery(max_age_ms=query.max_age_ms):
             arranged = await self._snapshots.images.in_order(described)
-            entries, memo = arranged.entries or (), arranged.memo
+            entries, rendering = arranged.entries or (), arranged.rendering
         else:
-            entries, memo = await self._matching(described, query), None
-        return QuotaListing(described.cluster_id, described.as_of, entries, memo)
+            entries, rendering = await self._matching(described, query), None
+        return QuotaListing(described.cluster_id, described.as_of, entries, rendering)
 
     async def _matching(self, described: Described, query: DescribeQuery) -> tuple[Entry, ...]:
         """Return what matches, found in the arranged image or in the broker's own selection."""
