@@ -48,8 +48,9 @@ class Workers:
         )
 
     def lines(self) -> list[dict[str, Any]]:
-        """Return what was logged."""
-        return [json.loads(line) for line in self.service.log_path.read_text().splitlines()]
+        """Return what was logged; the last line may not be whole yet."""
+        text = self.service.log_path.read_text()
+        return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
 
     def served(self) -> int:
         """Return how often a worker has begun to serve."""
