@@ -138,6 +138,7 @@ def test_a_name_that_is_no_unicode_text_is_written_too() -> None:
     assert json.loads(resolutions_bytes(whole)) == json.loads(one_by_one(whole))
 
 
+@settings(deadline=None)
 @given(st.lists(st.one_of(st.text(), st.integers(-(2**70), 2**70), st.floats(allow_nan=False))))
 def test_texts_are_those_of_each_scalar(scalars: list[Any]) -> None:
     finite = [one for one in scalars if one not in {math.inf, -math.inf}]
