@@ -93,17 +93,20 @@ class Job:
         return self.options.since, self.options.until
 
     @contextmanager
-    def spark(self) -> Iterator[SparkSession]:
+    def spark(self, settings: Mapping[str, str] | None = None) -> Iterator[SparkSession]:
         """Start Spark for the block, and show how far it is.
+
+        Args:
+            settings: Of the job; those of ``--conf`` win.
 
         Raises:
             InfrastructureError: It does not start.
         """
         self.say(f"starting Spark on {self.options.master} ...")
-        settings = dict(self.options.conf)
+        wanted = {**(settings or {}), **dict(self.options.conf)}
         with (
             spark_session(
-                f"quota-pipeline {self.name}", master=self.options.master, settings=settings
+                f"quota-pipeline {self.name}", master=self.options.master, settings=wanted
             ) as session,
             Progress(session, self.say),
         ):

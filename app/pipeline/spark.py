@@ -42,6 +42,11 @@ file whose names repeat, and a scan gives each group to one core. What is cached
 at once: compressing it takes longer than it saves.
 """
 
+TASKS_IN_PYTHON: Final[Mapping[str, str]] = {
+    "spark.driver.extraJavaOptions": "-XX:+UseParallelGC -XX:TieredStopAtLevel=1"
+}
+"""For jobs whose rows the JVM never takes apart: to optimize its code takes longer than it runs."""
+
 _MODULE: Final = "--add-modules=jdk.incubator.vector"
 _SHUFFLES_PER_CORE: Final = 3
 

@@ -24,6 +24,7 @@ from app.pipeline.sinks.postgres import publish
 from app.pipeline.sinks.result_tables import carry_names, say_plan, write_result
 from app.pipeline.sources.buckets import Scope, days_of, read_minutes
 from app.pipeline.sources.table_pieces import TablePiece, pieces_of, same_in_all
+from app.pipeline.spark import TASKS_IN_PYTHON
 from app.pipeline.storage import read_table, require_table
 from app.pipeline.tables import (
     BUCKET_MINUTE,
@@ -78,7 +79,7 @@ def run(job: Job) -> None:
     out = job.output()
     try:
         require_table(folders, BUCKET_MINUTE)
-        with job.spark() as session:
+        with job.spark(TASKS_IN_PYTHON) as session:
             minutes = read_minutes(session, folders, scope)
             job.counts["rows_in"] = minutes.count()
             names = carry_names(job, session, out, scope)

@@ -30,6 +30,7 @@ from app.pipeline.sources.kafka_topic import ranges_report
 from app.pipeline.sources.material import Material, material_of
 from app.pipeline.sources.metrics import read_points
 from app.pipeline.sources.points import UNREADABLE
+from app.pipeline.spark import TASKS_IN_PYTHON
 from app.pipeline.storage import schema_of, write_table
 from app.pipeline.tables import DQ_RESULT, OBSERVATION_MINUTE, QUARANTINE, Table
 
@@ -74,7 +75,7 @@ def run(job: Job) -> None:
         return
     out = job.output()
     try:
-        with job.spark() as session:
+        with job.spark(TASKS_IN_PYTHON) as session:
             ingest(job, session, material, out)
             out.publish()
     finally:

@@ -19,6 +19,7 @@ from app.pipeline.sinks.postgres import publish
 from app.pipeline.sinks.result_tables import carry_names, explain, say_plan
 from app.pipeline.sources.buckets import Scope, days_of
 from app.pipeline.sources.table_pieces import pieces_of
+from app.pipeline.spark import TASKS_IN_PYTHON
 from app.pipeline.storage import require_table
 from app.pipeline.tables import BUCKET_MINUTE, DIM_BUCKET, UTILIZATION_DAILY, UTILIZATION_HIST
 
@@ -43,7 +44,7 @@ def run(job: Job) -> None:
     out = job.output()
     try:
         require_table(folders, BUCKET_MINUTE)
-        with job.spark() as session:
+        with job.spark(TASKS_IN_PYTHON) as session:
             pieces = pieces_of(folders, BUCKET_MINUTE, scope, files=True)
             carry_names(job, session, out, scope)
             days = days_of(folders, BUCKET_MINUTE, scope)
