@@ -1,13 +1,15 @@
 """Run the checks of the project, print each one's name and duration, and stop where they fail.
 
-`static` runs the cheap ones, all of them even where one fails; `all` goes on with every test: those
-that mostly wait for brokers and databases, and beside them those that compute.
+`static` runs the cheap ones, all of them even where one fails; `all` goes on with every test, in
+three runs at the same time: most of what tests do is to wait for brokers and databases.
 """
 
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -21,7 +23,13 @@ STATIC = {
     "OpenAPI diff": ["kafka-quota-service", "openapi", "--check"],
 }
 COMPUTING = ["tests/unit", "tests/model", "tests/pipeline"]
-WAITING = [f"--ignore={room}" for room in COMPUTING]
+DYING = [
+    "tests/contract",
+    "tests/faults",
+    "tests/integration/localdev",
+    "tests/integration/postgres",
+]
+ALL_OTHERS = [f"--ignore={room}" for room in (*COMPUTING, *DYING)]
 
 
 def main(arguments: list[str]) -> int:
@@ -46,24 +54,42 @@ def _passes(name: str, command: list[str]) -> bool:
 
 
 def _failed_tests() -> list[str]:
-    """Run both kinds of tests at the same time; tell of the second kind when it has ended."""
+    """Run the tests that are shown as they go, and beside them those that are shown at the end."""
+    with ExitStack() as stack:
+        beside = {_name(rooms): stack.enter_context(_beside(rooms)) for rooms in (COMPUTING, DYING)}
+        others = "all other tests"
+        failed = [] if _passes(others, ["pytest", *ALL_OTHERS]) else [others]
+        return [*failed, *(name for name, passes in beside.items() if not passes())]
+
+
+def _name(rooms: list[str]) -> str:
+    return f"pytest {' '.join(rooms)}"
+
+
+@contextmanager
+def _beside(rooms: list[str]) -> Iterator[Callable[[], bool]]:
+    """Run tests beside what else is done; what it gives waits for their end and tells of them."""
+    begun = time.monotonic()
     with tempfile.TemporaryFile("w+") as told:
-        command = [BIN / "pytest", *COMPUTING]
-        begun = time.monotonic()
-        computing = subprocess.Popen(command, cwd=ROOT, stdout=told, stderr=subprocess.STDOUT)
+        process = subprocess.Popen(
+            [BIN / "pytest", *rooms], cwd=ROOT, stdout=told, stderr=subprocess.STDOUT
+        )
+
+        def passes() -> bool:
+            print(f"== {_name(rooms)}", flush=True)
+            code = process.wait()
+            told.seek(0)
+            print(told.read(), flush=True)
+            verdict = "passed" if code == 0 else "FAILED"
+            seconds = time.monotonic() - begun
+            print(f"== {_name(rooms)} {verdict} in at most {seconds:.1f} s", flush=True)
+            return code == 0
+
         try:
-            failed = [] if _passes("tests", ["pytest", *WAITING]) else ["tests"]
-            name = f"tests beside them: pytest {' '.join(COMPUTING)}"
-            print(f"== {name}", flush=True)
-            code = computing.wait()
+            yield passes
         finally:
-            computing.terminate()
-            computing.wait()
-        told.seek(0)
-        print(told.read(), flush=True)
-        verdict = "passed" if code == 0 else "FAILED"
-        print(f"== {name} {verdict} in at most {time.monotonic() - begun:.1f} s", flush=True)
-    return [*failed, *([] if code == 0 else ["tests beside them"])]
+            process.terminate()
+            process.wait()
 
 
 if __name__ == "__main__":
