@@ -12,6 +12,9 @@ from typing import Any, Final, Generic, TypeVar
 
 T = TypeVar("T")
 
+_SHARE: Final = 2
+"""How many times as long as what is begun ahead the limit has to be."""
+
 _AHEAD: Final = 1.25
 """How many times as long as the last time asking may take without anybody waiting for it."""
 
@@ -70,15 +73,16 @@ class KeptAnswer(Generic[T]):
     def refresh_ahead(self, max_age_s: float, age_s: float) -> None:
         """Begin to ask so early that whoever comes with the same limit need not wait.
 
-        It is asked at most 2.25 times as often as without that. Not where asking takes about as
-        long as the limit: then whoever comes waits in any case.
+        It is asked at most twice as often as without that: not where asking takes so long that it
+        would be begun before half of the limit has passed. Whoever waited for the answer himself
+        never begins the next one.
 
         Args:
             max_age_s: What a caller allows.
             age_s: How old the answer is that it was given.
         """
         ahead_s = self._took_s * _AHEAD
-        if age_s + ahead_s >= max_age_s >= ahead_s:
+        if age_s + ahead_s >= max_age_s >= _SHARE * ahead_s:
             self.refresh()
 
     def refresh(self) -> _Asked[T]:
