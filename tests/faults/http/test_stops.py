@@ -34,8 +34,11 @@ def stoppable(
 
 
 def outcome_of(service: RunningService, name: str) -> str | None:
-    """Return what the log says of the one alteration of a user."""
-    path = f"/audit?entity=user={name}"
+    """Return what the log says of the one alteration of a user.
+
+    The script's broker only says that it has applied it: in time that is found to be drift.
+    """
+    path = f"/audit?entity=user={name}&action=alter"
     rows = ask(service, "GET", path, principal="auditor").json()["rows"]
     return rows[0]["outcome"] if len(rows) == 1 else None
 
