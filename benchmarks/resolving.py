@@ -16,7 +16,7 @@ from benchmarks.tables import Goal, Part, Table, shown
 from benchmarks.workload import Entities
 
 _CONNECTIONS = (1, 32)
-_LIMIT = 0.5
+_LIMIT = 1.0
 _IDENTITIES = 10_000
 _MANY_LIMIT_MS = 100.0
 _MANY = f"`POST /quotas/resolve`, {_IDENTITIES:,} identities"
