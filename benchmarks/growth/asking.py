@@ -1,5 +1,6 @@
 """One caller of the service, who notes how each request ended."""
 
+import json
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -75,14 +76,16 @@ class Asking:
         size, status, code, retry_after_s = 0, 0, "", 0.0
         try:
             with self._http.stream(method, path, **arguments) as answer:
+                problem: list[bytes] = []
                 for chunk in answer.iter_bytes():
                     first = time.perf_counter() if not size else first
                     size += len(chunk)
-                    last = chunk
+                    if answer.status_code != httpx.codes.OK:
+                        problem.append(chunk)
                 status = answer.status_code
                 retry_after_s = float(answer.headers.get("Retry-After", 0))
                 if status != httpx.codes.OK:
-                    code = str(httpx.Response(status, content=last).json()["code"])
+                    code = str(json.loads(b"".join(problem))["code"])
         except httpx.HTTPError as error:
             status, code = 0, type(error).__name__
         end = time.perf_counter()
