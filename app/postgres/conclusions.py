@@ -17,6 +17,7 @@ from app.postgres.canonical import canonical_json, result_to_json
 from app.postgres.closing import Ended, close_slots, closing
 from app.postgres.copying import MANY, SECONDS_PER_ROW, copy_rows, durable
 from app.postgres.event_rows import outcome_rows
+from app.postgres.joining import joined_by_hash
 from app.postgres.keys import free_key_if_unused
 from app.postgres.later_events import RECOVERY, SUPERSEDED
 from app.postgres.leases import Lease
@@ -49,7 +50,9 @@ async def conclude(conclusion: AuditConclusion, lease: Lease) -> None:
         await close_slots(closing(ended), lease)
     else:
         await lease.extend(number * SECONDS_PER_ROW)
-        await close_slots(await asyncio.to_thread(closing, ended), lease)
+        parameters = await asyncio.to_thread(closing, ended)
+        async with joined_by_hash(number, lease):
+            await close_slots(parameters, lease)
     at, occurred_at = await _started(conclusion, lease)
     rows = outcome_rows(conclusion, at, occurred_at)
     try:

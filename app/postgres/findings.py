@@ -10,6 +10,7 @@ from sqlalchemy import text
 from app.domain.alterations import AlterationResult
 from app.postgres.closing import Ended, close_slots, closing
 from app.postgres.copying import MANY, SECONDS_PER_ROW, copy_rows, log_time
+from app.postgres.joining import joined_by_hash
 from app.postgres.keys import free_key_if_unused
 from app.postgres.later_events import Story, by_column, recovery_row, stories
 from app.postgres.leases import Lease
@@ -65,7 +66,8 @@ async def record_found(recovered: Sequence[Recovered], lease: Lease) -> Mapping[
 
 
 async def _hold(places: Collection[Place], lease: Lease) -> Held:
-    rows = await lease.connection.execute(_HOLD, by_column(places))
+    async with joined_by_hash(len(places), lease):
+        rows = await lease.connection.execute(_HOLD, by_column(places))
     return {(alteration_id, ordinal): observed for alteration_id, ordinal, observed in rows}
 
 
@@ -99,13 +101,16 @@ def _known_outcome(story: Story) -> str | None:
 async def _close(ended: Sequence[Ended], lease: Lease) -> None:
     if not ended:
         return
-    many = sum(len(one.results) for one in ended) >= MANY
-    await close_slots(await asyncio.to_thread(closing, ended) if many else closing(ended), lease)
+    number = sum(len(one.results) for one in ended)
+    parameters = await asyncio.to_thread(closing, ended) if number >= MANY else closing(ended)
+    async with joined_by_hash(number, lease):
+        await close_slots(parameters, lease)
 
 
 async def _keep_observed(places: Sequence[Place], lease: Lease) -> None:
     if places:
-        await lease.connection.execute(_OBSERVED, by_column(places))
+        async with joined_by_hash(len(places), lease):
+            await lease.connection.execute(_OBSERVED, by_column(places))
 
 
 async def _free_keys(ended: Iterable[Ended], lease: Lease) -> None:

@@ -17,6 +17,7 @@ from app.domain.errors import ExpectationFailedError, OwnerConflictError
 from app.domain.plans import Holders, Holding, Holdings
 from app.postgres.canonical import canonical_json, number_to_json
 from app.postgres.copying import SECONDS_PER_ROW
+from app.postgres.joining import joined_by_hash
 from app.postgres.leases import Lease
 from app.postgres.states import Hashes, by_hash, entity_text
 from app.service.audit_records import AuditRequest
@@ -88,7 +89,8 @@ async def claim_ownership(
     # one JSON text: psycopg writes arrays of JSON ten times slower
     texts = f"[{','.join(canonical_json(one) for one in claims)}]"
     values = {"alteration_id": UUID(request.alteration_id), "claims": texts}
-    await lease.connection.execute(_CLAIM, values)
+    async with joined_by_hash(len(claims), lease):
+        await lease.connection.execute(_CLAIM, values)
 
 
 def _check(
