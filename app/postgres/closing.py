@@ -1,5 +1,6 @@
 """What conclusions do to slots, states and keys, in one statement."""
 
+import asyncio
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -7,6 +8,8 @@ from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from app.domain.alterations import AlterationResult, Outcome
+from app.postgres.copying import MANY
+from app.postgres.joining import joined_by_hash
 from app.postgres.leases import Lease
 from app.postgres.states import entity_text, values_text
 
@@ -61,18 +64,23 @@ class Ended(NamedTuple):
     sent_at: datetime | None = None
 
 
+async def close_slots(every: Sequence[Ended], lease: Lease) -> None:
+    """Free slots or quarantine them, keep the states that were seen, renew the keys' lives."""
+    if not every:
+        return
+    number = sum(len(one.results) for one in every)
+    parameters = await asyncio.to_thread(closing, every) if number >= MANY else closing(every)
+    async with joined_by_hash(number, lease):
+        await lease.driver.execute(_CLOSE, parameters)
+
+
 def closing(every: Sequence[Ended]) -> Mapping[str, Any]:
-    """Return the parameters of ``close_slots``."""
+    """Return the parameters of the statement that closes slots."""
     return {
         "definite": json.dumps(list(_definite(every))),
         "unknown": json.dumps(list(_unknown(every))),
         "ids": [UUID(one.alteration_id) for one in every],
     }
-
-
-async def close_slots(parameters: Mapping[str, Any], lease: Lease) -> None:
-    """Free slots or quarantine them, keep the states that were seen, renew the keys' lives."""
-    await lease.driver.execute(_CLOSE, parameters)
 
 
 def _definite(every: Iterable[Ended]) -> Iterator[Mapping[str, Any]]:

@@ -1,6 +1,5 @@
 """Conclusions: at most one outcome for each entity of an intent, and repeating one is harmless."""
 
-import asyncio
 import json
 import uuid
 from collections.abc import Mapping, Sequence
@@ -14,10 +13,9 @@ from sqlalchemy import ColumnElement, func, or_, select
 from app.domain.alterations import AlterationResult, Outcome
 from app.domain.errors import NotFoundError
 from app.postgres.canonical import canonical_json, result_to_json
-from app.postgres.closing import Ended, close_slots, closing
+from app.postgres.closing import Ended, close_slots
 from app.postgres.copying import MANY, SECONDS_PER_ROW, copy_rows, durable
 from app.postgres.event_rows import outcome_rows
-from app.postgres.joining import joined_by_hash
 from app.postgres.keys import free_key_if_unused
 from app.postgres.later_events import RECOVERY, SUPERSEDED
 from app.postgres.leases import Lease
@@ -45,14 +43,10 @@ async def conclude(conclusion: AuditConclusion, lease: Lease) -> None:
         AlreadyConcludedError: There is one already; nothing was written.
         NotFoundError: There is no such intent.
     """
-    number, ended = len(conclusion.results), [ended_by(conclusion)]
-    if number < MANY:
-        await close_slots(closing(ended), lease)
-    else:
+    number = len(conclusion.results)
+    if number >= MANY:
         await lease.extend(number * SECONDS_PER_ROW)
-        parameters = await asyncio.to_thread(closing, ended)
-        async with joined_by_hash(number, lease):
-            await close_slots(parameters, lease)
+    await close_slots([ended_by(conclusion)], lease)
     at, occurred_at = await _started(conclusion, lease)
     rows = outcome_rows(conclusion, at, occurred_at)
     try:

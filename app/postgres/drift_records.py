@@ -17,10 +17,9 @@ from app.domain.alterations import (
 )
 from app.domain.callers import Caller
 from app.domain.entities import ClientQuotaEntity
-from app.postgres.closing import Ended, close_slots, closing
+from app.postgres.closing import Ended, close_slots
 from app.postgres.copying import copy_rows, log_time
 from app.postgres.event_rows import EventRow, final_rows
-from app.postgres.joining import joined_by_hash
 from app.postgres.later_events import late_row, stories
 from app.postgres.leases import Lease
 from app.postgres.states import by_hash, entity_text
@@ -86,8 +85,7 @@ async def record_changes(
     at = await log_time(lease)
     told = {entity: _story(cluster_id, ids[entity], changes[entity]) for entity in fresh}
     ended = [Ended(ids[entity], {0: result}) for entity, (_, result) in told.items()]
-    async with joined_by_hash(len(ended), lease):
-        await close_slots(closing(ended), lease)
+    await close_slots(ended, lease)
     rows: list[EventRow] = []
     for entity, (request, result) in told.items():
         rows += [

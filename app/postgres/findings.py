@@ -1,6 +1,5 @@
 """Findings of recovery, recorded for many entities of many alterations at once."""
 
-import asyncio
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
@@ -8,8 +7,8 @@ from typing import Final
 from sqlalchemy import text
 
 from app.domain.alterations import AlterationResult
-from app.postgres.closing import Ended, close_slots, closing
-from app.postgres.copying import MANY, SECONDS_PER_ROW, copy_rows, log_time
+from app.postgres.closing import Ended, close_slots
+from app.postgres.copying import SECONDS_PER_ROW, copy_rows, log_time
 from app.postgres.joining import joined_by_hash
 from app.postgres.keys import free_key_if_unused
 from app.postgres.later_events import Story, by_column, recovery_row, stories
@@ -58,7 +57,7 @@ async def record_found(recovered: Sequence[Recovered], lease: Lease) -> Mapping[
     if new:
         await log_time(lease)
         ended = _ended_by(one for one in new if one.final)
-        await _close(ended, lease)
+        await close_slots(ended, lease)
         await _keep_observed([one.place for one in new if not one.final], lease)
         await copy_rows(lease, (recovery_row(told[one.place], one) for one in new), len(new))
         await _free_keys(ended, lease)
@@ -96,15 +95,6 @@ def _known_outcome(story: Story) -> str | None:
     if story.conclusion is None:
         return None
     return str(json.loads(story.conclusion)["result"]["outcome"])
-
-
-async def _close(ended: Sequence[Ended], lease: Lease) -> None:
-    if not ended:
-        return
-    number = sum(len(one.results) for one in ended)
-    parameters = await asyncio.to_thread(closing, ended) if number >= MANY else closing(ended)
-    async with joined_by_hash(number, lease):
-        await close_slots(parameters, lease)
 
 
 async def _keep_observed(places: Sequence[Place], lease: Lease) -> None:

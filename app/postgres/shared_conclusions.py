@@ -10,7 +10,7 @@ from uuid import UUID
 
 import psycopg
 
-from app.postgres.closing import close_slots, closing
+from app.postgres.closing import close_slots
 from app.postgres.conclusions import ended_by
 from app.postgres.copying import DURABLE, MANY, copy_rows
 from app.postgres.event_rows import EventRow, outcome_rows
@@ -103,7 +103,7 @@ async def _closed(conclusions: Sequence[AuditConclusion], lease: Lease) -> Mappi
         "found": [RECOVERY, SUPERSEDED],
     }
     async with driver.pipeline():
-        await close_slots(closing([ended_by(one) for one in conclusions]), lease)
+        await close_slots([ended_by(one) for one in conclusions], lease)
         await driver.execute(_DURABLE)
         rows = await (await driver.execute(_STARTED, found)).fetchall()
     return {id_: _Started(*rest) for id_, *rest in rows}
