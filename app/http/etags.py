@@ -2,7 +2,7 @@
 
 import hashlib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from app.domain.alterations import Values
@@ -33,10 +33,8 @@ def quotas_etag(
         entries: Of the answer, in its order.
         page: Which part of the whole answer this is, such as page size and position.
     """
-    digest = hashlib.blake2b(json_bytes([media_type.value, cluster_id, page]), digest_size=16)
-    for entity, values in entries:
-        digest.update(json_bytes([entity_json(entity), values_json(values)]))
-    return f'"{digest.hexdigest()}"'
+    parts = (json_bytes([entity_json(entity), values_json(values)]) for entity, values in entries)
+    return _etag([media_type.value, cluster_id, page], parts)
 
 
 def text_etag(media_type: Format, cluster_id: str, text: Iterable[bytes]) -> str:
@@ -47,8 +45,12 @@ def text_etag(media_type: Format, cluster_id: str, text: Iterable[bytes]) -> str
         cluster_id: Of the answer.
         text: The entities; where it is cut does not matter.
     """
-    digest = hashlib.blake2b(json_bytes([media_type.value, cluster_id]), digest_size=16)
-    for part in text:
+    return _etag([media_type.value, cluster_id], text)
+
+
+def _etag(of: Sequence[str], parts: Iterable[bytes]) -> str:
+    digest = hashlib.blake2b(json_bytes(of), digest_size=16)
+    for part in parts:
         digest.update(part)
     return f'"{digest.hexdigest()}"'
 
