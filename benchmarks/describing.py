@@ -6,7 +6,7 @@ from benchmarks.http_connection import HttpConnection, prepared
 from benchmarks.plan import Plan
 from benchmarks.rounds import Arm, interleaved
 from benchmarks.session import Session
-from benchmarks.tables import LATENCY_COLUMNS, Goal, Part, Table, latency_cells, shown
+from benchmarks.tables import LATENCY_COLUMNS, Goal, Part, Table, latency_rows
 from benchmarks.wire import WireQuotas
 from benchmarks.workload import Entities
 
@@ -48,15 +48,11 @@ async def measure_describes(session: Session, plan: Plan, stored: Entities) -> P
         _Get(_NOOP, session.noop, prepared("GET", "/noop")),
     )
     measures = await interleaved(arms, rounds=plan.describes, warm_up=plan.warm_up)
-    bare = measures[_BARE]
-    rows = [
-        [*latency_cells(name, measure), shown(measure.ratio_to(bare))]
-        for name, measure in measures.items()
-    ]
+    rows = latency_rows(measures, _BARE)
     note = (
         f"{stored.count:,} entities are stored, one is described: `{query}`. "
         "The first two ask the broker each time."
     )
     table = Table("Describe one entity exactly", note, (*LATENCY_COLUMNS, "x bare"), rows)
-    ratio = measures[_GET].ratio_to(bare)
+    ratio = measures[_GET].ratio_to(measures[_BARE])
     return Part(table, (Goal("exact `GET /quotas` / bare describe", _LIMIT, ratio),))

@@ -13,7 +13,7 @@ from benchmarks.plan import Plan
 from benchmarks.rounds import Arm, interleaved
 from benchmarks.session import Session
 from benchmarks.storing import store
-from benchmarks.tables import LATENCY_COLUMNS, Part, Table, latency_cells, shown
+from benchmarks.tables import LATENCY_COLUMNS, Part, Table, latency_rows
 from benchmarks.workload import Entities
 
 _RECEIVED = "received, not decoded"
@@ -119,11 +119,7 @@ async def measure_everything(
     size = len(await session.wire.receive(ALL_ENTITIES))
     warm_up = min(plan.warm_up, 2)
     measures = await interleaved(arms, rounds=plan.describe_all_rounds(count), warm_up=warm_up)
-    received = measures[_RECEIVED]
-    rows = [
-        [*latency_cells(name, measure), shown(measure.ratio_to(received))]
-        for name, measure in measures.items()
-    ]
+    rows = latency_rows(measures, _RECEIVED)
     note = (
         f"2 keys each, {size:,} bytes from the broker. The first three are calls in this process "
         "over the service's own transport: the bytes alone, then with what the service makes of "

@@ -53,6 +53,14 @@ def latency_cells(name: str, measure: Measure) -> list[str]:
     return [name, str(measure.n), *(shown(figure) for figure in figures)]
 
 
+def latency_rows(measures: Mapping[str, Measure], base: str) -> list[list[str]]:
+    """Return a row for each arm: its ``latency_cells``, and the ratio to the arm ``base``."""
+    return [
+        [*latency_cells(name, measure), shown(measure.ratio_to(measures[base]))]
+        for name, measure in measures.items()
+    ]
+
+
 def shown(figure: float) -> str:
     """Return three significant digits, or the whole number where it has more."""
     if abs(figure) >= 100:
