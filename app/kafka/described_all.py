@@ -14,6 +14,7 @@ from typing import Final
 
 from app.domain.alterations import Quotas
 from app.domain.entities import ClientQuotaEntity
+from app.kafka.described_entries import all_entries, raw_entries, these_entries
 from app.kafka.described_layout import Entry, UnusualError, entries_of, entry_of, length_at
 from app.kafka.described_places import differing_entries
 from app.kafka.messages import DescribeAnswer, read_described
@@ -30,6 +31,8 @@ default of the field. Source: ``DescribeClientQuotasResponseData``."""
 
 _ONE_ENTRY: Final = b"\2%b\0"
 """An answer's body with a single entry."""
+
+_UNREAD: Final[Entry] = (ClientQuotaEntity(()), {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,21 +136,20 @@ def _changes(
 
 def _read(body: bytes, before: _Known) -> tuple[_Known, QuotaChanges | None]:
     """Return what the body says, and what of it is new."""
+    if not before.entries:
+        entries = all_entries(body)
+        return _Known(body, entries, dict(entries.values()), _starts(body, entries)), None
     find = before.entries.get
-    entries: dict[bytes, Entry] = {}
-    new: list[Entry] = []
-    for raw in entries_of(body):
-        entry = find(raw)
-        if entry is None:
-            entry = entry_of(raw)
-            new.append(entry)
-        entries[raw] = entry
-    gone = [entry[0] for raw, entry in before.entries.items() if raw not in entries]
+    entries = {raw: find(raw, _UNREAD) for raw in raw_entries(body)}
+    read = these_entries([raw for raw, entry in entries.items() if entry is _UNREAD])
+    new = list(read.values())
+    entries.update(read)
+    gone: list[ClientQuotaEntity] = []
+    if len(entries) - len(new) < len(before.entries):
+        gone = [entry[0] for raw, entry in before.entries.items() if raw not in entries]
     starts = _starts(body, entries)
     if not new and not gone:
         return _Known(body, entries, before.quotas, starts), None
-    if not before.entries:
-        return _Known(body, entries, dict(entries.values()), starts), None
     quotas = _changed(before.quotas, entries, gone, new)
     known = _Known(body, entries, quotas, starts)
     return known, _changes(before.quotas, quotas, gone, new)

@@ -87,7 +87,7 @@ def length_at(body: bytes, at: int) -> tuple[int, int]:
 
 
 def entry_of(raw: bytes) -> Entry:
-    """Read one entry, whose bytes ``_entries`` has measured."""
+    """Read one entry, whose bytes have been measured."""
     parts: list[tuple[str, str | None]] = []
     at = 1
     for _ in range(raw[0] - 1):
@@ -106,6 +106,11 @@ def entry_of(raw: bytes) -> Entry:
             at = end + 1
             parts.append((kind, None))
         at += 1
+    return ClientQuotaEntity(_in_order(parts)), values_at(raw, at)
+
+
+def values_at(raw: bytes, at: int) -> Values:
+    """Read the values of an entry, from their number on."""
     values: dict[str, float] = {}
     number = raw[at]
     at += 1
@@ -114,7 +119,7 @@ def entry_of(raw: bytes) -> Entry:
         word = raw[at + 1 : end]
         (values[_KNOWN_WORDS.get(word) or _word(word)],) = _read_float(raw, end)
         at = end + _FLOAT64_AND_TAGS
-    return ClientQuotaEntity(_in_order(parts)), values
+    return values
 
 
 def _word(word: bytes) -> str:

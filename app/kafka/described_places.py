@@ -6,6 +6,7 @@ the same, and a look at the few places that differ is enough. Source: ``ClientQu
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Final
 
 _PIECE_BYTES: Final = 4096
@@ -25,7 +26,7 @@ def differing_entries(
     """
     if len(before) != len(after) or len(starts) < 2:
         return None
-    pieces = list(_differing_pieces(before, after))
+    pieces = list(islice(_differing_pieces(before, after), _MOST_PIECES + 1))
     if len(pieces) > _MOST_PIECES:
         return None
     places: set[int] = set()
