@@ -22,6 +22,7 @@ from app.http.receiving import ReceivingProtocol, receiving_protocol
 from app.http.workers.hand_on import AT_ONCE, HandOn
 from app.http.workers.private_app import PrivateApp
 from app.http.workers.team import Team
+from app.logs import request_log
 from app.meanings.listeners import Listener, own_socket
 from app.settings import Settings
 from app.wiring import Wiring
@@ -200,7 +201,8 @@ def build_server(
     limits = ReceiveLimits(connections=room)
     board = None if team is None else team.board
     connections = receiving_protocol(limits, wiring.metrics, board)
-    app = create_asgi(wiring.services, wiring.metrics)
+    log = request_log(settings.log_format, settings.log_level)
+    app = create_asgi(wiring.services, wiring.metrics, log)
     grace_s = int(settings.shutdown_grace_s) or 1
     if team is None:
         config = _config(app, connections, grace_s)

@@ -9,7 +9,7 @@ from fastapi import FastAPI
 from starlette.types import ASGIApp
 
 from app.http import problem_pages
-from app.http.boundary import RequestBoundary
+from app.http.boundary import RequestBoundary, RequestLog, log_request
 from app.http.declared import refuse_undeclared
 from app.http.docs_page import install_docs
 from app.http.loop_lag import observed_lag
@@ -81,11 +81,11 @@ def _describe(app: FastAPI) -> None:
     app.openapi = described  # type: ignore[method-assign]
 
 
-def create_asgi(lifespan: Lifespan, metrics: HttpMetrics) -> ASGIApp:
+def create_asgi(lifespan: Lifespan, metrics: HttpMetrics, log: RequestLog = log_request) -> ASGIApp:
     """Return the application behind its limits, request ids and access log."""
-    return within_boundary(create_application(lifespan), metrics)
+    return within_boundary(create_application(lifespan), metrics, log)
 
 
-def within_boundary(app: FastAPI, metrics: HttpMetrics) -> ASGIApp:
+def within_boundary(app: FastAPI, metrics: HttpMetrics, log: RequestLog = log_request) -> ASGIApp:
     """Return an application behind what every request passes."""
-    return RequestBoundary(Straight(app), metrics)
+    return RequestBoundary(Straight(app), metrics, log)

@@ -3,7 +3,8 @@
 import re
 import secrets
 import time
-from typing import Final
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
 
 import structlog
 from starlette.requests import ClientDisconnect, Request
@@ -29,19 +30,38 @@ _SECURITY_HEADERS: Final = (
     (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
     (b"referrer-policy", b"no-referrer"),
 )
+_USUAL_HEADERS: Final = (*_SECURITY_HEADERS, (b"cache-control", b"no-store"))
+_JUDGED_HEADERS: Final = frozenset(
+    {_REQUEST_ID_HEADER, b"etag", *(name for name, _ in _USUAL_HEADERS)}
+)
+"""An answer without any of these is given the usual ones."""
 
 logger = structlog.get_logger(__name__)
+
+RequestLog = Callable[[dict[str, Any]], None]
+"""Writes the line of a request; is given its fields, and may change them."""
+
+
+def log_request(line: dict[str, Any]) -> None:
+    """Write the line of a request like any other."""
+    logger.info("request", **line)
 
 
 class RequestBoundary:
     """Pure ASGI middleware; nothing inside it is cancelled or buffered by it.
 
     It stands around a whole application, or among its middleware.
+
+    Args:
+        app: What it stands around.
+        metrics: Count each request.
+        log: Writes the line of each request.
     """
 
-    def __init__(self, app: ASGIApp, metrics: HttpMetrics) -> None:
+    def __init__(self, app: ASGIApp, metrics: HttpMetrics, log: RequestLog = log_request) -> None:
         self._app = app
         self._metrics = metrics
+        self._log = log
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request; what is not HTTP passes."""
@@ -50,12 +70,12 @@ class RequestBoundary:
             return
         context = open_context(scope, _request_id(scope))
         exchange = _Exchange(context, send)
-        self._metrics.active_requests.inc()
+        self._metrics.active_requests.value += 1
         try:
             await self._answer(scope, receive, exchange)
         finally:
             context.has_ended()
-            self._metrics.active_requests.dec()
+            self._metrics.active_requests.value -= 1
             self._record(scope, exchange)
 
     async def _answer(self, scope: Scope, receive: Receive, exchange: "_Exchange") -> None:
@@ -80,16 +100,17 @@ class RequestBoundary:
         seconds = time.perf_counter() - exchange.began
         self._metrics.observe_request(route, scope["method"], status, seconds)
         self._count_judgements(context)
-        logger.info(
-            "request",
-            method=scope["method"],
-            route=route,
-            status=status,
-            duration_ms=round(seconds * 1000, 3),
-            request_id=context.request_id,
-            principal=context.principal,
-            bytes=exchange.body_bytes,
-            code=context.problem_code,
+        self._log(
+            {
+                "method": scope["method"],
+                "route": route,
+                "status": status,
+                "duration_ms": round(seconds * 1000, 3),
+                "request_id": context.request_id,
+                "principal": context.principal,
+                "bytes": exchange.body_bytes,
+                "code": context.problem_code,
+            }
         )
 
     def _count_judgements(self, context: RequestContext) -> None:
@@ -115,7 +136,8 @@ class _Exchange:
         self.body_bytes = 0
         self._send = send
 
-    async def send(self, message: Message) -> None:
+    def send(self, message: Message) -> Awaitable[None]:
+        """Send a message on; of the type ``Send``, without a coroutine of its own."""
         if message["type"] == "http.response.start":
             self.context.work_has_ended()
             self.status = message["status"]
@@ -123,19 +145,20 @@ class _Exchange:
         elif message["type"] == "http.response.body":
             self.body_bytes += len(message.get("body", b""))
             self.whole = not message.get("more_body", False)
-        await self._send(message)
+        return self._send(message)
 
     def _complete(self, message: Message) -> None:
         """Add the headers that are not there; names come in lower case. Source: ASGI."""
-        headers: list[tuple[bytes, bytes]] = [
-            pair for pair in message["headers"] if pair[0] != _REQUEST_ID_HEADER
-        ]
-        given = {name for name, _ in headers}
+        request_id = (_REQUEST_ID_HEADER, self.context.request_id.encode("ascii"))
+        given = {name for name, _ in message["headers"]}
+        if given.isdisjoint(_JUDGED_HEADERS):
+            message["headers"] = [*message["headers"], *_USUAL_HEADERS, request_id]
+            return
+        headers = [pair for pair in message["headers"] if pair[0] != _REQUEST_ID_HEADER]
         headers += [pair for pair in _SECURITY_HEADERS if pair[0] not in given]
         if b"cache-control" not in given:
             headers.append((b"cache-control", b"no-cache" if b"etag" in given else b"no-store"))
-        headers.append((_REQUEST_ID_HEADER, self.context.request_id.encode("ascii")))
-        message["headers"] = headers
+        message["headers"] = [*headers, request_id]
 
 
 def _request_id(scope: Scope) -> str:

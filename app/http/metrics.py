@@ -3,7 +3,6 @@
 import math
 from collections import Counter as Tally
 from collections.abc import Callable, Iterable
-from functools import cache
 from typing import Final
 
 from prometheus_client import (
@@ -18,6 +17,7 @@ from prometheus_client import (
 )
 
 from app.http.alteration_metrics import PrometheusAlterationMetrics
+from app.http.counting import Counts, Durations, Level
 from app.http.dependency_metrics import PrometheusDependencyMetrics
 from app.http.policy_metrics import PrometheusPolicyMetrics
 
@@ -40,15 +40,15 @@ class HttpMetrics:
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
         PlatformCollector(registry=self.registry)
-        self._requests = Histogram(
+        self._requests = Durations(
             "http_server_request_duration_seconds",
             "Time from the request's headers to the end of the answer.",
-            ["route", "method", "status"],
-            buckets=_BUCKETS_S,
-            registry=self.registry,
+            ("route", "method", "status"),
+            _BUCKETS_S,
+            self.registry,
         )
-        self.active_requests = self._gauge(
-            "http_server_active_requests", "Requests that are being answered."
+        self.active_requests = Level(
+            "http_server_active_requests", "Requests that are being answered.", self.registry
         )
         self._rejected = self._counter(
             "request_rejected", "Requests answered with a problem, by its code.", "reason"
@@ -56,8 +56,11 @@ class HttpMetrics:
         self._alterations = self._counter(
             "quota_alterations", "What became of altered entities.", "verdict"
         )
-        self._authentications = self._counter(
-            "authn", "Judged credentials; reason is a problem's code.", "method", "result", "reason"
+        self._authentications = Counts(
+            "authn",
+            "Judged credentials; reason is a problem's code.",
+            ("method", "result", "reason"),
+            self.registry,
         )
         self._key_fetches = self._counter(
             "authn_jwks_fetch", "Questions to the identity provider for its keys.", "result"
@@ -65,11 +68,13 @@ class HttpMetrics:
         self._key_age = self._gauge(
             "authn_jwks_age_seconds", "Age of the identity provider's keys; NaN without any."
         )
-        self._authorizations = self._counter(
-            "authz", "Decisions on the cluster resource.", "operation", "result"
+        self._authorizations = Counts(
+            "authz", "Decisions on the cluster resource.", ("operation", "result"), self.registry
         )
-        self._acl_age = self._gauge(
-            "authz_acl_age_seconds", "Age of the ACLs that the last decision rested on."
+        self._acl_age = Level(
+            "authz_acl_age_seconds",
+            "Age of the ACLs that the last decision rested on.",
+            self.registry,
         )
         self._idempotency = self._counter(
             "idempotency",
@@ -95,10 +100,6 @@ class HttpMetrics:
             buckets=_LAG_BUCKETS_S,
             registry=self.registry,
         )
-        # Every request asks for these; the registry keeps what it has once made, and so may we.
-        self._request = cache(self._requests.labels)
-        self._authentication = cache(self._authentications.labels)
-        self._authorization = cache(self._authorizations.labels)
         self.lives = PrometheusAlterationMetrics(self.registry)
         self.dependencies = PrometheusDependencyMetrics(self.registry)
         self.policy = PrometheusPolicyMetrics(self.registry)
@@ -112,7 +113,7 @@ class HttpMetrics:
     def observe_request(self, route: str, method: str, status: int, seconds: float) -> None:
         """Note an answered request; ``route`` is the template, such as ``/problems/{code}``."""
         known = method if method in _METHODS else "_OTHER"
-        self._request(route, known, str(status)).observe(seconds)
+        self._requests.observe((route, known, str(status)), seconds)
 
     def count_rejected(self, code: str) -> None:
         """Note a problem that was answered."""
@@ -126,7 +127,7 @@ class HttpMetrics:
     def count_authentication(self, method: str, reason: str | None = None) -> None:
         """Note a judged credential; ``reason`` is the problem's code where it was refused."""
         result = "accepted" if reason is None else "refused"
-        self._authentication(method, result, reason or "").inc()
+        self._authentications.add((method, result, reason or ""))
 
     def count_key_fetch(self, result: str) -> None:
         """Note a question to the identity provider: ``ok`` or ``failed``."""
@@ -143,11 +144,11 @@ class HttpMetrics:
 
     def count_authorization(self, operation: str, *, allowed: bool) -> None:
         """Note a decision about an operation such as ``ALTER_CONFIGS``."""
-        self._authorization(operation, "allowed" if allowed else "denied").inc()
+        self._authorizations.add((operation, "allowed" if allowed else "denied"))
 
     def observe_acl_age(self, seconds: float) -> None:
         """Note how old the ACLs are that a decision rests on."""
-        self._acl_age.set(seconds)
+        self._acl_age.value = seconds
 
     def count_idempotency(self, result: str) -> None:
         """Note an alteration with a key: ``new``, ``replay``, ``conflict`` or ``mismatch``."""

@@ -81,7 +81,7 @@ async def test_what_was_shown_once_is_counted_on_by_the_next_in_the_place(tmp_pa
 async def test_gauges_of_a_worker_that_does_not_answer_are_left_out(tmp_path: Path):
     _, one_service = worker(tmp_path, 1)
     two, two_service = worker(tmp_path, 2)
-    two.active_requests.inc(5)
+    two.active_requests.value += 5
     two_service.own()
     of_all = await shown(one_service)
     assert of_all["http_server_active_requests"] == 0
