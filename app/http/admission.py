@@ -15,7 +15,7 @@ from app.http.large_bodies import SMALL_BYTES
 from app.http.limits import read_json_body
 from app.http.rate_limits import Limited
 from app.http.request_context import context_of, remember_caller
-from app.http.services import services_of
+from app.http.services import Services, services_of
 from app.http.strict_json import JsonObject, parse_object
 
 T = TypeVar("T")
@@ -32,15 +32,20 @@ async def admitted(request: Request, kind: Limited) -> Caller:
         NotSentError: The identity provider cannot be asked.
         RateLimitedError: One request too many, or too many bad credentials from one address.
     """
-    caller = await _authenticated(request)
-    services_of(request).limits.admit(caller.principal, kind)
-    if request.method in _WITHOUT_BODY:
+    services = services_of(request)
+    caller = None
+    if not services.proxies.networks:
+        caller = services.authenticator.plain_caller(request.scope)
+    if caller is None:
+        caller = await _authenticated(request, services)
+    remember_caller(request, caller)
+    services.limits.admit(caller.principal, kind)
+    if request.scope["method"] in _WITHOUT_BODY:
         begin_work(request)
     return caller
 
 
-async def _authenticated(request: Request) -> Caller:
-    services = services_of(request)
+async def _authenticated(request: Request, services: Services) -> Caller:
     presented = presented_by(request, services.proxies)
     try:
         caller = await services.authenticator.authenticate(presented)
@@ -51,10 +56,7 @@ async def _authenticated(request: Request) -> Caller:
         services.failures.count(address, refusal.method, refusal.code)
         services.limits.admit_failure(address)
         raise
-    if isinstance(caller, SessionCaller):
-        caller = _in_session(request, caller)
-    remember_caller(request, caller)
-    return caller
+    return _in_session(request, caller) if isinstance(caller, SessionCaller) else caller
 
 
 def _in_session(request: Request, caller: SessionCaller) -> Caller:

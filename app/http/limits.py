@@ -36,31 +36,40 @@ def refuse_bad_headers(scope: Scope) -> None:
         HeadersTooLargeError: Over 32 KiB in all.
         UnreadableRequestError: Several credentials, or a body whose end is ambiguous.
     """
-    raw: Sequence[tuple[bytes, bytes]] = scope["headers"]
     size = len(scope.get("raw_path") or b"") + len(scope["query_string"])
-    judged: list[bytes] = []
-    for name, value in raw:
+    judged: list[tuple[bytes, bytes]] = []
+    for pair in scope["headers"]:
+        name, value = pair
         size += len(name) + len(value) + _LINE_OVERHEAD_BYTES
         if name in _JUDGED:
-            judged.append(name)
+            judged.append(pair)
     if size > MAX_HEADER_BYTES:
         detail = f"The path, the query and the headers have over {MAX_HEADER_BYTES} bytes."
         raise HeadersTooLargeError(detail)
-    if not judged:
-        return
-    headers = Headers(scope=scope)
-    credentials = headers.getlist("authorization")
-    if len(credentials) > 1 or any(map(_JOINED_CREDENTIALS.search, credentials)):
+    if judged:
+        _refuse_ambiguous(judged)
+
+
+def _refuse_ambiguous(judged: Sequence[tuple[bytes, bytes]]) -> None:
+    credentials = [value for name, value in judged if name == _AUTHORIZATION]
+    if len(credentials) > 1 or any(b"," in one and _are_joined(one) for one in credentials):
         raise _unreadable("authorization", "several-credentials", _SEVERAL_CREDENTIALS)
-    if judged == [_AUTHORIZATION]:
+    if len(credentials) == len(judged):
         return
-    lengths = headers.getlist("content-length")
-    if len(lengths) > 1 or (lengths and "transfer-encoding" in headers):
+    names = [name for name, _ in judged]
+    lengths = names.count(_CONTENT_LENGTH)
+    if lengths > 1 or (lengths and _TRANSFER_ENCODING in names):
         raise _unreadable("content-length", "ambiguous-length", _AMBIGUOUS_LENGTH)
 
 
+def _are_joined(credentials: bytes) -> bool:
+    return _JOINED_CREDENTIALS.search(credentials.decode("latin-1")) is not None
+
+
 _AUTHORIZATION: Final = b"authorization"
-_JUDGED: Final = frozenset({_AUTHORIZATION, b"content-length", b"transfer-encoding"})
+_CONTENT_LENGTH: Final = b"content-length"
+_TRANSFER_ENCODING: Final = b"transfer-encoding"
+_JUDGED: Final = frozenset({_AUTHORIZATION, _CONTENT_LENGTH, _TRANSFER_ENCODING})
 
 _JOINED_CREDENTIALS: Final = re.compile(r"(?<![^\s,])[^\s,]++ ++[^\s,]++ *+, *+[^\s,]++ ++[^\s,]")
 """Two credentials in one header, as a proxy may join them.

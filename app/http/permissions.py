@@ -2,8 +2,8 @@
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any, Final
+from dataclasses import replace
+from typing import Any, Final, NamedTuple
 
 from starlette.requests import Request
 
@@ -14,14 +14,13 @@ from app.domain.errors import QuotaError
 from app.http.admission import admitted, read_body
 from app.http.rate_limits import Limited
 from app.http.schemas import read_alter_request
-from app.http.services import services_of
+from app.http.services import Services, services_of
 from app.http.strict_json import parse_object
 from app.service.metrics_port import Phase
 from app.service.permissions.authorize import Access, DeniedAttempt
 
 
-@dataclass(frozen=True, slots=True)
-class Granted:
+class Granted(NamedTuple):
     """A caller who may, and why."""
 
     caller: Caller
@@ -45,6 +44,9 @@ class Permission:
     def __init__(self, operation: Operation, *, or_audit: bool = False) -> None:
         self.operation = operation
         self.or_audit = or_audit
+        self._limited = _LIMITED[operation]
+        self._counted = operation.value
+        self._alters = operation is Operation.ALTER_CONFIGS
 
     async def __call__(self, request: Request) -> Granted:
         """Return who passes.
@@ -55,27 +57,28 @@ class Permission:
             ClusterAuthorizationError: The caller may not; the attempt is in the audit log.
             NotSentError: The ACLs cannot be had.
         """
-        caller = await admitted(request, _LIMITED[self.operation])
-        authorizer = services_of(request).authorizer
+        caller = await admitted(request, self._limited)
+        services = services_of(request)
+        authorizer = services.authorizer
         if self.or_audit and authorizer.is_auditor(caller):
             return Granted(caller, {"rule": "auditor"})
-        access = await self._decided(request, caller)
+        access = await self._decided(services, caller)
         if access.refusal is not None:
             attempt = await _attempt(request, access.evidence)
             await authorizer.record_denied(caller, access.refusal, attempt)
             raise access.refusal
         return Granted(caller, access.evidence)
 
-    async def _decided(self, request: Request, caller: Caller) -> Access:
-        services = services_of(request)
+    async def _decided(self, services: Services, caller: Caller) -> Access:
         began = time.perf_counter()
         access = await services.authorizer.decide(caller, self.operation)
         metrics = services.metrics
-        if self.operation is Operation.ALTER_CONFIGS:
+        if self._alters:
             metrics.lives.phase_took(Phase.AUTHZ, time.perf_counter() - began)
-        metrics.count_authorization(self.operation.value, allowed=access.refusal is None)
-        if "acl_age_s" in access.evidence:
-            metrics.observe_acl_age(access.evidence["acl_age_s"])
+        metrics.count_authorization(self._counted, allowed=access.refusal is None)
+        age_s = access.evidence.get("acl_age_s")
+        if age_s is not None:
+            metrics.observe_acl_age(age_s)
         return access
 
 

@@ -2,7 +2,6 @@
 
 import ipaddress
 import time
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -81,21 +80,21 @@ class WorkingHere:
     """Counts those of this process."""
 
     def __init__(self) -> None:
-        self._numbers: Counter[str] = Counter()
+        self._numbers: dict[str, int] = {}
 
     def __len__(self) -> int:
         return len(self._numbers)
 
     def add(self, principal: str) -> int:
         """Count one more; return how many there are then."""
-        self._numbers[principal] += 1
-        return self._numbers[principal]
+        number = self._numbers[principal] = self._numbers.get(principal, 0) + 1
+        return number
 
     def remove(self, principal: str) -> None:
         """Count one less."""
-        self._numbers[principal] -= 1
-        if not self._numbers[principal]:
-            del self._numbers[principal]
+        number = self._numbers.pop(principal) - 1
+        if number:
+            self._numbers[principal] = number
 
 
 def _uncounted(_: str) -> None:
@@ -123,10 +122,8 @@ class RateLimits:
         self._limits = limits
         self._count = count
         self._now = now
-        self._requests = {
-            Limited.READS: TokenBuckets(limits.reads_per_s, BURST_S),
-            Limited.ALTERATIONS: TokenBuckets(limits.alterations_per_s, BURST_S),
-        }
+        self._reads = TokenBuckets(limits.reads_per_s, BURST_S)
+        self._alterations = TokenBuckets(limits.alterations_per_s, BURST_S)
         self._failures = TokenBuckets(limits.failures_per_s, FAILURES_BURST_S)
         self._working = WorkingHere() if working is None else working
         self.bodies = LargeBodies()
@@ -137,12 +134,10 @@ class RateLimits:
         Raises:
             RateLimitedError: One too many.
         """
-        wait_s = self._requests[kind].take(principal, self._now())
+        is_read = kind is Limited.READS
+        wait_s = (self._reads if is_read else self._alterations).take(principal, self._now())
         if wait_s:
-            per_s = {
-                Limited.READS: self._limits.reads_per_s,
-                Limited.ALTERATIONS: self._limits.alterations_per_s,
-            }[kind]
+            per_s = self._limits.reads_per_s if is_read else self._limits.alterations_per_s
             detail = f"{principal} sends more than {per_s:g} {kind} a second."
             raise self._limited(kind, detail, wait_s)
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from starlette.requests import Request
+from starlette.types import Scope
 
 from app.domain.callers import Caller
 from app.http.authentication.presented import Presented
@@ -35,6 +36,14 @@ class Authenticator(Protocol):
             UnreadableRequestError: Several credentials.
             UnauthenticatedError: No valid credential.
             NotSentError: The identity provider cannot be asked.
+        """
+        ...
+
+    def plain_caller(self, scope: Scope) -> Caller | None:
+        """Return the caller where that is plain to see; null where it must be asked for.
+
+        Args:
+            scope: Of a request whose peer is no proxy.
         """
         ...
 

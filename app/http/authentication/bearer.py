@@ -4,18 +4,26 @@ Source: RFC 6750.
 """
 
 import re
-from typing import Final
+from functools import lru_cache
+from typing import Any, Final
+
+from starlette.types import Scope
 
 from app.domain.callers import Caller
+from app.domain.errors import UnauthenticatedError
 from app.http.authentication import bearer_tokens, json_web_tokens
 from app.http.authentication.bearer_tokens import BearerTokens
 from app.http.authentication.hosts import host_of
+from app.http.authentication.identity_headers import HARMLESS_NAMES
 from app.http.authentication.json_web_tokens import JsonWebTokens
 from app.http.authentication.presented import Presented
 from app.http.errors import InvalidTokenError
 
 _SCHEME: Final = re.compile(r"bearer(\s|$)", re.IGNORECASE)
 _CREDENTIALS: Final = re.compile(r"bearer +([A-Za-z0-9._~+/-]+=*)", re.IGNORECASE)
+_PLAIN_CREDENTIALS: Final = re.compile(rb"Bearer ([A-Za-z0-9._~+/-]+=*)")
+_AUTHORIZATION: Final = b"authorization"
+_NOTHING: Final[dict[str, Any]] = {}
 
 
 class Bearer:
@@ -53,6 +61,31 @@ class Bearer:
         principal, method = await self._judged(credentials[1])
         return Caller(principal, host_of(presented.address), method)
 
+    def plain_caller(self, scope: Scope) -> Caller | None:
+        """Return the caller of a request that shows a token of the file and nothing else.
+
+        Most requests do, and then ``authenticate`` says the same after many more questions. Null
+        says only that these must be asked. The token is judged each time; nothing of it is kept.
+
+        Args:
+            scope: Of a request whose peer is no proxy.
+        """
+        if self._tokens is None or _shows_a_certificate(scope):
+            return None
+        credentials = None
+        for name, value in scope["headers"]:
+            if name not in HARMLESS_NAMES or (name == _AUTHORIZATION and credentials is not None):
+                return None
+            if name == _AUTHORIZATION:
+                credentials = _PLAIN_CREDENTIALS.fullmatch(value)
+                if credentials is None:
+                    return None
+        client = scope.get("client")
+        if credentials is None or not client:
+            return None
+        principal = self._tokens.principal(credentials[1].decode("ascii"))
+        return None if principal is None else _caller(principal, client[0])
+
     async def _judged(self, token: str) -> tuple[str, str]:
         principal = None if self._tokens is None else self._tokens.principal(token)
         if principal is not None:
@@ -60,3 +93,18 @@ class Bearer:
         if self._signed is None or not self._signed.looks_like_one(token):
             raise InvalidTokenError("The token is not known, or has expired.")
         return await self._signed.principal(token), json_web_tokens.AUTHENTICATION
+
+
+@lru_cache(maxsize=1024)
+def _caller(principal: str, address: str) -> Caller | None:
+    """Return who has a token of the file; null for an address that is none."""
+    try:
+        return Caller(principal, host_of(address), bearer_tokens.AUTHENTICATION)
+    except UnauthenticatedError:
+        return None
+
+
+def _shows_a_certificate(scope: Scope) -> bool:
+    """Tell whether the TLS connection has a client certificate. Source: ASGI's TLS extension."""
+    tls = scope.get("extensions", _NOTHING).get("tls", _NOTHING)
+    return bool(tls.get("client_cert_chain"))

@@ -57,3 +57,6 @@ _COMMON: Final = (
 )
 _HARMLESS: Final = frozenset(name for name in _COMMON if not _names_a_certificate(name))
 """What most requests have, judged once."""
+
+HARMLESS_NAMES: Final = frozenset(name.encode("ascii") for name in _HARMLESS)
+"""The same, as a server gives them: headers that name no certificate, whoever sends them."""

@@ -3,8 +3,11 @@
 from collections.abc import Sequence
 from typing import Final, Protocol
 
+from starlette.types import Scope
+
 from app.domain.callers import Caller
 from app.domain.errors import UnauthenticatedError, UnreadableRequestError, Violation
+from app.http.authentication.bearer import Bearer
 from app.http.authentication.identity_headers import refuse_forged_identity
 from app.http.authentication.presented import Presented
 from app.http.errors import InvalidTokenError
@@ -47,6 +50,11 @@ class Methods:
 
     def __init__(self, methods: Sequence[Method]) -> None:
         self._methods = tuple(methods)
+        self._bearer = next((one for one in methods if isinstance(one, Bearer)), None)
+
+    def plain_caller(self, scope: Scope) -> Caller | None:
+        """Return the caller of a request of the most frequent kind; see ``Bearer``."""
+        return None if self._bearer is None else self._bearer.plain_caller(scope)
 
     async def authenticate(self, presented: Presented) -> Caller:
         """Return the caller.

@@ -1,14 +1,12 @@
 """What authorization needs of the brokers: the ACLs of the cluster."""
 
-from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from app.domain.authorization import AclBinding
 
 
-@dataclass(frozen=True, slots=True)
-class AclSnapshot:
+class AclSnapshot(NamedTuple):
     """The ACLs of the Cluster resource.
 
     Attributes:

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from app.domain.alterations import AlterationResult, ClientQuotaAlteration, KafkaRefusal, Outcome
 from app.domain.authorization import (
@@ -45,8 +45,7 @@ class AuthorizationPolicy:
     auditors: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class Access:
+class Access(NamedTuple):
     """A decision, as it is kept in the audit row.
 
     Attributes:
