@@ -59,8 +59,17 @@ def resolution_bytes(basis: ResolutionBasis) -> bytes:
     if writer is None:
         writer = _Writer(basis.present, basis.callback_class)
         basis.memo[basis.callback_class] = writer
-    head = json_bytes(answer_head(basis.cluster_id, basis.as_of))
-    return b"%b,%b" % (head[:-1], writer.known(basis.query.identities[0])[1:])
+    return b"%b,%b" % (_head(basis), writer.known(basis.query.identities[0]))
+
+
+def _head(basis: ResolutionBasis) -> bytes:
+    """Return what an answer begins with; most are from the same image as the one before."""
+    of = basis.cluster_id, basis.as_of
+    known = basis.memo.get(_head)
+    if known is None or known[0] != of:
+        known = basis.memo[_head] = of, json_bytes(answer_head(*of))[:-1]
+    head: bytes = known[1]
+    return head
 
 
 class _Writer:
@@ -75,10 +84,13 @@ class _Writer:
         self._texts: dict[Identity, bytes] = {}
 
     def known(self, identity: Identity) -> bytes:
-        """Return what ``write_one`` returns; the same callers are asked for again and again."""
+        """Return what ``write_one`` returns without the brace that begins it.
+
+        The same callers are asked for again and again.
+        """
         text = self._texts.get(identity)
         if text is None:
-            text = self.write_one(identity)
+            text = self.write_one(identity)[1:]
             _keep(self._texts, identity, text)
         return text
 

@@ -51,8 +51,9 @@ class KafkaCluster:
         Null also where no broker can be asked, or none permits it: then nothing is known.
         Kept for 60 s. Source: KIP-257.
         """
+        kept = self._callback
         try:
-            callback, _ = await self._callback.at_most(_KEPT_FOR_S)
+            callback, _ = kept.young(_KEPT_FOR_S) or await kept.at_most(_KEPT_FOR_S)
         except NotSentError:
             return None
         return callback

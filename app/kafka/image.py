@@ -53,7 +53,7 @@ class QuotaImage:
             QuotaError: As ``ClientQuotaAdmin.describe_client_quotas``.
         """
         max_age_s = max_age_ms / 1000
-        described, age_s = await self._kept.at_most(max_age_s)
+        described, age_s = self._kept.young(max_age_s) or await self._kept.at_most(max_age_s)
         self._kept.refresh_ahead(max_age_s, age_s)
         return described
 

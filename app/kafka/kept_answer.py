@@ -21,10 +21,18 @@ _AHEAD: Final = 1.25
 
 @dataclass(frozen=True, slots=True)
 class _Asked(Generic[T]):
-    """A question under way or answered, and when it was begun."""
+    """A question under way, and when it was begun."""
 
     begun_at: float
     task: asyncio.Task[T]
+
+
+@dataclass(frozen=True, slots=True)
+class _Answered(Generic[T]):
+    """An answer, and when it was begun to be asked for."""
+
+    begun_at: float
+    answer: T
 
 
 def _never() -> float:
@@ -50,9 +58,20 @@ class KeptAnswer(Generic[T]):
         self._ask = ask
         self._forgotten_at = forgotten_at
         self._under_way: _Asked[T] | None = None
-        self._answered: _Asked[T] | None = None
+        self._answered: _Answered[T] | None = None
         self._not_before = float("-inf")
         self._took_s = 0.0
+
+    def young(self, max_age_s: float) -> tuple[T, float] | None:
+        """Return an answer and its age in seconds; null where none is young enough."""
+        answered = self._answered
+        if answered is None:
+            return None
+        begun_at = answered.begun_at
+        age_s = time.monotonic() - begun_at
+        if age_s > max_age_s or begun_at < self._not_before or begun_at < self._forgotten_at():
+            return None
+        return answered.answer, age_s
 
     async def at_most(self, max_age_s: float) -> tuple[T, float]:
         """Return an answer and its age in seconds, asking only when none is young enough.
@@ -61,9 +80,9 @@ class KeptAnswer(Generic[T]):
         """
         earliest = max(time.monotonic() - max_age_s, self._not_before, self._forgotten_at())
         while True:
-            asked = self._answered
-            if asked is not None and asked.begun_at >= earliest:
-                return asked.task.result(), time.monotonic() - asked.begun_at
+            answered = self._answered
+            if answered is not None and answered.begun_at >= earliest:
+                return answered.answer, time.monotonic() - answered.begun_at
             asked = self.refresh()
             if asked.begun_at >= earliest:
                 answer = await asyncio.shield(asked.task)
@@ -107,5 +126,5 @@ class KeptAnswer(Generic[T]):
     def _keep(self, task: asyncio.Task[T]) -> None:
         asked, self._under_way = self._under_way, None
         if not task.cancelled() and task.exception() is None and asked is not None:
-            self._answered = asked
+            self._answered = _Answered(asked.begun_at, task.result())
             self._took_s = time.monotonic() - asked.begun_at

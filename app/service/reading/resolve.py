@@ -70,8 +70,7 @@ class ResolveAnswer:
     callback_class: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class ResolutionBasis:
+class ResolutionBasis(NamedTuple):
     """What the identities of a query are resolved against: all of it is from one image.
 
     Attributes:
@@ -88,7 +87,7 @@ class ResolutionBasis:
     present: QuotaIndex
     proposed: QuotaIndex | None
     callback_class: str | None
-    memo: MutableMapping[object, Any] = field(default_factory=dict)
+    memo: MutableMapping[object, Any]
 
     def answer(self) -> ResolveAnswer:
         """Resolve every identity."""
@@ -124,15 +123,15 @@ class KeptIndex:
         self._newest: tuple[Quotas, QuotaIndex] | None = None
         self._building = asyncio.Lock()
 
+    def newest_of(self, described: Described) -> QuotaIndex | None:
+        """Return the index of what was described; null where it is not the newest one built."""
+        newest = self._newest
+        return None if newest is None or newest[0] is not described.quotas else newest[1]
+
     async def of(self, described: Described) -> QuotaIndex:
         """Return the index of what was described; it is built once, whoever waits for it."""
-        quotas = described.quotas
-        if self._newest is not None and self._newest[0] is quotas:
-            return self._newest[1]
         async with self._building:
-            if self._newest is not None and self._newest[0] is quotas:
-                return self._newest[1]
-            return await self._build(described)
+            return self.newest_of(described) or await self._build(described)
 
     async def _build(self, described: Described) -> QuotaIndex:
         quotas = described.quotas
@@ -190,7 +189,7 @@ class ResolveQuotas:
         if query.violations:
             raise InvalidRequestError(_BROKEN, violations=query.violations)
         described = await self._image.image(max_age_ms=query.max_age_ms)
-        index = await self._index.of(described)
+        index = self._index.newest_of(described) or await self._index.of(described)
         memo, proposed = self._index.memo, None
         if query.alterations is not None:
             quotas = described.quotas

@@ -63,7 +63,7 @@ def basis(
     callback_class: str | None = None,
 ) -> ResolutionBasis:
     query = ResolveQuery(tuple(identities))
-    return ResolutionBasis(query, "Cluster", AT, present, proposed, callback_class)
+    return ResolutionBasis(query, "Cluster", AT, present, proposed, callback_class, {})
 
 
 def one_by_one(whole: ResolutionBasis) -> bytes:

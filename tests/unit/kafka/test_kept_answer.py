@@ -52,6 +52,24 @@ async def test_an_answer_that_is_young_enough_is_given_again(question: Question)
     assert 0 <= age_s < 60
 
 
+async def test_whoever_does_not_wait_is_given_an_answer_that_is_young_enough(question: Question):
+    forgotten_at = [float("-inf")]
+    kept = KeptAnswer(question, lambda: forgotten_at[0])
+    assert kept.young(60.0) is None
+    await kept.at_most(0.0)
+    answer, age_s = kept.young(60.0) or (None, -1.0)
+    assert answer == 1
+    assert 0 <= age_s < 60
+    assert kept.young(-1.0) is None
+    kept.forget()
+    assert kept.young(60.0) is None
+    await kept.at_most(0.0)
+    assert kept.young(60.0) is not None
+    forgotten_at[0] = time.monotonic()
+    assert kept.young(60.0) is None
+    assert question.asked == 2
+
+
 async def test_with_limit_zero_each_call_asks_anew(question: Question):
     kept = KeptAnswer(question)
     assert [(await kept.at_most(0.0))[0] for _ in range(3)] == [1, 2, 3]
