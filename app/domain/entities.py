@@ -21,7 +21,14 @@ class EntityType(StrEnum):
 ENTITY_TYPES: Final = tuple(EntityType)
 """The known types in the order in which answers are sorted: user, client-id, ip."""
 
-SortKey = tuple[tuple[int, str], ...]
+_USER: Final = EntityType.USER.value
+_CLIENT_ID: Final = EntityType.CLIENT_ID.value
+_IP: Final = EntityType.IP.value
+_DEFAULT_RANK: Final = "\0"
+_NAME_RANK: Final = "\1"
+
+SortKey = tuple[str, str, str]
+"""For user, client-id and ip: empty where absent, U+0000 for the default, U+0001 and the name."""
 
 
 class ClientQuotaEntity(NamedTuple):
@@ -84,12 +91,13 @@ class ClientQuotaEntity(NamedTuple):
 
     def sort_key(self) -> SortKey:
         """Order by (user, client-id, ip): absent before default before names, by code point."""
-        names = dict(self.entries)
-        return tuple(_rank(names, kind) for kind in ENTITY_TYPES)
-
-
-def _rank(names: Mapping[str, str | None], kind: str) -> tuple[int, str]:
-    if kind not in names:
-        return (0, "")
-    name = names[kind]
-    return (1, "") if name is DEFAULT_NAME else (2, name)
+        user = client_id = ip = ""
+        for kind, name in self.entries:
+            rank = _DEFAULT_RANK if name is DEFAULT_NAME else _NAME_RANK + name
+            if kind == _USER:
+                user = rank
+            elif kind == _CLIENT_ID:
+                client_id = rank
+            elif kind == _IP:
+                ip = rank
+        return user, client_id, ip

@@ -9,18 +9,14 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
-from app.domain.alterations import Values
-from app.domain.entities import ClientQuotaEntity
 from app.http.accept import chosen
-from app.http.answers import quota_json
 from app.http.csv_format import csv_rows
 from app.http.errors import NotAcceptableError
+from app.http.json_entries import Entry, entry_texts
 from app.http.json_pieces import Piece, joined
 from app.http.json_text import json_bytes
 from app.http.times import rfc3339
 from app.http.yaml_format import yaml_rows
-
-Entry = tuple[ClientQuotaEntity, Values]
 
 CHUNK_BYTES: Final = 64 * 1024
 
@@ -101,14 +97,14 @@ def _json(answer: QuotasAnswer) -> Iterator[bytes]:
 
 def _separated(entries: Iterable[Entry]) -> Iterator[bytes]:
     separator = b""
-    for entity, values in entries:
-        yield separator + json_bytes(quota_json(entity, values))
+    for text in entry_texts(entries):
+        yield separator + text
         separator = b","
 
 
 def _ndjson(answer: QuotasAnswer) -> Iterator[bytes]:
-    for entity, values in answer.entries:
-        yield json_bytes(quota_json(entity, values)) + b"\n"
+    for text in entry_texts(answer.entries):
+        yield text + b"\n"
 
 
 def _csv(answer: QuotasAnswer) -> Iterator[bytes]:

@@ -2,21 +2,18 @@
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterator, Sequence
-from operator import itemgetter
 from typing import Final, NamedTuple
 
 from app.domain.entities import SortKey
-from app.http.answers import quota_json
-from app.http.json_text import json_bytes
-from app.service.reading.arranged import Rendering, Sorted
+from app.http.json_entries import entry_texts
+from app.service.reading.arranged import Ranked, Rendering
 
-PIECE_BYTES: Final = 64 * 1024
-"""A piece ends with the entity that fills it."""
+PIECE_ENTRIES: Final = 256
+"""About 55 KB; equal sort keys are in the same piece."""
 
 SEPARATOR: Final = b","
 
 _NAME: Final = "JSON pieces"
-_KEY: Final = itemgetter(0)
 
 
 class Piece(NamedTuple):
@@ -34,7 +31,7 @@ def json_pieces(rendering: Rendering) -> Sequence[Piece]:
             kept, changed = rendering.earlier
             before = kept.get(_NAME, ())
         pieces = _patched(before, rendering.ranked, changed) if before else []
-        if not pieces or _are_crumbs(pieces):
+        if not pieces or _are_crumbs(pieces, len(rendering.ranked.keys)):
             pieces = list(_written(rendering.ranked))
         rendering.kept[_NAME], rendering.earlier = pieces, None
     kept_pieces: Sequence[Piece] = rendering.kept[_NAME]
@@ -47,24 +44,19 @@ def joined(pieces: Sequence[Piece]) -> Iterator[bytes]:
         yield SEPARATOR + piece.text if number else piece.text
 
 
-def _written(ranked: Sorted) -> Iterator[Piece]:
-    texts: list[bytes] = []
-    size, begin, last = 0, None, None
-    for key, entity, values in ranked:
-        if begin is None or (size >= PIECE_BYTES and key != last):
-            if begin is not None:
-                yield Piece(begin, SEPARATOR.join(texts))
-            begin, size = key, 0
-            texts = []
-        text = json_bytes(quota_json(entity, values))
-        texts.append(text)
-        size += len(text)
-        last = key
-    if begin is not None:
-        yield Piece(begin, SEPARATOR.join(texts))
+def _written(ranked: Ranked, first: int = 0, last: int | None = None) -> Iterator[Piece]:
+    """Write the entries from one place up to another one; null for all."""
+    keys, entries = ranked
+    begin, end = first, len(keys) if last is None else last
+    while begin < end:
+        until = min(begin + PIECE_ENTRIES, end)
+        while until < end and keys[until] == keys[until - 1]:
+            until += 1
+        yield Piece(keys[begin], SEPARATOR.join(entry_texts(entries[begin:until])))
+        begin = until
 
 
-def _patched(before: Sequence[Piece], ranked: Sorted, changed: Collection[SortKey]) -> list[Piece]:
+def _patched(before: Sequence[Piece], ranked: Ranked, changed: Collection[SortKey]) -> list[Piece]:
     """Write those pieces anew into which a changed entity falls, or fell."""
     begins = [piece.begin for piece in before]
     stale = {max(0, bisect_right(begins, key) - 1) for key in changed}
@@ -73,13 +65,13 @@ def _patched(before: Sequence[Piece], ranked: Sorted, changed: Collection[SortKe
         if number not in stale:
             pieces.append(piece)
             continue
-        begin = bisect_left(ranked, begins[number], key=_KEY) if number else 0
+        begin = bisect_left(ranked.keys, begins[number]) if number else 0
         last = number + 1 == len(before)
-        end = len(ranked) if last else bisect_left(ranked, begins[number + 1], key=_KEY)
-        pieces.extend(_written(ranked[begin:end]))
+        end = None if last else bisect_left(ranked.keys, begins[number + 1])
+        pieces.extend(_written(ranked, begin, end))
     return pieces
 
 
-def _are_crumbs(pieces: Sequence[Piece]) -> bool:
+def _are_crumbs(pieces: Sequence[Piece], number: int) -> bool:
     """Tell whether so much was patched that the pieces are small."""
-    return len(pieces) > 1 and sum(len(one.text) for one in pieces) < len(pieces) * PIECE_BYTES / 2
+    return len(pieces) > 1 and number < len(pieces) * PIECE_ENTRIES / 2

@@ -1,20 +1,20 @@
 """An image arranged for looking things up: worked out once, patched where it changes little."""
 
 import asyncio
-from bisect import bisect_left, insort
-from collections.abc import Collection, Iterator, Mapping
+from bisect import bisect_left
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from app.domain.alterations import Quotas, Values
 from app.domain.entities import ClientQuotaEntity, SortKey
 from app.domain.filters import ClientQuotaFilter, MatchType
 from app.service.cluster_ports import Described
+from app.service.collection import without_collection
 from app.service.off_loop import off_loop
 
 Entry = tuple[ClientQuotaEntity, Values]
-Sorted = list[tuple[SortKey, ClientQuotaEntity, Values]]
 
 FEW_CHANGES: Final = 1_000
 """Up to so many changes a list is patched; for more it is sorted anew."""
@@ -23,24 +23,31 @@ _NAMED: Final = frozenset({MatchType.EXACT, MatchType.DEFAULT})
 _KEY: Final = itemgetter(0)
 
 
+class Ranked(NamedTuple):
+    """Entries in order, and what each is sorted by; neither list is ever changed."""
+
+    keys: list[SortKey]
+    entries: list[Entry]
+
+
 @dataclass(slots=True)
 class Rendering:
     """What those who render all the entries of an image want to keep with them.
 
     Attributes:
-        ranked: The entries in order, with what they are sorted by.
+        ranked: The entries in order.
         kept: Whatever they keep, by a name of theirs.
         earlier: What was kept with an earlier image, and the sort keys of all entries that differ
             from it; null where that is not known.
         turn: Whoever renders takes it, so that nothing is rendered twice.
     """
 
-    ranked: Sorted
+    ranked: Ranked
     kept: dict[object, Any] = field(default_factory=dict)
     earlier: tuple[Mapping[object, Any], frozenset[SortKey]] | None = None
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
-    def followed_by(self, ranked: Sorted, changed: frozenset[SortKey]) -> "Rendering":
+    def followed_by(self, ranked: Ranked, changed: frozenset[SortKey]) -> "Rendering":
         """Return the rendering of the next image, which differs in these entries."""
         if self.kept:
             return Rendering(ranked, earlier=(self.kept, changed))
@@ -61,7 +68,7 @@ class ArrangedQuotas:
     """
 
     quotas: Quotas
-    entries: tuple[Entry, ...] | None = None
+    entries: Sequence[Entry] | None = None
     rendering: Rendering | None = None
     _postings: Mapping[tuple[str, str | None], list[ClientQuotaEntity]] | None = None
 
@@ -79,12 +86,10 @@ class ArrangedQuotas:
             changed = frozenset(one.sort_key() for one in changes)
             self.rendering = former.followed_by(ranked, changed)
         else:
-            pairs = self.quotas.items()
-            ranked = sorted(
-                ((entity.sort_key(), entity, values) for entity, values in pairs), key=_KEY
-            )
+            with without_collection():
+                ranked = _ranked(self.quotas)
             self.rendering = Rendering(ranked)
-        self.entries = tuple([(entity, values) for _, entity, values in ranked])
+        self.entries = ranked.entries
 
     def work_for(self, quota_filter: ClientQuotaFilter) -> int:
         """Return how many entities there are to look at."""
@@ -158,20 +163,30 @@ def _all_named(quota_filter: ClientQuotaFilter) -> bool:
     return bool(parts) and all(part.match_type in _NAMED for part in parts)
 
 
-def _patched(before: Sorted, changed: Mapping[ClientQuotaEntity, Values | None]) -> Sorted:
+def _ranked(quotas: Quotas) -> Ranked:
+    pairs = [(entity.sort_key(), (entity, values)) for entity, values in quotas.items()]
+    pairs.sort(key=_KEY)
+    return Ranked([key for key, _ in pairs], [entry for _, entry in pairs])
+
+
+def _patched(before: Ranked, changed: Mapping[ClientQuotaEntity, Values | None]) -> Ranked:
     """Return the entries with some replaced; null for one that is gone."""
-    entries = before.copy()
+    keys, entries = before.keys.copy(), before.entries.copy()
     for entity, values in changed.items():
         key = entity.sort_key()
-        at = bisect_left(entries, key, key=_KEY)
-        while at < len(entries) and entries[at][0] == key:
-            if entries[at][1] == entity:
-                del entries[at]
-                break
+        at = bisect_left(keys, key)
+        while at < len(keys) and keys[at] == key and entries[at][0] != entity:
             at += 1
-        if values is not None:
-            insort(entries, (key, entity, values), key=_KEY)
-    return entries
+        is_there = at < len(keys) and keys[at] == key
+        if values is None:
+            if is_there:
+                del keys[at], entries[at]
+        elif is_there:
+            entries[at] = (entity, values)
+        else:
+            keys.insert(at, key)
+            entries.insert(at, (entity, values))
+    return Ranked(keys, entries)
 
 
 def _postings(quotas: Quotas) -> Mapping[tuple[str, str | None], list[ClientQuotaEntity]]:

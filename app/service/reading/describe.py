@@ -3,6 +3,7 @@
 import secrets
 import time
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
@@ -65,7 +66,7 @@ class QuotaListing:
 
     cluster_id: str
     as_of: datetime
-    entries: tuple[Entry, ...]
+    entries: Sequence[Entry]
     rendering: Rendering | None = None
 
 
@@ -74,7 +75,7 @@ class QuotaPage:
     """Part of a listing; ``next_position`` is null on the last page."""
 
     listing: QuotaListing
-    entries: tuple[Entry, ...]
+    entries: Sequence[Entry]
     snapshot_id: str
     next_position: int | None
 
@@ -141,9 +142,9 @@ class DescribeQuotas:
         if query == DescribeQuery(max_age_ms=query.max_age_ms):
             arranged = await self._snapshots.images.in_order(described)
             entries, rendering = arranged.entries or (), arranged.rendering
-        else:
-            entries, rendering = await self._matching(described, query), None
-        return QuotaListing(described.cluster_id, described.as_of, entries, rendering)
+            return QuotaListing(described.cluster_id, described.as_of, entries, rendering)
+        matching = await self._matching(described, query)
+        return QuotaListing(described.cluster_id, described.as_of, matching)
 
     async def _matching(self, described: Described, query: DescribeQuery) -> tuple[Entry, ...]:
         """Return what matches, found in the arranged image or in the broker's own selection."""
