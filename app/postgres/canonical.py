@@ -23,7 +23,7 @@ _LEAF: Final = b"\x00"
 _LONE_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 
-def canonical_json(document: Mapping[str, Any]) -> str:
+def canonical_json(document: Mapping[str, Any] | Sequence[Any]) -> str:
     """Return sorted keys, no blanks; U+0000 and lone surrogates are escaped, the rest is not.
 
     Numbers that JSON lacks must be text already: see ``number_to_json``.

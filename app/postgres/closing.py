@@ -9,38 +9,10 @@ from uuid import UUID
 
 from app.domain.alterations import AlterationResult, Outcome
 from app.postgres.copying import MANY
-from app.postgres.joining import joined_by_hash
 from app.postgres.leases import Lease
 from app.postgres.states import entity_text, values_text
 
-_CLOSE: Final = """
-    with freed as (
-      delete from entity_slot as slot
-      using json_to_recordset(%(definite)s::json)
-        as ended(alteration_id uuid, ordinal smallint, entity text, "values" text)
-      where slot.alteration_id = ended.alteration_id and slot.ordinal = ended.ordinal
-      returning slot.cluster_id, slot.entity_hash, slot.alteration_id, ended.entity, ended."values"
-    ), quarantined as (
-      update entity_slot as slot set state = 'quarantined', handed_over_by =
-        greatest(taken_at, least(handed_over_by, silent.sent_at, clock_timestamp()))
-      from json_to_recordset(%(unknown)s::json)
-        as silent(alteration_id uuid, ordinal smallint, sent_at timestamptz)
-      where slot.alteration_id = silent.alteration_id and slot.ordinal = silent.ordinal
-    ), renewed as (
-      update idempotency set expires_at = clock_timestamp() + interval '24 hours'
-      where alteration_id = any(%(ids)s)
-    )
-    insert into entity_state as known
-      (cluster_id, entity_hash, entity, "values", version, alteration_id, updated_at)
-    select cluster_id, entity_hash, entity, "values", 1, alteration_id, clock_timestamp()
-    from freed where entity is not null
-    order by cluster_id, entity_hash
-    on conflict (cluster_id, entity_hash) do update set
-      "values" = excluded."values",
-      version = known.version + 1,
-      alteration_id = excluded.alteration_id,
-      updated_at = excluded.updated_at
-    """
+_CLOSE: Final = "select close_slots(%(definite)s::json, %(unknown)s::json, %(ids)s)"
 """Without a slot there is no state: then somebody else has concluded.
 
 The places are texts: psycopg writes arrays of JSON ten times slower.
@@ -70,8 +42,7 @@ async def close_slots(every: Sequence[Ended], lease: Lease) -> None:
         return
     number = sum(len(one.results) for one in every)
     parameters = await asyncio.to_thread(closing, every) if number >= MANY else closing(every)
-    async with joined_by_hash(number, lease):
-        await lease.driver.execute(_CLOSE, parameters)
+    await lease.driver.execute(_CLOSE, parameters)
 
 
 def closing(every: Sequence[Ended]) -> Mapping[str, Any]:

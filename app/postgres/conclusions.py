@@ -15,7 +15,7 @@ from app.domain.errors import NotFoundError
 from app.postgres.canonical import canonical_json, result_to_json
 from app.postgres.closing import Ended, close_slots
 from app.postgres.copying import MANY, SECONDS_PER_ROW, copy_rows, durable
-from app.postgres.event_rows import outcome_rows
+from app.postgres.event_rows import outcome_rows, time_text
 from app.postgres.keys import free_key_if_unused
 from app.postgres.later_events import RECOVERY, SUPERSEDED
 from app.postgres.leases import Lease
@@ -48,7 +48,7 @@ async def conclude(conclusion: AuditConclusion, lease: Lease) -> None:
         await lease.extend(number * SECONDS_PER_ROW)
     await close_slots([ended_by(conclusion)], lease)
     at, occurred_at = await _started(conclusion, lease)
-    rows = outcome_rows(conclusion, at, occurred_at)
+    rows = outcome_rows(conclusion, time_text(at), time_text(occurred_at))
     try:
         await copy_rows(lease, rows, number)
     except psycopg.errors.UniqueViolation as error:

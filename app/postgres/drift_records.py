@@ -19,7 +19,7 @@ from app.domain.callers import Caller
 from app.domain.entities import ClientQuotaEntity
 from app.postgres.closing import Ended, close_slots
 from app.postgres.copying import copy_rows, log_time
-from app.postgres.event_rows import EventRow, final_rows
+from app.postgres.event_rows import EventRow, final_rows, time_text
 from app.postgres.later_events import late_row, stories
 from app.postgres.leases import Lease
 from app.postgres.states import by_hash, entity_text
@@ -82,7 +82,7 @@ async def record_changes(
         for row in await lease.connection.execute(_VERSIONS, scope)
     }
     fresh = [entity for entity in free if versions.get(entity, 0) == changes[entity].version]
-    at = await log_time(lease)
+    at = time_text(await log_time(lease))
     told = {entity: _story(cluster_id, ids[entity], changes[entity]) for entity in fresh}
     ended = [Ended(ids[entity], {0: result}) for entity, (_, result) in told.items()]
     await close_slots(ended, lease)

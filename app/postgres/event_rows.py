@@ -56,7 +56,12 @@ class EventRow(NamedTuple):
     other_types: bool | None = None
 
 
-def intent_rows(request: AuditRequest, at: datetime) -> Iterator[EventRow]:
+def time_text(at: datetime) -> str:
+    """Return a time of the database as payloads have it."""
+    return at.isoformat(timespec="microseconds")
+
+
+def intent_rows(request: AuditRequest, at: str) -> Iterator[EventRow]:
     """Return the rows of a request that is about to be sent."""
     events = EventRows(request.alteration_id, "intent", at, at)
     yield _request_row(request, events)
@@ -66,7 +71,7 @@ def intent_rows(request: AuditRequest, at: datetime) -> Iterator[EventRow]:
 
 
 def final_rows(
-    request: AuditRequest, results: Mapping[int, AlterationResult], at: datetime
+    request: AuditRequest, results: Mapping[int, AlterationResult], at: str
 ) -> Iterator[EventRow]:
     """Return the rows of a request that is over at once: denied, judged only, or not ours."""
     event = _FINAL_EVENTS.get(request.action, "validated")
@@ -77,9 +82,7 @@ def final_rows(
     yield from _local_refusals(request, at)
 
 
-def outcome_rows(
-    conclusion: AuditConclusion, at: datetime, occurred_at: datetime
-) -> Iterator[EventRow]:
+def outcome_rows(conclusion: AuditConclusion, at: str, occurred_at: str) -> Iterator[EventRow]:
     """Return a row for each result; the first one carries the events on the way."""
     rows = EventRows(conclusion.alteration_id, "outcome", at, occurred_at)
     events = [[time.isoformat(), event, detail] for time, event, detail in conclusion.events]
@@ -97,15 +100,15 @@ def name_bytes(name: str) -> bytes:
 class EventRows:
     """One kind of event of one alteration: what its rows share is worked out once."""
 
-    def __init__(self, alteration_id: str, event: str, at: datetime, occurred_at: datetime) -> None:
+    def __init__(self, alteration_id: str, event: str, at: str, occurred_at: str) -> None:
         self.event = event
         self._received_at = time_of(alteration_id).isoformat()
         self._document: Document = {
             "schema": SCHEMA,
             "alteration_id": alteration_id,
             "event": event,
-            "at": at.isoformat(timespec="microseconds"),
-            "occurred_at": occurred_at.isoformat(timespec="microseconds"),
+            "at": at,
+            "occurred_at": occurred_at,
         }
 
     def row(self, ordinal: int, document: Document, columns: Mapping[str, Any]) -> EventRow:
@@ -164,7 +167,7 @@ def _start_row(
     return events.row(ordinal, document, columns)
 
 
-def _local_refusals(request: AuditRequest, at: datetime) -> Iterator[EventRow]:
+def _local_refusals(request: AuditRequest, at: str) -> Iterator[EventRow]:
     events = EventRows(request.alteration_id, "rejected", at, at)
     for ordinal, result in request.local_refusals.items():
         document = {"entity": result.entity.as_dict(), "result": result_to_json(result)}

@@ -7,7 +7,7 @@ from itertools import chain
 from uuid import UUID
 
 from app.postgres.copying import MANY, copy_rows, log_time
-from app.postgres.event_rows import EventRow, intent_rows
+from app.postgres.event_rows import EventRow, intent_rows, time_text
 from app.postgres.keys import RENEW_KEY, take_key
 from app.postgres.later_events import stories, superseded_rows
 from app.postgres.leases import Lease
@@ -43,7 +43,7 @@ async def write_intent(request: AuditRequest, claim: Claim, lease: Lease) -> Int
     at = await log_time(lease)
     known = await known_states(request.cluster_id, hashes, lease)
     number = len(ended) + number_of_rows(request)
-    await copy_rows(lease, chain(ended, intent_rows(request, at)), number)
+    await copy_rows(lease, chain(ended, intent_rows(request, time_text(at))), number)
     return Intent(at.astimezone(UTC), known)
 
 

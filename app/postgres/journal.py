@@ -17,7 +17,7 @@ from app.postgres.conclusions import AlreadyConcludedError, conclude, without_re
 from app.postgres.copying import MANY, copy_rows, log_time
 from app.postgres.database import ANSWER_WITHIN_S, Database
 from app.postgres.event_records import alteration_record
-from app.postgres.event_rows import final_rows
+from app.postgres.event_rows import final_rows, time_text
 from app.postgres.failures import CommitInDoubtError
 from app.postgres.intents import number_of_rows, write_intent
 from app.postgres.keys import find_key
@@ -185,7 +185,7 @@ async def _write_final(
     request: AuditRequest, results: Mapping[int, AlterationResult], lease: Lease
 ) -> datetime:
     at = await log_time(lease)
-    await copy_rows(lease, final_rows(request, results, at), number_of_rows(request))
+    await copy_rows(lease, final_rows(request, results, time_text(at)), number_of_rows(request))
     return at.astimezone(UTC)
 
 

@@ -109,7 +109,7 @@ async def free_key_if_unused(
         results: Of its conclusion; their rows are in the log, in the same transaction.
         lease: With that transaction.
     """
-    if not _may_be_repeated(results):
+    if not may_be_repeated(results):
         return
     values = {"alteration_id": UUID(alteration_id), "received_at": time_of(alteration_id)}
     await lease.connection.execute(_FREE_UNUSED, values)
@@ -120,7 +120,7 @@ async def remove_expired_keys(number: int, lease: Lease) -> int:
     return await _changed(_REMOVE_EXPIRED, {"number": number}, lease)
 
 
-def _may_be_repeated(results: Iterable[AlterationResult]) -> bool:
+def may_be_repeated(results: Iterable[AlterationResult]) -> bool:
     """Tell whether the answer to these results asks for a repeat."""
     known = list(results)
     refusals = [one.error for one in known if one.outcome is Outcome.REFUSED]

@@ -12,7 +12,7 @@ from sqlalchemy import text
 from app.domain.alterations import AlterationResult, Outcome
 from app.domain.entities import ClientQuotaEntity
 from app.postgres.canonical import result_to_json
-from app.postgres.event_rows import EventRow, EventRows
+from app.postgres.event_rows import EventRow, EventRows, time_text
 from app.postgres.leases import Lease
 from app.service.identifiers import time_of
 from app.service.recovery.recovery_ports import Place, Recovered
@@ -115,7 +115,7 @@ def late_row(story: Story, drift_id: str) -> EventRow:
 def _later_row(
     story: Story, event: str, document: Mapping[str, Any], verdict: str | None
 ) -> EventRow:
-    rows = EventRows(story.alteration_id, event, story.at, story.now)
+    rows = EventRows(story.alteration_id, event, time_text(story.at), time_text(story.now))
     return rows.row(story.ordinal, dict(document), {"seq": story.next_seq, "verdict": verdict})
 
 
