@@ -1,7 +1,9 @@
 """Intents and conclusions that share a transaction: each stands or falls by itself."""
 
 import asyncio
+import json
 from collections.abc import Awaitable, Sequence
+from datetime import UTC
 from typing import TypeVar
 
 import psycopg
@@ -9,6 +11,7 @@ import pytest
 
 from app.domain.alterations import Outcome
 from app.domain.errors import EntityBusyError, NotFoundError
+from app.postgres.canonical import canonical_json
 from app.postgres.database import Database
 from app.postgres.journal import PostgresJournal
 from app.postgres.shared_conclusions import conclude_together
@@ -58,6 +61,22 @@ async def test_intents_of_one_turn_are_all_recorded_with_their_own_state(
         assert record is not None
         assert record.request == request
         assert tables.slots(request)[0].state == "open"
+
+
+async def test_the_database_fills_in_the_times_that_its_rows_have(
+    journal: PostgresJournal, tables: Tables
+):
+    requests = [request_of("a", "b"), request_of("c")]
+    await intended(journal, *requests)
+    await asyncio.gather(*(journal.record_conclusion(concluded(one)) for one in requests))
+    rows = tables.run("select at, occurred_at, seq, payload from audit_event")
+    assert sorted(row.seq for row in rows) == [0] * 7 + [1] * 3
+    for row in rows:
+        payload = json.loads(row.payload)
+        times = [row.at, row.occurred_at]
+        written = [one.astimezone(UTC).isoformat(timespec="microseconds") for one in times]
+        assert [payload["at"], payload["occurred_at"]] == written
+        assert row.payload == canonical_json(payload)
 
 
 async def test_transactions_are_shared(journal: PostgresJournal, tables: Tables):
