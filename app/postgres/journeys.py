@@ -1,4 +1,4 @@
-"""A transaction of one statement: it begins, works and commits in one journey to the server."""
+"""A transaction of one statement, which the server commits with it: one journey there and back."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
@@ -13,19 +13,21 @@ async def committed(
 ) -> Sequence[tuple[Any, ...]]:
     """Execute and commit; return the rows.
 
-    As the commit travels with the statement, it is in doubt from the first byte on until the server
-    has answered; an error that the server tells is an answer, and nothing was committed then.
+    The commit is in doubt from the first byte on until the server has answered; an error that the
+    server tells is an answer, and nothing was committed then.
 
     Raises:
         psycopg.Error: As the server says, or that the connection has ended.
     """
     driver = cast("psycopg.AsyncConnection[Any]", lease.driver)
+    await driver.set_autocommit(True)
     lease.commits = True
     try:
-        async with driver.pipeline():
-            cursor = await driver.execute(statement, parameters)
-            await driver.commit()
-            return await cursor.fetchall()
+        cursor = await driver.execute(statement, parameters)
+        return await cursor.fetchall()
     except psycopg.Error:
         lease.commits = driver.closed
         raise
+    finally:
+        if not driver.closed:
+            await driver.set_autocommit(False)

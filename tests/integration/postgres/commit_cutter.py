@@ -1,4 +1,4 @@
-"""A way to Postgres that ends where a COMMIT passes."""
+"""A way to Postgres that ends where something passes that commits."""
 
 import asyncio
 import contextlib
@@ -7,13 +7,15 @@ from typing import Self
 
 from psycopg.conninfo import conninfo_to_dict
 
+_COMMITS = (b"COMMIT", b"record_intents", b"record_outcomes")
+
 
 class CommitCutter:
-    """Forwards bytes to Postgres until a COMMIT comes by.
+    """Forwards bytes to Postgres until a commit comes by, or a statement that commits itself.
 
     Attributes:
-        forwards: Whether that COMMIT still reaches the server. Its answer does not come back:
-            the client's connection is closed, or stays silent where the COMMIT was swallowed.
+        forwards: Whether that still reaches the server. Its answer does not come back:
+            the client's connection is closed, or stays silent where it was swallowed.
         url: The database's URL by this way.
     """
 
@@ -47,7 +49,7 @@ class CommitCutter:
         far, onward = await asyncio.open_connection(self._target["host"], self._target["port"])
         answers = asyncio.create_task(_forward(far, back))
         data = await near.read(65536)
-        while data and b"COMMIT" not in data:
+        while data and not any(one in data for one in _COMMITS):
             onward.write(data)
             data = await near.read(65536)
         answers.cancel()
