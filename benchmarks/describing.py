@@ -13,7 +13,11 @@ from benchmarks.workload import Entities
 _BARE = "bare describe"
 _GET = "`GET /quotas`"
 _NOOP = "no-op route"
+_FROM_IMAGE = "`GET /quotas`, from the image"
 _LIMIT = 2.0
+_LARGE_LIMIT = 1.1
+_IMAGE_LIMIT = 0.02
+_OLDEST_MS = 60_000
 
 
 class _BareDescribe(Arm):
@@ -34,17 +38,22 @@ class _Get(Arm):
         self._request = request
 
     async def call(self) -> None:
-        (await self._connection.exchange(self._request)).json()
+        self.document = (await self._connection.exchange(self._request)).json()
+
+
+class _GetOne(_Get):
+    async def settle(self) -> None:
+        if len(self.document["quotas"]) != 1:
+            raise BenchmarkError("GET /quotas did not find the one entity")
 
 
 async def measure_describes(session: Session, plan: Plan, stored: Entities) -> Part:
     """Measure exact describes of one entity among those stored."""
     index = stored.count // 2
     query = stored.exact_query(index)
-    get = prepared("GET", f"/quotas?{query}", token=session.stack.token)
     arms = (
         _BareDescribe(session.wire, stored.exact(index)),
-        _Get(_GET, session.service, get),
+        _get(_GET, session, query),
         _Get(_NOOP, session.noop, prepared("GET", "/noop")),
     )
     measures = await interleaved(arms, rounds=plan.describes, warm_up=plan.warm_up)
@@ -56,3 +65,36 @@ async def measure_describes(session: Session, plan: Plan, stored: Entities) -> P
     table = Table("Describe one entity exactly", note, (*LATENCY_COLUMNS, "x bare"), rows)
     ratio = measures[_GET].ratio_to(measures[_BARE])
     return Part(table, (Goal("exact `GET /quotas` / bare describe", _LIMIT, ratio),))
+
+
+async def measure_large_describes(session: Session, plan: Plan, stored: Entities) -> Part:
+    """Measure them where the broker looks through many entities for the one."""
+    index = stored.count // 2
+    query, kept = (stored.exact_query(index, max_age_ms=age) for age in (0, _OLDEST_MS))
+    arms = (
+        _BareDescribe(session.wire, stored.exact(index)),
+        _get(_GET, session, query),
+        _get(_FROM_IMAGE, session, kept),
+    )
+    await session.service.warm_up()
+    measures = await interleaved(arms, rounds=plan.large_describes, warm_up=plan.warm_up)
+    title = f"Describe one of {stored.count:,} entities exactly"
+    note = (
+        f"As above, among {stored.count:,} entities, through all of which the broker looks each "
+        f"time. The last row allows an image that is {_OLDEST_MS // 1000} s old."
+    )
+    rows = latency_rows(measures, _BARE)
+    bare = measures[_BARE]
+    goals = [
+        Goal(f"exact {arm} / bare describe, {stored.count:,} entities", limit, ratio)
+        for arm, limit, ratio in (
+            (_GET, _LARGE_LIMIT, measures[_GET].ratio_to(bare)),
+            (_FROM_IMAGE, _IMAGE_LIMIT, measures[_FROM_IMAGE].ratio_to(bare)),
+        )
+    ]
+    return Part(Table(title, note, (*LATENCY_COLUMNS, "x bare"), rows), goals)
+
+
+def _get(name: str, session: Session, query: str) -> Arm:
+    request = prepared("GET", f"/quotas?{query}", token=session.stack.token)
+    return _GetOne(name, session.service, request)

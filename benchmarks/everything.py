@@ -1,23 +1,33 @@
 """Describe everything: the bytes alone, this service, and other clients."""
 
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 
 from app.domain.filters import ALL_ENTITIES
 from app.kafka.described_all import DescribedAll
 from app.kafka.messages import NEWEST_VERSION
 from benchmarks.errors import BenchmarkError
 from benchmarks.http_connection import OK, Answer, prepared
+from benchmarks.measures import Measure
 from benchmarks.peers.jobs import DESCRIBE
 from benchmarks.peers.process import WarmPeer
 from benchmarks.plan import Plan
 from benchmarks.rounds import Arm, interleaved
 from benchmarks.session import Session
 from benchmarks.storing import store
-from benchmarks.tables import LATENCY_COLUMNS, Part, Table, latency_rows
+from benchmarks.tables import LATENCY_COLUMNS, Goal, Part, Table, latency_rows, shown
 from benchmarks.workload import Entities
 
 _RECEIVED = "received, not decoded"
+_COLD = "image, nothing read before"
+_SAME = "image, nothing has changed"
+_GET_CHANGED = "`GET /quotas`, one entity has changed"
+_GET_SAME = "`GET /quotas`, nothing has changed"
 _OLDEST_MS = 60_000
+_ANEW_LIMIT = 2.0
+_SAME_LIMIT = 1.1
+_FIRST_BYTE_LIMIT = 0.5
+_COLUMNS = (*LATENCY_COLUMNS, "x received", "first byte p50 ms")
 
 
 class _Receive(Arm):
@@ -61,15 +71,18 @@ class _Get(Arm):
         self._count = count
         token = session.stack.token
         self._request = prepared("GET", f"/quotas?max_age_ms={max_age_ms}", token=token)
+        self.first_byte_ms: list[float] = []
 
     async def prepare(self) -> None:
         await self.session.service.warm_up()
         await self.call()
 
     async def call(self) -> None:
+        self._begun = time.perf_counter()
         self._answer: Answer = await self.session.service.exchange(self._request)
 
     async def settle(self) -> None:
+        self.first_byte_ms.append((self.session.service.first_byte_at - self._begun) * 1000)
         found = self._answer.body.count(b'"entity_key":')
         if self._answer.status != OK or found != self._count:
             raise BenchmarkError("GET /quotas has not every entity")
@@ -109,17 +122,24 @@ async def measure_everything(
     count = stored.count
     arms: list[Arm] = [
         _Receive(session),
-        _Image("image, nothing read before", session, count, cold=True),
-        _Image("image, nothing has changed", session, count, cold=False),
-        _GetChanged("`GET /quotas`, one entity has changed", session, stored),
-        _Get("`GET /quotas`, nothing has changed", session, count, max_age_ms=0),
+        _Image(_COLD, session, count, cold=True),
+        _Image(_SAME, session, count, cold=False),
+        _GetChanged(_GET_CHANGED, session, stored),
+        _Get(_GET_SAME, session, count, max_age_ms=0),
         _Get("`GET /quotas`, from the image", session, count, max_age_ms=_OLDEST_MS),
     ]
     arms += [_PeerDescribe(peer, count) for peer in peers]
     size = len(await session.wire.receive(ALL_ENTITIES))
     warm_up = min(plan.warm_up, 2)
-    measures = await interleaved(arms, rounds=plan.describe_all_rounds(count), warm_up=warm_up)
-    rows = latency_rows(measures, _RECEIVED)
+    rounds = plan.describe_all_rounds(count)
+    measures = await interleaved(arms, rounds=rounds, warm_up=warm_up)
+    first_bytes = {
+        arm.name: Measure(arm.first_byte_ms[-rounds:]) for arm in arms if isinstance(arm, _Get)
+    }
+    rows = [
+        [*row, shown(first_bytes[row[0]].median) if row[0] in first_bytes else ""]
+        for row in latency_rows(measures, _RECEIVED)
+    ]
     note = (
         f"2 keys each, {size:,} bytes from the broker. The first three are calls in this process "
         "over the service's own transport: the bytes alone, then with what the service makes of "
@@ -128,6 +148,24 @@ async def measure_everything(
         f"each time, the third allows an image that is {_OLDEST_MS // 1000} s old. The other "
         "clients end with objects of their library."
     )
-    title = f"Describe all of {count:,} entities"
-    table = Table(title, note, (*LATENCY_COLUMNS, "x received"), rows)
-    return Part(table, measures=measures)
+    table = Table(f"Describe all of {count:,} entities", note, _COLUMNS, rows)
+    goals = _goals(count, measures, first_bytes) if count >= plan.large else ()
+    return Part(table, goals, measures)
+
+
+def _goals(
+    count: int, measures: Mapping[str, Measure], first_bytes: Mapping[str, Measure]
+) -> list[Goal]:
+    received, changed = measures[_RECEIVED], measures[_GET_CHANGED]
+    limits = {
+        _COLD: _ANEW_LIMIT,
+        _SAME: _SAME_LIMIT,
+        _GET_CHANGED: _ANEW_LIMIT,
+        _GET_SAME: _SAME_LIMIT,
+    }
+    goals = [
+        Goal(f"{name} / received, {count:,} entities", limit, measures[name].ratio_to(received))
+        for name, limit in limits.items()
+    ]
+    first = first_bytes[_GET_CHANGED].ratio_to(changed)
+    return [*goals, Goal(f"{_GET_CHANGED}: first byte / all of it", _FIRST_BYTE_LIMIT, first)]

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from typing import Any, NamedTuple, cast
 
 import httptools
@@ -39,7 +40,12 @@ def prepared(method: str, path: str, *, token: str | None = None, body: bytes = 
 
 
 class HttpConnection(asyncio.Protocol):
-    """One request at a time; ``open_http`` makes it."""
+    """One request at a time; ``open_http`` makes it.
+
+    Attributes:
+        first_byte_at: When the newest answer began, in the time of ``time.perf_counter``; 0 until
+            it has.
+    """
 
     def __init__(self, port: int = 0) -> None:
         self._port = port
@@ -47,6 +53,7 @@ class HttpConnection(asyncio.Protocol):
         self._answer: asyncio.Future[Answer] | None = None
         self._parser = httptools.HttpResponseParser(self)
         self._body: list[bytes] = []
+        self.first_byte_at = 0.0
 
     async def exchange(self, request: bytes) -> Answer:
         """Send a request and return its answer.
@@ -57,6 +64,7 @@ class HttpConnection(asyncio.Protocol):
         if self._transport is None:
             raise BenchmarkError("the server has closed the connection")
         self._answer = asyncio.get_running_loop().create_future()
+        self.first_byte_at = 0.0
         self._transport.write(request)
         return await self._answer
 
@@ -89,6 +97,7 @@ class HttpConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Parse. Called by the event loop."""
+        self.first_byte_at = self.first_byte_at or time.perf_counter()
         self._parser.feed_data(data)
 
     def on_body(self, body: bytes) -> None:

@@ -8,7 +8,7 @@ from benchmarks.altering import (
     measure_largest_alters,
     measure_single_alters,
 )
-from benchmarks.describing import measure_describes
+from benchmarks.describing import measure_describes, measure_large_describes
 from benchmarks.everything import measure_everything
 from benchmarks.lives import measure_lives
 from benchmarks.peers.peer import Peers
@@ -21,6 +21,7 @@ from benchmarks.shell import measure_shell
 from benchmarks.stack import Stack
 from benchmarks.storing import keep_only, store
 from benchmarks.tables import Part
+from benchmarks.visibility import measure_visibility
 from benchmarks.workload import Entities
 
 
@@ -75,7 +76,17 @@ async def _everything(run: _Run) -> list[Part]:
         run.progress.say(f"describing all of {count:,} entities: {rounds} rounds")
         with warm(run.peers, run.session.stack.bootstrap_servers) as peers:
             parts.append(await measure_everything(run.session, run.plan, stored, peers))
+        if count >= run.plan.large:
+            parts += await _large(run, stored)
     return parts
+
+
+async def _large(run: _Run, stored: Entities) -> list[Part]:
+    plan = run.plan
+    run.progress.say(f"describing one of {stored.count:,}: {plan.large_describes} rounds")
+    exact = await measure_large_describes(run.session, plan, stored)
+    run.progress.say(f"altering {plan.seen_alters} of {stored.count:,}: {plan.seen_rounds} rounds")
+    return [exact, await measure_visibility(run.session, plan, stored)]
 
 
 PARTS: Mapping[str, Callable[[_Run], Awaitable[list[Part]]]] = {

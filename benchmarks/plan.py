@@ -23,6 +23,10 @@ class Plan:
         entities: Stored entities, and entities in a large alteration.
         largest: Entities in the largest alteration.
         everything: Numbers of entities that are described all at once.
+        large: From so many of them on, what a large cluster is good for is measured too.
+        large_describes: Exact describes there.
+        seen_alters: Alterations there of which each has to show.
+        seen_rounds: How often.
         life_windows: Windows of alterations for each arm and number of clients.
         life_window_s: The length of one, in seconds.
         warm_up: Rounds whose figures are thrown away.
@@ -40,6 +44,10 @@ class Plan:
     entities: int = 1000
     largest: int = 10_000
     everything: tuple[int, ...] = (10_000,)
+    large: int = 100_000
+    large_describes: int = 100
+    seen_alters: int = 200
+    seen_rounds: int = 3
     life_windows: int = 20
     life_window_s: float = 1.5
     warm_up: int = 5
@@ -63,6 +71,10 @@ QUICK = Plan(
     entities=50,
     largest=500,
     everything=(1000,),
+    large=1000,
+    large_describes=3,
+    seen_alters=40,
+    seen_rounds=1,
     life_windows=2,
     life_window_s=0.2,
     warm_up=1,

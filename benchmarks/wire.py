@@ -80,18 +80,24 @@ class WireQuotas:
 
         await self.until(shown)
 
-    async def until(self, shown: Callable[[], Awaitable[bool]]) -> None:
+    async def until(
+        self,
+        shown: Callable[[], Awaitable[bool]],
+        *,
+        poll_s: float = _POLL_S,
+        deadline_s: float = _DEADLINE_S,
+    ) -> None:
         """Wait until the broker shows what was altered.
 
         Raises:
-            BenchmarkError: It does not after 30 s.
+            BenchmarkError: It does not before the deadline.
         """
         try:
-            async with asyncio.timeout(_DEADLINE_S):
+            async with asyncio.timeout(deadline_s):
                 while True:
                     if await shown():
                         return
-                    await asyncio.sleep(_POLL_S)
+                    await asyncio.sleep(poll_s)
         except TimeoutError as error:
             raise BenchmarkError("the broker does not show what it acknowledged") from error
 

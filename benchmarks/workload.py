@@ -1,7 +1,7 @@
 """What is described and altered: entities of a user and a client-id, two keys each or fewer."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -36,24 +36,32 @@ class Entities:
             strict=True,
         )
 
-    def exact_query(self, index: int) -> str:
+    def exact_query(self, index: int, *, max_age_ms: int = 0) -> str:
         """Return the same filter for ``GET /quotas``."""
         filters = [("filter", f"{kind}={name}") for kind, name in self.names(index).items()]
-        options = [("strict", "true"), ("max_age_ms", "0")]
+        options = [("strict", "true"), ("max_age_ms", str(max_age_ms))]
         return urlencode([*filters, *options], safe="=")
 
     def alterations(self, value: int) -> tuple[ClientQuotaAlteration, ...]:
         """Return the alterations that set each key of each entity."""
+        return tuple(self.alteration(index, value) for index in range(self.count))
+
+    def alteration(self, index: int, value: int) -> ClientQuotaAlteration:
+        """Return the one that sets each key of one entity."""
         ops = tuple(Op(key, Decimal(value)) for key in self.keys)
-        return tuple(
-            ClientQuotaAlteration(ClientQuotaEntity.of(self.names(index)), ops)
-            for index in range(self.count)
-        )
+        return ClientQuotaAlteration(ClientQuotaEntity.of(self.names(index)), ops)
 
     def body(self, value: int, **options: Any) -> bytes:
         """Return the same alterations for ``POST /quotas/alterations``."""
+        return self._body(range(self.count), value, options)
+
+    def body_of(self, index: int, value: int, **options: Any) -> bytes:
+        """Return the alteration of one entity for ``POST /quotas/alterations``."""
+        return self._body((index,), value, options)
+
+    def _body(self, indexes: Iterable[int], value: int, options: Mapping[str, Any]) -> bytes:
         ops = [{"key": key, "value": value} for key in self.keys]
-        alterations = [{"entity": self.names(index), "ops": ops} for index in range(self.count)]
+        alterations = [{"entity": self.names(index), "ops": ops} for index in indexes]
         return json.dumps({"alterations": alterations, **options}).encode()
 
     def kafka_configs(self, value: int) -> list[str]:

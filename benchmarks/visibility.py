@@ -1,0 +1,182 @@
+"""When alterations of single entities show: sent one by one, and by many clients of the service."""
+
+import asyncio
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+from app.domain.entities import ClientQuotaEntity
+from app.domain.filters import ALL_ENTITIES
+from benchmarks.altered import raise_unless_applied, was_not_sent
+from benchmarks.http_connection import open_http, prepared
+from benchmarks.measures import Measure
+from benchmarks.plan import Plan
+from benchmarks.session import Session
+from benchmarks.tables import Goal, Part, Table, shown
+from benchmarks.workload import KEYS, Entities
+
+_CLIENTS = 32
+_POLL_S = 0.1
+"""An exact describe among 100,000 entities costs the broker 40 ms itself."""
+
+_DEADLINE_S = 120.0
+_LIMIT = 1 / 20
+_MOST_REPEATS = 5
+_BARE = "bare alter, one by one"
+_POST = f"`POST`, `wait: none`, {_CLIENTS} clients"
+_COLUMNS = (
+    "arm",
+    "n",
+    "all acknowledged after ms",
+    "all shown, ms after the last acknowledgement",
+    "all shown, ms after the first was sent",
+    "x one by one, after the last acknowledgement",
+    "x one by one, after the first was sent",
+)
+
+
+class _Sender(ABC):
+    """Sends single alterations; the times are those of all rounds, in milliseconds."""
+
+    def __init__(
+        self, name: str, session: Session, stored: Entities, places: Sequence[int]
+    ) -> None:
+        self.name = name
+        self.session = session
+        self.stored = stored
+        self.places = places
+        self.acknowledged_ms: list[float] = []
+        self.shown_ms: list[float] = []
+
+    @abstractmethod
+    async def send(self, value: int) -> int:
+        """Send all; return the place of the one that was acknowledged last."""
+
+    async def measure(self, value: int) -> None:
+        """Send all, and wait until all show."""
+        begun = time.perf_counter()
+        last = await self.send(value)
+        acknowledged = time.perf_counter()
+        until_all = await self._until_all_show(last, value)
+        self.acknowledged_ms.append((acknowledged - begun) * 1000)
+        self.shown_ms.append((until_all - begun) * 1000)
+
+    async def _until_all_show(self, last: int, value: int) -> float:
+        """Return when the describe was sent that showed all of them.
+
+        The one that was acknowledged last is looked for first: brokers apply what is committed in
+        its order, and to describe one costs them less.
+        """
+        wire = self.session.wire
+        exact = self.stored.exact(last)
+        everyone = [ClientQuotaEntity.of(self.stored.names(place)) for place in self.places]
+        asked_at = time.perf_counter()
+
+        async def shows() -> bool:
+            nonlocal asked_at
+            one = await wire.describe(exact)
+            if [values.get(KEYS[-1]) for values in one.values()] != [value]:
+                return False
+            asked_at = time.perf_counter()
+            quotas = await wire.describe(ALL_ENTITIES)
+            return all(quotas[entity].get(KEYS[-1]) == value for entity in everyone)
+
+        await wire.until(shows, poll_s=_POLL_S, deadline_s=_DEADLINE_S)
+        return asked_at
+
+    @property
+    def acknowledged(self) -> Measure:
+        """From the first one sent until the last one was acknowledged."""
+        return Measure(self.acknowledged_ms)
+
+    @property
+    def shown(self) -> Measure:
+        """From the first one sent until all showed."""
+        return Measure(self.shown_ms)
+
+    @property
+    def lag(self) -> Measure:
+        """From the last acknowledgement until all showed."""
+        pairs = zip(self.shown_ms, self.acknowledged_ms, strict=True)
+        return Measure([until_shown - until_known for until_shown, until_known in pairs])
+
+
+class _OneByOne(_Sender):
+    """AlterClientQuotas, each when the one before has been acknowledged."""
+
+    async def send(self, value: int) -> int:
+        for place in self.places:
+            await self.session.wire.alter([self.stored.alteration(place, value)])
+        return self.places[-1]
+
+
+class _Clients(_Sender):
+    """``POST /quotas/alterations`` of one entity each, by several clients at the same time."""
+
+    repeats = 0
+
+    async def send(self, value: int) -> int:
+        requests = {place: self._request(place, value) for place in self.places}
+        acknowledged: list[int] = []
+        left = iter(requests.items())
+
+        async def client() -> None:
+            service = await open_http(self.session.stack.service_port)
+            try:
+                for place, request in left:
+                    answer = await service.exchange(request)
+                    for _ in range(_MOST_REPEATS):
+                        if not was_not_sent(answer):
+                            break
+                        self.repeats += 1
+                        answer = await service.exchange(request)
+                    raise_unless_applied(answer)
+                    acknowledged.append(place)
+            finally:
+                service.close()
+
+        await asyncio.gather(*(client() for _ in range(_CLIENTS)))
+        return acknowledged[-1]
+
+    def _request(self, place: int, value: int) -> bytes:
+        body = self.stored.body_of(place, value, wait="none")
+        token = self.session.stack.token
+        return prepared("POST", "/quotas/alterations", token=token, body=body)
+
+
+async def measure_visibility(session: Session, plan: Plan, stored: Entities) -> Part:
+    """Measure alterations of some of the stored entities, spread over all of them."""
+    step = stored.count // plan.seen_alters
+    places = range(0, step * plan.seen_alters, step)
+    one_by_one = _OneByOne(_BARE, session, stored, places)
+    clients = _Clients(_POST, session, stored, places)
+    for number in range(plan.seen_rounds):
+        arms = (one_by_one, clients) if number % 2 else (clients, one_by_one)
+        for each, arm in enumerate(arms):
+            await arm.measure(2_000_000 + 2 * number + each)
+    note = (
+        f"{stored.count:,} entities are stored; each of {len(places)} of them is altered, 2 keys, "
+        "by a request of its own. Whoever reads sees nothing of it until the broker has copied its "
+        "table of all entities for each request that reached it: the service sends alterations "
+        "that wait at the same time together. It is the broker that is asked whether all show, "
+        f"every {_POLL_S * 1000:g} ms. Medians of n rounds. Requests repeated after a 503: "
+        f"{clients.repeats}."
+    )
+    rows = [_row(arm, one_by_one) for arm in (one_by_one, clients)]
+    text = (
+        f"{len(places)} alterations among {stored.count:,} entities, from the last acknowledgement "
+        f"until all show: {_CLIENTS} clients of the service / one by one"
+    )
+    goal = Goal(text, _LIMIT, clients.lag.ratio_to(one_by_one.lag))
+    title = f"When {len(places)} alterations among {stored.count:,} entities show"
+    return Part(Table(title, note, _COLUMNS, rows), (goal,))
+
+
+def _row(arm: _Sender, base: _Sender) -> list[str]:
+    return [
+        arm.name,
+        str(arm.shown.n),
+        *(shown(one.median) for one in (arm.acknowledged, arm.lag, arm.shown)),
+        shown(arm.lag.ratio_to(base.lag)),
+        shown(arm.shown.ratio_to(base.shown)),
+    ]
