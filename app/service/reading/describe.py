@@ -143,8 +143,8 @@ class DescribeQuotas:
             arranged = await self._snapshots.images.in_order(described)
             entries, rendering = arranged.entries or (), arranged.rendering
             return QuotaListing(described.cluster_id, described.as_of, entries, rendering)
-        matching = await self._matching(described, query)
-        return QuotaListing(described.cluster_id, described.as_of, matching)
+        found = await self._matching(described, query)
+        return QuotaListing(described.cluster_id, described.as_of, found)
 
     async def _matching(self, described: Described, query: DescribeQuery) -> tuple[Entry, ...]:
         """Return what matches, found in the arranged image or in the broker's own selection."""
