@@ -7,6 +7,7 @@ from typing import Final
 from app.domain.alterations import ClientQuotaAlteration, Op, Outcome, Quotas
 from app.domain.entities import ClientQuotaEntity
 from app.domain.filters import ClientQuotaFilter, ClientQuotaFilterComponent, MatchType
+from app.kafka.altered_entries import AlteredEntry, entries_at_once
 from app.kafka.errors import alter_outcome, alter_refusal
 from app.kafka.reader import Reader, UnreadableAnswerError
 from app.kafka.writer import Writer
@@ -85,16 +86,20 @@ def read_verdicts(
     reader = Reader(payload, flexible=version >= _FLEXIBLE_FROM)
     reader.header()
     throttle_time_ms = reader.int32()
-    entries = reader.array(_altered_entry) or []
+    entries = reader.array(_altered_entry, entries_at_once) or []
     reader.end_of_structure()
     reader.end()
     verdicts: dict[ClientQuotaEntity, EntityVerdict] = {}
-    for entity, code, text in entries:
-        verdict = EntityVerdict(
+    told = {
+        (code, text): EntityVerdict(
             alter_outcome(code, validate_only=validate_only),
             alter_refusal(code, text),
             throttle_time_ms,
         )
+        for code, text in {(code, text) for _, code, text in entries}
+    }
+    for entity, code, text in entries:
+        verdict = told[code, text]
         if verdicts.setdefault(entity, verdict) != verdict:
             verdicts[entity] = EntityVerdict(Outcome.UNKNOWN, verdict.error, throttle_time_ms)
     return verdicts
@@ -134,7 +139,7 @@ def _described_entry(reader: Reader) -> tuple[ClientQuotaEntity, dict[str, float
     return entity, values
 
 
-def _altered_entry(reader: Reader) -> tuple[ClientQuotaEntity, int, str | None]:
+def _altered_entry(reader: Reader) -> AlteredEntry:
     code, text = reader.int16(), reader.string()
     entity = _entity(reader)
     reader.end_of_structure()

@@ -6,6 +6,9 @@ from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
 
+AtOnce = Callable[[bytes | bytearray, int, int], tuple[list[T], int] | None]
+"""Reads so many elements from a place on; returns them and the place after them, or null."""
+
 _INT16: Final = struct.Struct(">h")
 _INT32: Final = struct.Struct(">i")
 _FLOAT64: Final = struct.Struct(">d")
@@ -76,14 +79,21 @@ class Reader:
             raise UnreadableAnswerError(message)
         return value
 
-    def array(self, element: Callable[["Reader"], T]) -> list[T] | None:
-        """Read a nullable array, each element by ``element``."""
+    def array(
+        self, element: Callable[["Reader"], T], at_once: AtOnce[T] | None = None
+    ) -> list[T] | None:
+        """Read a nullable array: flexible ones by ``at_once`` if it can, else by ``element``."""
         length = self._varint() - 1 if self._flexible else self.int32()
         if length < 0:
             return None
         if length > len(self._data) - self._at:
             message = f"{length} elements in {len(self._data) - self._at} bytes"
             raise UnreadableAnswerError(message)
+        if at_once is not None and self._flexible:
+            elements = at_once(self._data, self._at, length)
+            if elements is not None:
+                self._at = elements[1]
+                return elements[0]
         return [element(self) for _ in range(length)]
 
     def end_of_structure(self) -> None:
