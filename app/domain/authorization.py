@@ -44,6 +44,8 @@ class Operation(StrEnum):
     DESCRIBE_CONFIGS = "DESCRIBE_CONFIGS"
     ALTER_CONFIGS = "ALTER_CONFIGS"
 
+    __hash__ = str.__hash__
+
 
 class DecisionRule(StrEnum):
     """What decided."""

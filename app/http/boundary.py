@@ -72,14 +72,6 @@ class RequestBoundary:
         exchange = _Exchange(context, send)
         self._metrics.active_requests.value += 1
         try:
-            await self._answer(scope, receive, exchange)
-        finally:
-            context.has_ended()
-            self._metrics.active_requests.value -= 1
-            self._record(scope, exchange)
-
-    async def _answer(self, scope: Scope, receive: Receive, exchange: "_Exchange") -> None:
-        try:
             refuse_bad_headers(scope)
             await self._app(scope, receive, exchange.send)
         except QuotaError as error:
@@ -92,6 +84,10 @@ class RequestBoundary:
                 await answer_to_fault(Request(scope))(scope, receive, exchange.send)
             elif not exchange.whole:
                 raise  # the server then cuts the answer off, so that nobody takes it for whole
+        finally:
+            context.has_ended()
+            self._metrics.active_requests.value -= 1
+            self._record(scope, exchange)
 
     def _record(self, scope: Scope, exchange: "_Exchange") -> None:
         context = exchange.context
@@ -162,7 +158,7 @@ class _Exchange:
 
 
 def _request_id(scope: Scope) -> str:
-    given: list[bytes] = [value for name, value in scope["headers"] if name == b"x-request-id"]
+    given: list[bytes] = [value for name, value in scope["headers"] if name == _REQUEST_ID_HEADER]
     if len(given) == 1 and _REQUEST_ID.fullmatch(given[0]):
         return given[0].decode("ascii")
     return secrets.token_hex(16)

@@ -17,9 +17,8 @@ class PlainRoute(APIRoute):
     guards.
     """
 
-    async def answer(self, request: Request) -> Response:
-        """Answer a request whose path has no parameters."""
-        return await self._answer(request)
+    answer: Callable[[Request], Coroutine[Any, Any, Response]]
+    """Answers a request whose path has no parameters."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """Return what answers a request; FastAPI's own extension point.
@@ -32,8 +31,13 @@ class PlainRoute(APIRoute):
 
         async def answer(request: Request) -> Response:
             request.scope["state"]["granted"] = await guard(request)
+            response: Response = await function(request)
+            return response
+
+        async def answer_with_parameters(request: Request) -> Response:
+            request.scope["state"]["granted"] = await guard(request)
             response: Response = await function(request, **request.path_params)
             return response
 
-        self._answer = answer
-        return answer
+        self.answer = answer
+        return answer_with_parameters

@@ -39,7 +39,8 @@ class RequestContext:
 
     def has_ended(self) -> None:
         """Let go of what the request held."""
-        self.work_has_ended()
+        if self.end_work is not None:
+            self.work_has_ended()
         while self.at_end:
             self.at_end.pop()()
 
@@ -59,7 +60,8 @@ def open_context(scope: Scope, request_id: str) -> RequestContext:
     Routes find it as ``request.state.context``, the id also as ``request.state.request_id``.
     """
     context = RequestContext(request_id)
-    scope.setdefault("state", {}).update(context=context, request_id=request_id)
+    state = scope.setdefault("state", {})
+    state["context"], state["request_id"] = context, request_id
     _current.set(context)
     return context
 

@@ -97,6 +97,8 @@ class Services:
 
 def services_of(request: Request) -> Services:
     """Return what answers this request: of its caller's session, or everybody's."""
-    scope = request.scope
-    services: Services = scope["state"].get("services") or scope["app"].state.services
+    state = request.scope["state"]
+    services: Services | None = state.get("services")
+    if services is None:
+        services = state["services"] = request.scope["app"].state.services
     return services

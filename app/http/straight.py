@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 from typing import cast
 
 from fastapi import FastAPI, Request, Response
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from app.domain.errors import QuotaError
 from app.http.plain_route import PlainRoute
@@ -46,7 +46,11 @@ class Straight:
             if handler is None:
                 raise
             response = await handler(request, error)
-        await _sent(response, scope, receive, send)
+        try:
+            await response(scope, receive, send)
+        except QuotaError as error:
+            message = "an error after the answer had begun"
+            raise RuntimeError(message) from error
 
     def _handler(self, error: Exception) -> ErrorHandler | None:
         """Return what answers an error; for faults that is whoever called. As in starlette."""
@@ -54,11 +58,3 @@ class Straight:
         kinds = (kind for kind in type(error).__mro__ if kind is not Exception)
         found = next((handlers[kind] for kind in kinds if kind in handlers), None)
         return cast("ErrorHandler | None", found)
-
-
-async def _sent(response: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
-    try:
-        await response(scope, receive, send)
-    except QuotaError as error:
-        message = "an error after the answer had begun"
-        raise RuntimeError(message) from error
