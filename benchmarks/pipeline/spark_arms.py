@@ -51,10 +51,11 @@ def eight_joins(session: SparkSession, data: Path) -> Answer:
         table = versions.where(sf.col("level") == row.level)
         table = table.select(*on, sf.col("value").alias(f"v{row.level}"))
         frame = frame.join(sf.broadcast(table), on, "left")
-    values = {row.level: sf.col(f"v{row.level}") for row in PRECEDENCE}
-    level = effective_level(sf.col("user"), sf.col("client_id"), values)
-    frame = frame.withColumn("level", level)
-    answer = _answer(frame.withColumn("limit", value_at(sf.col("level"), values)), sf.lit(1))
+    values = {row.level: f"v{row.level}" for row in PRECEDENCE}
+    level = effective_level("`user`", "`client_id`", values)
+    frame = frame.selectExpr("*", f"{level} AS `level`")
+    frame = frame.selectExpr("*", f"{value_at('`level`', values)} AS `limit`")
+    answer = _answer(frame, sf.lit(1))
     versions.unpersist()
     return answer
 

@@ -3,21 +3,25 @@
 from collections.abc import Sequence
 from typing import Final
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
 from app.domain.resolution_levels import Bucket
 from app.pipeline.jobs.resolve_levels import (
     KINDS,
     bucket_kind,
+    case,
     effective_level,
     first_hit,
     value_at,
 )
-from app.pipeline.jobs.resolve_tables import LONE_KIND, MOST_VALUES, Hashing, LookUp
+from app.pipeline.jobs.resolve_states import LONE_KIND, MOST_VALUES
+from app.pipeline.jobs.resolve_tables import Hashing, LookUp
 
 BROADCAST_MAX: Final = 5_000_000
 """Rows of a look-up, about 500 MB, that are still sent to every worker whole."""
+
+_NAMES: Final = ("user", "client_id")
 
 
 def resolve(
@@ -43,71 +47,66 @@ def resolve(
 
     Source: ``ClientQuotaManager.DefaultQuotaCallback`` of Kafka 4.3.1.
     """
-    names = {name: sf.coalesce(name, sf.lit("")) for name in ("user", "client_id")}
-    hashes = {_hash_name(one): hashing.of(one.names) for one in look_ups}
-    frame = observations.withColumns(names).withColumns(hashes)
+    own = [f"`{name}`" for name in observations.columns]
+    known = [f"coalesce({one}, '') AS {one}" if one[1:-1] in _NAMES else one for one in own]
+    hashes = [f"{hashing.of(one.names)} AS {_hash_name(one)}" for one in look_ups]
+    frame = observations.selectExpr(*known).selectExpr("*", *hashes)
     for look_up in look_ups:
         frame = _looked_up(frame, look_up, broadcast_max)
     values = {level: _value(one, level) for one in look_ups for level in one.levels}
-    values = dict(sorted(values.items()))
+    at_levels = {level: f"value_of_level_{level}" for level in sorted(values)}
+    frame = frame.selectExpr("*", *(f"{values[one]} AS {at}" for one, at in at_levels.items()))
     bare = next(one for one in look_ups if not one.names)
-    frame = frame.withColumns({_level_name(level): value for level, value in values.items()})
-    at_levels = {level: sf.col(_level_name(level)) for level in values}
-    decided = {
-        "level": effective_level(sf.col("user"), sf.col("client_id"), at_levels),
-        "hit": first_hit(at_levels),
-        LONE_KIND: sf.when(_same_names(bare), sf.col(_prefixed(bare, LONE_KIND))),
-    }
-    return _with_buckets(frame.withColumns(decided), hashing).select(
-        *observations.columns,
-        "level",
-        value_at(sf.col("level"), at_levels).alias("limit"),
-        "bucket_user",
-        "bucket_client",
-        "bucket_id",
+    lone_kind = case([(_same_names(bare), _prefixed(bare, LONE_KIND))])
+    frame = frame.selectExpr(
+        "*",
+        f"{effective_level('`user`', '`client_id`', at_levels)} AS `level`",
+        f"{first_hit(at_levels)} AS hit",
+        f"{lone_kind} AS {LONE_KIND}",
     )
+    limit = value_at("`level`", at_levels)
+    frame = frame.selectExpr(*own, "`level`", f"{limit} AS `limit`", f"{_kind()} AS kind")
+    frame = frame.selectExpr(*own, "`level`", "`limit`", *_tags())
+    return frame.selectExpr("*", f"{bucket_id(hashing)} AS bucket_id")
 
 
-def _with_buckets(frame: DataFrame, hashing: Hashing) -> DataFrame:
-    kind = bucket_kind(sf.col("level"), sf.col("hit"), sf.col(LONE_KIND))
+def _kind() -> str:
+    return bucket_kind("`level`", "hit", LONE_KIND)
+
+
+def _tags() -> Sequence[str]:
     of_client, of_user = KINDS[Bucket.CLIENT_ID], KINDS[Bucket.USER]
-    tags = {
-        "bucket_user": sf.when(sf.col("kind") == of_client, "").otherwise(sf.col("user")),
-        "bucket_client": sf.when(sf.col("kind") == of_user, "").otherwise(sf.col("client_id")),
-    }
-    return (
-        frame.withColumn("kind", kind).withColumns(tags).withColumn("bucket_id", bucket_id(hashing))
-    )
+    user = case([(f"kind = {of_client}", "''")], "`user`")
+    client = case([(f"kind = {of_user}", "''")], "`client_id`")
+    return f"{user} AS bucket_user", f"{client} AS bucket_client"
 
 
-def bucket_id(hashing: Hashing) -> Column:
+def bucket_id(hashing: Hashing) -> str:
     """Return the id of a bucket from cluster_id, key, bucket_user and bucket_client."""
-    return hashing.whole(*map(sf.col, ("cluster_id", "key", "bucket_user", "bucket_client")))
+    return hashing.whole("`cluster_id`", "`key`", "bucket_user", "bucket_client")
 
 
 def _looked_up(frame: DataFrame, look_up: LookUp, broadcast_max: int) -> DataFrame:
-    kept = look_up.frame.drop(MOST_VALUES)
-    columns = {name: _prefixed(look_up, name) for name in kept.columns}
-    table = kept.withColumnsRenamed(columns)
+    kept = [name for name in look_up.frame.columns if name != MOST_VALUES]
+    renamed = [f"`{name}` AS {_prefixed(look_up, name)}" for name in kept]
+    table = look_up.frame.selectExpr(*renamed)
     # Beyond that size a table is sorted and merged by partitions: slower, but never out of memory.
     table = sf.broadcast(table) if look_up.rows <= broadcast_max else table.hint("merge")
-    same = sf.col(_hash_name(look_up)) == sf.col(_prefixed(look_up, "hash"))
-    if "since" in columns:
-        since, until = sf.col(columns["since"]), sf.col(columns["until"])
-        same &= (sf.col("ts") >= since) & (sf.col("ts") < until)
-    return frame.join(table, same, "left")
+    same = f"{_hash_name(look_up)} = {_prefixed(look_up, 'hash')}"
+    if "since" in kept:
+        since, until = _prefixed(look_up, "since"), _prefixed(look_up, "until")
+        same += f" AND ts >= {since} AND ts < {until}"
+    return frame.join(table, sf.expr(same), "left")
 
 
-def _value(look_up: LookUp, level: int) -> Column:
+def _value(look_up: LookUp, level: int) -> str:
     """Return a looked-up value, if it is that of these very names and not only of their hash."""
-    return sf.when(_same_names(look_up), sf.col(_prefixed(look_up, f"v{level}")))
+    return case([(_same_names(look_up), _prefixed(look_up, f"v{level}"))])
 
 
-def _same_names(look_up: LookUp) -> Column:
-    same = sf.lit(True)
-    for name in (*look_up.names, "key", "cluster_id"):
-        same &= sf.col(name) == sf.col(_prefixed(look_up, name))
-    return same
+def _same_names(look_up: LookUp) -> str:
+    names = (*look_up.names, "key", "cluster_id")
+    return " AND ".join(f"`{name}` = {_prefixed(look_up, name)}" for name in names)
 
 
 def _prefixed(look_up: LookUp, name: str) -> str:
@@ -116,7 +115,3 @@ def _prefixed(look_up: LookUp, name: str) -> str:
 
 def _hash_name(look_up: LookUp) -> str:
     return "_".join(("hash_of", *look_up.names))
-
-
-def _level_name(level: int) -> str:
-    return f"value_of_level_{level}"

@@ -10,7 +10,7 @@ from pyspark.sql import functions as sf
 from app.domain.resolution_levels import Slot
 from app.pipeline.exchange import BLOB_DDL, exchanged
 from app.pipeline.folders import Partition
-from app.pipeline.jobs.resolve_levels import names_client_id, names_user
+from app.pipeline.jobs.resolve_levels import case, names_client_id, names_user
 from app.pipeline.jobs.resolve_members import Members
 from app.pipeline.jobs.resolve_tables import refuse_same_hash
 from app.pipeline.jobs.resolve_tasks import TOLD_DDL, Task
@@ -60,16 +60,14 @@ def dim_buckets(resolved: DataFrame) -> DataFrame:
         sf.max("last").alias("last_seen"),
         sf.sum("rows").alias("rows"),
     )
-    level = sf.col("level")
+    user, client = names_user("`level`", Slot.NAMED), names_client_id("`level`", Slot.NAMED)
     entity = {
-        "quota_user": sf.when(names_user(level, Slot.NAMED), sf.col("bucket_user")).otherwise(""),
-        "quota_user_default": names_user(level, Slot.DEFAULT),
-        "quota_client_id": sf.when(
-            names_client_id(level, Slot.NAMED), sf.col("bucket_client")
-        ).otherwise(""),
-        "quota_client_default": names_client_id(level, Slot.DEFAULT),
+        "quota_user": case([(user, "bucket_user")], "''"),
+        "quota_user_default": names_user("`level`", Slot.DEFAULT),
+        "quota_client_id": case([(client, "bucket_client")], "''"),
+        "quota_client_default": names_client_id("`level`", Slot.DEFAULT),
     }
-    return seen.withColumns(entity)
+    return seen.selectExpr("*", *(f"{one} AS {name}" for name, one in entity.items()))
 
 
 def refuse_collisions(buckets: DataFrame) -> None:

@@ -1,11 +1,10 @@
-"""The eight levels as Spark expressions, all made from the one table of the domain."""
+"""The eight levels as expressions of Spark SQL, all made from the one table of the domain.
+
+They are text: a driver builds hundreds of them, and each part of a ``Column`` is a call to the JVM.
+"""
 
 from collections.abc import Callable, Iterable, Mapping
-from functools import reduce
 from typing import Final
-
-from pyspark.sql import Column
-from pyspark.sql import functions as sf
 
 from app.domain.resolution_levels import PRECEDENCE, Bucket, PrecedenceLevel, Slot
 from app.domain.resolution_levels import applicable_levels as levels_for
@@ -26,20 +25,20 @@ _NAMES: Final = tuple((user, client_id) for user in ("", "u") for client_id in (
 """One caller for each way in which a name may be empty."""
 
 
-def level_of_entity(user: Column, client_id: Column) -> Column:
+def level_of_entity(user: str, client_id: str) -> str:
     """Return the level of a quota's entity from its slots; null where it has neither type."""
-    return _case(
-        ((user == int(row.user)) & (client_id == int(row.client_id)), row.level)
+    return case(
+        (f"{user} = {int(row.user)} AND {client_id} = {int(row.client_id)}", str(row.level))
         for row in PRECEDENCE
     )
 
 
-def first_hit(values: Mapping[int, Column]) -> Column:
+def first_hit(values: Mapping[int, str]) -> str:
     """Return the first level that has a value under the caller's names or their defaults, or 0."""
     return _first(values, [row.level for row in PRECEDENCE])
 
 
-def effective_level(user: Column, client_id: Column, values: Mapping[int, Column]) -> Column:
+def effective_level(user: str, client_id: str, values: Mapping[int, str]) -> str:
     """Return the level that limits a caller; 0 where none does.
 
     Args:
@@ -55,18 +54,18 @@ def effective_level(user: Column, client_id: Column, values: Mapping[int, Column
         chosen = _first(values, [row.level for row in PRECEDENCE if row.level in levels])
         if not names[0] and names[1]:
             # The default user's value selects a bucket without a name, where nothing is found.
-            hidden = first_hit(values) == _DEFAULT_USER
-            chosen = sf.when(hidden, sf.lit(NO_LEVEL)).otherwise(chosen)
-        cases.append((_like(user, names[0]) & _like(client_id, names[1]), chosen))
-    return _case(cases)
+            hidden = f"({first_hit(values)}) = {_DEFAULT_USER}"
+            chosen = case([(hidden, str(NO_LEVEL))], chosen)
+        cases.append((f"{_like(user, names[0])} AND {_like(client_id, names[1])}", chosen))
+    return case(cases)
 
 
-def value_at(level: Column, values: Mapping[int, Column]) -> Column:
+def value_at(level: str, values: Mapping[int, str]) -> str:
     """Return the value of a level; null for level 0."""
-    return _case((level == number, value) for number, value in values.items())
+    return case((f"{level} = {number}", value) for number, value in values.items())
 
 
-def bucket_kind(level: Column, hit: Column, lone_kind: Column) -> Column:
+def bucket_kind(level: str, hit: str, lone_kind: str) -> str:
     """Return the number of the kind of bucket that a caller spends from.
 
     Args:
@@ -77,42 +76,44 @@ def bucket_kind(level: Column, hit: Column, lone_kind: Column) -> Column:
     Source: ``quotaMetricTags``: a single kind of rules decides alone, several try the levels; no
     rule, or rules for other names only, leaves the client-id.
     """
-    alone = sf.when(lone_kind != SEVERAL_KINDS, lone_kind)
-    found = _of_row(hit, lambda row: KINDS[row.bucket])
-    without = sf.coalesce(alone, found, sf.lit(KINDS[Bucket.CLIENT_ID]))
-    return sf.when(level == NO_LEVEL, without).otherwise(
-        _of_row(level, lambda row: KINDS[row.bucket])
-    )
+    alone = case([(f"{lone_kind} <> {SEVERAL_KINDS}", lone_kind)])
+    without = f"coalesce({alone}, {kind_of_rule(hit)}, {KINDS[Bucket.CLIENT_ID]})"
+    return case([(f"{level} = {NO_LEVEL}", without)], kind_of_rule(level))
 
 
-def kind_of_rule(level: Column) -> Column:
-    """Return the number of a rule's kind from its level."""
+def kind_of_rule(level: str) -> str:
+    """Return the number of a rule's kind from its level; null of no level."""
     return _of_row(level, lambda row: KINDS[row.bucket])
 
 
-def names_user(level: Column, slot: Slot) -> Column:
+def names_user(level: str, slot: Slot) -> str:
     """Tell whether the entity of a level has the user in a slot."""
-    return level.isin([row.level for row in PRECEDENCE if row.user is slot])
+    return _is_one_of(level, [row.level for row in PRECEDENCE if row.user is slot])
 
 
-def names_client_id(level: Column, slot: Slot) -> Column:
+def names_client_id(level: str, slot: Slot) -> str:
     """Tell whether the entity of a level has the client-id in a slot."""
-    return level.isin([row.level for row in PRECEDENCE if row.client_id is slot])
+    return _is_one_of(level, [row.level for row in PRECEDENCE if row.client_id is slot])
 
 
-def _of_row(level: Column, number: Callable[[PrecedenceLevel], int]) -> Column:
-    return _case((level == row.level, number(row)) for row in PRECEDENCE)
+def case(cases: Iterable[tuple[str, str]], otherwise: str = "NULL") -> str:
+    """Return the result of the first condition that holds."""
+    whens = " ".join(f"WHEN {condition} THEN {result}" for condition, result in cases)
+    return f"CASE {whens} ELSE {otherwise} END"
 
 
-def _first(values: Mapping[int, Column], levels: Iterable[int]) -> Column:
-    cases = [(values[level].isNotNull(), level) for level in levels]
-    return _case(cases).otherwise(NO_LEVEL) if cases else sf.lit(NO_LEVEL)
+def _of_row(level: str, number: Callable[[PrecedenceLevel], int]) -> str:
+    return case((f"{level} = {row.level}", str(number(row))) for row in PRECEDENCE)
 
 
-def _like(name: Column, example: str) -> Column:
-    return name != "" if example else name == ""
+def _is_one_of(level: str, levels: Iterable[int]) -> str:
+    return f"{level} IN ({', '.join(map(str, levels))})"
 
 
-def _case(cases: Iterable[tuple[Column, object]]) -> Column:
-    (condition, result), *others = cases
-    return reduce(lambda chain, case: chain.when(*case), others, sf.when(condition, result))
+def _first(values: Mapping[int, str], levels: Iterable[int]) -> str:
+    cases = [(f"{values[level]} IS NOT NULL", str(level)) for level in levels]
+    return case(cases, str(NO_LEVEL)) if cases else str(NO_LEVEL)
+
+
+def _like(name: str, example: str) -> str:
+    return f"{name} {'<>' if example else '='} ''"

@@ -65,13 +65,13 @@ class Members:
         if not np.array_equal(array_of(answers["code"]), np.arange(len(named.starts))):
             message = f"{piece.path} changes while it is read; nothing is published. Run again."
             raise InfrastructureError(message)
-        buckets = array_of(answers["bucket_id"])
+        buckets, codes = array_of(answers["bucket_id"]), named.codes()
         columns = _measures(rows) | {
             "minute": pa.array((times // _MINUTE_US - piece.day * _DAY_MINUTES).astype(np.int32)),
             "key": names[0].encoded(),
-            "bucket_id": pa.array(buckets[named.codes]),
-            "limit": answers["limit"].take(pa.array(named.codes)),
-            "level": pa.array(array_of(answers["level"]).astype(np.int8)[named.codes]),
+            "bucket_id": pa.array(buckets[codes]),
+            "limit": answers["limit"].take(pa.array(codes)),
+            "level": pa.array(array_of(answers["level"]).astype(np.int8)[codes]),
             "day": pa.array(np.full(rows.num_rows, piece.day, np.int32)),
             "cluster_id": _same(piece.cluster, rows.num_rows),
         }

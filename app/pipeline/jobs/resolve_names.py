@@ -76,14 +76,14 @@ class Named:
     """Rows of a piece by name.
 
     Attributes:
-        codes: For each row the number of its name.
-        order: Rows with the same name side by side.
+        order: Rows with the same name side by side; a slice of all where they are so already.
         starts: Where each name begins in that order.
+        rows: How many there are.
     """
 
-    codes: Integers
-    order: Integers
+    order: Integers | slice
     starts: Integers
+    rows: int
 
     @classmethod
     def of(cls, names: Sequence[Coded], times: Integers, moments: Integers) -> "Named":
@@ -94,11 +94,25 @@ class Named:
             columns.append((since, len(moments) + 1))
         name = packed(columns)
         in_turn = bool(np.all(name[1:] >= name[:-1]))
-        order = np.arange(len(name)) if in_turn else np.argsort(name, kind="stable")
-        first = begins(name[order])
-        codes = np.empty(len(name), np.int64)
-        codes[order] = np.cumsum(first) - 1
-        return cls(codes, order, np.flatnonzero(first))
+        order = slice(None) if in_turn else np.argsort(name, kind="stable")
+        return cls(order, np.flatnonzero(begins(name[order])), len(name))
+
+    @property
+    def counts(self) -> Integers:
+        """How many rows each name has."""
+        counts: Integers = np.diff(np.append(self.starts, self.rows))
+        return counts
+
+    @property
+    def firsts(self) -> Integers:
+        """A row of each name."""
+        return self.starts if isinstance(self.order, slice) else self.order[self.starts]
+
+    def codes(self) -> Integers:
+        """Return for each row the number of its name."""
+        codes = np.empty(self.rows, np.int64)
+        codes[self.order] = np.repeat(np.arange(len(self.starts)), self.counts)
+        return codes
 
 
 def names_in(rows: pa.Table) -> Sequence[Coded]:
@@ -124,18 +138,17 @@ class _Names:
         names, times = names_in(rows), micros_of(rows["ts"])
         named = Named.of(names, times, self.moments)
         count = len(named.starts)
-        one = named.order[named.starts]
         ordered = times[named.order]
         columns = {
             "piece": pa.array(np.full(count, number, np.int32)),
             "code": pa.array(np.arange(count, dtype=np.int32)),
             "cluster_id": pa.array([piece.cluster] * count),
             **{
-                name: column.chosen(one).encoded().cast(pa.string())
+                name: column.chosen(named.firsts).encoded().cast(pa.string())
                 for name, column in zip(NAME_COLUMNS, names, strict=True)
             },
             "ts": pa.array(np.minimum.reduceat(ordered, named.starts)).cast(_TIME),
             "last": pa.array(np.maximum.reduceat(ordered, named.starts)).cast(_TIME),
-            "rows": pa.array(np.diff(np.append(named.starts, rows.num_rows))),
+            "rows": pa.array(named.counts),
         }
         yield from pa.table(columns).to_batches(max_chunksize=50_000)

@@ -9,19 +9,20 @@ from dataclasses import dataclass
 from typing import Final
 
 from pyspark import StorageLevel
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
 from app.domain.resolution_levels import PRECEDENCE, Slot
 from app.pipeline.errors import UsageError
-from app.pipeline.jobs.resolve_levels import KINDS, SEVERAL_KINDS, kind_of_rule
-from app.pipeline.jobs.resolve_versions import forever, refuse_overlaps
+from app.pipeline.jobs.resolve_states import (
+    GROUP,
+    MOST_VALUES,
+    states_at_once,
+    states_over_time,
+)
+from app.pipeline.jobs.resolve_versions import refuse_overlaps
 
-LONE_KIND: Final = "lone_kind"
-
-_GROUP: Final = ("cluster_id", "key")
-MOST_VALUES: Final = "most_values"
-"""How many values a level has at once, at most: more than one is an overlap."""
+_INTS: Final = range(-(2**31), 2**31)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,20 +51,23 @@ class Hashing:
 
     seed: int | None = None
 
-    def whole(self, *columns: Column) -> Column:
+    def whole(self, *columns: str) -> str:
         """Return the hash of several columns, none of which may be null: nulls are skipped."""
-        return (
-            sf.xxhash64(*columns) if self.seed is None else sf.xxhash64(sf.lit(self.seed), *columns)
-        )
+        return f"xxhash64({', '.join((*self._seeds(), *columns))})"
 
-    def of(self, names: Iterable[str]) -> Column:
+    def of(self, names: Iterable[str]) -> str:
         """Return the hash of cluster, key and names; each name is hashed once however many use it.
 
         Source: a hash of longs costs a fraction of one of strings.
         """
-        return sf.xxhash64(
-            self.whole(*map(sf.col, _GROUP)), *(self.whole(sf.col(n)) for n in names)
-        )
+        group = self.whole(*(f"`{name}`" for name in GROUP))
+        return f"xxhash64({', '.join((group, *(self.whole(f'`{name}`') for name in names)))})"
+
+    def _seeds(self) -> Sequence[str]:
+        if self.seed is None:
+            return ()
+        # An int and a long have different hashes; and a literal of the least long would be none.
+        return (f"CAST('{self.seed}' AS {'INT' if self.seed in _INTS else 'BIGINT'})",)
 
 
 def look_up_layout() -> Mapping[tuple[str, ...], tuple[int, ...]]:
@@ -89,10 +93,10 @@ def build_look_ups(versions: DataFrame, hashing: Hashing, *, history: bool) -> S
     """
     if history:
         refuse_overlaps(versions)
-    states = _states_over_time if history else _states_at_once
+    states = states_over_time if history else states_at_once
     frames = {}
     for names, levels in look_up_layout().items():
-        table = states(versions, names, levels).withColumn("hash", hashing.of(names))
+        table = states(versions, names, levels).selectExpr("*", f"{hashing.of(names)} AS `hash`")
         frames[names] = table.persist(StorageLevel.MEMORY_AND_DISK)
     rows, doubled = _counted(frames)
     if doubled:
@@ -117,8 +121,8 @@ def _counted(
     """
     counts: DataFrame | None = None
     for number, (names, frame) in enumerate(frames.items()):
-        one = _count(frame, names).withColumn("number", sf.lit(number))
-        counts = one if counts is None else counts.unionByName(one)
+        one = _count(frame, names, number)
+        counts = one if counts is None else counts.unionAll(one)
     found = {row.number: row for row in counts.collect()} if counts is not None else {}
     for number, (names, frame) in enumerate(frames.items()):
         if found[number].owners > 1:
@@ -127,24 +131,23 @@ def _counted(
     return {names: found[number].rows for number, names in enumerate(frames)}, doubled
 
 
-def _count(frame: DataFrame, names: tuple[str, ...]) -> DataFrame:
+def _count(frame: DataFrame, names: tuple[str, ...], number: int) -> DataFrame:
     if MOST_VALUES in frame.columns:
         # A row is an owner here.
-        owners, most = sf.count("*"), sf.max(MOST_VALUES)
+        owners, most = "count(*)", f"max({MOST_VALUES})"
     else:
-        owners, most = sf.count_distinct(*_GROUP, *names), sf.lit(1)
-    of_hash = frame.groupBy("hash").agg(
-        owners.alias("owners"), sf.count("*").alias("n"), most.alias("most")
+        different = ", ".join(f"`{name}`" for name in (*GROUP, *names))
+        owners, most = f"count(DISTINCT {different})", "1"
+    of_hash = (f"{owners} AS owners", "count(*) AS n", f"{most} AS most")
+    whole = (
+        *(f"{number} AS number", "coalesce(sum(n), 0) AS `rows`"),
+        *("coalesce(max(owners), 0) AS owners", "coalesce(max(most) > 1, false) AS doubled"),
     )
-    return of_hash.agg(
-        sf.coalesce(sf.sum("n"), sf.lit(0)).alias("rows"),
-        sf.coalesce(sf.max("owners"), sf.lit(0)).alias("owners"),
-        sf.coalesce(sf.max("most") > 1, sf.lit(False)).alias("doubled"),
-    )
+    return frame.groupBy("hash").agg(*map(sf.expr, of_hash)).selectExpr(*whole)
 
 
 def _refuse_collision(frame: DataFrame, names: tuple[str, ...]) -> None:
-    columns = (*_GROUP, *names)
+    columns = (*GROUP, *names)
     pairs = frame.groupBy("hash").agg(
         sf.sort_array(sf.collect_set(sf.struct(*columns))).alias("all")
     )
@@ -161,80 +164,3 @@ def refuse_same_hash(one: object, other: object, what: str) -> None:
     """
     message = f"{one} and {other} have the same {what}. Run again with another --hash-seed."
     raise UsageError(message)
-
-
-def _states_at_once(versions: DataFrame, names: Sequence[str], levels: Sequence[int]) -> DataFrame:
-    counts = [sf.count(sf.when(sf.col("level") == level, 1)) for level in levels]
-    most = (sf.greatest(*counts) if len(counts) > 1 else counts[0]).alias(MOST_VALUES)
-    if not names:
-        kinds = [sf.max(_is_kind(number)).alias(f"k{number}") for number in KINDS.values()]
-        states = versions.groupBy(*_GROUP).agg(*map(_value, levels), *kinds, most)
-        return _with_lone_kind(states)
-    own = versions.where(sf.col("level").isin(list(levels)))
-    return own.groupBy(*_GROUP, *names).agg(*map(_value, levels), most)
-
-
-def _states_over_time(
-    versions: DataFrame, names: Sequence[str], levels: Sequence[int]
-) -> DataFrame:
-    """Cut time where any of the levels changes, and give each piece the values of all of them."""
-    own = versions if not names else versions.where(sf.col("level").isin(list(levels)))
-    group = (*_GROUP, *names)
-    begun = own.select(*group, "level", "value", sf.col("valid_from").alias("since"), _step(1))
-    ended = own.where(sf.col("valid_to") < forever()).select(
-        *group, "level", "value", sf.col("valid_to").alias("since"), _step(-1)
-    )
-    changes = begun.unionByName(ended).groupBy(*group, "since")
-    steps = [sf.sum(sf.col("step") * _is_kind(n)).alias(f"step{n}") for n in KINDS.values()]
-    moments = changes.agg(*map(_change, levels), *steps)
-    until_now = Window.partitionBy(*group).orderBy("since")
-    values = {
-        f"v{level}": sf.last(f"change{level}", True).over(until_now)["value"] for level in levels
-    }
-    kinds = {f"k{n}": sf.sum(f"step{n}").over(until_now) for n in KINDS.values()}
-    states = _with_lone_kind(moments.select(*group, "since", *_aliased({**values, **kinds})))
-    return _pieces(states if not names else states.drop(LONE_KIND), group)
-
-
-def _pieces(states: DataFrame, group: Sequence[str]) -> DataFrame:
-    """Join moments between which nothing changes, and say when each piece ends."""
-    in_turn = Window.partitionBy(*group).orderBy("since")
-    values = sf.struct(*(name for name in states.columns if name not in (*group, "since")))
-    marked = states.withColumn("state", values)
-    former = sf.lag("state").over(in_turn)
-    changed = marked.withColumn("same", former.eqNullSafe(sf.col("state")))
-    kept = changed.where(~sf.col("same")).drop("same", "state")
-    return kept.withColumn("until", sf.coalesce(sf.lead("since").over(in_turn), forever()))
-
-
-def _with_lone_kind(states: DataFrame) -> DataFrame:
-    kinds = {number: sf.col(f"k{number}") > 0 for number in KINDS.values()}
-    several = sum((exists.cast("int") for exists in kinds.values()), sf.lit(0)) != 1
-    number: Column = sf.when(several, sf.lit(SEVERAL_KINDS))
-    for kind, exists in kinds.items():
-        number = number.when(exists, sf.lit(kind))
-    return states.withColumn(LONE_KIND, number).drop(*(f"k{kind}" for kind in kinds))
-
-
-def _value(level: int) -> Column:
-    return sf.max(sf.when(sf.col("level") == level, sf.col("value"))).alias(f"v{level}")
-
-
-def _change(level: int) -> Column:
-    """Return a moment's change of a level: a value, a null that ends one, or no struct at all."""
-    at_level = sf.col("level") == level
-    begun = sf.max(sf.when(at_level & (sf.col("step") > 0), sf.col("value")))
-    ended = sf.max(at_level)
-    return sf.when(ended, sf.struct(begun.alias("value"))).alias(f"change{level}")
-
-
-def _is_kind(number: int) -> Column:
-    return (kind_of_rule(sf.col("level")) == number).cast("int")
-
-
-def _step(number: int) -> Column:
-    return sf.lit(number).alias("step")
-
-
-def _aliased(columns: Mapping[str, Column]) -> Sequence[Column]:
-    return [column.alias(name) for name, column in columns.items()]

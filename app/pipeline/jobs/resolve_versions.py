@@ -2,12 +2,12 @@
 
 from typing import Final
 
-from pyspark.sql import Column, DataFrame, Row, Window
+from pyspark.sql import DataFrame, Row, Window
 from pyspark.sql import functions as sf
 
 from app.domain.resolution_levels import Slot
 from app.pipeline.errors import UsageError
-from app.pipeline.jobs.resolve_levels import level_of_entity
+from app.pipeline.jobs.resolve_levels import case, level_of_entity
 
 ALWAYS: Final = "1900-01-01 00:00:00"
 FOREVER: Final = "9999-12-31 23:59:59"
@@ -18,14 +18,14 @@ FEW: Final = 1_000_000
 _ENTITY: Final = ("cluster_id", "level", "user", "client_id")
 
 
-def always() -> Column:
-    """Return the time from which a value holds that has no known beginning."""
-    return sf.lit(ALWAYS).cast("timestamp")
+def always() -> str:
+    """Return the time from which a value holds that has no known beginning, in SQL."""
+    return f"CAST('{ALWAYS}' AS TIMESTAMP)"
 
 
-def forever() -> Column:
-    """Return the time until which a value holds that has no end."""
-    return sf.lit(FOREVER).cast("timestamp")
+def forever() -> str:
+    """Return the time until which a value holds that has no end, in SQL."""
+    return f"CAST('{FOREVER}' AS TIMESTAMP)"
 
 
 def latest_versions(rows: DataFrame) -> DataFrame:
@@ -39,8 +39,8 @@ def latest_versions(rows: DataFrame) -> DataFrame:
         the level does not name one), value (double), valid_from and valid_to (timestamp, never
         null, the latter exclusive).
     """
-    now = _with_levels(rows.where(sf.col("valid_to").isNull()))
-    return now.withColumns({"valid_from": always(), "valid_to": forever()})
+    now = rows.where("valid_to IS NULL")
+    return _with_levels(now, f"{always()} AS valid_from", f"{forever()} AS valid_to")
 
 
 def versions_in_history(rows: DataFrame) -> DataFrame:
@@ -52,12 +52,11 @@ def versions_in_history(rows: DataFrame) -> DataFrame:
     Returns:
         As ``latest_versions``.
     """
-    ended = sf.coalesce("valid_to", forever())
-    versions = _with_levels(rows).withColumn("valid_to", ended)
-    versions = versions.where(sf.col("valid_from") < sf.col("valid_to"))
+    ended = f"coalesce(valid_to, {forever()}) AS valid_to"
+    versions = _with_levels(rows, "valid_from", ended).where("valid_from < valid_to")
     first = sf.min("valid_from").over(Window.partitionBy(*_ENTITY))
-    begun = sf.when(sf.col("valid_from") == first, always()).otherwise(sf.col("valid_from"))
-    return versions.withColumn("valid_from", begun)
+    begun = sf.when(sf.col("valid_from") == first, sf.expr(always()))
+    return versions.withColumn("valid_from", begun.otherwise(sf.col("valid_from")))
 
 
 def gathered(versions: DataFrame) -> DataFrame:
@@ -98,30 +97,20 @@ def _time(text: str) -> str:
     return "the same time" if text == ALWAYS else text
 
 
-def _with_levels(rows: DataFrame) -> DataFrame:
-    level = level_of_entity(_slot("user"), _slot("client"))
-    names = {
-        "user": _name("user", "user"),
-        "client_id": _name("client_id", "client"),
-    }
-    return (
-        rows.where(sf.col("value").isNotNull())
-        .withColumn("level", level)
-        .where(sf.col("level").isNotNull())
-        .withColumns(names)
-        .select(*_ENTITY, "key", "value", "valid_from", "valid_to")
+def _with_levels(rows: DataFrame, *times: str) -> DataFrame:
+    level = level_of_entity(_slot("user", "user"), _slot("client_id", "client"))
+    names = (_name("user", "user"), _name("client_id", "client"))
+    known = rows.where("`value` IS NOT NULL").selectExpr(
+        *("cluster_id", f"{level} AS `level`", *names, "`key`", "`value`"), *times
     )
+    return known.where("`level` IS NOT NULL")
 
 
-def _slot(kind: str) -> Column:
-    name = "user" if kind == "user" else "client_id"
-    named = sf.coalesce(sf.col(name), sf.lit("")) != ""
-    return (
-        sf.when(sf.col(f"{kind}_default"), int(Slot.DEFAULT))
-        .when(named, int(Slot.NAMED))
-        .otherwise(int(Slot.ABSENT))
-    )
+def _slot(name: str, kind: str) -> str:
+    cases = [(f"{kind}_default", Slot.DEFAULT), (f"coalesce(`{name}`, '') <> ''", Slot.NAMED)]
+    return case(((told, str(int(slot))) for told, slot in cases), str(int(Slot.ABSENT)))
 
 
-def _name(name: str, kind: str) -> Column:
-    return sf.when(sf.col(f"{kind}_default"), "").otherwise(sf.coalesce(sf.col(name), sf.lit("")))
+def _name(name: str, kind: str) -> str:
+    told = case([(f"{kind}_default", "''")], f"coalesce(`{name}`, '')")
+    return f"{told} AS `{name}`"

@@ -13,6 +13,7 @@ from app.pipeline.folders import partition_place
 from app.pipeline.tables import SCHEMA_VERSION, Table
 
 _EPOCH: Final = date(1970, 1, 1)
+_VERSION: Final = b"schema_version"
 _MOST_DICTIONARY: Final = 8 * 2**20
 """Bytes; names repeat, and a dictionary that overflows would double the size of the file."""
 
@@ -43,17 +44,26 @@ def write_day(  # noqa: PLR0913 - what, where and how
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / f"part-{number:05d}.parquet"
     part = file.with_name(f".{file.name}.part")
-    pq.write_table(
-        _arranged(rows, table, marks or {}),
-        part,
-        compression="zstd",
-        dictionary_pagesize_limit=_MOST_DICTIONARY,
-        store_schema=False,
-    )
+    _write(_arranged(rows, table), part, {_VERSION: str(SCHEMA_VERSION).encode(), **(marks or {})})
     part.replace(file)
 
 
-def _arranged(rows: pa.Table, table: Table, marks: Mapping[bytes, bytes]) -> pa.Table:
+def _write(rows: pa.Table, file: Path, footer: Mapping[bytes, bytes]) -> None:
+    with pq.ParquetWriter(
+        file,
+        rows.schema,
+        compression="zstd",
+        # Numbers mostly differ: a dictionary of them takes longer to make than it saves.
+        use_dictionary=[one.name for one in rows.schema if _is_text(one.type)],
+        dictionary_pagesize_limit=_MOST_DICTIONARY,
+        # Readers would get dictionaries for texts; but without the schema its metadata is lost.
+        store_schema=False,
+    ) as writer:
+        writer.write_table(rows)
+        writer.add_key_value_metadata(footer)
+
+
+def _arranged(rows: pa.Table, table: Table) -> pa.Table:
     fields = [one for one in arrow_schema(table) if one.name not in table.partitions]
     columns = [
         _typed(rows[field.name], field.type)
@@ -61,10 +71,12 @@ def _arranged(rows: pa.Table, table: Table, marks: Mapping[bytes, bytes]) -> pa.
         else pa.nulls(rows.num_rows, field.type)
         for field in fields
     ]
-    metadata = {b"schema_version": str(SCHEMA_VERSION).encode(), **marks}
-    named = [(field.name, column.type) for field, column in zip(fields, columns, strict=True)]
-    return pa.table(columns, pa.schema(named, metadata=metadata))
+    return pa.table(columns, [field.name for field in fields])
 
 
 def _typed(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
     return column if pa.types.is_dictionary(column.type) else column.cast(kind)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_dictionary(kind) or pa.types.is_string(kind))

@@ -211,7 +211,7 @@ def test_two_values_that_hold_now_are_refused(spark: SparkSession, tmp_path: Pat
 @pytest.fixture
 def one_hash_for_all(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     with monkeypatch.context() as patched:
-        patched.setattr(Hashing, "whole", lambda self, *columns: sf.lit(1).cast("bigint"))
+        patched.setattr(Hashing, "whole", lambda self, *columns: "CAST(1 AS BIGINT)")
         yield
 
 
@@ -225,7 +225,7 @@ def test_names_with_the_same_hash_stop_the_run(spark: SparkSession, tmp_path: Pa
 def test_buckets_with_the_same_id_stop_the_run(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(resolve, "bucket_id", lambda hashing: sf.lit(1).cast("bigint"))
+    monkeypatch.setattr(resolve, "bucket_id", lambda hashing: "CAST(1 AS BIGINT)")
     with pytest.raises(UsageError, match=r"have the same bucket_id.*--hash-seed"):
         write(tmp_path, *frames(spark, [seen("a", "x"), seen("b", "y")], value(1, user="a")))
 
