@@ -12,6 +12,7 @@ from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
 from app.domain.errors import EntityBusyError, Retry
+from app.postgres.arrays import bytes_array, integer_array
 from app.postgres.copying import SECONDS_PER_ROW
 from app.postgres.failures import DEADLOCK, LOCKED, sql_state
 from app.postgres.leases import Lease
@@ -78,7 +79,7 @@ async def take_slots(request: AuditRequest, claim: Claim, hashes: Hashes, lease:
     number = len(hashes) + len(request.entities) + len(request.local_refusals)
     values = {
         **_scope(request, hashes),
-        "ordinals": [places[entity] for entity in hashes.values()],
+        "ordinals": integer_array(places[entity] for entity in hashes.values()),
         "received_at": time_of(request.alteration_id),
         "owner": claim.owner,
         "broker_id": request.broker_id,
@@ -130,5 +131,5 @@ def _scope(request: AuditRequest, hashes: Hashes) -> dict[str, Any]:
     return {
         "cluster_id": request.cluster_id,
         "alteration_id": UUID(request.alteration_id),
-        "hashes": list(hashes),
+        "hashes": bytes_array(hashes),
     }

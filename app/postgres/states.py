@@ -10,6 +10,7 @@ from sqlalchemy import text
 
 from app.domain.alterations import Values
 from app.domain.entities import ClientQuotaEntity
+from app.postgres.arrays import bytes_array
 from app.postgres.canonical import canonical_json, values_from_json, values_to_json
 from app.postgres.copying import MANY
 from app.postgres.leases import Lease
@@ -59,7 +60,7 @@ async def known_states(
     """Return the last audited state of those entities that have one."""
     if not hashes:
         return {}
-    wanted = {"cluster_id": cluster_id, "hashes": list(hashes)}
+    wanted = {"cluster_id": cluster_id, "hashes": bytes_array(hashes)}
     rows = (await lease.connection.execute(_KNOWN, wanted)).all()
     if len(rows) < MANY:
         return _known(rows, hashes)
