@@ -14,7 +14,10 @@ from benchmarks.session import Session
 from benchmarks.tables import Goal, Part, Table, shown
 from benchmarks.wire import WireQuotas
 
-_CLIENTS = (1, 8, 32)
+_CLIENTS = (1, 8, 32, 128)
+_TIMES_BARE = {32: 20.0, 128: 60.0}
+_CROWD = 100
+_WINDOWS_OF_A_CROWD = 4
 _LIMIT_MS = 5.0
 _BARE = "bare alter"
 _POST = "`POST`, `wait: none`"
@@ -94,15 +97,25 @@ async def measure_lives(session: Session, plan: Plan) -> Part:
         _LIMIT_MS,
         alone.post.latency.excess_over(alone.bare.latency),
     )
+    rates = [
+        Goal(
+            f"alterations of {number} clients / of {number} bare clients, a second",
+            _TIMES_BARE[number],
+            one.post.rate.ratio_to(one.bare.rate),
+            at_most=False,
+        )
+        for number, one in zip(_CLIENTS, found, strict=True)
+        if number in _TIMES_BARE
+    ]
     repeats = sum(client.repeats for one in found for client in one.post.clients)
     note = f"{_note(plan, alone.means_ms)} Requests repeated after a 503: {repeats}."
-    return Part(Table("The whole life of an alteration", note, _COLUMNS, rows), (goal,))
+    return Part(Table("The whole life of an alteration", note, _COLUMNS, rows), (goal, *rates))
 
 
 async def _measure(session: Session, plan: Plan, number: int) -> _Found:
     before = await phase_totals(session.stack.service_port)
     async with _connected(session, number) as (bare, post):
-        for window in range(-1, plan.life_windows):
+        for window in range(-1, _windows(plan, number)):
             for arm in (bare, post) if window % 2 else (post, bare):
                 done = await busy(arm.clients, plan.life_window_s)
                 await until_shown(arm.clients, session.wire)
@@ -110,6 +123,11 @@ async def _measure(session: Session, plan: Plan, number: int) -> _Found:
                     arm.done.append(done)
     after = await phase_totals(session.stack.service_port)
     return _Found(bare, post, means_ms(before, after))
+
+
+def _windows(plan: Plan, number: int) -> int:
+    """Return how many windows: those of a crowd are long, as bare clients stand in line."""
+    return min(plan.life_windows, _WINDOWS_OF_A_CROWD) if number > _CROWD else plan.life_windows
 
 
 @asynccontextmanager

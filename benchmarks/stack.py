@@ -21,6 +21,9 @@ from benchmarks.errors import BenchmarkError
 from benchmarks.progress import Progress
 
 BROKER_HEAP = "1g"
+_DRIFT_INTERVAL_S = "3600"
+"""What other clients change here is not to be recorded in the middle of a measurement."""
+
 _START_DEADLINE_S = 30.0
 _STOP_DEADLINE_S = 10.0
 _POLL_S = 0.05
@@ -76,6 +79,7 @@ def _environment(folder: Path, kafka: LocalKafka, postgres: LocalPostgres) -> di
         "QUOTAS_DATABASE_URL": postgres.service_url,
         "QUOTAS_MIGRATION_DATABASE_URL": postgres.owner_url,
         "QUOTAS_TOKENS_FILE": str(tokens_file(folder)),
+        "QUOTAS_DRIFT_INTERVAL_S": _DRIFT_INTERVAL_S,
     }
 
 

@@ -29,6 +29,9 @@ _PACKAGES = (
 )
 
 
+_PYTHON = f"{platform.python_implementation()} {platform.python_version()}"
+
+
 def surroundings(
     database_url: str, peers: Peers, *, heap: str = BROKER_HEAP
 ) -> list[tuple[str, str]]:
@@ -41,7 +44,7 @@ def surroundings(
         ("Load before the run", f"{os.getloadavg()[0]:.2f} over the last minute"),
         ("Broker", f"Kafka {KAFKA_VERSION}, one node, StandardAuthorizer, {_java()}, heap {heap}"),
         ("Database", f"PostgreSQL {_postgres(database_url)}, fsync on, on the same machine"),
-        ("Service", f"one process, {platform.python_implementation()} {platform.python_version()}"),
+        ("Service", f"one process, {_PYTHON}; it looks for changes of others once an hour only"),
         ("Packages", packages),
     ]
     if peers.present:
