@@ -1,7 +1,7 @@
 """The present values of entities, and the wait until a change can be read."""
 
 import asyncio
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Final, Protocol
 
 from app.domain.alterations import Quotas, Values, same_values
@@ -10,9 +10,16 @@ from app.domain.errors import QuotaError
 from app.domain.filters import ALL_ENTITIES, ClientQuotaFilter, ClientQuotaFilterComponent
 from app.service.cluster_ports import Described
 from app.service.off_loop import off_loop
+from app.service.shared_turns import SharedTurns
 
 MOST_SINGLE_READS: Final = 4
 """From how many entities on one describe-all is cheaper than a describe for each."""
+
+MOST_AT_ONCE: Final = 16
+"""How many describes of single entities are under way; who comes then shares one of everything."""
+
+PATIENCE_S: Final = 1.0
+"""A describe of everything that takes longer holds up nobody else."""
 
 LONGEST_STORED_NAME_BYTES: Final = 32_767
 """What the protocol can say, in bytes of UTF-8; a broker hangs up on more."""
@@ -40,6 +47,10 @@ class PresentValues:
 
     def __init__(self, admin: QuotaReader) -> None:
         self._admin = admin
+        self._single_reads = 0
+        self._everything = SharedTurns(
+            self._describe_everything, _OfOneBroker, patience_s=PATIENCE_S
+        )
 
     async def read(
         self, entities: Sequence[ClientQuotaEntity], broker_id: int | None = None
@@ -48,11 +59,31 @@ class PresentValues:
         wanted = await off_loop(len(entities), _storable_ones, entities)
         if not wanted:
             return {}
-        if len(wanted) <= MOST_SINGLE_READS and all(_describable(one) for one in wanted):
-            answers = await asyncio.gather(*(self._read_one(one, broker_id) for one in wanted))
-            return {entity: values for entity, values in answers if values}
-        described = await self._admin.describe_client_quotas(ALL_ENTITIES, broker_id=broker_id)
+        if self._are_read_singly(wanted):
+            return await self._read_singly(wanted, broker_id)
+        described = await self._everything.take(broker_id)
         return await off_loop(len(wanted), _of_these, described.quotas, wanted)
+
+    def _are_read_singly(self, wanted: Collection[ClientQuotaEntity]) -> bool:
+        return (
+            len(wanted) <= MOST_SINGLE_READS
+            and self._single_reads + len(wanted) <= MOST_AT_ONCE
+            and all(_describable(one) for one in wanted)
+        )
+
+    async def _read_singly(
+        self, wanted: Collection[ClientQuotaEntity], broker_id: int | None
+    ) -> dict[ClientQuotaEntity, Values]:
+        self._single_reads += len(wanted)
+        try:
+            answers = await asyncio.gather(*(self._read_one(one, broker_id) for one in wanted))
+        finally:
+            self._single_reads -= len(wanted)
+        return {entity: values for entity, values in answers if values}
+
+    async def _describe_everything(self, brokers: Sequence[int | None]) -> Sequence[Described]:
+        described = await self._admin.describe_client_quotas(ALL_ENTITIES, broker_id=brokers[0])
+        return [described] * len(brokers)
 
     async def _read_one(
         self, entity: ClientQuotaEntity, broker_id: int | None
@@ -87,6 +118,19 @@ class PresentValues:
             if not waiting:
                 return
             await asyncio.sleep(next(pauses))
+
+
+class _OfOneBroker:
+    """Who shares a describe of everything: those who ask the same broker."""
+
+    def __init__(self) -> None:
+        self._brokers: set[int | None] = set()
+
+    def __call__(self, broker_id: int | None) -> bool:
+        """Take one more in, if he asks the broker of the first."""
+        if not self._brokers:
+            self._brokers.add(broker_id)
+        return broker_id in self._brokers
 
 
 def _storable_ones(entities: Sequence[ClientQuotaEntity]) -> set[ClientQuotaEntity]:

@@ -1,0 +1,76 @@
+"""Few entities are read one by one; a crowd shares a read of everything."""
+
+import asyncio
+from datetime import UTC, datetime
+
+from app.domain.entities import ClientQuotaEntity
+from app.domain.filters import ALL_ENTITIES, ClientQuotaFilter
+from app.service.alterations.present_values import MOST_AT_ONCE, PresentValues
+from app.service.cluster_ports import Described
+
+ENTITIES = [ClientQuotaEntity.of({"user": f"user-{number}"}) for number in range(100)]
+STORED = {entity: {"request_percentage": float(n)} for n, entity in enumerate(ENTITIES)}
+
+
+class Broker:
+    """Answers when it is told to; keeps what it was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[ClientQuotaFilter, int | None]] = []
+        self.answers = asyncio.Event()
+
+    async def describe_client_quotas(
+        self,
+        quota_filter: ClientQuotaFilter,
+        *,
+        broker_id: int | None = None,
+        timeout_s: float = 5.0,
+    ) -> Described:
+        """Answer with everything that is stored when the question came."""
+        assert timeout_s > 0
+        self.asked.append((quota_filter, broker_id))
+        stored = dict(STORED)
+        await self.answers.wait()
+        return Described(stored, datetime.now(UTC), "cluster", broker_id or 0)
+
+    @property
+    def asked_for_everything(self) -> int:
+        """How often it was asked for everything."""
+        return sum(one is ALL_ENTITIES for one, _ in self.asked)
+
+
+async def until_quiet() -> None:
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+async def test_a_crowd_shares_one_read_of_everything():
+    broker = Broker()
+    present = PresentValues(broker)
+    reads = [asyncio.create_task(present.read([one], 1)) for one in ENTITIES]
+    await until_quiet()
+    assert broker.asked_for_everything == 1
+    assert len(broker.asked) == MOST_AT_ONCE + 1
+    broker.answers.set()
+    assert await asyncio.gather(*reads) == [{one: STORED[one]} for one in ENTITIES]
+    assert broker.asked_for_everything == 2, "who came during the first one waits for the next"
+
+
+async def test_few_at_once_are_read_one_by_one_and_again_after_a_crowd():
+    broker = Broker()
+    present = PresentValues(broker)
+    broker.answers.set()
+    await asyncio.gather(*(present.read([one], 1) for one in ENTITIES))
+    asked = broker.asked_for_everything
+    await asyncio.gather(*(present.read([one], 1) for one in ENTITIES[:MOST_AT_ONCE]))
+    assert broker.asked_for_everything == asked
+
+
+async def test_a_read_is_shared_by_those_who_ask_the_same_broker():
+    broker = Broker()
+    present = PresentValues(broker)
+    reads = [asyncio.create_task(present.read(ENTITIES, number % 2)) for number in range(6)]
+    await until_quiet()
+    broker.answers.set()
+    assert await asyncio.gather(*reads) == [STORED] * 6
+    assert sorted(broker_id or 0 for _, broker_id in broker.asked) == [0, 0, 1]
