@@ -15,7 +15,7 @@ from app.service.shared_turns import SharedTurns
 MOST_SINGLE_READS: Final = 4
 """From how many entities on one describe-all is cheaper than a describe for each."""
 
-MOST_AT_ONCE: Final = 16
+MOST_AT_ONCE: Final = 8
 """How many describes of single entities are under way; who comes then shares one of everything."""
 
 PATIENCE_S: Final = 1.0
