@@ -88,11 +88,17 @@ def metadata_headers(media_type: Format, answer: QuotasAnswer) -> dict[str, str]
 
 
 def _json(answer: QuotasAnswer) -> Iterator[bytes]:
-    yield b'{"cluster_id":' + json_bytes(answer.cluster_id)
-    yield b',"as_of":' + json_bytes(rfc3339(answer.as_of))
-    yield b',"quotas":['
+    head, tail = json_frame(answer)
+    yield head
     yield from _separated(answer.entries) if answer.pieces is None else joined(answer.pieces)
-    yield b'],"next_page_token":' + json_bytes(answer.next_page_token) + b"}"
+    yield tail
+
+
+def json_frame(answer: QuotasAnswer) -> tuple[bytes, bytes]:
+    """Return what stands before and behind the entries in JSON."""
+    cluster_id, as_of = json_bytes(answer.cluster_id), json_bytes(rfc3339(answer.as_of))
+    head = b'{"cluster_id":%b,"as_of":%b,"quotas":[' % (cluster_id, as_of)
+    return head, b'],"next_page_token":%b}' % json_bytes(answer.next_page_token)
 
 
 def _separated(entries: Iterable[Entry]) -> Iterator[bytes]:

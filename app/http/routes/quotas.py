@@ -16,6 +16,7 @@ from app.http.json_text import JsonResponse
 from app.http.openapi import CAPABILITIES, DESCRIBE
 from app.http.page_tokens import query_fingerprint
 from app.http.permissions import may_describe
+from app.http.pieces_response import PiecesResponse
 from app.http.plain_route import PlainRoute
 from app.http.query import QueryValues, read_query
 from app.http.route_parameters import DESCRIBE_PARAMETERS
@@ -47,6 +48,8 @@ async def describe_quotas(request: Request) -> Response:
     headers = {**metadata_headers(media_type, answer), "ETag": etag, "Cache-Control": "no-cache"}
     if if_none_match(request.headers.get("if-none-match"), etag):
         return Response(None, HTTPStatus.NOT_MODIFIED, headers=headers)
+    if answer.pieces is not None:
+        return PiecesResponse(answer, answer.pieces, headers)
     body = encode(media_type, answer)
     if len(answer.entries) <= _LARGEST_WHOLE:
         return Response(b"".join(body), headers=headers)
