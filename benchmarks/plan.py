@@ -47,7 +47,7 @@ class Plan:
     large: int = 100_000
     large_describes: int = 100
     seen_alters: int = 200
-    seen_rounds: int = 3
+    seen_rounds: int = 2
     life_windows: int = 20
     life_window_s: float = 1.5
     warm_up: int = 5

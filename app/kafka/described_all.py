@@ -7,13 +7,12 @@ up by its own bytes, and only those that were not there before are read. Source 
 
 import struct
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Final
 
 from app.domain.alterations import Quotas
-from app.domain.entities import ClientQuotaEntity
 from app.kafka.described_entries import all_entries, raw_entries, these_entries
 from app.kafka.described_layout import Entry, UnusualError, entries_of, entry_of, length_at
 from app.kafka.described_places import differing_entries
@@ -32,7 +31,8 @@ default of the field. Source: ``DescribeClientQuotasResponseData``."""
 _ONE_ENTRY: Final = b"\2%b\0"
 """An answer's body with a single entry."""
 
-_UNREAD: Final[Entry] = (ClientQuotaEntity(()), {})
+_AT_ONCE: Final = 1_000
+"""Entries; no call holds up other threads for longer than these take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,19 +89,16 @@ def _read_places(body: bytes, before: _Known) -> tuple[_Known, QuotaChanges | No
     if not pairs:
         return None
     was, now = {old for old, _ in pairs}, {raw for _, raw in pairs}
+    if len(now) < len(pairs):
+        return None
     if was == now:
         return _Known(body, before.entries, before.quotas, before.starts), None
-    entries = dict(before.entries)
-    gone = [entries.pop(raw)[0] for raw in was - now]
-    new: list[Entry] = []
+    read: dict[bytes, Entry] = {}
     for raw in now - was:
-        if raw in entries or not _is_one_entry(raw):
+        if raw in before.entries or not _is_one_entry(raw):
             return None
-        entries[raw] = entry = entry_of(raw)
-        new.append(entry)
-    quotas = _changed(before.quotas, entries, gone, new)
-    known = _Known(body, entries, quotas, before.starts)
-    return known, _changes(before.quotas, quotas, gone, new)
+        read[raw] = entry_of(raw)
+    return _patched(body, before, was - now, read, before.starts)
 
 
 def _is_one_entry(raw: bytes) -> bool:
@@ -112,52 +109,69 @@ def _is_one_entry(raw: bytes) -> bool:
         return False
 
 
-def _changed(
-    before: Quotas,
-    entries: Mapping[bytes, Entry],
-    gone: Sequence[ClientQuotaEntity],
-    new: Sequence[Entry],
-) -> Quotas:
-    quotas = dict(before)  # a copy asks no entity for its hash
-    for entity in gone:
-        quotas.pop(entity, None)
-    quotas.update(new)
-    if len(quotas) == len(entries):
-        return quotas
-    return dict(entries.values())  # no broker lists an entity twice
-
-
-def _changes(
-    before: Quotas, after: Quotas, gone: Sequence[ClientQuotaEntity], new: Sequence[Entry]
-) -> QuotaChanges:
-    left = {entity: after.get(entity, {}) for entity in gone}
-    return QuotaChanges(before, {**left, **dict(new)})
-
-
 def _read(body: bytes, before: _Known) -> tuple[_Known, QuotaChanges | None]:
     """Return what the body says, and what of it is new."""
     if not before.entries:
         entries = all_entries(body)
         return _Known(body, entries, dict(entries.values()), _starts(body, entries)), None
-    find = before.entries.get
-    entries = {raw: find(raw, _UNREAD) for raw in raw_entries(body)}
-    read = these_entries([raw for raw, entry in entries.items() if entry is _UNREAD])
-    new = list(read.values())
+    raws = raw_entries(body)
+    present, unread = _sorted_out(raws, before.entries)
+    if len(present) < len(raws):
+        raise UnusualError
+    gone: list[bytes] = []
+    if len(present) - len(unread) < len(before.entries):
+        gone = [raw for raw in before.entries if raw not in present]
+    starts = _starts(body, raws)
+    if not unread and not gone:
+        return _Known(body, before.entries, before.quotas, starts), None
+    read = these_entries(list(unread))
+    patched = _patched(body, before, gone, read, starts)
+    if patched is not None:
+        return patched
+    known = {**before.entries, **read}
+    entries = {raw: known[raw] for raw in raws}
+    return _Known(body, entries, dict(entries.values()), starts), None
+
+
+def _sorted_out(
+    raws: Sequence[bytes], known: Mapping[bytes, Entry]
+) -> tuple[set[bytes], set[bytes]]:
+    """Return all of them without repetition, and those that are not known."""
+    present: set[bytes] = set()
+    unread: set[bytes] = set()
+    for begin in range(0, len(raws), _AT_ONCE):
+        some = set(raws[begin : begin + _AT_ONCE])
+        present |= some
+        unread |= some.difference(known)
+    return present, unread
+
+
+def _patched(
+    body: bytes,
+    before: _Known,
+    gone: Collection[bytes],
+    read: Mapping[bytes, Entry],
+    starts: Sequence[int],
+) -> tuple[_Known, QuotaChanges] | None:
+    """Return an answer that differs in some entries; null where one entity stands twice.
+
+    No broker does that, and then it is the order that tells which one counts.
+    """
+    entries = dict(before.entries)
+    left = [entries.pop(raw)[0] for raw in gone]
     entries.update(read)
-    gone: list[ClientQuotaEntity] = []
-    if len(entries) - len(new) < len(before.entries):
-        gone = [entry[0] for raw, entry in before.entries.items() if raw not in entries]
-    starts = _starts(body, entries)
-    if not new and not gone:
-        return _Known(body, entries, before.quotas, starts), None
-    quotas = _changed(before.quotas, entries, gone, new)
-    known = _Known(body, entries, quotas, starts)
-    return known, _changes(before.quotas, quotas, gone, new)
+    quotas = dict(before.quotas)  # a copy asks no entity for its hash
+    for entity in left:
+        quotas.pop(entity, None)
+    new = dict(read.values())
+    quotas.update(new)
+    if len(quotas) != len(entries):
+        return None
+    changed = {**{entity: quotas.get(entity, {}) for entity in left}, **new}
+    return _Known(body, entries, quotas, starts), QuotaChanges(before.quotas, changed)
 
 
-def _starts(body: bytes, entries: Mapping[bytes, Entry]) -> Sequence[int]:
-    """Return where each entry begins, and the end of the last; none where one stands twice."""
-    number, begin = length_at(body, 0)
-    if number != len(entries):
-        return ()
-    return array("Q", accumulate(map(len, entries), initial=begin))
+def _starts(body: bytes, raws: Iterable[bytes]) -> Sequence[int]:
+    """Return where each entry begins, and the end of the last."""
+    _, begin = length_at(body, 0)
+    return array("Q", accumulate(map(len, raws), initial=begin))

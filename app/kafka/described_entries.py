@@ -7,11 +7,11 @@ from app.kafka.described_layout import Entry, UnusualError, entries_of, entry_of
 
 
 def all_entries(body: bytes) -> dict[bytes, Entry]:
-    """Return every entry of an answer's body by its bytes.
+    """Return every entry of an answer's body by its bytes, in their order.
 
     Raises:
-        UnusualError: It is not laid out as brokers lay it out. So do ``IndexError``,
-            ``struct.error`` and ``UnicodeDecodeError`` tell here and below.
+        UnusualError: It is not laid out as brokers lay it out, or one stands twice. So do
+            ``IndexError``, ``struct.error`` and ``UnicodeDecodeError`` tell here and below.
     """
     number, begin = length_at(body, 0)
     try:
@@ -20,7 +20,10 @@ def all_entries(body: bytes) -> dict[bytes, Entry]:
         entries = {}
     if number == len(entries) and not body[-1]:
         return entries
-    return {raw: entry_of(raw) for raw in entries_of(body)}
+    entries = {raw: entry_of(raw) for raw in entries_of(body)}
+    if number != len(entries):
+        raise UnusualError
+    return entries
 
 
 def raw_entries(body: bytes) -> list[bytes]:

@@ -26,24 +26,23 @@ def differing_entries(
     """
     if len(before) != len(after) or len(starts) < 2:
         return None
+    head, tail = slice(starts[0]), slice(starts[-1], None)
+    if before[head] != after[head] or before[tail] != after[tail]:
+        return None
     pieces = list(islice(_differing_pieces(before, after), _MOST_PIECES + 1))
     if len(pieces) > _MOST_PIECES:
         return None
     places: set[int] = set()
     for begin, end in pieces:
-        if begin < starts[0] or end > starts[-1]:
-            return None
         first, last = bisect_right(starts, begin) - 1, bisect_right(starts, end - 1) - 1
-        places.update(range(first, last + 1))
+        places.update(range(max(first, 0), min(last + 1, len(starts) - 1)))
     slices = [slice(starts[at], starts[at + 1]) for at in places]
     return [(before[one], after[one]) for one in slices if before[one] != after[one]]
 
 
 def _differing_pieces(before: bytes, after: bytes) -> Iterator[tuple[int, int]]:
-    """Yield the first and the last place that differ, exclusive, in each piece that does."""
+    """Yield where each piece that differs begins and ends."""
     for begin in range(0, len(before), _PIECE_BYTES):
         end = min(begin + _PIECE_BYTES, len(before))
-        if before[begin:end] == after[begin:end]:
-            continue
-        places = [at for at in range(begin, end) if before[at] != after[at]]
-        yield places[0], places[-1] + 1
+        if before[begin:end] != after[begin:end]:
+            yield begin, end

@@ -237,3 +237,27 @@ def test_places_are_told_where_few_differ_only():
     assert differing_entries(before, before + b"1", starts) is None
     many = bytes([1]) * 2_000_000
     assert differing_entries(bytes(len(many)), many, [0, len(many)]) is None
+
+
+@given(
+    st.lists(
+        st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from([1.0, 2.0, 3.0])), max_size=5),
+        min_size=2,
+        max_size=4,
+    )
+)
+def test_an_entity_that_stands_twice_has_the_values_that_come_last(
+    turns: list[list[tuple[str, float]]],
+):
+    decoder = DescribedAll()
+    for turn in turns:
+        entries = [
+            described_bytes({user(name): {"producer_byte_rate": value}}, 1)[13:-1]
+            for name, value in turn
+        ]
+        raw = described_bytes({}, 1)[:12] + bytes([len(entries) + 1]) + b"".join(entries) + b"\0"
+        answer, changes = decoder.read(raw, 1)
+        assert answer == read_described(raw, 1)
+        if changes is not None:
+            kept = {**changes.base, **changes.changed}
+            assert {one: values for one, values in kept.items() if values} == answer.quotas
