@@ -56,6 +56,13 @@ class _Overlay(Generic[_K, _V]):
         return self.below.get(key) if found is None else found
 
 
+def _over(below: _Store[_K, _V], changed: Mapping[_K, _V]) -> _Overlay[_K, _V]:
+    """Return changed entries over those below; there is never more than one overlay."""
+    if isinstance(below, _Overlay):
+        return _Overlay(below.below, {**below.changed, **changed})
+    return _Overlay(below, changed)
+
+
 def _found(store: _Store[_K, _V], keys: Sequence[_K]) -> list[_V | None]:
     """Return what is stored under many keys; a call for each would cost more than the look-up."""
     if not isinstance(store, _Overlay):
@@ -106,14 +113,18 @@ class QuotaIndex:
         return self.with_values(changed)
 
     def with_values(self, changed: Quotas) -> Self:
-        """Return the index with the whole values of some entities replaced; none removes one."""
+        """Return the index with the whole values of some entities replaced; none removes one.
+
+        On top of an index that was changed before, the work is that of these changes and of a copy
+        of what was changed then.
+        """
         draft = _Draft(self)
         for entity, values in changed.items():
             draft.replace(entity, self.values_of(entity), values)
         return type(self)(
-            _Overlay(self.quotas, changed),
-            _Overlay(self.rules, draft.rules),
-            _Overlay(self.spellings, draft.spellings),
+            _over(self.quotas, changed),
+            _over(self.rules, draft.rules),
+            _over(self.spellings, draft.spellings),
             frozenset(draft.host_names),
             draft.counts,
         )

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any, Final, NamedTuple
 
 from app.domain.alteration_rules import judge
-from app.domain.alterations import ClientQuotaAlteration, Quotas, Values
+from app.domain.alterations import ClientQuotaAlteration, Quotas
 from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import ExpectationFailedError, InvalidRequestError, Violation
 from app.domain.resolution import Resolution, resolve_client, resolve_ip
@@ -17,6 +17,7 @@ from app.service.alterations.expectations import failed_expectations
 from app.service.alterations.refusals import raise_violations
 from app.service.audit_records import AuditEntity
 from app.service.cluster_ports import CallbackDetector, Described
+from app.service.collection import without_collection
 from app.service.off_loop import off_loop
 from app.service.reading.describe import Image
 
@@ -118,8 +119,7 @@ class KeptIndex:
 
     def __init__(self) -> None:
         self.memo: dict[object, Any] = {}
-        self._whole: QuotaIndex | None = None
-        self._laid_over: dict[ClientQuotaEntity, Values] = {}
+        self._laid_over: set[ClientQuotaEntity] = set()
         self._newest: tuple[Quotas, QuotaIndex] | None = None
         self._building = asyncio.Lock()
 
@@ -135,21 +135,25 @@ class KeptIndex:
 
     async def _build(self, described: Described) -> QuotaIndex:
         quotas = described.quotas
-        if self._whole is not None and self._newest is not None:
-            base, changes = self._newest[0], described.changes
+        if self._newest is not None:
+            (base, before), changes = self._newest, described.changes
             if changes is not None and changes.base is base:
                 changed = changes.changed
             else:
                 changed = await off_loop(len(quotas), _differences, base, quotas)
-            laid_over = {**self._laid_over, **changed}
+            laid_over = self._laid_over.union(changed)
             if len(laid_over) <= MOST_LAID_OVER:
-                index = self._whole.with_values(laid_over)
+                index = await off_loop(len(changed), before.with_values, changed)
                 self._laid_over, self._newest, self.memo = laid_over, (quotas, index), {}
                 return index
-        index = await off_loop(len(quotas), QuotaIndex.of, quotas)
-        self._whole, self._laid_over, self._newest = index, {}, (quotas, index)
-        self.memo = {}
+        index = await off_loop(len(quotas), _whole_index, quotas)
+        self._laid_over, self._newest, self.memo = set(), (quotas, index), {}
         return index
+
+
+def _whole_index(quotas: Quotas) -> QuotaIndex:
+    with without_collection():
+        return QuotaIndex.of(quotas)
 
 
 def _differences(before: Quotas, after: Quotas) -> Quotas:
