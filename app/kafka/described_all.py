@@ -9,7 +9,7 @@ import struct
 from array import array
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
+from itertools import accumulate, islice
 from typing import Final
 
 from app.domain.alterations import Quotas
@@ -40,7 +40,7 @@ class _Known:
     """An answer that was read."""
 
     payload: bytes | None = None
-    entries: Mapping[bytes, Entry] = field(default_factory=dict)
+    entries: dict[bytes, Entry] = field(default_factory=dict)
     quotas: Quotas = field(default_factory=dict)
     starts: Sequence[int] = ()
 
@@ -118,9 +118,9 @@ def _read(body: bytes, before: _Known) -> tuple[_Known, QuotaChanges | None]:
     present, unread = _sorted_out(raws, before.entries)
     if len(present) < len(raws):
         raise UnusualError
-    gone: list[bytes] = []
-    if len(present) - len(unread) < len(before.entries):
-        gone = [raw for raw in before.entries if raw not in present]
+    number = len(before.entries) - (len(present) - len(unread))
+    newest_first = reversed(before.entries)  # what has changed last may well have changed again
+    gone = list(islice((raw for raw in newest_first if raw not in present), number))
     starts = _starts(body, raws)
     if not unread and not gone:
         return _Known(body, before.entries, before.quotas, starts), None

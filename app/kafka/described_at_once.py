@@ -17,7 +17,7 @@ from app.domain.quota_keys import QuotaKey
 from app.kafka.described_layout import Entry, UnusualError, entry_of, values_at
 
 _LONGEST_NAME: Final = 400
-_MOST_KEYS: Final = 5
+_MOST_KEYS: Final = 4
 _SHORT: Final = 0x80
 _TWO_BYTES: Final = bytes([_SHORT])
 _CHUNK: Final = 1_000
@@ -54,7 +54,9 @@ def _pattern(group: bytes) -> re.Pattern[bytes]:
     kind = group + b"|".join(map(_word, ENTITY_TYPES)) + b")"
     part = kind + name + b"\\x00"
     value = b"(?:" + b"|".join(map(_word, QuotaKey)) + b").{8}\\x00"
-    values = b"|".join(b"\\x%02x" % (number + 1) + value * number for number in range(_MOST_KEYS))
+    values = b"|".join(
+        b"\\x%02x" % (number + 1) + value * number for number in range(_MOST_KEYS + 1)
+    )
     entry = b"(?:\\x02|\\x03" + part + b")" + part + group + values + b")\\x00"
     return re.compile(group + entry + b")", re.DOTALL)
 
