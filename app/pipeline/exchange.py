@@ -92,10 +92,17 @@ def _cell(content: pa.Buffer) -> pa.Array:
 def _packed(rows: pa.Table) -> pa.Buffer:
     columns = [_without_unused(in_one_piece(column)) for column in rows.columns]
     batch = pa.record_batch(columns, names=rows.column_names)
-    sink = pa.BufferOutputStream()
+    # Told its size first, a buffer need not grow by copying itself.
+    counted = pa.MockOutputStream()
+    _write(batch, counted)
+    content = pa.allocate_buffer(counted.size())
+    _write(batch, pa.FixedSizeBufferWriter(content))
+    return content
+
+
+def _write(batch: pa.RecordBatch, sink: pa.NativeFile) -> None:
     with pa.ipc.new_stream(sink, batch.schema) as stream:
         stream.write_batch(batch)
-    return sink.getvalue()
 
 
 def _without_unused(column: pa.Array) -> pa.Array:
@@ -140,6 +147,11 @@ class Shares:
     def anywhere(cls, rows: int) -> Self:
         """Divide rows whose days nobody has counted."""
         return cls({}, max(1, ceil(rows / ROWS_OF_TASK)))
+
+    @property
+    def holds_days(self) -> bool:
+        """Whether each day has one part alone."""
+        return all(count == 1 for _, count in self.places.values())
 
     def parts_of(
         self, places: Sequence[tuple[str, int]], codes: Integers, hashes: Hashes

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from app.pipeline.sources.codes import Coded, begins, in_order, packed
+from app.pipeline.sources.codes import Coded, begins, in_order, numbered, packed
 
 
 @pytest.mark.parametrize(
@@ -33,6 +33,14 @@ def test_two_values_may_become_one():
     coded = Coded.of(pa.array(["a", "", "b", ""])).mapped(lambda one: one or "b", pa.string())
     assert coded.encoded().to_pylist() == ["a", "b", "b", "b"]
     assert coded.values.to_pylist() == ["a", "b"]
+
+
+@pytest.mark.parametrize("size", [8, 2**40])
+@pytest.mark.parametrize("codes", [[7, 2, 7, 0], []])
+def test_codes_that_occur_are_numbered_in_order(codes: list[int], size: int):
+    occur, places = numbered(np.array(codes, np.int64), size)
+    assert occur.tolist() == sorted(set(codes))
+    assert occur[places].tolist() == codes
 
 
 @pytest.mark.parametrize("size", [3, 2**20, 2**31])

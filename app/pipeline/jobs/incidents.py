@@ -6,6 +6,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as sf
 
 from app.pipeline.jobs.bucket_rules import is_over, is_throttled, throttle_ms, usable_limit
+from app.pipeline.jobs.incidents_brokers import with_brokers
 from app.pipeline.jobs.utilization_histogram import rank_of
 
 _BUCKET: Final = ("cluster_id", "key", "bucket_id")
@@ -31,7 +32,7 @@ def incidents(minutes: DataFrame, gap: int = 1) -> DataFrame:
     found = _stretches(_numbered(_violating(minutes), gap))
     ends = minutes.groupBy("cluster_id").agg(sf.max("ts").alias("last_ts"))
     return (
-        _with_brokers(found)
+        with_brokers(found)
         .join(sf.broadcast(ends), "cluster_id")
         .withColumn(
             "status", sf.when(sf.col("end") > sf.col("last_ts"), "open").otherwise("closed")
@@ -109,21 +110,3 @@ def _incident_id() -> Column:
 def _p95() -> Column:
     """Return the value of rank ceil(0.95 n) of a sorted array; null of an empty one."""
     return sf.get("throttled", (rank_of(95, "size(throttled)") - 1).cast("int"))
-
-
-def _with_brokers(found: DataFrame) -> DataFrame:
-    """Count the brokers by the minutes that incidents share: linear in minutes, not in pairs."""
-    last = sf.col("end") - sf.expr("interval 1 minute")
-    every = sf.explode(sf.sequence("start", last, sf.expr("interval 1 minute")))
-    at_once = Window.partitionBy(*_BUCKET, "minute")
-    brokers = (
-        found.select(*_BUCKET, "broker_id", "incident_id", every.alias("minute"))
-        .withColumn("brokers", sf.collect_set("broker_id").over(at_once))
-        .groupBy(*_BUCKET, "incident_id")
-        .agg(
-            sf.size(sf.array_distinct(sf.flatten(sf.collect_set("brokers")))).alias(
-                "brokers_affected"
-            )
-        )
-    )
-    return found.join(brokers, [*_BUCKET, "incident_id"])

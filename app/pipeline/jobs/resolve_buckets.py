@@ -10,6 +10,7 @@ from pyspark.sql import functions as sf
 from app.domain.resolution_levels import Slot
 from app.pipeline.exchange import BLOB_DDL, exchanged
 from app.pipeline.folders import Partition
+from app.pipeline.jobs.resolve_days import OfDays
 from app.pipeline.jobs.resolve_levels import case, names_client_id, names_user
 from app.pipeline.jobs.resolve_members import Members
 from app.pipeline.jobs.resolve_tables import refuse_same_hash
@@ -39,9 +40,14 @@ def bucket_minutes(resolved: DataFrame, members: Members, place: str) -> DataFra
         The columns of ``TOLD_DDL``, a row for each task that had any rows. Each use does the work.
     """
     answers = resolved.select("piece", "code", "level", "limit", "bucket_id")
-    pieces = max(1, len(members.observations.pieces))
-    blobs = answers.repartitionById(pieces, "piece").mapInArrow(members, BLOB_DDL)
-    return exchanged(blobs, members.shares.parts).mapInArrow(Task(place), TOLD_DDL)
+    pieces, shares = members.observations.pieces, members.shares
+    if pieces and shares.holds_days:
+        parts = ", ".join(str(shares.places[piece.place][0]) for piece in pieces)
+        of_part = sf.expr(f"get(array({parts}), piece)")
+        given = answers.repartitionById(shares.parts, of_part)
+        return given.mapInArrow(OfDays(members, Task(place)), TOLD_DDL)
+    blobs = answers.repartitionById(max(1, len(pieces)), "piece").mapInArrow(members, BLOB_DDL)
+    return exchanged(blobs, shares.parts).mapInArrow(Task(place), TOLD_DDL)
 
 
 def dim_buckets(resolved: DataFrame) -> DataFrame:

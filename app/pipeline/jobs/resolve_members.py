@@ -46,6 +46,15 @@ class Members:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Do the work of one task: ``piece``, ``code``, ``level``, ``limit`` and ``bucket_id``."""
+        for members, place in self.of_pieces(batches):
+            buckets = array_of(members["bucket_id"]).astype(np.uint64)
+            parts = self.shares.parts_of([place], np.zeros(len(buckets), np.int64), buckets)
+            yield from blobs_of(members, parts)
+
+    def of_pieces(
+        self, batches: Iterable[pa.RecordBatch]
+    ) -> Iterator[tuple[pa.Table, tuple[str, int]]]:
+        """Yield the members of each piece that has answers, with their cluster and day."""
         given = list(batches)
         if not given:
             return
@@ -53,10 +62,7 @@ class Members:
         numbers = array_of(told["piece"])
         for number in np.unique(numbers).tolist():
             answers = told.filter(pa.array(numbers == number)).sort_by("code")
-            members, place = self._members(self.observations.pieces[number], answers)
-            buckets = array_of(members["bucket_id"]).astype(np.uint64)
-            parts = self.shares.parts_of([place], np.zeros(len(buckets), np.int64), buckets)
-            yield from blobs_of(members, parts)
+            yield self._members(self.observations.pieces[number], answers)
 
     def _members(self, piece: TablePiece, answers: pa.Table) -> tuple[pa.Table, tuple[str, int]]:
         rows = read_columns(piece, OBSERVATION_MINUTE, _COLUMNS, self.observations.scope)

@@ -3,7 +3,7 @@
 All members of a bucket on a day are in one task.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -38,12 +38,16 @@ class Task:
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Do the work of one task."""
         for number, tables in gathered(batches):
-            members = pa.concat_tables(tables).unify_dictionaries()
-            groups = Groups.of(members)
-            sums = sums_of(members, groups)
-            self._write(members, groups, pa.table(_columns(members, groups, sums)), number)
-            told = (len(groups.starts), int(sums["rows"].sum()))
-            yield pa.record_batch([pa.array([one]) for one in told], ["minutes", "rows"])
+            yield self.told(tables, number)
+
+    def told(self, tables: Sequence[pa.Table], number: int) -> pa.RecordBatch:
+        """Sum up members and write them, and tell the columns of ``TOLD_DDL``."""
+        members = pa.concat_tables(tables).unify_dictionaries()
+        groups = Groups.of(members)
+        sums = sums_of(members, groups)
+        self._write(members, groups, pa.table(_columns(members, groups, sums)), number)
+        told = (len(groups.starts), int(sums["rows"].sum()))
+        return pa.record_batch([pa.array([one]) for one in told], ["minutes", "rows"])
 
     def _write(self, members: pa.Table, groups: Groups, rows: pa.Table, number: int) -> None:
         cuts = np.flatnonzero(begins(groups.days))

@@ -112,6 +112,22 @@ def packed(columns: Sequence[tuple[Integers, int]]) -> Integers:
     return total
 
 
+def numbered(codes: Integers, size: int) -> tuple[Integers, Integers]:
+    """Return the codes that occur, in order, and for each row the place of its own among them.
+
+    Args:
+        codes: Numbers from 0 on.
+        size: A number above them all; where it is small, nothing is sorted.
+    """
+    if size > max(len(codes), _CLOSE):
+        occur, places = np.unique(codes, return_inverse=True)
+        return occur, places
+    occurs = np.zeros(size, np.bool_)
+    occurs[codes] = True
+    place_of = np.cumsum(occurs) - 1
+    return np.flatnonzero(occurs), place_of[codes]
+
+
 def begins(ordered: Integers) -> Flags:
     """Tell which elements differ from the one before."""
     first = np.ones(len(ordered), np.bool_)

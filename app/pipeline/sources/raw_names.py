@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from app.pipeline.sources.codes import Coded, Flags
+from app.pipeline.sources.codes import Coded, Flags, numbered
 from app.pipeline.sources.metric_names import RATE, THROTTLE, TOKENS, UP, Meaning, meaning_of
 from app.pipeline.sources.points import (
     MISSING_BROKER,
@@ -115,7 +115,7 @@ class _Pairs:
 def _pairs(one: Coded, other: Coded, read: Any) -> _Pairs:
     """Read each pair of values that occurs, once."""
     codes = one.codes * len(other) + other.codes
-    occur, places = np.unique(codes, return_inverse=True)
+    occur, places = numbered(codes, len(one) * len(other))
     first, second = one.values.to_pylist(), other.values.to_pylist()
     known = [read(first[at // len(other)], second[at % len(other)]) for at in occur.tolist()]
     return _Pairs(places, known)

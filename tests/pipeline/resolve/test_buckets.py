@@ -182,6 +182,27 @@ def test_order_and_partitions_change_no_bit(spark: SparkSession, tmp_path: Path)
     assert len(written[0][0]) == 48
 
 
+def test_days_that_one_task_cannot_hold_give_the_same(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    rows = [seen(f"u{one % 5}", f"c{one % 7}", at=one % 3, rate_avg=one / 7) for one in range(105)]
+    given = frames(spark, rows, value(9, user="u1"), value(5, client_id=None))
+    write(tmp_path / "held", *given)
+    monkeypatch.setattr("app.pipeline.exchange.ROWS_OF_TASK", 20)
+    write(tmp_path / "divided", *given)
+    held, divided = (
+        read_table(spark, [tmp_path / way], BUCKET_MINUTE).orderBy(*BUCKET_MINUTE.order).collect()
+        for way in ("held", "divided")
+    )
+    assert held == divided
+    files = [
+        pieces_of([tmp_path / way], BUCKET_MINUTE, Scope(), files=True)
+        for way in ("held", "divided")
+    ]
+    assert len(files[0]) == 1 < len(files[1])
+    assert all(file.whole for way in files for file in way)
+
+
 def test_look_ups_that_are_too_large_to_broadcast_give_the_same(
     spark: SparkSession, tmp_path: Path
 ):
