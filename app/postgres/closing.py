@@ -9,6 +9,7 @@ from uuid import UUID
 
 from app.domain.alterations import AlterationResult, Outcome
 from app.postgres.copying import MANY
+from app.postgres.joining import joined_by_hash
 from app.postgres.leases import Lease
 from app.postgres.states import entity_text, values_text
 
@@ -42,7 +43,8 @@ async def close_slots(every: Sequence[Ended], lease: Lease) -> None:
         return
     number = sum(len(one.results) for one in every)
     parameters = await asyncio.to_thread(closing, every) if number >= MANY else closing(every)
-    await lease.driver.execute(_CLOSE, parameters)
+    async with joined_by_hash(number, lease):
+        await lease.driver.execute(_CLOSE, parameters)
 
 
 def closing(every: Sequence[Ended]) -> Mapping[str, Any]:

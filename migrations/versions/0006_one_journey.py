@@ -5,8 +5,8 @@ JSON, with marks in the place of the times, which the database alone knows: the 
 taken when its slots are held. They fill them in and seal the rows. They run with the rights of who
 calls them.
 
-Their plans are made once for a connection. They look rows up by index, whatever the statistics of
-tables that are empty most of the time say.
+Plans for few rows are made once for a connection. What closes slots is also called for thousands,
+by statements that let it join by hash; then its plan is made anew.
 """
 
 from collections.abc import Sequence
@@ -112,7 +112,7 @@ $$
 
 CLOSE = """
 create function close_slots(definite json, unknown json, ids uuid[]) returns void
-language plpgsql {settings} as $$
+language plpgsql as $$
 #variable_conflict use_column
 begin
   with freed as (

@@ -1,11 +1,13 @@
-"""What is joined with the slots is found by hash or index, whatever Postgres believes there is."""
+"""What is joined with the slots is joined by hash, whatever Postgres believes there to be."""
+
+from collections.abc import Awaitable, Callable
 
 import pytest
 from sqlalchemy import text
 
 from app.domain.alterations import AlterationResult, Outcome
 from app.postgres import findings
-from app.postgres.closing import Ended, close_slots
+from app.postgres.closing import Ended, closing
 from app.postgres.copying import MANY
 from app.postgres.database import Database
 from app.postgres.joining import joined_by_hash
@@ -49,12 +51,26 @@ async def seemingly_empty(journal: PostgresJournal, audit_database: AuditDatabas
     return request
 
 
-async def plan_of(request: AuditRequest, number: int, lease: Lease) -> str:
-    """Return how the slots would be held, where so many rows are told."""
+async def holding(request: AuditRequest, lease: Lease) -> str:
+    """Return how the slots would be held."""
     places = [(request.alteration_id, one.ordinal) for one in request.entities]
-    async with joined_by_hash(number, lease):
-        explain = text(f"explain {findings._HOLD.text}")
-        return "\n".join((await lease.connection.scalars(explain, by_column(places))).all())
+    explain = text(f"explain {findings._HOLD.text}")
+    return "\n".join((await lease.connection.scalars(explain, by_column(places))).all())
+
+
+async def closed(request: AuditRequest, lease: Lease) -> str:
+    """Return how the statement in the function would close the slots."""
+    source = await lease.connection.scalar(
+        text("select prosrc from pg_proc where proname = 'close_slots'")
+    )
+    assert isinstance(source, str)
+    statement = source.partition("begin")[2].rpartition("end")[0].strip(" \n;")
+    for name in ("definite", "unknown"):
+        statement = statement.replace(f"recordset({name})", f"recordset(%({name})s::json)")
+    statement = statement.replace("any(ids)", "any(%(ids)s)")
+    parameters = closing([Ended(request.alteration_id, results_of(request))])
+    explained = await lease.driver.execute(f"explain {statement}", parameters)
+    return "\n".join(str(line) for (line,) in await explained.fetchall())
 
 
 async def settings(lease: Lease) -> list[str]:
@@ -64,39 +80,38 @@ async def settings(lease: Lease) -> list[str]:
     ]
 
 
-async def test_many_slots_are_held_by_hash(database: Database, seemingly_empty: AuditRequest):
-    async def look(lease: Lease) -> tuple[str, str, list[str]]:
-        few = await plan_of(seemingly_empty, MANY - 1, lease)
-        return few, await plan_of(seemingly_empty, MANY, lease), await settings(lease)
+@pytest.mark.parametrize("planned", [holding, closed])
+async def test_many_slots_are_joined_by_hash(
+    database: Database,
+    seemingly_empty: AuditRequest,
+    planned: Callable[[AuditRequest, Lease], Awaitable[str]],
+):
+    async def look(lease: Lease) -> tuple[list[str], list[str]]:
+        plans = []
+        for number in (MANY - 1, MANY):
+            async with joined_by_hash(number, lease):
+                plans.append(await planned(seemingly_empty, lease))
+        return plans, await settings(lease)
 
-    few, many, after = await database.writing.run(look)
+    (few, many), after = await database.writing.run(look)
     assert "Nested Loop" in few
     assert "Hash Join" in many
     assert "Nested Loop" not in many
     assert after == ["off", "on"]
 
 
-async def test_slots_are_closed_by_index(database: Database, seemingly_empty: AuditRequest):
-    ended = Ended(seemingly_empty.alteration_id, results_of(seemingly_empty))
-
-    async def look(lease: Lease) -> tuple[int | None, int | None]:
-        before = await lease.connection.scalar(text(SCANS))
-        await close_slots([ended], lease)
-        return before, await lease.connection.scalar(text(SCANS))
-
-    before, after = await database.writing.run(look)
-    assert before == after == 0
-
-
-async def test_outcomes_find_their_intents_by_index(
-    database: Database, journal: PostgresJournal, seemingly_empty: AuditRequest
+@pytest.mark.usefixtures("seemingly_empty")
+async def test_outcomes_find_slots_and_intents_by_index(
+    database: Database, journal: PostgresJournal
 ):
     request = audit_request(audit_entity(0, {"user": "one"}))
     await intend(journal, request)
     unsent = concluded(request, Outcome.NOT_SENT, None)
 
-    async def look(lease: Lease) -> int | None:
+    async def look(lease: Lease) -> tuple[int | None, int | None]:
+        before = await lease.connection.scalar(text(SCANS))
         await conclude_together([unsent], lease)
-        return await lease.connection.scalar(text(SCANS))
+        return before, await lease.connection.scalar(text(SCANS))
 
-    assert await database.writing.run(look) == 0
+    before, after = await database.writing.run(look)
+    assert before == after
