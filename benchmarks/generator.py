@@ -1,7 +1,7 @@
 """The load generator of this project: a process of its own, given one job a line.
 
 A job is ``{"port", "request", "connections", "seconds"}``, its result
-``{"answers", "seconds", "p50_ms", "p99_ms"}``.
+``{"answers", "seconds", "p50_ms", "p99_ms"}``. With ``rate`` it is one for ``paced_load``.
 """
 
 import asyncio
@@ -15,6 +15,7 @@ import uvloop
 from benchmarks.errors import BenchmarkError
 from benchmarks.http_connection import OK, HttpConnection, open_http
 from benchmarks.measures import percentile
+from benchmarks.paced import paced_load
 
 
 async def load(job: dict[str, Any]) -> dict[str, float]:
@@ -57,7 +58,8 @@ async def _busy(connection: HttpConnection, request: bytes, end: float) -> list[
 def main() -> None:
     """Do the jobs of standard input until it ends."""
     for line in sys.stdin:
-        print(json.dumps(uvloop.run(load(json.loads(line)))), flush=True)
+        job = json.loads(line)
+        print(json.dumps(uvloop.run((paced_load if "rate" in job else load)(job))), flush=True)
 
 
 if __name__ == "__main__":

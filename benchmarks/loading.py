@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import IO, Final, NamedTuple, Protocol, cast
+from typing import IO, Any, Final, NamedTuple, Protocol, cast
 
 from benchmarks.errors import BenchmarkError
 from benchmarks.http_connection import prepared
@@ -30,6 +30,17 @@ class Load(NamedTuple):
     requests_per_s: float
     p50_ms: float
     p99_ms: float
+
+
+class PacedLoad(NamedTuple):
+    """What a window of requests at fixed times has shown."""
+
+    answers: int
+    seconds: float
+    p50_ms: float
+    p99_ms: float
+    p999_ms: float
+    max_ms: float
 
 
 class Generator(Protocol):
@@ -96,20 +107,28 @@ class OwnGenerator:
 
     def run(self, target: Target, connections: int, seconds: float) -> Load:
         """See ``Generator``."""
-        request = prepared("GET", target.path, token=target.token)
-        job = {
-            "port": target.port,
-            "request": request.decode(),
-            "connections": connections,
-            "seconds": seconds,
-        }
+        result = self._result(_job(target, connections, seconds))
+        return Load(result["answers"] / result["seconds"], result["p50_ms"], result["p99_ms"])
+
+    def run_paced(self, target: Target, connections: int, seconds: float, rate: float) -> PacedLoad:
+        """Send so many requests a second, whatever becomes of those before."""
+        result = self._result({**_job(target, connections, seconds), "rate": rate})
+        return PacedLoad(**{name: result[name] for name in PacedLoad._fields})
+
+    def _result(self, job: dict[str, Any]) -> dict[str, Any]:
         self._jobs.write(json.dumps(job) + "\n")
         self._jobs.flush()
         line = self._results.readline()
         if not line:
             raise BenchmarkError("the load generator ended; see its error above")
-        result = json.loads(line)
-        return Load(result["answers"] / result["seconds"], result["p50_ms"], result["p99_ms"])
+        result: dict[str, Any] = json.loads(line)
+        return result
+
+
+def _job(target: Target, connections: int, seconds: float) -> dict[str, Any]:
+    request = prepared("GET", target.path, token=target.token).decode()
+    job = {"port": target.port, "request": request}
+    return {**job, "connections": connections, "seconds": seconds}
 
 
 @contextmanager
@@ -119,6 +138,13 @@ def load_generator() -> Iterator[Generator]:
     if program is not None:
         yield Wrk(program)
         return
+    with own_generator() as generator:
+        yield generator
+
+
+@contextmanager
+def own_generator() -> Iterator[OwnGenerator]:
+    """Start our own; end it with the block."""
     command = [sys.executable, "-m", "benchmarks.generator"]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

@@ -15,6 +15,7 @@ from benchmarks.peers.peer import Peers
 from benchmarks.peers.process import warm
 from benchmarks.plan import Plan
 from benchmarks.progress import Progress
+from benchmarks.renewing import measure_renewals
 from benchmarks.resolving import measure_resolves
 from benchmarks.session import Session, opened
 from benchmarks.shell import measure_shell
@@ -89,6 +90,21 @@ async def _large(run: _Run, stored: Entities) -> list[Part]:
     return [exact, await measure_visibility(run.session, plan, stored)]
 
 
+async def _renew(run: _Run) -> list[Part]:
+    plan, parts = run.plan, []
+    for count in plan.everything:
+        if count >= plan.large:
+            stored = Entities("all", count)
+            run.progress.say(f"storing {count:,} entities instead")
+            await keep_only(run.session.wire, stored)
+            await store(run.session.wire, stored, 1)
+            run.progress.say(
+                f"resolving from an image that is renewed: {plan.paced_windows} rounds"
+            )
+            parts.append(await measure_renewals(run.session, plan, stored))
+    return parts
+
+
 PARTS: Mapping[str, Callable[[_Run], Awaitable[list[Part]]]] = {
     "describe": _describe,
     "shell": _shell,
@@ -96,6 +112,7 @@ PARTS: Mapping[str, Callable[[_Run], Awaitable[list[Part]]]] = {
     "resolve": _resolve,
     "life": _life,
     "describe-all": _everything,
+    "renew": _renew,
 }
 """In the order of the page."""
 

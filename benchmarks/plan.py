@@ -27,6 +27,9 @@ class Plan:
         large_describes: Exact describes there.
         seen_alters: Alterations there of which each has to show.
         seen_rounds: How often.
+        paced_windows: Windows of requests at fixed times, for each way to renew the image.
+        paced_s: The length of one, in seconds.
+        paced_rate: Requests a second in them.
         life_windows: Windows of alterations for each arm and number of clients.
         life_window_s: The length of one, in seconds.
         warm_up: Rounds whose figures are thrown away.
@@ -48,6 +51,9 @@ class Plan:
     large_describes: int = 100
     seen_alters: int = 200
     seen_rounds: int = 2
+    paced_windows: int = 5
+    paced_s: float = 6.0
+    paced_rate: float = 1000.0
     life_windows: int = 20
     life_window_s: float = 1.5
     warm_up: int = 5
@@ -75,6 +81,9 @@ QUICK = Plan(
     large_describes=3,
     seen_alters=40,
     seen_rounds=1,
+    paced_windows=1,
+    paced_s=0.5,
+    paced_rate=100.0,
     life_windows=2,
     life_window_s=0.2,
     warm_up=1,

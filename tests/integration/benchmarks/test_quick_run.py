@@ -57,6 +57,8 @@ def test_a_quick_run_measures_every_competitor_and_leaves_nothing_behind(tmp_pat
         assert f"| {clients} | `POST`, `wait: none` | 2 |" in done.stdout
     assert re.search(r"intent [\d.]+, Kafka [\d.]+, outcome [\d.]+\.", done.stdout)
     assert re.search(r"ms more than a bare alter \| at most 5 \| -?[\d.]+ \| ", done.stdout)
+    for image in ("not renewed", "renewed, values change", "renewed, entities come and go"):
+        assert f"| {image} | 1 | 50 |" in done.stdout
     assert page.read_text() in done.stdout
     pictures = re.findall(r"\((benchmarks/[a-z0-9-]+\.(?:png|csv))\)", page.read_text())
     assert len(pictures) == 10
