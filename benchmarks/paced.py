@@ -34,11 +34,14 @@ class _Connections:
         self._running.add(running)
 
     async def end(self) -> None:
-        """Wait for all answers."""
-        while self._running:
-            done, self._running = await asyncio.wait(self._running)
-            for one in done:
-                one.result()
+        """Wait for all answers.
+
+        Raises:
+            BenchmarkError: One was not a success.
+        """
+        results = await asyncio.gather(*self._running, return_exceptions=True)
+        for error in filter(None, results):
+            raise error
 
     async def _exchange(self, connection: HttpConnection, due: float) -> None:
         while True:
