@@ -9,6 +9,8 @@ from app.domain.quota_keys import LONG_MAX, TWO_TO_63
 
 JsonNumber = int | float | str
 
+_TYPES: Final = tuple(str(kind) for kind in ENTITY_TYPES)
+
 _NOT_NUMBERS: Final[Mapping[str, str]] = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 
 
@@ -33,8 +35,7 @@ def values_json(values: Values) -> dict[str, JsonNumber]:
 def entity_json(entity: ClientQuotaEntity) -> dict[str, str | None]:
     """Return an entity as type to name, user first; null is the default."""
     names = entity.as_dict()
-    known = {kind.value: names[kind] for kind in ENTITY_TYPES if kind in names}
-    return {**known, **names}
+    return {**{kind: names[kind] for kind in _TYPES if kind in names}, **names}
 
 
 def quota_json(entity: ClientQuotaEntity, values: Values) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from app.http.json_pointer import child
 from app.http.problems import code_of, problem_response
 from app.http.request_context import context_of
 from app.http.services import services_of
+from app.service.off_loop import off_loop
 from app.service.permissions.authorize import DeniedAttempt
 from app.service.permissions.broker_authorizer import RULE
 from app.service.permissions.caller_admin import RefusedAtTheActError
@@ -65,7 +66,8 @@ async def _on_fault(request: Request, _: Exception) -> Response:
 async def _on_quota_error(request: Request, error: Exception) -> Response:
     if not isinstance(error, QuotaError):
         raise error
-    return answer(request, error)
+    number = len(error.results or ()) + len(error.violations)
+    return await off_loop(number, answer, request, error)
 
 
 async def _on_refusal_at_the_act(request: Request, error: Exception) -> Response:

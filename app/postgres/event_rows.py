@@ -25,6 +25,18 @@ ABSENT: Final = "absent"
 DEFAULT: Final = "default"
 NAME: Final = "name"
 
+_COLUMNS: Final[Mapping[str, tuple[str, str]]] = {
+    str(kind): (f"{column}_kind", f"{column}_name")
+    for kind in ENTITY_TYPES
+    for column in (str(kind).replace("-", "_"),)
+}
+"""The two columns of each entity type."""
+
+_NO_TYPES: Final[Mapping[str, Any]] = {
+    "other_types": False,
+    **{of_kind: ABSENT for of_kind, _ in _COLUMNS.values()},
+}
+
 _NO_ENTITY: Final = ClientQuotaEntity(())
 
 _FINAL_EVENTS: Final[Mapping[str, str]] = {"denied": "denied", "drift": "drift"}
@@ -190,13 +202,13 @@ def _missing_result(event: str, entity: AuditEntity | None) -> AlterationResult:
 
 def entity_columns(entity: ClientQuotaEntity) -> dict[str, Any]:
     """Return the columns that an entity is found by."""
-    names = entity.as_dict()
-    columns: dict[str, Any] = {"other_types": not entity.types <= set(ENTITY_TYPES)}
-    for kind in ENTITY_TYPES:
-        column = kind.value.replace("-", "_")
-        name = names.get(kind)
-        columns[f"{column}_kind"] = ABSENT if kind not in names else DEFAULT
+    columns: dict[str, Any] = {**_NO_TYPES}
+    for kind, name in entity.entries:
+        if kind not in _COLUMNS:
+            columns["other_types"] = True
+            continue
+        of_kind, of_name = _COLUMNS[kind]
+        columns[of_kind] = DEFAULT if name is DEFAULT_NAME else NAME
         if name is not DEFAULT_NAME:
-            columns[f"{column}_kind"] = NAME
-            columns[f"{column}_name"] = name_bytes(name)
+            columns[of_name] = name_bytes(name)
     return columns
