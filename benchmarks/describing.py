@@ -80,7 +80,7 @@ async def measure_large_describes(session: Session, plan: Plan, stored: Entities
     measures = await interleaved(arms, rounds=plan.large_describes, warm_up=plan.warm_up)
     title = f"Describe one of {stored.count:,} entities exactly"
     note = (
-        f"As above, among {stored.count:,} entities, through all of which the broker looks each "
+        f"As with fewer entities, but the broker looks through {stored.count:,} for it each "
         f"time. The last row allows an image that is {_OLDEST_MS // 1000} s old."
     )
     rows = latency_rows(measures, _BARE)

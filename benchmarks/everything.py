@@ -141,12 +141,12 @@ async def measure_everything(
         for row in latency_rows(measures, _RECEIVED)
     ]
     note = (
-        f"2 keys each, {size:,} bytes from the broker. The first three are calls in this process "
-        "over the service's own transport: the bytes alone, then with what the service makes of "
-        "them when it reads everything, and when the same bytes have come as before. `GET /quotas` "
-        "is the whole answer as sorted JSON from the warm service: the first two ask the broker "
-        f"each time, the third allows an image that is {_OLDEST_MS // 1000} s old. The other "
-        "clients end with objects of their library."
+        f"2 keys each, all with the same values, {size:,} bytes from the broker. The first three "
+        "are calls in this process over the service's own transport: the bytes alone, then with "
+        "what the service makes of them when it reads everything, and when the same bytes have "
+        "come as before. `GET /quotas` is the whole answer as sorted JSON from the warm service: "
+        "the first two ask the broker each time, the third allows an image that is "
+        f"{_OLDEST_MS // 1000} s old. The other clients end with objects of their library."
     )
     table = Table(f"Describe all of {count:,} entities", note, _COLUMNS, rows)
     goals = _goals(count, measures, first_bytes) if count >= plan.large else ()
