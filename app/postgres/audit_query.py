@@ -24,7 +24,7 @@ from sqlalchemy import (
 from app.domain.alterations import Outcome
 from app.domain.entities import ENTITY_TYPES
 from app.domain.filters import ClientQuotaFilter, ClientQuotaFilterComponent, MatchType
-from app.postgres.event_rows import ABSENT, DEFAULT, NAME, name_bytes
+from app.postgres.entity_columns import ABSENT, DEFAULT, NAME, name_bytes
 from app.postgres.tables import REQUEST_ORDINAL, audit_event
 from app.service.audit_records import AuditQuery
 

@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any, Final, NamedTuple
 
 from app.domain.alterations import AlterationResult, Outcome
-from app.domain.entities import DEFAULT_NAME, ENTITY_TYPES, ClientQuotaEntity
+from app.domain.entities import ClientQuotaEntity
 from app.postgres.canonical import (
     Document,
     canonical_json,
@@ -14,28 +14,13 @@ from app.postgres.canonical import (
     result_to_json,
     values_to_json,
 )
+from app.postgres.entity_columns import entity_columns
 from app.postgres.tables import REQUEST_ORDINAL
 from app.service.audit_records import AuditConclusion, AuditEntity, AuditRequest
 from app.service.identifiers import time_of
 
 SCHEMA: Final = 1
 """The layout of the payloads; it is part of each."""
-
-ABSENT: Final = "absent"
-DEFAULT: Final = "default"
-NAME: Final = "name"
-
-_COLUMNS: Final[Mapping[str, tuple[str, str]]] = {
-    str(kind): (f"{column}_kind", f"{column}_name")
-    for kind in ENTITY_TYPES
-    for column in (str(kind).replace("-", "_"),)
-}
-"""The two columns of each entity type."""
-
-_NO_TYPES: Final[Mapping[str, Any]] = {
-    "other_types": False,
-    **{of_kind: ABSENT for of_kind, _ in _COLUMNS.values()},
-}
 
 _NO_ENTITY: Final = ClientQuotaEntity(())
 
@@ -102,11 +87,6 @@ def outcome_rows(conclusion: AuditConclusion, at: str, occurred_at: str) -> Iter
         document = {"result": result_to_json(result), "events": events}
         yield rows.row(ordinal, document, {"seq": 1, "verdict": result.outcome.value})
         events = []
-
-
-def name_bytes(name: str) -> bytes:
-    """Return a name as it is stored: Postgres text cannot hold U+0000, bytes can."""
-    return name.encode("utf-8", "surrogatepass")
 
 
 class EventRows:
@@ -198,17 +178,3 @@ def _request_columns(request: AuditRequest) -> dict[str, Any]:
 def _missing_result(event: str, entity: AuditEntity | None) -> AlterationResult:
     outcome = Outcome.REFUSED if event == "denied" else Outcome.UNKNOWN
     return AlterationResult(entity.alteration.entity if entity else _NO_ENTITY, outcome)
-
-
-def entity_columns(entity: ClientQuotaEntity) -> dict[str, Any]:
-    """Return the columns that an entity is found by."""
-    columns: dict[str, Any] = {**_NO_TYPES}
-    for kind, name in entity.entries:
-        if kind not in _COLUMNS:
-            columns["other_types"] = True
-            continue
-        of_kind, of_name = _COLUMNS[kind]
-        columns[of_kind] = DEFAULT if name is DEFAULT_NAME else NAME
-        if name is not DEFAULT_NAME:
-            columns[of_name] = name_bytes(name)
-    return columns
