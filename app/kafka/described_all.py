@@ -71,9 +71,9 @@ class DescribedAll:
         if tags or error_code or message not in _NO_MESSAGE:
             return read_described(payload, version), None
         before = self._known
-        body = bytes(memoryview(payload)[_HEADER.size :])
         changes = None
-        if body != before.payload:
+        if not _says_the_same(payload, before):
+            body = bytes(memoryview(payload)[_HEADER.size :])
             try:
                 with without_collection():
                     known, changes = _read_places(body, before) or _read(body, before)
@@ -81,6 +81,14 @@ class DescribedAll:
                 return read_described(payload, version), None
             self._known = before = known
         return DescribeAnswer(0, _NO_MESSAGE[message], throttle_time_ms, before.quotas), changes
+
+
+def _says_the_same(payload: bytes | bytearray, before: _Known) -> bool:
+    """Tell whether the body is that of the last answer, without a copy of it."""
+    known = before.payload
+    return (
+        known is not None and len(payload) == _HEADER.size + len(known) and payload.endswith(known)
+    )
 
 
 def _read_places(body: bytes, before: _Known) -> tuple[_Known, QuotaChanges | None] | None:
