@@ -2,17 +2,18 @@
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
-from app.domain.alterations import Quotas, Values, same_values
+from app.domain.alterations import ClientQuotaAlteration, Quotas, Values, same_values
 from app.domain.drift import differing, late_apply
 from app.domain.entities import ClientQuotaEntity
 from app.domain.filters import ALL_ENTITIES
 from app.service.alterations.barrier import Barrier
 from app.service.cluster_ports import ClientQuotaAdmin, Described
 from app.service.metrics_port import AlterationMetrics, DriftOrigin
+from app.service.off_loop import off_loop
 from app.service.recovery.drift_ports import AuditedState, Drift, DriftJournal
 from app.service.rounds import again_and_again
 
@@ -67,7 +68,8 @@ class DriftWatch:
         if baseline is None:
             await self._journal.keep_baseline(cluster_id, described.quotas)
             return ()
-        changes = self._confirmed(baseline, described, verified=verified)
+        number = len(baseline) + len(described.quotas)
+        changes = await off_loop(number, self._confirmed, baseline, described, verified=verified)
         self._metrics.scanned_for_drift()
         if not changes:
             return ()
@@ -121,25 +123,19 @@ class DriftWatch:
         doubtful = await self._journal.recent_doubtful(
             cluster_id, [change.entity for change in changes]
         )
-        linked = []
-        for change in changes:
-            ours = [
-                (one.alteration_id, one.alteration)
-                for one in doubtful
-                if one.alteration.entity == change.entity
-            ]
-            link = late_apply(change.before, change.after, ours)
-            linked.append(
-                Drift(
-                    change.entity,
-                    change.before,
-                    change.after,
-                    change.first_seen,
-                    change.version,
-                    link,
-                )
+        ours: dict[ClientQuotaEntity, list[tuple[str, ClientQuotaAlteration]]] = {}
+        for one in doubtful:
+            of_entity = ours.setdefault(one.alteration.entity, [])
+            of_entity.append((one.alteration_id, one.alteration))
+        return [
+            replace(
+                change,
+                linked_alteration_id=late_apply(
+                    change.before, change.after, ours.get(change.entity, ())
+                ),
             )
-        return linked
+            for change in changes
+        ]
 
 
 def _same(earlier: _Sighting, now: _Sighting) -> bool:
