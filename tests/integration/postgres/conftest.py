@@ -6,6 +6,7 @@ import pytest
 
 from app.postgres.database import Database
 from app.postgres.journal import PostgresJournal
+from app.postgres.recovery import PostgresRecovery
 from tests.integration.postgres.slots import Tables
 from tests.support.postgres import AuditDatabase
 
@@ -28,3 +29,9 @@ def tables(audit_database: AuditDatabase) -> Tables:
 def journal(database: Database) -> PostgresJournal:
     """The audit log of the test's database."""
     return PostgresJournal(database)
+
+
+@pytest.fixture
+def recovery(database: Database) -> PostgresRecovery:
+    """Recovery on the test's database."""
+    return PostgresRecovery(database)

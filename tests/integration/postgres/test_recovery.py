@@ -1,185 +1,21 @@
+"""Findings of recovery: what is kept, what frees an entity, who has the last word."""
+
 import asyncio
-import itertools
 import math
-from collections.abc import Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
-from typing import Any
 
 import pytest
 
-from app.domain.alterations import AlterationResult, KafkaRefusal, Outcome, Values
+from app.domain.alterations import AlterationResult, KafkaRefusal, Outcome
 from app.postgres.database import Database
 from app.postgres.journal import PostgresJournal
 from app.postgres.recovery import PostgresRecovery
-from app.service.audit_records import AlterationRecord, AuditConclusion, AuditQuery, AuditRequest
+from app.service.audit_records import AuditQuery
 from app.service.journal_ports import Intent
-from app.service.metrics_port import OpenIntents
-from app.service.recovery.recovery_ports import OpenAlteration, Recovered
-from tests.integration.postgres.slots import AFTER, Tables, concluded, request_of
-from tests.support.postgres import AuditDatabase, audit_entity, audit_request, claim_of
-
-
-@pytest.fixture
-def recovery(database: Database) -> PostgresRecovery:
-    return PostgresRecovery(database)
-
-
-async def opened(
-    journal: PostgresJournal, *users: str, owner: str = "dead", broker_id: int | None = 1
-) -> AuditRequest:
-    request = replace(request_of(*users), broker_id=broker_id)
-    await journal.record_intent(request, claim_of(request, owner))
-    return request
-
-
-async def given_up(journal: PostgresJournal, *users: str) -> AuditRequest:
-    request = await opened(journal, *users, owner="alive")
-    await journal.record_conclusion(concluded(request, Outcome.UNKNOWN, None))
-    return request
-
-
-async def claimed(recovery: PostgresRecovery, owner: str = "me") -> Sequence[OpenAlteration]:
-    return await recovery.claim_open(owner, limit=100)
-
-
-def found(
-    request: AuditRequest, outcome: Outcome, *, final: bool, ordinal: int = 0, **evidence: Any
-) -> Recovered:
-    entity = request.entities[ordinal].alteration.entity
-    after: Values | None = None if outcome is Outcome.REFUSED else AFTER
-    result = AlterationResult(entity, outcome, True, {}, after)
-    return Recovered(request.alteration_id, ordinal, result, final=final, evidence=evidence)
-
-
-async def stored(journal: PostgresJournal, request: AuditRequest) -> AlterationRecord:
-    record = await journal.alteration(request.alteration_id)
-    assert record is not None
-    return record
-
-
-async def listed(journal: PostgresJournal, request: AuditRequest) -> list[str]:
-    """The outcomes of the alteration's rows, which every way to ask for them agrees on."""
-    page = await journal.audit_rows(AuditQuery())
-    rows = [row.outcome for row in page.rows if row.alteration_id == request.alteration_id]
-    for outcome in set(rows):
-        page = await journal.audit_rows(AuditQuery(outcome=outcome))
-        assert request.alteration_id in [row.alteration_id for row in page.rows]
-    return rows
-
-
-async def test_what_was_given_up_can_be_claimed_at_once_with_what_is_known_of_it(
-    journal: PostgresJournal, recovery: PostgresRecovery
-):
-    request = await opened(journal, "alice", "bob", owner="alive", broker_id=7)
-    results = dict(concluded(request, Outcome.UNKNOWN, None).results)
-    results[0] = concluded(request).results[0]
-    results[1] = replace(results[1], before={"consumer_byte_rate": 5.0})
-    sent = (datetime.now(UTC), "sent", "handed to broker 7")
-    await journal.record_conclusion(AuditConclusion(request.alteration_id, results, [sent]))
-    (one,) = await claimed(recovery)
-    assert one.alteration_id == request.alteration_id
-    assert one.audited == replace(request.entities[1], before={"consumer_byte_rate": 5.0})
-    assert (one.cluster_id, one.broker_id) == (request.cluster_id, 7)
-    assert (one.quarantined, one.observed) == (True, False)
-    assert 0 <= one.age_s < 30
-
-
-async def test_what_is_open_can_be_claimed_once_its_owner_is_dead_and_can_send_no_more(
-    journal: PostgresJournal, recovery: PostgresRecovery, tables: Tables
-):
-    request = await opened(journal, "alice", owner="worker")
-    assert await claimed(recovery) == []
-    tables.age(request, 8)
-    await recovery.beat("worker")
-    assert await claimed(recovery) == []
-    tables.run("update worker set seen_at = seen_at - interval '6 s'")
-    (one,) = await claimed(recovery)
-    assert (one.alteration_id, one.quarantined) == (request.alteration_id, False)
-    assert 2 < one.age_s < 30
-
-
-async def test_what_a_living_owner_has_forgotten_can_be_claimed_after_a_minute(
-    journal: PostgresJournal, recovery: PostgresRecovery, tables: Tables
-):
-    request = await opened(journal, "alice", owner="worker")
-    await recovery.beat("worker")
-    tables.age(request, 59)
-    assert await claimed(recovery) == []
-    tables.age(request, 10)
-    assert [one.alteration_id for one in await claimed(recovery)] == [request.alteration_id]
-
-
-async def test_an_owner_that_was_never_seen_is_dead(
-    journal: PostgresJournal, recovery: PostgresRecovery, tables: Tables
-):
-    request = await opened(journal, "alice")
-    assert await claimed(recovery) == []
-    tables.age(request, 8)
-    assert [one.alteration_id for one in await claimed(recovery)] == [request.alteration_id]
-
-
-async def test_beats_follow_each_other_and_old_ones_are_forgotten(
-    recovery: PostgresRecovery, tables: Tables
-):
-    for owner in ("a", "b"):
-        await recovery.beat(owner)
-    tables.run("update worker set seen_at = seen_at - interval '2 days'")
-    await recovery.beat("a")
-    (row,) = tables.run("select owner, clock_timestamp() - seen_at < '1 min' as fresh from worker")
-    assert (row.owner, row.fresh) == ("a", True)
-
-
-async def test_a_claim_keeps_others_away_for_fifteen_seconds(
-    journal: PostgresJournal, recovery: PostgresRecovery, tables: Tables
-):
-    await given_up(journal, "alice")
-    assert len(await claimed(recovery)) == 1
-    assert await claimed(recovery, "other") == []
-    tables.run("update entity_slot set claimed_until = claimed_until - interval '15 s'")
-    assert len(await claimed(recovery, "other")) == 1
-    assert await claimed(recovery) == []
-
-
-async def test_a_claim_that_came_to_nothing_is_made_again_at_once(
-    journal: PostgresJournal, recovery: PostgresRecovery
-):
-    request = await given_up(journal, "alice", "bob")
-    for _ in range(2):
-        assert [one.alteration_id for one in await claimed(recovery)] == [request.alteration_id] * 2
-    await recovery.record_recovery([found(request, Outcome.APPLIED, final=False)])
-    assert [one.audited.ordinal for one in await claimed(recovery)] == [1]
-
-
-async def test_recoveries_at_once_never_claim_the_same(
-    journal: PostgresJournal, audit_database: AuditDatabase
-):
-    request = await given_up(journal, *(f"user-{number}" for number in range(100)))
-    databases = [Database(audit_database.service_url) for _ in range(2)]
-    recoveries = [PostgresRecovery(database) for database in databases for _ in range(3)]
-    got: list[int] = []
-
-    async def claim(number: int) -> None:
-        owners = (f"{number}-{turn}" for turn in itertools.count())
-        while some := await recoveries[number].claim_open(next(owners), limit=7):
-            got.extend(one.audited.ordinal for one in some)
-
-    await asyncio.gather(*(claim(number) for number in range(len(recoveries))))
-    for database in databases:
-        await database.close()
-    assert sorted(got) == [one.ordinal for one in request.entities]
-
-
-async def test_what_is_open_is_counted(
-    journal: PostgresJournal, recovery: PostgresRecovery, tables: Tables
-):
-    assert await recovery.open_intents() == OpenIntents(0, 0.0, 0)
-    oldest = await opened(journal, "alice", "bob")
-    await given_up(journal, "carol")
-    tables.age(oldest, 100)
-    counted = await recovery.open_intents()
-    assert (counted.number, counted.quarantined) == (3, 1)
-    assert 100 < counted.oldest_s < 160
+from app.service.recovery.recovery_ports import Recovered
+from tests.integration.postgres.recovering import claimed, found, given_up, listed, opened, stored
+from tests.integration.postgres.slots import Tables, concluded, request_of
+from tests.support.postgres import audit_entity, audit_request, claim_of
 
 
 async def test_what_was_observed_is_told_and_due_again_when_it_can_be_final(

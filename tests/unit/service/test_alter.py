@@ -2,13 +2,11 @@
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
 from decimal import Decimal
 
 import pytest
 
 from app.domain.alterations import ClientQuotaAlteration, Op, Outcome, Overall
-from app.domain.callers import Caller
 from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import (
     ClusterAuthorizationError,
@@ -24,93 +22,12 @@ from app.domain.errors import (
     UnknownOutcomeError,
 )
 from app.service.alterations import alteration_outcomes, entity_slots
-from app.service.alterations.alter import AlterationParts, AlterQuotas
 from app.service.alterations.alteration_command import (
-    AlterationReport,
-    AlterCommand,
-    IdempotencyKey,
     Wait,
 )
-from app.service.alterations.alteration_intents import Intents
-from app.service.alterations.alteration_outcomes import OutcomeWriter
-from app.service.alterations.alteration_sending import AlterationSending
-from app.service.alterations.alteration_tasks import AlterationTasks
-from app.service.alterations.barrier import Barrier
-from app.service.alterations.failpoints import Failpoints
-from app.service.alterations.late_answers import LateAnswers
-from app.service.alterations.life_context import LifeContext
-from app.service.alterations.present_values import PresentValues
-from app.service.alterations.replays import Replays
-from app.service.breaker import CircuitBreaker
 from app.service.cluster_ports import EntityVerdict
-from app.service.permissions.policy import NoPolicy
-from tests.support.fake_metrics import CountedMetrics
-from tests.support.fake_ports import FakeBrokers, FakeImage, FakeJournal, Verdicts, refused
-
-ALICE = ClientQuotaEntity.of({"user": "alice"})
-BOB = ClientQuotaEntity.of({"user": "bob"})
-KEY = "producer_byte_rate"
-
-
-@dataclass
-class World:
-    """A service on fakes; ``log`` tells what happened in which order."""
-
-    log: list[str] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.brokers = FakeBrokers(self.log)
-        self.journal = FakeJournal(self.log)
-        self.tasks = AlterationTasks()
-        self.metrics = CountedMetrics()
-        outcomes = OutcomeWriter(self.journal, self.tasks, self.metrics)
-        breaker = CircuitBreaker("audit-log-unavailable", "Down.")
-        context = LifeContext("test", self.metrics, breaker, Failpoints())
-        late = LateAnswers(self.journal, self.tasks, self.metrics)
-        present = PresentValues(self.brokers)
-        barrier = Barrier(self.brokers, present)
-        self.service = AlterQuotas(
-            AlterationParts(
-                self.brokers,
-                present,
-                Intents(self.journal, outcomes, barrier, context),
-                AlterationSending(self.brokers, self.journal, outcomes, late, context),
-                Replays(self.journal, self.brokers),
-                self.tasks,
-                FakeImage(self.brokers),
-                NoPolicy(),
-            )
-        )
-
-    async def alter(
-        self, *alterations: ClientQuotaAlteration, **options: object
-    ) -> AlterationReport:
-        command = AlterCommand(
-            caller=Caller("User:ci", "127.0.0.1", "bearer"),
-            evidence={"rule": "allow-acl"},
-            request_id="r1",
-            alterations=alterations,
-        )
-        return await self.service.alter(replace(command, **options))  # type: ignore[arg-type]
-
-    def answer(self, **verdicts: EntityVerdict) -> None:
-        by_entity = {ClientQuotaEntity.of({"user": user}): one for user, one in verdicts.items()}
-
-        def fault(alterations: Sequence[ClientQuotaAlteration], _: bool) -> Verdicts:
-            return {
-                one.entity: by_entity[one.entity] for one in alterations if one.entity in by_entity
-            }
-
-        self.brokers.fault = fault
-
-
-@pytest.fixture
-def world() -> World:
-    return World()
-
-
-def setting(entity: ClientQuotaEntity, value: str) -> ClientQuotaAlteration:
-    return ClientQuotaAlteration(entity, (Op(KEY, Decimal(value)),))
+from tests.support.fake_ports import Verdicts, refused
+from tests.unit.service.alter_world import ALICE, BOB, KEY, World, setting, until
 
 
 async def test_the_intent_is_committed_before_anything_is_sent_and_the_outcome_after(
@@ -276,7 +193,7 @@ async def test_an_intent_that_took_too_long_is_not_sent(
 async def test_a_client_that_hangs_up_does_not_cut_its_alteration(world: World) -> None:
     world.brokers.gate = asyncio.Event()
     waiting = asyncio.create_task(world.alter(setting(ALICE, "5")))
-    await _until(lambda: "send" in world.log)
+    await until(lambda: "send" in world.log)
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiting
@@ -291,7 +208,7 @@ async def test_a_second_alteration_of_an_entity_in_flight_is_busy(
     monkeypatch.setattr(entity_slots, "SLOT_WAIT_S", 0.01)
     world.brokers.gate = asyncio.Event()
     first = asyncio.create_task(world.alter(setting(ALICE, "5")))
-    await _until(lambda: "send" in world.log)
+    await until(lambda: "send" in world.log)
     with pytest.raises(EntityBusyError) as caught:
         await world.alter(setting(BOB, "1"), setting(ALICE, "6"))
     assert caught.value.retry_after_s == 1
@@ -371,89 +288,6 @@ async def test_what_other_tools_stored_can_be_removed(world: World) -> None:
     assert report.results[0].after == {}
 
 
-def keyed(text: str, fingerprint: bytes = b"f") -> IdempotencyKey:
-    return IdempotencyKey(text, fingerprint)
-
-
-async def test_a_repeated_key_is_answered_from_the_log_and_sends_nothing(world: World) -> None:
-    first = await world.alter(setting(ALICE, "5"), key=keyed("k"))
-    world.log.clear()
-    again = await world.alter(setting(ALICE, "5"), key=keyed("k"))
-    assert again.replayed
-    assert (again.alteration_id, again.results) == (first.alteration_id, first.results)
-    assert "send" not in world.log
-    assert "record_intent" not in world.log
-    assert (first.readable, again.readable) == (True, None)
-
-
-@pytest.mark.parametrize("entities", [[ALICE], [ALICE, BOB]])
-async def test_a_key_whose_alteration_was_not_sent_runs_it_anew(
-    world: World, entities: list[ClientQuotaEntity]
-) -> None:
-    def unreachable(_: Sequence[ClientQuotaAlteration], validate_only: bool) -> Verdicts:
-        raise NotSentError("Connection refused.", code="cluster-unreachable")
-
-    world.brokers.fault = unreachable
-    alterations = [setting(one, "5") for one in entities]
-    for _ in range(2):
-        with pytest.raises(NotSentError) as caught:
-            await world.alter(*alterations, key=keyed("k"))
-        assert (caught.value.retry, caught.value.replayed) == (Retry.SAFE, False)
-    world.brokers.fault = None
-    report = await world.alter(*alterations, key=keyed("k"))
-    assert (report.overall, report.replayed) == (Overall.APPLIED, False)
-    assert len({one.alteration_id for one in world.journal.intents}) == 3
-
-
-async def test_a_key_of_another_request_is_refused(world: World) -> None:
-    await world.alter(setting(ALICE, "5"), key=keyed("k"))
-    with pytest.raises(InvalidRequestError) as caught:
-        await world.alter(setting(ALICE, "6"), key=keyed("k", b"other"))
-    assert caught.value.code == "idempotency-key-reused"
-
-
-async def test_a_key_belongs_to_one_principal(world: World) -> None:
-    await world.alter(setting(ALICE, "5"), key=keyed("k"))
-    bob = Caller("User:bob", "127.0.0.1", "bearer")
-    report = await world.alter(setting(BOB, "6"), key=keyed("k", b"other"), caller=bob)
-    assert not report.replayed
-
-
-async def test_a_key_whose_alteration_is_running_is_answered_as_running(world: World) -> None:
-    world.brokers.gate = asyncio.Event()
-    first = asyncio.create_task(world.alter(setting(ALICE, "5"), key=keyed("k")))
-    await _until(lambda: "send" in world.log)
-    with pytest.raises(EntityBusyError) as caught:
-        await world.alter(setting(ALICE, "5"), key=keyed("k"))
-    assert caught.value.code == "idempotency-key-running"
-    world.brokers.gate.set()
-    await first
-
-
-async def test_a_key_that_was_new_to_two_at_once_is_running_not_busy(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(entity_slots, "SLOT_WAIT_S", 0.05)
-    world.brokers.gate = asyncio.Event()
-    both = [asyncio.create_task(world.alter(setting(ALICE, "5"), key=keyed("k"))) for _ in "ab"]
-    done, _ = await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-    error = done.pop().exception()
-    assert isinstance(error, EntityBusyError)
-    assert (error.code, error.retry) == ("idempotency-key-running", Retry.SAME_KEY_ONLY)
-    world.brokers.gate.set()
-    reports = await asyncio.gather(*both, return_exceptions=True)
-    assert sum(isinstance(one, AlterationReport) for one in reports) == 1
-    assert world.log.count("send") == 1
-
-
-async def test_a_key_whose_outcome_is_unknown_is_answered_as_unknown_again(world: World) -> None:
-    world.answer(alice=EntityVerdict(Outcome.UNKNOWN))
-    for _ in range(2):
-        with pytest.raises(UnknownOutcomeError):
-            await world.alter(setting(ALICE, "5"), key=keyed("k"))
-    assert world.log.count("send") == 1
-
-
 async def test_an_entity_whose_outcome_is_unknown_stays_taken(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -465,12 +299,6 @@ async def test_an_entity_whose_outcome_is_unknown_stays_taken(
         await world.alter(setting(ALICE, "6"))
     assert busy.value.alteration_id == unknown.value.alteration_id
     assert world.metrics.counts["slot taken"] == 1
-
-
-async def _until(condition: object) -> None:
-    async with asyncio.timeout(30):
-        while not condition():  # type: ignore[operator]
-            await asyncio.sleep(0)
 
 
 async def test_a_validation_checks_expectations_too(world: World) -> None:
