@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from app.domain.entities import ClientQuotaEntity
 from app.domain.filters import ALL_ENTITIES
 from benchmarks.altered import raise_unless_applied, was_not_sent
+from benchmarks.errors import BenchmarkError
 from benchmarks.http_connection import open_http, prepared
 from benchmarks.measures import Measure
 from benchmarks.plan import Plan
@@ -20,8 +21,12 @@ _POLL_S = 0.1
 """An exact describe among 100,000 entities costs the broker 40 ms itself."""
 
 _DEADLINE_S = 120.0
+"""For all to be acknowledged, and again for all to show."""
+
+_REPEAT_S = 0.5
+"""After a 503 that says that nothing was sent."""
+
 _LIMIT = 1 / 20
-_MOST_REPEATS = 5
 _BARE = "bare alter, one by one"
 _POST = f"`POST`, `wait: none`, {_CLIENTS} clients"
 _COLUMNS = (
@@ -124,18 +129,19 @@ class _Clients(_Sender):
             service = await open_http(self.session.stack.service_port)
             try:
                 for place, request in left:
-                    answer = await service.exchange(request)
-                    for _ in range(_MOST_REPEATS):
-                        if not was_not_sent(answer):
-                            break
+                    while was_not_sent(answer := await service.exchange(request)):
                         self.repeats += 1
-                        answer = await service.exchange(request)
+                        await asyncio.sleep(_REPEAT_S)
                     raise_unless_applied(answer)
                     acknowledged.append(place)
             finally:
                 service.close()
 
-        await asyncio.gather(*(client() for _ in range(_CLIENTS)))
+        try:
+            async with asyncio.timeout(_DEADLINE_S):
+                await asyncio.gather(*(client() for _ in range(_CLIENTS)))
+        except TimeoutError as error:
+            raise BenchmarkError("the service does not apply what it is sent") from error
         return acknowledged[-1]
 
     def _request(self, place: int, value: int) -> bytes:
