@@ -53,7 +53,10 @@ class QuotaImage:
             QuotaError: As ``ClientQuotaAdmin.describe_client_quotas``.
         """
         max_age_s = max_age_ms / 1000
-        described, age_s = self._kept.young(max_age_s) or await self._kept.at_most(max_age_s)
+        young = self._kept.young(max_age_s)
+        if young is None:
+            return (await self._kept.at_most(max_age_s))[0]
+        described, age_s = young
         self._kept.refresh_ahead(max_age_s, age_s)
         return described
 

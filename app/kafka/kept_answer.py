@@ -13,7 +13,7 @@ from typing import Any, Final, Generic, TypeVar
 T = TypeVar("T")
 
 _SHARE: Final = 2
-"""How many times as long as what is begun ahead the limit has to be."""
+"""At most so many times as often as without asking ahead it is asked with it."""
 
 _AHEAD: Final = 1.25
 """How many times as long as the last time asking may take without anybody waiting for it."""
@@ -92,16 +92,17 @@ class KeptAnswer(Generic[T]):
     def refresh_ahead(self, max_age_s: float, age_s: float) -> None:
         """Begin to ask so early that whoever comes with the same limit need not wait.
 
-        It is asked at most twice as often as without that: not where asking takes so long that it
-        would be begun before half of the limit has passed. Whoever waited for the answer himself
-        never begins the next one.
+        It is asked at most twice as often as without that: never before half of the limit has
+        passed. Where asking takes longer than that callers wait for what is left, and where it
+        takes as long as the limit nothing is asked ahead. Not for those who waited for the answer
+        themselves: one caller now and then would cause two questions each time.
 
         Args:
             max_age_s: What a caller allows.
             age_s: How old the answer is that it was given.
         """
-        ahead_s = self._took_s * _AHEAD
-        if age_s + ahead_s >= max_age_s >= _SHARE * ahead_s:
+        earliest_s = max(max_age_s - self._took_s * _AHEAD, max_age_s / _SHARE)
+        if age_s >= earliest_s and self._took_s < max_age_s:
             self.refresh()
 
     def refresh(self) -> _Asked[T]:

@@ -173,13 +173,16 @@ async def test_a_question_that_takes_too_long_is_not_asked_without_end(question:
     await until(lambda: question.asked == 1 and time.monotonic() > began)
     question.gate.set()
     await waiting
-    for share in (0.5, 1.0, 2.0, 2.4):
-        kept.refresh_ahead(kept._took_s * share, kept._took_s)
-        kept.refresh_ahead(kept._took_s * share, 60.0)
+    took_s = kept._took_s
+    for share in (0.25, 0.5, 1.0):
+        kept.refresh_ahead(took_s * share, 60.0)
+        assert kept._under_way is None
+    for share in (1.25, 2.0, 2.4):
+        kept.refresh_ahead(took_s * share, took_s * share * 0.49)
         assert kept._under_way is None
     for share in (2.6, 4.0, 1000.0):
-        kept.refresh_ahead(kept._took_s * share, kept._took_s)
+        kept.refresh_ahead(took_s * share, took_s * (share - 1.3))
         assert kept._under_way is None
-    kept.refresh_ahead(kept._took_s * 2.6, 60.0)
+    kept.refresh_ahead(took_s * 1.25, took_s * 0.63)
     assert kept._under_way is not None
     await kept.close()
