@@ -56,7 +56,8 @@ class Cluster:
     def alive(self) -> int:
         try:
             return sum(one["state"] == "ALIVE" for one in self.status()["workers"])
-        except OSError:
+        except (OSError, json.JSONDecodeError):
+            # A master that starts answers with an empty page at first.
             return 0
 
 
