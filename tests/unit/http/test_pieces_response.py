@@ -29,7 +29,11 @@ async def test_it_is_what_an_encoder_makes_of_it(number: int, monkeypatch: pytes
     async def send(message: Message) -> None:
         sent.append(dict(message))
 
-    await PiecesResponse(answer, pieces, {"ETag": '"a"'})({}, None, send)
+    async def receive() -> Message:
+        raise AssertionError("whoever sends is told when the caller has gone")
+
+    scope = {"type": "http", "asgi": {"spec_version": "2.4"}}
+    await PiecesResponse(answer, pieces, {"ETag": '"a"'})(scope, receive, send)
     body = b"".join(message["body"] for message in sent[1:])
     assert body == b"".join(encode(Format.JSON, QuotasAnswer("cluster", EPOCH, entries)))
     assert len(json.loads(body)["quotas"]) == number
