@@ -16,7 +16,10 @@ _SHARE: Final = 2
 """At most so many times as often as without asking ahead it is asked with it."""
 
 _AHEAD: Final = 1.25
-"""How many times as long as the last time asking may take without anybody waiting for it."""
+"""How many times as long as of late asking may take without anybody waiting for it."""
+
+_FADES: Final = 0.9
+"""What is left of the longest time with each answer, unless that one took longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +64,7 @@ class KeptAnswer(Generic[T]):
         self._answered: _Answered[T] | None = None
         self._not_before = float("-inf")
         self._took_s = 0.0
+        self._longest_s = 0.0
 
     def young(self, max_age_s: float) -> tuple[T, float] | None:
         """Return an answer and its age in seconds; null where none is young enough."""
@@ -101,7 +105,7 @@ class KeptAnswer(Generic[T]):
             max_age_s: What a caller allows.
             age_s: How old the answer is that it was given.
         """
-        earliest_s = max(max_age_s - self._took_s * _AHEAD, max_age_s / _SHARE)
+        earliest_s = max(max_age_s - self._longest_s * _AHEAD, max_age_s / _SHARE)
         if age_s >= earliest_s and self._took_s < max_age_s:
             self.refresh()
 
@@ -129,3 +133,4 @@ class KeptAnswer(Generic[T]):
         if not task.cancelled() and task.exception() is None and asked is not None:
             self._answered = _Answered(asked.begun_at, task.result())
             self._took_s = time.monotonic() - asked.begun_at
+            self._longest_s = max(self._took_s, self._longest_s * _FADES)

@@ -186,3 +186,25 @@ async def test_a_question_that_takes_too_long_is_not_asked_without_end(question:
     kept.refresh_ahead(took_s * 1.25, took_s * 0.63)
     assert kept._under_way is not None
     await kept.close()
+
+
+async def test_after_a_slow_answer_the_next_ones_are_asked_for_earlier_for_a_while(
+    question: Question,
+):
+    kept = KeptAnswer(question)
+    question.gate.clear()
+    waiting = asyncio.create_task(kept.at_most(60.0))
+    began = time.monotonic()
+    await until(lambda: question.asked == 1 and time.monotonic() > began + 0.05)
+    question.gate.set()
+    await waiting
+    longest = kept._longest_s
+    for _ in range(3):
+        await kept.at_most(0.0)
+    assert longest > kept._longest_s > kept._took_s
+    limit_s = kept._longest_s * 4
+    kept.refresh_ahead(limit_s, limit_s - kept._longest_s * 1.3)
+    assert kept._under_way is None
+    kept.refresh_ahead(limit_s, limit_s - kept._longest_s * 1.2)
+    assert kept._under_way is not None
+    await kept.close()
