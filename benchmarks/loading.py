@@ -32,6 +32,9 @@ class Load(NamedTuple):
     p99_ms: float
 
 
+PACED_LEAD_S: Final = 2.0
+
+
 class PacedLoad(NamedTuple):
     """What a window of requests at fixed times has shown."""
 
@@ -111,8 +114,12 @@ class OwnGenerator:
         return Load(result["answers"] / result["seconds"], result["p50_ms"], result["p99_ms"])
 
     def run_paced(self, target: Target, connections: int, seconds: float, rate: float) -> PacedLoad:
-        """Send so many requests a second, whatever becomes of those before."""
-        result = self._result({**_job(target, connections, seconds), "rate": rate})
+        """Send so many requests a second, whatever becomes of those before.
+
+        The same go on for ``PACED_LEAD_S`` before, and are not counted.
+        """
+        pace = {"rate": rate, "lead_s": PACED_LEAD_S}
+        result = self._result({**_job(target, connections, seconds), **pace})
         return PacedLoad(**{name: result[name] for name in PacedLoad._fields})
 
     def _result(self, job: dict[str, Any]) -> dict[str, Any]:

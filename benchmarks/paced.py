@@ -20,6 +20,7 @@ class _Connections:
 
     def __init__(self, connections: Sequence[HttpConnection], request: bytes) -> None:
         self.latencies: list[float] = []
+        self.counted_from = 0.0
         self._idle = list(connections)
         self._request = request
         self._waiting: deque[float] = deque()
@@ -48,7 +49,8 @@ class _Connections:
             answer = await connection.exchange(self._request)
             if answer.status != OK:
                 raise BenchmarkError(f"answered {answer.status} under load")
-            self.latencies.append(time.perf_counter() - due)
+            if due >= self.counted_from:
+                self.latencies.append(time.perf_counter() - due)
             if not self._waiting:
                 break
             due = self._waiting.popleft()
@@ -61,16 +63,19 @@ class _Connections:
 async def paced_load(job: dict[str, Any]) -> dict[str, float]:
     """Send ``rate`` requests a second for so many seconds.
 
+    Before that they are sent for ``lead_s``, and these are not counted: who asks first after a
+    while waits for an image, whatever comes then.
+
     Raises:
         BenchmarkError: An answer was not a success.
     """
     opened = [await open_http(job["port"]) for _ in range(job["connections"])]
     connections = _Connections(opened, job["request"].encode())
-    number = int(job["rate"] * job["seconds"])
-    begun = time.perf_counter()
+    rate, ahead = job["rate"], int(job["rate"] * job["lead_s"])
+    begun = connections.counted_from = time.perf_counter() + job["lead_s"]
     try:
-        for at in range(number):
-            due = begun + at / job["rate"]
+        for at in range(-ahead, int(rate * job["seconds"])):
+            due = begun + at / rate
             left = due - time.perf_counter()
             if left > 0:
                 await asyncio.sleep(left)

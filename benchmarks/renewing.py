@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 from app.domain.alterations import ClientQuotaAlteration, Op
 from app.domain.entities import ClientQuotaEntity
 from benchmarks.http_connection import open_http, prepared
-from benchmarks.loading import OwnGenerator, PacedLoad, Target, own_generator
+from benchmarks.loading import PACED_LEAD_S, OwnGenerator, PacedLoad, Target, own_generator
 from benchmarks.measures import Measure
 from benchmarks.plan import Plan
 from benchmarks.session import Session
@@ -116,8 +116,9 @@ def _part(ways: Sequence[_Way], plan: Plan, stored: Entities) -> Part:
         "becomes of those before; latencies count from the moment at which a request was due. The "
         f"first row allows an image that is {_OLDEST_MS // 1000} s old, the others the default, "
         "1 s. Beside the last two somebody alters one entity every "
-        f"{_CHANGE_EVERY_S * 1000:g} ms past the service. n windows of {plan.paced_s:g} s, in "
-        "turns; medians over the windows, but for the maximum."
+        f"{_CHANGE_EVERY_S * 1000:g} ms past the service. n windows of {plan.paced_s:g} s, after "
+        f"{PACED_LEAD_S:g} s of the same that are not counted, in turns; medians over the "
+        "windows, but for the maximum."
     )
     title = f"Resolve while the image of {stored.count:,} entities is renewed"
     goals = [

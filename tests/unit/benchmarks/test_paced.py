@@ -14,6 +14,7 @@ JOB = {
     "connections": 2,
     "rate": 500,
     "seconds": 0.1,
+    "lead_s": 0.0,
 }
 
 
@@ -25,6 +26,7 @@ class Server:
         self.status = b"200 OK"
         self.port = 0
         self.connections = 0
+        self.answered = 0
         self.first_at = float("inf")
 
     async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -33,6 +35,7 @@ class Server:
             await reader.readuntil(b"\r\n\r\n")
             self.first_at = min(self.first_at, time.perf_counter())
             await self.gate.wait()
+            self.answered += 1
             writer.write(b"HTTP/1.1 %b\r\nContent-Length: 0\r\n\r\n" % self.status)
         writer.close()
 
@@ -63,3 +66,10 @@ async def test_an_answer_that_is_no_success_ends_the_load(server: Server):
     server.status = b"500 Broken"
     with pytest.raises(BenchmarkError, match="500"):
         await asyncio.wait_for(paced_load({**JOB, "port": server.port}), 30)
+
+
+async def test_what_is_sent_before_the_window_is_not_counted(server: Server):
+    server.gate.set()
+    result = await asyncio.wait_for(paced_load({**JOB, "port": server.port, "lead_s": 0.1}), 30)
+    assert result["answers"] == 50
+    assert server.answered == 100
