@@ -60,3 +60,19 @@ def _setting(text: str) -> tuple[str, str]:
         message = f"{text!r} is not NAME=VALUE"
         raise argparse.ArgumentTypeError(message)
     return name, value
+
+
+def whole_number(text: str, least: int) -> int:
+    """Read a number that 64 bits hold.
+
+    Raises:
+        argparse.ArgumentTypeError: It is none, or less than it may be.
+    """
+    try:
+        number = int(text)
+    except ValueError:
+        number = least - 1
+    if not least <= number < 2**63:
+        message = f"{text!r} is not a whole number from {least} to {2**63 - 1}"
+        raise argparse.ArgumentTypeError(message)
+    return number

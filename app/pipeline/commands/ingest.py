@@ -7,13 +7,11 @@ and days that the input is about are replaced, each as a whole: give it whole da
 import argparse
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
 import pyarrow.parquet as pq
 from pyspark import StorageLevel
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from app.pipeline.errors import InfrastructureError, UsageError
@@ -21,7 +19,7 @@ from app.pipeline.folders import Partition, RunFolder
 from app.pipeline.job import Job
 from app.pipeline.jobs.ingest import ingested, quarantined
 from app.pipeline.jobs.ingest_checks import Tally, checks, tally
-from app.pipeline.jobs.ingest_minutes import UNNAMED
+from app.pipeline.jobs.ingest_judged import UNNAMED
 from app.pipeline.jobs.ingest_tasks import Task
 from app.pipeline.sinks.result_tables import explain
 from app.pipeline.sources.formats import FORMATS
@@ -33,6 +31,7 @@ from app.pipeline.sources.points import UNREADABLE
 from app.pipeline.spark import TASKS_IN_PYTHON
 from app.pipeline.storage import schema_of, write_table
 from app.pipeline.tables import DQ_RESULT, OBSERVATION_MINUTE, QUARANTINE, Table
+from app.pipeline.task_failures import failures_told
 
 __all__ = ["add_arguments", "check_clusters", "ingest", "material_of", "run"]
 
@@ -95,7 +94,7 @@ def ingest(job: Job, session: SparkSession, material: Material, out: RunFolder) 
     constants = {"grain": material.rules.map.grain, "source": material.kind}
     constants["ingest_run_id"] = job.run_id
     task = Task(str(place), job.options.cluster, constants)
-    with _failures_told():
+    with failures_told():
         frame = ingested(read_points(session, material.inputs, material.rules), task)
         explain(job, OBSERVATION_MINUTE, frame)
         told = frame.persist(StorageLevel.MEMORY_AND_DISK)
@@ -189,15 +188,3 @@ def _replaced(job: Job, counted: Tally) -> Iterator[Partition]:
         day = since.date() + timedelta(days=number)
         if datetime(day.year, day.month, day.day, tzinfo=UTC) < until:
             yield from ({"cluster_id": one, "dt": day.isoformat()} for one in sorted(clusters))
-
-
-@contextmanager
-def _failures_told() -> Iterator[None]:
-    """Say in a sentence what a task or Spark itself failed of."""
-    try:
-        yield
-    except PySparkException as error:
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        told = [line for line in lines if "app.pipeline.errors." in line]
-        message = (told or lines)[-1 if told else 0].rpartition("app.pipeline.errors.")[2]
-        raise InfrastructureError(message) from error

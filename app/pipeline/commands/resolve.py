@@ -6,6 +6,7 @@ replaces the days that it finds there.
 
 import argparse
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -33,6 +34,7 @@ from app.pipeline.jobs.resolve_versions import (
     latest_versions,
     versions_in_history,
 )
+from app.pipeline.options import whole_number
 from app.pipeline.sinks.postgres import publish
 from app.pipeline.sinks.result_tables import explain, say_plan
 from app.pipeline.sources.buckets import Scope, days_of
@@ -61,13 +63,16 @@ def add_join_options(parser: argparse.ArgumentParser) -> None:
     """Add what tunes the look-ups."""
     parser.add_argument(
         "--broadcast-max",
-        type=_rows,
+        type=partial(whole_number, least=0),
         default=BROADCAST_MAX,
         metavar="ROWS",
         help=f"look-ups with more rows are joined by partitions; default {BROADCAST_MAX}",
     )
     parser.add_argument(
-        "--hash-seed", type=_seed, metavar="N", help="after two names had the same hash"
+        "--hash-seed",
+        type=partial(whole_number, least=-(2**63)),
+        metavar="N",
+        help="after two names had the same hash",
     )
 
 
@@ -188,22 +193,3 @@ def _write_names(job: Job, buckets: DataFrame, out: RunFolder, days: Sequence[Pa
     watched = buckets.observe(counted, sf.count(sf.lit(1)).alias("n"))
     write_table(watched.coalesce(1), DIM_BUCKET, out)
     job.counts["rows_out"]["dim_bucket"] = counted.get["n"]
-
-
-def _rows(text: str) -> int:
-    return _whole(text, 0)
-
-
-def _seed(text: str) -> int:
-    return _whole(text, -(2**63))
-
-
-def _whole(text: str, least: int) -> int:
-    try:
-        number = int(text)
-    except ValueError:
-        number = least - 1
-    if not least <= number < 2**63:
-        message = f"{text!r} is not a whole number from {least} to {2**63 - 1}"
-        raise argparse.ArgumentTypeError(message)
-    return number

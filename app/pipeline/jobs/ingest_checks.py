@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
-from app.pipeline.jobs.ingest_minutes import DUPLICATE, MISSING_RATE, UNNAMED
+from app.pipeline.jobs.ingest_judged import DUPLICATE, MISSING_RATE, UNNAMED
 from app.pipeline.jobs.ingest_tasks import MINUTE, REFUSED
 from app.pipeline.sources.points import (
     MISSING_BROKER,

@@ -8,14 +8,14 @@ import numpy as np
 import pyarrow as pa
 
 from app.pipeline.exchange import gathered
-from app.pipeline.jobs.ingest_minutes import (
+from app.pipeline.jobs.ingest_judged import (
     DUPLICATE,
     MINUTE_US,
     MISSING_RATE,
     Judged,
     judged,
-    minutes,
 )
+from app.pipeline.jobs.ingest_minutes import minutes
 from app.pipeline.sinks.sorted_files import write_day
 from app.pipeline.sources.codes import begins, packed
 from app.pipeline.sources.metric_names import UP
