@@ -20,6 +20,9 @@ LOCAL: Final = "local[*]"
 _JAVA: Final = "-XX:+UseParallelGC -XX:MetaspaceSize=256m"
 """Spark loads some 200 MB of classes; a smaller limit collects all garbage whenever it is met."""
 
+_DRIVER: Final = f"{_JAVA} -XX:InitialRAMPercentage=10"
+"""A heap that begins small is collected as a whole several times while it grows."""
+
 _SETTINGS: Final[Mapping[str, str]] = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.ansi.enabled": "true",
@@ -36,7 +39,7 @@ _SETTINGS: Final[Mapping[str, str]] = {
     "spark.ui.showConsoleProgress": "false",
     "spark.python.sql.dataFrameDebugging.enabled": "false",
     "spark.redaction.regex": "(?i)secret|password|token|dsn|url",
-    "spark.driver.extraJavaOptions": _JAVA,
+    "spark.driver.extraJavaOptions": _DRIVER,
     "spark.executor.extraJavaOptions": _JAVA,
     "spark.executorEnv.MALLOC_MMAP_THRESHOLD_": str(2**30),
     "spark.executorEnv.MALLOC_TRIM_THRESHOLD_": str(2**28),
@@ -53,7 +56,7 @@ keeps up to 256 MiB for the next one.
 """
 
 TASKS_IN_PYTHON: Final[Mapping[str, str]] = {
-    "spark.driver.extraJavaOptions": f"{_JAVA} -XX:TieredStopAtLevel=1"
+    "spark.driver.extraJavaOptions": f"{_DRIVER} -XX:TieredStopAtLevel=1"
 }
 """For jobs whose rows the JVM never takes apart: to optimize its code takes longer than it runs."""
 
