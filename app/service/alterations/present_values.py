@@ -1,6 +1,7 @@
 """The present values of entities, and the wait until a change can be read."""
 
 import asyncio
+import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Final, Protocol
 
@@ -17,6 +18,9 @@ MOST_SINGLE_READS: Final = 4
 
 MOST_AT_ONCE: Final = 8
 """How many describes of single entities are under way; who comes then shares one of everything."""
+
+SLOW_S: Final = 0.02
+"""A single one that takes longer scans a large cluster: then there is one at once."""
 
 PATIENCE_S: Final = 1.0
 """A describe of everything that takes longer holds up nobody else."""
@@ -48,6 +52,7 @@ class PresentValues:
     def __init__(self, admin: QuotaReader) -> None:
         self._admin = admin
         self._single_reads = 0
+        self._took_s = 0.0
         self._everything = SharedTurns(
             self._describe_everything, _OfOneBroker, patience_s=PATIENCE_S
         )
@@ -67,18 +72,24 @@ class PresentValues:
     def _are_read_singly(self, wanted: Collection[ClientQuotaEntity]) -> bool:
         return (
             len(wanted) <= MOST_SINGLE_READS
-            and self._single_reads + len(wanted) <= MOST_AT_ONCE
+            and (not self._single_reads or self._single_reads + len(wanted) <= self._most_at_once)
             and all(_describable(one) for one in wanted)
         )
+
+    @property
+    def _most_at_once(self) -> int:
+        return 1 if self._took_s > SLOW_S else MOST_AT_ONCE
 
     async def _read_singly(
         self, wanted: Collection[ClientQuotaEntity], broker_id: int | None
     ) -> dict[ClientQuotaEntity, Values]:
         self._single_reads += len(wanted)
+        began = time.monotonic()
         try:
             answers = await asyncio.gather(*(self._read_one(one, broker_id) for one in wanted))
         finally:
             self._single_reads -= len(wanted)
+            self._took_s = time.monotonic() - began
         return {entity: values for entity, values in answers if values}
 
     async def _describe_everything(self, brokers: Sequence[int | None]) -> Sequence[Described]:

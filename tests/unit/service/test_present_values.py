@@ -3,8 +3,11 @@
 import asyncio
 from datetime import UTC, datetime
 
+import pytest
+
 from app.domain.entities import ClientQuotaEntity
 from app.domain.filters import ALL_ENTITIES, ClientQuotaFilter
+from app.service.alterations import present_values
 from app.service.alterations.present_values import MOST_AT_ONCE, PresentValues
 from app.service.cluster_ports import Described
 
@@ -74,3 +77,19 @@ async def test_a_read_is_shared_by_those_who_ask_the_same_broker():
     broker.answers.set()
     assert await asyncio.gather(*reads) == [STORED] * 6
     assert sorted(broker_id or 0 for _, broker_id in broker.asked) == [0, 0, 1]
+
+
+async def test_where_a_single_read_is_slow_only_one_is_under_way(monkeypatch: pytest.MonkeyPatch):
+    broker = Broker()
+    present = PresentValues(broker)
+    broker.answers.set()
+    monkeypatch.setattr(present_values, "SLOW_S", -1.0)
+    assert await present.read([ENTITIES[0]], 1) == {ENTITIES[0]: STORED[ENTITIES[0]]}
+    broker.answers.clear()
+    broker.asked.clear()
+    reads = [asyncio.create_task(present.read([one], 1)) for one in ENTITIES]
+    await until_quiet()
+    assert len(broker.asked) == 2
+    assert broker.asked_for_everything == 1
+    broker.answers.set()
+    assert await asyncio.gather(*reads) == [{one: STORED[one]} for one in ENTITIES]
