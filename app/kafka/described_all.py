@@ -121,7 +121,7 @@ def _read(body: bytes, before: _Known) -> tuple[_Known, QuotaChanges | None]:
     """Return what the body says, and what of it is new."""
     if not before.entries:
         entries = all_entries(body)
-        return _Known(body, entries, dict(entries.values()), _starts(body, entries)), None
+        return _Known(body, entries, _quotas(entries), _starts(body, entries)), None
     raws = raw_entries(body)
     present, unread = _sorted_out(raws, before.entries)
     if len(present) < len(raws):
@@ -138,7 +138,19 @@ def _read(body: bytes, before: _Known) -> tuple[_Known, QuotaChanges | None]:
         return patched
     known = {**before.entries, **read}
     entries = {raw: known[raw] for raw in raws}
-    return _Known(body, entries, dict(entries.values()), starts), None
+    return _Known(body, entries, _quotas(entries), starts), None
+
+
+def _quotas(entries: Mapping[bytes, Entry]) -> Quotas:
+    """Return what the entries say.
+
+    Raises:
+        UnusualError: An entity stands twice, which no broker says; then their order counts.
+    """
+    quotas = dict(entries.values())
+    if len(quotas) < len(entries):
+        raise UnusualError
+    return quotas
 
 
 def _sorted_out(
@@ -161,10 +173,7 @@ def _patched(
     read: Mapping[bytes, Entry],
     starts: Sequence[int],
 ) -> tuple[_Known, QuotaChanges] | None:
-    """Return an answer that differs in some entries; null where one entity stands twice.
-
-    No broker does that, and then it is the order that tells which one counts.
-    """
+    """Return an answer that differs in some entries; null where one entity stands twice."""
     entries = dict(before.entries)
     left = [entries.pop(raw)[0] for raw in gone]
     entries.update(read)

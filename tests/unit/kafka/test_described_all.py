@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
@@ -246,6 +246,9 @@ def test_places_are_told_where_few_differ_only():
         max_size=4,
     )
 )
+@example([[("a", 1.0), ("a", 2.0)], [("a", 2.0), ("a", 1.0)]])
+@example([[("a", 1.0)], [("a", 1.0), ("a", 2.0)], [("a", 2.0), ("a", 1.0)]])
+@example([[("b", 1.0), ("a", 2.0)], [("a", 1.0), ("a", 2.0)], [("a", 2.0), ("a", 1.0)]])
 def test_an_entity_that_stands_twice_has_the_values_that_come_last(
     turns: list[list[tuple[str, float]]],
 ):
