@@ -42,6 +42,9 @@ class Client(ABC):
         self.altered[entity] = value
         return took_ms
 
+    async def warm_up(self) -> None:
+        """See that the connection is there: others may have been busy for long."""
+
     @abstractmethod
     async def _timed(self, entity: Entities, value: int) -> float:
         """Alter; what only a client has to do is not timed."""
@@ -81,6 +84,10 @@ class PostClient(Client):
         self._service = service
         self._token = token
 
+    async def warm_up(self) -> None:
+        """See ``Client``."""
+        await self._service.warm_up()
+
     async def _timed(self, entity: Entities, value: int) -> float:
         body = entity.body(value, wait="none")
         request = prepared("POST", "/quotas/alterations", token=self._token, body=body)
@@ -109,6 +116,7 @@ class Window:
 
 async def busy(clients: Sequence[Client], seconds: float) -> Window:
     """Let clients alter for so long; what was begun is finished and counts."""
+    await asyncio.gather(*(client.warm_up() for client in clients))
     gc.disable()
     try:
         begun = time.perf_counter()
