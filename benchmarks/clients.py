@@ -42,6 +42,7 @@ class Client(ABC):
         self.altered[entity] = value
         return took_ms
 
+    @abstractmethod
     async def warm_up(self) -> None:
         """See that the connection is there: others may have been busy for long."""
 
@@ -60,6 +61,9 @@ class BareClient(Client):
     def __init__(self, name: str, wire: WireQuotas) -> None:
         super().__init__(name)
         self._wire = wire
+
+    async def warm_up(self) -> None:
+        """Do nothing: a broker keeps connections for minutes."""
 
     async def _timed(self, entity: Entities, value: int) -> float:
         alterations = entity.alterations(value)
