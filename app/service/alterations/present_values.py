@@ -20,7 +20,8 @@ MOST_AT_ONCE: Final = 8
 """How many describes of single entities are under way; who comes then shares one of everything."""
 
 SLOW_S: Final = 0.02
-"""A single one that takes longer scans a large cluster: then there is one at once."""
+"""A single one that takes longer scans a large cluster: then nobody reads singly beside others, so
+that those who come together stay together, and are sent together."""
 
 PATIENCE_S: Final = 1.0
 """A describe of everything that takes longer holds up nobody else."""
@@ -52,6 +53,7 @@ class PresentValues:
     def __init__(self, admin: QuotaReader) -> None:
         self._admin = admin
         self._single_reads = 0
+        self._sharing = 0
         self._took_s = 0.0
         self._everything = SharedTurns(
             self._describe_everything, _OfOneBroker, patience_s=PATIENCE_S
@@ -66,19 +68,20 @@ class PresentValues:
             return {}
         if self._are_read_singly(wanted):
             return await self._read_singly(wanted, broker_id)
-        described = await self._everything.take(broker_id)
+        self._sharing += 1
+        try:
+            described = await self._everything.take(broker_id)
+        finally:
+            self._sharing -= 1
         return await off_loop(len(wanted), _of_these, described.quotas, wanted)
 
     def _are_read_singly(self, wanted: Collection[ClientQuotaEntity]) -> bool:
-        return (
-            len(wanted) <= MOST_SINGLE_READS
-            and (not self._single_reads or self._single_reads + len(wanted) <= self._most_at_once)
-            and all(_describable(one) for one in wanted)
-        )
-
-    @property
-    def _most_at_once(self) -> int:
-        return 1 if self._took_s > SLOW_S else MOST_AT_ONCE
+        if self._took_s > SLOW_S:
+            has_room = not self._single_reads and not self._sharing
+        else:
+            has_room = self._single_reads + len(wanted) <= MOST_AT_ONCE
+        few = len(wanted) <= MOST_SINGLE_READS
+        return few and has_room and all(_describable(one) for one in wanted)
 
     async def _read_singly(
         self, wanted: Collection[ClientQuotaEntity], broker_id: int | None

@@ -79,7 +79,9 @@ async def test_a_read_is_shared_by_those_who_ask_the_same_broker():
     assert sorted(broker_id or 0 for _, broker_id in broker.asked) == [0, 0, 1]
 
 
-async def test_where_a_single_read_is_slow_only_one_is_under_way(monkeypatch: pytest.MonkeyPatch):
+async def test_where_a_single_read_is_slow_nobody_reads_singly_beside_others(
+    monkeypatch: pytest.MonkeyPatch,
+):
     broker = Broker()
     present = PresentValues(broker)
     broker.answers.set()
@@ -91,5 +93,13 @@ async def test_where_a_single_read_is_slow_only_one_is_under_way(monkeypatch: py
     await until_quiet()
     assert len(broker.asked) == 2
     assert broker.asked_for_everything == 1
+    reads[0].cancel()
+    await until_quiet()
+    reads.append(asyncio.create_task(present.read([ENTITIES[0]], 1)))
+    await until_quiet()
+    assert len(broker.asked) == 2, "nobody reads singly while others share"
     broker.answers.set()
-    assert await asyncio.gather(*reads) == [{one: STORED[one]} for one in ENTITIES]
+    read = await asyncio.gather(*reads[1:])
+    assert read == [{one: STORED[one]} for one in (*ENTITIES[1:], ENTITIES[0])]
+    await present.read([ENTITIES[0]], 1)
+    assert broker.asked[-1][0] is not ALL_ENTITIES, "alone nobody shares"
