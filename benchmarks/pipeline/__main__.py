@@ -79,7 +79,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="bench-pipeline", description=__doc__)
     parser.add_argument("--observations", type=int, default=20_000_000, metavar="N")
     parser.add_argument("--entities", type=int, default=100_000, metavar="N")
-    parser.add_argument("--rounds", type=int, default=3, metavar="N", help="after the first")
+    parser.add_argument("--rounds", type=int, default=5, metavar="N", help="after the first")
     parser.add_argument("--chains", type=int, default=1, metavar="N", help="runs of the chain")
     parser.add_argument("--data", type=Path, metavar="DIR", help="keep what synth wrote there")
     parser.add_argument("--page", type=Path, default=_PAGE, metavar="FILE")
