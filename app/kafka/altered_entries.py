@@ -3,15 +3,12 @@
 from typing import Final
 
 from app.domain.entities import ClientQuotaEntity
+from app.kafka.described_layout import UnusualError
 
 AlteredEntry = tuple[ClientQuotaEntity, int, str | None]
 """The entity, the error code, the broker's words."""
 
 _MORE_BYTES: Final = 0x80
-
-
-class _OtherwiseError(Exception):
-    """Something that has to be read step by step."""
 
 
 def entries_at_once(
@@ -29,7 +26,7 @@ def entries_at_once(
         for _ in range(number):
             entry, at = _entry(data, at)
             entries.append(entry)
-    except (_OtherwiseError, IndexError, UnicodeDecodeError):
+    except (UnusualError, IndexError, UnicodeDecodeError):
         return None
     return (entries, at) if at <= len(data) else None
 
@@ -40,7 +37,7 @@ def _entry(data: bytes | bytearray, at: int) -> tuple[AlteredEntry, int]:
     end = at + length - 1 if length else at
     number = data[end]
     if (data[at - 3] | length | number) & _MORE_BYTES or not number:
-        raise _OtherwiseError
+        raise UnusualError
     text = data[at:end].decode() if length else None
     at = end + 1
     parts = []
@@ -49,10 +46,10 @@ def _entry(data: bytes | bytearray, at: int) -> tuple[AlteredEntry, int]:
         size = data[middle]
         end = middle + size if size else middle + 1
         if (data[at] | size | data[end]) & _MORE_BYTES or middle == at or data[end]:
-            raise _OtherwiseError
+            raise UnusualError
         name = data[middle + 1 : end].decode() if size else None
         parts.append((data[at + 1 : middle].decode(), name))
         at = end + 1
     if data[at] or len({kind for kind, _ in parts}) < len(parts):
-        raise _OtherwiseError
+        raise UnusualError
     return (ClientQuotaEntity(tuple(sorted(parts))), code, text), at + 1
