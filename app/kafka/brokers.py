@@ -123,6 +123,9 @@ class Brokers:
     async def view(self, deadline: float, *, fresh: bool = False) -> ClusterView:
         """Return the cluster's id and live brokers: from memory while all is well, or fresh.
 
+        An answer that no broker is live is asked for again each time: the controller fences brokers
+        that it has not heard of for a while, even the one that answers, and lets them in again.
+
         Raises:
             NotSentError: No broker can be reached before ``deadline``.
         """
@@ -138,7 +141,7 @@ class Brokers:
                     self._line.addresses, Purpose.READ, deadline, _use_for_view
                 )
                 _refuse_other_cluster(view, self._settings.cluster_id)
-                self._view, self._trusted = view, True
+                self._view, self._trusted = view, bool(view.addresses)
                 self._line.adopt(view.addresses.values())
                 return view
         except TimeoutError as error:
@@ -180,7 +183,7 @@ class Brokers:
         use: Callable[[Address, Lease], Awaitable[T]],
     ) -> T:
         """Try each address in line, with an equal share of the time that is left."""
-        failure = NotSentError("The cluster has no live broker.", code=UNREACHABLE)
+        failure = no_live_broker()
         left = set(addresses)
         while left:
             address = self._line.first(left)
@@ -220,6 +223,11 @@ class Brokers:
                 lambda: connect(address, self._settings, self._context, self._metrics)
             )
         return self._pools[address]
+
+
+def no_live_broker() -> NotSentError:
+    """Return the error for a cluster whose controller counts every broker as fenced."""
+    return NotSentError("The cluster has no live broker.", code=UNREACHABLE)
 
 
 async def _use_for_view(_: Address, lease: Lease) -> ClusterView:

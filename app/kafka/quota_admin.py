@@ -15,7 +15,7 @@ from app.kafka.alteration_under_way import (
     AlterRequest,
     LateAnswer,
 )
-from app.kafka.brokers import BrokerLease, Brokers
+from app.kafka.brokers import BrokerLease, Brokers, no_live_broker
 from app.kafka.connection import LARGEST_ANSWER_BYTES, UNREACHABLE, AnswerLostError, Loss
 from app.kafka.described_all import DescribedAll
 from app.kafka.errors import code_name, describe_error
@@ -102,6 +102,8 @@ class KafkaClientQuotaAdmin:
         """See ``ClientQuotaAdmin``."""
         deadline = asyncio.get_running_loop().time() + timeout_s
         view = await self._brokers.view(deadline, fresh=True)
+        if not view.addresses:
+            raise no_live_broker()
         return sorted(view.addresses)
 
     async def preferred_broker(self, *, timeout_s: float = 5.0) -> int:

@@ -119,10 +119,10 @@ class ClientQuotaAdmin(Protocol):
         ...
 
     async def live_brokers(self, *, timeout_s: float = 5.0) -> Sequence[int]:
-        """Return the ids of the live brokers.
+        """Return the ids of the live brokers, at least one.
 
         Raises:
-            NotSentError: No broker could be reached.
+            NotSentError: No broker could be reached, or none is live.
         """
         ...
 
@@ -130,7 +130,7 @@ class ClientQuotaAdmin(Protocol):
         """Return the live broker that this process sticks to, so that its reads are monotonic.
 
         Raises:
-            NotSentError: No broker could be reached.
+            NotSentError: No broker could be reached, or none is live.
         """
         ...
 

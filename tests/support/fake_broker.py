@@ -71,7 +71,8 @@ async def silent(writer: asyncio.StreamWriter, correlation_id: int, request: byt
 class FakeBroker:
     """Counts what arrives by API key; ``replies`` replaces the answer to a key.
 
-    It is broker 7; ``peers`` are the ports of further brokers that it tells of, by id.
+    It is broker 7; ``peers`` are the ports of further brokers that it tells of, by id. One that is
+    ``fenced`` does not tell of itself.
     """
 
     def __init__(
@@ -83,6 +84,7 @@ class FakeBroker:
         self.cluster_id = "fake"
         self.received: dict[int, int] = {}
         self.peers: dict[int, int] = {}
+        self.fenced = False
         self.port = 0
         self._versions = versions
         self.replies = {API_VERSIONS: self._api_versions, METADATA: self._metadata, **replies}
@@ -150,11 +152,12 @@ class FakeBroker:
     async def _metadata(
         self, writer: asyncio.StreamWriter, correlation_id: int, request: bytes
     ) -> None:
+        itself = {} if self.fenced else {self.node_id: self.port}
         broker: Any = MetadataResponse.MetadataResponseBroker
         answer = MetadataResponse(
             brokers=[
                 broker(node_id=node_id, host="127.0.0.1", port=port, rack=None)
-                for node_id, port in {self.node_id: self.port, **self.peers}.items()
+                for node_id, port in {**itself, **self.peers}.items()
             ],
             cluster_id=self.cluster_id,
             controller_id=self.node_id,

@@ -233,6 +233,16 @@ class FakeCluster:
             self._world.listed.pop(broker_id, None)
 
     @verb
+    def fence(self, broker_id: int) -> None:
+        """Do not count a broker as live any more; it goes on answering."""
+        self._world.listed.pop(broker_id, None)
+
+    @verb
+    def unfence(self, broker_id: int) -> None:
+        """Count it as live again."""
+        self._world.listed[broker_id] = self._nodes[broker_id].port
+
+    @verb
     def start(self, broker_id: int) -> None:
         """Start it again, on its port."""
         self._nodes[broker_id].start()

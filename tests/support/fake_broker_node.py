@@ -92,6 +92,7 @@ class FakeNode(FakeBroker):
         if api_key == METADATA:
             self.cluster_id = self._world.cluster_id
             self.peers = dict(self._world.listed)
+            self.fenced = self.node_id not in self.peers
         await super().answer(api_key, writer, correlation_id, request)
 
     def _replying(self, api_key: int, answering: Answering) -> Reply:

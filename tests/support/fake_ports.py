@@ -60,6 +60,7 @@ class FakeBrokers:
         self.gate: asyncio.Event | None = None
         self.stale_reads = 0
         self.permits_quorum = True
+        self.all_fenced = False
         self.leader_epoch = 1
         self._shown: dict[ClientQuotaEntity, dict[str, float]] = {}
 
@@ -104,8 +105,10 @@ class FakeBrokers:
         return AlterAnswer(verdicts, 1, EPOCH, EPOCH)
 
     async def live_brokers(self, *, timeout_s: float = 5.0) -> Sequence[int]:
-        """Return two brokers."""
+        """Return two brokers, unless they are not to be found."""
         self._check_reachable()
+        if self.all_fenced:
+            raise NotSentError("The cluster has no live broker.", code="cluster-unreachable")
         return (1, 2)
 
     async def preferred_broker(self, *, timeout_s: float = 5.0) -> int:

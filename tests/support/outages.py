@@ -53,3 +53,11 @@ def until(holds: Callable[[], bool], what: str) -> None:
     while not holds():
         assert time.monotonic() < deadline, what
         time.sleep(0.05)
+
+
+def until_done(asks: Callable[[], httpx.Response], what: str) -> None:
+    """Ask until the answer is 200; a failure tells what was answered last."""
+    deadline = time.monotonic() + DEADLINE_S
+    while (answer := asks()).status_code != httpx.codes.OK:
+        assert time.monotonic() < deadline, f"{what}: {answer.status_code} {answer.text}"
+        time.sleep(0.05)

@@ -1,10 +1,12 @@
 """Alter: judge, take the slots, record the intent, send, record what became of it, answer."""
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from app.domain.alteration_rules import Judgement, judge
+from app.domain.alterations import Quotas
 from app.domain.errors import (
     EntityBusyError,
     ExpectationFailedError,
@@ -224,14 +226,22 @@ class AlterQuotas:
         self._parts.image.forget()
         if command.wait is Wait.NONE or not after:
             return None
-        brokers: Sequence[int | None] = (sending.broker_id,)
-        if command.wait is Wait.ALL_BROKERS:
-            brokers = await self._parts.admin.live_brokers()
-        readable = await self._parts.present.until_readable(
-            after, within_s=command.wait_ms / 1000, brokers=brokers
-        )
+        readable = await self._readable(command, after, sending.broker_id)
         self._parts.image.forget()
         return readable
+
+    async def _readable(self, command: AlterCommand, after: Quotas, broker_id: int | None) -> bool:
+        """Wait for as long as the caller does; what was applied stays so, whoever is gone."""
+        within_s = command.wait_ms / 1000
+        brokers: Sequence[int | None] = (broker_id,)
+        began = time.monotonic()
+        if command.wait is Wait.ALL_BROKERS:
+            try:
+                brokers = await self._parts.admin.live_brokers(timeout_s=within_s)
+            except NotSentError:
+                return False
+        left_s = within_s - (time.monotonic() - began)
+        return await self._parts.present.until_readable(after, within_s=left_s, brokers=brokers)
 
 
 _NOTHING: Final = Judgement((), (), (), needs_stored=False)

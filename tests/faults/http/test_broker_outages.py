@@ -9,7 +9,7 @@ import pytest
 from app.localdev.kafka import LocalKafka
 from app.localdev.postgres import LocalPostgres
 from tests.support.kafka import unique
-from tests.support.outages import PATIENCE_S, ask, change, outage, until
+from tests.support.outages import PATIENCE_S, ask, change, outage, until, until_done
 from tests.support.problems import problem_of
 from tests.support.service import RunningService, running_service
 
@@ -22,7 +22,7 @@ CODES = {"cluster-unreachable", "acl-source-unreachable"}
 def test_without_a_broker_nothing_is_sent_and_with_it_again_all_goes_on(
     service: RunningService, kafka: LocalKafka, kind: str
 ) -> None:
-    until(lambda: works(service), "no change before the outage")
+    until_done(lambda: altered(service), "no change before the outage")
     with outage(kafka, kind):
         assert_nothing_is_sent(service)
         assert_alive_and_not_ready(service)
@@ -46,13 +46,13 @@ def test_the_service_starts_before_what_it_needs(
 
 
 def assert_goes_on(service: RunningService) -> None:
-    until(lambda: works(service), "no change after the outage")
-    until(lambda: is_ready(service, "/readyz?for=write"), "not ready again")
+    until_done(lambda: altered(service), "no change after the outage")
+    until_done(lambda: ask(service, "GET", "/readyz?for=write"), "not ready again")
     assert ask(service, "GET", "/quotas", principal="bob").status_code == 200
 
 
-def works(service: RunningService) -> bool:
-    return ask(service, "POST", ALTERATIONS, change(unique("works"))).status_code == 200
+def altered(service: RunningService) -> httpx.Response:
+    return ask(service, "POST", ALTERATIONS, change(unique("works")))
 
 
 def is_ready(service: RunningService, path: str) -> bool:

@@ -3,12 +3,13 @@
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
+import httpx
 import pytest
 
 from app.localdev.kafka import LocalKafka
 from app.localdev.postgres import LocalPostgres
 from tests.support.kafka import unique
-from tests.support.outages import ask, change, until
+from tests.support.outages import ask, change, until, until_done
 from tests.support.outages_postgres import ANYWHERE
 from tests.support.problems import problem_of
 from tests.support.raw_quotas import RawQuotas, RequestLog
@@ -17,8 +18,8 @@ from tests.support.service import RunningService
 ALTERATIONS = "/quotas/alterations"
 
 
-def alters(service: RunningService, name: str) -> bool:
-    return ask(service, "POST", ALTERATIONS, change(name)).status_code == 200
+def altered(service: RunningService, name: str) -> httpx.Response:
+    return ask(service, "POST", ALTERATIONS, change(name))
 
 
 @pytest.fixture(scope="module", params=ANYWHERE)
@@ -27,16 +28,16 @@ def refused(
 ) -> Iterator[str]:
     """Take Postgres away; a user's name to alter in vain, which works once Postgres is back."""
     name = unique("refused")
-    until(lambda: alters(service, unique("warm")), "no change before the outage")
+    until_done(lambda: altered(service, unique("warm")), "no change before the outage")
     with ANYWHERE[request.param](database):
         yield name
     assert_goes_on(service, name)
 
 
 def assert_goes_on(service: RunningService, name: str) -> None:
-    until(lambda: alters(service, name), "alterations are still refused")
+    until_done(lambda: altered(service, name), "alterations are still refused")
     path = "/readyz?for=write"
-    until(lambda: ask(service, "GET", path).status_code == 200, "not ready to write again")
+    until_done(lambda: ask(service, "GET", path), "not ready to write again")
 
     def outcomes() -> list[str]:
         path = f"/audit?entity=user={name}"

@@ -169,6 +169,23 @@ async def test_without_any_broker_none_is_preferred(
     assert caught.value.code == "cluster-unreachable"
 
 
+async def test_a_cluster_whose_brokers_are_all_fenced_is_asked_again_until_one_is_back(
+    cluster: FakeCluster, admin: KafkaClientQuotaAdmin
+):
+    await admin.preferred_broker()
+    for broker_id in BROKERS:
+        cluster.fence(broker_id)
+    for _ in range(2):
+        with pytest.raises(NotSentError, match="no live broker"):
+            await admin.live_brokers()
+        with pytest.raises(NotSentError, match="no live broker"):
+            await alter(admin, 1)
+    cluster.unfence(2)
+    assert await alter(admin, 2) == 2
+    assert await admin.preferred_broker() == 2
+    assert await admin.live_brokers() == [2]
+
+
 async def test_a_broker_that_does_not_tell_of_the_cluster_is_not_preferred(
     cluster: FakeCluster, admin: KafkaClientQuotaAdmin
 ):

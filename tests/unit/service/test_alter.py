@@ -279,6 +279,14 @@ async def test_all_brokers_are_asked_when_that_is_what_the_caller_waits_for(worl
     assert report.readable is True
 
 
+async def test_what_was_applied_is_told_where_nobody_knows_which_brokers_are_live(
+    world: World,
+) -> None:
+    world.brokers.all_fenced = True
+    report = await world.alter(setting(ALICE, "5"), wait=Wait.ALL_BROKERS)
+    assert (report.overall, report.readable) == (Overall.APPLIED, False)
+
+
 async def test_what_other_tools_stored_can_be_removed(world: World) -> None:
     odd = ClientQuotaEntity.of({"ip": "host.example"})
     world.brokers.quotas[odd] = {"connection_creation_rate": 5.0}
