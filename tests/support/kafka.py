@@ -129,6 +129,13 @@ async def eventually(
         assert seen == wanted
 
 
+async def until(holds: Callable[[], bool]) -> None:
+    """Look again and again until it holds."""
+    async with asyncio.timeout(DEADLINE_S):
+        while not holds():
+            await asyncio.sleep(0.001)
+
+
 async def values_of(admin: ClientQuotaAdmin, of: ClientQuotaEntity) -> dict[str, float]:
     """Return what is stored for one entity."""
     described = await admin.describe_client_quotas(exactly(of))

@@ -1,7 +1,7 @@
 """The proxy does what it is told, before a cluster whose log tells what arrived."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 
 import pytest
 
@@ -14,7 +14,7 @@ from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from app.service.cluster_ports import AlterAnswer
 from tests.support.fake_broker import ALTER, DESCRIBE, METADATA
 from tests.support.fake_broker_cluster import FakeCluster, fake_cluster
-from tests.support.kafka import DEADLINE_S, entity, setting
+from tests.support.kafka import DEADLINE_S, entity, setting, until
 from tests.support.kafka_proxy import (
     TO_BROKER,
     TO_CLIENT,
@@ -50,14 +50,8 @@ async def admin(proxy: KafkaProxy) -> AsyncIterator[KafkaClientQuotaAdmin]:
     await asyncio.wait_for(adapter.close(), DEADLINE_S)
 
 
-async def until(true: Callable[[], bool]) -> None:
-    async with asyncio.timeout(DEADLINE_S):
-        while not true():
-            await asyncio.sleep(0.001)
-
-
 async def alter(
-    admin: KafkaClientQuotaAdmin, value: float = 1, timeout_s: float = SHORT_S
+    admin: KafkaClientQuotaAdmin, value: float = 1, timeout_s: float = DEADLINE_S
 ) -> AlterAnswer:
     return await admin.alter_client_quotas(
         [setting(ALICE, producer_byte_rate=value)], validate_only=False, timeout_s=timeout_s
@@ -83,7 +77,7 @@ async def test_the_answer_to_an_alteration_is_lost_and_nothing_else(
     cluster: FakeCluster, proxy: KafkaProxy, admin: KafkaClientQuotaAdmin
 ):
     proxy.drop(TO_CLIENT, ALTER, times=1)
-    answer = await alter(admin)
+    answer = await alter(admin, timeout_s=SHORT_S)
     assert outcome(answer) is Outcome.UNKNOWN
     assert answer.late is not None
     await admin.describe_client_quotas(ALL_ENTITIES)
@@ -95,7 +89,7 @@ async def test_a_request_is_swallowed(
     cluster: FakeCluster, proxy: KafkaProxy, admin: KafkaClientQuotaAdmin
 ):
     proxy.drop(TO_BROKER, ALTER)
-    assert outcome(await alter(admin)) is Outcome.UNKNOWN
+    assert outcome(await alter(admin, timeout_s=SHORT_S)) is Outcome.UNKNOWN
     assert cluster.alterations == []
     proxy.pass_all()
     assert outcome(await alter(admin)) is Outcome.APPLIED
@@ -129,7 +123,7 @@ async def test_a_delay_makes_an_answer_late(
     cluster: FakeCluster, proxy: KafkaProxy, admin: KafkaClientQuotaAdmin
 ):
     proxy.delay(2 * SHORT_S, TO_CLIENT, ALTER)
-    answer = await alter(admin)
+    answer = await alter(admin, timeout_s=SHORT_S)
     assert outcome(answer) is Outcome.UNKNOWN
     assert answer.late is not None
     assert outcome(await asyncio.wait_for(answer.late, DEADLINE_S)) is Outcome.APPLIED
@@ -139,7 +133,7 @@ async def test_what_is_held_goes_on_its_way_afterwards(
     cluster: FakeCluster, proxy: KafkaProxy, admin: KafkaClientQuotaAdmin
 ):
     proxy.hold(TO_BROKER, ALTER)
-    answer = await alter(admin)
+    answer = await alter(admin, timeout_s=SHORT_S)
     assert outcome(answer) is Outcome.UNKNOWN
     assert cluster.apply_log == []
     proxy.pass_all()
@@ -152,21 +146,21 @@ async def test_a_black_hole_accepts_connections_and_answers_nothing(
     cluster: FakeCluster, proxy: KafkaProxy, admin: KafkaClientQuotaAdmin
 ):
     proxy.black_hole()
-    assert outcome(await alter(admin)) is Outcome.UNKNOWN
+    assert outcome(await alter(admin, timeout_s=SHORT_S)) is Outcome.UNKNOWN
     with pytest.raises(NotSentError):
-        await alter(admin)
+        await alter(admin, timeout_s=SHORT_S)
     with pytest.raises(NotSentError):
         await admin.describe_client_quotas(ALL_ENTITIES, timeout_s=SHORT_S)
     assert cluster.alterations == []
     proxy.pass_all()
-    assert outcome(await alter(admin, timeout_s=DEADLINE_S)) is Outcome.APPLIED
+    assert outcome(await alter(admin)) is Outcome.APPLIED
 
 
 async def test_a_black_hole_for_answers_alone_lets_requests_pass(
     cluster: FakeCluster, proxy: KafkaProxy, admin: KafkaClientQuotaAdmin
 ):
     proxy.black_hole([TO_CLIENT])
-    assert outcome(await alter(admin)) is Outcome.UNKNOWN
+    assert outcome(await alter(admin, timeout_s=SHORT_S)) is Outcome.UNKNOWN
     await until(lambda: len(cluster.apply_log) == 1)
 
 

@@ -23,6 +23,7 @@ from tests.support.fake_broker import (
     sending,
     silent,
 )
+from tests.support.kafka import DEADLINE_S
 
 SHORT_S = 0.3
 
@@ -59,12 +60,16 @@ def answer(
     )
 
 
-async def ask(reply: Reply, versions: dict[int, tuple[int, int]] | None = None) -> QuorumState:
+async def ask(
+    reply: Reply,
+    versions: dict[int, tuple[int, int]] | None = None,
+    timeout_s: float = DEADLINE_S,
+) -> QuorumState:
     offered = HEALTHY_VERSIONS if versions is None else versions
     async with fake_broker({DESCRIBE_QUORUM: reply}, offered) as broker:
         brokers = Brokers(KafkaSettings(broker.bootstrap_servers))
         try:
-            return await KafkaMetadataQuorum(brokers).quorum(timeout_s=SHORT_S)
+            return await KafkaMetadataQuorum(brokers).quorum(timeout_s=timeout_s)
         finally:
             await brokers.close()
 
@@ -108,5 +113,5 @@ async def test_a_broker_that_does_not_know_the_quorum_has_no_barrier():
 )
 async def test_any_other_answer_is_none(reply: Reply):
     with pytest.raises(NotSentError) as caught:
-        await ask(reply)
+        await ask(reply, timeout_s=SHORT_S if reply is silent else DEADLINE_S)
     assert caught.value.code == "cluster-unreachable"

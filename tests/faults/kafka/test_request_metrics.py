@@ -1,7 +1,7 @@
 """Requests to brokers are counted, whatever becomes of them."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 
 import pytest
 
@@ -14,7 +14,7 @@ from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from tests.support.dependency_metrics import CountedDependencies
 from tests.support.fake_broker_cluster import FakeCluster, fake_cluster
 from tests.support.fake_broker_faults import DROP_AFTER_APPLYING, NEVER_ANSWER, Fault
-from tests.support.kafka import DEADLINE_S, entity, setting
+from tests.support.kafka import DEADLINE_S, entity, setting, until
 
 ALICE, BOB = entity(user="alice"), entity(user="bob")
 BOTH = [setting(one, producer_byte_rate=1) for one in (ALICE, BOB)]
@@ -36,12 +36,6 @@ async def brokers(cluster: FakeCluster, counted: CountedDependencies) -> AsyncIt
     connections = Brokers(KafkaSettings(cluster.bootstrap_servers), counted)
     yield connections
     await asyncio.wait_for(connections.close(), DEADLINE_S)
-
-
-async def until(true: Callable[[], bool]) -> None:
-    async with asyncio.timeout(DEADLINE_S):
-        while not true():
-            await asyncio.sleep(0.001)
 
 
 async def test_what_is_answered_is_counted_by_its_name_in_kafka(
