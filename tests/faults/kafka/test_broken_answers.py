@@ -1,0 +1,142 @@
+"""Brokers that answer describes and alterations with nonsense, half, nothing, or too much."""
+
+import asyncio
+import struct
+from collections.abc import Sequence
+
+import pytest
+
+from app.domain.alterations import Outcome
+from app.domain.errors import BrokerError, NotSentError
+from app.domain.filters import ALL_ENTITIES
+from app.service.cluster_ports import EntityVerdict
+from tests.faults.kafka.single_broker import (
+    ALICE,
+    BOB,
+    NO_QUOTAS,
+    SHORT_S,
+    TWO_GIGABYTES,
+    admin_of,
+    verdicts,
+)
+from tests.support.fake_broker import (
+    ALTER,
+    DESCRIBE,
+    Reply,
+    answering,
+    closing,
+    fake_broker,
+    framed,
+    raw,
+    sending,
+    silent,
+)
+from tests.support.kafka import DEADLINE_S, setting
+
+
+async def another_correlation_id(
+    writer: asyncio.StreamWriter, correlation_id: int, request: bytes
+) -> None:
+    writer.write(framed(correlation_id + 1, b"\0" + bytes(NO_QUOTAS.encode(version=1))))
+
+
+async def two_answers(writer: asyncio.StreamWriter, correlation_id: int, request: bytes) -> None:
+    writer.write(framed(correlation_id, b"\0" + bytes(NO_QUOTAS.encode(version=1))) * 2)
+
+
+async def one_byte_at_a_time(
+    writer: asyncio.StreamWriter, correlation_id: int, request: bytes
+) -> None:
+    for byte in framed(correlation_id, b"\0" + bytes(NO_QUOTAS.encode(version=1))):
+        writer.write(bytes([byte]))
+        await writer.drain()
+        await asyncio.sleep(0)
+
+
+ANSWER_FAULTS: dict[str, tuple[Reply, str]] = {
+    "nonsense": (raw(b"HTTP/1.1 400 Bad Request\r\n\r\n"), "broker-answer-too-large"),
+    "noise in the frame": (sending(bytes(range(1, 200))), "broker-answer-unreadable"),
+    "zeros in the frame": (sending(bytes(100)), "broker-answer-unreadable"),
+    "an empty frame": (raw(struct.pack(">i", 0)), "broker-answer-unreadable"),
+    "a negative length": (raw(struct.pack(">i", -1)), "broker-answer-unreadable"),
+    "two gigabytes": (raw(TWO_GIGABYTES + b"x" * 1_000_000), "broker-answer-too-large"),
+    "the answer to another request": (another_correlation_id, "broker-answer-unreadable"),
+    "two answers": (two_answers, "broker-answer-unreadable"),
+}
+
+
+@pytest.mark.parametrize("fault", ANSWER_FAULTS)
+async def test_a_describe_that_is_answered_with_nonsense_is_a_broker_error(fault: str):
+    reply, code = ANSWER_FAULTS[fault]
+    async with fake_broker({DESCRIBE: reply}) as broker, admin_of(broker) as admin:
+        with pytest.raises(BrokerError) as caught:
+            await admin.describe_client_quotas(ALL_ENTITIES)
+        assert caught.value.code == code
+        assert broker.received[DESCRIBE] == 1
+
+
+@pytest.mark.parametrize("fault", [*ANSWER_FAULTS, "closed", "silent"])
+async def test_an_alteration_without_a_readable_answer_is_unknown_and_sent_once(fault: str):
+    replies: dict[str, Reply] = {name: reply for name, (reply, _) in ANSWER_FAULTS.items()}
+    reply = {**replies, "closed": closing, "silent": silent}[fault]
+    async with fake_broker({ALTER: reply}) as broker, admin_of(broker) as admin:
+        await admin.live_brokers()
+        answer = await admin.alter_client_quotas(
+            [setting(ALICE, producer_byte_rate=1), setting(BOB, producer_byte_rate=1)],
+            validate_only=False,
+            timeout_s=SHORT_S if reply is silent else DEADLINE_S,
+        )
+        assert outcomes(answer.verdicts.values()) == [Outcome.UNKNOWN] * 2
+        assert broker.received[ALTER] == 1
+
+
+def outcomes(verdicts: Sequence[EntityVerdict]) -> list[Outcome]:
+    return [verdict.outcome for verdict in verdicts]
+
+
+async def test_a_describe_whose_connection_breaks_is_asked_three_times():
+    async with fake_broker({DESCRIBE: closing}) as broker, admin_of(broker) as admin:
+        with pytest.raises(NotSentError) as caught:
+            await admin.describe_client_quotas(ALL_ENTITIES)
+        assert caught.value.code == "cluster-unreachable"
+        assert broker.received[DESCRIBE] == 3
+
+
+async def test_a_describe_that_is_not_answered_ends_at_its_deadline():
+    async with fake_broker({DESCRIBE: silent}) as broker, admin_of(broker) as admin:
+        await admin.live_brokers()
+        with pytest.raises(NotSentError, match="did not answer within"):
+            await admin.describe_client_quotas(ALL_ENTITIES, timeout_s=SHORT_S)
+        assert broker.received[DESCRIBE] == 1
+
+
+async def test_an_answer_may_come_one_byte_at_a_time():
+    async with fake_broker({DESCRIBE: one_byte_at_a_time}) as broker, admin_of(broker) as admin:
+        described = await admin.describe_client_quotas(ALL_ENTITIES)
+    assert described.quotas == {}
+    assert described.cluster_id == "fake"
+    assert described.broker_id == 7
+
+
+async def test_an_entity_that_the_broker_leaves_out_is_unknown():
+    reply = answering(verdicts(("user", "alice", 0), ("user", "carol", 0)), 1)
+    async with fake_broker({ALTER: reply}) as broker, admin_of(broker) as admin:
+        answer = await admin.alter_client_quotas(
+            [setting(ALICE, producer_byte_rate=1), setting(BOB, producer_byte_rate=1)],
+            validate_only=False,
+        )
+    assert set(answer.verdicts) == {ALICE, BOB}
+    assert answer.verdicts[ALICE] == EntityVerdict(Outcome.APPLIED, None, 250)
+    assert answer.verdicts[BOB].outcome is Outcome.UNKNOWN
+
+
+async def test_a_time_out_that_the_broker_tells_of_is_unknown():
+    reply = answering(verdicts(("user", "alice", 7)), 1)
+    async with fake_broker({ALTER: reply}) as broker, admin_of(broker) as admin:
+        answer = await admin.alter_client_quotas(
+            [setting(ALICE, producer_byte_rate=1)], validate_only=False
+        )
+    verdict = answer.verdicts[ALICE]
+    assert verdict.outcome is Outcome.UNKNOWN
+    assert verdict.error is not None
+    assert verdict.error.kafka_error == "REQUEST_TIMED_OUT"

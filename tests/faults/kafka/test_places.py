@@ -1,0 +1,56 @@
+"""How many alterations may wait for a broker, and how many are listened for."""
+
+import asyncio
+
+import pytest
+
+from app.domain.alterations import Outcome
+from app.domain.errors import NotSentError
+from app.domain.filters import ALL_ENTITIES
+from app.kafka.quota_admin import KafkaClientQuotaAdmin
+from app.service.cluster_ports import AlterAnswer
+from tests.faults.kafka.single_broker import (
+    ALICE,
+    NO_QUOTAS,
+    SHORT_S,
+    admin_of,
+)
+from tests.support.fake_broker import (
+    ALTER,
+    DESCRIBE,
+    answering,
+    fake_broker,
+    silent,
+)
+from tests.support.kafka import DEADLINE_S, setting, until
+
+
+async def alter_alice(admin: KafkaClientQuotaAdmin, timeout_s: float) -> AlterAnswer:
+    return await admin.alter_client_quotas(
+        [setting(ALICE, producer_byte_rate=1)], validate_only=False, timeout_s=timeout_s
+    )
+
+
+async def test_alterations_that_are_waited_for_leave_no_place_and_the_surplus_is_not_sent():
+    replies = {ALTER: silent, DESCRIBE: answering(NO_QUOTAS, 1)}
+    async with fake_broker(replies) as broker, admin_of(broker) as admin:
+        waiting = [asyncio.create_task(alter_alice(admin, DEADLINE_S)) for _ in range(16)]
+        await until(lambda: broker.received.get(ALTER) == 16)
+        with pytest.raises(NotSentError, match="Too many requests wait"):
+            await alter_alice(admin, SHORT_S)
+        await admin.describe_client_quotas(ALL_ENTITIES)
+        assert broker.received[ALTER] == 16
+    answers = await asyncio.gather(*waiting)
+    assert [answer.verdicts[ALICE].outcome for answer in answers] == [Outcome.UNKNOWN] * 16
+
+
+async def test_alterations_that_are_only_listened_for_leave_their_places_up_to_a_bound():
+    async with fake_broker({ALTER: silent}) as broker, admin_of(broker) as admin:
+        async with asyncio.timeout(60):
+            while broker.received.get(ALTER, 0) < 64 + 16:
+                surplus = (alter_alice(admin, SHORT_S) for _ in range(16))
+                await asyncio.gather(*surplus, return_exceptions=True)
+        await admin.live_brokers()
+        with pytest.raises(NotSentError, match="Too many requests wait"):
+            await alter_alice(admin, SHORT_S)
+        assert broker.received[ALTER] == 64 + 16
