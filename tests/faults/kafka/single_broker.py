@@ -4,17 +4,12 @@ import struct
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from kafka.protocol.admin import (
-    AlterClientQuotasResponse,
-    DescribeClientQuotasResponse,
-)
+from kafka.protocol.admin import AlterClientQuotasResponse, DescribeClientQuotasResponse
 
 from app.kafka.brokers import Brokers
 from app.kafka.configuration import KafkaSettings
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
-from tests.support.fake_broker import (
-    FakeBroker,
-)
+from tests.support.fake_broker import FakeBroker
 from tests.support.kafka import entity
 
 SHORT_S = 0.3

@@ -1,10 +1,7 @@
 """ACLs and settings that a broker tells, tells wrongly, or does not tell."""
 
 import pytest
-from kafka.protocol.admin import (
-    DescribeAclsResponse,
-    DescribeConfigsResponse,
-)
+from kafka.protocol.admin import DescribeAclsResponse, DescribeConfigsResponse
 
 from app.domain.errors import NotSentError
 from app.kafka.brokers import Brokers
