@@ -11,6 +11,7 @@ from app.domain.errors import (
     EntityBusyError,
     ExpectationFailedError,
     NotSentError,
+    QuotaError,
     Violation,
 )
 from app.service.alterations.alteration_answer import raise_unless_done
@@ -181,7 +182,7 @@ class AlterQuotas:
         sending = self._parts.sending
         try:
             request, failed = await self._as_expected(command, intent)
-        except NotSentError as error:
+        except QuotaError as error:
             return intent.request, await sending.not_sent(intent.request, error)
         if failed:
             why = reasons(failed) or whole_reasons(failed, request.entities)

@@ -69,6 +69,9 @@ class OutcomeWriter:
                 except ValueError:
                     logger.exception("another outcome stands in the log; it is left as it is")
                     return
+                except Exception:  # the outermost boundary of this task: the truth must not be lost
+                    self._metrics.audit_write_failed("tx2")
+                    logger.exception("outcome of %s not yet recorded", conclusion.alteration_id)
                 else:
                     return
                 await asyncio.sleep(pause)

@@ -10,7 +10,7 @@ from app.domain.alterations import (
     apply_ops,
     same_values,
 )
-from app.domain.errors import NotSentError
+from app.domain.errors import QuotaError
 from app.service.audit_records import AuditConclusion, AuditEntity, AuditRequest
 from app.service.clock import utc_now
 from app.service.cluster_ports import AlterAnswer
@@ -111,7 +111,7 @@ def applied_quotas(results: Mapping[int, AlterationResult]) -> Quotas:
     }
 
 
-def conclusion_not_sent(request: AuditRequest, error: NotSentError) -> AuditConclusion:
+def conclusion_not_sent(request: AuditRequest, error: QuotaError) -> AuditConclusion:
     """Return the conclusion of an intent of which nothing was sent."""
     refusal = KafkaRefusal(error.kafka_error, error.detail)
     results = results_of(request.entities, Outcome.NOT_SENT, refusal)

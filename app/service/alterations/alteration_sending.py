@@ -1,17 +1,24 @@
 """What happens between a committed intent and its conclusion."""
 
+import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
-from app.domain.alterations import AlterationResult, ClientQuotaAlteration, Outcome
-from app.domain.errors import NotSentError, OutcomeNotRecordedError, Sent
+from app.domain.alterations import (
+    AlterationResult,
+    ClientQuotaAlteration,
+    KafkaRefusal,
+    Outcome,
+)
+from app.domain.errors import NotSentError, OutcomeNotRecordedError, QuotaError, Sent
 from app.service.alterations.alteration_outcomes import OutcomeWriter
 from app.service.alterations.alteration_results import (
     answered_results,
     conclusion_not_sent,
     held_back,
+    results_of,
     throttle_time_s,
     unexpected_results,
 )
@@ -34,6 +41,8 @@ SEND_BY_S_PER_ENTITY: Final = 0.0005
 Results = Mapping[int, AlterationResult]
 Event = tuple[datetime, str, str]
 
+logger = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True, slots=True)
 class SendingReport:
@@ -50,6 +59,12 @@ class SendingReport:
     sent: bool = False
     broker_id: int | None = None
     retry_after_s: float | None = None
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether it was sent, and of every entity it is known what became of it."""
+        unknown = any(one.outcome is Outcome.UNKNOWN for one in self.results.values())
+        return self.sent and not unknown
 
 
 class AlterationSending:
@@ -89,11 +104,19 @@ class AlterationSending:
         """Keep a validation whose expectations do not hold."""
         await self._journal.record_final(request, unexpected_results(request.entities, failed))
 
-    async def not_sent(self, request: AuditRequest, error: NotSentError) -> SendingReport:
-        """Conclude an intent of which nothing was sent."""
+    async def not_sent(self, request: AuditRequest, error: QuotaError) -> SendingReport:
+        """Conclude an intent of which nothing was sent.
+
+        Raises:
+            QuotaError: The error, where it says more than that nothing was sent.
+        """
         conclusion = conclusion_not_sent(request, error)
         report = SendingReport(conclusion.results)
-        return await self._concluded(request, report, tuple(conclusion.events))
+        await self._concluded(request, report, tuple(conclusion.events))
+        if not isinstance(error, NotSentError):
+            # a copy: others who shared the request have the same error
+            raise replace(error, alteration_id=request.alteration_id) from error
+        return report
 
     async def apply(
         self, request: AuditRequest, *, committed: float, validate_first: bool
@@ -107,6 +130,7 @@ class AlterationSending:
 
         Raises:
             OutcomeNotRecordedError: The cluster has answered; the record is not written yet.
+            QuotaError: The brokers cannot be told this; nothing was sent.
         """
         if validate_first:
             judged = await self._validated_first(request)
@@ -119,7 +143,7 @@ class AlterationSending:
     async def _validated_first(self, request: AuditRequest) -> SendingReport | None:
         try:
             answer = await self._verdict(request)
-        except NotSentError as error:
+        except QuotaError as error:
             return await self.not_sent(request, error)
         if all(one.outcome is Outcome.VALIDATED for one in answer.verdicts.values()):
             return None
@@ -140,8 +164,11 @@ class AlterationSending:
                 answer = await self._shared.send(
                     _alterations(request), broker_id=request.broker_id, send_by=send_by
                 )
-        except NotSentError as error:
+        except QuotaError as error:
             return await self.not_sent(request, error)
+        except Exception:  # where it came from is not known, nor then whether it was sent
+            logger.exception("%s may have been sent", request.alteration_id)
+            return await self._in_doubt(request)
         self._failpoints.reach("after_answer")
         results = await off_loop(len(request.entities), answered_results, request.entities, answer)
         words = ", ".join(sorted({one.outcome.value for one in results.values()}))
@@ -155,13 +182,19 @@ class AlterationSending:
         finally:
             self._late.listen(request, answer)
 
+    async def _in_doubt(self, request: AuditRequest) -> SendingReport:
+        reason = KafkaRefusal(None, "A fault of this service came between.")
+        results = results_of(request.entities, Outcome.UNKNOWN, reason)
+        event = (utc_now(), "outcome", Outcome.UNKNOWN.value)
+        return await self._concluded(request, SendingReport(results, sent=True), (event,))
+
     async def _concluded(
         self, request: AuditRequest, report: SendingReport, events: tuple[Event, ...]
     ) -> SendingReport:
         conclusion = AuditConclusion(request.alteration_id, report.results, events)
         with timed(self._metrics, Phase.TX2):
             written = await self._outcomes.write(conclusion)
-        if not written and report.sent:
+        if not written and report.is_answered:
             raise OutcomeNotRecordedError(
                 "The cluster has answered; its answer is not in the audit log yet and will be "
                 "written as soon as the log takes it. Ask for the alteration instead of repeating.",
