@@ -116,12 +116,14 @@ class PresentValues:
         self, after: Quotas, *, within_s: float, brokers: Sequence[int | None] = (None,)
     ) -> bool:
         """Wait until each of the brokers shows these values; tell whether they all did."""
+        shown = True
         try:
-            async with asyncio.timeout(within_s):
-                await asyncio.gather(*(self._shown_by(after, broker) for broker in brokers))
-        except (TimeoutError, QuotaError):
-            return False
-        return True
+            async with asyncio.timeout(within_s), asyncio.TaskGroup() as group:
+                for broker in brokers:
+                    group.create_task(self._shown_by(after, broker))
+        except* (TimeoutError, QuotaError):
+            shown = False
+        return shown
 
     async def _shown_by(self, after: Quotas, broker_id: int | None) -> None:
         waiting = after

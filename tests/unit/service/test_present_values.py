@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 import pytest
 
 from app.domain.entities import ClientQuotaEntity
+from app.domain.errors import NotSentError
 from app.domain.filters import ALL_ENTITIES, ClientQuotaFilter
 from app.service.alterations import present_values
 from app.service.alterations.present_values import MOST_AT_ONCE, PresentValues
@@ -103,3 +104,31 @@ async def test_where_a_single_read_is_slow_nobody_reads_singly_beside_others(
     assert read == [{one: STORED[one]} for one in (*ENTITIES[1:], ENTITIES[0])]
     await present.read([ENTITIES[0]], 1)
     assert broker.asked[-1][0] is not ALL_ENTITIES, "alone nobody shares"
+
+
+class Brokers(Broker):
+    """Broker 1 is gone; what is waited for never shows."""
+
+    async def describe_client_quotas(
+        self,
+        quota_filter: ClientQuotaFilter,
+        *,
+        broker_id: int | None = None,
+        timeout_s: float = 5.0,
+    ) -> Described:
+        """Answer, or be gone."""
+        self.asked.append((quota_filter, broker_id))
+        if broker_id == 1:
+            raise NotSentError("Broker 1 is gone.")
+        return Described({}, datetime.now(UTC), "cluster", broker_id or 0)
+
+
+async def test_where_one_broker_cannot_show_it_nobody_goes_on_asking_the_others():
+    brokers = Brokers()
+    present = PresentValues(brokers)
+    before = asyncio.all_tasks()
+    assert not await present.until_readable(STORED, within_s=30.0, brokers=(1, 2, 3))
+    async with asyncio.timeout(30):
+        while asyncio.all_tasks() != before:
+            await asyncio.sleep(0)
+            assert sum(broker_id == 2 for _, broker_id in brokers.asked) < 5
