@@ -47,6 +47,8 @@ class PartitionKeeper:
             self._metrics.partitions_reach(await self._months_ahead())
         except QuotaError as error:
             logger.warning("partitions of the audit log were not counted: %s", error.detail)
+        except Exception:  # the outermost boundary of this task, which must not end
+            logger.exception("partitions of the audit log were not counted")
 
     async def _kept(self) -> float:
         """Return how long to wait until the next time, in seconds."""
@@ -54,6 +56,9 @@ class PartitionKeeper:
             made = await self._ensure()
         except QuotaError as error:
             logger.warning("partitions of the audit log were not made: %s", error.detail)
+            return _AFTER_FAILURE_S
+        except Exception:  # the outermost boundary of this task, which must not end
+            logger.exception("partitions of the audit log were not made")
             return _AFTER_FAILURE_S
         if made:
             logger.info("made %d partitions of the audit log", made)

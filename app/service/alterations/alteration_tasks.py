@@ -20,7 +20,7 @@ class Tasks(Protocol):
         """
         ...
 
-    def watch(self, work: Coroutine[Any, Any, object]) -> None:
+    def watch(self, work: Coroutine[Any, Any, object]) -> asyncio.Task[object]:
         """Run in the background; a stop does not wait for it, recovery takes over."""
         ...
 
@@ -51,11 +51,12 @@ class AlterationTasks:
         task.add_done_callback(self._done)
         return task
 
-    def watch(self, work: Coroutine[Any, Any, object]) -> None:
+    def watch(self, work: Coroutine[Any, Any, object]) -> asyncio.Task[object]:
         """Run in the background; a stop does not wait for it, recovery takes over."""
         task = asyncio.create_task(work)
         self._watching.add(task)
         task.add_done_callback(self._watching.discard)
+        return task
 
     def _done(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)

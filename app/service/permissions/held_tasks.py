@@ -29,20 +29,29 @@ class HeldTasks:
                 work.close()
             raise
 
-    def watch(self, work: Coroutine[Any, Any, object]) -> None:
-        """See ``Tasks``."""
-        self._tasks.watch(self._held(work))
+    def watch(self, work: Coroutine[Any, Any, object]) -> asyncio.Task[object]:
+        """See ``Tasks``; what begins it may end before its first step."""
+        task = self._tasks.watch(work)
+        self._has_begun()
+        task.add_done_callback(self._has_ended)
+        return task
 
     async def quiet(self) -> None:
         """Wait until none is running."""
         await self._quiet.wait()
 
     async def _held(self, work: Coroutine[Any, Any, T]) -> T:
-        self._running += 1
-        self._quiet.clear()
+        self._has_begun()
         try:
             return await work
         finally:
-            self._running -= 1
-            if not self._running:
-                self._quiet.set()
+            self._has_ended()
+
+    def _has_begun(self) -> None:
+        self._running += 1
+        self._quiet.clear()
+
+    def _has_ended(self, _: object = None) -> None:
+        self._running -= 1
+        if not self._running:
+            self._quiet.set()

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from app.domain.errors import NotSentError
+from app.domain.errors import NotSentError, QuotaError
 from app.service.alterations.barrier import Barrier
 from app.service.alterations.life_context import LifeContext
 from app.service.clock import utc_now
@@ -112,13 +112,15 @@ class Recovery:
             async for recorded in record_in_portions(self._parts.journal, found):
                 self._failpoints.reach("recovery_after_record")
                 self._count(recorded, ages)
-        except NotSentError as error:
+        except QuotaError as error:
             logger.info(
                 "%d entities sent through broker %d are not recovered yet: %s",
                 len(batch),
                 broker_id,
                 error.detail,
             )
+        except Exception:  # what one broker answers must not keep the others from being asked
+            logger.exception("%d entities sent through broker %d", len(batch), broker_id)
 
     async def _observed(self, broker_id: int, batch: Batch) -> Sequence[Recovered]:
         """Observe a whole batch behind one pair of fences, for a broker has one queue.

@@ -199,6 +199,46 @@ async def test_held_tasks_know_when_the_last_has_ended() -> None:
         await quiet
 
 
+async def test_held_tasks_are_not_quiet_between_an_alteration_and_its_late_answer() -> None:
+    tasks = AlterationTasks()
+    held = HeldTasks(tasks)
+    gate, late = asyncio.Event(), asyncio.Event()
+
+    async def listen() -> None:
+        await late.wait()
+
+    async def work() -> None:
+        await gate.wait()
+        held.watch(listen())
+
+    waiting = asyncio.create_task(held.run(work()))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    quiet = asyncio.create_task(held.quiet())
+    await asyncio.sleep(0)
+    gate.set()
+    await waiting
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert not quiet.done(), "the connection that the answer comes on must stay open"
+    late.set()
+    async with asyncio.timeout(30):
+        await quiet
+
+
+async def test_held_tasks_that_are_stopped_before_they_begin_are_held_no_longer() -> None:
+    tasks = AlterationTasks()
+    held = HeldTasks(tasks)
+
+    async def listen() -> None:
+        raise AssertionError("it must not run")
+
+    held.watch(listen())
+    await tasks.drain(30)
+    async with asyncio.timeout(30):
+        await held.quiet()
+
+
 async def test_held_tasks_take_no_more_than_the_application_does() -> None:
     tasks = AlterationTasks()
     tasks.refuse_new()

@@ -17,6 +17,7 @@ class Log:
         self.months = 0
         self.tried = 0
         self.broken: set[str] = set()
+        self.fault: Exception = NotSentError("Postgres is down.", code="audit-log-unavailable")
 
     async def ensure(self) -> int:
         self.tried += 1
@@ -30,7 +31,7 @@ class Log:
 
     def _do(self, name: str) -> None:
         if name in self.broken:
-            raise NotSentError("Postgres is down.", code="audit-log-unavailable")
+            raise self.fault
 
 
 async def kept(log: Log, metrics: CountedMetrics, times: int) -> None:
@@ -67,3 +68,11 @@ async def test_it_goes_on_when_nothing_can_be_counted(caplog: pytest.LogCaptureF
     await kept(log, metrics, 3)
     assert "months ahead" not in metrics.counts
     assert "were not counted: Postgres is down." in caplog.text
+
+
+@pytest.mark.parametrize("broken", ["ensure", "ahead"])
+async def test_it_goes_on_after_a_fault_of_our_own(caplog: pytest.LogCaptureFixture, broken: str):
+    log, metrics = Log(), CountedMetrics()
+    log.broken, log.fault = {broken}, RuntimeError("nobody has thought of that")
+    await kept(log, metrics, 3)
+    assert "nobody has thought of that" in caplog.text

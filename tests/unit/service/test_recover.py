@@ -8,6 +8,7 @@ import pytest
 
 from app.domain.alterations import ClientQuotaAlteration, KafkaRefusal, Op, Outcome
 from app.domain.entities import ClientQuotaEntity
+from app.domain.errors import BrokerError
 from app.service.alterations import barrier as barriers
 from app.service.alterations.barrier import Barrier
 from app.service.alterations.failpoints import Failpoints
@@ -17,7 +18,7 @@ from app.service.audit_records import AuditEntity
 from app.service.breaker import CircuitBreaker
 from app.service.cluster_ports import EntityVerdict
 from app.service.recovery import recovery_records
-from app.service.recovery.fences import Fences
+from app.service.recovery.fences import FencePair, Fences
 from app.service.recovery.recover import Recovery, RecoveryParts
 from app.service.recovery.recovery_ports import OpenAlteration
 from tests.support.fake_metrics import CountedMetrics
@@ -35,7 +36,7 @@ class World:
     def __post_init__(self) -> None:
         self.brokers = FakeBrokers(self.log)
         self.journal = FakeJournal(self.log)
-        fences = Fences(self.brokers, self.brokers, between_s=0)
+        self.fences = fences = Fences(self.brokers, self.brokers, between_s=0)
         barrier = Barrier(self.brokers, PresentValues(self.brokers))
         self.metrics = CountedMetrics()
         breaker = CircuitBreaker("audit-log-unavailable", "Down.")
@@ -185,6 +186,25 @@ async def test_each_broker_that_something_was_sent_through_is_fenced(world: Worl
     assert world.log.count("validate") == 4
     through = sorted(one.evidence["broker_id"] for one in world.journal.recovered)
     assert through == [1, 1, 1, 2]
+
+
+@pytest.mark.parametrize("fault", [BrokerError("An odd answer."), RuntimeError("not thought of")])
+async def test_a_broker_that_answers_oddly_does_not_hold_up_what_was_sent_through_others(
+    world: World, fault: Exception
+) -> None:
+    pair = world.fences.pair
+
+    async def odd(alteration: ClientQuotaAlteration, broker_id: int) -> FencePair:
+        if broker_id == 1:
+            raise fault
+        return await pair(alteration, broker_id)
+
+    world.fences.pair = odd  # type: ignore[method-assign]
+    for broker_id in (1, 2):
+        given = {"alteration_id": f"a{broker_id}", "broker_id": broker_id}
+        world.leave(AuditEntity(0, TO_FIVE, {}), 1.0, **given)  # type: ignore[arg-type]
+    await world.recovery.round()
+    assert [one.alteration_id for one in world.journal.recovered] == ["a2"]
 
 
 async def test_what_another_process_has_concluded_is_not_counted(world: World) -> None:
