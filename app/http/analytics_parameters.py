@@ -16,6 +16,7 @@ _ENTITY: Final = QueryParameter(
         "A condition in the grammar of `filter` of `GET /quotas`; it is met by the entity whose "
         "quota limits the bucket, or by the bucket's own user and client-id."
     ),
+    kind=Kind.COMPONENT,
     repeats=True,
     example=["user=alice"],
 )

@@ -33,18 +33,21 @@ def parse_filter(
     Raises:
         UnreadableRequestError: A component outside the grammar; every one of them.
     """
-    read = [(text, parse_component(text)) for text in components]
-    violations = [
-        Violation(parameter, "unreadable-filter", f"{shown(text)} cannot be read. {GRAMMAR}")
-        for text, component in read
-        if component is None
-    ]
+    violations = unreadable_components(components, parameter)
     if violations:
         detail = f"The parameter {parameter} cannot be read."
         raise UnreadableRequestError(detail, violations=violations)
-    return ClientQuotaFilter(
-        tuple(component for _, component in read if component is not None), strict
-    )
+    read = map(parse_component, components)
+    return ClientQuotaFilter(tuple(component for component in read if component), strict)
+
+
+def unreadable_components(components: Sequence[str], parameter: str) -> list[Violation]:
+    """Return a violation for each component outside the grammar."""
+    return [
+        Violation(parameter, "unreadable-filter", f"{shown(text)} cannot be read. {GRAMMAR}")
+        for text in components
+        if parse_component(text) is None
+    ]
 
 
 GRAMMAR: Final = (

@@ -7,6 +7,8 @@ from typing import Any, Final, TypeVar
 from urllib.parse import unquote_to_bytes
 
 from app.domain.errors import InvalidRequestError, UnreadableRequestError, Violation
+from app.domain.filters import filter_violations
+from app.http.filter_query import parse_filter, unreadable_components
 from app.http.query_parameters import Kind, QueryParameter
 from app.http.strict_json import shown
 from app.http.times import read_time
@@ -24,7 +26,8 @@ def read_query(query_string: bytes, parameters: Sequence[QueryParameter]) -> Que
     Raises:
         UnreadableRequestError: Escapes that are not UTF-8, unknown parameters, a repeated single
             one, text that is not of the parameter's kind; every one of them.
-        InvalidRequestError: A number out of range or an unknown word; every one of them.
+        InvalidRequestError: A number out of range or an unknown word; every one of them, and with
+            them what a broker would refuse in a filter. That alone is judged by who asks it.
     """
     given: dict[str, list[str]] = {}
     unreadable: list[Violation] = []
@@ -38,7 +41,7 @@ def read_query(query_string: bytes, parameters: Sequence[QueryParameter]) -> Que
         name = parameter.name
         texts = given.get(name)
         if parameter.repeats:
-            values[name] = tuple(texts or ())
+            values[name] = _all(texts or (), parameter, misread)
             in_place += texts is not None
         elif texts is None:
             values[name] = parameter.default
@@ -51,8 +54,18 @@ def read_query(query_string: bytes, parameters: Sequence[QueryParameter]) -> Que
     if unreadable:
         raise UnreadableRequestError("The query cannot be read.", violations=unreadable)
     if broken:
+        broken.extend(_refused_by_brokers(values, parameters))
         raise InvalidRequestError("The query breaks a rule.", violations=broken)
     return values
+
+
+def _refused_by_brokers(
+    values: QueryValues, parameters: Sequence[QueryParameter]
+) -> Iterator[Violation]:
+    for parameter in parameters:
+        if parameter.kind is Kind.COMPONENT:
+            name = parameter.name
+            yield from filter_violations(parse_filter(values[name], parameter=name), name)
 
 
 _BAD_ESCAPE: Final = re.compile(rb"%(?![0-9A-Fa-f]{2})")
@@ -101,6 +114,14 @@ def _misplaced(
         elif len(texts) > 1 and not table[name].repeats:
             detail = f"{name} is given {len(texts)} times; give it once."
             yield Violation(name, "repeated-parameter", detail)
+
+
+def _all(
+    texts: Sequence[str], parameter: QueryParameter, unreadable: list[Violation]
+) -> tuple[str, ...]:
+    if parameter.kind is Kind.COMPONENT:
+        unreadable.extend(unreadable_components(texts, parameter.name))
+    return tuple(texts)
 
 
 def _read(

@@ -7,9 +7,10 @@ from typing import Any
 
 
 class Kind(StrEnum):
-    """What a parameter holds."""
+    """What a parameter holds; COMPONENT is one of a filter, in the grammar of ``filter_query``."""
 
     TEXT = "text"
+    COMPONENT = "component"
     BOOLEAN = "boolean"
     INTEGER = "integer"
     NUMBER = "number"
@@ -81,5 +82,5 @@ def _schema(parameter: QueryParameter) -> dict[str, Any]:
             return {"type": "string", "format": "date-time"}
         case Kind.WORD:
             return {"type": "string", "enum": list(parameter.words)}
-        case Kind.TEXT:
+        case Kind.TEXT | Kind.COMPONENT:
             return {"type": "string"}

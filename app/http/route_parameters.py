@@ -32,6 +32,7 @@ DESCRIBE_PARAMETERS: Final = (
             "and `^` ends the type, so a name needs nothing but URL encoding. Each type at most "
             "once; `ip` stands beside no other type."
         ),
+        kind=Kind.COMPONENT,
         repeats=True,
         example=["user=alice", "client-id:any"],
     ),
@@ -120,6 +121,7 @@ AUDIT_PARAMETERS: Final = (
     QueryParameter(
         name="entity",
         description="A condition on the entity, in the grammar of `filter` of `GET /quotas`.",
+        kind=Kind.COMPONENT,
         repeats=True,
         example=["user=alice", "client-id:default"],
     ),

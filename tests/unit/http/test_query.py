@@ -13,7 +13,14 @@ from app.http.query import read_query
 from app.http.query_parameters import Kind, QueryParameter, openapi_parameters
 
 TABLE = (
-    QueryParameter(name="filter", description="Components.", repeats=True, example=["user=alice"]),
+    QueryParameter(
+        name="filter",
+        description="Components.",
+        kind=Kind.COMPONENT,
+        repeats=True,
+        example=["user=alice"],
+    ),
+    QueryParameter(name="has_key", description="Keys.", repeats=True),
     QueryParameter(name="strict", description="Strict.", kind=Kind.BOOLEAN, default=False),
     QueryParameter(
         name="page_size", description="Size.", kind=Kind.INTEGER, minimum=1, maximum=10_000
@@ -33,6 +40,7 @@ def faults(query: bytes, error: type[Exception] = UnreadableRequestError) -> lis
 def test_an_empty_query_has_the_defaults():
     assert read_query(b"", TABLE) == {
         "filter": (),
+        "has_key": (),
         "strict": False,
         "page_size": None,
         "since": None,
@@ -48,6 +56,7 @@ def test_each_kind_is_read():
     )
     assert read_query(query, TABLE) == {
         "filter": ("user=alice", "ip"),
+        "has_key": (),
         "strict": True,
         "page_size": 10,
         "since": datetime(2026, 11, 21, 1, 2, 3, 456700, UTC),
@@ -58,27 +67,30 @@ def test_each_kind_is_read():
 
 @given(st.lists(st.text(st.characters(codec="utf-8"))))
 def test_every_text_comes_through_percent_encoding(texts: list[str]):
-    query = "&".join(f"filter={quote(text, safe='')}" for text in texts)
-    assert read_query(query.encode(), TABLE)["filter"] == tuple(texts)
+    query = "&".join(f"has_key={quote(text, safe='')}" for text in texts)
+    assert read_query(query.encode(), TABLE)["has_key"] == tuple(texts)
 
 
 def test_a_plus_is_a_blank_and_raw_utf_8_is_read():
-    assert read_query("filter=a+b%2B\N{LATIN SMALL LETTER U WITH DIAERESIS}".encode(), TABLE)[
-        "filter"
+    assert read_query("has_key=a+b%2B\N{LATIN SMALL LETTER U WITH DIAERESIS}".encode(), TABLE)[
+        "has_key"
     ] == ("a b+\N{LATIN SMALL LETTER U WITH DIAERESIS}",)
 
 
 def test_everything_that_cannot_be_read_is_listed_at_once():
     query = (
         b"strict=yes&page_size=1.0&since=yesterday&actor=a&actor=b&limit=3&filter=%ff&"
-        b"page_token&bad%zz=1&Strict=true"
+        b"page_token&bad%zz=1&Strict=true&filter=user:nobody&filter=&page_size=0"
     )
     assert sorted(faults(query)) == [
         ("Strict", "unknown-parameter"),
         ("actor", "repeated-parameter"),
         ("bad%zz", "bad-percent-encoding"),
         ("filter", "bad-percent-encoding"),
+        ("filter", "unreadable-filter"),
+        ("filter", "unreadable-filter"),
         ("limit", "unknown-parameter"),
+        ("page_size", "repeated-parameter"),
         ("page_size", "wrong-type"),
         ("page_token", "unknown-parameter"),
         ("since", "wrong-type"),
@@ -109,6 +121,22 @@ def test_an_unknown_word_breaks_a_rule():
     ]
 
 
+def test_a_filter_that_cannot_be_read_goes_before_a_rule_that_is_broken():
+    assert faults(b"filter=user:nobody&page_size=0") == [("filter", "unreadable-filter")]
+
+
+def test_what_a_broker_would_refuse_is_listed_with_the_other_broken_rules():
+    assert faults(b"filter=group=a&filter=user&filter=user&page_size=0", InvalidRequestError) == [
+        ("page_size", "out-of-range"),
+        ("filter", "unknown-entity-type"),
+        ("filter", "repeated-entity-type"),
+    ]
+
+
+def test_a_filter_alone_is_judged_by_who_asks_it():
+    assert read_query(b"filter=group=a", TABLE)["filter"] == ("group=a",)
+
+
 def test_what_cannot_be_read_comes_before_what_breaks_a_rule():
     assert faults(b"outcome=x&strict=x") == [("strict", "wrong-type")]
 
@@ -127,7 +155,7 @@ def test_no_query_raises_anything_else(query: bytes):
 
 
 def test_the_table_documents_itself():
-    filters, strict, page_size, since, outcome, actor = openapi_parameters(TABLE)
+    filters, keys, strict, page_size, since, outcome, actor = openapi_parameters(TABLE)
     assert filters == {
         "name": "filter",
         "in": "query",
@@ -136,6 +164,7 @@ def test_the_table_documents_itself():
         "schema": {"type": "array", "items": {"type": "string"}},
         "example": ["user=alice"],
     }
+    assert keys["schema"] == filters["schema"]
     assert strict["schema"] == {"type": "boolean", "default": False}
     assert page_size["schema"] == {"type": "integer", "minimum": 1, "maximum": 10_000}
     assert since["schema"] == {"type": "string", "format": "date-time"}

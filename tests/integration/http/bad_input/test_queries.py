@@ -93,6 +93,25 @@ QUERIES: dict[str, tuple[str, int, Places]] = {
             ("filter", "bad-percent-encoding"),
         },
     ),
+    "a filter and all the rest": (
+        "/quotas?filter=user:all&filter=:&strict=2&page_size=0",
+        400,
+        {("filter", "unreadable-filter"), ("strict", "wrong-type")},
+    ),
+    "a filter before a rule": (
+        "/audit?entity=user:all&page_size=0",
+        400,
+        {("entity", "unreadable-filter")},
+    ),
+    "every rule": (
+        "/quotas?filter=group=a&filter=ip&filter=user&page_size=0",
+        422,
+        {
+            ("page_size", "out-of-range"),
+            ("filter", "unknown-entity-type"),
+            ("filter", "invalid-filter-combination"),
+        },
+    ),
 }
 
 
