@@ -2,8 +2,8 @@
 
 import asyncio
 import math
-import os
 import socket
+from contextlib import suppress
 from contextvars import ContextVar
 from typing import Final
 
@@ -85,9 +85,16 @@ class Lease:
         self._connection = self._driver = None
 
     def cut(self) -> bool:
-        """Cut the connection's socket; tell whether there was one."""
+        """Cut the connection's socket; tell whether there was one.
+
+        No file is opened for that: there may be none left to open.
+        """
         if self._driver is None or self._driver.closed:
             return False
-        with socket.socket(fileno=os.dup(self._driver.fileno())) as duplicate:
-            duplicate.shutdown(socket.SHUT_RDWR)
+        borrowed = socket.socket(fileno=self._driver.fileno())
+        try:
+            with suppress(OSError):  # the server was first: it has reset the connection
+                borrowed.shutdown(socket.SHUT_RDWR)
+        finally:
+            borrowed.detach()
         return True
