@@ -1,0 +1,222 @@
+"""Runs that are not what they say, by the rules that each breaks."""
+
+from dataclasses import replace
+
+from tests.support.history import Write
+from tests.support.history_evidence import Evidence
+from tests.unit.history.doctored import (
+    audit,
+    calls,
+    committed_later,
+    late_drift,
+    observed_applied,
+    overlapping,
+    saying,
+    sent_anew,
+    twice,
+    unfinished,
+    with_audit,
+    with_record,
+    without,
+)
+from tests.unit.history.honest import (
+    AUDITED,
+    CALLS,
+    KEY,
+    RECORDS,
+    concluded,
+    evidence,
+    intent,
+    record,
+    recovered,
+    user,
+    values_of,
+    write,
+)
+
+SWAPPED = (RECORDS[1], RECORDS[0], *RECORDS[2:])
+
+
+TWO_INTENTS = (*AUDITED, concluded(intent("b10", 209, write("dan", 12)), 0.1, "not_applied"))
+
+LIES: dict[str, tuple[Evidence, set[str]]] = {
+    "a record that nobody asked for": (
+        evidence(records=with_record(100, write("gus", 99))),
+        {"every_record_has_an_intent"},
+    ),
+    "an intent that was committed after the record": (
+        evidence(audited=audit("a1", committed_later)),
+        {"every_record_has_an_intent"},
+    ),
+    "a record whose intent is not in the log": (
+        evidence(audited=tuple(one for one in AUDITED if one.alteration_id != "a16")),
+        {"every_record_has_an_intent", "answers_and_audit_agree"},
+    ),
+    "recovery says applied, nothing was": (
+        evidence(audited=saying("a5", "applied")),
+        {"conclusions_are_true"},
+    ),
+    "recovery says not applied, it was": (
+        evidence(audited=saying("a4", "not_applied")),
+        {"conclusions_are_true"},
+    ),
+    "applied long after the verdict": (
+        evidence(records=with_record(190, write("cat", 7))),
+        {"conclusions_are_true"},
+    ),
+    "applied long after the verdict, recorded as drift, while that must not happen": (
+        evidence(audited=audit("a5", late_drift), records=with_record(190, write("cat", 7))),
+        {"conclusions_are_true"},
+    ),
+    "an applied alteration that is gone from the log of the cluster": (
+        evidence(records=without(16)),
+        {"conclusions_are_true", "answers_are_true"},
+    ),
+    "not sent, and applied all the same": (
+        evidence(records=with_record(201.2, write("ann", 9))),
+        {
+            "conclusions_are_true",
+            "answers_are_true",
+            "what_may_be_repeated_was_never_applied",
+            "expectations_held",
+        },
+    ),
+    "refused, and applied all the same": (
+        evidence(records=with_record(2.15, write("cat", 5))),
+        {"conclusions_are_true", "answers_are_true"},
+    ),
+    "one of two keys of an entity": (
+        evidence(
+            audited=audit(
+                "a5",
+                lambda one: replace(
+                    recovered(one, 96, "observed_other", observed="observed_other"),
+                    writes=(write("cat", 7), Write(user("cat"), "consumer_byte_rate", 7)),
+                ),
+            ),
+            records=with_record(20, write("cat", 7)),
+        ),
+        {"conclusions_are_true"},
+    ),
+    "an outcome that is none": (
+        evidence(audited=saying("a5", "validated")),
+        {"conclusions_are_true"},
+    ),
+    "an intent without an end": (
+        evidence(audited=audit("a5", unfinished)),
+        {"everything_is_concluded_once"},
+    ),
+    "two conclusions": (
+        evidence(audited=audit("a16", twice)),
+        {"everything_is_concluded_once"},
+    ),
+    "a slot that is still taken": (
+        with_audit(open_slots=[("a5", 0)]),
+        {"everything_is_concluded_once"},
+    ),
+    "another order than the cluster's": (
+        evidence(records=SWAPPED),
+        {"order_is_the_clusters"},
+    ),
+    "an old change that comes back over a new one": (
+        evidence(records=with_record(3, write("ann", 1))),
+        {"order_is_the_clusters", "each_request_is_one_change", "expectations_held"},
+    ),
+    "two alterations of one entity at once": (
+        evidence(audited=audit("a1", overlapping)),
+        {"slots_do_not_overlap"},
+    ),
+    "an alteration that begins before recovery has ended another": (
+        evidence(
+            audited=(
+                *AUDITED,
+                concluded(intent("b4", 50, write("bob", 40)), 0.1, "not_applied"),
+            )
+        ),
+        {"slots_do_not_overlap"},
+    ),
+    "observed as applied, concluded as not applied": (
+        evidence(audited=audit("a5", observed_applied)),
+        {"provisional_verdicts_were_true"},
+    ),
+    "observed as not applied when it was": (
+        evidence(
+            records=(*without(6)[:4], record(3.5, write("bob", 6)), *without(6)[4:]),
+        ),
+        {"provisional_verdicts_were_true"},
+    ),
+    "a broker that shows something else at the end": (
+        replace(evidence(), described={**values_of(RECORDS), user("ann"): {KEY: 4.0}}),
+        {"the_end_is_the_last_record"},
+    ),
+    "a last audited state that the cluster does not have": (
+        with_audit(states={**values_of(RECORDS), user("ann"): {KEY: 4.0}}),
+        {"the_end_is_the_last_record"},
+    ),
+    "200 for something unknown": (
+        evidence(calls=calls(4, status=200)),
+        {"answers_are_true"},
+    ),
+    "an answer that came before the record": (
+        evidence(records=(*without(16), record(250, write("fay", 16)))),
+        {"answers_are_true"},
+    ),
+    "safe to repeat, and applied": (
+        evidence(calls=calls(4, retry="safe")),
+        {"what_may_be_repeated_was_never_applied"},
+    ),
+    "nothing sent, and applied": (
+        evidence(calls=calls(4, sent_to_cluster="no")),
+        {"what_may_be_repeated_was_never_applied"},
+    ),
+    "an answer about another's alteration": (
+        evidence(calls=calls(4, alteration_id="a16")),
+        {"answers_and_audit_agree"},
+    ),
+    "an alteration that is not in the log, though its commit was never in doubt": (
+        evidence(calls=calls(7, alteration_id="a77")),
+        {"answers_and_audit_agree"},
+    ),
+    "an alteration that nobody can look up": (
+        evidence(documents={"a3": {}}),
+        {"documents_tell_the_conclusion"},
+    ),
+    "an answer that the audit log does not confirm": (
+        evidence(audited=saying("a3", "observed_other")),
+        {"answers_and_audit_agree"},
+    ),
+    "a key that made two intents": (
+        evidence(audited=TWO_INTENTS),
+        {"each_request_is_one_change"},
+    ),
+    "a repeat of what was not sent, and was": (
+        evidence(audited=sent_anew(began=240)),
+        {"conclusions_are_true", "answers_and_audit_agree"},
+    ),
+    "a key whose request was applied twice": (
+        evidence(
+            records=(*RECORDS, record(231, write("dan", None)), record(232, write("dan", 12))),
+            outside=frozenset({write("dan", None)}),
+        ),
+        {"order_is_the_clusters", "each_request_is_one_change"},
+    ),
+    "a lost update": (
+        evidence(
+            records=with_record(202.1, write("ann", 98)), outside=frozenset({write("ann", 98)})
+        ),
+        {"expectations_held"},
+    ),
+    "a document that is behind the audit log": (
+        evidence(documents={"a4": {user("bob"): "unknown"}}),
+        {"documents_tell_the_conclusion"},
+    ),
+    "an expectation that held and was refused": (
+        evidence(
+            calls=tuple(
+                replace(one, expected=(write("ann", 10),)) if one.number == 9 else one
+                for one in CALLS
+            )
+        ),
+        {"refused_expectations_did_not_hold"},
+    ),
+}  # fmt: skip

@@ -1,0 +1,148 @@
+"""Certificates in headers of those who are no trusted proxy: refused, and counted."""
+
+from dataclasses import replace
+from functools import cache
+
+import pytest
+
+from app.http.authentication.client_cert_header import ClientCertHeader
+from app.http.authentication.forwarded import ForwardedHeader
+from app.http.authentication.trusted_proxies import NO_PROXIES
+from app.http.rate_limits import Limits, RateLimits
+from tests.unit.http.authentication.proxied import ELSEWHERE, GOOD, HERE, XFCC, Proxied
+
+FORGED = "untrusted-identity-header"
+
+
+IDENTITY_NAMES = [
+    "Client-Cert",
+    "client-cert",
+    "CLIENT-CERT",
+    "Client_Cert",
+    "client.cert",
+    "Client-Cert-Chain",
+    "ClientCert",
+    "X-Client-Cert",
+    "X_Client_Cert",
+    "X-Client-Certificate",
+    "X-Client-Cert-Chain",
+    "X-Client-Cert-DN",
+    "X-Forwarded-Client-Cert",
+    "x-forwarded-client-cert",
+    "X_Forwarded_Client_Cert",
+    "X-Forwarded-Client_Cert",
+    "X-Forwarded-ClientCert",
+    "X-Forwarded-Client-Cert-Chain",
+    "X-Forwarded-Tls-Client-Cert",
+    "X-Forwarded-Tls-Client-Cert-Info",
+    "X_Forwarded_Tls_Client_Cert",
+    "X-SSL-Client-Cert",
+    "X_SSL_CLIENT_CERT",
+    "X-SSL-Client-Verify",
+    "X-SSL-Client-DN",
+    "X-SSL-Client-CN",
+    "X-SSL-Client-S-DN",
+    "X-SSL-Client-Subject",
+    "X-SSL-Client-SHA1",
+    "X-SSL-Client-NotAfter",
+    "SSL-Client-Cert",
+    "SSL_CLIENT_CERT",
+    "SSL-Client-S-DN",
+    "SSL_CLIENT_S_DN_CN",
+    "Ssl-Client-Verify",
+    "Ssl-Client-Subject-Dn",
+    "X-SSL-Cert",
+    "X-SSL-Certificate",
+    "X-ARR-ClientCert",
+    "X-Amzn-Mtls-Clientcert",
+    "X-Amzn-Mtls-Clientcert-Leaf",
+    "X-Amzn-Mtls-Clientcert-Subject",
+    "X-TLS-Client-Cert",
+    "X-TLS-Client-Subject",
+    "TLS-Client-Cert",
+    "TLS_CLIENT_CERT",
+    "Cf-Client-Cert-Der-Base64",
+    "X-Goog-Client-Cert-Subject-Dn",
+    "X-Nginx-Ssl-Client-Cert",
+    "XFCC",
+    "X-XFCC",
+]
+"""What proxies call them, and what a careless proxy takes for the same."""
+
+FORGED_REQUESTS: dict[str, list[tuple[str, str]]] = {
+    **{f"named {name}": [(name, GOOD), (name.replace("-", "_"), XFCC)] for name in IDENTITY_NAMES},
+    "empty": [("Client-Cert", "")],
+    "twice": [("Client-Cert", GOOD), ("Client-Cert", GOOD)],
+    "joined": [("Client-Cert", f"{GOOD}, {GOOD}")],
+    "both": [("Client-Cert", GOOD), ("X-Forwarded-Client-Cert", XFCC)],
+    "beside a token": [("Authorization", "Bearer bob"), ("Client-Cert", GOOD)],
+    "from a proxy, it says": [("X-Forwarded-For", "10.0.0.1"), ("Client-Cert", GOOD)],
+    "from a proxy, it says again": [("Forwarded", "for=10.0.0.1"), ("Client-Cert", GOOD)],
+    "for a proxy": [("X-Real-IP", "10.0.0.1"), ("Client-Cert", GOOD)],
+    "not a certificate": [("Client-Cert", "bob")],
+    "a name": [("X-Forwarded-Client-Cert", 'Subject="CN=bob"')],
+}
+
+UNTRUSTING = {
+    "no proxy is trusted": NO_PROXIES,
+    "another is trusted": ELSEWHERE,
+}
+
+
+FORGED_SENDINGS = [(trust, name) for trust in UNTRUSTING for name in FORGED_REQUESTS]
+
+
+@cache
+def untrusting(trust: str, header: ClientCertHeader) -> Proxied:
+    return Proxied(UNTRUSTING[trust], header)
+
+
+def test_there_are_many_forgeries():
+    assert len(FORGED_REQUESTS) > 50
+
+
+@pytest.mark.parametrize(("trust", "name"), FORGED_SENDINGS)
+async def test_nobody_else_says_which_certificate_was_shown(trust: str, name: str):
+    for header in (ClientCertHeader.CLIENT_CERT, ClientCertHeader.XFCC):
+        front = untrusting(trust, header)
+        before = front.service.count("request_rejected_total", reason=FORGED)
+        answer = await front.get(*FORGED_REQUESTS[name])
+        assert (answer.status, answer.document["code"]) == (400, FORGED)
+        assert front.service.count("request_rejected_total", reason=FORGED) == before + 1
+        assert front.service.log == []
+
+
+async def test_who_forges_is_counted_as_one_with_a_bad_credential_is():
+    front = Proxied(NO_PROXIES, ClientCertHeader.CLIENT_CERT)
+    limits = RateLimits(Limits(0, 0, 0, 0.1), front.service.metrics.count_rate_limited, now=float)
+    state = front.service.application.state
+    state.services = replace(state.services, limits=limits)
+    answers = [(await front.get(("Client-Cert", GOOD))).status for _ in range(3)]
+    assert answers == [400, 400, 429]
+    labels = {"method": "proxy-certificate", "result": "refused", "reason": FORGED}
+    assert front.service.count("authn_total", **labels) == 3
+    assert front.service.count("rate_limited_total", scope="failures") == 1
+
+
+async def test_bad_credentials_are_limited_for_the_caller_s_address_not_the_proxy_s():
+    proxies = replace(HERE, header=ForwardedHeader.X_FORWARDED_FOR)
+    front = Proxied(proxies, ClientCertHeader.CLIENT_CERT)
+    limits = RateLimits(Limits(0, 0, 0, 0.1), now=float)
+    state = front.service.application.state
+    state.services = replace(state.services, limits=limits)
+
+    async def answers(caller: str) -> list[int]:
+        headers = [("Authorization", "Bearer stranger"), ("X-Forwarded-For", caller)]
+        return [(await front.get(*headers)).status for _ in range(3)]
+
+    assert await answers("192.0.2.1") == [401, 401, 429]
+    assert await answers("192.0.2.2, 127.0.0.1") == [401, 401, 429]
+    assert await answers("192.0.2.1") == [429, 429, 429]
+    assert await answers("unknown") == [401, 401, 429]
+
+
+async def test_without_such_a_header_others_are_as_welcome_as_before():
+    front = Proxied(NO_PROXIES, ClientCertHeader.CLIENT_CERT)
+    token = ("Authorization", "Bearer bob")
+    others = [("X-Forwarded-For", "10.0.0.1"), ("X-Forwarded-Proto", "https"), ("Cert", "x")]
+    assert (await front.get(token, *others)).status == 200
