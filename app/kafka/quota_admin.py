@@ -1,6 +1,7 @@
 """The port ``ClientQuotaAdmin``, on the wire."""
 
 import asyncio
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -77,11 +78,14 @@ class KafkaClientQuotaAdmin:
         validate_only: bool,
         broker_id: int | None = None,
         timeout_s: float = 15.0,
+        send_by: float | None = None,
     ) -> AlterAnswer:
         """See ``ClientQuotaAdmin``."""
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + timeout_s
-        lease = await self._brokers.lease(broker_id, Purpose.ALTER, deadline)
+        deadline = hand_over_by = loop.time() + timeout_s
+        if send_by is not None:
+            hand_over_by = min(deadline, loop.time() + send_by - time.monotonic())
+        lease = await self._brokers.lease(broker_id, Purpose.ALTER, hand_over_by)
         try:
             frame, version = await encoded(
                 partial(alter_body, alterations, validate_only=validate_only),
@@ -89,7 +93,7 @@ class KafkaClientQuotaAdmin:
                 lease.connection,
                 len(alterations),
             )
-            _check_time_left(deadline - loop.time())
+            _check_time_left(hand_over_by - loop.time())
             under_way = AlterationUnderWay(
                 AlterRequest(alterations, validate_only, frame, version), lease
             )

@@ -106,11 +106,19 @@ class ClientQuotaAdmin(Protocol):
         validate_only: bool,
         broker_id: int | None = None,
         timeout_s: float = 15.0,
+        send_by: float | None = None,
     ) -> AlterAnswer:
         """Alter through one broker, in one request, never repeated once it was sent.
 
         The values were judged already and are sent as float64. A lost, late or unreadable answer
         gives UNKNOWN verdicts, not an exception.
+
+        Args:
+            alterations: Of entities that differ.
+            validate_only: Let the broker judge them, and change nothing.
+            broker_id: The broker to ask; null picks one.
+            timeout_s: The whole time allowed, connecting included.
+            send_by: Until when it may be handed over, by the monotonic clock, in seconds.
 
         Raises:
             NotSentError: Not one byte of the request was handed to a socket.

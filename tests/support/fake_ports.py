@@ -87,6 +87,7 @@ class FakeBrokers:
         validate_only: bool,
         broker_id: int | None = None,
         timeout_s: float = 15.0,
+        send_by: float | None = None,
     ) -> AlterAnswer:
         """Alter; a fault may answer instead, or apply nothing by leaving entities out."""
         self._check_reachable()

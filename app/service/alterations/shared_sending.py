@@ -72,6 +72,7 @@ class SharedSending:
             [each for one in in_time for each in one.alterations],
             validate_only=False,
             broker_id=in_time[0].broker_id,
+            send_by=min(one.send_by for one in in_time),
         )
         return [_part_of(answer, one) if one.send_by >= now else _too_late() for one in passengers]
 

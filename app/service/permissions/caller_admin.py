@@ -104,10 +104,15 @@ class CallerQuotaAdmin:
         validate_only: bool,
         broker_id: int | None = None,
         timeout_s: float = 15.0,
+        send_by: float | None = None,
     ) -> AlterAnswer:
         """See ``ClientQuotaAdmin``; a refusal of the caller says so."""
         answer = await self._admin.alter_client_quotas(
-            alterations, validate_only=validate_only, broker_id=broker_id, timeout_s=timeout_s
+            alterations,
+            validate_only=validate_only,
+            broker_id=broker_id,
+            timeout_s=timeout_s,
+            send_by=send_by,
         )
         verdicts = {entity: self._said(one) for entity, one in answer.verdicts.items()}
         return replace(answer, verdicts=verdicts)

@@ -33,6 +33,7 @@ class Broker(FakeBrokers):
         validate_only: bool,
         broker_id: int | None = None,
         timeout_s: float = 15.0,
+        send_by: float | None = None,
     ) -> AlterAnswer:
         names = [one.entity.entries[0][1] for one in alterations]
         self.requests.append((broker_id, names))

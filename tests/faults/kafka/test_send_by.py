@@ -1,0 +1,73 @@
+"""An intent that has become too old is not sent any more, whatever it had to wait for."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+
+import pytest
+
+from app.domain.errors import NotSentError
+from app.kafka.quota_admin import KafkaClientQuotaAdmin
+from app.service.alterations.shared_sending import SharedSending
+from tests.support.fake_broker_cluster import FakeCluster, fake_cluster
+from tests.support.kafka import DEADLINE_S, entity, setting, until
+
+ALICE, BOB = entity(user="alice"), entity(user="bob")
+SEND_WITHIN_S = 0.3
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[FakeCluster]:
+    async with fake_cluster() as fake:
+        yield fake
+
+
+async def sent_too_late(admin: KafkaClientQuotaAdmin) -> asyncio.Task[object]:
+    """Return a sending that has waited until its intent was too old."""
+    send_by = time.monotonic() + SEND_WITHIN_S
+    change = [setting(BOB, producer_byte_rate=2)]
+    work = SharedSending(admin).send(change, broker_id=None, send_by=send_by)
+    sending: asyncio.Task[object] = asyncio.create_task(work)
+    await until(lambda: time.monotonic() > send_by)
+    return sending
+
+
+async def test_who_found_no_place_in_time_is_not_sent_when_there_is_one(
+    cluster: FakeCluster, admin: KafkaClientQuotaAdmin
+):
+    cluster.pause_controller()
+    change = [setting(ALICE, producer_byte_rate=1)]
+    waiting = [
+        asyncio.create_task(
+            admin.alter_client_quotas(change, validate_only=False, timeout_s=DEADLINE_S)
+        )
+        for _ in range(16)
+    ]
+    await until(lambda: len(cluster.alterations) == 16)
+    sending = await sent_too_late(admin)
+    cluster.resume_controller()
+    with pytest.raises(NotSentError):
+        await sending
+    await asyncio.wait_for(asyncio.gather(*waiting), DEADLINE_S)
+    assert BOB not in cluster.quotas
+
+
+async def test_who_was_not_connected_in_time_is_not_sent_when_the_broker_answers(
+    cluster: FakeCluster, admin: KafkaClientQuotaAdmin
+):
+    cluster.freeze(1)
+    sending = await sent_too_late(admin)
+    cluster.thaw(1)
+    with pytest.raises(NotSentError):
+        await sending
+    assert cluster.alterations == []
+
+
+async def test_what_is_sent_in_time_may_be_answered_later(
+    cluster: FakeCluster, admin: KafkaClientQuotaAdmin
+):
+    cluster.pause_controller()
+    sending = await sent_too_late(admin)
+    cluster.resume_controller()
+    await sending
+    assert cluster.quotas[BOB] == {"producer_byte_rate": 2.0}
