@@ -64,10 +64,16 @@ class RequestBoundary:
         self._log = log
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request; what is not HTTP passes."""
+        """Answer one request; what is not HTTP passes.
+
+        HEAD is answered like GET; the server leaves the body out. Source: RFC 9110 9.1 and 9.3.2.
+        """
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        method = scope["method"]
+        if method == "HEAD":
+            scope = {**scope, "method": "GET"}
         context = open_context(scope, _request_id(scope))
         exchange = _Exchange(context, send)
         self._metrics.active_requests.value += 1
@@ -87,18 +93,18 @@ class RequestBoundary:
         finally:
             context.has_ended()
             self._metrics.active_requests.value -= 1
-            self._record(scope, exchange)
+            self._record(scope, method, exchange)
 
-    def _record(self, scope: Scope, exchange: "_Exchange") -> None:
+    def _record(self, scope: Scope, method: str, exchange: "_Exchange") -> None:
         context = exchange.context
         route = getattr(scope.get("route"), "path", None) or "unmatched"
         status = exchange.status or _NO_ANSWER
         seconds = time.perf_counter() - exchange.began
-        self._metrics.observe_request(route, scope["method"], status, seconds)
+        self._metrics.observe_request(route, method, status, seconds)
         self._count_judgements(context)
         self._log(
             {
-                "method": scope["method"],
+                "method": method,
                 "route": route,
                 "status": status,
                 "duration_ms": round(seconds * 1000, 3),

@@ -21,7 +21,12 @@ from app.service.permissions.authorize import DeniedAttempt
 from app.service.permissions.broker_authorizer import RULE
 from app.service.permissions.caller_admin import RefusedAtTheActError
 
-_METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+_METHODS: Final[Mapping[str, tuple[str, ...]]] = {
+    "GET": ("GET", "HEAD"),
+    **{method: (method,) for method in ("POST", "PUT", "PATCH", "DELETE", "OPTIONS")},
+}
+"""What a route takes to what a caller may send: the boundary reads HEAD as GET."""
+
 
 _OF_STATUS: Final[Mapping[int, tuple[type[QuotaError], str]]] = {
     400: (UnreadableRequestError, "The request cannot be read."),
@@ -97,11 +102,12 @@ def _allowed_methods(request: Request) -> list[str]:
     """Return every method of the path; starlette names those of one route only."""
     routes = request.app.router.routes
     return [
-        method
-        for method in _METHODS
+        name
+        for method, names in _METHODS.items()
         if any(
             route.matches({**request.scope, "method": method})[0] is Match.FULL for route in routes
         )
+        for name in names
     ]
 
 

@@ -11,6 +11,7 @@ from app.http.declared import requires
 from app.http.etags import if_none_match, quotas_etag, text_etag
 from app.http.filter_query import parse_filter
 from app.http.formats import Format, QuotasAnswer, encode, metadata_headers, negotiate
+from app.http.header_fields import list_field
 from app.http.json_pieces import joined, json_pieces
 from app.http.json_text import JsonResponse
 from app.http.openapi import CAPABILITIES, DESCRIBE
@@ -38,7 +39,7 @@ _LARGEST_WHOLE = 1000
 async def describe_quotas(request: Request) -> Response:
     """Describe the quotas that match the filter, sorted by user, client-id and ip."""
     services = services_of(request)
-    media_type = negotiate(request.headers.get("accept"))
+    media_type = negotiate(list_field(request.headers, "accept"))
     values = read_query(request.scope["query_string"], DESCRIBE_PARAMETERS)
     answer, rendering, page = await _answer(services, values)
     if rendering is None:
@@ -46,7 +47,7 @@ async def describe_quotas(request: Request) -> Response:
     else:
         answer, etag = await _written(media_type, answer, rendering)
     headers = {**metadata_headers(media_type, answer), "ETag": etag, "Cache-Control": "no-cache"}
-    if if_none_match(request.headers.get("if-none-match"), etag):
+    if if_none_match(list_field(request.headers, "if-none-match"), etag):
         return Response(None, HTTPStatus.NOT_MODIFIED, headers=headers)
     if answer.pieces is not None:
         return PiecesResponse(answer, answer.pieces, headers)

@@ -125,13 +125,20 @@ async def test_a_path_that_is_no_text_is_a_problem(app: ASGIApp):
     assert (await send(app, "GET", "/\ud800")).status == 404
 
 
-@pytest.mark.parametrize("method", ["DELETE", "PUT", "HEAD", "OPTIONS", "TRACE", "X-ODD"])
+@pytest.mark.parametrize("method", ["DELETE", "PUT", "OPTIONS", "TRACE", "X-ODD"])
 async def test_another_method_is_a_problem_that_lists_every_method_of_the_path(
     app: ASGIApp, method: str
 ):
     answer = await send(app, method, "/echo")
     assert (answer.status, answer.document["code"]) == (405, "method-not-allowed")
-    assert answer.headers["allow"] == "GET, POST"
+    assert answer.headers["allow"] == "GET, HEAD, POST"
+
+
+async def test_head_is_answered_like_get_and_logged_as_what_it_is(app: ASGIApp):
+    with capture_logs() as lines:
+        answer = await send(app, "HEAD", "/echo")
+    assert (answer.status, answer.headers["etag"]) == (200, '"a"')
+    assert [(line["method"], line["route"]) for line in lines] == [("HEAD", "/echo")]
 
 
 async def test_a_parameter_of_a_wrong_type_is_a_problem(app: ASGIApp):

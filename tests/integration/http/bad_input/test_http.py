@@ -100,19 +100,19 @@ def test_no_other_header_is_a_credential(service: RunningService, header: str) -
 
 
 METHODS = {
-    ("PUT", "/quotas"): "GET",
-    ("DELETE", "/quotas"): "GET",
-    ("POST", "/quotas"): "GET",
-    ("OPTIONS", "/quotas"): "GET",
-    ("TRACE", "/quotas"): "GET",
-    ("CONNECT", "/quotas"): "GET",
-    ("PROPFIND", "/quotas"): "GET",
+    ("PUT", "/quotas"): "GET, HEAD",
+    ("DELETE", "/quotas"): "GET, HEAD",
+    ("POST", "/quotas"): "GET, HEAD",
+    ("OPTIONS", "/quotas"): "GET, HEAD",
+    ("TRACE", "/quotas"): "GET, HEAD",
+    ("CONNECT", "/quotas"): "GET, HEAD",
+    ("PROPFIND", "/quotas"): "GET, HEAD",
     ("GET", "/quotas/alterations"): "POST",
     ("PATCH", "/quotas/alterations"): "POST",
-    ("DELETE", "/quotas/alterations/x"): "GET",
-    ("PUT", "/quotas/resolve"): "GET, POST",
-    ("DELETE", "/audit"): "GET",
-    ("POST", "/livez"): "GET",
+    ("DELETE", "/quotas/alterations/x"): "GET, HEAD",
+    ("PUT", "/quotas/resolve"): "GET, HEAD, POST",
+    ("DELETE", "/audit"): "GET, HEAD",
+    ("POST", "/livez"): "GET, HEAD",
 }
 
 
@@ -123,6 +123,20 @@ def test_a_method_that_a_path_does_not_take_is_refused_with_those_it_takes(
     answer = exchange(service, head(f"{method} {path} HTTP/1.1"))
     assert problem_of(answer, 405)["code"] == "method-not-allowed"
     assert answer.headers["Allow"] == METHODS[method, path]
+
+
+@pytest.mark.parametrize("path", ["/livez", "/quotas?filter=user", "/audit", "/docs", "/nowhere"])
+def test_head_gives_the_status_and_the_headers_of_get(service: RunningService, path: str) -> None:
+    api = service.api("alice")
+    by_get, by_head = api.get(path), api.head(path)
+    assert (by_head.status_code, by_head.content) == (by_get.status_code, b"")
+    assert set(by_head.headers) == set(by_get.headers)
+    assert by_head.headers.get("ETag") == by_get.headers.get("ETag")
+
+
+def test_head_is_refused_where_get_is(service: RunningService) -> None:
+    answer = service.api("alice").head("/quotas/alterations")
+    assert (answer.status_code, answer.headers["Allow"]) == (405, "POST")
 
 
 @pytest.mark.parametrize("method", ["QUOTA", "get", "PO ST", "\xff"])
@@ -189,6 +203,15 @@ def test_a_body_of_another_type_is_refused_unread(service: RunningService, name:
 def test_a_format_that_is_not_produced_is_refused(service: RunningService, accept: str) -> None:
     answer = exchange(service, head(DESCRIBE, f"Accept: {accept}"))
     assert problem_of(answer, 406)["code"] == "not-acceptable"
+
+
+def test_a_list_may_stand_on_several_lines(service: RunningService) -> None:
+    """Source: RFC 9110 5.3."""
+    answer = exchange(service, head(DESCRIBE, "Accept: text/html", "Accept: application/yaml"))
+    assert answer.headers["Content-Type"] == "application/yaml"
+    etag = f"If-None-Match: {exchange(service, head(DESCRIBE)).headers['ETag']}"
+    answer = exchange(service, head(DESCRIBE, 'If-None-Match: "other"', etag))
+    assert answer.status_code == 304
 
 
 @pytest.mark.parametrize("given", ["a b", "x" * 129, "a/b", "<x>", "", "\xe9", "${jndi:ldap}"])
