@@ -112,13 +112,30 @@ class Supervisor:
         now = time.monotonic()
         for place in self._places:
             if self._stop_by is None and place.due_at <= now:
-                mine, its = os.pipe()
-                told = [one.status for one in self._places if one.status is not None]
-                foreign = (self._alive[1], mine, *told, *self._signals)
-                files = Inherited(self._alive[0], its, foreign)
-                place.pid = fork(self._task.work, place.number, files)
-                os.close(its)
-                place.status, place.begun_at, place.due_at = mine, now, float("inf")
+                place.begun_at, place.due_at = now, float("inf")
+                try:
+                    self._begin(place)
+                except OSError as error:  # the system has no process or file left for it
+                    who = f"worker {place.number} could not be begun ({error.strerror})"
+                    self._is_without(place, who, 1)
+
+    def _begin(self, place: Place) -> None:
+        """Start a worker.
+
+        Raises:
+            OSError: The system cannot now.
+        """
+        mine, its = os.pipe()
+        try:
+            told = [one.status for one in self._places if one.status is not None]
+            foreign = (self._alive[1], mine, *told, *self._signals)
+            place.pid = fork(self._task.work, place.number, Inherited(self._alive[0], its, foreign))
+        except OSError:
+            os.close(mine)
+            raise
+        finally:
+            os.close(its)
+        place.status = mine
 
     def _wait(self) -> None:
         """Wait for a signal, for the word of a worker, or until something is due."""
@@ -183,7 +200,9 @@ class Supervisor:
         """Start the next one, or stop; ``code`` is negative for a signal."""
         self._was_told(place)
         how = f"by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
-        who = f"worker {place.number} (process {place.pid}) ended {how}"
+        self._is_without(place, f"worker {place.number} (process {place.pid}) ended {how}", code)
+
+    def _is_without(self, place: Place, who: str, code: int) -> None:
         others_serve = any(one.serves for one in self._places)
         could_start = place.serves or (place.was_proven and others_serve)
         pause_s = place.has_ended(time.monotonic())

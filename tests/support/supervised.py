@@ -4,6 +4,7 @@
 in the folder once it serves; what it does then is one of ``BEHAVIOURS``.
 """
 
+import errno
 import logging
 import os
 import signal
@@ -71,9 +72,23 @@ BEHAVIOURS: Mapping[str, Callable[[Life, Path], int]] = {
 }
 
 
+def make_processes_scarce(folder: Path) -> None:
+    """Let no process begin while there is a file ``full``."""
+    fork = os.fork
+
+    def fork_if_there_is_room() -> int:
+        if (folder / "full").exists():
+            (folder / "refused").touch()
+            raise BlockingIOError(errno.EAGAIN, "no process is left")
+        return fork()
+
+    os.fork = fork_if_there_is_room
+
+
 def main() -> int:
     """Supervise."""
     number, behaviour, folder = int(sys.argv[1]), BEHAVIOURS[sys.argv[2]], Path(sys.argv[3])
+    make_processes_scarce(folder)
     logging.basicConfig(level=logging.INFO, stream=sys.stdout, format="%(message)s")
     task = Task(
         work=lambda life: behaviour(life, folder),

@@ -136,6 +136,34 @@ def test_one_that_fails_while_others_serve_is_tried_again(family: Families, tmp_
     assert "ended with exit code 3; the next one starts in 0.2 s" in out
 
 
+def test_one_that_cannot_be_begun_while_others_serve_is_tried_again(
+    family: Families, tmp_path: Path
+):
+    parent = family(2)
+    parent.wait_for_workers(1, 2)
+    first, other = parent.pid(1), parent.pid(2)
+    (tmp_path / "full").touch()
+    os.kill(first, signal.SIGKILL)
+    until(lambda: parent.has("refused"))
+    assert is_alive(other)
+    (tmp_path / "full").unlink()
+    until(lambda: parent.pid(1) != first)
+    parent.parent.terminate()
+    code, out, _ = parent.end()
+    assert code == 0
+    assert "worker 1 could not be begun (no process is left); the next one starts in" in out
+    assert parent.pid(2) == other
+
+
+def test_one_that_cannot_be_begun_while_none_serves_ends_the_service(
+    family: Families, tmp_path: Path
+):
+    (tmp_path / "full").touch()
+    code, out, _ = family(2).end()
+    assert code == 1
+    assert "worker 1 could not be begun (no process is left) and could not start" in out
+
+
 def test_one_that_fails_while_none_serves_ends_the_service(family: Families, tmp_path: Path):
     (tmp_path / "broken").touch()
     parent = family(2, "fail_when_repeated")
