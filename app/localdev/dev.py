@@ -17,7 +17,9 @@ from app.localdev.errors import LocalDevError
 from app.localdev.examples import (
     ALICE,
     AUDITOR,
+    BOB,
     PRINCIPALS,
+    a_plan_id,
     an_alteration_id,
     set_example_acls,
     set_example_quotas,
@@ -114,7 +116,8 @@ def _run(environ: Mapping[str, str], stack: ExitStack, *, load: bool) -> None:
         _start_load(dev, dev.kafka)
     dev.say("Ready.")
     _introduce(dev, service)
-    print(banner(Curl(service.url, tokens), an_alteration_id(service, tokens[ALICE])))
+    alteration, plan = an_alteration_id(service, tokens[ALICE]), a_plan_id(service, tokens[BOB])
+    print(banner(Curl(service.url, tokens), alteration, plan))
     if dev.kafka is not None:
         line = curl_with_password(service.url, "alice", _SASL_USERS["alice"])
         print(f"\n# With alice's password of the broker, which decides itself\n{line}")

@@ -41,6 +41,15 @@ QUOTAS: Final[tuple[tuple[Entity, Mapping[str, float]], ...]] = (
 )
 """The eight levels of users and client-ids, most specific first, an address, and every address."""
 
+PLAN: Final = {
+    "owner": "try-it",
+    "document": {
+        "apiVersion": "quotas/v1",
+        "quotas": [{"entity": {"user": "alice"}, "values": {"consumer_byte_rate": 6291456}}],
+    },
+}
+"""A request for a plan with one change."""
+
 _REASON: Final = "examples of the first start"
 _DEADLINE_S: Final = 30.0
 _POLL_S: Final = 0.2
@@ -79,3 +88,9 @@ def an_alteration_id(service: LocalService, token: str) -> str | None:
     status, answer = service.request("GET", "/audit?action=alter&page_size=1", token=token)
     rows = answer.get("rows", []) if status == OK else []
     return str(rows[0]["alteration_id"]) if rows else None
+
+
+def a_plan_id(service: LocalService, token: str) -> str | None:
+    """Make the example's plan, which changes nothing, or return nothing where it cannot be made."""
+    status, answer = service.request("POST", "/quotas/plans", token=token, body=PLAN)
+    return str(answer["plan_id"]) if status == OK else None

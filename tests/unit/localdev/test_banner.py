@@ -1,10 +1,20 @@
 import json
+import re
 import shlex
+from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
 from app.localdev.banner import Curl, banner
 from app.localdev.examples import ALICE, AUDITOR, BOB, MALLORY
+
+DOCUMENT = Path(__file__).parents[3] / "openapi" / "openapi.json"
+ROUTES = [
+    (method.upper(), path)
+    for path, operations in json.loads(DOCUMENT.read_text("utf-8"))["paths"].items()
+    for method in operations
+]
 
 
 @pytest.fixture
@@ -18,7 +28,7 @@ def curl_lines(text: str) -> list[list[str]]:
 
 
 def test_every_line_is_a_command_or_a_comment(curl: Curl):
-    lines = banner(curl, "an-id").splitlines()
+    lines = banner(curl, "an-id", "a-plan").splitlines()
     assert all(line == "" or line.startswith(("#", "curl -sS ")) for line in lines)
 
 
@@ -44,12 +54,31 @@ def test_every_line_is_a_command_or_a_comment(curl: Curl):
     ],
 )
 def test_each_route_has_a_line(curl: Curl, path: str):
-    urls = {words[-1] for words in curl_lines(banner(curl, "an-id"))}
+    urls = {words[-1] for words in curl_lines(banner(curl, "an-id", "a-plan"))}
     assert "http://127.0.0.1:8080" + path in urls
 
 
+def method_of(words: list[str]) -> str:
+    if "-X" in words:
+        return words[words.index("-X") + 1]
+    return "POST" if "-d" in words else "GET"
+
+
+@pytest.mark.parametrize(("method", "path"), ROUTES)
+def test_each_route_of_the_openapi_document_has_a_line(curl: Curl, method: str, path: str):
+    pattern = re.compile(re.sub(r"\{[a-z_]+\}", "[^/]+", path))
+    lines = curl_lines(banner(curl, "an-id", "a-plan"))
+    methods = {method_of(words) for words in lines if pattern.fullmatch(urlsplit(words[-1]).path)}
+    assert method in methods
+
+
+def test_ids_that_are_not_known_yet_are_left_to_the_shell(curl: Curl):
+    lines = banner(curl, "an-id", "a-plan").splitlines()
+    assert any(line.endswith(' "http://127.0.0.1:8080/analytics/runs/$run"') for line in lines)
+
+
 def test_each_format_has_a_line(curl: Curl):
-    words = [word for line in curl_lines(banner(curl, None)) for word in line]
+    words = [word for line in curl_lines(banner(curl, None, None)) for word in line]
     for media_type in ("application/x-ndjson", "text/csv", "application/yaml"):
         assert f"Accept: {media_type}" in words
 
@@ -60,5 +89,7 @@ def test_a_line_carries_the_token_of_its_principal_and_its_body_as_json(curl: Cu
     assert "Authorization: Bearer token-of-User:alice" in words
 
 
-def test_without_an_alteration_there_is_no_line_for_one(curl: Curl):
-    assert "/quotas/alterations/" not in banner(curl, None)
+def test_without_an_alteration_or_a_plan_there_is_no_line_for_one(curl: Curl):
+    text = banner(curl, None, None)
+    assert "/quotas/alterations/" not in text
+    assert "/quotas/plans/" not in text
