@@ -33,6 +33,8 @@ _LEAD: Final = text(
     """
 )
 
+_RESIGN: Final = text("select pg_advisory_unlock(7052, 1)")
+
 _WATCHED: Final = text("select exists (select from drift_baseline where cluster_id = :cluster_id)")
 
 _STATES: Final = text(
@@ -74,6 +76,14 @@ class PostgresDriftJournal:
             NotSentError: Postgres does not answer, so somebody else may be watching.
         """
         return await self._database.leading.run(_lead)
+
+    async def let_others_lead(self) -> None:
+        """See ``DriftJournal``; where the connection is lost, so is what it held.
+
+        Raises:
+            NotSentError: Postgres does not answer.
+        """
+        await self._database.leading.run(_resign)
 
     async def baseline(self, cluster_id: str) -> Mapping[ClientQuotaEntity, AuditedState] | None:
         """Return the last audited states; null where the cluster was never watched.
@@ -129,6 +139,10 @@ class PostgresDriftJournal:
 
 async def _lead(lease: Lease) -> bool:
     return bool(await lease.connection.scalar(_LEAD))
+
+
+async def _resign(lease: Lease) -> None:
+    await lease.connection.execute(_RESIGN)
 
 
 async def _states(cluster_id: str, lease: Lease) -> Sequence[Row[Any]] | None:

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
@@ -9,6 +10,7 @@ from typing import Final
 from app.domain.alterations import ClientQuotaAlteration, Quotas, Values, same_values
 from app.domain.drift import differing, late_apply
 from app.domain.entities import ClientQuotaEntity
+from app.domain.errors import NotSentError
 from app.domain.filters import ALL_ENTITIES
 from app.service.alterations.barrier import Barrier
 from app.service.cluster_ports import ClientQuotaAdmin, Described
@@ -59,9 +61,20 @@ class DriftWatch:
         await again_and_again(what, self.round, pause_s=self._interval_s, logger=logger)
 
     async def round(self) -> Sequence[ClientQuotaEntity]:
-        """Compare once; return the entities whose drift was recorded."""
+        """Compare once; return the entities whose drift was recorded.
+
+        Who cannot lets another process try: it may reach the cluster where this one does not.
+        """
         if not await self._journal.try_lead():
             return ()
+        try:
+            return await self._compared()
+        except Exception:
+            with suppress(NotSentError):
+                await self._journal.let_others_lead()
+            raise
+
+    async def _compared(self) -> Sequence[ClientQuotaEntity]:
         cluster_id = await self._admin.cluster_id()
         baseline = await self._journal.baseline(cluster_id)
         described, verified = await self._described()

@@ -74,6 +74,10 @@ class DriftJournal(Protocol):
         """
         ...
 
+    async def let_others_lead(self) -> None:
+        """Be no longer the one that watches, until asked again."""
+        ...
+
     async def baseline(self, cluster_id: str) -> Mapping[ClientQuotaEntity, AuditedState] | None:
         """Return the last audited states, to be read before the cluster is.
 

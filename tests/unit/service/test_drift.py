@@ -30,6 +30,9 @@ class Log:
     async def try_lead(self) -> bool:
         return self.leads
 
+    async def let_others_lead(self) -> None:
+        self.leads = False
+
     async def baseline(self, cluster_id: str) -> Mapping[ClientQuotaEntity, AuditedState] | None:
         return self.states
 

@@ -1,0 +1,38 @@
+"""Who watches for drift, where several could: one that can."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from app.domain.errors import NotSentError
+from app.postgres.database import Database
+from app.postgres.drift import PostgresDriftJournal
+from app.service.alterations.barrier import Barrier
+from app.service.alterations.present_values import PresentValues
+from app.service.recovery.drift import DriftWatch
+from tests.support.fake_metrics import CountedMetrics
+from tests.support.fake_ports import FakeBrokers
+from tests.support.postgres import AuditDatabase
+
+
+@pytest.fixture
+async def two(audit_database: AuditDatabase) -> AsyncIterator[tuple[Database, Database]]:
+    both = Database(audit_database.service_url), Database(audit_database.service_url)
+    yield both
+    for one in both:
+        await one.close()
+
+
+async def test_who_cannot_reach_the_cluster_lets_another_watch(two: tuple[Database, Database]):
+    brokers = FakeBrokers([]), FakeBrokers([])
+    journals = [PostgresDriftJournal(database) for database in two]
+    blind, seeing = (
+        DriftWatch(each, Barrier(each, PresentValues(each)), journal, CountedMetrics())
+        for each, journal in zip(brokers, journals, strict=True)
+    )
+    brokers[0].reachable = False
+    with pytest.raises(NotSentError):
+        await blind.round()
+    await seeing.round()
+    assert await journals[1].baseline("fake") == {}
+    assert not await journals[0].try_lead()
