@@ -22,7 +22,7 @@ def allow(kafka: LocalKafka, *acls: AclBinding) -> None:
 def take_back(kafka: LocalKafka, *acls: AclBinding) -> None:
     """Remove ACLs, and wait until the broker says so."""
     client = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
-    for future in client.delete_acls([_exactly(one) for one in acls]).values():
+    for future in client.delete_acls([exactly(one) for one in acls]).values():
         future.result(DEADLINE_S)
     wait_until(lambda: not any(_found(client, one) for one in acls))
 
@@ -36,10 +36,11 @@ def wait_until(holds: Callable[[], object], deadline_s: float = DEADLINE_S) -> N
 
 
 def _found(client: AdminClient, one: AclBinding) -> bool:
-    return bool(client.describe_acls(_exactly(one)).result(DEADLINE_S))
+    return bool(client.describe_acls(exactly(one)).result(DEADLINE_S))
 
 
-def _exactly(one: AclBinding) -> AclBindingFilter:
+def exactly(one: AclBinding) -> AclBindingFilter:
+    """Return the filter that this one alone fits."""
     return AclBindingFilter(
         one.restype,
         one.name,

@@ -29,10 +29,13 @@ from app.localdev.kafka import LocalKafka
 from app.localdev.ports import free_ports
 from app.localdev.postgres import LocalPostgres
 from app.postgres.migration import migrate
+from tests.support.acl_changes import exactly
 
 DEADLINE_S = 30.0
 STARTS_WITHIN_S = 120.0
 """Importing everything takes a second on an idle machine, and many on a busy one."""
+STOPS_WITHIN_S = 60.0
+"""The grace that running alterations have, 20 s by default, and what a busy machine adds."""
 
 PRINCIPALS = ("alice", "bob", "mallory", "auditor", "root")
 
@@ -85,7 +88,12 @@ class RunningService:
         """Stop the process and return its exit code."""
         assert self.process is not None
         self.process.send_signal(how)
-        return self.process.wait(DEADLINE_S)
+        try:
+            return self.process.wait(STOPS_WITHIN_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+            raise AssertionError(self.log_path.read_text()) from None
 
     def api(self, principal: str = "alice") -> httpx.Client:
         """Return the client of a principal."""
@@ -164,12 +172,18 @@ def acl(principal: str, operation: str, permission: str = "ALLOW", host: str = "
 
 
 def set_cluster_acls(bootstrap_servers: str, *acls: AclBinding) -> None:
-    """Make these the only ACLs on the cluster, and wait until the broker says so."""
+    """Make these the only ACLs on the cluster, and wait until the broker says so.
+
+    What stays is never away: a service of another test may read the ACLs at any moment.
+    """
     client = AdminClient({"bootstrap.servers": bootstrap_servers})
-    client.delete_acls([ANY_CLUSTER_ACL])[ANY_CLUSTER_ACL].result(DEADLINE_S)
-    if acls:
-        for future in client.create_acls(list(acls)).values():
+    present = set(client.describe_acls(ANY_CLUSTER_ACL).result(DEADLINE_S))
+    if new := [one for one in acls if one not in present]:
+        for future in client.create_acls(new).values():
             future.result(DEADLINE_S)
+    if old := [exactly(one) for one in present - set(acls)]:
+        for deleted in client.delete_acls(old).values():
+            deleted.result(DEADLINE_S)
     deadline = time.monotonic() + DEADLINE_S
     while set(client.describe_acls(ANY_CLUSTER_ACL).result(DEADLINE_S)) != set(acls):
         assert time.monotonic() < deadline, "the ACLs did not take effect"

@@ -34,10 +34,10 @@ def test_the_rows_of_an_entity_follow_each_other_however_many_callers_alter_it(
     shared, team = {"user": unique()}, unique()
 
     def alter(caller: int) -> list[httpx.Response]:
-        with httpx.Client(base_url=service.url, headers=service.api().headers) as api:
+        headers = service.api().headers
+        with httpx.Client(base_url=service.url, headers=headers, timeout=30) as api:
             return [
-                api.post("/quotas/alterations", json=body(caller, turn), timeout=30)
-                for turn in range(ROUNDS)
+                api.post("/quotas/alterations", json=body(caller, turn)) for turn in range(ROUNDS)
             ]
 
     def body(caller: int, turn: int) -> dict[str, Any]:

@@ -86,7 +86,7 @@ async def test_a_read_behind_a_barrier_is_never_older_than_an_acknowledged_chang
         seen = []
         for value in range(1, TRIES + 1):
             await store(quota_admin, setting(of, producer_byte_rate=value))
-            read = await barrier.read([of], broker_id=broker_id)
+            read = await barrier.read([of], broker_id=broker_id, within_s=DEADLINE_S)
             assert read.verified
             seen.append((read.values[of]["producer_byte_rate"], float(value)))
         return seen

@@ -114,11 +114,11 @@ async def test_a_snapshot_tells_its_age_and_is_given_again_while_young(
     before = datetime.now(UTC)
     first = await source.cluster_acls(max_age_s=0.0)
     create(raw_admin, acl("User:late", AclOperation.ALL))
-    again = await source.cluster_acls(max_age_s=10.0)
+    again = await source.cluster_acls(max_age_s=60.0)
     assert again.bindings == first.bindings == ()
     assert again.taken_at == first.taken_at
     assert before <= first.taken_at <= datetime.now(UTC)
-    assert 0 <= first.age_s < again.age_s < 10
+    assert 0 <= first.age_s < again.age_s
     assert first.has_authorizer
 
 

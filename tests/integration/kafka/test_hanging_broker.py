@@ -235,5 +235,11 @@ async def test_a_broker_that_was_killed_is_found_again_when_it_is_back(
             )
     finally:
         broker.start()
-    described = await listening.describe_client_quotas(ALL_ENTITIES)
-    assert described.cluster_id == broker.cluster_id
+
+    async def answers() -> object:
+        try:
+            return (await listening.describe_client_quotas(ALL_ENTITIES)).cluster_id
+        except NotSentError as error:
+            return error.detail
+
+    await eventually(answers, broker.cluster_id)

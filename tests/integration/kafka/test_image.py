@@ -3,14 +3,14 @@
 import asyncio
 from datetime import UTC, datetime
 
+from app.kafka.brokers import Brokers
+from app.kafka.configuration import KafkaSettings
 from app.kafka.image import QuotaImage
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from app.localdev.kafka import LocalKafka
+from tests.support.fake_broker import DESCRIBE
 from tests.support.kafka import entity, eventually, setting, store, unique, values_of
-
-
-def describes_logged(broker: LocalKafka) -> int:
-    return broker.request_log_path.read_text().count('"requestApiKeyName":"DESCRIBE_CLIENT_QUOTAS"')
+from tests.support.kafka_proxy import TO_BROKER, kafka_proxy
 
 
 async def test_an_image_of_age_zero_shows_what_the_broker_shows_now(
@@ -49,15 +49,12 @@ async def test_what_has_not_changed_is_not_read_again(quota_admin: KafkaClientQu
 
 
 async def test_callers_who_come_together_cost_the_broker_one_describe(
-    broker: LocalKafka, quota_admin: KafkaClientQuotaAdmin
+    broker: LocalKafka,
 ):
-    image = QuotaImage(quota_admin)
-    await quota_admin.cluster_id()
-    logged = describes_logged(broker)
-    answers = await asyncio.gather(*(image.image(max_age_ms=1000) for _ in range(50)))
+    async with kafka_proxy(broker.bootstrap_servers) as proxy:
+        admin = KafkaClientQuotaAdmin(Brokers(KafkaSettings(proxy.bootstrap_servers)))
+        image = QuotaImage(admin)
+        answers = await asyncio.gather(*(image.image(max_age_ms=1000) for _ in range(50)))
+        await admin.close()
     assert len({id(answer) for answer in answers}) == 1
-
-    async def new() -> object:
-        return describes_logged(broker) - logged
-
-    await eventually(new, 1)
+    assert proxy.seen(TO_BROKER, DESCRIBE) == 1

@@ -3,8 +3,7 @@
 import json
 import re
 import signal
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from app.localdev.postgres import LocalPostgres
 from app.postgres.migration import migrate
 from tests.integration.http.changes import P, change
 from tests.support.kafka import PLAIN_USERS, unique
+from tests.support.outages import until, until_done
 from tests.support.raw_quotas import RequestLog
 from tests.support.service import DEADLINE_S, RunningService, acl, running_service, set_cluster_acls
 
@@ -34,13 +34,6 @@ rules:
 COUNTS = """
 select source::text, method, reason, sum(n)::int from authentication_failure group by 1, 2, 3
 """
-
-
-def until(done: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not done():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +76,7 @@ def narrowed(
 
 
 def metric(service: RunningService, name: str) -> float:
-    text = httpx.get(f"{service.url}/metrics").text
+    text = httpx.get(f"{service.url}/metrics", timeout=DEADLINE_S).text
     found = re.search(rf"^{re.escape(name)} (\S+)$", text, re.MULTILINE)
     return float(found[1]) if found else 0.0
 
@@ -136,10 +129,10 @@ def test_a_signal_reads_the_file_again_and_a_bad_one_changes_nothing(
     assert narrowed.alter(change(names, {P: 500})).status_code == 403
     policy.write_text(POLICY.replace("max: 100", "max: 1000"), encoding="utf-8")
     process.send_signal(signal.SIGHUP)
-    until(lambda: narrowed.alter(change(names, {P: 500})).status_code == 200)
+    until_done(lambda: narrowed.alter(change(names, {P: 500})), "the policy is not read again")
     policy.write_text("rules: [", encoding="utf-8")
     process.send_signal(signal.SIGHUP)
-    until(lambda: metric(narrowed, "policy_outdated") == 1)
+    until(lambda: metric(narrowed, "policy_outdated") == 1, "the policy is not called outdated")
     assert narrowed.alter(change(names, {P: 600})).status_code == 200
     assert narrowed.alter(change(names, {P: 2000})).status_code == 403
     assert "line 1: not YAML" in narrowed.log_path.read_text()
@@ -148,7 +141,7 @@ def test_a_signal_reads_the_file_again_and_a_bad_one_changes_nothing(
 def test_refused_credentials_are_counted_in_postgres_when_the_service_ends(
     narrowed: RunningService, urls: tuple[str, str]
 ) -> None:
-    with httpx.Client(base_url=narrowed.url) as client:
+    with httpx.Client(base_url=narrowed.url, timeout=DEADLINE_S) as client:
         for _ in range(7):
             headers = {"Authorization": "Bearer nobody"}
             assert client.get("/quotas", headers=headers).status_code == 401
