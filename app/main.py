@@ -5,6 +5,7 @@ import json
 import os
 import sys
 from collections.abc import Sequence
+from importlib.metadata import version
 from pathlib import Path
 
 from app.settings import Settings, SettingsError
@@ -26,8 +27,11 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="kafka-quota-service",
         description="Describe, alter and resolve Apache Kafka client quotas over REST.",
-        epilog="Settings are environment variables QUOTAS_…; see the README.",
+        epilog=(
+            "Settings are environment variables QUOTAS_…; the README lists them. `dev` needs none."
+        ),
     )
+    parser.add_argument("--version", action="version", version=f"%(prog)s {version(parser.prog)}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     serve = commands.add_parser("serve", help="serve the HTTP interface until stopped")
     serve.set_defaults(run=_serve)

@@ -4,6 +4,8 @@ import argparse
 from importlib import import_module
 from typing import Any, Final
 
+from app.client.argument_kinds import PrintVersion, seconds
+
 _ANYWHERE: Final = argparse.SUPPRESS
 """Options that may stand before or after a subcommand have no default: the later one wins."""
 
@@ -61,6 +63,7 @@ def parser(words: tuple[str, ...]) -> Parser:
         epilog=_EXAMPLES,
         usage="%(prog)s (--describe | --resolve | --alter | SUBCOMMAND) [options]",
     )
+    main.add_argument("--version", action=PrintVersion, help="print the version and exit")
     _add_operations(main)
     add_selection_options(main)
     describing = main.add_argument_group("describe and resolve")
@@ -176,7 +179,7 @@ def add_common_options(to: argparse.ArgumentParser) -> None:
         group.add_argument(flag, metavar=metavar, help=line, default=_ANYWHERE)
     group.add_argument(
         "--timeout",
-        type=_seconds,
+        type=seconds,
         metavar="S",
         default=_ANYWHERE,
         help="wait so long for an answer",
@@ -191,10 +194,3 @@ def add_common_options(to: argparse.ArgumentParser) -> None:
         default=_ANYWHERE,
         help="colours (default: on a terminal, unless NO_COLOR is set)",
     )
-
-
-def _seconds(text: str) -> float:
-    seconds = float(text)
-    if not 0 < seconds <= 86_400:
-        raise ValueError
-    return seconds

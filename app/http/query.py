@@ -141,7 +141,8 @@ def _read(
         case Kind.WORD:
             if text not in parameter.words:
                 words = ", ".join(parameter.words)
-                detail = f"{shown(text)} is unknown; {parameter.name} is one of {words}."
+                allowed = f"one of {words}" if len(parameter.words) > 1 else f"{words} or left out"
+                detail = f"{shown(text)} is unknown; {parameter.name} is {allowed}."
                 broken.append(Violation(parameter.name, "unknown-word", detail))
             return text
     detail = f"{parameter.name} must be {_FORMS[parameter.kind]}, not {shown(text)}."

@@ -56,7 +56,8 @@ def parse_json(body: bytes) -> JsonValue:
         raise _unreadable("nested-too-deeply", _TOO_DEEP) from None
     except json.JSONDecodeError as error:
         place = f"line {error.lineno}, column {error.colno}"
-        raise _unreadable("not-json", f"The body is not JSON: {error.msg} at {place}.") from None
+        fault = error.msg.removesuffix(" at")
+        raise _unreadable("not-json", f"The body is not JSON: {fault} at {place}.") from None
     if parser.flawed:
         raise UnreadableRequestError(_FLAWED, violations=list(_flaws(value, "")))
     return value  # type: ignore[no-any-return]
@@ -136,6 +137,8 @@ def _decoded(body: bytes) -> str:
     except UnicodeDecodeError as error:
         detail = f"The body is not UTF-8: byte {error.start} cannot be read."
         raise _unreadable("not-utf-8", detail) from None
+    if not text.strip():
+        raise _unreadable("not-json", "The body is empty; send a JSON object.")
     if text.startswith("\ufeff"):
         raise _unreadable("not-json", "The body begins with a byte order mark; leave it out.")
     return text

@@ -1,6 +1,7 @@
 """Settings: environment variables ``QUOTAS_…``, read once; a misspelt one stops the start-up."""
 
 from collections.abc import Mapping
+from difflib import get_close_matches
 from typing import Final, Self
 
 from pydantic import ValidationError
@@ -73,16 +74,26 @@ class Settings(
         return (self.migration_database_url or self.database_url).get_secret_value()
 
 
-_WORDS: Final = {
-    "extra_forbidden": "is not a setting of this service; check its spelling",
-    "missing": "is needed and not set",
-}
-
-
 def _sentences(error: ValidationError) -> str:
     """Name each variable; values are never repeated, they may be secrets."""
     lines = []
     for problem in error.errors(include_url=False, include_input=False):
-        name = PREFIX + str(problem["loc"][0]).upper()
-        lines.append(f"{name} {_WORDS.get(problem['type'], problem['msg'])}.")
+        field = str(problem["loc"][0])
+        match problem["type"]:
+            case "missing":
+                what = f"is needed and not set. {_meaning(field)}"
+            case "extra_forbidden":
+                what = f"is not a setting of this service; check its spelling.{_alike(field)}"
+            case _:
+                what = f"{problem['msg']}."
+        lines.append(f"{PREFIX}{field.upper()} {what}")
     return "\n".join(sorted(lines))
+
+
+def _meaning(field: str) -> str:
+    return f"It is: {Settings.model_fields[field].description}".replace("`", "")
+
+
+def _alike(field: str) -> str:
+    near = get_close_matches(field, Settings.model_fields, 1)
+    return f" Is it {PREFIX}{near[0].upper()}?" if near else ""

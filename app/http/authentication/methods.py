@@ -71,7 +71,8 @@ class Methods:
             raise UnreadableRequestError(_SEVERAL, code=_CODE, violations=violations)
         if shown:
             return await _judged(shown[0], presented)
-        advice = f"{', or '.join(one.advice for one in self._methods)}."
+        first, *others = (one.advice for one in self._methods)
+        advice = ", or ".join([first, *(one[0].lower() + one[1:] for one in others)]) + "."
         if "authorization" in presented.headers:
             raise InvalidTokenError(f"The Authorization header is of no accepted kind. {advice}")
         raise UnauthenticatedError(advice)

@@ -109,6 +109,20 @@ def test_what_is_not_one_json_object_in_utf_8_is_refused(body: bytes, code: str)
     assert faults(body) == [("", code)]
 
 
+@pytest.mark.parametrize(
+    ("body", "detail"),
+    [
+        (b"", "The body is empty; send a JSON object."),
+        (b" \n", "The body is empty; send a JSON object."),
+        (b'{"a":"\x01"}', "The body is not JSON: Invalid control character at line 1, column 7."),
+    ],
+)
+def test_the_sentence_says_what_is_wrong(body: bytes, detail: str):
+    with pytest.raises(UnreadableRequestError) as caught:
+        parse_object(body)
+    assert str(caught.value) == detail
+
+
 def nested(depth: int, opening: bytes = b'{"a":', closing: bytes = b"}") -> bytes:
     return opening * depth + b"1" + closing * depth
 
