@@ -25,6 +25,12 @@ _BEAT: Final = text(
     """
 )
 
+_GIVE_BACK: Final = text(
+    """
+    update entity_slot set claimed_by = null, claimed_until = null where claimed_by = :owner
+    """
+)
+
 _OPEN: Final = text(
     """
     select count(*) as number, count(*) filter (where state = 'quarantined') as quarantined,
@@ -70,6 +76,14 @@ class PostgresRecovery:
             return open_alterations(rows)
         return await asyncio.to_thread(open_alterations, rows)
 
+    async def give_back(self, owner: str) -> None:
+        """Let others claim at once what the owner has claimed and not recovered.
+
+        Raises:
+            NotSentError: Postgres did not do it; others wait until the claims end.
+        """
+        await self._database.recovering.run(partial(_give_back, owner))
+
     async def open_intents(self) -> OpenIntents:
         """Count the entities of all processes that have no definite outcome yet.
 
@@ -95,6 +109,10 @@ class PostgresRecovery:
 async def _count(lease: Lease) -> OpenIntents:
     row = (await lease.connection.execute(_OPEN)).one()
     return OpenIntents(row.number, row.oldest_s, row.quarantined)
+
+
+async def _give_back(owner: str, lease: Lease) -> None:
+    await lease.connection.execute(_GIVE_BACK, {"owner": owner})
 
 
 async def _beat(owner: str, lease: Lease) -> None:

@@ -214,6 +214,9 @@ class FakeJournal:
         claimed, self.open = self.open[:limit], self.open[limit:]
         return claimed
 
+    async def give_back(self, owner: str) -> None:
+        """Do nothing: each claim is given once."""
+
     async def open_intents(self) -> OpenIntents:
         """Count what the test put there."""
         return OpenIntents(len(self.open), 0.0, len(self.open))

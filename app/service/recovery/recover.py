@@ -4,6 +4,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -76,17 +77,27 @@ class Recovery:
         journal = self._parts.journal
         claimed = await journal.claim_open(self._owner, limit=AT_ONCE)
         self._parts.context.metrics.intents_are_open(await journal.open_intents())
-        if claimed:
-            await self._recover_all(claimed)
+        done = not claimed
+        try:
+            done = done or await self._recover_all(claimed)
+        finally:
+            if not done:
+                await self._give_back()
         return len(claimed)
 
-    async def _recover_all(self, claimed: Sequence[OpenAlteration]) -> None:
+    async def _give_back(self) -> None:
+        """Let others try: they may reach brokers that this process does not."""
+        with suppress(NotSentError):
+            await self._parts.journal.give_back(self._owner)
+
+    async def _recover_all(self, claimed: Sequence[OpenAlteration]) -> bool:
+        """Recover what was claimed; tell whether that was done."""
         try:
             by_broker = await self._by_broker(claimed)
         except NotSentError as error:
             logger.info("%d entities are not recovered yet: %s", len(claimed), error.detail)
-            return
-        await asyncio.gather(*(self._recover(*batch) for batch in by_broker.items()))
+            return False
+        return all(await asyncio.gather(*(self._recover(*batch) for batch in by_broker.items())))
 
     async def _by_broker(self, claimed: Sequence[OpenAlteration]) -> Mapping[int, Batch]:
         """Group by the broker that it was sent through, or another where that one is gone."""
@@ -104,7 +115,7 @@ class Recovery:
             by_broker.setdefault(preferred, []).extend(gone)
         return by_broker
 
-    async def _recover(self, broker_id: int, batch: Batch) -> None:
+    async def _recover(self, broker_id: int, batch: Batch) -> bool:
         try:
             found = await self._observed(broker_id, batch)
             self._failpoints.reach("recovery_before_record")
@@ -121,6 +132,9 @@ class Recovery:
             )
         except Exception:  # what one broker answers must not keep the others from being asked
             logger.exception("%d entities sent through broker %d", len(batch), broker_id)
+        else:
+            return True
+        return False
 
     async def _observed(self, broker_id: int, batch: Batch) -> Sequence[Recovered]:
         """Observe a whole batch behind one pair of fences, for a broker has one queue.

@@ -78,6 +78,10 @@ class RecoveryJournal(Protocol):
         """
         ...
 
+    async def give_back(self, owner: str) -> None:
+        """Let others claim what the owner has claimed and not recovered."""
+        ...
+
     async def open_intents(self) -> OpenIntents:
         """Return what has no definite outcome yet, of all processes."""
         ...

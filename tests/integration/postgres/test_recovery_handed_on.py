@@ -1,0 +1,77 @@
+"""What one process cannot recover another one can, and need not wait for it."""
+
+from collections.abc import Callable
+
+import pytest
+
+from app.domain.alterations import ClientQuotaAlteration
+from app.domain.errors import NotSentError
+from app.postgres.journal import PostgresJournal
+from app.postgres.recovery import PostgresRecovery
+from app.service.alterations.barrier import Barrier
+from app.service.alterations.failpoints import Failpoints
+from app.service.alterations.life_context import LifeContext
+from app.service.alterations.present_values import PresentValues
+from app.service.breaker import CircuitBreaker
+from app.service.recovery.fences import FencePair, Fences
+from app.service.recovery.recover import Recovery, RecoveryParts
+from tests.integration.postgres.recovering import given_up
+from tests.integration.postgres.slots import Tables
+from tests.support.fake_metrics import CountedMetrics
+from tests.support.fake_ports import FakeBrokers
+
+
+class Unreachable(Fences):
+    """The broker is live, and cannot be reached from here."""
+
+    async def pair(self, alteration: ClientQuotaAlteration, broker_id: int) -> FencePair:
+        raise NotSentError("No route to host.")
+
+
+def recovery_of(
+    owner: str,
+    journal: PostgresRecovery,
+    *,
+    reachable: bool = True,
+    fences: Callable[..., Fences] = Fences,
+) -> Recovery:
+    brokers = FakeBrokers([])
+    brokers.reachable = reachable
+    barrier = Barrier(brokers, PresentValues(brokers))
+    breaker = CircuitBreaker("audit-log-unavailable", "Down.")
+    context = LifeContext(owner, CountedMetrics(), breaker, Failpoints())
+    parts = RecoveryParts(brokers, journal, fences(brokers, brokers, between_s=0), barrier, context)
+    return Recovery(parts)
+
+
+async def test_who_cannot_reach_the_cluster_leaves_what_is_open_to_others(
+    journal: PostgresJournal, recovery: PostgresRecovery, tables: Tables
+):
+    request = await given_up(journal, "alice")
+    assert await recovery_of("blind", recovery, reachable=False).round() == 1
+    assert await recovery_of("seeing", recovery).round() == 1
+    assert tables.slots(request)[0].observed
+
+
+async def test_who_cannot_reach_a_broker_leaves_what_was_sent_through_it_to_others(
+    journal: PostgresJournal, recovery: PostgresRecovery, tables: Tables
+):
+    request = await given_up(journal, "alice")
+    assert await recovery_of("blind", recovery, fences=Unreachable).round() == 1
+    assert await recovery_of("seeing", recovery).round() == 1
+    assert tables.slots(request)[0].observed
+
+
+async def test_who_fails_in_the_midst_leaves_it_to_others(
+    journal: PostgresJournal,
+    recovery: PostgresRecovery,
+    tables: Tables,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    request = await given_up(journal, "alice")
+    failing = recovery_of("failing", recovery)
+    monkeypatch.setattr(failing, "_by_broker", None)
+    with pytest.raises(TypeError):
+        await failing.round()
+    assert await recovery_of("seeing", recovery).round() == 1
+    assert tables.slots(request)[0].observed
