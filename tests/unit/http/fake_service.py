@@ -18,19 +18,8 @@ from app.http.metrics import HttpMetrics
 from app.http.page_tokens import PageTokens
 from app.http.rate_limits import Limits, RateLimits
 from app.http.services import Services
-from app.service.alterations.alter import AlterationParts, AlterQuotas
-from app.service.alterations.alteration_intents import Intents
-from app.service.alterations.alteration_outcomes import OutcomeWriter
-from app.service.alterations.alteration_sending import AlterationSending
 from app.service.alterations.alteration_tasks import AlterationTasks
-from app.service.alterations.barrier import Barrier
-from app.service.alterations.failpoints import Failpoints
-from app.service.alterations.late_answers import LateAnswers
-from app.service.alterations.life_context import LifeContext
-from app.service.alterations.present_values import PresentValues
-from app.service.alterations.replays import Replays
 from app.service.alterations.revert import RevertAlterations
-from app.service.breaker import CircuitBreaker
 from app.service.permissions.acl_ports import AclSnapshot
 from app.service.permissions.authorize import AuthorizationPolicy, ClusterAuthorizer
 from app.service.permissions.policy import NoPolicy, PolicyGuard
@@ -39,6 +28,7 @@ from app.service.reading.analytics import Analytics
 from app.service.reading.audit_trail import AuditTrail
 from app.service.reading.describe import DescribeQuotas
 from app.service.reading.resolve import ResolveQuotas
+from tests.support.fake_alterations import FakeSurroundings
 from tests.support.fake_analytics import FakeAnalytics
 from tests.support.fake_plans import FakePlans
 from tests.support.fake_ports import EPOCH, FakeBrokers, FakeImage, FakeJournal
@@ -113,7 +103,9 @@ class FakeService:
         acls, image = Acls(), FakeImage(self.brokers)
         authorizer = ClusterAuthorizer(acls, self.brokers, self.journal, policy)
         audit = AuditTrail(self.journal, authorizer)
-        alter = self._alter(image)
+        lives = self.metrics.lives
+        around = FakeSurroundings(self.brokers, self.journal, self.tasks, lives)
+        alter = around.alter_quotas(image, self.policy)
         return Services(
             authenticator=Methods([Names()]),
             authorizer=authorizer,
@@ -132,26 +124,6 @@ class FakeService:
                 self.limits, self.metrics.count_rate_limited, now=lambda: self.limits_clock
             ),
             brokers=self._facts,
-        )
-
-    def _alter(self, image: FakeImage) -> AlterQuotas:
-        breaker = CircuitBreaker("audit-log-unavailable", "Down.")
-        context = LifeContext("test", self.metrics.lives, breaker, Failpoints())
-        outcomes = OutcomeWriter(self.journal, self.tasks, self.metrics.lives)
-        late = LateAnswers(self.journal, self.tasks, self.metrics.lives)
-        present = PresentValues(self.brokers)
-        barrier = Barrier(self.brokers, present)
-        return AlterQuotas(
-            AlterationParts(
-                self.brokers,
-                present,
-                Intents(self.journal, outcomes, barrier, context),
-                AlterationSending(self.brokers, self.journal, outcomes, late, context),
-                Replays(self.journal, self.brokers),
-                self.tasks,
-                image,
-                self.policy,
-            )
         )
 
     async def _facts(self) -> Mapping[str, Any]:

@@ -8,26 +8,12 @@ from decimal import Decimal
 from app.domain.alterations import ClientQuotaAlteration, Op
 from app.domain.callers import Caller
 from app.domain.entities import ClientQuotaEntity
-from app.service.alterations.alter import AlterationParts, AlterQuotas
-from app.service.alterations.alteration_command import (
-    AlterationReport,
-    AlterCommand,
-)
-from app.service.alterations.alteration_intents import Intents
-from app.service.alterations.alteration_outcomes import OutcomeWriter
-from app.service.alterations.alteration_sending import AlterationSending
+from app.service.alterations.alteration_command import AlterationReport, AlterCommand
 from app.service.alterations.alteration_tasks import AlterationTasks
-from app.service.alterations.barrier import Barrier
-from app.service.alterations.failpoints import Failpoints
-from app.service.alterations.late_answers import LateAnswers
-from app.service.alterations.life_context import LifeContext
-from app.service.alterations.present_values import PresentValues
-from app.service.alterations.replays import Replays
-from app.service.breaker import CircuitBreaker
 from app.service.cluster_ports import EntityVerdict
-from app.service.permissions.policy import NoPolicy
+from tests.support.fake_alterations import FakeSurroundings
 from tests.support.fake_metrics import CountedMetrics
-from tests.support.fake_ports import FakeBrokers, FakeImage, FakeJournal, Verdicts
+from tests.support.fake_ports import FakeBrokers, FakeJournal, Verdicts
 
 ALICE = ClientQuotaEntity.of({"user": "alice"})
 BOB = ClientQuotaEntity.of({"user": "bob"})
@@ -45,24 +31,8 @@ class World:
         self.journal = FakeJournal(self.log)
         self.tasks = AlterationTasks()
         self.metrics = CountedMetrics()
-        outcomes = OutcomeWriter(self.journal, self.tasks, self.metrics)
-        breaker = CircuitBreaker("audit-log-unavailable", "Down.")
-        context = LifeContext("test", self.metrics, breaker, Failpoints())
-        late = LateAnswers(self.journal, self.tasks, self.metrics)
-        present = PresentValues(self.brokers)
-        barrier = Barrier(self.brokers, present)
-        self.service = AlterQuotas(
-            AlterationParts(
-                self.brokers,
-                present,
-                Intents(self.journal, outcomes, barrier, context),
-                AlterationSending(self.brokers, self.journal, outcomes, late, context),
-                Replays(self.journal, self.brokers),
-                self.tasks,
-                FakeImage(self.brokers),
-                NoPolicy(),
-            )
-        )
+        around = FakeSurroundings(self.brokers, self.journal, self.tasks, self.metrics)
+        self.service = around.alter_quotas()
 
     async def alter(
         self, *alterations: ClientQuotaAlteration, **options: object

@@ -11,16 +11,14 @@ from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import BrokerError
 from app.service.alterations import barrier as barriers
 from app.service.alterations.barrier import Barrier
-from app.service.alterations.failpoints import Failpoints
-from app.service.alterations.life_context import LifeContext
 from app.service.alterations.present_values import PresentValues
 from app.service.audit_records import AuditEntity
-from app.service.breaker import CircuitBreaker
 from app.service.cluster_ports import EntityVerdict
 from app.service.recovery import recovery_records
 from app.service.recovery.fences import FencePair, Fences
 from app.service.recovery.recover import Recovery, RecoveryParts
 from app.service.recovery.recovery_ports import OpenAlteration
+from tests.support.fake_alterations import life_context
 from tests.support.fake_metrics import CountedMetrics
 from tests.support.fake_ports import FakeBrokers, FakeJournal
 
@@ -39,8 +37,7 @@ class World:
         self.fences = fences = Fences(self.brokers, self.brokers, between_s=0)
         barrier = Barrier(self.brokers, PresentValues(self.brokers))
         self.metrics = CountedMetrics()
-        breaker = CircuitBreaker("audit-log-unavailable", "Down.")
-        context = LifeContext("test", self.metrics, breaker, Failpoints())
+        context = life_context(self.metrics)
         parts = RecoveryParts(self.brokers, self.journal, fences, barrier, context)
         self.recovery = Recovery(parts, final_after_s=95)
 
