@@ -1,6 +1,7 @@
 """Alterations belong to the application: a client that hangs up does not cut them."""
 
 import asyncio
+import time
 from collections.abc import Coroutine
 from typing import Any, Protocol, TypeVar
 
@@ -68,10 +69,11 @@ class AlterationTasks:
         self._draining = True
 
     async def drain(self, within_s: float) -> int:
-        """Wait for the running ones; return how many are still running."""
+        """Wait for the running ones, and what they begin; return how many are still running."""
         self.refuse_new()
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=within_s)
+        deadline = time.monotonic() + within_s
+        while self._tasks and (left_s := deadline - time.monotonic()) > 0:
+            await asyncio.wait(self._tasks, timeout=left_s)
         for task in self._watching:
             task.cancel()
         return len(self._tasks)
