@@ -3,10 +3,16 @@
 import os
 import warnings
 
+from hypothesis import HealthCheck, settings
+
 with warnings.catch_warnings():
     # kafka-python reads its schemas by a call that Python 3.11 and 3.12 deprecate.
     warnings.simplefilter("ignore", DeprecationWarning)
     import kafka  # noqa: F401
+
+# How long an example takes says how busy the machine is, and nothing of the code.
+settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("patient")
 
 pytest_plugins = ["tests.support.kafka", "tests.support.postgres", "tests.support.service"]
 

@@ -16,6 +16,12 @@ ENTITIES = [ClientQuotaEntity.of({"user": f"user-{number}"}) for number in range
 STORED = {entity: {"request_percentage": float(n)} for n, entity in enumerate(ENTITIES)}
 
 
+@pytest.fixture(autouse=True)
+def _a_busy_machine_is_no_slow_broker(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(present_values, "SLOW_S", 30.0)
+    monkeypatch.setattr(present_values, "PATIENCE_S", 30.0)
+
+
 class Broker:
     """Answers when it is told to; keeps what it was asked."""
 
