@@ -1,12 +1,11 @@
 """``kafka-client-quotas``."""
 
 import argparse
-import io
-import os
 import sys
 from collections.abc import Sequence
 from typing import Final
 
+from app.client import streams
 from app.client.arguments import command, parser
 from app.client.context import Context
 from app.client.entities import visible
@@ -23,14 +22,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code.
 
     Returns:
-        0 done; 1 refused, or ``plan`` has changes; 2 usage; 3 not authorized; 4 unknown outcome;
-        5 unreachable; 130 after Ctrl-C; 141 where the reader of the output went away.
+        0 done; 1 refused, or ``plan`` has changes; 2 usage, or the output cannot be written; 3 not
+        authorized; 4 unknown outcome; 5 unreachable; 130 after Ctrl-C; 141 where the reader of the
+        output went away.
     """
     words = tuple(sys.argv[1:] if argv is None else argv)
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            # What the terminal's encoding lacks is shown as an escape that --names reads.
-            stream.reconfigure(errors="backslashreplace")
+    streams.prepare()
     try:
         return _run(words)
     except SystemExit as stop:  # argparse: 0 after --help, 2 after wrong usage
@@ -45,9 +42,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         _say("stopped.")
         return INTERRUPTED
     except BrokenPipeError:
-        # What is still in the buffer has no reader: keep the interpreter from complaining.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        streams.drop_output()
         return BROKEN_PIPE
+    except OSError as error:
+        streams.drop_output()
+        place = error.filename or "The output"
+        _say(f"{place} cannot be written: {error.strerror}. What was asked for may be done.")
+        return USAGE
 
 
 def _run(words: tuple[str, ...]) -> int:
