@@ -16,6 +16,9 @@ from app.kafka.reading import read
 
 _TIMEOUT_S: Final = 3.0
 _KEPT_FOR_S: Final = 60.0
+_DOUBTED_AFTER_S: Final = 5.0
+"""An answer that not all brokers have given is asked for again after so long, in the background."""
+
 _CALLBACK: Final = "client.quota.callback.class"
 _BROKER_CONFIGURATION: Final = 4
 """Source: ``org.apache.kafka.common.config.ConfigResource.Type``."""
@@ -38,25 +41,37 @@ class QuotaApiVersions:
     metadata_version: int | None
 
 
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """The class that a live broker has told of, and whether all have told what they have."""
+
+    callback: str | None
+    by_all: bool
+
+
 class KafkaCluster:
     """Facts about the brokers that change with their deployment only."""
 
     def __init__(self, brokers: Brokers) -> None:
         self._brokers = brokers
         self._callback = KeptAnswer(self._ask)
+        self._said: dict[int, str | None] = {}
 
     async def custom_callback(self) -> str | None:
         """Return the ``client.quota.callback.class`` of a live broker that has one, else null.
 
-        Null also where no broker can be asked, or none permits it: then nothing is known.
-        Kept for 60 s. Source: KIP-257.
+        What a broker has said stands while it cannot be asked. Null also where none could ever be
+        asked, or none permits it: then nothing is known. Kept for 60 s, and for 5 s where a broker
+        did not answer. Source: KIP-257.
         """
         kept = self._callback
         try:
-            callback, _ = kept.young(_KEPT_FOR_S) or await kept.at_most(_KEPT_FOR_S)
+            told, age_s = kept.young(_KEPT_FOR_S) or await kept.at_most(_KEPT_FOR_S)
         except NotSentError:
-            return None
-        return callback
+            return self._last_said()
+        if not told.by_all and age_s > _DOUBTED_AFTER_S:
+            kept.refresh()
+        return told.callback
 
     async def quota_api_versions(self, *, timeout_s: float = 5.0) -> QuotaApiVersions:
         """Return what the broker in use offers.
@@ -70,18 +85,25 @@ class KafkaCluster:
         """Stop asking."""
         await self._callback.close()
 
-    async def _ask(self) -> str | None:
+    async def _ask(self) -> _Told:
         view = await self._brokers.view(asyncio.get_running_loop().time() + _TIMEOUT_S)
-        asked = (self._ask_one(broker_id) for broker_id in sorted(view.addresses))
-        return next((found for found in await asyncio.gather(*asked) if found), None)
+        live = sorted(view.addresses)
+        told = await asyncio.gather(*(self._ask_one(broker_id) for broker_id in live))
+        self._said = {each: self._said[each] for each in live if each in self._said}
+        return _Told(self._last_said(), bool(told) and all(told))
 
-    async def _ask_one(self, broker_id: int) -> str | None:
+    async def _ask_one(self, broker_id: int) -> bool:
+        """Ask one broker; tell whether it has answered."""
         try:
-            return await read(
+            self._said[broker_id] = await read(
                 self._brokers, _describe_callback, broker_id=broker_id, timeout_s=_TIMEOUT_S
             )
         except QuotaError:
-            return None
+            return False
+        return True
+
+    def _last_said(self) -> str | None:
+        return next((found for found in self._said.values() if found), None)
 
 
 async def _describe_callback(lease: BrokerLease) -> str | None:

@@ -1,0 +1,71 @@
+"""Whether brokers decide by code of their own: what is not known is asked for again."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from app.kafka import cluster as clusters
+from app.kafka.brokers import Brokers
+from app.kafka.cluster import KafkaCluster
+from tests.support.fake_broker import DESCRIBE_CONFIGS, closing
+from tests.support.fake_broker_cluster import FakeCluster, fake_cluster
+from tests.support.kafka import DEADLINE_S
+
+CALLBACK = "com.example.Quotas"
+BROKERS = (1, 2)
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[FakeCluster]:
+    async with fake_cluster(len(BROKERS)) as fake:
+        yield fake
+
+
+@pytest.fixture
+async def facts(brokers: Brokers) -> AsyncIterator[KafkaCluster]:
+    facts = KafkaCluster(brokers)
+    yield facts
+    await facts.close()
+
+
+def break_configurations(cluster: FakeCluster) -> None:
+    for broker_id in BROKERS:
+        cluster.reply_with(DESCRIBE_CONFIGS, closing, broker_id=broker_id)
+
+
+def mend_configurations(cluster: FakeCluster) -> None:
+    for broker_id in BROKERS:
+        cluster.reply_with(DESCRIBE_CONFIGS, None, broker_id=broker_id)
+
+
+async def test_a_failed_question_is_not_taken_for_an_answer(
+    cluster: FakeCluster, facts: KafkaCluster, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(clusters, "_DOUBTED_AFTER_S", 0.0)
+    cluster.set_callback(CALLBACK)
+    break_configurations(cluster)
+    assert await facts.custom_callback() is None
+    mend_configurations(cluster)
+    async with asyncio.timeout(DEADLINE_S):
+        while await facts.custom_callback() != CALLBACK:
+            await asyncio.sleep(0.001)
+
+
+async def test_what_a_broker_has_said_stands_while_it_says_nothing(
+    cluster: FakeCluster, facts: KafkaCluster, monkeypatch: pytest.MonkeyPatch
+):
+    cluster.set_callback(CALLBACK)
+    assert await facts.custom_callback() == CALLBACK
+    monkeypatch.setattr(clusters, "_KEPT_FOR_S", 0.0)
+    break_configurations(cluster)
+    assert await facts.custom_callback() == CALLBACK
+    mend_configurations(cluster)
+    cluster.set_callback(None)
+    assert await facts.custom_callback() is None
+
+
+async def test_an_answer_is_kept_for_a_minute(cluster: FakeCluster, facts: KafkaCluster):
+    for _ in range(5):
+        assert await facts.custom_callback() is None
+    assert [cluster.received(DESCRIBE_CONFIGS, each) for each in BROKERS] == [1, 1]
