@@ -2,13 +2,16 @@
 
 A run writes below ``_runs/<run id>``; publishing moves whole partitions into place. A publication
 that was cut off is finished by whoever opens the folder next, so readers find the former results
-or the new ones, never a mixture.
+or the new ones, never a mixture. Runs that write to the same folder take turns: some tables carry
+over what other runs published.
 """
 
 import fcntl
 import json
+import os
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -23,6 +26,7 @@ Partition = Mapping[str, str]
 _RUNS: Final = "_runs"
 _JOURNAL: Final = "_publishing.json"
 _LOCK: Final = "_lock"
+_TURN: Final = "_turn"
 _ESCAPED: Final = frozenset("\"#%'*/:=?\\{[]^\x7f") | {chr(code) for code in range(1, 32)}
 
 
@@ -60,12 +64,20 @@ def finish_publication(folder: Path) -> None:
 class RunFolder:
     """The folder that a run publishes to; nothing in it changes before ``publish``.
 
+    Others wait for their turn until the run is discarded. Once it is published, they wait as long
+    as this object lives: the same results may go to a database as well.
+
     Attributes:
         folder: Where the tables are.
     """
 
-    def __init__(self, folder: Path, run_id: str) -> None:
-        """Open the folder, or make it.
+    def __init__(self, folder: Path, run_id: str, say: Callable[[str], None] | None = None) -> None:
+        """Open the folder, or make it, once no other run writes to it.
+
+        Args:
+            folder: Where.
+            run_id: Of the run.
+            say: Told once where the run has to wait.
 
         Raises:
             InfrastructureError: It cannot be written.
@@ -73,10 +85,13 @@ class RunFolder:
         self.folder = folder
         self._aside = folder / _RUNS / run_id
         self._places: dict[str, None] = {}
+        self._published = False
         try:
             folder.mkdir(parents=True, exist_ok=True)
+            self._end_turn = weakref.finalize(self, os.close, _turn_in(folder, say))
             finish_publication(folder)
-            shutil.rmtree(self._aside, ignore_errors=True)
+            # Whatever stands aside is of runs that were killed.
+            shutil.rmtree(folder / _RUNS, ignore_errors=True)
             self._aside.mkdir(parents=True)
         except OSError as error:
             message = f"{folder} cannot be written: {error.strerror}."
@@ -112,11 +127,14 @@ class RunFolder:
             part.write_text(json.dumps(plan))
             part.replace(journal)
             _finish(self.folder)
+        self._published = True
 
     def discard(self) -> None:
         """Forget what was written and not published; a publication that was begun is finished."""
         finish_publication(self.folder)
         shutil.rmtree(self._aside, ignore_errors=True)
+        if not self._published:
+            self._end_turn()
 
     def _moves(self, table: Table, replaces: Sequence[Partition]) -> Iterator[str]:
         if not table.partitions:
@@ -153,6 +171,18 @@ def _finish(folder: Path) -> None:
             (aside / place).rename(folder / place)
     shutil.rmtree(aside, ignore_errors=True)
     journal.unlink()
+
+
+def _turn_in(folder: Path, say: Callable[[str], None] | None) -> int:
+    """Wait until no other run writes to a folder; the turn ends where the descriptor is closed."""
+    turn = os.open(folder / _TURN, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    try:
+        fcntl.flock(turn, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        if say is not None:
+            say(f"waiting for another run that writes to {folder} ...")
+        fcntl.flock(turn, fcntl.LOCK_EX)
+    return turn
 
 
 @contextmanager

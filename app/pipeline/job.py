@@ -18,6 +18,7 @@ from app.pipeline.errors import DataQualityError, FindingsError, UsageError
 from app.pipeline.folders import RunFolder, local_folder
 from app.pipeline.progress import Progress
 from app.pipeline.spark import spark_session
+from app.pipeline.task_failures import failures_told
 
 
 class Command(Protocol):
@@ -66,7 +67,7 @@ class Job:
         print(f"{self.name}: {line}", file=sys.stderr, flush=True)
 
     def inputs(self) -> list[Path]:
-        """Return the folders of ``--input``.
+        """Return the folders of ``--input``, each once.
 
         Raises:
             UsageError: There is none.
@@ -74,7 +75,7 @@ class Job:
         if not self.options.input:
             message = "--input is missing: name the folder that the job before wrote with --out."
             raise UsageError(message)
-        return [local_folder(uri) for uri in self.options.input]
+        return list(dict.fromkeys(local_folder(uri) for uri in self.options.input))
 
     def output(self) -> RunFolder:
         """Return the folder of ``--out``, ready to be written.
@@ -86,11 +87,19 @@ class Job:
         if not self.options.out:
             message = "--out is missing: name the folder that the tables are written to."
             raise UsageError(message)
-        return RunFolder(local_folder(self.options.out), self.run_id)
+        return RunFolder(local_folder(self.options.out), self.run_id, self.say)
 
     def period(self) -> tuple[datetime | None, datetime | None]:
-        """Return ``--from`` (inclusive) and ``--to`` (exclusive)."""
-        return self.options.since, self.options.until
+        """Return ``--from`` (inclusive) and ``--to`` (exclusive).
+
+        Raises:
+            UsageError: The period ends before it begins.
+        """
+        since, until = self.options.since, self.options.until
+        if since and until and since >= until:
+            message = "--to must be later than --from: the period would be empty."
+            raise UsageError(message)
+        return since, until
 
     @contextmanager
     def spark(self, settings: Mapping[str, str] | None = None) -> Iterator[SparkSession]:
@@ -100,7 +109,7 @@ class Job:
             settings: Of the job; those of ``--conf`` win.
 
         Raises:
-            InfrastructureError: It does not start.
+            InfrastructureError: It does not start, or does not do its part in the block.
         """
         self.say(f"starting Spark on {self.options.master} ...")
         wanted = {**(settings or {}), **dict(self.options.conf)}
@@ -109,6 +118,7 @@ class Job:
                 f"quota-pipeline {self.name}", master=self.options.master, settings=wanted
             ) as session,
             Progress(session, self.say),
+            failures_told(),
         ):
             yield session
 

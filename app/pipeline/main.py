@@ -38,15 +38,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         5 Spark, a broker, a database or a disk does not do its part; 130 after Ctrl-C.
     """
     arguments = sys.argv[1:] if argv is None else list(argv)
-    options = _parser(arguments).parse_args(arguments)
     signal.signal(signal.SIGTERM, _interrupt)
+    name = "quota-pipeline"
     try:
+        options = _parser(arguments).parse_args(arguments)
+        name = f"quota-pipeline {options.job}"
         return _run(options)
     except PipelineError as error:
-        print(f"quota-pipeline {options.job}: {error}", file=sys.stderr)
+        print(f"{name}: {error}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
-        print(f"quota-pipeline {options.job}: stopped; nothing was published.", file=sys.stderr)
+        print(f"{name}: stopped; what was not published by then is forgotten.", file=sys.stderr)
         return _INTERRUPTED
 
 
@@ -73,6 +75,8 @@ def _command(name: str) -> Any:
 
 
 def _run(options: argparse.Namespace) -> int:
+    from pyarrow import ArrowException  # noqa: PLC0415 - takes its time, as the next does
+
     from app.pipeline.job import Job  # noqa: PLC0415 - brings Spark along
     from app.pipeline.sinks.postgres_runs import recorded_where_published  # noqa: PLC0415
 
@@ -80,7 +84,7 @@ def _run(options: argparse.Namespace) -> int:
     try:
         with recorded_where_published(job):
             options.command.run(job)
-    except OSError as error:
+    except (OSError, ArrowException) as error:
         raise InfrastructureError(str(error)) from error
     _print(job.report(), as_json=options.json)
     job.judge()

@@ -1,9 +1,16 @@
 """The options that every job takes."""
 
 import argparse
+import re
 from datetime import UTC, datetime
+from typing import Final
 
 from app.pipeline.spark import LOCAL
+
+_MASTER: Final = re.compile(
+    r"local(\[([0-9]+|\*)(, *[0-9]+)?\])?|local-cluster\[.+\]|(spark|k8s)://.+|yarn"
+)
+"""What Spark takes. Source: ``SparkSubmitArguments``, ``SparkMasterRegex``."""
 
 
 def add_common_options(parser: argparse.ArgumentParser) -> None:
@@ -28,7 +35,9 @@ def add_common_options(parser: argparse.ArgumentParser) -> None:
         metavar="DSN",
         help="publish the served tables there; without a value in QUOTAS_DATABASE_URL's",
     )
-    group.add_argument("--master", default=LOCAL, help=f"as of spark-submit; default {LOCAL}")
+    group.add_argument(
+        "--master", default=LOCAL, type=_master, help=f"as of spark-submit; default {LOCAL}"
+    )
     group.add_argument(
         "--conf", action="append", type=_setting, default=[], metavar="K=V", help="of Spark"
     )
@@ -48,10 +57,17 @@ def _time(text: str) -> datetime:
     """Read RFC 3339, or a date; without an offset it is UTC."""
     try:
         time = datetime.fromisoformat(text)
-    except ValueError:
+        return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
+    except (ValueError, OverflowError):
         message = f"{text!r} is not a time such as 2026-11-21T08:00:00Z or 2026-11-21"
         raise argparse.ArgumentTypeError(message) from None
-    return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
+
+
+def _master(text: str) -> str:
+    if not _MASTER.fullmatch(text):
+        message = f"{text!r} is not local, local[N], local[*], spark://HOST:PORT, yarn or k8s://URL"
+        raise argparse.ArgumentTypeError(message)
+    return text
 
 
 def _setting(text: str) -> tuple[str, str]:

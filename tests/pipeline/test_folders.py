@@ -1,5 +1,6 @@
 """Results are replaced by whole partitions, all at once or not at all."""
 
+import threading
 from datetime import date, datetime
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from app.pipeline.storage import read_table, schema_of, write_table
 from app.pipeline.tables import QUOTA_VERSION, TABLES, UTILIZATION_HIST, Table
 
 CLUSTER = "a/b=c%"
+DEADLINE_S = 30
 
 
 def bins(spark: SparkSession, *rows: tuple[int, int]) -> DataFrame:
@@ -53,6 +55,37 @@ def test_nothing_changes_before_the_publication(spark: SparkSession, tmp_path: P
     assert stored(spark, tmp_path) == {(CLUSTER, 1, 10)}
     run.discard()
     assert stored(spark, tmp_path) == {(CLUSTER, 1, 10)}
+
+
+def test_runs_of_one_folder_take_turns(spark: SparkSession, tmp_path: Path):
+    first = RunFolder(tmp_path, "same")
+    write_table(bins(spark, (1, 10)), UTILIZATION_HIST, first)
+    waiting = threading.Event()
+
+    def run_again() -> None:
+        run = RunFolder(tmp_path, "same", lambda _line: waiting.set())
+        write_table(bins(spark, (1, 11)), UTILIZATION_HIST, run)
+        run.publish()
+
+    second = threading.Thread(target=run_again, daemon=True)
+    second.start()
+    assert waiting.wait(DEADLINE_S)
+    first.publish()
+    assert stored(spark, tmp_path) == {(CLUSTER, 1, 10)}
+    first.discard()
+    del first
+    second.join(DEADLINE_S)
+    assert stored(spark, tmp_path) == {(CLUSTER, 1, 11)}
+
+
+def test_what_killed_runs_left_aside_is_forgotten(spark: SparkSession, tmp_path: Path):
+    run = RunFolder(tmp_path, "killed")
+    write_table(bins(spark, (1, 10)), UTILIZATION_HIST, run)
+    del run
+    following = RunFolder(tmp_path, "next")
+    assert not list(tmp_path.rglob("*.parquet"))
+    following.discard()
+    RunFolder(tmp_path, "one more").discard()
 
 
 def test_a_publication_that_was_cut_off_is_finished_by_the_next_reader(

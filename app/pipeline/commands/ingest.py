@@ -7,7 +7,7 @@ and days that the input is about are replaced, each as a whole: give it whole da
 import argparse
 import shutil
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Final
 
 import pyarrow.parquet as pq
@@ -31,7 +31,6 @@ from app.pipeline.sources.points import UNREADABLE
 from app.pipeline.spark import TASKS_IN_PYTHON
 from app.pipeline.storage import schema_of, write_table
 from app.pipeline.tables import DQ_RESULT, OBSERVATION_MINUTE, QUARANTINE, Table
-from app.pipeline.task_failures import failures_told
 
 __all__ = ["add_arguments", "check_clusters", "ingest", "material_of", "run"]
 
@@ -94,20 +93,19 @@ def ingest(job: Job, session: SparkSession, material: Material, out: RunFolder) 
     constants = {"grain": material.rules.map.grain, "source": material.kind}
     constants["ingest_run_id"] = job.run_id
     task = Task(str(place), job.options.cluster, constants)
-    with failures_told():
-        frame = ingested(read_points(session, material.inputs, material.rules), task)
-        explain(job, OBSERVATION_MINUTE, frame)
-        told = frame.persist(StorageLevel.MEMORY_AND_DISK)
-        try:
-            counted = tally(told)
-            check_clusters(job, counted)
-            _require_all_rows(material.inputs, counted)
-            out.wrote(OBSERVATION_MINUTE, _replaced(job, counted))
-            _count(job, OBSERVATION_MINUTE, out)
-            _write_quarantine(job, told, material.inputs, out)
-            _write_checks(job, session, counted, out)
-        finally:
-            told.unpersist()
+    frame = ingested(read_points(session, material.inputs, material.rules), task)
+    explain(job, OBSERVATION_MINUTE, frame)
+    told = frame.persist(StorageLevel.MEMORY_AND_DISK)
+    try:
+        counted = tally(told)
+        check_clusters(job, counted)
+        _require_all_rows(material.inputs, counted)
+        out.wrote(OBSERVATION_MINUTE, _replaced(job, counted))
+        _count(job, OBSERVATION_MINUTE, out)
+        _write_quarantine(job, told, material.inputs, out)
+        _write_checks(job, session, counted, out)
+    finally:
+        told.unpersist()
 
 
 def _require_all_rows(inputs: Inputs, counted: Tally) -> None:
@@ -139,7 +137,8 @@ def _write_quarantine(job: Job, told: DataFrame, inputs: Inputs, out: RunFolder)
 def _write_checks(job: Job, session: SparkSession, counted: Tally, out: RunFolder) -> None:
     files = out.aside(QUARANTINE).rglob("*.parquet")
     kept = sum(sum(pq.read_table(file, columns=["n"])["n"].to_pylist()) for file in files)
-    judgement = checks(counted, {QUARANTINE.name: kept}, datetime.now(UTC).replace(tzinfo=None))
+    now = datetime.now(UTC).replace(tzinfo=None)
+    judgement = checks(counted, {QUARANTINE.name: kept}, now, job.options.cluster)
     rows = session.createDataFrame(judgement, schema_of(DQ_RESULT)).coalesce(1)
     write_table(rows, DQ_RESULT, out)
     _count(job, DQ_RESULT, out)
@@ -184,7 +183,7 @@ def _replaced(job: Job, counted: Tally) -> Iterator[Partition]:
     if since is None or until is None:
         return
     clusters = {one.cluster_id for one in counted.brokers} | {job.options.cluster} - {None}
-    for number in range((until - timedelta(microseconds=1) - since).days + 2):
-        day = since.date() + timedelta(days=number)
-        if datetime(day.year, day.month, day.day, tzinfo=UTC) < until:
-            yield from ({"cluster_id": one, "dt": day.isoformat()} for one in sorted(clusters))
+    last = until - timedelta(microseconds=1)
+    for number in range(since.toordinal(), last.toordinal() + 1):
+        day = date.fromordinal(number).isoformat()
+        yield from ({"cluster_id": one, "dt": day} for one in sorted(clusters))

@@ -124,15 +124,18 @@ def _brokers(told: DataFrame) -> Sequence[Broker]:
     return sorted(Broker(*row) for row in brokers.collect())
 
 
-def checks(counted: Tally, rows_out: Mapping[str, int], now: datetime) -> list[Check]:
+def checks(
+    counted: Tally, rows_out: Mapping[str, int], now: datetime, cluster: str | None = None
+) -> list[Check]:
     """Judge what was counted.
 
     Args:
         counted: By ``tally``.
         rows_out: ``quarantine``: rows in that were quarantined, as the table says.
         now: A point after it comes from a clock that is ahead.
+        cluster: The cluster id that was given to all points.
     """
-    counts = (*_balance(counted, rows_out), *_quarantine(counted))
+    counts = (*_balance(counted, rows_out), _naming(counted, cluster), *_quarantine(counted))
     return [*counts, *_clocks(counted, now), *_coverage(counted)]
 
 
@@ -143,9 +146,12 @@ def _balance(counted: Tally, rows_out: Mapping[str, int]) -> Iterator[Check]:
         f"{rows_out['quarantine']} quarantined"
     )
     yield Check("rows_in_equal_rows_out", float(lost), 0.0, lost == 0, detail)
-    unnamed = "" in counted.clusters
+
+
+def _naming(counted: Tally, cluster: str | None) -> Check:
+    unnamed = cluster is None and "" in counted.clusters
     detail = f"cluster_id is {UNNAMED}: name it with --cluster" if unnamed else ""
-    yield Check("cluster_named", float(unnamed), 0.0, not unnamed, detail)
+    return Check("cluster_named", float(unnamed), 0.0, not unnamed, detail)
 
 
 def _quarantine(counted: Tally) -> Iterator[Check]:

@@ -10,7 +10,6 @@ from urllib.parse import unquote
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
-from app.pipeline.errors import UsageError
 from app.pipeline.folders import Partition, has_table
 from app.pipeline.job import Job
 from app.pipeline.storage import read_table
@@ -38,11 +37,7 @@ class Scope:
         Raises:
             UsageError: The period ends before it begins.
         """
-        since, until = job.period()
-        if since and until and since >= until:
-            message = "--to must be later than --from: the period would be empty."
-            raise UsageError(message)
-        return cls(job.options.cluster, since, until)
+        return cls(job.options.cluster, *job.period())
 
     def of_cluster(self, frame: DataFrame) -> DataFrame:
         """Return the rows of the cluster."""

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from app.pipeline.sources.columns import FIELDS, Columns
 from app.pipeline.sources.points import Labels, Points
-from app.pipeline.sources.values import number_of, time_of
+from app.pipeline.sources.values import number_of, time_of, within
 
 _ROWS: Final = 20_000
 _TIME: Final = pa.timestamp("us", "UTC")
@@ -77,7 +77,8 @@ def _number(told: object) -> float | None:
 def _times(column: pa.Array) -> list[int | None]:
     if pa.types.is_timestamp(column.type):
         # Without a zone it is UTC.
-        return list(column.cast(_TIME, safe=False).cast(pa.int64()).to_pylist())
+        told = column.cast(_TIME, safe=False).cast(pa.int64()).to_pylist()
+        return [None if one is None else within(one) for one in told]
     return [time_of(one) for one in column.to_pylist()]
 
 

@@ -224,6 +224,6 @@ def problem_of(attribute: str, value: float) -> str | None:
     return "negative" if attribute in (RATE, THROTTLE) else None
 
 
-def as_text(labels: Mapping[str, object], point: Sequence[object]) -> str:
+def as_text(labels: Mapping[str, object], point: object) -> str:
     """Return one point of a series the way Prometheus writes it."""
     return json.dumps({"metric": labels, "value": point}, ensure_ascii=False)

@@ -20,6 +20,7 @@ from app.pipeline.sources.points import (
     Points,
     Rules,
 )
+from app.pipeline.sources.values import END_US, FIRST_US
 
 ATTRIBUTES: Final = (RATE, THROTTLE, TOKENS, UP)
 LABELS: Final = ("cluster_id", "broker", "instance", "metric", "resource", "user", "client_id")
@@ -47,7 +48,7 @@ class Labelled:
         self.names: dict[str, Coded] = {}
         self.attributes = np.zeros(raw.num_rows, np.int8)
         # The first problem of a row is the one that counts.
-        self._mark(UNPARSABLE, _is_null(raw["ts"]) | _is_null(raw["value"]))
+        self._mark(UNPARSABLE, _is_no_time(raw["ts"]) | _is_null(raw["value"]))
         self._mark(OUTSIDE, self._outside(raw["ts"]))
         self._mark(UNKNOWN_METRIC, self._read_metrics())
         self._mark(MISSING_BROKER, self._read_brokers())
@@ -140,6 +141,12 @@ def _decoded(name: bytes, read: Any) -> str | None:
 
 def _is_null(column: pa.ChunkedArray) -> Flags:
     return np.asarray(column.combine_chunks().is_null().to_numpy(zero_copy_only=False))
+
+
+def _is_no_time(times: pa.ChunkedArray) -> Flags:
+    micros = _micros(times)
+    no_time: Flags = _is_null(times) | (micros < FIRST_US) | (micros >= END_US)
+    return no_time
 
 
 def _micros(times: pa.ChunkedArray) -> npt.NDArray[np.int64]:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator, Sequence
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Final
 
 import pyarrow as pa
 
@@ -10,13 +10,13 @@ from app.pipeline.sources.label_sets import labels_of
 from app.pipeline.sources.points import UNPARSABLE, UNREADABLE, Points, as_text
 from app.pipeline.sources.values import number_of, seconds_of
 
+_OF_PAIR: Final = 2
+
 Read = Sequence[tuple[int | None, float | None]]
 """Times in microseconds and values; null where one cannot be read."""
 
 
-def add_series(
-    line: int, series: Any, pairs: Sequence[Sequence[object]], read: Read, points: Points
-) -> None:
+def add_series(line: int, series: Any, pairs: Sequence[object], read: Read, points: Points) -> None:
     """Add the points of a series.
 
     Args:
@@ -46,28 +46,33 @@ def add_series(
 def read_query_range(stream: BinaryIO, points: Points) -> Iterator[pa.RecordBatch]:
     """Read the answer of Prometheus' ``query_range`` (or ``query``); a line is a series."""
     try:
-        answer = json.loads(stream.read())
-        result = answer["data"]["result"]
-        matrix = [(one["metric"], _pairs_of(one)) for one in result]
+        result = json.loads(stream.read())["data"]["result"]
     except (ValueError, RecursionError) as error:
         points.reject(0, UNREADABLE, f"no JSON: {error}")
         return
-    except (TypeError, KeyError, AttributeError):
+    except (TypeError, KeyError):
+        result = None
+    if not isinstance(result, list):
         points.reject(0, UNREADABLE, "no answer of query_range: data.result lacks series")
         return
-    for number, (series, pairs) in enumerate(matrix, 1):
-        if all(isinstance(pair, list) and len(pair) == 2 for pair in pairs):
-            read = [(seconds_of(ts), number_of(value)) for ts, value in pairs]
-            add_series(number, series, pairs, read, points)
+    for number, one in enumerate(result, 1):
+        pairs = _pairs_of(one)
+        if pairs is None:
+            points.reject(number, UNPARSABLE, json.dumps(one, ensure_ascii=False))
         else:
-            raw = json.dumps(result[number - 1], ensure_ascii=False)
-            points.reject(number, UNPARSABLE, raw)
+            add_series(number, one["metric"], pairs, [_point_of(pair) for pair in pairs], points)
         yield from points.batches()
 
 
-def _pairs_of(series: Any) -> list[Any]:
-    """Return the points of one series of a matrix or a vector."""
-    pairs = series["values"] if "values" in series else [series["value"]]
-    if not isinstance(pairs, list):
-        raise TypeError
-    return pairs
+def _pairs_of(series: Any) -> list[Any] | None:
+    """Return the points of a series of a matrix or a vector; null where it is none of numbers."""
+    if not isinstance(series, dict) or "metric" not in series:
+        return None
+    pairs = series["values"] if "values" in series else [series.get("value")]
+    return pairs if isinstance(pairs, list) and pairs != [None] else None
+
+
+def _point_of(pair: object) -> tuple[int | None, float | None]:
+    if not isinstance(pair, list) or len(pair) != _OF_PAIR:
+        return None, None
+    return seconds_of(pair[0]), number_of(pair[1])

@@ -1,6 +1,7 @@
 """The files of a table by day, cut into pieces whose columns tasks read themselves."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date, datetime
 from pathlib import Path
@@ -13,7 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from app.pipeline.arrow_storage import arrow_schema
-from app.pipeline.errors import UsageError
+from app.pipeline.errors import InfrastructureError, UsageError
 from app.pipeline.folders import has_table
 from app.pipeline.sources.buckets import Scope, partition_of
 from app.pipeline.sources.codes import Integers, in_one_piece
@@ -88,7 +89,8 @@ def pieces_in(place: Path, scope: Scope, *, files: bool = False) -> Iterator[Tab
 
 
 def _pieces_of(file: Path, cluster: str, day: int, *, files: bool) -> Iterator[TablePiece]:
-    footer = pq.read_metadata(file)
+    with _told_of(str(file)):
+        footer = pq.read_metadata(file)
     whole = WHOLE in (footer.metadata or {})
     groups: list[int] = []
     rows = 0
@@ -101,15 +103,30 @@ def _pieces_of(file: Path, cluster: str, day: int, *, files: bool) -> Iterator[T
 
 
 def read_columns(piece: TablePiece, table: Table, columns: Sequence[str], scope: Scope) -> pa.Table:
-    """Return columns of a piece, with the types of the table; texts are encoded by dictionaries."""
+    """Return columns of a piece, with the types of the table; texts are encoded by dictionaries.
+
+    Raises:
+        InfrastructureError: The file is broken.
+    """
     schema = arrow_schema(table)
     wanted = [*columns, *({"ts"} - set(columns) if _cuts(scope) else ())]
     texts = [name for name in wanted if pa.types.is_string(schema.field(name).type)]
-    with pq.ParquetFile(piece.path, read_dictionary=texts) as file:
+    with _told_of(piece.path), pq.ParquetFile(piece.path, read_dictionary=texts) as file:
         rows = file.read_row_groups(piece.groups, columns=wanted)
     if _cuts(scope):
         rows = rows.filter(_inside(rows["ts"], scope))
     return pa.table({name: _typed(rows[name], schema.field(name).type) for name in columns})
+
+
+@contextmanager
+def _told_of(path: str) -> Iterator[None]:
+    """Name the file that cannot be read."""
+    try:
+        yield
+    except (OSError, pa.ArrowException) as error:
+        first = str(error).partition("\n")[0]
+        message = f"{path} cannot be read ({first}); run the job again that wrote it."
+        raise InfrastructureError(message) from error
 
 
 def array_of(column: pa.ChunkedArray | pa.Array) -> npt.NDArray[Any]:

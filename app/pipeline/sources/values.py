@@ -6,8 +6,10 @@ from typing import Final
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _SCALES: Final = ((1e11, 1_000_000), (1e14, 1_000), (1e17, 1))
-_FIRST_US: Final = -62_135_596_800_000_000
-_LAST_US: Final = 253_402_300_800_000_000
+FIRST_US: Final = 0
+END_US: Final = 253_402_214_400_000_000
+"""Times are from 1970 on and before the last day of the year 9999: the end of each day is a time,
+and what lies outside comes from a clock that was never set, or means "never"."""
 
 
 def time_of(told: object) -> int | None:
@@ -59,7 +61,7 @@ def _time_of_text(text: str) -> int | None:
         return None
     zoned = time if time.tzinfo else time.replace(tzinfo=UTC)
     past = zoned - _EPOCH
-    return (past.days * 86_400 + past.seconds) * 1_000_000 + past.microseconds
+    return within((past.days * 86_400 + past.seconds) * 1_000_000 + past.microseconds)
 
 
 def _time_of_number(number: float) -> int | None:
@@ -72,5 +74,9 @@ def _time_of_number(number: float) -> int | None:
 def _within(number: float, scale: int) -> int | None:
     if not math.isfinite(number):
         return None
-    time = round(number * scale)
-    return time if _FIRST_US <= time < _LAST_US else None
+    return within(round(number * scale))
+
+
+def within(time: int) -> int | None:
+    """Return a time in microseconds of the epoch; null where it is out of range."""
+    return time if FIRST_US <= time < END_US else None

@@ -61,7 +61,11 @@ CHANGES: tuple[Mapping[str, Any], ...] = (
     *({"metric": "up", "user": name, "value": value} for name, value in (("a", 0), ("b", 1))),
     {"metric": "tokens", "resource": "ControllerMutation", "value": -3.0},
     *({"user": "none", "value": 30.0, **THROTTLE}, {"user": "none", "value": NAN}),
-    *({"user": "late", "ts": datetime(9999, 12, 31, 23, 59, tzinfo=UTC)},),
+    *({"user": "late", "ts": datetime(9999, 12, day, 23, 59, tzinfo=UTC)} for day in (30, 31)),
+    *(
+        {"user": "early", "ts": datetime(1970, 1, 1, tzinfo=UTC) - timedelta(seconds=n)}
+        for n in (0, 1)
+    ),
 )
 
 

@@ -2,7 +2,7 @@
 
 import gzip
 import json
-from datetime import datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 
 import pyarrow as pa
@@ -341,9 +341,31 @@ def test_a_folder_gives_its_files_of_the_format_and_no_other(tmp_path: Path):
         read(tmp_path / "none", "csv")
 
 
-def test_a_point_of_the_last_moment_of_time_is_no_error(tmp_path: Path):
-    last = datetime.max.replace(tzinfo=NOON.tzinfo) - timedelta(seconds=1)
-    lines = (f"{last.isoformat()},1,byte_rate,Fetch,,,1", "1e300,1,byte_rate,Fetch,,,1")
-    rows = read(csv_file(tmp_path, *lines, "nan,1,byte_rate,Fetch,,,1"), "csv")
-    assert refused(rows) == [(3, "unparsable", 1), (4, "unparsable", 1)]
-    assert len(good(rows)) == 1
+def test_times_before_1970_and_on_the_last_day_of_all_are_put_aside(tmp_path: Path):
+    last = datetime.max.replace(tzinfo=NOON.tzinfo)
+    times = (
+        *(last.isoformat(), f"{last:%Y-%m-%dT%H:%M:%S}-14:00", "9999-12-31T00:00:00Z"),
+        *("0001-01-01T00:00:00+14:00", "1970-01-01T00:59:59+01:00", "-1", "1e300", "nan"),
+    )
+    fine = ("9999-12-30T23:59:59.999999Z", "1970-01-01T00:00:00Z")
+    lines = [f"{time},1,byte_rate,Fetch,,,1" for time in (*times, *fine)]
+    rows = read(csv_file(tmp_path, *lines), "csv")
+    assert refused(rows) == [(line, "unparsable", 1) for line in range(2, 10)]
+    assert len(good(rows)) == len(fine)
+
+
+def test_a_series_without_numbers_costs_no_other(tmp_path: Path):
+    labels = Point().labels(__name__=Point().metric)
+    pairs = [[Point(0).at, "1"], [Point(1).at, "2", "3"], "x", [Point(2).at, "4"]]
+    result = [
+        {"metric": labels, "histograms": [[Point().at, {"count": "1"}]]},
+        {"metric": labels, "values": pairs},
+        {"values": pairs},
+        {"metric": labels, "values": {}},
+        "alice",
+    ]
+    file = tmp_path / "a.json"
+    file.write_text(query_range(result))
+    rows = read(file, "prom-json")
+    assert [row[6] for row in good(rows)] == [1, 4]
+    assert refused(rows) == [(line, "unparsable", 1) for line in (1, 2, 2, 3, 4, 5)]

@@ -220,7 +220,8 @@ def test_two_formats_give_the_same_minutes(spark: SparkSession, tmp_path: Path):
     for kind, write in (("csv", write_csv), ("prom-json", write_query_range)):
         (tmp_path / kind).mkdir()
         write(points, tmp_path / kind)
-        run_job(spark, tmp_path / kind, tmp_path / "out", format=kind, cluster="c")
+        job = run_job(spark, tmp_path / kind, tmp_path / "out", format=kind, cluster="c")
+        assert "cluster_named" not in job.counts["dq_failed"]
         rows = table(spark, tmp_path / "out", OBSERVATION_MINUTE)
         assert {one.source for one in rows} == {kind}
         minutes.append([one[:14] for one in rows])

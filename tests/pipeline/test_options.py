@@ -1,0 +1,60 @@
+"""The common options: which times and masters they take, and which period."""
+
+import argparse
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from app.pipeline.commands.ingest import run
+from app.pipeline.errors import UsageError
+from app.pipeline.job import Job
+from app.pipeline.options import add_common_options
+from tests.pipeline.ingest.points import Point, write_csv
+
+
+def options_of(*told: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(exit_on_error=False)
+    add_common_options(parser)
+    return parser.parse_args(told)
+
+
+@pytest.mark.parametrize(
+    ("text", "time"),
+    [
+        ("2026-03-29", datetime(2026, 3, 29, tzinfo=UTC)),
+        ("2026-03-29T02:30:00", datetime(2026, 3, 29, 2, 30, tzinfo=UTC)),
+        ("2026-03-29T02:30:00+02:00", datetime(2026, 3, 29, 0, 30, tzinfo=UTC)),
+    ],
+)
+def test_times_are_utc_unless_they_say_otherwise(text: str, time: datetime):
+    assert options_of("--from", text).since == time
+
+
+@pytest.mark.parametrize(
+    "text", ["soon", "2026-02-30", "0001-01-01T00:00:00+14:00", "9999-12-31T23:00:00-14:00"]
+)
+def test_what_is_no_time_is_wrong_usage(text: str):
+    with pytest.raises(argparse.ArgumentError, match="is not a time such as"):
+        options_of("--to", text)
+
+
+@pytest.mark.parametrize("until", ["2026-11-21", "2026-11-20"])
+def test_a_period_that_ends_before_it_begins_is_wrong_usage(until: str, tmp_path: Path):
+    options = options_of("--from", "2026-11-21", "--to", until, "--format", "csv")
+    options.input, options.map = [str(write_csv([Point()], tmp_path))], None
+    with pytest.raises(UsageError, match="--to must be later than --from"):
+        run(Job("ingest", options))
+
+
+@pytest.mark.parametrize(
+    "master", ["local", "local[2]", "local[*]", "local[2, 3]", "spark://a:7077", "k8s://b", "yarn"]
+)
+def test_a_master_is_one_that_spark_knows(master: str):
+    assert options_of("--master", master).master == master
+
+
+@pytest.mark.parametrize("master", ["", "nonsense", "local[two]", "spark://", "yarn-cluster"])
+def test_another_master_is_wrong_usage(master: str):
+    with pytest.raises(argparse.ArgumentError, match=r"is not local, local\[N\]"):
+        options_of("--master", master)
