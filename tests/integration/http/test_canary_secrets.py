@@ -1,16 +1,9 @@
-"""Secrets stay inside: known ones go in by every way, and are looked for in all that comes out."""
+"""No secret of a running service is in what it answers, logs, stores or shows to `ps`."""
 
 import base64
-import hashlib
-import json
-import os
-import subprocess
-import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
-from urllib.parse import quote
 
 import httpx
 import psycopg
@@ -18,94 +11,23 @@ import pytest
 from psycopg import sql
 
 from app.localdev.kafka import LocalKafka
-from app.localdev.ports import free_ports
 from app.localdev.postgres import LocalPostgres
 from app.postgres.migration import migrate
-from tests.integration.http.changes import P, change
-from tests.support.kafka import PLAIN_USERS
-from tests.support.service import DEADLINE_S, RunningService, acl, running_service, set_cluster_acls
-
-KAFKA_PASSWORD = PLAIN_USERS["admin"]
-DATABASE_PASSWORD = "canary-database-5f1c"
-OWNER_PASSWORD = "canary-owner-77aa"
-TOKENS = {name: f"canary-token-{name}-91d0" for name in ("alice", "bob", "mallory", "auditor")}
-UNKNOWN_TOKEN = "canary-unknown-token-3b2e"
-BASIC_PASSWORD = "canary-basic-c8d4"
-WRONG_PASSWORD = "canary-wrong-kafka-0e6b"
-COOKIE = "canary-cookie-22f9"
-SIGNED = ".".join(
-    base64.urlsafe_b64encode(part.encode()).rstrip(b"=").decode()
-    for part in (
-        '{"alg":"RS256","kid":"k1"}',
-        '{"sub":"canary-subject","iss":"http://127.0.0.1:1","aud":"quotas","exp":9999999999}',
-        "canary-signature-6a71-canary-signature",
-    )
-)
-
-SECRETS = {
-    KAFKA_PASSWORD,
-    DATABASE_PASSWORD,
-    OWNER_PASSWORD,
-    UNKNOWN_TOKEN,
+from tests.integration.http.canaries import (
     BASIC_PASSWORD,
-    WRONG_PASSWORD,
     COOKIE,
+    DATABASE_PASSWORD,
+    KAFKA_PASSWORD,
     SIGNED,
-    SIGNED.rpartition(".")[2],
-    *TOKENS.values(),
-}
-
-
-def spellings(secret: str) -> set[str]:
-    """Return a secret as it may be written: plain, quoted, and within a Basic credential."""
-    basic = {base64.b64encode(f"{user}:{secret}".encode()).decode() for user in ("alice", "admin")}
-    return {secret, quote(secret, safe=""), secret.encode().hex(), *basic}
-
-
-NEEDLES = sorted({needle for secret in SECRETS for needle in spellings(secret)})
-
-
-@dataclass
-class Seen:
-    """All that came out, by where."""
-
-    texts: dict[str, str] = field(default_factory=dict)
-
-    def add(self, place: str, text: str) -> None:
-        self.texts[place] = self.texts.get(place, "") + text
-
-    def answer(self, answer: httpx.Response) -> httpx.Response:
-        self.add("answers", f"{answer.headers.multi_items()}\n{answer.text}\n")
-        return answer
-
-    def found(self) -> list[tuple[str, str]]:
-        return [
-            (place, needle)
-            for place, text in self.texts.items()
-            for needle in NEEDLES
-            if needle in text
-        ]
-
-
-def as_canary(url: str) -> str:
-    """Return the URL for a role whose password is known here."""
-    scheme, _, rest = url.partition("://")
-    _, _, place = rest.partition("@")
-    return f"{scheme}://quotas_canary:{DATABASE_PASSWORD}@{place}"
-
-
-def write_canary_tokens(folder: Path) -> Path:
-    path = folder / "canaries.json"
-    entries = [
-        {
-            "principal": f"User:{name}",
-            "token_sha256": hashlib.sha256(token.encode()).hexdigest(),
-            "expires_at": "2999-01-01T00:00:00Z",
-        }
-        for name, token in TOKENS.items()
-    ]
-    path.write_text(json.dumps(entries), encoding="utf-8")
-    return path
+    TOKENS,
+    UNKNOWN_TOKEN,
+    WRONG_PASSWORD,
+    Seen,
+    as_canary,
+    write_canary_tokens,
+)
+from tests.integration.http.changes import P, change
+from tests.support.service import DEADLINE_S, RunningService, acl, running_service, set_cluster_acls
 
 
 @contextmanager
@@ -242,69 +164,3 @@ def test_a_service_that_is_refused_everywhere_tells_no_secret(
     assert {401, 503} <= statuses
     assert "audit log" in seen.texts["log"]
     assert seen.found() == []
-
-
-BAD_SETTINGS: Mapping[str, Mapping[str, str]] = {
-    "a URL that cannot be read": {"DATABASE_URL": f"postgresql://u:{DATABASE_PASSWORD}@h:port/d"},
-    "a URL of something else": {"DATABASE_URL": f"mysql://u:{DATABASE_PASSWORD}@h/d"},
-    "a Postgres elsewhere": {"DATABASE_URL": f"postgresql://u:{DATABASE_PASSWORD}@192.0.2.1/d"},
-    "a URL for the owner": {
-        "MIGRATION_DATABASE_URL": f"mysql://u:{OWNER_PASSWORD}@h/d",
-        "PORT": "none",
-    },
-    "a password without a mechanism": {
-        "KAFKA_SASL_PASSWORD": KAFKA_PASSWORD,
-        "KAFKA_SECURITY_PROTOCOL": "SASL_SSL",
-    },
-    "a password to a broker elsewhere": {
-        "KAFKA_SASL_PASSWORD": KAFKA_PASSWORD,
-        "KAFKA_SASL_USERNAME": "admin",
-        "KAFKA_SASL_MECHANISM": "PLAIN",
-        "KAFKA_SECURITY_PROTOCOL": "SASL_PLAINTEXT",
-        "KAFKA_BOOTSTRAP_SERVERS": "192.0.2.1:9092",
-    },
-    "a misspelt password": {"KAFKA_PASSWORD": KAFKA_PASSWORD, "DATABASE_PASS": DATABASE_PASSWORD},
-    "a password in the wrong place": {"MODE": KAFKA_PASSWORD, "LOG_LEVEL": DATABASE_PASSWORD},
-}
-
-
-@pytest.mark.parametrize(
-    ("command", "name"),
-    [
-        *(("serve", name) for name in BAD_SETTINGS),
-        ("migrate", "a URL that cannot be read"),
-        ("migrate", "a URL for the owner"),
-        ("migrate", "a misspelt password"),
-    ],
-)
-def test_a_start_that_fails_tells_no_secret(tmp_path: Path, command: str, name: str) -> None:
-    (port,) = free_ports(1)
-    others = {key: value for key, value in os.environ.items() if not key.startswith("QUOTAS_")}
-    settings = {
-        "KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:1",
-        "DATABASE_URL": f"postgresql://quotas:{DATABASE_PASSWORD}@127.0.0.1:1/quotas",
-        "TOKENS_FILE": str(write_canary_tokens(tmp_path)),
-        "PORT": str(port),
-        **BAD_SETTINGS[name],
-    }
-    ended = subprocess.run(
-        [sys.executable, "-m", "app.main", command],
-        env={**others, **{f"QUOTAS_{key}": value for key, value in settings.items()}},
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE_S,
-        check=False,
-    )
-    seen = Seen({"output": ended.stdout + ended.stderr})
-    assert ended.returncode != 0
-    assert ended.stderr
-    assert seen.found() == []
-
-
-@pytest.mark.parametrize("secret", sorted(SECRETS))
-def test_the_search_finds_what_is_there(secret: str) -> None:
-    basic = base64.b64encode(f"alice:{secret}".encode()).decode()
-    for text in (secret, f"x{secret}x", f"Basic {basic}", quote(secret, safe="")):
-        seen = Seen()
-        seen.add("log", text)
-        assert [place for place, _ in seen.found()][:1] == ["log"]

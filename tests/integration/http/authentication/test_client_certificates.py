@@ -2,12 +2,11 @@
 
 import base64
 import socket
-import ssl
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import httpx
 import pytest
@@ -19,60 +18,18 @@ from app.localdev.kafka_properties import LocalTls
 from app.localdev.ports import free_ports
 from app.localdev.postgres import LocalPostgres
 from app.postgres.migration import migrate
-from tests.support.authorization import HERE, NOBODY, Verdict, judgement
-from tests.support.certificates import ORGANIZATION, Authority, Shown, Subject, person
-from tests.support.problems import problem_of
-from tests.support.raw_quotas import RawQuotas
-from tests.support.service import (
-    DEADLINE_S,
-    RunningService,
-    acl,
-    running_service,
-    set_cluster_acls,
+from tests.integration.http.authentication.certified_callers import (
+    FAR,
+    PEOPLE,
+    PROXY,
+    RULES,
+    Callers,
+    CertifiedPrincipal,
 )
-
-RULES: Final = "RULE:^CN=([a-z]+),OU=Mapped,.*$/$1@example/U,DEFAULT"
-PROXY: Final = "127.0.0.5"
-FAR: Final = "192.0.2.44"
-UNIT: Final = NameOID.ORGANIZATIONAL_UNIT_NAME
-
-PEOPLE: dict[str, tuple[Subject, str, list[tuple[str, ...]]]] = {
-    "alterer": (person("alterer"), "CN=alterer,O=Example,C=DE", [("ALTER_CONFIGS",)]),
-    "reader": (person("reader"), "CN=reader,O=Example,C=DE", [("DESCRIBE_CONFIGS",)]),
-    "nobody": (person("nobody"), "CN=nobody,O=Example,C=DE", []),
-    "writer": (
-        person("writer"),
-        "CN=writer,O=Example,C=DE",
-        [("ALTER_CONFIGS",), ("DESCRIBE_CONFIGS", "DENY")],
-    ),
-    "escaped": (person(' a,b+"c" '), r"CN=\ a\,b\+\"c\"\ ,O=Example,C=DE", [("ALL",)]),
-    "not ASCII": (person("Zo\u00eb \u4e2d"), "CN=Zo\u00eb \u4e2d,O=Example,C=DE", [("ALL",)]),
-    "mapped": (
-        (*ORGANIZATION, (UNIT, "Mapped"), (NameOID.COMMON_NAME, "carol")),
-        "CAROL@EXAMPLE",
-        [("DESCRIBE_CONFIGS",)],
-    ),
-    "by e-mail": (
-        (
-            (NameOID.EMAIL_ADDRESS, "d@e.f"),
-            (NameOID.USER_ID, "d1"),
-            (NameOID.DOMAIN_COMPONENT, "x"),
-        ),
-        "DC=x,UID=d1,1.2.840.113549.1.9.1=#16056440652e66",
-        [("ALTER_CONFIGS",)],
-    ),
-    "somewhere else": (person("else"), "CN=else,O=Example,C=DE", [("ALL", "ALLOW", FAR)]),
-}
-"""Subject, the user name that the broker makes of it, operation and permission and host of ACLs."""
-
-
-class CertifiedPrincipal(RawQuotas):
-    """One connection to the SSL listener of a broker, with a client certificate."""
-
-    def __init__(self, bootstrap_servers: str, context: ssl.SSLContext) -> None:
-        address, _, port = bootstrap_servers.rpartition(":")
-        plain = socket.create_connection((address, int(port)), DEADLINE_S)
-        self._socket = context.wrap_socket(plain, server_hostname=address)
+from tests.support.authorization import HERE, NOBODY, Verdict, judgement
+from tests.support.certificates import Authority, Shown, person
+from tests.support.problems import problem_of
+from tests.support.service import DEADLINE_S, RunningService, acl, running_service, set_cluster_acls
 
 
 @pytest.fixture(scope="module")
@@ -127,37 +84,6 @@ def service(judge: LocalKafka, postgres: LocalPostgres, folder: Path) -> Iterato
     }
     with running_service(folder, judge.bootstrap_servers, service_url, **settings) as running:
         yield running
-
-
-class Callers:
-    """Ways to the service: over TLS with a certificate or without, and through the proxy."""
-
-    def __init__(self, service: RunningService, folder: Path) -> None:
-        self._service = service
-        self._folder = folder
-        self.tls_url = f"https://{HERE}:{service.environ['QUOTAS_TLS_PORT']}"
-
-    def context(self, shown: Shown | None = None) -> ssl.SSLContext:
-        context = ssl.create_default_context(cafile=str(self._folder / "authority.pem"))
-        if shown is not None:
-            context.load_cert_chain(shown.write(self._folder / "caller.pem"))
-        return context
-
-    def over_tls(self, shown: Shown | None = None, **options: Any) -> httpx.Client:
-        context = self.context(shown)
-        return httpx.Client(base_url=self.tls_url, verify=context, timeout=DEADLINE_S, **options)
-
-    def through_proxy(
-        self, shown: Shown, *, came_from: str = HERE, peer: str = PROXY
-    ) -> httpx.Client:
-        headers = {
-            "Client-Cert": f":{base64.b64encode(shown.der).decode()}:",
-            "X-Forwarded-For": f"{FAR}, {came_from}, 10.1.2.3",
-        }
-        transport = httpx.HTTPTransport(local_address=peer)
-        return httpx.Client(
-            base_url=self._service.url, headers=headers, transport=transport, timeout=DEADLINE_S
-        )
 
 
 @pytest.fixture(scope="module")
