@@ -42,6 +42,10 @@ WRONG_CLUSTER: Final = "wrong-cluster"
 """The code of what is refused because another cluster answers than the one that is named."""
 
 
+_VIEW_WITHIN_S: Final = 5.0
+"""Who is alive is asked for by one caller for all: the most patient one must not take longer."""
+
+
 def _refuse_other_cluster(view: ClusterView, cluster_id: str | None) -> None:
     if cluster_id is not None and view.cluster_id != cluster_id:
         detail = (
@@ -137,8 +141,9 @@ class Brokers:
                 known = self._view
                 if known is not None and self._trusted and known.asked_at >= wanted_at:
                     return known
+                ask_by = min(deadline, asyncio.get_running_loop().time() + _VIEW_WITHIN_S)
                 view = await self._first_that_works(
-                    self._line.addresses, Purpose.READ, deadline, _use_for_view
+                    self._line.addresses, Purpose.READ, ask_by, _use_for_view
                 )
                 _refuse_other_cluster(view, self._settings.cluster_id)
                 self._view, self._trusted = view, bool(view.addresses)
