@@ -1,16 +1,13 @@
 """Alter: judge, take the slots, record the intent, send, record what became of it, answer."""
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from app.domain.alteration_rules import Judgement, judge
-from app.domain.alterations import Quotas
 from app.domain.errors import (
     EntityBusyError,
     ExpectationFailedError,
-    NotSentError,
     QuotaError,
     Violation,
 )
@@ -30,6 +27,7 @@ from app.service.alterations.expectations import (
     whole_reasons,
 )
 from app.service.alterations.present_values import PresentValues
+from app.service.alterations.readable import is_readable
 from app.service.alterations.refusals import raise_violations
 from app.service.alterations.replays import Replays
 from app.service.audit_records import AuditRequest
@@ -227,22 +225,11 @@ class AlterQuotas:
         self._parts.image.forget()
         if command.wait is Wait.NONE or not after:
             return None
-        readable = await self._readable(command, after, sending.broker_id)
+        readable = await is_readable(
+            command, after, sending.broker_id, self._parts.admin, self._parts.present
+        )
         self._parts.image.forget()
         return readable
-
-    async def _readable(self, command: AlterCommand, after: Quotas, broker_id: int | None) -> bool:
-        """Wait for as long as the caller does; what was applied stays so, whoever is gone."""
-        within_s = command.wait_ms / 1000
-        brokers: Sequence[int | None] = (broker_id,)
-        began = time.monotonic()
-        if command.wait is Wait.ALL_BROKERS:
-            try:
-                brokers = await self._parts.admin.live_brokers(timeout_s=within_s)
-            except NotSentError:
-                return False
-        left_s = within_s - (time.monotonic() - began)
-        return await self._parts.present.until_readable(after, within_s=left_s, brokers=brokers)
 
 
 _NOTHING: Final = Judgement((), (), (), needs_stored=False)

@@ -107,3 +107,16 @@ async def test_a_fault_of_our_own_after_the_sending_is_unknown_and_left_to_recov
         conclusion = world.journal.conclusions[-1]
         assert conclusion.results[0].outcome is Outcome.UNKNOWN
         assert [event for _, event, _ in conclusion.events] == ["outcome"]
+
+
+async def test_what_was_applied_is_told_whatever_goes_wrong_with_the_wait(world: World) -> None:
+    describe = world.brokers.describe_client_quotas
+
+    async def fails_when_sent(*given: object, **options: object) -> object:
+        if "send" in world.log:
+            raise RuntimeError("nobody has thought of that")
+        return await describe(*given, **options)  # type: ignore[arg-type]
+
+    world.brokers.describe_client_quotas = fails_when_sent  # type: ignore[assignment, method-assign]
+    report = await world.alter(setting(ALICE, "5"))
+    assert (report.overall, report.readable) == (Overall.APPLIED, False)
