@@ -34,6 +34,7 @@ def _restored(key: str, value: float | None) -> Op:
     if value is None:
         return Op(key, remove=True)
     if not math.isfinite(value):
-        message = f"{key} was {value} before, which this service does not write"
+        written = "NaN" if math.isnan(value) else "Infinity"
+        message = f"{key} was {written} before, which this service does not write"
         raise ValueError(message)
     return Op(key, Decimal(value))

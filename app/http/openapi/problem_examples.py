@@ -237,7 +237,7 @@ PROBLEM_ERRORS: Final[Mapping[str, QuotaError]] = {
         "Its outcome is not known yet; ask for it again.", code="not-concluded"
     ),
     "cannot-be-restored": InvalidRequestError(
-        f"{given.PRODUCER} was nan before, which this service does not write.",
+        f"{given.PRODUCER} was NaN before, which this service does not write.",
         code="cannot-be-restored",
     ),
     "rate-limited": RateLimitedError(
