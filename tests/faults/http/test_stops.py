@@ -17,7 +17,7 @@ from tests.support.kafka import unique
 from tests.support.outages import DEADLINE_S, ask, change, until
 from tests.support.raw_http import connected, head
 from tests.support.scripted_replies import Alterations, HeldAlterations, verdict
-from tests.support.service import RunningService, running_service
+from tests.support.service import STOPS_WITHIN_S, RunningService, running_service
 
 ALTERATIONS = "/quotas/alterations"
 ALTER_LINE = f"POST {ALTERATIONS} HTTP/1.1"
@@ -99,7 +99,7 @@ def test_a_stop_waits_for_the_alteration_under_way(
         until(lambda: refuses(stoppable), "new connections are still accepted")
         held.release()
         assert answer.result().status_code == 200
-    assert stoppable.process.wait(DEADLINE_S) == 0
+    assert stoppable.process.wait(STOPS_WITHIN_S) == 0
     stoppable.start()
     assert outcome_of(stoppable, name) == "applied"
 
@@ -157,5 +157,5 @@ def test_a_stop_that_is_asked_for_repeatedly_is_one_stop(
     assert stoppable.process is not None
     for number in signals:
         stoppable.process.send_signal(number)
-    assert stoppable.process.wait(DEADLINE_S) == 0
+    assert stoppable.process.wait(STOPS_WITHIN_S) == 0
     assert "Traceback" not in stoppable.log_path.read_text()

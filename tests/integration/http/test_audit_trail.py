@@ -18,7 +18,7 @@ FIELDS = [
 
 
 def rejected(service: RunningService) -> float:
-    lines = httpx.get(f"{service.url}/metrics").text.splitlines()
+    lines = httpx.get(f"{service.url}/metrics", timeout=30).text.splitlines()
     name = 'request_rejected_total{reason="invalid-request"} '
     return sum(float(line.removeprefix(name)) for line in lines if line.startswith(name))
 

@@ -14,7 +14,13 @@ from app.localdev.kafka import LocalKafka
 from app.localdev.postgres import LocalPostgres
 from tests.integration.http.changes import C, P, change
 from tests.support.kafka import PLAIN_USERS, unique
-from tests.support.service import DEADLINE_S, RunningService, running_service, write_tokens
+from tests.support.service import (
+    DEADLINE_S,
+    STARTS_WITHIN_S,
+    RunningService,
+    running_service,
+    write_tokens,
+)
 
 _ELSEWHERE = {
     "QUOTAS_KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:1",
@@ -32,7 +38,7 @@ def serve_in_vain(folder: Path, **settings: str) -> str:
         env={**os.environ, **environ},
         capture_output=True,
         text=True,
-        timeout=DEADLINE_S,
+        timeout=STARTS_WITHIN_S,
         check=False,
     )
     assert done.returncode == 2, done.stdout

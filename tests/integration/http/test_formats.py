@@ -166,7 +166,7 @@ def test_no_acceptable_format_is_406_and_the_problem_names_those_that_there_are(
 def test_the_caller_is_judged_before_the_format(service: RunningService) -> None:
     headers = {"Accept": "text/html"}
     assert service.api("mallory").get("/quotas", headers=headers).status_code == 403
-    assert httpx.get(f"{service.url}/quotas", headers=headers).status_code == 401
+    assert httpx.get(f"{service.url}/quotas", headers=headers, timeout=30).status_code == 401
 
 
 @pytest.mark.parametrize("media_type", [NDJSON, CSV, YAML])

@@ -68,6 +68,7 @@ def somebody_writing(broker: LocalKafka, prefix: str) -> Iterator[threading.Even
                     setting({"user": f"{prefix}-{number}-more"}, {P: None}),
                     setting({"user": f"{prefix}-{number}"}, {P: 5.0}),
                 )
+                raw.wait_until(lambda: raw.stored({"user": f"{prefix}-{number}"}) == {P: 5.0})  # noqa: B023
 
     writer = threading.Thread(target=write)
     writer.start()

@@ -5,6 +5,7 @@ import re
 import signal
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -67,7 +68,7 @@ def answered(pair: Workers, route: str) -> Counter[int]:
 
 
 def test_connections_that_are_kept_are_dealt_out_to_both(pair: Workers) -> None:
-    clients = [httpx.Client(base_url=pair.service.url) for _ in range(24)]
+    clients = [httpx.Client(base_url=pair.service.url, timeout=30) for _ in range(24)]
     for client in clients:
         assert client.get("/version").status_code == 200
     for client in clients:
@@ -95,7 +96,7 @@ def test_a_token_of_a_worker_that_has_died_is_too_old(pair: Workers, team: str) 
     parameters = {"filter": f"user^={team}", "page_token": token}
     assert pair.request("GET", "/quotas", params=parameters).status_code == 200
     home = int(PageTokens.peek(token)["snapshot"].partition(".")[0])
-    os.kill(pair.pid_of(home), signal.SIGKILL)
+    kill(pair.pid_of(home))
     until(lambda: pair.served() == served + 1, "the worker does not come back")
     for _ in range(6):
         answer = pair.request("GET", "/quotas", params=parameters)
@@ -115,8 +116,19 @@ def test_an_alteration_by_one_worker_is_seen_by_the_images_of_all(pair: Workers)
 
 def test_wrong_passwords_are_counted_over_all_workers(pair: Workers) -> None:
     user = unique("guessed")
-    tried = [httpx.get(f"{pair.service.url}/quotas", auth=(user, f"{n}")) for n in range(12)]
+    url = f"{pair.service.url}/quotas"
+    tried = [httpx.get(url, auth=(user, f"{n}"), timeout=30) for n in range(12)]
     assert [answer.status_code for answer in tried] == [401] * 5 + [429] * 7
+
+
+def kill(pid: int) -> None:
+    """Kill a worker, and wait until no connection can come to it any more.
+
+    Its socket is closed with the last of its threads. Only then its parent may wait for it, and it
+    is gone; until then it may look ended already.
+    """
+    os.kill(pid, signal.SIGKILL)
+    until(lambda: not Path(f"/proc/{pid}").exists(), "the worker does not end")
 
 
 def counters(pair: Workers) -> Mapping[str, float]:
@@ -139,7 +151,7 @@ def test_counters_never_go_back_not_even_when_a_worker_is_killed(pair: Workers) 
         assert now[LIVEZ] == began + number + 1
         before = now
         if number == 12:
-            os.kill(pair.pids()[0], signal.SIGKILL)
+            kill(pair.pids()[0])
     until(lambda: pair.served() == served + 1, "the worker does not come back")
     gauges = pair.request("GET", "/metrics").text
     assert gauges.count("\nprocess_open_fds{") == 2

@@ -217,4 +217,4 @@ def test_a_token_belongs_to_its_query(api: httpx.Client):
 def test_reading_needs_the_describe_permission(published: Published, path: str):
     answer = published.service.api("mallory").get(f"/analytics/{path}")
     assert problem_of(answer, 403)["code"] == "cluster-authorization-failed"
-    assert httpx.get(f"{published.service.url}/analytics/{path}").status_code == 401
+    assert httpx.get(f"{published.service.url}/analytics/{path}", timeout=30).status_code == 401

@@ -164,7 +164,8 @@ def test_passwords_cannot_be_tried_out(basic: RunningService) -> None:
         assert problem_of(limited, 429)["code"] == "rate-limited"
         assert 1 <= int(limited.headers["Retry-After"]) <= 60
     assert call(basic, "alterer", "GET", "/quotas").status_code == 200
-    assert 'rate_limited_total{scope="logins"}' in httpx.get(f"{basic.url}/metrics").text
+    metrics = httpx.get(f"{basic.url}/metrics", timeout=DEADLINE_S).text
+    assert 'rate_limited_total{scope="logins"}' in metrics
 
 
 def test_a_right_that_ended_ends_at_the_act_and_the_attempt_is_kept(
@@ -200,7 +201,8 @@ def test_one_credential_at_a_time(basic: RunningService) -> None:
 
 
 def test_a_password_is_written_nowhere(basic: RunningService) -> None:
-    written = basic.log_path.read_text() + httpx.get(f"{basic.url}/metrics").text
+    written = basic.log_path.read_text()
+    written += httpx.get(f"{basic.url}/metrics", timeout=DEADLINE_S).text
     written += basic.api("auditor").get("/audit", params={"page_size": 1000}).text
     assert "everything" in written
     assert "canary" not in written

@@ -16,7 +16,7 @@ from app.localdev.kafka import LocalKafka
 from app.localdev.ports import free_ports
 from tests.support.kafka import unique
 from tests.support.problems import problem_of
-from tests.support.service import DEADLINE_S, RunningService, running_service
+from tests.support.service import DEADLINE_S, STARTS_WITHIN_S, RunningService, running_service
 
 AUDIENCE = "kafka-quotas"
 BACK = "http://127.0.0.1:1/back"
@@ -30,7 +30,7 @@ def provider(port: int) -> Iterator[str]:
         [program, "--port", str(port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
     url = f"http://127.0.0.1:{port}"
-    deadline = time.monotonic() + DEADLINE_S
+    deadline = time.monotonic() + STARTS_WITHIN_S
     try:
         while not answers(url):
             assert process.poll() is None

@@ -3,8 +3,6 @@
 import time
 from pathlib import Path
 
-import pytest
-
 from app.localdev.kafka import LocalKafka
 from app.localdev.postgres import LocalPostgres
 from tests.support.acl_changes import allow, take_back
@@ -27,10 +25,11 @@ def test_a_right_that_was_taken_away_ends_on_every_replica(
 ) -> None:
     with replicas(service, tmp_path) as both:
         for _ in range(2):
-            assert revoke(kafka, both, "revoked-now", decision_of) >= 0
+            revoke(kafka, both, "revoked-now", decision_of)
+            answers = [validate_over_http(one, "revoked-now").status_code for one in both]
+            assert answers == [403, 403]
 
 
-@pytest.mark.timeout(180)
 def test_nobody_alters_on_acls_that_are_too_old(
     kafka: LocalKafka, postgres: LocalPostgres, tmp_path: Path
 ) -> None:
@@ -60,6 +59,7 @@ def test_nobody_alters_on_acls_that_are_too_old(
         assert (problem["code"], problem["sent_to_cluster"]) == ("acl-source-unreachable", "no")
         assert describe_over_http(running, "alter-configs").status_code == 200
         allow(kafka, may_read_acls)
+        deadline = time.monotonic() + DEADLINE_S
         while validate_over_http(running, "alter-configs").status_code != 200:
             assert time.monotonic() < deadline, "ACLs that are known again are not believed"
     take_back(kafka, *rights, may_read_acls)
