@@ -43,6 +43,14 @@ _NEWEST: Final = text(
     order by seq desc limit 1
     """
 )
+_REACH: Final = text(
+    """
+    select max(data_through) from pipeline_run
+    where 'utilization_daily' = any(published) and coalesce(cluster_id, :cluster_id) = :cluster_id
+    """
+)
+"""The newest run may have been about days that are long over."""
+
 _BUCKETS: Final = text(
     f"""
     select {", ".join(map(quoted, COLUMNS[BUCKETS]))} from dim_bucket t
@@ -185,8 +193,8 @@ async def _cancel(run_id: str, lease: Lease) -> Row | None:
 async def _usage(
     cluster_id: str, buckets: Sequence[BucketName], lease: Lease
 ) -> Mapping[BucketName, BucketUsage]:
-    query = AnalyticsQuery(Result.UTILIZATION, cluster_id=cluster_id)
-    run = await _published(lease, query)
+    reach = await lease.connection.execute(_REACH, {"cluster_id": cluster_id})
+    through = reach.scalar_one()
     values = {
         "cluster_id": cluster_id,
         "keys": [one.key for one in buckets],
@@ -194,7 +202,6 @@ async def _usage(
         "clients": [one.client_id for one in buckets],
     }
     found = await lease.connection.execute(_USAGE, values)
-    through = None if run is None else run.data_through
     return {buckets[row.n - 1]: _usage_of(row, through) for row in found}
 
 

@@ -103,7 +103,7 @@ class BucketUsage:
 
     Attributes:
         throttled_minutes: Minutes in which it was throttled.
-        data_through: The end of the last minute of the run behind it.
+        data_through: The end of the last minute of its day that is known.
         coverage: 0 to 1: the minutes that the bucket has of those that brokers reported.
     """
 

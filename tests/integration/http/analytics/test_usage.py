@@ -1,6 +1,8 @@
+from datetime import timedelta
+
 from app.pipeline.tables import BUCKET_MINUTE, DIM_BUCKET, UTILIZATION_DAILY
 from tests.integration.http.analytics.conftest import Published
-from tests.pipeline.publish.results import bucket, day, minute
+from tests.pipeline.publish.results import DAY, bucket, day, minute
 from tests.support.problems import assert_refused
 
 KEYS = ("producer_byte_rate", "consumer_byte_rate", "request_percentage")
@@ -30,6 +32,23 @@ def test_usage_is_told_beside_each_limit(published: Published):
         "coverage": 0.75,
     }
     assert quotas[KEYS[1]]["usage"] is None
+
+
+def test_a_later_run_about_earlier_days_takes_nothing_from_the_last_day(published: Published):
+    bob = published.service.api("bob")
+    resolve = "/quotas/resolve?user=alice&usage=true"
+    before = bob.get(resolve).json()["quotas"][KEYS[0]]["usage"]
+    at = {"cluster_id": bob.get(resolve).json()["cluster_id"]}
+    names = {"bucket_user": "alice", "bucket_client": ""}
+    published.publish(
+        "earlier days",
+        {
+            DIM_BUCKET: [bucket(**at, **names)],
+            UTILIZATION_DAILY: [day(**at, dt=DAY - timedelta(days=5), p99=1.0)],
+            BUCKET_MINUTE: [minute(-5 * 1440, **at)],
+        },
+    )
+    assert bob.get(resolve).json()["quotas"][KEYS[0]]["usage"] == before
 
 
 def test_usage_is_left_out_unless_it_is_asked_for(published: Published):
