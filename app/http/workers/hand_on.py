@@ -16,6 +16,7 @@ from app.http.workers.team import Team
 from app.http.workers.ways import way_to
 
 _PATH: Final = "/quotas"
+_METHODS: Final = frozenset({"GET", "HEAD"})
 AT_ONCE: Final = 16
 """So many requests a worker hands on at a time: each takes a file of both, and room for a page."""
 
@@ -55,7 +56,9 @@ class HandOn:
     def _home_of(self, scope: Scope) -> int | None:
         """Return the other worker that a page token names; what it names is not proven yet."""
         query = scope["query_string"]
-        if scope["path"] != _PATH or scope["method"] != "GET" or b"page_token=" not in query:
+        if scope["path"] != _PATH or scope["method"] not in _METHODS:
+            return None
+        if b"page_token=" not in query:
             return None
         given = parse_qs(query.decode("latin-1")).get("page_token", [])
         if len(given) != 1:

@@ -110,6 +110,21 @@ async def test_a_page_is_answered_by_the_worker_that_keeps_it(team: Team):
     assert not here.scopes
 
 
+async def test_the_head_of_a_page_is_asked_of_that_worker_too(team: Team):
+    here, there = Answering("here"), Answering("there")
+    asked = scope(f"page_token={token('2.abc')}", method="HEAD")
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    async with listening(there, team.socket_of(2)):
+        await HandOn(here, team)(asked, None, send)  # type: ignore[arg-type]
+    assert [one["method"] for one in there.scopes] == ["HEAD"]
+    assert (sent[0]["status"], sent[1]["body"]) == (203, b"")
+    assert not here.scopes
+
+
 async def test_who_asked_survives_the_way(team: Team):
     there = Answering("there")
     async with listening(there, team.socket_of(2)):
