@@ -13,6 +13,7 @@ from app.pipeline.errors import InfrastructureError, PipelineError
 
 _TRACEBACK: Final = "Traceback (most recent call last):"
 _OURS: Final = re.compile(r"app\.pipeline\.errors\.(\w+): (.+)")
+_OF_SPARK: Final = re.compile(r"\[[A-Z][A-Z0-9_.]+\] .+")
 _RAISED: Final = re.compile(r"[A-Za-z_][\w.]*(: .+)?")
 
 
@@ -47,5 +48,8 @@ def _sentence(text: str) -> str:
         raised = [line for line in below if _RAISED.fullmatch(line)]
         if raised:
             return f"A task failed: {raised[0]}"
+    known = _OF_SPARK.search(text)
+    if known:
+        return f"Spark failed: {known.group()}"
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return f"Spark failed: {lines[0] if lines else 'it does not say why'}"

@@ -1,6 +1,7 @@
 """What Spark failed of is told in a sentence, whatever it was."""
 
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -37,9 +38,13 @@ def test_what_a_task_raised_is_told(
     assert (told.value.exit_code, str(told.value)) == (exit_code, sentence)
 
 
-def test_what_spark_itself_says_is_told(spark: SparkSession):
+def test_what_spark_itself_says_is_told(spark: SparkSession, tmp_path: Path):
     with (
-        pytest.raises(InfrastructureError, match=r"Spark failed: .*no such column"),
+        pytest.raises(InfrastructureError, match=r"^Spark failed: \[.*no such column"),
         failures_told(),
     ):
         spark.sql("select raise_error('no such column')").collect()
+    file = tmp_path / "broken.parquet"
+    file.write_bytes(b"PAR1 and nothing more PAR1")
+    with pytest.raises(InfrastructureError, match=rf"^Spark failed: \[.*{file}"), failures_told():
+        spark.read.schema("n int").parquet(str(file)).count()
