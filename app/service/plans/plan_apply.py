@@ -109,6 +109,7 @@ def _alterations(command: AlterCommand, plan: KeptPlan, *, force: bool) -> Alter
             {one: values for one, values in plan.rests_on.items() if one not in touched},
             _taken_over(plan),
         ),
+        cluster_id=plan.cluster_id,
     )
 
 
