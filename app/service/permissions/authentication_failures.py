@@ -131,7 +131,11 @@ class FailureWriter:
         """Write each minute's counts soon after its end, until cancelled."""
         while True:
             await asyncio.sleep(_MINUTE_S - utc_now().timestamp() % _MINUTE_S)
-            await self.write()
+            try:
+                await self.write()
+            except Exception:  # the outermost boundary of this task, which must not end
+                self._metrics.audit_write_failed(_STAGE)
+                logger.exception("counts of refused credentials wait")
 
     async def write(self, *, with_present: bool = False) -> bool:
         """Write what is over; tell whether nothing is left waiting."""

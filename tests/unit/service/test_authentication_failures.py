@@ -39,12 +39,16 @@ class Journal:
     def __init__(self) -> None:
         self.rows: dict[str, FailureCount] = {}
         self.broken = False
+        self.fault: Exception | None = None
         self.largest = 0
 
     async def record_authentication_failures(self, counts: Sequence[FailureCount]) -> None:
         self.largest = max(self.largest, len(counts))
         for one in counts:
             self.rows.setdefault(one.row_id, one)
+        if self.fault is not None:
+            fault, self.fault = self.fault, None
+            raise fault
         if self.broken:
             raise NotSentError("Down.")
 
@@ -187,3 +191,26 @@ async def test_a_minute_is_written_soon_after_its_end(
             await asyncio.sleep(0.01)
     running.cancel()
     assert journal.total == 1
+
+
+async def test_it_goes_on_after_a_fault_of_our_own(
+    failures: AuthenticationFailures,
+    writer: FailureWriter,
+    journal: Journal,
+    clock: Clock,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(authentication_failures, "_MINUTE_S", 0.01)
+    journal.fault = RuntimeError("nobody has thought of that")
+    failures.count("10.0.0.1", *BAD)
+    clock.next_minute()
+    running = asyncio.create_task(writer.run())
+    async with asyncio.timeout(30):
+        while journal.fault is not None:
+            await asyncio.sleep(0.01)
+        failures.count("10.0.0.1", *BAD)
+        clock.next_minute()
+        while journal.total < 2:
+            await asyncio.sleep(0.01)
+    running.cancel()
+    assert journal.total == 2
