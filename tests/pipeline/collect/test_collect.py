@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from app.localdev.ports import free_ports
+from tests.support.closed_port import closed_port
 from tests.support.pipeline_command import exit_code
 
 DEADLINE_S = 240
@@ -68,8 +68,12 @@ def rows(folder: Path) -> list[dict[str, Any]]:
 
 
 def test_brokers_that_are_down_or_slow_do_not_stop_the_others(url: str, tmp_path: Path):
-    down = f"http://127.0.0.1:{free_ports(1)[0]}"
-    with exporter(hang=threading.Event()) as slow, exporter(status=500) as broken:
+    with (
+        closed_port() as port,
+        exporter(hang=threading.Event()) as slow,
+        exporter(status=500) as broken,
+    ):
+        down = f"http://127.0.0.1:{port}"
         urls = enumerate([url, down, slow, broken, f"{url}/nowhere"], start=1)
         endpoints = [part for n, one in urls for part in ("--endpoint", f"{n}={one}")]
         sizes = ["--interval", "5", "--duration", "10", "--cluster", "c", "--json"]
@@ -97,11 +101,11 @@ def test_brokers_that_are_down_or_slow_do_not_stop_the_others(url: str, tmp_path
 
 def test_scrapes_are_aligned_to_the_clock(url: str, tmp_path: Path):
     done = collect(
-        *("--endpoint", f"1={url}", "--interval", "2.5", "--duration", "6"), "--out", str(tmp_path)
+        *("--endpoint", f"1={url}", "--interval", "1.5", "--duration", "6"), "--out", str(tmp_path)
     )
     assert done.returncode == 0, done.stderr
     times = sorted({row["ts"].timestamp() for row in rows(tmp_path)})
-    assert all(at % 2.5 == 0 for at in times)
+    assert all(at % 1.5 == 0 for at in times)
     assert 0 < times[-1] - times[0] < 6
 
 
@@ -145,9 +149,10 @@ def test_a_file_is_written_each_minute_and_is_complete(url: str, tmp_path: Path)
 
 
 def test_no_endpoint_that_ever_answers_is_an_error_after_the_record_is_written(tmp_path: Path):
-    down = f"http://127.0.0.1:{free_ports(1)[0]}/metrics"
     sizes = ["--interval", "0.5", "--duration", "0.5"]
-    done = collect("--endpoint", f"1={down}", *sizes, "--out", str(tmp_path))
+    with closed_port() as port:
+        down = f"http://127.0.0.1:{port}/metrics"
+        done = collect("--endpoint", f"1={down}", *sizes, "--out", str(tmp_path))
     assert done.returncode == 5
     assert f"No endpoint ever answered: look at {down}." in done.stderr
     assert [row["value"] for row in rows(tmp_path)] == [0.0]

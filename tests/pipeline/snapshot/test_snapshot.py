@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow.dataset as ds
 import pytest
 
-from app.localdev.ports import free_ports
+from tests.support.closed_port import closed_port
 from tests.support.pipeline_command import exit_code
 from tests.support.raw_quotas import RawQuotas
 from tests.support.service import RunningService
@@ -111,9 +111,10 @@ def test_a_token_that_is_not_good_enough_is_named(
 
 
 def test_a_service_that_cannot_be_reached_is_named(tmp_path: Path):
-    url = f"http://127.0.0.1:{free_ports(1)[0]}"
     arguments = ["--token-file", token_file(tmp_path, "bob"), "--out", tmp_path / "out"]
-    done = snapshot("--server", url, *arguments)
+    with closed_port() as port:
+        url = f"http://127.0.0.1:{port}"
+        done = snapshot("--server", url, *arguments)
     assert done.returncode == 5
     assert f"{url} cannot be reached" in done.stderr
 

@@ -47,7 +47,11 @@ def test_the_figures_of_all_tests_are_one_text(tmp_path: Path, monkeypatch: pyte
     ]
 
 
-def test_without_a_file_for_them_figures_are_not_noted(monkeypatch: pytest.MonkeyPatch):
+def test_without_a_file_for_them_figures_are_not_noted(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
     monkeypatch.delenv("FAULTS_FIGURES", raising=False)
     monkeypatch.delenv("PYTEST_CURRENT_TEST", raising=False)
+    monkeypatch.chdir(tmp_path)
     note_figures({"faults": 3})
+    assert list(tmp_path.iterdir()) == []

@@ -45,3 +45,4 @@ def test_a_directory_that_is_not_ours_is_not_forgotten(tmp_path: Path):
 
 def test_forgetting_what_never_was_is_no_error(tmp_path: Path):
     forget(tmp_path / "nowhere")
+    assert list(tmp_path.iterdir()) == []

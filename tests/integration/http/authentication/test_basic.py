@@ -9,10 +9,10 @@ import pytest
 
 from app.localdev.kafka import LocalKafka
 from app.localdev.kafka_properties import LocalTls
-from app.localdev.ports import free_ports
 from app.localdev.postgres import LocalPostgres
 from app.postgres.migration import migrate
 from tests.support.acl_changes import allow, take_back, wait_until
+from tests.support.closed_port import closed_port
 from tests.support.kafka import unique
 from tests.support.problems import problem_of
 from tests.support.scram import set_scram_users
@@ -213,14 +213,17 @@ def test_a_broker_that_is_down_is_not_a_wrong_password(
 ) -> None:
     owner_url, service_url = postgres.create_database("basic_down")
     migrate(owner_url, service_url)
-    with running_service(
-        tmp_path_factory.mktemp("basic-down"),
-        kafka.bootstrap_servers,
-        service_url,
-        basic_sasl_mechanism="PLAIN",
-        basic_security_protocol="SASL_PLAINTEXT",
-        basic_bootstrap_servers=f"127.0.0.1:{free_ports(1)[0]}",
-    ) as running:
+    with (
+        closed_port() as port,
+        running_service(
+            tmp_path_factory.mktemp("basic-down"),
+            kafka.bootstrap_servers,
+            service_url,
+            basic_sasl_mechanism="PLAIN",
+            basic_security_protocol="SASL_PLAINTEXT",
+            basic_bootstrap_servers=f"127.0.0.1:{port}",
+        ) as running,
+    ):
         for _ in range(7):
             problem = problem_of(call(running, "alterer", "GET", "/quotas"), 503)
             assert problem["code"] == "cluster-unreachable"
