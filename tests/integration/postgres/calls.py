@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 from collections.abc import Awaitable
+from contextlib import suppress
 
 import psycopg
 
@@ -10,7 +11,8 @@ from app.domain.alterations import AlterationResult, Outcome
 from app.domain.errors import NotSentError
 from app.postgres.journal import PostgresJournal
 from app.service.audit_records import AuditConclusion, AuditRequest
-from tests.support.postgres import audit_entity, audit_request, intend
+from tests.support.kafka import DEADLINE_S, until
+from tests.support.postgres import AuditDatabase, audit_entity, audit_request, intend
 
 _NUMBERS = itertools.count(1)
 
@@ -50,6 +52,21 @@ async def assert_works(journal: PostgresJournal) -> None:
     await asyncio.gather(*(intend(journal, request) for request in requests))
     for request in requests:
         assert await journal.alteration(request.alteration_id) is not None
+
+
+async def assert_works_again(journal: PostgresJournal) -> None:
+    """Try until it works: a server that was halted has to catch up first."""
+    async with asyncio.timeout(DEADLINE_S):
+        while True:
+            with suppress(NotSentError):
+                return await assert_works(journal)
+
+
+async def until_somebody_waits(database: AuditDatabase) -> None:
+    """Wait until a transaction waits for the lock of another."""
+    query = "select count(*) from pg_locks where not granted"
+    with psycopg.connect(database.superuser_url, autocommit=True) as connection:
+        await until(lambda: connection.execute(query).fetchone() != (0,))
 
 
 def run_as(url: str, *statements: str) -> None:

@@ -19,6 +19,8 @@ from app.service.recovery.recovery_ports import Recovered
 from tests.integration.postgres.slots import AFTER, Tables, concluded, request_of
 from tests.support.postgres import HOSTILE_NAMES, AuditDatabase, claim_of, intend
 
+pytestmark = pytest.mark.usefixtures("patient")
+
 CLUSTER = request_of("x").cluster_id
 SEEN = datetime(2026, 11, 21, 1, 2, 3, 456_000, UTC)
 

@@ -21,6 +21,8 @@ from tests.support.postgres import (
     intend,
 )
 
+pytestmark = pytest.mark.usefixtures("patient")
+
 ODD_VALUES = {
     "integral": 1024.0,
     "fraction": 0.1 + 0.2,

@@ -8,7 +8,7 @@ import pytest
 
 from app.domain.alterations import AlterationResult, ClientQuotaAlteration, Op, Outcome
 from app.domain.entities import ClientQuotaEntity
-from app.domain.errors import ExpectationFailedError, OwnerConflictError
+from app.domain.errors import ExpectationFailedError, NotSentError, OwnerConflictError
 from app.domain.plans import Conflict, DesiredQuota, Holding, Kept, PlannedChange, WhyKept
 from app.postgres.database import Database
 from app.postgres.housekeeping import keep_house
@@ -23,6 +23,8 @@ from app.service.plans.plan_records import ChangeWithImpact, KeptPlan
 from app.service.recovery.recovery_ports import Recovered
 from tests.integration.postgres.slots import Tables, concluded
 from tests.support.postgres import HOSTILE_NAMES, audit_entity, audit_request, claim_of
+
+pytestmark = pytest.mark.usefixtures("patient")
 
 P, C = "producer_byte_rate", "consumer_byte_rate"
 CLUSTER = audit_request().cluster_id
@@ -159,7 +161,7 @@ async def test_a_conclusion_that_is_rolled_back_gives_nobody_anything(
     request, claim = owned("alice", "team", None, *sets())
     await journal.record_intent(request, claim)
     tables.run("alter table quota_owner add constraint no check (key <> 'producer_byte_rate')")
-    with pytest.raises(Exception, match="unavailable"):
+    with pytest.raises(NotSentError, match="unavailable"):
         await journal.record_conclusion(concluded(request))
     assert len(tables.slots(request)) == 1
     tables.run("alter table quota_owner drop constraint no")

@@ -1,0 +1,28 @@
+"""Taking entities, and asking who has them."""
+
+import pytest
+
+from app.domain.errors import EntityBusyError
+from app.postgres.journal import PostgresJournal
+from app.service.audit_records import AuditRequest
+from app.service.journal_ports import Intent
+from tests.support.postgres import claim_of
+
+INSERT = (
+    "insert into entity_slot (cluster_id, entity_hash, alteration_id, ordinal, received_at, owner, "
+    "handed_over_by) values (%s, %s, gen_random_uuid(), 0, now(), 'other', now() + '1 day')"
+)
+
+
+async def take(journal: PostgresJournal, request: AuditRequest) -> Intent:
+    return await journal.record_intent(request, claim_of(request))
+
+
+async def holder_of(journal: PostgresJournal, request: AuditRequest) -> str | None:
+    with pytest.raises(EntityBusyError) as raised:
+        await take(journal, request)
+    error = raised.value
+    assert (error.code, error.sent, error.retry) == ("entity-busy", "no", "safe")
+    assert error.retry_after_s is not None
+    assert error.retry_after_s >= 1
+    return error.alteration_id
