@@ -10,9 +10,8 @@ import pytest
 
 from app.settings import Settings, SettingsError
 from app.wiring import Wiring
-from tests.support.service import write_tokens
+from tests.support.service import STARTS_WITHIN_S, write_tokens
 
-DEADLINE_S = 30
 SECRET = "s3cret-canary"
 
 GOOD = {
@@ -165,6 +164,6 @@ def start(settings: Mapping[str, str]) -> "subprocess.CompletedProcess[str]":
         env={**others, **settings},
         capture_output=True,
         text=True,
-        timeout=DEADLINE_S,
+        timeout=STARTS_WITHIN_S,
         check=False,
     )

@@ -22,10 +22,10 @@ from tests.support.history_figures import figures_of, note_figures
 from tests.support.load import Driver, Load, Plan, send
 from tests.support.oracle import Oracle
 
-FINAL_AFTER_S: Final = 4.0
-"""In place of 95 s, for clusters whose lateness is bounded by less."""
+FINAL_AFTER_S: Final = 6.0
+"""In place of 95 s: twice what the fake cluster is late at most, on a machine that is busy."""
 
-QUIET_WITHIN_S: Final = 45.0
+QUIET_WITHIN_S: Final = 120.0
 HEADERS: Final = {"Authorization": f"Bearer {CALLER}"}
 _POLL_S: Final = 0.1
 
