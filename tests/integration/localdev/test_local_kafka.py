@@ -91,7 +91,7 @@ def eventually(claim: Callable[[], bool]) -> bool:
 
 def test_the_cluster_describes_itself_with_one_node(kafka: LocalKafka):
     client = silent_admin(kafka.bootstrap_servers)
-    answer = client.describe_cluster(request_timeout=10).result()
+    answer = client.describe_cluster(request_timeout=DEADLINE_S).result()
     assert answer.cluster_id == kafka.cluster_id
     assert [f"{node.host}:{node.port}" for node in answer.nodes] == [kafka.bootstrap_servers]
 
@@ -108,15 +108,15 @@ def test_each_mechanism_lets_its_users_in(
     kafka: LocalKafka, mechanism: str, name: str, password: str
 ):
     client = sasl_admin(kafka, mechanism, name, password)
-    assert client.list_topics(timeout=10).cluster_id == kafka.cluster_id
+    assert client.list_topics(timeout=DEADLINE_S).cluster_id == kafka.cluster_id
 
 
 def test_acls_are_enforced_for_ordinary_users_and_not_for_super_users(kafka: LocalKafka):
     alice = sasl_admin(kafka, "PLAIN", "alice", 'al"i\\ce')
     with pytest.raises(KafkaException, match="CLUSTER_AUTHORIZATION_FAILED"):
-        alice.create_acls([AN_ACL], request_timeout=10)[AN_ACL].result()
+        alice.create_acls([AN_ACL], request_timeout=DEADLINE_S)[AN_ACL].result()
     admin = sasl_admin(kafka, "PLAIN", "admin", "admin-secret")
-    admin.create_acls([AN_ACL], request_timeout=10)[AN_ACL].result()
+    admin.create_acls([AN_ACL], request_timeout=DEADLINE_S)[AN_ACL].result()
 
 
 def test_quota_requests_are_logged_and_others_are_not(kafka: LocalKafka):
@@ -181,7 +181,7 @@ def test_a_restart_keeps_cluster_address_and_acls_and_stopping_leaves_no_process
     with LocalKafka(tmp_path) as first:
         before = (first.cluster_id, first.bootstrap_servers, first.controller_port)
         client = silent_admin(first.bootstrap_servers)
-        client.create_acls([AN_ACL], request_timeout=10)[AN_ACL].result()
+        client.create_acls([AN_ACL], request_timeout=DEADLINE_S)[AN_ACL].result()
         pid = first.pid
         getattr(first, ending)()
         wait_until_ended([pid], DEADLINE_S)
@@ -190,7 +190,7 @@ def test_a_restart_keeps_cluster_address_and_acls_and_stopping_leaves_no_process
     with LocalKafka(tmp_path) as second:
         assert (second.cluster_id, second.bootstrap_servers, second.controller_port) == before
         client = silent_admin(second.bootstrap_servers)
-        assert client.describe_acls(ANY_ACL, request_timeout=10).result() == [AN_ACL]
+        assert client.describe_acls(ANY_ACL, request_timeout=DEADLINE_S).result() == [AN_ACL]
 
 
 def test_a_broker_dies_with_a_parent_that_is_killed(tmp_path: Path):

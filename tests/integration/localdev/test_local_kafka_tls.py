@@ -39,4 +39,4 @@ def test_both_tls_listeners_answer(tls: LocalTls, tmp_path: Path, protocol: str)
                 "log_level": 0,
             }
         )
-        assert client.list_topics(timeout=10).cluster_id == kafka.cluster_id
+        assert client.list_topics(timeout=30).cluster_id == kafka.cluster_id
