@@ -138,7 +138,7 @@ def _decoded(body: bytes) -> str:
         detail = f"The body is not UTF-8: byte {error.start} cannot be read."
         raise _unreadable("not-utf-8", detail) from None
     if not text.strip():
-        raise _unreadable("not-json", "The body is empty; send a JSON object.")
+        raise _unreadable("not-json", "The body is not JSON: it is empty.")
     if text.startswith("\ufeff"):
         raise _unreadable("not-json", "The body begins with a byte order mark; leave it out.")
     return text

@@ -112,8 +112,8 @@ def test_what_is_not_one_json_object_in_utf_8_is_refused(body: bytes, code: str)
 @pytest.mark.parametrize(
     ("body", "detail"),
     [
-        (b"", "The body is empty; send a JSON object."),
-        (b" \n", "The body is empty; send a JSON object."),
+        (b"", "The body is not JSON: it is empty."),
+        (b" \n", "The body is not JSON: it is empty."),
         (b'{"a":"\x01"}', "The body is not JSON: Invalid control character at line 1, column 7."),
     ],
 )

@@ -35,6 +35,7 @@ AMBIGUOUS = {
     "an unknown transfer encoding": (["Transfer-Encoding: zip"], BODY),
     "a chunk without a length": (["Transfer-Encoding: chunked"], b"xyz\r\n\r\n"),
     "a chunk of negative length": (["Transfer-Encoding: chunked"], b"-1\r\n\r\n"),
+    "two hosts": ([LENGTH, "Host: elsewhere"], BODY),
     "a folded header": (["X-Folded: a\r\n b", LENGTH], BODY),
     "a blank before the colon": ([LENGTH, "Content-Encoding : identity"], BODY),
     "a header without a name": ([LENGTH, ": nothing"], BODY),
