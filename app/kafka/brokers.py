@@ -91,9 +91,18 @@ class Brokers:
     async def lease(self, broker_id: int | None, purpose: Purpose, deadline: float) -> BrokerLease:
         """Take a connection to one broker; null takes the first that can be reached.
 
+        Where a connection was lost meanwhile it is taken anew: another broker may listen there now.
+
         Raises:
             NotSentError: None can be reached before ``deadline`` (of the event loop's clock).
         """
+        lease = await self._lease(broker_id, purpose, deadline)
+        if self._trusted:
+            return lease
+        lease.release()
+        return await self._lease(broker_id, purpose, deadline)
+
+    async def _lease(self, broker_id: int | None, purpose: Purpose, deadline: float) -> BrokerLease:
         view = await self.view(deadline)
         if broker_id is not None and broker_id not in view.addresses:
             view = await self.view(deadline, fresh=True)
@@ -225,7 +234,7 @@ class Brokers:
             raise NotSentError("The service is shutting down.", code=UNREACHABLE)
         if address not in self._pools:
             self._pools[address] = ConnectionPool(
-                lambda: connect(address, self._settings, self._context, self._metrics)
+                lambda: connect(address, self._settings, self._context, self._metrics), self.doubt
             )
         return self._pools[address]
 

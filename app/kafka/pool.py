@@ -80,10 +80,18 @@ class Place:
 
 
 class ConnectionPool:
-    """Opens connections when none is idle; each purpose has a bound of its own."""
+    """Opens connections when none is idle; each purpose has a bound of its own.
 
-    def __init__(self, dial: Callable[[], Awaitable[BrokerConnection]]) -> None:
+    Args:
+        dial: Opens a connection.
+        lost: Told that the other side has ended one that waited for a request.
+    """
+
+    def __init__(
+        self, dial: Callable[[], Awaitable[BrokerConnection]], lost: Callable[[], None]
+    ) -> None:
         self._dial = dial
+        self._lost = lost
         self._slots = {purpose: asyncio.Semaphore(places) for purpose, places in PLACES.items()}
         self._open: set[BrokerConnection] = set()
         self._idle_since: dict[BrokerConnection, float] = {}
@@ -141,10 +149,10 @@ class ConnectionPool:
         while self._idle_since:
             connection, since = self._idle_since.popitem()
             session_ends = connection.expires_at
-            if (
-                connection.quiet
-                and now - since < _LONGEST_IDLE_S
-                and (session_ends is None or now < session_ends - _REAUTHENTICATION_MARGIN_S)
+            if not connection.quiet:
+                self._lost()
+            elif now - since < _LONGEST_IDLE_S and (
+                session_ends is None or now < session_ends - _REAUTHENTICATION_MARGIN_S
             ):
                 return connection
             connection.abort()
@@ -158,4 +166,5 @@ class ConnectionPool:
 
     def _forget(self, connection: BrokerConnection) -> None:
         self._open.discard(connection)
-        self._idle_since.pop(connection, None)
+        if self._idle_since.pop(connection, None) is not None:
+            self._lost()
