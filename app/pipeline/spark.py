@@ -10,10 +10,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from app.java import JavaMissingError, find_java
 from app.pipeline.errors import InfrastructureError
+from app.pipeline.interrupts import deferred_interrupts, unlogged_interrupts
 
 LOCAL: Final = "local[*]"
 
@@ -78,13 +80,18 @@ def spark_session(
     Raises:
         InfrastructureError: There is no Java, or Spark does not start.
     """
-    with tempfile.TemporaryDirectory(prefix="quota-pipeline-") as directory:
+    with (
+        tempfile.TemporaryDirectory(prefix="quota-pipeline-") as directory,
+        unlogged_interrupts(),
+    ):
         _prepare_environment(Path(directory), master)
-        builder = SparkSession.builder.appName(name).master(master)
-        for key, value in {**_SETTINGS, **_sized(master, directory), **(settings or {})}.items():
-            builder = builder.config(key, value)
+        wanted = {**_SETTINGS, **_sized(master, directory), **(settings or {})}
+        conf = SparkConf().setAppName(name).setMaster(master).setAll(list(wanted.items()))
         try:
-            session = builder.getOrCreate()
+            # A JVM that is on its way when its parent ends would never end.
+            with deferred_interrupts():
+                SparkContext._ensure_initialized(conf=conf)  # noqa: SLF001 - starts the JVM alone
+            session = SparkSession.builder.config(conf=conf).getOrCreate()
         except Exception as error:
             message = f"Spark did not start on {master}: {error}"
             raise InfrastructureError(message) from error

@@ -19,6 +19,7 @@ from app.pipeline.sinks.postgres_runs import connected
 from app.pipeline.tables import BUCKET_MINUTE
 from tests.pipeline.publish.results import MIDNIGHT, minute, written
 from tests.support.postgres import AuditDatabase
+from tests.support.processes import GROUP, PARENT, processes
 
 DEADLINE_S = 240.0
 
@@ -83,23 +84,6 @@ def test_a_queued_run_is_done_and_published(audit_database: AuditDatabase, tmp_p
     with psycopg.connect(url) as connection:
         query = "select max(peak) from utilization_daily"
         assert connection.execute(query).fetchone() == (150.0,)
-
-
-PARENT, GROUP = 1, 2
-"""Fields of /proc/PID/stat after the name. Source: proc_pid_stat(5)."""
-
-
-def processes(field: int, value: int) -> list[int]:
-    """Return the processes that live and have this value there."""
-    found = []
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = stat.read_text().rpartition(")")[2].split()
-        except OSError:  # it has just ended
-            continue
-        if fields[0] != "Z" and int(fields[field]) == value:
-            found.append(int(stat.parent.name))
-    return found
 
 
 def test_a_worker_that_is_stopped_says_so_and_leaves_nothing_behind(

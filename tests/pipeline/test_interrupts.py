@@ -1,0 +1,95 @@
+"""Ctrl-C and SIGTERM end the program in a sentence, and leave no process behind."""
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from app.pipeline.interrupts import deferred_interrupts, unlogged_interrupts
+from app.pipeline.tables import BUCKET_MINUTE
+from tests.support.bucket_worlds import minute, publish
+from tests.support.processes import GROUP, PARENT, processes
+
+DEADLINE_S = 120.0
+INTERRUPTED = 130
+
+
+def until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+@pytest.fixture(autouse=True)
+def _handled() -> Iterator[None]:
+    """Let Python handle Ctrl-C, which is ignored where a shell runs the tests aside."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def interrupt(done: list[str], *, times: int) -> None:
+    with deferred_interrupts():
+        for number in range(times):
+            os.kill(os.getpid(), signal.SIGINT)
+            done.append(f"signal {number}")
+
+
+def test_the_first_interrupt_waits_for_the_end_of_the_block():
+    done: list[str] = []
+    with pytest.raises(KeyboardInterrupt):
+        interrupt(done, times=1)
+    assert done == ["signal 0"]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_the_second_interrupt_does_not_wait():
+    done: list[str] = []
+    with pytest.raises(KeyboardInterrupt):
+        interrupt(done, times=3)
+    assert done == ["signal 0"]
+
+
+def test_what_is_ignored_stays_ignored():
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    done: list[str] = []
+    interrupt(done, times=2)
+    assert done == ["signal 0", "signal 1"]
+
+
+def test_a_call_to_the_jvm_that_is_interrupted_logs_no_stack(caplog: pytest.LogCaptureFixture):
+    root = logging.getLogger()
+    with unlogged_interrupts():
+        root.error("KeyboardInterrupt while sending command.")
+        root.error("something else")
+    assert caplog.messages == ["something else"]
+
+
+def test_a_command_that_is_interrupted_while_its_jvm_starts_leaves_nothing_behind(tmp_path: Path):
+    publish(tmp_path, {BUCKET_MINUTE: [minute(0)]})
+    program = [sys.executable, "-m", "app.pipeline.main", "utilization"]
+    command = subprocess.Popen(
+        [*program, "--input", str(tmp_path), "--out", str(tmp_path), "--master", "local[1]"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        until(lambda: processes(PARENT, command.pid))
+        command.send_signal(signal.SIGTERM)
+        told = command.communicate(timeout=DEADLINE_S)[1]
+        assert command.returncode == INTERRUPTED, told
+        assert told.splitlines()[-1].startswith("quota-pipeline utilization: stopped")
+        assert "Traceback" not in told
+        until(lambda: not processes(GROUP, command.pid))
+    finally:
+        for one in processes(GROUP, command.pid):
+            os.kill(one, signal.SIGKILL)
