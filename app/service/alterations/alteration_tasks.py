@@ -1,13 +1,16 @@
 """Alterations belong to the application: a client that hangs up does not cut them."""
 
 import asyncio
+import logging
 import time
 from collections.abc import Coroutine
 from typing import Any, Protocol, TypeVar
 
-from app.domain.errors import NotSentError
+from app.domain.errors import NotSentError, QuotaError
 
 T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
 
 
 class Tasks(Protocol):
@@ -60,9 +63,11 @@ class AlterationTasks:
         return task
 
     def _done(self, task: asyncio.Task[Any]) -> None:
+        """Say what went wrong that nobody has thought of: the caller may have gone."""
         self._tasks.discard(task)
-        if not task.cancelled():
-            task.exception()
+        error = None if task.cancelled() else task.exception()
+        if error is not None and not isinstance(error, QuotaError):
+            logger.error("a fault in an alteration", exc_info=error)
 
     def refuse_new(self) -> None:
         """Take no further alteration."""

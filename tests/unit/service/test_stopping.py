@@ -37,3 +37,17 @@ async def test_a_stop_waits_no_longer_than_it_may(
     assert await world.tasks.drain(0.05) == 1
     world.journal.broken = set()
     assert await world.tasks.drain(30) == 0
+
+
+async def test_a_fault_is_said_also_where_the_caller_has_gone(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def fail() -> None:
+        await asyncio.sleep(0)
+        raise RuntimeError("nobody has thought of that")
+
+    waiting = asyncio.create_task(world.tasks.run(fail()))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    assert await world.tasks.drain(30) == 0
+    assert "nobody has thought of that" in caplog.text
