@@ -132,6 +132,8 @@ def live_routes() -> list[tuple[str, str, str]]:
 
 
 ROUTES = live_routes()
+BY_HEAD = [("HEAD", path, guard) for method, path, guard in ROUTES if method == "GET"]
+"""What is answered like GET must be guarded like it."""
 
 
 @dataclass
@@ -188,7 +190,7 @@ def test_the_table_is_what_people_are_told() -> None:
 
 
 @pytest.mark.parametrize("credential", CREDENTIALS)
-@pytest.mark.parametrize(("method", "path", "guard"), ROUTES)
+@pytest.mark.parametrize(("method", "path", "guard"), ROUTES + BY_HEAD)
 async def test_who_gets_in(
     service: FakeService, method: str, path: str, guard: str, credential: str
 ) -> None:
@@ -204,7 +206,12 @@ async def test_who_gets_in(
     assert "alter" not in service.log
 
 
-@pytest.mark.parametrize("method", ["HEAD", "OPTIONS", "PUT", "PATCH", "DELETE", "TRACE"])
+@pytest.mark.parametrize("path", sorted({p for _, p, _ in ROUTES} - {p for _, p, _ in BY_HEAD}))
+async def test_head_gets_in_only_where_get_does(service: FakeService, path: str) -> None:
+    assert (await ask(service, "HEAD", path, CREDENTIALS["alterer"])).status == 405
+
+
+@pytest.mark.parametrize("method", ["OPTIONS", "PUT", "PATCH", "DELETE", "TRACE"])
 @pytest.mark.parametrize("path", sorted({path for _, path, _ in ROUTES}))
 async def test_no_other_method_gets_in(service: FakeService, method: str, path: str) -> None:
     asked = await ask(service, method, path, CREDENTIALS["alterer"])
