@@ -85,6 +85,7 @@ class Brokers:
         self._line = Line(settings.addresses)
         self._view: ClusterView | None = None
         self._trusted = False
+        self._losses = 0
         self._refreshing = asyncio.Lock()
         self._closed = False
 
@@ -96,8 +97,9 @@ class Brokers:
         Raises:
             NotSentError: None can be reached before ``deadline`` (of the event loop's clock).
         """
+        losses = self._losses
         lease = await self._lease(broker_id, purpose, deadline)
-        if self._trusted:
+        if self._losses == losses:
             return lease
         lease.release()
         return await self._lease(broker_id, purpose, deadline)
@@ -184,6 +186,10 @@ class Brokers:
         self.doubt()
         self._line.send_to_the_end(address)
 
+    def _lost(self) -> None:
+        self._losses += 1
+        self.doubt()
+
     async def close(self) -> None:
         """Drop every connection; requests under way end with ``AnswerLostError``."""
         self._closed = True
@@ -234,7 +240,8 @@ class Brokers:
             raise NotSentError("The service is shutting down.", code=UNREACHABLE)
         if address not in self._pools:
             self._pools[address] = ConnectionPool(
-                lambda: connect(address, self._settings, self._context, self._metrics), self.doubt
+                lambda: connect(address, self._settings, self._context, self._metrics),
+                self._lost,
             )
         return self._pools[address]
 
