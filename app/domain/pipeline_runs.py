@@ -63,14 +63,12 @@ _COMMON: Final[Mapping[str, OptionRule]] = {
     "from": OptionRule(kind=OptionKind.TIME, description="Leave out what is earlier."),
     "to": OptionRule(kind=OptionKind.TIME, description="Leave out this time and later."),
 }
+# Topics are no folders below the worker's own: who may call the service may not name brokers to it.
 _READING: Final[Mapping[str, OptionRule]] = {
     "format": OptionRule(
         kind=OptionKind.WORD,
         description="Of the input.",
-        words=(
-            *("parquet", "prom-json", "vm-jsonl", "csv", "adapter-json", "kafka-json"),
-            "collect",
-        ),
+        words=("parquet", "prom-json", "vm-jsonl", "csv", "adapter-json", "collect"),
     ),
     "map": OptionRule(
         kind=OptionKind.FOLDER, description="The YAML file of names, below the data folder."

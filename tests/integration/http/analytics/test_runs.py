@@ -71,6 +71,11 @@ def test_a_run_that_is_none_is_not_found(published: Published):
         ({"job": "run", "options": {"input": []}}, 422, ("/options/input", "bad-option")),
         ({"job": "run", "options": {"from": "soon"}}, 422, ("/options/from", "bad-option")),
         ({"job": "run", "options": {"as-of": "now"}}, 422, ("/options/as-of", "bad-option")),
+        (
+            {"job": "run", "options": {"format": "kafka-json"}},
+            422,
+            ("/options/format", "bad-option"),
+        ),
         ({"job": "run", "options": {"cluster": "a\0"}}, 422, ("/options/cluster", "bad-option")),
     ],
 )
