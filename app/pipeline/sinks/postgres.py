@@ -50,12 +50,6 @@ _MERGE: Final = sql.SQL(
     "first_seen = least({table}.first_seen, excluded.first_seen), "
     "last_seen = greatest({table}.last_seen, excluded.last_seen)"
 )
-_KEPT: Final = sql.SQL(
-    "delete from {table} old using {staged} new where new.run = %s "
-    "and old.cluster_id = new.cluster_id and old.incident_id = new.incident_id"
-)
-"""A folder keeps the incidents of other days beside those of the run."""
-
 _FORGET: Final = sql.SQL("delete from {staged} where run = %s")
 
 
@@ -133,8 +127,6 @@ def _replace(connection: psycopg.Connection[Any], new: _Replacement) -> None:
     if new.table is THROTTLE_INCIDENT:
         # The folder holds those of other days too, which may have been published before.
         connection.execute(_SAME.format(**names), [new.seq])
-    if new.table is THROTTLE_INCIDENT:
-        connection.execute(_KEPT.format(**names), [new.seq])
     move = _MERGE if new.table is DIM_BUCKET else _REPLACE
     moved = connection.execute(move.format(**names), [new.seq]).rowcount
     if moved != new.number:
