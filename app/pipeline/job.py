@@ -9,6 +9,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cached_property
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -16,6 +18,7 @@ from pyspark.sql import SparkSession
 
 from app.pipeline.errors import DataQualityError, FindingsError, UsageError
 from app.pipeline.folders import RunFolder, local_folder
+from app.pipeline.manifests import manifest_of
 from app.pipeline.progress import Progress
 from app.pipeline.spark import spark_session
 from app.pipeline.task_failures import failures_told
@@ -54,12 +57,20 @@ class Job:
     record: Any = None
     begun: float = field(default_factory=time.monotonic)
 
-    @property
+    @cached_property
     def run_id(self) -> str:
-        """The same for the same job with the same options: what decides the result."""
+        """The same where the result is: job, options, the files that are read, the release.
+
+        As they are when it is first asked for; what the run writes makes no other run of it.
+        """
         ours = ("out", "pg", "master", "conf", "json", "plot", "explain", "dry_run", "command")
         told = {key: str(value) for key, value in vars(self.options).items() if key not in ours}
-        text = json.dumps([self.name, told], sort_keys=True)
+        places = [
+            *(getattr(self.options, "input", None) or ()),
+            getattr(self.options, "quotas", None),
+        ]
+        read = {place: manifest_of(place) for place in places if place}
+        text = json.dumps([self.name, told, read, version("kafka-quota-service")], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def say(self, line: str) -> None:
