@@ -10,7 +10,13 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Match
 from starlette.types import Scope
 
-from app.domain.errors import NotFoundError, QuotaError, UnreadableRequestError, Violation
+from app.domain.errors import (
+    NotFoundError,
+    QuotaError,
+    Sent,
+    UnreadableRequestError,
+    Violation,
+)
 from app.http.errors import BodyTooLargeError, MethodNotAllowedError
 from app.http.json_pointer import child
 from app.http.problems import code_of, problem_response
@@ -27,6 +33,8 @@ _METHODS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """What a route takes to what a caller may send: the boundary reads HEAD as GET."""
 
+_SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+"""Methods that alter nothing. Source: RFC 9110, 9.2.1."""
 
 _OF_STATUS: Final[Mapping[int, tuple[type[QuotaError], str]]] = {
     400: (UnreadableRequestError, "The request cannot be read."),
@@ -60,8 +68,12 @@ def answer(
 
 
 def answer_to_fault(request: Request) -> Response:
-    """Return the answer for what should not happen; what it was stands in the log only."""
-    return answer(request, QuotaError("A fault of this service; report the request id."))
+    """Return the answer for what should not happen; what it was stands in the log only.
+
+    How far a request came that may alter something is not known then.
+    """
+    sent = Sent.NO if request.method in _SAFE else Sent.MAYBE
+    return answer(request, QuotaError("A fault of this service; report the request id.", sent=sent))
 
 
 async def _on_fault(request: Request, _: Exception) -> Response:

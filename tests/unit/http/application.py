@@ -40,6 +40,7 @@ routes = APIRouter()
 
 
 @routes.get("/raise/{index}")
+@routes.post("/raise/{index}")
 async def raise_error(request: Request, index: int) -> None:
     raise request.app.state.errors[index]
 

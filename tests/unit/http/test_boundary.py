@@ -109,6 +109,14 @@ async def test_a_fault_is_a_problem_without_its_secrets(app: ASGIApp):
     assert lines[0]["exc_info"]
 
 
+@pytest.mark.parametrize(("method", "sent"), [("GET", "no"), ("HEAD", "no"), ("POST", "maybe")])
+async def test_after_a_fault_nobody_claims_that_nothing_was_altered(
+    app: ASGIApp, method: str, sent: str
+):
+    answer = await send(app, method, "/raise/0")
+    assert (answer.status, answer.document["sent_to_cluster"]) == (500, sent)
+
+
 async def test_a_stream_that_breaks_is_cut_off_and_not_completed(app: ASGIApp):
     with pytest.raises(RuntimeError), capture_logs() as lines:
         await send(app, "GET", "/broken-stream")
