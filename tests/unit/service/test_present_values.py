@@ -138,3 +138,23 @@ async def test_where_one_broker_cannot_show_it_nobody_goes_on_asking_the_others(
         while asyncio.all_tasks() != before:
             await asyncio.sleep(0)
             assert sum(broker_id == 2 for _, broker_id in brokers.asked) < 5
+
+
+async def test_a_read_that_was_slow_once_is_forgotten_when_all_are_read_in_less_time(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    broker = Broker()
+    present = PresentValues(broker)
+    now = [0.0]
+    monkeypatch.setattr(present_values, "SLOW_S", 1.0)
+    monkeypatch.setattr(present_values.time, "monotonic", lambda: now[0])
+    slow = asyncio.create_task(present.read([ENTITIES[0]], 1))
+    await until_quiet()
+    now[0] += 2.0
+    broker.answers.set()
+    await slow
+    await asyncio.gather(*(present.read([one], 1) for one in ENTITIES[:2]))
+    assert broker.asked_for_everything == 1, "the second one does not read singly"
+    broker.asked.clear()
+    await asyncio.gather(*(present.read([one], 1) for one in ENTITIES[:2]))
+    assert broker.asked_for_everything == 0
