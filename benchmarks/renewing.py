@@ -22,6 +22,9 @@ from benchmarks.workload import KEYS, Entities
 _CONNECTIONS: Final = 32
 _OLDEST_MS: Final = 60_000
 _CHANGE_EVERY_S: Final = 0.1
+_READ_EVERY_S: Final = 0.1
+"""So often somebody resolves while the no-op is measured: the image is renewed as ever."""
+
 _STRIDE: Final = 7_919
 """A prime: the changed entities lie all over."""
 
@@ -60,11 +63,15 @@ def _coming_and_going(_: Entities, number: int) -> ClientQuotaAlteration:
 
 @dataclass(frozen=True)
 class _Way:
-    """One way in which the image is renewed, or not; the figures of its windows."""
+    """One way in which the image is renewed, or not; the figures of its windows.
+
+    That of the no-op shows what the machine itself makes of it: its process does nothing else.
+    """
 
     name: str
     max_age_ms: int | None = None
     change: Change | None = None
+    noop: bool = False
     loads: list[PacedLoad] = field(default_factory=list)
     renewals_per_s: list[float] = field(default_factory=list)
     changes_per_s: list[float] = field(default_factory=list)
@@ -96,6 +103,8 @@ async def measure_renewals(session: Session, plan: Plan, stored: Entities) -> Pa
         _Way("renewed, nothing changes"),
         _Way("renewed, values change", change=_value),
         _Way("renewed, entities come and go", change=_coming_and_going),
+        _Way("no-op, beside values that change", change=_value, noop=True),
+        _Way("no-op, beside entities that come and go", change=_coming_and_going, noop=True),
     )
     with own_generator() as generator:
         for window in range(-1, plan.paced_windows):
@@ -115,8 +124,10 @@ def _part(ways: Sequence[_Way], plan: Plan, stored: Entities) -> Part:
         f"requests a second over {_CONNECTIONS} connections, each sent when it is due, whatever "
         "becomes of those before; latencies count from the moment at which a request was due. The "
         f"first row allows an image that is {_OLDEST_MS // 1000} s old, the others the default, "
-        "1 s. Beside the last two somebody alters one entity every "
-        f"{_CHANGE_EVERY_S * 1000:g} ms past the service. n windows of {plan.paced_s:g} s, after "
+        "1 s. Beside the last four somebody alters one entity every "
+        f"{_CHANGE_EVERY_S * 1000:g} ms past the service. Beside the no-op route, of a process of "
+        f"its own, the same goes on, and one resolve every {_READ_EVERY_S * 1000:g} ms has the "
+        "image renewed. n windows of {plan.paced_s:g} s, after "
         f"{PACED_LEAD_S:g} s of the same that are not counted, in turns; medians over the "
         "windows, but for the maximum."
     )
@@ -124,7 +135,7 @@ def _part(ways: Sequence[_Way], plan: Plan, stored: Entities) -> Part:
     goals = [
         Goal(f"`GET /quotas/resolve`, image {way.name}: p99 in ms", _LIMIT_MS, way.p99_ms.median)
         for way in ways
-        if way.change is not None
+        if way.change is not None and not way.noop
     ]
     return Part(Table(title, note, _COLUMNS, [way.row(base) for way in ways]), goals)
 
@@ -137,10 +148,13 @@ async def _measure(
         query["max_age_ms"] = str(way.max_age_ms)
     stack = session.stack
     target = Target(stack.service_port, f"/quotas/resolve?{urlencode(query)}", stack.token)
-    changing = None
+    changing = reading = None
     stop = asyncio.Event()
     if way.change is not None:
         changing = asyncio.create_task(_keep_changing(session, stored, way.change, stop))
+    if way.noop:
+        reading = asyncio.create_task(_keep_reading(target, stop))
+        target = Target(stack.noop_port, "/noop")
     before, begun = await _describes(session), time.perf_counter()
     try:
         load = await asyncio.to_thread(
@@ -149,6 +163,8 @@ async def _measure(
     finally:
         stop.set()
         changes = 0 if changing is None else await changing
+        if reading is not None:
+            await reading
     seconds = time.perf_counter() - begun
     way.loads.append(load)
     way.renewals_per_s.append((await _describes(session) - before) / seconds)
@@ -165,6 +181,17 @@ async def _keep_changing(
         number += 1
         await asyncio.sleep(_CHANGE_EVERY_S)
     return number
+
+
+async def _keep_reading(target: Target, stop: asyncio.Event) -> None:
+    """Ask a route again and again, with a pause."""
+    connection = await open_http(target.port)
+    try:
+        while not stop.is_set():
+            await connection.exchange(prepared("GET", target.path, token=target.token))
+            await asyncio.sleep(_READ_EVERY_S)
+    finally:
+        connection.close()
 
 
 async def _describes(session: Session) -> float:
