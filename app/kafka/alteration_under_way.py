@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from app.domain.alterations import ClientQuotaAlteration, KafkaRefusal, Outcome
 from app.domain.entities import ClientQuotaEntity
-from app.kafka.brokers import BrokerLease
+from app.kafka.broker_lease import BrokerLease
 from app.kafka.connection import LARGEST_ANSWER_BYTES, AnswerLostError, closed_before
 from app.kafka.messages import read_verdicts
 from app.kafka.off_loop import decoded

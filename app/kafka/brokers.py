@@ -4,55 +4,30 @@ import asyncio
 import ssl
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from app.domain.errors import NotSentError
+from app.kafka.broker_lease import BrokerLease
 from app.kafka.cluster_view import ClusterView, ask_view
 from app.kafka.configuration import KafkaSettings, ssl_context
-from app.kafka.connection import UNREACHABLE, BrokerConnection
 from app.kafka.handshake import Address, LoginRefusedError, connect
 from app.kafka.line import Line
 from app.kafka.pool import ConnectionPool, Lease, Place, Purpose
+from app.kafka.unreachable import (
+    no_live_broker,
+    not_live,
+    overcrowded,
+    refuse_other_cluster,
+    shutting_down,
+    silent,
+)
 from app.service.dependency_metrics import DependencyMetrics, Uncounted
 
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerLease:
-    """A connection to a broker of known id."""
-
-    cluster_id: str
-    broker_id: int
-    address: Address
-    lease: Lease
-
-    @property
-    def connection(self) -> BrokerConnection:
-        """The connection."""
-        return self.lease.connection
-
-    def release(self) -> None:
-        """Give the connection back."""
-        self.lease.release()
-
-
-WRONG_CLUSTER: Final = "wrong-cluster"
-"""The code of what is refused because another cluster answers than the one that is named."""
-
-
 _VIEW_WITHIN_S: Final = 5.0
 """Who is alive is asked for by one caller for all: the most patient one must not take longer."""
-
-
-def _refuse_other_cluster(view: ClusterView, cluster_id: str | None) -> None:
-    if cluster_id is not None and view.cluster_id != cluster_id:
-        detail = (
-            f"The brokers are of the cluster {view.cluster_id!r}, and this service is for "
-            f"{cluster_id!r}; nothing was sent."
-        )
-        raise NotSentError(detail, code=WRONG_CLUSTER)
 
 
 class Brokers:
@@ -156,12 +131,12 @@ class Brokers:
                 view = await self._first_that_works(
                     self._line.addresses, Purpose.READ, ask_by, _use_for_view
                 )
-                _refuse_other_cluster(view, self._settings.cluster_id)
+                refuse_other_cluster(view, self._settings.cluster_id)
                 self._view, self._trusted = view, bool(view.addresses)
                 self._line.adopt(view.addresses.values())
                 return view
         except TimeoutError as error:
-            raise _silent("The brokers") from error
+            raise silent("The brokers") from error
 
     @property
     def login_was_refused(self) -> bool:
@@ -217,7 +192,7 @@ class Brokers:
                 async with asyncio.timeout(share):
                     return await use(address, await place.lease())
             except TimeoutError:
-                failure = _silent(f"The broker {address[0]}:{address[1]}")
+                failure = silent(f"The broker {address[0]}:{address[1]}")
             except NotSentError as error:
                 if self._one_login and isinstance(error, LoginRefusedError):
                     self._login_refused = True
@@ -232,23 +207,17 @@ class Brokers:
             async with asyncio.timeout_at(deadline):
                 return await self._pool(address).place(purpose)
         except TimeoutError as error:
-            detail = f"Too many requests wait for the broker {address[0]}:{address[1]}."
-            raise NotSentError(detail, code=UNREACHABLE) from error
+            raise overcrowded(address) from error
 
     def _pool(self, address: Address) -> ConnectionPool:
         if self._closed:
-            raise NotSentError("The service is shutting down.", code=UNREACHABLE)
+            raise shutting_down()
         if address not in self._pools:
             self._pools[address] = ConnectionPool(
                 lambda: connect(address, self._settings, self._context, self._metrics),
                 self._lost,
             )
         return self._pools[address]
-
-
-def no_live_broker() -> NotSentError:
-    """Return the error for a cluster whose controller counts every broker as fenced."""
-    return NotSentError("The cluster has no live broker.", code=UNREACHABLE)
 
 
 async def _use_for_view(_: Address, lease: Lease) -> ClusterView:
@@ -260,10 +229,5 @@ async def _use_for_view(_: Address, lease: Lease) -> ClusterView:
 
 def _only(addresses: Mapping[int, Address], broker_id: int) -> Mapping[int, Address]:
     if broker_id not in addresses:
-        detail = f"Broker {broker_id} is not among the live brokers of the cluster."
-        raise NotSentError(detail, code=UNREACHABLE)
+        raise not_live(broker_id)
     return {broker_id: addresses[broker_id]}
-
-
-def _silent(who: str) -> NotSentError:
-    return NotSentError(f"{who} did not answer in time.", code=UNREACHABLE)

@@ -15,7 +15,8 @@ from app.domain.authorization import Operation
 from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import BrokerError, NotSentError, QuotaError
 from app.domain.filters import ClientQuotaFilter, ClientQuotaFilterComponent
-from app.kafka.brokers import BrokerLease, Brokers
+from app.kafka.broker_lease import BrokerLease
+from app.kafka.brokers import Brokers
 from app.kafka.errors import code_name
 from app.kafka.kept_answer import KeptAnswer
 from app.kafka.questions import ask, newest_common

@@ -7,7 +7,8 @@ from typing import Final
 from kafka.protocol.admin import DescribeConfigsRequest, DescribeConfigsResponse
 
 from app.domain.errors import NotSentError, QuotaError
-from app.kafka.brokers import BrokerLease, Brokers
+from app.kafka.broker_lease import BrokerLease
+from app.kafka.brokers import Brokers
 from app.kafka.errors import code_name
 from app.kafka.kept_answer import KeptAnswer
 from app.kafka.messages import ALTER_API, DESCRIBE_API

@@ -13,7 +13,8 @@ from kafka.protocol.admin import DescribeAclsRequest, DescribeAclsResponse
 
 from app.domain.authorization import AclBinding
 from app.domain.errors import NotSentError, QuotaError
-from app.kafka.brokers import BrokerLease, Brokers
+from app.kafka.broker_lease import BrokerLease
+from app.kafka.brokers import Brokers
 from app.kafka.errors import code_name
 from app.kafka.kept_answer import KeptAnswer
 from app.kafka.questions import ask, newest_common

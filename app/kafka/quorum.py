@@ -5,7 +5,8 @@ from typing import Any, Final
 from kafka.protocol.admin import DescribeQuorumRequest, DescribeQuorumResponse
 
 from app.domain.errors import BrokerError, NotSentError, UnsupportedVersionError
-from app.kafka.brokers import BrokerLease, Brokers
+from app.kafka.broker_lease import BrokerLease
+from app.kafka.brokers import Brokers
 from app.kafka.connection import UNREACHABLE
 from app.kafka.errors import code_name
 from app.kafka.pool import Purpose

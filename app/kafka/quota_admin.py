@@ -16,7 +16,8 @@ from app.kafka.alteration_under_way import (
     AlterRequest,
     LateAnswer,
 )
-from app.kafka.brokers import BrokerLease, Brokers, no_live_broker
+from app.kafka.broker_lease import BrokerLease
+from app.kafka.brokers import Brokers
 from app.kafka.connection import LARGEST_ANSWER_BYTES, UNREACHABLE, AnswerLostError, Loss
 from app.kafka.described_all import DescribedAll
 from app.kafka.errors import code_name, describe_error
@@ -32,6 +33,7 @@ from app.kafka.off_loop import decoded, encoded
 from app.kafka.pool import Purpose
 from app.kafka.reader import UnreadableAnswerError
 from app.kafka.reading import read
+from app.kafka.unreachable import no_live_broker
 from app.service.cluster_ports import AlterAnswer, Described, QuotaChanges
 
 

@@ -5,7 +5,8 @@ from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
 from app.domain.errors import BrokerError, NotSentError, Retry
-from app.kafka.brokers import BrokerLease, Brokers
+from app.kafka.broker_lease import BrokerLease
+from app.kafka.brokers import Brokers
 from app.kafka.connection import UNREACHABLE, AnswerLostError, Loss
 from app.kafka.pool import Purpose
 

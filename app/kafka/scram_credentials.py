@@ -10,7 +10,8 @@ from kafka.protocol.admin import (
 )
 
 from app.domain.errors import BrokerError, QuotaError
-from app.kafka.brokers import BrokerLease, Brokers
+from app.kafka.broker_lease import BrokerLease
+from app.kafka.brokers import Brokers
 from app.kafka.errors import code_name, describe_error
 from app.kafka.questions import ask, newest_common
 from app.kafka.reading import read

@@ -10,7 +10,8 @@ from contextlib import suppress
 from typing import Final
 
 from app.domain.errors import NotSentError
-from app.kafka.brokers import WRONG_CLUSTER, Brokers
+from app.kafka.brokers import Brokers
+from app.kafka.unreachable import WRONG_CLUSTER
 from app.meanings.audit_log import database_url
 from app.meanings.cluster import kafka_settings
 from app.meanings.production import is_local_postgres
