@@ -26,6 +26,7 @@ def main(port: int) -> None:
         loop="uvloop",
         proxy_headers=False,
         server_header=False,
+        timeout_keep_alive=75,
         backlog=2048,
     )
 
