@@ -127,7 +127,7 @@ def _part(ways: Sequence[_Way], plan: Plan, stored: Entities) -> Part:
         "1 s. Beside the last four somebody alters one entity every "
         f"{_CHANGE_EVERY_S * 1000:g} ms past the service. Beside the no-op route, of a process of "
         f"its own, the same goes on, and one resolve every {_READ_EVERY_S * 1000:g} ms has the "
-        "image renewed. n windows of {plan.paced_s:g} s, after "
+        f"image renewed. n windows of {plan.paced_s:g} s, after "
         f"{PACED_LEAD_S:g} s of the same that are not counted, in turns; medians over the "
         "windows, but for the maximum."
     )
