@@ -48,6 +48,26 @@ def local_folder(uri: str) -> Path:
     return Path(unquote(rest)).absolute()
 
 
+def places_of(uri: str) -> list[Path]:
+    """Return the folder or file that a path or ``file:`` URI names, or those of its pattern.
+
+    Raises:
+        UsageError: It names something else than folders.
+    """
+    place = local_folder(uri)
+    if place.exists():
+        return [place]
+    return list(Path(place.anchor).glob(str(place.relative_to(place.anchor))))
+
+
+def files_below(folder: Path) -> Iterator[Path]:
+    """Yield the files at any depth that may hold rows: names that begin with _ or . do not."""
+    for file in folder.rglob("*"):
+        parts = file.relative_to(folder).parts
+        if file.is_file() and not any(part.startswith(("_", ".")) for part in parts):
+            yield file
+
+
 def has_table(folder: Path, table: Table) -> bool:
     """Tell whether a folder holds a published table."""
     finish_publication(folder)

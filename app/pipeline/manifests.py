@@ -1,34 +1,25 @@
 """What a run reads, as a list of files: other files make it another run."""
 
-from collections.abc import Iterable
-from pathlib import Path
-from typing import Final
-
 from app.pipeline.errors import UsageError
-from app.pipeline.folders import local_folder
-
-_NOT_READ: Final = ("_", ".")
-"""How the names of files and folders begin that hold no rows."""
+from app.pipeline.folders import files_below, places_of
 
 FileMark = tuple[str, int, int]
 """A path below what is read, its size in bytes, and when it was changed, in ns since 1970."""
 
 
 def manifest_of(uri: str) -> list[FileMark]:
-    """Return every file that a folder or a file of ``--input`` holds, in the order of their paths.
+    """Return every file that ``--input`` names, in the order of their paths; nothing is read.
 
-    Nothing is read of them. What is no folder, or is not there, has none.
+    What is no folder, file or pattern, or is not there, has none.
     """
     try:
-        place = local_folder(uri)
-    except UsageError:
+        places = places_of(uri)
+    except (UsageError, ValueError):
         return []
-    files: Iterable[Path] = [place] if place.is_file() else place.rglob("*")
     marks = []
-    for file in files:
-        parts = file.relative_to(place).parts
-        if any(part.startswith(_NOT_READ) for part in parts) or not file.is_file():
-            continue
-        state = file.stat()
-        marks.append(("/".join(parts), state.st_size, state.st_mtime_ns))
+    for place in places:
+        for file in [place] if place.is_file() else files_below(place):
+            path = file.relative_to(place.parent if file == place else place)
+            state = file.stat()
+            marks.append((path.as_posix(), state.st_size, state.st_mtime_ns))
     return sorted(marks)

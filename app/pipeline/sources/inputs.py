@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from app.pipeline.errors import UsageError
-from app.pipeline.folders import local_folder
+from app.pipeline.folders import files_below, places_of
 from app.pipeline.sources.columns import columns_of
 from app.pipeline.sources.csv_files import csv_header
 from app.pipeline.sources.formats import FORMATS, Piece, open_stream
@@ -93,12 +93,7 @@ def _points_of(file: Path) -> int:
 
 
 def _files_of(uri: str, kind: str) -> list[Path]:
-    place = local_folder(uri)
-    if place.is_dir():
-        return _files_in(place, kind)
-    if place.exists():
-        return [place]
-    found = list(Path(place.anchor).glob(str(place.relative_to(place.anchor))))
+    found = places_of(uri)
     if not found:
         message = f"--input {uri} does not exist."
         raise UsageError(message)
@@ -109,11 +104,7 @@ def _files_in(folder: Path, kind: str) -> list[Path]:
     place = _inner(folder, kind)
     suffixes = FORMATS[kind].suffixes
     files = [
-        file
-        for file in place.rglob("*")
-        if file.is_file()
-        and file.name.removesuffix(".gz").endswith(suffixes)
-        and not any(part.startswith(("_", ".")) for part in file.relative_to(place).parts)
+        file for file in files_below(place) if file.name.removesuffix(".gz").endswith(suffixes)
     ]
     if not files:
         message = f"--input {folder} holds no {kind} file: none ends in {', '.join(suffixes)}."
