@@ -33,12 +33,13 @@ def parse_filter(
     Raises:
         UnreadableRequestError: A component outside the grammar; every one of them.
     """
-    violations = unreadable_components(components, parameter)
-    if violations:
+    read = [parse_component(text) for text in components]
+    readable = tuple(component for component in read if component is not None)
+    if len(readable) < len(read):
         detail = f"The parameter {parameter} cannot be read."
+        violations = unreadable_components(components, parameter)
         raise UnreadableRequestError(detail, violations=violations)
-    read = map(parse_component, components)
-    return ClientQuotaFilter(tuple(component for component in read if component), strict)
+    return ClientQuotaFilter(readable, strict)
 
 
 def unreadable_components(components: Sequence[str], parameter: str) -> list[Violation]:
