@@ -1,6 +1,7 @@
 """What one process cannot recover another one can, and need not wait for it."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -44,20 +45,19 @@ def recovery_of(
     return Recovery(parts)
 
 
-async def test_who_cannot_reach_the_cluster_leaves_what_is_open_to_others(
-    journal: PostgresJournal, recovery: PostgresRecovery, tables: Tables
+@pytest.mark.parametrize(
+    "blindness",
+    [{"reachable": False}, {"fences": Unreachable}],
+    ids=["the whole cluster", "the broker that it was sent through"],
+)
+async def test_who_cannot_reach_the_cluster_or_a_broker_leaves_what_is_open_to_others(
+    journal: PostgresJournal,
+    recovery: PostgresRecovery,
+    tables: Tables,
+    blindness: dict[str, Any],
 ):
     request = await given_up(journal, "alice")
-    assert await recovery_of("blind", recovery, reachable=False).round() == 1
-    assert await recovery_of("seeing", recovery).round() == 1
-    assert tables.slots(request)[0].observed
-
-
-async def test_who_cannot_reach_a_broker_leaves_what_was_sent_through_it_to_others(
-    journal: PostgresJournal, recovery: PostgresRecovery, tables: Tables
-):
-    request = await given_up(journal, "alice")
-    assert await recovery_of("blind", recovery, fences=Unreachable).round() == 1
+    assert await recovery_of("blind", recovery, **blindness).round() == 1
     assert await recovery_of("seeing", recovery).round() == 1
     assert tables.slots(request)[0].observed
 
