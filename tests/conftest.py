@@ -14,7 +14,7 @@ with warnings.catch_warnings():
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("patient")
 
-pytest_plugins = ["tests.support.kafka", "tests.support.postgres", "tests.support.service"]
+pytest_plugins = ["tests.testkit.kafka", "tests.testkit.postgres", "tests.testkit.service"]
 
 # Spark's own variables: a JVM that lives for seconds is done before its second compiler pays.
 os.environ["SPARK_SUBMIT_OPTS"] = os.environ["SPARK_LAUNCHER_OPTS"] = "-XX:TieredStopAtLevel=1"

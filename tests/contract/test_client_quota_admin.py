@@ -11,10 +11,10 @@ from app.kafka.brokers import Brokers
 from app.kafka.configuration import KafkaSettings
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from app.service.cluster_ports import ClientQuotaAdmin
-from tests.support.fake_broker_cluster import fake_cluster
-from tests.support.fake_ports import FakeBrokers
-from tests.support.fixtures import describe_fixture
-from tests.support.kafka import (
+from tests.testkit.fake_broker_cluster import fake_cluster
+from tests.testkit.fake_ports import FakeBrokers
+from tests.testkit.fixtures import describe_fixture
+from tests.testkit.kafka import (
     entity,
     eventually,
     exactly,

@@ -7,9 +7,9 @@ from typing import NamedTuple
 import pytest
 
 from app.localdev.kafka import LocalKafka
-from tests.support.fake_broker_cluster import FakeCluster, fake_cluster
-from tests.support.own_loop import in_a_thread
-from tests.support.raw_quotas import (
+from tests.testkit.fake_broker_cluster import FakeCluster, fake_cluster
+from tests.testkit.own_loop import in_a_thread
+from tests.testkit.raw_quotas import (
     ANY,
     DEFAULT,
     EXACT,

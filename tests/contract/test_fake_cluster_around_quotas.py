@@ -21,8 +21,8 @@ from app.localdev.kafka import LocalKafka
 from app.service.alterations.barrier import Barrier
 from app.service.alterations.present_values import PresentValues
 from app.service.cluster_ports import BarrierUnavailableError
-from tests.support.fake_broker_cluster import fake_cluster
-from tests.support.kafka import (
+from tests.testkit.fake_broker_cluster import fake_cluster
+from tests.testkit.kafka import (
     DEADLINE_S,
     PLAIN_USERS,
     entity,
@@ -31,7 +31,7 @@ from tests.support.kafka import (
     store,
     unique,
 )
-from tests.support.service import acl
+from tests.testkit.service import acl
 
 NAME = unique("somebody")
 MAY_ALTER = AclBinding("kafka-cluster", "LITERAL", f"User:{NAME}", "*", "ALTER_CONFIGS", "ALLOW")

@@ -22,7 +22,7 @@ from app.localdev.kafka import LocalKafka
 from app.localdev.load import LoadClient, prepare_load, run_load
 from app.localdev.postgres import LocalPostgres
 from app.postgres.migration import migrate
-from tests.support.service import acl, running_service, set_cluster_acls
+from tests.testkit.service import acl, running_service, set_cluster_acls
 
 QUIET_S = 60
 LOAD_S = 150

@@ -9,7 +9,7 @@ from app.pipeline.main import main
 from app.pipeline.sources.buckets import Scope
 from app.pipeline.sources.table_pieces import pieces_of, read_columns
 from app.pipeline.tables import BUCKET_MINUTE, UTILIZATION_DAILY
-from tests.support.bucket_worlds import minute, publish
+from tests.testkit.bucket_worlds import minute, publish
 
 
 def broken(folder: Path, *, footer: bool) -> Path:

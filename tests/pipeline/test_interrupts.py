@@ -13,8 +13,8 @@ import pytest
 
 from app.pipeline.interrupts import deferred_interrupts, unlogged_interrupts
 from app.pipeline.tables import BUCKET_MINUTE
-from tests.support.bucket_worlds import minute, publish
-from tests.support.processes import GROUP, PARENT, processes
+from tests.testkit.bucket_worlds import minute, publish
+from tests.testkit.processes import GROUP, PARENT, processes
 
 DEADLINE_S = 120.0
 INTERRUPTED = 130

@@ -22,7 +22,7 @@ class Family:
     def __init__(self, folder: Path, workers: int, behaviour: str) -> None:
         self.folder = folder
         self.parent = subprocess.Popen(
-            [sys.executable, "-m", "tests.support.supervised", str(workers), behaviour, folder],
+            [sys.executable, "-m", "tests.testkit.supervised", str(workers), behaviour, folder],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

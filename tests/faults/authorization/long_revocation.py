@@ -6,8 +6,8 @@ from typing import Final
 import pytest
 
 from app.localdev.postgres import LocalPostgres
-from tests.support.authorization import decisions_of, judging_broker, service_for
-from tests.support.revocation import replicas, revoke
+from tests.testkit.authorization import decisions_of, judging_broker, service_for
+from tests.testkit.revocation import replicas, revoke
 
 TIMES: Final = 20
 

@@ -8,10 +8,10 @@ from app.domain.authorization import AclBinding
 from app.localdev.kafka import LocalKafka
 from app.localdev.postgres import LocalPostgres
 from app.postgres.migration import migrate
-from tests.support.fake_broker import ALTER, API_VERSIONS, DESCRIBE, DESCRIBE_ACLS, Reply
-from tests.support.fake_broker_cluster import FakeCluster, fake_cluster
-from tests.support.own_loop import in_a_thread
-from tests.support.service import RunningService, acl, running_service, set_cluster_acls
+from tests.testkit.fake_broker import ALTER, API_VERSIONS, DESCRIBE, DESCRIBE_ACLS, Reply
+from tests.testkit.fake_broker_cluster import FakeCluster, fake_cluster
+from tests.testkit.own_loop import in_a_thread
+from tests.testkit.service import RunningService, acl, running_service, set_cluster_acls
 
 Script = Callable[[int, Reply | None], None]
 """Replaces the answer to a kind of request, by its API key; null is the healthy one again."""

@@ -9,12 +9,12 @@ import httpx
 
 from app.domain.entities import ClientQuotaEntity
 from app.localdev.kafka import LocalKafka
-from tests.support.history import Write
-from tests.support.history_figures import note_figures
-from tests.support.kafka import unique
-from tests.support.oracle_metadata_log import metadata_log
-from tests.support.outages import change
-from tests.support.service import RunningService
+from tests.testkit.history import Write
+from tests.testkit.history_figures import note_figures
+from tests.testkit.kafka import unique
+from tests.testkit.oracle_metadata_log import metadata_log
+from tests.testkit.outages import change
+from tests.testkit.service import RunningService
 
 ALTERATIONS: Final = "/quotas/alterations"
 KEY: Final = "producer_byte_rate"

@@ -12,8 +12,8 @@ import pytest
 from tests.faults.http.bad_clients import BAD, CLIENTS
 from tests.faults.http.crowds import callers
 from tests.faults.http.trouble import Asked
-from tests.support.history_figures import note_figures
-from tests.support.service import RunningService
+from tests.testkit.history_figures import note_figures
+from tests.testkit.service import RunningService
 
 MOST_MB: Final = 50
 NORMAL_S: Final = 10.0

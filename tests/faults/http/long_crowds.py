@@ -7,7 +7,7 @@ from tests.faults.http.crowds import (
     assert_none_is_lost,
     count_up,
 )
-from tests.support.service import RunningService
+from tests.testkit.service import RunningService
 
 
 async def test_none_of_10000_increments_is_lost(service: RunningService, kafka: LocalKafka):

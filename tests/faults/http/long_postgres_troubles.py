@@ -12,8 +12,8 @@ from app.localdev.kafka import LocalKafka
 from app.localdev.postgres import LocalPostgres
 from app.postgres.migration import migrate
 from tests.faults.http.trouble import Traffic, until_altered, until_refused
-from tests.support.history_figures import note_figures
-from tests.support.outages_postgres import (
+from tests.testkit.history_figures import note_figures
+from tests.testkit.outages_postgres import (
     ANYWHERE,
     Trouble,
     disk_full,
@@ -21,8 +21,8 @@ from tests.support.outages_postgres import (
     small_disk,
     table_missing,
 )
-from tests.support.raw_quotas import RawQuotas, RequestLog
-from tests.support.service import RunningService, running_service
+from tests.testkit.raw_quotas import RawQuotas, RequestLog
+from tests.testkit.service import RunningService, running_service
 
 SECONDS = float(os.environ.get("FAULTS_OUTAGE_S", "60"))
 NORMAL_S = 15.0

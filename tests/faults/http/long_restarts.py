@@ -15,11 +15,11 @@ import pytest
 
 from app.localdev.postgres import LocalPostgres
 from app.postgres.migration import migrate
-from tests.support.fake_broker_cluster import FakeCluster
-from tests.support.history_figures import note_figures
-from tests.support.kafka import unique
-from tests.support.outages import DEADLINE_S, change
-from tests.support.service import RunningService, running_service
+from tests.testkit.fake_broker_cluster import FakeCluster
+from tests.testkit.history_figures import note_figures
+from tests.testkit.kafka import unique
+from tests.testkit.outages import DEADLINE_S, change
+from tests.testkit.service import RunningService, running_service
 
 RESTARTS = int(os.environ.get("FAULTS_RESTARTS", "200"))
 CLIENTS = 8

@@ -10,8 +10,8 @@ import httpx
 import pytest
 
 from app.localdev.ports import free_ports
-from tests.support.certificates import Authority, person
-from tests.support.service import DEADLINE_S, RunningService, running_service
+from tests.testkit.certificates import Authority, person
+from tests.testkit.service import DEADLINE_S, RunningService, running_service
 
 HOST = "127.0.0.1"
 STALLED = 200

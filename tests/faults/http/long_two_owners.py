@@ -5,9 +5,9 @@ from collections.abc import Iterator
 import pytest
 
 from app.localdev.kafka import LocalKafka
-from tests.support.plan_teams import let_two_teams_work
-from tests.support.raw_quotas import RawQuotas
-from tests.support.service import RunningService
+from tests.testkit.plan_teams import let_two_teams_work
+from tests.testkit.raw_quotas import RawQuotas
+from tests.testkit.service import RunningService
 
 STEPS = 100
 """Of each."""

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults.http.conftest import Script
-from tests.support.fake_broker import (
+from tests.testkit.fake_broker import (
     ALTER,
     API_VERSIONS,
     DESCRIBE,
@@ -17,18 +17,18 @@ from tests.support.fake_broker import (
     raw,
     sending,
 )
-from tests.support.fake_broker_cluster import FakeCluster
-from tests.support.kafka import unique
-from tests.support.outages import ask, change, until
-from tests.support.problems import problem_of
-from tests.support.scripted_replies import (
+from tests.testkit.fake_broker_cluster import FakeCluster
+from tests.testkit.kafka import unique
+from tests.testkit.outages import ask, change, until
+from tests.testkit.problems import problem_of
+from tests.testkit.scripted_replies import (
     Alterations,
     acl_error,
     describe_error,
     verdict,
     versions_before_2_6,
 )
-from tests.support.service import RunningService, running_service
+from tests.testkit.service import RunningService, running_service
 
 ALTERATIONS = "/quotas/alterations"
 HTTP = raw(b"HTTP/1.1 400 Bad Request\r\n\r\n")

@@ -8,10 +8,10 @@ import pytest
 
 from app.localdev.kafka import LocalKafka
 from app.localdev.postgres import LocalPostgres
-from tests.support.kafka import unique
-from tests.support.outages import PATIENCE_S, ask, change, outage, until, until_done
-from tests.support.problems import problem_of
-from tests.support.service import RunningService, running_service
+from tests.testkit.kafka import unique
+from tests.testkit.outages import PATIENCE_S, ask, change, outage, until, until_done
+from tests.testkit.problems import problem_of
+from tests.testkit.service import RunningService, running_service
 
 ALTERATIONS = "/quotas/alterations"
 CODES = {"cluster-unreachable", "acl-source-unreachable"}

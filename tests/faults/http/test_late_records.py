@@ -4,12 +4,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 from app.localdev.postgres import LocalPostgres
 from tests.faults.http.conftest import Script
-from tests.support.fake_broker import ALTER
-from tests.support.kafka import unique
-from tests.support.outages import ask, change, outage, until
-from tests.support.problems import problem_of
-from tests.support.scripted_replies import HeldAlterations, verdict
-from tests.support.service import RunningService
+from tests.testkit.fake_broker import ALTER
+from tests.testkit.kafka import unique
+from tests.testkit.outages import ask, change, outage, until
+from tests.testkit.problems import problem_of
+from tests.testkit.scripted_replies import HeldAlterations, verdict
+from tests.testkit.service import RunningService
 
 ALTERATIONS = "/quotas/alterations"
 

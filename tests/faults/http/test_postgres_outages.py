@@ -8,12 +8,12 @@ import pytest
 
 from app.localdev.kafka import LocalKafka
 from app.localdev.postgres import LocalPostgres
-from tests.support.kafka import unique
-from tests.support.outages import ask, change, until, until_done
-from tests.support.outages_postgres import ANYWHERE
-from tests.support.problems import problem_of
-from tests.support.raw_quotas import RawQuotas, RequestLog
-from tests.support.service import RunningService
+from tests.testkit.kafka import unique
+from tests.testkit.outages import ask, change, until, until_done
+from tests.testkit.outages_postgres import ANYWHERE
+from tests.testkit.problems import problem_of
+from tests.testkit.raw_quotas import RawQuotas, RequestLog
+from tests.testkit.service import RunningService
 
 ALTERATIONS = "/quotas/alterations"
 

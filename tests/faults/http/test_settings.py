@@ -10,7 +10,7 @@ import pytest
 
 from app.settings import Settings, SettingsError
 from app.wiring import Wiring
-from tests.support.service import STARTS_WITHIN_S, write_tokens
+from tests.testkit.service import STARTS_WITHIN_S, write_tokens
 
 SECRET = "s3cret-canary"
 

@@ -11,13 +11,13 @@ import httpx
 import pytest
 
 from tests.faults.http.conftest import Script
-from tests.support.fake_broker import ALTER
-from tests.support.fake_broker_cluster import FakeCluster
-from tests.support.kafka import unique
-from tests.support.outages import DEADLINE_S, ask, change, until
-from tests.support.raw_http import connected, head
-from tests.support.scripted_replies import Alterations, HeldAlterations, verdict
-from tests.support.service import STOPS_WITHIN_S, RunningService, running_service
+from tests.testkit.fake_broker import ALTER
+from tests.testkit.fake_broker_cluster import FakeCluster
+from tests.testkit.kafka import unique
+from tests.testkit.outages import DEADLINE_S, ask, change, until
+from tests.testkit.raw_http import connected, head
+from tests.testkit.scripted_replies import Alterations, HeldAlterations, verdict
+from tests.testkit.service import STOPS_WITHIN_S, RunningService, running_service
 
 ALTERATIONS = "/quotas/alterations"
 ALTER_LINE = f"POST {ALTERATIONS} HTTP/1.1"

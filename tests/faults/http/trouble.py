@@ -11,10 +11,10 @@ from typing import Final
 import httpx
 
 from tests.faults.http.crowds import ALTERATIONS, callers
-from tests.support.kafka import unique
-from tests.support.outages import DEADLINE_S, change
-from tests.support.problems import problem_of
-from tests.support.service import RunningService
+from tests.testkit.kafka import unique
+from tests.testkit.outages import DEADLINE_S, change
+from tests.testkit.problems import problem_of
+from tests.testkit.service import RunningService
 
 ATTEMPTS_PER_S: Final = 20.0
 READS_PER_S: Final = 50.0

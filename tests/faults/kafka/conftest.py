@@ -8,8 +8,8 @@ import pytest
 from app.kafka.brokers import Brokers
 from app.kafka.configuration import KafkaSettings
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
-from tests.support.fake_broker_cluster import FakeCluster
-from tests.support.kafka import DEADLINE_S
+from tests.testkit.fake_broker_cluster import FakeCluster
+from tests.testkit.kafka import DEADLINE_S
 
 
 @pytest.fixture

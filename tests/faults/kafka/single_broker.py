@@ -9,8 +9,8 @@ from kafka.protocol.admin import AlterClientQuotasResponse, DescribeClientQuotas
 from app.kafka.brokers import Brokers
 from app.kafka.configuration import KafkaSettings
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
-from tests.support.fake_broker import FakeBroker
-from tests.support.kafka import entity
+from tests.testkit.fake_broker import FakeBroker
+from tests.testkit.kafka import entity
 
 SHORT_S = 0.3
 

@@ -19,7 +19,7 @@ from tests.faults.kafka.single_broker import (
     admin_of,
     verdicts,
 )
-from tests.support.fake_broker import (
+from tests.testkit.fake_broker import (
     ALTER,
     DESCRIBE,
     Reply,
@@ -31,7 +31,7 @@ from tests.support.fake_broker import (
     sending,
     silent,
 )
-from tests.support.kafka import DEADLINE_S, setting
+from tests.testkit.kafka import DEADLINE_S, setting
 
 
 async def another_correlation_id(

@@ -17,7 +17,7 @@ from tests.faults.kafka.single_broker import (
     admin_of,
     verdicts,
 )
-from tests.support.fake_broker import (
+from tests.testkit.fake_broker import (
     ALTER,
     API_VERSIONS,
     DESCRIBE,
@@ -32,7 +32,7 @@ from tests.support.fake_broker import (
     sending,
     silent,
 )
-from tests.support.kafka import setting, until
+from tests.testkit.kafka import setting, until
 
 HANDSHAKE_FAULTS = {
     "nonsense": raw(b"HTTP/1.1 400 Bad Request\r\n\r\n"),

@@ -8,9 +8,9 @@ import pytest
 from app.kafka import cluster as clusters
 from app.kafka.brokers import Brokers
 from app.kafka.cluster import KafkaCluster
-from tests.support.fake_broker import DESCRIBE_CONFIGS, closing
-from tests.support.fake_broker_cluster import FakeCluster, fake_cluster
-from tests.support.kafka import DEADLINE_S
+from tests.testkit.fake_broker import DESCRIBE_CONFIGS, closing
+from tests.testkit.fake_broker_cluster import FakeCluster, fake_cluster
+from tests.testkit.kafka import DEADLINE_S
 
 CALLBACK = "com.example.Quotas"
 BROKERS = (1, 2)

@@ -15,9 +15,9 @@ from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from app.service.alterations.barrier import Barrier
 from app.service.alterations.present_values import PresentValues
 from app.service.cluster_ports import AlterAnswer
-from tests.support.fake_broker import ALTER, DESCRIBE, closing
-from tests.support.fake_broker_cluster import FakeCluster, fake_cluster
-from tests.support.fake_broker_faults import (
+from tests.testkit.fake_broker import ALTER, DESCRIBE, closing
+from tests.testkit.fake_broker_cluster import FakeCluster, fake_cluster
+from tests.testkit.fake_broker_faults import (
     DROP_AFTER_APPLYING,
     DROP_BEFORE_APPLYING,
     HELD,
@@ -29,7 +29,7 @@ from tests.support.fake_broker_faults import (
     apply_twice,
     time_out_and_apply_late,
 )
-from tests.support.kafka import DEADLINE_S, entity, eventually, setting, until, values_of
+from tests.testkit.kafka import DEADLINE_S, entity, eventually, setting, until, values_of
 
 SHORT_S = 0.3
 A_BATCH_S = 120.0

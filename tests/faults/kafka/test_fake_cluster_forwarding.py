@@ -14,11 +14,11 @@ from app.kafka.configuration import KafkaSettings
 from app.kafka.quorum import KafkaMetadataQuorum
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from app.service.cluster_ports import AlterAnswer
-from tests.support.fake_broker_cluster import FakeCluster, fake_cluster
-from tests.support.kafka import DEADLINE_S, entity, eventually, setting, until
-from tests.support.own_loop import in_a_thread
-from tests.support.raw_quotas import RawQuotas
-from tests.support.raw_quotas import setting as raw_setting
+from tests.testkit.fake_broker_cluster import FakeCluster, fake_cluster
+from tests.testkit.kafka import DEADLINE_S, entity, eventually, setting, until
+from tests.testkit.own_loop import in_a_thread
+from tests.testkit.raw_quotas import RawQuotas
+from tests.testkit.raw_quotas import setting as raw_setting
 
 SHORT_S = 0.3
 KEY = "producer_byte_rate"

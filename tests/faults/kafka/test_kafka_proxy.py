@@ -12,19 +12,19 @@ from app.kafka.brokers import Brokers
 from app.kafka.configuration import KafkaSettings
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from app.service.cluster_ports import AlterAnswer
-from tests.support.fake_broker import ALTER, DESCRIBE, METADATA
-from tests.support.fake_broker_cluster import FakeCluster, fake_cluster
-from tests.support.kafka import DEADLINE_S, entity, setting, until
-from tests.support.kafka_proxy import (
+from tests.testkit.fake_broker import ALTER, DESCRIBE, METADATA
+from tests.testkit.fake_broker_cluster import FakeCluster, fake_cluster
+from tests.testkit.kafka import DEADLINE_S, entity, setting, until
+from tests.testkit.kafka_proxy import (
     TO_BROKER,
     TO_CLIENT,
     KafkaProxy,
     kafka_proxies,
     kafka_proxy,
 )
-from tests.support.kafka_proxy_rules import Way
-from tests.support.own_loop import in_a_thread
-from tests.support.raw_quotas import RawQuotas
+from tests.testkit.kafka_proxy_rules import Way
+from tests.testkit.own_loop import in_a_thread
+from tests.testkit.raw_quotas import RawQuotas
 
 SHORT_S = 0.3
 ALICE = entity(user="alice")

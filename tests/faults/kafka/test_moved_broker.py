@@ -6,8 +6,8 @@ from app.domain.errors import NotSentError
 from app.kafka.brokers import Brokers
 from app.kafka.configuration import KafkaSettings
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
-from tests.support.fake_broker import ALTER, fake_broker
-from tests.support.kafka import entity, setting, until
+from tests.testkit.fake_broker import ALTER, fake_broker
+from tests.testkit.kafka import entity, setting, until
 
 
 async def test_nothing_is_sent_to_a_broker_that_has_taken_the_place_of_another():

@@ -10,8 +10,8 @@ from app.domain.filters import ALL_ENTITIES
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from app.service.cluster_ports import AlterAnswer
 from tests.faults.kafka.single_broker import ALICE, NO_QUOTAS, SHORT_S, admin_of
-from tests.support.fake_broker import ALTER, DESCRIBE, answering, fake_broker, silent
-from tests.support.kafka import DEADLINE_S, setting, until
+from tests.testkit.fake_broker import ALTER, DESCRIBE, answering, fake_broker, silent
+from tests.testkit.kafka import DEADLINE_S, setting, until
 
 
 async def alter_alice(admin: KafkaClientQuotaAdmin, timeout_s: float) -> AlterAnswer:

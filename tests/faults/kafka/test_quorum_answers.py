@@ -11,7 +11,7 @@ from app.kafka.brokers import Brokers
 from app.kafka.configuration import KafkaSettings
 from app.kafka.quorum import KafkaMetadataQuorum
 from app.service.cluster_ports import BarrierUnavailableError, QuorumState
-from tests.support.fake_broker import (
+from tests.testkit.fake_broker import (
     API_VERSIONS,
     DESCRIBE_QUORUM,
     HEALTHY_VERSIONS,
@@ -23,7 +23,7 @@ from tests.support.fake_broker import (
     sending,
     silent,
 )
-from tests.support.kafka import DEADLINE_S
+from tests.testkit.kafka import DEADLINE_S
 
 SHORT_S = 0.3
 

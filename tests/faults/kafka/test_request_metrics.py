@@ -11,10 +11,10 @@ from app.kafka.brokers import Brokers
 from app.kafka.configuration import KafkaSettings
 from app.kafka.quorum import KafkaMetadataQuorum
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
-from tests.support.dependency_metrics import CountedDependencies
-from tests.support.fake_broker_cluster import FakeCluster, fake_cluster
-from tests.support.fake_broker_faults import DROP_AFTER_APPLYING, NEVER_ANSWER, Fault
-from tests.support.kafka import DEADLINE_S, entity, setting, until
+from tests.testkit.dependency_metrics import CountedDependencies
+from tests.testkit.fake_broker_cluster import FakeCluster, fake_cluster
+from tests.testkit.fake_broker_faults import DROP_AFTER_APPLYING, NEVER_ANSWER, Fault
+from tests.testkit.kafka import DEADLINE_S, entity, setting, until
 
 ALICE, BOB = entity(user="alice"), entity(user="bob")
 BOTH = [setting(one, producer_byte_rate=1) for one in (ALICE, BOB)]

@@ -13,7 +13,7 @@ from app.domain.filters import ALL_ENTITIES
 from app.kafka.brokers import Brokers
 from app.kafka.configuration import KafkaSettings
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
-from tests.support.fake_broker import (
+from tests.testkit.fake_broker import (
     ALTER,
     API_VERSIONS,
     DESCRIBE,
@@ -22,7 +22,7 @@ from tests.support.fake_broker import (
     fake_broker,
     silent,
 )
-from tests.support.kafka import entity, setting
+from tests.testkit.kafka import entity, setting
 
 ALICE = entity(user="alice")
 ENTRY = AlterClientQuotasResponse.EntryData

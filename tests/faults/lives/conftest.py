@@ -13,8 +13,8 @@ from app.localdev.postgres import LocalPostgres
 from app.postgres.migration import migrate
 from tests.faults.lives.nursery import Nursery, nursery
 from tests.faults.lives.run import LifeDatabase, Run
-from tests.support.fake_broker_cluster import FakeCluster, fake_cluster
-from tests.support.own_loop import in_a_thread
+from tests.testkit.fake_broker_cluster import FakeCluster, fake_cluster
+from tests.testkit.own_loop import in_a_thread
 
 SOCKET_PATIENCE_S, QUEUE_PATIENCE_S = 1.0, 2.0
 """A thirtieth of what real brokers have."""

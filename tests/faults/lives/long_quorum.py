@@ -13,8 +13,8 @@ from tests.faults.lives.nursery import Nursery
 from tests.faults.lives.outages import Outage, during_a_load, dying, hanging
 from tests.faults.lives.quorum import Quorum, quorum
 from tests.faults.lives.run import Run
-from tests.support.kafka_proxy import TO_BROKER, TO_CLIENT
-from tests.support.oracle_metadata_log import metadata_log
+from tests.testkit.kafka_proxy import TO_BROKER, TO_CLIENT
+from tests.testkit.oracle_metadata_log import metadata_log
 
 ENVELOPE = 58
 """What a broker forwards goes in these. Source: ApiKeys."""

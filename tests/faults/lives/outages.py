@@ -5,7 +5,7 @@ import random
 from collections.abc import Awaitable, Callable
 
 from tests.faults.lives.run import Run
-from tests.support.load import Load
+from tests.testkit.load import Load
 
 Outage = Callable[[], Awaitable[None]]
 

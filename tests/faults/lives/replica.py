@@ -10,7 +10,7 @@ import httpx
 
 from app.localdev.ports import free_ports
 from tests.faults.lives.nursery import Born, Nursery
-from tests.support.service import write_tokens
+from tests.testkit.service import write_tokens
 
 DEADLINE_S: Final = 120.0
 """A start takes a fraction of a second where nothing else runs."""

@@ -13,10 +13,10 @@ from tests.faults.lives.conftest import empty_log
 from tests.faults.lives.nursery import Nursery
 from tests.faults.lives.outages import Outage, during_a_load, dying, hanging
 from tests.faults.lives.run import Run
-from tests.support.fake_broker import ALTER
-from tests.support.kafka_proxy import TO_BROKER, TO_CLIENT, KafkaProxy, kafka_proxy
-from tests.support.oracle_metadata_log import NO_LINGER, metadata_log
-from tests.support.own_loop import in_a_thread
+from tests.testkit.fake_broker import ALTER
+from tests.testkit.kafka_proxy import TO_BROKER, TO_CLIENT, KafkaProxy, kafka_proxy
+from tests.testkit.oracle_metadata_log import NO_LINGER, metadata_log
+from tests.testkit.own_loop import in_a_thread
 
 PAUSE_S = 2.5
 FINAL_AFTER_S = 6.0

@@ -8,8 +8,8 @@ import pytest
 
 from app.client.main import main
 from app.localdev.kafka import LocalKafka
-from tests.support.raw_quotas import RawQuotas
-from tests.support.service import PRINCIPALS, RunningService
+from tests.testkit.raw_quotas import RawQuotas
+from tests.testkit.service import PRINCIPALS, RunningService
 
 
 @dataclass

@@ -3,7 +3,7 @@
 import json
 
 from tests.integration.client.conftest import Command
-from tests.support.raw_quotas import RawQuotas, entity_of
+from tests.testkit.raw_quotas import RawQuotas, entity_of
 
 P, C = "producer_byte_rate", "consumer_byte_rate"
 ALTER = ("--alter", "--names", "user=alice", "--add")

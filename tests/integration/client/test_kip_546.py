@@ -7,8 +7,8 @@ names, names by code point.
 import pytest
 
 from tests.integration.client.conftest import Command
-from tests.support.client_command import run_client
-from tests.support.raw_quotas import RawQuotas, entity_of
+from tests.testkit.client_command import run_client
+from tests.testkit.raw_quotas import RawQuotas, entity_of
 
 P, C = "producer_byte_rate", "consumer_byte_rate"
 

@@ -14,8 +14,8 @@ from confluent_kafka.admin import (
 
 from app.localdev.kafka import LocalKafka
 from tests.integration.client.conftest import Command
-from tests.support.raw_quotas import RawQuotas, entity_of
-from tests.support.service import DEADLINE_S
+from tests.testkit.raw_quotas import RawQuotas, entity_of
+from tests.testkit.service import DEADLINE_S
 
 P = "producer_byte_rate"
 USER = "lint-known"

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.client.conftest import Command
-from tests.support.raw_quotas import RawQuotas, entity_of
+from tests.testkit.raw_quotas import RawQuotas, entity_of
 
 P, C, R, I = (  # noqa: E741
     "producer_byte_rate",

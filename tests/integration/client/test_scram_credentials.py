@@ -14,8 +14,8 @@ from confluent_kafka.admin import (
 )
 
 from app.localdev.kafka import LocalKafka
-from tests.support.raw_quotas import RawQuotas
-from tests.support.service import DEADLINE_S, RunningService
+from tests.testkit.raw_quotas import RawQuotas
+from tests.testkit.service import DEADLINE_S, RunningService
 
 PATH = "/users/scram-credentials"
 SECRET = b"scram-secret-of-the-test"

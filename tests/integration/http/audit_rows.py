@@ -4,7 +4,7 @@ from typing import Any
 
 import httpx
 
-from tests.support.service import RunningService
+from tests.testkit.service import RunningService
 
 
 def audit(service: RunningService, principal: str = "auditor", **parameters: Any) -> httpx.Response:

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import httpx
 
-from tests.support.kafka import PLAIN_USERS
+from tests.testkit.kafka import PLAIN_USERS
 
 KAFKA_PASSWORD = PLAIN_USERS["admin"]
 DATABASE_PASSWORD = "canary-database-5f1c"

@@ -5,8 +5,8 @@ from typing import Any
 
 import httpx
 
-from tests.support.raw_quotas import Names
-from tests.support.service import RunningService
+from tests.testkit.raw_quotas import Names
+from tests.testkit.service import RunningService
 
 P, C = "producer_byte_rate", "consumer_byte_rate"
 R, M, I = "request_percentage", "controller_mutation_rate", "connection_creation_rate"  # noqa: E741

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from app.localdev.kafka import LocalKafka
-from tests.support.raw_quotas import RawQuotas, RequestLog
+from tests.testkit.raw_quotas import RawQuotas, RequestLog
 
 
 @pytest.fixture(scope="module")

@@ -1,8 +1,8 @@
 """Fixture F1, and filters as they are written in a query."""
 
-from tests.support.fixtures import describe_fixture
-from tests.support.raw_quotas import ANY, DEFAULT, EXACT, Component, Entity, entity_of
-from tests.support.service import RunningService
+from tests.testkit.fixtures import describe_fixture
+from tests.testkit.raw_quotas import ANY, DEFAULT, EXACT, Component, Entity, entity_of
+from tests.testkit.service import RunningService
 
 F1: dict[Entity, dict[str, float]] = {
     entity_of(entity.as_dict()): dict(values) for entity, values in describe_fixture().items()

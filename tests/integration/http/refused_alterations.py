@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from tests.integration.http.changes import C, I, M, P, R
-from tests.support.kafka import unique
-from tests.support.raw_quotas import Names
+from tests.testkit.kafka import unique
+from tests.testkit.raw_quotas import Names
 
 OK, INVALID_REQUEST, POLICY_VIOLATION = 0, 42, 44
 TOO_BIG = "Proposed value for {} is too large for a"

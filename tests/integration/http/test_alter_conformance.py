@@ -17,9 +17,9 @@ from tests.integration.http.refused_alterations import (
     alteration_text,
     made_unique,
 )
-from tests.support.kafka import unique
-from tests.support.raw_quotas import Entry, RawQuotas, RequestLog, setting
-from tests.support.service import RunningService
+from tests.testkit.kafka import unique
+from tests.testkit.raw_quotas import Entry, RawQuotas, RequestLog, setting
+from tests.testkit.service import RunningService
 
 
 def post(service: RunningService, *alterations: str, **options: Any) -> httpx.Response:

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from tests.integration.http.changes import C, M, P, R, change, outcomes
-from tests.support.kafka import unique
-from tests.support.raw_quotas import RawQuotas, RequestLog
-from tests.support.service import RunningService
+from tests.testkit.kafka import unique
+from tests.testkit.raw_quotas import RawQuotas, RequestLog
+from tests.testkit.service import RunningService
 
 
 def test_one_broken_rule_holds_everything_back(

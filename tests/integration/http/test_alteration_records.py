@@ -6,8 +6,8 @@ from datetime import datetime
 import pytest
 
 from tests.integration.http.changes import C, P, applied, change
-from tests.support.kafka import unique
-from tests.support.service import RunningService
+from tests.testkit.kafka import unique
+from tests.testkit.service import RunningService
 
 
 def test_the_record_is_the_answer_and_the_way_there(service: RunningService) -> None:

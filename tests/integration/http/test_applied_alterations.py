@@ -4,9 +4,9 @@ import pytest
 
 from tests.integration.http.changes import C, I, M, P, R, applied, change
 from tests.integration.http.refused_alterations import U, made_unique
-from tests.support.kafka import unique
-from tests.support.raw_quotas import Names, RawQuotas, RequestLog, printed
-from tests.support.service import RunningService
+from tests.testkit.kafka import unique
+from tests.testkit.raw_quotas import Names, RawQuotas, RequestLog, printed
+from tests.testkit.service import RunningService
 
 
 def test_c001_c002_what_is_set_is_described_and_other_keys_stay(

@@ -9,8 +9,8 @@ import pytest
 
 from tests.integration.http.audit_rows import audit, post, rows
 from tests.integration.http.changes import C, I, P, R, applied, change
-from tests.support.kafka import unique
-from tests.support.service import RunningService
+from tests.testkit.kafka import unique
+from tests.testkit.service import RunningService
 
 
 @pytest.fixture(scope="module")

@@ -7,9 +7,9 @@ import pytest
 
 from tests.integration.http.audit_rows import post, rows
 from tests.integration.http.changes import C, P, R, applied, change
-from tests.support.kafka import unique
-from tests.support.raw_quotas import RawQuotas
-from tests.support.service import RunningService
+from tests.testkit.kafka import unique
+from tests.testkit.raw_quotas import RawQuotas
+from tests.testkit.service import RunningService
 
 FIELDS = [
     "alteration_id", "at", "principal", "authentication", "client_address", "action", "entity",

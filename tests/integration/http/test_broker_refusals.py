@@ -13,9 +13,9 @@ from app.localdev.kafka import LocalKafka
 from app.localdev.postgres import LocalPostgres
 from app.postgres.migration import migrate
 from tests.integration.http.changes import I, P, change, outcomes
-from tests.support.kafka import unique
-from tests.support.raw_quotas import RawQuotas, RequestLog
-from tests.support.service import RunningService, acl, running_service, set_cluster_acls
+from tests.testkit.kafka import unique
+from tests.testkit.raw_quotas import RawQuotas, RequestLog
+from tests.testkit.service import RunningService, acl, running_service, set_cluster_acls
 
 
 @dataclass

@@ -27,7 +27,7 @@ from tests.integration.http.canaries import (
     write_canary_tokens,
 )
 from tests.integration.http.changes import P, change
-from tests.support.service import DEADLINE_S, RunningService, acl, running_service, set_cluster_acls
+from tests.testkit.service import DEADLINE_S, RunningService, acl, running_service, set_cluster_acls
 
 
 @contextmanager

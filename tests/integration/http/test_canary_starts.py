@@ -19,7 +19,7 @@ from tests.integration.http.canaries import (
     Seen,
     write_canary_tokens,
 )
-from tests.support.service import STARTS_WITHIN_S
+from tests.testkit.service import STARTS_WITHIN_S
 
 BAD_SETTINGS: Mapping[str, Mapping[str, str]] = {
     "a URL that cannot be read": {"DATABASE_URL": f"postgresql://u:{DATABASE_PASSWORD}@h:port/d"},

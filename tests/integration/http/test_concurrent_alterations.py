@@ -8,9 +8,9 @@ import httpx
 
 from tests.integration.http.audit_rows import rows
 from tests.integration.http.changes import C, P, change
-from tests.support.kafka import unique
-from tests.support.raw_quotas import RawQuotas
-from tests.support.service import RunningService
+from tests.testkit.kafka import unique
+from tests.testkit.raw_quotas import RawQuotas
+from tests.testkit.service import RunningService
 
 CALLERS = 8
 ROUNDS = 5

@@ -13,8 +13,8 @@ import pytest
 from app.localdev.kafka import LocalKafka
 from app.localdev.postgres import LocalPostgres
 from tests.integration.http.changes import C, P, change
-from tests.support.kafka import PLAIN_USERS, unique
-from tests.support.service import (
+from tests.testkit.kafka import PLAIN_USERS, unique
+from tests.testkit.service import (
     DEADLINE_S,
     STARTS_WITHIN_S,
     RunningService,

@@ -4,8 +4,8 @@ from urllib.parse import quote
 
 import pytest
 
-from tests.support.kafka import unique
-from tests.support.service import RunningService
+from tests.testkit.kafka import unique
+from tests.testkit.service import RunningService
 
 TEXTS = {
     "the word for the default": "<default>",

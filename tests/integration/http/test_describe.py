@@ -6,9 +6,9 @@ import pytest
 
 from tests.integration.http.changes import I, P, R, change
 from tests.integration.http.describing import F1, described
-from tests.support.kafka import unique
-from tests.support.raw_quotas import Entity, RawQuotas, entity_of
-from tests.support.service import RunningService
+from tests.testkit.kafka import unique
+from tests.testkit.raw_quotas import Entity, RawQuotas, entity_of
+from tests.testkit.service import RunningService
 
 
 @pytest.fixture(scope="module")

@@ -20,8 +20,8 @@ from tests.integration.http.describing import (
     described,
     text_of,
 )
-from tests.support.raw_quotas import ANY, EXACT, Component, RawQuotas
-from tests.support.service import RunningService
+from tests.testkit.raw_quotas import ANY, EXACT, Component, RawQuotas
+from tests.testkit.service import RunningService
 
 STRICT, LOOSE = True, False
 

@@ -1,7 +1,7 @@
 """The path that everything else widens: alter, describe, resolve, audit, over HTTP."""
 
-from tests.support.kafka import unique
-from tests.support.service import RunningService
+from tests.testkit.kafka import unique
+from tests.testkit.service import RunningService
 
 
 def test_a_change_is_applied_described_resolved_and_found_in_the_audit_log(

@@ -9,9 +9,9 @@ import pytest
 import yaml
 
 from tests.integration.http.changes import C, I, P, R
-from tests.support.kafka import unique
-from tests.support.raw_quotas import RawQuotas, entity_of
-from tests.support.service import RunningService
+from tests.testkit.kafka import unique
+from tests.testkit.raw_quotas import RawQuotas, entity_of
+from tests.testkit.service import RunningService
 
 JSON, NDJSON, CSV, YAML = (
     "application/json",

@@ -6,9 +6,9 @@ from typing import NamedTuple
 import pytest
 
 from tests.integration.http.changes import C, I, M, P, R, applied, change
-from tests.support.kafka import unique
-from tests.support.raw_quotas import Names, RawQuotas, printed, setting
-from tests.support.service import RunningService
+from tests.testkit.kafka import unique
+from tests.testkit.raw_quotas import Names, RawQuotas, printed, setting
+from tests.testkit.service import RunningService
 from tests.unit.http.reading_back import read_csv, read_json, read_ndjson, read_yaml
 
 FORMATS = {

@@ -12,9 +12,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from app.http.problem_codes import PROBLEMS
 from tests.integration.http.changes import C, I, M, P, R, change
-from tests.support.kafka import unique
-from tests.support.raw_quotas import RawQuotas
-from tests.support.service import RunningService
+from tests.testkit.kafka import unique
+from tests.testkit.raw_quotas import RawQuotas
+from tests.testkit.service import RunningService
 
 OPEN = {"/livez", "/readyz", "/version", "/metrics", "/problems/{code}"}
 """The documented routes that need no credential; beside them there are the documents themselves."""

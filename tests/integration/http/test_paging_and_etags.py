@@ -11,9 +11,9 @@ import pytest
 
 from app.localdev.kafka import LocalKafka
 from tests.integration.http.changes import C, P
-from tests.support.kafka import unique
-from tests.support.raw_quotas import RawQuotas, entity_of, setting
-from tests.support.service import RunningService
+from tests.testkit.kafka import unique
+from tests.testkit.raw_quotas import RawQuotas, entity_of, setting
+from tests.testkit.service import RunningService
 
 ENTITIES = 250
 KEPT_ANSWERS = 32

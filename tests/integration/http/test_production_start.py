@@ -11,8 +11,8 @@ from app.localdev.kafka import LocalKafka
 from app.localdev.postgres import LocalPostgres
 from app.postgres.migration import migrate
 from tests.integration.http.changes import P, change
-from tests.support.kafka import unique
-from tests.support.service import DEADLINE_S, acl, running_service, set_cluster_acls
+from tests.testkit.kafka import unique
+from tests.testkit.service import DEADLINE_S, acl, running_service, set_cluster_acls
 
 
 def events(log: Path) -> list[str]:

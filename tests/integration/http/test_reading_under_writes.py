@@ -12,9 +12,9 @@ import pytest
 from app.localdev.kafka import LocalKafka
 from tests.integration.http.changes import C, I, M, P, R
 from tests.integration.http.worlds import enforced, shown
-from tests.support.kafka import unique
-from tests.support.raw_quotas import Names, RawQuotas, entity_of, setting
-from tests.support.service import RunningService
+from tests.testkit.kafka import unique
+from tests.testkit.raw_quotas import Names, RawQuotas, entity_of, setting
+from tests.testkit.service import RunningService
 
 PAIRS = 40
 READINGS = 25

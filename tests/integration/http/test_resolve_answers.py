@@ -4,10 +4,10 @@ import pytest
 
 from tests.integration.http.changes import C, I, P, R, change
 from tests.integration.http.worlds import LEVELS, client, resolved, user, world, world_of
-from tests.support.kafka import unique
-from tests.support.raw_quotas import RawQuotas
-from tests.support.resolution_cases import F2
-from tests.support.service import RunningService
+from tests.testkit.kafka import unique
+from tests.testkit.raw_quotas import RawQuotas
+from tests.testkit.resolution_cases import F2
+from tests.testkit.service import RunningService
 
 LARGEST = 2**63 - 1
 

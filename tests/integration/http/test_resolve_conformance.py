@@ -14,10 +14,10 @@ from tests.integration.http.worlds import (
     world,
     world_of,
 )
-from tests.support.kafka import unique
-from tests.support.raw_quotas import RawQuotas
-from tests.support.resolution_cases import CASES, Case
-from tests.support.service import RunningService
+from tests.testkit.kafka import unique
+from tests.testkit.raw_quotas import RawQuotas
+from tests.testkit.resolution_cases import CASES, Case
+from tests.testkit.service import RunningService
 
 UNITS = {P: "bytes/s", C: "bytes/s", R: "percent", M: "partitions/s"}
 

@@ -14,8 +14,8 @@ from app.kafka.configuration import KafkaSettings
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from app.localdev.kafka import LocalKafka
 from app.serving import openapi_document
-from tests.support.kafka import remove_every_quota
-from tests.support.service import RunningService
+from tests.testkit.kafka import remove_every_quota
+from tests.testkit.service import RunningService
 
 SEED = 546
 ALICE = {"Authorization": "Bearer alice"}

@@ -7,9 +7,9 @@ import pytest
 
 from tests.integration.http.changes import C, I, M, P, R, change
 from tests.integration.http.worlds import CLIENT_KEYS, enforced, shown
-from tests.support.kafka import unique
-from tests.support.raw_quotas import RawQuotas, RequestLog, entity_of
-from tests.support.service import RunningService
+from tests.testkit.kafka import unique
+from tests.testkit.raw_quotas import RawQuotas, RequestLog, entity_of
+from tests.testkit.service import RunningService
 
 USERS = ("", "u1", "u2", "stranger")
 CLIENT_IDS = ("", "c1", "c2", "stranger")

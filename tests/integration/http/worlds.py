@@ -4,11 +4,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tests.integration.http.changes import C, M, P, R
-from tests.support.broker_two_step import ABSENT, DEFAULT, DefaultQuotaCallback, Name
-from tests.support.broker_two_step import entity_of as named
-from tests.support.raw_quotas import Entity, Names, entity_of
-from tests.support.resolution_cases import Store
-from tests.support.service import RunningService
+from tests.testkit.broker_two_step import ABSENT, DEFAULT, DefaultQuotaCallback, Name
+from tests.testkit.broker_two_step import entity_of as named
+from tests.testkit.raw_quotas import Entity, Names, entity_of
+from tests.testkit.resolution_cases import Store
+from tests.testkit.service import RunningService
 
 CLIENT_KEYS = (P, C, R, M)
 LEVELS = (

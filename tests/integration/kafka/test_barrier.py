@@ -22,7 +22,7 @@ from app.localdev.kafka import LocalKafka
 from app.service.alterations.barrier import Barrier
 from app.service.alterations.present_values import PresentValues
 from app.service.cluster_ports import BarrierUnavailableError
-from tests.support.kafka import DEADLINE_S, PLAIN_USERS, entity, eventually, setting, store, unique
+from tests.testkit.kafka import DEADLINE_S, PLAIN_USERS, entity, eventually, setting, store, unique
 
 TRIES = 50
 LANES = 4

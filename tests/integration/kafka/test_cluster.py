@@ -4,7 +4,7 @@ from app.kafka.brokers import Brokers
 from app.kafka.cluster import KafkaCluster
 from app.kafka.configuration import KafkaSettings
 from app.localdev.kafka import LocalKafka
-from tests.support.kafka import PLAIN_USERS
+from tests.testkit.kafka import PLAIN_USERS
 
 
 async def test_a_plain_broker_has_no_quota_callback(brokers: Brokers):

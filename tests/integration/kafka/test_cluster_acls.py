@@ -20,7 +20,7 @@ from app.kafka.brokers import Brokers
 from app.kafka.cluster_acls import KafkaClusterAclSource
 from app.kafka.configuration import KafkaSettings
 from app.localdev.kafka import LocalKafka
-from tests.support.kafka import PLAIN_USERS, eventually, pause
+from tests.testkit.kafka import PLAIN_USERS, eventually, pause
 
 
 def acl(

@@ -13,7 +13,7 @@ from app.kafka.configuration import KafkaSettings
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from app.localdev.kafka import LocalKafka
 from app.service.cluster_ports import AlterAnswer
-from tests.support.kafka import (
+from tests.testkit.kafka import (
     DEADLINE_S,
     entity,
     eventually,

@@ -9,7 +9,7 @@ from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import InvalidRequestError
 from app.domain.filters import ClientQuotaFilter, ClientQuotaFilterComponent
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
-from tests.support.kafka import entity, eventually, setting, store, unique, values_of
+from tests.testkit.kafka import entity, eventually, setting, store, unique, values_of
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ from app.kafka.configuration import KafkaSettings
 from app.kafka.quorum import KafkaMetadataQuorum
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from app.localdev.kafka import LocalKafka
-from tests.support.fake_broker import ALTER, DESCRIBE, DESCRIBE_QUORUM
-from tests.support.kafka import (
+from tests.testkit.fake_broker import ALTER, DESCRIBE, DESCRIBE_QUORUM
+from tests.testkit.kafka import (
     DEADLINE_S,
     PLAIN_USERS,
     entity,
@@ -23,7 +23,7 @@ from tests.support.kafka import (
     unique,
     values_of,
 )
-from tests.support.kafka_proxy import TO_BROKER, TO_CLIENT, KafkaProxy, kafka_proxy
+from tests.testkit.kafka_proxy import TO_BROKER, TO_CLIENT, KafkaProxy, kafka_proxy
 
 SHORT_S = 0.5
 

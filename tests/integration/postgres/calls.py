@@ -11,8 +11,8 @@ from app.domain.alterations import AlterationResult, Outcome
 from app.domain.errors import NotSentError
 from app.postgres.journal import PostgresJournal
 from app.service.audit_records import AuditConclusion, AuditRequest
-from tests.support.kafka import DEADLINE_S, until
-from tests.support.postgres import AuditDatabase, audit_entity, audit_request, intend
+from tests.testkit.kafka import DEADLINE_S, until
+from tests.testkit.postgres import AuditDatabase, audit_entity, audit_request, intend
 
 _NUMBERS = itertools.count(1)
 

@@ -11,8 +11,8 @@ from app.postgres.leases import Lease
 from app.postgres.parameters import RECOVERING, WRITING
 from app.postgres.recovery import PostgresRecovery
 from tests.integration.postgres.slots import Tables
-from tests.support.kafka import DEADLINE_S
-from tests.support.postgres import AuditDatabase
+from tests.testkit.kafka import DEADLINE_S
+from tests.testkit.postgres import AuditDatabase
 
 
 @pytest.fixture

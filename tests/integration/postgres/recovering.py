@@ -10,7 +10,7 @@ from app.postgres.recovery import PostgresRecovery
 from app.service.audit_records import AlterationRecord, AuditQuery, AuditRequest
 from app.service.recovery.recovery_ports import OpenAlteration, Recovered
 from tests.integration.postgres.slots import AFTER, concluded, request_of
-from tests.support.postgres import claim_of
+from tests.testkit.postgres import claim_of
 
 
 async def opened(

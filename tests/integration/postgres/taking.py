@@ -6,7 +6,7 @@ from app.domain.errors import EntityBusyError
 from app.postgres.journal import PostgresJournal
 from app.service.audit_records import AuditRequest
 from app.service.journal_ports import Intent
-from tests.support.postgres import claim_of
+from tests.testkit.postgres import claim_of
 
 INSERT = (
     "insert into entity_slot (cluster_id, entity_hash, alteration_id, ordinal, received_at, owner, "

@@ -4,7 +4,7 @@ from psycopg import sql
 
 from app.postgres.journal import PostgresJournal
 from app.postgres.tables import WORKING_TABLES
-from tests.support.postgres import AuditDatabase, audit_entity, audit_request, intend
+from tests.testkit.postgres import AuditDatabase, audit_entity, audit_request, intend
 
 pytestmark = pytest.mark.usefixtures("one_row")
 

@@ -13,7 +13,7 @@ from app.domain.entities import ENTITY_TYPES, ClientQuotaEntity
 from app.domain.filters import ClientQuotaFilter, ClientQuotaFilterComponent, MatchType
 from app.postgres.journal import PostgresJournal
 from app.service.audit_records import AuditConclusion, AuditQuery, AuditRow
-from tests.support.postgres import HOSTILE_NAMES, audit_entity, audit_request, intend
+from tests.testkit.postgres import HOSTILE_NAMES, audit_entity, audit_request, intend
 
 pytestmark = pytest.mark.usefixtures("patient")
 

@@ -10,8 +10,8 @@ from app.postgres.authentication_failures import PostgresAuthenticationFailures
 from app.postgres.database import Database
 from app.service.permissions.authentication_failures import AuthenticationFailures, FailureWriter
 from tests.integration.postgres.calls import run_as
-from tests.support.fake_metrics import CountedMetrics
-from tests.support.postgres import AuditDatabase
+from tests.testkit.fake_metrics import CountedMetrics
+from tests.testkit.postgres import AuditDatabase
 
 pytestmark = pytest.mark.usefixtures("patient")
 

@@ -13,7 +13,7 @@ from app.postgres.recovery import PostgresRecovery
 from app.service.audit_records import AuditRequest
 from app.service.journal_ports import KeyClaim
 from tests.integration.postgres.slots import Tables, concluded, request_of
-from tests.support.postgres import claim_of
+from tests.testkit.postgres import claim_of
 
 
 class Writer:

@@ -12,7 +12,7 @@ from app.domain.errors import NotSentError
 from app.postgres.database import Database
 from app.postgres.failures import CommitInDoubtError
 from app.postgres.leases import Lease
-from tests.support.kafka import until
+from tests.testkit.kafka import until
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from app.service.audit_records import AuditQuery, AuditRow
 from app.service.recovery.drift_ports import AuditedState, Drift
 from app.service.recovery.recovery_ports import Recovered
 from tests.integration.postgres.slots import AFTER, Tables, concluded, request_of
-from tests.support.postgres import HOSTILE_NAMES, AuditDatabase, claim_of, intend
+from tests.testkit.postgres import HOSTILE_NAMES, AuditDatabase, claim_of, intend
 
 pytestmark = pytest.mark.usefixtures("patient")
 

@@ -10,9 +10,9 @@ from app.postgres.drift import PostgresDriftJournal
 from app.service.alterations.barrier import Barrier
 from app.service.alterations.present_values import PresentValues
 from app.service.recovery.drift import DriftWatch
-from tests.support.fake_metrics import CountedMetrics
-from tests.support.fake_ports import FakeBrokers
-from tests.support.postgres import AuditDatabase
+from tests.testkit.fake_metrics import CountedMetrics
+from tests.testkit.fake_ports import FakeBrokers
+from tests.testkit.postgres import AuditDatabase
 
 
 @pytest.fixture

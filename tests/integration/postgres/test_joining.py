@@ -18,7 +18,7 @@ from app.postgres.shared_conclusions import conclude_together
 from app.service.audit_records import AuditConclusion, AuditRequest
 from tests.integration.postgres.calls import run_as
 from tests.integration.postgres.slots import concluded
-from tests.support.postgres import AuditDatabase, audit_entity, audit_request, intend
+from tests.testkit.postgres import AuditDatabase, audit_entity, audit_request, intend
 
 pytestmark = pytest.mark.usefixtures("patient")
 

@@ -13,7 +13,7 @@ from app.postgres.canonical import MESSAGE_LENGTH
 from app.postgres.journal import PostgresJournal
 from app.service.audit_records import AuditConclusion, AuditQuery, AuditRequest
 from app.service.identifiers import new_alteration_id
-from tests.support.postgres import (
+from tests.testkit.postgres import (
     HOSTILE_NAMES,
     AuditDatabase,
     audit_entity,

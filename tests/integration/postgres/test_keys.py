@@ -16,8 +16,8 @@ from app.service.journal_ports import Claim, Intent, KeptKey, KeyClaim, KeyTaken
 from app.service.recovery.recovery_ports import Recovered
 from tests.integration.postgres.calls import until_somebody_waits
 from tests.integration.postgres.slots import Tables, concluded, request_of
-from tests.support.kafka import unique
-from tests.support.postgres import AuditDatabase, claim_of
+from tests.testkit.kafka import unique
+from tests.testkit.postgres import AuditDatabase, claim_of
 
 pytestmark = pytest.mark.usefixtures("patient")
 

@@ -5,7 +5,7 @@ from app.postgres.database import Database
 from app.postgres.journal import PostgresJournal
 from tests.integration.postgres.calls import assert_unavailable, conclusion, intent
 from tests.integration.postgres.commit_cutter import CommitCutter
-from tests.support.postgres import AuditDatabase, intend
+from tests.testkit.postgres import AuditDatabase, intend
 
 
 async def test_an_intent_whose_commit_is_not_answered_is_an_error_that_names_it(

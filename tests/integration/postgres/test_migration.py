@@ -11,7 +11,7 @@ from sqlalchemy import Connection, create_engine, inspect
 from app.postgres.migration import MigrationError, alembic_config, migrate, migrations_folder
 from app.postgres.schema import SCHEMA_REVISION
 from app.postgres.tables import audit_event
-from tests.support.postgres import AuditDatabase
+from tests.testkit.postgres import AuditDatabase
 
 GRANTED = "The role quotas_service may read the audit log and add to it, and keep slots and keys."
 

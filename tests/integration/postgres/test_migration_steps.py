@@ -16,7 +16,7 @@ from app.service.recovery.recovery_ports import Recovered
 from tests.integration.postgres.calls import run_as
 from tests.integration.postgres.slots import Tables, concluded, request_of
 from tests.integration.postgres.test_drift import CLUSTER, changed
-from tests.support.postgres import AuditDatabase, claim_of, intend
+from tests.testkit.postgres import AuditDatabase, claim_of, intend
 
 FIRST_EVENT = (
     "insert into audit_event (received_at, alteration_id, ordinal, seq, event_type, at, "

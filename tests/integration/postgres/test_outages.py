@@ -22,7 +22,7 @@ from tests.integration.postgres.calls import (
     intent,
     run_as,
 )
-from tests.support.postgres import AuditDatabase, intend
+from tests.testkit.postgres import AuditDatabase, intend
 
 DROP_THE_PARTITION = """
 do $$ begin

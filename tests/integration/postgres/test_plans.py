@@ -22,7 +22,7 @@ from app.service.plans.plan_claims import OwnershipClaim
 from app.service.plans.plan_records import ChangeWithImpact, KeptPlan
 from app.service.recovery.recovery_ports import Recovered
 from tests.integration.postgres.slots import Tables, concluded
-from tests.support.postgres import HOSTILE_NAMES, audit_entity, audit_request, claim_of
+from tests.testkit.postgres import HOSTILE_NAMES, audit_entity, audit_request, claim_of
 
 pytestmark = pytest.mark.usefixtures("patient")
 

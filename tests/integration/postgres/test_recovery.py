@@ -15,7 +15,7 @@ from app.service.journal_ports import Intent
 from app.service.recovery.recovery_ports import Recovered
 from tests.integration.postgres.recovering import claimed, found, given_up, listed, opened, stored
 from tests.integration.postgres.slots import Tables, concluded, request_of
-from tests.support.postgres import audit_entity, audit_request, claim_of
+from tests.testkit.postgres import audit_entity, audit_request, claim_of
 
 pytestmark = pytest.mark.usefixtures("patient")
 

@@ -13,7 +13,7 @@ from app.service.audit_records import AuditConclusion
 from app.service.metrics_port import OpenIntents
 from tests.integration.postgres.recovering import claimed, found, given_up, opened
 from tests.integration.postgres.slots import Tables, concluded
-from tests.support.postgres import AuditDatabase
+from tests.testkit.postgres import AuditDatabase
 
 
 async def test_what_was_given_up_can_be_claimed_at_once_with_what_is_known_of_it(

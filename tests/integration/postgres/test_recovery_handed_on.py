@@ -18,8 +18,8 @@ from app.service.recovery.fences import FencePair, Fences
 from app.service.recovery.recover import Recovery, RecoveryParts
 from tests.integration.postgres.recovering import given_up
 from tests.integration.postgres.slots import Tables
-from tests.support.fake_metrics import CountedMetrics
-from tests.support.fake_ports import FakeBrokers
+from tests.testkit.fake_metrics import CountedMetrics
+from tests.testkit.fake_ports import FakeBrokers
 
 
 class Unreachable(Fences):

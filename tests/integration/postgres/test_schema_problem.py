@@ -9,7 +9,7 @@ from app.postgres.migration import migrate
 from app.postgres.schema import SCHEMA_REVISION, ensure_partitions, schema_problem
 from app.postgres.tables import WORKING_TABLES
 from tests.integration.postgres.calls import run_as
-from tests.support.postgres import AuditDatabase
+from tests.testkit.postgres import AuditDatabase
 
 NOW = datetime.now(UTC)
 PARTITION = f"audit_event_y{NOW:%Ym%m}"

@@ -19,7 +19,7 @@ from app.postgres.shared_intents import AloneError, Draft, DraftsTogether, write
 from app.service.audit_records import AuditRequest
 from app.service.journal_ports import Intent, KeyClaim, KeyTakenError
 from tests.integration.postgres.slots import AFTER, Tables, concluded, request_of
-from tests.support.postgres import AuditDatabase, claim_of, intend
+from tests.testkit.postgres import AuditDatabase, claim_of, intend
 
 pytestmark = pytest.mark.usefixtures("patient")
 

@@ -15,8 +15,8 @@ from app.service.journal_ports import Claim, Intent, KeyClaim
 from tests.integration.postgres.calls import until_somebody_waits
 from tests.integration.postgres.slots import Tables, concluded, request_of
 from tests.integration.postgres.taking import INSERT, holder_of, take
-from tests.support.kafka import DEADLINE_S
-from tests.support.postgres import AuditDatabase, claim_of
+from tests.testkit.kafka import DEADLINE_S
+from tests.testkit.postgres import AuditDatabase, claim_of
 
 KEY = KeyClaim(b"k" * 32, b"f" * 32)
 DEFINITE = (Outcome.APPLIED, Outcome.REFUSED, Outcome.NOT_APPLIED, Outcome.NOT_SENT)

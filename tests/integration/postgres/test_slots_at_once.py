@@ -16,7 +16,7 @@ from app.service.audit_records import AuditQuery
 from tests.integration.postgres.calls import run_as, until_somebody_waits
 from tests.integration.postgres.slots import AFTER, Tables, concluded, request_of
 from tests.integration.postgres.taking import INSERT, holder_of, take
-from tests.support.postgres import AuditDatabase, audit_entity, audit_request
+from tests.testkit.postgres import AuditDatabase, audit_entity, audit_request
 
 DEFINITE = (Outcome.APPLIED, Outcome.REFUSED, Outcome.NOT_APPLIED, Outcome.NOT_SENT)
 USERS = [f"user-{number}" for number in range(12)]

@@ -9,7 +9,7 @@ from app.postgres.journal import PostgresJournal
 from app.service.audit_records import AuditQuery, AuditRequest
 from app.service.journal_ports import Intent
 from tests.integration.postgres.slots import Tables, concluded, request_of
-from tests.support.postgres import claim_of
+from tests.testkit.postgres import claim_of
 
 pytestmark = pytest.mark.usefixtures("patient")
 

@@ -17,9 +17,9 @@ from app.localdev.kafka import LocalKafka
 from app.localdev.kafka_properties import LocalTls
 from app.localdev.postgres import LocalPostgres
 from app.postgres.migration import migrate
-from tests.support.kafka import unique
-from tests.support.outages import until
-from tests.support.service import RunningService, running_service
+from tests.testkit.kafka import unique
+from tests.testkit.outages import until
+from tests.testkit.service import RunningService, running_service
 
 WORKERS = 2
 HEADERS = {"Authorization": "Bearer root"}

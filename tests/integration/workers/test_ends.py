@@ -12,8 +12,8 @@ import psycopg
 
 from app.localdev.kafka import LocalKafka
 from tests.integration.workers.conftest import WORKERS, Workers, is_alive
-from tests.support.kafka import unique
-from tests.support.outages import change, until
+from tests.testkit.kafka import unique
+from tests.testkit.outages import change, until
 
 ENDED = {"applied", "not_applied", "refused"}
 

@@ -14,9 +14,9 @@ import pytest
 from app.http.page_tokens import PageTokens
 from app.localdev.kafka import LocalKafka
 from tests.integration.workers.conftest import Workers
-from tests.support.kafka import unique
-from tests.support.outages import change, until
-from tests.support.raw_quotas import RawQuotas, entity_of, setting
+from tests.testkit.kafka import unique
+from tests.testkit.outages import change, until
+from tests.testkit.raw_quotas import RawQuotas, entity_of, setting
 
 P = "producer_byte_rate"
 ENTITIES = 60

@@ -20,7 +20,7 @@ from app.pipeline.tables import (
     QUOTA_VERSION,
     UTILIZATION_HIST,
 )
-from tests.support.bucket_worlds import DAY, Row, minute, observation, publish
+from tests.testkit.bucket_worlds import DAY, Row, minute, observation, publish
 
 
 def version(key: str) -> Row:

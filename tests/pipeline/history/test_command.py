@@ -25,7 +25,7 @@ from app.postgres.recovery import PostgresRecovery
 from app.service.audit_records import AuditConclusion, AuditRequest
 from app.service.recovery.drift_ports import Drift
 from app.service.recovery.recovery_ports import Recovered
-from tests.support.postgres import AuditDatabase, audit_entity, audit_request, claim_of
+from tests.testkit.postgres import AuditDatabase, audit_entity, audit_request, claim_of
 
 P = "producer_byte_rate"
 CLUSTER = audit_request().cluster_id

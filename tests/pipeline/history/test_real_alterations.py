@@ -7,9 +7,9 @@ import pyarrow.parquet as pq
 
 from app.localdev.kafka import LocalKafka
 from app.pipeline.main import main
-from tests.support.kafka import unique
-from tests.support.postgres import AuditDatabase
-from tests.support.service import RunningService, acl, running_service, set_cluster_acls
+from tests.testkit.kafka import unique
+from tests.testkit.postgres import AuditDatabase
+from tests.testkit.service import RunningService, acl, running_service, set_cluster_acls
 
 P, C = "producer_byte_rate", "consumer_byte_rate"
 

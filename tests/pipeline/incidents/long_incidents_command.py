@@ -7,7 +7,7 @@ from pathlib import Path
 
 from app.pipeline.arrow_storage import read_arrow
 from app.pipeline.tables import BUCKET_MINUTE, DIM_BUCKET, THROTTLE_INCIDENT
-from tests.support.bucket_worlds import at, bucket, minute, publish
+from tests.testkit.bucket_worlds import at, bucket, minute, publish
 
 
 def test_the_command_replaces_the_days_that_it_reads(tmp_path: Path):

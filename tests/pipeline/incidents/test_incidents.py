@@ -16,7 +16,7 @@ from app.pipeline.jobs.utilization_minutes import BucketMinutes
 from app.pipeline.sources.buckets import Scope
 from app.pipeline.sources.table_pieces import pieces_of
 from app.pipeline.tables import BUCKET_MINUTE, DIM_BUCKET, OBSERVATION_MINUTE
-from tests.support.bucket_worlds import (
+from tests.testkit.bucket_worlds import (
     Row,
     at,
     bucket,

@@ -12,7 +12,7 @@ from app.pipeline.commands.ingest import ingest, material_of
 from app.pipeline.job import Job
 from app.pipeline.main import _parser
 from tests.pipeline.ingest.points import Point, adapter_message, write_adapter
-from tests.support.kafka import unique
+from tests.testkit.kafka import unique
 
 POINTS = [Point(n, n % 3, user=f"user {n % 7}", client_id='a"b', value=n / 7) for n in range(90)]
 BAD = b'{"timestamp": "yesterday"'

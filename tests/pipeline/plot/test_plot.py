@@ -9,7 +9,7 @@ import pytest
 from app.pipeline.main import main
 from app.pipeline.sinks.pictures_names import LONGEST, amount, bucket_name, cut, quota_name
 from app.pipeline.tables import BUCKET_MINUTE, DIM_BUCKET, UTILIZATION_DAILY, Table
-from tests.support.bucket_worlds import DAY, Row, at, bucket, minute, publish
+from tests.testkit.bucket_worlds import DAY, Row, at, bucket, minute, publish
 
 NAMES = ("utilization_heat_map", "rate_against_limit", "percentile_ladder")
 

@@ -29,7 +29,7 @@ from tests.pipeline.publish.results import (
     minute,
     written,
 )
-from tests.support.postgres import AuditDatabase
+from tests.testkit.postgres import AuditDatabase
 
 
 def rows_of(url: str, table: str) -> list[dict[str, Any]]:

@@ -18,8 +18,8 @@ from app.pipeline.sinks.postgres_queue import Queue, QueuedRun
 from app.pipeline.sinks.postgres_runs import connected
 from app.pipeline.tables import BUCKET_MINUTE
 from tests.pipeline.publish.results import MIDNIGHT, minute, written
-from tests.support.postgres import AuditDatabase
-from tests.support.processes import GROUP, PARENT, processes
+from tests.testkit.postgres import AuditDatabase
+from tests.testkit.processes import GROUP, PARENT, processes
 
 DEADLINE_S = 240.0
 

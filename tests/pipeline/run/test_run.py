@@ -22,7 +22,7 @@ from app.pipeline.tables import (
     UTILIZATION_DAILY,
     UTILIZATION_HIST,
 )
-from tests.support.bucket_worlds import DAY, at, publish
+from tests.testkit.bucket_worlds import DAY, at, publish
 
 HEADERS = ("ts", "broker_id", "metric", "resource", "user", "client_id", "value")
 

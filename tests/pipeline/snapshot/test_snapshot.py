@@ -10,10 +10,10 @@ from typing import Any
 import pyarrow.dataset as ds
 import pytest
 
-from tests.support.closed_port import closed_port
-from tests.support.pipeline_command import exit_code
-from tests.support.raw_quotas import RawQuotas
-from tests.support.service import RunningService
+from tests.testkit.closed_port import closed_port
+from tests.testkit.pipeline_command import exit_code
+from tests.testkit.raw_quotas import RawQuotas
+from tests.testkit.service import RunningService
 
 DEADLINE_S = 240
 SNAPSHOT = [sys.executable, "-m", "app.pipeline.main", "snapshot"]

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from app.pipeline.tables import BUCKET_MINUTE, DIM_BUCKET
-from tests.support.bucket_worlds import bucket, minute, publish
+from tests.testkit.bucket_worlds import bucket, minute, publish
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ from app.pipeline.sources.buckets import Scope
 from app.pipeline.sources.table_pieces import WHOLE, pieces_of
 from app.pipeline.storage import read_table, write_table
 from app.pipeline.tables import BUCKET_MINUTE, UTILIZATION_DAILY, UTILIZATION_HIST, Table
-from tests.support.bucket_worlds import Row, frame, minute, publish, rows_of
+from tests.testkit.bucket_worlds import Row, frame, minute, publish, rows_of
 
 
 def summed(spark: SparkSession, rows: list[Row], table: Table) -> list[Row]:

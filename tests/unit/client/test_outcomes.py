@@ -9,7 +9,7 @@ import pytest
 
 from app.client import sending
 from app.client.main import main
-from tests.support.scripted_service import Reply, ScriptedService, scripted_service
+from tests.testkit.scripted_service import Reply, ScriptedService, scripted_service
 
 ALTER = ("--alter", "--names", "user=alice", "--add", "producer_byte_rate=1")
 LOST = Reply(0)

@@ -4,10 +4,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 
-from tests.support.history import Call, Write
-from tests.support.history_audit import AuditedEntity, AuditEvent
-from tests.support.history_evidence import Evidence
-from tests.support.oracle import LogRecord
+from tests.testkit.history import Call, Write
+from tests.testkit.history_audit import AuditedEntity, AuditEvent
+from tests.testkit.history_evidence import Evidence
+from tests.testkit.oracle import LogRecord
 from tests.unit.history.honest import (
     AUDITED,
     CALLS,

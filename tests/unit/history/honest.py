@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 
 from app.domain.entities import ClientQuotaEntity
-from tests.support.history import Answer, Call, End, Write, wall_clock
-from tests.support.history_audit import Audit, AuditedEntity, AuditEvent
-from tests.support.history_evidence import Described, Evidence
-from tests.support.oracle import LogRecord, Oracle
+from tests.testkit.history import Answer, Call, End, Write, wall_clock
+from tests.testkit.history_audit import Audit, AuditedEntity, AuditEvent
+from tests.testkit.history_evidence import Described, Evidence
+from tests.testkit.oracle import LogRecord, Oracle
 
 BEGINNING = time.monotonic() - 1000.0
 KEY = "producer_byte_rate"

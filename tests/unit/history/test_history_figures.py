@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.history_checker import Violation, violations
-from tests.support.history_figures import figures_of, figures_text, note_figures
+from tests.testkit.history_checker import Violation, violations
+from tests.testkit.history_figures import figures_of, figures_text, note_figures
 from tests.unit.history.honest import AUDITED, CALLS, RECORDS, evidence
 
 

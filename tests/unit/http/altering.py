@@ -6,7 +6,7 @@ from typing import Any
 from app.domain.alterations import ClientQuotaAlteration
 from app.domain.entities import ClientQuotaEntity
 from app.service.cluster_ports import EntityVerdict
-from tests.support.fake_ports import Verdicts
+from tests.testkit.fake_ports import Verdicts
 from tests.unit.http.application import Answer
 from tests.unit.http.fake_service import ALTERATIONS, FakeService
 

@@ -17,7 +17,7 @@ from app.http.json_pieces import Piece, joined
 from app.http.json_text import json_bytes
 from app.service.cluster_ports import Described, QuotaChanges
 from app.service.reading.arranged import ArrangedImages, Rendering
-from tests.support.fake_ports import EPOCH
+from tests.testkit.fake_ports import EPOCH
 
 NAMES = st.none() | st.sampled_from(["a", "ab", "b", "<default>", "", "x" * 90])
 KINDS = st.sampled_from(["user", "client-id", "of another time"])

@@ -19,7 +19,7 @@ from app.service.metrics_port import (
     Phase,
     timed,
 )
-from tests.support.fake_metrics import CountedMetrics
+from tests.testkit.fake_metrics import CountedMetrics
 
 
 @pytest.fixture

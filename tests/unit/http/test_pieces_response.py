@@ -12,7 +12,7 @@ from app.http.json_pieces import json_pieces as written
 from app.http.pieces_response import PiecesResponse
 from app.service.cluster_ports import Described
 from app.service.reading.arranged import ArrangedImages
-from tests.support.fake_ports import EPOCH
+from tests.testkit.fake_ports import EPOCH
 
 
 @pytest.mark.parametrize("number", [0, 1, 5, 12, 200])

@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 from app.domain.alterations import Outcome
 from app.service.alterations import entity_slots
 from app.service.cluster_ports import EntityVerdict
-from tests.support.fake_ports import refused
+from tests.testkit.fake_ports import refused
 from tests.unit.http.altering import ALICE, BOB, RATE, altered, answering, revert
 from tests.unit.http.fake_service import ALTERATIONS, FakeService, setting
 

@@ -12,7 +12,7 @@ from app.http.boundary import RequestBoundary
 from app.http.plain_route import PlainRoute
 from app.http.straight import Straight
 from app.service.permissions.caller_admin import RefusedAtTheActError
-from tests.support.fake_ports import FakeImage
+from tests.testkit.fake_ports import FakeImage
 from tests.unit.http.application import Answer, send
 from tests.unit.http.fake_service import FakeService, no_services
 

@@ -4,7 +4,7 @@ import pytest
 
 from app.kafka.image import QuotaImage
 from app.kafka.kept_answer import KeptAnswer
-from tests.support.fake_ports import FakeBrokers
+from tests.testkit.fake_ports import FakeBrokers
 
 
 async def test_whoever_is_given_a_kept_image_may_begin_the_next_and_nobody_who_waited(

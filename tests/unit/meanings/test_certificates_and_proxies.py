@@ -18,8 +18,8 @@ from app.meanings.faults import refuse_every_fault
 from app.meanings.listeners import listeners
 from app.meanings.proxies import trusted_proxies
 from app.settings import Settings, SettingsError
-from tests.support.certificates import Authority, person
-from tests.support.service import write_tokens
+from tests.testkit.certificates import Authority, person
+from tests.testkit.service import write_tokens
 
 NEEDED = {
     "QUOTAS_KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:1",

@@ -10,7 +10,7 @@ import pytest
 from app.meanings.faults import refuse_every_fault
 from app.meanings.production import is_local_postgres, is_this_machine, unsafe, warn
 from app.settings import Settings, SettingsError
-from tests.support.service import write_tokens
+from tests.testkit.service import write_tokens
 
 CHECKS = {
     "QUOTAS_KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:9092",

@@ -21,7 +21,7 @@ from app.service.alterations.alteration_command import (
     IdempotencyKey,
 )
 from app.service.cluster_ports import EntityVerdict
-from tests.support.fake_ports import Verdicts
+from tests.testkit.fake_ports import Verdicts
 from tests.unit.service.alter_world import ALICE, BOB, World, setting, until
 
 

@@ -15,7 +15,7 @@ from app.domain.errors import (
     Sent,
     TooManyRequestsError,
 )
-from tests.support.fake_ports import refused
+from tests.testkit.fake_ports import refused
 from tests.unit.service.alter_world import ALICE, BOB, KEY, World, setting
 
 

@@ -18,7 +18,7 @@ from app.domain.errors import (
 from app.service.alterations import alteration_outcomes
 from app.service.audit_records import AuditConclusion
 from app.service.cluster_ports import EntityVerdict
-from tests.support.fake_ports import Verdicts
+from tests.testkit.fake_ports import Verdicts
 from tests.unit.service.alter_world import ALICE, BOB, KEY, World, setting
 
 

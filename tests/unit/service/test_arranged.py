@@ -17,7 +17,7 @@ from app.service.reading import arranged as arranging
 from app.service.reading import resolve
 from app.service.reading.arranged import ArrangedImages, ArrangedQuotas, Entry, matching
 from app.service.reading.resolve import KeptIndex
-from tests.support.fake_ports import EPOCH
+from tests.testkit.fake_ports import EPOCH
 
 NAMES = st.none() | st.sampled_from(["a", "ab", "b", "<default>", ""])
 KINDS = st.sampled_from(["user", "client-id", "ip", "of another time"])

@@ -16,7 +16,7 @@ from app.service.permissions.authentication_failures import (
     FailureWriter,
     source_of,
 )
-from tests.support.fake_metrics import CountedMetrics
+from tests.testkit.fake_metrics import CountedMetrics
 
 MINUTE = datetime(2026, 11, 21, 1, 2, tzinfo=UTC)
 BAD = ("bearer-token", "invalid-token")

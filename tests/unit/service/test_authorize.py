@@ -15,7 +15,7 @@ from app.service.permissions.authorize import (
     ClusterAuthorizer,
     DeniedAttempt,
 )
-from tests.support.fake_ports import EPOCH, FakeBrokers, FakeJournal
+from tests.testkit.fake_ports import EPOCH, FakeBrokers, FakeJournal
 
 ALICE = Caller("User:alice", "127.0.0.1", "bearer")
 ADMIN = Caller("User:admin", "127.0.0.1", "bearer")

@@ -24,7 +24,7 @@ from app.service.permissions.caller_admin import (
 from app.service.permissions.caller_services import CallerImage
 from app.service.permissions.cluster_rights import Rights
 from app.service.permissions.held_tasks import HeldTasks
-from tests.support.fake_ports import EPOCH, FakeBrokers, FakeImage, FakeJournal
+from tests.testkit.fake_ports import EPOCH, FakeBrokers, FakeImage, FakeJournal
 
 ALICE = Caller("User:alice", "127.0.0.1", "basic")
 DENIED = "CLUSTER_AUTHORIZATION_FAILED"

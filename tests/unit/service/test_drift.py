@@ -13,8 +13,8 @@ from app.service.alterations.barrier import Barrier
 from app.service.alterations.present_values import PresentValues
 from app.service.recovery.drift import DriftWatch
 from app.service.recovery.drift_ports import AuditedState, DoubtfulAlteration, Drift
-from tests.support.fake_metrics import CountedMetrics
-from tests.support.fake_ports import EPOCH, FakeBrokers
+from tests.testkit.fake_metrics import CountedMetrics
+from tests.testkit.fake_ports import EPOCH, FakeBrokers
 
 ALICE = ClientQuotaEntity.of({"user": "alice"})
 KEY = "producer_byte_rate"

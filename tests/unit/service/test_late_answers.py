@@ -12,8 +12,8 @@ from app.service.alterations.alteration_tasks import AlterationTasks
 from app.service.alterations.late_answers import LateAnswers
 from app.service.audit_records import AuditEntity, AuditRequest
 from app.service.cluster_ports import AlterAnswer, EntityVerdict
-from tests.support.fake_metrics import CountedMetrics
-from tests.support.fake_ports import EPOCH, FakeJournal, refused
+from tests.testkit.fake_metrics import CountedMetrics
+from tests.testkit.fake_ports import EPOCH, FakeJournal, refused
 
 NUMBER = 2500
 

@@ -13,7 +13,7 @@ from app.service.alterations import alter
 from app.service.off_loop import MANY, off_loop
 from app.service.reading import resolve
 from app.service.reading.resolve import Identity, ResolveQuery, ResolveQuotas
-from tests.support.fake_ports import FakeBrokers, FakeImage
+from tests.testkit.fake_ports import FakeBrokers, FakeImage
 from tests.unit.service.alter_world import World
 
 

@@ -7,7 +7,7 @@ import pytest
 from app.domain.errors import NotSentError
 from app.service import partition_keeper
 from app.service.partition_keeper import PartitionKeeper
-from tests.support.fake_metrics import CountedMetrics
+from tests.testkit.fake_metrics import CountedMetrics
 
 
 class Log:

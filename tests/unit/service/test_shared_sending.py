@@ -13,7 +13,7 @@ from app.domain.errors import NotSentError
 from app.service.alterations import shared_sending
 from app.service.alterations.shared_sending import SharedSending
 from app.service.cluster_ports import AlterAnswer, EntityVerdict
-from tests.support.fake_ports import EPOCH, FakeBrokers, refused
+from tests.testkit.fake_ports import EPOCH, FakeBrokers, refused
 
 LONG_S = 30.0
 

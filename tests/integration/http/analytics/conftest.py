@@ -11,7 +11,7 @@ from app.localdev.postgres import LocalPostgres
 from app.pipeline.sinks.postgres import publish
 from app.postgres.migration import migrate
 from tests.pipeline.publish.results import Rows, job_of, written
-from tests.support.service import RunningService, acl, running_service, set_cluster_acls
+from tests.testkit.service import RunningService, acl, running_service, set_cluster_acls
 
 
 @dataclass

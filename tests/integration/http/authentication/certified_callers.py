@@ -9,10 +9,10 @@ from typing import Any, Final
 import httpx
 from cryptography.x509.oid import NameOID
 
-from tests.support.authorization import HERE
-from tests.support.certificates import ORGANIZATION, Shown, Subject, person
-from tests.support.raw_quotas import RawQuotas
-from tests.support.service import DEADLINE_S, RunningService
+from tests.testkit.authorization import HERE
+from tests.testkit.certificates import ORGANIZATION, Shown, Subject, person
+from tests.testkit.raw_quotas import RawQuotas
+from tests.testkit.service import DEADLINE_S, RunningService
 
 RULES: Final = "RULE:^CN=([a-z]+),OU=Mapped,.*$/$1@example/U,DEFAULT"
 PROXY: Final = "127.0.0.5"

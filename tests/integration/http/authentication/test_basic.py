@@ -11,12 +11,12 @@ from app.localdev.kafka import LocalKafka
 from app.localdev.kafka_properties import LocalTls
 from app.localdev.postgres import LocalPostgres
 from app.postgres.migration import migrate
-from tests.support.acl_changes import allow, take_back, wait_until
-from tests.support.closed_port import closed_port
-from tests.support.kafka import unique
-from tests.support.problems import problem_of
-from tests.support.scram import set_scram_users
-from tests.support.service import DEADLINE_S, RunningService, acl, running_service
+from tests.testkit.acl_changes import allow, take_back, wait_until
+from tests.testkit.closed_port import closed_port
+from tests.testkit.kafka import unique
+from tests.testkit.problems import problem_of
+from tests.testkit.scram import set_scram_users
+from tests.testkit.service import DEADLINE_S, RunningService, acl, running_service
 
 CANARY = "canary-pässword:with,=odd characters"
 BOTH, READER, WRITER, NEITHER = (200, 200), (200, 403), (403, 200), (403, 403)

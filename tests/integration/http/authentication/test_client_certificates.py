@@ -26,10 +26,10 @@ from tests.integration.http.authentication.certified_callers import (
     Callers,
     CertifiedPrincipal,
 )
-from tests.support.authorization import HERE, NOBODY, Verdict, judgement
-from tests.support.certificates import Authority, Shown, person
-from tests.support.problems import problem_of
-from tests.support.service import DEADLINE_S, RunningService, acl, running_service, set_cluster_acls
+from tests.testkit.authorization import HERE, NOBODY, Verdict, judgement
+from tests.testkit.certificates import Authority, Shown, person
+from tests.testkit.problems import problem_of
+from tests.testkit.service import DEADLINE_S, RunningService, acl, running_service, set_cluster_acls
 
 
 @pytest.fixture(scope="module")

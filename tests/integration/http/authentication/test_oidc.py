@@ -14,9 +14,9 @@ import pytest
 
 from app.localdev.kafka import LocalKafka
 from app.localdev.ports import free_ports
-from tests.support.kafka import unique
-from tests.support.problems import problem_of
-from tests.support.service import DEADLINE_S, STARTS_WITHIN_S, RunningService, running_service
+from tests.testkit.kafka import unique
+from tests.testkit.problems import problem_of
+from tests.testkit.service import DEADLINE_S, STARTS_WITHIN_S, RunningService, running_service
 
 AUDIENCE = "kafka-quotas"
 BACK = "http://127.0.0.1:1/back"

@@ -2,8 +2,8 @@
 
 from confluent_kafka.admin import AclBinding, ResourcePatternType
 
-from tests.support.authorization import HERE, Verdict
-from tests.support.service import acl
+from tests.testkit.authorization import HERE, Verdict
+from tests.testkit.service import acl
 
 BOTH, NEITHER = Verdict(True, True), Verdict(False, False)
 READER, WRITER = Verdict(True, False), Verdict(False, True)

@@ -7,13 +7,13 @@ import pytest
 from app.localdev.kafka import LocalKafka
 from app.localdev.postgres import LocalPostgres
 from tests.integration.http.authorization.cases import ACLS, CASES, SUPER_USERS
-from tests.support.authorization import (
+from tests.testkit.authorization import (
     DecisionOf,
     decisions_of,
     judging_broker,
     service_for,
 )
-from tests.support.service import RunningService, acl, set_cluster_acls
+from tests.testkit.service import RunningService, acl, set_cluster_acls
 
 USERS = (*CASES, "revoked", "revoked-now", "service-account", "auditor")
 

@@ -6,13 +6,13 @@ import pytest
 
 from app.localdev.kafka import LocalKafka
 from tests.integration.http.authorization.cases import ACLS, BOTH, CASES, ELSEWHERE, NEITHER
-from tests.support.authorization import (
+from tests.testkit.authorization import (
     DEADLINE_S,
     Verdict,
     broker_verdict,
     service_verdict,
 )
-from tests.support.service import RunningService, set_cluster_acls
+from tests.testkit.service import RunningService, set_cluster_acls
 
 
 @pytest.mark.parametrize("user", CASES)

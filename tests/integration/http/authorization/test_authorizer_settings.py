@@ -7,7 +7,7 @@ import pytest
 from app.localdev.kafka import LocalKafka
 from app.localdev.postgres import LocalPostgres
 from tests.integration.http.authorization.cases import BOTH, NEITHER
-from tests.support.authorization import (
+from tests.testkit.authorization import (
     DecisionOf,
     broker_verdict,
     decisions_of,
@@ -17,7 +17,7 @@ from tests.support.authorization import (
     service_verdict,
     validate_over_http,
 )
-from tests.support.service import RunningService, acl, set_cluster_acls
+from tests.testkit.service import RunningService, acl, set_cluster_acls
 
 USERS = ("alice", "bob", "auditor")
 

@@ -16,10 +16,10 @@ from tests.integration.http.authorization.cases import (
     READER,
     prefixed,
 )
-from tests.support.acl_differential import Differential, differential
-from tests.support.authorization import HERE, Verdict, judging_broker
-from tests.support.random_acls import on, random_set
-from tests.support.service import acl
+from tests.testkit.acl_differential import Differential, differential
+from tests.testkit.authorization import HERE, Verdict, judging_broker
+from tests.testkit.random_acls import on, random_set
+from tests.testkit.service import acl
 
 USERS = ("alice", "bob", "ALICE", "super")
 HOSTS = (HERE, ELSEWHERE)

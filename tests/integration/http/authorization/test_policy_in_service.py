@@ -16,10 +16,10 @@ from app.localdev.kafka_properties import LocalTls
 from app.localdev.postgres import LocalPostgres
 from app.postgres.migration import migrate
 from tests.integration.http.changes import P, change
-from tests.support.kafka import PLAIN_USERS, unique
-from tests.support.outages import until, until_done
-from tests.support.raw_quotas import RequestLog
-from tests.support.service import DEADLINE_S, RunningService, acl, running_service, set_cluster_acls
+from tests.testkit.kafka import PLAIN_USERS, unique
+from tests.testkit.outages import until, until_done
+from tests.testkit.raw_quotas import RequestLog
+from tests.testkit.service import DEADLINE_S, RunningService, acl, running_service, set_cluster_acls
 
 POLICY = """\
 apiVersion: quotas-policy/v1

@@ -4,7 +4,7 @@ import httpx
 import pytest
 
 from app.localdev.kafka import LocalKafka
-from tests.support.authorization import (
+from tests.testkit.authorization import (
     DEADLINE_S,
     HERE,
     NOBODY,
@@ -13,8 +13,8 @@ from tests.support.authorization import (
     logged_in,
     validate_over_http,
 )
-from tests.support.raw_quotas import RawQuotas, RequestLog, setting
-from tests.support.service import RunningService
+from tests.testkit.raw_quotas import RawQuotas, RequestLog, setting
+from tests.testkit.service import RunningService
 
 
 def test_a_refusal_says_what_is_missing_and_that_nothing_was_sent(service: RunningService) -> None:

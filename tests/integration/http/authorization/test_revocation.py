@@ -5,17 +5,17 @@ from pathlib import Path
 
 from app.localdev.kafka import LocalKafka
 from app.localdev.postgres import LocalPostgres
-from tests.support.acl_changes import allow, take_back
-from tests.support.authorization import (
+from tests.testkit.acl_changes import allow, take_back
+from tests.testkit.authorization import (
     DecisionOf,
     decisions_of,
     describe_over_http,
     service_for,
     validate_over_http,
 )
-from tests.support.problems import problem_of
-from tests.support.revocation import DEADLINE_S, OLDEST_ACLS_S, replicas, revoke
-from tests.support.service import RunningService, acl
+from tests.testkit.problems import problem_of
+from tests.testkit.revocation import DEADLINE_S, OLDEST_ACLS_S, replicas, revoke
+from tests.testkit.service import RunningService, acl
 
 ACCOUNT = "service-account"
 

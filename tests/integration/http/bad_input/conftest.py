@@ -7,8 +7,8 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support.raw_quotas import RequestLog
-from tests.support.service import RunningService
+from tests.testkit.raw_quotas import RequestLog
+from tests.testkit.service import RunningService
 
 Post = Callable[..., httpx.Response]
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from tests.support.problems import assert_refused, problem_of
-from tests.support.raw_http import connected, exchange, head, read_answer
-from tests.support.service import RunningService
+from tests.testkit.problems import assert_refused, problem_of
+from tests.testkit.raw_http import connected, exchange, head, read_answer
+from tests.testkit.service import RunningService
 
 ALTER = "POST /quotas/alterations HTTP/1.1"
 DESCRIBE = "GET /quotas?filter=user=bad HTTP/1.1"

@@ -7,9 +7,9 @@ import httpx
 import pytest
 
 from tests.integration.http.bad_input.conftest import Post
-from tests.support.problems import assert_refused, problem_of
-from tests.support.raw_http import exchange, head
-from tests.support.service import RunningService
+from tests.testkit.problems import assert_refused, problem_of
+from tests.testkit.raw_http import exchange, head
+from tests.testkit.service import RunningService
 
 MEBIBYTE = 1024 * 1024
 LIMIT = 8 * MEBIBYTE

@@ -3,9 +3,9 @@
 import httpx
 import pytest
 
-from tests.support.problems import problem_of
-from tests.support.raw_http import exchange, head
-from tests.support.service import RunningService
+from tests.testkit.problems import problem_of
+from tests.testkit.raw_http import exchange, head
+from tests.testkit.service import RunningService
 
 PATHS = [
     "/",

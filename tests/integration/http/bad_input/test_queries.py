@@ -2,9 +2,9 @@
 
 import pytest
 
-from tests.support.kafka import unique
-from tests.support.problems import Places, assert_refused, problem_of
-from tests.support.service import RunningService
+from tests.testkit.kafka import unique
+from tests.testkit.problems import Places, assert_refused, problem_of
+from tests.testkit.service import RunningService
 
 QUERIES: dict[str, tuple[str, int, Places]] = {
     "an unknown parameter": ("/quotas?user=alice", 400, {("user", "unknown-parameter")}),

@@ -6,8 +6,8 @@ from typing import Any
 import httpx
 import yaml
 
-from tests.support.raw_quotas import Names
-from tests.support.service import RunningService
+from tests.testkit.raw_quotas import Names
+from tests.testkit.service import RunningService
 
 Values = Mapping[str, Any]
 

@@ -12,9 +12,9 @@ from tests.integration.http.plans.planning import (
     plan,
     settle,
 )
-from tests.support.kafka import unique
-from tests.support.raw_quotas import RawQuotas
-from tests.support.service import RunningService
+from tests.testkit.kafka import unique
+from tests.testkit.raw_quotas import RawQuotas
+from tests.testkit.service import RunningService
 
 
 def test_a_plan_says_what_applying_it_does(service: RunningService, raw: RawQuotas) -> None:

@@ -13,9 +13,9 @@ from tests.integration.http.plans.planning import (
     plan,
     settle,
 )
-from tests.support.kafka import unique
-from tests.support.raw_quotas import RawQuotas
-from tests.support.service import RunningService
+from tests.testkit.kafka import unique
+from tests.testkit.raw_quotas import RawQuotas
+from tests.testkit.service import RunningService
 
 
 def test_pruning_removes_only_what_the_owner_applied(

@@ -10,8 +10,8 @@ import pytest
 from tests.integration.http.changes import C, I, M, P, R
 from tests.integration.http.plans.planning import applied, changes, exported, plan
 from tests.integration.http.test_dangerous_names import TEXTS
-from tests.support.raw_quotas import RawQuotas, entity_of
-from tests.support.service import RunningService
+from tests.testkit.raw_quotas import RawQuotas, entity_of
+from tests.testkit.service import RunningService
 
 ENTITIES: Final = 1_000
 SEED: Final = 546

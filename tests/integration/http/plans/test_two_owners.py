@@ -1,8 +1,8 @@
 """Two owners at the same time."""
 
-from tests.support.plan_teams import let_two_teams_work
-from tests.support.raw_quotas import RawQuotas
-from tests.support.service import RunningService
+from tests.testkit.plan_teams import let_two_teams_work
+from tests.testkit.raw_quotas import RawQuotas
+from tests.testkit.service import RunningService
 
 STEPS = 25
 """Of each; a long run takes more."""

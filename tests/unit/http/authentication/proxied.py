@@ -12,7 +12,7 @@ from app.http.authentication.methods import Methods
 from app.http.authentication.principal_mapping import PrincipalMapping
 from app.http.authentication.shown_certificates import ProxyCertificate
 from app.http.authentication.trusted_proxies import TrustedProxies
-from tests.support.certificates import Authority, person
+from tests.testkit.certificates import Authority, person
 from tests.unit.http.application import Answer, RawHeaders, send
 from tests.unit.http.fake_service import FakeService, Names
 

@@ -8,7 +8,7 @@ from cryptography.x509.oid import NameOID
 from app.http.authentication.client_certificates import ClientCertificates
 from app.http.authentication.principal_mapping import PrincipalMapping
 from app.http.errors import InvalidCertificateError
-from tests.support.certificates import Authority, Subject, person
+from tests.testkit.certificates import Authority, Subject, person
 
 BEGINS = datetime(2026, 1, 1, tzinfo=UTC)
 ENDS = datetime(2026, 12, 31, tzinfo=UTC)

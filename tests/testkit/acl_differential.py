@@ -1,0 +1,174 @@
+"""The service's two ways to decide, from ACLs and as the caller, beside the broker's own verdict.
+
+The broker is asked by hand, for the act itself, from the caller's address.
+"""
+
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import ExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from typing import Final
+
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from app.domain.authorization import Operation
+from app.domain.callers import Caller
+from app.domain.errors import NotSentError
+from app.kafka.brokers import Brokers
+from app.kafka.caller_rights import KafkaCallerRights
+from app.kafka.cluster_acls import KafkaClusterAclSource
+from app.kafka.configuration import KafkaSettings
+from app.kafka.quota_admin import KafkaClientQuotaAdmin
+from app.localdev.kafka import LocalKafka
+from app.postgres.database import Database
+from app.postgres.journal import PostgresJournal
+from app.service.permissions.authorize import AuthorizationPolicy, Authorizer, ClusterAuthorizer
+from app.service.permissions.broker_authorizer import BrokerAuthorizer
+from tests.testkit.authorization import ANONYMOUS, HERE, PASSWORD, Verdict, judgement, logged_in
+from tests.testkit.raw_quotas import RawQuotas
+
+DEADLINE_S: Final = 30.0
+AGREE_WITHIN_S: Final = 10.0
+"""A broker and its controller take over new ACLs a little later than they acknowledge them."""
+
+EVERY_ACL: Final = AclBindingFilter(
+    ResourceType.ANY,
+    None,
+    ResourcePatternType.ANY,
+    None,
+    None,
+    AclOperation.ANY,
+    AclPermissionType.ANY,
+)
+
+Who = tuple[str, str]
+"""User and source address."""
+
+
+@dataclass
+class Differential:
+    """A broker with nothing but the ACLs under test, and connections of those who ask it."""
+
+    kafka: LocalKafka
+    policy: AuthorizationPolicy
+    judges: dict[Who, RawQuotas] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._client = AdminClient({"bootstrap.servers": self.kafka.bootstrap_servers})
+
+    def set_acls(self, *acls: AclBinding) -> None:
+        """Make these the only ACLs, and wait until the broker says so."""
+        self._client.delete_acls([EVERY_ACL])[EVERY_ACL].result(DEADLINE_S)
+        if acls:
+            for future in self._client.create_acls(list(acls)).values():
+                future.result(DEADLINE_S)
+        deadline = time.monotonic() + DEADLINE_S
+        while set(self._client.describe_acls(EVERY_ACL).result(DEADLINE_S)) != set(acls):
+            assert time.monotonic() < deadline, "the ACLs did not take effect"
+            time.sleep(0.01)
+
+    async def service_verdicts(self) -> dict[Who, Verdict]:
+        """Decide as the service does for everybody, on one snapshot taken now."""
+        async with self._from_acls() as authorizer:
+            return {who: await _verdict(authorizer, who) for who in self.judges}
+
+    async def session_verdicts(self) -> dict[Who, Verdict]:
+        """Decide as the service does for those who come with a password, which it passes on.
+
+        The broker then sees the service's address; ``ANONYMOUS`` has no password to come with.
+        """
+        verdicts: dict[Who, Verdict] = {}
+        async with self._from_acls() as others:
+            for user, host in self.judges:
+                if user == ANONYMOUS or host != HERE:
+                    continue
+                async with self._as_caller(user) as rights:
+                    authorizer = BrokerAuthorizer(rights, others)
+                    verdicts[(user, host)] = await _verdict(authorizer, (user, host))
+        return verdicts
+
+    @asynccontextmanager
+    async def _from_acls(self) -> AsyncIterator[ClusterAuthorizer]:
+        brokers = Brokers(KafkaSettings(self.kafka.bootstrap_servers))
+        source = KafkaClusterAclSource(brokers)
+        database = Database("postgresql://nobody@127.0.0.1/deciding-needs-no-database")
+        admin, journal = KafkaClientQuotaAdmin(brokers), PostgresJournal(database)
+        try:
+            yield ClusterAuthorizer(source, admin, journal, self.policy)
+        finally:
+            await source.close()
+            await database.close()
+            await brokers.close()
+
+    @asynccontextmanager
+    async def _as_caller(self, user: str) -> AsyncIterator[KafkaCallerRights]:
+        settings = KafkaSettings(
+            self.kafka.sasl_bootstrap_servers, "SASL_PLAINTEXT", "PLAIN", user, PASSWORD
+        )
+        brokers = Brokers(settings, one_login=True)
+        rights = KafkaCallerRights(brokers, KafkaClientQuotaAdmin(brokers))
+        try:
+            yield rights
+        finally:
+            await rights.close()
+            await brokers.close()
+
+    async def disagreements(self) -> dict[Who, tuple[Verdict, ...]]:
+        """Return everybody of whom the service, in either way, and the broker think differently.
+
+        The verdicts are those of the service from ACLs, of the service as the caller where that
+        can be, and of the broker.
+        """
+        from_acls = await self.service_verdicts()
+        said = self.broker_verdicts(from_acls)
+        as_caller = await self.session_verdicts()
+        return {
+            who: (from_acls[who], as_caller.get(who, verdict), verdict)
+            for who, verdict in said.items()
+            if not from_acls[who] == as_caller.get(who, verdict) == verdict
+        }
+
+    def broker_verdicts(self, expected: dict[Who, Verdict]) -> dict[Who, Verdict]:
+        """Ask the broker as everybody; ask again while the answer is not the expected one."""
+        deadline = time.monotonic() + AGREE_WITHIN_S
+        while True:
+            verdicts = {who: judgement(judge) for who, judge in self.judges.items()}
+            if verdicts == expected or time.monotonic() > deadline:
+                return verdicts
+
+
+async def _verdict(authorizer: Authorizer, who: Who) -> Verdict:
+    user, host = who
+    caller = Caller(f"User:{user}", host, "of-these-tests")
+    may_describe = await _may(authorizer, caller, Operation.DESCRIBE_CONFIGS)
+    return Verdict(may_describe, await _may(authorizer, caller, Operation.ALTER_CONFIGS))
+
+
+async def _may(authorizer: Authorizer, caller: Caller, operation: Operation) -> bool:
+    """Tell whether the caller may; where nothing is known nobody may."""
+    try:
+        return (await authorizer.decide(caller, operation)).refusal is None
+    except NotSentError:
+        return False
+
+
+@contextmanager
+def differential(
+    kafka: LocalKafka, policy: AuthorizationPolicy, users: Sequence[str], hosts: Sequence[str]
+) -> Iterator[Differential]:
+    """Log every user in from every address."""
+    with ExitStack() as stack:
+        judges = {
+            (user, host): stack.enter_context(logged_in(kafka, user, host))
+            for user in users
+            for host in hosts
+        }
+        yield Differential(kafka, policy, judges)

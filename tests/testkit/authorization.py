@@ -1,0 +1,139 @@
+"""Verdicts on a principal's rights: the broker's own, and the service's over HTTP."""
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import httpx
+import psycopg
+
+from app.localdev.kafka import LocalKafka
+from app.localdev.postgres import LocalPostgres
+from app.postgres.migration import migrate
+from tests.testkit.raw_principal import RawAnonymous, RawPrincipal
+from tests.testkit.raw_quotas import EXACT, RawQuotas, setting
+from tests.testkit.service import RunningService, running_service, write_tokens
+
+HERE: Final = "127.0.0.1"
+NOBODY: Final = "nobody-has-this-name"
+DEADLINE_S: Final = 30.0
+ANONYMOUS: Final = "ANONYMOUS"
+"""Nobody's name but that of the callers of a listener that asks for none."""
+
+PASSWORD: Final = "secret"
+_KAFKA_CODES: Final = {0: True, 31: False, -1: False}
+"""-1 is what a caller sees whose authorizer throws."""
+
+_STATUSES: Final = {200: True, 403: False}
+
+
+DecisionOf = Callable[[httpx.Response], dict[str, Any]]
+"""From an answer to the decision that the audit log keeps of its request."""
+
+
+class Verdict(NamedTuple):
+    """What a principal may do."""
+
+    describe: bool
+    alter: bool
+
+
+@contextmanager
+def judging_broker(
+    folder: Path, users: Sequence[str], super_users: str = "User:ANONYMOUS", **properties: str
+) -> Iterator[LocalKafka]:
+    """Run a broker that lets these users in with PLAIN; ``_`` in properties stands for a dot."""
+    with LocalKafka(
+        folder,
+        plain_users=dict.fromkeys(users, PASSWORD),
+        super_users=super_users,
+        extra_properties={name.replace("_", "."): value for name, value in properties.items()},
+        request_log=True,
+        heap="256m",
+    ) as kafka:
+        yield kafka
+
+
+@contextmanager
+def service_for(
+    kafka: LocalKafka, postgres: LocalPostgres, folder: Path, users: Sequence[str], **settings: str
+) -> Iterator[RunningService]:
+    """Serve these users on a database of its own, named like the folder."""
+    owner_url, service_url = postgres.create_database(folder.name)
+    migrate(owner_url, service_url)
+    tokens = folder / "tokens"
+    tokens.mkdir()
+    settings = {"tokens_file": str(write_tokens(tokens, tuple(users))), **settings}
+    with running_service(folder, kafka.bootstrap_servers, service_url, **settings) as service:
+        yield service
+
+
+def logged_in(kafka: LocalKafka, user: str, host: str = HERE) -> RawQuotas:
+    """Connect to the broker as the user, from a source address."""
+    if user == ANONYMOUS:
+        return RawAnonymous(kafka.bootstrap_servers, host)
+    return RawPrincipal(kafka.sasl_bootstrap_servers, user, PASSWORD, host)
+
+
+def judgement(judge: RawQuotas) -> Verdict:
+    """Ask the broker on a connection that is logged in."""
+    described = judge.describe(("user", EXACT, NOBODY))
+    change = setting({"user": NOBODY}, {"producer_byte_rate": 1024})
+    (altered,) = judge.alter(change, validate_only=True)
+    return Verdict(_KAFKA_CODES[described.code], _KAFKA_CODES[altered.code])
+
+
+def broker_verdict(kafka: LocalKafka, user: str, host: str = HERE) -> Verdict:
+    """Ask the broker as the user."""
+    with logged_in(kafka, user, host) as judge:
+        return judgement(judge)
+
+
+def describe_over_http(service: RunningService, user: str, host: str = HERE) -> httpx.Response:
+    """Describe as the user, from a source address."""
+    with _client(service, user, host) as client:
+        return client.get("/quotas", params={"filter": f"user={NOBODY}"})
+
+
+def validate_over_http(service: RunningService, user: str, host: str = HERE) -> httpx.Response:
+    """Let an alteration be checked as the user, from a source address."""
+    op = {"key": "producer_byte_rate", "value": 1024}
+    alteration = {"entity": {"user": NOBODY}, "ops": [op]}
+    body = {"validate_only": True, "alterations": [alteration]}
+    with _client(service, user, host) as client:
+        return client.post("/quotas/alterations", json=body)
+
+
+def service_verdict(service: RunningService, user: str, host: str = HERE) -> Verdict:
+    """Ask the service as the user."""
+    described = describe_over_http(service, user, host)
+    altered = validate_over_http(service, user, host)
+    return Verdict(_STATUSES[described.status_code], _STATUSES[altered.status_code])
+
+
+def _client(service: RunningService, user: str, host: str) -> httpx.Client:
+    return httpx.Client(
+        base_url=service.url,
+        headers={"Authorization": f"Bearer {user}"},
+        transport=httpx.HTTPTransport(local_address=host),
+        timeout=DEADLINE_S,
+    )
+
+
+def decisions_of(service: RunningService, postgres: LocalPostgres) -> DecisionOf:
+    """Return what reads the decision on a request from the log, as the database's owner."""
+    name = service.environ["QUOTAS_DATABASE_URL"].rpartition("/")[2]
+    owner_url, _ = postgres.create_database(name)
+
+    def decision_of(response: httpx.Response) -> dict[str, Any]:
+        query = "select payload from audit_event where ordinal = -1 and payload like %s"
+        request_id = response.headers["X-Request-Id"]
+        with psycopg.connect(owner_url) as connection:
+            rows = connection.execute(query, (f'%"{request_id}"%',)).fetchall()
+        assert len(rows) == 1, "one request, one record"
+        decision: dict[str, Any] = json.loads(rows[0][0])["decision"]
+        return decision
+
+    return decision_of

@@ -1,0 +1,109 @@
+"""What may happen to one alteration that reaches a fake broker."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import Final, NamedTuple
+
+from app.domain.entities import ClientQuotaEntity
+from tests.testkit.fake_broker_controller import Codes
+from tests.testkit.fake_broker_quotas import Entry
+
+HELD: Final = math.inf
+"""In place of a delay: applied when the test says so."""
+
+
+class Answer(Enum):
+    """What becomes of the answer."""
+
+    TRUTH = auto()
+    CLOSE = auto()
+    SILENCE = auto()
+
+
+@dataclass(frozen=True)
+class Fault:
+    """The life of one alteration; every default is that of a healthy cluster.
+
+    Attributes:
+        delay_s: How long the broker waits before it does anything.
+        applies: Null: forwarded as always. Otherwise: after how many seconds the controller handles
+            it, once for each; none for never.
+        answer: The connection may be closed, or stay open in silence. With an immediate apply, or
+            forwarded as always, that comes after the apply.
+        answer_after_s: How long the answer, or the closing, is kept back.
+        refused: The code that the controller refuses with: for all, or by entity.
+        said: The code that the answer says, whatever was done: for all, or by entity.
+        left_out: The entities that the answer does not mention.
+    """
+
+    delay_s: float = 0.0
+    applies: tuple[float, ...] | None = None
+    answer: Answer = Answer.TRUTH
+    answer_after_s: float = 0.0
+    refused: Codes | None = None
+    said: Codes | None = None
+    left_out: frozenset[ClientQuotaEntity] = field(default_factory=frozenset)
+
+
+NO_FAULT: Final = Fault()
+DROP_BEFORE_APPLYING: Final = Fault(applies=(), answer=Answer.CLOSE)
+DROP_AFTER_APPLYING: Final = Fault(answer=Answer.CLOSE)
+NEVER_ANSWER: Final = Fault(answer=Answer.SILENCE)
+
+
+def apply_late(after_s: float, *, answer: Answer = Answer.CLOSE) -> Fault:
+    """Apply it when its connection is closed, or silent, for long."""
+    return Fault(applies=(after_s,), answer=answer)
+
+
+def time_out_and_apply_late(after_s: float) -> Fault:
+    """Answer REQUEST_TIMED_OUT, and apply it all the same."""
+    return Fault(applies=(after_s,), said=7)
+
+
+def apply_twice(again_after_s: float, *, answer: Answer = Answer.TRUTH) -> Fault:
+    """Apply it now and once more: the broker did not hear the controller's answer."""
+    return Fault(applies=(0.0, again_after_s), answer=answer)
+
+
+class Alteration(NamedTuple):
+    """One AlterClientQuotas request that reached a broker; ``number`` counts them from 1 on."""
+
+    number: int
+    at: float
+    broker_id: int
+    client_id: str
+    principal: str
+    entries: tuple[Entry, ...]
+    validate_only: bool
+
+
+Nemesis = Callable[[Alteration], Fault | None]
+"""Decides for each alteration, validations included; null is no fault."""
+
+
+class Faults:
+    """Which fault is next: those that were announced first, then what the nemesis says."""
+
+    def __init__(self) -> None:
+        self.nemesis: Nemesis | None = None
+        self._announced: list[tuple[Fault, Callable[[Alteration], bool]]] = []
+
+    def announce(self, fault: Fault, *, broker_id: int | None, validate_only: bool) -> None:
+        """Let it happen to the next alteration of this kind."""
+
+        def fits(alteration: Alteration) -> bool:
+            through = broker_id is None or alteration.broker_id == broker_id
+            return through and alteration.validate_only == validate_only
+
+        self._announced.append((fault, fits))
+
+    def of(self, alteration: Alteration) -> Fault:
+        """Return what happens to this one."""
+        for position, (fault, fits) in enumerate(self._announced):
+            if fits(alteration):
+                del self._announced[position]
+                return fault
+        return (self.nemesis(alteration) if self.nemesis else None) or NO_FAULT

@@ -1,0 +1,175 @@
+"""Kafka's messages to and from plain values, for a broker that is made of Python."""
+
+import struct
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from kafka.protocol.admin import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasResponse,
+    DescribeClientQuotasRequest,
+    DescribeClientQuotasResponse,
+    DescribeConfigsRequest,
+    DescribeConfigsResponse,
+    DescribeQuorumResponse,
+)
+
+from app.domain.entities import ClientQuotaEntity
+from tests.testkit.fake_broker_filters import Component
+from tests.testkit.fake_broker_quotas import Entry, Quotas, Verdict
+
+
+class AlterAsked(NamedTuple):
+    """A decoded AlterClientQuotas request."""
+
+    client_id: str
+    entries: tuple[Entry, ...]
+    validate_only: bool
+
+
+class DescribeAsked(NamedTuple):
+    """A decoded DescribeClientQuotas request."""
+
+    components: tuple[Component, ...]
+    strict: bool
+
+
+class QuorumTold(NamedTuple):
+    """What the leader of the metadata log says: log ends of voters and observers by node."""
+
+    leader_id: int
+    epoch: int
+    high_watermark: int
+    voters: Mapping[int, int]
+    observers: Mapping[int, int]
+
+
+def version_of(request: bytes) -> int:
+    """Return the API version of a request."""
+    version: int = struct.unpack(">h", request[2:4])[0]
+    return version
+
+
+def encoded(answer: Any, request: bytes) -> bytes:
+    """Return an answer in the request's version, with what follows the correlation id."""
+    version = version_of(request)
+    tagged = b"\0" if type(answer).flexible_version_q(version) else b""
+    return tagged + bytes(answer.encode(version=version))
+
+
+def decoded(kind: Any, request: bytes) -> Any:
+    """Read a request."""
+    return kind.decode(request, version=version_of(request), header=True)
+
+
+def alter_asked(request: bytes) -> AlterAsked:
+    """Read an alter; of a type that comes twice in one entity the last name counts."""
+    message = decoded(AlterClientQuotasRequest, request)
+    entries = tuple(
+        Entry(
+            _entity(entry.entity),
+            tuple((op.key, None if op.remove else op.value) for op in entry.ops or ()),
+        )
+        for entry in message.entries or ()
+    )
+    return AlterAsked(message.header.client_id, entries, message.validate_only)
+
+
+def alter_answer(verdicts: Sequence[Verdict]) -> Any:
+    """Build the answer to an alter."""
+    data = AlterClientQuotasResponse.EntryData
+    return AlterClientQuotasResponse(
+        throttle_time_ms=0,
+        entries=[
+            data(
+                error_code=verdict.code,
+                error_message=verdict.message,
+                entity=_entity_data(data.EntityData, verdict.entity),
+            )
+            for verdict in verdicts
+        ],
+    )
+
+
+def describe_asked(request: bytes) -> DescribeAsked:
+    """Read a describe."""
+    message = decoded(DescribeClientQuotasRequest, request)
+    components = tuple(
+        Component(one.entity_type, one.match_type, one.match) for one in message.components or ()
+    )
+    return DescribeAsked(components, message.strict)
+
+
+def describe_answer(code: int, message: str | None, quotas: Quotas | None) -> Any:
+    """Build the answer to a describe."""
+    data = DescribeClientQuotasResponse.EntryData
+    entries = (
+        None
+        if quotas is None
+        else [
+            data(
+                entity=_entity_data(data.EntityData, entity),
+                values=[data.ValueData(key=key, value=value) for key, value in values.items()],
+            )
+            for entity, values in quotas.items()
+        ]
+    )
+    return DescribeClientQuotasResponse(
+        throttle_time_ms=0, error_code=code, error_message=message, entries=entries
+    )
+
+
+def quorum_answer(code: int, told: QuorumTold | None) -> Any:
+    """Build the answer to a DescribeQuorum; none is told where the code is not 0."""
+    topic: Any = DescribeQuorumResponse.TopicData
+    partitions = (
+        []
+        if told is None
+        else [
+            topic.PartitionData(
+                partition_index=0,
+                error_code=0,
+                error_message=None,
+                leader_id=told.leader_id,
+                leader_epoch=told.epoch,
+                high_watermark=told.high_watermark,
+                current_voters=_replicas(told.voters),
+                observers=_replicas(told.observers),
+            )
+        ]
+    )
+    topics = [topic(topic_name="__cluster_metadata", partitions=partitions)] if partitions else []
+    return DescribeQuorumResponse(error_code=code, error_message=None, topics=topics, nodes=[])
+
+
+def configs_answer(request: bytes, callback: str | None) -> Any:
+    """Build the answer to a DescribeConfigs for ``client.quota.callback.class``."""
+    result: Any = DescribeConfigsResponse.DescribeConfigsResult
+    value = result.DescribeConfigsResourceResult(name="client.quota.callback.class", value=callback)
+    asked = decoded(DescribeConfigsRequest, request).resources
+    return DescribeConfigsResponse(
+        throttle_time_ms=0,
+        results=[
+            result(
+                error_code=0,
+                error_message=None,
+                resource_type=one.resource_type,
+                resource_name=one.resource_name,
+                configs=[value],
+            )
+            for one in asked
+        ],
+    )
+
+
+def _entity(parts: Any) -> ClientQuotaEntity:
+    return ClientQuotaEntity.of({part.entity_type: part.entity_name for part in parts or ()})
+
+
+def _entity_data(data: Any, entity: ClientQuotaEntity) -> list[Any]:
+    return [data(entity_type=kind, entity_name=name) for kind, name in entity.entries]
+
+
+def _replicas(ends: Mapping[int, int]) -> list[Any]:
+    replica: Any = DescribeQuorumResponse.TopicData.PartitionData.ReplicaState
+    return [replica(replica_id=node, log_end_offset=end) for node, end in ends.items()]

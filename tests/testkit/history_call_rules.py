@@ -1,0 +1,155 @@
+"""What callers must not have been told in the face of the metadata log."""
+
+from collections.abc import Iterator
+
+from app.domain.entities import ClientQuotaEntity
+from tests.testkit.history import Answer, Call, Write, wall_clock
+from tests.testkit.history_audit import AuditedEntity
+from tests.testkit.history_evidence import Evidence
+from tests.testkit.history_log_rules import NEVER_APPLIED
+
+
+def answers_are_true(evidence: Evidence) -> Iterator[str]:
+    """What an answer says of an entity holds, from then on and for ever."""
+    for call in evidence.calls:
+        if call.answer is None:
+            continue
+        if call.answer.status == 200 and set(call.outcomes.values()) != {"applied"}:
+            yield f"200 without everything being applied: {call}"
+        for entity, outcome in call.outcomes.items():
+            writes = [write for write in call.writes if write.entity == entity]
+            if outcome == "applied" and not all(_applied(evidence, call, one) for one in writes):
+                yield f"{entity} was not applied when it was said to be: {call}"
+            if outcome in NEVER_APPLIED and any(_found_of(evidence, call, one) for one in writes):
+                yield f"{entity} was applied, and said not to be: {call}"
+
+
+def _applied(evidence: Evidence, call: Call, write: Write) -> bool:
+    records = evidence.records_of.get(write, [])
+    if call.ended is None:
+        return bool(records)
+    return any(record.at <= wall_clock(call.ended) for record in records)
+
+
+def _found_of(evidence: Evidence, call: Call, write: Write) -> bool:
+    """Tell whether the alteration that was answered left a record of the write."""
+    if call.answer is None or call.answer.alteration_id is None:
+        return _found(evidence, write)
+    return bool(evidence.recorded.get((call.answer.alteration_id, write)))
+
+
+def _found(evidence: Evidence, write: Write) -> bool:
+    return bool(evidence.records_of.get(write))
+
+
+def what_may_be_repeated_was_never_applied(evidence: Evidence) -> Iterator[str]:
+    """``retry: safe`` and ``sent_to_cluster: no`` are promises, unless another call asked too."""
+    for call in evidence.calls:
+        answer = call.answer
+        if answer is None or not (answer.retry == "safe" or answer.sent_to_cluster == "no"):
+            continue
+        for write in call.writes:
+            alone = len(evidence.calls_of[write]) == 1
+            if alone and _found(evidence, write):
+                yield f"{write} was applied, and said to be safe to repeat: {call}"
+
+
+def answers_and_audit_agree(evidence: Evidence) -> Iterator[str]:
+    """The alteration that an answer names is this call's, and its conclusions are the answer's."""
+    for call in evidence.calls:
+        if call.answer is None or call.answer.alteration_id is None:
+            continue
+        audited = {
+            one.entity: one for one in evidence.audited_by_id.get(call.answer.alteration_id, [])
+        }
+        if not audited and _commit_was_in_doubt(call.answer):
+            continue
+        if not audited or not set(audited) <= set(call.entities):
+            yield f"not the alteration of this call: {call}"
+        for entity, outcome in call.outcomes.items():
+            one = audited.get(entity)
+            if one is not None and not _agree(outcome, one):
+                yield f"{entity} was said to be {outcome}, the audit log has {one}: {call}"
+
+
+def _commit_was_in_doubt(answer: Answer) -> bool:
+    """Tell whether the answer names an intent that may never have been committed."""
+    return answer.code == "audit-log-unavailable" and answer.sent_to_cluster == "no"
+
+
+def _agree(said: str, one: AuditedEntity) -> bool:
+    """Recovery may have found "not applied" before a frozen owner could say why."""
+    if said in {"unknown", one.outcome}:
+        return True
+    return said in NEVER_APPLIED and one.outcome == "not_applied" and one.was_recovered
+
+
+def each_request_is_one_change(evidence: Evidence) -> Iterator[str]:
+    """However often a request is repeated with its key, it is one intent and one record.
+
+    Unless nothing of it was sent: then a repeat begins anew.
+    """
+    for write, intents in evidence.audited_of.items():
+        earlier = {one.alteration_id for one in intents[:-1]} - {intents[-1].alteration_id}
+        if any(not _nothing_was_sent(evidence, one) for one in earlier):
+            yield f"{write} has several intents: {intents}"
+        records = evidence.records_of.get(write, [])
+        late = any(one.applied_late for one in intents) and not evidence.bounded
+        if len(records) > 1 and not late:
+            yield f"{write} was applied {len(records)} times"
+
+
+def _nothing_was_sent(evidence: Evidence, alteration_id: str) -> bool:
+    outcomes = {one.outcome for one in evidence.audited_by_id[alteration_id]}
+    return "not_sent" in outcomes and outcomes <= NEVER_APPLIED
+
+
+def expectations_held(evidence: Evidence) -> Iterator[str]:
+    """What was applied under an expectation replaced the expected value: no update is lost."""
+    for call in evidence.calls:
+        for wanted in call.expected:
+            place = (wanted.entity, wanted.key)
+            writes = {write for write in call.writes if write[:2] == place}
+            before = _replaced_value(evidence, place, writes)
+            if before != wanted.value and any(_found(evidence, write) for write in writes):
+                yield f"expected {wanted}, replaced {before}: {call}"
+
+
+def _replaced_value(
+    evidence: Evidence, place: tuple[ClientQuotaEntity, str], writes: set[Write]
+) -> float | None:
+    before = None
+    for record in evidence.records_by_key.get(place, []):
+        if record.write in writes:
+            return before
+        before = record.write.value
+    return before
+
+
+def refused_expectations_did_not_hold(evidence: Evidence) -> Iterator[str]:
+    """Nobody is told that a value has changed when it has not: a stale read would say so."""
+    for call in evidence.calls:
+        if call.answer is None or call.answer.code != "expectation-failed":
+            continue
+        if all(_held_throughout(evidence, call, wanted) for wanted in call.expected):
+            yield f"the expected values held all the time: {call}"
+
+
+def _held_throughout(evidence: Evidence, call: Call, wanted: Write) -> bool:
+    began, ended = wall_clock(call.began), wall_clock(call.ended or call.began)
+    value, values = None, set()
+    for record in evidence.records_by_key.get((wanted.entity, wanted.key), []):
+        if record.at > ended:
+            break
+        if record.latest >= began:
+            values.add(value)
+        value = record.write.value
+    return values | {value} == {wanted.value}
+
+
+def documents_tell_the_conclusion(evidence: Evidence) -> Iterator[str]:
+    """Who asks for an alteration at the end is told what the audit log has concluded."""
+    for alteration_id, shown in evidence.documents.items():
+        for one in evidence.audited_by_id.get(alteration_id, []):
+            if shown.get(one.entity) != one.outcome:
+                yield f"shown as {shown.get(one.entity)}: {one}"

@@ -1,0 +1,194 @@
+"""Clients that alter quotas over HTTP, whatever happens to the service, and note what they saw."""
+
+import asyncio
+import random
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import count, groupby
+from typing import Any, Final
+
+import httpx
+
+from app.domain.entities import ClientQuotaEntity
+from tests.testkit.history import Answer, End, HistoryLog, Write, answer_of
+from tests.testkit.kafka import unique
+
+DEADLINE_S: Final = 30.0
+_POLL_S: Final = 0.05
+_BACK_OFF_S: Final = 0.5
+_UNAVAILABLE: Final = 503
+_KEYS: Final = ("producer_byte_rate", "consumer_byte_rate")
+_PATH: Final = "/quotas/alterations"
+_SHAPES: Final = (("user",), ("client-id",), ("user", "client-id"))
+
+
+@dataclass(frozen=True)
+class Load:
+    """How much, and of what kind.
+
+    Attributes:
+        calls: Requests to make up; repeats of one come on top.
+        clients: Who call at the same time.
+        entities: How many entities they share.
+        several: The share of requests for two or three entities.
+        keyed: The share of requests with an ``Idempotency-Key``, each sent three times at once.
+        expecting: The share of requests that name the value that they believe to hold.
+        pause_s: The longest that a client thinks before a call, in seconds.
+        wait: As in the request.
+        seed: What is random follows from it.
+    """
+
+    calls: int = 100
+    clients: int = 8
+    entities: int = 20
+    several: float = 0.2
+    keyed: float = 0.15
+    expecting: float = 0.15
+    pause_s: float = 0.0
+    wait: str = "none"
+    seed: int = 1
+    name: str = field(default_factory=lambda: unique("load"))
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One request to be."""
+
+    writes: tuple[Write, ...]
+    expected: tuple[Write, ...] = ()
+    key: str | None = None
+
+    def noted(self, log: HistoryLog, client: str) -> "Noted":
+        """Note that a client begins to ask for it."""
+        return Noted(self, log, log.invoke(client, self.writes, self.expected, self.key))
+
+    def body(self, wait: str) -> Mapping[str, Any]:
+        """Return the document of the request."""
+        wanted = {(one.entity, one.key): one.value for one in self.expected}
+        alterations = []
+        for entity, writes in groupby(self.writes, key=lambda write: write.entity):
+            ops = [{"key": write.key, "value": write.value} for write in writes]
+            alteration = {"entity": entity.as_dict(), "ops": ops}
+            held = {key: value for (of, key), value in wanted.items() if of == entity}
+            alterations.append({**alteration, "expected": held} if held else alteration)
+        return {"alterations": alterations, "wait": wait}
+
+
+class Driver:
+    """Drives a load against replicas; a call goes to one of them at random.
+
+    Attributes:
+        enough: Set it to end the load before its time.
+    """
+
+    def __init__(self, load: Load, urls: Sequence[str], log: HistoryLog, token: str) -> None:
+        self.enough = False
+        self._load = load
+        self._urls = urls
+        self._log = log
+        self._random = random.Random(load.seed)
+        self._entities = [_entity(load, number) for number in range(load.entities)]
+        self._believed: dict[tuple[ClientQuotaEntity, str], float] = {}
+        self._values = count(time.time_ns() // 1_000_000 * 1_000)
+        self._headers = {"Authorization": f"Bearer {token}"}
+
+    async def run(self) -> None:
+        """Make all the calls, or as many as there is time for until it is enough."""
+        plans = self._plans()
+        async with asyncio.TaskGroup() as clients:
+            for number in range(self._load.clients):
+                clients.create_task(self._client(f"client-{number}", plans))
+
+    def _plans(self) -> Iterator[Plan]:
+        for number in range(self._load.calls):
+            if self.enough:
+                return
+            yield self._plan(number)
+
+    def _plan(self, number: int) -> Plan:
+        several = self._random.random() < self._load.several
+        chosen = self._random.sample(self._entities, self._random.choice((2, 3)) if several else 1)
+        writes = tuple(
+            Write(entity, self._random.choice(_KEYS), float(next(self._values)))
+            for entity in chosen
+        )
+        kind = self._random.random()
+        key = f"{self._load.name}-{number}" if kind < self._load.keyed else None
+        expecting = key is None and kind < self._load.keyed + self._load.expecting
+        return Plan(writes, self._expected(writes) if expecting else (), key)
+
+    def _expected(self, writes: Sequence[Write]) -> tuple[Write, ...]:
+        return tuple(
+            Write(write.entity, write.key, self._believed.get((write.entity, write.key)))
+            for write in writes
+        )
+
+    async def _client(self, name: str, plans: Iterator[Plan]) -> None:
+        async with httpx.AsyncClient(headers=self._headers, timeout=DEADLINE_S) as http:
+            for plan in plans:
+                await asyncio.sleep(self._random.uniform(0.0, self._load.pause_s))
+                await self._carry_out(http, name, plan)
+
+    async def _carry_out(self, http: httpx.AsyncClient, name: str, plan: Plan) -> None:
+        times = 1 if plan.key is None else 3
+        answers = await asyncio.gather(*(self._call(http, name, plan) for _ in range(times)))
+        if plan.key is not None and all(one is None or one.end is not End.OK for one in answers):
+            answers.append(await self._call(http, name, plan))
+        if None in answers:
+            await self._until_somebody_answers(http)
+        elif any(one is not None and one.status == _UNAVAILABLE for one in answers):
+            await asyncio.sleep(self._random.uniform(0.0, _BACK_OFF_S))
+        if any(one is not None and one.end is End.OK for one in answers):
+            for entity, key, value in plan.writes:
+                self._believed[entity, key] = value or 0.0
+
+    async def _call(self, http: httpx.AsyncClient, name: str, plan: Plan) -> Answer | None:
+        urls = self._random.sample(self._urls, len(self._urls))
+        return await send(http, urls, plan.noted(self._log, name), self._load.wait)
+
+    async def _until_somebody_answers(self, http: httpx.AsyncClient) -> None:
+        async with asyncio.timeout(DEADLINE_S):
+            while not await _lives(http, self._random.choice(self._urls)):
+                await asyncio.sleep(_POLL_S)
+
+
+@dataclass(frozen=True)
+class Noted:
+    """A request whose beginning is in the history."""
+
+    plan: Plan
+    log: HistoryLog
+    number: int
+
+
+async def send(
+    http: httpx.AsyncClient, urls: Sequence[str], noted: Noted, wait: str = "none"
+) -> Answer | None:
+    """Send a request to the first replica that can be connected to; note how it ended."""
+    plan = noted.plan
+    headers = {} if plan.key is None else {"Idempotency-Key": plan.key}
+    answer = None
+    for url in urls:
+        try:
+            said = await http.post(url + _PATH, json=plan.body(wait), headers=headers)
+            answer = answer_of(said.status_code, said.json(), said.headers)
+        except httpx.ConnectError:
+            continue
+        except httpx.TransportError:
+            pass
+        break
+    noted.log.ended(noted.number, answer)
+    return answer
+
+
+async def _lives(http: httpx.AsyncClient, url: str) -> bool:
+    try:
+        return (await http.get(f"{url}/livez")).status_code == httpx.codes.OK
+    except httpx.TransportError:
+        return False
+
+
+def _entity(load: Load, number: int) -> ClientQuotaEntity:
+    shape = _SHAPES[number % len(_SHAPES)]
+    return ClientQuotaEntity.of(dict.fromkeys(shape, f"{load.name}-{number}"))

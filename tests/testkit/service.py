@@ -1,0 +1,205 @@
+"""The service as its users meet it: a process of its own, over HTTP."""
+
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from app.localdev.kafka import LocalKafka
+from app.localdev.ports import free_ports
+from app.localdev.postgres import LocalPostgres
+from app.postgres.migration import migrate
+from tests.testkit.acl_changes import exactly
+
+DEADLINE_S = 30.0
+STARTS_WITHIN_S = 120.0
+"""Importing everything takes a second on an idle machine, and many on a busy one."""
+STOPS_WITHIN_S = 60.0
+"""The grace that running alterations have, 20 s by default, and what a busy machine adds."""
+
+PRINCIPALS = ("alice", "bob", "mallory", "auditor", "root")
+
+ANY_CLUSTER_ACL = AclBindingFilter(
+    ResourceType.BROKER,
+    None,
+    ResourcePatternType.ANY,
+    None,
+    None,
+    AclOperation.ANY,
+    AclPermissionType.ANY,
+)
+
+
+@dataclass
+class RunningService:
+    """A serving process; ``api`` gives a client that calls as a principal.
+
+    Bearer tokens are the principals' names. ``root`` is a super user in the service's settings.
+    """
+
+    url: str
+    environ: Mapping[str, str]
+    log_path: Path
+    process: subprocess.Popen[bytes] | None = None
+    clients: dict[str, httpx.Client] = field(default_factory=dict)
+
+    def start(self) -> None:
+        """Start the process and wait until it answers."""
+        with self.log_path.open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "app.main", "serve"],
+                env={**os.environ, **self.environ},
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+        deadline = time.monotonic() + STARTS_WITHIN_S
+        while not self._answers():
+            assert self.process.poll() is None, self.log_path.read_text()
+            assert time.monotonic() < deadline, self.log_path.read_text()
+            time.sleep(0.05)
+
+    def _answers(self) -> bool:
+        try:
+            return httpx.get(f"{self.url}/livez").status_code == httpx.codes.OK
+        except httpx.TransportError:
+            return False
+
+    def stop(self, how: signal.Signals = signal.SIGTERM) -> int:
+        """Stop the process and return its exit code."""
+        assert self.process is not None
+        self.process.send_signal(how)
+        try:
+            return self.process.wait(STOPS_WITHIN_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+            raise AssertionError(self.log_path.read_text()) from None
+
+    def api(self, principal: str = "alice") -> httpx.Client:
+        """Return the client of a principal."""
+        if principal not in self.clients:
+            headers = {"Authorization": f"Bearer {principal}"}
+            self.clients[principal] = httpx.Client(
+                base_url=self.url, headers=headers, timeout=DEADLINE_S
+            )
+        return self.clients[principal]
+
+    def alter(self, *alterations: Mapping[str, Any], **options: Any) -> httpx.Response:
+        """Alter as alice."""
+        body = {"alterations": alterations, **options}
+        return self.api().post("/quotas/alterations", json=body)
+
+    def close(self) -> None:
+        """Stop the process if it runs, and the clients."""
+        for client in self.clients.values():
+            client.close()
+        if self.process is not None and self.process.poll() is None:
+            self.stop()
+
+
+def write_tokens(folder: Path, principals: tuple[str, ...] = PRINCIPALS) -> Path:
+    """Write a tokens file in which each principal's token is its name."""
+    path = folder / "tokens.json"
+    entries = [
+        {
+            "principal": f"User:{name}",
+            "token_sha256": hashlib.sha256(name.encode()).hexdigest(),
+            "expires_at": "2999-01-01T00:00:00Z",
+        }
+        for name in principals
+    ]
+    path.write_text(json.dumps(entries))
+    path.chmod(0o600)
+    return path
+
+
+@contextmanager
+def running_service(
+    folder: Path, bootstrap_servers: str, database_url: str, **settings: str
+) -> Iterator[RunningService]:
+    """Serve until the block ends; ``settings`` are further variables without their prefix."""
+    (port,) = free_ports(1)
+    environ = {
+        "QUOTAS_HOST": "127.0.0.1",
+        "QUOTAS_PORT": str(port),
+        "QUOTAS_MODE": "development",
+        "QUOTAS_KAFKA_BOOTSTRAP_SERVERS": bootstrap_servers,
+        "QUOTAS_DATABASE_URL": database_url,
+        "QUOTAS_TOKENS_FILE": str(write_tokens(folder)),
+        "QUOTAS_AUDITORS": "User:auditor",
+        "QUOTAS_SUPER_USERS": "User:root",
+    }
+    environ |= {f"QUOTAS_{name.upper()}": value for name, value in settings.items()}
+    service = RunningService(f"http://127.0.0.1:{port}", environ, folder / "service.log")
+    try:
+        service.start()
+        yield service
+    finally:
+        service.close()
+
+
+def acl(principal: str, operation: str, permission: str = "ALLOW", host: str = "*") -> AclBinding:
+    """Return an ACL on the cluster for ``User:<principal>``."""
+    return AclBinding(
+        ResourceType.BROKER,
+        "kafka-cluster",
+        ResourcePatternType.LITERAL,
+        f"User:{principal}",
+        host,
+        AclOperation[operation],
+        AclPermissionType[permission],
+    )
+
+
+def set_cluster_acls(bootstrap_servers: str, *acls: AclBinding) -> None:
+    """Make these the only ACLs on the cluster, and wait until the broker says so.
+
+    What stays is never away: a service of another test may read the ACLs at any moment.
+    """
+    client = AdminClient({"bootstrap.servers": bootstrap_servers})
+    present = set(client.describe_acls(ANY_CLUSTER_ACL).result(DEADLINE_S))
+    if new := [one for one in acls if one not in present]:
+        for future in client.create_acls(new).values():
+            future.result(DEADLINE_S)
+    if old := [exactly(one) for one in present - set(acls)]:
+        for deleted in client.delete_acls(old).values():
+            deleted.result(DEADLINE_S)
+    deadline = time.monotonic() + DEADLINE_S
+    while set(client.describe_acls(ANY_CLUSTER_ACL).result(DEADLINE_S)) != set(acls):
+        assert time.monotonic() < deadline, "the ACLs did not take effect"
+        time.sleep(0.02)
+
+
+@pytest.fixture(scope="session")
+def service(
+    broker: LocalKafka, postgres: LocalPostgres, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RunningService]:
+    """One service for the run: alice may alter, bob describe, mallory nothing."""
+    owner_url, service_url = postgres.create_database("service")
+    migrate(owner_url, service_url)
+    set_cluster_acls(
+        broker.bootstrap_servers, acl("alice", "ALTER_CONFIGS"), acl("bob", "DESCRIBE_CONFIGS")
+    )
+    folder = tmp_path_factory.mktemp("service")
+    with running_service(folder, broker.bootstrap_servers, service_url) as running:
+        yield running
