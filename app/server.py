@@ -2,7 +2,6 @@
 
 import asyncio
 import gc
-import logging
 import os
 import signal
 import socket
@@ -12,6 +11,7 @@ from dataclasses import dataclass, replace
 from types import FrameType
 from typing import Final
 
+import structlog
 import uvicorn
 from starlette.types import ASGIApp
 
@@ -36,7 +36,7 @@ _MOST_HANDED: Final = 1_000_000
 """Connections of other workers are never refused: they are as many as requests handed on."""
 
 
-logger = logging.getLogger(__name__)
+logger = structlog.get_logger(__name__)
 
 _COLLECT_AFTER = (10_000, 20, 50)
 """A request of 1,000 entities makes some 100,000 objects, and hardly one of them is in a cycle."""
@@ -157,7 +157,7 @@ class Server(uvicorn.Server):
         )
         scheme = "http" if port.tls is None else "https"
         for one in server.sockets:
-            logger.info("listening for %s on port %d", scheme, one.getsockname()[1])
+            logger.info("listening", url=_url(scheme, one))
         return server
 
     def handle_exit(self, _signal: int, _frame: FrameType | None) -> None:
@@ -190,6 +190,11 @@ class Server(uvicorn.Server):
 
     def _reload(self) -> None:
         self._reloading = asyncio.create_task(self._wiring.reload())
+
+
+def _url(scheme: str, listening: socket.socket) -> str:
+    host, port, *_ = listening.getsockname()
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
 def build_server(
