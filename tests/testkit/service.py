@@ -3,15 +3,17 @@
 import hashlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -26,16 +28,19 @@ from confluent_kafka.admin import (
 )
 
 from app.localdev.kafka import LocalKafka
-from app.localdev.ports import free_ports
 from app.localdev.postgres import LocalPostgres
 from app.postgres.migration import migrate
+from app.settings import PREFIX
 from tests.testkit.acl_changes import exactly
+from tests.testkit.forkserver import fork_server
 
 DEADLINE_S = 30.0
 STARTS_WITHIN_S = 120.0
 """Importing everything takes a second on an idle machine, and many on a busy one."""
 STOPS_WITHIN_S = 60.0
 """The grace that running alterations have, 20 s by default, and what a busy machine adds."""
+
+_POLL_S = 0.02
 
 PRINCIPALS = ("alice", "bob", "mallory", "auditor", "root")
 
@@ -50,39 +55,79 @@ ANY_CLUSTER_ACL = AclBindingFilter(
 )
 
 
+class Process(Protocol):
+    """A process of the command: forked, or started with its own command line."""
+
+    pid: int
+
+    def poll(self) -> int | None: ...
+    def wait(self, timeout: float) -> int: ...
+    def send_signal(self, number: signal.Signals, /) -> None: ...
+    def kill(self) -> None: ...
+
+
+Launch = Callable[[Mapping[str, str], Path], Process]
+"""Starts ``serve`` with an environment, and appends what it prints to a file."""
+
+
+def forked(environ: Mapping[str, str], log: Path) -> Process:
+    """Fork the service."""
+    return fork_server().start(["serve"], environ, log)
+
+
+def from_the_command_line(environ: Mapping[str, str], log: Path) -> Process:
+    """Start the service as operators do."""
+    command = [sys.executable, "-m", "app.main", "serve"]
+    with log.open("ab") as out:
+        return subprocess.Popen(command, env=environ, stdout=out, stderr=subprocess.STDOUT)
+
+
+def environment(settings: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of these tests with these settings of the service and no others."""
+    others = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
+    return {**others, **settings}
+
+
 @dataclass
 class RunningService:
     """A serving process; ``api`` gives a client that calls as a principal.
 
     Bearer tokens are the principals' names. ``root`` is a super user in the service's settings.
+
+    Attributes:
+        environ: The settings of the next start, by variable. A start with port 0 sets the port, so
+            that a restart has the same.
+        url: The address of ``QUOTAS_PORT`` as the log reports it.
+        tls_url: That of ``QUOTAS_TLS_PORT``, where there is one.
     """
 
-    url: str
-    environ: Mapping[str, str]
+    environ: dict[str, str]
     log_path: Path
-    process: subprocess.Popen[bytes] | None = None
+    launch: Launch = forked
+    url: str = ""
+    tls_url: str = ""
+    process: Process | None = None
     clients: dict[str, httpx.Client] = field(default_factory=dict)
 
     def start(self) -> None:
-        """Start the process and wait until it answers."""
-        with self.log_path.open("ab") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "app.main", "serve"],
-                env={**os.environ, **self.environ},
-                stdout=log,
-                stderr=subprocess.STDOUT,
-            )
+        """Start the process and wait until it listens."""
+        self.log_path.touch()
+        size_before = self.log_path.stat().st_size
+        self.process = self.launch(environment(self.environ), self.log_path)
+        ports = [name for name in ("QUOTAS_PORT", "QUOTAS_TLS_PORT") if name in self.environ]
         deadline = time.monotonic() + STARTS_WITHIN_S
-        while not self._answers():
+        while len(urls := self._reported_urls(size_before)) < len(ports):
             assert self.process.poll() is None, self.log_path.read_text()
             assert time.monotonic() < deadline, self.log_path.read_text()
-            time.sleep(0.05)
+            time.sleep(_POLL_S)
+        self.url, self.tls_url = urls[0], urls[len(ports) - 1]
+        for name, url in zip(ports, urls, strict=False):
+            self.environ[name] = str(urlsplit(url).port)
 
-    def _answers(self) -> bool:
-        try:
-            return httpx.get(f"{self.url}/livez").status_code == httpx.codes.OK
-        except httpx.TransportError:
-            return False
+    def _reported_urls(self, offset: int) -> list[str]:
+        """Return the addresses in the log from there on, in lines of either format."""
+        written = self.log_path.read_bytes()[offset:].decode(errors="replace")
+        return re.findall(r"""\burl['"]?[=:] ?['"]?(https?://[^\s'"]+)['"]?.*\n""", written)
 
     def stop(self, how: signal.Signals = signal.SIGTERM) -> int:
         """Stop the process and return its exit code."""
@@ -92,7 +137,7 @@ class RunningService:
             return self.process.wait(STOPS_WITHIN_S)
         except subprocess.TimeoutExpired:
             self.process.kill()
-            self.process.wait()
+            self.process.wait(STOPS_WITHIN_S)
             raise AssertionError(self.log_path.read_text()) from None
 
     def api(self, principal: str = "alice") -> httpx.Client:
@@ -135,13 +180,16 @@ def write_tokens(folder: Path, principals: tuple[str, ...] = PRINCIPALS) -> Path
 
 @contextmanager
 def running_service(
-    folder: Path, bootstrap_servers: str, database_url: str, **settings: str
+    folder: Path,
+    bootstrap_servers: str,
+    database_url: str,
+    launch: Launch = forked,
+    **settings: str,
 ) -> Iterator[RunningService]:
     """Serve until the block ends; ``settings`` are further variables without their prefix."""
-    (port,) = free_ports(1)
     environ = {
         "QUOTAS_HOST": "127.0.0.1",
-        "QUOTAS_PORT": str(port),
+        "QUOTAS_PORT": "0",
         "QUOTAS_MODE": "development",
         "QUOTAS_KAFKA_BOOTSTRAP_SERVERS": bootstrap_servers,
         "QUOTAS_DATABASE_URL": database_url,
@@ -150,7 +198,7 @@ def running_service(
         "QUOTAS_SUPER_USERS": "User:root",
     }
     environ |= {f"QUOTAS_{name.upper()}": value for name, value in settings.items()}
-    service = RunningService(f"http://127.0.0.1:{port}", environ, folder / "service.log")
+    service = RunningService(environ, folder / "service.log", launch)
     try:
         service.start()
         yield service

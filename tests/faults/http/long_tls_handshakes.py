@@ -9,7 +9,6 @@ from pathlib import Path
 import httpx
 import pytest
 
-from app.localdev.ports import free_ports
 from tests.testkit.certificates import Authority, person
 from tests.testkit.service import DEADLINE_S, RunningService, running_service
 
@@ -30,8 +29,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def service(folder: Path) -> Iterator[RunningService]:
     """A service whose broker and database are not there, of which connections know nothing."""
-    (port,) = free_ports(1)
-    settings = {"tls_port": str(port), "tls_cert_file": str(folder / "server.pem")}
+    settings = {"tls_port": "0", "tls_cert_file": str(folder / "server.pem")}
     database_url = f"postgresql://quotas@{NOWHERE}/quotas"
     with running_service(folder, NOWHERE, database_url, **settings) as running:
         yield running

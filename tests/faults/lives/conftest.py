@@ -11,7 +11,6 @@ import pytest
 
 from app.localdev.postgres import LocalPostgres
 from app.postgres.migration import migrate
-from tests.faults.lives.nursery import Nursery, nursery
 from tests.faults.lives.run import LifeDatabase, Run
 from tests.testkit.fake_broker_cluster import FakeCluster, fake_cluster
 from tests.testkit.own_loop import in_a_thread
@@ -44,13 +43,6 @@ def mortal_postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalP
     yield from _server(tmp_path_factory.mktemp("mortal-postgres"))
 
 
-@pytest.fixture(scope="session")
-def service_nursery() -> Iterator[Nursery]:
-    """Where replicas come from."""
-    with nursery() as kept:
-        yield kept
-
-
 def empty_log(server: LocalPostgres) -> LifeDatabase:
     """Make an audit log on the server."""
     name = f"lives_{next(_NUMBERS)}"
@@ -65,7 +57,7 @@ NewWorld = Callable[[LocalPostgres], World]
 
 
 @pytest.fixture
-def new_world(service_nursery: Nursery, tmp_path: Path) -> Iterator[NewWorld]:
+def new_world(tmp_path: Path) -> Iterator[NewWorld]:
     """Makes worlds: replicas to be started, their audit log, and a fake broker.
 
     What that is sent is applied or gone within 3 s.
@@ -80,7 +72,7 @@ def new_world(service_nursery: Nursery, tmp_path: Path) -> Iterator[NewWorld]:
             folder = tmp_path / f"world-{next(_NUMBERS)}"
             folder.mkdir()
             log = empty_log(postgres)
-            run = Run(service_nursery, folder, cluster.bootstrap_servers, log)
+            run = Run(folder, cluster.bootstrap_servers, log)
             return stack.enter_context(run), cluster
 
         yield make

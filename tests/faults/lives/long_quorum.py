@@ -9,7 +9,6 @@ import pytest
 
 from app.localdev.postgres import LocalPostgres
 from tests.faults.lives.conftest import empty_log
-from tests.faults.lives.nursery import Nursery
 from tests.faults.lives.outages import Outage, during_a_load, dying, hanging
 from tests.faults.lives.quorum import Quorum, quorum
 from tests.faults.lives.run import Run
@@ -29,11 +28,9 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Quorum]:
 
 
 @pytest.fixture
-def run(
-    service_nursery: Nursery, nodes: Quorum, lives_postgres: LocalPostgres, tmp_path: Path
-) -> Iterator[Run]:
+def run(nodes: Quorum, lives_postgres: LocalPostgres, tmp_path: Path) -> Iterator[Run]:
     log = empty_log(lives_postgres)
-    with Run(service_nursery, tmp_path, nodes.bootstrap_servers, log) as running:
+    with Run(tmp_path, nodes.bootstrap_servers, log) as running:
         running.final_after_s, running.quiet_within_s = 95.0, QUIET_WITHIN_S
         yield running
 

@@ -9,7 +9,6 @@ import pytest
 from app.localdev.kafka import LocalKafka
 from app.localdev.postgres import LocalPostgres
 from tests.faults.lives.conftest import empty_log
-from tests.faults.lives.nursery import Nursery
 from tests.faults.lives.outages import Outage, during_a_load, dying, hanging
 from tests.faults.lives.run import Run
 from tests.faults.lives.test_random_kills import KILLS
@@ -25,11 +24,9 @@ def node(tmp_path: Path) -> Iterator[LocalKafka]:
 
 
 @pytest.fixture
-def run(
-    service_nursery: Nursery, node: LocalKafka, lives_postgres: LocalPostgres, tmp_path: Path
-) -> Iterator[Run]:
+def run(node: LocalKafka, lives_postgres: LocalPostgres, tmp_path: Path) -> Iterator[Run]:
     log = empty_log(lives_postgres)
-    with Run(service_nursery, tmp_path, node.bootstrap_servers, log) as running:
+    with Run(tmp_path, node.bootstrap_servers, log) as running:
         running.final_after_s, running.quiet_within_s = 95.0, QUIET_WITHIN_S
         yield running
 

@@ -12,8 +12,7 @@ import httpx
 import psycopg
 
 from app.domain.entities import ClientQuotaEntity
-from tests.faults.lives.nursery import Nursery
-from tests.faults.lives.replica import CALLER, Replica
+from tests.faults.lives.replica import CALLER, Replica, new_replica
 from tests.testkit.history import Answer, HistoryLog, Write, read_history
 from tests.testkit.history_audit import read_audit
 from tests.testkit.history_checker import violations
@@ -56,16 +55,13 @@ class Run:
         faults: How often something was killed, paused or cut off.
     """
 
-    def __init__(
-        self, nursery: Nursery, folder: Path, bootstrap_servers: str, database: LifeDatabase
-    ) -> None:
+    def __init__(self, folder: Path, bootstrap_servers: str, database: LifeDatabase) -> None:
         self.database = database
         self.final_after_s = FINAL_AFTER_S
         self.quiet_within_s = QUIET_WITHIN_S
         self.faults = 0
         self.log = HistoryLog(folder / "history.jsonl")
         self.replicas: list[Replica] = []
-        self._nursery = nursery
         self._folder = folder
         self._addresses = {
             "QUOTAS_KAFKA_BOOTSTRAP_SERVERS": bootstrap_servers,
@@ -95,7 +91,7 @@ class Run:
         folder = self._folder / f"replica-{len(self.replicas)}"
         folder.mkdir()
         settings = {"test_final_after_s": str(self.final_after_s), **settings}
-        replica = Replica(self._nursery, folder, self._addresses, settings)
+        replica = new_replica(folder, self._addresses, settings)
         self.replicas.append(replica)
         replica.start()
         return replica

@@ -10,7 +10,6 @@ import pytest
 from app.localdev.kafka import LocalKafka
 from app.localdev.postgres import LocalPostgres
 from tests.faults.lives.conftest import empty_log
-from tests.faults.lives.nursery import Nursery
 from tests.faults.lives.outages import Outage, during_a_load, dying, hanging
 from tests.faults.lives.run import Run
 from tests.testkit.fake_broker import ALTER
@@ -39,12 +38,10 @@ def proxy(node: LocalKafka) -> Iterator[KafkaProxy]:
 
 
 @pytest.fixture
-def run(
-    service_nursery: Nursery, proxy: KafkaProxy, lives_postgres: LocalPostgres, tmp_path: Path
-) -> Iterator[Run]:
+def run(proxy: KafkaProxy, lives_postgres: LocalPostgres, tmp_path: Path) -> Iterator[Run]:
     """Replicas on the real broker."""
     log = empty_log(lives_postgres)
-    with Run(service_nursery, tmp_path, proxy.bootstrap_servers, log) as running:
+    with Run(tmp_path, proxy.bootstrap_servers, log) as running:
         yield running
 
 

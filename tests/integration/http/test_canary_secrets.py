@@ -27,11 +27,22 @@ from tests.integration.http.canaries import (
     write_canary_tokens,
 )
 from tests.integration.http.changes import P, change
-from tests.testkit.service import DEADLINE_S, RunningService, acl, running_service, set_cluster_acls
+from tests.testkit.service import (
+    DEADLINE_S,
+    Launch,
+    RunningService,
+    acl,
+    forked,
+    from_the_command_line,
+    running_service,
+    set_cluster_acls,
+)
 
 
 @contextmanager
-def serving(folder: Path, kafka: str, database_url: str, **more: str) -> Iterator[RunningService]:
+def serving(
+    folder: Path, kafka: str, database_url: str, launch: Launch = forked, **more: str
+) -> Iterator[RunningService]:
     folder.mkdir()
     settings = {
         "tokens_file": str(write_canary_tokens(folder)),
@@ -46,7 +57,7 @@ def serving(folder: Path, kafka: str, database_url: str, **more: str) -> Iterato
         "basic_security_protocol": "SASL_PLAINTEXT",
         **more,
     }
-    with running_service(folder, kafka, database_url, **settings) as running:
+    with running_service(folder, kafka, database_url, launch, **settings) as running:
         yield running
 
 
@@ -133,7 +144,8 @@ def test_a_service_that_works_tells_no_secret(
         broker.bootstrap_servers, acl("alice", "ALTER_CONFIGS"), acl("bob", "DESCRIBE_CONFIGS")
     )
     seen = Seen()
-    with serving(tmp_path / "works", broker.sasl_bootstrap_servers, urls[1]) as service:
+    folder, brokers = tmp_path / "works", broker.sasl_bootstrap_servers
+    with serving(folder, brokers, urls[1], from_the_command_line) as service:
         statuses = ask_everything(service, seen)
         with httpx.Client(base_url=service.url, timeout=DEADLINE_S) as client:
             headers = {"Authorization": f"Bearer {TOKENS['auditor']}"}

@@ -72,9 +72,8 @@ class Workers:
         assert self.service.process is not None
         if self.service.process.poll() is None:
             return
-        mark = f"QUOTAS_DATABASE_URL={self.service.environ['QUOTAS_DATABASE_URL']}\0".encode()
         for pid in self.all_pids():
-            if is_alive(pid) and mark in Path(f"/proc/{pid}/environ").read_bytes():
+            if is_alive(pid) and Path(f"/proc/{pid}/fd/1").readlink() == self.service.log_path:
                 os.kill(pid, signal.SIGKILL)
 
     def wait_until_all_serve(self) -> None:

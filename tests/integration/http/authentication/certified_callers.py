@@ -64,7 +64,7 @@ class Callers:
     def __init__(self, service: RunningService, folder: Path) -> None:
         self._service = service
         self._folder = folder
-        self.tls_url = f"https://{HERE}:{service.environ['QUOTAS_TLS_PORT']}"
+        self.tls_url = service.tls_url
 
     def context(self, shown: Shown | None = None) -> ssl.SSLContext:
         context = ssl.create_default_context(cafile=str(self._folder / "authority.pem"))

@@ -15,7 +15,6 @@ from cryptography.x509.oid import NameOID
 
 from app.localdev.kafka import LocalKafka
 from app.localdev.kafka_properties import LocalTls
-from app.localdev.ports import free_ports
 from app.localdev.postgres import LocalPostgres
 from app.postgres.migration import migrate
 from tests.integration.http.authentication.certified_callers import (
@@ -71,9 +70,8 @@ def service(judge: LocalKafka, postgres: LocalPostgres, folder: Path) -> Iterato
     """A service with a plain port and a TLS port, behind a proxy for some of its callers."""
     owner_url, service_url = postgres.create_database("certified")
     migrate(owner_url, service_url)
-    (tls_port,) = free_ports(1)
     settings = {
-        "tls_port": str(tls_port),
+        "tls_port": "0",
         "tls_cert_file": str(folder / "server.pem"),
         "tls_client_ca_file": str(folder / "authority.pem"),
         "ssl_principal_mapping_rules": RULES,
