@@ -7,17 +7,19 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from app.localdev.descendants import descendants_of, wait_until_ended
+from app.localdev.dev import run_dev
 from app.localdev.kafka import LocalKafka
-from app.localdev.kafka_jvm import run_tool
 from app.localdev.ports import free_ports
 from app.localdev.postgres import LocalPostgres
+from app.localdev.state import read_state
+from tests.testkit.raw_quotas import RawQuotas
 
 DEADLINE_S = 30
 COMMAND = [sys.executable, "-m", "app.main", "dev"]
@@ -70,15 +72,21 @@ def start(directory: Path, *options: str, **environ: str) -> RunningDev:
     raise AssertionError(f"dev ended with {process.wait()}")
 
 
-def refusal(*options: str, **environ: str) -> str:
-    """Run dev to its end, which must be a refusal, and return what it says."""
-    command = [*COMMAND, *options]
-    done = subprocess.run(
-        command, env=environ, capture_output=True, text=True, timeout=DEADLINE_S * 4, check=False
-    )
-    assert done.returncode == 1
-    assert done.stdout == ""
-    return done.stderr
+@pytest.fixture
+def refusal(capfd: pytest.CaptureFixture[str]) -> Iterator[Callable[..., str]]:
+    """Runs dev in this process to its end, which must be a refusal, and returns what it says."""
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    handlers = {number: signal.getsignal(number) for number in numbers}
+
+    def run(environ: Mapping[str, str], *, load: bool = False) -> str:
+        assert run_dev(environ, load=load) == 1
+        captured = capfd.readouterr()
+        assert captured.out == ""
+        return captured.err
+
+    yield run
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
 
 
 def alive(pids: list[int]) -> list[int]:
@@ -96,7 +104,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def dev(directory: Path) -> Iterator[RunningDev]:
-    dev = start(directory)
+    dev = start(directory, "--load")
     yield dev
     if dev.process.poll() is None:
         dev.stop()
@@ -119,8 +127,10 @@ def test_the_ten_example_quotas_are_there(dev: RunningDev):
     assert len(dev.describe_as_bob()) == 10
 
 
-def test_the_same_directory_cannot_be_used_twice(dev: RunningDev, directory: Path):
-    said = refusal(**environment(directory))
+def test_the_same_directory_cannot_be_used_twice(
+    dev: RunningDev, directory: Path, refusal: Callable[..., str]
+):
+    said = refusal(environment(directory))
     assert f"(process {dev.process.pid}) uses {directory}: stop it first" in said
     assert said.count("\n") == 1
 
@@ -134,10 +144,12 @@ def test_the_data_of_a_running_dev_is_not_forgotten(dev: RunningDev, directory: 
     assert "stop it first" in done.stderr
 
 
-def test_a_taken_port_is_one_sentence_that_says_what_to_do(tmp_path: Path):
+def test_a_taken_port_is_one_sentence_that_says_what_to_do(
+    tmp_path: Path, refusal: Callable[..., str]
+):
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = str(server.getsockname()[1])
-        said = refusal(**environment(tmp_path, QUOTAS_PORT=port))
+        said = refusal(environment(tmp_path, QUOTAS_PORT=port))
     assert said.startswith(f"Port {port} of 127.0.0.1 cannot be used (Address already in use)")
     assert said.count("\n") == 1
 
@@ -146,38 +158,16 @@ def test_no_jars_and_no_network_is_one_sentence_that_says_what_to_do(tmp_path: P
     configuration = tmp_path / "jgo.conf"
     configuration.write_text("[repositories]\nmirror = http://127.0.0.1:9\n")
     cold = {"M2_REPO": str(tmp_path / "m2"), "JGO_CONFIG_FILE": str(configuration)}
-    said = refusal(**environment(tmp_path / "dev", **cold)).splitlines()[-1]
-    assert "connect this machine to the internet" in said
-
-
-def test_stopping_twice_at_once_ends_well_and_a_restart_knows_everything(
-    dev: RunningDev, directory: Path
-):
-    alter = next(line for line in dev.curl_lines() if '"reason": "try it"' in line)
-    alter = alter.replace('"validate_only": true, ', "").replace("5242880", "5242881")
-    subprocess.run(["bash", "-c", alter], capture_output=True, check=True)
-    before = dev.describe_as_bob()
-    token = shlex.split(alter)[3]
-
-    code, below = dev.stop(signals=2)
-    assert code == 0
-    assert len(below) > 3
-    assert alive(below) == []
-
-    again = start(directory)
-    try:
-        after = again.describe_as_bob()
-        assert after == before
-        assert {"producer_byte_rate": 5242881} in after.values()
-        audit = next(line for line in again.curl_lines() if "/audit?page_size" in line)
-        done = subprocess.run(["bash", "-c", audit], capture_output=True, text=True, check=True)
-        assert any(
-            row["after"] == {"producer_byte_rate": 5242881}
-            for row in json.loads(done.stdout)["rows"]
-        )
-        assert any(token in line for line in again.curl_lines())
-    finally:
-        assert again.stop()[0] == 0
+    done = subprocess.run(
+        COMMAND,
+        env=environment(tmp_path / "dev", **cold),
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S * 4,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "connect this machine to the internet" in done.stderr.splitlines()[-1]
 
 
 def quota_metrics(dev: RunningDev) -> list[str]:
@@ -186,47 +176,73 @@ def quota_metrics(dev: RunningDev) -> list[str]:
         return answer.read().decode().splitlines()
 
 
-def test_a_load_is_throttled_by_the_examples_and_ends_with_everything_else(tmp_path: Path):
-    dev = start(tmp_path, "--load")
+def test_a_load_is_throttled_by_the_examples(dev: RunningDev):
     pair = 'kafka_server_quota_throttle_time{client_id="etl",resource="Produce",user="alice"}'
     end = time.monotonic() + DEADLINE_S * 3
     throttled: list[str] = []
-    try:
-        while not throttled and time.monotonic() < end:
-            throttled = [
-                line
-                for line in quota_metrics(dev)
-                if line.startswith(pair) and float(line.split()[-1]) > 0
-            ]
-            time.sleep(0.5)
-        assert throttled
-    finally:
-        code, below = dev.stop()
+    while not throttled and time.monotonic() < end:
+        throttled = [
+            line
+            for line in quota_metrics(dev)
+            if line.startswith(pair) and float(line.split()[-1]) > 0
+        ]
+        time.sleep(0.1)
+    assert throttled
+
+
+def test_a_restart_knows_everything_and_neither_stopping_twice_nor_a_kill_leaves_a_process(
+    dev: RunningDev, directory: Path
+):
+    alter = next(line for line in dev.curl_lines() if '"reason": "try it"' in line)
+    alter = alter.replace('"validate_only": true, ', "").replace("5242880", "5242881")
+    subprocess.run(["bash", "-c", alter], capture_output=True, check=True)
+    before = dev.describe_as_bob()
+    token = shlex.split(alter)[3]
+    node = read_state(directory / "kafka" / "node.json")
+
+    code, below = dev.stop(signals=2)
     assert code == 0
+    assert len(below) > 4
+    assert alive(below) == []
+
+    again = start(directory)
+    try:
+        after = again.describe_as_bob()
+        assert after == before
+        assert {"producer_byte_rate": 5242881} in after.values()
+        assert read_state(directory / "kafka" / "node.json") == node
+        audit = next(line for line in again.curl_lines() if "/audit?page_size" in line)
+        done = subprocess.run(["bash", "-c", audit], capture_output=True, text=True, check=True)
+        assert any(
+            row["after"] == {"producer_byte_rate": 5242881}
+            for row in json.loads(done.stdout)["rows"]
+        )
+        assert any(token in line for line in again.curl_lines())
+    finally:
+        below = descendants_of(again.process.pid)
+        again.process.kill()
+        again.process.communicate()
+        wait_until_ended(below, DEADLINE_S)
+    assert len(below) > 3
     assert alive(below) == []
 
 
-def test_a_load_needs_a_broker_of_its_own(tmp_path: Path):
+def test_a_load_needs_a_broker_of_its_own(tmp_path: Path, refusal: Callable[..., str]):
     foreign = environment(tmp_path, QUOTAS_KAFKA_BOOTSTRAP_SERVERS="127.0.0.1:9")
-    said = refusal("--load", **foreign)
+    said = refusal(foreign, load=True)
     assert "--load needs a broker of its own: unset QUOTAS_KAFKA_BOOTSTRAP_SERVERS" in said
 
 
-def test_a_dev_that_is_killed_leaves_nothing_running(tmp_path: Path):
-    dev = start(tmp_path)
-    below = descendants_of(dev.process.pid)
-    dev.process.kill()
-    dev.process.communicate()
-    wait_until_ended(below, DEADLINE_S)
-    assert alive(below) == []
-
-
-def test_servers_that_are_named_are_used_and_get_no_examples(tmp_path: Path):
-    with LocalPostgres(tmp_path / "pg") as postgres, LocalKafka(tmp_path / "kafka") as kafka:
+def test_servers_that_are_named_are_used_and_get_no_examples(
+    kafka: LocalKafka, postgres: LocalPostgres, tmp_path: Path
+):
+    owner_url, service_url = postgres.create_database("named")
+    with RawQuotas(kafka.bootstrap_servers) as raw:
+        before = raw.everything()
         dev = start(
-            tmp_path / "dev",
-            QUOTAS_DATABASE_URL=postgres.service_url,
-            QUOTAS_MIGRATION_DATABASE_URL=postgres.owner_url,
+            tmp_path,
+            QUOTAS_DATABASE_URL=service_url,
+            QUOTAS_MIGRATION_DATABASE_URL=owner_url,
             QUOTAS_KAFKA_BOOTSTRAP_SERVERS=kafka.bootstrap_servers,
         )
         try:
@@ -234,7 +250,4 @@ def test_servers_that_are_named_are_used_and_get_no_examples(tmp_path: Path):
             assert len(descendants_of(dev.process.pid)) == 1
         finally:
             assert dev.stop()[0] == 0
-        arguments = ["--bootstrap-server", kafka.bootstrap_servers, "--describe"]
-        for entity_type in ("users", "clients", "ips"):
-            done = run_tool("kafka.admin.ConfigCommand", *arguments, "--entity-type", entity_type)
-            assert done.stdout.strip() == ""
+        assert raw.everything() == before

@@ -1,12 +1,8 @@
 import os
-import signal
-import subprocess
-import sys
 import threading
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 from confluent_kafka import KafkaException
@@ -24,7 +20,9 @@ from app.localdev.descendants import wait_until_ended
 from app.localdev.kafka import LocalKafka
 from app.localdev.kafka_admin import cluster_id_of, silent_admin
 from app.localdev.kafka_jvm import run_tool
+from app.localdev.kafka_properties import LocalTls
 from app.localdev.load import LoadClient, prepare_load, run_load
+from tests.testkit.raw_quotas import RawQuotas
 
 DEADLINE_S = 30
 
@@ -46,26 +44,6 @@ ANY_ACL = AclBindingFilter(
     AclOperation.ANY,
     AclPermissionType.ANY,
 )
-
-PARENT = """
-import pathlib, sys, time
-from app.localdev.kafka import LocalKafka
-kafka = LocalKafka(pathlib.Path(sys.argv[1]))
-kafka.start()
-print(kafka.pid, flush=True)
-time.sleep(600)
-"""
-
-
-@pytest.fixture(scope="module")
-def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKafka]:
-    with LocalKafka(
-        tmp_path_factory.mktemp("kafka"),
-        plain_users={"admin": "admin-secret", "alice": 'al"i\\ce'},
-        scram_users={"carol": "carol-secret"},
-        request_log=True,
-    ) as kafka:
-        yield kafka
 
 
 def sasl_admin(kafka: LocalKafka, mechanism: str, name: str, password: str) -> AdminClient:
@@ -111,6 +89,23 @@ def test_each_mechanism_lets_its_users_in(
     assert client.list_topics(timeout=DEADLINE_S).cluster_id == kafka.cluster_id
 
 
+@pytest.mark.parametrize("protocol", ["SSL", "SASL_SSL"])
+def test_both_tls_listeners_answer(kafka: LocalKafka, tls: LocalTls, protocol: str):
+    addresses = {"SSL": kafka.ssl_bootstrap_servers, "SASL_SSL": kafka.sasl_ssl_bootstrap_servers}
+    client = AdminClient(
+        {
+            "bootstrap.servers": addresses[protocol],
+            "security.protocol": protocol,
+            "ssl.ca.location": str(tls.truststore_file),
+            "sasl.mechanism": "PLAIN",
+            "sasl.username": "bob",
+            "sasl.password": "bob-secret",
+            "log_level": 0,
+        }
+    )
+    assert client.list_topics(timeout=DEADLINE_S).cluster_id == kafka.cluster_id
+
+
 def test_acls_are_enforced_for_ordinary_users_and_not_for_super_users(kafka: LocalKafka):
     alice = sasl_admin(kafka, "PLAIN", "alice", 'al"i\\ce')
     with pytest.raises(KafkaException, match="CLUSTER_AUTHORIZATION_FAILED"):
@@ -127,29 +122,22 @@ def test_quota_requests_are_logged_and_others_are_not(kafka: LocalKafka):
     assert "METADATA" not in kafka.request_log_path.read_text()
 
 
-def test_quota_metrics_are_served_where_the_agent_is_asked_for(tmp_path: Path):
-    users = {"alice": "alice-secret"}
-    client = LoadClient("alice", "etl, hourly", 100_000)
+def test_quota_metrics_are_served_where_the_agent_is_asked_for(kafka: LocalKafka):
+    client = LoadClient("bob", "etl, hourly", 100_000)
     done = threading.Event()
-    with LocalKafka(tmp_path, plain_users=users, metrics=True) as kafka:
-        prepare_load(kafka.bootstrap_servers)
-        entity = ["--entity-type", "users", "--entity-name", "alice"]
-        rule = ["--entity-type", "clients", "--entity-default"]
-        arguments = [*entity, *rule, "--alter", "--add-config", "producer_byte_rate=1000000"]
-        server = ["--bootstrap-server", kafka.bootstrap_servers]
-        assert run_tool("kafka.admin.ConfigCommand", *server, *arguments).returncode == 0
-        load = threading.Thread(
-            target=run_load, args=(kafka.sasl_bootstrap_servers, [client], done)
+    prepare_load(kafka.bootstrap_servers)
+    with RawQuotas(kafka.bootstrap_servers) as raw:
+        raw.store({"user": "bob", "client-id": None}, {"producer_byte_rate": 1_000_000})
+    load = threading.Thread(target=run_load, args=(kafka.sasl_bootstrap_servers, [client], done))
+    load.start()
+    try:
+        labels = r'{client_id="\"etl, hourly\"",resource="Produce",user="bob"'
+        assert eventually(
+            lambda: "kafka_server_quota_byte_rate" + labels in _text(kafka.metrics_url)
         )
-        load.start()
-        try:
-            labels = r'{client_id="\"etl, hourly\"",resource="Produce",user="alice"'
-            assert eventually(
-                lambda: "kafka_server_quota_byte_rate" + labels in _text(kafka.metrics_url)
-            )
-        finally:
-            done.set()
-            load.join()
+    finally:
+        done.set()
+        load.join()
 
 
 def _text(url: str) -> str:
@@ -174,31 +162,21 @@ def test_a_paused_broker_does_not_answer_until_it_is_resumed(kafka: LocalKafka):
     assert eventually(lambda: cluster_id_of(client) == kafka.cluster_id)
 
 
-@pytest.mark.parametrize("ending", ["stop", "kill"])
-def test_a_restart_keeps_cluster_address_and_acls_and_stopping_leaves_no_process(
-    tmp_path: Path, ending: str
-):
-    with LocalKafka(tmp_path) as first:
-        before = (first.cluster_id, first.bootstrap_servers, first.controller_port)
-        client = silent_admin(first.bootstrap_servers)
-        client.create_acls([AN_ACL], request_timeout=DEADLINE_S)[AN_ACL].result()
-        pid = first.pid
-        getattr(first, ending)()
-        wait_until_ended([pid], DEADLINE_S)
-        with pytest.raises(ProcessLookupError):
-            os.kill(pid, 0)
-    with LocalKafka(tmp_path) as second:
-        assert (second.cluster_id, second.bootstrap_servers, second.controller_port) == before
-        client = silent_admin(second.bootstrap_servers)
-        assert client.describe_acls(ANY_ACL, request_timeout=DEADLINE_S).result() == [AN_ACL]
-
-
-def test_a_broker_dies_with_a_parent_that_is_killed(tmp_path: Path):
-    command = [sys.executable, "-c", PARENT, str(tmp_path)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as parent:
-        assert parent.stdout is not None
-        pid = int(parent.stdout.readline())
-        parent.send_signal(signal.SIGKILL)
+def test_a_kill_leaves_no_process_and_a_restart_keeps_cluster_addresses_and_acls(kafka: LocalKafka):
+    before = (kafka.cluster_id, kafka.bootstrap_servers, kafka.controller_port)
+    client = silent_admin(kafka.bootstrap_servers)
+    client.create_acls([AN_ACL], request_timeout=DEADLINE_S)[AN_ACL].result()
+    acls = client.describe_acls(ANY_ACL, request_timeout=DEADLINE_S).result()
+    pid = kafka.pid
+    kafka.kill()
     wait_until_ended([pid], DEADLINE_S)
-    client = silent_admin(LocalKafka(tmp_path).bootstrap_servers)
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
     assert cluster_id_of(client) is None
+    kafka.start()
+    for node in (kafka, LocalKafka(kafka.directory)):
+        assert (node.cluster_id, node.bootstrap_servers, node.controller_port) == before
+    client = silent_admin(kafka.bootstrap_servers)
+    found = client.describe_acls(ANY_ACL, request_timeout=DEADLINE_S).result()
+    assert AN_ACL in found
+    assert set(found) == set(acls)

@@ -1,6 +1,4 @@
 import os
-from collections.abc import Iterator
-from pathlib import Path
 
 import psycopg
 import pytest
@@ -9,12 +7,6 @@ from app.localdev.descendants import descendants_of, wait_until_ended
 from app.localdev.postgres import LocalPostgres
 
 DEADLINE_S = 30
-
-
-@pytest.fixture(scope="module")
-def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalPostgres]:
-    with LocalPostgres(tmp_path_factory.mktemp("postgres")) as postgres:
-        yield postgres
 
 
 def answers(url: str, query: str) -> list[tuple[object, ...]]:
@@ -82,20 +74,21 @@ def test_a_paused_server_does_not_answer_until_it_is_resumed(postgres: LocalPost
 
 @pytest.mark.parametrize("ending", ["stop", "kill"])
 def test_a_restart_keeps_data_and_addresses_and_stopping_leaves_no_process(
-    tmp_path: Path, ending: str
+    postgres: LocalPostgres, ending: str
 ):
-    with LocalPostgres(tmp_path) as first:
-        urls = (first.owner_url, first.service_url)
-        with psycopg.connect(first.owner_url) as connection:
-            connection.execute("CREATE TABLE kept AS SELECT 7 AS n")
-        pids = [first.pid, *descendants_of(first.pid)]
-        getattr(first, ending)()
-        wait_until_ended(pids, DEADLINE_S)
-        with pytest.raises(ProcessLookupError):
-            os.kill(pids[0], 0)
-    with LocalPostgres(tmp_path) as second:
-        assert (second.owner_url, second.service_url) == urls
-        assert answers(second.owner_url, "SELECT n FROM kept") == [(7,)]
+    urls = (postgres.owner_url, postgres.service_url)
+    with psycopg.connect(postgres.owner_url) as connection:
+        connection.execute("CREATE TABLE IF NOT EXISTS endings (name text)")
+        connection.execute("INSERT INTO endings VALUES (%s)", (ending,))
+    pids = [postgres.pid, *descendants_of(postgres.pid)]
+    getattr(postgres, ending)()
+    wait_until_ended(pids, DEADLINE_S)
+    with pytest.raises(ProcessLookupError):
+        os.kill(pids[0], 0)
+    postgres.start()
+    for server in (postgres, LocalPostgres(postgres.directory)):
+        assert (server.owner_url, server.service_url) == urls
+        assert (ending,) in answers(server.owner_url, "SELECT name FROM endings")
 
 
 def test_passwords_are_kept_where_others_cannot_read_them(postgres: LocalPostgres):

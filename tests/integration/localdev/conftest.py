@@ -1,0 +1,30 @@
+"""One broker with everything that a local one can have, and one Postgres, for this folder."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from app.localdev.kafka import LocalKafka
+from app.localdev.kafka_properties import LocalTls
+from app.localdev.postgres import LocalPostgres
+
+
+@pytest.fixture(scope="session")
+def kafka(tmp_path_factory: pytest.TempPathFactory, tls: LocalTls) -> Iterator[LocalKafka]:
+    """A node with every listener, a request log and metrics."""
+    with LocalKafka(
+        tmp_path_factory.mktemp("local-kafka"),
+        plain_users={"admin": "admin-secret", "alice": 'al"i\\ce', "bob": "bob-secret"},
+        scram_users={"carol": "carol-secret"},
+        request_log=True,
+        tls=tls,
+        metrics=True,
+    ) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalPostgres]:
+    """A server as ``dev`` starts it."""
+    with LocalPostgres(tmp_path_factory.mktemp("local-postgres")) as running:
+        yield running
