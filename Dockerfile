@@ -1,6 +1,6 @@
 # The service alone: no broker, no database, no Java. docker-compose.yml puts them beside it.
 
-FROM python:3.13-slim AS build
+FROM python:3.11-slim AS build
 WORKDIR /build
 COPY requirements/bootstrap.txt requirements/dev.txt requirements/service.txt requirements/
 RUN pip install --no-cache-dir --require-hashes --requirement requirements/bootstrap.txt \
@@ -12,7 +12,7 @@ COPY app app
 RUN uv build --wheel --require-hashes --build-constraint requirements/dev.txt --out-dir dist \
     && pip --python /opt/quotas/bin/python install --no-cache-dir --no-deps --no-index dist/*.whl
 
-FROM python:3.13-slim
+FROM python:3.11-slim
 COPY --from=build /opt/quotas /opt/quotas
 WORKDIR /srv/quotas
 COPY migrations migrations

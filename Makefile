@@ -1,5 +1,9 @@
-PYTHON ?= python3
+PYTHON ?=
 BIN := .venv/bin
+
+# Any Python that can run scripts/install.py, which looks for the right version itself.
+STARTER = $(shell for name in python3 python3.11 python3.12 python3.13 python3.14 $(PYTHON); do \
+	$$name -c 'import sys; sys.exit(sys.version_info < (3, 8))' 2>/dev/null && echo $$name && break; done)
 
 .DEFAULT_GOAL := help
 .PHONY: help install run test check format bench bench-pipeline faults audit sbom openapi clean-local
@@ -7,8 +11,8 @@ BIN := .venv/bin
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-install: ## Put everything into .venv (needs Python 3.11 or newer, nothing else)
-	@$(PYTHON) scripts/install.py
+install: ## Put everything into .venv (PYTHON=python3.13 takes another Python)
+	@$(or $(STARTER),$(error No Python that runs is on the PATH: install 3.11 or newer, or name it: make install PYTHON=/path/to/python3)) scripts/install.py $(PYTHON)
 
 run: install ## Start a broker, a database and the service on this machine
 	@$(BIN)/kafka-quota-service dev

@@ -100,12 +100,16 @@ def test_the_build_constraints_lock_the_build_backend():
     assert any(line.startswith(f"{name}==") for line in locked)
 
 
-def test_both_stages_have_the_same_supported_python():
-    images = [rest.split()[0] for rest in those("FROM")]
-    assert len(images) == 2
-    assert len(set(images)) == 1
-    minor = int(images[0].removeprefix("python:3.").removesuffix("-slim"))
-    assert minor >= int(project()["project"]["requires-python"].removeprefix(">=3."))
+def test_both_stages_have_the_python_that_everything_is_tested_with():
+    tested = (ROOT / ".python-version").read_text(encoding="utf-8").strip()
+    assert [rest.split()[0] for rest in those("FROM")] == [f"python:{tested}-slim"] * 2
+
+
+def test_the_python_that_everything_is_tested_with_is_the_oldest_supported():
+    tested = (ROOT / ".python-version").read_text(encoding="utf-8").strip()
+    assert project()["project"]["requires-python"] == f">={tested}"
+    assert project()["tool"]["mypy"]["python_version"] == tested
+    assert project()["tool"]["ruff"]["target-version"] == f"py{tested.replace('.', '')}"
 
 
 def test_the_final_stage_builds_nothing_and_is_not_root():

@@ -1,0 +1,205 @@
+"""What `make install` does on machines with good, old and broken Pythons."""
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PREFERRED = (ROOT / ".python-version").read_text().strip()
+
+BROKEN_SHIM = "#!/bin/sh\necho 'pyenv: python3.13: command not found' >&2\nexit 127\n"
+PRETENDER = """#!{python}
+import os, pathlib, shutil, sys
+sys.version_info = {version} + ("final", 0)
+sys._base_executable = {base!r}
+sys.prefix = {prefix!r}
+for name in {missing}:
+    sys.modules[name] = None
+if sys.argv[1] == "-c":
+    exec(sys.argv[2])
+elif sys.argv[1:3] == ["-m", "venv"]:
+    pathlib.Path(sys.argv[4], "bin").mkdir(parents=True, exist_ok=True)
+    shutil.copy(__file__, pathlib.Path(sys.argv[4], "bin", "python"))
+else:
+    sys.exit("ERROR: a pretender installs nothing")
+"""
+
+
+@pytest.fixture
+def install() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("install", ROOT / "scripts" / "install.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder that is the whole PATH; the Python of this test is too old to count."""
+    folder = tmp_path / "programs"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", str(folder))
+    monkeypatch.setattr(sys, "executable", str(pretend(folder / "python", (3, 10, 1))))
+    return folder
+
+
+def program(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    path.chmod(0o755)
+    return path
+
+
+def pretend(path: Path, version: tuple[int, ...], *missing: str) -> Path:
+    fake = {"version": version, "base": str(path), "prefix": str(path.parent), "missing": missing}
+    return program(path, PRETENDER.format(python=REAL_PYTHON, **fake))
+
+
+REAL_PYTHON = sys.executable
+
+
+def test_the_python_that_everything_is_tested_with_is_taken_before_a_newer_one(
+    install: ModuleType, programs: Path, capsys: pytest.CaptureFixture[str]
+):
+    preferred = tuple(map(int, PREFERRED.split(".")))
+    pretend(programs / "python3", (3, 14, 0))
+    wanted = pretend(programs / f"python{PREFERRED}", (*preferred, 9))
+    chosen = install.choose_python("")
+    assert (chosen.program, chosen.minor_version) == (str(wanted), PREFERRED)
+    assert capsys.readouterr().err == ""
+
+
+def test_without_it_the_newest_that_works_is_taken_and_a_line_says_so(
+    install: ModuleType, programs: Path, capsys: pytest.CaptureFixture[str]
+):
+    pretend(programs / "python3.12", (3, 12, 1))
+    newest = pretend(programs / "python3.13", (3, 13, 0))
+    pretend(programs / "python3.14", (3, 14, 0), "ensurepip")
+    assert install.choose_python("").program == str(newest)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"Python {PREFERRED}, with which everything is tested, was not found" in line
+    assert line.endswith(f"this is Python 3.13: {newest}.")
+
+
+def test_a_shim_that_does_not_work_is_skipped_for_the_version_behind_it(
+    install: ModuleType, programs: Path, monkeypatch: pytest.MonkeyPatch
+):
+    program(programs / "shims" / "python3.13", BROKEN_SHIM)
+    real = pretend(programs / "versions" / "3.13.0" / "bin" / "python3.13", (3, 13, 0))
+    monkeypatch.setenv("PATH", str(programs / "shims"))
+    assert install.choose_python("python3.13").program == str(real)
+    assert install.choose_python("").program == str(real)
+
+
+def test_when_nothing_works_the_error_lists_what_was_tried_and_says_what_to_do(
+    install: ModuleType, programs: Path
+):
+    program(programs / "python3.13", BROKEN_SHIM)
+    program(programs / "python3.12", "#!/nowhere/at/all\n")
+    pretend(programs / "python3.11", (3, 11, 2), "venv", "ensurepip")
+    with pytest.raises(SystemExit) as ended:
+        install.choose_python("")
+    first, *tried, to_do = str(ended.value.code).splitlines()
+    assert first == "No Python from 3.11 on can be used. Tried:"
+    assert sorted(tried) == [
+        f"  {programs / 'python'} is Python 3.10.1",
+        f"  {programs / 'python3.11'} lacks the module venv and ensurepip",
+        f"  {programs / 'python3.12'} does not run: No such file or directory",
+        f"  {programs / 'python3.13'} does not run: pyenv: python3.13: command not found",
+    ]
+    assert "apt install python3-venv" in to_do
+    assert "make install PYTHON=" in to_do
+
+
+@pytest.mark.parametrize(
+    ("asked", "reason"),
+    [
+        ("python3.10", "python3.10 is Python 3.10.4"),
+        ("python3.9", "nothing: no program of that name is on the PATH"),
+        ("/nowhere/python3", "/nowhere/python3 does not run: No such file or directory"),
+    ],
+)
+def test_another_python_than_the_asked_one_is_never_taken(
+    install: ModuleType, programs: Path, asked: str, reason: str
+):
+    pretend(programs / "python3.10", (3, 10, 4))
+    pretend(programs / "python3.12", (3, 12, 0))
+    with pytest.raises(SystemExit) as ended:
+        install.choose_python(asked)
+    assert f"{asked} cannot be used. Tried:\n" in str(ended.value.code)
+    assert reason in str(ended.value.code)
+
+
+def test_each_minor_version_that_works_is_found_once(install: ModuleType, programs: Path):
+    pretend(programs / "python3.12", (3, 12, 4))
+    pretend(programs / "python3", (3, 12, 4))
+    pretend(programs / "python3.13", (3, 13, 0))
+    program(programs / "python3.14", BROKEN_SHIM)
+    versions = [python.minor_version for python in install.good_pythons()]
+    assert versions == ["3.13", "3.12"]
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    folder = tmp_path / "checkout"
+    for name in ("scripts", "requirements"):
+        shutil.copytree(ROOT / name, folder / name)
+    for name in (".python-version", "Makefile", "pyproject.toml"):
+        shutil.copy(ROOT / name, folder)
+    return folder
+
+
+def make_install(checkout: Path, *variables: str, **environ: str) -> tuple[int, list[str]]:
+    done = subprocess.run(
+        ["make", "install", *variables],
+        cwd=checkout,
+        env={**os.environ, "MAKEFLAGS": "", **environ},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.returncode, done.stderr.splitlines()
+
+
+def test_no_network_is_one_sentence_that_says_what_to_do(checkout: Path):
+    nowhere = {"PIP_INDEX_URL": "http://127.0.0.1:9/simple", "PIP_FIND_LINKS": ""}
+    code, lines = make_install(checkout, f"PYTHON={sys.executable}", **nowhere)
+    assert code != 0
+    assert any(line.startswith("No network: uv cannot be fetched") for line in lines)
+    assert not any("Traceback" in line for line in lines)
+
+
+def test_an_environment_of_another_python_than_the_asked_one_is_made_anew(checkout: Path):
+    venv_python = checkout / ".venv" / "bin" / "python"
+    for version in ((3, 12, 1), (3, 13, 0)):
+        asked = pretend(checkout / f"python{version[1]}", version)
+        _, lines = make_install(checkout, f"PYTHON={asked}")
+        assert f"Making .venv with Python 3.{version[1]} ..." in lines
+        assert str(version) in venv_python.read_text()
+
+
+def test_a_starter_that_does_not_run_is_skipped(checkout: Path):
+    folder = checkout / "programs"
+    program(folder / "python3", BROKEN_SHIM)
+    (folder / "python3.12").symlink_to(sys.executable)
+    path = f"{folder}{os.pathsep}{os.defpath}"
+    code, lines = make_install(checkout, "PYTHON=/nowhere/python3", PATH=path)
+    assert code != 0
+    assert "  /nowhere/python3 does not run: No such file or directory" in lines
+
+
+def test_bootstrap_and_everything_lock_the_same_uv():
+    def lines_of_uv(name: str) -> set[str]:
+        text = (ROOT / "requirements" / name).read_text()
+        block = text[text.index("\nuv==") :].split("\n    # via")[0]
+        return set(block.split())
+
+    assert lines_of_uv("bootstrap.txt") == lines_of_uv("dev.txt")
