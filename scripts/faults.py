@@ -36,7 +36,7 @@ def main() -> int:
         done = subprocess.run(command, cwd=ROOT, env={**os.environ, **environ}, check=False)
         if figures.exists():
             sys.path.insert(0, str(ROOT))
-            from tests.testkit.history_figures import figures_text  # noqa: PLC0415
+            from tests.testkit.history.checker import figures_text  # noqa: PLC0415
 
             print(f"\n{figures_text(figures)}")
     return done.returncode

@@ -11,9 +11,8 @@ from app.kafka.brokers import Brokers
 from app.kafka.configuration import KafkaSettings
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from app.service.cluster_ports import ClientQuotaAdmin
-from tests.testkit.fake_broker_cluster import fake_cluster
+from tests.testkit.fake_kafka.cluster import fake_cluster
 from tests.testkit.fake_ports import FakeBrokers
-from tests.testkit.fixtures import describe_fixture
 from tests.testkit.kafka import (
     entity,
     eventually,
@@ -24,6 +23,7 @@ from tests.testkit.kafka import (
     unique,
     values_of,
 )
+from tests.testkit.resolution_cases import describe_fixture
 
 exact = ClientQuotaFilterComponent.of_entity
 default = ClientQuotaFilterComponent.of_default_entity

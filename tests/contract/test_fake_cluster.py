@@ -7,8 +7,8 @@ from typing import NamedTuple
 import pytest
 
 from app.localdev.kafka import LocalKafka
-from tests.testkit.fake_broker_cluster import FakeCluster, fake_cluster
-from tests.testkit.own_loop import in_a_thread
+from tests.testkit.event_loops import in_a_thread
+from tests.testkit.fake_kafka.cluster import FakeCluster, fake_cluster
 from tests.testkit.raw_quotas import (
     ANY,
     DEFAULT,

@@ -21,7 +21,7 @@ from app.localdev.kafka import LocalKafka
 from app.service.alterations.barrier import Barrier
 from app.service.alterations.present_values import PresentValues
 from app.service.cluster_ports import BarrierUnavailableError
-from tests.testkit.fake_broker_cluster import fake_cluster
+from tests.testkit.fake_kafka.cluster import fake_cluster
 from tests.testkit.kafka import (
     DEADLINE_S,
     PLAIN_USERS,

@@ -2,6 +2,7 @@
 
 from collections import Counter
 
+from app.service.dependency_metrics import KafkaResult
 from app.service.metrics_port import BreakerState, DriftOrigin, FoundBy, OpenIntents, Phase
 
 
@@ -58,3 +59,25 @@ class CountedMetrics:
     def breaker_is(self, dependency: str, state: BreakerState) -> None:
         """Count the state."""
         self.counts[f"{dependency} {state.value}"] += 1
+
+
+class CountedDependencies:
+    """Counts each call by its words; ``seconds`` are all that were told."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self.seconds: list[float] = []
+
+    def kafka_request_took(self, api: str, result: KafkaResult, seconds: float) -> None:
+        """Count the request."""
+        self.counts[f"{api} {result.value}"] += 1
+        self.seconds.append(seconds)
+
+    def kafka_error_came(self, api: str, code: str) -> None:
+        """Count the error."""
+        self.counts[f"{api} {code}"] += 1
+
+    def pool_wait_took(self, pool: str, seconds: float) -> None:
+        """Count the wait."""
+        self.counts[pool] += 1
+        self.seconds.append(seconds)

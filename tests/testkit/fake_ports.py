@@ -4,7 +4,8 @@ The contract tests run the real adapters; here the question is what the use case
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from app.domain.alterations import (
@@ -17,6 +18,18 @@ from app.domain.alterations import (
 from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import EntityBusyError, NotSentError
 from app.domain.filters import ALL_ENTITIES, ClientQuotaFilter
+from app.domain.plans import Holding, Holdings
+from app.service.alterations.alter import AlterationParts, AlterQuotas
+from app.service.alterations.alteration_intents import Intents
+from app.service.alterations.alteration_outcomes import OutcomeWriter
+from app.service.alterations.alteration_sending import AlterationSending
+from app.service.alterations.alteration_tasks import AlterationTasks
+from app.service.alterations.barrier import Barrier
+from app.service.alterations.failpoints import Failpoints
+from app.service.alterations.late_answers import LateAnswers
+from app.service.alterations.life_context import LifeContext
+from app.service.alterations.present_values import PresentValues
+from app.service.alterations.replays import Replays
 from app.service.audit_records import (
     AlterationRecord,
     AuditConclusion,
@@ -24,6 +37,7 @@ from app.service.audit_records import (
     AuditQuery,
     AuditRequest,
 )
+from app.service.breaker import CircuitBreaker
 from app.service.cluster_ports import (
     AlterAnswer,
     BarrierUnavailableError,
@@ -32,7 +46,20 @@ from app.service.cluster_ports import (
     QuorumState,
 )
 from app.service.journal_ports import Claim, Intent, KeptKey, KeyTakenError, KnownState
-from app.service.metrics_port import OpenIntents
+from app.service.metrics_port import AlterationMetrics, OpenIntents
+from app.service.permissions.policy import NoPolicy, PolicyGuard
+from app.service.plans.plan_records import KeptPlan
+from app.service.reading.analytics import (
+    AnalyticsPage,
+    AnalyticsQuery,
+    BucketName,
+    BucketUsage,
+    QueuedRun,
+    Result,
+    Row,
+)
+from app.service.reading.analytics_columns import COLUMNS
+from app.service.reading.scram_credentials import ScramCredential, ScramUsers
 from app.service.recovery.recovery_ports import OpenAlteration, Place, Recovered
 
 Verdicts = Mapping[ClientQuotaEntity, EntityVerdict]
@@ -267,3 +294,117 @@ class FakeJournal:
         self.log.append(name)
         if name in self.broken:
             raise NotSentError("Postgres is down.", code="audit-log-unavailable")
+
+
+class FakePlans:
+    """Keeps what it is told; a test says who holds what."""
+
+    def __init__(self) -> None:
+        self.kept: dict[str, KeptPlan] = {}
+        self.held: dict[ClientQuotaEntity, dict[str, Holding]] = {}
+
+    async def holdings(
+        self, cluster_id: str, owner: str, entities: Iterable[ClientQuotaEntity]
+    ) -> Holdings:
+        """Return who holds what."""
+        return self.held
+
+    async def keep(self, plan: KeptPlan) -> None:
+        """Keep a plan."""
+        self.kept[plan.plan_id] = plan
+
+    async def plan(self, plan_id: str) -> KeptPlan | None:
+        """Return a plan."""
+        return self.kept.get(plan_id)
+
+
+class FakeScramCredentials:
+    """One user has credentials."""
+
+    async def scram_users(self) -> ScramUsers:
+        """See ``ScramCredentialSource``."""
+        users = {"alice": (ScramCredential("SCRAM-SHA-512", 4096),)}
+        return ScramUsers(users, datetime(2026, 11, 21, tzinfo=UTC), "cluster")
+
+
+@dataclass
+class FakeAnalytics:
+    """Without results: only runs are there, once they are queued."""
+
+    runs: dict[str, Row] = field(default_factory=dict)
+    known: dict[BucketName, BucketUsage] = field(default_factory=dict)
+    down: bool = False
+
+    async def page(self, query: AnalyticsQuery) -> AnalyticsPage:
+        rows = [*self.runs.values()] if query.table is Result.RUNS else []
+        return AnalyticsPage(None, rows[: query.limit], [], None)
+
+    async def run(self, run_id: str) -> Row | None:
+        return self.runs.get(run_id)
+
+    async def queue(self, run: QueuedRun) -> Row:
+        row = {
+            **dict.fromkeys(COLUMNS[Result.RUNS]),
+            "run_id": run.run_id,
+            "job": run.job,
+            "options": run.options,
+            "state": "queued",
+            "requested_by": run.requested_by,
+            "requested_at": EPOCH,
+            "cancel_requested": False,
+            "published": [],
+        }
+        self.runs[run.run_id] = row
+        return row
+
+    async def cancel(self, run_id: str) -> Row | None:
+        row = self.runs.get(run_id)
+        if row is not None:
+            ended = {"state": "cancelled", "cancel_requested": True, "ended_at": EPOCH}
+            self.runs[run_id] = {**row, **ended}
+        return self.runs.get(run_id)
+
+    async def usage(
+        self, cluster_id: str, buckets: Sequence[BucketName]
+    ) -> Mapping[BucketName, BucketUsage]:
+        if self.down:
+            raise NotSentError("Postgres does not answer.")
+        return {one: self.known[one] for one in buckets if one in self.known}
+
+
+def life_context(metrics: AlterationMetrics) -> LifeContext:
+    """Return a context in which nothing is broken yet."""
+    breaker = CircuitBreaker("audit-log-unavailable", "Down.")
+    return LifeContext("test", metrics, breaker, Failpoints())
+
+
+@dataclass(frozen=True)
+class FakeSurroundings:
+    """Where alterations go, and where they are written down."""
+
+    brokers: FakeBrokers
+    journal: FakeJournal
+    tasks: AlterationTasks
+    metrics: AlterationMetrics
+
+    def alter_quotas(
+        self, image: FakeImage | None = None, policy: PolicyGuard | None = None
+    ) -> AlterQuotas:
+        """Return what alters quotas here; without a policy nobody is narrowed."""
+        context = life_context(self.metrics)
+        outcomes = OutcomeWriter(self.journal, self.tasks, self.metrics)
+        late = LateAnswers(self.journal, self.tasks, self.metrics)
+        present = PresentValues(self.brokers)
+        barrier = Barrier(self.brokers, present)
+        return AlterQuotas(
+            AlterationParts(
+                self.brokers,
+                present,
+                Intents(self.journal, outcomes, barrier, context),
+                AlterationSending(self.brokers, self.journal, outcomes, late, context),
+                Replays(self.journal, self.brokers),
+                self.tasks,
+                image or FakeImage(self.brokers),
+                policy or NoPolicy(),
+            )
+        )

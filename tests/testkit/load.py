@@ -11,7 +11,7 @@ from typing import Any, Final
 import httpx
 
 from app.domain.entities import ClientQuotaEntity
-from tests.testkit.history import Answer, End, HistoryLog, Write, answer_of
+from tests.testkit.history.events import Answer, End, HistoryLog, Write, answer_of
 from tests.testkit.kafka import unique
 
 DEADLINE_S: Final = 30.0

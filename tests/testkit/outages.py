@@ -1,11 +1,16 @@
-"""Servers that are down for the length of a block, and what to ask meanwhile."""
+"""Servers that are down for the length of a block, and a Postgres that runs but refuses."""
 
+import os
+import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
 import httpx
+import psycopg
 
 from app.localdev.kafka import LocalKafka
 from app.localdev.postgres import LocalPostgres
@@ -61,3 +66,122 @@ def until_done(asks: Callable[[], httpx.Response], what: str) -> None:
     while (answer := asks()).status_code != httpx.codes.OK:
         assert time.monotonic() < deadline, f"{what}: {answer.status_code} {answer.text}"
         time.sleep(0.05)
+
+
+Trouble = Callable[[LocalPostgres], AbstractContextManager[None]]
+
+_TERMINATE: Final = (
+    "select pg_terminate_backend(pid) from pg_stat_activity where usename = 'quotas_service'"
+)
+_BLOCK_BYTES: Final = 1 << 20
+
+
+@contextmanager
+def service_refused(server: LocalPostgres) -> Iterator[None]:
+    """Let the service's role have no connection any more."""
+    with psycopg.connect(server.superuser_url, autocommit=True) as superuser:
+        superuser.execute("alter role quotas_service connection limit 0")
+        try:
+            superuser.execute(_TERMINATE)
+            yield
+        finally:
+            superuser.execute("alter role quotas_service connection limit -1")
+
+
+@contextmanager
+def connections_used_up(server: LocalPostgres) -> Iterator[None]:
+    """Let others have every connection of the server."""
+    with ExitStack() as others:
+        superuser = others.enter_context(psycopg.connect(server.superuser_url, autocommit=True))
+
+        def take_all() -> bool:
+            """Take what is free, then what the service has; tell whether it has none."""
+            try:
+                while True:
+                    others.enter_context(psycopg.connect(server.superuser_url))
+            except psycopg.OperationalError:
+                return superuser.execute(_TERMINATE).rowcount == 0
+
+        until(take_all, "the service keeps a connection")
+        yield
+
+
+@contextmanager
+def read_only(server: LocalPostgres) -> Iterator[None]:
+    """Let the server accept reads alone, as a standby does."""
+    setting = "default_transaction_read_only"
+    with psycopg.connect(server.superuser_url, autocommit=True) as superuser:
+        superuser.execute("set default_transaction_read_only = off")
+        superuser.execute(f"alter system set {setting} = on")
+        superuser.execute("select pg_reload_conf()")
+        try:
+            superuser.execute(_TERMINATE)
+            yield
+        finally:
+            superuser.execute(f"alter system reset {setting}")
+            superuser.execute("select pg_reload_conf()")
+
+
+@contextmanager
+def table_missing(database: str, server: LocalPostgres) -> Iterator[None]:
+    """Let the audit table of a database be gone."""
+    url = server.superuser_url.removesuffix("/postgres") + f"/{database}"
+    with psycopg.connect(url, autocommit=True) as superuser:
+        superuser.execute("alter table audit_event rename to elsewhere")
+        try:
+            yield
+        finally:
+            superuser.execute("alter table elsewhere rename to audit_event")
+
+
+@contextmanager
+def disk_full(folder: Path, server: LocalPostgres) -> Iterator[None]:
+    """Fill the file system of a folder to the last byte.
+
+    A Postgres that has ended over it is started again when there is room, as a supervisor does.
+    """
+    filler = folder / "filler"
+    try:
+        with filler.open("wb", buffering=0) as file:
+            for size in (_BLOCK_BYTES, os.sysconf("SC_PAGE_SIZE")):
+                _write_until_full(file.fileno(), size)
+        yield
+    finally:
+        filler.unlink()
+        server.start()
+
+
+def _write_until_full(descriptor: int, size: int) -> None:
+    try:
+        while True:
+            os.write(descriptor, bytes(size))
+    except OSError:
+        return
+
+
+@contextmanager
+def small_disk(folder: Path, megabytes: int) -> Iterator[None]:
+    """Mount a small file system of its own at an empty folder; needs the rights to mount."""
+    options = f"size={megabytes}m,mode=0755"
+    subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", str(folder)], check=True)
+
+
+def down(kind: str) -> Trouble:
+    """Return one of ``OUTAGES`` as a trouble."""
+    return partial(_outage, kind)
+
+
+def _outage(kind: str, server: LocalPostgres) -> AbstractContextManager[None]:
+    return outage(server, kind)
+
+
+ANYWHERE: Final[dict[str, Trouble]] = {
+    **{kind: down(kind) for kind in OUTAGES},
+    "without a connection for the service": service_refused,
+    "without any connection left": connections_used_up,
+}
+"""Whatever leaves the service without Postgres, and needs no rights on this machine."""

@@ -1,7 +1,13 @@
-"""Processes of this machine, found by what /proc says of them."""
+"""Processes of this machine, and the two commands as their users run them."""
 
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
+
+from app.pipeline.main import main
 
 PARENT: Final = 1
 GROUP: Final = 2
@@ -19,3 +25,39 @@ def processes(field: int, value: int) -> list[int]:
         if fields[0] != "Z" and int(fields[field]) == value:
             found.append(int(stat.parent.name))
     return found
+
+
+DEADLINE_S = 120.0
+"""Importing everything takes a second on an idle machine, and many on a busy one."""
+
+
+def run_client(
+    *words: str, stdin: str = "", environ: Mapping[str, str] | None = None, cwd: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run the command to its end; of the environment it sees no setting of this machine's user."""
+    kept = {
+        name: value for name, value in os.environ.items() if not name.startswith("KAFKA_CLIENT_")
+    }
+    return subprocess.run(
+        [sys.executable, "-m", "app.client.main", *words],
+        input=stdin,
+        env={
+            **kept,
+            "XDG_CONFIG_HOME": "/nonexistent",
+            "PYTHONPATH": str(Path.cwd()),
+            **(environ or {}),
+        },
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
+    )
+
+
+def exit_code(arguments: list[str]) -> object:
+    """Run the command in this process; a wrong value of an option ends it by itself."""
+    try:
+        return main(arguments)
+    except SystemExit as ending:
+        return ending.code

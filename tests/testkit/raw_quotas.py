@@ -20,6 +20,12 @@ from kafka.protocol.admin import (
     DescribeClientQuotasRequest,
     DescribeClientQuotasResponse,
 )
+from kafka.protocol.sasl import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+    SaslHandshakeRequest,
+    SaslHandshakeResponse,
+)
 
 DEADLINE_S = 30.0
 CLIENT_ID = "witness"
@@ -237,3 +243,28 @@ class RequestLog:
             is_alter = header["requestApiKeyName"] == "ALTER_CLIENT_QUOTAS"
             if is_alter and header["clientId"] == client_id and not record["isForwarded"]:
                 yield record["request"]
+
+
+class RawAnonymous(RawQuotas):
+    """One connection to a PLAINTEXT listener, from an address of choice: ``User:ANONYMOUS``."""
+
+    def __init__(self, bootstrap_servers: str, host: str) -> None:
+        address, _, port = bootstrap_servers.rpartition(":")
+        self._socket = socket.create_connection(
+            (address, int(port)), DEADLINE_S, source_address=(host, 0)
+        )
+
+
+class RawPrincipal(RawAnonymous):
+    """One connection to a SASL_PLAINTEXT listener, logged in with PLAIN, from an address of choice.
+
+    Source: RFC 4616.
+    """
+
+    def __init__(self, bootstrap_servers: str, user: str, password: str, host: str) -> None:
+        super().__init__(bootstrap_servers, host)
+        handshake = self._ask(SaslHandshakeRequest(mechanism="PLAIN"), SaslHandshakeResponse)
+        assert handshake.error_code == 0, handshake
+        proof = f"\0{user}\0{password}".encode()
+        answer = self._ask(SaslAuthenticateRequest(auth_bytes=proof), SaslAuthenticateResponse)
+        assert answer.error_code == 0, answer

@@ -31,7 +31,7 @@ from app.localdev.kafka import LocalKafka
 from app.localdev.postgres import LocalPostgres
 from app.postgres.migration import migrate
 from app.settings import PREFIX
-from tests.testkit.acl_changes import exactly
+from tests.testkit.accounts import exactly
 from tests.testkit.forkserver import fork_server
 
 DEADLINE_S = 30.0

@@ -13,9 +13,8 @@ import pytest
 
 from app.domain.authorization import AuthorizerSettings, parse_super_users
 from app.service.permissions.authorize import AuthorizationPolicy
-from tests.testkit.acl_differential import Differential, differential
 from tests.testkit.authorization import ANONYMOUS, HERE, judging_broker
-from tests.testkit.random_acls import random_set
+from tests.testkit.authorization_differential import Differential, differential, random_set
 
 SETS = int(os.environ.get("DIFFERENTIAL_SETS", "45"))
 SEED = os.environ.get("FAULTS_SEED", "1")

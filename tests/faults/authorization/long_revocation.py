@@ -6,8 +6,7 @@ from typing import Final
 import pytest
 
 from app.localdev.postgres import LocalPostgres
-from tests.testkit.authorization import decisions_of, judging_broker, service_for
-from tests.testkit.revocation import replicas, revoke
+from tests.testkit.authorization import decisions_of, judging_broker, replicas, revoke, service_for
 
 TIMES: Final = 20
 

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import Final
 from urllib.parse import urlsplit
 
-from tests.testkit.raw_http import head
+from tests.testkit.http import head
 
 CLIENTS: Final = 500
 DEADLINE_S: Final = 300.0

@@ -8,9 +8,9 @@ from app.domain.authorization import AclBinding
 from app.localdev.kafka import LocalKafka
 from app.localdev.postgres import LocalPostgres
 from app.postgres.migration import migrate
-from tests.testkit.fake_broker import ALTER, API_VERSIONS, DESCRIBE, DESCRIBE_ACLS, Reply
-from tests.testkit.fake_broker_cluster import FakeCluster, fake_cluster
-from tests.testkit.own_loop import in_a_thread
+from tests.testkit.event_loops import in_a_thread
+from tests.testkit.fake_kafka.cluster import FakeCluster, fake_cluster
+from tests.testkit.fake_kafka.server import ALTER, API_VERSIONS, DESCRIBE, DESCRIBE_ACLS, Reply
 from tests.testkit.service import RunningService, acl, running_service, set_cluster_acls
 
 Script = Callable[[int, Reply | None], None]

@@ -9,10 +9,10 @@ import httpx
 
 from app.domain.entities import ClientQuotaEntity
 from app.localdev.kafka import LocalKafka
-from tests.testkit.history import Write
-from tests.testkit.history_figures import note_figures
+from tests.testkit.history.checker import note_figures
+from tests.testkit.history.events import Write
+from tests.testkit.history.metadata_log import metadata_log
 from tests.testkit.kafka import unique
-from tests.testkit.oracle_metadata_log import metadata_log
 from tests.testkit.outages import change
 from tests.testkit.service import RunningService
 

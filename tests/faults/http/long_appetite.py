@@ -12,7 +12,7 @@ import pytest
 from tests.faults.http.bad_clients import BAD, CLIENTS
 from tests.faults.http.crowds import callers
 from tests.faults.http.trouble import Asked
-from tests.testkit.history_figures import note_figures
+from tests.testkit.history.checker import note_figures
 from tests.testkit.service import RunningService
 
 MOST_MB: Final = 50

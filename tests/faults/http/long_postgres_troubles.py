@@ -12,8 +12,8 @@ from app.localdev.kafka import LocalKafka
 from app.localdev.postgres import LocalPostgres
 from app.postgres.migration import migrate
 from tests.faults.http.trouble import Traffic, until_altered, until_refused
-from tests.testkit.history_figures import note_figures
-from tests.testkit.outages_postgres import (
+from tests.testkit.history.checker import note_figures
+from tests.testkit.outages import (
     ANYWHERE,
     Trouble,
     disk_full,

@@ -15,8 +15,8 @@ import pytest
 
 from app.localdev.postgres import LocalPostgres
 from app.postgres.migration import migrate
-from tests.testkit.fake_broker_cluster import FakeCluster
-from tests.testkit.history_figures import note_figures
+from tests.testkit.fake_kafka.cluster import FakeCluster
+from tests.testkit.history.checker import note_figures
 from tests.testkit.kafka import unique
 from tests.testkit.outages import DEADLINE_S, change
 from tests.testkit.service import RunningService, running_service

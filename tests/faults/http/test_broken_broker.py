@@ -7,27 +7,25 @@ from pathlib import Path
 import pytest
 
 from tests.faults.http.conftest import Script
-from tests.testkit.fake_broker import (
+from tests.testkit.fake_kafka.cluster import FakeCluster
+from tests.testkit.fake_kafka.server import (
     ALTER,
     API_VERSIONS,
     DESCRIBE,
     DESCRIBE_ACLS,
+    Alterations,
     Reply,
+    acl_error,
     closing,
+    describe_error,
     raw,
     sending,
-)
-from tests.testkit.fake_broker_cluster import FakeCluster
-from tests.testkit.kafka import unique
-from tests.testkit.outages import ask, change, until
-from tests.testkit.problems import problem_of
-from tests.testkit.scripted_replies import (
-    Alterations,
-    acl_error,
-    describe_error,
     verdict,
     versions_before_2_6,
 )
+from tests.testkit.http import problem_of
+from tests.testkit.kafka import unique
+from tests.testkit.outages import ask, change, until
 from tests.testkit.service import RunningService, running_service
 
 ALTERATIONS = "/quotas/alterations"

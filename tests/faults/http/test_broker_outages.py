@@ -8,9 +8,9 @@ import pytest
 
 from app.localdev.kafka import LocalKafka
 from app.localdev.postgres import LocalPostgres
+from tests.testkit.http import problem_of
 from tests.testkit.kafka import unique
 from tests.testkit.outages import PATIENCE_S, ask, change, outage, until, until_done
-from tests.testkit.problems import problem_of
 from tests.testkit.service import RunningService, running_service
 
 ALTERATIONS = "/quotas/alterations"

@@ -4,11 +4,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 from app.localdev.postgres import LocalPostgres
 from tests.faults.http.conftest import Script
-from tests.testkit.fake_broker import ALTER
+from tests.testkit.fake_kafka.server import ALTER, HeldAlterations, verdict
+from tests.testkit.http import problem_of
 from tests.testkit.kafka import unique
 from tests.testkit.outages import ask, change, outage, until
-from tests.testkit.problems import problem_of
-from tests.testkit.scripted_replies import HeldAlterations, verdict
 from tests.testkit.service import RunningService
 
 ALTERATIONS = "/quotas/alterations"

@@ -8,10 +8,9 @@ import pytest
 
 from app.localdev.kafka import LocalKafka
 from app.localdev.postgres import LocalPostgres
+from tests.testkit.http import problem_of
 from tests.testkit.kafka import unique
-from tests.testkit.outages import ask, change, until, until_done
-from tests.testkit.outages_postgres import ANYWHERE
-from tests.testkit.problems import problem_of
+from tests.testkit.outages import ANYWHERE, ask, change, until, until_done
 from tests.testkit.raw_quotas import RawQuotas, RequestLog
 from tests.testkit.service import RunningService
 

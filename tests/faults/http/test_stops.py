@@ -11,12 +11,11 @@ import httpx
 import pytest
 
 from tests.faults.http.conftest import Script
-from tests.testkit.fake_broker import ALTER
-from tests.testkit.fake_broker_cluster import FakeCluster
+from tests.testkit.fake_kafka.cluster import FakeCluster
+from tests.testkit.fake_kafka.server import ALTER, Alterations, HeldAlterations, verdict
+from tests.testkit.http import connected, head
 from tests.testkit.kafka import unique
 from tests.testkit.outages import DEADLINE_S, ask, change, until
-from tests.testkit.raw_http import connected, head
-from tests.testkit.scripted_replies import Alterations, HeldAlterations, verdict
 from tests.testkit.service import STOPS_WITHIN_S, RunningService, running_service
 
 ALTERATIONS = "/quotas/alterations"

@@ -11,9 +11,9 @@ from typing import Final
 import httpx
 
 from tests.faults.http.crowds import ALTERATIONS, callers
+from tests.testkit.http import problem_of
 from tests.testkit.kafka import unique
 from tests.testkit.outages import DEADLINE_S, change
-from tests.testkit.problems import problem_of
 from tests.testkit.service import RunningService
 
 ATTEMPTS_PER_S: Final = 20.0

@@ -8,7 +8,7 @@ import pytest
 from app.kafka.brokers import Brokers
 from app.kafka.configuration import KafkaSettings
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
-from tests.testkit.fake_broker_cluster import FakeCluster
+from tests.testkit.fake_kafka.cluster import FakeCluster
 from tests.testkit.kafka import DEADLINE_S
 
 

@@ -9,7 +9,7 @@ from kafka.protocol.admin import AlterClientQuotasResponse, DescribeClientQuotas
 from app.kafka.brokers import Brokers
 from app.kafka.configuration import KafkaSettings
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
-from tests.testkit.fake_broker import FakeBroker
+from tests.testkit.fake_kafka.server import FakeBroker
 from tests.testkit.kafka import entity
 
 SHORT_S = 0.3

@@ -17,7 +17,7 @@ from tests.faults.kafka.single_broker import (
     admin_of,
     verdicts,
 )
-from tests.testkit.fake_broker import (
+from tests.testkit.fake_kafka.server import (
     ALTER,
     API_VERSIONS,
     DESCRIBE,

@@ -9,7 +9,7 @@ from app.kafka.cluster import KafkaCluster
 from app.kafka.cluster_acls import KafkaClusterAclSource
 from app.kafka.configuration import KafkaSettings
 from tests.faults.kafka.single_broker import SHORT_S, TWO_GIGABYTES
-from tests.testkit.fake_broker import (
+from tests.testkit.fake_kafka.server import (
     API_VERSIONS,
     DESCRIBE_ACLS,
     DESCRIBE_CONFIGS,

@@ -8,8 +8,8 @@ import pytest
 from app.kafka import cluster as clusters
 from app.kafka.brokers import Brokers
 from app.kafka.cluster import KafkaCluster
-from tests.testkit.fake_broker import DESCRIBE_CONFIGS, closing
-from tests.testkit.fake_broker_cluster import FakeCluster, fake_cluster
+from tests.testkit.fake_kafka.cluster import FakeCluster, fake_cluster
+from tests.testkit.fake_kafka.server import DESCRIBE_CONFIGS, closing
 from tests.testkit.kafka import DEADLINE_S
 
 CALLBACK = "com.example.Quotas"

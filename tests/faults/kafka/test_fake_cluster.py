@@ -15,9 +15,9 @@ from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from app.service.alterations.barrier import Barrier
 from app.service.alterations.present_values import PresentValues
 from app.service.cluster_ports import AlterAnswer
-from tests.testkit.fake_broker import ALTER, DESCRIBE, closing
-from tests.testkit.fake_broker_cluster import FakeCluster, fake_cluster
-from tests.testkit.fake_broker_faults import (
+from tests.testkit.fake_kafka.cluster import FakeCluster, fake_cluster
+from tests.testkit.fake_kafka.server import ALTER, DESCRIBE, closing
+from tests.testkit.fake_kafka.state import (
     DROP_AFTER_APPLYING,
     DROP_BEFORE_APPLYING,
     HELD,

@@ -14,9 +14,9 @@ from app.kafka.configuration import KafkaSettings
 from app.kafka.quorum import KafkaMetadataQuorum
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from app.service.cluster_ports import AlterAnswer
-from tests.testkit.fake_broker_cluster import FakeCluster, fake_cluster
+from tests.testkit.event_loops import in_a_thread
+from tests.testkit.fake_kafka.cluster import FakeCluster, fake_cluster
 from tests.testkit.kafka import DEADLINE_S, entity, eventually, setting, until
-from tests.testkit.own_loop import in_a_thread
 from tests.testkit.raw_quotas import RawQuotas
 from tests.testkit.raw_quotas import setting as raw_setting
 

@@ -12,18 +12,18 @@ from app.kafka.brokers import Brokers
 from app.kafka.configuration import KafkaSettings
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from app.service.cluster_ports import AlterAnswer
-from tests.testkit.fake_broker import ALTER, DESCRIBE, METADATA
-from tests.testkit.fake_broker_cluster import FakeCluster, fake_cluster
+from tests.testkit.event_loops import in_a_thread
+from tests.testkit.fake_kafka.cluster import FakeCluster, fake_cluster
+from tests.testkit.fake_kafka.server import ALTER, DESCRIBE, METADATA
 from tests.testkit.kafka import DEADLINE_S, entity, setting, until
-from tests.testkit.kafka_proxy import (
+from tests.testkit.proxy import (
     TO_BROKER,
     TO_CLIENT,
     KafkaProxy,
+    Way,
     kafka_proxies,
     kafka_proxy,
 )
-from tests.testkit.kafka_proxy_rules import Way
-from tests.testkit.own_loop import in_a_thread
 from tests.testkit.raw_quotas import RawQuotas
 
 SHORT_S = 0.3

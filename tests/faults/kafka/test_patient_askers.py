@@ -8,7 +8,7 @@ import pytest
 from app.domain.filters import ALL_ENTITIES
 from app.kafka.brokers import Brokers
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
-from tests.testkit.fake_broker_cluster import FakeCluster, fake_cluster
+from tests.testkit.fake_kafka.cluster import FakeCluster, fake_cluster
 from tests.testkit.kafka import DEADLINE_S, until
 
 BROKERS = (1, 2, 3)

@@ -11,8 +11,8 @@ from app.domain.filters import ALL_ENTITIES
 from app.kafka.brokers import Brokers
 from app.kafka.quorum import KafkaMetadataQuorum
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
-from tests.testkit.fake_broker import METADATA, closing
-from tests.testkit.fake_broker_cluster import FakeCluster, fake_cluster
+from tests.testkit.fake_kafka.cluster import FakeCluster, fake_cluster
+from tests.testkit.fake_kafka.server import METADATA, closing
 from tests.testkit.kafka import DEADLINE_S, entity, setting, until, values_of
 
 SHORT_S = 0.3

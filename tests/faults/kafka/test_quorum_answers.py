@@ -11,7 +11,7 @@ from app.kafka.brokers import Brokers
 from app.kafka.configuration import KafkaSettings
 from app.kafka.quorum import KafkaMetadataQuorum
 from app.service.cluster_ports import BarrierUnavailableError, QuorumState
-from tests.testkit.fake_broker import (
+from tests.testkit.fake_kafka.server import (
     API_VERSIONS,
     DESCRIBE_QUORUM,
     HEALTHY_VERSIONS,

@@ -11,9 +11,9 @@ from app.kafka.brokers import Brokers
 from app.kafka.configuration import KafkaSettings
 from app.kafka.quorum import KafkaMetadataQuorum
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
-from tests.testkit.dependency_metrics import CountedDependencies
-from tests.testkit.fake_broker_cluster import FakeCluster, fake_cluster
-from tests.testkit.fake_broker_faults import DROP_AFTER_APPLYING, NEVER_ANSWER, Fault
+from tests.testkit.fake_kafka.cluster import FakeCluster, fake_cluster
+from tests.testkit.fake_kafka.state import DROP_AFTER_APPLYING, NEVER_ANSWER, Fault
+from tests.testkit.fake_metrics import CountedDependencies
 from tests.testkit.kafka import DEADLINE_S, entity, setting, until
 
 ALICE, BOB = entity(user="alice"), entity(user="bob")

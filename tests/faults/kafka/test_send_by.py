@@ -9,7 +9,7 @@ import pytest
 from app.domain.errors import NotSentError
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from app.service.alterations.shared_sending import SharedSending
-from tests.testkit.fake_broker_cluster import FakeCluster, fake_cluster
+from tests.testkit.fake_kafka.cluster import FakeCluster, fake_cluster
 from tests.testkit.kafka import DEADLINE_S, entity, setting, until
 
 ALICE, BOB = entity(user="alice"), entity(user="bob")

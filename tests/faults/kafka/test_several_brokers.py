@@ -13,7 +13,7 @@ from app.domain.filters import ALL_ENTITIES
 from app.kafka.brokers import Brokers
 from app.kafka.configuration import KafkaSettings
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
-from tests.testkit.fake_broker import (
+from tests.testkit.fake_kafka.server import (
     ALTER,
     API_VERSIONS,
     DESCRIBE,

@@ -12,8 +12,8 @@ import pytest
 from app.localdev.postgres import LocalPostgres
 from app.postgres.migration import migrate
 from tests.faults.lives.run import LifeDatabase, Run
-from tests.testkit.fake_broker_cluster import FakeCluster, fake_cluster
-from tests.testkit.own_loop import in_a_thread
+from tests.testkit.event_loops import in_a_thread
+from tests.testkit.fake_kafka.cluster import FakeCluster, fake_cluster
 
 SOCKET_PATIENCE_S, QUEUE_PATIENCE_S = 1.0, 2.0
 """A thirtieth of what real brokers have."""

@@ -12,8 +12,8 @@ from tests.faults.lives.conftest import empty_log
 from tests.faults.lives.outages import Outage, during_a_load, dying, hanging
 from tests.faults.lives.quorum import Quorum, quorum
 from tests.faults.lives.run import Run
-from tests.testkit.kafka_proxy import TO_BROKER, TO_CLIENT
-from tests.testkit.oracle_metadata_log import metadata_log
+from tests.testkit.history.metadata_log import metadata_log
+from tests.testkit.proxy import TO_BROKER, TO_CLIENT
 
 ENVELOPE = 58
 """What a broker forwards goes in these. Source: ApiKeys."""

@@ -12,7 +12,7 @@ from tests.faults.lives.conftest import empty_log
 from tests.faults.lives.outages import Outage, during_a_load, dying, hanging
 from tests.faults.lives.run import Run
 from tests.faults.lives.test_random_kills import KILLS
-from tests.testkit.oracle_metadata_log import NO_LINGER, metadata_log
+from tests.testkit.history.metadata_log import NO_LINGER, metadata_log
 
 QUIET_WITHIN_S = 300.0
 

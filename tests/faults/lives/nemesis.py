@@ -3,7 +3,7 @@
 import random
 from typing import Final
 
-from tests.testkit.fake_broker_faults import (
+from tests.testkit.fake_kafka.state import (
     DROP_AFTER_APPLYING,
     DROP_BEFORE_APPLYING,
     Alteration,

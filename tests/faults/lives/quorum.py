@@ -13,8 +13,8 @@ from app.localdev.kafka_admin import silent_admin
 from app.localdev.kafka_jvm import JvmOptions, java_command, jvm_environment, run_tool
 from app.localdev.kafka_properties import logging_text, properties_text
 from app.localdev.ports import HOST, free_ports
-from tests.testkit.kafka_proxy import KafkaProxy, kafka_proxy
-from tests.testkit.own_loop import in_a_thread
+from tests.testkit.event_loops import in_a_thread
+from tests.testkit.proxy import KafkaProxy, kafka_proxy
 
 CONTROLLER: Final = 100
 BROKERS: Final = (1, 2)

@@ -13,13 +13,11 @@ import psycopg
 
 from app.domain.entities import ClientQuotaEntity
 from tests.faults.lives.replica import CALLER, Replica, new_replica
-from tests.testkit.history import Answer, HistoryLog, Write, read_history
-from tests.testkit.history_audit import read_audit
-from tests.testkit.history_checker import violations
-from tests.testkit.history_evidence import Described, Evidence
-from tests.testkit.history_figures import figures_of, note_figures
+from tests.testkit.history.checker import figures_of, note_figures, violations
+from tests.testkit.history.events import Answer, HistoryLog, Write, read_history
+from tests.testkit.history.evidence import Described, Evidence, read_audit
+from tests.testkit.history.metadata_log import Oracle
 from tests.testkit.load import Driver, Load, Plan, send
-from tests.testkit.oracle import Oracle
 
 FINAL_AFTER_S: Final = 6.0
 """In place of 95 s: twice what the fake cluster is late at most, on a machine that is busy."""

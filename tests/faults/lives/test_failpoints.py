@@ -9,12 +9,11 @@ from app.service.alterations.failpoints import POINTS
 from tests.faults.lives.conftest import NewWorld
 from tests.faults.lives.replica import Replica
 from tests.faults.lives.run import Run
-from tests.testkit.fake_broker_cluster import FakeCluster
-from tests.testkit.history import End, Write
-from tests.testkit.history_audit import read_audit
-from tests.testkit.history_evidence import Evidence
+from tests.testkit.fake_kafka.cluster import FakeCluster
+from tests.testkit.history.events import End, Write
+from tests.testkit.history.evidence import Evidence, read_audit
+from tests.testkit.history.metadata_log import of_apply_log
 from tests.testkit.kafka import eventually, unique
-from tests.testkit.oracle import of_apply_log
 
 CONCLUSIONS = {
     "before_intent": [],

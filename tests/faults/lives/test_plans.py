@@ -11,7 +11,7 @@ from app.localdev.postgres import LocalPostgres
 from tests.faults.lives.conftest import NewWorld
 from tests.faults.lives.replica import Replica
 from tests.faults.lives.run import HEADERS, Run
-from tests.testkit.fake_broker_cluster import FakeCluster
+from tests.testkit.fake_kafka.cluster import FakeCluster
 from tests.testkit.kafka import eventually, unique
 
 HELD: Final = {

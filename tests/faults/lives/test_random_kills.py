@@ -7,8 +7,8 @@ import random
 from tests.faults.lives.conftest import World
 from tests.faults.lives.nemesis import random_faults
 from tests.faults.lives.run import Run
+from tests.testkit.history.metadata_log import of_apply_log
 from tests.testkit.load import Driver, Load
-from tests.testkit.oracle import of_apply_log
 
 KILLS = int(os.environ.get("FAULTS_KILLS", "25"))
 SEED = int(os.environ.get("FAULTS_SEED", "1"))

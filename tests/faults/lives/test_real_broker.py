@@ -12,10 +12,10 @@ from app.localdev.postgres import LocalPostgres
 from tests.faults.lives.conftest import empty_log
 from tests.faults.lives.outages import Outage, during_a_load, dying, hanging
 from tests.faults.lives.run import Run
-from tests.testkit.fake_broker import ALTER
-from tests.testkit.kafka_proxy import TO_BROKER, TO_CLIENT, KafkaProxy, kafka_proxy
-from tests.testkit.oracle_metadata_log import NO_LINGER, metadata_log
-from tests.testkit.own_loop import in_a_thread
+from tests.testkit.event_loops import in_a_thread
+from tests.testkit.fake_kafka.server import ALTER
+from tests.testkit.history.metadata_log import NO_LINGER, metadata_log
+from tests.testkit.proxy import TO_BROKER, TO_CLIENT, KafkaProxy, kafka_proxy
 
 PAUSE_S = 2.5
 FINAL_AFTER_S = 6.0

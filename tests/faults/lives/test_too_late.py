@@ -6,12 +6,12 @@ from app.domain.entities import ClientQuotaEntity
 from app.localdev.postgres import LocalPostgres
 from tests.faults.lives.conftest import NewWorld
 from tests.faults.lives.run import Run
-from tests.testkit.fake_broker_cluster import FakeCluster
-from tests.testkit.fake_broker_faults import HELD, Answer, Fault
-from tests.testkit.history import End, Write
-from tests.testkit.history_audit import AuditedEntity, read_audit
+from tests.testkit.fake_kafka.cluster import FakeCluster
+from tests.testkit.fake_kafka.state import HELD, Answer, Fault
+from tests.testkit.history.events import End, Write
+from tests.testkit.history.evidence import AuditedEntity, read_audit
+from tests.testkit.history.metadata_log import of_apply_log
 from tests.testkit.kafka import eventually, unique
-from tests.testkit.oracle import of_apply_log
 
 KEY = "producer_byte_rate"
 SCANS = {"drift_interval_s": "1"}

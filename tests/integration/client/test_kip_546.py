@@ -7,7 +7,7 @@ names, names by code point.
 import pytest
 
 from tests.integration.client.conftest import Command
-from tests.testkit.client_command import run_client
+from tests.testkit.processes import run_client
 from tests.testkit.raw_quotas import RawQuotas, entity_of
 
 P, C = "producer_byte_rate", "consumer_byte_rate"

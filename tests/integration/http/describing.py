@@ -1,7 +1,7 @@
 """Fixture F1, and filters as they are written in a query."""
 
-from tests.testkit.fixtures import describe_fixture
 from tests.testkit.raw_quotas import ANY, DEFAULT, EXACT, Component, Entity, entity_of
+from tests.testkit.resolution_cases import describe_fixture
 from tests.testkit.service import RunningService
 
 F1: dict[Entity, dict[str, float]] = {

@@ -4,10 +4,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tests.integration.http.changes import C, M, P, R
-from tests.testkit.broker_two_step import ABSENT, DEFAULT, DefaultQuotaCallback, Name
-from tests.testkit.broker_two_step import entity_of as named
 from tests.testkit.raw_quotas import Entity, Names, entity_of
-from tests.testkit.resolution_cases import Store
+from tests.testkit.resolution_cases import ABSENT, DEFAULT, DefaultQuotaCallback, Name, Store
+from tests.testkit.resolution_cases import entity_of as named
 from tests.testkit.service import RunningService
 
 CLIENT_KEYS = (P, C, R, M)

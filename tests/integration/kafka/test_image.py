@@ -8,9 +8,9 @@ from app.kafka.configuration import KafkaSettings
 from app.kafka.image import QuotaImage
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from app.localdev.kafka import LocalKafka
-from tests.testkit.fake_broker import DESCRIBE
+from tests.testkit.fake_kafka.server import DESCRIBE
 from tests.testkit.kafka import entity, eventually, setting, store, unique, values_of
-from tests.testkit.kafka_proxy import TO_BROKER, kafka_proxy
+from tests.testkit.proxy import TO_BROKER, kafka_proxy
 
 
 async def test_an_image_of_age_zero_shows_what_the_broker_shows_now(

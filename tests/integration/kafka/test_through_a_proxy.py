@@ -13,7 +13,7 @@ from app.kafka.configuration import KafkaSettings
 from app.kafka.quorum import KafkaMetadataQuorum
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from app.localdev.kafka import LocalKafka
-from tests.testkit.fake_broker import ALTER, DESCRIBE, DESCRIBE_QUORUM
+from tests.testkit.fake_kafka.server import ALTER, DESCRIBE, DESCRIBE_QUORUM
 from tests.testkit.kafka import (
     DEADLINE_S,
     PLAIN_USERS,
@@ -23,7 +23,7 @@ from tests.testkit.kafka import (
     unique,
     values_of,
 )
-from tests.testkit.kafka_proxy import TO_BROKER, TO_CLIENT, KafkaProxy, kafka_proxy
+from tests.testkit.proxy import TO_BROKER, TO_CLIENT, KafkaProxy, kafka_proxy
 
 SHORT_S = 0.5
 

@@ -17,8 +17,8 @@ from app.kafka.configuration import KafkaSettings
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from app.localdev.kafka import LocalKafka
 from app.localdev.kafka_properties import LocalTls
+from tests.testkit.accounts import DEADLINE_S, set_scram_users
 from tests.testkit.kafka import PLAIN_USERS, SCRAM_USERS, entity, setting, unique, values_of
-from tests.testkit.scram import DEADLINE_S, set_scram_users
 
 
 def settings_for(broker: LocalKafka, tls: LocalTls, protocol: str, mechanism: str) -> KafkaSettings:

@@ -4,7 +4,7 @@ from app.postgres.database import Database
 from app.postgres.journal import PostgresJournal
 from app.postgres.leases import Lease
 from app.postgres.parameters import WRITING
-from tests.testkit.dependency_metrics import CountedDependencies
+from tests.testkit.fake_metrics import CountedDependencies
 from tests.testkit.postgres import AuditDatabase
 
 IDLE = {"writing": 0, "recovering": 0, "querying": 0, "leading": 0}

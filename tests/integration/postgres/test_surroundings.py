@@ -18,7 +18,7 @@ from app.postgres.database import Database
 from app.postgres.server_facts import ServerFacts
 from app.settings import Settings, SettingsError
 from tests.integration.postgres.calls import run_as
-from tests.testkit.fake_broker import FakeBroker, fake_broker
+from tests.testkit.fake_kafka.server import FakeBroker, fake_broker
 from tests.testkit.postgres import AuditDatabase
 
 NOBODY = "127.0.0.1:1"

@@ -14,8 +14,8 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from tests.testkit.closed_port import closed_port
-from tests.testkit.pipeline_command import exit_code
+from tests.testkit.http import closed_port
+from tests.testkit.processes import exit_code
 
 DEADLINE_S = 240
 COLLECT = [sys.executable, "-m", "app.pipeline.main", "collect"]

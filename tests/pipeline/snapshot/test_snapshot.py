@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow.dataset as ds
 import pytest
 
-from tests.testkit.closed_port import closed_port
-from tests.testkit.pipeline_command import exit_code
+from tests.testkit.http import closed_port
+from tests.testkit.processes import exit_code
 from tests.testkit.raw_quotas import RawQuotas
 from tests.testkit.service import RunningService
 

@@ -9,7 +9,7 @@ from app.domain.filters import (
     MatchType,
     filter_violations,
 )
-from tests.testkit.fixtures import describe_fixture
+from tests.testkit.resolution_cases import describe_fixture
 
 exact = ClientQuotaFilterComponent.of_entity
 default = ClientQuotaFilterComponent.of_default_entity

@@ -4,8 +4,15 @@ import pytest
 
 from app.domain.entities import ClientQuotaEntity
 from app.domain.resolution import QuotaIndex, ResolvedQuota, resolve_client, resolve_ip
-from tests.testkit.broker_two_step import DefaultQuotaCallback, entity_of
-from tests.testkit.resolution_cases import CASES, DEFAULT_USER, Case, I, P
+from tests.testkit.resolution_cases import (
+    CASES,
+    DEFAULT_USER,
+    Case,
+    DefaultQuotaCallback,
+    I,
+    P,
+    entity_of,
+)
 
 
 def resolved(case: Case) -> ResolvedQuota:

@@ -8,7 +8,7 @@ from app.domain.entities import ClientQuotaEntity
 from app.domain.quota_keys import QuotaKey
 from app.domain.resolution import QuotaIndex, resolve_client
 from app.domain.resolution_index import CLIENT_KEYS
-from tests.testkit.broker_two_step import (
+from tests.testkit.resolution_cases import (
     ABSENT,
     DEFAULT,
     DefaultQuotaCallback,

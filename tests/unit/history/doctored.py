@@ -4,10 +4,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 
-from tests.testkit.history import Call, Write
-from tests.testkit.history_audit import AuditedEntity, AuditEvent
-from tests.testkit.history_evidence import Evidence
-from tests.testkit.oracle import LogRecord
+from tests.testkit.history.events import Call, Write
+from tests.testkit.history.evidence import AuditedEntity, AuditEvent, Evidence
+from tests.testkit.history.metadata_log import LogRecord
 from tests.unit.history.honest import (
     AUDITED,
     CALLS,

@@ -5,10 +5,9 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 
 from app.domain.entities import ClientQuotaEntity
-from tests.testkit.history import Answer, Call, End, Write, wall_clock
-from tests.testkit.history_audit import Audit, AuditedEntity, AuditEvent
-from tests.testkit.history_evidence import Described, Evidence
-from tests.testkit.oracle import LogRecord, Oracle
+from tests.testkit.history.events import Answer, Call, End, Write, wall_clock
+from tests.testkit.history.evidence import Audit, AuditedEntity, AuditEvent, Described, Evidence
+from tests.testkit.history.metadata_log import LogRecord, Oracle
 
 BEGINNING = time.monotonic() - 1000.0
 KEY = "producer_byte_rate"

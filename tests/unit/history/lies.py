@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from tests.testkit.history import Write
-from tests.testkit.history_evidence import Evidence
+from tests.testkit.history.events import Write
+from tests.testkit.history.evidence import Evidence
 from tests.unit.history.doctored import (
     audit,
     calls,

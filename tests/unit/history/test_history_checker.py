@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.testkit.history_checker import RULES, violations
+from tests.testkit.history.checker import RULES, violations
 from tests.unit.history.doctored import audit, late_drift, sent_anew, with_record
 from tests.unit.history.honest import CALLS, RECORDS, evidence, record, recovered, write
 from tests.unit.history.lies import LIES

@@ -4,8 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.testkit.history_checker import Violation, violations
-from tests.testkit.history_figures import figures_of, figures_text, note_figures
+from tests.testkit.history.checker import (
+    Violation,
+    figures_of,
+    figures_text,
+    note_figures,
+    violations,
+)
 from tests.unit.history.honest import AUDITED, CALLS, RECORDS, evidence
 
 

@@ -28,11 +28,16 @@ from app.service.reading.analytics import Analytics
 from app.service.reading.audit_trail import AuditTrail
 from app.service.reading.describe import DescribeQuotas
 from app.service.reading.resolve import ResolveQuotas
-from tests.testkit.fake_alterations import FakeSurroundings
-from tests.testkit.fake_analytics import FakeAnalytics
-from tests.testkit.fake_plans import FakePlans
-from tests.testkit.fake_ports import EPOCH, FakeBrokers, FakeImage, FakeJournal
-from tests.testkit.fake_scram import FakeScramCredentials
+from tests.testkit.fake_ports import (
+    EPOCH,
+    FakeAnalytics,
+    FakeBrokers,
+    FakeImage,
+    FakeJournal,
+    FakePlans,
+    FakeScramCredentials,
+    FakeSurroundings,
+)
 from tests.unit.http.application import Answer, send
 
 UNLIMITED = Limits(0, 0, 0, 0)

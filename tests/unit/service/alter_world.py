@@ -11,9 +11,8 @@ from app.domain.entities import ClientQuotaEntity
 from app.service.alterations.alteration_command import AlterationReport, AlterCommand
 from app.service.alterations.alteration_tasks import AlterationTasks
 from app.service.cluster_ports import EntityVerdict
-from tests.testkit.fake_alterations import FakeSurroundings
 from tests.testkit.fake_metrics import CountedMetrics
-from tests.testkit.fake_ports import FakeBrokers, FakeJournal, Verdicts
+from tests.testkit.fake_ports import FakeBrokers, FakeJournal, FakeSurroundings, Verdicts
 
 ALICE = ClientQuotaEntity.of({"user": "alice"})
 BOB = ClientQuotaEntity.of({"user": "bob"})

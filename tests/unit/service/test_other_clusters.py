@@ -14,7 +14,7 @@ from app.service.audit_records import AlterationRecord
 from app.service.clock import utc_now
 from app.service.plans.plan_apply import ApplyPlans
 from app.service.plans.plan_records import ChangeWithImpact, KeptPlan
-from tests.testkit.fake_plans import FakePlans
+from tests.testkit.fake_ports import FakePlans
 from tests.unit.service.alter_world import ALICE, KEY, World, setting
 
 CI = Caller("User:ci", "127.0.0.1", "bearer")

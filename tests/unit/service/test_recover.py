@@ -18,9 +18,8 @@ from app.service.recovery import recovery_records
 from app.service.recovery.fences import FencePair, Fences
 from app.service.recovery.recover import Recovery, RecoveryParts
 from app.service.recovery.recovery_ports import OpenAlteration
-from tests.testkit.fake_alterations import life_context
 from tests.testkit.fake_metrics import CountedMetrics
-from tests.testkit.fake_ports import FakeBrokers, FakeJournal
+from tests.testkit.fake_ports import FakeBrokers, FakeJournal, life_context
 
 ALICE = ClientQuotaEntity.of({"user": "alice"})
 KEY = "producer_byte_rate"

@@ -18,7 +18,7 @@ from tests.pipeline.publish.results import (
     incident,
     minute,
 )
-from tests.testkit.problems import assert_refused, problem_of
+from tests.testkit.http import assert_refused, problem_of
 
 DEFAULT_USER = {"quota_user": "", "quota_user_default": True}
 NO_QUOTA = {"quota_user": "", "level": 0}

@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from tests.integration.http.analytics.conftest import Published
-from tests.testkit.problems import assert_refused, problem_of
+from tests.testkit.http import assert_refused, problem_of
 
 OPTIONS = {"input": ["metrics", "more"], "quotas": "q", "as-of": "history", "gap": 2}
 

@@ -3,7 +3,7 @@ from datetime import timedelta
 from app.pipeline.tables import BUCKET_MINUTE, DIM_BUCKET, UTILIZATION_DAILY
 from tests.integration.http.analytics.conftest import Published
 from tests.pipeline.publish.results import DAY, bucket, day, minute
-from tests.testkit.problems import assert_refused
+from tests.testkit.http import assert_refused
 
 KEYS = ("producer_byte_rate", "consumer_byte_rate", "request_percentage")
 

@@ -11,11 +11,9 @@ from app.localdev.kafka import LocalKafka
 from app.localdev.kafka_properties import LocalTls
 from app.localdev.postgres import LocalPostgres
 from app.postgres.migration import migrate
-from tests.testkit.acl_changes import allow, take_back, wait_until
-from tests.testkit.closed_port import closed_port
+from tests.testkit.accounts import allow, set_scram_users, take_back, wait_until
+from tests.testkit.http import closed_port, problem_of
 from tests.testkit.kafka import unique
-from tests.testkit.problems import problem_of
-from tests.testkit.scram import set_scram_users
 from tests.testkit.service import DEADLINE_S, RunningService, acl, running_service
 
 CANARY = "canary-pässword:with,=odd characters"

@@ -27,7 +27,7 @@ from tests.integration.http.authentication.certified_callers import (
 )
 from tests.testkit.authorization import HERE, NOBODY, Verdict, judgement
 from tests.testkit.certificates import Authority, Shown, person
-from tests.testkit.problems import problem_of
+from tests.testkit.http import problem_of
 from tests.testkit.service import DEADLINE_S, RunningService, acl, running_service, set_cluster_acls
 
 

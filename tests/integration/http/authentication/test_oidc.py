@@ -14,8 +14,8 @@ import pytest
 
 from app.localdev.kafka import LocalKafka
 from app.localdev.ports import free_ports
+from tests.testkit.http import problem_of
 from tests.testkit.kafka import unique
-from tests.testkit.problems import problem_of
 from tests.testkit.service import DEADLINE_S, STARTS_WITHIN_S, RunningService, running_service
 
 AUDIENCE = "kafka-quotas"

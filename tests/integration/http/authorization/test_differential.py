@@ -16,9 +16,8 @@ from tests.integration.http.authorization.cases import (
     READER,
     prefixed,
 )
-from tests.testkit.acl_differential import Differential, differential
 from tests.testkit.authorization import HERE, Verdict, judging_broker
-from tests.testkit.random_acls import on, random_set
+from tests.testkit.authorization_differential import Differential, differential, on, random_set
 from tests.testkit.service import acl
 
 USERS = ("alice", "bob", "ALICE", "super")

@@ -5,16 +5,19 @@ from pathlib import Path
 
 from app.localdev.kafka import LocalKafka
 from app.localdev.postgres import LocalPostgres
-from tests.testkit.acl_changes import allow, take_back
+from tests.testkit.accounts import allow, take_back
 from tests.testkit.authorization import (
+    DEADLINE_S,
+    OLDEST_ACLS_S,
     DecisionOf,
     decisions_of,
     describe_over_http,
+    replicas,
+    revoke,
     service_for,
     validate_over_http,
 )
-from tests.testkit.problems import problem_of
-from tests.testkit.revocation import DEADLINE_S, OLDEST_ACLS_S, replicas, revoke
+from tests.testkit.http import problem_of
 from tests.testkit.service import RunningService, acl
 
 ACCOUNT = "service-account"

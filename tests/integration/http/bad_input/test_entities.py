@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.integration.http.bad_input.conftest import Post
-from tests.testkit.problems import Places, assert_refused
+from tests.testkit.http import Places, assert_refused
 
 P, CONNECTION_RATE = "producer_byte_rate", "connection_creation_rate"
 SET = [{"key": P, "value": 1024}]

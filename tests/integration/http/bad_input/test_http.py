@@ -2,8 +2,7 @@
 
 import pytest
 
-from tests.testkit.problems import assert_refused, problem_of
-from tests.testkit.raw_http import connected, exchange, head, read_answer
+from tests.testkit.http import assert_refused, connected, exchange, head, problem_of, read_answer
 from tests.testkit.service import RunningService
 
 ALTER = "POST /quotas/alterations HTTP/1.1"

@@ -7,8 +7,7 @@ import httpx
 import pytest
 
 from tests.integration.http.bad_input.conftest import Post
-from tests.testkit.problems import assert_refused, problem_of
-from tests.testkit.raw_http import exchange, head
+from tests.testkit.http import assert_refused, exchange, head, problem_of
 from tests.testkit.service import RunningService
 
 MEBIBYTE = 1024 * 1024

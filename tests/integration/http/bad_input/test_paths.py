@@ -3,8 +3,7 @@
 import httpx
 import pytest
 
-from tests.testkit.problems import problem_of
-from tests.testkit.raw_http import exchange, head
+from tests.testkit.http import exchange, head, problem_of
 from tests.testkit.service import RunningService
 
 PATHS = [

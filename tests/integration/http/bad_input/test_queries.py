@@ -2,8 +2,8 @@
 
 import pytest
 
+from tests.testkit.http import Places, assert_refused, problem_of
 from tests.testkit.kafka import unique
-from tests.testkit.problems import Places, assert_refused, problem_of
 from tests.testkit.service import RunningService
 
 QUERIES: dict[str, tuple[str, int, Places]] = {

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.integration.http.bad_input.conftest import Post
-from tests.testkit.problems import Places, assert_refused
+from tests.testkit.http import Places, assert_refused
 
 P, C = "producer_byte_rate", "consumer_byte_rate"
 OPS = "/alterations/0/ops"

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.integration.http.bad_input.conftest import Post
-from tests.testkit.problems import Places, assert_refused, problem_of
+from tests.testkit.http import Places, assert_refused, problem_of
 
 OP = '{"key": "producer_byte_rate", "value": 1}'
 ALTERATION = f'{{"entity": {{"user": "bad"}}, "ops": [{OP}]}}'

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.integration.http.bad_input.conftest import Post
-from tests.testkit.problems import assert_refused
+from tests.testkit.http import assert_refused
 
 VALUE = "/alterations/0/ops/0/value"
 KAFKA = "INVALID_REQUEST"

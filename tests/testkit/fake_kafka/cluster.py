@@ -11,14 +11,12 @@ from contextlib import asynccontextmanager
 from app.domain.authorization import AclBinding
 from app.domain.entities import ClientQuotaEntity
 from app.localdev.ports import free_ports
-from tests.testkit.fake_broker import Reply
-from tests.testkit.fake_broker_controller import Applied, FakeController
-from tests.testkit.fake_broker_faults import Alteration, Fault, Nemesis
-from tests.testkit.fake_broker_node import FakeNode
-from tests.testkit.fake_broker_queue import Patience
-from tests.testkit.fake_broker_quotas import Change, Values
-from tests.testkit.fake_broker_world import World
-from tests.testkit.own_loop import Home, verb
+from tests.testkit.event_loops import Home, verb
+from tests.testkit.fake_kafka.broker import FakeNode
+from tests.testkit.fake_kafka.controller import Applied, FakeController, Patience
+from tests.testkit.fake_kafka.quotas import Change, Values
+from tests.testkit.fake_kafka.server import Reply
+from tests.testkit.fake_kafka.state import Alteration, Fault, Nemesis, World
 
 
 class FakeCluster:

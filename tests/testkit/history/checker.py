@@ -1,14 +1,44 @@
-"""How much a judged run was put through: what a promise is measured by."""
+"""Checks a run against the metadata log, and counts how much it was put through."""
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from tests.testkit.history import End
-from tests.testkit.history_checker import Violation
-from tests.testkit.history_evidence import Evidence
+from tests.testkit.history import rules
+from tests.testkit.history.events import End
+from tests.testkit.history.evidence import Evidence
+
+RULES: Final[tuple[Callable[[Evidence], Iterator[str]], ...]] = (
+    rules.every_record_has_an_intent,
+    rules.conclusions_are_true,
+    rules.everything_is_concluded_once,
+    rules.order_is_the_clusters,
+    rules.slots_do_not_overlap,
+    rules.provisional_verdicts_were_true,
+    rules.the_end_is_the_last_record,
+    rules.answers_are_true,
+    rules.what_may_be_repeated_was_never_applied,
+    rules.answers_and_audit_agree,
+    rules.each_request_is_one_change,
+    rules.expectations_held,
+    rules.refused_expectations_did_not_hold,
+    rules.documents_tell_the_conclusion,
+)
+
+
+class Violation(NamedTuple):
+    """Which rule is broken, and by what."""
+
+    rule: str
+    detail: str
+
+
+def violations(evidence: Evidence) -> list[Violation]:
+    """Return everything that must not be; none for an honest run."""
+    return [Violation(rule.__name__, detail) for rule in RULES for detail in rule(evidence)]
+
 
 COLUMNS: Final = (
     "calls",

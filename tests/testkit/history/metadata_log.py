@@ -1,14 +1,70 @@
-"""The metadata log of a real node, read from its files by Kafka's own decoder."""
+"""What really happened: the records of the metadata log, read by Kafka's own decoder."""
 
 import json
 import re
-from datetime import UTC, datetime
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Final, NamedTuple, Protocol
 
 from app.domain.entities import ClientQuotaEntity
 from app.localdev.kafka_jvm import run_tool
-from tests.testkit.history import Write
-from tests.testkit.oracle import LogRecord, Oracle
+from tests.testkit.history.events import Write, wall_clock
+
+_CLOCKS_DIFFER: Final = timedelta(milliseconds=1)
+
+
+class LogRecord(NamedTuple):
+    """One client-quota record; a value of null is a removal.
+
+    Attributes:
+        at: Not earlier was it written, and
+        latest: not later.
+    """
+
+    at: datetime
+    write: Write
+    latest: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Oracle:
+    """The metadata log.
+
+    Attributes:
+        records: In the order of the log.
+    """
+
+    records: Sequence[LogRecord]
+
+    def without_first(self, number: int) -> "Oracle":
+        """Leave out what an earlier run has written."""
+        return replace(self, records=self.records[number:])
+
+
+class AppliedRecord(Protocol):
+    """An entry of the apply log of a fake cluster; ``at`` is by the monotonic clock."""
+
+    @property
+    def at(self) -> float: ...
+    @property
+    def entity(self) -> ClientQuotaEntity: ...
+    @property
+    def key(self) -> str: ...
+    @property
+    def value(self) -> float | None: ...
+
+
+def of_apply_log(applied: Iterable[AppliedRecord]) -> Oracle:
+    """Return what a fake cluster applied."""
+    return Oracle([_applied(one) for one in applied])
+
+
+def _applied(one: AppliedRecord) -> LogRecord:
+    at = wall_clock(one.at)
+    return LogRecord(at, Write(one.entity, one.key, one.value), at + _CLOCKS_DIFFER)
+
 
 NO_LINGER = {"controller.quorum.append.linger.ms": "0"}
 """With this property of the controller a batch is written as soon as it can be, so that the times

@@ -1,0 +1,118 @@
+"""Requests as bytes, problem documents checked as a whole, and a port that nobody listens on."""
+
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import IO, Any, Final
+from urllib.parse import urlsplit
+
+import httpx
+
+from app.localdev.ports import HOST
+from tests.testkit.service import RunningService
+
+DEADLINE_S: Final = 30.0
+
+
+@contextmanager
+def connected(service: RunningService) -> Iterator[socket.socket]:
+    """Connect to the service."""
+    parts = urlsplit(service.url)
+    assert parts.hostname is not None
+    assert parts.port is not None
+    with socket.create_connection((parts.hostname, parts.port), DEADLINE_S) as connection:
+        yield connection
+
+
+def head(line: str, *headers: str, principal: str = "alice") -> bytes:
+    """Return a request's head: its line, a host, a credential and further header lines."""
+    lines = [line, "Host: quotas", *headers]
+    if principal:
+        lines.append(f"Authorization: Bearer {principal}")
+    return "\r\n".join([*lines, "", ""]).encode("latin-1")
+
+
+def exchange(service: RunningService, *parts: bytes) -> httpx.Response:
+    """Send the bytes on a connection of their own and return the first answer.
+
+    A server may answer and close before it has read everything.
+    """
+    with connected(service) as connection:
+        try:
+            for part in parts:
+                connection.sendall(part)
+        except (BrokenPipeError, ConnectionResetError):
+            pass
+        with connection.makefile("rb") as stream:
+            return read_answer(stream)
+
+
+def read_answer(stream: IO[bytes]) -> httpx.Response:
+    """Read one answer; more may follow on the stream."""
+    line = stream.readline().decode("latin-1")
+    assert line, "the service closed the connection without an answer"
+    headers = httpx.Headers()
+    while field := stream.readline().decode("latin-1").rstrip("\r\n"):
+        name, _, value = field.partition(": ")
+        headers[name] = value
+    content = stream.read(int(headers.get("Content-Length", 0)))
+    return httpx.Response(int(line.split(" ")[1]), headers=headers, content=content)
+
+
+MEMBERS: Final = {
+    "type",
+    "title",
+    "status",
+    "detail",
+    "instance",
+    "code",
+    "request_id",
+    "kafka_error",
+    "sent_to_cluster",
+    "retry",
+    "errors",
+}
+
+Places = set[tuple[str, str]]
+"""Pointer (or parameter) and code of each violation."""
+
+
+def problem_of(answer: httpx.Response, status: int) -> dict[str, Any]:
+    """Return the problem document of an answer that has this status.
+
+    Raises:
+        AssertionError: It is not such an answer, or the document lacks something.
+    """
+    assert answer.status_code == status, answer.text[:2000]
+    assert answer.headers["Content-Type"] == "application/problem+json"
+    problem: dict[str, Any] = answer.json()
+    assert problem.keys() >= MEMBERS
+    assert problem["type"] == f"/problems/{problem['code']}"
+    assert problem["status"] == status
+    assert problem["request_id"] == answer.headers["X-Request-Id"]
+    assert problem["title"]
+    assert problem["detail"]
+    assert "Traceback" not in answer.text
+    return problem
+
+
+def places_of(problem: dict[str, Any]) -> Places:
+    """Return where the violations are; each says something."""
+    assert all(one["detail"] for one in problem["errors"])
+    return {(one["pointer"], one["code"]) for one in problem["errors"]}
+
+
+def assert_refused(answer: httpx.Response, status: int, places: Places) -> dict[str, Any]:
+    """Check that these and no other violations are told and that nothing was sent."""
+    problem = problem_of(answer, status)
+    assert places_of(problem) == places
+    assert (problem["sent_to_cluster"], problem["retry"]) == ("no", "never")
+    return problem
+
+
+@contextmanager
+def closed_port() -> Iterator[int]:
+    """Keep a port for the block: connections to it are refused, and nobody else can take it."""
+    with socket.socket() as taken:
+        taken.bind((HOST, 0))
+        yield taken.getsockname()[1]
