@@ -15,6 +15,7 @@ FOREVER: Final = "9999-12-31 23:59:59"
 FEW: Final = 1_000_000
 """Up to so many rows one task is done before several have exchanged them."""
 
+_SNAPSHOT: Final = "snapshot"
 _ENTITY: Final = ("cluster_id", "level", "user", "client_id")
 
 
@@ -44,7 +45,9 @@ def latest_versions(rows: DataFrame) -> DataFrame:
 
 
 def versions_in_history(rows: DataFrame) -> DataFrame:
-    """Return what held when; an entity's first versions are taken to have held before, too.
+    """Return what held when, and before that too where a snapshot saw the entity first.
+
+    An entity whose creation is in the log had no values before.
 
     Args:
         rows: ``quota_version``.
@@ -53,10 +56,11 @@ def versions_in_history(rows: DataFrame) -> DataFrame:
         As ``latest_versions``.
     """
     ended = f"coalesce(valid_to, {forever()}) AS valid_to"
-    versions = _with_levels(rows, "valid_from", ended).where("valid_from < valid_to")
+    versions = _with_levels(rows, "valid_from", ended, "origin").where("valid_from < valid_to")
     first = sf.min("valid_from").over(Window.partitionBy(*_ENTITY))
-    begun = sf.when(sf.col("valid_from") == first, sf.expr(always()))
-    return versions.withColumn("valid_from", begun.otherwise(sf.col("valid_from")))
+    seen_first = (sf.col("origin") == _SNAPSHOT) & (sf.col("valid_from") == first)
+    begun = sf.when(seen_first, sf.expr(always())).otherwise(sf.col("valid_from"))
+    return versions.withColumn("valid_from", begun).drop("origin")
 
 
 def gathered(versions: DataFrame) -> DataFrame:
@@ -97,11 +101,11 @@ def _time(text: str) -> str:
     return "the same time" if text == ALWAYS else text
 
 
-def _with_levels(rows: DataFrame, *times: str) -> DataFrame:
+def _with_levels(rows: DataFrame, *others: str) -> DataFrame:
     level = level_of_entity(_slot("user", "user"), _slot("client_id", "client"))
     names = (_name("user", "user"), _name("client_id", "client"))
     known = rows.where("`value` IS NOT NULL").selectExpr(
-        *("cluster_id", f"{level} AS `level`", *names, "`key`", "`value`"), *times
+        *("cluster_id", f"{level} AS `level`", *names, "`key`", "`value`"), *others
     )
     return known.where("`level` IS NOT NULL")
 

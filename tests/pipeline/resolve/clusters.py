@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any, Final
@@ -41,6 +41,7 @@ class Version:
     value: float
     since: int
     until: int | None
+    origin: str = "audit"
 
     def row(self) -> dict[str, Any]:
         names = dict(self.entity)
@@ -54,7 +55,7 @@ class Version:
             "value": self.value,
             "valid_from": minute(self.since),
             "valid_to": None if self.until is None else minute(self.until),
-            "origin": "audit",
+            "origin": self.origin,
             "audit_seq": None,
         }
 
@@ -84,20 +85,31 @@ def clusters(seed: int, count: int) -> Iterator[list[Version]]:
 
 
 def histories(seed: int, count: int, minutes: int) -> Iterator[list[Version]]:
-    """Return clusters whose values come, change and go."""
+    """Return clusters whose values come, change and go; some a snapshot saw first."""
     dice = random.Random(seed)
     for number in range(count):
-        versions = []
+        versions: list[Version] = []
         for entity in dice.sample(ENTITIES, dice.randint(1, 8)):
+            of_entity: list[Version] = []
             for key in KEYS[: dice.randint(1, 2)]:
                 cuts = sorted(dice.sample(range(minutes), dice.randint(1, 4)))
                 spans: list[tuple[int, int | None]] = [*pairwise(cuts), (cuts[-1], None)]
                 kept = [span for span in spans if dice.random() < 0.7]
-                versions += [
+                of_entity += [
                     Version(str(number), entity, key, float(dice.randint(1, 10**6)), *span)
                     for span in kept
                 ]
+            versions += dice.choice((of_entity, seen_first(of_entity)))
         yield versions
+
+
+def seen_first(versions: Sequence[Version]) -> list[Version]:
+    """Return the versions of an entity as if a snapshot had seen the first of them."""
+    first = min((version.since for version in versions), default=0)
+    return [
+        replace(version, origin="snapshot") if version.since == first else version
+        for version in versions
+    ]
 
 
 def quota_table(versions: Sequence[Version]) -> pa.Table:
