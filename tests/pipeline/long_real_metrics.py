@@ -173,7 +173,9 @@ def test_who_stays_below_has_no_incident_and_the_others_have_one_each(outcome: O
 
 def test_an_incident_lasts_as_long_as_the_load(outcome: Outcome):
     minute = timedelta(minutes=1)
-    for row in outcome.rows("throttle_incident"):
+    incidents = outcome.rows("throttle_incident")
+    assert len(incidents) == len(EXPECTED)
+    for row in incidents:
         assert abs(row["start"] - _floor(outcome.begun)) <= minute
         assert abs(row["end"] - (_floor(outcome.ended) + minute)) <= minute
         assert row["brokers_affected"] == 1
@@ -183,7 +185,9 @@ def test_a_day_shows_a_bucket_at_its_limit(outcome: Outcome):
     days = {
         row["bucket_id"]: row for row in outcome.rows("utilization_daily") if row["broker_id"] == 1
     }
-    for bucket_id in throttled_buckets(outcome):
+    throttled = throttled_buckets(outcome)
+    assert len(throttled) == len(EXPECTED)
+    for bucket_id in throttled:
         assert days[bucket_id]["throttled_minutes"] >= math.floor(LOAD_S / 60)
         assert days[bucket_id]["util_p99"] > 0.9
 
