@@ -157,19 +157,6 @@ async def test_a_caller_who_goes_away_does_not_cut_the_alteration(
     await eventually(lambda: values_of(listening, of), {"producer_byte_rate": 1.0})
 
 
-async def test_reads_do_not_wait_behind_an_alteration_that_hangs(
-    paused: LocalKafka, listening: KafkaClientQuotaAdmin
-):
-    pause(paused)
-    of = entity(user=unique())
-    answer = await listening.alter_client_quotas(
-        [setting(of, producer_byte_rate=1)], validate_only=False, timeout_s=SHORT_S
-    )
-    paused.resume()
-    await listening.describe_client_quotas(ALL_ENTITIES)
-    await late_word(answer)
-
-
 async def test_without_a_connection_nothing_was_sent(
     paused: LocalKafka, kafka_settings: KafkaSettings
 ):

@@ -10,6 +10,7 @@ from app.domain.errors import NotSentError
 from app.domain.filters import ALL_ENTITIES
 from app.kafka.brokers import Brokers
 from app.kafka.configuration import KafkaSettings
+from app.kafka.pool import PLACES, Purpose
 from app.kafka.quorum import KafkaMetadataQuorum
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from app.localdev.kafka import LocalKafka
@@ -21,6 +22,7 @@ from tests.testkit.kafka import (
     eventually,
     setting,
     unique,
+    until,
     values_of,
 )
 from tests.testkit.proxy import TO_BROKER, TO_CLIENT, KafkaProxy, kafka_proxy
@@ -94,6 +96,30 @@ async def test_a_network_that_comes_back_brings_the_late_answer(
     assert answer.late is not None
     late = await asyncio.wait_for(answer.late, DEADLINE_S)
     assert late.verdicts[of].outcome is Outcome.APPLIED
+
+
+async def test_reads_do_not_wait_behind_alterations_that_hang(
+    proxy: KafkaProxy, quota_admin: KafkaClientQuotaAdmin
+):
+    names = [entity(user=unique()) for _ in range(PLACES[Purpose.ALTER])]
+    await quota_admin.describe_client_quotas(ALL_ENTITIES)
+    proxy.hold(TO_BROKER, ALTER)
+    hanging = [
+        asyncio.create_task(
+            quota_admin.alter_client_quotas(
+                [setting(of, producer_byte_rate=1)], validate_only=False, timeout_s=3 * DEADLINE_S
+            )
+        )
+        for of in names
+    ]
+    await until(lambda: proxy.seen(TO_BROKER, ALTER) == len(names))
+    described = await quota_admin.describe_client_quotas(ALL_ENTITIES, timeout_s=DEADLINE_S)
+    assert not described.quotas.keys() & set(names)
+    assert not any(task.done() for task in hanging)
+    proxy.pass_all()
+    answers = await asyncio.gather(*hanging)
+    outcomes = [verdict.outcome for each in answers for verdict in each.verdicts.values()]
+    assert outcomes == [Outcome.APPLIED] * len(names)
 
 
 async def test_an_account_with_a_password_goes_through_a_proxy_too(broker: LocalKafka):

@@ -154,11 +154,12 @@ def test_names_in_answers_cannot_move_the_terminal(capsys: pytest.CaptureFixture
     quotas = {"quotas": [{"entity": entity, "values": {"\x1b]0;key": 1}}]}
     denied = problem(422, "invalid-request")
     denied.body["errors"] = [{"pointer": "/\x1b[31m", "detail": "\x9b31m"}]
-    for reply in (Reply(200, quotas), denied):
+    for reply, name in ((Reply(200, quotas), "evil"), (denied, "31m")):
         with scripted_service(reply) as service:
             main(["--describe", "--server", service.url])
-    printed = capsys.readouterr()
-    assert all(character.isprintable() or character == "\n" for character in "".join(printed))
+        printed = "".join(capsys.readouterr())
+        assert name in printed
+        assert all(character.isprintable() or character == "\n" for character in printed)
 
 
 @pytest.mark.parametrize(
