@@ -1,7 +1,7 @@
 """Run the fault tests at length: more kills, real pauses, a real quorum, the real 95 s, a cluster.
 
-They take an hour and no part of `make test`. Files named long_*.py are collected here alone. What
-each judged run was put through is printed at the end.
+They take an hour and no part of `make test`, which leaves out what is marked `long` and runs the
+rest at small sizes. What each judged run was put through is printed at the end.
 """
 
 import argparse
@@ -19,7 +19,6 @@ BIN = ROOT / ".venv" / "bin"
 def main() -> int:
     """Return 0 when every run was judged clean."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--kills", type=int, default=500, help="kill -9 of the service at random")
     parser.add_argument("--seed", type=int, default=1, help="what is random follows from it")
     parser.add_argument(
         "only", nargs="*", help="parts of the names of the tests to run; default all"
@@ -28,8 +27,8 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         figures = Path(folder) / "figures.jsonl"
         environ = {
-            "FAULTS_KILLS": str(arguments.kills),
-            "FAULTS_SEED": str(arguments.seed),
+            "TEST_SIZE": "long",
+            "TEST_SEED": str(arguments.seed),
             "FAULTS_FIGURES": str(figures),
         }
         command = _command(arguments.only)
@@ -43,11 +42,10 @@ def main() -> int:
 
 
 def _command(only: list[str]) -> list[str | Path]:
-    rooms = [ROOT / "tests" / room for room in ("faults", "pipeline")]
-    long_ones = sorted(one for room in rooms for one in room.rglob("long_*.py"))
-    # File by file: pytest takes a folder that is named beside one of its files for all there is.
-    lives = sorted((ROOT / "tests" / "faults" / "lives").glob("test_*.py"))
-    command = [BIN / "pytest", "--timeout=0", "-v", *lives, *long_ones]
+    larger = ("testkit.sizes", "pytest.mark.long")
+    files = sorted((ROOT / "tests").rglob("test_*.py"))
+    chosen = [file for file in files if any(word in file.read_text() for word in larger)]
+    command = [BIN / "pytest", "--timeout=0", "-v", "-m", "", *chosen]
     return [*command, "-k", " or ".join(map(_all_words, only))] if only else command
 
 

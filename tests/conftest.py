@@ -5,14 +5,19 @@ import warnings
 
 from hypothesis import HealthCheck, settings
 
+from tests.testkit.sizes import LONG, SHORT, SIZE
+
 with warnings.catch_warnings():
     # kafka-python reads its schemas by a call that Python 3.11 and 3.12 deprecate.
     warnings.simplefilter("ignore", DeprecationWarning)
     import kafka  # noqa: F401
 
 # How long an example takes says how busy the machine is, and nothing of the code.
-settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("patient")
+settings.register_profile(
+    SHORT, deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=25
+)
+settings.register_profile(LONG, settings.get_profile(SHORT), max_examples=1000)
+settings.load_profile(SIZE)
 
 pytest_plugins = ["tests.testkit.kafka", "tests.testkit.postgres", "tests.testkit.service"]
 

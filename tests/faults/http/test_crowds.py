@@ -8,17 +8,18 @@ from tests.faults.http.crowds import (
     count_up,
 )
 from tests.testkit.service import RunningService
+from tests.testkit.sizes import size
 
 
 async def test_no_increment_of_an_expected_value_is_lost(
     service: RunningService, kafka: LocalKafka
 ):
-    count = await count_up(service, writers=20, attempts=10)
+    count = await count_up(service, writers=size(20, 100), attempts=size(10, 100))
     assert_none_is_lost(kafka, count)
 
 
 async def test_a_request_that_is_sent_three_times_with_its_key_is_one_change(
     service: RunningService, kafka: LocalKafka
 ):
-    team = await ask_thrice(service, requests=200)
+    team = await ask_thrice(service, requests=size(200, 1000))
     assert_each_is_one_change(service, kafka, team)

@@ -6,10 +6,9 @@ from collections.abc import Awaitable, Callable
 
 from tests.faults.lives.run import Run
 from tests.testkit.load import Load
+from tests.testkit.sizes import SEED
 
 Outage = Callable[[], Awaitable[None]]
-
-SEED = 1
 
 
 async def during_a_load(run: Run, outages: list[Outage], *, between_s: float = 1.0) -> None:

@@ -5,10 +5,11 @@ import asyncio
 from app.localdev.postgres import LocalPostgres
 from tests.faults.lives.conftest import NewWorld
 from tests.faults.lives.nemesis import random_faults
-from tests.faults.lives.outages import SEED, during_a_load, dying, hanging
+from tests.faults.lives.outages import during_a_load, dying, hanging
 from tests.faults.lives.run import Run
 from tests.testkit.fake_kafka.cluster import FakeCluster
 from tests.testkit.history.metadata_log import of_apply_log
+from tests.testkit.sizes import SEED
 
 LONGER_THAN_A_FREEZE_S = 8.0
 """A verdict is final after a longer time than any replica hangs, as with the real 95 s."""

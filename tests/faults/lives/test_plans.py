@@ -13,6 +13,7 @@ from tests.faults.lives.replica import Replica
 from tests.faults.lives.run import HEADERS, Run
 from tests.testkit.fake_kafka.cluster import FakeCluster
 from tests.testkit.kafka import eventually, unique
+from tests.testkit.sizes import size
 
 HELD: Final = {
     "before_intent": False,
@@ -101,4 +102,5 @@ async def test_an_owner_holds_what_was_applied_before_and_after_the_sending(
     new_world: NewWorld, lives_postgres: LocalPostgres
 ) -> None:
     """The two points where nothing but the cluster knows; a long run tries all of them."""
-    await killed_at(("before_send", "after_answer"), *new_world(lives_postgres))
+    points = size(("before_send", "after_answer"), tuple(HELD))
+    await killed_at(points, *new_world(lives_postgres))

@@ -1,7 +1,6 @@
 """kill -9 of the service at random instants, while brokers lose, delay and repeat requests."""
 
 import asyncio
-import os
 import random
 
 from tests.faults.lives.conftest import World
@@ -9,9 +8,9 @@ from tests.faults.lives.nemesis import random_faults
 from tests.faults.lives.run import Run
 from tests.testkit.history.metadata_log import of_apply_log
 from tests.testkit.load import Driver, Load
+from tests.testkit.sizes import SEED, size
 
-KILLS = int(os.environ.get("FAULTS_KILLS", "25"))
-SEED = int(os.environ.get("FAULTS_SEED", "1"))
+KILLS = size(25, 500)
 
 
 async def test_killing_the_service_at_random_leaves_nothing_wrong(world: World):

@@ -17,6 +17,8 @@ from tests.testkit.fake_kafka.server import ALTER
 from tests.testkit.history.metadata_log import NO_LINGER, metadata_log
 from tests.testkit.proxy import TO_BROKER, TO_CLIENT, KafkaProxy, kafka_proxy
 
+KILLS = 500
+QUIET_WITHIN_S = 300.0
 PAUSE_S = 2.5
 FINAL_AFTER_S = 6.0
 """One node that is its own controller applies nothing later than the end of its pause."""
@@ -64,3 +66,47 @@ async def test_a_real_broker_that_is_killed_paused_and_cut_off_leaves_nothing_wr
     evidence = await run.judge(lambda: metadata_log(node.directory))
     assert evidence.oracle.records
     assert any(one.was_recovered for one in evidence.audit.entities)
+
+
+@pytest.fixture
+def own_node(tmp_path: Path) -> Iterator[LocalKafka]:
+    """A broker of one test."""
+    with LocalKafka(tmp_path / "node", extra_properties=NO_LINGER) as kafka:
+        yield kafka
+
+
+@pytest.fixture
+def run_of_95_s(
+    own_node: LocalKafka, lives_postgres: LocalPostgres, tmp_path: Path
+) -> Iterator[Run]:
+    """Replicas on that broker, which wait as long as in production before they conclude."""
+    log = empty_log(lives_postgres)
+    with Run(tmp_path, own_node.bootstrap_servers, log) as running:
+        running.final_after_s, running.quiet_within_s = 95.0, QUIET_WITHIN_S
+        yield running
+
+
+@pytest.mark.long
+async def test_killing_replicas_over_a_real_broker_leaves_nothing_wrong(
+    run_of_95_s: Run, own_node: LocalKafka
+):
+    run = run_of_95_s
+    replicas = [await asyncio.to_thread(run.serve) for _ in range(3)]
+    reborn: list[Outage] = [dying(one.kill, one.start, 0.0) for one in replicas]
+    await during_a_load(run, (KILLS // len(reborn)) * reborn, between_s=0.5)
+    evidence = await run.judge(lambda: metadata_log(own_node.directory))
+    assert any(one.was_recovered for one in evidence.audit.entities)
+
+
+@pytest.mark.long
+async def test_a_broker_that_hangs_and_dies_leaves_nothing_wrong(
+    run_of_95_s: Run, own_node: LocalKafka
+):
+    run = run_of_95_s
+    replicas = [await asyncio.to_thread(run.serve) for _ in range(2)]
+    frozen: list[Outage] = [hanging(one.freeze, one.thaw, 30.0) for one in replicas]
+    paused = [hanging(own_node.pause, own_node.resume, seconds) for seconds in (5.0, 20.0, 40.0)]
+    killed = dying(own_node.kill, own_node.start, 1.0)
+    await during_a_load(run, [*paused, killed, *frozen, killed], between_s=5.0)
+    evidence = await run.judge(lambda: metadata_log(own_node.directory))
+    assert evidence.oracle.records

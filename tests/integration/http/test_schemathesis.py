@@ -16,6 +16,7 @@ from app.localdev.kafka import LocalKafka
 from app.serving import openapi_document
 from tests.testkit.kafka import remove_every_quota
 from tests.testkit.service import RunningService
+from tests.testkit.sizes import size
 
 SEED = 546
 ALICE = {"Authorization": "Bearer alice"}
@@ -109,7 +110,7 @@ def at_most(examples: int) -> settings:
 
 @schema.parametrize()
 @fixed_seed(SEED)
-@at_most(20)
+@at_most(size(6, 20))
 def test_every_answer_is_one_that_the_document_names(
     case: schemathesis.Case, target: RunningService
 ) -> None:
@@ -118,7 +119,7 @@ def test_every_answer_is_one_that_the_document_names(
 
 @schema.parametrize()
 @fixed_seed(SEED)
-@at_most(5)
+@at_most(size(2, 5))
 def test_without_a_credential_every_answer_is_named_too_and_none_tells_anything(
     case: schemathesis.Case, target: RunningService
 ) -> None:
@@ -133,4 +134,4 @@ def test_what_one_answer_names_can_be_asked_for_next(target: RunningService) -> 
         def get_call_kwargs(self, case: schemathesis.Case) -> dict[str, Any]:
             return {"base_url": target.url, "headers": ALICE}
 
-    Conversation.run(settings=at_most(6))
+    Conversation.run(settings=at_most(size(2, 6)))

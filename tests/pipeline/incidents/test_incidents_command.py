@@ -1,10 +1,16 @@
 """``quota-pipeline incidents`` as people start it."""
 
+import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from app.pipeline.arrow_storage import read_arrow
 from app.pipeline.main import main
+from app.pipeline.tables import BUCKET_MINUTE, DIM_BUCKET, THROTTLE_INCIDENT
+from tests.testkit.bucket_worlds import at, bucket, minute, publish
 
 
 @pytest.mark.parametrize("gap", ["0", "-1", "1.5", "x"])
@@ -23,3 +29,31 @@ def test_an_input_without_the_table_is_named_before_spark_starts(
     told = capsys.readouterr().err
     assert f"There is no table bucket_minute in {tmp_path}." in told
     assert "starting Spark" not in told
+
+
+@pytest.mark.long
+def test_the_command_replaces_the_days_that_it_reads(tmp_path: Path):
+    rows = [minute(number, rate_max=101.0) for number in (1440, 1442, 1443, 2880)]
+    world = publish(tmp_path / "in", {BUCKET_MINUTE: rows, DIM_BUCKET: [bucket()]})
+    earlier = [
+        {"cluster_id": "c1", "incident_id": name, "bucket_id": 7, "start": at(start)}
+        for name, start in (("stays", 3), ("goes", 1450))
+    ]
+    out = publish(tmp_path / "out", {THROTTLE_INCIDENT: earlier})
+    command = [sys.executable, "-m", "app.pipeline.main", "incidents", "--json"]
+    options = ["--input", str(world), "--out", str(out), "--master", "local[2]", "--gap", "2"]
+    ended = subprocess.run(
+        [*command, *options, "--to", "2026-11-22"],
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    report = json.loads(ended.stdout)
+    assert (report["rows_in"], report["incidents"], report["findings"]) == (3, 1, 1)
+    kept, new = read_arrow(out, THROTTLE_INCIDENT).to_pylist()
+    assert kept["incident_id"] == "stays"
+    assert (new["start"], new["end"], new["minutes"]) == (at(1440), at(1444), 3)
+    assert (new["quota_user"], new["status"]) == ("alice", "open")
+    assert read_arrow(out, DIM_BUCKET).num_rows == 1

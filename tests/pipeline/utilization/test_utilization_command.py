@@ -1,11 +1,15 @@
 """``quota-pipeline utilization`` as people start it."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from app.pipeline.arrow_storage import read_arrow
 from app.pipeline.main import main
+from app.pipeline.tables import DIM_BUCKET, UTILIZATION_DAILY, UTILIZATION_HIST
 
 
 def test_a_dry_run_writes_nothing(world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
@@ -39,3 +43,27 @@ def test_an_input_without_the_table_is_named_before_spark_starts(
     told = capsys.readouterr().err
     assert f"There is no table bucket_minute in {tmp_path}." in told
     assert "starting Spark" not in told
+
+
+@pytest.mark.long
+def test_the_command_writes_both_tables_and_the_names(world: Path, tmp_path: Path):
+    out = tmp_path / "out"
+    command = [sys.executable, "-m", "app.pipeline.main", "utilization", "--json"]
+    options = ["--input", str(world), "--out", str(out), "--cluster", "c1", "--master", "local[2]"]
+    ended = subprocess.run(
+        [*command, *options, "--to", "2026-11-21", "--fail-on", "findings", "--explain"],
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+    assert ended.returncode == 4, ended.stderr
+    report = json.loads(ended.stdout)
+    assert (report["rows_in"], report["findings"]) == (2, 1)
+    assert report["rows_out"] == {"dim_bucket": 1, "utilization_daily": 2, "utilization_hist": 4}
+    assert "== Physical Plan ==" in ended.stderr
+    days = read_arrow(out, UTILIZATION_DAILY).to_pylist()
+    assert [(row["dt"].day, row["broker_id"]) for row in days] == [(20, None), (20, 1)]
+    assert {row["cluster_id"] for row in days} == {"c1"}
+    assert read_arrow(out, UTILIZATION_HIST).num_rows == 4
+    assert read_arrow(out, DIM_BUCKET).to_pylist()[0]["bucket_user"] == "alice"

@@ -3,7 +3,7 @@
 import ipaddress
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from app.domain.addresses import canonical_ip, enforced_address, java_host_text
@@ -171,7 +171,6 @@ def test_a_host_that_is_not_an_address_is_an_error(address: str) -> None:
         java_host_text(address)
 
 
-@settings(deadline=None)
 @given(st.ip_addresses(v=6))
 def test_every_ipv6_spelling_leads_back_to_one_text(address: ipaddress.IPv6Address) -> None:
     canonical = str(address.ipv4_mapped or address)
@@ -181,7 +180,6 @@ def test_every_ipv6_spelling_leads_back_to_one_text(address: ipaddress.IPv6Addre
     assert canonical_ip(java_host_text(canonical)) == canonical
 
 
-@settings(deadline=None)
 @given(st.ip_addresses(v=4))
 def test_every_ipv4_short_form_leads_back_to_one_text(address: ipaddress.IPv4Address) -> None:
     a, b, c, d = address.packed
@@ -190,7 +188,6 @@ def test_every_ipv4_short_form_leads_back_to_one_text(address: ipaddress.IPv4Add
     assert java_host_text(f"::ffff:{address}") == str(address)
 
 
-@settings(deadline=None)
 @given(st.text(max_size=40))
 def test_any_text_is_judged_without_an_error(text: str) -> None:
     canonical = canonical_ip(text)

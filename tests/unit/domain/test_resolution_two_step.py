@@ -1,6 +1,6 @@
 """Resolution against a plain port of the broker's own two steps, over random rules and names."""
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from app.domain.alterations import Quotas
@@ -46,7 +46,6 @@ def judged(rules: Rules, caller: tuple[str, str]) -> tuple[float | None, tuple[s
     return callback.quota_limit(tags), tags
 
 
-@settings(deadline=None, max_examples=1000)
 @given(RULES_BY_KEY, CALLERS)
 def test_value_and_bucket_are_those_of_the_brokers_two_steps(
     rules: dict[QuotaKey, Rules], caller: tuple[str, str]
@@ -57,7 +56,6 @@ def test_value_and_bucket_are_those_of_the_brokers_two_steps(
     } == {key: judged(values, caller) for key, values in rules.items()}
 
 
-@settings(deadline=None, max_examples=500)
 @given(RULES, CALLERS)
 def test_what_is_overridden_would_apply_in_turn_without_the_source(
     rules: dict[Slots, float], caller: tuple[str, str]
@@ -73,7 +71,6 @@ def test_what_is_overridden_would_apply_in_turn_without_the_source(
     assert judged(left, caller)[0] is None
 
 
-@settings(deadline=None, max_examples=500)
 @given(RULES, CALLERS)
 def test_the_levels_explain_the_answer(rules: dict[Slots, float], caller: tuple[str, str]) -> None:
     key = QuotaKey.PRODUCER_BYTE_RATE

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from decimal import Decimal
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from app.domain.alterations import ClientQuotaAlteration, Op, Quotas, apply_ops
@@ -61,7 +61,6 @@ def answers(index: QuotaIndex) -> list[Resolution]:
     return clients + [resolve_ip(index, ip) for ip in ("10.0.0.1", "::1", "10.9.9.9")]
 
 
-@settings(deadline=None, max_examples=300)
 @given(STORED, ALTERATIONS, ALTERATIONS)
 def test_alterations_on_top_answer_like_the_altered_quotas(
     quotas: Quotas,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from app.domain.alterations import Quotas
@@ -70,14 +70,12 @@ def one_by_one(whole: ResolutionBasis) -> bytes:
     return json_bytes(resolutions_json(whole.answer()))
 
 
-@settings(deadline=None, max_examples=150)
 @given(QUOTAS, CALLBACKS)
 def test_the_present(quotas: Quotas, callback_class: str | None) -> None:
     whole = basis(IDENTITIES, QuotaIndex.of(quotas), None, callback_class)
     assert resolutions_bytes(whole) == one_by_one(whole)
 
 
-@settings(deadline=None, max_examples=150)
 @given(QUOTAS, QUOTAS, QUOTAS)
 def test_a_what_if_over_an_index_that_was_patched(
     quotas: Quotas, since: Quotas, then: Quotas
@@ -138,7 +136,6 @@ def test_a_name_that_is_no_unicode_text_is_written_too() -> None:
     assert json.loads(resolutions_bytes(whole)) == json.loads(one_by_one(whole))
 
 
-@settings(deadline=None)
 @given(st.lists(st.one_of(st.text(), st.integers(-(2**70), 2**70), st.floats(allow_nan=False))))
 def test_texts_are_those_of_each_scalar(scalars: list[Any]) -> None:
     finite = [one for one in scalars if one not in {math.inf, -math.inf}]

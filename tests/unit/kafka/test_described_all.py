@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
@@ -185,7 +185,6 @@ TestCluster = Cluster.TestCase
 NAMED = [f"user-{number:04}" for number in range(400)]
 
 
-@settings(deadline=None, max_examples=40)
 @given(
     st.lists(
         st.dictionaries(st.sampled_from(NAMED), st.sampled_from([0.0, 1.0, 2.5]), max_size=30),

@@ -5,7 +5,7 @@ import itertools
 from collections.abc import Mapping
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from app.domain.alterations import Quotas
@@ -120,7 +120,6 @@ async def test_the_same_quotas_are_arranged_once():
 
 @pytest.mark.parametrize("skips", [False, True], ids=["each image", "images are left out"])
 @pytest.mark.parametrize("most", [0, 3, 100])
-@settings(deadline=None, max_examples=50)
 @given(worlds=st.lists(STORED, min_size=2, max_size=5))
 async def test_an_index_with_changes_laid_over_it_is_the_index_of_the_quotas(
     most: int, skips: bool, worlds: list[Mapping[ClientQuotaEntity, Mapping[str, float]]]

@@ -19,6 +19,7 @@ from tests.testkit.authorization import (
 )
 from tests.testkit.http import problem_of
 from tests.testkit.service import RunningService, acl
+from tests.testkit.sizes import size
 
 ACCOUNT = "service-account"
 
@@ -27,7 +28,7 @@ def test_a_right_that_was_taken_away_ends_on_every_replica(
     kafka: LocalKafka, service: RunningService, decision_of: DecisionOf, tmp_path: Path
 ) -> None:
     with replicas(service, tmp_path) as both:
-        for _ in range(2):
+        for _ in range(size(2, 20)):
             revoke(kafka, both, "revoked-now", decision_of)
             answers = [validate_over_http(one, "revoked-now").status_code for one in both]
             assert answers == [403, 403]

@@ -3,9 +3,10 @@
 from tests.testkit.plan_teams import let_two_teams_work
 from tests.testkit.raw_quotas import RawQuotas
 from tests.testkit.service import RunningService
+from tests.testkit.sizes import size
 
-STEPS = 25
-"""Of each; a long run takes more."""
+STEPS = size(25, 100)
+"""Of each."""
 
 
 def test_nobody_s_values_are_lost_and_nothing_outside_is_touched(

@@ -15,6 +15,8 @@ from tests.faults.http.trouble import Asked
 from tests.testkit.history.checker import note_figures
 from tests.testkit.service import RunningService
 
+pytestmark = pytest.mark.long
+
 MOST_MB: Final = 50
 NORMAL_S: Final = 10.0
 

@@ -1,7 +1,6 @@
 """Postgres is in trouble for a while, 20 alterations and 50 reads a second go on."""
 
 import asyncio
-import os
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -24,7 +23,9 @@ from tests.testkit.outages import (
 from tests.testkit.raw_quotas import RawQuotas, RequestLog
 from tests.testkit.service import RunningService, running_service
 
-SECONDS = float(os.environ.get("FAULTS_OUTAGE_S", "60"))
+pytestmark = pytest.mark.long
+
+OUTAGE_S = 60.0
 NORMAL_S = 15.0
 DISK_MB = 256
 NAME = "troubled"
@@ -79,7 +80,7 @@ async def test_nothing_is_altered_and_everything_read_while_postgres_is(
         with troubles(disk)[kind](database):
             await until_refused(service)
             with RequestLog(kafka.request_log_path, raw).alterations() as arrived:
-                await traffic.flow(service, SECONDS)
+                await traffic.flow(service, OUTAGE_S)
         back_s = await until_altered(service)
     await asyncio.to_thread(assert_written_again, service)
     refused = traffic.attempts.refused_unsent

@@ -12,6 +12,8 @@ import pytest
 from tests.testkit.certificates import Authority, person
 from tests.testkit.service import DEADLINE_S, RunningService, running_service
 
+pytestmark = pytest.mark.long
+
 HOST = "127.0.0.1"
 STALLED = 200
 NOWHERE = "127.0.0.1:1"

@@ -15,6 +15,8 @@ from tests.faults.lives.run import Run
 from tests.testkit.history.metadata_log import metadata_log
 from tests.testkit.proxy import TO_BROKER, TO_CLIENT
 
+pytestmark = pytest.mark.long
+
 ENVELOPE = 58
 """What a broker forwards goes in these. Source: ApiKeys."""
 

@@ -1,7 +1,4 @@
-"""Real throttling, from a real broker's metrics to incidents: the right quota at the right time.
-
-Collected by `make faults` only: it takes some minutes.
-"""
+"""Real throttling, from a real broker's metrics to incidents: the right quota at the right time."""
 
 import json
 import math
@@ -23,6 +20,8 @@ from app.localdev.load import LoadClient, prepare_load, run_load
 from app.localdev.postgres import LocalPostgres
 from app.postgres.migration import migrate
 from tests.testkit.service import acl, running_service, set_cluster_acls
+
+pytestmark = pytest.mark.long
 
 QUIET_S = 60
 LOAD_S = 150

@@ -3,7 +3,6 @@
 A case is a set of ACLs, a principal, an address and an operation. Disagreements must be none.
 """
 
-import os
 import random
 import tempfile
 from collections.abc import Iterator
@@ -15,9 +14,11 @@ from app.domain.authorization import AuthorizerSettings, parse_super_users
 from app.service.permissions.authorize import AuthorizationPolicy
 from tests.testkit.authorization import ANONYMOUS, HERE, judging_broker
 from tests.testkit.authorization_differential import Differential, differential, random_set
+from tests.testkit.sizes import SEED
 
-SETS = int(os.environ.get("DIFFERENTIAL_SETS", "45"))
-SEED = os.environ.get("FAULTS_SEED", "1")
+pytestmark = pytest.mark.long
+
+SETS = 45
 
 NAMED = (
     "alice",

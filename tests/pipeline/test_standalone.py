@@ -34,6 +34,8 @@ from app.pipeline.tables import (
 from tests.pipeline.ingest.points import Point, adapter_message, write_adapter
 from tests.pipeline.resolve.clusters import Version, quota_table
 
+pytestmark = pytest.mark.long
+
 DEADLINE_S = 180.0
 COMMAND = str(Path(sys.executable).with_name("quota-pipeline"))
 SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"

@@ -1,7 +1,6 @@
 """Rolling restarts under load: a balancer that asks ``/readyz`` loses no request."""
 
 import asyncio
-import os
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -21,7 +20,9 @@ from tests.testkit.kafka import unique
 from tests.testkit.outages import DEADLINE_S, change
 from tests.testkit.service import RunningService, running_service
 
-RESTARTS = int(os.environ.get("FAULTS_RESTARTS", "200"))
+pytestmark = pytest.mark.long
+
+RESTARTS = 200
 CLIENTS = 8
 EXIT_WITHIN_S = 30.0
 ALICE = {"Authorization": "Bearer alice"}

@@ -52,6 +52,7 @@ def ingested(spark: SparkSession, shape: str, folder: Path, out: Path) -> DataFr
     return read_table(spark, [out], OBSERVATION_MINUTE)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("shape", FILES)
 def test_a_shape_comes_back_as_the_same_observations(
     spark: SparkSession, made_up: Path, tmp_path: Path, shape: str
@@ -62,6 +63,7 @@ def test_a_shape_comes_back_as_the_same_observations(
     assert found.count() == ROWS
 
 
+@pytest.mark.long
 def test_the_lines_for_kafka_are_those_of_the_adapter(made_up: Path):
     shapes = ("adapter-json", "kafka-json")
     lines = [(made_up / shape / "part-00000.jsonl").read_text() for shape in shapes]
@@ -71,6 +73,7 @@ def test_the_lines_for_kafka_are_those_of_the_adapter(made_up: Path):
     assert isinstance(first["value"], str)
 
 
+@pytest.mark.long
 def test_names_stand_in_labels_as_brokers_export_them(made_up: Path):
     table = pq.read_table(made_up / "collect" / "collected")
     assert table.schema.names == [
