@@ -51,6 +51,7 @@ class LocalKafka:
         optimized: compile as a broker in production does; it starts more slowly.
         tls: adds an SSL and a SASL_SSL listener.
         metrics: serve the quota metrics as Prometheus text.
+        java_options: further options of the node's JVM.
     """
 
     directory: Path
@@ -64,6 +65,7 @@ class LocalKafka:
     optimized: bool = False
     tls: LocalTls | None = None
     metrics: bool = False
+    java_options: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         self.directory = self.directory.absolute()
@@ -220,7 +222,11 @@ class LocalKafka:
         logging_file = self.directory / "log4j2.properties"
         agent = agent_option(self.directory, self._state["metrics_port"]) if self.metrics else None
         options = JvmOptions(
-            heap=self.heap, logging_file=logging_file, agent=agent, optimized=self.optimized
+            heap=self.heap,
+            logging_file=logging_file,
+            agent=agent,
+            optimized=self.optimized,
+            others=self.java_options,
         )
         command = [*java_command("kafka.Kafka", options), str(self._properties_path)]
         self._child.start(command, directory=self.directory, environ=jvm_environment())

@@ -23,6 +23,7 @@ class JvmOptions:
         agent: as after `-javaagent:`.
         optimized: let the compiler take its time, for what is measured. Without it a program that
             runs for seconds or minutes takes half of the processor's time.
+        others: further options.
     """
 
     heap: str = "256m"
@@ -30,6 +31,7 @@ class JvmOptions:
     tools: bool = False
     agent: str | None = None
     optimized: bool = False
+    others: tuple[str, ...] = ()
 
 
 def java_command(main_class: str, options: JvmOptions) -> list[str]:
@@ -51,6 +53,7 @@ def java_command(main_class: str, options: JvmOptions) -> list[str]:
         command.append(f"-Dlog4j2.configurationFile={options.logging_file}")
     if options.agent is not None:
         command.append(f"-javaagent:{options.agent}")
+    command.extend(options.others)
     jars = os.pathsep.join(str(jar) for jar in class_path(tools=options.tools))
     return [*command, "-cp", jars, main_class]
 

@@ -19,7 +19,8 @@ from app.localdev.kafka import LocalKafka
 from app.localdev.load import LoadClient, prepare_load, run_load
 from app.localdev.postgres import LocalPostgres
 from app.postgres.migration import migrate
-from tests.testkit.service import acl, running_service, set_cluster_acls
+from tests.testkit.accounts import allow
+from tests.testkit.service import acl, running_service
 
 pytestmark = pytest.mark.long
 
@@ -126,7 +127,7 @@ def outcome(tmp_path_factory: pytest.TempPathFactory, postgres: LocalPostgres) -
     owner_url, service_url = postgres.create_database("real_metrics")
     migrate(owner_url, service_url)
     with LocalKafka(folder / "kafka", plain_users=USERS, metrics=True) as kafka:
-        set_cluster_acls(kafka.bootstrap_servers, acl("alice", "ALTER_CONFIGS"))
+        allow(kafka, acl("alice", "ALTER_CONFIGS"))
         prepare_load(kafka.bootstrap_servers)
         with running_service(folder, kafka.bootstrap_servers, service_url) as service:
             changes = [

@@ -114,6 +114,10 @@ class Differential:
     def __post_init__(self) -> None:
         self._client = AdminClient({"bootstrap.servers": self.kafka.bootstrap_servers})
 
+    def acls(self) -> set[AclBinding]:
+        """Return every ACL."""
+        return set(self._client.describe_acls(EVERY_ACL).result(DEADLINE_S))
+
     def set_acls(self, *acls: AclBinding) -> None:
         """Make these the only ACLs, and wait until the broker says so."""
         self._client.delete_acls([EVERY_ACL])[EVERY_ACL].result(DEADLINE_S)
@@ -121,7 +125,7 @@ class Differential:
             for future in self._client.create_acls(list(acls)).values():
                 future.result(DEADLINE_S)
         deadline = time.monotonic() + DEADLINE_S
-        while set(self._client.describe_acls(EVERY_ACL).result(DEADLINE_S)) != set(acls):
+        while self.acls() != set(acls):
             assert time.monotonic() < deadline, "the ACLs did not take effect"
             time.sleep(0.01)
 
@@ -214,11 +218,14 @@ async def _may(authorizer: Authorizer, caller: Caller, operation: Operation) -> 
 def differential(
     kafka: LocalKafka, policy: AuthorizationPolicy, users: Sequence[str], hosts: Sequence[str]
 ) -> Iterator[Differential]:
-    """Log every user in from every address."""
+    """Log every user in from every address; at the end the ACLs are again what they were."""
     with ExitStack() as stack:
         judges = {
             (user, host): stack.enter_context(logged_in(kafka, user, host))
             for user in users
             for host in hosts
         }
-        yield Differential(kafka, policy, judges)
+        pair = Differential(kafka, policy, judges)
+        before = pair.acls()
+        yield pair
+        pair.set_acls(*before)

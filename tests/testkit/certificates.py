@@ -83,8 +83,8 @@ class Authority:
         name = _name(subject)
         builder = self._builder(name, key, begins or self.begins, ends or self.ends)
         if host is not None:
-            names = [x509.DNSName("localhost"), x509.IPAddress(ip_address(host))]
-            builder = builder.add_extension(x509.SubjectAlternativeName(names), False)
+            address = x509.IPAddress(ip_address(host))
+            builder = builder.add_extension(x509.SubjectAlternativeName([address]), False)
         return Shown(builder.sign(self._key, hashes.SHA256()), key)
 
     def _builder(

@@ -2,12 +2,14 @@
 
 import asyncio
 import os
-import subprocess
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from decimal import Decimal
+from pathlib import Path
+from typing import Final
 
 import pytest
+from cryptography.x509.oid import NameOID
 
 from app.domain.alterations import ClientQuotaAlteration, Op, Outcome
 from app.domain.entities import ClientQuotaEntity
@@ -18,39 +20,75 @@ from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from app.localdev.kafka import LocalKafka
 from app.localdev.kafka_properties import LocalTls
 from app.service.cluster_ports import ClientQuotaAdmin
+from tests.testkit.accounts import allow
+from tests.testkit.acl_cases import JUDGED, SUPER_USERS
+from tests.testkit.authorization import PASSWORD
+from tests.testkit.certificates import Authority
+from tests.testkit.service import acl
 
 DEADLINE_S = 30.0
 
-PLAIN_USERS = {"admin": "admin-secret", "nobody": "nobody-secret"}
+PLAIN_USERS = {
+    **dict.fromkeys(JUDGED, PASSWORD),
+    "admin": "admin-secret",
+    "nobody": "nobody-secret",
+}
 SCRAM_USERS = {"admin": "admin-scram-secret"}
+MAPPING_RULES: Final = "RULE:^CN=([a-z]+),OU=Mapped,.*$/$1@example/U,DEFAULT"
+"""How the broker makes user names of the subjects of certificates."""
+
+LOCALHOST: Final = "127.0.0.1 localhost\n"
 
 
 @pytest.fixture(scope="session")
-def tls(tmp_path_factory: pytest.TempPathFactory) -> LocalTls:
-    """A key and a certificate for 127.0.0.1; the broker trusts what it shows itself."""
+def authority() -> Authority:
+    """Who signs the certificates of the broker and of its callers."""
+    return Authority()
+
+
+@pytest.fixture(scope="session")
+def tls(tmp_path_factory: pytest.TempPathFactory, authority: Authority) -> LocalTls:
+    """A key and a certificate for 127.0.0.1; the broker trusts what the authority signs."""
     folder = tmp_path_factory.mktemp("broker-tls")
-    key, certificate, keystore = (folder / name for name in ("key.pem", "cert.pem", "both.pem"))
-    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
-    subject = ["-subj", "/CN=broker", "-addext", "subjectAltName=IP:127.0.0.1"]
-    files = ["-keyout", str(key), "-out", str(certificate)]
-    subprocess.run([*command, *subject, *files], check=True, capture_output=True)
-    keystore.write_text(key.read_text() + certificate.read_text())
-    return LocalTls(keystore, certificate)
+    (folder / "authority.pem").write_text(authority.own.pem)
+    broker = authority.sign(((NameOID.COMMON_NAME, "broker"),), host="127.0.0.1")
+    return LocalTls(broker.write(folder / "broker.pem"), folder / "authority.pem")
 
 
 @pytest.fixture(scope="session")
-def broker(tmp_path_factory: pytest.TempPathFactory, tls: LocalTls) -> Iterator[LocalKafka]:
+def hosts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The file in which the broker looks names up, each time anew; it has no other source."""
+    path = tmp_path_factory.mktemp("broker-hosts") / "hosts"
+    path.write_text(LOCALHOST)
+    path.with_name("security").write_text(
+        "networkaddress.cache.ttl=0\nnetworkaddress.cache.negative.ttl=0\n"
+    )
+    return path
+
+
+@pytest.fixture(scope="session")
+def broker(
+    tmp_path_factory: pytest.TempPathFactory, tls: LocalTls, hosts: Path
+) -> Iterator[LocalKafka]:
     """One node with ACLs enforced; a test that pauses or kills it brings it back.
 
-    Callers of the PLAINTEXT listener and ``admin`` are super users, ``nobody`` may do nothing.
+    Callers of the PLAINTEXT listener and ``admin`` are super users, ``nobody`` may do nothing,
+    alice may alter and bob describe. A test that adds ACLs adds them for users of its own.
     """
     with LocalKafka(
         tmp_path_factory.mktemp("broker"),
+        super_users=f"User:ANONYMOUS;User:admin;{SUPER_USERS}",
         plain_users=PLAIN_USERS,
         scram_users=SCRAM_USERS,
+        extra_properties={"ssl.principal.mapping.rules": MAPPING_RULES},
         request_log=True,
         tls=tls,
+        java_options=(
+            f"-Djdk.net.hosts.file={hosts}",
+            f"-Djava.security.properties={hosts.with_name('security')}",
+        ),
     ) as kafka:
+        allow(kafka, acl("alice", "ALTER_CONFIGS"), acl("bob", "DESCRIBE_CONFIGS"))
         yield kafka
 
 

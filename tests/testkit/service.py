@@ -19,10 +19,8 @@ import httpx
 import pytest
 from confluent_kafka.admin import (
     AclBinding,
-    AclBindingFilter,
     AclOperation,
     AclPermissionType,
-    AdminClient,
     ResourcePatternType,
     ResourceType,
 )
@@ -31,7 +29,6 @@ from app.localdev.kafka import LocalKafka
 from app.localdev.postgres import LocalPostgres
 from app.postgres.migration import migrate
 from app.settings import PREFIX
-from tests.testkit.accounts import exactly
 from tests.testkit.forkserver import fork_server
 
 DEADLINE_S = 30.0
@@ -43,16 +40,6 @@ STOPS_WITHIN_S = 60.0
 _POLL_S = 0.02
 
 PRINCIPALS = ("alice", "bob", "mallory", "auditor", "root")
-
-ANY_CLUSTER_ACL = AclBindingFilter(
-    ResourceType.BROKER,
-    None,
-    ResourcePatternType.ANY,
-    None,
-    None,
-    AclOperation.ANY,
-    AclPermissionType.ANY,
-)
 
 
 class Process(Protocol):
@@ -219,25 +206,6 @@ def acl(principal: str, operation: str, permission: str = "ALLOW", host: str = "
     )
 
 
-def set_cluster_acls(bootstrap_servers: str, *acls: AclBinding) -> None:
-    """Make these the only ACLs on the cluster, and wait until the broker says so.
-
-    What stays is never away: a service of another test may read the ACLs at any moment.
-    """
-    client = AdminClient({"bootstrap.servers": bootstrap_servers})
-    present = set(client.describe_acls(ANY_CLUSTER_ACL).result(DEADLINE_S))
-    if new := [one for one in acls if one not in present]:
-        for future in client.create_acls(new).values():
-            future.result(DEADLINE_S)
-    if old := [exactly(one) for one in present - set(acls)]:
-        for deleted in client.delete_acls(old).values():
-            deleted.result(DEADLINE_S)
-    deadline = time.monotonic() + DEADLINE_S
-    while set(client.describe_acls(ANY_CLUSTER_ACL).result(DEADLINE_S)) != set(acls):
-        assert time.monotonic() < deadline, "the ACLs did not take effect"
-        time.sleep(0.02)
-
-
 @pytest.fixture(scope="session")
 def service(
     broker: LocalKafka, postgres: LocalPostgres, tmp_path_factory: pytest.TempPathFactory
@@ -245,9 +213,6 @@ def service(
     """One service for the run: alice may alter, bob describe, mallory nothing."""
     owner_url, service_url = postgres.create_database("service")
     migrate(owner_url, service_url)
-    set_cluster_acls(
-        broker.bootstrap_servers, acl("alice", "ALTER_CONFIGS"), acl("bob", "DESCRIBE_CONFIGS")
-    )
     folder = tmp_path_factory.mktemp("service")
     with running_service(folder, broker.bootstrap_servers, service_url) as running:
         yield running

@@ -8,10 +8,11 @@ from app.domain.authorization import AclBinding
 from app.localdev.kafka import LocalKafka
 from app.localdev.postgres import LocalPostgres
 from app.postgres.migration import migrate
+from tests.testkit.accounts import allow
 from tests.testkit.event_loops import in_a_thread
 from tests.testkit.fake_kafka.cluster import FakeCluster, fake_cluster
 from tests.testkit.fake_kafka.server import ALTER, API_VERSIONS, DESCRIBE, DESCRIBE_ACLS, Reply
-from tests.testkit.service import RunningService, acl, running_service, set_cluster_acls
+from tests.testkit.service import RunningService, acl, running_service
 
 Script = Callable[[int, Reply | None], None]
 """Replaces the answer to a kind of request, by its API key; null is the healthy one again."""
@@ -23,7 +24,7 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKafka]:
     folder = tmp_path_factory.mktemp("fault-broker")
     with LocalKafka(folder, request_log=True, heap="256m") as broker:
         rights = acl("alice", "ALTER_CONFIGS"), acl("bob", "DESCRIBE_CONFIGS")
-        set_cluster_acls(broker.bootstrap_servers, *rights)
+        allow(broker, *rights)
         yield broker
 
 

@@ -8,14 +8,11 @@ from typing import Any
 import httpx
 import pytest
 
-from app.java import find_java
 from app.localdev.kafka import LocalKafka
-from app.localdev.postgres import LocalPostgres
-from app.postgres.migration import migrate
 from tests.integration.http.changes import I, P, change, outcomes
-from tests.testkit.kafka import unique
+from tests.testkit.kafka import LOCALHOST, unique
 from tests.testkit.raw_quotas import RawQuotas, RequestLog
-from tests.testkit.service import RunningService, acl, running_service, set_cluster_acls
+from tests.testkit.service import RunningService
 
 
 @dataclass
@@ -28,52 +25,26 @@ class FadingNames:
 
     def let(self, name: str, *, resolve: bool) -> None:
         """Let the broker's Java find an address for the name, or none."""
-        self.hosts.write_text(f"10.88.0.1 {name}\n" if resolve else "127.0.0.1 localhost\n")
-
-
-def java_with_hosts(folder: Path, hosts: Path) -> Path:
-    """Return a home of a Java that looks names up in the file alone and keeps nothing in mind."""
-    security = folder / "security"
-    security.write_text("networkaddress.cache.ttl=0\nnetworkaddress.cache.negative.ttl=0\n")
-    java = folder / "java" / "bin" / "java"
-    java.parent.mkdir(parents=True)
-    options = f"-Djdk.net.hosts.file={hosts} -Djava.security.properties={security}"
-    java.write_text(f'#!/bin/sh\nexec "{find_java()}" {options} "$@"\n')
-    java.chmod(0o755)
-    return java.parent.parent
-
-
-@pytest.fixture(scope="module")
-def fading(
-    postgres: LocalPostgres, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[FadingNames]:
-    """A broker of its own, and a service over it."""
-    folder = tmp_path_factory.mktemp("fading")
-    owner_url, service_url = postgres.create_database("fading")
-    migrate(owner_url, service_url)
-    kafka = LocalKafka(folder / "broker", request_log=True)
-    hosts = folder / "hosts"
-    hosts.touch()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("JAVA_HOME", str(java_with_hosts(folder, hosts)))
-        kafka.start()
-    try:
-        set_cluster_acls(kafka.bootstrap_servers, acl("alice", "ALTER_CONFIGS"))
-        with running_service(folder, kafka.bootstrap_servers, service_url) as running:
-            yield FadingNames(running, kafka, hosts)
-    finally:
-        kafka.stop()
+        self.hosts.write_text(LOCALHOST + (f"10.88.0.1 {name}\n" if resolve else ""))
 
 
 @pytest.fixture
-def gone(fading: FadingNames) -> str:
+def fading(broker: LocalKafka, service: RunningService, hosts: Path) -> FadingNames:
+    """The broker of the run, and the service over it."""
+    return FadingNames(service, broker, hosts)
+
+
+@pytest.fixture
+def gone(fading: FadingNames, witness: RawQuotas) -> Iterator[str]:
     """A name under which a limit is stored, and which does not resolve any more."""
     name = f"{unique('gone')}.example"
     fading.let(name, resolve=True)
-    with RawQuotas(fading.kafka.bootstrap_servers) as raw:
-        raw.store({"ip": name}, {I: 5.0})
+    witness.store({"ip": name}, {I: 5.0})
     fading.let(name, resolve=False)
-    return name
+    yield name
+    fading.let(name, resolve=True)
+    witness.store({"ip": name}, {I: None})
+    fading.let(name, resolve=False)
 
 
 @pytest.fixture

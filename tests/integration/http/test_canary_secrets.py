@@ -31,11 +31,9 @@ from tests.testkit.service import (
     DEADLINE_S,
     Launch,
     RunningService,
-    acl,
     forked,
     from_the_command_line,
     running_service,
-    set_cluster_acls,
 )
 
 
@@ -140,9 +138,6 @@ def urls(postgres: LocalPostgres) -> Iterator[tuple[str, str]]:
 def test_a_service_that_works_tells_no_secret(
     broker: LocalKafka, urls: tuple[str, str], tmp_path: Path
 ) -> None:
-    set_cluster_acls(
-        broker.bootstrap_servers, acl("alice", "ALTER_CONFIGS"), acl("bob", "DESCRIBE_CONFIGS")
-    )
     seen = Seen()
     folder, brokers = tmp_path / "works", broker.sasl_bootstrap_servers
     with serving(folder, brokers, urls[1], from_the_command_line) as service:

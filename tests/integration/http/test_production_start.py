@@ -12,7 +12,7 @@ from app.localdev.postgres import LocalPostgres
 from app.postgres.migration import migrate
 from tests.integration.http.changes import P, change
 from tests.testkit.kafka import unique
-from tests.testkit.service import DEADLINE_S, acl, running_service, set_cluster_acls
+from tests.testkit.service import DEADLINE_S, running_service
 
 
 def events(log: Path) -> list[str]:
@@ -24,9 +24,6 @@ def test_one_role_for_everything_on_one_machine_works_in_production(
 ) -> None:
     owner_url, _ = postgres.create_database("one_role")
     migrate(owner_url, owner_url)
-    set_cluster_acls(
-        broker.bootstrap_servers, acl("alice", "ALTER_CONFIGS"), acl("bob", "DESCRIBE_CONFIGS")
-    )
     settings = {
         "mode": "production",
         "migration_database_url": owner_url,

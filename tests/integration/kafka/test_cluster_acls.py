@@ -152,16 +152,3 @@ async def test_a_paused_broker_makes_the_source_fail_closed_once_the_copy_is_too
     finally:
         broker.resume()
     await source.close()
-
-
-async def test_a_cluster_without_an_authorizer_says_so(
-    tmp_path_factory: pytest.TempPathFactory,
-):
-    without = {"authorizer.class.name": ""}
-    folder = tmp_path_factory.mktemp("no-authorizer")
-    with LocalKafka(folder, extra_properties=without) as kafka:
-        brokers = Brokers(KafkaSettings(kafka.bootstrap_servers))
-        snapshot = await KafkaClusterAclSource(brokers).cluster_acls(max_age_s=10.0)
-        await brokers.close()
-    assert not snapshot.has_authorizer
-    assert snapshot.bindings == ()

@@ -9,7 +9,7 @@ from app.localdev.kafka import LocalKafka
 from app.pipeline.main import main
 from tests.testkit.kafka import unique
 from tests.testkit.postgres import AuditDatabase
-from tests.testkit.service import RunningService, acl, running_service, set_cluster_acls
+from tests.testkit.service import RunningService, running_service
 
 P, C = "producer_byte_rate", "consumer_byte_rate"
 
@@ -30,9 +30,6 @@ def altered(service: RunningService, user: str, **values: float | None) -> dict[
 def test_set_change_and_remove_become_intervals_that_meet(
     broker: LocalKafka, audit_database: AuditDatabase, tmp_path: Path
 ):
-    set_cluster_acls(
-        broker.bootstrap_servers, acl("alice", "ALTER_CONFIGS"), acl("bob", "DESCRIBE_CONFIGS")
-    )
     user, url = unique("user"), audit_database.service_url
     with running_service(tmp_path, broker.bootstrap_servers, url) as service:
         first = altered(service, user, **{P: 1024.0, C: 7.0})

@@ -11,7 +11,7 @@ from app.localdev.postgres import LocalPostgres
 from app.pipeline.sinks.postgres import publish
 from app.postgres.migration import migrate
 from tests.pipeline.publish.results import Rows, job_of, written
-from tests.testkit.service import RunningService, acl, running_service, set_cluster_acls
+from tests.testkit.service import RunningService, running_service
 
 
 @dataclass
@@ -41,9 +41,6 @@ def published(
     folder = tmp_path_factory.mktemp("analytics")
     owner_url, service_url = postgres.create_database(folder.name)
     migrate(owner_url, service_url)
-    set_cluster_acls(
-        broker.bootstrap_servers, acl("alice", "ALTER_CONFIGS"), acl("bob", "DESCRIBE_CONFIGS")
-    )
     with running_service(folder, broker.bootstrap_servers, service_url) as service:
         rule = {"entity": {"user": "alice"}}
         ops: list[dict[str, object]] = [{"key": "producer_byte_rate", "value": 1_000_000}]

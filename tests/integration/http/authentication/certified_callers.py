@@ -14,7 +14,6 @@ from tests.testkit.certificates import ORGANIZATION, Shown, Subject, person
 from tests.testkit.raw_quotas import RawQuotas
 from tests.testkit.service import DEADLINE_S, RunningService
 
-RULES: Final = "RULE:^CN=([a-z]+),OU=Mapped,.*$/$1@example/U,DEFAULT"
 PROXY: Final = "127.0.0.5"
 FAR: Final = "192.0.2.44"
 UNIT: Final = NameOID.ORGANIZATIONAL_UNIT_NAME

@@ -14,34 +14,29 @@ from confluent_kafka.admin import AclBinding
 from cryptography.x509.oid import NameOID
 
 from app.localdev.kafka import LocalKafka
-from app.localdev.kafka_properties import LocalTls
 from app.localdev.postgres import LocalPostgres
 from app.postgres.migration import migrate
 from tests.integration.http.authentication.certified_callers import (
     FAR,
     PEOPLE,
     PROXY,
-    RULES,
     Callers,
     CertifiedPrincipal,
 )
+from tests.testkit.accounts import allow
 from tests.testkit.authorization import HERE, NOBODY, Verdict, judgement
 from tests.testkit.certificates import Authority, Shown, person
 from tests.testkit.http import problem_of
-from tests.testkit.service import DEADLINE_S, RunningService, acl, running_service, set_cluster_acls
+from tests.testkit.kafka import MAPPING_RULES
+from tests.testkit.service import DEADLINE_S, RunningService, acl, running_service
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("certified")
-
-
-@pytest.fixture(scope="module")
-def authority(folder: Path) -> Authority:
-    one = Authority()
-    (folder / "authority.pem").write_text(one.own.pem)
-    one.sign(((NameOID.COMMON_NAME, "server"),), host=HERE).write(folder / "server.pem")
-    return one
+def folder(tmp_path_factory: pytest.TempPathFactory, authority: Authority) -> Path:
+    folder = tmp_path_factory.mktemp("certified")
+    (folder / "authority.pem").write_text(authority.own.pem)
+    authority.sign(((NameOID.COMMON_NAME, "server"),), host=HERE).write(folder / "server.pem")
+    return folder
 
 
 @pytest.fixture(scope="module")
@@ -50,15 +45,10 @@ def people(authority: Authority) -> dict[str, Shown]:
 
 
 @pytest.fixture(scope="module")
-def judge(folder: Path, authority: Authority) -> Iterator[LocalKafka]:
-    """A broker of its own, whose SSL listener takes the same certificates by the same rules."""
-    tls = LocalTls(folder / "server.pem", folder / "authority.pem")
-    rules = {"ssl.principal.mapping.rules": RULES}
-    home = folder / "judge"
-    home.mkdir()
-    with LocalKafka(home, tls=tls, extra_properties=rules, heap="256m") as kafka:
-        set_cluster_acls(kafka.bootstrap_servers, *acls())
-        yield kafka
+def judge(broker: LocalKafka) -> LocalKafka:
+    """The broker of the run, whose SSL listener takes the same certificates by the same rules."""
+    allow(broker, *acls())
+    return broker
 
 
 def acls() -> list[AclBinding]:
@@ -74,7 +64,7 @@ def service(judge: LocalKafka, postgres: LocalPostgres, folder: Path) -> Iterato
         "tls_port": "0",
         "tls_cert_file": str(folder / "server.pem"),
         "tls_client_ca_file": str(folder / "authority.pem"),
-        "ssl_principal_mapping_rules": RULES,
+        "ssl_principal_mapping_rules": MAPPING_RULES,
         "trusted_proxies": f"{PROXY},10.0.0.0/8",
         "forwarded_header": "x-forwarded-for",
         "client_cert_header": "client-cert",

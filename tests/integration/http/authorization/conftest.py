@@ -1,4 +1,4 @@
-"""One broker and one service, on which each principal stands for one set of ACLs."""
+"""The judges, and a service of which each principal stands for one set of ACLs."""
 
 from collections.abc import Iterator
 
@@ -6,24 +6,35 @@ import pytest
 
 from app.localdev.kafka import LocalKafka
 from app.localdev.postgres import LocalPostgres
-from tests.integration.http.authorization.cases import ACLS, CASES, SUPER_USERS
+from tests.testkit.accounts import allow
+from tests.testkit.acl_cases import ACLS, CASES, SUPER_USERS
 from tests.testkit.authorization import (
     DecisionOf,
     decisions_of,
     judging_broker,
     service_for,
 )
-from tests.testkit.service import RunningService, acl, set_cluster_acls
+from tests.testkit.service import RunningService, acl
 
-USERS = (*CASES, "revoked", "revoked-now", "service-account", "auditor")
+USERS = (*CASES, "revoked", "revoked-now", "auditor")
 
 
 @pytest.fixture(scope="session")
-def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKafka]:
-    """The judge; ``revoked`` has a right that only a test takes away."""
-    folder = tmp_path_factory.mktemp("judge")
-    with judging_broker(folder, USERS, f"User:ANONYMOUS;{SUPER_USERS}") as broker:
-        set_cluster_acls(broker.bootstrap_servers, *ACLS, acl("revoked", "ALTER_CONFIGS"))
+def kafka(broker: LocalKafka) -> LocalKafka:
+    """The broker of the run as the judge; ``revoked`` has a right that only a test takes away."""
+    allow(broker, *ACLS, acl("revoked", "ALTER_CONFIGS"))
+    return broker
+
+
+@pytest.fixture(scope="session")
+def open_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKafka]:
+    """A broker that allows everything until there is an ACL."""
+    folder = tmp_path_factory.mktemp("open-broker")
+    users = ("alice", "bob", "ALICE", "super")
+    super_users = f"User:ANONYMOUS;{SUPER_USERS}"
+    with judging_broker(
+        folder, users, super_users, allow_everyone_if_no_acl_found="true"
+    ) as broker:
         yield broker
 
 

@@ -5,14 +5,15 @@ import time
 import pytest
 
 from app.localdev.kafka import LocalKafka
-from tests.integration.http.authorization.cases import ACLS, BOTH, CASES, ELSEWHERE, NEITHER
+from tests.testkit.accounts import take_back
+from tests.testkit.acl_cases import BOTH, CASES, ELSEWHERE, NEITHER
 from tests.testkit.authorization import (
     DEADLINE_S,
     Verdict,
     broker_verdict,
     service_verdict,
 )
-from tests.testkit.service import RunningService, set_cluster_acls
+from tests.testkit.service import RunningService, acl
 
 
 @pytest.mark.parametrize("user", CASES)
@@ -72,7 +73,7 @@ def test_a_right_that_is_taken_away_ends_without_a_restart(
     kafka: LocalKafka, service: RunningService
 ) -> None:
     assert service_verdict(service, "revoked") == BOTH
-    set_cluster_acls(kafka.bootstrap_servers, *ACLS)
+    take_back(kafka, acl("revoked", "ALTER_CONFIGS"))
     deadline = time.monotonic() + DEADLINE_S
     while service_verdict(service, "revoked") != NEITHER:
         assert time.monotonic() < deadline, "the right outlived its ACL"

@@ -4,9 +4,13 @@ from collections.abc import Iterator
 
 import pytest
 
+from app.kafka.brokers import Brokers
+from app.kafka.cluster_acls import KafkaClusterAclSource
+from app.kafka.configuration import KafkaSettings
 from app.localdev.kafka import LocalKafka
 from app.localdev.postgres import LocalPostgres
-from tests.integration.http.authorization.cases import BOTH, NEITHER
+from tests.testkit.accounts import allow, take_back
+from tests.testkit.acl_cases import BOTH, NEITHER
 from tests.testkit.authorization import (
     DecisionOf,
     broker_verdict,
@@ -17,17 +21,9 @@ from tests.testkit.authorization import (
     service_verdict,
     validate_over_http,
 )
-from tests.testkit.service import RunningService, acl, set_cluster_acls
+from tests.testkit.service import RunningService, acl
 
 USERS = ("alice", "bob", "auditor")
-
-
-@pytest.fixture(scope="module")
-def open_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKafka]:
-    """A broker that allows everything until there is an ACL."""
-    folder = tmp_path_factory.mktemp("open-broker")
-    with judging_broker(folder, USERS, allow_everyone_if_no_acl_found="true") as kafka:
-        yield kafka
 
 
 @pytest.fixture(scope="module")
@@ -53,13 +49,14 @@ def test_without_any_acl_everybody_may_where_the_broker_says_so(
 def test_with_an_acl_of_somebody_else_nobody_else_may(
     open_kafka: LocalKafka, postgres: LocalPostgres, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    set_cluster_acls(open_kafka.bootstrap_servers, acl("bob", "DESCRIBE"))
+    acl_of_bob = acl("bob", "DESCRIBE")
+    allow(open_kafka, acl_of_bob)
     folder = tmp_path_factory.mktemp("partly-open")
     setting = {"allow_everyone_if_no_acl_found": "true"}
     with service_for(open_kafka, postgres, folder, USERS, **setting) as service:
         assert broker_verdict(open_kafka, "alice") == NEITHER
         assert service_verdict(service, "alice") == NEITHER
-    set_cluster_acls(open_kafka.bootstrap_servers)
+    take_back(open_kafka, acl_of_bob)
 
 
 def test_without_the_setting_nobody_may_where_there_is_no_acl(
@@ -68,6 +65,16 @@ def test_without_the_setting_nobody_may_where_there_is_no_acl(
     folder = tmp_path_factory.mktemp("closed")
     with service_for(open_kafka, postgres, folder, USERS) as service:
         assert service_verdict(service, "alice") == NEITHER
+
+
+async def test_the_acls_of_a_cluster_without_an_authorizer_are_none(bare_kafka: LocalKafka) -> None:
+    brokers = Brokers(KafkaSettings(bare_kafka.bootstrap_servers))
+    source = KafkaClusterAclSource(brokers)
+    snapshot = await source.cluster_acls(max_age_s=10.0)
+    await source.close()
+    await brokers.close()
+    assert not snapshot.has_authorizer
+    assert snapshot.bindings == ()
 
 
 @pytest.fixture(scope="module")

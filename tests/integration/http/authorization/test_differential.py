@@ -2,21 +2,21 @@
 
 import random
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 from confluent_kafka.admin import AclBinding, ResourceType
 
 from app.domain.authorization import AuthorizerSettings, parse_super_users
+from app.localdev.kafka import LocalKafka
 from app.service.permissions.authorize import AuthorizationPolicy
-from tests.integration.http.authorization.cases import (
+from tests.testkit.acl_cases import (
     BOTH,
     ELSEWHERE,
     NEITHER,
     READER,
     prefixed,
 )
-from tests.testkit.authorization import HERE, Verdict, judging_broker
+from tests.testkit.authorization import HERE, Verdict
 from tests.testkit.authorization_differential import Differential, differential, on, random_set
 from tests.testkit.service import acl
 
@@ -37,14 +37,10 @@ def without_acl(request: pytest.FixtureRequest) -> bool:
 
 
 @pytest.fixture(scope="module")
-def both(without_acl: bool, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Differential]:
+def both(without_acl: bool, request: pytest.FixtureRequest) -> Iterator[Differential]:
     settings = AuthorizerSettings(parse_super_users(SUPER_USERS), without_acl)
-    folder = tmp_path_factory.mktemp("differential")
-    everybody: dict[str, Any] = {"allow_everyone_if_no_acl_found": str(without_acl).lower()}
-    with (
-        judging_broker(folder, USERS, f"User:ANONYMOUS;{SUPER_USERS}", **everybody) as kafka,
-        differential(kafka, AuthorizationPolicy(settings), USERS, HOSTS) as pair,
-    ):
+    judge: LocalKafka = request.getfixturevalue("open_kafka" if without_acl else "broker")
+    with differential(judge, AuthorizationPolicy(settings), USERS, HOSTS) as pair:
         yield pair
 
 

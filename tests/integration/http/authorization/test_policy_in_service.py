@@ -19,7 +19,7 @@ from tests.integration.http.changes import P, change
 from tests.testkit.kafka import PLAIN_USERS, unique
 from tests.testkit.outages import until, until_done
 from tests.testkit.raw_quotas import RequestLog
-from tests.testkit.service import DEADLINE_S, RunningService, acl, running_service, set_cluster_acls
+from tests.testkit.service import DEADLINE_S, RunningService, running_service
 
 POLICY = """\
 apiVersion: quotas-policy/v1
@@ -59,9 +59,6 @@ def narrowed(
     policy: Path,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[RunningService]:
-    set_cluster_acls(
-        broker.bootstrap_servers, acl("alice", "ALTER_CONFIGS"), acl("bob", "DESCRIBE_CONFIGS")
-    )
     settings = {
         "policy_file": str(policy),
         "mode": "production",
