@@ -17,7 +17,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class Home:
+class OwnLoop:
     """The event loop that something lives in, and its thread."""
 
     def __init__(self) -> None:
@@ -40,20 +40,20 @@ class Home:
         return done.result(DEADLINE_S)
 
 
-class AtHome(Protocol):
+class HasLoop(Protocol):
     """What has a home."""
 
-    home: Home
+    own_loop: OwnLoop
 
 
-S = TypeVar("S", bound=AtHome)
+S = TypeVar("S", bound=HasLoop)
 
 
-def verb(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P], T]:
+def any_thread(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P], T]:
     """Let a method be called from any thread."""
 
     def called(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return self.home.do(lambda: method(self, *args, **kwargs))
+        return self.own_loop.do(lambda: method(self, *args, **kwargs))
 
     functools.update_wrapper(called, method)
     return called

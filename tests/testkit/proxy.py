@@ -17,18 +17,18 @@ from typing import Any, NamedTuple
 from kafka.protocol.metadata import MetadataResponse
 
 from app.localdev.ports import HOST, free_ports
-from tests.testkit.event_loops import Home, verb
+from tests.testkit.event_loops import OwnLoop, any_thread
 from tests.testkit.fake_kafka.server import METADATA
 
 
-class Way(Enum):
-    """Which way a frame goes."""
+class Direction(Enum):
+    """Which direction a frame goes."""
 
     TO_BROKER = auto()
     TO_CLIENT = auto()
 
 
-class Doing(Enum):
+class FrameAction(Enum):
     """What becomes of a frame."""
 
     PASS = auto()
@@ -43,24 +43,24 @@ class Rule:
     """One rule; the first that fits counts.
 
     Attributes:
-        way: Requests or answers.
+        direction: Requests or answers.
         api_key: Of the request, or of the request that is answered; null is any.
-        doing: What becomes of it.
+        action: What becomes of it.
         delay_s: How long it is kept back before that, in seconds.
         cut_after: With CUT: how many of its bytes pass, its length included.
         times: How often it happens; null is always.
     """
 
-    way: Way
+    direction: Direction
     api_key: int | None
-    doing: Doing = Doing.PASS
+    action: FrameAction = FrameAction.PASS
     delay_s: float = 0.0
     cut_after: int = 0
     times: int | None = None
 
-    def fits(self, way: Way, api_key: int) -> bool:
+    def fits(self, direction: Direction, api_key: int) -> bool:
         """Tell whether the rule is about such a frame."""
-        return self.way is way and self.api_key in (None, api_key) and self.times != 0
+        return self.direction is direction and self.api_key in (None, api_key) and self.times != 0
 
     def use(self) -> None:
         """Count it."""
@@ -68,7 +68,7 @@ class Rule:
             self.times -= 1
 
 
-PASSING = Rule(Way.TO_BROKER, None)
+PASSING = Rule(Direction.TO_BROKER, None)
 
 
 class Rules:
@@ -85,9 +85,9 @@ class Rules:
         """Let everything pass."""
         self._rules.clear()
 
-    def of(self, way: Way, api_key: int) -> Rule:
+    def of(self, direction: Direction, api_key: int) -> Rule:
         """Return what counts for a frame, without counting it."""
-        return next((rule for rule in self._rules if rule.fits(way, api_key)), PASSING)
+        return next((rule for rule in self._rules if rule.fits(direction, api_key)), PASSING)
 
 
 Address = tuple[str, int]
@@ -97,7 +97,7 @@ _REQUEST = struct.Struct(">hhi")
 _CORRELATION_ID = 4
 
 
-class Asked(NamedTuple):
+class PendingRequest(NamedTuple):
     """What of a request tells how to read its answer."""
 
     api_key: int
@@ -118,14 +118,14 @@ class Pipe:
         self,
         client: tuple[asyncio.StreamReader, asyncio.StreamWriter],
         broker: tuple[asyncio.StreamReader, asyncio.StreamWriter],
-        judge: Callable[[Way, int], Awaitable[Rule]],
+        judge: Callable[[Direction, int], Awaitable[Rule]],
         routes: Mapping[Address, Address],
     ) -> None:
         self._client_in, self._client_out = client
         self._broker_in, self._broker_out = broker
         self._judge = judge
         self._routes = routes
-        self._waiting: deque[Asked] = deque()
+        self._waiting: deque[PendingRequest] = deque()
 
     async def run(self) -> None:
         """Pass frames until either side closes."""
@@ -150,19 +150,19 @@ class Pipe:
         while True:
             payload = await _frame(self._client_in)
             api_key, version, _ = _REQUEST.unpack_from(payload)
-            rule = await self._judge(Way.TO_BROKER, api_key)
-            if rule.doing is not Doing.DROP:
-                self._waiting.append(Asked(api_key, version))
+            rule = await self._judge(Direction.TO_BROKER, api_key)
+            if rule.action is not FrameAction.DROP:
+                self._waiting.append(PendingRequest(api_key, version))
                 await _pass_on(self._broker_out, payload, rule)
 
     async def _answers(self) -> None:
         while True:
             payload = await _frame(self._broker_in)
             asked = self._waiting.popleft()
-            rule = await self._judge(Way.TO_CLIENT, asked.api_key)
+            rule = await self._judge(Direction.TO_CLIENT, asked.api_key)
             if asked.api_key == METADATA:
                 payload = _rerouted(payload, asked.version, self._routes)
-            if rule.doing is not Doing.DROP:
+            if rule.action is not FrameAction.DROP:
                 await _pass_on(self._client_out, payload, rule)
 
 
@@ -173,10 +173,10 @@ async def _frame(reader: asyncio.StreamReader) -> bytes:
 
 async def _pass_on(writer: asyncio.StreamWriter, payload: bytes, rule: Rule) -> None:
     frame = _LENGTH.pack(len(payload)) + payload
-    match rule.doing:
-        case Doing.CLOSE:
+    match rule.action:
+        case FrameAction.CLOSE:
             raise CutError
-        case Doing.CUT:
+        case FrameAction.CUT:
             writer.write(frame[: rule.cut_after])
             await writer.drain()
             # An orderly end, so that what was written is not thrown away with the connection.
@@ -197,8 +197,8 @@ def _rerouted(payload: bytes, version: int, routes: Mapping[Address, Address]) -
     return payload[:head] + bytes(answer.encode())
 
 
-TO_BROKER, TO_CLIENT = Way.TO_BROKER, Way.TO_CLIENT
-BOTH_WAYS = (TO_BROKER, TO_CLIENT)
+TO_BROKER, TO_CLIENT = Direction.TO_BROKER, Direction.TO_CLIENT
+BOTH_DIRECTIONS = (TO_BROKER, TO_CLIENT)
 
 Routes = dict[Address, Address]
 
@@ -207,13 +207,13 @@ class KafkaProxy:
     """One proxy; newer rules come before older ones until ``pass_all``."""
 
     def __init__(self, upstream: str, port: int, routes: Routes) -> None:
-        self.home = Home()
+        self.own_loop = OwnLoop()
         self.port = port
         self._upstream = _address(upstream)
         self._routes = routes
         self._rules = Rules()
         self._changed = asyncio.Event()
-        self._passed: Counter[tuple[Way, int]] = Counter()
+        self._passed: Counter[tuple[Direction, int]] = Counter()
         self._pipes: set[Pipe] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
@@ -230,57 +230,66 @@ class KafkaProxy:
         """How many connections go through it."""
         return len(self._pipes)
 
-    def seen(self, way: Way, api_key: int) -> int:
+    def seen(self, direction: Direction, api_key: int) -> int:
         """Return how many frames of a kind have come, whatever became of them."""
-        return self._passed[way, api_key]
+        return self._passed[direction, api_key]
 
-    @verb
+    @any_thread
     def pass_all(self) -> None:
-        """Forget every rule; what was held goes on its way."""
+        """Remove every rule, and pass the frames that are held."""
         self._rules.clear()
         self._refusing = False
         self._changed.set()
 
-    @verb
-    def delay(self, seconds: float, way: Way, api_key: int | None = None) -> None:
+    @any_thread
+    def delay(self, seconds: float, direction: Direction, api_key: int | None = None) -> None:
         """Keep each frame back; the order within a connection stays."""
-        self._rules.add(Rule(way, api_key, delay_s=seconds))
+        self._rules.add(Rule(direction, api_key, delay_s=seconds))
 
-    @verb
-    def drop(self, way: Way, api_key: int | None = None, *, times: int | None = None) -> None:
+    @any_thread
+    def drop(
+        self, direction: Direction, api_key: int | None = None, *, times: int | None = None
+    ) -> None:
         """Swallow frames and keep the connection: ``drop(TO_CLIENT, 49)`` loses the answers."""
-        self._rules.add(Rule(way, api_key, Doing.DROP, times=times))
+        self._rules.add(Rule(direction, api_key, FrameAction.DROP, times=times))
 
-    @verb
-    def close_at(self, way: Way, api_key: int | None = None, *, times: int | None = None) -> None:
+    @any_thread
+    def close_at(
+        self, direction: Direction, api_key: int | None = None, *, times: int | None = None
+    ) -> None:
         """Drop the connection in place of passing a frame on."""
-        self._rules.add(Rule(way, api_key, Doing.CLOSE, times=times))
+        self._rules.add(Rule(direction, api_key, FrameAction.CLOSE, times=times))
 
-    @verb
+    @any_thread
     def cut_after(
-        self, size: int, way: Way, api_key: int | None = None, *, times: int | None = None
+        self,
+        size: int,
+        direction: Direction,
+        api_key: int | None = None,
+        *,
+        times: int | None = None,
     ) -> None:
         """Pass that many bytes of a frame, its length included, and drop the connection."""
-        self._rules.add(Rule(way, api_key, Doing.CUT, cut_after=size, times=times))
+        self._rules.add(Rule(direction, api_key, FrameAction.CUT, cut_after=size, times=times))
 
-    @verb
-    def hold(self, way: Way, api_key: int | None = None) -> None:
+    @any_thread
+    def hold(self, direction: Direction, api_key: int | None = None) -> None:
         """Keep frames until ``pass_all``, as a network that comes back."""
-        self._rules.add(Rule(way, api_key, Doing.HOLD))
+        self._rules.add(Rule(direction, api_key, FrameAction.HOLD))
 
-    @verb
-    def black_hole(self, ways: Sequence[Way] = BOTH_WAYS) -> None:
+    @any_thread
+    def black_hole(self, directions: Sequence[Direction] = BOTH_DIRECTIONS) -> None:
         """Swallow everything, new connections' first words included."""
-        for way in ways:
-            self._rules.add(Rule(way, None, Doing.DROP))
+        for direction in directions:
+            self._rules.add(Rule(direction, None, FrameAction.DROP))
 
-    @verb
+    @any_thread
     def hang_up(self) -> None:
         """Drop every connection."""
         for pipe in list(self._pipes):
             pipe.abort()
 
-    @verb
+    @any_thread
     def refuse(self) -> None:
         """Drop every connection, and each new one at once, until ``pass_all``."""
         self._refusing = True
@@ -320,15 +329,15 @@ class KafkaProxy:
         finally:
             self._pipes.discard(pipe)
 
-    async def _judge(self, way: Way, api_key: int) -> Rule:
-        self._passed[way, api_key] += 1
-        rule = self._rules.of(way, api_key)
+    async def _judge(self, direction: Direction, api_key: int) -> Rule:
+        self._passed[direction, api_key] += 1
+        rule = self._rules.of(direction, api_key)
         rule.use()
         await asyncio.sleep(rule.delay_s)
-        while rule.doing is Doing.HOLD:
+        while rule.action is FrameAction.HOLD:
             self._changed.clear()
             await self._changed.wait()
-            rule = self._rules.of(way, api_key)
+            rule = self._rules.of(direction, api_key)
         return rule
 
 

@@ -10,7 +10,7 @@ from typing import Final
 
 import httpx
 
-from tests.faults.http.crowds import ALTERATIONS, callers
+from tests.faults.http.concurrency import ALTERATIONS, callers
 from tests.testkit.http import problem_of
 from tests.testkit.kafka import unique
 from tests.testkit.outages import DEADLINE_S, change

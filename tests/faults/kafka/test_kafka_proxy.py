@@ -19,8 +19,8 @@ from tests.testkit.kafka import DEADLINE_S, entity, setting, until
 from tests.testkit.proxy import (
     TO_BROKER,
     TO_CLIENT,
+    Direction,
     KafkaProxy,
-    Way,
     kafka_proxies,
     kafka_proxy,
 )
@@ -97,7 +97,7 @@ async def test_a_request_is_swallowed(
 
 @pytest.mark.parametrize("way", [TO_BROKER, TO_CLIENT])
 async def test_the_connection_is_closed_at_a_request_or_at_its_answer(
-    cluster: FakeCluster, proxy: KafkaProxy, admin: KafkaClientQuotaAdmin, way: Way
+    cluster: FakeCluster, proxy: KafkaProxy, admin: KafkaClientQuotaAdmin, way: Direction
 ):
     proxy.close_at(way, ALTER, times=1)
     answer = await alter(admin)
@@ -109,7 +109,7 @@ async def test_the_connection_is_closed_at_a_request_or_at_its_answer(
 @pytest.mark.parametrize("way", [TO_BROKER, TO_CLIENT])
 @pytest.mark.parametrize("size", [0, 3, 4, 11, 20])
 async def test_the_connection_is_cut_after_some_bytes(
-    cluster: FakeCluster, proxy: KafkaProxy, admin: KafkaClientQuotaAdmin, way: Way, size: int
+    cluster: FakeCluster, proxy: KafkaProxy, admin: KafkaClientQuotaAdmin, way: Direction, size: int
 ):
     proxy.cut_after(size, way, ALTER, times=1)
     answer = await alter(admin)

@@ -44,7 +44,7 @@ from tests.testkit.fake_kafka.server import (
     Reply,
     framed,
 )
-from tests.testkit.fake_kafka.state import Alteration, Answer, Fault, World
+from tests.testkit.fake_kafka.state import Alteration, Answer, ClusterState, Fault
 
 
 class FakeImage:
@@ -109,10 +109,10 @@ class Apis:
         codes: The code that is answered instead of the truth, by API key.
     """
 
-    def __init__(self, node_id: int, world: World) -> None:
+    def __init__(self, node_id: int, state: ClusterState) -> None:
         self.codes: dict[int, int] = {}
-        self.image = FakeImage(world.controller)
-        self.queue = ForwardQueue(world.controller, world.patience)
+        self.image = FakeImage(state.controller)
+        self.queue = ForwardQueue(state.controller, state.patience)
         self.answering: dict[int, Answering] = {
             SASL_HANDSHAKE: self._handshake,
             SASL_AUTHENTICATE: self._authenticate,
@@ -123,14 +123,14 @@ class Apis:
             DESCRIBE_QUORUM: self._quorum,
         }
         self._node_id = node_id
-        self._world = world
+        self._state = state
         self._principals: WeakKeyDictionary[asyncio.StreamWriter, str] = WeakKeyDictionary()
 
     def _refusal(self, writer: asyncio.StreamWriter, api_key: int, operation: str) -> int:
         """Return the code that stands in the way of an answer, or 0."""
         if api_key in self.codes:
             return self.codes[api_key]
-        permitted = self._world.rights.get(self._principal(writer))
+        permitted = self._state.rights.get(self._principal(writer))
         allowed = permitted is None or operation in permitted
         return 0 if allowed else CLUSTER_AUTHORIZATION_FAILED
 
@@ -142,7 +142,7 @@ class Apis:
 
     async def _authenticate(self, writer: asyncio.StreamWriter, request: bytes) -> Any:
         user, password = plain_credentials(request)
-        accepted = self._world.accounts.get(user) == password
+        accepted = self._state.accounts.get(user) == password
         if accepted:
             self._principals[writer] = f"User:{user}"
         return authenticate_answer(accepted=accepted)
@@ -156,31 +156,31 @@ class Apis:
 
     async def _acls(self, writer: asyncio.StreamWriter, request: bytes) -> Any:
         code = self._refusal(writer, DESCRIBE_ACLS, "DESCRIBE")
-        acls = self._world.acls
+        acls = self._state.acls
         if acls is None:
             return acls_answer(_SECURITY_DISABLED, ())
         return acls_answer(code, () if code else acls)
 
     async def _configs(self, writer: asyncio.StreamWriter, request: bytes) -> Any:
-        return configs_answer(request, self._world.callback)
+        return configs_answer(request, self._state.callback)
 
     async def _quorum(self, writer: asyncio.StreamWriter, request: bytes) -> Any:
         code = self._refusal(writer, DESCRIBE_QUORUM, "DESCRIBE")
         if code:
             return quorum_answer(code, None)
-        told = await self.queue.ask(self._world.quorum)
+        told = await self.queue.ask(self._state.quorum)
         if told is NoAnswer.TIMED_OUT:
             return quorum_answer(REQUEST_TIMED_OUT, None)
         return quorum_answer(0, told)
 
     async def _alter(self, writer: asyncio.StreamWriter, request: bytes) -> Any:
         asked = alter_asked(request)
-        alteration = self._world.arrived(self._node_id, self._principal(writer), asked)
+        alteration = self._state.arrived(self._node_id, self._principal(writer), asked)
         code = self._refusal(writer, ALTER, "ALTER_CONFIGS")
         if code:
             text = "Cluster authorization failed." if code == CLUSTER_AUTHORIZATION_FAILED else None
             return alter_answer(for_all(asked.entries, code, text))
-        fault = self._world.faults.of(alteration)
+        fault = self._state.faults.of(alteration)
         if fault.delay_s:
             await asyncio.sleep(fault.delay_s)
         verdicts = await self._verdicts(alteration, fault)
@@ -191,13 +191,13 @@ class Apis:
 
     async def _verdicts(self, alteration: Alteration, fault: Fault) -> list[Verdict]:
         """Return what is known when the answer is due, which may never be."""
-        work = self._world.work(alteration, fault)
+        work = self._state.work(alteration, fault)
         if fault.applies is None:
             verdicts = await self.queue.ask(work)
             if verdicts is NoAnswer.TIMED_OUT:
                 return for_all(alteration.entries, REQUEST_TIMED_OUT, "The request timed out.")
             return list(verdicts)
-        applied = self._world.apply_at(work, fault.applies)
+        applied = self._state.apply_at(work, fault.applies)
         if 0.0 in fault.applies or (fault.answer is Answer.TRUTH and fault.said is None):
             return await applied
         return for_all(alteration.entries, 0, None)
@@ -221,14 +221,14 @@ class FakeNode(FakeBroker):
         delays: How long an answer is kept back, in seconds, by API key.
     """
 
-    def __init__(self, node_id: int, world: World) -> None:
-        self.apis = Apis(node_id, world)
+    def __init__(self, node_id: int, state: ClusterState) -> None:
+        self.apis = Apis(node_id, state)
         answering = self.apis.answering.items()
         super().__init__({key: self._replying(key, each) for key, each in answering})
         self.healthy = dict(self.replies)
         self.node_id = node_id
         self.delays: dict[int, float] = {}
-        self._world = world
+        self._state = state
         self._tasks: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
         self._listener: socket.socket | None = None
@@ -293,8 +293,8 @@ class FakeNode(FakeBroker):
         """Answer one request, unless this broker hangs."""
         await self._running.wait()
         if api_key == METADATA:
-            self.cluster_id = self._world.cluster_id
-            self.peers = dict(self._world.listed)
+            self.cluster_id = self._state.cluster_id
+            self.peers = dict(self._state.listed)
             self.fenced = self.node_id not in self.peers
         await super().answer(api_key, writer, correlation_id, request)
 

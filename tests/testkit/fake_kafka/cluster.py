@@ -11,23 +11,23 @@ from contextlib import asynccontextmanager
 from app.domain.authorization import AclBinding
 from app.domain.entities import ClientQuotaEntity
 from app.localdev.ports import free_ports
-from tests.testkit.event_loops import Home, verb
+from tests.testkit.event_loops import OwnLoop, any_thread
 from tests.testkit.fake_kafka.broker import FakeNode
 from tests.testkit.fake_kafka.controller import Applied, FakeController, Patience
 from tests.testkit.fake_kafka.quotas import Change, Values
 from tests.testkit.fake_kafka.server import Reply
-from tests.testkit.fake_kafka.state import Alteration, Fault, Nemesis, World
+from tests.testkit.fake_kafka.state import Alteration, ClusterState, Fault, FaultSchedule
 
 
 class FakeCluster:
     """Brokers 1 to n; the controller is no broker."""
 
     def __init__(self, brokers: int, patience: Patience) -> None:
-        self.home = Home()
+        self.own_loop = OwnLoop()
         self._controller = FakeController(self._resigned)
-        self._world = World(self._controller, patience)
-        self._nodes = {number: FakeNode(number, self._world) for number in range(1, brokers + 1)}
-        self._world.log_ends = lambda: {
+        self._state = ClusterState(self._controller, patience)
+        self._nodes = {number: FakeNode(number, self._state) for number in range(1, brokers + 1)}
+        self._state.log_ends = lambda: {
             number: node.apis.image.log_end for number, node in self._nodes.items()
         }
 
@@ -37,7 +37,7 @@ class FakeCluster:
 
     async def close(self) -> None:
         """End everything."""
-        self._world.close()
+        self._state.close()
         await asyncio.gather(*(node.close() for node in self._nodes.values()))
 
     @property
@@ -59,14 +59,14 @@ class FakeCluster:
     @property
     def alterations(self) -> list[Alteration]:
         """Every alteration that reached a broker, validations included."""
-        return list(self._world.alterations)
+        return list(self._state.alterations)
 
     @property
     def quotas(self) -> dict[ClientQuotaEntity, Values]:
         """What holds by the metadata log."""
         return self._quotas()
 
-    @verb
+    @any_thread
     def _quotas(self) -> dict[ClientQuotaEntity, Values]:
         return {entity: dict(values) for entity, values in self._controller.quotas.items()}
 
@@ -84,7 +84,7 @@ class FakeCluster:
 
     # Alterations
 
-    @verb
+    @any_thread
     def fail_next(
         self,
         fault: Fault,
@@ -95,22 +95,22 @@ class FakeCluster:
     ) -> None:
         """Let a fault happen to the next alterations, through one broker or any."""
         for _ in range(times):
-            self._world.faults.announce(fault, broker_id=broker_id, validate_only=validate_only)
+            self._state.faults.announce(fault, broker_id=broker_id, validate_only=validate_only)
 
-    @verb
-    def decide_by(self, nemesis: Nemesis | None) -> None:
+    @any_thread
+    def decide_by(self, schedule: FaultSchedule | None) -> None:
         """Let a function choose the fault of every alteration that has none yet."""
-        self._world.faults.nemesis = nemesis
+        self._state.faults.schedule = schedule
 
-    @verb
+    @any_thread
     def apply_held(self) -> int:
         """Apply everything that was held; return how many that were."""
-        held, self._world.held = self._world.held, []
+        held, self._state.held = self._state.held, []
         for deliver in held:
             deliver()
         return len(held)
 
-    @verb
+    @any_thread
     def store(self, entity: ClientQuotaEntity, values: Mapping[str, float | None]) -> None:
         """Change quotas as another tool would; null removes."""
         now = self._controller.quotas.get(entity, {})
@@ -121,17 +121,17 @@ class FakeCluster:
 
     # The controller
 
-    @verb
+    @any_thread
     def pause_controller(self) -> None:
         """Let the controller hang: what is sent to it waits in its buffers."""
         self._controller.pause()
 
-    @verb
+    @any_thread
     def resume_controller(self) -> None:
         """Let it go on, with everything that waited."""
         self._controller.resume()
 
-    @verb
+    @any_thread
     def change_controller(self, *, epochs: int = 1) -> int:
         """Let another take over; what the old one had not handled is lost to it, not to brokers."""
         self._controller.change(epochs)
@@ -142,40 +142,40 @@ class FakeCluster:
     def _resigned(self) -> None:
         self.change_controller(epochs=2)
 
-    @verb
+    @any_thread
     def commit_within(self, seconds: float) -> None:
         """Set how long an append takes to be committed and answered."""
         self._controller.commit_s = seconds
 
     # The way from a broker to the controller
 
-    @verb
+    @any_thread
     def hold_requests(self, broker_id: int) -> None:
         """Keep the broker's requests to the controller in the network."""
         self._nodes[broker_id].apis.queue.hold("requests")
 
-    @verb
+    @any_thread
     def hold_answers(self, broker_id: int) -> None:
         """Keep the controller's answers to the broker in the network."""
         self._nodes[broker_id].apis.queue.hold("answers")
 
-    @verb
+    @any_thread
     def let_go(self, broker_id: int) -> None:
         """Let arrive what was held."""
         self._nodes[broker_id].apis.queue.let_go()
 
-    @verb
+    @any_thread
     def cut(self, broker_id: int) -> None:
         """Lose the connection to the controller: the broker queues again, in reverse order."""
         self._nodes[broker_id].apis.queue.cut()
 
-    @verb
+    @any_thread
     def isolate(self, broker_id: int) -> None:
         """Keep a broker from the controller: it shows what it has, and says no error."""
         self._nodes[broker_id].apis.image.cut_off = True
         self._nodes[broker_id].apis.queue.sever()
 
-    @verb
+    @any_thread
     def rejoin(self, broker_id: int) -> None:
         """End that."""
         self._nodes[broker_id].apis.image.cut_off = False
@@ -183,18 +183,18 @@ class FakeCluster:
 
     # One broker
 
-    @verb
+    @any_thread
     def lag(self, broker_id: int, *, fetching_s: float = 0.0, publishing_s: float = 0.0) -> None:
         """Let a broker fetch what is committed later, and show it even later."""
         image = self._nodes[broker_id].apis.image
         image.lag_s, image.publishing_s = fetching_s, publishing_s
 
-    @verb
+    @any_thread
     def delay(self, api_key: int, seconds: float, *, broker_id: int) -> None:
         """Keep every answer of a kind back."""
         self._nodes[broker_id].delays[api_key] = seconds
 
-    @verb
+    @any_thread
     def say(self, api_key: int, code: int | None, *, broker_id: int) -> None:
         """Answer every request of a kind with this code; null is the truth again."""
         codes = self._nodes[broker_id].apis.codes
@@ -202,79 +202,79 @@ class FakeCluster:
         if code is not None:
             codes[api_key] = code
 
-    @verb
+    @any_thread
     def reply_with(self, api_key: int, reply: Reply | None, *, broker_id: int) -> None:
         """Answer every request of a kind with this; null is the healthy answer again."""
         node = self._nodes[broker_id]
         node.replies[api_key] = node.healthy[api_key] if reply is None else reply
 
-    @verb
+    @any_thread
     def freeze(self, broker_id: int) -> None:
         """Let a broker hang: connections are accepted and stay open, nothing is answered."""
         self._nodes[broker_id].freeze()
 
-    @verb
+    @any_thread
     def thaw(self, broker_id: int) -> None:
         """Let it go on."""
         self._nodes[broker_id].thaw()
 
-    @verb
+    @any_thread
     def hang_up(self, broker_id: int) -> None:
         """Close every connection to a broker."""
         self._nodes[broker_id].hang_up()
 
-    @verb
+    @any_thread
     def kill(self, broker_id: int, *, still_listed: bool = False) -> None:
         """Kill a broker: its queue is lost; what the controller has got of it is not."""
         self._nodes[broker_id].stop()
         if not still_listed:
-            self._world.listed.pop(broker_id, None)
+            self._state.listed.pop(broker_id, None)
 
-    @verb
+    @any_thread
     def fence(self, broker_id: int) -> None:
         """Do not count a broker as live any more; it goes on answering."""
-        self._world.listed.pop(broker_id, None)
+        self._state.listed.pop(broker_id, None)
 
-    @verb
+    @any_thread
     def unfence(self, broker_id: int) -> None:
         """Count it as live again."""
-        self._world.listed[broker_id] = self._nodes[broker_id].port
+        self._state.listed[broker_id] = self._nodes[broker_id].port
 
-    @verb
+    @any_thread
     def start(self, broker_id: int) -> None:
         """Start it again, on its port."""
         self._nodes[broker_id].start()
-        self._world.listed[broker_id] = self._nodes[broker_id].port
+        self._state.listed[broker_id] = self._nodes[broker_id].port
 
     # Who may do what
 
-    @verb
+    @any_thread
     def let_in(self, accounts: Mapping[str, str]) -> None:
         """Set the passwords of SASL PLAIN; without a handshake a caller is ``User:ANONYMOUS``."""
-        self._world.accounts = dict(accounts)
+        self._state.accounts = dict(accounts)
 
-    @verb
+    @any_thread
     def permit(self, principal: str, operations: Iterable[str] | None) -> None:
         """Set a principal's own operations on the cluster; null is all of them."""
-        rights = {name: each for name, each in self._world.rights.items() if name != principal}
+        rights = {name: each for name, each in self._state.rights.items() if name != principal}
         if operations is not None:
             rights[principal] = frozenset(operations)
-        self._world.rights = rights
+        self._state.rights = rights
 
-    @verb
+    @any_thread
     def set_acls(self, acls: Sequence[AclBinding] | None) -> None:
         """Set what DescribeAcls tells; null is a cluster without an authorizer."""
-        self._world.acls = acls
+        self._state.acls = acls
 
-    @verb
+    @any_thread
     def set_cluster_id(self, cluster_id: str) -> None:
         """Be another cluster behind the same addresses."""
-        self._world.cluster_id = cluster_id
+        self._state.cluster_id = cluster_id
 
-    @verb
+    @any_thread
     def set_callback(self, name: str | None) -> None:
         """Set ``client.quota.callback.class``."""
-        self._world.callback = name
+        self._state.callback = name
 
 
 @asynccontextmanager

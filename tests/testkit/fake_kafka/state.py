@@ -84,15 +84,15 @@ class Alteration(NamedTuple):
     validate_only: bool
 
 
-Nemesis = Callable[[Alteration], Fault | None]
+FaultSchedule = Callable[[Alteration], Fault | None]
 """Decides for each alteration, validations included; null is no fault."""
 
 
 class Faults:
-    """Which fault is next: those that were announced first, then what the nemesis says."""
+    """Which fault is next: those that were announced first, then what the schedule says."""
 
     def __init__(self) -> None:
-        self.nemesis: Nemesis | None = None
+        self.schedule: FaultSchedule | None = None
         self._announced: list[tuple[Fault, Callable[[Alteration], bool]]] = []
 
     def announce(self, fault: Fault, *, broker_id: int | None, validate_only: bool) -> None:
@@ -110,13 +110,13 @@ class Faults:
             if fits(alteration):
                 del self._announced[position]
                 return fault
-        return (self.nemesis(alteration) if self.nemesis else None) or NO_FAULT
+        return (self.schedule(alteration) if self.schedule else None) or NO_FAULT
 
 
 Work = Callable[[], list[Verdict]]
 
 
-class World:
+class ClusterState:
     """One controller, what was asked of it, and who may ask.
 
     Attributes:

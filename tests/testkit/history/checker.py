@@ -36,7 +36,7 @@ class Violation(NamedTuple):
 
 
 def violations(evidence: Evidence) -> list[Violation]:
-    """Return everything that must not be; none for an honest run."""
+    """Return everything that must not be; none for a valid run."""
     return [Violation(rule.__name__, detail) for rule in RULES for detail in rule(evidence)]
 
 

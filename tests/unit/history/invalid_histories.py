@@ -1,29 +1,18 @@
-"""Runs that are not what they say, by the rules that each breaks."""
+"""The valid run with something changed: one case for each violation of a rule."""
 
+from collections.abc import Callable
 from dataclasses import replace
+from datetime import timedelta
 
-from tests.testkit.history.events import Write
-from tests.testkit.history.evidence import Evidence
-from tests.unit.history.doctored import (
-    audit,
-    calls,
-    committed_later,
-    late_drift,
-    observed_applied,
-    overlapping,
-    saying,
-    sent_anew,
-    twice,
-    unfinished,
-    with_audit,
-    with_record,
-    without,
-)
-from tests.unit.history.honest import (
+from tests.testkit.history.events import Call, Write
+from tests.testkit.history.evidence import AuditedEntity, AuditEvent, Evidence
+from tests.testkit.history.metadata_log import LogRecord
+from tests.unit.history.valid_histories import (
     AUDITED,
     CALLS,
     KEY,
     RECORDS,
+    at,
     concluded,
     evidence,
     intent,
@@ -34,12 +23,88 @@ from tests.unit.history.honest import (
     write,
 )
 
+
+def without(number: int) -> tuple[LogRecord, ...]:
+    """Return the records without the one that has this value."""
+    return tuple(one for one in RECORDS if one.write.value != number)
+
+
+def with_record(seconds: float, of: Write) -> tuple[LogRecord, ...]:
+    """Return the records with one more, at its place."""
+    return tuple(sorted([*RECORDS, record(seconds, of)], key=lambda one: one.at))
+
+
+def audit(
+    alteration_id: str, change: Callable[[AuditedEntity], AuditedEntity]
+) -> tuple[AuditedEntity, ...]:
+    """Return the audit log with the first entity of an alteration changed."""
+    place = next(i for i, one in enumerate(AUDITED) if one.alteration_id == alteration_id)
+    return (*AUDITED[:place], change(AUDITED[place]), *AUDITED[place + 1 :])
+
+
+def saying(alteration_id: str, outcome: str) -> tuple[AuditedEntity, ...]:
+    """Return the audit log with another last word on an alteration."""
+    return audit(
+        alteration_id,
+        lambda one: replace(
+            one, events=(*one.events[:-1], replace(one.events[-1], outcome=outcome))
+        ),
+    )
+
+
+def calls(number: int, **members: object) -> tuple[Call, ...]:
+    """Return the calls with the answer to one of them changed."""
+    return tuple(
+        replace(one, answer=replace(one.answer, **members))  # type: ignore[type-var, arg-type]
+        if one.number == number
+        else one
+        for one in CALLS
+    )
+
+
+def with_audit(**members: object) -> Evidence:
+    """Return the run with something changed beside the log."""
+    valid = evidence()
+    return replace(valid, audit=replace(valid.audit, **members))  # type: ignore[arg-type]
+
+
+def unfinished(one: AuditedEntity) -> AuditedEntity:
+    return replace(one, events=one.events[:-1])
+
+
+def committed_later(one: AuditedEntity) -> AuditedEntity:
+    return replace(one, committed_at=one.committed_at + timedelta(seconds=1))
+
+
+def twice(one: AuditedEntity) -> AuditedEntity:
+    return replace(one, events=(*one.events, *one.events))
+
+
+def overlapping(one: AuditedEntity) -> AuditedEntity:
+    """Conclude it only when the next one of the same entity has begun."""
+    return replace(one, events=(replace(one.events[-1], at=at(1.5)),))
+
+
+def observed_applied(one: AuditedEntity) -> AuditedEntity:
+    return recovered(replace(one, events=()), 96, "not_applied", observed="applied")
+
+
+def late_drift(one: AuditedEntity) -> AuditedEntity:
+    return replace(one, events=(*one.events, AuditEvent("drift", at(190))))
+
+
+def sent_anew(began: float) -> tuple[AuditedEntity, ...]:
+    """Return the audit log with a repeat of ``a10``, of which nothing was sent."""
+    again = concluded(intent("b10", began, write("dan", 12)), 1, "applied")
+    return (*saying("a10", "not_sent"), again)
+
+
 SWAPPED = (RECORDS[1], RECORDS[0], *RECORDS[2:])
 
 
 TWO_INTENTS = (*AUDITED, concluded(intent("b10", 209, write("dan", 12)), 0.1, "not_applied"))
 
-LIES: dict[str, tuple[Evidence, set[str]]] = {
+VIOLATIONS: dict[str, tuple[Evidence, set[str]]] = {
     "a record that nobody asked for": (
         evidence(records=with_record(100, write("gus", 99))),
         {"every_record_has_an_intent"},

@@ -4,8 +4,8 @@ import asyncio
 
 from app.domain.entities import ClientQuotaEntity
 from app.localdev.postgres import LocalPostgres
-from tests.faults.lives.conftest import NewWorld
-from tests.faults.lives.run import Run
+from tests.faults.crash_recovery.conftest import NewWorld
+from tests.faults.crash_recovery.run import Run
 from tests.testkit.fake_kafka.cluster import FakeCluster
 from tests.testkit.fake_kafka.state import HELD, Answer, Fault
 from tests.testkit.history.events import End, Write

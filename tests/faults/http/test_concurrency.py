@@ -1,7 +1,7 @@
 """No update is lost, and no request is two changes, however many callers there are."""
 
 from app.localdev.kafka import LocalKafka
-from tests.faults.http.crowds import (
+from tests.faults.http.concurrency import (
     ask_thrice,
     assert_each_is_one_change,
     assert_none_is_lost,

@@ -11,7 +11,7 @@ from urllib.parse import quote
 import pytest
 
 from app.localdev.ports import free_ports
-from tests.integration.http.canaries import (
+from tests.integration.http.secret_leaks import (
     DATABASE_PASSWORD,
     KAFKA_PASSWORD,
     OWNER_PASSWORD,

@@ -9,9 +9,9 @@ import pytest
 
 from app.localdev.kafka import LocalKafka
 from app.localdev.postgres import LocalPostgres
-from tests.faults.lives.conftest import empty_log
-from tests.faults.lives.outages import Outage, during_a_load, dying, hanging
-from tests.faults.lives.run import Run
+from tests.faults.crash_recovery.conftest import empty_log
+from tests.faults.crash_recovery.outages import Outage, during_a_load, dying, hanging
+from tests.faults.crash_recovery.run import Run
 from tests.testkit.event_loops import in_a_thread
 from tests.testkit.fake_kafka.server import ALTER
 from tests.testkit.history.metadata_log import NO_LINGER, metadata_log

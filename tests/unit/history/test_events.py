@@ -9,7 +9,7 @@ import pytest
 from app.domain.entities import ClientQuotaEntity
 from tests.testkit.history.events import Answer, End, HistoryLog, Write, answer_of, read_history
 from tests.testkit.history.metadata_log import of_apply_log, read_dump
-from tests.unit.history.honest import user, write
+from tests.unit.history.valid_histories import user, write
 
 PAIR = ClientQuotaEntity.of({"user": 'a\u0001 "é,', "client-id": None})
 

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 import pytest
 
-from tests.faults.http.bad_clients import BAD, CLIENTS
-from tests.faults.http.crowds import callers
+from tests.faults.http.concurrency import callers
+from tests.faults.http.slow_clients import BAD, CLIENTS
 from tests.faults.http.trouble import Asked
 from tests.testkit.history.checker import note_figures
 from tests.testkit.service import RunningService
@@ -49,7 +49,7 @@ async def test_500_bad_clients_take_little_and_the_others_are_served(
 
 async def bad_clients(service: RunningService, kind: str, endings: dict[str, int]) -> None:
     """Let them come in a process of their own, and collect how they end."""
-    module = ["-m", "tests.faults.http.bad_clients", service.url, kind]
+    module = ["-m", "tests.faults.http.slow_clients", service.url, kind]
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(sys.executable, *module, stdout=pipe)
     out, _ = await process.communicate()

@@ -6,9 +6,9 @@ from itertools import count
 from app.domain.entities import ClientQuotaEntity
 from app.localdev.postgres import LocalPostgres
 from app.service.alterations.failpoints import POINTS
-from tests.faults.lives.conftest import NewWorld
-from tests.faults.lives.replica import Replica
-from tests.faults.lives.run import Run
+from tests.faults.crash_recovery.conftest import NewWorld
+from tests.faults.crash_recovery.replica import Replica
+from tests.faults.crash_recovery.run import Run
 from tests.testkit.fake_kafka.cluster import FakeCluster
 from tests.testkit.history.events import End, Write
 from tests.testkit.history.evidence import Evidence, read_audit

@@ -11,7 +11,7 @@ import pytest
 
 from app.localdev.postgres import LocalPostgres
 from app.postgres.migration import migrate
-from tests.faults.lives.run import LifeDatabase, Run
+from tests.faults.crash_recovery.run import LifeDatabase, Run
 from tests.testkit.event_loops import in_a_thread
 from tests.testkit.fake_kafka.cluster import FakeCluster, fake_cluster
 

@@ -12,7 +12,7 @@ import httpx
 import psycopg
 
 from app.domain.entities import ClientQuotaEntity
-from tests.faults.lives.replica import CALLER, Replica, new_replica
+from tests.faults.crash_recovery.replica import CALLER, Replica, new_replica
 from tests.testkit.history.checker import figures_of, note_figures, violations
 from tests.testkit.history.events import Answer, HistoryLog, Write, read_history
 from tests.testkit.history.evidence import Described, Evidence, read_audit

@@ -8,7 +8,7 @@ from tests.testkit.fake_kafka.state import (
     DROP_BEFORE_APPLYING,
     Alteration,
     Fault,
-    Nemesis,
+    FaultSchedule,
     apply_late,
     time_out_and_apply_late,
 )
@@ -17,8 +17,8 @@ LATEST_S: Final = 2.5
 """Later than that nothing is applied."""
 
 
-def random_faults(seed: int, share: float = 0.25) -> Nemesis:
-    """Return a nemesis that does something to a share of all alterations."""
+def random_faults(seed: int, share: float = 0.25) -> FaultSchedule:
+    """Return a fault schedule that does something to a share of all alterations."""
     chance = random.Random(seed)
 
     def decide(alteration: Alteration) -> Fault | None:

@@ -8,9 +8,9 @@ import psycopg
 
 from app.domain.entities import ClientQuotaEntity
 from app.localdev.postgres import LocalPostgres
-from tests.faults.lives.conftest import NewWorld
-from tests.faults.lives.replica import Replica
-from tests.faults.lives.run import HEADERS, Run
+from tests.faults.crash_recovery.conftest import NewWorld
+from tests.faults.crash_recovery.replica import Replica
+from tests.faults.crash_recovery.run import HEADERS, Run
 from tests.testkit.fake_kafka.cluster import FakeCluster
 from tests.testkit.kafka import eventually, unique
 from tests.testkit.sizes import size

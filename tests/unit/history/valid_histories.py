@@ -1,4 +1,4 @@
-"""An honest run, made by hand: every kind of life that an alteration may have."""
+"""A valid run, made by hand: every course that an alteration may take."""
 
 import time
 from collections.abc import Mapping
@@ -194,7 +194,7 @@ def evidence(
     records: tuple[LogRecord, ...] = RECORDS,
     **members: object,
 ) -> Evidence:
-    """Return the honest run, or another one; broker and audit log know how its records end."""
+    """Return the valid run, or another one; broker and audit log know how its records end."""
     states: Mapping[ClientQuotaEntity, Mapping[str, float]] = values_of(records)
     audit = Audit(audited, (), states)
     return Evidence(calls, audit, Oracle(records), values_of(records), **members)  # type: ignore[arg-type]

@@ -3,10 +3,10 @@
 import asyncio
 
 from app.localdev.postgres import LocalPostgres
-from tests.faults.lives.conftest import NewWorld
-from tests.faults.lives.nemesis import random_faults
-from tests.faults.lives.outages import during_a_load, dying, hanging
-from tests.faults.lives.run import Run
+from tests.faults.crash_recovery.conftest import NewWorld
+from tests.faults.crash_recovery.fault_schedule import random_faults
+from tests.faults.crash_recovery.outages import during_a_load, dying, hanging
+from tests.faults.crash_recovery.run import Run
 from tests.testkit.fake_kafka.cluster import FakeCluster
 from tests.testkit.history.metadata_log import of_apply_log
 from tests.testkit.sizes import SEED

@@ -13,7 +13,8 @@ from psycopg import sql
 from app.localdev.kafka import LocalKafka
 from app.localdev.postgres import LocalPostgres
 from app.postgres.migration import migrate
-from tests.integration.http.canaries import (
+from tests.integration.http.changes import P, change
+from tests.integration.http.secret_leaks import (
     BASIC_PASSWORD,
     COOKIE,
     DATABASE_PASSWORD,
@@ -26,7 +27,6 @@ from tests.integration.http.canaries import (
     as_canary,
     write_canary_tokens,
 )
-from tests.integration.http.changes import P, change
 from tests.testkit.service import (
     DEADLINE_S,
     Launch,

@@ -4,7 +4,7 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable
 
-from tests.faults.lives.run import Run
+from tests.faults.crash_recovery.run import Run
 from tests.testkit.load import Load
 from tests.testkit.sizes import SEED
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from app.localdev.postgres import LocalPostgres
-from tests.faults.lives.conftest import empty_log
-from tests.faults.lives.outages import Outage, during_a_load, dying, hanging
-from tests.faults.lives.quorum import Quorum, quorum
-from tests.faults.lives.run import Run
+from tests.faults.crash_recovery.conftest import empty_log
+from tests.faults.crash_recovery.outages import Outage, during_a_load, dying, hanging
+from tests.faults.crash_recovery.quorum import Quorum, quorum
+from tests.faults.crash_recovery.run import Run
 from tests.testkit.history.metadata_log import metadata_log
 from tests.testkit.proxy import TO_BROKER, TO_CLIENT
 

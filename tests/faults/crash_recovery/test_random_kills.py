@@ -3,9 +3,9 @@
 import asyncio
 import random
 
-from tests.faults.lives.conftest import World
-from tests.faults.lives.nemesis import random_faults
-from tests.faults.lives.run import Run
+from tests.faults.crash_recovery.conftest import World
+from tests.faults.crash_recovery.fault_schedule import random_faults
+from tests.faults.crash_recovery.run import Run
 from tests.testkit.history.metadata_log import of_apply_log
 from tests.testkit.load import Driver, Load
 from tests.testkit.sizes import SEED, size
