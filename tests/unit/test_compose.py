@@ -71,16 +71,22 @@ def named_files(stack: Stack) -> Iterator[Path]:
 
 
 def test_every_file_that_it_names_is_there_or_is_made_by_the_script(stack: Stack):
-    for path in named_files(stack):
+    paths = list(named_files(stack))
+    assert len(paths) > 5
+    for path in paths:
         made = path.parent == Path("deploy/secrets")
         assert (stack.secrets / path.name if made else ROOT / path).is_file(), path
 
 
 def test_each_dependency_can_meet_its_condition(stack: Stack):
-    for service in stack.services.values():
-        for name, wanted in service.get("depends_on", {}).items():
-            runs_on = wanted["condition"] == "service_healthy"
-            assert runs_on == ("test" in stack.services[name].get("healthcheck", {})), name
+    conditions = [
+        (name, wanted["condition"] == "service_healthy")
+        for service in stack.services.values()
+        for name, wanted in service.get("depends_on", {}).items()
+    ]
+    assert len(conditions) > 1
+    for name, runs_on in conditions:
+        assert runs_on == ("test" in stack.services[name].get("healthcheck", {})), name
 
 
 def test_the_images_are_those_that_the_tests_run(stack: Stack):
@@ -101,6 +107,7 @@ def test_the_service_starts_in_production_only_with_what_is_said_aloud(stack: St
     environ = {"QUOTAS_HOST": "0.0.0.0", **stack.environment("service")}
     assert list(unsafe(Settings.from_env(environ))) == []
     ports = [port for one in stack.services.values() for port in one.get("ports", [])]
+    assert ports
     assert all(port.startswith("127.0.0.1:") for port in ports)
     switches = [name for name, value in environ.items() if value == "true"]
     assert sorted(switches) == [

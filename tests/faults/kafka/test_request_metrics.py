@@ -50,6 +50,7 @@ async def test_what_is_answered_is_counted_by_its_name_in_kafka(
     for name in ("DescribeClientQuotas", "AlterClientQuotas", "DescribeQuorum"):
         assert counted.counts[f"{name} answered"] == 1
     assert counted.counts.total() == 5
+    assert len(counted.seconds) == 5
     assert all(0 <= seconds <= DEADLINE_S for seconds in counted.seconds)
     assert brokers.connections() == {"idle": 1, "busy": 0}
 

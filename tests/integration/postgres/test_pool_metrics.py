@@ -36,5 +36,6 @@ async def test_who_waits_for_a_connection_and_which_are_at_work_is_counted(
         await PostgresJournal(database).alteration("none")
         assert database.in_use() == IDLE
     assert counted.counts == {"writing": size + 1}
+    assert len(counted.seconds) == size + 1
     assert all(seconds >= 0 for seconds in counted.seconds)
     await database.close()

@@ -55,6 +55,7 @@ def test_every_key_of_a_client_is_answered_with_its_unit_and_scope() -> None:
 
 def test_nothing_stored_is_unlimited_in_the_bucket_of_the_client_id() -> None:
     resolution = resolve_client(EMPTY, "alice", "etl")
+    assert set(resolution.quotas) == {P, C, R, M}
     for quota in resolution.quotas.values():
         assert (quota.value, quota.source, quota.overridden, quota.levels) == (None, None, (), ())
         assert quota.shared_by == {"user": "", "client-id": "etl"}

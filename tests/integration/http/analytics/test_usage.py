@@ -54,6 +54,7 @@ def test_a_later_run_about_earlier_days_takes_nothing_from_the_last_day(publishe
 def test_usage_is_left_out_unless_it_is_asked_for(published: Published):
     bob = published.service.api("bob")
     plain = bob.get("/quotas/resolve?user=alice").json()
+    assert KEYS[0] in plain["quotas"]
     assert all("usage" not in quota for quota in plain["quotas"].values())
     assert_refused(bob.get("/quotas/resolve?user=alice&usage=yes"), 400, {("usage", "wrong-type")})
 
