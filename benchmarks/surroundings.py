@@ -10,7 +10,7 @@ from pathlib import Path
 import psycopg
 
 from app.java import find_java
-from app.localdev.jars import KAFKA_VERSION
+from app.localdev.jars import kafka_version
 from benchmarks.peers.peer import Peers
 from benchmarks.stack import BROKER_HEAP
 
@@ -42,14 +42,17 @@ def surroundings(
         ("Commit", _commit()),
         ("Machine", f"{_processor()}, {os.cpu_count()} CPUs, {_memory_gib()} GiB, {_system()}"),
         ("Load before the run", f"{os.getloadavg()[0]:.2f} over the last minute"),
-        ("Broker", f"Kafka {KAFKA_VERSION}, one node, StandardAuthorizer, {_java()}, heap {heap}"),
+        (
+            "Broker",
+            f"Kafka {kafka_version()}, one node, StandardAuthorizer, {_java()}, heap {heap}",
+        ),
         ("Database", f"PostgreSQL {_postgres(database_url)}, fsync on, on the same machine"),
         ("Service", f"one process, {_PYTHON}; it looks for changes of others once an hour only"),
         ("Packages", packages),
     ]
     if peers.present:
         told = "; ".join(f"{peer.name}: {peer.version}" for peer in peers.present)
-        where.append(("Other clients", f"{told}; `kafka-configs`: Kafka {KAFKA_VERSION}"))
+        where.append(("Other clients", f"{told}; `kafka-configs`: Kafka {kafka_version()}"))
     where += [(f"Left out: {name}", reason) for name, reason in peers.left_out.items()]
     return where
 

@@ -1,59 +1,68 @@
-"""Lock the broker's class path anew, for another Kafka version.
+"""Lock the class paths of the local brokers anew, for other Kafka versions.
 
-Change `KAFKA_VERSION` in app/localdev/jars.py, run this with `.venv/bin/python`, and read the diff.
+Change the versions in app/localdev/jars.py, run this with `.venv/bin/python`, and read the diff.
 """
 
 from collections.abc import Iterable
-from pathlib import Path
 
 import jgo
-from jgo.env import LockedDependency
 
-from app.localdev.jars import AGENT_JARS, BROKER_JARS, KAFKA_VERSION, TOOLS_JARS
-
-LOG4J_VERSION = "2.25.1"
-
-BROKER = "+".join(
-    (
-        f"org.apache.kafka:kafka_2.13:{KAFKA_VERSION}",
-        # Named, because an older one is chosen otherwise, with which the broker dies.
-        f"org.apache.kafka:kafka-clients:{KAFKA_VERSION}",
-        f"org.apache.logging.log4j:log4j-slf4j-impl:{LOG4J_VERSION}",
-        f"org.apache.logging.log4j:log4j-core:{LOG4J_VERSION}",
-    )
+from app.localdev.jars import (
+    AGENT_LOCK,
+    KAFKA_VERSION,
+    OTHER_KAFKA_VERSIONS,
+    TOOLS_ARTIFACT,
+    Jar,
+    lock_file,
 )
-TOOLS = f"org.apache.kafka:kafka-tools:{KAFKA_VERSION}"
+
+LOG4J = "org.apache.logging.log4j:{}:2.25.1"
 AGENT = "io.prometheus.jmx:jmx_prometheus_javaagent:1.0.1"
 
-HEADER = "# {}, locked. Written by scripts/lock_jars.py; read by app/localdev/jars.py.\n"
-ENTRY = """
-[[dependencies]]
-groupId = "{0.groupId}"
-artifactId = "{0.artifactId}"
-version = "{0.version}"
-sha256 = "{0.sha256}"
-"""
+TEST_GROUPS = {"junit", "net.bytebuddy", "org.hamcrest", "org.mockito", "org.objenesis"}
+"""The tests of ZooKeeper's dependencies, which no broker needs."""
+
+HEADER = "# {}. Written by scripts/lock_jars.py; read by app/localdev/jars.py.\n"
 
 
 def main() -> None:
     """Resolve each class path and write what it consists of."""
-    _write(BROKER_JARS, "The class path of the local broker", _resolve(BROKER))
-    # Of the tools' own dependencies, those of Connect, nothing is needed here.
-    tools = [jar for jar in _resolve(f"{BROKER}+{TOOLS}") if jar.artifactId == "kafka-tools"]
-    _write(TOOLS_JARS, "What kafka-acls and DumpLogSegments need besides", tools)
+    for version in (KAFKA_VERSION, *OTHER_KAFKA_VERSIONS):
+        broker = _broker(version)
+        # Of the tools' own dependencies, those of Connect, nothing is needed here.
+        tools = f"{broker}+org.apache.kafka:{TOOLS_ARTIFACT}:{version}"
+        (tools_jar,) = (jar for jar in _resolve(tools) if jar.artifact == TOOLS_ARTIFACT)
+        _write(f"kafka-{version}", [*_resolve(broker), tools_jar])
     # The agent's jar holds what it needs.
-    agent = [jar for jar in _resolve(AGENT) if jar.artifactId == "jmx_prometheus_javaagent"]
-    _write(AGENT_JARS, "What serves a broker's metrics", agent)
+    _write(AGENT_LOCK, [jar for jar in _resolve(AGENT) if jar.artifact in AGENT])
 
 
-def _resolve(endpoint: str) -> list[LockedDependency]:
-    jars: list[LockedDependency] = jgo.build(endpoint, update=True).lockfile.dependencies
-    return jars
+def _broker(version: str) -> str:
+    artifacts = [
+        f"org.apache.kafka:kafka_2.13:{version}",
+        # Named, because an older one is chosen otherwise, with which the broker dies.
+        f"org.apache.kafka:kafka-clients:{version}",
+        LOG4J.format("log4j-slf4j-impl"),
+        LOG4J.format("log4j-core"),
+    ]
+    if version.startswith("3."):
+        # Its own code calls log4j 1, which this hands over to log4j 2.
+        artifacts.append(LOG4J.format("log4j-1.2-api"))
+    return "+".join(artifacts)
 
 
-def _write(path: Path, title: str, jars: Iterable[LockedDependency]) -> None:
-    ordered = sorted(jars, key=lambda jar: (jar.groupId, jar.artifactId))
-    path.write_text(HEADER.format(title) + "".join(ENTRY.format(jar) for jar in ordered))
+def _resolve(endpoint: str) -> list[Jar]:
+    locked = jgo.build(endpoint, update=True).lockfile.dependencies
+    return [
+        Jar(jar.groupId, jar.artifactId, jar.version, jar.sha256)
+        for jar in locked
+        if jar.groupId not in TEST_GROUPS
+    ]
+
+
+def _write(name: str, jars: Iterable[Jar]) -> None:
+    lines = sorted(f"{jar.group}:{jar.artifact}:{jar.version} {jar.sha256}\n" for jar in jars)
+    lock_file(name).write_text(HEADER.format(name) + "".join(lines))
 
 
 if __name__ == "__main__":

@@ -3,26 +3,47 @@
 import fcntl
 import hashlib
 import logging
+import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 from jgo.config import GlobalSettings
-from jgo.env import LockedDependency, LockFile
 from jgo.maven import MavenContext
 
 from app.localdev.errors import LocalDevError
 
 KAFKA_VERSION = "4.3.1"
+OTHER_KAFKA_VERSIONS = ("3.9.2", "4.0.2", "4.2.1")
+"""Those on which `make faults` runs the conformance tests."""
 
-BROKER_JARS = Path(__file__).with_name("kafka_jars.toml")
-TOOLS_JARS = Path(__file__).with_name("kafka_tools_jars.toml")
-AGENT_JARS = Path(__file__).with_name("jmx_exporter_jars.toml")
+TOOLS_ARTIFACT = "kafka-tools"
+AGENT_LOCK = "jmx-exporter"
 
 _DOWNLOADS_AT_ONCE = 8
+
+
+class Jar(NamedTuple):
+    """A locked artifact, written as `group:artifact:version sha256` on a line of its own."""
+
+    group: str
+    artifact: str
+    version: str
+    sha256: str
+
+
+def lock_file(name: str) -> Path:
+    """Return the file that locks the jars of a Kafka version, or of the agent."""
+    return Path(__file__).parent / "jar_locks" / f"{name}.txt"
+
+
+def kafka_version() -> str:
+    """Return `QUOTAS_LOCAL_KAFKA_VERSION`, or the default."""
+    return os.environ.get("QUOTAS_LOCAL_KAFKA_VERSION") or KAFKA_VERSION
 
 
 def class_path(*, tools: bool = False) -> list[Path]:
@@ -34,9 +55,10 @@ def class_path(*, tools: bool = False) -> list[Path]:
         tools: add the jar of kafka-acls and DumpLogSegments.
 
     Raises:
-        LocalDevError: a jar cannot be fetched, or is not the one that was locked.
+        LocalDevError: a jar cannot be fetched, or is not locked, or not the one that was locked.
     """
-    return _present(_locked(BROKER_JARS) + (_locked(TOOLS_JARS) if tools else []))
+    locked = _locked(f"kafka-{kafka_version()}")
+    return _present([jar for jar in locked if tools or jar.artifact != TOOLS_ARTIFACT])
 
 
 def metrics_agent() -> Path:
@@ -45,11 +67,11 @@ def metrics_agent() -> Path:
     Raises:
         LocalDevError: it cannot be fetched, or is not the one that was locked.
     """
-    (jar,) = _present(_locked(AGENT_JARS))
+    (jar,) = _present(_locked(AGENT_LOCK))
     return jar
 
 
-def _present(wanted: Sequence[LockedDependency]) -> list[Path]:
+def _present(wanted: Sequence[Jar]) -> list[Path]:
     repository = _context().repo_cache
     if _wrong(repository, wanted):
         with _one_at_a_time(repository):
@@ -57,9 +79,13 @@ def _present(wanted: Sequence[LockedDependency]) -> list[Path]:
     return [_path(repository, jar) for jar in wanted]
 
 
-def _locked(lock_file: Path) -> list[LockedDependency]:
-    jars: list[LockedDependency] = LockFile.load(lock_file).dependencies
-    return jars
+def _locked(name: str) -> list[Jar]:
+    path = lock_file(name)
+    if not path.is_file():
+        names = ", ".join(sorted(other.stem for other in path.parent.iterdir()))
+        raise LocalDevError(f"No jars are locked for {name}, but for: {names}.")
+    lines = [line for line in path.read_text().splitlines() if not line.startswith("#")]
+    return [Jar(*line.replace(":", " ").split()) for line in lines]
 
 
 def _context() -> MavenContext:
@@ -69,12 +95,12 @@ def _context() -> MavenContext:
     )
 
 
-def _path(repository: Path, jar: LockedDependency) -> Path:
-    folder = repository.joinpath(*jar.groupId.split("."), jar.artifactId, jar.version)
-    return folder / f"{jar.artifactId}-{jar.version}.jar"
+def _path(repository: Path, jar: Jar) -> Path:
+    folder = repository.joinpath(*jar.group.split("."), jar.artifact, jar.version)
+    return folder / f"{jar.artifact}-{jar.version}.jar"
 
 
-def _wrong(repository: Path, jars: Sequence[LockedDependency]) -> list[LockedDependency]:
+def _wrong(repository: Path, jars: Sequence[Jar]) -> list[Jar]:
     return [jar for jar in jars if _sha256(_path(repository, jar)) != jar.sha256]
 
 
@@ -100,7 +126,7 @@ def _one_at_a_time(repository: Path) -> Iterator[None]:
         yield
 
 
-def _fetch(repository: Path, jars: Sequence[LockedDependency]) -> None:
+def _fetch(repository: Path, jars: Sequence[Jar]) -> None:
     if not jars:
         return
     logging.getLogger("jgo").setLevel(logging.CRITICAL)
@@ -115,29 +141,29 @@ def _fetch(repository: Path, jars: Sequence[LockedDependency]) -> None:
     _say(f"Fetched them in {time.monotonic() - begun:.0f} s.")
 
 
-def _count(jars: Sequence[LockedDependency]) -> str:
+def _count(jars: Sequence[Jar]) -> str:
     if len(jars) == 1:
-        return f"{jars[0].artifactId} {jars[0].version}"
-    return f"{len(jars)} jars of Kafka {KAFKA_VERSION}, about 45 MB"
+        return f"{jars[0].artifact} {jars[0].version}"
+    return f"{len(jars)} jars, up to 60 MB"
 
 
-def _download(jar: LockedDependency) -> None:
+def _download(jar: Jar) -> None:
     try:
-        component = _context().project(jar.groupId, jar.artifactId).at_version(jar.version)
+        component = _context().project(jar.group, jar.artifact).at_version(jar.version)
         component.artifact().resolve()
     except (OSError, RuntimeError) as error:
         raise LocalDevError(
-            f"The jars of Kafka {KAFKA_VERSION} cannot be fetched ({type(error).__name__} at "
-            f"{jar.artifactId}): connect this machine to the internet, or name a Maven mirror "
-            "under [repositories] in jgo's configuration, and try again."
+            f"The jar {jar.artifact} {jar.version} cannot be fetched ({type(error).__name__}): "
+            "connect this machine to the internet, or name a Maven mirror under [repositories] in "
+            "jgo's configuration, and try again."
         ) from error
 
 
-def _refuse(repository: Path, jars: Sequence[LockedDependency]) -> None:
+def _refuse(repository: Path, jars: Sequence[Jar]) -> None:
     for jar in jars:
         _path(repository, jar).unlink(missing_ok=True)
     if jars:
-        names = ", ".join(f"{jar.artifactId}-{jar.version}.jar" for jar in jars)
+        names = ", ".join(f"{jar.artifact}-{jar.version}.jar" for jar in jars)
         raise LocalDevError(
             f"What was fetched is not what was locked ({names}): check the Maven mirror "
             "in use, then try again."

@@ -24,7 +24,7 @@ from app.settings.workers import Workers
 
 __all__ = ["LOCAL_ONLY", "PREFIX", "LogFormat", "LogLevel", "Mode", "Settings", "SettingsError"]
 
-LOCAL_ONLY: Final = frozenset({"QUOTAS_LOCAL_DIR"})
+LOCAL_ONLY: Final = frozenset({"QUOTAS_LOCAL_DIR", "QUOTAS_LOCAL_KAFKA_VERSION"})
 """Variables of ``dev`` that a service ignores."""
 
 

@@ -15,7 +15,7 @@ from typing import Final
 
 from app.java import JavaMissingError, find_java
 from app.localdev.errors import LocalDevError
-from app.localdev.jars import KAFKA_VERSION, class_path
+from app.localdev.jars import class_path, kafka_version
 from app.localdev.kafka_jvm import jvm_environment
 from benchmarks.peers.peer import CURL, Peer, Peers
 from benchmarks.progress import Progress
@@ -103,7 +103,7 @@ def _java(folder: Path) -> Peer:
     class_paths = os.pathsep.join([str(classes), jars])
     command = [java, "-Xmx1g", "-XX:+UseG1GC", "-cp", class_paths, "QuotaPeer"]
     return Peer(
-        "Java AdminClient", f"kafka-clients {KAFKA_VERSION}, the broker's Java", command, environ
+        "Java AdminClient", f"kafka-clients {kafka_version()}, the broker's Java", command, environ
     )
 
 

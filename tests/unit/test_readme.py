@@ -15,6 +15,7 @@ from app.http.problem_codes import PROBLEMS
 from app.http.schemas import read_alter_request, read_resolve_request
 from app.http.strict_json import parse_object
 from app.localdev.examples import PRINCIPALS
+from app.localdev.jars import KAFKA_VERSION, OTHER_KAFKA_VERSIONS
 from app.serving import openapi_document
 from app.settings import LOCAL_ONLY, PREFIX, Settings
 
@@ -53,6 +54,15 @@ def _default(name: str) -> str:
 
 def test_the_configuration_table_is_that_of_the_settings():
     assert configuration_table() in README
+
+
+def test_it_names_the_versions_of_kafka_that_the_tests_run_on():
+    *others, last = OTHER_KAFKA_VERSIONS
+    tested = (
+        f"certified on {KAFKA_VERSION}; the conformance tests run on {', '.join(others)} and {last}"
+    )
+    assert tested in README
+    assert f"(default {KAFKA_VERSION}; {', '.join(others)} or {last}" in " ".join(README.split())
 
 
 def test_the_first_block_runs_it_and_tests_it():

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from app.localdev.errors import LocalDevError
-from app.localdev.jars import class_path
+from app.localdev.jars import OTHER_KAFKA_VERSIONS, class_path
 
 
 class GarbageRepository(BaseHTTPRequestHandler):
@@ -65,4 +65,25 @@ def test_a_repository_that_cannot_be_written_is_one_sentence(
     (tmp_path / "file").touch()
     monkeypatch.setenv("M2_REPO", str(tmp_path / "file" / "repository"))
     with pytest.raises(LocalDevError, match="set M2_REPO to a directory"):
+        class_path()
+
+
+@pytest.mark.parametrize("version", OTHER_KAFKA_VERSIONS)
+def test_the_class_path_is_that_of_the_chosen_version(
+    version: str, empty_repository: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("QUOTAS_LOCAL_KAFKA_VERSION", version)
+    monkeypatch.setattr("app.localdev.jars._wrong", lambda repository, jars: [])
+    names = {jar.name for jar in class_path(tools=True)} - {jar.name for jar in class_path()}
+    assert names == {f"kafka-tools-{version}.jar"}
+    assert {f"kafka_2.13-{version}.jar", f"kafka-clients-{version}.jar"} <= {
+        jar.name for jar in class_path()
+    }
+
+
+def test_a_version_that_is_not_locked_is_one_sentence_with_those_that_are(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setenv("QUOTAS_LOCAL_KAFKA_VERSION", "1.2.3")
+    with pytest.raises(LocalDevError, match=r"kafka-1\.2\.3, but for: .*kafka-4\.3\.1"):
         class_path()
