@@ -23,6 +23,7 @@ from app.service.permissions.authorize import ClusterAuthorizer
 from app.service.permissions.broker_authorizer import BrokerAuthorizer
 from app.service.permissions.caller_admin import CallerQuotaAdmin, RecordReader
 from app.service.permissions.caller_services import AlterAsCaller, CallerImage
+from app.service.permissions.denials import DeniedAttempts
 from app.service.permissions.held_tasks import HeldTasks
 from app.service.reading.audit_trail import AuditTrail
 from app.service.reading.describe import DescribeQuotas, Snapshots
@@ -38,6 +39,7 @@ class SharedServices:
     """What the sessions of all callers share: nothing in it asks a broker what a caller may ask."""
 
     authorizer: ClusterAuthorizer
+    denials: DeniedAttempts
     audit: AuditTrail
     room: AlterationRoom
     callbacks: CallbackDetector
@@ -62,7 +64,7 @@ class CallerSession:
         image = CallerImage(as_caller, shared.room.outside.image)
         reader = RecordReader(as_caller, shared.room.outside.admin)
         parts = shared.room.parts(as_caller, self._tasks, reader)
-        alter = AlterAsCaller(parts, principal, authorizer)
+        alter = AlterAsCaller(parts, principal, shared.denials)
         self.services = CallerServices(
             authorizer,
             DescribeQuotas(as_caller, image, shared.snapshots),

@@ -45,6 +45,7 @@ from app.service.alterations.alteration_tasks import AlterationTasks
 from app.service.alterations.revert import RevertAlterations
 from app.service.permissions.authentication_failures import AuthenticationFailures, FailureWriter
 from app.service.permissions.authorize import MAX_ACL_AGE_S, ClusterAuthorizer
+from app.service.permissions.denials import DeniedAttempts
 from app.service.permissions.policy import NarrowingPolicy, NoPolicy
 from app.service.readiness import CHECK_TIMEOUT_S, Readiness
 from app.service.reading.analytics import Analytics
@@ -134,8 +135,10 @@ class Wiring:
                 stack.push_async_callback(closing.close)
             outside = Outside(admin, KafkaMetadataQuorum(brokers), image, database)
             journal = PostgresJournal(database)
-            authorizer = ClusterAuthorizer(acls, admin, journal, self._policy)
-            policy = self._narrowing(authorizer)
+            authorizer = ClusterAuthorizer(acls, self._policy)
+            denials = DeniedAttempts(admin.cluster_id, journal)
+            stack.push_async_callback(denials.write)
+            policy = self._narrowing(denials)
             lives = build_lives(outside, self._life_settings, self.metrics.lives, policy)
             failures = AuthenticationFailures()
             kept_failures = FailureWriter(
@@ -146,12 +149,13 @@ class Wiring:
             home = "" if self._team is None else self._team.snapshots_of_mine()
             snapshots, index = Snapshots(home), KeptIndex()
             shared = SharedServices(
-                authorizer, audit, lives.room, cluster, snapshots, index, counted
+                authorizer, denials, audit, lives.room, cluster, snapshots, index, counted
             )
             authenticator = self._authenticators.open(stack, partial(open_sessions, shared), board)
             stack.push_async_callback(self._drain, lives.tasks)
             lives.begin()
             lives.tasks.watch(kept_failures.run())
+            lives.tasks.watch(denials.run())
             self._readiness = Readiness(
                 {"kafka": partial(_brokers_answer, admin), "acls": partial(_acls_known, acls)},
                 {"audit_log": journal.check_writable, "schema": partial(schema_problem, database)},
@@ -159,6 +163,7 @@ class Wiring:
             yield Services(
                 authenticator=authenticator,
                 authorizer=authorizer,
+                denials=denials,
                 describe=DescribeQuotas(admin, image, snapshots),
                 alter=lives.alter,
                 revert=RevertAlterations(audit, lives.alter),
@@ -184,12 +189,12 @@ class Wiring:
     def _page_secret(self) -> bytes:
         return secrets.token_bytes(32) if self._team is None else self._team.secret
 
-    def _narrowing(self, authorizer: ClusterAuthorizer) -> NarrowingPolicy | NoPolicy:
+    def _narrowing(self, denials: DeniedAttempts) -> NarrowingPolicy | NoPolicy:
         if self._read_policy is None:
             return NoPolicy()
         in_force = self._read_policy()
         self._narrowed = NarrowingPolicy(
-            self._read_policy, in_force, authorizer.record_denied, self.metrics.policy
+            self._read_policy, in_force, denials.record, self.metrics.policy
         )
         return self._narrowed
 

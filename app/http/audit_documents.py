@@ -10,11 +10,8 @@ from app.service.audit_records import AuditRow
 
 
 def audit_row_json(row: AuditRow) -> dict[str, Any]:
-    """Return one row; ``entity`` and ``ops`` are null where the body could not be read.
-
-    ``plan`` is there only where a plan was applied.
-    """
-    plan = {} if row.plan is None else {"plan": dict(row.plan)}
+    """Return one row; ``plan`` is there only where one was applied, ``denied`` for denials only."""
+    further = {"plan": row.plan, "denied": row.denied}
     return {
         "alteration_id": row.alteration_id,
         "at": rfc3339(row.at),
@@ -30,7 +27,7 @@ def audit_row_json(row: AuditRow) -> dict[str, Any]:
         "reason": row.reason,
         "request_id": row.request_id,
         "error": refusal_json(row.error),
-        **plan,
+        **{name: dict(value) for name, value in further.items() if value is not None},
     }
 
 

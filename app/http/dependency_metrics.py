@@ -12,7 +12,7 @@ _REQUEST_BUCKETS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25,
 _WAIT_BUCKETS_S: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 1.5)
 
 STATES: Final = ("idle", "busy")
-POOLS: Final = ("writing", "recovering", "querying", "leading")
+POOLS: Final = ("writing", "recovering", "querying", "denying", "leading")
 
 Numbers = Callable[[], Mapping[str, int]]
 
@@ -45,7 +45,7 @@ class PrometheusDependencyMetrics:
         self._in_use = Gauge(
             "db_pool_in_use",
             "Connections to Postgres at work: writing (intents and outcomes; 8 at most), "
-            "recovering, querying and leading.",
+            "recovering, querying, denying and leading.",
             ["pool"],
             registry=registry,
         )

@@ -1,23 +1,32 @@
-"""Who may call a route: authentication and Kafka's own question, before anything is read."""
+"""Who may call a route: authentication and Kafka's own question, before the body is read."""
 
+import asyncio
 import time
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from starlette.requests import Request
 
-from app.domain.alteration_rules import judge
 from app.domain.authorization import Operation
 from app.domain.callers import Caller
 from app.domain.errors import QuotaError
-from app.http.admission import admitted, read_body
+from app.http.admission import admitted
+from app.http.limits import read_json_body
 from app.http.rate_limits import Limited
+from app.http.request_context import action_of
 from app.http.schemas import read_alter_request
 from app.http.services import Services, services_of
 from app.http.strict_json import parse_object
 from app.service.metrics_port import Phase
-from app.service.permissions.authorize import Access, DeniedAttempt
+from app.service.permissions.authorize import Access
+from app.service.permissions.denials import (
+    MAX_FIRST_ENTITIES,
+    NOTHING_READ,
+    DeniedAttempt,
+    RequestedChange,
+)
 
 
 class Granted(NamedTuple):
@@ -26,6 +35,10 @@ class Granted(NamedTuple):
     caller: Caller
     evidence: Mapping[str, Any]
 
+
+_MAX_DENIED_BODY_BYTES: Final = 16 * 1024
+_DENIED_BODY_DEADLINE_S: Final = 1.0
+"""What is read of a denied alteration for its row in the audit log: no more, and no longer."""
 
 _LIMITED: Final = {
     Operation.ALTER_CONFIGS: Limited.ALTERATIONS,
@@ -64,8 +77,8 @@ class Permission:
             return Granted(caller, {"rule": "auditor"})
         access = await self._decided(services, caller)
         if access.refusal is not None:
-            attempt = await _attempt(request, access.evidence)
-            await authorizer.record_denied(caller, access.refusal, attempt)
+            attempt = _attempt(request, access.evidence)
+            await services.denials.record(caller, access.refusal, attempt)
             raise access.refusal
         return Granted(caller, access.evidence)
 
@@ -114,18 +127,27 @@ any_caller: Final = Admission()
 """Lets every caller pass whom somebody vouches for."""
 
 
-async def _attempt(request: Request, evidence: Mapping[str, Any]) -> DeniedAttempt:
-    """Return what was asked for; without the entities where the body breaks a rule."""
-    request_id = request.state.request_id
-    route = f"{request.method} {request.url.path}"
-    unread = DeniedAttempt(request_id, route, evidence)
-    if not (request.method == "POST" and request.url.path == "/quotas/alterations"):
-        return unread
+def _attempt(request: Request, evidence: Mapping[str, Any]) -> DeniedAttempt:
+    """Return the attempt; what an alteration asked for is read from a small body only."""
+    action = action_of(request)
+    attempt = DeniedAttempt(request.state.request_id, action, evidence)
+    if action != "POST /quotas/alterations":
+        return attempt
+    return replace(attempt, read=partial(_requested, request))
+
+
+async def _requested(request: Request) -> RequestedChange:
     try:
-        body = read_alter_request(parse_object(await read_body(request)))
+        body = await read_json_body(
+            request, limit=_MAX_DENIED_BODY_BYTES, deadline_s=_DENIED_BODY_DEADLINE_S
+        )
+        return await asyncio.to_thread(_read_change, body)
     except QuotaError:
-        return unread
-    judgement = judge(body.alterations, {})
-    if judgement.violations or body.violations:
-        return unread
-    return replace(unread, alterations=judgement.alterations, reason=body.reason)
+        return NOTHING_READ
+
+
+def _read_change(body: bytes) -> RequestedChange:
+    read = read_alter_request(parse_object(body))
+    reason = None if read.violations else read.reason
+    first = [alteration.entity for alteration in read.alterations[:MAX_FIRST_ENTITIES]]
+    return RequestedChange(len(read.alterations), first, reason)

@@ -20,12 +20,12 @@ from app.domain.errors import (
 from app.http.errors import BodyTooLargeError, MethodNotAllowedError
 from app.http.json_pointer import child
 from app.http.problems import code_of, problem_response
-from app.http.request_context import context_of
+from app.http.request_context import action_of, context_of
 from app.http.services import services_of
 from app.service.off_loop import off_loop
-from app.service.permissions.authorize import DeniedAttempt
 from app.service.permissions.broker_authorizer import RULE
 from app.service.permissions.caller_admin import RefusedAtTheActError
+from app.service.permissions.denials import DeniedAttempt
 
 _METHODS: Final[Mapping[str, tuple[str, ...]]] = {
     "GET": ("GET", "HEAD"),
@@ -94,9 +94,8 @@ async def _on_refusal_at_the_act(request: Request, error: Exception) -> Response
     context = context_of(request)
     if context.caller is not None:
         evidence = {"allowed": False, "rule": RULE, "asked": "DescribeClientQuotas"}
-        route = f"{request.method} {request.url.path}"
-        attempt = DeniedAttempt(context.request_id, route, evidence)
-        await services_of(request).authorizer.record_denied(context.caller, error, attempt)
+        attempt = DeniedAttempt(context.request_id, action_of(request), evidence)
+        await services_of(request).denials.record(context.caller, error, attempt)
     return answer(request, error)
 
 

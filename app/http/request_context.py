@@ -90,3 +90,9 @@ def remember_caller(request: Request, caller: Caller) -> None:
     context.caller = caller
     context.principal = caller.principal
     context.authentication = caller.authentication
+
+
+def action_of(request: Request) -> str:
+    """Return the method and the path of the route, without what the caller wrote into it."""
+    route = request.scope.get("route")
+    return f"{request.method} {getattr(route, 'path', request.url.path)}"

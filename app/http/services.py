@@ -17,6 +17,7 @@ from app.service.alterations.alter import AlterQuotas
 from app.service.alterations.revert import RevertAlterations
 from app.service.permissions.authentication_failures import AuthenticationFailures
 from app.service.permissions.authorize import Authorizer
+from app.service.permissions.denials import DeniedAttempts
 from app.service.plans.plan_records import PlanStore
 from app.service.readiness import Readiness
 from app.service.reading.analytics import Analytics
@@ -65,6 +66,7 @@ class Services:
 
     authenticator: Authenticator
     authorizer: Authorizer
+    denials: DeniedAttempts
     describe: DescribeQuotas
     alter: AlterQuotas
     revert: RevertAlterations

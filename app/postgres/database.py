@@ -15,6 +15,7 @@ from sqlalchemy.pool import QueuePool
 from app.postgres.failures import FAILURES, READ_ONLY, not_sent, sql_state
 from app.postgres.leases import Lease, current_lease
 from app.postgres.parameters import (
+    DENYING,
     LEADING,
     QUERYING,
     RECOVERING,
@@ -43,6 +44,7 @@ class Database:
         writing: Intents, conclusions, keys.
         recovering: Recovery, drift and heartbeats.
         querying: What people ask for; reports may be slow.
+        denying: Records of denied attempts, which must not delay anything else.
         leading: One connection that keeps its session, for locks that one process has.
     """
 
@@ -56,16 +58,17 @@ class Database:
         self.writing = Pool(url, WRITING, counted)
         self.recovering = Pool(url, RECOVERING, counted)
         self.querying = Pool(url, QUERYING, counted)
+        self.denying = Pool(url, DENYING, counted)
         self.leading = Pool(url, LEADING, counted)
+        self._pools = (self.writing, self.recovering, self.querying, self.denying, self.leading)
 
     def in_use(self) -> Mapping[str, int]:
         """Return how many connections are at work, by pool."""
-        pools = (self.writing, self.recovering, self.querying, self.leading)
-        return {pool.name: pool.in_use for pool in pools}
+        return {pool.name: pool.in_use for pool in self._pools}
 
     async def close(self) -> None:
         """Close every connection."""
-        for pool in (self.writing, self.recovering, self.querying, self.leading):
+        for pool in self._pools:
             await pool.close()
 
 

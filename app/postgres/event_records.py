@@ -81,6 +81,7 @@ def audit_row(
         request_id=request["request_id"],
         error=refusal_from_json(result.get("error")),
         plan=_plan(request, start),
+        denied=request["decision"].get("denied"),
     )
 
 

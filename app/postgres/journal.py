@@ -144,7 +144,9 @@ class PostgresJournal:
         Raises:
             NotSentError: Not recorded.
         """
-        return await self._database.writing.run(partial(_write_final, request, results))
+        denied = request.action == "denied"
+        pool = self._database.denying if denied else self._database.writing
+        return await pool.run(partial(_write_final, request, results))
 
     async def alteration(self, alteration_id: str) -> AlterationRecord | None:
         """Return one alteration, or null where there is none.

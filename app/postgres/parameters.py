@@ -27,6 +27,7 @@ class Limits:
 
 WRITING: Final = Limits("writing", size=8, statement_timeout_ms=2_000)
 RECOVERING: Final = Limits("recovering", size=4, statement_timeout_ms=2_000)
+DENYING: Final = Limits("denying", size=1, statement_timeout_ms=2_000)
 LEADING: Final = Limits("leading", size=1, statement_timeout_ms=2_000, autocommit=True)
 QUERYING: Final = Limits("querying", size=4, statement_timeout_ms=30_000, autocommit=True)
 

@@ -34,8 +34,7 @@ class AuditRequest:
         caller: Principal, address and method.
         action: ``alter``, ``validate``, ``denied``, ``revert``, ``apply_plan`` or ``drift``.
         request_id: Of the HTTP request.
-        entities: The entities that may reach the cluster; empty for a denied request whose body
-            could not be read.
+        entities: The entities that may reach the cluster; none for a denied attempt.
         local_refusals: Results by ordinal of entities that our own rules refused
             (``all_or_nothing`` false): part of the alteration's document, not of the log's rows.
         reason: The caller's own words, or null.
@@ -93,9 +92,10 @@ class AlterationRecord:
 class AuditRow:
     """One row of ``GET /audit``: one entity of one recorded request.
 
-    ``entity`` and ``ops`` are null for a denied request whose body could not be read. ``plan`` is
-    what the plan behind the request was: ``plan_id``, ``owner``, ``force``, and from whom keys of
-    this entity were taken over, by key; null where there is none.
+    ``entity`` and ``ops`` are null for denied attempts; ``denied`` then has ``entities`` (how many
+    were asked for), ``first`` (the first of them) and ``attempts``, and is null for other rows.
+    ``plan`` is what the plan behind the request was: ``plan_id``, ``owner``, ``force``, and from
+    whom keys of this entity were taken over, by key; null where there is none.
     """
 
     alteration_id: str
@@ -113,6 +113,7 @@ class AuditRow:
     request_id: str
     error: KafkaRefusal | None
     plan: Mapping[str, Any] | None = None
+    denied: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,8 +29,6 @@ from app.kafka.cluster_acls import KafkaClusterAclSource
 from app.kafka.configuration import KafkaSettings
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from app.localdev.kafka import LocalKafka
-from app.postgres.database import Database
-from app.postgres.journal import PostgresJournal
 from app.service.permissions.authorize import AuthorizationPolicy, Authorizer, ClusterAuthorizer
 from app.service.permissions.broker_authorizer import BrokerAuthorizer
 from tests.testkit.authorization import ANONYMOUS, HERE, PASSWORD, Verdict, judgement, logged_in
@@ -153,13 +151,10 @@ class Differential:
     async def _from_acls(self) -> AsyncIterator[ClusterAuthorizer]:
         brokers = Brokers(KafkaSettings(self.kafka.bootstrap_servers))
         source = KafkaClusterAclSource(brokers)
-        database = Database("postgresql://nobody@127.0.0.1/deciding-needs-no-database")
-        admin, journal = KafkaClientQuotaAdmin(brokers), PostgresJournal(database)
         try:
-            yield ClusterAuthorizer(source, admin, journal, self.policy)
+            yield ClusterAuthorizer(source, self.policy)
         finally:
             await source.close()
-            await database.close()
             await brokers.close()
 
     @asynccontextmanager

@@ -1,6 +1,7 @@
 """The service as its users meet it: a process of its own, over HTTP."""
 
 import hashlib
+import itertools
 import json
 import os
 import re
@@ -75,6 +76,15 @@ def environment(settings: Mapping[str, str]) -> dict[str, str]:
     return {**others, **settings}
 
 
+_ADDRESSES = itertools.count(2)
+
+
+def new_address() -> str:
+    """Return a loopback address that no other test of this process uses."""
+    number = next(_ADDRESSES)
+    return f"127.9.{number // 250}.{number % 250}"
+
+
 @dataclass
 class RunningService:
     """A serving process; ``api`` gives a client that calls as a principal.
@@ -135,6 +145,20 @@ class RunningService:
                 base_url=self.url, headers=headers, timeout=DEADLINE_S
             )
         return self.clients[principal]
+
+    def api_from_new_address(self, principal: str) -> httpx.Client:
+        """Return a client of the principal at an address that no other test calls from.
+
+        Of a principal and address only the first denied attempt of a minute has a row at once.
+        """
+        name = f"{principal} at {new_address()}"
+        self.clients[name] = httpx.Client(
+            base_url=self.url,
+            headers={"Authorization": f"Bearer {principal}"},
+            transport=httpx.HTTPTransport(local_address=name.rpartition(" ")[2]),
+            timeout=DEADLINE_S,
+        )
+        return self.clients[name]
 
     def alter(self, *alterations: Mapping[str, Any], **options: Any) -> httpx.Response:
         """Alter as alice."""

@@ -27,6 +27,22 @@ _PLAN: Final = closed(
     description="The plan that was applied; only where one was.",
 )
 
+_DENIED: Final = closed(
+    {
+        "entities": nullable(
+            {"type": "integer", "minimum": 0},
+            "How many were asked for; null where the body could not be read, or was over 16 KiB.",
+        ),
+        "first": nullable(array(ref("Entity")), "The first of them, at most 20."),
+        "attempts": {
+            "type": "integer",
+            "minimum": 1,
+            "description": "How many the row stands for.",
+        },
+    },
+    description="What was refused; only in rows of denied attempts.",
+)
+
 _VALUES_OR_NULL: Final = nullable(ref("QuotaValues"), "The whole entity's values; null: not known.")
 
 AUDIT_SCHEMAS: Final[Mapping[str, Schema]] = {
@@ -38,8 +54,8 @@ AUDIT_SCHEMAS: Final[Mapping[str, Schema]] = {
             "authentication": text("The method; no secret."),
             "client_address": text("The address of the caller."),
             "action": words(AUDIT_ACTIONS),
-            "entity": nullable(ref("Entity"), "Null where the body could not be read."),
-            "ops": nullable(array(_OP), "Null where the body could not be read."),
+            "entity": nullable(ref("Entity"), "Null for denied attempts."),
+            "ops": nullable(array(_OP), "Null for denied attempts."),
             "before": _VALUES_OR_NULL,
             "after": _VALUES_OR_NULL,
             "outcome": words(list(Outcome)),
@@ -47,8 +63,9 @@ AUDIT_SCHEMAS: Final[Mapping[str, Schema]] = {
             "request_id": ref("RequestId"),
             "error": nullable(ref("Refusal")),
             "plan": _PLAN,
+            "denied": _DENIED,
         },
-        optional=("plan",),
+        optional=("plan", "denied"),
         description="One entity of one recorded request.",
     ),
     "AuditPage": closed(

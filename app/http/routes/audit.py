@@ -17,7 +17,7 @@ from app.http.query import QueryValues, read_query
 from app.http.route_parameters import AUDIT_PARAMETERS
 from app.http.services import Services, services_of
 from app.service.audit_records import AuditPage, AuditQuery
-from app.service.permissions.authorize import DeniedAttempt
+from app.service.permissions.denials import DeniedAttempt
 
 router = APIRouter(tags=["audit"], route_class=PlainRoute)
 
@@ -38,7 +38,7 @@ async def show_audit(request: Request) -> Response:
         page = await services.audit.rows(granted.caller, query)
     except ClusterAuthorizationError as refusal:
         attempt = DeniedAttempt(request.state.request_id, "GET /audit", granted.evidence)
-        await services.authorizer.record_denied(granted.caller, refusal, attempt)
+        await services.denials.record(granted.caller, refusal, attempt)
         raise
     rows = [audit_row_json(row) for row in page.rows]
     token = _token(services, page, fingerprint)

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol
 
-from app.domain.alterations import AlterationResult, ClientQuotaAlteration, KafkaRefusal, Outcome
 from app.domain.authorization import (
     AclBinding,
     AuthorizerSettings,
@@ -16,10 +15,6 @@ from app.domain.authorization import (
 from app.domain.callers import Caller
 from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import ClusterAuthorizationError, NotSentError
-from app.service.audit_records import AuditEntity, AuditRequest
-from app.service.cluster_ports import ClientQuotaAdmin
-from app.service.identifiers import new_alteration_id
-from app.service.journal_ports import AuditJournal
 from app.service.permissions.acl_ports import ClusterAclSource
 
 MAX_ACL_AGE_S: Final[Mapping[Operation, float]] = {
@@ -57,19 +52,8 @@ class Access(NamedTuple):
     refusal: ClusterAuthorizationError | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class DeniedAttempt:
-    """What a denied caller had asked for, as far as it could be read."""
-
-    request_id: str
-    route: str
-    evidence: Mapping[str, Any]
-    alterations: tuple[ClientQuotaAlteration, ...] = ()
-    reason: str | None = None
-
-
 class Authorizer(Protocol):
-    """Decides whether a caller may, and keeps the attempts of those who may not."""
+    """Decides whether a caller may."""
 
     def is_auditor(self, caller: Caller) -> bool:
         """Tell whether the caller has the ``audit`` permission."""
@@ -83,12 +67,6 @@ class Authorizer(Protocol):
         """
         ...
 
-    async def record_denied(
-        self, caller: Caller, refusal: ClusterAuthorizationError, attempt: DeniedAttempt
-    ) -> None:
-        """Keep the attempt in the audit log; the refusal stands even if that fails."""
-        ...
-
 
 class ClusterAuthorizer:
     """Decides like the broker's StandardAuthorizer, from its ACLs; fails closed."""
@@ -96,13 +74,9 @@ class ClusterAuthorizer:
     def __init__(
         self,
         acls: ClusterAclSource,
-        admin: ClientQuotaAdmin,
-        journal: AuditJournal,
         policy: AuthorizationPolicy,
     ) -> None:
         self._acls = acls
-        self._admin = admin
-        self._journal = journal
         self._policy = policy
         self._judged_by: tuple[AclBinding, ...] | None = None
         self._judgements: dict[tuple[str, str, Operation], tuple[bool, Mapping[str, Any]]] = {}
@@ -156,38 +130,6 @@ class ClusterAuthorizer:
             kafka_error="SECURITY_DISABLED",
         )
         return Access(evidence, refusal)
-
-    async def record_denied(
-        self, caller: Caller, refusal: ClusterAuthorizationError, attempt: DeniedAttempt
-    ) -> None:
-        """Keep the attempt in the audit log; the refusal stands even if that fails."""
-        error = KafkaRefusal(refusal.kafka_error, refusal.detail)
-        results = {
-            ordinal: AlterationResult(one.entity, Outcome.REFUSED, error=error)
-            for ordinal, one in enumerate(attempt.alterations)
-        } or {0: AlterationResult(_NO_ENTITY, Outcome.REFUSED, error=error)}
-        try:
-            request = AuditRequest(
-                alteration_id=new_alteration_id(),
-                cluster_id=await self._admin.cluster_id(),
-                caller=caller,
-                action="denied",
-                request_id=attempt.request_id,
-                entities=tuple(
-                    AuditEntity(ordinal, one) for ordinal, one in enumerate(attempt.alterations)
-                ),
-                reason=attempt.reason,
-                decision={
-                    **attempt.evidence,
-                    "code": refusal.code,
-                    "kafka_error": refusal.kafka_error,
-                    "detail": refusal.detail,
-                    "route": attempt.route,
-                },
-            )
-            await self._journal.record_final(request, results)
-        except NotSentError as failure:
-            logger.warning("a denied attempt could not be recorded: %s", failure.detail)
 
 
 def _denial(caller: Caller, operation: Operation) -> ClusterAuthorizationError:

@@ -9,7 +9,6 @@ from app.service.permissions.authorize import (
     MAX_ACL_AGE_S,
     Access,
     ClusterAuthorizer,
-    DeniedAttempt,
 )
 from app.service.permissions.cluster_rights import ClusterRights
 
@@ -25,7 +24,7 @@ class BrokerAuthorizer:
 
     Args:
         rights: Asks as the caller.
-        others: Decides for all other callers; keeps denied attempts for these as well.
+        others: Decides for all other callers.
     """
 
     def __init__(self, rights: ClusterRights, others: ClusterAuthorizer) -> None:
@@ -50,12 +49,6 @@ class BrokerAuthorizer:
             "acl_age_s": round(rights.age_s, 3),
         }
         return Access(evidence, None if rights.allowed else refused(caller.principal, operation))
-
-    async def record_denied(
-        self, caller: Caller, refusal: ClusterAuthorizationError, attempt: DeniedAttempt
-    ) -> None:
-        """See ``Authorizer``."""
-        await self._others.record_denied(caller, refusal, attempt)
 
 
 def refused(principal: str, operation: Operation) -> ClusterAuthorizationError:

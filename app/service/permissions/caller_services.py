@@ -1,15 +1,14 @@
 """What answers a caller whose requests run as the caller, and what of it is shared with others."""
 
-from app.domain.alteration_rules import judge
 from app.domain.authorization import Operation
 from app.domain.errors import ClusterAuthorizationError
 from app.domain.filters import ALL_ENTITIES
 from app.service.alterations.alter import AlterationParts, AlterQuotas
 from app.service.alterations.alteration_command import AlterationReport, AlterCommand
 from app.service.cluster_ports import ClientQuotaAdmin, Described
-from app.service.permissions.authorize import Authorizer, DeniedAttempt
 from app.service.permissions.broker_authorizer import NOT_AUTHORIZED, RULE, lacks
 from app.service.permissions.caller_admin import RefusedAtTheActError
+from app.service.permissions.denials import DeniedAttempt, DeniedAttempts, requested_change
 from app.service.reading.describe import Image
 
 _IMAGE_TIMEOUT_S = 10.0
@@ -48,13 +47,13 @@ class AlterAsCaller(AlterQuotas):
     Args:
         parts: With connections that are logged in as the caller.
         principal: The caller's.
-        authorizer: Keeps the attempt where the broker refuses what was thought allowed.
+        denials: Records the attempt where the broker refuses what was thought allowed.
     """
 
-    def __init__(self, parts: AlterationParts, principal: str, authorizer: Authorizer) -> None:
+    def __init__(self, parts: AlterationParts, principal: str, denials: DeniedAttempts) -> None:
         super().__init__(parts)
         self._principal = principal
-        self._authorizer = authorizer
+        self._denials = denials
 
     async def alter(self, command: AlterCommand) -> AlterationReport:
         """See ``AlterQuotas``.
@@ -68,7 +67,7 @@ class AlterAsCaller(AlterQuotas):
             if error.kafka_error != NOT_AUTHORIZED:
                 raise
             refusal = self._as_the_callers(error)
-        await self._authorizer.record_denied(command.caller, refusal, _attempt(command))
+        await self._denials.record(command.caller, refusal, _attempt(command))
         raise refusal
 
     def _as_the_callers(self, error: ClusterAuthorizationError) -> ClusterAuthorizationError:
@@ -89,5 +88,5 @@ def _attempt(command: AlterCommand) -> DeniedAttempt:
     route = "POST /quotas/alterations"
     if command.action == "revert":
         route += "/…/revert"
-    alterations = judge(command.alterations, {}).alterations
-    return DeniedAttempt(command.request_id, route, evidence, alterations, command.reason)
+    read = requested_change(command.alterations, command.reason)
+    return DeniedAttempt(command.request_id, route, evidence, read)

@@ -6,13 +6,12 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
-from app.domain.alteration_rules import judge
 from app.domain.callers import Caller
 from app.domain.errors import ClusterAuthorizationError, PolicyViolationError
 from app.domain.policy import Policy
 from app.service.alterations.alteration_command import AlterCommand
 from app.service.off_loop import off_loop
-from app.service.permissions.authorize import DeniedAttempt
+from app.service.permissions.denials import DeniedAttempt, requested_change
 
 _REFUSED: Final = (
     "The policy of this service does not let you change all of that; nothing was sent. Every "
@@ -119,8 +118,7 @@ class NarrowingPolicy:
         evidence = _evidence(command, in_force)
         if violations:
             refusal = PolicyViolationError(_REFUSED, violations=violations)
-            attempt = await off_loop(number, _attempt, command, evidence)
-            await self._record_denied(command.caller, refusal, attempt)
+            await self._record_denied(command.caller, refusal, _attempt(command, evidence))
             raise refusal
         return replace(command, evidence=evidence)
 
@@ -131,13 +129,5 @@ def _evidence(command: AlterCommand, in_force: PolicyInForce) -> Mapping[str, An
 
 
 def _attempt(command: AlterCommand, evidence: Mapping[str, Any]) -> DeniedAttempt:
-    """Return what was asked for; without the entities where a rule is broken besides."""
-    judgement = judge(command.alterations, {})
-    readable = not (judgement.violations or command.violations)
-    return DeniedAttempt(
-        command.request_id,
-        command.action,
-        evidence,
-        judgement.alterations if readable else (),
-        command.reason if readable else None,
-    )
+    read = requested_change(command.alterations, command.reason)
+    return DeniedAttempt(command.request_id, command.action, evidence, read)

@@ -80,20 +80,18 @@ def test_rows_are_found_by_actor_action_and_outcome(service: RunningService) -> 
     entity = f"user={names['user']}"
     applied(service, names, {P: 5})
     post(service, "root", {"alterations": [change(names, {P: 6})], "validate_only": True})
-    post(service, "mallory", {"alterations": [change(names, {P: 7})]})
     service.alter({**change(names, {P: 8}), "expected": {P: 9}})
     by = {
         ("actor", "User:alice"): ["refused", "applied"],
         ("actor", "User:root"): ["validated"],
-        ("actor", "User:mallory"): ["refused"],
         ("actor", "alice"): [],
         ("actor", "User:Alice"): [],
         ("action", "alter"): ["refused", "applied"],
         ("action", "validate"): ["validated"],
-        ("action", "denied"): ["refused"],
+        ("action", "denied"): [],
         ("action", "revert"): [],
         ("outcome", "applied"): ["applied"],
-        ("outcome", "refused"): ["refused", "refused"],
+        ("outcome", "refused"): ["refused"],
         ("outcome", "validated"): ["validated"],
         ("outcome", "unknown"): [],
         ("outcome", "not_sent"): [],

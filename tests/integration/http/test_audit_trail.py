@@ -1,6 +1,7 @@
 """``GET /audit``: what becomes a row, and what stands in it."""
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import httpx
 import pytest
@@ -92,43 +93,52 @@ def test_a_failed_expectation_is_a_row_for_each_entity(service: RunningService) 
 
 
 def test_a_denied_alteration_is_a_row_with_what_was_asked_for(service: RunningService) -> None:
-    names = {"user": unique()}
-    body = {"alterations": [change(names, {P: 5})], "reason": "let me in"}
-    assert post(service, "mallory", body).status_code == 403
-    (row,) = rows(service, entity=f"user={names['user']}")
-    assert (row["principal"], row["action"], row["outcome"]) == (
-        "User:mallory",
-        "denied",
-        "refused",
-    )
-    assert (row["ops"], row["reason"]) == ([{"key": P, "value": 5}], "let me in")
+    entities = [{"user": unique()} for _ in range(30)]
+    body = {"alterations": [change(each, {P: 5}) for each in entities], "reason": "let me in"}
+    answer = service.api_from_new_address("mallory").post("/quotas/alterations", json=body)
+    assert answer.status_code == 403
+    (row,) = denied_rows(service, answer)
+    assert (row["principal"], row["outcome"]) == ("User:mallory", "refused")
+    assert (row["entity"], row["ops"], row["reason"]) == (None, None, "let me in")
+    assert row["denied"] == {"entities": 30, "first": entities[:20], "attempts": 1}
     assert row["error"]["kafka_error"] == "CLUSTER_AUTHORIZATION_FAILED"
 
 
 @pytest.mark.parametrize("path", ["/quotas", "/quotas/resolve?user=a", "/quotas/capabilities"])
 def test_a_denied_read_is_a_row_without_an_entity(service: RunningService, path: str) -> None:
-    request_id = unique()
-    answer = service.api("mallory").get(path, headers={"X-Request-Id": request_id})
+    answer = service.api_from_new_address("mallory").get(path)
     assert answer.status_code == 403
-    listed = rows(service, actor="User:mallory", action="denied", page_size=1)
-    assert [(row["request_id"], row["entity"], row["ops"]) for row in listed] == [
-        (request_id, None, None)
-    ]
-    assert [row["error"] for row in listed] == [
-        {"kafka_error": "CLUSTER_AUTHORIZATION_FAILED", "message": answer.json()["detail"]}
-    ]
+    (row,) = denied_rows(service, answer)
+    assert (row["entity"], row["ops"]) == (None, None)
+    assert row["denied"] == {"entities": None, "first": None, "attempts": 1}
+    assert row["error"] == {
+        "kafka_error": "CLUSTER_AUTHORIZATION_FAILED",
+        "message": answer.json()["detail"],
+    }
+
+
+def test_a_denied_alteration_over_16_kib_is_answered_before_it_is_read(
+    service: RunningService,
+) -> None:
+    body = {"alterations": [change({"user": unique()}, {P: 5})], "reason": "x" * 20_000}
+    answer = service.api_from_new_address("mallory").post("/quotas/alterations", json=body)
+    assert answer.status_code == 403
+    (row,) = denied_rows(service, answer)
+    assert row["denied"] == {"entities": None, "first": None, "attempts": 1}
+
+
+def denied_rows(service: RunningService, answer: httpx.Response) -> list[dict[str, Any]]:
+    listed = rows(service, actor="User:mallory", action="denied", page_size=100)
+    return [row for row in listed if row["request_id"] == answer.headers["X-Request-Id"]]
 
 
 def test_a_denied_body_that_cannot_be_read_is_a_row_all_the_same(service: RunningService) -> None:
-    request_id = unique()
-    answer = service.api("mallory").post(
-        "/quotas/alterations",
-        content=b"{",
-        headers={"X-Request-Id": request_id, "Content-Type": "application/json"},
+    answer = service.api_from_new_address("mallory").post(
+        "/quotas/alterations", content=b"{", headers={"Content-Type": "application/json"}
     )
     assert answer.status_code == 403
-    (row,) = rows(service, actor="User:mallory", page_size=1)
-    assert (row["request_id"], row["entity"], row["action"]) == (request_id, None, "denied")
+    (row,) = denied_rows(service, answer)
+    assert row["denied"] == {"entities": None, "first": None, "attempts": 1}
 
 
 def test_what_our_own_rules_refuse_is_counted_and_is_no_row(service: RunningService) -> None:

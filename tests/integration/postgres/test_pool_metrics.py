@@ -7,7 +7,7 @@ from app.postgres.parameters import WRITING
 from tests.testkit.fake_metrics import CountedDependencies
 from tests.testkit.postgres import AuditDatabase
 
-IDLE = {"writing": 0, "recovering": 0, "querying": 0, "leading": 0}
+IDLE = {"writing": 0, "recovering": 0, "querying": 0, "denying": 0, "leading": 0}
 
 
 async def test_who_waits_for_a_connection_and_which_are_at_work_is_counted(

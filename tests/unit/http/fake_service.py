@@ -22,6 +22,7 @@ from app.service.alterations.alteration_tasks import AlterationTasks
 from app.service.alterations.revert import RevertAlterations
 from app.service.permissions.acl_ports import AclSnapshot
 from app.service.permissions.authorize import AuthorizationPolicy, ClusterAuthorizer
+from app.service.permissions.denials import DeniedAttempts
 from app.service.permissions.policy import NoPolicy, PolicyGuard
 from app.service.readiness import Readiness
 from app.service.reading.analytics import Analytics
@@ -106,7 +107,7 @@ class FakeService:
     def _services(self) -> Services:
         policy = AuthorizationPolicy(AuthorizerSettings(), auditors=frozenset({"User:auditor"}))
         acls, image = Acls(), FakeImage(self.brokers)
-        authorizer = ClusterAuthorizer(acls, self.brokers, self.journal, policy)
+        authorizer = ClusterAuthorizer(acls, policy)
         audit = AuditTrail(self.journal, authorizer)
         lives = self.metrics.lives
         around = FakeSurroundings(self.brokers, self.journal, self.tasks, lives)
@@ -114,6 +115,7 @@ class FakeService:
         return Services(
             authenticator=Methods([Names()]),
             authorizer=authorizer,
+            denials=DeniedAttempts(self.brokers.cluster_id, self.journal),
             describe=DescribeQuotas(self.brokers, image),
             alter=alter,
             revert=RevertAlterations(audit, alter),

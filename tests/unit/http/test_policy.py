@@ -42,15 +42,15 @@ def put(path: Path, text: str) -> None:
 
 
 class Narrowed(FakeService):
-    """A service with the policy; every attempt is recorded as the authorizer does."""
+    """A service with the policy; the first attempt is recorded."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
-        authorizer = self.application.state.services.authorizer
+        denials = self.application.state.services.denials
         self.guard = NarrowingPolicy(
             lambda: read_policy(path),
             read_policy(path),
-            authorizer.record_denied,
+            denials.record,
             self.metrics.policy,
         )
         self.policy = self.guard
@@ -90,20 +90,22 @@ async def test_a_part_that_is_not_covered_refuses_the_whole(service: Narrowed, m
 
 async def test_the_attempt_is_kept_with_what_was_asked_for(service: Narrowed):
     await service.post(ALTERATIONS, {**two(50, 500), "reason": "backfill"})
-    ((request, results),) = service.journal.finals
+    ((request, _),) = service.journal.finals
     assert (request.action, request.reason) == ("denied", "backfill")
     assert request.decision["code"] == "policy-violation"
     assert request.decision["policy"]["rules"] == ["team-a"]
-    assert len(request.entities) == len(results) == 2
+    users = [{"user": "team-a-x"}, {"user": "team-a-y"}]
+    assert request.decision["denied"] == {"entities": 2, "first": users, "attempts": 1}
 
 
-async def test_an_attempt_that_breaks_rules_besides_is_kept_without_its_entities(
-    service: Narrowed,
-):
-    answer = await service.post(ALTERATIONS, setting(-1, "nul\0"))
+async def test_a_denied_attempt_is_one_record_however_many_entities_it_has(service: Narrowed):
+    alterations = [setting(50, f"other-{number}")["alterations"][0] for number in range(3_000)]
+    answer = await service.post(ALTERATIONS, {"alterations": alterations})
     assert answer.status == 403
     ((request, _),) = service.journal.finals
     assert request.entities == ()
+    assert request.decision["denied"]["entities"] == 3_000
+    assert len(request.decision["denied"]["first"]) == 20
 
 
 async def test_the_acls_come_first_and_rules_come_last(service: Narrowed):

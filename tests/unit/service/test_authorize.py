@@ -4,18 +4,16 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from app.domain.alterations import KafkaRefusal, Outcome
 from app.domain.authorization import AclBinding, AuthorizerSettings, Operation
 from app.domain.callers import Caller
-from app.domain.errors import ClusterAuthorizationError, NotSentError
+from app.domain.errors import NotSentError
 from app.service.permissions.acl_ports import AclSnapshot
 from app.service.permissions.authorize import (
     Access,
     AuthorizationPolicy,
     ClusterAuthorizer,
-    DeniedAttempt,
 )
-from tests.testkit.fake_ports import EPOCH, FakeBrokers, FakeJournal
+from tests.testkit.fake_ports import EPOCH
 
 ALICE = Caller("User:alice", "127.0.0.1", "bearer")
 ADMIN = Caller("User:admin", "127.0.0.1", "bearer")
@@ -42,14 +40,12 @@ class World:
     insecure: bool = False
 
     def __post_init__(self) -> None:
-        log: list[str] = []
-        self.journal = FakeJournal(log)
         policy = AuthorizationPolicy(
             AuthorizerSettings(frozenset({"User:admin"})),
             allow_without_authorizer=self.insecure,
             auditors=frozenset({"User:auditor"}),
         )
-        self.authorizer = ClusterAuthorizer(self.acls, FakeBrokers(log), self.journal, policy)
+        self.authorizer = ClusterAuthorizer(self.acls, policy)
 
     async def decide(self, caller: Caller, operation: Operation) -> Access:
         return await self.authorizer.decide(caller, operation)
@@ -95,31 +91,12 @@ async def test_a_cluster_without_an_authorizer_serves_everybody_when_that_is_set
     assert (await world.decide(ALICE, Operation.ALTER_CONFIGS)).refusal is None
 
 
-async def test_a_refusal_is_in_kafkas_words_and_is_kept_with_the_rule_that_decided() -> None:
+async def test_a_refusal_is_in_kafkas_words_and_says_which_rule_decided() -> None:
     world = World(Acls())
     access = await world.decide(ALICE, Operation.ALTER_CONFIGS)
     assert access.refusal is not None
     assert access.refusal.kafka_error == "CLUSTER_AUTHORIZATION_FAILED"
-    attempt = DeniedAttempt("r1", "GET /quotas", access.evidence)
-    await world.authorizer.record_denied(ALICE, access.refusal, attempt)
-    request, results = world.journal.finals[0]
-    assert (request.action, request.entities) == ("denied", ())
-    assert [(one.outcome, one.error) for one in results.values()] == [
-        (
-            Outcome.REFUSED,
-            KafkaRefusal("CLUSTER_AUTHORIZATION_FAILED", access.refusal.detail),
-        )
-    ]
-    assert request.decision["rule"] == "no-acl-found"
-    assert request.decision["route"] == "GET /quotas"
-
-
-async def test_a_refusal_stands_when_it_cannot_be_recorded() -> None:
-    world = World(Acls())
-    world.journal.broken = {"record_final"}
-    refusal = ClusterAuthorizationError("no")
-    await world.authorizer.record_denied(ALICE, refusal, DeniedAttempt("r1", "GET /quotas", {}))
-    assert world.journal.finals == []
+    assert access.evidence["rule"] == "no-acl-found"
 
 
 def test_auditors_are_those_of_the_settings() -> None:

@@ -9,12 +9,12 @@ from app.domain.alterations import ClientQuotaAlteration, KafkaRefusal, Op, Outc
 from app.domain.authorization import AuthorizerSettings, Operation
 from app.domain.callers import Caller
 from app.domain.entities import ClientQuotaEntity
-from app.domain.errors import BrokerError, ClusterAuthorizationError, NotSentError, Retry
+from app.domain.errors import BrokerError, NotSentError, Retry
 from app.domain.filters import ALL_ENTITIES
 from app.service.alterations.alteration_tasks import AlterationTasks
 from app.service.cluster_ports import AlterAnswer, EntityVerdict
 from app.service.permissions.acl_ports import AclSnapshot
-from app.service.permissions.authorize import AuthorizationPolicy, ClusterAuthorizer, DeniedAttempt
+from app.service.permissions.authorize import AuthorizationPolicy, ClusterAuthorizer
 from app.service.permissions.broker_authorizer import BrokerAuthorizer
 from app.service.permissions.caller_admin import (
     CallerQuotaAdmin,
@@ -24,7 +24,7 @@ from app.service.permissions.caller_admin import (
 from app.service.permissions.caller_services import CallerImage
 from app.service.permissions.cluster_rights import Rights
 from app.service.permissions.held_tasks import HeldTasks
-from tests.testkit.fake_ports import EPOCH, FakeBrokers, FakeImage, FakeJournal
+from tests.testkit.fake_ports import EPOCH, FakeBrokers, FakeImage
 
 ALICE = Caller("User:alice", "127.0.0.1", "basic")
 DENIED = "CLUSTER_AUTHORIZATION_FAILED"
@@ -60,25 +60,18 @@ def rights() -> FakeRights:
     return FakeRights()
 
 
-@pytest.fixture
-def journal() -> FakeJournal:
-    return FakeJournal([])
-
-
-def authorizer(
-    rights: FakeRights, journal: FakeJournal, *, insecure: bool = False
-) -> BrokerAuthorizer:
+def authorizer(rights: FakeRights, *, insecure: bool = False) -> BrokerAuthorizer:
     policy = AuthorizationPolicy(
         AuthorizerSettings(frozenset({"User:alice"})),
         allow_without_authorizer=insecure,
         auditors=frozenset({"User:auditor"}),
     )
-    others = ClusterAuthorizer(NoAcls(), FakeBrokers([]), journal, policy)
+    others = ClusterAuthorizer(NoAcls(), policy)
     return BrokerAuthorizer(rights, others)
 
 
-async def test_the_broker_s_word_is_the_decision(rights: FakeRights, journal: FakeJournal) -> None:
-    judge = authorizer(rights, journal)
+async def test_the_broker_s_word_is_the_decision(rights: FakeRights) -> None:
+    judge = authorizer(rights)
     access = await judge.decide(ALICE, Operation.ALTER_CONFIGS)
     assert access.refusal is None
     assert access.evidence["rule"] == "broker"
@@ -91,34 +84,27 @@ async def test_the_broker_s_word_is_the_decision(rights: FakeRights, journal: Fa
     assert rights.asked == [(Operation.ALTER_CONFIGS, 10.0), (Operation.DESCRIBE_CONFIGS, 60.0)]
 
 
-async def test_nobody_passes_on_doubt(rights: FakeRights, journal: FakeJournal) -> None:
+async def test_nobody_passes_on_doubt(rights: FakeRights) -> None:
     rights.reachable = False
     with pytest.raises(NotSentError):
-        await authorizer(rights, journal).decide(ALICE, Operation.DESCRIBE_CONFIGS)
+        await authorizer(rights).decide(ALICE, Operation.DESCRIBE_CONFIGS)
 
 
 @pytest.mark.parametrize("insecure", [False, True])
 async def test_a_cluster_without_an_authorizer_is_everybody_s_or_nobody_s(
-    rights: FakeRights, journal: FakeJournal, insecure: bool
+    rights: FakeRights, insecure: bool
 ) -> None:
     rights.has_authorizer = False
-    judge = authorizer(rights, journal, insecure=insecure)
+    judge = authorizer(rights, insecure=insecure)
     access = await judge.decide(ALICE, Operation.ALTER_CONFIGS)
     assert access.evidence["rule"] == "no-authorizer"
     assert (access.refusal is None) is insecure
 
 
-async def test_auditors_and_denied_attempts_are_those_of_everybody(
-    rights: FakeRights, journal: FakeJournal
-) -> None:
-    judge = authorizer(rights, journal)
+async def test_auditors_are_those_of_everybody(rights: FakeRights) -> None:
+    judge = authorizer(rights)
     assert judge.is_auditor(Caller("User:auditor", "127.0.0.1", "basic"))
     assert not judge.is_auditor(ALICE)
-    attempt = DeniedAttempt("request", "POST /x", {"rule": "broker"}, (CHANGE,))
-    await judge.record_denied(ALICE, ClusterAuthorizationError("no", kafka_error=DENIED), attempt)
-    ((request, results),) = journal.finals
-    assert (request.action, request.caller) == ("denied", ALICE)
-    assert results[0].outcome is Outcome.REFUSED
 
 
 class Refusing(FakeBrokers):

@@ -14,7 +14,7 @@ from tests.testkit.authorization import (
     validate_over_http,
 )
 from tests.testkit.raw_quotas import RawQuotas, RequestLog, setting
-from tests.testkit.service import RunningService
+from tests.testkit.service import RunningService, new_address
 
 
 def test_a_refusal_says_what_is_missing_and_that_nothing_was_sent(service: RunningService) -> None:
@@ -99,7 +99,8 @@ def test_the_audit_log_keeps_the_rule_that_decided(
     service: RunningService, decision_of: DecisionOf, user: str
 ) -> None:
     allowed, rule, words = DECISIONS[user]
-    decision = decision_of(validate_over_http(service, user))
+    address = HERE if allowed else new_address()
+    decision = decision_of(validate_over_http(service, user, address))
     assert (decision["allowed"], decision["rule"]) == (allowed, rule)
     assert decision["operation"] == "ALTER_CONFIGS"
     assert (decision["acl"] is None) == (words == [])
@@ -110,10 +111,10 @@ def test_the_audit_log_keeps_the_rule_that_decided(
 def test_a_denied_alteration_is_an_audit_row_with_what_was_asked_for(
     service: RunningService,
 ) -> None:
-    denied = validate_over_http(service, "all-but-alter")
+    here = new_address()
+    denied = validate_over_http(service, "all-but-alter", here)
     rows = service.api("all-but-alter").get("/audit", params={"action": "denied"}).json()["rows"]
     (row,) = [row for row in rows if row["request_id"] == denied.headers["X-Request-Id"]]
-    assert row["entity"] == {"user": NOBODY}
-    assert row["ops"] == [{"key": "producer_byte_rate", "value": 1024}]
-    assert (row["outcome"], row["client_address"]) == ("refused", HERE)
+    assert row["denied"] == {"entities": 1, "first": [{"user": NOBODY}], "attempts": 1}
+    assert (row["outcome"], row["client_address"]) == ("refused", here)
     assert row["error"]["kafka_error"] == "CLUSTER_AUTHORIZATION_FAILED"

@@ -158,7 +158,8 @@ def two_denied_attempts(service: RunningService) -> str:
     op = {"key": "producer_byte_rate", "value": 1}
     for _ in range(2):
         alterations = [{"entity": {"user": unique("bad")}, "ops": [op]}]
-        denied = service.api("bob").post("/quotas/alterations", json={"alterations": alterations})
+        bob = service.api_from_new_address("bob")
+        denied = bob.post("/quotas/alterations", json={"alterations": alterations})
         assert denied.status_code == 403
     answer = service.api("bob").get("/audit", params={"page_size": 1}).json()
     return str(answer["next_page_token"])
