@@ -21,7 +21,13 @@ def altered(service: RunningService, name: str) -> httpx.Response:
     return ask(service, "POST", ALTERATIONS, change(name))
 
 
-@pytest.fixture(scope="module", params=ANYWHERE)
+FEW = ("killed", "paused")
+"""Nobody listens, and somebody never answers; what else there is takes the same paths."""
+
+KINDS = [kind if kind in FEW else pytest.param(kind, marks=pytest.mark.long) for kind in ANYWHERE]
+
+
+@pytest.fixture(scope="module", params=KINDS)
 def refused(
     request: pytest.FixtureRequest, service: RunningService, database: LocalPostgres
 ) -> Iterator[str]:
