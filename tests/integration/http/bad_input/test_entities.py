@@ -72,28 +72,30 @@ ENTITIES: dict[str, tuple[dict[str, Any], Places, str | None]] = {
 }
 
 
-@pytest.mark.parametrize("name", ENTITIES)
-def test_an_entity_that_cannot_be_is_refused(post: Post, name: str) -> None:
-    entity, places, kafka_error = ENTITIES[name]
-    problem = assert_refused(post(one(entity)), 422, places)
-    assert problem["kafka_error"] == kafka_error
+def test_an_entity_that_cannot_be_is_refused(post: Post, subtests: pytest.Subtests) -> None:
+    for name, (entity, places, kafka_error) in ENTITIES.items():
+        with subtests.test(name=name):
+            problem = assert_refused(post(one(entity)), 422, places)
+            assert problem["kafka_error"] == kafka_error
 
 
-@pytest.mark.parametrize("name", [1, 1.5, True, [], ["bad"], {}, {"name": "bad"}])
-def test_a_name_of_another_type_cannot_be_read(post: Post, name: Any) -> None:
-    assert_refused(post(one({"user": name})), 400, {(f"{ENTITY}/user", "wrong-type")})
+def test_a_name_of_another_type_cannot_be_read(post: Post, subtests: pytest.Subtests) -> None:
+    for name in [1, 1.5, True, [], ["bad"], {}, {"name": "bad"}]:
+        with subtests.test(name=name):
+            assert_refused(post(one({"user": name})), 400, {(f"{ENTITY}/user", "wrong-type")})
 
 
-@pytest.mark.parametrize(
-    "written", [r"\ud800", r"\udfff", r"a\udc00b", r"\udc00\ud800", r"\ud800\ud800"]
-)
-@pytest.mark.parametrize("kind", ["user", "client-id"])
 def test_half_of_a_surrogate_pair_is_refused_and_survives_the_answer(
-    post: Post, kind: str, written: str
+    post: Post, subtests: pytest.Subtests
 ) -> None:
-    op = f'{{"key": "{P}", "value": 1}}'
-    body = f'{{"alterations": [{{"entity": {{"{kind}": "{written}"}}, "ops": [{op}]}}]}}'
-    assert_refused(post(body), 422, {(f"{ENTITY}/{kind}", "lone-surrogate")})
+    for written in [r"\ud800", r"\udfff", r"a\udc00b", r"\udc00\ud800", r"\ud800\ud800"]:
+        for kind in ["user", "client-id"]:
+            with subtests.test(written=written, kind=kind):
+                op = f'{{"key": "{P}", "value": 1}}'
+                body = (
+                    f'{{"alterations": [{{"entity": {{"{kind}": "{written}"}}, "ops": [{op}]}}]}}'
+                )
+                assert_refused(post(body), 422, {(f"{ENTITY}/{kind}", "lone-surrogate")})
 
 
 def test_half_of_a_surrogate_pair_as_a_type_or_a_key_is_refused(post: Post) -> None:
@@ -109,15 +111,16 @@ def test_half_of_a_surrogate_pair_as_a_type_or_a_key_is_refused(post: Post) -> N
     assert codes == {"unknown-entity-type", "unknown-key"}
 
 
-@pytest.mark.parametrize("other", ["user", "client-id"])
-@pytest.mark.parametrize("name", ["bad", None])
 def test_an_address_beside_a_user_or_client_id_is_refused(
-    post: Post, other: str, name: str | None
+    post: Post, subtests: pytest.Subtests
 ) -> None:
-    ops = [{"key": CONNECTION_RATE, "value": 10}]
-    answer = post(one({"ip": "192.0.2.1", other: name}, ops))
-    problem = assert_refused(answer, 422, {(ENTITY, "invalid-entity-combination")})
-    assert problem["kafka_error"] == KAFKA
+    for other in ["user", "client-id"]:
+        for name in ["bad", None]:
+            with subtests.test(other=other, name=name):
+                ops = [{"key": CONNECTION_RATE, "value": 10}]
+                answer = post(one({"ip": "192.0.2.1", other: name}, ops))
+                problem = assert_refused(answer, 422, {(ENTITY, "invalid-entity-combination")})
+                assert problem["kafka_error"] == KAFKA
 
 
 NO_ADDRESSES = [
@@ -130,11 +133,12 @@ NO_ADDRESSES = [
 ]
 
 
-@pytest.mark.parametrize("name", NO_ADDRESSES)
-def test_what_is_no_literal_address_is_refused(post: Post, name: str) -> None:
-    answer = post(one({"ip": name}, [{"key": CONNECTION_RATE, "value": 10}]))
-    problem = assert_refused(answer, 422, {(f"{ENTITY}/ip", "not-an-ip-address")})
-    assert problem["code"] == "invalid-request"
+def test_what_is_no_literal_address_is_refused(post: Post, subtests: pytest.Subtests) -> None:
+    for name in NO_ADDRESSES:
+        with subtests.test(name=name):
+            answer = post(one({"ip": name}, [{"key": CONNECTION_RATE, "value": 10}]))
+            problem = assert_refused(answer, 422, {(f"{ENTITY}/ip", "not-an-ip-address")})
+            assert problem["code"] == "invalid-request"
 
 
 KEYS: dict[str, tuple[dict[str, Any], str, str]] = {
@@ -156,15 +160,17 @@ KEYS: dict[str, tuple[dict[str, Any], str, str]] = {
 }
 
 
-@pytest.mark.parametrize("name", KEYS)
-@pytest.mark.parametrize("change", [{"value": 1024}, {"remove": True}], ids=["set", "remove"])
 def test_a_key_that_the_entity_cannot_carry_is_refused(
-    post: Post, name: str, change: dict[str, Any]
+    post: Post, subtests: pytest.Subtests
 ) -> None:
-    entity, key, code = KEYS[name]
-    problem = assert_refused(post(one(entity, [{"key": key, **change}])), 422, {(KEY, code)})
-    assert len(problem["detail"]) < 1000
-    assert problem["kafka_error"] == (KAFKA if "value" in change else None)
+    for name, (entity, key, code) in KEYS.items():
+        for change in [{"value": 1024}, {"remove": True}]:
+            with subtests.test(name=name, change=change):
+                problem = assert_refused(
+                    post(one(entity, [{"key": key, **change}])), 422, {(KEY, code)}
+                )
+                assert len(problem["detail"]) < 1000
+                assert problem["kafka_error"] == (KAFKA if "value" in change else None)
 
 
 DUPLICATES: dict[str, list[dict[str, Any]]] = {
@@ -177,16 +183,16 @@ DUPLICATES: dict[str, list[dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("name", DUPLICATES)
-@pytest.mark.parametrize("all_or_nothing", [True, False])
 def test_the_same_entity_twice_refuses_the_whole_request(
-    post: Post, name: str, all_or_nothing: bool
+    post: Post, subtests: pytest.Subtests
 ) -> None:
-    entities = DUPLICATES[name]
-    key = CONNECTION_RATE if "ip" in entities[0] else P
-    ops = [{"key": key, "value": 10}]
-    alterations = [{"entity": entity, "ops": ops} for entity in entities]
-    answer = post({"alterations": alterations, "all_or_nothing": all_or_nothing})
-    later = {1} if len(entities) == 2 else {2, 3}
-    places = {(f"/alterations/{index}/entity", "duplicate-entity") for index in later}
-    assert_refused(answer, 422, places)
+    for name, entities in DUPLICATES.items():
+        for all_or_nothing in [True, False]:
+            with subtests.test(name=name, all_or_nothing=all_or_nothing):
+                key = CONNECTION_RATE if "ip" in entities[0] else P
+                ops = [{"key": key, "value": 10}]
+                alterations = [{"entity": entity, "ops": ops} for entity in entities]
+                answer = post({"alterations": alterations, "all_or_nothing": all_or_nothing})
+                later = {1} if len(entities) == 2 else {2, 3}
+                places = {(f"/alterations/{index}/entity", "duplicate-entity") for index in later}
+                assert_refused(answer, 422, places)

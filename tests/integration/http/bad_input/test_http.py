@@ -42,13 +42,13 @@ AMBIGUOUS = {
 }
 
 
-@pytest.mark.parametrize("name", AMBIGUOUS)
 def test_a_request_that_two_readers_could_read_differently_is_refused(
-    service: RunningService, name: str
+    service: RunningService, subtests: pytest.Subtests
 ) -> None:
-    headers, body = AMBIGUOUS[name]
-    answer = exchange(service, head(ALTER, JSON, *headers), body)
-    assert answer.status_code == 400, answer.text
+    for name, (headers, body) in AMBIGUOUS.items():
+        with subtests.test(name=name):
+            answer = exchange(service, head(ALTER, JSON, *headers), body)
+            assert answer.status_code == 400, answer.text
 
 
 def test_two_credentials_are_refused_whoever_they_are(service: RunningService) -> None:
@@ -82,21 +82,29 @@ def test_two_credentials_in_one_header_are_refused(service: RunningService) -> N
     assert problem_of(exchange(service, start), 400)["code"] == "several-credentials"
 
 
-@pytest.mark.parametrize("credential", CREDENTIALS, ids=lambda text: ascii(text[:30]))
-def test_a_credential_that_is_none_admits_nobody(service: RunningService, credential: str) -> None:
-    start = head(DESCRIBE, f"Authorization: {credential}", principal="")
-    problem = problem_of(exchange(service, start), 401)
-    assert problem["code"] == "invalid-token"
-    assert (problem["sent_to_cluster"], problem["retry"]) == ("no", "never")
+def test_a_credential_that_is_none_admits_nobody(
+    service: RunningService, subtests: pytest.Subtests
+) -> None:
+    for credential in CREDENTIALS:
+        with subtests.test(credential=credential):
+            start = head(DESCRIBE, f"Authorization: {credential}", principal="")
+            problem = problem_of(exchange(service, start), 401)
+            assert problem["code"] == "invalid-token"
+            assert (problem["sent_to_cluster"], problem["retry"]) == ("no", "never")
 
 
-@pytest.mark.parametrize(
-    "header", ["X-Principal: User:alice", "Cookie: token=alice", "X-Authorization: Bearer alice"]
-)
-def test_no_other_header_is_a_credential(service: RunningService, header: str) -> None:
-    answer = exchange(service, head(DESCRIBE, header, principal=""))
-    assert problem_of(answer, 401)["code"] == "unauthenticated"
-    assert answer.headers["WWW-Authenticate"] == "Bearer"
+def test_no_other_header_is_a_credential(
+    service: RunningService, subtests: pytest.Subtests
+) -> None:
+    for header in [
+        "X-Principal: User:alice",
+        "Cookie: token=alice",
+        "X-Authorization: Bearer alice",
+    ]:
+        with subtests.test(header=header):
+            answer = exchange(service, head(DESCRIBE, header, principal=""))
+            assert problem_of(answer, 401)["code"] == "unauthenticated"
+            assert answer.headers["WWW-Authenticate"] == "Bearer"
 
 
 METHODS = {
@@ -116,22 +124,26 @@ METHODS = {
 }
 
 
-@pytest.mark.parametrize(("method", "path"), METHODS)
 def test_a_method_that_a_path_does_not_take_is_refused_with_those_it_takes(
-    service: RunningService, method: str, path: str
+    service: RunningService, subtests: pytest.Subtests
 ) -> None:
-    answer = exchange(service, head(f"{method} {path} HTTP/1.1"))
-    assert problem_of(answer, 405)["code"] == "method-not-allowed"
-    assert answer.headers["Allow"] == METHODS[method, path]
+    for (method, path), allowed in METHODS.items():
+        with subtests.test(method=method, path=path):
+            answer = exchange(service, head(f"{method} {path} HTTP/1.1"))
+            assert problem_of(answer, 405)["code"] == "method-not-allowed"
+            assert answer.headers["Allow"] == allowed
 
 
-@pytest.mark.parametrize("path", ["/livez", "/quotas?filter=user", "/audit", "/docs", "/nowhere"])
-def test_head_gives_the_status_and_the_headers_of_get(service: RunningService, path: str) -> None:
-    api = service.api("alice")
-    by_get, by_head = api.get(path), api.head(path)
-    assert (by_head.status_code, by_head.content) == (by_get.status_code, b"")
-    assert set(by_head.headers) == set(by_get.headers)
-    assert by_head.headers.get("ETag") == by_get.headers.get("ETag")
+def test_head_gives_the_status_and_the_headers_of_get(
+    service: RunningService, subtests: pytest.Subtests
+) -> None:
+    for path in ["/livez", "/quotas?filter=user", "/audit", "/docs", "/nowhere"]:
+        with subtests.test(path=path):
+            api = service.api("alice")
+            by_get, by_head = api.get(path), api.head(path)
+            assert (by_head.status_code, by_head.content) == (by_get.status_code, b"")
+            assert set(by_head.headers) == set(by_get.headers)
+            assert by_head.headers.get("ETag") == by_get.headers.get("ETag")
 
 
 def test_head_is_refused_where_get_is(service: RunningService) -> None:
@@ -139,22 +151,30 @@ def test_head_is_refused_where_get_is(service: RunningService) -> None:
     assert (answer.status_code, answer.headers["Allow"]) == (405, "POST")
 
 
-@pytest.mark.parametrize("method", ["QUOTA", "get", "PO ST", "\xff"])
-def test_a_method_that_is_none_is_refused(service: RunningService, method: str) -> None:
-    assert exchange(service, head(f"{method} /quotas HTTP/1.1")).status_code == 400
+def test_a_method_that_is_none_is_refused(
+    service: RunningService, subtests: pytest.Subtests
+) -> None:
+    for method in ["QUOTA", "get", "PO ST", "\xff"]:
+        with subtests.test(method=method):
+            assert exchange(service, head(f"{method} /quotas HTTP/1.1")).status_code == 400
 
 
-@pytest.mark.parametrize(
-    "header",
-    ["X-HTTP-Method-Override: POST", "X-HTTP-Method: DELETE", "X-Method-Override: PUT"],
-)
-def test_no_header_overrides_the_method(service: RunningService, header: str) -> None:
-    assert exchange(service, head(DESCRIBE, header)).json()["quotas"] == []
+def test_no_header_overrides_the_method(service: RunningService, subtests: pytest.Subtests) -> None:
+    for header in [
+        "X-HTTP-Method-Override: POST",
+        "X-HTTP-Method: DELETE",
+        "X-Method-Override: PUT",
+    ]:
+        with subtests.test(header=header):
+            assert exchange(service, head(DESCRIBE, header)).json()["quotas"] == []
 
 
-@pytest.mark.parametrize("line", ["GET /quotas HTTP/9.9", "GET", "", "\x16\x03\x01"])
-def test_what_is_no_request_line_is_refused(service: RunningService, line: str) -> None:
-    assert exchange(service, head(line)).status_code == 400
+def test_what_is_no_request_line_is_refused(
+    service: RunningService, subtests: pytest.Subtests
+) -> None:
+    for line in ["GET /quotas HTTP/9.9", "GET", "", "\x16\x03\x01"]:
+        with subtests.test(line=line):
+            assert exchange(service, head(line)).status_code == 400
 
 
 def test_an_absolute_address_means_its_path(service: RunningService) -> None:
@@ -190,19 +210,23 @@ MEDIA = {
 }
 
 
-@pytest.mark.parametrize("name", MEDIA)
-def test_a_body_of_another_type_is_refused_unread(service: RunningService, name: str) -> None:
-    answer = exchange(service, head(ALTER, LENGTH, *MEDIA[name]), BODY)
-    problem = problem_of(answer, 415)
-    assert (problem["code"], problem["sent_to_cluster"]) == ("unsupported-media-type", "no")
+def test_a_body_of_another_type_is_refused_unread(
+    service: RunningService, subtests: pytest.Subtests
+) -> None:
+    for name, headers in MEDIA.items():
+        with subtests.test(name=name):
+            answer = exchange(service, head(ALTER, LENGTH, *headers), BODY)
+            problem = problem_of(answer, 415)
+            assert (problem["code"], problem["sent_to_cluster"]) == ("unsupported-media-type", "no")
 
 
-@pytest.mark.parametrize(
-    "accept", ["text/html", "application/xml, text/*;q=0", "application/json;q=0", "image/png"]
-)
-def test_a_format_that_is_not_produced_is_refused(service: RunningService, accept: str) -> None:
-    answer = exchange(service, head(DESCRIBE, f"Accept: {accept}"))
-    assert problem_of(answer, 406)["code"] == "not-acceptable"
+def test_a_format_that_is_not_produced_is_refused(
+    service: RunningService, subtests: pytest.Subtests
+) -> None:
+    for accept in ["text/html", "application/xml, text/*;q=0", "application/json;q=0", "image/png"]:
+        with subtests.test(accept=accept):
+            answer = exchange(service, head(DESCRIBE, f"Accept: {accept}"))
+            assert problem_of(answer, 406)["code"] == "not-acceptable"
 
 
 def test_a_list_may_stand_on_several_lines(service: RunningService) -> None:
@@ -214,11 +238,14 @@ def test_a_list_may_stand_on_several_lines(service: RunningService) -> None:
     assert answer.status_code == 304
 
 
-@pytest.mark.parametrize("given", ["a b", "x" * 129, "a/b", "<x>", "", "\xe9", "${jndi:ldap}"])
-def test_a_request_id_that_could_mislead_is_replaced(service: RunningService, given: str) -> None:
-    answer = exchange(service, head(DESCRIBE, f"X-Request-Id: {given}"))
-    assert answer.status_code == 200
-    assert answer.headers["X-Request-Id"] != given
+def test_a_request_id_that_could_mislead_is_replaced(
+    service: RunningService, subtests: pytest.Subtests
+) -> None:
+    for given in ["a b", "x" * 129, "a/b", "<x>", "", "\xe9", "${jndi:ldap}"]:
+        with subtests.test(given=given):
+            answer = exchange(service, head(DESCRIBE, f"X-Request-Id: {given}"))
+            assert answer.status_code == 200
+            assert answer.headers["X-Request-Id"] != given
 
 
 def test_requests_that_came_at_once_are_answered_in_order(service: RunningService) -> None:

@@ -23,18 +23,20 @@ def test_a_body_of_just_eight_mebibytes_is_judged(post: Post) -> None:
     assert_refused(answer, 422, {("/alterations", "no-alterations")})
 
 
-@pytest.mark.parametrize("path", ["/quotas/alterations", "/quotas/resolve"])
-def test_a_byte_more_is_refused(post: Post, path: str) -> None:
-    problem = problem_of(post(b" " * (LIMIT + 1), path), 413)
-    assert (problem["code"], problem["sent_to_cluster"]) == ("body-too-large", "no")
+def test_a_byte_more_is_refused(post: Post, subtests: pytest.Subtests) -> None:
+    for path in ["/quotas/alterations", "/quotas/resolve"]:
+        with subtests.test(path=path):
+            problem = problem_of(post(b" " * (LIMIT + 1), path), 413)
+            assert (problem["code"], problem["sent_to_cluster"]) == ("body-too-large", "no")
 
 
-@pytest.mark.parametrize("announced", [LIMIT + 1, 10**12, 2**63, 2**64 - 1])
 def test_a_body_that_is_announced_too_large_is_refused_before_it_comes(
-    service: RunningService, announced: int
+    service: RunningService, subtests: pytest.Subtests
 ) -> None:
-    answer = exchange(service, head(ALTER, JSON, f"Content-Length: {announced}"))
-    assert problem_of(answer, 413)["code"] == "body-too-large"
+    for announced in [LIMIT + 1, 10**12, 2**63, 2**64 - 1]:
+        with subtests.test(announced=announced):
+            answer = exchange(service, head(ALTER, JSON, f"Content-Length: {announced}"))
+            assert problem_of(answer, 413)["code"] == "body-too-large"
 
 
 def test_a_body_without_a_length_is_refused_where_it_grows_too_large(
@@ -62,10 +64,11 @@ HEADERS = {
 }
 
 
-@pytest.mark.parametrize("name", HEADERS)
-def test_a_head_over_32_kib_is_refused(service: RunningService, name: str) -> None:
-    answer = exchange(service, head(DESCRIBE, *HEADERS[name]))
-    assert problem_of(answer, 431)["code"] == "headers-too-large"
+def test_a_head_over_32_kib_is_refused(service: RunningService, subtests: pytest.Subtests) -> None:
+    for name, headers in HEADERS.items():
+        with subtests.test(name=name):
+            answer = exchange(service, head(DESCRIBE, *headers))
+            assert problem_of(answer, 431)["code"] == "headers-too-large"
 
 
 def test_a_path_over_32_kib_is_refused(service: RunningService) -> None:

@@ -31,11 +31,14 @@ PATHS = [
 ]
 
 
-@pytest.mark.parametrize("path", PATHS)
-def test_a_path_that_leads_nowhere_is_not_found(service: RunningService, path: str) -> None:
-    problem = problem_of(raw_get(service, path), 404)
-    assert problem["code"] == "not-found"
-    assert problem["sent_to_cluster"] == "no"
+def test_a_path_that_leads_nowhere_is_not_found(
+    service: RunningService, subtests: pytest.Subtests
+) -> None:
+    for path in PATHS:
+        with subtests.test(path=path):
+            problem = problem_of(raw_get(service, path), 404)
+            assert problem["code"] == "not-found"
+            assert problem["sent_to_cluster"] == "no"
 
 
 IDS = [
@@ -58,13 +61,14 @@ IDS = [
 ]
 
 
-@pytest.mark.parametrize("alteration_id", IDS, ids=lambda text: text[:40])
 def test_an_alteration_that_never_was_is_not_found(
-    service: RunningService, alteration_id: str
+    service: RunningService, subtests: pytest.Subtests
 ) -> None:
-    path = f"/quotas/alterations/{alteration_id}"
-    problem = problem_of(raw_get(service, path), 404)
-    assert (problem["code"], problem["sent_to_cluster"]) == ("not-found", "no")
+    for alteration_id in IDS:
+        with subtests.test(alteration_id=alteration_id):
+            path = f"/quotas/alterations/{alteration_id}"
+            problem = problem_of(raw_get(service, path), 404)
+            assert (problem["code"], problem["sent_to_cluster"]) == ("not-found", "no")
 
 
 def raw_get(service: RunningService, path: str) -> httpx.Response:

@@ -115,21 +115,24 @@ QUERIES: dict[str, tuple[str, int, Places]] = {
 }
 
 
-@pytest.mark.parametrize("name", QUERIES)
-def test_a_query_that_cannot_be_answered_is_refused(service: RunningService, name: str) -> None:
-    path, status, places = QUERIES[name]
-    assert_refused(service.api("auditor" if "audit" in path else "bob").get(path), status, places)
-
-
-@pytest.mark.parametrize("path", ["/quotas", "/audit"])
-@pytest.mark.parametrize(
-    "token", ["", "x", "AAAA", "e30", "e30.e30", "%00", "..", "-1", "0" * 1000]
-)
-def test_a_page_token_that_nobody_made_is_refused(
-    service: RunningService, path: str, token: str
+def test_a_query_that_cannot_be_answered_is_refused(
+    service: RunningService, subtests: pytest.Subtests
 ) -> None:
-    problem = problem_of(service.api("bob").get(f"{path}?page_token={token}"), 400)
-    assert problem["code"] == "bad-page-token"
+    for name, (path, status, places) in QUERIES.items():
+        with subtests.test(name=name):
+            assert_refused(
+                service.api("auditor" if "audit" in path else "bob").get(path), status, places
+            )
+
+
+def test_a_page_token_that_nobody_made_is_refused(
+    service: RunningService, subtests: pytest.Subtests
+) -> None:
+    for path in ["/quotas", "/audit"]:
+        for token in ["", "x", "AAAA", "e30", "e30.e30", "%00", "..", "-1", "0" * 1000]:
+            with subtests.test(path=path, token=token):
+                problem = problem_of(service.api("bob").get(f"{path}?page_token={token}"), 400)
+                assert problem["code"] == "bad-page-token"
 
 
 def test_a_page_token_that_was_changed_is_refused(service: RunningService) -> None:
@@ -183,11 +186,12 @@ NOTHING_FOUND = [
 ]
 
 
-@pytest.mark.parametrize("path", NOTHING_FOUND, ids=lambda text: text[:60])
 def test_what_cannot_be_there_is_not_found_and_is_no_fault(
-    service: RunningService, path: str
+    service: RunningService, subtests: pytest.Subtests
 ) -> None:
-    answer = service.api("auditor" if "audit" in path else "bob").get(path)
-    assert answer.status_code == 200, answer.text
-    document = answer.json()
-    assert document.get("rows", document.get("quotas")) == []
+    for path in NOTHING_FOUND:
+        with subtests.test(path=path):
+            answer = service.api("auditor" if "audit" in path else "bob").get(path)
+            assert answer.status_code == 200, answer.text
+            document = answer.json()
+            assert document.get("rows", document.get("quotas")) == []

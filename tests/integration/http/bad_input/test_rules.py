@@ -46,24 +46,21 @@ OPERATIONS: dict[str, tuple[list[dict[str, Any]], Places, str | None]] = {
 }
 
 
-@pytest.mark.parametrize("name", OPERATIONS)
-@pytest.mark.parametrize("validate_only", [False, True])
-def test_operations_that_break_a_rule_are_refused(
-    post: Post, name: str, validate_only: bool
-) -> None:
-    ops, places, kafka_error = OPERATIONS[name]
-    answer = post({**with_ops(*ops), "validate_only": validate_only})
-    assert assert_refused(answer, 422, places)["kafka_error"] == kafka_error
+def test_operations_that_break_a_rule_are_refused(post: Post, subtests: pytest.Subtests) -> None:
+    for name, (ops, places, kafka_error) in OPERATIONS.items():
+        for validate_only in [False, True]:
+            with subtests.test(name=name, validate_only=validate_only):
+                answer = post({**with_ops(*ops), "validate_only": validate_only})
+                assert assert_refused(answer, 422, places)["kafka_error"] == kafka_error
 
 
-@pytest.mark.parametrize("body", [{}, {"alterations": []}, {"alterations": [], "reason": "x"}])
-@pytest.mark.parametrize("all_or_nothing", [True, False])
-def test_a_request_without_alterations_is_no_success(
-    post: Post, body: dict[str, Any], all_or_nothing: bool
-) -> None:
-    answer = post({**body, "all_or_nothing": all_or_nothing})
-    problem = assert_refused(answer, 422, {("/alterations", "no-alterations")})
-    assert problem["code"] == "no-alterations"
+def test_a_request_without_alterations_is_no_success(post: Post, subtests: pytest.Subtests) -> None:
+    for body in [{}, {"alterations": []}, {"alterations": [], "reason": "x"}]:
+        for all_or_nothing in [True, False]:
+            with subtests.test(body=body, all_or_nothing=all_or_nothing):
+                answer = post({**body, "all_or_nothing": all_or_nothing})
+                problem = assert_refused(answer, 422, {("/alterations", "no-alterations")})
+                assert problem["code"] == "no-alterations"
 
 
 OPTIONS: dict[str, tuple[dict[str, Any], str]] = {
@@ -80,13 +77,13 @@ OPTIONS: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", OPTIONS)
-def test_an_option_that_breaks_a_rule_is_refused(post: Post, name: str) -> None:
-    options, code = OPTIONS[name]
-    (field,) = options
-    assert_refused(
-        post({**with_ops({"key": P, "value": 1}), **options}), 422, {(f"/{field}", code)}
-    )
+def test_an_option_that_breaks_a_rule_is_refused(post: Post, subtests: pytest.Subtests) -> None:
+    for name, (options, code) in OPTIONS.items():
+        with subtests.test(name=name):
+            (field,) = options
+            assert_refused(
+                post({**with_ops({"key": P, "value": 1}), **options}), 422, {(f"/{field}", code)}
+            )
 
 
 def test_options_and_alterations_are_judged_together(post: Post) -> None:
@@ -101,12 +98,14 @@ def many(count: int, keys: list[str], name: str = "bad") -> dict[str, Any]:
     return {"alterations": [{"entity": entity, "ops": ops} for entity in entities]}
 
 
-@pytest.mark.parametrize(
-    "body", [many(10_001, [P]), many(5_001, [P, C])], ids=["10,001 entities", "5,001 entities"]
-)
-def test_over_ten_thousand_changed_keys_are_refused(post: Post, body: dict[str, Any]) -> None:
-    problem = assert_refused(post(body), 422, {("/alterations", "too-many-changes")})
-    assert (problem["code"], problem["kafka_error"]) == ("too-many-changes", "POLICY_VIOLATION")
+def test_over_ten_thousand_changed_keys_are_refused(post: Post, subtests: pytest.Subtests) -> None:
+    for body in [many(10_001, [P]), many(5_001, [P, C])]:
+        with subtests.test(body=body):
+            problem = assert_refused(post(body), 422, {("/alterations", "too-many-changes")})
+            assert (problem["code"], problem["kafka_error"]) == (
+                "too-many-changes",
+                "POLICY_VIOLATION",
+            )
 
 
 def test_over_two_mebibytes_of_records_are_refused(post: Post) -> None:
@@ -176,7 +175,9 @@ IDENTITIES: dict[str, tuple[Any, int, Places]] = {
 }
 
 
-@pytest.mark.parametrize("name", IDENTITIES)
-def test_identities_that_cannot_be_resolved_are_refused(post: Post, name: str) -> None:
-    body, status, places = IDENTITIES[name]
-    assert_refused(post(body, path="/quotas/resolve"), status, places)
+def test_identities_that_cannot_be_resolved_are_refused(
+    post: Post, subtests: pytest.Subtests
+) -> None:
+    for name, (body, status, places) in IDENTITIES.items():
+        with subtests.test(name=name):
+            assert_refused(post(body, path="/quotas/resolve"), status, places)

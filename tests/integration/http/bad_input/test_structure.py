@@ -115,16 +115,17 @@ UNREADABLE: dict[str, tuple[str | bytes, Places]] = {
 }
 
 
-@pytest.mark.parametrize("name", UNREADABLE)
-def test_a_body_that_cannot_be_read_is_refused(post: Post, name: str) -> None:
-    body, places = UNREADABLE[name]
-    problem = assert_refused(post(body), 400, places)
-    assert (problem["code"], problem["kafka_error"]) == ("unreadable-request", None)
+def test_a_body_that_cannot_be_read_is_refused(post: Post, subtests: pytest.Subtests) -> None:
+    for name, (body, places) in UNREADABLE.items():
+        with subtests.test(name=name):
+            problem = assert_refused(post(body), 400, places)
+            assert (problem["code"], problem["kafka_error"]) == ("unreadable-request", None)
 
 
-@pytest.mark.parametrize("name", UNREADABLE)
-def test_a_what_if_that_cannot_be_read_is_refused(post: Post, name: str) -> None:
-    problem_of(post(UNREADABLE[name][0], path="/quotas/resolve"), 400)
+def test_a_what_if_that_cannot_be_read_is_refused(post: Post, subtests: pytest.Subtests) -> None:
+    for name, (body, _) in UNREADABLE.items():
+        with subtests.test(name=name):
+            problem_of(post(body, path="/quotas/resolve"), 400)
 
 
 WRONG_TYPES: dict[str, tuple[dict[str, Any], str]] = {
@@ -143,10 +144,10 @@ WRONG_TYPES: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", WRONG_TYPES)
-def test_a_field_of_another_type_is_refused(post: Post, name: str) -> None:
-    fields, pointer = WRONG_TYPES[name]
-    assert_refused(post({"alterations": [], **fields}), 400, {(pointer, "wrong-type")})
+def test_a_field_of_another_type_is_refused(post: Post, subtests: pytest.Subtests) -> None:
+    for name, (fields, pointer) in WRONG_TYPES.items():
+        with subtests.test(name=name):
+            assert_refused(post({"alterations": [], **fields}), 400, {(pointer, "wrong-type")})
 
 
 def alteration(**fields: Any) -> dict[str, Any]:
@@ -173,7 +174,11 @@ PARTS: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", PARTS)
-def test_a_part_of_an_alteration_of_another_type_is_refused(post: Post, name: str) -> None:
-    fields, place = PARTS[name]
-    assert_refused(post(alteration(**fields)), 400, {(f"/alterations/0/{place}", "wrong-type")})
+def test_a_part_of_an_alteration_of_another_type_is_refused(
+    post: Post, subtests: pytest.Subtests
+) -> None:
+    for name, (fields, place) in PARTS.items():
+        with subtests.test(name=name):
+            assert_refused(
+                post(alteration(**fields)), 400, {(f"/alterations/0/{place}", "wrong-type")}
+            )

@@ -24,17 +24,17 @@ NOT_JSON = [
 ]
 
 
-@pytest.mark.parametrize("number", NOT_JSON)
-def test_what_is_no_json_number_cannot_be_read(post: Post, number: str) -> None:
-    place = VALUE if number in {"NaN", "Infinity", "-Infinity"} else ""
-    assert_refused(post(setting(P, number)), 400, {(place, "not-json")})
+def test_what_is_no_json_number_cannot_be_read(post: Post, subtests: pytest.Subtests) -> None:
+    for number in NOT_JSON:
+        with subtests.test(number=number):
+            place = VALUE if number in {"NaN", "Infinity", "-Infinity"} else ""
+            assert_refused(post(setting(P, number)), 400, {(place, "not-json")})
 
 
-@pytest.mark.parametrize(
-    "value", ['"1000"', '"NaN"', '"Infinity"', "true", "false", "null", "[1]", '{"value": 1}']
-)
-def test_another_type_is_not_taken_for_a_number(post: Post, value: str) -> None:
-    assert_refused(post(setting(P, value)), 400, {(VALUE, "wrong-type")})
+def test_another_type_is_not_taken_for_a_number(post: Post, subtests: pytest.Subtests) -> None:
+    for value in ['"1000"', '"NaN"', '"Infinity"', "true", "false", "null", "[1]", '{"value": 1}']:
+        with subtests.test(value=value):
+            assert_refused(post(setting(P, value)), 400, {(VALUE, "wrong-type")})
 
 
 TINY, HUGE = "5e-324", "1e999"
@@ -75,11 +75,13 @@ UNACCEPTABLE: dict[str, tuple[str, str, set[str], str | None]] = {
 }
 
 
-@pytest.mark.parametrize("name", UNACCEPTABLE)
-def test_a_number_that_breaks_a_rule_is_refused(post: Post, name: str) -> None:
-    key, number, codes, kafka_error = UNACCEPTABLE[name]
-    problem = assert_refused(post(setting(key, number)), 422, {(VALUE, code) for code in codes})
-    assert problem["kafka_error"] == kafka_error
+def test_a_number_that_breaks_a_rule_is_refused(post: Post, subtests: pytest.Subtests) -> None:
+    for name, (key, number, codes, kafka_error) in UNACCEPTABLE.items():
+        with subtests.test(name=name):
+            problem = assert_refused(
+                post(setting(key, number)), 422, {(VALUE, code) for code in codes}
+            )
+            assert problem["kafka_error"] == kafka_error
 
 
 CONNECTIONS: dict[str, set[str]] = {
@@ -93,21 +95,23 @@ CONNECTIONS: dict[str, set[str]] = {
 }
 
 
-@pytest.mark.parametrize("number", CONNECTIONS)
-@pytest.mark.parametrize("entity", [IP, '{"ip": null}'], ids=["an address", "the default"])
 def test_a_connection_rate_that_would_lock_out_or_overflow_is_refused(
-    post: Post, number: str, entity: str
+    post: Post, subtests: pytest.Subtests
 ) -> None:
-    places = {(VALUE, code) for code in CONNECTIONS[number]}
-    assert_refused(post(setting(CONNECTION_RATE, number, entity)), 422, places)
+    for number, codes in CONNECTIONS.items():
+        for entity in [IP, '{"ip": null}']:
+            with subtests.test(number=number, entity=entity):
+                places = {(VALUE, code) for code in codes}
+                assert_refused(post(setting(CONNECTION_RATE, number, entity)), 422, places)
 
 
-@pytest.mark.parametrize("name", ["0", "2^53 + 1", "1e999", "the smallest float"])
-def test_the_same_numbers_are_refused_in_a_what_if(post: Post, name: str) -> None:
-    key, number, codes, _ = UNACCEPTABLE[name]
-    body = setting(key, number).replace("{", '{"identities": [{"user": "bad"}], ', 1)
-    answer = post(body, path="/quotas/resolve")
-    assert_refused(answer, 422, {(VALUE, code) for code in codes})
+def test_the_same_numbers_are_refused_in_a_what_if(post: Post, subtests: pytest.Subtests) -> None:
+    for name in ["0", "2^53 + 1", "1e999", "the smallest float"]:
+        with subtests.test(name=name):
+            key, number, codes, _ = UNACCEPTABLE[name]
+            body = setting(key, number).replace("{", '{"identities": [{"user": "bad"}], ', 1)
+            answer = post(body, path="/quotas/resolve")
+            assert_refused(answer, 422, {(VALUE, code) for code in codes})
 
 
 def test_every_bad_number_of_a_request_is_told_at_once(post: Post) -> None:
