@@ -1,95 +1,186 @@
-"""Run the checks of the project, print each one's name and duration, and stop where they fail.
+"""Run the checks of the project; print the name, result and duration of each.
 
-`static` runs the cheap ones, all of them even where one fails; `all` goes on with every test, in
-three runs at the same time: most of what tests do is to wait for brokers and databases.
+`static` runs the checks that start no server. `all` runs every test and, beside the tests, which
+mostly wait, the static checks. Whatever a run starts ends with it.
 """
 
+import ctypes
+import os
+import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
+
+from app.localdev.descendants import descendants_of
 
 ROOT = Path(__file__).resolve().parent.parent
 BIN = ROOT / ".venv" / "bin"
 
-STATIC = {
-    "format": ["ruff", "format", "--check", "."],
-    "lint": ["ruff", "check", "."],
-    "types": ["mypy"],
-    "imports": ["lint-imports"],
-    "OpenAPI diff": ["kafka-quota-service", "openapi", "--check"],
-}
-COMPUTING = ["tests/unit", "tests/model", "tests/pipeline"]
-DYING = [
-    "tests/contract",
-    "tests/faults",
-    "tests/integration/localdev",
-    "tests/integration/postgres",
-]
-ALL_OTHERS = [f"--ignore={room}" for room in (*COMPUTING, *DYING)]
+END_WITHIN_S = 30.0
+POLL_S = 0.02
+PR_SET_CHILD_SUBREAPER = 36
+"""Source: linux/prctl.h."""
+
+
+@dataclass
+class Check:
+    """A command and its result.
+
+    Attributes:
+        live: print its output as it comes, not at the end where it fails.
+        seconds: how long it took.
+        code: its exit code; null as long as it has not ended.
+    """
+
+    name: str
+    command: Sequence[str]
+    live: bool = False
+    seconds: float = 0.0
+    code: int | None = None
+    process: "subprocess.Popen[bytes] | None" = None
+
+    def start(self, output: Path) -> int:
+        """Start it in a process group of its own, which Ctrl-C does not reach; return its id."""
+        program, *arguments = self.command
+        command: list[str | Path] = [BIN / program, *arguments]
+        if not self.live:
+            command = ["nice", "-n", "5", *command]
+        self.seconds = -time.monotonic()
+        with output.open("wb") as file:
+            # Not dropped before `run` has waited for it: that would wait for it as well.
+            self.process = subprocess.Popen(
+                command,
+                cwd=ROOT,
+                stdin=subprocess.DEVNULL,
+                stdout=None if self.live else file,
+                stderr=None if self.live else subprocess.STDOUT,
+                process_group=0,
+            )
+        return self.process.pid
+
+    def end(self, status: int) -> None:
+        """Note the exit status, and print the result."""
+        self.seconds += time.monotonic()
+        self.code = os.waitstatus_to_exitcode(status)
+        print(f"\n{self}", flush=True)
+
+    def __str__(self) -> str:
+        result = "passed" if self.code == 0 else "FAILED"
+        return f"== {self.name} {result} in {self.seconds:.1f} s"
 
 
 def main(arguments: list[str]) -> int:
     """Return 0 when everything asked for passed."""
     if arguments not in (["static"], ["all"]):
         sys.exit("usage: checks.py static|all")
-    failed = [name for name, command in STATIC.items() if not _passes(name, command)]
-    if not failed and arguments == ["all"]:
-        failed = _failed_tests()
-    if failed:
-        print(f"Failed: {', '.join(failed)}.", flush=True)
-    return 1 if failed else 0
+    queues = [
+        [Check("types", ["mypy"])],
+        [
+            Check("imports", ["lint-imports"]),
+            Check("OpenAPI diff", ["kafka-quota-service", "openapi", "--check"]),
+            Check("lint", ["ruff", "check", "."]),
+            Check("format", ["ruff", "format", "--check", "."]),
+        ],
+    ]
+    if arguments == ["all"]:
+        queues.insert(0, [Check("tests", ["pytest", "-n", "4", "--durations=10"], live=True)])
+    return run(queues)
 
 
-def _passes(name: str, command: list[str]) -> bool:
-    print(f"== {name}: {' '.join(command)}", flush=True)
-    begun = time.monotonic()
-    done = subprocess.run([BIN / command[0], *command[1:]], cwd=ROOT, check=False)
-    verdict = "passed" if done.returncode == 0 else "FAILED"
-    print(f"== {name} {verdict} in {time.monotonic() - begun:.1f} s", flush=True)
-    return done.returncode == 0
+def run(queues: Sequence[Sequence[Check]]) -> int:
+    """Run each queue in order and the queues beside each other; return the exit code.
 
-
-def _failed_tests() -> list[str]:
-    """Run the tests that are shown as they go, and beside them those that are shown at the end."""
-    with ExitStack() as stack:
-        beside = {_name(rooms): stack.enter_context(_beside(rooms)) for rooms in (COMPUTING, DYING)}
-        others = "all other tests"
-        failed = [] if _passes(others, ["pytest", *ALL_OTHERS]) else [others]
-        return [*failed, *(name for name, passes in beside.items() if not passes())]
-
-
-def _name(rooms: list[str]) -> str:
-    return f"pytest {' '.join(rooms)}"
-
-
-@contextmanager
-def _beside(rooms: list[str]) -> Iterator[Callable[[], bool]]:
-    """Run tests beside what else is done; what it gives waits for their end and tells of them."""
-    begun = time.monotonic()
-    with tempfile.TemporaryFile("w+") as told:
-        process = subprocess.Popen(
-            [BIN / "pytest", *rooms], cwd=ROOT, stdout=told, stderr=subprocess.STDOUT
-        )
-
-        def passes() -> bool:
-            print(f"== {_name(rooms)}", flush=True)
-            code = process.wait()
-            told.seek(0)
-            print(told.read(), flush=True)
-            verdict = "passed" if code == 0 else "FAILED"
-            seconds = time.monotonic() - begun
-            print(f"== {_name(rooms)} {verdict} in at most {seconds:.1f} s", flush=True)
-            return code == 0
-
+    It is 1 where a check fails or leaves a process running, and 130 after Ctrl-C.
+    """
+    _adopt_orphans()
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.default_int_handler)
+    with tempfile.TemporaryDirectory() as folder:
         try:
-            yield passes
-        finally:
-            process.terminate()
-            process.wait()
+            _run(queues, Path(folder))
+        except KeyboardInterrupt:
+            print("\nInterrupted: everything ends.", flush=True)
+            _end_everything()
+            return 128 + signal.SIGINT
+        left = _end_everything()
+        return _report([check for queue in queues for check in queue], left, Path(folder))
+
+
+def _adopt_orphans() -> None:
+    """Become the parent of every process whose own parent ends, to see what a test leaves."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def _run(queues: Sequence[Sequence[Check]], folder: Path) -> None:
+    running: dict[int, tuple[Check, Iterator[Check]]] = {}
+
+    def start_next(queue: Iterator[Check]) -> None:
+        check = next(queue, None)
+        if check is not None:
+            running[check.start(folder / check.name)] = check, queue
+
+    try:
+        for queue in queues:
+            start_next(iter(queue))
+        while running:
+            pid, status = os.wait()
+            if pid in running:
+                check, queue_of_check = running.pop(pid)
+                check.end(status)
+                start_next(queue_of_check)
+    except KeyboardInterrupt:
+        for pid in running:
+            os.kill(pid, signal.SIGINT)
+        raise
+
+
+def _end_everything() -> list[str]:
+    """Wait for what is still running, then kill it; return the commands that had to be killed."""
+    killed = []
+    while not _reap(END_WITHIN_S):
+        for pid in descendants_of(os.getpid()):
+            with suppress(ProcessLookupError):
+                killed.append(_command_line(pid))
+                os.kill(pid, signal.SIGKILL)
+    return killed
+
+
+def _reap(within_s: float) -> bool:
+    """Wait until no child runs; return whether that was so in time."""
+    deadline = time.monotonic() + within_s
+    with suppress(ChildProcessError):
+        while time.monotonic() < deadline:
+            if os.waitpid(-1, os.WNOHANG) == (0, 0):
+                time.sleep(POLL_S)
+        return False
+    return True
+
+
+def _command_line(pid: int) -> str:
+    with suppress(OSError):
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        return b" ".join(words).decode(errors="replace").rstrip()
+    return f"process {pid}"
+
+
+def _report(checks: Sequence[Check], left: Sequence[str], folder: Path) -> int:
+    """Print what the failed checks printed, and every result; return the exit code."""
+    failed = [check for check in checks if check.code != 0]
+    for check in failed:
+        output = (folder / check.name).read_text(errors="replace")
+        print(f"\n== {check.name}: {' '.join(check.command)}\n{output}", end="")
+    print("", *checks, sep="\n")
+    for command in left:
+        print(f"== Left running, and killed: {command}")
+    if failed:
+        print(f"Failed: {', '.join(check.name for check in failed)}.")
+    return 1 if failed or left else 0
 
 
 if __name__ == "__main__":

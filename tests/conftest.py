@@ -19,7 +19,12 @@ settings.register_profile(
 settings.register_profile(LONG, settings.get_profile(SHORT), max_examples=1000)
 settings.load_profile(SIZE)
 
-pytest_plugins = ["tests.testkit.service", "tests.testkit.kafka", "tests.testkit.postgres"]
+pytest_plugins = [
+    "tests.testkit.groups",
+    "tests.testkit.service",
+    "tests.testkit.kafka",
+    "tests.testkit.postgres",
+]
 
 # Spark's own variables: a JVM that lives for seconds is done before its second compiler pays.
 os.environ["SPARK_SUBMIT_OPTS"] = os.environ["SPARK_LAUNCHER_OPTS"] = "-XX:TieredStopAtLevel=1"

@@ -1,0 +1,63 @@
+"""Which tests share a worker of `pytest -n`: each group runs on one worker, in order.
+
+Fixtures of the session live once on each worker, so a group is what shares a broker, a Spark or a
+service, and changes it. Whatever is not in the table is a group for each file.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+import pytest
+from xdist.scheduler import LoadScopeScheduling
+
+GROUPS: Final[Mapping[str, str]] = {
+    "tests/integration/http": "a service on a broker",
+    "tests/pipeline": "Spark",
+    "tests/faults/http": "services that are disturbed",
+    "tests/faults/crash_recovery": "services that are killed",
+    "tests/integration/workers": "a broker",
+    "tests/integration/kafka": "a broker",
+    "tests/integration/client": "a broker",
+    "tests/contract": "a broker",
+    "tests/pipeline/history": "a broker",
+    "tests/integration/localdev/test_dev.py": "the command dev",
+    "tests/integration/localdev": "a broker of everything",
+}
+"""A folder or file to its group: the deepest wins. The groups start in this order, the longest
+first, and the files of no group after them."""
+
+_SERVERS: Final = ("tests/integration/", "tests/faults/")
+_ORDER: Final = tuple(dict.fromkeys(GROUPS.values()))
+
+
+def group_of(path: str) -> str:
+    """Return the group of a test file, which is a path relative to the root of the project."""
+    folders = [folder for folder in GROUPS if f"{path}/".startswith(f"{folder}/")]
+    return GROUPS[max(folders, key=len)] if folders else path
+
+
+def _position(path: str) -> int:
+    group = group_of(path)
+    if group in _ORDER:
+        return _ORDER.index(group)
+    return len(_ORDER) + (not path.startswith(_SERVERS))
+
+
+class GroupScheduling(LoadScopeScheduling):
+    """Give each worker the next group, in the order of the collection."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return group_of(nodeid.partition("::")[0])
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> GroupScheduling:
+    """Divide the tests by group, whatever `--dist` says."""
+    config.option.loadscopereorder = False
+    return GroupScheduling(config, log)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Put the groups that take longest first; a run without workers keeps pytest's order."""
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: _position(item.nodeid.partition("::")[0]))
