@@ -1,5 +1,6 @@
-"""The judgement of a request, before anything is sent."""
+"""The judgement of an alteration before anything is sent, and the alteration that reverts it."""
 
+import math
 from decimal import Decimal
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from app.domain.alteration_rules import MAX_CHANGES, judge
 from app.domain.alterations import ClientQuotaAlteration, Op, Quotas
 from app.domain.entities import ClientQuotaEntity
+from app.domain.inversion import inverse
 from app.domain.value_rules import exact_float
 
 ALICE = {"user": "alice"}
@@ -241,3 +243,15 @@ def test_a_user_with_the_principal_type_in_its_name_is_accepted_with_a_warning()
 )
 def test_an_integer_is_taken_exactly_or_not_at_all(text: str, expected: float | None) -> None:
     assert exact_float(Decimal(text)) == expected
+
+
+ALICE_ENTITY = ClientQuotaEntity.of({"user": "alice"})
+P = "producer_byte_rate"
+
+
+@pytest.mark.parametrize(("stored", "written"), [(math.nan, "NaN"), (math.inf, "Infinity")])
+def test_what_other_tools_stored_cannot_be_restored_and_is_named_as_elsewhere(
+    stored: float, written: str
+):
+    with pytest.raises(ValueError, match=f"^{P} was {written} before, which"):
+        inverse(ALICE_ENTITY, {P: stored}, {P: 5.0})
