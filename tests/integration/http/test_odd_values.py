@@ -6,10 +6,10 @@ from typing import NamedTuple
 import pytest
 
 from tests.integration.http.changes import C, I, M, P, R, applied, change
+from tests.testkit.http import read_csv, read_json, read_ndjson, read_yaml
 from tests.testkit.kafka import unique
 from tests.testkit.raw_quotas import Names, RawQuotas, printed, setting
 from tests.testkit.service import RunningService
-from tests.unit.http.reading_back import read_csv, read_json, read_ndjson, read_yaml
 
 FORMATS = {
     "application/json": read_json,

@@ -1,15 +1,44 @@
-"""Altering and repeating, over HTTP; every answer fits the OpenAPI document."""
+"""Altering, repeating and reverting over HTTP; every response fits the OpenAPI document."""
 
 import asyncio
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
 
-from app.domain.alterations import Outcome
+from app.domain.alterations import ClientQuotaAlteration, Outcome
+from app.domain.entities import ClientQuotaEntity
+from app.service.alterations import entity_slots
 from app.service.cluster_ports import EntityVerdict
 from app.service.off_loop import MANY
-from tests.unit.http.altering import ALICE, RATE, answering
+from tests.testkit.fake_ports import Verdicts, refused
+from tests.unit.http.application import Answer
 from tests.unit.http.fake_service import ALTERATIONS, FakeService, setting
+
+ALICE = ClientQuotaEntity.of({"user": "alice"})
+BOB = ClientQuotaEntity.of({"user": "bob"})
+RATE = "producer_byte_rate"
+
+
+def answering(verdict: EntityVerdict, *entities: ClientQuotaEntity) -> Any:
+    def fault(alterations: Sequence[ClientQuotaAlteration], validate_only: bool) -> Verdicts:
+        if validate_only:
+            return {}
+        return {one.entity: verdict for one in alterations if one.entity in entities}
+
+    return fault
+
+
+async def altered(service: FakeService, body: Any) -> str:
+    answer = await service.post(ALTERATIONS, body)
+    return str(answer.document["alteration_id"])
+
+
+async def revert(
+    service: FakeService, alteration_id: str, body: Any = None, **options: Any
+) -> Answer:
+    return await service.post(f"{ALTERATIONS}/{alteration_id}/revert", body or {}, **options)
 
 
 @pytest.fixture
@@ -136,3 +165,157 @@ async def test_a_large_alteration_is_answered_and_shown_whole(service: FakeServi
     assert [one["entity"] for one in answer.document["results"]] == users
     shown = await service.get(answer.headers["location"])
     assert shown.document["results"] == answer.document["results"]
+
+
+NOBODY = "01a1fb9f-e8c0-7c4d-8e9f-0a1b2c3d4e5f"
+
+
+async def test_taking_back_restores_what_held_before_and_is_an_alteration(service: FakeService):
+    service.brokers.quotas[ALICE] = {RATE: 5.0, "consumer_byte_rate": 7.0}
+    body = setting(9)
+    body["alterations"][0]["ops"].append({"key": "consumer_byte_rate", "remove": True})
+    alteration_id = await altered(service, body)
+    answer = await revert(service, alteration_id, {"reason": "INC-1 is over"})
+    assert answer.status == 200
+    assert answer.document["outcome"] == "applied"
+    assert answer.document["alteration_id"] != alteration_id
+    assert answer.headers["location"] == f"{ALTERATIONS}/{answer.document['alteration_id']}"
+    (result,) = answer.document["results"]
+    assert result["before"] == {RATE: 9}
+    assert result["after"] == {RATE: 5, "consumer_byte_rate": 7}
+    assert service.brokers.quotas[ALICE] == {RATE: 5.0, "consumer_byte_rate": 7.0}
+    intent = service.journal.intents[-1]
+    assert (intent.action, intent.reason) == ("revert", "INC-1 is over")
+
+
+async def test_what_was_taken_back_can_be_taken_back(service: FakeService):
+    first = await altered(service, setting(9))
+    second = await revert(service, first)
+    assert service.brokers.quotas[ALICE] == {}
+    assert (await revert(service, second.document["alteration_id"])).status == 200
+    assert service.brokers.quotas[ALICE] == {RATE: 9.0}
+
+
+async def test_checking_whether_it_can_be_taken_back_changes_nothing(service: FakeService):
+    alteration_id = await altered(service, setting(9))
+    answer = await revert(service, alteration_id, {"validate_only": True})
+    assert (answer.status, answer.document["outcome"]) == (200, "validated")
+    assert service.brokers.quotas[ALICE] == {RATE: 9.0}
+
+
+async def test_where_the_values_have_changed_since_nothing_is_taken_back(service: FakeService):
+    alteration_id = await altered(service, setting(9))
+    service.brokers.quotas[ALICE] = {RATE: 10.0}
+    answer = await revert(service, alteration_id)
+    assert (answer.status, answer.document["code"]) == (412, "expectation-failed")
+    assert answer.document["errors"][0]["values"] == {"current": {RATE: 10}}
+    assert service.brokers.quotas[ALICE] == {RATE: 10.0}
+
+
+async def test_nothing_is_taken_back_twice(service: FakeService):
+    alteration_id = await altered(service, setting(9))
+    assert (await revert(service, alteration_id)).status == 200
+    assert (await revert(service, alteration_id)).status == 412
+
+
+async def test_only_what_was_applied_is_taken_back(service: FakeService):
+    service.brokers.fault = answering(refused("INVALID_REQUEST"), BOB)
+    body = setting(9, all_or_nothing=False)
+    body["alterations"] += setting(9, "bob")["alterations"]
+    answer = await service.post(ALTERATIONS, body)
+    assert answer.status == 207
+    answer = await revert(service, answer.document["alteration_id"])
+    assert [one["entity"] for one in answer.document["results"]] == [{"user": "alice"}]
+
+
+@pytest.mark.parametrize(
+    ("alteration_id", "principal"), [(NOBODY, "alice"), ("none", "alice"), ("alice's", "bert")]
+)
+async def test_what_is_not_there_or_somebody_else_s_cannot_be_taken_back(
+    service: FakeService, alteration_id: str, principal: str
+):
+    known = await altered(service, setting(9))
+    given = known if alteration_id == "alice's" else alteration_id
+    answer = await revert(service, given, principal=principal)
+    assert (answer.status, answer.document["code"]) == (404, "not-found")
+    assert service.brokers.quotas[ALICE] == {RATE: 9.0}
+
+
+async def test_who_may_not_alter_may_not_take_back(service: FakeService):
+    answer = await revert(service, NOBODY, principal="bob")
+    assert (answer.status, answer.document["code"]) == (403, "cluster-authorization-failed")
+
+
+async def test_what_changed_nothing_cannot_be_taken_back(service: FakeService):
+    service.brokers.quotas[ALICE] = {RATE: 9.0}
+    alteration_id = await altered(service, setting(9))
+    answer = await revert(service, alteration_id)
+    assert (answer.status, answer.document["code"]) == (422, "nothing-to-revert")
+
+
+async def test_what_was_refused_cannot_be_taken_back(service: FakeService):
+    service.brokers.fault = answering(refused("INVALID_REQUEST"), ALICE)
+    alteration_id = await altered(service, setting(9))
+    answer = await revert(service, alteration_id)
+    assert (answer.status, answer.document["code"]) == (422, "nothing-to-revert")
+
+
+async def test_what_is_unknown_cannot_be_taken_back_yet(service: FakeService):
+    service.brokers.fault = answering(EntityVerdict(Outcome.UNKNOWN), ALICE)
+    alteration_id = await altered(service, setting(9))
+    answer = await revert(service, alteration_id)
+    assert (answer.status, answer.document["code"]) == (422, "not-concluded")
+
+
+async def test_what_still_runs_cannot_be_taken_back_yet(service: FakeService):
+    service.brokers.gate = asyncio.Event()
+    running = asyncio.create_task(service.post(ALTERATIONS, setting(9)))
+    while not service.journal.intents:
+        await asyncio.sleep(0)
+    answer = await revert(service, service.journal.intents[0].alteration_id)
+    assert (answer.status, answer.document["code"]) == (422, "not-concluded")
+    service.brokers.gate.set()
+    assert (await running).status == 200
+
+
+async def test_a_value_that_only_other_tools_write_cannot_be_restored(service: FakeService):
+    service.brokers.quotas[ALICE] = {RATE: float("nan")}
+    alteration_id = await altered(service, setting(9))
+    answer = await revert(service, alteration_id)
+    assert (answer.status, answer.document["code"]) == (422, "cannot-be-restored")
+    assert service.brokers.quotas[ALICE] == {RATE: 9.0}
+
+
+@pytest.mark.parametrize(
+    "body", [{"all_or_nothing": True}, {"validate_only": 1}, {"reason": 5}, []]
+)
+async def test_a_body_that_cannot_be_read_takes_nothing_back(service: FakeService, body: Any):
+    answer = await service.post(f"{ALTERATIONS}/{NOBODY}/revert", body)
+    assert (answer.status, answer.document["code"]) == (400, "unreadable-request")
+
+
+async def test_a_repeated_revert_with_the_same_key_is_one_revert(service: FakeService):
+    alteration_id = await altered(service, setting(9))
+    first = await revert(service, alteration_id, idempotency_key="k")
+    second = await revert(service, alteration_id, idempotency_key="k")
+    assert (first.status, second.status) == (200, 200)
+    assert second.document["alteration_id"] == first.document["alteration_id"]
+    assert second.headers["idempotent-replayed"] == "true"
+    other = await revert(service, NOBODY, idempotency_key="k")
+    assert (other.status, other.document["code"]) == (404, "not-found")
+
+
+async def test_a_revert_may_supersede_what_holds_its_entity(
+    service: FakeService, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(entity_slots, "SLOT_WAIT_S", 0.05)
+    first = await service.post(ALTERATIONS, setting(9))
+    service.brokers.fault = answering(EntityVerdict(Outcome.UNKNOWN), ALICE)
+    lost = await service.post(ALTERATIONS, setting(10))
+    service.brokers.fault = None
+    given = first.document["alteration_id"]
+    assert (await revert(service, given)).status == 409
+    answer = await revert(service, given, supersede="the last one")
+    assert (answer.status, answer.document["code"]) == (400, "bad-supersede")
+    answer = await revert(service, given, supersede=lost.document["alteration_id"])
+    assert (answer.status, service.brokers.quotas[ALICE]) == (200, {})

@@ -1,6 +1,7 @@
-"""What makes two requests one: the forms of a key, and which bodies are equal."""
+"""Content negotiation, entity tags, and the keys that make two requests the same."""
 
 import json
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -9,10 +10,108 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from starlette.datastructures import Headers
 
+from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import UnreadableRequestError
+from app.http.errors import NotAcceptableError
+from app.http.etags import if_none_match, quotas_etag
+from app.http.formats import Format, negotiate
 from app.http.idempotency import LONGEST_KEY, fingerprint, read_key, read_superseded
 from app.http.openapi.headers import REQUEST_HEADERS
 from app.http.strict_json import parse_object
+
+
+@pytest.mark.parametrize(
+    ("accept", "media_type"),
+    [
+        (None, Format.JSON),
+        ("", Format.JSON),
+        ("*/*", Format.JSON),
+        ("application/json", Format.JSON),
+        ("application/json;charset=utf-8", Format.JSON),
+        ("APPLICATION/YAML", Format.YAML),
+        ("application/x-ndjson", Format.NDJSON),
+        ("text/csv", Format.CSV),
+        ("text/*", Format.CSV),
+        ("application/*", Format.JSON),
+        ("text/html, application/yaml;q=0.1", Format.YAML),
+        ("text/csv;q=0.5, application/yaml;q=0.6", Format.YAML),
+        ("application/yaml, text/csv", Format.CSV),
+        ("application/json;q=0, */*", Format.NDJSON),
+        ("application/*;q=0, */*;q=0.1", Format.CSV),
+        ("*/*;q=0.1, application/*;q=0.9, application/json;q=0.2", Format.NDJSON),
+        ("text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8", Format.JSON),
+        ("text/csv ; q=1.000", Format.CSV),
+        ("nonsense, text/csv", Format.CSV),
+    ],
+)
+def test_the_format_that_the_caller_likes_best_is_chosen(accept: str | None, media_type: Format):
+    assert negotiate(accept) is media_type
+
+
+@pytest.mark.parametrize(
+    "accept",
+    [
+        "text/html",
+        "application/xml, image/*",
+        "*/*;q=0",
+        "text/csv;q=0.000",
+        "nonsense",
+        "text/csv;q=2",
+        "application/json;q=-1",
+        "application/",
+    ],
+)
+def test_a_caller_who_accepts_none_of_the_formats_is_told_so(accept: str | None):
+    with pytest.raises(NotAcceptableError):
+        negotiate(accept)
+
+
+@given(st.text(st.characters(codec="latin-1")))
+def test_no_header_raises_anything_else(accept: str | None):
+    with suppress(NotAcceptableError):
+        assert negotiate(accept) in Format
+
+
+ENTRIES = [(ClientQuotaEntity.of({"user": "alice"}), {"producer_byte_rate": 1.0})]
+TAG = quotas_etag(Format.JSON, "c1", ENTRIES)
+
+
+def test_the_same_answer_has_the_same_strong_tag():
+    assert quotas_etag(Format.JSON, "c1", iter(ENTRIES)) == TAG
+    assert TAG.startswith('"')
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        quotas_etag(Format.CSV, "c1", ENTRIES),
+        quotas_etag(Format.JSON, "c2", ENTRIES),
+        quotas_etag(Format.JSON, "c1", ENTRIES, page="10:0"),
+        quotas_etag(Format.JSON, "c1", []),
+        quotas_etag(Format.JSON, "c1", ENTRIES * 2),
+        quotas_etag(Format.JSON, "c1", [(ENTRIES[0][0], {"producer_byte_rate": 2.0})]),
+        quotas_etag(Format.JSON, "c1", [(ENTRIES[0][0], {"consumer_byte_rate": 1.0})]),
+        quotas_etag(Format.JSON, "c1", [(ClientQuotaEntity.of({"user": None}), ENTRIES[0][1])]),
+    ],
+)
+def test_another_answer_has_another_tag(other: str):
+    assert other != TAG
+
+
+@pytest.mark.parametrize(
+    "header",
+    ["*", " * ", '"a"', 'W/"a"', '"b", "a"', '"b",W/"a" , "c"', ', "a",', '"x,y", "a"'],
+)
+def test_a_list_that_names_the_tag_matches(header: str | None):
+    assert if_none_match(header, '"a"')
+
+
+@pytest.mark.parametrize(
+    "header", [None, "", "a", '"b"', '"A"', 'w/"a"', '"ba"', '"b" "a"', 'x, "a"', '"a', '"b\\"a"']
+)
+def test_anything_else_does_not(header: str | None):
+    assert not if_none_match(header, '"a"')
+
 
 ALTERATION_ID = "01a1fb9f-e8c0-7c4d-8e9f-0a1b2c3d4e5f"
 

@@ -1,23 +1,60 @@
-"""The entities of an image as JSON: written piece by piece, and the same as written whole."""
+"""The entities of an image as JSON: written in chunks, and the same as written whole."""
 
+import json
 import random
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
+from starlette.types import Message
 
 from app.domain.alterations import Quotas
 from app.domain.entities import ClientQuotaEntity
 from app.http import json_pieces
 from app.http.answers import quota_json
 from app.http.etags import text_etag
-from app.http.formats import Format
+from app.http.formats import Format, QuotasAnswer, encode
+from app.http.json_entries import entry_texts
 from app.http.json_pieces import Piece, joined
+from app.http.json_pieces import json_pieces as written
 from app.http.json_text import json_bytes
+from app.http.pieces_response import PiecesResponse
 from app.service.cluster_ports import Described, QuotaChanges
 from app.service.reading.arranged import ArrangedImages, Rendering
 from tests.testkit.fake_ports import EPOCH
+
+ODD_NAMES = (
+    st.none() | st.text(max_size=20) | st.sampled_from(["%b", '"', ">?~", "ä", "\0\n", "\ud800"])
+)
+ODD_KINDS = st.sampled_from(["user", "client-id", "ip", "%b of another time"])
+ODD_ENTITIES = st.dictionaries(ODD_KINDS, ODD_NAMES, max_size=4).map(ClientQuotaEntity.of)
+NUMBERS = st.floats() | st.sampled_from([0.0, -0.0, 2.0**53, 2.0**63, 2.0**64, 1e300, 0.1])
+ODD_KEYS = st.sampled_from(["producer_byte_rate", "consumer_byte_rate"]) | st.text(max_size=5)
+ODD_QUOTAS = st.dictionaries(
+    ODD_ENTITIES, st.dictionaries(ODD_KEYS, NUMBERS, max_size=3), max_size=8
+)
+
+
+@given(ODD_QUOTAS)
+@example({ClientQuotaEntity(()): {}})
+@example({ClientQuotaEntity.of({"user": "\ud800"}): {}, ClientQuotaEntity.of({"ip": "a"}): {}})
+def test_each_is_written_as_by_itself(quotas: Quotas):
+    written = [json_bytes(quota_json(entity, values)) for entity, values in quotas.items()]
+    assert list(entry_texts(quotas.items())) == written
+
+
+def test_more_than_are_written_at_once_are_written_in_order():
+    shared = {"producer_byte_rate": 5.0}
+    quotas: Quotas = {
+        ClientQuotaEntity.of({"user": f"user-{number}"}): (
+            shared if number % 3 else {"request_percentage": number / 2}
+        )
+        for number in range(1_700)
+    }
+    written = [json_bytes(quota_json(entity, values)) for entity, values in quotas.items()]
+    assert list(entry_texts(iter(quotas.items()))) == written
+
 
 NAMES = st.none() | st.sampled_from(["a", "ab", "b", "<default>", "", "x" * 90])
 KINDS = st.sampled_from(["user", "client-id", "of another time"])
@@ -27,7 +64,7 @@ QUOTAS = st.dictionaries(
 )
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(json_pieces, "PIECE_ENTRIES", 3)
 
@@ -68,6 +105,7 @@ def _changes(before: Quotas, after: Quotas) -> QuotaChanges:
     return QuotaChanges(before, {**gone, **new})
 
 
+@pytest.mark.usefixtures("small_pieces")
 @given(worlds=st.lists(st.tuples(QUOTAS, st.booleans()), min_size=1, max_size=6))
 async def test_pieces_are_what_would_be_written_whole(worlds: list[tuple[Quotas, bool]]):
     """Some images are written, and some have passed before anybody asked."""
@@ -81,6 +119,7 @@ async def test_pieces_are_what_would_be_written_whole(worlds: list[tuple[Quotas,
             await images.rendering(quotas)
 
 
+@pytest.mark.usefixtures("small_pieces")
 async def test_only_the_pieces_with_a_change_are_written_anew():
     images = Images()
     quotas = users(*range(100))
@@ -94,6 +133,7 @@ async def test_only_the_pieces_with_a_change_are_written_anew():
     assert _text(after) == whole(changed)
 
 
+@pytest.mark.usefixtures("small_pieces")
 async def test_changes_of_several_images_are_made_up_for_together():
     images = Images()
     numbers = set(range(60))
@@ -107,6 +147,7 @@ async def test_changes_of_several_images_are_made_up_for_together():
     assert rendering.earlier is None
 
 
+@pytest.mark.usefixtures("small_pieces")
 async def test_crumbs_are_swept_up():
     images = Images()
     numbers = set(range(400))
@@ -119,6 +160,7 @@ async def test_crumbs_are_swept_up():
         assert len(pieces) <= 2 + 2 * len(numbers) / json_pieces.PIECE_ENTRIES
 
 
+@pytest.mark.usefixtures("small_pieces")
 async def test_the_entity_tag_does_not_depend_on_where_the_pieces_end():
     images = Images()
     await images.pieces(users(*range(60)))
@@ -128,6 +170,7 @@ async def test_the_entity_tag_does_not_depend_on_where_the_pieces_end():
     assert len({text_etag(Format.JSON, "cluster", joined(one)) for one in (patched, anew)}) == 1
 
 
+@pytest.mark.usefixtures("small_pieces")
 async def test_no_entity_is_no_piece():
     images = Images()
     assert await images.pieces({}) == []
@@ -154,3 +197,32 @@ def _split(written: bytes, texts: dict[bytes, object]) -> Iterator[bytes]:
         text = next(one for one in texts if written.startswith(one, at))
         yield text
         at += len(text) + 1
+
+
+@pytest.mark.parametrize("number", [0, 1, 5, 12, 200])
+async def test_it_is_what_an_encoder_makes_of_it(number: int, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(json_pieces, "PIECE_ENTRIES", 3)
+    quotas = {ClientQuotaEntity.of({"user": f"user-{each}"}): {"k": 1.0} for each in range(number)}
+    arranged = await ArrangedImages().in_order(Described(quotas, EPOCH, "cluster", 1))
+    assert arranged.rendering is not None
+    entries = arranged.entries or ()
+    pieces = written(arranged.rendering)
+    answer = QuotasAnswer("cluster", EPOCH, entries, pieces=pieces)
+    sent: list[Message] = []
+
+    async def send(message: Message) -> None:
+        sent.append(dict(message))
+
+    async def receive() -> Message:
+        raise AssertionError("whoever sends is told when the caller has gone")
+
+    scope = {"type": "http", "asgi": {"spec_version": "2.4"}}
+    await PiecesResponse(answer, pieces, {"ETag": '"a"'})(scope, receive, send)
+    body = b"".join(message["body"] for message in sent[1:])
+    assert body == b"".join(encode(Format.JSON, QuotasAnswer("cluster", EPOCH, entries)))
+    assert len(json.loads(body)["quotas"]) == number
+    headers = dict(sent[0]["headers"])
+    assert headers == {b"etag": b'"a"', b"content-length": str(len(body)).encode()}
+    assert [message.get("more_body", False) for message in sent[1:]] == [True] * (len(sent) - 2) + [
+        False
+    ]

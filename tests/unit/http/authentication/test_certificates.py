@@ -1,12 +1,18 @@
-"""Certificates in headers: believed from a trusted proxy, where they can be read."""
+"""Client certificates: by TLS, and in headers from a trusted proxy."""
 
 import base64
 import hashlib
+from datetime import UTC, datetime, timedelta
 from urllib.parse import quote
 
 import pytest
+from cryptography.x509.oid import NameOID
 
 from app.http.authentication.client_cert_header import ClientCertHeader
+from app.http.authentication.client_certificates import ClientCertificates
+from app.http.authentication.principal_mapping import PrincipalMapping
+from app.http.errors import InvalidCertificateError
+from tests.testkit.certificates import Authority, Subject, person
 from tests.unit.http.authentication.proxied import (
     AUTHORITY,
     BOB,
@@ -19,6 +25,117 @@ from tests.unit.http.authentication.proxied import (
     Proxied,
     sequence,
 )
+
+BEGINS = datetime(2026, 1, 1, tzinfo=UTC)
+ENDS = datetime(2026, 12, 31, tzinfo=UTC)
+NOW = datetime(2026, 11, 21, tzinfo=UTC)
+SECOND = timedelta(seconds=1)
+
+
+@pytest.fixture(scope="module")
+def authority() -> Authority:
+    return Authority(begins=BEGINS, ends=ENDS)
+
+
+def judge(rules: str = "DEFAULT", now: datetime = NOW, *issuers: Authority) -> ClientCertificates:
+    certificates = [one.own.certificate for one in issuers]
+    return ClientCertificates(PrincipalMapping(rules), certificates, lambda: now)
+
+
+def refused(certificates: ClientCertificates, der: bytes) -> str:
+    with pytest.raises(InvalidCertificateError) as caught:
+        certificates.principal(der)
+    return caught.value.detail
+
+
+def test_the_principal_is_the_name_as_java_writes_it(authority: Authority):
+    der = authority.sign(person("alice")).der
+    assert judge().principal(der) == "User:CN=alice,O=Example,C=DE"
+
+
+def test_the_rules_make_a_user_of_it(authority: Authority):
+    der = authority.sign(person("Alice")).der
+    assert judge("RULE:^CN=(.*?),.*$/$1/L").principal(der) == "User:alice"
+    assert refused(judge("RULE:^CN=bob,.*$/bob/"), der) == (
+        "No mapping rule fits the certificate's subject."
+    )
+
+
+@pytest.mark.parametrize(
+    ("now", "good"),
+    [
+        (BEGINS - SECOND, False),
+        (BEGINS, True),
+        (ENDS, True),
+        (ENDS + SECOND, False),
+    ],
+)
+def test_it_is_good_from_its_first_day_to_its_last(
+    authority: Authority, now: datetime, *, good: bool
+):
+    der = authority.sign(person("alice")).der
+    if good:
+        assert judge("DEFAULT", now).principal(der).startswith("User:CN=alice")
+    else:
+        assert "expired" in refused(judge("DEFAULT", now), der)
+
+
+def test_a_certificate_that_was_good_before_is_judged_again_each_time(authority: Authority):
+    clock = [NOW]
+    certificates = ClientCertificates(PrincipalMapping("DEFAULT"), (), lambda: clock[0])
+    der = authority.sign(person("alice")).der
+    assert certificates.principal(der)
+    clock[0] = ENDS + SECOND
+    assert "expired" in refused(certificates, der)
+
+
+def test_only_accepted_issuers_count(authority: Authority):
+    other = Authority(begins=BEGINS, ends=ENDS)
+    mine, theirs = authority.sign(person("alice")).der, other.sign(person("alice")).der
+    pinned = judge("DEFAULT", NOW, authority)
+    assert pinned.principal(mine) == "User:CN=alice,O=Example,C=DE"
+    assert refused(pinned, theirs) == "The certificate is of no accepted issuer."
+    assert judge("DEFAULT", NOW, other, authority).principal(mine)
+
+
+def test_what_an_expired_issuer_signed_is_no_longer_good():
+    expired = Authority(begins=BEGINS, ends=NOW - SECOND)
+    der = expired.sign(person("alice"), ends=ENDS).der
+    assert judge().principal(der)
+    assert "expired" in refused(judge("DEFAULT", NOW, expired), der)
+
+
+def test_a_certificate_that_was_changed_is_of_no_issuer(authority: Authority):
+    der = authority.sign(person("alice")).der
+    changed = der.replace(b"alice", b"admin")
+    assert judge().principal(changed) == "User:CN=admin,O=Example,C=DE"
+    assert "no accepted issuer" in refused(judge("DEFAULT", NOW, authority), changed)
+
+
+@pytest.mark.parametrize(
+    "subject",
+    [
+        (),
+        ((NameOID.COMMON_NAME, "al\nice"),),
+        ((NameOID.COMMON_NAME, "al\x7fice"),),
+        ((NameOID.COMMON_NAME, "al\u0085ice"),),
+    ],
+    ids=["empty", "two lines", "delete", "next line"],
+)
+def test_a_subject_that_nobody_may_have_is_refused(authority: Authority, subject: Subject):
+    assert refused(judge(), authority.sign(subject).der)
+
+
+@pytest.mark.parametrize("user", ["ANONYMOUS", "*", " alice", "alice ", "User:alice", "user: a"])
+def test_no_rule_makes_somebody_special(authority: Authority, user: str):
+    assert refused(judge(f"RULE:^.*$/{user}/"), authority.sign(person("alice")).der)
+
+
+@pytest.mark.parametrize("at", range(0, 320, 37))
+def test_a_damaged_certificate_is_refused(authority: Authority, at: int):
+    der = authority.sign(person("alice")).der
+    for damaged in (der[:at], der + der[at : at + 1], b"", b"0"):
+        assert "cannot be read" in refused(judge(), damaged)
 
 
 @pytest.fixture

@@ -1,14 +1,17 @@
-"""Signed tokens: what a good one may look like, and that none of the others gets in."""
+"""Signed tokens, and the identity provider's keys that they are checked with."""
 
 import hashlib
 import hmac
 import json
 from typing import Any
 
+import httpx
 import pytest
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
+from app.domain.errors import NotSentError
 from app.http.authentication.json_web_tokens import ALGORITHMS
+from app.http.authentication.signing_keys import KeySource, is_confidential
 from app.http.errors import InvalidTokenError
 from tests.unit.http.authentication.tokens import (
     AUDIENCE,
@@ -16,6 +19,7 @@ from tests.unit.http.authentication.tokens import (
     EC_KEY,
     ED_KEY,
     ISSUER,
+    JWKS_URL,
     KEYS,
     NOW,
     OTHER_RSA_KEY,
@@ -23,6 +27,7 @@ from tests.unit.http.authentication.tokens import (
     SHORT_RSA_KEY,
     Provider,
     claims,
+    published,
     raw,
     signed,
     signed_text,
@@ -222,3 +227,152 @@ async def test_the_public_key_is_no_secret(provider: Provider):
 async def test_another_claim_can_name_the_principal(provider: Provider, name: str):
     tokens = tokens_of(provider, principal_claim="preferred_username")
     assert await tokens.principal(signed(claims(preferred_username=name))) == f"User:{name}"
+
+
+FIRST = {"keys": [published(RSA_KEY, "first", "RS256")]}
+BOTH = {"keys": [*FIRST["keys"], published(EC_KEY, "second", "ES256")]}
+DISCOVERY = f"{ISSUER}/.well-known/openid-configuration"
+
+
+@pytest.fixture
+def publisher() -> Provider:
+    publisher = Provider()
+    publisher.publish(FIRST)
+    return publisher
+
+
+async def test_keys_are_asked_for_once_and_kept(publisher: Provider):
+    keys = publisher.keys()
+    for _ in range(3):
+        assert await keys.key("first") is not None
+    assert publisher.asked == [JWKS_URL]
+    assert (keys.age_s(), publisher.fetches) == (0.0, ["ok"])
+
+
+async def test_old_keys_are_asked_for_again(publisher: Provider):
+    keys = publisher.keys()
+    await keys.key("first")
+    publisher.seconds += 301
+    assert await keys.key("first") is not None
+    assert len(publisher.asked) == 2
+
+
+async def test_a_token_that_names_no_key_means_the_only_one(publisher: Provider):
+    for only in (FIRST, {"keys": [{**FIRST["keys"][0], "kid": None}]}):
+        publisher.publish(only)
+        assert await publisher.keys().key(None) is not None
+    publisher.publish(BOTH)
+    assert await publisher.keys().key(None) is None
+
+
+async def test_a_new_key_is_found_when_it_is_first_used(publisher: Provider):
+    keys = publisher.keys()
+    await keys.key("first")
+    publisher.publish(BOTH)
+    publisher.seconds += 30
+    assert await keys.key("second") is not None
+
+
+async def test_a_key_that_was_withdrawn_signs_no_more(publisher: Provider):
+    keys = publisher.keys()
+    await keys.key("first")
+    publisher.publish({"keys": [published(OTHER_RSA_KEY, "other", "RS256")]})
+    publisher.seconds += 301
+    assert await keys.key("first") is None
+
+
+async def test_unknown_keys_make_at_most_one_question_in_half_a_minute(publisher: Provider):
+    keys = publisher.keys()
+    for number in range(10_000):
+        if number == 5_000:
+            publisher.seconds += 31
+        assert await keys.key(f"unknown-{number}") is None
+    assert len(publisher.asked) == 2
+
+
+NO_ANSWERS: dict[str, Any] = {
+    "down": httpx.ConnectError("refused"),
+    "slow": httpx.ReadTimeout("slow"),
+    "an error": httpx.Response(500),
+    "elsewhere": httpx.Response(302, headers={"Location": "https://evil.example.org/keys"}),
+    "huge": httpx.Response(200, content=b"[" + b" " * (1024 * 1024)),
+    "no JSON": httpx.Response(200, text="<html>"),
+    "no object": httpx.Response(200, json=[]),
+    "no list": httpx.Response(200, json={"keys": {}}),
+    "no keys": httpx.Response(200, json={"keys": []}),
+    "secrets alone": httpx.Response(200, json={"keys": [{"kty": "oct", "kid": "a", "k": "AAAA"}]}),
+}
+
+
+@pytest.mark.parametrize("answer", NO_ANSWERS.values(), ids=NO_ANSWERS.keys())
+async def test_without_an_answer_the_keys_are_good_for_an_hour(publisher: Provider, answer: Any):
+    keys = publisher.keys()
+    await keys.key("first")
+    publisher.answers[JWKS_URL] = answer
+    publisher.seconds += 3599
+    assert await keys.key("first") is not None
+    publisher.seconds += 2
+    with pytest.raises(NotSentError) as refusal:
+        await keys.key("first")
+    assert refusal.value.code == "identity-provider-unavailable"
+    assert set(publisher.asked) == {JWKS_URL}
+    assert publisher.fetches[0] == "ok"
+    assert set(publisher.fetches[1:]) == {"failed"}
+
+
+@pytest.mark.parametrize("answer", NO_ANSWERS.values(), ids=NO_ANSWERS.keys())
+async def test_without_any_answer_nobody_can_be_judged(answer: Any):
+    publisher = Provider({JWKS_URL: answer})
+    keys = publisher.keys()
+    with pytest.raises(NotSentError):
+        await keys.key("first")
+    assert keys.age_s() is None
+    publisher.publish(FIRST)
+    publisher.seconds += 30
+    assert await keys.key("first") is not None
+
+
+async def test_the_keys_are_found_where_the_issuer_says():
+    publisher = Provider()
+    publisher.publish({"issuer": ISSUER, "jwks_uri": JWKS_URL}, DISCOVERY)
+    publisher.publish(FIRST)
+    assert await publisher.keys(KeySource(ISSUER)).key("first") is not None
+    assert publisher.asked == [DISCOVERY, JWKS_URL]
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"issuer": "https://other.example.org", "jwks_uri": JWKS_URL},
+        {"issuer": ISSUER},
+        {"issuer": ISSUER, "jwks_uri": ["https://login.example.org/keys"]},
+        {"issuer": ISSUER, "jwks_uri": "http://login.example.org/keys"},
+        {"issuer": ISSUER, "jwks_uri": "file:///etc/passwd"},
+    ],
+)
+async def test_a_discovery_document_that_cannot_be_trusted_is_not(document: dict[str, Any]):
+    publisher = Provider()
+    publisher.publish(document, DISCOVERY)
+    with pytest.raises(NotSentError):
+        await publisher.keys(KeySource(ISSUER)).key("first")
+    assert publisher.asked == [DISCOVERY]
+
+
+@pytest.mark.parametrize(
+    ("url", "confidential"),
+    [
+        ("https://login.example.org", True),
+        ("http://127.0.0.1:9400", True),
+        ("http://localhost/realm", True),
+        ("http://[::1]:80/realm", True),
+        ("http://login.example.org", False),
+        ("http://127.0.0.1.example.org", False),
+        ("ftp://127.0.0.1", False),
+        ("login.example.org", False),
+        ("https://", False),
+        ("", False),
+        ("https://[", False),
+    ],
+)
+def test_keys_come_over_a_way_that_nobody_can_change(url: str, *, confidential: bool):
+    assert is_confidential(url) is confidential

@@ -1,0 +1,365 @@
+"""Requests that never end, connections that are too many, and clients that are slow."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import ExitStack
+from dataclasses import replace
+
+import pytest
+
+from app.http.receive_limits import ReceiveLimits
+from tests.unit.http.raw_server import LARGE_ANSWER, LONG, RawServer, eventually, raw_server
+
+GET = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
+GATE = b"GET /gate HTTP/1.1\r\nHost: a\r\n\r\n"
+POST = b"POST /echo HTTP/1.1\r\nHost: a\r\n"
+CHUNKED = POST + b"Transfer-Encoding: chunked\r\n\r\n"
+
+Serve = Callable[[ReceiveLimits], RawServer]
+
+
+async def refusal(server: RawServer, code: str, *pieces: bytes) -> int:
+    """Send, and return the status of the refusal, after which the connection ends."""
+    caller = await server.connect()
+    for piece in pieces:
+        caller.send(piece)
+    answer = await caller.rest()
+    head, _, body = answer.partition(b"\r\n\r\n")
+    document = json.loads(body)
+    assert (document["code"], document["sent_to_cluster"]) == (code, "no")
+    assert b"content-type: application/problem+json" in head.lower()
+    assert b"connection: close" in head.lower()
+    assert f"x-request-id: {document['request_id']}".encode() in head.lower()
+    caller.close()
+    return int(head.split()[1])
+
+
+@pytest.fixture
+async def serve() -> AsyncIterator[Serve]:
+    """Return a function that serves with these limits until the test ends."""
+    servers: list[RawServer] = []
+    with ExitStack() as stack:
+
+        def begin(limits: ReceiveLimits) -> RawServer:
+            server = stack.enter_context(raw_server(limits))
+            servers.append(server)
+            return server
+
+        yield begin
+        for server in servers:
+            await server.hang_up()
+        await asyncio.to_thread(stack.close)
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        b"x" * 65536,
+        b"x: y\r\n" * 10_000,
+        b"GET /" + b"x" * 65536,
+    ],
+    ids=["one", "many", "path"],
+)
+async def test_endless_headers_are_refused_while_they_come(serve: Serve, piece: bytes):
+    server = serve(LONG)
+    begun = b"" if piece.startswith(b"GET") else b"GET / HTTP/1.1\r\nx: "
+    pieces = [begun, piece, *[piece.removeprefix(b"GET /")] * 80]
+    assert await refusal(server, "headers-too-large", *pieces) == 431
+    assert server.rejected("headers-too-large") == 1
+    assert not server.echo.scopes
+
+
+async def test_endless_trailers_are_refused_while_they_come(serve: Serve):
+    server = serve(LONG)
+    pieces = [CHUNKED + b"1\r\nx\r\n0\r\nx: ", *[b"y" * 65536] * 80]
+    assert await refusal(server, "headers-too-large", *pieces) == 431
+
+
+async def test_trailers_are_no_headers(serve: Serve):
+    server = serve(LONG)
+    caller = await server.connect()
+    caller.send(CHUNKED + b"1\r\nx\r\n0\r\nAuthorization: Bearer stolen\r\n\r\n")
+    assert await caller.answer() == (200, b"x")
+    (scope,) = server.echo.scopes
+    assert [name for name, _ in scope["headers"]] == [b"host", b"transfer-encoding"]
+    caller.close()
+
+
+async def test_a_chunk_may_come_after_its_length(serve: Serve):
+    server = serve(LONG)
+    caller = await server.connect()
+    caller.send(CHUNKED)
+    await eventually(lambda: len(server.echo.scopes) == 1)
+    for length, chunk in ((b"3\r\n", b"abc"), (b"\r\n2\r\n", b"de"), (b"\r\n0\r\n", b"\r\n")):
+        come = server.protocol()._bare_bytes + len(length)
+        caller.send(length)
+        await eventually(lambda come=come: server.protocol()._bare_bytes == come)
+        caller.send(chunk)
+        await eventually(lambda: server.protocol()._bare_bytes == 0)
+    assert await caller.answer() == (200, b"abcde")
+
+
+async def test_a_body_that_nobody_reads_is_not_taken_in(serve: Serve):
+    server = serve(LONG)
+    caller = await server.connect()
+    size = 64 * 1024 * 1024
+    caller.send(b"POST /gate HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % size)
+    caller.send(b"x" * size)
+    await asyncio.to_thread(server.echo.reached.wait)
+    await eventually(lambda: server.protocol().flow.read_paused)
+    assert len(server.protocol().cycle.body) < 512 * 1024
+    server.echo.gate.set()
+    assert await caller.answer() == (200, b"gate")
+    caller.send(GET)
+    assert await caller.answer() == (200, b"")
+
+
+async def test_a_connection_is_idle_again_once_an_unread_body_has_come(serve: Serve):
+    server = serve(replace(LONG, idle_s=0.1))
+    caller = await server.connect()
+    caller.send(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nha")
+    assert await caller.answer() == (200, b"")
+    caller.send(b"lf")
+    assert await caller.rest() == b""
+    assert server.closed("idle") == 1
+
+
+async def test_a_body_in_tiny_chunks_is_no_header(serve: Serve):
+    server = serve(replace(LONG, header_bytes=1000))
+    caller = await server.connect()
+    caller.send(CHUNKED)
+    for _ in range(2000):
+        caller.send(b"1\r\nx\r\n")
+        await caller.writer.drain()
+    caller.send(b"0\r\n\r\n")
+    assert await caller.answer() == (200, b"x" * 2000)
+    caller.close()
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        b"\x16\x03\x01\x02\x00\x01\x00",
+        b"GET / HTTP/1.1\r\nContent-Length: x\r\n\r\n",
+        b"GET / HTTP/1.1\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n",
+        b"GET / HTTP/1.1\r\na b: c\r\n\r\n",
+        b"GET / HTTP/1.1\r\na: \x00\r\n\r\n",
+        "GET /\u00e4 HTTP/1.1\r\n\r\n".encode(),
+        CHUNKED + b"zz\r\n",
+    ],
+)
+async def test_what_is_not_http_is_a_problem_too(serve: Serve, piece: bytes):
+    server = serve(LONG)
+    assert await refusal(server, "malformed-http", piece) == 400
+    assert server.rejected("malformed-http") == 1
+
+
+@pytest.mark.parametrize("rubbish", [b"\x00rubbish", b"GET / HTTP/1.1\r\nx: " + b"x" * 200_000])
+async def test_a_refusal_is_never_taken_for_the_answer_to_the_request_before(
+    serve: Serve, rubbish: bytes
+):
+    server = serve(LONG)
+    caller = await server.connect()
+    caller.send(GATE)
+    await asyncio.to_thread(server.echo.reached.wait)
+    caller.send(rubbish)
+    refused = "malformed-http" if b"\x00" in rubbish else "headers-too-large"
+    await eventually(lambda: server.rejected(refused) == 1)
+    server.echo.gate.set()
+    assert await caller.answer() == (200, b"gate")
+    assert await caller.rest() == b""
+
+
+async def test_many_requests_at_once_on_one_connection_are_cut_off(serve: Serve):
+    server = serve(LONG)
+    caller = await server.connect()
+    caller.send(GATE)
+    await asyncio.to_thread(server.echo.reached.wait)
+    caller.send(GET * 1000)
+    await eventually(lambda: server.rejected("malformed-http") == 1)
+    server.echo.gate.set()
+    answers = await caller.rest()
+    assert answers.count(b"HTTP/1.1 200") < 100
+
+
+async def test_one_connection_too_many_is_refused(serve: Serve):
+    server = serve(replace(LONG, connections=3))
+    callers = [await server.connect() for _ in range(3)]
+    for caller in callers:
+        caller.send(GET)
+        assert await caller.answer() == (200, b"")
+    assert await refusal(server, "too-many-connections", GET) == 503
+    callers.pop().close()
+    await eventually(lambda: server.connections() == 2)
+    caller = await server.connect()
+    caller.send(GET)
+    assert await caller.answer() == (200, b"")
+    for caller in callers:
+        caller.close()
+
+
+async def test_a_flood_of_connections_is_not_even_answered(serve: Serve):
+    server = serve(replace(LONG, connections=2))
+    callers = [await server.connect() for _ in range(20)]
+    ends = await asyncio.gather(*(caller.rest() for caller in callers[2:]))
+    assert sum(not end for end in ends) >= 1
+    callers[0].send(GET)
+    assert await callers[0].answer() == (200, b"")
+    assert server.rejected("too-many-connections") == 18
+    for caller in callers:
+        caller.close()
+
+
+async def test_two_hundred_slow_callers_do_not_disturb_a_healthy_one(serve: Serve):
+    server = serve(replace(LONG, headers_s=1.0, body_s=1.0))
+    slow = [await server.connect() for _ in range(200)]
+    for number, caller in enumerate(slow):
+        caller.send(b"GET / HTTP/1.1\r\nx: " if number % 2 else POST + b"Content-Length: 9\r\n\r\n")
+    ends = [asyncio.create_task(caller.rest()) for caller in slow[1::2]]
+    healthy = await server.connect()
+    while not all(end.done() for end in ends):
+        for caller in slow:
+            caller.send(b"x")
+        healthy.send(GET)
+        assert await healthy.answer() == (200, b"")
+    assert server.closed("headers") == 100
+    for caller in (*slow, healthy):
+        caller.close()
+    await eventually(lambda: server.connections() == 0)
+
+
+async def test_requests_in_time_are_answered_on_one_connection(serve: Serve):
+    server = serve(ReceiveLimits())
+    caller = await server.connect()
+    for _ in range(3):
+        caller.send(GET)
+        assert await caller.answer() == (200, b"")
+        caller.send(POST + b"Content-Length: 5\r\n\r\nhel")
+        caller.send(b"lo")
+        assert await caller.answer() == (200, b"hello")
+        caller.send(CHUNKED + b"3\r\nabc\r\n")
+        caller.send(b"2\r\nde\r\n0\r\n\r\n")
+        assert await caller.answer() == (200, b"abcde")
+    caller.close()
+    await eventually(lambda: server.connections() == 0)
+
+
+@pytest.mark.parametrize("begun", [b"", b"\r\n", b"\r\n\r\n"])
+async def test_a_connection_without_a_request_is_closed(serve: Serve, begun: bytes):
+    server = serve(replace(LONG, idle_s=0.1))
+    caller = await server.connect()
+    caller.send(begun)
+    assert await caller.rest() == b""
+    assert server.closed("idle") == 1
+
+
+async def test_a_connection_is_closed_that_stays_idle_after_a_request(serve: Serve):
+    server = serve(replace(LONG, idle_s=0.1))
+    caller = await server.connect()
+    caller.send(GET)
+    assert await caller.answer() == (200, b"")
+    assert await caller.rest() == b""
+    assert server.closed("idle") == 1
+
+
+async def test_blanks_between_requests_do_not_keep_a_connection(serve: Serve):
+    server = serve(replace(LONG, idle_s=0.2))
+    caller = await server.connect()
+    caller.send(GET)
+    await caller.answer()
+    end = asyncio.create_task(caller.rest())
+    while not end.done():
+        caller.send(b"\r\n")
+        await asyncio.sleep(0.01)
+    assert server.closed("idle") == 1
+
+
+@pytest.mark.parametrize("begun", [b"G", b"GET / HTTP/1.1\r\n", GET[:-2], GET[:-1]])
+async def test_headers_that_do_not_end_are_given_up(serve: Serve, begun: bytes):
+    server = serve(replace(LONG, headers_s=0.1))
+    caller = await server.connect()
+    caller.send(begun)
+    assert await caller.rest() == b""
+    assert server.closed("headers") == 1
+    assert not server.echo.scopes
+
+
+async def test_one_byte_at_a_time_does_not_make_headers_last_longer(serve: Serve):
+    server = serve(replace(LONG, headers_s=0.2))
+    caller = await server.connect()
+    caller.send(b"GET / HTTP/1.1\r\nX: ")
+    end = asyncio.create_task(caller.rest())
+    while not end.done():
+        caller.send(b"x")
+        await asyncio.sleep(0.01)
+    assert server.closed("headers") == 1
+
+
+async def test_a_body_that_nobody_reads_is_given_up_after_the_answer(serve: Serve):
+    server = serve(replace(LONG, body_s=0.1))
+    caller = await server.connect()
+    caller.send(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\nhalf")
+    assert await caller.answer() == (200, b"")
+    assert await caller.rest() == b""
+    assert server.closed("body") == 1
+
+
+async def test_a_body_that_nobody_reads_and_that_comes_drop_by_drop_is_given_up(serve: Serve):
+    server = serve(replace(LONG, body_s=0.2))
+    caller = await server.connect()
+    caller.send(b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n")
+    assert await caller.answer() == (200, b"")
+    end = asyncio.create_task(caller.rest())
+    while not end.done():
+        caller.send(b"1\r\nx\r\n")
+        await asyncio.sleep(0.01)
+    assert server.closed("body") == 1
+
+
+async def test_what_is_being_answered_is_never_cut(serve: Serve):
+    server = serve(ReceiveLimits(idle_s=0.05, headers_s=0.05, body_s=0.05, answer_s=0.05))
+    whole, half_body, half_next = [await server.connect() for _ in range(3)]
+    half_body.send(b"POST /gate HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\nhalf")
+    half_next.send(GATE + b"GET / HT")
+    whole.send(GATE)
+    other = await server.connect()
+    assert await other.rest() == b""
+    await eventually(lambda: len(server.echo.scopes) == 3)
+    for _ in range(10):
+        other = await server.connect()
+        assert await other.rest() == b""
+    server.echo.gate.set()
+    for caller in (whole, half_body, half_next):
+        assert await caller.answer() == (200, b"gate")
+        assert await caller.rest() == b""
+    assert server.closed("idle") == 12
+    assert server.closed("body") == 1
+    assert server.closed("headers") == 1
+
+
+@pytest.mark.parametrize("last", [b"", b"Connection: close\r\n"])
+async def test_an_answer_that_is_never_read_is_given_up(serve: Serve, last: bytes):
+    server = serve(replace(LONG, answer_s=0.2))
+    caller = await server.connect()
+    caller.writer.transport.pause_reading()  # type: ignore[attr-defined]
+    caller.send(b"GET /large HTTP/1.1\r\nHost: a\r\n" + last + b"\r\n")
+    await eventually(lambda: server.closed("answer") == 1)
+    await eventually(lambda: server.connections() == 0)
+    caller.writer.transport.resume_reading()  # type: ignore[attr-defined]
+    assert len(await caller.rest()) < LARGE_ANSWER
+    caller.close()
+
+
+async def test_a_slow_reader_gets_the_whole_answer(serve: Serve):
+    server = serve(replace(LONG, idle_s=0.1, answer_s=20.0))
+    caller = await server.connect()
+    caller.send(b"GET /large HTTP/1.1\r\nHost: a\r\n\r\n")
+    head = await caller.reader.readuntil(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 200")
+    read = 0
+    while read < LARGE_ANSWER:
+        read += len(await caller.reader.readexactly(LARGE_ANSWER // 64))
+        await asyncio.sleep(0.01)
+    assert await caller.rest() == b""
+    assert (server.closed("answer"), server.closed("idle")) == (0, 1)

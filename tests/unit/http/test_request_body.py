@@ -1,0 +1,406 @@
+"""Request bodies: strict JSON, their limits, and large bodies that wait for a slot."""
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from decimal import Decimal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from starlette.requests import Request
+from starlette.types import ASGIApp, Message
+
+from app.domain.errors import UnreadableRequestError
+from app.http.errors import BodyTooLargeError, RequestTimeoutError
+from app.http.large_bodies import AT_ONCE, SMALL_BYTES, LargeBodies
+from app.http.limits import MAX_BODY_BYTES, read_json_body
+from app.http.metrics import HttpMetrics
+from app.http.strict_json import MAX_DEPTH, JsonObject, parse_json, parse_object
+from tests.unit.http.application import around, send
+
+TEXT = st.text(st.characters(codec="utf-8"), max_size=20)
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | TEXT,
+    lambda inner: st.lists(inner, max_size=5) | st.dictionaries(TEXT, inner, max_size=5),
+    max_leaves=20,
+)
+
+
+def faults(body: bytes) -> list[tuple[str, str]]:
+    with pytest.raises(UnreadableRequestError) as caught:
+        parse_object(body)
+    assert caught.value.code == "unreadable-request"
+    return [(one.pointer, one.code) for one in caught.value.violations]
+
+
+@given(st.dictionaries(TEXT, VALUES, max_size=5), st.booleans())
+def test_every_json_object_is_read_as_it_was_written(document: JsonObject, ascii_only: bool):
+    body = json.dumps(document, ensure_ascii=ascii_only).encode()
+    assert parse_object(body) == document
+
+
+@given(st.decimals(allow_nan=False, allow_infinity=False))
+def test_a_number_keeps_every_digit(number: Decimal):
+    assert parse_json(str(number).encode()).compare_total(number) == 0
+
+
+@pytest.mark.parametrize(
+    "text", ["1" * 5000, "1e999", "-0.0", "5e-324", "0." + "0" * 4999 + "1", "9007199254740993"]
+)
+def test_an_odd_number_is_read_exactly(text: str):
+    assert str(parse_object(f'{{"n":{text}}}'.encode())["n"]) == str(Decimal(text))
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("1e99999999999999999999", "1E+9999"),
+        ("-1e99999999999999999999", "-1E+9999"),
+        ("1e-99999999999999999999", "1E-9999"),
+        ("1E-10001", "1E-9999"),
+        ("0e99999999999999999999", "0"),
+        ("-0.0e20000", "-0"),
+        ("1" * 20000, "1E+9999"),
+    ],
+)
+def test_a_number_far_outside_float64_is_read_as_the_outermost_power(text: str, number: str):
+    assert str(parse_object(f'{{"n":{text}}}'.encode())["n"]) == number
+
+
+@pytest.mark.parametrize("literal", ["NaN", "Infinity", "-Infinity"])
+def test_a_literal_that_json_lacks_is_refused_with_its_place(literal: str):
+    assert faults(f'{{"a":[0,{{"b/~":{literal}}}]}}'.encode()) == [("/a/1/b~1~0", "not-json")]
+
+
+def test_every_repeated_key_is_refused_with_its_place():
+    body = b'{"a":{"x":1,"x":{"y":1,"y":2,"y":3}},"b":[{"c":1,"c":1}],"a":null}'
+    assert faults(body) == [
+        ("/a", "duplicate-json-key"),
+        ("/a/x", "duplicate-json-key"),
+        ("/a/x/y", "duplicate-json-key"),
+        ("/b/0/c", "duplicate-json-key"),
+    ]
+
+
+def test_keys_that_differ_as_text_only_are_repeated():
+    assert faults(b'{"a":1,"\\u0061":2}') == [("/a", "duplicate-json-key")]
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        (b"", "not-json"),
+        (b"{} {}", "not-json"),
+        (b"{}x", "not-json"),
+        (b"{,}", "not-json"),
+        (b"{'a':1}", "not-json"),
+        (b'{"a":01}', "not-json"),
+        (b'{"a":1.}', "not-json"),
+        (b'{"a":+1}', "not-json"),
+        (b'{"a":0x10}', "not-json"),
+        (b'{"a":"\x01"}', "not-json"),
+        (b'{"a":1,}', "not-json"),
+        ("{}\N{NO-BREAK SPACE}".encode(), "not-json"),
+        (b"\xef\xbb\xbf{}", "not-json"),
+        ("{}".encode("utf-16"), "not-utf-8"),
+        ("{}".encode("utf-16-le"), "not-json"),
+        (b'{"a":"\xed\xa0\x80"}', "not-utf-8"),
+        (b'{"a":"\xff"}', "not-utf-8"),
+        (b"1", "wrong-type"),
+        (b"[]", "wrong-type"),
+        (b'"text"', "wrong-type"),
+        (b"null", "wrong-type"),
+    ],
+)
+def test_what_is_not_one_json_object_in_utf_8_is_refused(body: bytes, code: str):
+    assert faults(body) == [("", code)]
+
+
+@pytest.mark.parametrize(
+    ("body", "detail"),
+    [
+        (b"", "The body is not JSON: it is empty."),
+        (b" \n", "The body is not JSON: it is empty."),
+        (b'{"a":"\x01"}', "The body is not JSON: Invalid control character at line 1, column 7."),
+    ],
+)
+def test_the_sentence_says_what_is_wrong(body: bytes, detail: str):
+    with pytest.raises(UnreadableRequestError) as caught:
+        parse_object(body)
+    assert str(caught.value) == detail
+
+
+def nested(depth: int, opening: bytes = b'{"a":', closing: bytes = b"}") -> bytes:
+    return opening * depth + b"1" + closing * depth
+
+
+def test_the_deepest_nesting_allowed_is_read():
+    value = parse_object(nested(MAX_DEPTH))
+    for _ in range(MAX_DEPTH - 1):
+        value = value["a"]
+    assert value == {"a": 1}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        nested(MAX_DEPTH + 1),
+        nested(MAX_DEPTH // 2 + 1, b'{"a":[', b"]}"),
+        nested(100_000, b"[", b"]"),
+        b"[" * 100_000,
+        b'{"a":' * 100_000,
+        b'{"]\\"]": ' * (MAX_DEPTH + 1) + b"1" + b"}" * (MAX_DEPTH + 1),
+    ],
+    ids=["one-more", "mixed", "balanced", "open-arrays", "open-objects", "brackets-in-strings"],
+)
+def test_nesting_beyond_the_limit_is_refused(body: bytes):
+    assert faults(body) == [("", "nested-too-deeply")]
+
+
+def test_brackets_in_strings_are_not_nesting():
+    text = '[{"\\' * 500
+    assert parse_object(json.dumps({"a": text, text: [1]}).encode()) == {"a": text, text: [1]}
+
+
+def test_many_siblings_are_not_nesting():
+    assert len(parse_object(b'{"a":[' + b"[{}]," * 999 + b"[]]}")["a"]) == 1000
+
+
+def test_many_brackets_that_do_not_match_are_not_json():
+    assert faults(b'{"a":' + b"[]," * 100 + b"]}") == [("", "not-json")]
+
+
+def test_a_lone_surrogate_stays_readable():
+    assert parse_object(b'{"\\udfff":"a\\ud800"}') == {"\udfff": "a\ud800"}
+
+
+def test_a_long_key_is_shortened_in_the_sentence_only():
+    name = "k" * 1000
+    with pytest.raises(UnreadableRequestError) as caught:
+        parse_object(f'{{"{name}":1,"{name}":2}}'.encode())
+    (violation,) = caught.value.violations
+    assert violation.pointer == f"/{name}"
+    assert len(violation.detail) < 150
+
+
+@given(st.binary(max_size=60))
+def test_no_bytes_raise_anything_else(body: bytes):
+    with suppress(UnreadableRequestError):
+        parse_json(body)
+
+
+JSON = (b"content-type", b"application/json")
+
+
+@pytest.fixture
+def app() -> ASGIApp:
+    return around(HttpMetrics())
+
+
+@pytest.mark.parametrize(
+    "content_type",
+    [
+        b"application/json",
+        b"Application/JSON",
+        b"application/json; charset=utf-8",
+        b'application/json;charset="UTF-8"',
+    ],
+)
+async def test_json_in_utf_8_is_read(app: ASGIApp, content_type: bytes):
+    headers = [(b"content-type", content_type), (b"content-encoding", b"identity")]
+    answer = await send(app, "POST", "/echo", headers=headers, body=[b'{"a', b'":1}'])
+    assert (answer.status, answer.document) == (200, ["a"])
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        [],
+        [(b"content-type", b"")],
+        [(b"content-type", b"text/plain")],
+        [(b"content-type", b"application/x-www-form-urlencoded")],
+        [(b"content-type", b"application/json; charset=utf-16")],
+        [(b"content-type", b"application/json; charset=latin-1")],
+        [(b"content-type", b"application/jsonp")],
+        [JSON, JSON],
+        [JSON, (b"content-encoding", b"gzip")],
+        [JSON, (b"content-encoding", b"identity"), (b"content-encoding", b"br")],
+    ],
+)
+async def test_another_media_type_is_refused(app: ASGIApp, headers: list[tuple[bytes, bytes]]):
+    answer = await send(app, "POST", "/echo", headers=headers, body=[b"{}"])
+    assert (answer.status, answer.document["code"]) == (415, "unsupported-media-type")
+
+
+async def test_a_body_that_announces_too_much_is_refused_unread(app: ASGIApp):
+    for length in (b"%d" % (MAX_BODY_BYTES + 1), b"9" * 5000):
+        headers = [JSON, (b"content-length", length)]
+        answer = await send(app, "POST", "/echo", headers=headers)
+        assert (answer.status, answer.document["code"]) == (413, "body-too-large")
+
+
+async def test_a_body_that_grows_too_large_is_refused(app: ASGIApp):
+    chunk = b" " * (MAX_BODY_BYTES // 2)
+    answer = await send(app, "POST", "/echo", headers=[JSON], body=[chunk, chunk, b" "])
+    assert (answer.status, answer.document["code"]) == (413, "body-too-large")
+
+
+async def test_a_body_of_exactly_the_limit_is_read(app: ASGIApp):
+    body = b'{"a":1}'.ljust(MAX_BODY_BYTES)
+    headers = [JSON, (b"content-length", b"%d" % len(body))]
+    assert (await send(app, "POST", "/echo", headers=headers, body=[body])).status == 200
+
+
+async def test_an_unreadable_body_is_a_problem_with_its_place(app: ASGIApp):
+    for body, pointer in [
+        (b'{"a":1,"a":2}', "/a"),
+        (b"[" * 100_000, ""),
+        (b"", ""),
+        (b'{"\\ud800":1,"\\ud800":2}', "/\ud800"),
+    ]:
+        answer = await send(app, "POST", "/echo", headers=[JSON], body=[body])
+        assert (answer.status, answer.document["code"]) == (400, "unreadable-request")
+        assert [one["pointer"] for one in answer.document["errors"]] == [pointer]
+
+
+async def test_a_lone_surrogate_can_be_echoed(app: ASGIApp):
+    answer = await send(app, "POST", "/echo", headers=[JSON], body=[b'{"\\ud800":1}'])
+    assert (answer.status, answer.body) == (200, b'["\\ud800"]')
+
+
+def slow_request(chunks: list[bytes]) -> Request:
+    scope = {"type": "http", "method": "POST", "headers": [JSON]}
+
+    async def receive() -> Message:
+        if not chunks:
+            await asyncio.Event().wait()
+        return {"type": "http.request", "body": chunks.pop(0), "more_body": True}
+
+    return Request(scope, receive)
+
+
+async def test_a_body_that_does_not_arrive_in_time_is_given_up():
+    with pytest.raises(RequestTimeoutError):
+        await read_json_body(slow_request([b"{"]), deadline_s=0.01)
+
+
+async def test_the_limit_is_checked_while_reading():
+    with pytest.raises(BodyTooLargeError):
+        await read_json_body(slow_request([b"{}", b"  "]), limit=3)
+
+
+class Bodies:
+    """Callers that hold room until they are told to go on."""
+
+    def __init__(self) -> None:
+        self.bodies = LargeBodies()
+        self.inside: Counter[str] = Counter()
+        self.go_on = asyncio.Event()
+
+    async def hold(self, principal: str) -> None:
+        async with self.bodies.room(principal):
+            self.inside[principal] += 1
+            await self.go_on.wait()
+            self.inside[principal] -= 1
+
+    async def settle(self) -> None:
+        for _ in range(20):
+            await asyncio.sleep(0)
+
+
+async def test_a_caller_holds_one_large_body_at_a_time_and_the_others_go_on():
+    world = Bodies()
+    tasks = [asyncio.create_task(world.hold("User:greedy")) for _ in range(100)]
+    await world.settle()
+    assert world.inside == {"User:greedy": 1}
+    tasks.append(asyncio.create_task(world.hold("User:alice")))
+    await world.settle()
+    assert world.inside == {"User:greedy": 1, "User:alice": 1}
+    world.go_on.set()
+    await asyncio.gather(*tasks)
+    assert not world.bodies._own
+
+
+async def test_only_so_many_large_bodies_are_held_of_all_callers():
+    world = Bodies()
+    tasks = [asyncio.create_task(world.hold(f"User:{number}")) for number in range(20)]
+    await world.settle()
+    assert world.inside.total() == AT_ONCE
+    world.go_on.set()
+    await asyncio.gather(*tasks)
+    assert not world.bodies._own
+
+
+async def test_who_gives_up_waiting_takes_no_room():
+    world = Bodies()
+    tasks = [asyncio.create_task(world.hold("User:alice")) for _ in range(3)]
+    await world.settle()
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    world.go_on.set()
+    await asyncio.wait_for(world.hold("User:alice"), 30)
+    assert not world.bodies._own
+
+
+class Room:
+    """Room that is there or not, and who asked for it."""
+
+    def __init__(self, *, there: bool = True) -> None:
+        self.asked = 0
+        self.held = 0
+        self._there = there
+
+    @asynccontextmanager
+    async def _open(self) -> AsyncIterator[None]:
+        self.asked += 1
+        if not self._there:
+            await asyncio.Event().wait()
+        self.held += 1
+        try:
+            yield
+        finally:
+            self.held -= 1
+
+    def context(self) -> AbstractAsyncContextManager[None]:
+        return self._open()
+
+
+def request_of(*sizes: int) -> tuple[Request, list[int]]:
+    """Return a request with pieces of these sizes, and the sizes that were not asked for yet."""
+    waiting = list(sizes)
+
+    async def receive() -> Message:
+        size = waiting.pop(0)
+        return {"type": "http.request", "body": b" " * size, "more_body": bool(waiting)}
+
+    return Request({"type": "http", "method": "POST", "headers": [JSON]}, receive), waiting
+
+
+@pytest.mark.parametrize(
+    ("sizes", "asked"),
+    [((0,), 0), ((SMALL_BYTES,), 0), ((SMALL_BYTES, 1), 1), ((SMALL_BYTES + 1, 5, 5), 1)],
+)
+async def test_only_a_large_body_asks_for_room_and_once(sizes: tuple[int, ...], asked: int):
+    room = Room()
+    request, _ = request_of(*sizes)
+    assert len(await read_json_body(request, room.context())) == sum(sizes)
+    assert (room.asked, room.held) == (asked, 0)
+
+
+async def test_nothing_more_is_taken_in_while_there_is_no_room():
+    request, waiting = request_of(SMALL_BYTES, 1, 1000)
+    with pytest.raises(RequestTimeoutError):
+        await read_json_body(request, Room(there=False).context(), deadline_s=0.01)
+    assert waiting == [1000]
+
+
+async def test_room_is_given_back_by_a_body_that_is_too_large():
+    room = Room()
+    request, _ = request_of(SMALL_BYTES + 1, SMALL_BYTES)
+    with pytest.raises(BodyTooLargeError):
+        await read_json_body(request, room.context(), limit=SMALL_BYTES + 2)
+    assert (room.asked, room.held) == (1, 0)
