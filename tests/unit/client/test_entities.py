@@ -1,4 +1,4 @@
-"""Names on the command line: what is shown can be given back."""
+"""Names and values on the command line: what is displayed can be entered again."""
 
 import pytest
 from hypothesis import given
@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from app.client.entities import read_name, read_names, show_entity, show_name
 from app.client.errors import UsageError
+from app.client.values import read_changes, read_value, show_value
 
 
 @pytest.mark.parametrize(
@@ -48,3 +49,75 @@ def test_every_name_is_read_back_as_it_was_shown(name: str):
 def test_types_stand_in_the_order_of_answers_and_the_default_is_marked():
     assert show_entity({"client-id": "b", "user": None}) == "{user=<default>, client-id=b}"
     assert show_entity({"user": "<default>"}) == "{user=\\<default>}"
+
+
+P, R, M = "producer_byte_rate", "request_percentage", "controller_mutation_rate"
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "value"),
+    [
+        (P, "1048576", 1048576),
+        (P, "10MiB", 10485760),
+        (P, "10MB", 10000000),
+        (P, "10 KB", 10000),
+        (P, "1.5GiB/s", 1610612736),
+        (P, "9223372036854775807", 9223372036854775807),
+        (P, "0.1KiB", 102.4),
+        (P, "-1", -1),
+        (P, "1e6", 1000000),
+        (R, "50%", 50),
+        (R, "12.5", 12.5),
+        (M, "5/s", 5),
+        ("connection_creation_rate", "20", 20),
+        ("unknown_key", "3", 3),
+    ],
+)
+def test_values_are_exact(key: str, text: str, value: float):
+    read = read_value(key, text)
+    assert (read, type(read)) == (value, type(value))
+
+
+@pytest.mark.parametrize(
+    ("key", "text"),
+    [
+        (P, "10M"),
+        (P, "10mb"),
+        (P, "50%"),
+        (P, ""),
+        (P, "ten"),
+        (P, "1,5"),
+        (P, "NaN"),
+        (P, "1_000"),
+        (P, "0.12345678901234567890123"),
+        (P, "9" * 50),
+        (R, "50%/s"),
+        (R, "1MiB"),
+        ("connection_creation_rate", "20MB"),
+    ],
+)
+def test_what_is_no_number_of_the_key_is_refused(key: str, text: str):
+    with pytest.raises(UsageError, match=key):
+        read_value(key, text)
+
+
+def test_changes_are_read_in_order():
+    assert read_changes(f"{P}=1KiB,{R}=5", M) == [
+        {"key": P, "value": 1024},
+        {"key": R, "value": 5},
+        {"key": M, "remove": True},
+    ]
+
+
+@pytest.mark.parametrize(("add", "delete"), [(P, None), (None, f"{P}=1"), ("", None)])
+def test_changes_that_cannot_be_read_are_refused(add: str | None, delete: str | None):
+    with pytest.raises(UsageError):
+        read_changes(add, delete)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(9223372036854775807, "9223372036854775807"), (0.1, "0.1"), ("NaN", "NaN"), (1e22, "1e+22")],
+)
+def test_values_are_shown_exactly(value: object, text: str):
+    assert show_value(value) == text

@@ -1,3 +1,5 @@
+"""The banner of `dev`, and the examples in it."""
+
 import json
 import re
 import shlex
@@ -7,7 +9,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from app.localdev.banner import Curl, banner
-from app.localdev.examples import ALICE, AUDITOR, BOB, MALLORY
+from app.localdev.examples import ALICE, AUDITOR, BOB, GRANTS, MALLORY, QUOTAS
 
 DOCUMENT = Path(__file__).parents[3] / "openapi" / "openapi.json"
 ROUTES = [
@@ -93,3 +95,23 @@ def test_without_an_alteration_or_a_plan_there_is_no_line_for_one(curl: Curl):
     text = banner(curl, None, None)
     assert "/quotas/alterations/" not in text
     assert "/quotas/plans/" not in text
+
+
+def shape(entity: dict[str, str | None]) -> tuple[tuple[str, bool], ...]:
+    return tuple(sorted((kind, name is None) for kind, name in entity.items()))
+
+
+def test_the_ten_quotas_cover_every_entity_shape():
+    kinds = (None, False, True)  # absent, a name, the default
+    pairs = {
+        tuple(sorted((k, v) for k, v in (("user", u), ("client-id", c)) if v is not None))
+        for u in kinds
+        for c in kinds
+    } - {()}
+    expected = pairs | {(("ip", False),), (("ip", True),)}
+    assert len(QUOTAS) == 10
+    assert {shape(dict(entity)) for entity, _ in QUOTAS} == expected
+
+
+def test_mallory_is_granted_nothing():
+    assert {principal for principal, _ in GRANTS} == {"User:alice", "User:bob"}

@@ -1,0 +1,100 @@
+"""The command: its options, the pages about them, and standard output that is full or closed."""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+from app.client.arguments import parser
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "nan", "inf", "86401", "soon", ""])
+def test_a_time_that_cannot_be_waited_is_refused_with_what_can(
+    text: str, capsys: pytest.CaptureFixture[str]
+):
+    with pytest.raises(SystemExit) as ended:
+        parser(()).parse_args(["--describe", "--timeout", text])
+    assert ended.value.code == 2
+    expected = f"argument --timeout: {text!r} is no number of seconds above 0 and up to 86400\n"
+    assert capsys.readouterr().err.endswith(expected)
+
+
+def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(SystemExit) as ended:
+        parser(()).parse_args(["--version"])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out == f"kafka-client-quotas {version('kafka-quota-service')}\n"
+
+
+ROOT = Path(__file__).resolve().parents[3]
+BLOCK = re.compile(r"^```(?:sh|console|yaml)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+WORKFLOW = re.compile(r"^```yaml\n(.*?)^```", re.MULTILINE | re.DOTALL)
+PAGES = ["README.md", "docs/command-line.md", "docs/ci.md", "docs/coming-from.md"]
+END_OF_COMMAND = re.compile(r"\s(?:\||>|>>|&&|\|\||;)(?:\s|$)|(?<!json)\)$|(?<!json)\)\"")
+
+
+def commands() -> Iterator[str]:
+    for page in PAGES:
+        text = (ROOT / page).read_text(encoding="utf-8").replace("\\\n", " ")
+        for block in BLOCK.findall(text):
+            for found in re.findall(r"(?:^|[\s(])kafka-client-quotas (?![a-z-]+:|:)(.*)", block):
+                if "<Tab>" not in found:
+                    yield END_OF_COMMAND.split(found)[0]
+
+
+@pytest.mark.parametrize("command", sorted(set(commands())))
+def test_every_command_shown_can_be_parsed(command: str):
+    options = command.replace("$OPTIONS", "--owner team-a --prune").replace("…", "x")
+    words = shlex.split(options, comments=True)
+    parser(tuple(words)).parse_args(words)
+
+
+def test_there_are_commands():
+    assert len(set(commands())) > 25
+
+
+def test_the_example_for_continuous_integration_is_a_workflow(tmp_path: Path):
+    page = (ROOT / "docs" / "ci.md").read_text(encoding="utf-8")
+    (workflow,) = WORKFLOW.findall(page)
+    file = tmp_path / "quotas.yaml"
+    file.write_text(workflow)
+    check = [
+        sys.executable,
+        "-m",
+        "check_jsonschema",
+        "--builtin-schema",
+        "vendor.github-workflows",
+    ]
+    ran = subprocess.run([*check, file], capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stdout
+
+
+COMMAND = f"{sys.executable} -m app.client.main completion bash"
+USAGE = f"{sys.executable} -m app.client.main --describe --alter"
+
+
+def run_in_shell(line: str) -> subprocess.CompletedProcess[str]:
+    environ = {**os.environ, "XDG_CONFIG_HOME": "/nonexistent"}
+    return subprocess.run(
+        ["bash", "-c", line], capture_output=True, text=True, env=environ, check=False
+    )
+
+
+def test_output_that_cannot_be_written_is_one_sentence():
+    ended = run_in_shell(f"{COMMAND} > /dev/full")
+    assert (ended.returncode, ended.stderr.count("\n")) == (2, 1)
+    assert ended.stderr.startswith(
+        "kafka-client-quotas: The output cannot be written: No space left on device."
+    )
+
+
+@pytest.mark.parametrize(("line", "code"), [(f"{COMMAND} >&-", 0), (f"{USAGE} 2>&-", 2)])
+def test_a_closed_stream_is_one_that_nobody_reads(line: str, code: int):
+    ended = run_in_shell(line)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (code, "", "")

@@ -1,0 +1,195 @@
+"""Processes that `dev` starts, and the processes that started it."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from app.localdev import descendants, parent_make
+from app.localdev.child import Child
+from app.localdev.descendants import descendants_of, wait_until_ended
+from app.localdev.errors import LocalDevError
+
+DEADLINE_S = 30
+SLEEP = [sys.executable, "-c", "import time; time.sleep(600)"]
+STUBBORN = (
+    "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN);"
+    "print('deaf', flush=True); time.sleep(600)"
+)
+
+PARENT = """
+import pathlib, sys, time
+from app.localdev.child import Child
+child = Child("A child", pathlib.Path(sys.argv[1]))
+child.start(sys.argv[2:], directory=pathlib.Path("/"), environ={})
+print(child.pid, flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.fixture
+def child(tmp_path: Path) -> Iterator[Child]:
+    child = Child("A child", tmp_path / "child.log")
+    yield child
+    child.kill()
+
+
+def start(child: Child, *command: str) -> None:
+    child.start(command, directory=Path("/"), environ={})
+
+
+def has_ended(pid: int) -> bool:
+    wait_until_ended([pid], DEADLINE_S)
+    stat = Path(f"/proc/{pid}/stat")
+    return not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] == "Z"
+
+
+def test_a_child_is_stopped_by_the_signal_it_is_asked_with(child: Child):
+    start(child, *SLEEP)
+    pid = child.pid
+    child.stop(signal.SIGTERM, DEADLINE_S)
+    assert not child.is_running()
+    assert has_ended(pid)
+
+
+def test_a_paused_child_can_be_stopped(child: Child):
+    start(child, *SLEEP)
+    child.pause()
+    child.stop(signal.SIGTERM, DEADLINE_S)
+    assert not child.is_running()
+
+
+def test_a_child_that_ignores_the_signal_is_killed_at_the_deadline(child: Child):
+    start(child, sys.executable, "-c", STUBBORN)
+    while "deaf" not in child.last_lines():
+        assert child.is_running()
+    pid = child.pid
+    child.stop(signal.SIGTERM, 0.1)
+    assert has_ended(pid)
+
+
+def test_a_child_lives_in_a_session_of_its_own(child: Child):
+    start(child, *SLEEP)
+    assert os.getsid(child.pid) == child.pid
+
+
+def test_a_child_outlives_the_thread_that_started_it(child: Child):
+    thread = threading.Thread(target=start, args=(child, *SLEEP))
+    thread.start()
+    thread.join()
+    assert child.is_running()
+
+
+def test_a_child_dies_with_a_parent_that_is_killed(tmp_path: Path):
+    command = [sys.executable, "-c", PARENT, str(tmp_path / "log"), *SLEEP]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        pid = int(parent.stdout.readline())
+        assert descendants_of(parent.pid) == [pid]
+        parent.kill()
+    assert has_ended(pid)
+
+
+def test_output_goes_to_the_log(child: Child):
+    start(child, sys.executable, "-c", "print('hello')")
+    while child.is_running():
+        pass
+    assert child.last_lines() == "hello"
+
+
+def test_the_process_id_of_a_child_that_was_not_started_is_an_error(child: Child):
+    with pytest.raises(LocalDevError, match="is not running"):
+        assert child.pid
+
+
+TREE = """
+import subprocess, sys
+if sys.argv[1] == "0":
+    print("ready", flush=True)
+    sys.stdin.read()
+else:
+    subprocess.run([sys.executable, "-c", sys.argv[2], "0", sys.argv[2]])
+"""
+
+
+def test_children_and_their_children_are_found():
+    command = [sys.executable, "-c", TREE, "1", TREE]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as top:
+        assert top.stdout is not None
+        top.stdout.readline()
+        found = descendants.descendants_of(top.pid)
+        assert len(found) == 1
+        assert descendants.descendants_of(found[0]) == []
+        assert top.stdin is not None
+        top.stdin.close()
+        descendants.wait_until_ended(found, 30)
+    assert descendants.descendants_of(top.pid) == []
+
+
+def test_both_sources_agree_on_this_process_tree():
+    from_proc = {(p.pid, p.parent) for p in descendants._from_proc()}
+    from_ps = {(p.pid, p.parent) for p in descendants._from_ps()}
+    assert len(from_proc & from_ps) > 1
+
+
+PROGRAM = """
+import os, sys
+from app.localdev.parent_make import ParentMake
+sys.stdin.readline()
+make = ParentMake(os.environ)
+print("watching", flush=True)
+while not make.wants_us_to_stop():
+    pass
+print("stopping", flush=True)
+"""
+
+# Stands for make: it starts the program, and at SIGINT waits in its handler, as GNU make does.
+MAKE = """
+import os, signal, subprocess, sys
+child = subprocess.Popen([sys.executable, "-c", sys.argv[1]], env={**os.environ, "MAKELEVEL": "1"})
+def interrupted(number, frame):
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+signal.signal(signal.SIGINT, interrupted)
+print("started", flush=True)
+child.wait()
+"""
+
+
+@pytest.mark.parametrize("ending", ["SIGINT", "SIGKILL"])
+def test_a_make_that_is_interrupted_or_killed_stops_us(ending: str):
+    command = [sys.executable, "-c", MAKE, PROGRAM]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
+    ) as make:
+        assert make.stdout is not None
+        assert make.stdin is not None
+        assert make.stdout.readline() == "started\n"
+        make.stdin.write("\n")
+        make.stdin.flush()
+        assert make.stdout.readline() == "watching\n"
+        make.send_signal(signal.Signals[ending])
+        assert make.stdout.readline() == "stopping\n"
+
+
+def test_one_look_at_a_parent_that_blocks_interrupts_is_not_enough(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    looks = iter([False, True, False, True, True])
+    monkeypatch.setattr(parent_make, "_blocks_interrupts", lambda _pid: next(looks))
+    make = parent_make.ParentMake({"MAKELEVEL": "1"})
+    assert [make.wants_us_to_stop() for _ in range(4)] == [False, False, False, True]
+
+
+def test_without_make_nobody_wants_us_to_stop():
+    program = (
+        "from app.localdev.parent_make import ParentMake; print(ParentMake({}).wants_us_to_stop())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "False\n"
