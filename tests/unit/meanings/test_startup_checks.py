@@ -1,13 +1,15 @@
-"""Unsafe settings stop the start-up in production, each by its name; what stays here does not."""
+"""Settings that stop the start: unsafe ones in production, and impossible numbers of workers."""
 
 import logging
 import os
+import socket
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from app.meanings.faults import refuse_every_fault
+from app.meanings.listeners import Listener
 from app.meanings.production import is_local_postgres, is_this_machine, unsafe, warn
 from app.settings import Settings, SettingsError
 from tests.testkit.service import write_tokens
@@ -188,3 +190,28 @@ def test_what_works_and_had_better_be_different_is_warned_of(
         warn(settings(doubtful))
     for word in ("root", "QUOTAS_INSECURE_ALLOW_WITHOUT_AUTHORIZER", "QUOTAS_TOKENS_FILE"):
         assert f"doubtful: {word}" in caplog.text or f"runs as {word}" in caplog.text
+
+
+def worker_settings(**changes: str) -> Settings:
+    return Settings.from_env({**CHECKS, **{f"QUOTAS_{name}": at for name, at in changes.items()}})
+
+
+@pytest.mark.parametrize("number", ["0", "-1", "65", "many"])
+def test_there_are_one_to_64_workers(number: str):
+    with pytest.raises(SettingsError, match="QUOTAS_WORKERS"):
+        worker_settings(WORKERS=number)
+
+
+def test_a_process_serves_alone_unless_told_otherwise():
+    assert worker_settings().workers == 1
+
+
+def test_bound_sockets_do_not_listen_yet_and_are_on_the_port_that_was_asked_for():
+    (free,) = Listener("QUOTAS_PORT", "127.0.0.1", 0).bind()
+    port = free.getsockname()[1]
+    free.close()
+    (bound,) = Listener("QUOTAS_PORT", "127.0.0.1", port).bind()
+    with bound, socket.socket() as caller:
+        assert bound.getsockname() == ("127.0.0.1", port)
+        assert caller.connect_ex(("127.0.0.1", port)) != 0
+        assert not bound.getblocking()
