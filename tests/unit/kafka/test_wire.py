@@ -1,0 +1,352 @@
+"""Our reader and writer against kafka-python's messages, byte for byte."""
+
+import math
+import struct
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from kafka.protocol.admin import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasResponse,
+    DescribeClientQuotasRequest,
+    DescribeClientQuotasResponse,
+)
+
+from app.domain.alterations import ClientQuotaAlteration, Op, Outcome
+from app.domain.entities import ClientQuotaEntity
+from app.domain.filters import ClientQuotaFilter, ClientQuotaFilterComponent, MatchType
+from app.kafka.altered_entries import AlteredEntry, entries_at_once
+from app.kafka.messages import (
+    ALTER_API,
+    DESCRIBE_API,
+    _altered_entry,
+    alter_body,
+    describe_body,
+    read_described,
+    read_verdicts,
+)
+from app.kafka.questions import framed, framed_body
+from app.kafka.reader import Reader, UnreadableAnswerError
+
+names = st.none() | st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
+entities = st.dictionaries(st.sampled_from(["user", "client-id", "ip"]), names, min_size=1)
+values = st.dictionaries(
+    st.text(st.characters(exclude_categories=["Cs"]), max_size=20), st.floats(), max_size=4
+)
+quotas = st.dictionaries(entities.map(ClientQuotaEntity.of), values, max_size=5)
+versions = st.sampled_from([0, 1])
+
+
+def with_header(body: Any, version: int) -> bytes:
+    """Put a correlation id, and in flexible versions no tagged fields, before the body."""
+    return struct.pack(">i", 7) + (b"\0" if version else b"") + bytes(body)
+
+
+def described_bytes(quotas: dict[ClientQuotaEntity, dict[str, float]], version: int) -> bytes:
+    entry = DescribeClientQuotasResponse.EntryData
+    answer = DescribeClientQuotasResponse(
+        throttle_time_ms=5,
+        error_code=0,
+        error_message=None,
+        entries=[
+            entry(
+                entity=[
+                    entry.EntityData(entity_type=kind, entity_name=name)
+                    for kind, name in entity.entries
+                ],
+                values=[entry.ValueData(key=key, value=value) for key, value in values.items()],
+            )
+            for entity, values in quotas.items()
+        ],
+    )
+    return with_header(answer.encode(version=version), version)
+
+
+def verdict_bytes(answers: list[tuple[ClientQuotaEntity, int, str | None]], version: int) -> bytes:
+    entry = AlterClientQuotasResponse.EntryData
+    answer = AlterClientQuotasResponse(
+        throttle_time_ms=5,
+        entries=[
+            entry(
+                error_code=code,
+                error_message=text,
+                entity=[
+                    entry.EntityData(entity_type=kind, entity_name=name)
+                    for kind, name in entity.entries
+                ],
+            )
+            for entity, code, text in answers
+        ],
+    )
+    return with_header(answer.encode(version=version), version)
+
+
+def comparable(quotas: Any) -> Any:
+    """NaN is not equal to itself; its bytes are."""
+    return {
+        entity: {key: struct.pack(">d", value) for key, value in values.items()}
+        for entity, values in quotas.items()
+    }
+
+
+@given(quotas, versions)
+def test_what_kafka_python_writes_is_read_back_entirely(
+    quotas: dict[ClientQuotaEntity, dict[str, float]], version: int
+):
+    answer = read_described(described_bytes(quotas, version), version)
+    assert answer.error_code == 0
+    assert answer.throttle_time_ms == 5
+    assert comparable(answer.quotas) == comparable(quotas)
+
+
+@given(quotas, versions, st.data())
+def test_an_answer_that_is_cut_short_is_never_read(
+    quotas: dict[ClientQuotaEntity, dict[str, float]], version: int, data: st.DataObject
+):
+    whole = described_bytes(quotas, version)
+    cut = data.draw(st.integers(0, len(whole) - 1))
+    with pytest.raises(UnreadableAnswerError):
+        read_described(whole[:cut], version)
+
+
+@given(quotas, versions, st.binary(min_size=1, max_size=8))
+def test_an_answer_with_bytes_left_over_is_never_read(
+    quotas: dict[ClientQuotaEntity, dict[str, float]], version: int, surplus: bytes
+):
+    with pytest.raises(UnreadableAnswerError):
+        read_described(described_bytes(quotas, version) + surplus, version)
+
+
+@given(st.binary(max_size=200), versions)
+def test_arbitrary_bytes_are_read_or_refused_in_one_way(noise: bytes, version: int):
+    for read in (
+        lambda: read_described(noise, version),
+        lambda: read_verdicts(noise, version, validate_only=False),
+    ):
+        try:
+            read()
+        except UnreadableAnswerError:
+            continue
+
+
+def test_a_success_without_entries_is_no_answer():
+    nothing = DescribeClientQuotasResponse(
+        throttle_time_ms=0, error_code=0, error_message=None, entries=None
+    )
+    with pytest.raises(UnreadableAnswerError):
+        read_described(with_header(nothing.encode(version=1), 1), 1)
+
+
+def test_a_length_that_never_ends_is_refused_at_its_sixth_byte():
+    with pytest.raises(UnreadableAnswerError, match="longer than five"):
+        Reader(b"\x80" * 1_000_000, flexible=True).string()
+
+
+def test_more_elements_than_bytes_are_refused_before_they_are_read():
+    with pytest.raises(UnreadableAnswerError, match="elements"):
+        Reader(struct.pack(">i", 2**31 - 1), flexible=False).array(Reader.int16)
+
+
+def test_null_empty_and_the_text_default_stay_three_different_names():
+    stored = {
+        ClientQuotaEntity.of({"user": name}): {"request_percentage": math.inf}
+        for name in (None, "", "<default>")
+    }
+    assert read_described(described_bytes(stored, 1), 1).quotas == stored
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_verdicts_are_found_by_entity_whatever_their_order(version: int):
+    one, two = (ClientQuotaEntity.of({"user": name, "client-id": None}) for name in "ab")
+    raw = verdict_bytes([(two, 42, "no"), (one, 0, None)], version)
+    verdicts = read_verdicts(raw, version, validate_only=False)
+    assert verdicts[one].outcome is Outcome.APPLIED
+    assert verdicts[two].outcome is Outcome.REFUSED
+    assert verdicts[two].error is not None
+    assert verdicts[two].error.kafka_error == "INVALID_REQUEST"
+    assert verdicts[two].error.message == "no"
+    assert verdicts[two].throttle_time_ms == 5
+
+
+def test_an_entity_that_is_answered_in_two_ways_is_unknown():
+    one = ClientQuotaEntity.of({"user": "a"})
+    raw = verdict_bytes([(one, 0, None), (one, 42, "duplicate")], 1)
+    assert read_verdicts(raw, 1, validate_only=False)[one].outcome is Outcome.UNKNOWN
+
+
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=300)
+written_entities = st.dictionaries(texts, st.none() | texts, max_size=3).map(ClientQuotaEntity.of)
+ops = st.one_of(
+    st.builds(Op, texts, st.decimals(allow_nan=False, allow_infinity=False)),
+    st.builds(Op, texts, remove=st.just(value=True)),
+)
+alterations = st.lists(
+    st.builds(ClientQuotaAlteration, written_entities, st.lists(ops, max_size=3).map(tuple)),
+    max_size=3,
+)
+components = st.one_of(
+    st.builds(ClientQuotaFilterComponent.of_entity, texts, texts),
+    st.builds(ClientQuotaFilterComponent.of_default_entity, texts),
+    st.builds(ClientQuotaFilterComponent.of_entity_type, texts),
+)
+filters = st.builds(ClientQuotaFilter, st.lists(components, max_size=3).map(tuple), st.booleans())
+
+MATCH_TYPES = {MatchType.EXACT: 0, MatchType.DEFAULT: 1, MatchType.SPECIFIED: 2}
+
+
+def alter_request(proposed: list[ClientQuotaAlteration], *, validate_only: bool) -> Any:
+    entry = AlterClientQuotasRequest.EntryData
+    return AlterClientQuotasRequest(
+        entries=[
+            entry(
+                entity=[
+                    entry.EntityData(entity_type=kind, entity_name=name)
+                    for kind, name in one.entity.entries
+                ],
+                ops=[
+                    entry.OpData(key=op.key, value=float(op.value or 0), remove=op.remove)
+                    for op in one.ops
+                ],
+            )
+            for one in proposed
+        ],
+        validate_only=validate_only,
+    )
+
+
+def describe_request(quota_filter: ClientQuotaFilter) -> Any:
+    data = DescribeClientQuotasRequest.ComponentData
+    return DescribeClientQuotasRequest(
+        components=[
+            data(
+                entity_type=one.entity_type,
+                match_type=MATCH_TYPES[one.match_type],
+                match=one.match,
+            )
+            for one in quota_filter.components
+        ],
+        strict=quota_filter.strict,
+    )
+
+
+def same_zero(frame: bytes) -> bytes:
+    """-0.0 and 0.0 are both no value to remove."""
+    return frame.replace(struct.pack(">d", -0.0), struct.pack(">d", 0.0))
+
+
+@given(alterations, versions, st.booleans())
+def test_an_alter_is_written_as_kafka_python_writes_it(
+    proposed: list[ClientQuotaAlteration], version: int, validate_only: bool
+):
+    body = alter_body(proposed, version, validate_only=validate_only)
+    expected = framed(alter_request(proposed, validate_only=validate_only), version, 7)
+    assert same_zero(framed_body(ALTER_API, version, 7, body)) == same_zero(expected)
+
+
+@given(filters, versions)
+def test_a_describe_is_written_as_kafka_python_writes_it(
+    quota_filter: ClientQuotaFilter, version: int
+):
+    body = describe_body(quota_filter, version)
+    expected = framed(describe_request(quota_filter), version, 2**31 - 1)
+    assert framed_body(DESCRIBE_API, version, 2**31 - 1, body) == expected
+
+
+@pytest.mark.parametrize("version", [0, 1])
+@pytest.mark.parametrize("number", [0, 1, 126, 127, 128, 16_382, 16_383, 16_384, 32_767])
+def test_every_width_of_a_length_is_written(number: int, version: int):
+    entity = ClientQuotaEntity.of({"user": "x" * number})
+    proposed = [ClientQuotaAlteration(entity, (Op("k", Decimal(1)),))]
+    body = alter_body(proposed, version, validate_only=False)
+    expected = framed(alter_request(proposed, validate_only=False), version, 1)
+    assert framed_body(ALTER_API, version, 1, body) == expected
+
+
+def test_many_entries_are_written():
+    proposed = [
+        ClientQuotaAlteration(ClientQuotaEntity.of({"user": f"u{number}"}), ())
+        for number in range(20_000)
+    ]
+    for version in (0, 1):
+        body = alter_body(proposed, version, validate_only=True)
+        expected = framed(alter_request(proposed, validate_only=True), version, 1)
+        assert framed_body(ALTER_API, version, 1, body) == expected
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_half_of_a_surrogate_pair_is_not_written(version: int):
+    entity = ClientQuotaEntity.of({"user": "\ud800"})
+    with pytest.raises(ValueError, match="surrogates not allowed"):
+        alter_body([ClientQuotaAlteration(entity, ())], version, validate_only=False)
+
+
+def test_a_name_that_version_0_cannot_say_is_not_written():
+    entity = ClientQuotaEntity.of({"user": "x" * 32_768})
+    with pytest.raises(struct.error):
+        alter_body([ClientQuotaAlteration(entity, ())], 0, validate_only=False)
+
+
+BEFORE_THE_COUNT = 9
+"""Bytes: correlation id, tags of the header, throttle time."""
+
+text = st.text(st.characters(exclude_categories=["Cs"]), max_size=140)
+altered_entities = st.dictionaries(
+    st.sampled_from(["user", "client-id", "ip", "other"]), st.none() | text, max_size=4
+).map(ClientQuotaEntity.of)
+answers = st.lists(
+    st.tuples(altered_entities, st.sampled_from([0, 7, 42, 300, -1]), st.none() | text), max_size=8
+)
+
+
+def of_one_byte(told: list[tuple[ClientQuotaEntity, int, str | None]]) -> bool:
+    """Tell whether every length takes one byte, as those at once must."""
+    texts = [
+        one for entity, _, message in told for one in (message, *dict(entity.entries).values())
+    ]
+    return all(len((one or "").encode()) < 127 for one in texts)
+
+
+def step_by_step(data: bytes) -> list[AlteredEntry] | None:
+    reader = Reader(data[BEFORE_THE_COUNT:], flexible=True)
+    try:
+        entries = reader.array(_altered_entry)
+        reader.end_of_structure()
+        reader.end()
+    except UnreadableAnswerError:
+        return None
+    return entries
+
+
+@given(answers)
+@example([(ClientQuotaEntity.of({"user": None, "client-id": ""}), 0, "")])
+def test_short_entries_are_read_at_once(told: list[tuple[ClientQuotaEntity, int, str | None]]):
+    data = verdict_bytes(told, 1)
+    read = entries_at_once(data, BEFORE_THE_COUNT + 1, len(told))
+    if of_one_byte(told) and all(code >= 0 for _, code, _ in told):
+        assert read == (told, len(data) - 1)
+    else:
+        assert read is None
+
+
+@given(answers.filter(of_one_byte), st.data())
+def test_what_is_damaged_is_read_alike_or_left_to_the_reader(
+    told: list[tuple[ClientQuotaEntity, int, str | None]], data: st.DataObject
+):
+    whole = bytearray(verdict_bytes(told, 1))
+    place = data.draw(st.integers(BEFORE_THE_COUNT + 1, len(whole) - 1))
+    whole[place] = data.draw(st.integers(0, 255))
+    raw = bytes(whole[: data.draw(st.integers(place, len(whole)))])
+    read = entries_at_once(raw, BEFORE_THE_COUNT + 1, len(told))
+    if read is not None and raw[read[1] :] == b"\0":
+        assert read[0] == step_by_step(raw)
+
+
+def test_a_type_that_is_there_twice_is_left_to_the_reader():
+    twice = b"\0\0" + b"\0" + b"\3" + b"\5user\2a\0" * 2 + b"\0"
+    assert entries_at_once(twice, 0, 1) is None
+    once = b"\0\0" + b"\0" + b"\2" + b"\5user\2a\0" + b"\0"
+    entry = (ClientQuotaEntity.of({"user": "a"}), 0, None)
+    assert entries_at_once(once, 0, 1) == ([entry], len(once))

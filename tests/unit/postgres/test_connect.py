@@ -1,0 +1,145 @@
+"""Parameters of a connection, cutting it off, and the errors that it raises."""
+
+import logging
+import socket
+import struct
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+import pytest
+from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
+
+from app.domain.errors import NotSentError, Retry, Sent
+from app.postgres.failures import CommitInDoubtError, not_sent
+from app.postgres.leases import Lease
+from app.postgres.parameters import QUERYING, WRITING, connection_parameters, read_url
+
+
+@pytest.mark.parametrize("scheme", ["postgresql", "postgres", "postgresql+psycopg"])
+def test_a_url_is_read_as_libpq_reads_it(scheme: str):
+    parts = read_url(f"{scheme}://us%40er:p%2Fw@one:5432,two:5433/quotas?sslmode=verify-full")
+    assert parts["user"] == "us@er"
+    assert parts["password"] == "p/w"
+    assert (parts["host"], parts["port"], parts["dbname"]) == ("one,two", "5432,5433", "quotas")
+    assert parts["sslmode"] == "verify-full"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "quotas",
+        "mysql://u:secret@h/d",
+        "postgresql:u:secret@h",
+        "host=h password=secret",
+        "postgresql://u:secret@h:port/d?nonsense=1",
+        "postgresql://u:secret%zz@h/d",
+    ],
+)
+def test_a_url_that_cannot_be_read_is_refused_without_repeating_it(url: str):
+    with pytest.raises(ValueError, match="postgresql://") as raised:
+        read_url(url)
+    assert "secret" not in str(raised.value)
+    assert raised.value.__cause__ is None
+
+
+def test_every_connection_carries_its_limits():
+    url = "postgresql://h/d?options=-c%20work_mem%3D8MB&application_name=mine"
+    writing = connection_parameters(url, WRITING)
+    assert writing["application_name"] == "mine"
+    assert writing["options"].startswith("-c work_mem=8MB -c statement_timeout=2000 ")
+    assert "-c lock_timeout=500 " in writing["options"]
+    assert "-c idle_in_transaction_session_timeout=5000 " in writing["options"]
+    assert "statement_timeout=30000" in connection_parameters(url, QUERYING)["options"]
+
+
+@dataclass
+class Driver:
+    """A connection as far as cutting it off goes."""
+
+    socket: socket.socket
+    closed: bool = False
+
+    def fileno(self) -> int:
+        return self.socket.fileno()
+
+
+@pytest.fixture
+def ends() -> Any:
+    """A connection over TCP, seen from both sides."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        ours = socket.create_connection(server.getsockname())
+        theirs, _ = server.accept()
+    with ours, theirs:
+        yield ours, theirs
+
+
+def lease_of(driver: Any) -> Lease:
+    lease = Lease(1.0)
+    lease.hold_driver(driver)
+    return lease
+
+
+async def test_a_connection_that_is_cut_off_ends_for_both_sides(ends: Any):
+    ours, theirs = ends
+    assert lease_of(Driver(ours)).cut()
+    assert theirs.recv(1) == b""
+    assert ours.recv(1) == b""
+
+
+async def test_a_connection_that_the_other_side_has_reset_can_be_cut_off(ends: Any):
+    ours, theirs = ends
+    theirs.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    theirs.close()
+    with pytest.raises(OSError, match="not connected"):
+        ours.shutdown(socket.SHUT_RDWR)
+    assert lease_of(Driver(ours)).cut()
+    assert ours.fileno() > 0, "it is still the driver's to close"
+
+
+async def test_there_is_nothing_to_cut_off_before_there_is_a_connection(ends: Any):
+    ours, theirs = ends
+    assert not Lease(1.0).cut()
+    assert not lease_of(Driver(ours, closed=True)).cut()
+    ours.close()
+    assert theirs.recv(1) == b""
+
+
+@pytest.mark.parametrize(
+    ("error", "cause"),
+    [
+        (psycopg.errors.DiskFull(), "the disk of Postgres is full"),
+        (psycopg.errors.TooManyConnections(), "no connection left"),
+        (psycopg.errors.ReadOnlySqlTransaction(), "read-only"),
+        (psycopg.errors.UndefinedTable(), "run `kafka-quota-service migrate`"),
+        (psycopg.errors.QueryCanceled(), "did not finish in time"),
+        (psycopg.errors.DeadlockDetected(), "Postgres says 40P01"),
+        (OperationalError("insert", {}, psycopg.errors.DiskFull()), "the disk of Postgres is full"),
+        (psycopg.OperationalError("connection refused"), "cannot be reached or does not answer"),
+        (PoolTimeoutError("queue"), "cannot be reached or does not answer"),
+        (OSError(), "cannot be reached or does not answer"),
+        (None, "cannot be reached or does not answer"),
+    ],
+)
+def test_a_failure_says_that_nothing_was_sent_and_why(error: Exception | None, cause: str):
+    translated = not_sent(error)
+    assert type(translated) is NotSentError
+    assert cause in translated.detail
+    assert (translated.code, translated.sent) == ("audit-log-unavailable", Sent.NO)
+    assert translated.retry is Retry.SAFE
+
+
+def test_what_postgres_says_goes_to_the_log_and_not_to_the_caller(
+    caplog: pytest.LogCaptureFixture,
+):
+    with caplog.at_level(logging.WARNING):
+        translated = not_sent(psycopg.OperationalError("host db-7.internal refused\nmore"))
+    assert "db-7" not in translated.detail
+    assert "host db-7.internal refused" in caplog.text
+    assert "more" not in caplog.text
+
+
+def test_a_commit_without_an_answer_is_told_apart():
+    assert isinstance(not_sent(None, commits=True), CommitInDoubtError)
