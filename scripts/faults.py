@@ -1,7 +1,9 @@
 """Run the fault tests at length: more kills, real pauses, a real quorum, the real 95 s, a cluster.
 
 They take an hour and no part of `make test`, which leaves out what is marked `long` and runs the
-rest at small sizes. What each judged run was put through is printed at the end.
+rest at small sizes. What each judged run was put through is printed at the end. Without names of
+tests other versions of Kafka and of Python follow. The exit code is 75 where nothing failed, but
+something could not be run on this machine.
 """
 
 import argparse
@@ -10,14 +12,22 @@ import re
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 BIN = ROOT / ".venv" / "bin"
 
+STEPS = {
+    "conformance on other versions of Kafka": "scripts/conformance.py",
+    "unit tests with another Python": "scripts/other_python.py",
+}
+NOT_RUN = os.EX_TEMPFAIL
+"""The exit code of a step that lacks what it needs."""
+
 
 def main() -> int:
-    """Return 0 when every run was judged clean."""
+    """Return 0 when every run was judged clean, 75 when nothing failed but a step was not run."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, default=1, help="what is random follows from it")
     parser.add_argument(
@@ -38,7 +48,25 @@ def main() -> int:
             from tests.testkit.history.checker import figures_text  # noqa: PLC0415
 
             print(f"\n{figures_text(figures)}")
-    return done.returncode
+    results = {"long tests": done.returncode}
+    if not arguments.only:
+        results |= {name: _run_step(name, script) for name, script in STEPS.items()}
+    return report(results)
+
+
+def _run_step(name: str, script: str) -> int:
+    print(f"\n== {name}: {script}", flush=True)
+    return subprocess.run([BIN / "python", script], cwd=ROOT, check=False).returncode
+
+
+def report(results: Mapping[str, int]) -> int:
+    """Print the result of each step by its exit code; return that of the whole."""
+    words = {0: "passed", NOT_RUN: "NOT RUN"}
+    for name, code in results.items():
+        print(f"== {name}: {words.get(code, 'FAILED')}")
+    if not set(results.values()) <= set(words):
+        return 1
+    return NOT_RUN if NOT_RUN in results.values() else 0
 
 
 def _command(only: list[str]) -> list[str | Path]:

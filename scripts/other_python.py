@@ -26,7 +26,7 @@ def main() -> int:
     install = [sys.executable, Path(__file__).with_name("install.py"), newest.base, "--venv", venv]
     subprocess.run(install, check=True)
     print(f"== unit tests with Python {newest.minor_version}", flush=True)
-    command = [venv / "bin" / "python", "-m", "pytest", "-q", "tests/unit"]
+    command = [venv / "bin" / "python", "-m", "pytest", "-q", "-n", "4", "tests/unit"]
     return subprocess.run(command, cwd=ROOT, check=False).returncode
 
 
