@@ -1,9 +1,19 @@
-from collections.abc import Iterator
+"""One Spark for all tests, and the command as people run it, in the process of the test."""
+
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from subprocess import CompletedProcess
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
 from app.pipeline.spark import spark_session
+from tests.testkit.processes import exit_code
+
+Command = Callable[..., CompletedProcess[str]]
 
 
 @pytest.fixture(scope="session")
@@ -12,3 +22,32 @@ def spark() -> Iterator[SparkSession]:
     settings = {"spark.sql.shuffle.partitions": "2", "spark.driver.memory": "2g"}
     with spark_session("tests", master="local[2]", settings=settings) as session:
         yield session
+
+
+@pytest.fixture
+def command(capfd: pytest.CaptureFixture[str]) -> Iterator[Command]:
+    """Run ``quota-pipeline``: return its exit code and what it printed."""
+    before = signal.getsignal(signal.SIGTERM)
+
+    def run(*arguments: str | Path) -> CompletedProcess[str]:
+        capfd.readouterr()
+        code: Any = exit_code(list(map(str, arguments)))
+        return CompletedProcess(arguments, code, *capfd.readouterr())
+
+    yield run
+    signal.signal(signal.SIGTERM, before)
+
+
+@pytest.fixture
+def spark_command(
+    command: Command, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> Command:
+    """Run ``quota-pipeline`` with the Spark of all tests in place of one of its own."""
+
+    @contextmanager
+    def session_of_tests(_name: str, **_options: Any) -> Iterator[SparkSession]:
+        yield spark
+
+    for module in ("app.pipeline.job", "app.pipeline.jobs.doctor_machine"):
+        monkeypatch.setattr(f"{module}.spark_session", session_of_tests)
+    return command

@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -14,8 +14,8 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from tests.pipeline.conftest import Command
 from tests.testkit.http import closed_port
-from tests.testkit.processes import exit_code
 
 DEADLINE_S = 240
 COLLECT = [sys.executable, "-m", "app.pipeline.main", "collect"]
@@ -55,19 +55,15 @@ def url() -> Iterator[str]:
         yield url
 
 
-def collect(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*COLLECT, *arguments], capture_output=True, text=True, timeout=DEADLINE_S, check=False
-    )
-
-
 def rows(folder: Path) -> list[dict[str, Any]]:
     files = sorted((folder / "collected").iterdir())
     assert all(file.name.endswith(".parquet") for file in files)
     return [row for file in files for row in pq.read_table(file).to_pylist()]
 
 
-def test_brokers_that_are_down_or_slow_do_not_stop_the_others(url: str, tmp_path: Path):
+def test_brokers_that_are_down_or_slow_do_not_stop_the_others(
+    command: Command, url: str, tmp_path: Path
+):
     with (
         closed_port() as port,
         exporter(hang=threading.Event()) as slow,
@@ -77,7 +73,7 @@ def test_brokers_that_are_down_or_slow_do_not_stop_the_others(url: str, tmp_path
         urls = enumerate([url, down, slow, broken, f"{url}/nowhere"], start=1)
         endpoints = [part for n, one in urls for part in ("--endpoint", f"{n}={one}")]
         sizes = ["--interval", "5", "--duration", "10", "--cluster", "c", "--json"]
-        done = collect(*endpoints, *sizes, "--out", str(tmp_path))
+        done = command("collect", *endpoints, *sizes, "--out", str(tmp_path))
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
     found = rows(tmp_path)
@@ -99,10 +95,9 @@ def test_brokers_that_are_down_or_slow_do_not_stop_the_others(url: str, tmp_path
         assert sentence in done.stderr
 
 
-def test_scrapes_are_aligned_to_the_clock(url: str, tmp_path: Path):
-    done = collect(
-        *("--endpoint", f"1={url}", "--interval", "1.5", "--duration", "6"), "--out", str(tmp_path)
-    )
+def test_scrapes_are_aligned_to_the_clock(command: Command, url: str, tmp_path: Path):
+    sizes = ("--interval", "1.5", "--duration", "6")
+    done = command("collect", "--endpoint", f"1={url}", *sizes, "--out", tmp_path)
     assert done.returncode == 0, done.stderr
     times = sorted({row["ts"].timestamp() for row in rows(tmp_path)})
     assert all(at % 1.5 == 0 for at in times)
@@ -124,35 +119,27 @@ def test_ctrl_c_keeps_what_was_collected(url: str, tmp_path: Path, number: signa
     assert {row["metric"] for row in rows(tmp_path)} == {"up", "kafka_server_quota_byte_rate"}
 
 
-def test_a_file_is_written_each_minute_and_is_complete(url: str, tmp_path: Path):
-    arguments = ["--endpoint", f"1={url}", "--interval", "60", "--out", str(tmp_path)]
-    program = (
-        "import sys, time; from app.pipeline.sources import scrapes;"
-        "from app.pipeline.main import main\n"
-        "async def hasty(interval, duration):\n"
-        "    for minute in range(3):\n"
-        "        yield 60.0 * minute\n"
-        "import app.pipeline.commands.collect as command\n"
-        "command.ticks = hasty\n"
-        "sys.exit(main(['collect', *sys.argv[1:]]))\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program, *arguments],
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE_S,
-        check=False,
-    )
+def test_a_file_is_written_each_minute_and_is_complete(
+    command: Command, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    async def hasty(_interval: float, _duration: float | None) -> AsyncIterator[float]:
+        for minute in range(3):
+            yield 60.0 * minute
+
+    monkeypatch.setattr("app.pipeline.commands.collect.ticks", hasty)
+    done = command("collect", "--endpoint", f"1={url}", "--interval", "60", "--out", tmp_path)
     assert done.returncode == 0, done.stderr
     files = sorted((tmp_path / "collected").iterdir())
     assert [pq.read_metadata(file).num_rows for file in files] == [2, 2, 2]
 
 
-def test_no_endpoint_that_ever_answers_is_an_error_after_the_record_is_written(tmp_path: Path):
+def test_no_endpoint_that_ever_answers_is_an_error_after_the_record_is_written(
+    command: Command, tmp_path: Path
+):
     sizes = ["--interval", "0.5", "--duration", "0.5"]
     with closed_port() as port:
         down = f"http://127.0.0.1:{port}/metrics"
-        done = collect("--endpoint", f"1={down}", *sizes, "--out", str(tmp_path))
+        done = command("collect", "--endpoint", f"1={down}", *sizes, "--out", str(tmp_path))
     assert done.returncode == 5
     assert f"No endpoint ever answered: look at {down}." in done.stderr
     assert [row["value"] for row in rows(tmp_path)] == [0.0]
@@ -170,12 +157,8 @@ def test_no_endpoint_that_ever_answers_is_an_error_after_the_record_is_written(t
     ],
 )
 def test_wrong_usage_is_named(
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    arguments: list[str],
-    sentence: str,
+    command: Command, tmp_path: Path, arguments: list[str], sentence: str
 ):
-    monkeypatch.setattr("signal.signal", lambda *_: None)
-    assert exit_code(["collect", *arguments, "--out", str(tmp_path)]) == 2
-    assert sentence in capsys.readouterr().err
+    done = command("collect", *arguments, "--out", tmp_path)
+    assert done.returncode == 2
+    assert sentence in done.stderr

@@ -1,8 +1,6 @@
 """``quota-pipeline incidents`` as people start it."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +8,7 @@ import pytest
 from app.pipeline.arrow_storage import read_arrow
 from app.pipeline.main import main
 from app.pipeline.tables import BUCKET_MINUTE, DIM_BUCKET, THROTTLE_INCIDENT
+from tests.pipeline.conftest import Command
 from tests.testkit.bucket_worlds import at, bucket, minute, publish
 
 
@@ -31,8 +30,7 @@ def test_an_input_without_the_table_is_named_before_spark_starts(
     assert "starting Spark" not in told
 
 
-@pytest.mark.long
-def test_the_command_replaces_the_days_that_it_reads(tmp_path: Path):
+def test_the_command_replaces_the_days_that_it_reads(spark_command: Command, tmp_path: Path):
     rows = [minute(number, rate_max=101.0) for number in (1440, 1442, 1443, 2880)]
     world = publish(tmp_path / "in", {BUCKET_MINUTE: rows, DIM_BUCKET: [bucket()]})
     earlier = [
@@ -40,15 +38,8 @@ def test_the_command_replaces_the_days_that_it_reads(tmp_path: Path):
         for name, start in (("stays", 3), ("goes", 1450))
     ]
     out = publish(tmp_path / "out", {THROTTLE_INCIDENT: earlier})
-    command = [sys.executable, "-m", "app.pipeline.main", "incidents", "--json"]
-    options = ["--input", str(world), "--out", str(out), "--master", "local[2]", "--gap", "2"]
-    ended = subprocess.run(
-        [*command, *options, "--to", "2026-11-22"],
-        capture_output=True,
-        text=True,
-        timeout=280,
-        check=False,
-    )
+    options = ["--input", world, "--out", out, "--gap", "2", "--to", "2026-11-22"]
+    ended = spark_command("incidents", "--json", *options)
     assert ended.returncode == 0, ended.stderr
     report = json.loads(ended.stdout)
     assert (report["rows_in"], report["incidents"], report["findings"]) == (3, 1, 1)

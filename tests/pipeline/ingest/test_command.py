@@ -1,33 +1,19 @@
 """The command as it is used: what it reports, and its exit codes."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pyarrow.dataset as ds
 
+from tests.pipeline.conftest import Command
 from tests.pipeline.ingest.points import Point, write_csv, write_export
 
-COMMAND = str(Path(sys.executable).with_name("quota-pipeline"))
-DEADLINE_S = 240.0
 
-
-def ingest(*options: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [COMMAND, "ingest", *map(str, options)],
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE_S,
-        check=False,
-    )
-
-
-def test_quarantined_rows_are_exit_code_3_after_publishing(tmp_path: Path):
+def test_quarantined_rows_are_exit_code_3_after_publishing(spark_command: Command, tmp_path: Path):
     source = write_export([Point(0, value=3), Point(0, value=3), Point(9, value=-1)], tmp_path)
     out = tmp_path / "out"
     options = ("--format", "vm-jsonl", "--input", source, "--out", out, "--cluster", "c")
-    done = ingest(*options, "--fail-on", "dq", "--json", "--explain")
+    done = spark_command("ingest", *options, "--fail-on", "dq", "--json", "--explain")
     assert done.returncode == 3, done.stderr
     report = json.loads(done.stdout)
     assert (report["rows_in"], report["rows_used"], report["quarantined"]) == (3, 1, 2)
@@ -39,10 +25,10 @@ def test_quarantined_rows_are_exit_code_3_after_publishing(tmp_path: Path):
     assert [(one["line"], one["reason"]) for one in aside] == [(2, "duplicate"), (3, "negative")]
 
 
-def test_a_dry_run_writes_nothing(tmp_path: Path):
+def test_a_dry_run_writes_nothing(command: Command, tmp_path: Path):
     source = write_csv([Point()], tmp_path)
     options = ("--format", "csv", "--input", source, "--out", tmp_path / "out", "--dry-run")
-    done = ingest(*options, "--json")
+    done = command("ingest", *options, "--json")
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
     assert report["would_read"] == [str(source)]
@@ -50,16 +36,18 @@ def test_a_dry_run_writes_nothing(tmp_path: Path):
     assert not (tmp_path / "out").exists()
 
 
-def test_a_wrong_column_is_exit_code_2_and_named(tmp_path: Path):
+def test_a_wrong_column_is_exit_code_2_and_named(command: Command, tmp_path: Path):
     (tmp_path / "a.csv").write_text("ts,value\n1,2\n")
-    done = ingest("--format", "csv", "--input", tmp_path, "--out", tmp_path / "out")
+    done = command("ingest", "--format", "csv", "--input", tmp_path, "--out", tmp_path / "out")
     assert done.returncode == 2
     assert "has no column broker_id, metric, resource, user, client_id" in done.stderr
     assert "Its headers are ts, value." in done.stderr
     assert not (tmp_path / "out").exists()
 
 
-def test_an_unknown_format_is_exit_code_2_and_the_known_are_listed(tmp_path: Path):
-    done = ingest("--format", "xml", "--input", tmp_path)
+def test_an_unknown_format_is_exit_code_2_and_the_known_are_listed(
+    command: Command, tmp_path: Path
+):
+    done = command("ingest", "--format", "xml", "--input", tmp_path)
     assert done.returncode == 2
     assert "--format xml is unknown: it is one of parquet, prom-json" in done.stderr

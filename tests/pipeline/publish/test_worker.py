@@ -20,6 +20,7 @@ from app.pipeline.tables import BUCKET_MINUTE
 from tests.pipeline.publish.results import MIDNIGHT, minute, written
 from tests.testkit.postgres import AuditDatabase
 from tests.testkit.processes import GROUP, PARENT, processes
+from tests.testkit.sizes import size
 
 DEADLINE_S = 240.0
 
@@ -98,9 +99,10 @@ def test_a_worker_that_is_stopped_says_so_and_leaves_nothing_behind(
         stderr=subprocess.DEVNULL,
     )
     try:
-        until(lambda: run_of(url, "long")["progress"] is not None)
+        until(lambda: len(processes(PARENT, worker.pid)) == 1)
         (run,) = processes(PARENT, worker.pid)
-        until(lambda: len(processes(GROUP, run)) > 1)  # Spark has started its JVM
+        # In a long run Spark has started its JVM.
+        until(lambda: len(processes(GROUP, run)) >= size(1, 2))
         worker.send_signal(signal.SIGTERM)
         assert worker.wait(DEADLINE_S) == 130
     finally:

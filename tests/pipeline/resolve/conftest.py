@@ -18,7 +18,8 @@ ALICE = (("user", "alice"),)
 def given(tmp_path: Path) -> Path:
     """A folder with observations and quotas: alice's limit was raised after two minutes."""
     rows = [observation("c", KEY.value, at, user="alice", client_id="x") for at in range(4)]
-    quotas = [Version("c", ALICE, KEY, 10.0, 1, 2), Version("c", ALICE, KEY, 20.0, 2, None)]
+    first = Version("c", ALICE, KEY, 10.0, 1, 2, "snapshot")
+    quotas = [first, Version("c", ALICE, KEY, 20.0, 2, None)]
     run = RunFolder(tmp_path / "given", "one")
     write_arrow(observation_table(rows), OBSERVATION_MINUTE, run)
     write_arrow(quota_table(quotas), QUOTA_VERSION, run)

@@ -1,14 +1,13 @@
 """``quota-pipeline resolve`` as a person runs it."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 
 from app.pipeline.main import main
+from tests.pipeline.conftest import Command
 from tests.pipeline.resolve.clusters import minute
 
 
@@ -38,15 +37,13 @@ def test_an_input_without_the_table_is_named_before_spark_starts(
     assert "starting Spark" not in told
 
 
-@pytest.mark.long
-def test_each_minute_has_the_limit_that_held_then(given: Path, tmp_path: Path):
+def test_each_minute_has_the_limit_that_held_then(
+    spark_command: Command, given: Path, tmp_path: Path
+):
     out = tmp_path / "out"
-    command = [Path(sys.executable).parent / "quota-pipeline", "resolve", "--as-of", "history"]
-    options = ["--input", given, "--quotas", given, "--out", out, "--json"]
-    last = ["--from", minute(0).isoformat(), "--to", minute(3).isoformat(), "--explain"]
-    done = subprocess.run(
-        [*command, *options, *last], capture_output=True, text=True, check=False, timeout=500
-    )
+    options = ["--input", given, "--quotas", given, "--out", out, "--json", "--explain"]
+    period = ["--from", minute(0).isoformat(), "--to", minute(3).isoformat()]
+    done = spark_command("resolve", "--as-of", "history", *options, *period)
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
     assert (report["rows_in"], report["rows_out"]) == (3, {"bucket_minute": 3, "dim_bucket": 1})

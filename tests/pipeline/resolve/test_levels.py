@@ -24,10 +24,11 @@ from tests.pipeline.resolve.clusters import (
     observation_table,
     quota_table,
 )
+from tests.testkit.sizes import size
 
 Found = dict[str, Any]
 
-COUNT = 5_000
+COUNT = size(500, 5_000)
 MINUTES = 24
 
 
@@ -52,7 +53,7 @@ def answer(row: Found) -> tuple[int, float | None, str, str]:
 
 
 @pytest.mark.timeout(900)
-def test_five_thousand_clusters_resolve_as_in_the_domain(spark: SparkSession):
+def test_random_clusters_resolve_as_in_the_domain(spark: SparkSession):
     worlds = list(clusters(7, COUNT))
     names = dict(enumerate(product(SEEN, SEEN)))
     dice = random.Random(7)
@@ -77,7 +78,7 @@ def test_five_thousand_clusters_resolve_as_in_the_domain(spark: SparkSession):
 
 @pytest.mark.timeout(900)
 def test_a_history_resolves_as_a_replay_minute_by_minute(spark: SparkSession):
-    worlds = list(histories(11, 150, MINUTES))
+    worlds = list(histories(11, size(50, 150), MINUTES))
     names = dict(enumerate([("a", "a"), ("a", "b"), ("b", ""), ("", "a"), ("", "z"), ("z", "z")]))
     asked = [
         observation(str(number), key.value, at, broker_id=pair, user=user, client_id=client)

@@ -2,8 +2,6 @@
 
 import csv
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +20,7 @@ from app.pipeline.tables import (
     UTILIZATION_DAILY,
     UTILIZATION_HIST,
 )
+from tests.pipeline.conftest import Command
 from tests.testkit.bucket_worlds import DAY, at, publish
 
 HEADERS = ("ts", "broker_id", "metric", "resource", "user", "client_id", "value")
@@ -47,20 +46,13 @@ def alices_quota() -> dict[str, Any]:
     return {"cluster_id": "c1", "key": "producer_byte_rate", **entity, **held}
 
 
-def test_one_run_writes_the_tables_of_all_steps(tmp_path: Path):
+def test_one_run_writes_the_tables_of_all_steps(spark_command: Command, tmp_path: Path):
     quotas = publish(tmp_path / "quotas", {QUOTA_VERSION: [alices_quota()]})
     out, map_file = tmp_path / "out", tmp_path / "map.yaml"
     map_file.write_text("grain: pair\n")
-    command = [sys.executable, "-m", "app.pipeline.main", "run", "--json", "--format", "csv"]
-    options = ["--input", str(scrapes(tmp_path / "in.csv")), "--quotas", str(quotas)]
-    options += ["--out", str(out), "--cluster", "c1", "--master", "local[2]"]
-    ended = subprocess.run(
-        [*command, *options, "--map", str(map_file), "--plot", str(tmp_path / "pictures")],
-        capture_output=True,
-        text=True,
-        timeout=290,
-        check=False,
-    )
+    options = ["--input", scrapes(tmp_path / "in.csv"), "--quotas", quotas, "--out", out]
+    options += ["--map", map_file, "--plot", tmp_path / "pictures", "--cluster", "c1"]
+    ended = spark_command("run", "--json", "--format", "csv", *options)
     assert ended.returncode == 0, ended.stderr
     report = json.loads(ended.stdout)
     assert list(report["steps"]) == ["ingest", "resolve", "utilization", "incidents"]

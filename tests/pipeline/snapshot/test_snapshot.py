@@ -1,8 +1,6 @@
 """``snapshot`` keeps what a real service says, and names what keeps it from doing so."""
 
 import json
-import subprocess
-import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -10,13 +8,11 @@ from typing import Any
 import pyarrow.dataset as ds
 import pytest
 
+from tests.pipeline.conftest import Command
 from tests.testkit.http import closed_port
-from tests.testkit.processes import exit_code
 from tests.testkit.raw_quotas import RawQuotas
 from tests.testkit.service import RunningService
 
-DEADLINE_S = 240
-SNAPSHOT = [sys.executable, "-m", "app.pipeline.main", "snapshot"]
 QUOTAS = {
     (("user", "alice"),): {"producer_byte_rate": 1024.0, "request_percentage": 12.5},
     (("user", None),): {"consumer_byte_rate": 2.0**63},
@@ -25,11 +21,6 @@ QUOTAS = {
     (("client-id", None),): {"producer_byte_rate": 5.0},
     (("ip", "192.0.2.1"),): {"connection_creation_rate": 5.0},
 }
-
-
-def snapshot(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    command = [*SNAPSHOT, *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
 
 
 def token_file(folder: Path, token: str) -> Path:
@@ -53,13 +44,13 @@ def raw(service: RunningService):
 
 
 def test_every_value_is_kept_but_those_of_addresses(
-    service: RunningService, raw: RawQuotas, tmp_path: Path
+    command: Command, service: RunningService, raw: RawQuotas, tmp_path: Path
 ):
     arguments = ["--server", service.url, "--token-file", token_file(tmp_path, "bob")]
     begun = datetime.now(UTC)
     out = tmp_path / "out"
     for _ in range(2):
-        done = snapshot(*arguments, "--out", out, "--json")
+        done = command("snapshot", *arguments, "--out", out, "--json")
         assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
     assert (told["entities"], told["ip_entities_left_out"], told["rows_out"]) == (5, 1, 6)
@@ -102,19 +93,19 @@ def test_every_value_is_kept_but_those_of_addresses(
     ],
 )
 def test_a_token_that_is_not_good_enough_is_named(
-    service: RunningService, tmp_path: Path, token: str, sentence: str
+    command: Command, service: RunningService, tmp_path: Path, token: str, sentence: str
 ):
     arguments = ["--server", service.url, "--token-file", token_file(tmp_path, token)]
-    done = snapshot(*arguments, "--out", tmp_path / "out")
+    done = command("snapshot", *arguments, "--out", tmp_path / "out")
     assert done.returncode == 2
     assert sentence in done.stderr
 
 
-def test_a_service_that_cannot_be_reached_is_named(tmp_path: Path):
+def test_a_service_that_cannot_be_reached_is_named(command: Command, tmp_path: Path):
     arguments = ["--token-file", token_file(tmp_path, "bob"), "--out", tmp_path / "out"]
     with closed_port() as port:
         url = f"http://127.0.0.1:{port}"
-        done = snapshot("--server", url, *arguments)
+        done = command("snapshot", "--server", url, *arguments)
     assert done.returncode == 5
     assert f"{url} cannot be reached" in done.stderr
 
@@ -128,12 +119,8 @@ def test_a_service_that_cannot_be_reached_is_named(tmp_path: Path):
     ],
 )
 def test_wrong_usage_is_named(
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    arguments: list[str],
-    sentence: str,
+    command: Command, tmp_path: Path, arguments: list[str], sentence: str
 ):
-    monkeypatch.setattr("signal.signal", lambda *_: None)
-    assert exit_code(["snapshot", *arguments, "--out", str(tmp_path)]) == 2
-    assert sentence in capsys.readouterr().err
+    done = command("snapshot", *arguments, "--out", tmp_path)
+    assert done.returncode == 2
+    assert sentence in done.stderr

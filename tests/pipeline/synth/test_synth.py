@@ -15,7 +15,10 @@ from app.pipeline.jobs.synth_plan import KEYS, Plan
 from app.pipeline.jobs.synth_quotas import entities_of_levels, quotas
 from app.pipeline.storage import schema_of, write_table
 from app.pipeline.tables import OBSERVATION_MINUTE, QUOTA_VERSION
+from tests.testkit.sizes import size
 
+LARGE = 200_000
+ROWS = size(20_000, LARGE)
 START = datetime(2026, 1, 1, tzinfo=UTC)
 ENTITY = ("user", "user_default", "client_id", "client_default")
 
@@ -26,7 +29,7 @@ def plan(observations: int, entities: int = 100, seed: int = 1) -> Plan:
 
 @pytest.fixture(scope="module")
 def rows(spark: SparkSession) -> DataFrame:
-    return observations(spark, plan(200_000)).cache()
+    return observations(spark, plan(ROWS)).cache()
 
 
 @pytest.fixture(scope="module")
@@ -46,9 +49,9 @@ def test_the_stretches_of_a_day_hold_its_rows(size: int):
 
 
 def test_a_row_is_known_by_its_key(rows: DataFrame):
-    assert rows.count() == 200_000
-    assert rows.select(*OBSERVATION_MINUTE.key).distinct().count() == 200_000
-    assert rows.select("dt").distinct().count() == 2
+    assert rows.count() == ROWS
+    assert rows.select(*OBSERVATION_MINUTE.key).distinct().count() == ROWS
+    assert rows.select("dt").distinct().count() == plan(ROWS).days == size(1, 2)
 
 
 def test_the_rows_have_the_columns_of_the_table_and_no_nulls_but_where_allowed(rows: DataFrame):
@@ -60,8 +63,8 @@ def test_the_rows_have_the_columns_of_the_table_and_no_nulls_but_where_allowed(r
 
 def test_one_pair_has_a_tenth_of_the_rows_and_the_others_little(rows: DataFrame):
     counts = rows.groupBy("user", "client_id").count().orderBy(F.desc("count")).take(2)
-    assert counts[0]["count"] == 20_000
-    assert counts[1]["count"] < 2_000
+    assert counts[0]["count"] == ROWS / 10
+    assert counts[1]["count"] < ROWS / 100
 
 
 def test_the_names_are_as_odd_as_kafka_allows(rows: DataFrame):
@@ -80,11 +83,14 @@ def test_several_brokers_all_keys_and_some_throttled_minutes_over_the_limit(rows
     assert {row.key for row in rows.select("key").distinct().collect()} == set(KEYS)
     assert set(KEYS) <= {str(key) for key in QuotaKey}
     throttled = rows.where("throttle_ms_avg > 0")
-    assert 500 < throttled.count() < 20_000
+    assert ROWS / 400 < throttled.count() < ROWS / 10
     assert throttled.where("user = '' or client_id = ''").count() == 0
 
 
-def test_nights_are_quieter_than_days(rows: DataFrame):
+@pytest.mark.long
+def test_nights_are_quieter_than_days(spark: SparkSession):
+    """Fewer rows are those of the first hours."""
+    rows = observations(spark, plan(LARGE))
     calm = rows.where("throttle_ms_avg is null and key = 'producer_byte_rate'")
     by_hour = calm.groupBy(F.hour("ts").alias("hour")).agg(F.avg("rate_avg").alias("rate"))
     rates = {row.hour: row.rate for row in by_hour.collect()}

@@ -1,8 +1,6 @@
 """``quota-pipeline utilization`` as people start it."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +8,7 @@ import pytest
 from app.pipeline.arrow_storage import read_arrow
 from app.pipeline.main import main
 from app.pipeline.tables import DIM_BUCKET, UTILIZATION_DAILY, UTILIZATION_HIST
+from tests.pipeline.conftest import Command
 
 
 def test_a_dry_run_writes_nothing(world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
@@ -45,18 +44,12 @@ def test_an_input_without_the_table_is_named_before_spark_starts(
     assert "starting Spark" not in told
 
 
-@pytest.mark.long
-def test_the_command_writes_both_tables_and_the_names(world: Path, tmp_path: Path):
+def test_the_command_writes_both_tables_and_the_names(
+    spark_command: Command, world: Path, tmp_path: Path
+):
     out = tmp_path / "out"
-    command = [sys.executable, "-m", "app.pipeline.main", "utilization", "--json"]
-    options = ["--input", str(world), "--out", str(out), "--cluster", "c1", "--master", "local[2]"]
-    ended = subprocess.run(
-        [*command, *options, "--to", "2026-11-21", "--fail-on", "findings", "--explain"],
-        capture_output=True,
-        text=True,
-        timeout=280,
-        check=False,
-    )
+    options = ["--input", world, "--out", out, "--cluster", "c1", "--to", "2026-11-21"]
+    ended = spark_command("utilization", "--json", *options, "--fail-on", "findings", "--explain")
     assert ended.returncode == 4, ended.stderr
     report = json.loads(ended.stdout)
     assert (report["rows_in"], report["findings"]) == (2, 1)
