@@ -116,8 +116,11 @@ def _violations(problem: Mapping[str, Any], place: Place | None) -> list[str]:
     if not isinstance(errors, list):
         return []
     lines = [_violation(one, place) for one in errors[:_SHOWN_AT_MOST] if isinstance(one, dict)]
-    left = len(errors) - _SHOWN_AT_MOST + int(problem.get("errors_omitted") or 0)
-    return [*lines, f"  and {left} more"] if left > 0 else lines
+    left = len(errors) - _SHOWN_AT_MOST
+    if left <= 0:
+        return lines
+    at_least = "at least " if errors[-1] and errors[-1].get("code") == "more" else ""
+    return [*lines, f"  and {at_least}{left} more"]
 
 
 def _violation(one: Mapping[str, Any], place: Place | None) -> str:

@@ -3,11 +3,12 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 
 from app.domain.alterations import ClientQuotaAlteration, Quotas, Values, apply_ops, same_value
 from app.domain.entities import ClientQuotaEntity, EntityType
 from app.domain.entity_rules import canonical_entity, entity_violations
-from app.domain.errors import Violation
+from app.domain.errors import MAX_VIOLATIONS, Violation
 from app.domain.value_rules import op_violations
 
 MAX_CHANGES = 10_000
@@ -63,7 +64,9 @@ def judge(alterations: Sequence[ClientQuotaAlteration], stored: Quotas) -> Judge
     if not sent:
         violations.append(Violation("/alterations", "no-alterations", _NO_ALTERATIONS))
     for index, alteration in enumerate(sent):
-        violations.extend(_alteration_violations(alteration, stored, index))
+        found = _alteration_violations(alteration, stored, index)
+        # Past what is listed, the first of each entity says that it is refused.
+        violations.extend(found if len(violations) < MAX_VIOLATIONS else islice(found, 1))
     violations.extend(_duplicate_entities(sent))
     violations.extend(_size_violations(sent, stored))
     needs_stored = any(one.code in CURABLE for one in violations) or any(

@@ -3,7 +3,10 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
+
+MAX_VIOLATIONS: Final = 1_000
+"""So many broken rules of one request are listed; then it is not read any further."""
 
 
 class Sent(StrEnum):

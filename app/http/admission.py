@@ -80,18 +80,8 @@ def begin_work(request: Request) -> None:
     context.end_work = services_of(request).limits.begin(context.principal or "")
 
 
-async def read_body(request: Request) -> bytes:
-    """Read the body of a request whose caller is known; a large one waits for room.
-
-    Raises:
-        QuotaError: As ``read_json_body``.
-    """
-    principal = context_of(request).principal or ""
-    return await read_json_body(request, services_of(request).limits.bodies.room(principal))
-
-
 async def read_object(request: Request, read: Callable[[JsonObject], T]) -> T:
-    """Read the body of an admitted request, a JSON object.
+    """Read the body of an admitted request, a JSON object; a large body waits for a slot.
 
     Args:
         request: Its caller may do what it asks for.
@@ -100,8 +90,10 @@ async def read_object(request: Request, read: Callable[[JsonObject], T]) -> T:
     Raises:
         QuotaError: As ``read_json_body``, ``begin_work``, ``parse_object`` and ``read``.
     """
-    body = await read_body(request)
-    begin_work(request)
-    if len(body) <= SMALL_BYTES:
-        return read(parse_object(body))
-    return await asyncio.to_thread(lambda: read(parse_object(body)))
+    principal = context_of(request).principal or ""
+    async with services_of(request).limits.bodies.slot(principal) as slot:
+        body = await read_json_body(request, slot)
+        begin_work(request)
+        if len(body) <= SMALL_BYTES:
+            return read(parse_object(body))
+        return await asyncio.to_thread(lambda: read(parse_object(body)))

@@ -5,9 +5,10 @@ from decimal import Decimal
 from typing import Final
 
 from app.domain.alterations import ClientQuotaAlteration, Op
+from app.domain.errors import InvalidRequestError, Violation
 from app.http.entity_reading import read_entity
 from app.http.json_pointer import child
-from app.http.reading import ObjectReader, Reading
+from app.http.reading import ListLimit, ObjectReader, Reading
 from app.http.strict_json import JsonValue
 
 Expected = Mapping[str, Decimal | float | None]
@@ -15,6 +16,17 @@ Expected = Mapping[str, Decimal | float | None]
 
 _ALTERATION_FIELDS: Final = frozenset({"entity", "ops", "expected"})
 _OP_FIELDS: Final = frozenset({"key", "value", "remove"})
+
+_TOO_MANY: Final = "too-many-changes"
+_CONTROLLER_ERROR: Final = "POLICY_VIOLATION"
+
+ENTITIES: Final = ListLimit(10_000, _TOO_MANY, _CONTROLLER_ERROR)
+"""Entities in one request. Source: ``QuorumController.MAX_RECORDS_PER_USER_OP``."""
+
+MAX_OPS: Final = 50_000
+"""Operations in one request, those included that change nothing: five for each entity."""
+
+_OPS: Final = ListLimit(MAX_OPS, _TOO_MANY, _CONTROLLER_ERROR)
 
 _NOT_NUMBERS: Final[Mapping[str, float]] = {
     "NaN": float("nan"),
@@ -25,19 +37,34 @@ Proposal = tuple[ClientQuotaAlteration, Expected | None]
 
 
 def read_alterations(reader: ObjectReader) -> list[Proposal]:
-    """Read the member ``alterations``; a missing one is an empty list."""
+    """Read the member ``alterations``; a missing one is an empty list.
+
+    Raises:
+        InvalidRequestError: More entities or operations than a request may have.
+    """
     proposals = []
-    for pointer, item in reader.items("alterations"):
+    number_of_ops = 0
+    for pointer, item in reader.items("alterations", ENTITIES):
         alteration = ObjectReader.of(item, pointer, _ALTERATION_FIELDS, reader.reading)
         if alteration is not None:
             proposals.append(_read_alteration(alteration))
+            number_of_ops += len(proposals[-1][0].ops)
+            if number_of_ops > MAX_OPS:
+                raise _too_many_ops()
     return proposals
+
+
+def _too_many_ops() -> InvalidRequestError:
+    detail = f"Over {MAX_OPS} operations; a request changes at most 10,000 keys."
+    violation = Violation("/alterations", _TOO_MANY, detail, _CONTROLLER_ERROR)
+    return InvalidRequestError(detail, violations=[violation])
 
 
 def _read_alteration(reader: ObjectReader) -> Proposal:
     reader.need("entity", "ops")
     entity = read_entity(reader)
-    ops = tuple(_read_op(item, pointer, reader.reading) for pointer, item in reader.items("ops"))
+    items = reader.items("ops", _OPS)
+    ops = tuple(_read_op(item, pointer, reader.reading) for pointer, item in items)
     return ClientQuotaAlteration(entity, ops), _read_expected(reader)
 
 

@@ -1,36 +1,61 @@
-"""Room for large bodies: few of them are held at a time, and one of each caller."""
+"""Slots for large bodies: few of them are in memory at a time, and one of each caller."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from typing import Final
+from contextlib import AsyncExitStack
+from types import TracebackType
+from typing import Final, Self
 
 SMALL_BYTES: Final = 16 * 1024
-"""Bodies up to this size need no room. Whoever waits for room holds that much, and the piece that
+"""Bodies up to this size need no slot. Whoever waits for one holds that much, and the chunk that
 passed it: what hundreds of large bodies at a time add up to."""
 
 AT_ONCE: Final = 4
 
 
 class LargeBodies:
-    """Lets callers wait until there is room; a caller's own bodies come one after the other."""
+    """Lets callers wait until a slot is free; a caller's own bodies come one after the other."""
 
     def __init__(self) -> None:
-        self._room = asyncio.Semaphore(AT_ONCE)
-        self._own: dict[str, _Queue] = {}
+        self.slots = asyncio.Semaphore(AT_ONCE)
+        self.queues: dict[str, _Queue] = {}
 
-    @asynccontextmanager
-    async def room(self, principal: str) -> AsyncIterator[None]:
-        """Hold the room for one body while the block runs."""
-        own = self._own.setdefault(principal, _Queue())
+    def slot(self, principal: str) -> "BodySlot":
+        """Return the slot of one request; it is free again when its block ends."""
+        return BodySlot(self, principal)
+
+
+class BodySlot:
+    """Taken by a body once it proves to be large; held until it is parsed."""
+
+    def __init__(self, bodies: LargeBodies, principal: str) -> None:
+        self._bodies = bodies
+        self._principal = principal
+        self._held = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self._held.aclose()
+
+    async def take(self) -> None:
+        """Wait for the slot."""
+        queues = self._bodies.queues
+        own = queues.setdefault(self._principal, _Queue())
         own.members += 1
-        try:
-            async with own.lock, self._room:
-                yield
-        finally:
-            own.members -= 1
-            if not own.members:
-                del self._own[principal]
+        self._held.callback(self._leave, own)
+        await self._held.enter_async_context(own.lock)
+        await self._held.enter_async_context(self._bodies.slots)
+
+    def _leave(self, own: "_Queue") -> None:
+        own.members -= 1
+        if not own.members:
+            del self._bodies.queues[self._principal]
 
 
 class _Queue:

@@ -1,9 +1,9 @@
 """Limits on what is read from a connection, before anybody looks at the content."""
 
 import asyncio
+import math
 import re
 from collections.abc import Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from typing import Final
 
 from starlette.datastructures import Headers
@@ -17,7 +17,7 @@ from app.http.errors import (
     RequestTimeoutError,
     UnsupportedMediaTypeError,
 )
-from app.http.large_bodies import SMALL_BYTES
+from app.http.large_bodies import SMALL_BYTES, BodySlot
 
 MAX_HEADER_BYTES: Final = 32 * 1024
 """The path, the query and all headers together, in bytes."""
@@ -26,6 +26,10 @@ MAX_BODY_BYTES: Final = 8 * 1024 * 1024
 BODY_DEADLINE_S: Final = 30.0
 """The body must be here that many seconds after its reading began."""
 
+MIN_BYTES_PER_S: Final = 256 * 1024
+"""How fast a body must come that holds one of the few slots: 8 MiB in 32 s."""
+
+_GRACE_S: Final = 2.0
 _LINE_OVERHEAD_BYTES: Final = 4
 
 
@@ -93,7 +97,7 @@ def _unreadable(header: str, code: str, detail: str) -> UnreadableRequestError:
 
 async def read_json_body(
     request: Request,
-    room: AbstractAsyncContextManager[None] | None = None,
+    slot: BodySlot | None = None,
     *,
     limit: int = MAX_BODY_BYTES,
     deadline_s: float = BODY_DEADLINE_S,
@@ -102,14 +106,16 @@ async def read_json_body(
 
     Args:
         request: Nothing of its body was read yet.
-        room: Held while a body is read that is not small; waiting for it counts as reading.
+        slot: Taken by a body that is not small, which must then come quickly; waiting for it
+            counts as reading.
         limit: How many bytes it may have.
         deadline_s: When it must be here, in seconds.
 
     Raises:
         UnsupportedMediaTypeError: Not ``application/json`` in UTF-8, or compressed.
         BodyTooLargeError: Over ``limit`` bytes, told before it is read where possible.
-        RequestTimeoutError: Not here within ``deadline_s`` seconds.
+        RequestTimeoutError: Not here within ``deadline_s`` seconds, or slower than
+            ``MIN_BYTES_PER_S`` while it holds a slot.
         UnreadableRequestError: The caller went away before the end.
     """
     _refuse_other_media(request.headers)
@@ -117,10 +123,10 @@ async def read_json_body(
     if announced.isdecimal() and int(announced[:20]) > limit:
         raise _too_large(limit)
     try:
-        async with asyncio.timeout(deadline_s), AsyncExitStack() as held:
-            return await _received(request, limit, held, room)
+        async with asyncio.timeout(deadline_s) as deadline:
+            return await _received(request, limit, slot, deadline)
     except TimeoutError:
-        detail = f"The body did not arrive within {deadline_s:g} seconds."
+        detail = f"The body did not arrive within {deadline_s:g} seconds, or came too slowly."
         raise RequestTimeoutError(detail) from None
     except ClientDisconnect:
         detail = "The connection was closed before the end of the body."
@@ -128,25 +134,27 @@ async def read_json_body(
 
 
 async def _received(
-    request: Request,
-    limit: int,
-    held: AsyncExitStack,
-    room: AbstractAsyncContextManager[None] | None,
+    request: Request, limit: int, slot: BodySlot | None, deadline: asyncio.Timeout
 ) -> bytes:
     received = bytearray()
+    began: float | None = None
+    clock, latest = asyncio.get_running_loop().time, deadline.when() or math.inf
     more = True
     while more:
         more = await _receive_into(received, request)
         if len(received) > limit:
             raise _too_large(limit)
-        if room is not None and len(received) > SMALL_BYTES:
-            await held.enter_async_context(room)
-            room = None
+        if slot is not None and began is None and len(received) > SMALL_BYTES:
+            await slot.take()
+            began = clock()
+        if began is not None:
+            in_time = began + _GRACE_S + len(received) / MIN_BYTES_PER_S
+            deadline.reschedule(min(latest, in_time))
     return bytes(received)
 
 
 async def _receive_into(received: bytearray, request: Request) -> bool:
-    """Add a piece of the body, keep nothing else of it, and tell whether more follows."""
+    """Add a chunk of the body and tell whether more follows."""
     message = await request.receive()
     if message["type"] == "http.disconnect":
         raise ClientDisconnect

@@ -12,10 +12,11 @@ from app.domain.filters import (
     filter_violations,
 )
 from app.domain.plans import DesiredQuota, DesiredValue, PlanRequest
+from app.http.alteration_reading import ENTITIES
 from app.http.entity_reading import read_entity
 from app.http.filter_query import parse_component
 from app.http.json_pointer import child
-from app.http.reading import ObjectReader, Reading
+from app.http.reading import ListLimit, ObjectReader, Reading
 from app.http.request_rules import (
     DEFAULT_WAIT_MS,
     MAX_WAIT_MS,
@@ -28,6 +29,7 @@ from app.http.yaml_format import API_VERSION
 from app.service.alterations.alteration_command import Wait
 
 MAX_OWNER_CHARACTERS: Final = 128
+_SCOPE: Final = ListLimit(1_000, "too-long-scope")
 
 _PLAN_FIELDS: Final = frozenset({"document", "owner", "prune", "adopt", "scope"})
 _APPLY_FIELDS: Final = frozenset({"force", "reason", "wait", "wait_ms"})
@@ -117,7 +119,7 @@ def _read_owner(reader: ObjectReader, principal: str) -> str:
 
 def _read_scope(reader: ObjectReader) -> list[tuple[str, ClientQuotaFilterComponent]]:
     read = []
-    for pointer, item in reader.items("scope"):
+    for pointer, item in reader.items("scope", _SCOPE):
         if not isinstance(item, str):
             reader.reading.wrong_type(pointer, "a string", item)
             continue
@@ -126,7 +128,7 @@ def _read_scope(reader: ObjectReader) -> list[tuple[str, ClientQuotaFilterCompon
             detail = f"{shown(item)} cannot be read; write it as a filter of GET /quotas."
             reader.reading.reject(pointer, "unreadable-filter", detail)
             continue
-        reader.reading.broken.extend(filter_violations(ClientQuotaFilter((component,)), pointer))
+        reader.reading.note_broken(filter_violations(ClientQuotaFilter((component,)), pointer))
         read.append((item, component))
     return read
 
@@ -142,7 +144,8 @@ def _read_document(reader: ObjectReader) -> tuple[DesiredQuota, ...]:
         detail = f"{shown(version or '')} is unknown; this service reads {API_VERSION}."
         reader.reading.breaks("/document/apiVersion", "unknown-api-version", detail)
     return tuple(
-        _read_quota(item, pointer, reader.reading) for pointer, item in document.items("quotas")
+        _read_quota(item, pointer, reader.reading)
+        for pointer, item in document.items("quotas", ENTITIES)
     )
 
 

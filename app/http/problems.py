@@ -1,7 +1,7 @@
 """Errors as problem documents: the one table from class to status. Source: RFC 9457."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from http import HTTPStatus
 from typing import Any, Final
@@ -10,6 +10,7 @@ from starlette.responses import Response
 
 from app.domain.alterations import AlterationResult
 from app.domain.errors import (
+    MAX_VIOLATIONS,
     BrokerError,
     ClusterAuthorizationError,
     EntityBusyError,
@@ -44,9 +45,6 @@ from app.http.json_text import json_bytes
 from app.http.problem_codes import PROBLEMS
 
 MEDIA_TYPE: Final = "application/problem+json"
-
-MAX_ERRORS: Final = 10_000
-"""So many violations are listed; ``errors_omitted`` counts the rest."""
 
 STATUS: Final[Mapping[type[QuotaError], HTTPStatus]] = {
     UnreadableRequestError: HTTPStatus.BAD_REQUEST,
@@ -123,10 +121,8 @@ def problem_document(error: QuotaError, request_id: str, instance: str) -> dict[
         "kafka_error": error.kafka_error or _first_kafka_error(error.violations),
         "sent_to_cluster": error.sent.value,
         "retry": error.retry.value,
-        "errors": [_violation_json(one) for one in error.violations[:MAX_ERRORS]],
+        "errors": [_violation_json(violation) for violation in _listed(error.violations)],
     }
-    if len(error.violations) > MAX_ERRORS:
-        document["errors_omitted"] = len(error.violations) - MAX_ERRORS
     if error.alteration_id is not None:
         document["alteration_id"] = error.alteration_id
     if error.results is not None:
@@ -169,6 +165,14 @@ def problem_response(
 
 def _first_kafka_error(violations: Iterable[Violation]) -> str | None:
     return next((one.kafka_error for one in violations if one.kafka_error is not None), None)
+
+
+def _listed(violations: Sequence[Violation]) -> Sequence[Violation]:
+    """Return the violations that are listed, then one that says how many more there are."""
+    if len(violations) <= MAX_VIOLATIONS:
+        return violations
+    detail = f"At least {len(violations) - MAX_VIOLATIONS} more are not listed."
+    return [*violations[:MAX_VIOLATIONS], Violation("", "more", detail)]
 
 
 def _violation_json(violation: Violation) -> dict[str, Any]:

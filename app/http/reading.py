@@ -1,12 +1,17 @@
 """Reading JSON members without coercion, collecting every violation on the way."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from decimal import Decimal
 from types import NoneType
 from typing import Any, Final, Self, TypeVar
 
-from app.domain.errors import UnreadableRequestError, Violation
+from app.domain.errors import (
+    MAX_VIOLATIONS,
+    InvalidRequestError,
+    UnreadableRequestError,
+    Violation,
+)
 from app.http.json_pointer import child
 from app.http.strict_json import JsonObject, JsonValue, shown
 
@@ -27,6 +32,21 @@ def kind_of(value: JsonValue) -> str:
     return _KINDS[type(value)]
 
 
+@dataclass(frozen=True, slots=True)
+class ListLimit:
+    """How long a list may be; a longer one is refused before any item of it is looked at.
+
+    Attributes:
+        items: At most so many.
+        code: Of the violation where there are more.
+        kafka_error: What a broker would have answered, or null.
+    """
+
+    items: int
+    code: str
+    kafka_error: str | None = None
+
+
 @dataclass(slots=True)
 class Reading:
     """What was wrong so far.
@@ -40,12 +60,29 @@ class Reading:
     broken: list[Violation] = field(default_factory=list)
 
     def reject(self, pointer: str, code: str, detail: str) -> None:
-        """Note something that cannot be read."""
+        """Note something that cannot be read.
+
+        Raises:
+            UnreadableRequestError: There is too much of it to go on.
+        """
         self.unreadable.append(Violation(pointer, code, detail))
+        if len(self.unreadable) > MAX_VIOLATIONS:
+            self.refuse_if_unreadable()
 
     def breaks(self, pointer: str, code: str, detail: str) -> None:
-        """Note a broken rule."""
-        self.broken.append(Violation(pointer, code, detail))
+        """Note a broken rule; else as ``note_broken``."""
+        self.note_broken([Violation(pointer, code, detail)])
+
+    def note_broken(self, violations: Iterable[Violation]) -> None:
+        """Note broken rules.
+
+        Raises:
+            InvalidRequestError: There are too many to go on.
+        """
+        self.broken.extend(violations)
+        if len(self.broken) > MAX_VIOLATIONS:
+            detail = "Many rules are broken; see errors for the first of them."
+            raise InvalidRequestError(detail, violations=self.broken)
 
     def wrong_type(self, pointer: str, wanted: str, value: JsonValue) -> None:
         """Note a value of another type than wanted."""
@@ -102,10 +139,22 @@ class ObjectReader:
         """Read an object; null if it is missing."""
         return self._typed(name, dict)
 
-    def items(self, name: str) -> Iterator[tuple[str, JsonValue]]:
-        """Yield the pointer and the value of each item of an array; a missing one has none."""
+    def items(self, name: str, limit: ListLimit | None = None) -> Iterator[tuple[str, JsonValue]]:
+        """Yield the pointer and the value of each item of an array; a missing one has none.
+
+        Args:
+            name: Of the member.
+            limit: How many items it may have, or null for any number.
+
+        Raises:
+            InvalidRequestError: It has more; none of them is looked at.
+        """
         items: list[Any] = self._typed(name, list) or []
         base = child(self.pointer, name)
+        if limit is not None and len(items) > limit.items:
+            detail = f"{len(items)} {name}; a request takes at most {limit.items}."
+            violation = Violation(base, limit.code, detail, limit.kafka_error)
+            raise InvalidRequestError(detail, violations=[violation])
         return ((f"{base}/{index}", item) for index, item in enumerate(items))
 
     def need(self, *names: str) -> bool:

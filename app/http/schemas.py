@@ -7,7 +7,7 @@ from app.domain.alterations import ClientQuotaAlteration
 from app.domain.errors import Violation
 from app.http.alteration_reading import Expected, read_alterations
 from app.http.json_pointer import child
-from app.http.reading import ObjectReader, Reading
+from app.http.reading import ListLimit, ObjectReader, Reading
 from app.http.request_rules import (
     DEFAULT_RESOLVE_AGE_MS,
     DEFAULT_WAIT_MS,
@@ -28,6 +28,7 @@ _ALTER_FIELDS: Final = frozenset(
 )
 _RESOLVE_FIELDS: Final = frozenset({"identities", "alterations", "max_age_ms"})
 _IDENTITY_FIELDS: Final = frozenset({"user", "client-id", "ip"})
+_IDENTITIES: Final = ListLimit(MAX_IDENTITIES, "too-many-identities")
 _REVERT_FIELDS: Final = frozenset({"validate_only", "reason"})
 
 
@@ -108,12 +109,9 @@ def read_resolve_request(body: JsonObject) -> ResolveRequestBody:
     identities = tuple(
         [
             _simple_identity(item) or _read_identity(item, pointer, reading)
-            for pointer, item in reader.items("identities")
+            for pointer, item in reader.items("identities", _IDENTITIES)
         ]
     )
-    if len(identities) > MAX_IDENTITIES:
-        detail = f"{len(identities)} identities; at most {MAX_IDENTITIES} are resolved at once."
-        reading.breaks("/identities", "too-many-identities", detail)
     proposals = read_alterations(reader)
     max_age_ms = read_integer(
         reader, "max_age_ms", default=DEFAULT_RESOLVE_AGE_MS, maximum=MAX_AGE_MS
@@ -168,7 +166,7 @@ def _read_identity(value: JsonValue, pointer: str, reading: Reading) -> Identity
     if reader is None:
         return Identity()
     identity = Identity(reader.text("user"), reader.text("client-id"), reader.text("ip"))
-    reading.broken.extend(
+    reading.note_broken(
         identity_violations(identity, lambda name: child(pointer, name) if name else pointer)
     )
     return identity

@@ -4,9 +4,15 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
+from itertools import islice
 from typing import Any, Final, TypeAlias
 
-from app.domain.errors import UnreadableRequestError, Violation
+from app.domain.errors import (
+    MAX_VIOLATIONS,
+    InvalidRequestError,
+    UnreadableRequestError,
+    Violation,
+)
 from app.http.json_pointer import child
 
 JsonValue: TypeAlias = "bool | Decimal | str | list[JsonValue] | dict[str, JsonValue] | None"
@@ -18,6 +24,10 @@ MAX_DEPTH: Final = 64
 MAX_EXPONENT: Final = 9_999
 """Numbers beyond 10^±9999 are read as that power: float64 ends at 10^308, so no rule can tell
 the difference, and nobody's arithmetic meets an exponent that fills the memory."""
+
+MAX_VALUES: Final = 200_000
+"""How many objects and numbers a body may have: 10,000 entities with five changed keys each, and
+their expected values, have fewer. Each takes some hundred bytes of memory while it is read."""
 
 _SHOWN_CHARACTERS: Final = 80
 
@@ -31,6 +41,7 @@ def parse_object(body: bytes) -> JsonObject:
     Raises:
         UnreadableRequestError: Not UTF-8, not JSON (``NaN`` and ``Infinity`` included), a
             repeated key at any level, nested too deeply, or not an object at the top.
+        InvalidRequestError: More objects and numbers than any request needs.
     """
     value = parse_json(body)
     if not isinstance(value, dict):
@@ -48,8 +59,8 @@ def parse_json(body: bytes) -> JsonValue:
         value: Any = json.loads(
             text,
             object_pairs_hook=parser.read_object,
-            parse_float=_number,
-            parse_int=_number,
+            parse_float=parser.read_number,
+            parse_int=parser.read_number,
             parse_constant=parser.read_literal,
         )
     except RecursionError:
@@ -59,11 +70,16 @@ def parse_json(body: bytes) -> JsonValue:
         fault = error.msg.removesuffix(" at")
         raise _unreadable("not-json", f"The body is not JSON: {fault} at {place}.") from None
     if parser.flawed:
-        raise UnreadableRequestError(_FLAWED, violations=list(_flaws(value, "")))
+        violations = list(islice(_flaws(value, ""), MAX_VIOLATIONS + 1))
+        raise UnreadableRequestError(_FLAWED, violations=violations)
     return value  # type: ignore[no-any-return]
 
 
 _TOO_DEEP: Final = f"The body nests more than {MAX_DEPTH} objects and arrays in each other."
+_TOO_MANY: Final = (
+    f"The body has over {MAX_VALUES} objects and numbers; a request takes 10,000 entities and "
+    "10,000 changed keys."
+)
 _FLAWED: Final = "The body cannot be read without guessing."
 
 
@@ -84,8 +100,21 @@ class _Literal:
 @dataclass(slots=True)
 class _Parser:
     flawed: bool = field(default=False)
+    left: int = MAX_VALUES
+
+    def _count(self) -> None:
+        self.left -= 1
+        if self.left < 0:
+            raise InvalidRequestError(
+                _TOO_MANY, violations=[Violation("", "too-many-changes", _TOO_MANY)]
+            )
+
+    def read_number(self, text: str) -> Decimal:
+        self._count()
+        return _number(text)
 
     def read_object(self, pairs: list[tuple[str, Any]]) -> Any:
+        self._count()
         members = dict(pairs)
         if len(members) == len(pairs):
             return members

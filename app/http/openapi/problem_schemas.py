@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
-from app.domain.errors import Retry, Sent
+from app.domain.errors import MAX_VIOLATIONS, Retry, Sent
 from app.http.openapi.shapes import (
     Schema,
     array,
@@ -14,7 +14,6 @@ from app.http.openapi.shapes import (
     whole,
     words,
 )
-from app.http.problems import MAX_ERRORS
 
 _CODE: Final = "[a-z0-9]+(-[a-z0-9]+)*"
 
@@ -48,14 +47,15 @@ PROBLEM_SCHEMAS: Final[Mapping[str, Schema]] = {
                 list(Sent), "Whether a request that changes something has left this service."
             ),
             "retry": words(list(Retry), "Whether the request may be repeated as it is."),
-            "errors": array(ref("Violation"), f"Every violation, up to {MAX_ERRORS}."),
-            "errors_omitted": whole(1, None, "How many violations are not listed."),
+            "errors": array(
+                ref("Violation"), f"Every violation, up to {MAX_VIOLATIONS}, then `more`."
+            ),
             "alteration_id": ref("AlterationId"),
             "results": array(
                 ref("AlterationResult"), "In request order, where the alteration got that far."
             ),
         },
-        optional=("errors_omitted", "alteration_id", "results"),
+        optional=("alteration_id", "results"),
         description="Why a request was not done. No stack trace, no secret.",
     ),
 }

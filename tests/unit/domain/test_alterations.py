@@ -8,6 +8,7 @@ import pytest
 from app.domain.alteration_rules import MAX_CHANGES, judge
 from app.domain.alterations import ClientQuotaAlteration, Op, Quotas
 from app.domain.entities import ClientQuotaEntity
+from app.domain.errors import MAX_VIOLATIONS
 from app.domain.inversion import inverse
 from app.domain.value_rules import exact_float
 
@@ -255,3 +256,14 @@ def test_what_other_tools_stored_cannot_be_restored_and_is_named_as_elsewhere(
 ):
     with pytest.raises(ValueError, match=f"^{P} was {written} before, which"):
         inverse(ALICE_ENTITY, {P: stored}, {P: 5.0})
+
+
+def test_past_a_thousand_violations_each_refused_entity_still_has_one():
+    ops = tuple(Op("bad-key", None) for _ in range(10))
+    many = [
+        ClientQuotaAlteration(ClientQuotaEntity.of({"user": str(n)}), ops) for n in range(5_000)
+    ]
+    violations = judge(many, {}).violations
+    refused = {one.index for one in violations if one.index is not None}
+    assert refused == set(range(5_000))
+    assert len(violations) < MAX_VIOLATIONS + 5_100

@@ -14,7 +14,7 @@ from schemathesis.specs.openapi.definitions import OPENAPI_31_VALIDATOR
 
 from app.domain.addresses import canonical_ip
 from app.domain.alteration_rules import judge
-from app.domain.errors import UnreadableRequestError
+from app.domain.errors import InvalidRequestError, UnreadableRequestError
 from app.domain.filters import filter_violations
 from app.http.application import create_application
 from app.http.filter_query import parse_filter
@@ -253,7 +253,7 @@ ADDRESS = validator_of("IpAddress")
 def alteration_is_accepted(body: Any) -> bool:
     try:
         read = read_alter_request(parse_object(json.dumps(body).encode()))
-    except UnreadableRequestError:
+    except (UnreadableRequestError, InvalidRequestError):
         return False
     return not read.violations and not judge(read.alterations, {}).violations
 
@@ -261,7 +261,7 @@ def alteration_is_accepted(body: Any) -> bool:
 def resolve_is_accepted(body: Any) -> bool:
     try:
         read = read_resolve_request(parse_object(json.dumps(body).encode()))
-    except UnreadableRequestError:
+    except (UnreadableRequestError, InvalidRequestError):
         return False
     broken = judge(read.alterations, {}).violations if read.alterations else ()
     return not read.violations and not broken

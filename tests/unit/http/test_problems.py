@@ -14,6 +14,7 @@ import app
 from app.domain.alterations import AlterationResult, Outcome
 from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import (
+    MAX_VIOLATIONS,
     BrokerError,
     EntityBusyError,
     InvalidRequestError,
@@ -31,7 +32,6 @@ from app.http.errors import InvalidTokenError
 from app.http.problem_codes import PROBLEMS
 from app.http.problem_pages import problem_page
 from app.http.problems import (
-    MAX_ERRORS,
     STATUS,
     problem_document,
     problem_headers,
@@ -192,10 +192,14 @@ def test_an_invalid_request_of_one_kind_with_a_page_has_its_code(code: str):
 
 
 def test_violations_without_end_are_counted():
-    violations = [Violation(f"/{index}", "c", "d") for index in range(MAX_ERRORS + 7)]
+    violations = [Violation(f"/{index}", "c", "d") for index in range(MAX_VIOLATIONS + 7)]
     document = problem_document(UnreadableRequestError("no", violations=violations), "r", "/")
-    assert len(document["errors"]) == MAX_ERRORS
-    assert document["errors_omitted"] == 7
+    assert len(document["errors"]) == MAX_VIOLATIONS + 1
+    assert document["errors"][-1] == {
+        "pointer": "",
+        "code": "more",
+        "detail": "At least 7 more are not listed.",
+    }
 
 
 def test_an_error_of_an_alteration_tells_where_the_truth_will_be():

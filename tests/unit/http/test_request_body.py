@@ -4,7 +4,7 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import suppress
 from decimal import Decimal
 
 import pytest
@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message
 
-from app.domain.errors import UnreadableRequestError
+from app.domain.errors import MAX_VIOLATIONS, InvalidRequestError, UnreadableRequestError
 from app.http.errors import BodyTooLargeError, RequestTimeoutError
-from app.http.large_bodies import AT_ONCE, SMALL_BYTES, LargeBodies
+from app.http.large_bodies import AT_ONCE, SMALL_BYTES, BodySlot, LargeBodies
 from app.http.limits import MAX_BODY_BYTES, read_json_body
 from app.http.metrics import HttpMetrics
-from app.http.strict_json import MAX_DEPTH, JsonObject, parse_json, parse_object
+from app.http.strict_json import MAX_DEPTH, MAX_VALUES, JsonObject, parse_json, parse_object
 from tests.unit.http.application import around, send
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=20)
@@ -293,7 +293,7 @@ async def test_the_limit_is_checked_while_reading():
 
 
 class Bodies:
-    """Callers that hold room until they are told to go on."""
+    """Callers that hold a slot until they are told to go on."""
 
     def __init__(self) -> None:
         self.bodies = LargeBodies()
@@ -301,7 +301,8 @@ class Bodies:
         self.go_on = asyncio.Event()
 
     async def hold(self, principal: str) -> None:
-        async with self.bodies.room(principal):
+        async with self.bodies.slot(principal) as slot:
+            await slot.take()
             self.inside[principal] += 1
             await self.go_on.wait()
             self.inside[principal] -= 1
@@ -321,7 +322,7 @@ async def test_a_caller_holds_one_large_body_at_a_time_and_the_others_go_on():
     assert world.inside == {"User:greedy": 1, "User:alice": 1}
     world.go_on.set()
     await asyncio.gather(*tasks)
-    assert not world.bodies._own
+    assert not world.bodies.queues
 
 
 async def test_only_so_many_large_bodies_are_held_of_all_callers():
@@ -331,10 +332,10 @@ async def test_only_so_many_large_bodies_are_held_of_all_callers():
     assert world.inside.total() == AT_ONCE
     world.go_on.set()
     await asyncio.gather(*tasks)
-    assert not world.bodies._own
+    assert not world.bodies.queues
 
 
-async def test_who_gives_up_waiting_takes_no_room():
+async def test_who_gives_up_waiting_takes_no_slot():
     world = Bodies()
     tasks = [asyncio.create_task(world.hold("User:alice")) for _ in range(3)]
     await world.settle()
@@ -343,34 +344,21 @@ async def test_who_gives_up_waiting_takes_no_room():
     await asyncio.gather(*tasks, return_exceptions=True)
     world.go_on.set()
     await asyncio.wait_for(world.hold("User:alice"), 30)
-    assert not world.bodies._own
+    assert not world.bodies.queues
 
 
-class Room:
-    """Room that is there or not, and who asked for it."""
+@pytest.fixture
+async def slot() -> AsyncIterator[BodySlot]:
+    async with LargeBodies().slot("User:alice") as slot:
+        yield slot
 
-    def __init__(self, *, there: bool = True) -> None:
-        self.asked = 0
-        self.held = 0
-        self._there = there
 
-    @asynccontextmanager
-    async def _open(self) -> AsyncIterator[None]:
-        self.asked += 1
-        if not self._there:
-            await asyncio.Event().wait()
-        self.held += 1
-        try:
-            yield
-        finally:
-            self.held -= 1
-
-    def context(self) -> AbstractAsyncContextManager[None]:
-        return self._open()
+def is_taken(slot: BodySlot) -> bool:
+    return slot._bodies.slots._value < AT_ONCE
 
 
 def request_of(*sizes: int) -> tuple[Request, list[int]]:
-    """Return a request with pieces of these sizes, and the sizes that were not asked for yet."""
+    """Return a request with chunks of these sizes, and the sizes that were not asked for yet."""
     waiting = list(sizes)
 
     async def receive() -> Message:
@@ -381,26 +369,67 @@ def request_of(*sizes: int) -> tuple[Request, list[int]]:
 
 
 @pytest.mark.parametrize(
-    ("sizes", "asked"),
+    ("sizes", "taken"),
     [((0,), 0), ((SMALL_BYTES,), 0), ((SMALL_BYTES, 1), 1), ((SMALL_BYTES + 1, 5, 5), 1)],
 )
-async def test_only_a_large_body_asks_for_room_and_once(sizes: tuple[int, ...], asked: int):
-    room = Room()
-    request, _ = request_of(*sizes)
-    assert len(await read_json_body(request, room.context())) == sum(sizes)
-    assert (room.asked, room.held) == (asked, 0)
+async def test_only_a_large_body_takes_the_slot(sizes: tuple[int, ...], taken: bool):
+    bodies = LargeBodies()
+    async with bodies.slot("User:alice") as slot:
+        request, _ = request_of(*sizes)
+        assert len(await read_json_body(request, slot)) == sum(sizes)
+        assert is_taken(slot) == taken, "it is held until the body is parsed"
+    assert not is_taken(slot)
 
 
-async def test_nothing_more_is_taken_in_while_there_is_no_room():
+async def test_nothing_more_is_taken_in_while_no_slot_is_free(slot: BodySlot):
+    slot._bodies.slots = asyncio.Semaphore(0)
     request, waiting = request_of(SMALL_BYTES, 1, 1000)
     with pytest.raises(RequestTimeoutError):
-        await read_json_body(request, Room(there=False).context(), deadline_s=0.01)
+        await read_json_body(request, slot, deadline_s=0.01)
     assert waiting == [1000]
 
 
-async def test_room_is_given_back_by_a_body_that_is_too_large():
-    room = Room()
-    request, _ = request_of(SMALL_BYTES + 1, SMALL_BYTES)
-    with pytest.raises(BodyTooLargeError):
-        await read_json_body(request, room.context(), limit=SMALL_BYTES + 2)
-    assert (room.asked, room.held) == (1, 0)
+async def test_the_slot_is_free_again_after_a_body_that_is_too_large():
+    bodies = LargeBodies()
+    async with bodies.slot("User:alice") as slot:
+        request, _ = request_of(SMALL_BYTES + 1, SMALL_BYTES)
+        with pytest.raises(BodyTooLargeError):
+            await read_json_body(request, slot, limit=SMALL_BYTES + 2)
+    assert bodies.slots._value == AT_ONCE
+    assert not bodies.queues
+
+
+async def test_who_sends_a_byte_at_a_time_does_not_hold_a_slot_for_long(
+    slot: BodySlot, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("app.http.limits._GRACE_S", 0.05)
+    sent = 0
+
+    async def receive() -> Message:
+        nonlocal sent
+        sent += 1
+        await asyncio.sleep(0.01 if sent > 1 else 0)
+        return {
+            "type": "http.request",
+            "body": b" " * (20_000 if sent == 1 else 1),
+            "more_body": True,
+        }
+
+    request = Request({"type": "http", "method": "POST", "headers": [JSON]}, receive)
+    with pytest.raises(RequestTimeoutError, match="too slowly"):
+        await read_json_body(request, slot)
+
+
+def test_a_body_with_more_values_than_any_request_needs_is_refused_while_it_is_read():
+    for item in (b'{"a":1}', b"1"):
+        body = b'{"alterations": [' + b",".join([item] * (MAX_VALUES + 1)) + b"]}"
+        with pytest.raises(InvalidRequestError) as refusal:
+            parse_object(body)
+        assert [one.code for one in refusal.value.violations] == ["too-many-changes"]
+
+
+def test_repeated_keys_without_end_are_listed_up_to_a_bound():
+    body = b"[" + b",".join([b'{"a":1,"a":1}'] * 5_000) + b"]"
+    with pytest.raises(UnreadableRequestError) as refusal:
+        parse_json(body)
+    assert len(refusal.value.violations) == MAX_VIOLATIONS + 1

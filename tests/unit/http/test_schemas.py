@@ -10,8 +10,9 @@ import pytest
 
 from app.domain.alterations import Op
 from app.domain.entities import ClientQuotaEntity
-from app.domain.errors import UnreadableRequestError
+from app.domain.errors import MAX_VIOLATIONS, InvalidRequestError, UnreadableRequestError
 from app.http import schemas
+from app.http.plan_reading import read_plan_request
 from app.http.reading import Reading
 from app.http.schemas import (
     AlterRequestBody,
@@ -268,8 +269,40 @@ def test_identities_of_a_wrong_shape_cannot_be_read():
 def test_ten_thousand_identities_are_read_and_one_more_breaks_a_rule():
     identities = [{"user": "a"}] * 10_000
     assert read_resolve_request(parsed({"identities": identities})).violations == ()
-    body = read_resolve_request(parsed({"identities": [*identities, {"user": "a"}]}))
-    assert broken(body) == [("/identities", "too-many-identities")]
+    assert refused_lists({"identities": [*identities, "no identity"]}, read_resolve_request) == [
+        ("/identities", "too-many-identities")
+    ]
+
+
+def refused_lists(body: Any, read: Callable[[JsonObject], object]) -> list[tuple[str, str]]:
+    with pytest.raises(InvalidRequestError) as caught:
+        read(parsed(body))
+    return [(one.pointer, one.code) for one in caught.value.violations]
+
+
+def test_a_list_that_is_too_long_is_refused_before_any_item_is_looked_at():
+    alterations = [{"nonsense": True}] * 10_001
+    too_many = [("/alterations", "too-many-changes")]
+    assert refused_lists({"alterations": alterations}, read_alter_request) == too_many
+    proposed = {"identities": [{"user": "a"}], "alterations": alterations}
+    assert refused_lists(proposed, read_resolve_request) == too_many
+    document = {"apiVersion": "quotas/v1", "quotas": alterations}
+    plan = refused_lists({"document": document}, lambda body: read_plan_request(body, "User:a"))
+    assert plan == [("/document/quotas", "too-many-changes")]
+
+
+def test_operations_without_end_are_refused():
+    ops = [{"key": "producer_byte_rate", "remove": True}] * 5_001
+    alterations = [{"entity": {"user": str(number)}, "ops": ops} for number in range(10)]
+    refused = refused_lists({"alterations": alterations}, read_alter_request)
+    assert refused == [("/alterations", "too-many-changes")]
+
+
+def test_reading_ends_where_a_thousand_places_cannot_be_read():
+    body = {"alterations": [{"a": 1}] * 10_000}
+    with pytest.raises(UnreadableRequestError) as caught:
+        read_alter_request(parsed(body))
+    assert len(caught.value.violations) == MAX_VIOLATIONS + 1
 
 
 def test_a_revert_is_read():
