@@ -18,7 +18,6 @@ BOTH = {"contradiction", "wrong last value"}
         (Design(Lock.DURABLE, fence=True, fresh_reads=True), 89, set()),
         (Design(Lock.DURABLE, fence=True, fresh_reads=True, applies_again=True), 323, BOTH),
     ],
-    ids=str,
 )
 def test_only_a_durable_slot_with_a_fence_and_fresh_reads_is_never_wrong(
     design: Design, states: int, violations: set[str]

@@ -207,7 +207,13 @@ async def test_a_row_shows_the_intents_values_until_the_conclusion_knows_better(
 
 
 @pytest.mark.parametrize(
-    "name", ["", "nonsense", "00000000-0000-0000-0000-000000000000", new_alteration_id().upper()]
+    "name",
+    [
+        "",
+        "nonsense",
+        "00000000-0000-0000-0000-000000000000",
+        pytest.param(new_alteration_id().upper(), id="upper case"),
+    ],
 )
 async def test_there_is_no_alteration_of_a_made_up_id(journal: PostgresJournal, name: str):
     assert await journal.alteration(name) is None

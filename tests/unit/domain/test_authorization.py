@@ -239,7 +239,6 @@ def test_an_acl_whose_principal_has_no_type_denies_because_the_authorizer_throws
         ("User:a\u00a0", {"User:a\u00a0"}),
         ("\x00User:a", {"User:a"}),
     ],
-    ids=repr,
 )
 def test_super_users_are_read_as_the_broker_reads_them(text: str, principals: set[str]) -> None:
     assert parse_super_users(text) == principals

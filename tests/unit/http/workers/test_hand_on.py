@@ -169,6 +169,22 @@ MINE = token("1.abc")
         ("page_token=%00", {}),
         ("page_token=AAAA", {}),
     ],
+    ids=[
+        "no token",
+        "a token of this worker",
+        "a worker that does not exist",
+        "the parent",
+        "no snapshot",
+        "a number that is too long",
+        "null",
+        "an object",
+        "two tokens",
+        "another method",
+        "another path",
+        "an empty token",
+        "a null byte",
+        "a token that is too short",
+    ],
 )
 async def test_everything_else_is_answered_here(team: Team, query: str, more: dict[str, Any]):
     here, there = Answering("here"), Answering("there")
