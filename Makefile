@@ -32,8 +32,8 @@ bench: install ## Run the benchmarks against a real broker
 bench-pipeline: install ## Run the benchmark of the Spark pipeline (about ten minutes)
 	@$(BIN)/python scripts/bench_pipeline.py
 
-faults: install ## Kill, pause and cut off everything, at length (about an hour)
-	@$(BIN)/python scripts/faults.py
+faults: install ## Kill, pause and cut off everything, at length (STEPS="quorum": that alone)
+	@$(BIN)/python scripts/faults.py $(STEPS)
 
 audit: install ## Compare the locked packages with the published advisories
 	@$(BIN)/python scripts/audit.py

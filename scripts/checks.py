@@ -97,7 +97,7 @@ def run(queues: Sequence[Sequence[Check]]) -> int:
 
     It is 1 where a check fails or leaves a process running, and 130 after Ctrl-C.
     """
-    _adopt_orphans()
+    adopt_orphans()
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.default_int_handler)
     with tempfile.TemporaryDirectory() as folder:
@@ -105,13 +105,13 @@ def run(queues: Sequence[Sequence[Check]]) -> int:
             _run(queues, Path(folder))
         except KeyboardInterrupt:
             print("\nInterrupted: everything ends.", flush=True)
-            _end_everything()
+            end_everything()
             return 128 + signal.SIGINT
-        left = _end_everything()
+        left = end_everything()
         return _report([check for queue in queues for check in queue], left, Path(folder))
 
 
-def _adopt_orphans() -> None:
+def adopt_orphans() -> None:
     """Become the parent of every process whose own parent ends, to see what a test leaves."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
@@ -140,7 +140,7 @@ def _run(queues: Sequence[Sequence[Check]], folder: Path) -> None:
         raise
 
 
-def _end_everything() -> list[str]:
+def end_everything() -> list[str]:
     """Wait for what is still running, then kill it; return the commands that had to be killed."""
     killed = []
     while not _reap(END_WITHIN_S):

@@ -1,86 +1,217 @@
-"""Run the fault tests at length: more kills, real pauses, a real quorum, the real 95 s, a cluster.
+"""Run at length what `make test` runs small or leaves out: `make faults`.
 
-They take an hour and no part of `make test`, which leaves out what is marked `long` and runs the
-rest at small sizes. What each judged run was put through is printed at the end. Without names of
-tests other versions of Kafka and of Python follow. The exit code is 75 where nothing failed, but
-something could not be run on this machine.
+Each step is a run of tests at their long sizes, or a script. The steps run one after the other; a
+summary follows, with the figures of every judged run. The exit code is 0 where everything passed,
+1 where something failed or was left running, 75 where nothing failed but a step could not be run on
+this machine, and 130 after Ctrl-C.
 """
 
 import argparse
 import os
-import re
+import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from xml.etree import ElementTree as ET
 
-ROOT = Path(__file__).resolve().parent.parent
-BIN = ROOT / ".venv" / "bin"
+from checks import BIN, ROOT, adopt_orphans, end_everything
 
-STEPS = {
-    "conformance on other versions of Kafka": "scripts/conformance.py",
-    "unit tests with another Python": "scripts/other_python.py",
-}
 NOT_RUN = os.EX_TEMPFAIL
 """The exit code of a step that lacks what it needs."""
 
+INTERRUPTED = 128 + signal.SIGINT
+WORDS: Mapping[int | None, str] = {0: "passed", NOT_RUN: "NOT RUN", None: "not ended"}
 
-def main() -> int:
-    """Return 0 when every run was judged clean, 75 when nothing failed but a step was not run."""
-    parser = argparse.ArgumentParser(description=__doc__)
+
+@dataclass
+class Step:
+    """A command and its result.
+
+    Attributes:
+        minutes: how long it takes on two quiet cores.
+        arguments: of pytest; of Python where `script` is set.
+        script: a program of its own, which chooses its sizes by itself.
+        code: its exit code; null as long as it has not ended.
+        counted: how many tests passed, failed and so on; empty for a script.
+    """
+
+    name: str
+    minutes: int
+    arguments: tuple[str, ...]
+    script: bool = False
+    seconds: float = 0.0
+    code: int | None = None
+    counted: str = ""
+
+    def run(self, folder: Path) -> None:
+        """Run it in a process group of its own, which Ctrl-C reaches by way of this program."""
+        report = folder / f"{self.name}.xml"
+        command: list[str | Path] = [BIN / "python", *self.arguments]
+        environ = dict(os.environ)
+        if not self.script:
+            options = ["-v", "--timeout=0", "-m", "", f"--junit-xml={report}"]
+            command = [BIN / "pytest", *options, *self.arguments]
+            environ["TEST_SIZE"] = "long"
+        begun = time.monotonic()
+        process = subprocess.Popen(
+            command, cwd=ROOT, env=environ, stdin=subprocess.DEVNULL, process_group=0
+        )
+        try:
+            self.code = process.wait()
+        except KeyboardInterrupt:
+            process.send_signal(signal.SIGINT)
+            raise
+        finally:
+            self.seconds = time.monotonic() - begun
+            self.counted = counted(report)
+
+    def __str__(self) -> str:
+        result = WORDS.get(self.code, "FAILED")
+        return f"{self.name:<{WIDTH}} {result:<9} {self.seconds:>7.0f} s  {self.counted}".rstrip()
+
+
+CRASH = "tests/faults/crash_recovery"
+QUORUM, REAL_BROKER = (f"{CRASH}/test_{name}.py" for name in ("quorum", "real_broker"))
+STANDALONE, REAL_METRICS = (
+    f"tests/pipeline/test_{name}.py" for name in ("standalone", "real_metrics")
+)
+IN_HTTP = "tests/integration/http"
+
+STEPS = (
+    Step("properties", 8, ("-n", "4", "-m", "hypothesis", "tests/unit")),
+    Step("schemathesis", 6, (f"{IN_HTTP}/test_schemathesis.py",)),
+    Step(
+        "authorization",
+        6,
+        ("tests/faults/authorization", f"{IN_HTTP}/authorization/test_revocation.py"),
+    ),
+    Step(
+        "concurrency",
+        4,
+        ("tests/faults/http/test_concurrency.py", f"{IN_HTTP}/plans/test_two_owners.py"),
+    ),
+    Step(
+        "slow-clients",
+        6,
+        ("tests/faults/http/test_slow_clients.py", "tests/faults/http/test_tls_handshakes.py"),
+    ),
+    Step(
+        "postgres",
+        15,
+        (
+            "tests/faults/http/test_postgres_troubles.py",
+            "tests/faults/http/test_postgres_outages.py",
+        ),
+    ),
+    Step("restarts", 20, ("tests/faults/http/test_restarts.py",)),
+    Step("crash-recovery", 12, (CRASH, f"--ignore={QUORUM}", f"--ignore={REAL_BROKER}")),
+    Step("real-broker", 12, (REAL_BROKER,)),
+    Step("quorum", 40, (QUORUM,)),
+    Step("pipeline", 8, ("tests/pipeline", f"--ignore={STANDALONE}", f"--ignore={REAL_METRICS}")),
+    Step("standalone-cluster", 4, (STANDALONE,)),
+    Step("real-metrics", 6, (REAL_METRICS,)),
+    Step("benchmarks", 3, ("tests/integration/benchmarks",)),
+    Step("kafka-versions", 12, ("scripts/conformance.py",), script=True),
+    Step("other-python", 4, ("scripts/other_python.py",), script=True),
+)
+WIDTH = max(len(step.name) for step in STEPS)
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Run the chosen steps and return the exit code."""
+    names = [step.name for step in STEPS]
+    parser = argparse.ArgumentParser(description=__doc__, usage="%(prog)s [options] [STEP ...]")
+    parser.add_argument("--list", action="store_true", help="print the steps and run nothing")
     parser.add_argument("--seed", type=int, default=1, help="what is random follows from it")
-    parser.add_argument(
-        "only", nargs="*", help="parts of the names of the tests to run; default all"
+    parser.add_argument("steps", nargs="*", metavar="STEP", help="default: all of them")
+    options = parser.parse_args(words)
+    unknown = set(options.steps) - set(names)
+    if unknown:
+        parser.error(f"no step is called {', '.join(sorted(unknown))}; --list prints their names")
+    chosen = [step for step in STEPS if not options.steps or step.name in options.steps]
+    print(plan(chosen), flush=True)
+    return 0 if options.list else run(chosen, options.seed)
+
+
+def plan(steps: Sequence[Step]) -> str:
+    """Return a line for each step, and the sum of their minutes."""
+    lines = [
+        f"{step.name:<{WIDTH}} {step.minutes:>4} min  {' '.join(step.arguments)}" for step in steps
+    ]
+    return "\n".join(
+        [*lines, f"{'together':<{WIDTH}} {sum(step.minutes for step in steps):>4} min"]
     )
-    arguments = parser.parse_args()
+
+
+def run(steps: Sequence[Step], seed: int = 1) -> int:
+    """Run one step after the other and print the summary; return the exit code."""
+    adopt_orphans()
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.default_int_handler)
     with tempfile.TemporaryDirectory() as folder:
         figures = Path(folder) / "figures.jsonl"
-        environ = {
-            "TEST_SIZE": "long",
-            "TEST_SEED": str(arguments.seed),
-            "FAULTS_FIGURES": str(figures),
-        }
-        command = _command(arguments.only)
-        done = subprocess.run(command, cwd=ROOT, env={**os.environ, **environ}, check=False)
-        if figures.exists():
-            sys.path.insert(0, str(ROOT))
-            from tests.testkit.history.checker import figures_text  # noqa: PLC0415
-
-            print(f"\n{figures_text(figures)}")
-    results = {"long tests": done.returncode}
-    if not arguments.only:
-        results |= {name: _run_step(name, script) for name, script in STEPS.items()}
-    return report(results)
+        os.environ |= {"TEST_SEED": str(seed), "FAULTS_FIGURES": str(figures)}
+        interrupted, left = False, list[str]()
+        try:
+            left = _run(steps, Path(folder))
+        except KeyboardInterrupt:
+            print("\nInterrupted: everything ends.", flush=True)
+            end_everything()
+            interrupted = True
+        _report(steps, left, figures)
+    return INTERRUPTED if interrupted else exit_code(steps, left)
 
 
-def _run_step(name: str, script: str) -> int:
-    print(f"\n== {name}: {script}", flush=True)
-    return subprocess.run([BIN / "python", script], cwd=ROOT, check=False).returncode
+def _run(steps: Sequence[Step], folder: Path) -> list[str]:
+    """Run them; return the commands that they left running, which are killed."""
+    begun, left = time.monotonic(), list[str]()
+    for number, step in enumerate(steps, 1):
+        gone = (time.monotonic() - begun) / 60
+        print(
+            f"\n== step {number} of {len(steps)}: {step.name}, about {step.minutes} min;"
+            f" {gone:.0f} min gone",
+            flush=True,
+        )
+        step.run(folder)
+        left += end_everything()
+        print(f"== {step}", flush=True)
+    return left
 
 
-def report(results: Mapping[str, int]) -> int:
-    """Print the result of each step by its exit code; return that of the whole."""
-    words = {0: "passed", NOT_RUN: "NOT RUN"}
-    for name, code in results.items():
-        print(f"== {name}: {words.get(code, 'FAILED')}")
-    if not set(results.values()) <= set(words):
+def counted(report: Path) -> str:
+    """Return how the tests of a JUnit report ended; empty where there is none."""
+    try:
+        suites = list(ET.parse(report).iter("testsuite"))  # noqa: S314 - pytest wrote it
+    except (OSError, ET.ParseError):
+        return ""
+
+    def total(name: str) -> int:
+        return sum(int(suite.get(name, 0)) for suite in suites)
+
+    failed, skipped = total("failures") + total("errors"), total("skipped")
+    passed = total("tests") - failed - skipped
+    return f"{passed} passed, {failed} failed" + (f", {skipped} skipped" if skipped else "")
+
+
+def _report(steps: Sequence[Step], left: Sequence[str], figures: Path) -> None:
+    if figures.exists():
+        sys.path.insert(0, str(ROOT))
+        from tests.testkit.history.checker import figures_text  # noqa: PLC0415
+
+        print(f"\n{figures_text(figures)}")
+    print("", *steps, *(f"== Left running, and killed: {command}" for command in left), sep="\n")
+
+
+def exit_code(steps: Sequence[Step], left: Sequence[str]) -> int:
+    """Return the exit code of the whole."""
+    codes = {step.code for step in steps}
+    if left or not codes <= {0, NOT_RUN}:
         return 1
-    return NOT_RUN if NOT_RUN in results.values() else 0
-
-
-def _command(only: list[str]) -> list[str | Path]:
-    larger = ("testkit.sizes", "pytest.mark.long")
-    files = sorted((ROOT / "tests").rglob("test_*.py"))
-    chosen = [file for file in files if any(word in file.read_text() for word in larger)]
-    command = [BIN / "pytest", "--timeout=0", "-v", "-m", "", *chosen]
-    return [*command, "-k", " or ".join(map(_all_words, only))] if only else command
-
-
-def _all_words(part: str) -> str:
-    """Return what pytest takes for "all these words"; a name of a test may hold blanks."""
-    words = [word for word in re.findall(r"[\w.-]+", part) if word not in {"and", "or", "not"}]
-    return f"({' and '.join(words)})"
+    return NOT_RUN if NOT_RUN in codes else 0
 
 
 if __name__ == "__main__":

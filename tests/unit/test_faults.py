@@ -1,38 +1,154 @@
-"""What `make faults` runs exists, and what it could not run does not pass."""
+"""`make faults` runs every long size, and what it could not run does not pass."""
 
+import os
 import runpy
+import signal
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-FAULTS = runpy.run_path(str(ROOT / "scripts" / "faults.py"))
+SCRIPTS = ROOT / "scripts"
+DEADLINE_S = 60
+PROGRAMS = {
+    "pass": "",
+    "fail": "1 / 0",
+    "lack": "raise SystemExit(75)",
+    "sleep": "import time; time.sleep(600)",
+}
+RUN = """
+import sys
+import checks
+import faults
+
+checks.END_WITHIN_S = 0.5
+steps = [faults.Step(name, 1, ("-c", program), script=True) for name, program in {steps}]
+sys.exit(faults.run(steps))
+"""
 
 
-def test_every_step_and_every_conformance_test_exists():
-    conformance = runpy.run_path(str(ROOT / "scripts" / "conformance.py"))
-    named = [*FAULTS["STEPS"].values(), *conformance["TESTS"]]
-    assert [path for path in named if not (ROOT / path).exists()] == []
+@pytest.fixture
+def faults(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    monkeypatch.syspath_prepend(str(SCRIPTS))
+    return runpy.run_path(str(SCRIPTS / "faults.py"))
+
+
+def start(*names: str) -> "subprocess.Popen[str]":
+    steps = [(name, PROGRAMS[name]) for name in names]
+    return subprocess.Popen(
+        [sys.executable, "-c", RUN.format(steps=steps)],
+        env={**os.environ, "PYTHONPATH": str(SCRIPTS)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        cwd=ROOT,
+    )
+
+
+def summary(output: str) -> list[str]:
+    """Return the name and the result of each step, without the durations."""
+    lines = output.rstrip("\n").rpartition("\n\n")[2].splitlines()
+    return [" ".join(line.rpartition(" s")[0].split()[:-1]) for line in lines]
+
+
+def paths_of(faults: dict[str, Any]) -> tuple[list[Path], list[Path]]:
+    """Return the files and folders that the steps run, and those that a step leaves to another."""
+    words = [word for step in faults["STEPS"] for word in step.arguments]
+    ignored = [ROOT / word.removeprefix("--ignore=") for word in words if "--ignore=" in word]
+    return [ROOT / word for word in words if "/" in word and "=" not in word], ignored
+
+
+def test_every_step_and_every_conformance_test_exists(faults: dict[str, Any]):
+    conformance = runpy.run_path(str(SCRIPTS / "conformance.py"))
+    run, ignored = paths_of(faults)
+    named = [*run, *ignored, *(ROOT / path for path in conformance["TESTS"])]
+    assert [path for path in named if not path.exists()] == []
+
+
+def test_every_test_with_a_long_size_is_in_a_step(faults: dict[str, Any]):
+    run, ignored = paths_of(faults)
+    marks = ("pytest.mark.long", "testkit.sizes")
+    files = [
+        file
+        for file in (ROOT / "tests").rglob("test_*.py")
+        if file != Path(__file__) and any(mark in file.read_text() for mark in marks)
+    ]
+    assert len(files) > 20
+    folders = [path for path in run if path not in ignored]
+    covered = [
+        file
+        for file in files
+        if file in run or (file not in ignored and any(map(file.is_relative_to, folders)))
+    ]
+    assert covered == files
+
+
+def test_every_test_by_examples_is_in_the_folder_of_their_step(faults: dict[str, Any]):
+    (properties,) = (step for step in faults["STEPS"] if step.name == "properties")
+    folder = ROOT / properties.arguments[-1]
+    files = (ROOT / "tests").rglob("test_*.py")
+    given = [file for file in files if "\n@given(" in file.read_text()]
+    assert len(given) > 10
+    assert [file for file in given if not file.is_relative_to(folder)] == []
+
+
+def test_the_list_runs_nothing(faults: dict[str, Any], capsys: pytest.CaptureFixture[str]):
+    assert faults["main"](["--list", "quorum", "restarts"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == ["restarts", "quorum", "together"]
+
+
+def test_an_unknown_step_is_named(faults: dict[str, Any], capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(SystemExit) as ended:
+        faults["main"](["quorums"])
+    assert ended.value.code == 2
+    assert "no step is called quorums" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
-    ("codes", "whole", "last_line"),
+    ("names", "code", "results"),
     [
-        ([0, 0], 0, "== step 1: passed"),
-        ([0, 75], 75, "== step 1: NOT RUN"),
-        ([75, 1], 1, "== step 1: FAILED"),
-        ([-9, 0], 1, "== step 1: passed"),
+        (["pass", "pass"], 0, ["pass passed", "pass passed"]),
+        (["pass", "lack"], 75, ["pass passed", "lack NOT RUN"]),
+        (["lack", "fail", "pass"], 1, ["lack NOT RUN", "fail FAILED", "pass passed"]),
     ],
 )
 def test_a_step_that_was_not_run_is_neither_passed_nor_failed(
-    codes: list[int], whole: int, last_line: str, capsys: pytest.CaptureFixture[str]
+    names: list[str], code: int, results: list[str]
 ):
-    assert FAULTS["report"]({f"step {at}": code for at, code in enumerate(codes)}) == whole
-    assert capsys.readouterr().out.splitlines()[-1] == last_line
+    with start(*names) as process:
+        output, _ = process.communicate(timeout=DEADLINE_S)
+    assert (process.returncode, summary(output)) == (code, results)
+    assert f"== step 1 of {len(names)}: {names[0]}, about 1 min; 0 min gone" in output
 
 
-def test_without_another_python_its_tests_are_not_run(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
-    script = runpy.run_path(str(ROOT / "scripts" / "other_python.py"))
+def test_an_interrupt_ends_the_run_and_still_prints_the_summary():
+    with start("pass", "sleep", "fail") as process:
+        assert process.stdout is not None
+        while "step 2 of 3" not in process.stdout.readline():
+            pass
+        process.send_signal(signal.SIGINT)
+        output, _ = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 130
+    assert summary(output) == ["pass passed", "sleep not ended", "fail not ended"]
+
+
+def test_the_tests_of_a_step_are_counted(faults: dict[str, Any], tmp_path: Path):
+    report = tmp_path / "report.xml"
+    assert faults["counted"](report) == ""
+    suite = '<testsuite tests="9" failures="1" errors="2" skipped="{}"/>'
+    report.write_text(f"<testsuites>{suite.format(0)}</testsuites>")
+    assert faults["counted"](report) == "6 passed, 3 failed"
+    report.write_text(suite.format(1))
+    assert faults["counted"](report) == "5 passed, 3 failed, 1 skipped"
+
+
+def test_without_another_python_its_tests_are_not_run(
+    faults: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+):
+    script = runpy.run_path(str(SCRIPTS / "other_python.py"))
     monkeypatch.setitem(script["main"].__globals__, "good_pythons", list)
-    assert script["main"]() == FAULTS["NOT_RUN"]
+    assert script["main"]() == faults["NOT_RUN"]

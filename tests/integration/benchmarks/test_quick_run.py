@@ -8,6 +8,10 @@ import sys
 from pathlib import Path
 from shutil import which
 
+import pytest
+
+pytestmark = pytest.mark.long
+
 DEADLINE_S = 280
 
 
