@@ -145,7 +145,7 @@ class Wiring:
                 failures, PostgresAuthenticationFailures(database), self.metrics.lives
             )
             stack.push_async_callback(kept_failures.close)
-            audit = AuditTrail(journal, authorizer)
+            audit = AuditTrail(journal, authorizer, admin)
             home = "" if self._team is None else self._team.snapshots_of_mine()
             snapshots, index = Snapshots(home), KeptIndex()
             shared = SharedServices(
@@ -169,7 +169,8 @@ class Wiring:
                 revert=RevertAlterations(audit, lives.alter),
                 resolve=ResolveQuotas(image, cluster, index),
                 audit=audit,
-                analytics=Analytics(PostgresAnalytics(database)),
+                cluster=admin,
+                analytics=Analytics(PostgresAnalytics(database), admin),
                 plans=PostgresPlans(database),
                 scram=KafkaScramCredentials(brokers),
                 readiness=self._readiness,

@@ -164,6 +164,12 @@ class NotSentError(QuotaError):
         super().__post_init__()
 
 
+class WrongClusterError(NotSentError):
+    """The brokers that answer are of another cluster than the one that this process serves."""
+
+    default_code = "wrong-cluster"
+
+
 class OutcomeNotRecordedError(QuotaError):
     """The cluster has answered, the audit log has not stored the answer yet."""
 

@@ -20,9 +20,6 @@ _ENTITY: Final = QueryParameter(
     repeats=True,
     example=["user=alice"],
 )
-_CLUSTER: Final = QueryParameter(
-    name="cluster_id", description="Only this cluster; without it all that were published."
-)
 
 
 def _page_size(default: int) -> QueryParameter:
@@ -64,7 +61,6 @@ UTILIZATION_PARAMETERS: Final = (
         example=0.8,
     ),
     *_period("Only days that end after this time.", "Only days that begin before this time."),
-    _CLUSTER,
     _page_size(100),
     _PAGE_TOKEN,
 )
@@ -73,14 +69,12 @@ INCIDENTS_PARAMETERS: Final = (
     _KEY,
     _ENTITY,
     *_period("Only what ends after this time.", "Only what begins before this time."),
-    _CLUSTER,
     _page_size(100),
     _PAGE_TOKEN,
 )
 
 BUCKET_PARAMETERS: Final = (
     *_period("The earliest minute, included.", "The first minute that is too late."),
-    _CLUSTER,
     _page_size(1440),
     _PAGE_TOKEN,
 )

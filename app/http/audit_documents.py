@@ -13,6 +13,7 @@ def audit_row_json(row: AuditRow) -> dict[str, Any]:
     """Return one row; ``plan`` is there only where one was applied, ``denied`` for denials only."""
     further = {"plan": row.plan, "denied": row.denied}
     return {
+        "cluster_id": row.cluster_id,
         "alteration_id": row.alteration_id,
         "at": rfc3339(row.at),
         "principal": row.principal,

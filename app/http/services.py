@@ -15,6 +15,7 @@ from app.http.page_tokens import PageTokens
 from app.http.rate_limits import RateLimits
 from app.service.alterations.alter import AlterQuotas
 from app.service.alterations.revert import RevertAlterations
+from app.service.cluster_ports import ClusterIdentity
 from app.service.permissions.authentication_failures import AuthenticationFailures
 from app.service.permissions.authorize import Authorizer
 from app.service.permissions.denials import DeniedAttempts
@@ -72,6 +73,7 @@ class Services:
     revert: RevertAlterations
     resolve: ResolveQuotas
     audit: AuditTrail
+    cluster: ClusterIdentity
     analytics: Analytics
     plans: PlanStore
     scram: ScramCredentialSource

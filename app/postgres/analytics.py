@@ -32,14 +32,16 @@ _SHOWN: Final = ", ".join(map(quoted, COLUMNS[Result.RUNS]))
 _PUBLISHED: Final = text(
     """
     select run_id, data_through, coverage from pipeline_run
-    where cast(:name as text) = any(published)
-      and (cast(:cluster_id as text) is null or coalesce(cluster_id, :cluster_id) = :cluster_id)
+    where cast(:name as text) = any(published) and coalesce(cluster_id, :cluster_id) = :cluster_id
     order by seq desc limit 1
     """
 )
+"""A run without a cluster's id is about several, of which the service's may be one."""
+
 _NEWEST: Final = text(
     """
-    select run_id, data_through, coverage from pipeline_run where published <> '{}'
+    select run_id, data_through, coverage from pipeline_run
+    where published <> '{}' and coalesce(cluster_id, :cluster_id) = :cluster_id
     order by seq desc limit 1
     """
 )
@@ -54,12 +56,16 @@ _REACH: Final = text(
 _BUCKETS: Final = text(
     f"""
     select {", ".join(map(quoted, COLUMNS[BUCKETS]))} from dim_bucket t
-    where bucket_id = any(:bucket_ids)
-    order by bucket_id, cluster_id, level, quota_user, quota_client_id
+    where cluster_id = :cluster_id and bucket_id = any(:bucket_ids)
+    order by bucket_id, level, quota_user, quota_client_id
     """  # noqa: S608 - names of columns
 )
 _RUN: Final = text(
-    f"select {_SHOWN} from pipeline_run t where run_id = :run_id order by seq desc limit 1"  # noqa: S608
+    f"""
+    select {_SHOWN} from pipeline_run t
+    where run_id = :run_id and coalesce(cluster_id, :cluster_id) = :cluster_id
+    order by seq desc limit 1
+    """  # noqa: S608
 )
 _QUEUE: Final = text(
     f"""
@@ -73,7 +79,8 @@ _CANCEL: Final = text(
     update pipeline_run set cancel_requested = true,
       state = case state when 'queued' then 'cancelled' else state end,
       ended_at = case state when 'queued' then clock_timestamp() else ended_at end
-    where run_id = :run_id and ended_at is null
+    where run_id = :run_id and coalesce(cluster_id, :cluster_id) = :cluster_id
+      and ended_at is null
     """
 )
 _USAGE: Final = text(
@@ -110,9 +117,9 @@ class PostgresAnalytics:
         """
         return await self._database.querying.run(partial(_page, query), within_s=_LIST_WITHIN_S)
 
-    async def run(self, run_id: str) -> Row | None:
-        """Return the newest run of an id, or null."""
-        return await self._database.querying.run(partial(_run, run_id))
+    async def run(self, cluster_id: str, run_id: str) -> Row | None:
+        """See ``AnalyticsStore``."""
+        return await self._database.querying.run(partial(_run, cluster_id, run_id))
 
     async def queue(self, run: QueuedRun) -> Row:
         """Add a run to the queue, and return its row.
@@ -122,9 +129,9 @@ class PostgresAnalytics:
         """
         return await self._database.writing.run(partial(_queue, run))
 
-    async def cancel(self, run_id: str) -> Row | None:
+    async def cancel(self, cluster_id: str, run_id: str) -> Row | None:
         """End a run that waits, ask for the end of one that runs; return its row, or null."""
-        return await self._database.writing.run(partial(_cancel, run_id))
+        return await self._database.writing.run(partial(_cancel, cluster_id, run_id))
 
     async def usage(
         self, cluster_id: str, buckets: Sequence[BucketName]
@@ -148,28 +155,26 @@ async def _page(query: AnalyticsQuery, lease: Lease) -> AnalyticsPage:
         bucket_ids.add(query.bucket_id)
     buckets: list[Row] = []
     if bucket_ids:
-        known = await connection.execute(_BUCKETS, {"bucket_ids": sorted(bucket_ids)})
+        wanted = {"cluster_id": query.cluster_id, "bucket_ids": sorted(bucket_ids)}
+        known = await connection.execute(_BUCKETS, wanted)
         buckets = [dict(row) for row in known.mappings()]
     after = position_of(query, rows[-1]) if more else None
     return AnalyticsPage(run, rows, buckets, after)
 
 
 async def _published(lease: Lease, query: AnalyticsQuery) -> PublishedRun | None:
-    if query.table is Result.RUNS:
-        found = await lease.connection.execute(_NEWEST)
-    else:
-        cluster_id = query.cluster_id
-        known = None if cluster_id is None or "\0" in cluster_id else cluster_id
-        values = {"name": query.table.value, "cluster_id": known}
-        found = await lease.connection.execute(_PUBLISHED, values)
+    statement = _NEWEST if query.table is Result.RUNS else _PUBLISHED
+    values = {"name": query.table.value, "cluster_id": query.cluster_id}
+    found = await lease.connection.execute(statement, values)
     row = found.one_or_none()
     return None if row is None else PublishedRun(*row)
 
 
-async def _run(run_id: str, lease: Lease) -> Row | None:
+async def _run(cluster_id: str, run_id: str, lease: Lease) -> Row | None:
     if "\0" in run_id:
         return None
-    row = (await lease.connection.execute(_RUN, {"run_id": run_id})).mappings().one_or_none()
+    wanted = {"cluster_id": cluster_id, "run_id": run_id}
+    row = (await lease.connection.execute(_RUN, wanted)).mappings().one_or_none()
     return None if row is None else dict(row)
 
 
@@ -178,16 +183,17 @@ async def _queue(run: QueuedRun, lease: Lease) -> Row:
         "run_id": run.run_id,
         "job": run.job,
         "options": json.dumps(run.options),
-        "cluster_id": run.options.get("cluster"),
+        "cluster_id": run.cluster_id,
         "requested_by": run.requested_by,
     }
     return dict((await lease.connection.execute(_QUEUE, values)).mappings().one())
 
 
-async def _cancel(run_id: str, lease: Lease) -> Row | None:
+async def _cancel(cluster_id: str, run_id: str, lease: Lease) -> Row | None:
     if "\0" not in run_id:
-        await lease.connection.execute(_CANCEL, {"run_id": run_id})
-    return await _run(run_id, lease)
+        wanted = {"cluster_id": cluster_id, "run_id": run_id}
+        await lease.connection.execute(_CANCEL, wanted)
+    return await _run(cluster_id, run_id, lease)
 
 
 async def _usage(

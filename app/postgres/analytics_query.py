@@ -25,23 +25,21 @@ _ORDERS: Final[Mapping[Result, tuple[_Order, ...]]] = {
     Result.UTILIZATION: (
         _Order("t.dt", "date", falling=True),
         _Order("coalesce(t.util_p99, -1)", "double precision", falling=True),
-        _Order("t.cluster_id", "text"),
         _Order("t.bucket_id", "bigint"),
         _Order("coalesce(t.broker_id, -1)", "integer"),
     ),
     Result.INCIDENTS: (
         _Order("t.start", "timestamptz", falling=True),
-        _Order("t.cluster_id", "text"),
         _Order("t.incident_id", "text"),
     ),
     Result.MINUTES: (
         _Order("t.ts", "timestamptz"),
-        _Order("t.cluster_id", "text"),
         _Order("t.broker_id", "integer"),
     ),
     Result.RUNS: (_Order("t.seq", "bigint", falling=True),),
 }
-"""The fullest bucket of the newest day, the newest incident, the oldest minute, the newest run."""
+"""The fullest bucket of the newest day, the newest incident, the oldest minute, the newest run;
+all rows of a listing are of one cluster."""
 
 _NAMES: Final = {
     EntityType.USER.value: ("user", "quota_user", "quota_user_default"),
@@ -110,11 +108,12 @@ def _further_than(order: tuple[_Order, ...], after: Position, statement: Stateme
 
 
 def _conditions(query: AnalyticsQuery, statement: Statement) -> Iterator[str]:
-    for column, value in (
-        ("key", query.key),
-        ("cluster_id", query.cluster_id),
-        ("bucket_id", query.bucket_id),
-    ):
+    cluster_id = statement.bind(query.cluster_id)
+    column = "t.cluster_id"
+    if query.table is Result.RUNS:
+        column = f"coalesce({column}, {cluster_id})"
+    yield f"{column} = {cluster_id}"
+    for column, value in (("key", query.key), ("bucket_id", query.bucket_id)):
         if value is not None:
             yield _equals(quoted(column), value, statement)
     if query.min_util_p99 is not None:

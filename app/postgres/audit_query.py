@@ -112,6 +112,8 @@ def _ended_with(outcome: str | None) -> ColumnElement[bool]:
 
 
 def _conditions(query: AuditQuery) -> Iterator[ColumnElement[bool]]:
+    if query.cluster_id is not None:
+        yield _started.c.cluster_id == query.cluster_id
     if query.entity is not None:
         yield from _entity_conditions(query.entity)
     if query.actor is not None:

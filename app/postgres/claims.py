@@ -17,12 +17,14 @@ _CLAIM: Final = text(
     """
     with due as (
       select cluster_id, entity_hash from entity_slot as slot
-      where (claimed_until is null or claimed_until < now() or claimed_by = :owner)
+      where cluster_id = :cluster_id
+        and (claimed_until is null or claimed_until < now() or claimed_by = :owner)
         and (not observed or handed_over_by <= now() - make_interval(secs => :final_after))
         and (state = 'quarantined' or handed_over_by < now() - interval '1 min'
           or handed_over_by < now() - interval '2 s' and not exists (
             select from worker
-            where worker.owner = slot.owner and seen_at > now() - interval '5 s'))
+            where worker.cluster_id = slot.cluster_id and worker.owner = slot.owner
+              and seen_at > now() - interval '5 s'))
       order by handed_over_by limit :number
       for update skip locked
     )
@@ -46,7 +48,8 @@ _CLAIMED: Final = text(
       where event.received_at = slot.received_at and event.alteration_id = slot.alteration_id
         and event.ordinal = slot.ordinal and event.seq in (0, 1)
     ) as story
-    where claimed_by = :owner and claimed_until = now() + interval '15 s'
+    where slot.cluster_id = :cluster_id and claimed_by = :owner
+      and claimed_until = now() + interval '15 s'
       and story.intent is not null
     order by handed_over_by, slot.alteration_id, slot.ordinal
     """
@@ -55,15 +58,16 @@ _CLAIMED: Final = text(
 
 
 async def claim_slots(
-    owner: str, number: int, final_after_s: float, lease: Lease
+    cluster_id: str, owner: str, number: int, final_after_s: float, lease: Lease
 ) -> Sequence[Row[Any]]:
-    """Claim at most that many slots; return them with the stories of their entities."""
-    values = {"owner": owner, "number": number, "final_after": final_after_s}
+    """Claim at most that many slots of a cluster; return them with what the log has of them."""
+    claimant = {"cluster_id": cluster_id, "owner": owner}
+    values = {**claimant, "number": number, "final_after": final_after_s}
     claimed = (await lease.connection.execute(_CLAIM, values)).rowcount
     if not claimed:
         return ()
     await lease.extend(claimed * SECONDS_PER_ROW)
-    rows: Sequence[Row[Any]] = (await lease.connection.execute(_CLAIMED, {"owner": owner})).all()
+    rows: Sequence[Row[Any]] = (await lease.connection.execute(_CLAIMED, claimant)).all()
     return rows
 
 

@@ -1,4 +1,4 @@
-"""Drift in the log: one process watches, each change of others is recorded once."""
+"""Drift in the log: one process watches each cluster, each change is recorded once."""
 
 import asyncio
 import json
@@ -28,12 +28,15 @@ _LEAD: Final = text(
     """
     select case when exists (
       select from pg_locks where locktype = 'advisory' and pid = pg_backend_pid()
-        and classid = 7052 and objid = 1 and objsubid = 2 and granted)
-    then true else pg_try_advisory_lock(7052, 1) end
+        and (classid::bigint << 32 | objid::bigint) = key and objsubid = 1 and granted)
+    then true else pg_try_advisory_lock(key) end
+    from hashtextextended(:cluster_id, 7052) as key
     """
 )
+"""The key of each cluster has 64 bits, which ``pg_locks`` displays as two numbers of 32."""
 
-_RESIGN: Final = text("select pg_advisory_unlock(7052, 1)")
+_RESIGN: Final = text("select pg_advisory_unlock_all()")
+"""The connection holds no other lock."""
 
 _WATCHED: Final = text("select exists (select from drift_baseline where cluster_id = :cluster_id)")
 
@@ -69,13 +72,13 @@ class PostgresDriftJournal:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def try_lead(self) -> bool:
-        """Tell whether this process watches; it does as long as its connection lasts.
+    async def try_lead(self, cluster_id: str) -> bool:
+        """Tell whether this process watches the cluster; it does while its connection lasts.
 
         Raises:
             NotSentError: Postgres does not answer, so somebody else may be watching.
         """
-        return await self._database.leading.run(_lead)
+        return await self._database.leading.run(partial(_lead, cluster_id))
 
     async def let_others_lead(self) -> None:
         """See ``DriftJournal``; where the connection is lost, so is what it held.
@@ -137,8 +140,8 @@ class PostgresDriftJournal:
         return await self._database.recovering.run(work, within_s=_RECORD_WITHIN_S)
 
 
-async def _lead(lease: Lease) -> bool:
-    return bool(await lease.connection.scalar(_LEAD))
+async def _lead(cluster_id: str, lease: Lease) -> bool:
+    return bool(await lease.connection.scalar(_LEAD, {"cluster_id": cluster_id}))
 
 
 async def _resign(lease: Lease) -> None:

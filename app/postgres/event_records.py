@@ -66,6 +66,7 @@ def audit_row(
     result = (conclusion or start).get("result", {})
     before = result.get("before")
     return AuditRow(
+        cluster_id=request["cluster_id"],
         alteration_id=request["alteration_id"],
         at=at.astimezone(UTC),
         principal=request["principal"],

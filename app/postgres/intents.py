@@ -62,6 +62,8 @@ async def _superseded(
     request: AuditRequest, superseded: str, hashes: Hashes, lease: Lease
 ) -> Sequence[EventRow]:
     ordinals = await take_over(request, superseded, hashes, lease)
+    if not ordinals:
+        return ()
     told = await stories([(superseded, ordinal) for ordinal in ordinals], lease)
     await lease.connection.execute(RENEW_KEY, {"alteration_id": UUID(superseded)})
     return list(superseded_rows(told, request.alteration_id))

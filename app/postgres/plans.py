@@ -33,7 +33,7 @@ _KEEP: Final = text(
 _PLAN: Final = text(
     """
     select plan_id::text, cluster_id, author, owner, base, created_at, expires_at, plan
-    from quota_plan where plan_id = :plan_id
+    from quota_plan where plan_id = :plan_id and cluster_id = :cluster_id
     """
 )
 
@@ -76,7 +76,7 @@ class PostgresPlans:
         values = await asyncio.to_thread(_columns, plan) if many else _columns(plan)
         await self._pool.run(partial(_keep, values), within_s=_WITHIN_S)
 
-    async def plan(self, plan_id: str) -> KeptPlan | None:
+    async def plan(self, cluster_id: str, plan_id: str) -> KeptPlan | None:
         """See ``PlanStore``.
 
         Raises:
@@ -85,7 +85,7 @@ class PostgresPlans:
         wanted = _uuid(plan_id)
         if wanted is None:
             return None
-        row = await self._pool.run(partial(_find, wanted), within_s=_WITHIN_S)
+        row = await self._pool.run(partial(_find, cluster_id, wanted), within_s=_WITHIN_S)
         return None if row is None else await asyncio.to_thread(_kept, row)
 
 
@@ -99,8 +99,9 @@ async def _keep(values: dict[str, Any], lease: Lease) -> None:
     await lease.connection.execute(_KEEP, values)
 
 
-async def _find(plan_id: uuid.UUID, lease: Lease) -> Row[Any] | None:
-    return (await lease.connection.execute(_PLAN, {"plan_id": plan_id})).first()
+async def _find(cluster_id: str, plan_id: uuid.UUID, lease: Lease) -> Row[Any] | None:
+    wanted = {"cluster_id": cluster_id, "plan_id": plan_id}
+    return (await lease.connection.execute(_PLAN, wanted)).first()
 
 
 def _columns(plan: KeptPlan) -> dict[str, Any]:

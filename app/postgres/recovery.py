@@ -19,15 +19,17 @@ from app.service.recovery.recovery_ports import OpenAlteration, Place, Recovered
 _BEAT: Final = text(
     """
     with gone as (delete from worker where seen_at < clock_timestamp() - interval '1 day'
-      and owner <> :owner)
-    insert into worker (owner, seen_at) values (:owner, clock_timestamp())
-    on conflict (owner) do update set seen_at = excluded.seen_at
+      and (cluster_id, owner) <> (:cluster_id, :owner))
+    insert into worker (cluster_id, owner, seen_at)
+    values (:cluster_id, :owner, clock_timestamp())
+    on conflict (cluster_id, owner) do update set seen_at = excluded.seen_at
     """
 )
 
 _GIVE_BACK: Final = text(
     """
-    update entity_slot set claimed_by = null, claimed_until = null where claimed_by = :owner
+    update entity_slot set claimed_by = null, claimed_until = null
+    where cluster_id = :cluster_id and claimed_by = :owner
     """
 )
 
@@ -35,7 +37,7 @@ _OPEN: Final = text(
     """
     select count(*) as number, count(*) filter (where state = 'quarantined') as quarantined,
       coalesce(extract(epoch from clock_timestamp() - min(taken_at)), 0)::float8 as oldest_s
-    from entity_slot
+    from entity_slot where cluster_id = :cluster_id
     """
 )
 
@@ -52,15 +54,17 @@ class PostgresRecovery:
         self._database = database
         self._final_after_s = final_after_s
 
-    async def beat(self, owner: str) -> None:
+    async def beat(self, cluster_id: str, owner: str) -> None:
         """Say that the owner lives: whoever is silent for 5 s is taken for dead.
 
         Raises:
             NotSentError: Postgres did not do it.
         """
-        await self._database.recovering.run(partial(_beat, owner))
+        await self._database.recovering.run(partial(_beat, cluster_id, owner))
 
-    async def claim_open(self, owner: str, *, limit: int) -> Sequence[OpenAlteration]:
+    async def claim_open(
+        self, cluster_id: str, owner: str, *, limit: int
+    ) -> Sequence[OpenAlteration]:
         """Claim for 15 s what nobody else has claimed, the oldest first, in one statement.
 
         What was observed is left alone until it can be final. What a living owner holds for a
@@ -70,27 +74,27 @@ class PostgresRecovery:
         Raises:
             NotSentError: Postgres did not do it.
         """
-        claim = partial(claim_slots, owner, limit, self._final_after_s)
+        claim = partial(claim_slots, cluster_id, owner, limit, self._final_after_s)
         rows = await self._database.recovering.run(claim)
         if len(rows) < MANY:
             return open_alterations(rows)
         return await asyncio.to_thread(open_alterations, rows)
 
-    async def give_back(self, owner: str) -> None:
+    async def give_back(self, cluster_id: str, owner: str) -> None:
         """Let others claim at once what the owner has claimed and not recovered.
 
         Raises:
             NotSentError: Postgres did not do it; others wait until the claims end.
         """
-        await self._database.recovering.run(partial(_give_back, owner))
+        await self._database.recovering.run(partial(_give_back, cluster_id, owner))
 
-    async def open_intents(self) -> OpenIntents:
-        """Count the entities of all processes that have no definite outcome yet.
+    async def open_intents(self, cluster_id: str) -> OpenIntents:
+        """Count the entities of the cluster, of all processes, that have no definite outcome yet.
 
         Raises:
             NotSentError: The log cannot be read.
         """
-        return await self._database.recovering.run(_count)
+        return await self._database.recovering.run(partial(_count, cluster_id))
 
     async def record_recovery(self, recovered: Sequence[Recovered]) -> Mapping[Place, str]:
         """Add what was found to the log, all in one transaction; what is final frees the slot.
@@ -106,14 +110,14 @@ class PostgresRecovery:
         return await self._database.recovering.run(partial(record_found, recovered))
 
 
-async def _count(lease: Lease) -> OpenIntents:
-    row = (await lease.connection.execute(_OPEN)).one()
+async def _count(cluster_id: str, lease: Lease) -> OpenIntents:
+    row = (await lease.connection.execute(_OPEN, {"cluster_id": cluster_id})).one()
     return OpenIntents(row.number, row.oldest_s, row.quarantined)
 
 
-async def _give_back(owner: str, lease: Lease) -> None:
-    await lease.connection.execute(_GIVE_BACK, {"owner": owner})
+async def _give_back(cluster_id: str, owner: str, lease: Lease) -> None:
+    await lease.connection.execute(_GIVE_BACK, {"cluster_id": cluster_id, "owner": owner})
 
 
-async def _beat(owner: str, lease: Lease) -> None:
-    await lease.connection.execute(_BEAT, {"owner": owner})
+async def _beat(cluster_id: str, owner: str, lease: Lease) -> None:
+    await lease.connection.execute(_BEAT, {"cluster_id": cluster_id, "owner": owner})

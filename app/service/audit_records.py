@@ -98,6 +98,7 @@ class AuditRow:
     whom keys of this entity were taken over, by key; null where there is none.
     """
 
+    cluster_id: str
     alteration_id: str
     at: datetime
     principal: str
@@ -131,6 +132,7 @@ class AuditQuery:
     action: str | None = None
     limit: int = 100
     after: tuple[datetime, str, int] | None = None
+    cluster_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

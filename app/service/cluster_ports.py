@@ -73,7 +73,20 @@ class AlterAnswer:
     late: "Awaitable[AlterAnswer] | None" = None
 
 
-class ClientQuotaAdmin(Protocol):
+class ClusterIdentity(Protocol):
+    """Which cluster this process serves; another one never takes its place."""
+
+    async def cluster_id(self, *, timeout_s: float = 5.0) -> str:
+        """Return the cluster's id, from memory once known.
+
+        Raises:
+            WrongClusterError: The brokers that answer are of another cluster.
+            NotSentError: No broker could be reached.
+        """
+        ...
+
+
+class ClientQuotaAdmin(ClusterIdentity, Protocol):
     """The brokers' quota API (DescribeClientQuotas 48, AlterClientQuotas 49)."""
 
     async def describe_client_quotas(
@@ -139,14 +152,6 @@ class ClientQuotaAdmin(Protocol):
 
         Raises:
             NotSentError: No broker could be reached, or none is live.
-        """
-        ...
-
-    async def cluster_id(self, *, timeout_s: float = 5.0) -> str:
-        """Return the cluster's id, from memory once known.
-
-        Raises:
-            NotSentError: No broker could be reached.
         """
         ...
 

@@ -59,21 +59,24 @@ create table audit_event (
 """
 
 INDEXES = (
-    """create index audit_event_newest on audit_event (at desc, alteration_id desc, ordinal)
-       where listed""",
+    """create index audit_event_newest
+       on audit_event (cluster_id, at desc, alteration_id desc, ordinal) where listed""",
     """create index audit_event_by_principal
-       on audit_event (principal, at desc, alteration_id desc, ordinal) where listed""",
+       on audit_event (cluster_id, principal, at desc, alteration_id desc, ordinal) where listed""",
     """create index audit_event_by_user on audit_event
-       (user_kind, substr(user_name, 1, 64), at desc, alteration_id desc, ordinal)
+       (cluster_id, user_kind, substr(user_name, 1, 64),
+       at desc, alteration_id desc, ordinal)
        where user_kind <> 'absent'""",
     """create index audit_event_by_client_id on audit_event
-       (client_id_kind, substr(client_id_name, 1, 64), at desc, alteration_id desc, ordinal)
+       (cluster_id, client_id_kind, substr(client_id_name, 1, 64),
+       at desc, alteration_id desc, ordinal)
        where client_id_kind <> 'absent'""",
     """create index audit_event_by_ip on audit_event
-       (ip_kind, substr(ip_name, 1, 64), at desc, alteration_id desc, ordinal)
+       (cluster_id, ip_kind, substr(ip_name, 1, 64),
+       at desc, alteration_id desc, ordinal)
        where ip_kind <> 'absent'""",
     """create index audit_event_by_action
-       on audit_event (action, at desc, alteration_id desc, ordinal)
+       on audit_event (cluster_id, action, at desc, alteration_id desc, ordinal)
        where listed and action <> 'alter'""",
     """create index audit_event_by_verdict
        on audit_event (verdict, at desc, alteration_id desc, ordinal)

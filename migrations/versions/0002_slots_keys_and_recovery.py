@@ -36,7 +36,7 @@ TABLES = (
     ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000)
     """,
     "create unique index entity_slot_of_alteration on entity_slot (alteration_id, ordinal)",
-    "create index entity_slot_by_age on entity_slot (handed_over_by)",
+    "create index entity_slot_by_age on entity_slot (cluster_id, handed_over_by)",
     """
     create table idempotency (
       key_hash bytea primary key check (octet_length(key_hash) = 32),
@@ -59,7 +59,14 @@ TABLES = (
       primary key (cluster_id, entity_hash)
     )
     """,
-    "create table worker (owner text primary key, seen_at timestamptz not null)",
+    """
+    create table worker (
+      cluster_id text not null check (length(cluster_id) between 1 and 249),
+      owner text not null,
+      seen_at timestamptz not null,
+      primary key (cluster_id, owner)
+    )
+    """,
     "create table drift_baseline (cluster_id text primary key, taken_at timestamptz not null)",
 )
 

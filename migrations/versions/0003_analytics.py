@@ -89,20 +89,20 @@ INDEXES = (
     """create unique index utilization_daily_once
        on utilization_daily (cluster_id, dt, key, bucket_id, coalesce(broker_id, -1))""",
     """create index utilization_daily_fullest on utilization_daily
-       (dt desc, coalesce(util_p99, -1) desc, cluster_id, bucket_id, coalesce(broker_id, -1))""",
-    "create index utilization_daily_of_bucket on utilization_daily (bucket_id, dt desc)",
+       (cluster_id, dt desc, coalesce(util_p99, -1) desc, bucket_id, coalesce(broker_id, -1))""",
+    """create index utilization_daily_of_bucket
+       on utilization_daily (cluster_id, bucket_id, dt desc)""",
     "create unique index throttle_incident_once on throttle_incident (cluster_id, incident_id)",
     """create index throttle_incident_newest
-       on throttle_incident (start desc, cluster_id, incident_id)""",
+       on throttle_incident (cluster_id, start desc, incident_id)""",
     """create unique index bucket_minute_once
-       on bucket_minute (bucket_id, ts, cluster_id, broker_id)""",
+       on bucket_minute (cluster_id, bucket_id, ts, broker_id)""",
     "create index bucket_minute_of_day on bucket_minute using brin (dt)",
     """create unique index dim_bucket_once on dim_bucket
        (cluster_id, bucket_id, level, coalesce(quota_user, ''), coalesce(quota_user_default, false),
         coalesce(quota_client_id, ''), coalesce(quota_client_default, false))""",
     """create index dim_bucket_by_names on dim_bucket
        (cluster_id, bucket_user, bucket_client, key)""",
-    "create index dim_bucket_by_id on dim_bucket (bucket_id)",
 )
 
 RUNS = (

@@ -16,7 +16,7 @@ from app.domain.alterations import (
     apply_ops,
 )
 from app.domain.entities import ClientQuotaEntity
-from app.domain.errors import EntityBusyError, NotSentError
+from app.domain.errors import EntityBusyError, NotSentError, WrongClusterError
 from app.domain.filters import ALL_ENTITIES, ClientQuotaFilter
 from app.domain.plans import Holding, Holdings
 from app.service.alterations.alter import AlterationParts, AlterQuotas
@@ -76,11 +76,14 @@ def refused(kafka_error: str, message: str = "no", throttle_time_ms: int = 0) ->
 class FakeBrokers:
     """Applies what it is sent, unless ``fault`` answers first.
 
-    ``log`` lists what happened, in order, together with the journal's own events.
+    ``log`` lists what happened, in order, together with the journal's own events. ``moved`` says
+    that brokers of another cluster answer.
     """
 
-    def __init__(self, log: list[str]) -> None:
+    def __init__(self, log: list[str], cluster: str = "fake") -> None:
         self.log = log
+        self.cluster = cluster
+        self.moved = False
         self.quotas: dict[ClientQuotaEntity, dict[str, float]] = {}
         self.fault: Fault | None = None
         self.reachable = True
@@ -105,7 +108,7 @@ class FakeBrokers:
         else:
             self._shown = {entity: dict(values) for entity, values in self.quotas.items()}
         matching = {one: values for one, values in self._shown.items() if quota_filter.matches(one)}
-        return Described(matching, EPOCH, "fake", broker_id or 1)
+        return Described(matching, EPOCH, self.cluster, broker_id or 1)
 
     async def alter_client_quotas(
         self,
@@ -154,11 +157,14 @@ class FakeBrokers:
         return QuorumState(self.leader_epoch, 10, {1: 10, 2: 10})
 
     async def cluster_id(self, *, timeout_s: float = 5.0) -> str:
-        """Return the id."""
-        self._check_reachable()
-        return "fake"
+        """Return the id, which is known."""
+        if self.moved:
+            raise WrongClusterError("The brokers are of another cluster.")
+        return self.cluster
 
     def _check_reachable(self) -> None:
+        if self.moved:
+            raise WrongClusterError("The brokers are of another cluster.")
         if not self.reachable:
             raise NotSentError("No broker answers.", code="cluster-unreachable")
 
@@ -231,20 +237,22 @@ class FakeJournal:
                 key: kept for key, kept in self.keys.items() if kept.alteration_id != freed
             }
 
-    async def beat(self, owner: str) -> None:
+    async def beat(self, cluster_id: str, owner: str) -> None:
         """Note a beat."""
         self._do("beat")
 
-    async def claim_open(self, owner: str, *, limit: int) -> Sequence[OpenAlteration]:
+    async def claim_open(
+        self, cluster_id: str, owner: str, *, limit: int
+    ) -> Sequence[OpenAlteration]:
         """Return what the test put there."""
         self._do("claim_open")
         claimed, self.open = self.open[:limit], self.open[limit:]
         return claimed
 
-    async def give_back(self, owner: str) -> None:
+    async def give_back(self, cluster_id: str, owner: str) -> None:
         """Do nothing: each claim is given once."""
 
-    async def open_intents(self) -> OpenIntents:
+    async def open_intents(self, cluster_id: str) -> OpenIntents:
         """Count what the test put there."""
         return OpenIntents(len(self.open), 0.0, len(self.open))
 
@@ -313,9 +321,10 @@ class FakePlans:
         """Keep a plan."""
         self.kept[plan.plan_id] = plan
 
-    async def plan(self, plan_id: str) -> KeptPlan | None:
-        """Return a plan."""
-        return self.kept.get(plan_id)
+    async def plan(self, cluster_id: str, plan_id: str) -> KeptPlan | None:
+        """Return a plan for a cluster."""
+        plan = self.kept.get(plan_id)
+        return plan if plan is not None and plan.cluster_id == cluster_id else None
 
 
 class FakeScramCredentials:
@@ -339,7 +348,7 @@ class FakeAnalytics:
         rows = [*self.runs.values()] if query.table is Result.RUNS else []
         return AnalyticsPage(None, rows[: query.limit], [], None)
 
-    async def run(self, run_id: str) -> Row | None:
+    async def run(self, cluster_id: str, run_id: str) -> Row | None:
         return self.runs.get(run_id)
 
     async def queue(self, run: QueuedRun) -> Row:
@@ -357,7 +366,7 @@ class FakeAnalytics:
         self.runs[run.run_id] = row
         return row
 
-    async def cancel(self, run_id: str) -> Row | None:
+    async def cancel(self, cluster_id: str, run_id: str) -> Row | None:
         row = self.runs.get(run_id)
         if row is not None:
             ended = {"state": "cancelled", "cancel_requested": True, "ended_at": EPOCH}

@@ -20,6 +20,9 @@ from app.service.journal_ports import AuditJournal, Claim, KeyClaim
 
 _NUMBERS = itertools.count(1)
 
+CLUSTER = "MkU3OEVBNTcwNTJENDM2Qk"
+"""The cluster of what is logged, unless a test says otherwise."""
+
 ALICE = Caller("User:alice", "192.0.2.7", "bearer")
 
 HOSTILE_NAMES = (
@@ -95,7 +98,7 @@ def audit_request(
     """Return a request to log, under a new id."""
     return AuditRequest(
         alteration_id=new_alteration_id(),
-        cluster_id="MkU3OEVBNTcwNTJENDM2Qk",
+        cluster_id=CLUSTER,
         caller=caller,
         action=action,
         request_id="req-1",

@@ -81,6 +81,7 @@ def _address_answer() -> ResolveAnswer:
 
 def _audit_page() -> dict[str, Any]:
     row = AuditRow(
+        cluster_id=given.CLUSTER_ID,
         alteration_id=given.ALTERATION_ID,
         at=given.AT,
         principal=given.CALLER.principal,

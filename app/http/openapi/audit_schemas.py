@@ -48,6 +48,7 @@ _VALUES_OR_NULL: Final = nullable(ref("QuotaValues"), "The whole entity's values
 AUDIT_SCHEMAS: Final[Mapping[str, Schema]] = {
     "AuditRow": closed(
         {
+            "cluster_id": ref("ClusterId"),
             "alteration_id": ref("AlterationId"),
             "at": ref("Time"),
             "principal": text("Who asked, as Kafka prints it."),

@@ -132,7 +132,6 @@ async def _page(
         min_util_p99=values.get("min_util_p99"),
         since=values.get("since"),
         until=values.get("until"),
-        cluster_id=values.get("cluster_id"),
         bucket_id=bucket_id,
         limit=values["page_size"],
         after=None if after is None else tuple(after),

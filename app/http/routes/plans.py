@@ -63,7 +63,7 @@ async def apply_plan(request: Request, plan_id: str) -> Response:
     read_query(request.scope["query_string"], NO_PARAMETERS)
     command, force = await read_object(request, partial(_apply_command, request, granted, plan_id))
     services = services_of(request)
-    applying = ApplyPlans(services.plans, services.alter)
+    applying = ApplyPlans(services.plans, services.alter, services.cluster)
     return await altered(request, command, applying.apply(command, plan_id, force=force))
 
 
@@ -89,7 +89,7 @@ def _apply_command(
 
 def _plans(request: Request) -> MakePlans:
     services = services_of(request)
-    return MakePlans(services.describe, services.plans)
+    return MakePlans(services.describe, services.plans, services.cluster)
 
 
 async def _answered(plan: KeptPlan) -> Response:

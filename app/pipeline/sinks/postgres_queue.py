@@ -13,7 +13,8 @@ _TAKE: Final = """
     update pipeline_run set state = 'running', started_at = clock_timestamp()
     where seq = (select seq from pipeline_run where state = 'queued' order by seq
                  for update skip locked limit 1)
-    returning seq, run_id, job, options
+    returning seq, run_id, job,
+      options || jsonb_strip_nulls(jsonb_build_object('cluster', cluster_id))
 """
 _RUNNING: Final = "select seq from pipeline_run where state = 'running' order by seq"
 _GIVE_UP: Final = """

@@ -58,7 +58,6 @@ class AlterCommand:
         supersedes: The alteration of unknown outcome whose slots are taken over, or null.
         plan: The plan that is applied, or null.
         wait_ms: How long to wait for the change to be readable, in milliseconds.
-        cluster_id: The cluster that it rests on what was seen of; null where it rests on nothing.
     """
 
     caller: Caller
@@ -76,7 +75,6 @@ class AlterCommand:
     key: IdempotencyKey | None = None
     supersedes: str | None = None
     plan: PlanApplication | None = None
-    cluster_id: str | None = None
 
     @property
     def options(self) -> dict[str, Any]:

@@ -11,8 +11,6 @@ from app.service.alterations.alteration_command import Expected
 from app.service.audit_records import AlterationRecord, AuditEntity, AuditRequest
 from app.service.plans.plan_claims import RestsOn
 
-ANOTHER_CLUSTER: Final = "What this rests on was seen on another cluster; nothing was applied."
-
 NOT_AS_EXPECTED: Final = "The present values are not the expected ones; nothing was applied."
 
 

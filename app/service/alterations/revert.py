@@ -45,7 +45,6 @@ class RevertAlterations:
             violations=command.violations,
             key=command.key,
             supersedes=command.supersedes,
-            cluster_id=record.request.cluster_id,
         )
         return await self.alter.alter(inverted)
 

@@ -12,6 +12,7 @@ from app.domain.plan_impact import Impacts, KeyImpact, summary
 from app.domain.plan_making import make_plan
 from app.domain.plans import Holdings, Plan, PlannedChange, PlanRequest
 from app.service.clock import utc_now
+from app.service.cluster_ports import ClusterIdentity
 from app.service.identifiers import new_alteration_id
 from app.service.off_loop import off_loop
 from app.service.plans.plan_records import ChangeWithImpact, KeptPlan, PlanStore
@@ -40,9 +41,12 @@ class PlanCommand:
 class MakePlans:
     """Answers ``POST /quotas/plans`` and ``GET /quotas/plans/{plan_id}``."""
 
-    def __init__(self, describe: DescribeQuotas, store: PlanStore) -> None:
+    def __init__(
+        self, describe: DescribeQuotas, store: PlanStore, cluster: ClusterIdentity
+    ) -> None:
         self._describe = describe
         self._store = store
+        self._cluster = cluster
 
     async def make(self, command: PlanCommand) -> KeptPlan:
         """Make a plan and keep it; nothing is sent.
@@ -84,9 +88,9 @@ class MakePlans:
         """Return a plan, without its document; an expired one too, while it is kept.
 
         Raises:
-            NotFoundError: There is none.
+            NotFoundError: There is none for this cluster.
         """
-        plan = await self._store.plan(plan_id)
+        plan = await self._store.plan(await self._cluster.cluster_id(), plan_id)
         if plan is None:
             raise NotFoundError("There is no such plan, or it expired a day ago or earlier.")
         return plan

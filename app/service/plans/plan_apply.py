@@ -16,6 +16,7 @@ from app.domain.errors import (
 from app.service.alterations.alter import AlterQuotas
 from app.service.alterations.alteration_command import AlterationReport, AlterCommand
 from app.service.clock import utc_now
+from app.service.cluster_ports import ClusterIdentity
 from app.service.off_loop import off_loop
 from app.service.plans.plan_claims import OwnershipClaim, PlanApplication, RestsOn
 from app.service.plans.plan_records import KeptPlan, PlanStore
@@ -32,6 +33,7 @@ class ApplyPlans:
 
     store: PlanStore
     alter: AlterQuotas
+    cluster: ClusterIdentity
 
     async def apply(self, command: AlterCommand, plan_id: str, *, force: bool) -> AlterationReport:
         """Apply what was planned, whoever planned it.
@@ -42,7 +44,7 @@ class ApplyPlans:
             force: Take keys over that other owners hold.
 
         Raises:
-            NotFoundError: There is no such plan.
+            NotFoundError: There is no such plan for this cluster.
             PlanExpiredError: It is too old.
             OwnerConflictError: Another owner holds a key that it would change.
             ExpectationFailedError: What it rests on has changed.
@@ -65,7 +67,7 @@ class ApplyPlans:
         return await self.alter.confirm(applying)
 
     async def _usable(self, plan_id: str) -> KeptPlan:
-        plan = await self.store.plan(plan_id)
+        plan = await self.store.plan(await self.cluster.cluster_id(), plan_id)
         if plan is None:
             raise NotFoundError("There is no such plan, or it expired a day ago or earlier.")
         if plan.expires_at <= utc_now():
@@ -109,7 +111,6 @@ def _alterations(command: AlterCommand, plan: KeptPlan, *, force: bool) -> Alter
             {one: values for one, values in plan.rests_on.items() if one not in touched},
             _taken_over(plan),
         ),
-        cluster_id=plan.cluster_id,
     )
 
 

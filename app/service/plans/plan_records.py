@@ -62,6 +62,6 @@ class PlanStore(Protocol):
         """Keep a plan, its document too."""
         ...
 
-    async def plan(self, plan_id: str) -> KeptPlan | None:
-        """Return a plan without its document; null where there is none, or no more."""
+    async def plan(self, cluster_id: str, plan_id: str) -> KeptPlan | None:
+        """Return a plan for a cluster without its document; null where there is none any more."""
         ...

@@ -2,15 +2,16 @@
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final, Protocol
 
 from app.domain.callers import Caller
-from app.domain.errors import InvalidRequestError, NotFoundError, NotSentError
+from app.domain.errors import InvalidRequestError, NotFoundError, NotSentError, Violation
 from app.domain.filters import ClientQuotaFilter, filter_violations
 from app.domain.pipeline_runs import OptionValue, run_violations
+from app.service.cluster_ports import ClusterIdentity
 from app.service.identifiers import new_alteration_id
 
 NO_RUN: Final = "no-run"
@@ -39,24 +40,24 @@ class AnalyticsQuery:
 
     Attributes:
         table: What is listed.
+        cluster_id: Of the rows, and of the runs that name one.
         key: A quota key.
         entity: On the entity whose quota limits the bucket, or on the bucket's own names.
         min_util_p99: The least p99 / limit; for incidents the least peak / limit.
         since: The earliest day, minute or end of an incident, included.
         until: The first that is too late.
-        cluster_id: Of the rows.
         bucket_id: Of the rows.
         limit: Rows of a page.
         after: The position of the last row of the page before.
     """
 
     table: Result
+    cluster_id: str | None = None
     key: str | None = None
     entity: ClientQuotaFilter | None = None
     min_util_p99: float | None = None
     since: datetime | None = None
     until: datetime | None = None
-    cluster_id: str | None = None
     bucket_id: int | None = None
     limit: int = 100
     after: Position | None = None
@@ -120,6 +121,7 @@ class QueuedRun:
     """A run that is asked for."""
 
     run_id: str
+    cluster_id: str
     job: str
     options: Mapping[str, OptionValue]
     requested_by: str
@@ -132,15 +134,15 @@ class AnalyticsStore(Protocol):
         """Return one page of a table."""
         ...
 
-    async def run(self, run_id: str) -> Row | None:
-        """Return the newest run of an id, or null."""
+    async def run(self, cluster_id: str, run_id: str) -> Row | None:
+        """Return the newest run of an id for a cluster, or for several; null where none is."""
         ...
 
     async def queue(self, run: QueuedRun) -> Row:
         """Add a run to the queue, and return its row."""
         ...
 
-    async def cancel(self, run_id: str) -> Row | None:
+    async def cancel(self, cluster_id: str, run_id: str) -> Row | None:
         """Ask for the end of a run that has not ended; return its row, or null."""
         ...
 
@@ -153,9 +155,10 @@ class AnalyticsStore(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Analytics:
-    """Answers ``/analytics/…`` and tells ``GET /quotas/resolve`` about usage."""
+    """Answers ``/analytics/…`` of one cluster and tells ``GET /quotas/resolve`` about usage."""
 
     store: AnalyticsStore
+    cluster: ClusterIdentity
 
     async def page(self, query: AnalyticsQuery) -> AnalyticsPage:
         """Return one page.
@@ -170,11 +173,12 @@ class Analytics:
                 detail = "The entity filter breaks a rule of the broker."
                 first = violations[0].kafka_error
                 raise InvalidRequestError(detail, kafka_error=first, violations=violations)
-        page = await self.store.page(query)
+        cluster_id = await self.cluster.cluster_id()
+        page = await self.store.page(replace(query, cluster_id=cluster_id))
         if page.run is None and not (query.table is Result.RUNS and page.rows):
             raise NotFoundError(
-                "No run of the pipeline has published this yet: queue one with POST "
-                "/analytics/runs, or run `quota-pipeline run --pg`.",
+                f"No run of the pipeline has published this of the cluster {cluster_id} yet: queue "
+                "one with POST /analytics/runs, or run `quota-pipeline run --pg`.",
                 code=NO_RUN,
             )
         return page
@@ -185,7 +189,7 @@ class Analytics:
         Raises:
             NotFoundError: There is none.
         """
-        return _found(await self.store.run(run_id))
+        return _found(await self.store.run(await self.cluster.cluster_id(), run_id))
 
     async def queue(self, caller: Caller, job: str, options: Mapping[str, OptionValue]) -> Row:
         """Queue a run for a worker.
@@ -193,11 +197,14 @@ class Analytics:
         Raises:
             InvalidRequestError: The job is not one that may be asked for, or an option is not.
         """
+        cluster_id = await self.cluster.cluster_id()
         violations = run_violations(job, options)
+        if options.get("cluster", cluster_id) != cluster_id:
+            violations.append(_of_another_cluster(cluster_id))
         if violations:
             detail = "The run breaks a rule; nothing was queued."
             raise InvalidRequestError(detail, violations=violations)
-        run = QueuedRun(new_alteration_id(), job, options, caller.principal)
+        run = QueuedRun(new_alteration_id(), cluster_id, job, options, caller.principal)
         row = await self.store.queue(run)
         logger.info("%s queued the run %s of %s", caller.principal, run.run_id, job)
         return row
@@ -208,7 +215,7 @@ class Analytics:
         Raises:
             NotFoundError: There is none.
         """
-        row = _found(await self.store.cancel(run_id))
+        row = _found(await self.store.cancel(await self.cluster.cluster_id(), run_id))
         logger.info("%s cancelled the run %s", caller.principal, run_id)
         return row
 
@@ -221,6 +228,13 @@ class Analytics:
         except NotSentError as error:
             logger.warning("usage is left out of a resolution: %s", error.detail)
             return None
+
+
+def _of_another_cluster(cluster_id: str) -> Violation:
+    detail = (
+        f"This service queues runs for its own cluster; leave cluster out, or say {cluster_id}."
+    )
+    return Violation("/options/cluster", "another-cluster", detail)
 
 
 def _found(row: Row | None) -> Row:

@@ -6,16 +6,18 @@ from app.domain.callers import Caller
 from app.domain.errors import ClusterAuthorizationError, InvalidRequestError, NotFoundError
 from app.domain.filters import filter_violations
 from app.service.audit_records import AlterationRecord, AuditPage, AuditQuery
+from app.service.cluster_ports import ClusterIdentity
 from app.service.journal_ports import AuditJournal
 from app.service.permissions.authorize import ClusterAuthorizer
 
 
 @dataclass(frozen=True, slots=True)
 class AuditTrail:
-    """Answers ``GET /audit`` and ``GET /quotas/alterations/{alteration_id}``."""
+    """Answers ``GET /audit`` and ``GET /quotas/alterations/{alteration_id}`` of one cluster."""
 
     journal: AuditJournal
     authorizer: ClusterAuthorizer
+    cluster: ClusterIdentity
 
     async def rows(self, caller: Caller, query: AuditQuery) -> AuditPage:
         """Return one page: all rows for an auditor, one's own for anybody else.
@@ -32,18 +34,23 @@ class AuditTrail:
                 detail = "The entity filter breaks a rule of the broker."
                 first = violations[0].kafka_error
                 raise InvalidRequestError(detail, kafka_error=first, violations=violations)
-        return await self.journal.audit_rows(query)
+        own = replace(query, cluster_id=await self.cluster.cluster_id())
+        return await self.journal.audit_rows(own)
 
     async def alteration(self, caller: Caller, alteration_id: str) -> AlterationRecord:
         """Return one alteration to its principal or to an auditor.
 
         Raises:
-            NotFoundError: There is none, or it is somebody else's.
+            NotFoundError: There is none of this cluster, or it is somebody else's.
         """
+        cluster_id = await self.cluster.cluster_id()
         record = await self.journal.alteration(alteration_id)
         if record is None or not (
-            record.request.caller.principal == caller.principal
-            or self.authorizer.is_auditor(caller)
+            record.request.cluster_id == cluster_id
+            and (
+                record.request.caller.principal == caller.principal
+                or self.authorizer.is_auditor(caller)
+            )
         ):
             raise NotFoundError("There is no such alteration, or it is not yours.")
         return record

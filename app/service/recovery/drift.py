@@ -37,7 +37,7 @@ class _Sighting:
 
 
 class DriftWatch:
-    """Compares at intervals; one process of those on a database does it."""
+    """Compares at intervals; one process of those that serve a cluster does it."""
 
     def __init__(
         self,
@@ -65,17 +65,17 @@ class DriftWatch:
 
         Who cannot lets another process try: it may reach the cluster where this one does not.
         """
-        if not await self._journal.try_lead():
-            return ()
         try:
-            return await self._compared()
+            cluster_id = await self._admin.cluster_id()
+            if not await self._journal.try_lead(cluster_id):
+                return ()
+            return await self._compared(cluster_id)
         except Exception:
             with suppress(NotSentError):
                 await self._journal.let_others_lead()
             raise
 
-    async def _compared(self) -> Sequence[ClientQuotaEntity]:
-        cluster_id = await self._admin.cluster_id()
+    async def _compared(self, cluster_id: str) -> Sequence[ClientQuotaEntity]:
         baseline = await self._journal.baseline(cluster_id)
         described, verified = await self._described()
         if baseline is None:

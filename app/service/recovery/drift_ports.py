@@ -67,8 +67,8 @@ class DoubtfulAlteration:
 class DriftJournal(Protocol):
     """The part of the log that the watch works on; every method may raise ``NotSentError``."""
 
-    async def try_lead(self) -> bool:
-        """Tell whether this process is the one that watches; ask before each round.
+    async def try_lead(self, cluster_id: str) -> bool:
+        """Tell whether this process is the one that watches the cluster; ask before each round.
 
         Nothing rests on it but economy: two that watch at once record each drift once.
         """

@@ -70,25 +70,31 @@ class Recovery:
                 group.create_task(again_and_again(what, work, pause_s=_PAUSE_S, logger=logger))
 
     async def _beat(self) -> None:
-        await self._parts.journal.beat(self._owner)
+        cluster_id = await self._parts.admin.cluster_id()
+        await self._parts.journal.beat(cluster_id, self._owner)
 
     async def round(self) -> int:
-        """Recover what can be claimed now; return how many entities were claimed."""
+        """Recover what can be claimed now; return how many entities were claimed.
+
+        Raises:
+            NotSentError: The log cannot be read, or it is not known whose alterations are ours.
+        """
         journal = self._parts.journal
-        claimed = await journal.claim_open(self._owner, limit=AT_ONCE)
-        self._parts.context.metrics.intents_are_open(await journal.open_intents())
+        cluster_id = await self._parts.admin.cluster_id()
+        claimed = await journal.claim_open(cluster_id, self._owner, limit=AT_ONCE)
+        self._parts.context.metrics.intents_are_open(await journal.open_intents(cluster_id))
         done = not claimed
         try:
             done = done or await self._recover_all(claimed)
         finally:
             if not done:
-                await self._give_back()
+                await self._give_back(cluster_id)
         return len(claimed)
 
-    async def _give_back(self) -> None:
+    async def _give_back(self, cluster_id: str) -> None:
         """Let others try: they may reach brokers that this process does not."""
         with suppress(NotSentError):
-            await self._parts.journal.give_back(self._owner)
+            await self._parts.journal.give_back(cluster_id, self._owner)
 
     async def _recover_all(self, claimed: Sequence[OpenAlteration]) -> bool:
         """Recover what was claimed; tell whether that was done."""

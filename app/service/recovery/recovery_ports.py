@@ -65,12 +65,14 @@ class Recovered:
 class RecoveryJournal(Protocol):
     """The part of the log that recovery works on; every method may raise ``NotSentError``."""
 
-    async def beat(self, owner: str) -> None:
+    async def beat(self, cluster_id: str, owner: str) -> None:
         """Say that the owner lives."""
         ...
 
-    async def claim_open(self, owner: str, *, limit: int) -> Sequence[OpenAlteration]:
-        """Claim entities without a known outcome whose owner is dead or has given them up.
+    async def claim_open(
+        self, cluster_id: str, owner: str, *, limit: int
+    ) -> Sequence[OpenAlteration]:
+        """Claim entities of a cluster without a known outcome, whose owner is dead or gave them up.
 
         Quarantined ones, and open ones past their deadline with a dead owner. What another owner
         has claimed a short while ago is left out; what this one has claimed before is not, so one
@@ -78,12 +80,12 @@ class RecoveryJournal(Protocol):
         """
         ...
 
-    async def give_back(self, owner: str) -> None:
+    async def give_back(self, cluster_id: str, owner: str) -> None:
         """Let others claim what the owner has claimed and not recovered."""
         ...
 
-    async def open_intents(self) -> OpenIntents:
-        """Return what has no definite outcome yet, of all processes."""
+    async def open_intents(self, cluster_id: str) -> OpenIntents:
+        """Return what has no definite outcome yet, of all processes that serve the cluster."""
         ...
 
     async def record_recovery(self, recovered: Sequence[Recovered]) -> Mapping[Place, str]:

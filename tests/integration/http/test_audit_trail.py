@@ -13,8 +13,8 @@ from tests.testkit.raw_quotas import RawQuotas
 from tests.testkit.service import RunningService
 
 FIELDS = [
-    "alteration_id", "at", "principal", "authentication", "client_address", "action", "entity",
-    "ops", "before", "after", "outcome", "reason", "request_id", "error",
+    "cluster_id", "alteration_id", "at", "principal", "authentication", "client_address", "action",
+    "entity", "ops", "before", "after", "outcome", "reason", "request_id", "error",
 ]  # fmt: skip
 
 
@@ -31,7 +31,8 @@ def test_an_alteration_is_a_row_with_every_field(service: RunningService) -> Non
     answer = post(service, "alice", body, **{"X-Request-Id": "audit-1"})
     row = rows(service, entity=f"user={names['user']}")[0]
     assert list(row) == FIELDS
-    assert row["alteration_id"] == answer.json()["alteration_id"]
+    for name in ("cluster_id", "alteration_id"):
+        assert row[name] == answer.json()[name]
     assert (row["principal"], row["client_address"]) == ("User:alice", "127.0.0.1")
     assert (row["action"], row["outcome"], row["error"]) == ("alter", "applied", None)
     assert row["entity"] == names

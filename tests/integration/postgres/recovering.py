@@ -10,7 +10,7 @@ from app.postgres.recovery import PostgresRecovery
 from app.service.audit_records import AlterationRecord, AuditQuery, AuditRequest
 from app.service.recovery.recovery_ports import OpenAlteration, Recovered
 from tests.integration.postgres.slots import AFTER, concluded, request_of
-from tests.testkit.postgres import claim_of
+from tests.testkit.postgres import CLUSTER, claim_of
 
 
 async def opened(
@@ -28,7 +28,7 @@ async def given_up(journal: PostgresJournal, *users: str) -> AuditRequest:
 
 
 async def claimed(recovery: PostgresRecovery, owner: str = "me") -> Sequence[OpenAlteration]:
-    return await recovery.claim_open(owner, limit=100)
+    return await recovery.claim_open(CLUSTER, owner, limit=100)
 
 
 def found(

@@ -13,7 +13,7 @@ from app.postgres.recovery import PostgresRecovery
 from app.service.audit_records import AuditRequest
 from app.service.journal_ports import KeyClaim
 from tests.integration.postgres.slots import Tables, concluded, request_of
-from tests.testkit.postgres import claim_of
+from tests.testkit.postgres import CLUSTER, claim_of
 
 
 class Writer:
@@ -101,5 +101,5 @@ async def recover_all(database: Database, tables: Tables) -> None:
     tables.run("update entity_slot set taken_at = now() - '1 hour'::interval")
     tables.run("update entity_slot set handed_over_by = taken_at")
     left = tables.count("entity_slot")
-    claimed = await PostgresRecovery(database).claim_open("me", limit=10_000)
+    claimed = await PostgresRecovery(database).claim_open(CLUSTER, "me", limit=10_000)
     assert len(claimed) == left

@@ -17,11 +17,10 @@ from app.service.audit_records import AuditQuery, AuditRow
 from app.service.recovery.drift_ports import AuditedState, Drift
 from app.service.recovery.recovery_ports import Recovered
 from tests.integration.postgres.slots import AFTER, Tables, concluded, request_of
-from tests.testkit.postgres import HOSTILE_NAMES, AuditDatabase, claim_of, intend
+from tests.testkit.postgres import CLUSTER, HOSTILE_NAMES, AuditDatabase, claim_of, intend
 
 pytestmark = pytest.mark.usefixtures("patient")
 
-CLUSTER = request_of("x").cluster_id
 SEEN = datetime(2026, 11, 21, 1, 2, 3, 456_000, UTC)
 
 
@@ -258,29 +257,29 @@ async def two(audit_database: AuditDatabase) -> AsyncIterator[tuple[Database, Da
 
 async def until_leading(database: Database) -> None:
     async with asyncio.timeout(30):
-        while not await PostgresDriftJournal(database).try_lead():
+        while not await PostgresDriftJournal(database).try_lead(CLUSTER):
             await asyncio.sleep(0.01)
 
 
 async def test_one_process_leads_until_it_ends(two: tuple[Database, Database]):
     first, second = (PostgresDriftJournal(database) for database in two)
     for _ in range(3):
-        assert await first.try_lead()
-        assert not await second.try_lead()
+        assert await first.try_lead(CLUSTER)
+        assert not await second.try_lead(CLUSTER)
     await two[0].close()
     await until_leading(two[1])
-    assert not await first.try_lead()
+    assert not await first.try_lead(CLUSTER)
 
 
 async def test_who_loses_its_connection_leads_again_only_if_nobody_else_does(
     two: tuple[Database, Database], postgres: LocalPostgres
 ):
     first, second = (PostgresDriftJournal(database) for database in two)
-    assert await first.try_lead()
+    assert await first.try_lead(CLUSTER)
     postgres.kill()
     postgres.start()
-    assert await second.try_lead()
-    assert not await first.try_lead()
+    assert await second.try_lead(CLUSTER)
+    assert not await first.try_lead(CLUSTER)
     await two[1].close()
     await until_leading(two[0])
 

@@ -35,4 +35,4 @@ async def test_who_cannot_reach_the_cluster_lets_another_watch(two: tuple[Databa
         await blind.round()
     await seeing.round()
     assert await journals[1].baseline("fake") == {}
-    assert not await journals[0].try_lead()
+    assert not await journals[0].try_lead("fake")

@@ -15,8 +15,8 @@ from app.service.audit_records import AlterationRecord, AuditQuery, AuditRequest
 from app.service.recovery.recovery_ports import Recovered
 from tests.integration.postgres.calls import run_as
 from tests.integration.postgres.slots import Tables, concluded, request_of
-from tests.integration.postgres.test_drift import CLUSTER, changed
-from tests.testkit.postgres import AuditDatabase, claim_of, intend
+from tests.integration.postgres.test_drift import changed
+from tests.testkit.postgres import CLUSTER, AuditDatabase, claim_of, intend
 
 FIRST_EVENT = (
     "insert into audit_event (received_at, alteration_id, ordinal, seq, event_type, at, "

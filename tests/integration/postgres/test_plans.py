@@ -22,12 +22,11 @@ from app.service.plans.plan_claims import OwnershipClaim
 from app.service.plans.plan_records import ChangeWithImpact, KeptPlan
 from app.service.recovery.recovery_ports import Recovered
 from tests.integration.postgres.slots import Tables, concluded
-from tests.testkit.postgres import HOSTILE_NAMES, audit_entity, audit_request, claim_of
+from tests.testkit.postgres import CLUSTER, HOSTILE_NAMES, audit_entity, audit_request, claim_of
 
 pytestmark = pytest.mark.usefixtures("patient")
 
 P, C = "producer_byte_rate", "consumer_byte_rate"
-CLUSTER = audit_request().cluster_id
 
 
 @pytest.fixture
@@ -210,9 +209,9 @@ def a_plan(user: str = "alice", age: timedelta = timedelta()) -> KeptPlan:
 async def test_a_plan_comes_back_as_it_was_kept(plans: PostgresPlans, user: str):
     plan = a_plan(user)
     await plans.keep(plan)
-    assert await plans.plan(plan.plan_id) == replace(plan, document=())
-    assert await plans.plan(plan.plan_id.upper()) is None
-    assert await plans.plan("nonsense") is None
+    assert await plans.plan(plan.cluster_id, plan.plan_id) == replace(plan, document=())
+    assert await plans.plan(plan.cluster_id, plan.plan_id.upper()) is None
+    assert await plans.plan(plan.cluster_id, "nonsense") is None
 
 
 async def test_plans_are_forgotten_a_day_after_they_expire(

@@ -15,7 +15,7 @@ from app.service.journal_ports import Intent
 from app.service.recovery.recovery_ports import Recovered
 from tests.integration.postgres.recovering import claimed, found, given_up, listed, opened, stored
 from tests.integration.postgres.slots import Tables, concluded, request_of
-from tests.testkit.postgres import audit_entity, audit_request, claim_of
+from tests.testkit.postgres import CLUSTER, audit_entity, audit_request, claim_of
 
 pytestmark = pytest.mark.usefixtures("patient")
 
@@ -241,7 +241,7 @@ async def test_thousands_of_entities_are_claimed_and_concluded_together(
     journal: PostgresJournal, recovery: PostgresRecovery, tables: Tables
 ):
     request = await given_up(journal, *(f"user-{number}" for number in range(3000)))
-    everything = await recovery.claim_open("me", limit=10_000)
+    everything = await recovery.claim_open(CLUSTER, "me", limit=10_000)
     assert [one.audited for one in everything] == list(request.entities)
     for final in (False, True):
         findings = [

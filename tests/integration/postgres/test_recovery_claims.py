@@ -13,7 +13,7 @@ from app.service.audit_records import AuditConclusion
 from app.service.metrics_port import OpenIntents
 from tests.integration.postgres.recovering import claimed, found, given_up, opened
 from tests.integration.postgres.slots import Tables, concluded
-from tests.testkit.postgres import AuditDatabase
+from tests.testkit.postgres import CLUSTER, AuditDatabase
 
 
 async def test_what_was_given_up_can_be_claimed_at_once_with_what_is_known_of_it(
@@ -39,7 +39,7 @@ async def test_what_is_open_can_be_claimed_once_its_owner_is_dead_and_can_send_n
     request = await opened(journal, "alice", owner="worker")
     assert await claimed(recovery) == []
     tables.age(request, 8)
-    await recovery.beat("worker")
+    await recovery.beat(CLUSTER, "worker")
     assert await claimed(recovery) == []
     tables.run("update worker set seen_at = seen_at - interval '6 s'")
     (one,) = await claimed(recovery)
@@ -51,7 +51,7 @@ async def test_what_a_living_owner_has_forgotten_can_be_claimed_after_a_minute(
     journal: PostgresJournal, recovery: PostgresRecovery, tables: Tables
 ):
     request = await opened(journal, "alice", owner="worker")
-    await recovery.beat("worker")
+    await recovery.beat(CLUSTER, "worker")
     tables.age(request, 59)
     assert await claimed(recovery) == []
     tables.age(request, 10)
@@ -71,9 +71,9 @@ async def test_beats_follow_each_other_and_old_ones_are_forgotten(
     recovery: PostgresRecovery, tables: Tables
 ):
     for owner in ("a", "b"):
-        await recovery.beat(owner)
+        await recovery.beat(CLUSTER, owner)
     tables.run("update worker set seen_at = seen_at - interval '2 days'")
-    await recovery.beat("a")
+    await recovery.beat(CLUSTER, "a")
     (row,) = tables.run("select owner, clock_timestamp() - seen_at < '1 min' as fresh from worker")
     assert (row.owner, row.fresh) == ("a", True)
 
@@ -109,7 +109,7 @@ async def test_recoveries_at_once_never_claim_the_same(
 
     async def claim(number: int) -> None:
         owners = (f"{number}-{turn}" for turn in itertools.count())
-        while some := await recoveries[number].claim_open(next(owners), limit=7):
+        while some := await recoveries[number].claim_open(CLUSTER, next(owners), limit=7):
             got.extend(one.audited.ordinal for one in some)
 
     await asyncio.gather(*(claim(number) for number in range(len(recoveries))))
@@ -121,10 +121,10 @@ async def test_recoveries_at_once_never_claim_the_same(
 async def test_what_is_open_is_counted(
     journal: PostgresJournal, recovery: PostgresRecovery, tables: Tables
 ):
-    assert await recovery.open_intents() == OpenIntents(0, 0.0, 0)
+    assert await recovery.open_intents(CLUSTER) == OpenIntents(0, 0.0, 0)
     oldest = await opened(journal, "alice", "bob")
     await given_up(journal, "carol")
     tables.age(oldest, 100)
-    counted = await recovery.open_intents()
+    counted = await recovery.open_intents(CLUSTER)
     assert (counted.number, counted.quarantined) == (3, 1)
     assert 100 < counted.oldest_s < 160

@@ -20,6 +20,7 @@ from tests.integration.postgres.recovering import given_up
 from tests.integration.postgres.slots import Tables
 from tests.testkit.fake_metrics import CountedMetrics
 from tests.testkit.fake_ports import FakeBrokers
+from tests.testkit.postgres import CLUSTER
 
 
 class Unreachable(Fences):
@@ -36,7 +37,7 @@ def recovery_of(
     reachable: bool = True,
     fences: Callable[..., Fences] = Fences,
 ) -> Recovery:
-    brokers = FakeBrokers([])
+    brokers = FakeBrokers([], CLUSTER)
     brokers.reachable = reachable
     barrier = Barrier(brokers, PresentValues(brokers))
     breaker = CircuitBreaker("audit-log-unavailable", "Down.")

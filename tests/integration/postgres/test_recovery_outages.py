@@ -10,7 +10,8 @@ from app.postgres.recovery import PostgresRecovery
 from app.service.recovery.recovery_ports import Recovered
 from tests.integration.postgres.calls import assert_unavailable
 from tests.integration.postgres.slots import AFTER, request_of
-from tests.integration.postgres.test_drift import CLUSTER, changed
+from tests.integration.postgres.test_drift import changed
+from tests.testkit.postgres import CLUSTER
 
 
 def quick_calls(database: Database) -> list[Awaitable[object]]:
@@ -18,12 +19,12 @@ def quick_calls(database: Database) -> list[Awaitable[object]]:
     request = request_of("alice")
     result = AlterationResult(request.entities[0].alteration.entity, Outcome.APPLIED)
     return [
-        recovery.beat("me"),
-        recovery.claim_open("me", limit=10),
+        recovery.beat(CLUSTER, "me"),
+        recovery.claim_open(CLUSTER, "me", limit=10),
         recovery.record_recovery(
             [Recovered(request.alteration_id, 0, result, final=True, evidence={})]
         ),
-        drift.try_lead(),
+        drift.try_lead(CLUSTER),
         drift.keep_baseline(CLUSTER, {result.entity: AFTER}),
         drift.record_drift(CLUSTER, [changed("alice", {}, AFTER)]),
     ]
@@ -31,9 +32,9 @@ def quick_calls(database: Database) -> list[Awaitable[object]]:
 
 async def assert_works(database: Database) -> None:
     recovery, drift = PostgresRecovery(database), PostgresDriftJournal(database)
-    await recovery.beat("me")
-    assert await recovery.claim_open("me", limit=10) == []
-    assert await drift.try_lead()
+    await recovery.beat(CLUSTER, "me")
+    assert await recovery.claim_open(CLUSTER, "me", limit=10) == []
+    assert await drift.try_lead(CLUSTER)
     await drift.keep_baseline(CLUSTER, {})
     assert await drift.baseline(CLUSTER) == {}
 

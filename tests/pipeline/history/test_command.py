@@ -25,10 +25,9 @@ from app.postgres.recovery import PostgresRecovery
 from app.service.audit_records import AuditConclusion, AuditRequest
 from app.service.recovery.drift_ports import Drift
 from app.service.recovery.recovery_ports import Recovered
-from tests.testkit.postgres import AuditDatabase, audit_entity, audit_request, claim_of
+from tests.testkit.postgres import CLUSTER, AuditDatabase, audit_entity, audit_request, claim_of
 
 P = "producer_byte_rate"
-CLUSTER = audit_request().cluster_id
 
 
 @pytest.fixture
@@ -113,7 +112,7 @@ async def test_what_recovery_found_counts(
     await altered(database, "alice", {}, {P: 5.0})
     request, at = await altered(database, "alice", {P: 5.0}, {P: 7.0}, Outcome.UNKNOWN)
     recovery = PostgresRecovery(database)
-    assert len(await recovery.claim_open("me", limit=10)) == 1
+    assert len(await recovery.claim_open(CLUSTER, "me", limit=10)) == 1
     entity = request.entities[0].alteration.entity
     result = AlterationResult(entity, verdict, changed=True, before={P: 5.0}, after={P: value})
     found = Recovered(request.alteration_id, 0, result, final=True, evidence={})

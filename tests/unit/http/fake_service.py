@@ -108,7 +108,7 @@ class FakeService:
         policy = AuthorizationPolicy(AuthorizerSettings(), auditors=frozenset({"User:auditor"}))
         acls, image = Acls(), FakeImage(self.brokers)
         authorizer = ClusterAuthorizer(acls, policy)
-        audit = AuditTrail(self.journal, authorizer)
+        audit = AuditTrail(self.journal, authorizer, self.brokers)
         lives = self.metrics.lives
         around = FakeSurroundings(self.brokers, self.journal, self.tasks, lives)
         alter = around.alter_quotas(image, self.policy)
@@ -121,7 +121,8 @@ class FakeService:
             revert=RevertAlterations(audit, alter),
             resolve=ResolveQuotas(image, acls),
             audit=audit,
-            analytics=Analytics(self.analytics),
+            cluster=self.brokers,
+            analytics=Analytics(self.analytics, self.brokers),
             plans=self.plans,
             scram=FakeScramCredentials(),
             readiness=Readiness({}, {}),

@@ -27,7 +27,7 @@ class Log:
     doubtful: list[DoubtfulAlteration] = field(default_factory=list)
     recorded: list[Drift] = field(default_factory=list)
 
-    async def try_lead(self) -> bool:
+    async def try_lead(self, cluster_id: str) -> bool:
         return self.leads
 
     async def let_others_lead(self) -> None:

@@ -21,11 +21,14 @@ class Published:
     service: RunningService
     url: str
     folder: Path
+    cluster_id: str
 
-    def publish(self, name: str, rows: Rows) -> str:
-        """Publish rows under a name; return the run's id."""
+    def publish(self, name: str, rows: Rows, cluster_id: str | None = None) -> str:
+        """Publish rows under a name, of the service's cluster or another; return the run's id."""
+        of = {"cluster_id": cluster_id or self.cluster_id}
+        own = {table: [{**row, **of} for row in each] for table, each in rows.items()}
         job = job_of("run", self.url, input=[name])
-        publish(job, written(self.folder / name, rows))
+        publish(job, written(self.folder / name, own))
         return job.run_id
 
 
@@ -45,6 +48,7 @@ def published(
         rule = {"entity": {"user": "alice"}}
         ops: list[dict[str, object]] = [{"key": "producer_byte_rate", "value": 1_000_000}]
         service.alter({**rule, "ops": ops}).raise_for_status()
-        yield Published(service, service_url, folder)
+        cluster_id = service.api("bob").get("/quotas").json()["cluster_id"]
+        yield Published(service, service_url, folder, cluster_id)
         ops = [{"key": "producer_byte_rate", "remove": True}]
         service.alter({**rule, "ops": ops}).raise_for_status()

@@ -10,7 +10,6 @@ from app.pipeline.tables import BUCKET_MINUTE, DIM_BUCKET, THROTTLE_INCIDENT, UT
 from tests.integration.http.analytics.conftest import Published
 from tests.pipeline.publish.results import (
     BUCKET,
-    CLUSTER,
     DAY,
     KEY,
     bucket,
@@ -123,7 +122,6 @@ def test_the_fullest_bucket_of_the_newest_day_comes_first(api: httpx.Client):
         ("entity=user=", []),
         ("entity=user=a%00b", []),
         ("entity=ip:absent&min_util_p99=0.95", [ALICE]),
-        (f"cluster_id={CLUSTER}&min_util_p99=0.95", [ALICE]),
     ],
 )
 def test_utilization_is_found_by_its_conditions(api: httpx.Client, query: str, buckets: list[int]):
@@ -139,17 +137,21 @@ def test_utilization_is_found_by_its_conditions(api: httpx.Client, query: str, b
         ("since=2026-11-20T01:05:00Z", ["three"]),
         ("until=2026-11-20T00:11:00Z", ["one"]),
         ("since=2026-11-20T00:14:00Z&until=2026-11-20T00:15:00Z", ["one"]),
-        (f"key={KEY}&cluster_id=another", None),
     ],
 )
-def test_incidents_are_found_by_their_conditions(
-    api: httpx.Client, query: str, names: list[str] | None
-):
+def test_incidents_are_found_by_their_conditions(api: httpx.Client, query: str, names: list[str]):
     answer = api.get(f"/analytics/incidents?{query}")
-    if names is None:
-        assert problem_of(answer, 404)["code"] == "no-run"
-    else:
-        assert [row["incident_id"] for row in rows(answer)] == names
+    assert [row["incident_id"] for row in rows(answer)] == names
+
+
+@pytest.mark.parametrize("path", ["utilization", "incidents", f"buckets/{BUCKET}", "runs"])
+def test_what_was_published_of_another_cluster_changes_no_answer(
+    published: Published, api: httpx.Client, path: str
+):
+    before = api.get(f"/analytics/{path}").json()
+    other = published.publish(f"of another cluster, {path[:7]}", RESULTS, "another")
+    assert api.get(f"/analytics/{path}").json() == before
+    assert problem_of(api.get(f"/analytics/runs/{other}"), 404)["code"] == "not-found"
 
 
 @pytest.mark.parametrize("size", [1, 2, 4])

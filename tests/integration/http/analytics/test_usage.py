@@ -10,16 +10,14 @@ KEYS = ("producer_byte_rate", "consumer_byte_rate", "request_percentage")
 
 def test_usage_is_told_beside_each_limit(published: Published):
     bob = published.service.api("bob")
-    cluster = bob.get("/quotas/resolve?user=alice").json()["cluster_id"]
-    at = {"cluster_id": cluster}
     shared = bob.get("/quotas/resolve?user=alice").json()["quotas"][KEYS[0]]["shared_by"]
     names = {"bucket_user": shared["user"], "bucket_client": shared["client-id"]}
     published.publish(
         "usage",
         {
-            DIM_BUCKET: [bucket(**at, **names)],
-            UTILIZATION_DAILY: [day(**at), day(**at, broker_id=1, p99=1.0)],
-            BUCKET_MINUTE: [minute(0, **at), minute(4, **at)],
+            DIM_BUCKET: [bucket(**names)],
+            UTILIZATION_DAILY: [day(), day(broker_id=1, p99=1.0)],
+            BUCKET_MINUTE: [minute(0), minute(4)],
         },
     )
     quotas = bob.get("/quotas/resolve?user=alice&usage=true").json()["quotas"]
@@ -38,14 +36,13 @@ def test_a_later_run_about_earlier_days_takes_nothing_from_the_last_day(publishe
     bob = published.service.api("bob")
     resolve = "/quotas/resolve?user=alice&usage=true"
     before = bob.get(resolve).json()["quotas"][KEYS[0]]["usage"]
-    at = {"cluster_id": bob.get(resolve).json()["cluster_id"]}
     names = {"bucket_user": "alice", "bucket_client": ""}
     published.publish(
         "earlier days",
         {
-            DIM_BUCKET: [bucket(**at, **names)],
-            UTILIZATION_DAILY: [day(**at, dt=DAY - timedelta(days=5), p99=1.0)],
-            BUCKET_MINUTE: [minute(-5 * 1440, **at)],
+            DIM_BUCKET: [bucket(**names)],
+            UTILIZATION_DAILY: [day(dt=DAY - timedelta(days=5), p99=1.0)],
+            BUCKET_MINUTE: [minute(-5 * 1440)],
         },
     )
     assert bob.get(resolve).json()["quotas"][KEYS[0]]["usage"] == before

@@ -1,0 +1,216 @@
+"""Two clusters on one database: each has its own record, and nobody concludes the other's."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+
+from app.domain.alterations import Outcome
+from app.domain.authorization import AuthorizerSettings
+from app.domain.callers import Caller
+from app.domain.entities import ClientQuotaEntity
+from app.domain.errors import NotFoundError
+from app.postgres.database import Database
+from app.postgres.drift import PostgresDriftJournal
+from app.postgres.journal import PostgresJournal
+from app.postgres.plans import PostgresPlans
+from app.postgres.recovery import PostgresRecovery
+from app.service.alterations.alteration_command import IdempotencyKey
+from app.service.audit_records import AuditQuery, AuditRequest
+from app.service.permissions.authorize import AuthorizationPolicy, ClusterAuthorizer
+from app.service.reading.audit_trail import AuditTrail
+from tests.integration.postgres.recovering import given_up, opened
+from tests.integration.postgres.slots import AFTER, Tables, concluded, request_of
+from tests.integration.postgres.test_drift import changed
+from tests.integration.postgres.test_plans import a_plan
+from tests.testkit.fake_ports import FakeBrokers
+from tests.testkit.postgres import ALICE, CLUSTER, AuditDatabase, claim_of
+
+pytestmark = pytest.mark.usefixtures("patient")
+
+OTHER = "b3RoZXIgY2x1c3RlciBpZA"
+AUDITOR = Caller("User:auditor", "192.0.2.8", "bearer")
+
+
+def elsewhere(*users: str) -> AuditRequest:
+    return replace(request_of(*users), cluster_id=OTHER)
+
+
+def past_sending(tables: Tables) -> None:
+    """Let every slot be five seconds past the time by which its alteration was sent."""
+    tables.run(
+        "update entity_slot set handed_over_by = now() - interval '5 s', "
+        "taken_at = least(taken_at, now() - interval '5 s')"
+    )
+
+
+async def test_recovery_claims_what_is_open_on_its_own_cluster(
+    journal: PostgresJournal, recovery: PostgresRecovery, tables: Tables
+):
+    unknown, orphan = await given_up(journal, "alice"), await opened(journal, "bob")
+    past_sending(tables)
+    assert await recovery.claim_open(OTHER, "them", limit=100) == []
+    assert (await recovery.open_intents(OTHER)).number == 0
+    assert (await recovery.open_intents(CLUSTER)).number == 2
+    claimed = await recovery.claim_open(CLUSTER, "me", limit=100)
+    assert {one.alteration_id for one in claimed} == {unknown.alteration_id, orphan.alteration_id}
+    await recovery.give_back(OTHER, "me")
+    assert await recovery.claim_open(CLUSTER, "you", limit=100) == []
+    await recovery.give_back(CLUSTER, "me")
+    assert len(await recovery.claim_open(CLUSTER, "you", limit=100)) == 2
+
+
+async def test_a_heartbeat_on_one_cluster_says_nothing_on_the_other(
+    journal: PostgresJournal, recovery: PostgresRecovery, tables: Tables
+):
+    await opened(journal, "alice", owner="worker")
+    past_sending(tables)
+    await recovery.beat(OTHER, "worker")
+    assert len(await recovery.claim_open(CLUSTER, "me", limit=100)) == 1
+    await recovery.give_back(CLUSTER, "me")
+    await recovery.beat(CLUSTER, "worker")
+    assert await recovery.claim_open(CLUSTER, "me", limit=100) == []
+
+
+async def test_each_cluster_has_a_watch_for_drift(audit_database: AuditDatabase):
+    databases = [Database(audit_database.service_url) for _ in range(3)]
+    here, there, late = (PostgresDriftJournal(database) for database in databases)
+    for _ in range(2):
+        assert await here.try_lead(CLUSTER)
+        assert await there.try_lead(OTHER)
+        assert not await late.try_lead(CLUSTER)
+        assert not await late.try_lead(OTHER)
+    await there.let_others_lead()
+    assert not await late.try_lead(CLUSTER)
+    assert await late.try_lead(OTHER)
+    for database in databases:
+        await database.close()
+
+
+async def test_drift_of_one_cluster_leaves_the_other_as_it_is(
+    journal: PostgresJournal, database: Database
+):
+    drift, alice = PostgresDriftJournal(database), ClientQuotaEntity.of({"user": "alice"})
+    for cluster_id in (CLUSTER, OTHER):
+        await drift.keep_baseline(cluster_id, {alice: AFTER})
+    late = await given_up(journal, "alice")
+    await journal.record_conclusion(concluded(late, Outcome.UNKNOWN, None))
+    assert await drift.recent_doubtful(OTHER, [alice]) == []
+    assert len(await drift.recent_doubtful(CLUSTER, [alice])) == 1
+    assert await drift.record_drift(OTHER, [changed("alice", AFTER, {})]) == [alice]
+    states = [await drift.baseline(cluster_id) for cluster_id in (CLUSTER, OTHER)]
+    assert [dict(one or {})[alice].values for one in states] == [AFTER, {}]
+
+
+async def test_an_entity_is_held_and_known_on_each_cluster_by_itself(
+    journal: PostgresJournal, tables: Tables
+):
+    here, there = request_of("alice"), elsewhere("alice")
+    for request in (here, there):
+        await journal.record_intent(request, claim_of(request))
+    assert tables.count("entity_slot") == 2
+    await journal.record_conclusion(concluded(here))
+    assert list(tables.slots(there)) == [0]
+    await journal.record_conclusion(concluded(there, Outcome.NOT_APPLIED))
+    for again, known in ((request_of("alice"), [AFTER]), (elsewhere("alice"), [])):
+        intent = await journal.record_intent(again, claim_of(again))
+        assert [state.values for state in intent.known.values()] == known
+
+
+async def test_a_key_belongs_to_one_principal_on_one_cluster(journal: PostgresJournal):
+    key = IdempotencyKey("INC-4711", b"f" * 32)
+    here, there = request_of("alice"), elsewhere("alice")
+    for request in (here, there):
+        claim = key.claim(ALICE.principal, request.cluster_id)
+        assert await journal.kept_key(claim.key_hash) is None
+        await journal.record_intent(request, claim_of(request, key=claim))
+    for request in (here, there):
+        kept = await journal.kept_key(key.claim(ALICE.principal, request.cluster_id).key_hash)
+        assert kept is not None
+        assert kept.alteration_id == request.alteration_id
+
+
+async def test_what_supersedes_nothing_here_leaves_the_key_of_the_other_cluster_alone(
+    journal: PostgresJournal, tables: Tables
+):
+    old = request_of("alice")
+    key = IdempotencyKey("INC-4711", b"f" * 32).claim(ALICE.principal, CLUSTER)
+    await journal.record_intent(old, claim_of(old, key=key))
+    await journal.record_conclusion(concluded(old, Outcome.UNKNOWN, None))
+    before = tables.run("select * from idempotency")
+    new = elsewhere("alice")
+    await journal.record_intent(new, claim_of(new, supersedes=old.alteration_id))
+    assert tables.run("select * from idempotency") == before
+    assert list(tables.slots(old)) == [0]
+
+
+async def test_a_plan_is_found_by_its_own_cluster(database: Database):
+    plans, plan = PostgresPlans(database), a_plan("alice")
+    await plans.keep(plan)
+    assert await plans.plan(OTHER, plan.plan_id) is None
+    assert await plans.plan(plan.cluster_id, plan.plan_id) is not None
+
+
+@dataclass
+class Trails:
+    """The audit trails of services of two clusters; ``auditor`` sees all rows of a cluster."""
+
+    journal: PostgresJournal
+
+    def of(self, cluster_id: str) -> AuditTrail:
+        brokers = FakeBrokers([], cluster_id)
+        policy = AuthorizationPolicy(AuthorizerSettings(), auditors=frozenset({AUDITOR.principal}))
+        no_acls: Any = None
+        authorizer = ClusterAuthorizer(no_acls, policy)
+        return AuditTrail(self.journal, authorizer, brokers)
+
+
+@pytest.fixture
+async def logged(journal: PostgresJournal) -> Mapping[str, AuditRequest]:
+    """An applied and an open alteration of each cluster, all of them alice's; return the open."""
+    requests = {CLUSTER: request_of("alice"), OTHER: elsewhere("alice")}
+    for cluster_id, request in requests.items():
+        done = replace(request_of("bob"), cluster_id=cluster_id)
+        for one in (done, request):
+            await journal.record_intent(one, claim_of(one))
+        await journal.record_conclusion(concluded(done))
+        await journal.record_final(
+            replace(request_of("carol"), cluster_id=cluster_id, action="validate"),
+            concluded(request_of("carol"), Outcome.REFUSED, None).results,
+        )
+    return requests
+
+
+@pytest.mark.parametrize("caller", [ALICE, AUDITOR])
+@pytest.mark.parametrize(
+    ("query", "number"),
+    [
+        (AuditQuery(), 3),
+        (AuditQuery(outcome="applied"), 1),
+        (AuditQuery(outcome="unknown"), 1),
+        (AuditQuery(outcome="refused"), 1),
+        (AuditQuery(action="alter"), 2),
+    ],
+)
+async def test_the_log_displays_the_rows_of_its_own_cluster(
+    journal: PostgresJournal,
+    logged: Mapping[str, AuditRequest],
+    caller: Caller,
+    query: AuditQuery,
+    number: int,
+):
+    for cluster_id in logged:
+        page = await Trails(journal).of(cluster_id).rows(caller, query)
+        assert [row.cluster_id for row in page.rows] == [cluster_id] * number
+
+
+@pytest.mark.parametrize("caller", [ALICE, AUDITOR])
+async def test_an_alteration_is_found_by_its_own_cluster(
+    journal: PostgresJournal, logged: Mapping[str, AuditRequest], caller: Caller
+):
+    here, there = Trails(journal).of(CLUSTER), Trails(journal).of(OTHER)
+    own = logged[CLUSTER]
+    assert (await here.alteration(caller, own.alteration_id)).request == own
+    with pytest.raises(NotFoundError):
+        await there.alteration(caller, own.alteration_id)
