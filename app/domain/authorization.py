@@ -41,6 +41,7 @@ class AclBinding:
 class Operation(StrEnum):
     """What a caller asks to do with the cluster, in Kafka's words."""
 
+    DESCRIBE = "DESCRIBE"
     DESCRIBE_CONFIGS = "DESCRIBE_CONFIGS"
     ALTER_CONFIGS = "ALTER_CONFIGS"
 
@@ -181,10 +182,14 @@ def _covers_cluster(acl: AclBinding) -> bool:
 
 
 _IMPLIED_BY: Final = {
+    Operation.DESCRIBE: frozenset({"DESCRIBE", "READ", "WRITE", "DELETE", "ALTER"}),
     Operation.DESCRIBE_CONFIGS: frozenset({"DESCRIBE_CONFIGS", "ALTER_CONFIGS"}),
     Operation.ALTER_CONFIGS: frozenset({"ALTER_CONFIGS"}),
 }
-"""Which operations an ALLOW may name; a DENY implies nothing."""
+"""Which operations an ALLOW may name; a DENY implies nothing.
+
+Source: ``StandardAuthorizerData.IMPLIES_DESCRIBE`` and ``IMPLIES_DESCRIBE_CONFIGS``.
+"""
 
 
 def _matches(acl: AclBinding, principal: str, host: str, operation: Operation) -> bool:

@@ -47,7 +47,7 @@ class Counts(Collector):
     def collect(self) -> Iterator[CounterMetricFamily]:
         """Return what was counted."""
         (family,) = self.describe()
-        for labels, number in self._numbers.items():
+        for labels, number in list(self._numbers.items()):
             family.add_metric(labels, number)
         yield family
 
@@ -107,8 +107,8 @@ class Durations(Collector):
         """Count a duration; one that is as long as a bound is within it."""
         numbers = self._numbers.get(labels)
         if numbers is None:
+            self._sums[labels] = 0.0  # first: the text may be made in another thread
             numbers = self._numbers[labels] = [0] * len(self._texts)
-            self._sums[labels] = 0.0
         numbers[bisect_left(self._bounds, seconds)] += 1
         self._sums[labels] += seconds
 
@@ -119,7 +119,7 @@ class Durations(Collector):
     def collect(self) -> Iterator[HistogramMetricFamily]:
         """Return what was observed."""
         (family,) = self.describe()
-        for labels, numbers in self._numbers.items():
+        for labels, numbers in list(self._numbers.items()):
             buckets = list(zip(self._texts, accumulate(numbers), strict=True))
             family.add_metric(labels, buckets, self._sums[labels])
         yield family

@@ -1,8 +1,10 @@
 """Metrics of the HTTP interface, for Prometheus. No label names an entity or a principal."""
 
 import math
+import time
 from collections import Counter as Tally
 from collections.abc import Callable, Iterable
+from http import HTTPStatus
 from typing import Final
 
 from prometheus_client import (
@@ -20,10 +22,12 @@ from app.http.alteration_metrics import PrometheusAlterationMetrics
 from app.http.counting import Counts, Durations, Level
 from app.http.dependency_metrics import PrometheusDependencyMetrics
 from app.http.policy_metrics import PrometheusPolicyMetrics
+from app.http.token_buckets import TokenBucket
 
 _METHODS: Final = frozenset(
     {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT"}
 )
+_RENDERING_BURST_S: Final = 10.0
 _LAG_BUCKETS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 _BUCKETS_S: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
@@ -103,6 +107,8 @@ class HttpMetrics:
         self.lives = PrometheusAlterationMetrics(self.registry)
         self.dependencies = PrometheusDependencyMetrics(self.registry)
         self.policy = PrometheusPolicyMetrics(self.registry)
+        self._text: bytes | None = None
+        self._renderings = TokenBucket(1.0, _RENDERING_BURST_S, time.monotonic())
 
     def _counter(self, name: str, documentation: str, *labels: str) -> Counter:
         return Counter(name, documentation, labels, registry=self.registry)
@@ -111,9 +117,12 @@ class HttpMetrics:
         return Gauge(name, documentation, registry=self.registry)
 
     def observe_request(self, route: str, method: str, status: int, seconds: float) -> None:
-        """Note an answered request; ``route`` is the template, such as ``/problems/{code}``."""
-        known = method if method in _METHODS else "_OTHER"
-        self._requests.observe((route, known, str(status)), seconds)
+        """Note an answered request; ``route`` is the template, such as ``/problems/{code}``.
+
+        Methods that the route does not have are counted together: callers choose them.
+        """
+        allowed = method in _METHODS and status != HTTPStatus.METHOD_NOT_ALLOWED
+        self._requests.observe((route, method if allowed else "_OTHER", str(status)), seconds)
 
     def count_rejected(self, code: str) -> None:
         """Note a problem that was answered."""
@@ -167,5 +176,11 @@ class HttpMetrics:
         self._loop_lag.observe(seconds)
 
     def exposition(self) -> tuple[bytes, str]:
-        """Return the Prometheus text and its content type."""
-        return exposition.generate_latest(self.registry), exposition.CONTENT_TYPE_PLAIN_0_0_4
+        """Return the Prometheus text and its content type.
+
+        Whoever asks more than once a second, after a few times, gets the text of the time before:
+        no credential is needed to ask, and each text takes some 20 ms.
+        """
+        if self._text is None or self._renderings.take(time.monotonic()) == 0:
+            self._text = exposition.generate_latest(self.registry)
+        return self._text, exposition.CONTENT_TYPE_PLAIN_0_0_4

@@ -43,6 +43,7 @@ _DENIED_BODY_DEADLINE_S: Final = 1.0
 _LIMITED: Final = {
     Operation.ALTER_CONFIGS: Limited.ALTERATIONS,
     Operation.DESCRIBE_CONFIGS: Limited.READS,
+    Operation.DESCRIBE: Limited.READS,
 }
 
 
@@ -119,6 +120,10 @@ may_describe: Final = Permission(Operation.DESCRIBE_CONFIGS)
 
 may_alter: Final = Permission(Operation.ALTER_CONFIGS)
 """Lets a caller pass who has alter permission on the cluster."""
+
+may_list_scram: Final = Permission(Operation.DESCRIBE)
+"""Lets a caller pass whom a broker would tell the SCRAM credentials of all users: KIP-554 asks for
+DESCRIBE on the cluster."""
 
 may_read_audit: Final = Permission(Operation.DESCRIBE_CONFIGS, or_audit=True)
 """Lets auditors pass, and callers with describe permission, who see their own rows."""

@@ -22,6 +22,9 @@ _USER: Final = EntityType.USER.value
 _CLIENT_ID: Final = EntityType.CLIENT_ID.value
 _IP: Final = EntityType.IP.value
 
+_LONGEST_KEPT_BYTES: Final = 4096
+"""Longer answers, for long names, are written anew each time."""
+
 _MOST_KEPT: Final = 1_000
 """With so many texts, templates or numbers they are forgotten; none has over some kilobytes."""
 
@@ -91,7 +94,8 @@ class _Writer:
         text = self._texts.get(identity)
         if text is None:
             text = self.write_one(identity)[1:]
-            _keep(self._texts, identity, text)
+            if len(text) <= _LONGEST_KEPT_BYTES:
+                _keep(self._texts, identity, text)
         return text
 
     def write_one(self, identity: Identity) -> bytes:

@@ -34,7 +34,11 @@ _NOT_AUTHORIZED: Final = "CLUSTER_AUTHORIZATION_FAILED"
 _SECURITY_DISABLED: Final = "SECURITY_DISABLED"
 _UNREACHABLE: Final = "acl-source-unreachable"
 
-_OPERATION_NUMBERS: Final = {Operation.DESCRIBE_CONFIGS: 10, Operation.ALTER_CONFIGS: 11}
+_OPERATION_NUMBERS: Final = {
+    Operation.DESCRIBE: 8,
+    Operation.DESCRIBE_CONFIGS: 10,
+    Operation.ALTER_CONFIGS: 11,
+}
 """Source: ``org.apache.kafka.common.acl.AclOperation``."""
 
 _CLUSTER: Final = 4
@@ -75,7 +79,7 @@ class KafkaCallerRights:
         if not has_authorizer:
             return Rights(True, "DescribeAcls", age_s, has_authorizer=False)
         told, age_s = await self._told.at_most(max_age_s)
-        if told:
+        if told or operation is Operation.DESCRIBE:
             return Rights(_OPERATION_NUMBERS[operation] in told, "DescribeCluster", age_s)
         allowed, age_s = await self._tried[operation].at_most(max_age_s)
         return Rights(allowed, _ACTS[operation], age_s)

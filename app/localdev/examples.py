@@ -15,11 +15,12 @@ BOB: Final = "User:bob"
 MALLORY: Final = "User:mallory"
 AUDITOR: Final = "User:auditor"
 PRINCIPALS: Final = (ALICE, BOB, MALLORY, AUDITOR)
-"""May alter; may describe; may nothing; may read every audit row."""
+"""May alter; may describe, SCRAM credentials too; may do nothing; may read every audit row."""
 
 GRANTS: Final = (
     (ALICE, AclOperation.ALTER_CONFIGS),
     (BOB, AclOperation.DESCRIBE_CONFIGS),
+    (BOB, AclOperation.DESCRIBE),
 )
 
 Entity = Mapping[str, str | None]

@@ -88,7 +88,12 @@ def broker(
             f"-Djava.security.properties={hosts.with_name('security')}",
         ),
     ) as kafka:
-        allow(kafka, acl("alice", "ALTER_CONFIGS"), acl("bob", "DESCRIBE_CONFIGS"))
+        allow(
+            kafka,
+            acl("alice", "ALTER_CONFIGS"),
+            acl("bob", "DESCRIBE_CONFIGS"),
+            acl("bob", "DESCRIBE"),
+        )
         yield kafka
 
 

@@ -1,5 +1,6 @@
 """Probes, metrics, version: for operators, without a credential."""
 
+import asyncio
 from http import HTTPStatus
 from importlib.metadata import version
 
@@ -42,7 +43,7 @@ async def show_metrics(request: Request) -> Response:
     read_query(request.scope["query_string"], NO_PARAMETERS)
     services = services_of(request)
     if services.exposition is None:
-        body, content_type = services.metrics.exposition()
+        body, content_type = await asyncio.to_thread(services.metrics.exposition)
     else:
         body, content_type = await services.exposition()
     return Response(body, media_type=content_type)

@@ -5,7 +5,7 @@ from fastapi import APIRouter, Request, Response
 from app.http.declared import requires
 from app.http.json_text import JsonResponse
 from app.http.openapi import SCRAM_CREDENTIALS
-from app.http.permissions import may_describe
+from app.http.permissions import may_list_scram
 from app.http.plain_route import PlainRoute
 from app.http.query import read_query
 from app.http.route_parameters import NO_PARAMETERS
@@ -16,7 +16,7 @@ router = APIRouter(tags=["users"], route_class=PlainRoute)
 
 
 @router.get("/users/scram-credentials", **SCRAM_CREDENTIALS)
-@requires(may_describe)
+@requires(may_list_scram)
 async def describe_scram_credentials(request: Request) -> Response:
     """Tell mechanism and iterations of each user's SCRAM credentials; never a salt or a key."""
     read_query(request.scope["query_string"], NO_PARAMETERS)

@@ -20,6 +20,7 @@ from app.service.permissions.acl_ports import ClusterAclSource
 MAX_ACL_AGE_S: Final[Mapping[Operation, float]] = {
     Operation.ALTER_CONFIGS: 10.0,
     Operation.DESCRIBE_CONFIGS: 60.0,
+    Operation.DESCRIBE: 60.0,
 }
 """How old the ACLs may be that a decision rests on."""
 

@@ -65,8 +65,11 @@ def test_users_are_told_with_mechanism_and_iterations_only(service: RunningServi
     RawQuotas.wait_until(lambda: told() == wanted)
 
 
-def test_who_may_not_describe_is_told_nothing(service: RunningService):
-    assert service.api("mallory").get(PATH).status_code == httpx.codes.FORBIDDEN
+def test_only_who_may_describe_the_cluster_is_answered(service: RunningService, broker: LocalKafka):
+    for caller, rights in (("mallory", "no right"), ("alice", "ALTER_CONFIGS, not DESCRIBE")):
+        answer = service.api(caller).get(PATH)
+        assert answer.status_code == httpx.codes.FORBIDDEN, rights
+        assert "DESCRIBE on the Cluster" in answer.json()["detail"]
     assert httpx.get(f"{service.url}{PATH}", timeout=30).status_code == httpx.codes.UNAUTHORIZED
 
 

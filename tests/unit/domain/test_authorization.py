@@ -133,6 +133,17 @@ def test_an_allow_implies_no_more_than_the_broker_says(
 
 
 @pytest.mark.parametrize(
+    ("granted", "describes"),
+    [
+        *((name, True) for name in ("DESCRIBE", "READ", "WRITE", "DELETE", "ALTER", "ALL")),
+        *((name, False) for name in ("DESCRIBE_CONFIGS", "ALTER_CONFIGS", "CREATE")),
+    ],
+)
+def test_describe_is_implied_by_what_the_broker_says(granted: str, describes: bool) -> None:
+    assert decide(acl(granted), operation=Operation.DESCRIBE).allowed is describes
+
+
+@pytest.mark.parametrize(
     ("denied", "describes", "alters"),
     [
         ("DESCRIBE_CONFIGS", False, True),

@@ -66,13 +66,18 @@ class Names:
 
 
 class Acls:
-    """alice and bert may alter, bob may describe."""
+    """alice and bert may alter, bob may describe, SCRAM credentials too."""
 
     async def cluster_acls(self, *, max_age_s: float) -> AclSnapshot:
-        may = {"alice": "ALTER_CONFIGS", "bert": "ALTER_CONFIGS", "bob": "DESCRIBE_CONFIGS"}
+        may = [
+            ("alice", "ALTER_CONFIGS"),
+            ("bert", "ALTER_CONFIGS"),
+            ("bob", "DESCRIBE_CONFIGS"),
+            ("bob", "DESCRIBE"),
+        ]
         bindings = tuple(
             AclBinding("kafka-cluster", "LITERAL", f"User:{name}", "*", operation, "ALLOW")
-            for name, operation in may.items()
+            for name, operation in may
         )
         return AclSnapshot(bindings, EPOCH, 1.5)
 

@@ -232,3 +232,25 @@ def test_what_was_never_counted_has_its_head_alone(
     Durations("took_seconds", "Time.", ("route",), BOUNDS, ours)
     Histogram("took_seconds", "Time.", ("route",), buckets=BOUNDS, registry=theirs)
     assert generate_latest(ours) == generate_latest(theirs)
+
+
+def test_methods_that_a_route_does_not_have_are_counted_together(metrics: HttpMetrics):
+    for method in ("DELETE", "PATCH", "PROPFIND", "TRACE"):
+        metrics.observe_request("/livez", method, 405, 0.001)
+    text, _ = metrics.exposition()
+    counts = [line for line in text.splitlines() if b"_count{" in line and b"/livez" in line]
+    assert [b"_OTHER" in line for line in counts] == [True]
+
+
+def test_whoever_asks_again_and_again_gets_the_text_of_the_time_before(
+    metrics: HttpMetrics, monkeypatch: pytest.MonkeyPatch
+):
+    now = time.monotonic()
+    monkeypatch.setattr("app.http.metrics.time.monotonic", lambda: now)
+    texts = []
+    for _ in range(100):
+        metrics.observe_request("/livez", "GET", 200, 0.001)
+        texts.append(metrics.exposition()[0])
+    assert len(set(texts)) < 15
+    now += 1.0
+    assert metrics.exposition()[0] not in texts

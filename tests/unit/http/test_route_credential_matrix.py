@@ -26,7 +26,7 @@ from app.http.declared import (
     refuse_undeclared,
     requires,
 )
-from app.http.permissions import any_caller, may_alter, may_describe, may_read_audit
+from app.http.permissions import any_caller, may_alter, may_describe, may_list_scram, may_read_audit
 from app.http.plain_route import PlainRoute
 from tests.unit.http.fake_service import FakeService, no_services
 
@@ -46,6 +46,7 @@ GUARDS: Final = {
     everybody: "everybody",
     any_caller: "any caller",
     may_describe: "describe",
+    may_list_scram: "scram",
     may_alter: "alter",
     may_read_audit: "audit",
 }
@@ -73,6 +74,7 @@ NOBODY: Final = {"none", "malformed", "of another kind", "unknown token", "expir
 MAY: Final[Mapping[str, set[str]]] = {
     "any caller": {"describer", "alterer", "auditor", "denied"},
     "describe": {"describer", "alterer"},
+    "scram": {"describer"},
     "alter": {"alterer"},
     "audit": {"describer", "alterer", "auditor"},
 }

@@ -187,6 +187,15 @@ def test_a_right_that_ended_ends_at_the_act_and_the_attempt_is_kept(
     assert sorted(ids) == sorted(answer.headers["X-Request-Id"] for answer in denied)
 
 
+@pytest.mark.parametrize(
+    ("user", "status"), [("reader", 403), ("alterer", 403), ("reader, who may ask", 200)]
+)
+def test_scram_credentials_need_what_the_broker_asks_for(
+    basic: RunningService, user: str, status: int
+) -> None:
+    assert call(basic, user, "GET", "/users/scram-credentials").status_code == status
+
+
 def test_one_credential_at_a_time(basic: RunningService) -> None:
     headers = [("Authorization", "Bearer alice")]
     request = httpx.Request("GET", f"{basic.url}/quotas", headers=headers)
