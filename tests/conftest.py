@@ -21,6 +21,7 @@ settings.load_profile(SIZE)
 
 pytest_plugins = [
     "tests.testkit.groups",
+    "tests.testkit.report",
     "tests.testkit.service",
     "tests.testkit.kafka",
     "tests.testkit.postgres",

@@ -18,6 +18,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from tests.testkit.ledger import count, kind_of
+
 DEADLINE_S: Final = 30.0
 _POLL_S: Final = 0.01
 
@@ -84,6 +86,8 @@ class ForkServer:
         stderr: Path | None = None,
     ) -> ForkedProcess:
         """Start the command; what it prints is appended to a file, errors to another if named."""
+        if kind := kind_of(["app.main", *arguments]):
+            count(kind)
         files = [str(stdout), str(stderr or stdout)]
         pid = self._ask({"arguments": list(arguments), "environ": dict(environ), "files": files})
         return ForkedProcess(self, pid)
