@@ -117,10 +117,11 @@ def test_the_tokens_are_those_of_the_example_principals():
     assert sorted(f"User:{name}" for name in named) == sorted(PRINCIPALS)
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
-def test_every_link_leads_somewhere(document: Path):
-    for target in links(document):
-        assert target.startswith("https://") or (document.parent / target).exists(), target
+def test_every_link_leads_somewhere(subtests: pytest.Subtests):
+    for document in DOCUMENTS:
+        with subtests.test(document=document):
+            for target in links(document):
+                assert target.startswith("https://") or (document.parent / target).exists(), target
 
 
 def test_links_are_found():
@@ -132,13 +133,16 @@ def links(document: Path) -> list[str]:
     return re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", document.read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
-def test_every_variable_named_is_a_setting(document: Path):
-    named = set(
-        re.findall(r"(?<![A-Z_])QUOTAS_[A-Z_]*[A-Z]\b", document.read_text(encoding="utf-8"))
-    )
-    known = {PREFIX + name.upper() for name in Settings.model_fields}
-    assert named <= known | LOCAL_ONLY | SCRIPT_VARIABLES
+def test_every_variable_named_is_a_setting(subtests: pytest.Subtests):
+    for document in DOCUMENTS:
+        with subtests.test(document=document):
+            named = set(
+                re.findall(
+                    r"(?<![A-Z_])QUOTAS_[A-Z_]*[A-Z]\b", document.read_text(encoding="utf-8")
+                )
+            )
+            known = {PREFIX + name.upper() for name in Settings.model_fields}
+            assert named <= known | LOCAL_ONLY | SCRIPT_VARIABLES
 
 
 def operating() -> str:

@@ -54,9 +54,8 @@ def test_types_stand_in_the_order_of_answers_and_the_default_is_marked():
 P, R, M = "producer_byte_rate", "request_percentage", "controller_mutation_rate"
 
 
-@pytest.mark.parametrize(
-    ("key", "text", "value"),
-    [
+def test_values_are_exact(subtests: pytest.Subtests):
+    for key, text, value in [
         (P, "1048576", 1048576),
         (P, "10MiB", 10485760),
         (P, "10MB", 10000000),
@@ -71,16 +70,14 @@ P, R, M = "producer_byte_rate", "request_percentage", "controller_mutation_rate"
         (M, "5/s", 5),
         ("connection_creation_rate", "20", 20),
         ("unknown_key", "3", 3),
-    ],
-)
-def test_values_are_exact(key: str, text: str, value: float):
-    read = read_value(key, text)
-    assert (read, type(read)) == (value, type(value))
+    ]:
+        with subtests.test(key=key, text=text, value=value):
+            read = read_value(key, text)
+            assert (read, type(read)) == (value, type(value))
 
 
-@pytest.mark.parametrize(
-    ("key", "text"),
-    [
+def test_what_is_no_number_of_the_key_is_refused(subtests: pytest.Subtests):
+    for key, text in [
         (P, "10M"),
         (P, "10mb"),
         (P, "50%"),
@@ -94,11 +91,9 @@ def test_values_are_exact(key: str, text: str, value: float):
         (R, "50%/s"),
         (R, "1MiB"),
         ("connection_creation_rate", "20MB"),
-    ],
-)
-def test_what_is_no_number_of_the_key_is_refused(key: str, text: str):
-    with pytest.raises(UsageError, match=key):
-        read_value(key, text)
+    ]:
+        with subtests.test(key=key, text=text), pytest.raises(UsageError, match=key):
+            read_value(key, text)
 
 
 def test_changes_are_read_in_order():

@@ -138,26 +138,30 @@ JAVA_TEXT = [
 ]
 
 
-@pytest.mark.parametrize(("text", "canonical"), CANONICAL)
-def test_a_literal_address_has_one_canonical_text(text: str, canonical: str) -> None:
-    assert canonical_ip(text) == canonical
+def test_a_literal_address_has_one_canonical_text(subtests: pytest.Subtests) -> None:
+    for text, canonical in CANONICAL:
+        with subtests.test(text=text, canonical=canonical):
+            assert canonical_ip(text) == canonical
 
 
-@pytest.mark.parametrize("text", NOT_AN_ADDRESS, ids=ascii)
-def test_what_is_not_a_plain_literal_has_no_canonical_text(text: str) -> None:
-    assert canonical_ip(text) is None
+def test_what_is_not_a_plain_literal_has_no_canonical_text(subtests: pytest.Subtests) -> None:
+    for text in NOT_AN_ADDRESS:
+        with subtests.test(text=text):
+            assert canonical_ip(text) is None
 
 
-@pytest.mark.parametrize(("text", "address"), ENFORCED)
-def test_a_broker_enforces_a_stored_spelling_as_java_reads_it(text: str, address: str) -> None:
-    assert enforced_address(text) == address
+def test_a_broker_enforces_a_stored_spelling_as_java_reads_it(subtests: pytest.Subtests) -> None:
+    for text, address in ENFORCED:
+        with subtests.test(text=text, address=address):
+            assert enforced_address(text) == address
 
 
-@pytest.mark.parametrize(
-    "text", LOOKED_UP_BY_EACH_NODE_OR_REFUSED, ids=lambda text: ascii(text)[:40]
-)
-def test_a_name_that_java_would_look_up_or_refuse_has_no_known_address(text: str) -> None:
-    assert enforced_address(text) is None
+def test_a_name_that_java_would_look_up_or_refuse_has_no_known_address(
+    subtests: pytest.Subtests,
+) -> None:
+    for text in LOOKED_UP_BY_EACH_NODE_OR_REFUSED:
+        with subtests.test(text=text):
+            assert enforced_address(text) is None
 
 
 @pytest.mark.parametrize(("address", "text"), JAVA_TEXT)

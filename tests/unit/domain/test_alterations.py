@@ -45,9 +45,8 @@ def test_a_value_within_the_rules_is_accepted(key: str, value: str) -> None:
     assert codes(alteration(ALICE, setting(key, value))) == []
 
 
-@pytest.mark.parametrize(
-    ("key", "value", "expected"),
-    [
+def test_a_value_that_breaks_a_rule_is_named(subtests: pytest.Subtests) -> None:
+    for key, value, expected in [
         ("producer_byte_rate", "0", ["not-positive"]),
         ("producer_byte_rate", "-0.0", ["not-positive"]),
         ("producer_byte_rate", "-1", ["not-positive"]),
@@ -72,10 +71,9 @@ def test_a_value_within_the_rules_is_accepted(key: str, value: str) -> None:
         ("SCRAM-SHA-256", "5", ["unknown-key"]),
         ("not.a.quota.key", "0", ["unknown-key", "not-positive"]),
         ("connection_creation_rate", "5", ["key-not-allowed"]),
-    ],
-)
-def test_a_value_that_breaks_a_rule_is_named(key: str, value: str, expected: list[str]) -> None:
-    assert codes(alteration(ALICE, setting(key, value))) == expected
+    ]:
+        with subtests.test(key=key, value=value):
+            assert codes(alteration(ALICE, setting(key, value))) == expected
 
 
 @pytest.mark.parametrize(
@@ -91,9 +89,8 @@ def test_a_connection_rate_is_a_whole_number_of_31_bits(value: str, expected: li
     assert codes(alteration({"ip": "10.0.0.1"}, op)) == expected
 
 
-@pytest.mark.parametrize(
-    ("entity", "expected"),
-    [
+def test_an_entity_that_breaks_a_rule_is_named(subtests: pytest.Subtests) -> None:
+    for entity, expected in [
         ({}, ["empty-entity"]),
         ({"user": ""}, ["empty-name"]),
         ({"ip": ""}, ["empty-name"]),
@@ -108,12 +105,11 @@ def test_a_connection_rate_is_a_whole_number_of_31_bits(value: str, expected: li
         ({"ip": "10.0.0.0/8"}, ["not-an-ip-address"]),
         ({"ip": "010.0.0.1"}, ["not-an-ip-address"]),
         ({"ip": "fe80::1%eth0"}, ["not-an-ip-address"]),
-    ],
-)
-def test_an_entity_that_breaks_a_rule_is_named(
-    entity: dict[str, str | None], expected: list[str]
-) -> None:
-    assert codes(alteration(entity, Op("anything", Decimal(1))))[: len(expected)] == expected
+    ]:
+        with subtests.test(entity=entity, expected=expected):
+            assert (
+                codes(alteration(entity, Op("anything", Decimal(1))))[: len(expected)] == expected
+            )
 
 
 @pytest.mark.parametrize(

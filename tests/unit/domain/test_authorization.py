@@ -362,15 +362,17 @@ def asked(case: Case) -> list[tuple[Operation, bool]]:
     return [(operation, allowed) for operation, allowed in expected.items() if allowed is not None]
 
 
-@pytest.mark.parametrize("case", NUMBERED.values(), ids=NUMBERED)
-def test_a_numbered_case_is_decided_as_the_broker_decides_it(case: Case) -> None:
-    questions = asked(case)
-    verdicts = [verdict(case, operation) for operation, _ in questions]
-    assert [allowed for allowed, _ in verdicts] == [allowed for _, allowed in questions]
-    assert {rule for _, rule in verdicts} == case.rules
+def test_a_numbered_case_is_decided_as_the_broker_decides_it(subtests: pytest.Subtests) -> None:
+    for case, case in NUMBERED.items():
+        with subtests.test(case):
+            questions = asked(case)
+            verdicts = [verdict(case, operation) for operation, _ in questions]
+            assert [allowed for allowed, _ in verdicts] == [allowed for _, allowed in questions]
+            assert {rule for _, rule in verdicts} == case.rules
 
 
-@pytest.mark.parametrize("case", TABLE.values(), ids=TABLE)
-def test_the_table_of_acls_holds(case: Case) -> None:
-    for operation, allowed in asked(case):
-        assert verdict(case, operation)[0] is allowed
+def test_the_table_of_acls_holds(subtests: pytest.Subtests) -> None:
+    for case, case in TABLE.items():
+        with subtests.test(case):
+            for operation, allowed in asked(case):
+                assert verdict(case, operation)[0] is allowed

@@ -52,21 +52,19 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("components", "strict", "count"), [case[1:] for case in CASES],
-                         ids=[case[0] for case in CASES])  # fmt: skip
-def test_a_filter_matches_as_the_broker_does(
-    components: list[ClientQuotaFilterComponent], strict: bool, count: int
-) -> None:
-    quota_filter = ClientQuotaFilter(tuple(components), strict)
-    matching = [entity for entity in describe_fixture() if quota_filter.matches(entity)]
-    assert len(matching) == count
-    wider = quota_filter.for_broker()
-    assert all(wider.matches(entity) for entity in matching)
-    assert {part.match_type for part in wider.components} <= {
-        MatchType.EXACT,
-        MatchType.DEFAULT,
-        MatchType.SPECIFIED,
-    }
+def test_a_filter_matches_as_the_broker_does(subtests: pytest.Subtests) -> None:
+    for components, strict, count in [case[1:] for case in CASES]:
+        with subtests.test(strict=strict, count=count):
+            quota_filter = ClientQuotaFilter(tuple(components), strict)
+            matching = [entity for entity in describe_fixture() if quota_filter.matches(entity)]
+            assert len(matching) == count
+            wider = quota_filter.for_broker()
+            assert all(wider.matches(entity) for entity in matching)
+            assert {part.match_type for part in wider.components} <= {
+                MatchType.EXACT,
+                MatchType.DEFAULT,
+                MatchType.SPECIFIED,
+            }
 
 
 @pytest.mark.parametrize(

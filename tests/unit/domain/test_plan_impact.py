@@ -39,9 +39,8 @@ def impact(of: ClientQuotaEntity, key: str, value: int | None) -> KeyImpact:
     return Impacts(STORED, plan.changes).of(change)[key]
 
 
-@pytest.mark.parametrize(
-    ("of", "key", "value", "expected"),
-    [
+def test_it_says_what_applies_before_and_after(subtests: pytest.Subtests):
+    for of, key, value, expected in [
         (entity(user="alice"), P, 200, ("raised", 2.0, (100.0, 200.0), 2)),
         (entity(user="alice"), P, 25, ("lowered", 0.25, (100.0, 25.0), 2)),
         (entity(user="alice"), P, None, ("removed", None, (100.0, 5.0), 2)),
@@ -56,14 +55,11 @@ def impact(of: ClientQuotaEntity, key: str, value: int | None) -> KeyImpact:
         (entity(ip="10.0.0.2"), I, 4, ("set", None, (9.0, 4.0), 0)),
         (entity(ip=None), I, 18, ("raised", 2.0, (9.0, 18.0), 1)),
         (entity(ip=None), I, None, ("removed", None, (9.0, None), 1)),
-    ],
-)
-def test_it_says_what_applies_before_and_after(
-    of: ClientQuotaEntity, key: str, value: int | None, expected: tuple[object, ...]
-):
-    one = impact(of, key, value)
-    effective = (one.effective_before, one.effective_after)
-    assert (one.change, one.factor, effective, one.more_specific) == expected
+    ]:
+        with subtests.test(key=key, value=value):
+            one = impact(of, key, value)
+            effective = (one.effective_before, one.effective_after)
+            assert (one.change, one.factor, effective, one.more_specific) == expected
 
 
 def test_a_sentence_says_when_a_change_has_no_effect():

@@ -34,22 +34,28 @@ def resolved(case: Case) -> ResolvedQuota:
     return {str(key): quota for key, quota in quotas.items()}[case.key]
 
 
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_a_numbered_case_resolves_as_on_a_broker(case: Case) -> None:
-    quota = resolved(case)
-    assert quota.value == case.value
-    assert (quota.source.level if quota.source else None) == case.level
-    if case.bucket:
-        assert quota.shared_by == dict(zip(("user", "client-id"), case.bucket, strict=True))
+def test_a_numbered_case_resolves_as_on_a_broker(subtests: pytest.Subtests) -> None:
+    for case, case in CASES.items():
+        with subtests.test(case):
+            quota = resolved(case)
+            assert quota.value == case.value
+            assert (quota.source.level if quota.source else None) == case.level
+            if case.bucket:
+                assert quota.shared_by == dict(zip(("user", "client-id"), case.bucket, strict=True))
 
 
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_the_two_steps_of_the_broker_agree_on_a_numbered_case(case: Case) -> None:
-    rules = {slots: values[case.key] for slots, values in case.store.items() if case.key in values}
-    callback = DefaultQuotaCallback(rules)
-    tags = callback.quota_metric_tags(*case.caller)
-    assert callback.quota_limit(tags) == case.value
-    assert case.bucket in (None, tags)
+def test_the_two_steps_of_the_broker_agree_on_a_numbered_case(subtests: pytest.Subtests) -> None:
+    for case, case in CASES.items():
+        with subtests.test(case):
+            rules = {
+                slots: values[case.key]
+                for slots, values in case.store.items()
+                if case.key in values
+            }
+            callback = DefaultQuotaCallback(rules)
+            tags = callback.quota_metric_tags(*case.caller)
+            assert callback.quota_limit(tags) == case.value
+            assert case.bucket in (None, tags)
 
 
 def test_c118_a_bucket_changes_with_the_level_so_its_history_restarts() -> None:
@@ -131,30 +137,34 @@ def test_there_are_255_subsets_of_eight_places_and_four_keys() -> None:
     assert (len(SUBSETS), len(KEYS)) == (255, 4)
 
 
-@pytest.mark.parametrize("key", KEYS)
-@pytest.mark.parametrize("levels", SUBSETS, ids=lambda levels: "+".join(map(str, levels)))
 def test_with_a_client_id_the_most_specific_place_decides_and_the_others_are_overridden(
-    levels: tuple[int, ...], key: QuotaKey
+    subtests: pytest.Subtests,
 ) -> None:
-    quota = resolve_client(stored_at(levels, key), "alice", "etl").quotas[key]
-    assert described(quota) == expected(list(levels))
-    assert quota.value == levels[0] * 100.0
-    assert tuple(quota.shared_by.values()) == PLACES[levels[0]][2]
+    assert KEYS
+    for key in KEYS:
+        for levels in SUBSETS:
+            with subtests.test(levels=levels, key=key):
+                quota = resolve_client(stored_at(levels, key), "alice", "etl").quotas[key]
+                assert described(quota) == expected(list(levels))
+                assert quota.value == levels[0] * 100.0
+                assert tuple(quota.shared_by.values()) == PLACES[levels[0]][2]
 
 
-@pytest.mark.parametrize("key", KEYS)
-@pytest.mark.parametrize("levels", SUBSETS, ids=lambda levels: "+".join(map(str, levels)))
 def test_without_a_client_id_only_the_user_and_the_default_user_can_decide(
-    levels: tuple[int, ...], key: QuotaKey
+    subtests: pytest.Subtests,
 ) -> None:
-    index = stored_at(levels, key)
-    quota = resolve_client(index, "alice", None).quotas[key]
-    applying = [level for level in levels if level in (3, 6)]
-    assert described(quota) == expected(applying)
-    assert quota.value == (applying[0] * 100.0 if applying else None)
-    if applying:
-        assert quota.shared_by == {"user": "alice", "client-id": ""}
-    assert resolve_client(index, "alice", "") == resolve_client(index, "alice", None)
+    assert KEYS
+    for key in KEYS:
+        for levels in SUBSETS:
+            with subtests.test(levels=levels, key=key):
+                index = stored_at(levels, key)
+                quota = resolve_client(index, "alice", None).quotas[key]
+                applying = [level for level in levels if level in (3, 6)]
+                assert described(quota) == expected(applying)
+                assert quota.value == (applying[0] * 100.0 if applying else None)
+                if applying:
+                    assert quota.shared_by == {"user": "alice", "client-id": ""}
+                assert resolve_client(index, "alice", "") == resolve_client(index, "alice", None)
 
 
 KEY = QuotaKey.CONNECTION_CREATION_RATE
@@ -202,13 +212,14 @@ def test_without_a_rule_an_address_is_unlimited() -> None:
     assert quota.shared_by == {"ip": "10.0.0.2"}
 
 
-@pytest.mark.parametrize("asked", ["::1", "0:0:0:0:0:0:0:1", "::0001"])
-@pytest.mark.parametrize("name", ["::1", "[::1]", "0:0:0:0:0:0:0:1", "::00001"])
-def test_any_stored_spelling_is_found_by_any_literal_spelling(asked: str, name: str) -> None:
-    resolution = resolve_ip(stored({name: 5}), asked)
-    assert source(only(resolution)) == (name, 1, QuotaSource.IP, 5)
-    assert resolution.identity == {"ip": "::1"}
-    assert len(resolution.notes) == (name != "::1")
+def test_any_stored_spelling_is_found_by_any_literal_spelling(subtests: pytest.Subtests) -> None:
+    for asked in ["::1", "0:0:0:0:0:0:0:1", "::0001"]:
+        for name in ["::1", "[::1]", "0:0:0:0:0:0:0:1", "::00001"]:
+            with subtests.test(asked=asked, name=name):
+                resolution = resolve_ip(stored({name: 5}), asked)
+                assert source(only(resolution)) == (name, 1, QuotaSource.IP, 5)
+                assert resolution.identity == {"ip": "::1"}
+                assert len(resolution.notes) == (name != "::1")
 
 
 def test_an_ipv4_mapped_address_is_its_ipv4_address() -> None:

@@ -119,9 +119,8 @@ def test_levels_name_the_entities_that_were_looked_up() -> None:
     assert [tried.name for tried in levels] == [row.source for row in PRECEDENCE]
 
 
-@pytest.mark.parametrize(
-    ("key", "value", "words"),
-    [
+def test_a_note_says_where_a_value_does_not_limit(subtests: pytest.Subtests) -> None:
+    for key, value, words in [
         (P, 9223372036854775808.0, "does not limit"),
         (C, 9223372036854775808.0, "does not limit"),
         (P, nan, "NaN does not limit"),
@@ -135,16 +134,13 @@ def test_levels_name_the_entities_that_were_looked_up() -> None:
         (C, 1e-9, None),
         (R, 0.01, None),
         (M, 1e9, None),
-    ],
-)
-def test_a_note_says_where_a_value_does_not_limit(
-    key: QuotaKey, value: float, words: str | None
-) -> None:
-    notes = resolve_client(stored(({"user": None}, {key: value})), "alice", "etl").notes
-    assert len(notes) == (words is not None)
-    for note in notes:
-        assert note.startswith(f"{key}: ")
-        assert str(words) in note
+    ]:
+        with subtests.test(value=value, words=words):
+            notes = resolve_client(stored(({"user": None}, {key: value})), "alice", "etl").notes
+            assert len(notes) == (words is not None)
+            for note in notes:
+                assert note.startswith(f"{key}: ")
+                assert str(words) in note
 
 
 def test_an_overridden_odd_value_is_no_note() -> None:

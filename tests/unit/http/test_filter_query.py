@@ -18,9 +18,8 @@ NAMES = st.text(st.characters(codec="utf-8"), max_size=30)
 KINDS = st.sampled_from(["user", "client-id", "ip"])
 
 
-@pytest.mark.parametrize(
-    ("text", "match_type", "match"),
-    [
+def test_each_form_of_a_component_is_read(subtests: pytest.Subtests):
+    for text, match_type, match in [
         ("user=alice", MatchType.EXACT, "alice"),
         ("user=", MatchType.EXACT, ""),
         ("user=a=b:c^d", MatchType.EXACT, "a=b:c^d"),
@@ -33,10 +32,9 @@ KINDS = st.sampled_from(["user", "client-id", "ip"])
         ("user^=team-a-", MatchType.PREFIX, "team-a-"),
         ("user^==", MatchType.PREFIX, "="),
         ("user^=", MatchType.PREFIX, ""),
-    ],
-)
-def test_each_form_of_a_component_is_read(text: str, match_type: MatchType, match: str | None):
-    assert parse_component(text) == ClientQuotaFilterComponent("user", match_type, match)
+    ]:
+        with subtests.test(text=text, match=match):
+            assert parse_component(text) == ClientQuotaFilterComponent("user", match_type, match)
 
 
 @given(KINDS, NAMES)

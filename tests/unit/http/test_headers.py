@@ -20,9 +20,8 @@ from app.http.openapi.headers import REQUEST_HEADERS
 from app.http.strict_json import parse_object
 
 
-@pytest.mark.parametrize(
-    ("accept", "media_type"),
-    [
+def test_the_format_that_the_caller_likes_best_is_chosen(subtests: pytest.Subtests):
+    for accept, media_type in [
         (None, Format.JSON),
         ("", Format.JSON),
         ("*/*", Format.JSON),
@@ -42,10 +41,9 @@ from app.http.strict_json import parse_object
         ("text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8", Format.JSON),
         ("text/csv ; q=1.000", Format.CSV),
         ("nonsense, text/csv", Format.CSV),
-    ],
-)
-def test_the_format_that_the_caller_likes_best_is_chosen(accept: str | None, media_type: Format):
-    assert negotiate(accept) is media_type
+    ]:
+        with subtests.test(accept=accept):
+            assert negotiate(accept) is media_type
 
 
 @pytest.mark.parametrize(
@@ -160,12 +158,13 @@ def test_a_key_is_printable_ascii_bare_or_quoted(given: bytes, text: str):
     assert key_text(given) == text
 
 
-@pytest.mark.parametrize("given", BAD_KEYS)
-def test_anything_else_is_refused_and_never_read_as_another_key(given: bytes):
-    with pytest.raises(UnreadableRequestError) as raised:
-        key_text(given)
-    assert raised.value.code == "bad-idempotency-key"
-    assert [one.pointer for one in raised.value.violations] == ["Idempotency-Key"]
+def test_anything_else_is_refused_and_never_read_as_another_key(subtests: pytest.Subtests):
+    for key in BAD_KEYS:
+        with subtests.test(key=key):
+            with pytest.raises(UnreadableRequestError) as raised:
+                key_text(key)
+            assert raised.value.code == "bad-idempotency-key"
+            assert [one.pointer for one in raised.value.violations] == ["Idempotency-Key"]
 
 
 def test_no_header_is_no_key():
@@ -193,9 +192,10 @@ def test_the_document_allows_the_good_keys(given: bytes):
     assert described("Idempotency-Key").is_valid(given.decode().strip())
 
 
-@pytest.mark.parametrize("given", BAD_KEYS)
-def test_the_document_allows_no_bad_key(given: bytes):
-    assert not described("Idempotency-Key").is_valid(given.decode("latin-1"))
+def test_the_document_allows_no_bad_key(subtests: pytest.Subtests):
+    for key in BAD_KEYS:
+        with subtests.test(key=key):
+            assert not described("Idempotency-Key").is_valid(key.decode("latin-1"))
 
 
 def superseded(*values: bytes) -> str | None:
@@ -253,9 +253,8 @@ def test_bodies_that_are_equal_as_json_have_one_fingerprint(left: str, right: st
     assert of(left) == of(right)
 
 
-@pytest.mark.parametrize(
-    ("left", "right"),
-    [
+def test_bodies_that_differ_as_json_have_different_fingerprints(subtests: pytest.Subtests):
+    for left, right in [
         ('{"a":null}', "{}"),
         ('{"a":1}', '{"a":"1"}'),
         ('{"a":1}', '{"a":true}'),
@@ -272,10 +271,9 @@ def test_bodies_that_are_equal_as_json_have_one_fingerprint(left: str, right: st
         ('{"a":"\u00e9"}', '{"a":"e\u0301"}'),
         ('{"a":"\\ud800"}', '{"a":"\\ud801"}'),
         ('{"a":"b"}', '{"a":"B"}'),
-    ],
-)
-def test_bodies_that_differ_as_json_have_different_fingerprints(left: str, right: str):
-    assert of(left) != of(right)
+    ]:
+        with subtests.test(left=left, right=right):
+            assert of(left) != of(right)
 
 
 def test_the_route_is_part_of_what_is_asked():

@@ -98,7 +98,7 @@ def references(node: Any) -> Iterator[str]:
     return (one["$ref"] for one in dictionaries(node) if isinstance(one.get("$ref"), str))
 
 
-def examples() -> Iterator[Any]:
+def examples() -> Iterator[tuple[str, Any, Any]]:
     """Yield a name, the schema and the value of every example outside the components' own."""
     for one in dictionaries(DOCUMENT):
         if isinstance(one.get("schema"), dict):
@@ -108,16 +108,19 @@ def examples() -> Iterator[Any]:
             if "example" in one:
                 given[str(one.get("name", one.get("description")))] = one["example"]
             for name, value in given.items():
-                yield pytest.param(one["schema"], value, id=name)
+                yield name, one["schema"], value
 
 
 def test_the_document_is_openapi() -> None:
     OPENAPI_31_VALIDATOR.validate(DOCUMENT)
 
 
-@pytest.mark.parametrize("name", DOCUMENT["components"]["schemas"])
-def test_every_schema_is_a_schema(name: str) -> None:
-    Draft202012Validator.check_schema(DOCUMENT["components"]["schemas"][name])
+def test_every_schema_is_a_schema(subtests: pytest.Subtests) -> None:
+    schemas = DOCUMENT["components"]["schemas"]
+    assert schemas
+    for name, schema in schemas.items():
+        with subtests.test(name=name):
+            Draft202012Validator.check_schema(schema)
 
 
 def test_every_reference_resolves() -> None:
@@ -138,9 +141,12 @@ def test_every_component_is_used() -> None:
     assert components - used == set()
 
 
-@pytest.mark.parametrize(("schema", "value"), list(examples()))
-def test_every_example_fits_its_schema(schema: Any, value: Any) -> None:
-    validator(schema).validate(value)
+def test_every_example_fits_its_schema(subtests: pytest.Subtests) -> None:
+    shown = list(examples())
+    assert shown
+    for name, schema, value in shown:
+        with subtests.test(name=name):
+            validator(schema).validate(value)
 
 
 def test_the_schemas_refuse_what_is_not_an_example_of_theirs() -> None:
@@ -157,38 +163,41 @@ def test_the_nulls_of_examples_survive() -> None:
     assert record["readable"] is None
 
 
-@pytest.mark.parametrize("operation", STATUSES)
-def test_every_operation_lists_its_statuses(operation: str) -> None:
-    assert set(DESCRIBED[operation]["responses"]) == set(STATUSES[operation].split())
+def test_every_operation_lists_its_statuses(subtests: pytest.Subtests) -> None:
+    for operation, statuses in STATUSES.items():
+        with subtests.test(operation=operation):
+            assert set(DESCRIBED[operation]["responses"]) == set(statuses.split())
 
 
-@pytest.mark.parametrize("operation", STATUSES)
-def test_every_answer_has_an_example_and_a_request_id(operation: str) -> None:
-    for status, response in DESCRIBED[operation]["responses"].items():
-        answer = resolved(response)
-        assert answer["description"]
-        assert resolved(answer["headers"]["X-Request-Id"])["required"]
-        if status != "304":
-            assert answer["content"]
-        for content in answer.get("content", {}).values():
-            assert content["examples"]
+def test_every_answer_has_an_example_and_a_request_id(subtests: pytest.Subtests) -> None:
+    for operation in STATUSES:
+        with subtests.test(operation=operation):
+            for status, response in DESCRIBED[operation]["responses"].items():
+                answer = resolved(response)
+                assert answer["description"]
+                assert resolved(answer["headers"]["X-Request-Id"])["required"]
+                if status != "304":
+                    assert answer["content"]
+                for content in answer.get("content", {}).values():
+                    assert content["examples"]
 
 
-@pytest.mark.parametrize("operation", STATUSES)
-def test_every_example_of_a_problem_has_the_status_of_its_answer(operation: str) -> None:
-    documents = [
-        (status, resolved(example)["value"])
-        for status, response in DESCRIBED[operation]["responses"].items()
-        for example in resolved(response)
-        .get("content", {})
-        .get("application/problem+json", {})
-        .get("examples", {})
-        .values()
-    ]
-    assert documents
-    for status, document in documents:
-        assert document["status"] == (500 if status == "default" else int(status))
-        assert document["code"] in PROBLEMS
+def test_every_example_of_a_problem_has_the_status_of_its_answer(subtests: pytest.Subtests) -> None:
+    for operation in STATUSES:
+        with subtests.test(operation=operation):
+            documents = [
+                (status, resolved(example)["value"])
+                for status, response in DESCRIBED[operation]["responses"].items()
+                for example in resolved(response)
+                .get("content", {})
+                .get("application/problem+json", {})
+                .get("examples", {})
+                .values()
+            ]
+            assert documents
+            for status, document in documents:
+                assert document["status"] == (500 if status == "default" else int(status))
+                assert document["code"] in PROBLEMS
 
 
 OWNER_CONFLICT = ("409", "POST /quotas/plans/{plan_id}/apply")
@@ -209,16 +218,17 @@ def test_headers_that_belong_to_a_status_are_described(status: str, header: str)
     assert required == {name: (status, name) != OWNER_CONFLICT for name in required}
 
 
-@pytest.mark.parametrize("operation", STATUSES)
-def test_every_operation_says_what_it_is_and_who_may(operation: str) -> None:
-    described = DESCRIBED[operation]
-    assert described["tags"]
-    assert described["summary"]
-    assert described["description"]
-    assert described["security"] == ([] if operation in PUBLIC else EVERY_WAY)
-    assert all(resolved(one)["description"] for one in described["parameters"])
-    needs_a_body = operation.startswith("POST") and not operation.endswith("/cancel")
-    assert ("requestBody" in described) == needs_a_body
+def test_every_operation_says_what_it_is_and_who_may(subtests: pytest.Subtests) -> None:
+    for operation in STATUSES:
+        with subtests.test(operation=operation):
+            described = DESCRIBED[operation]
+            assert described["tags"]
+            assert described["summary"]
+            assert described["description"]
+            assert described["security"] == ([] if operation in PUBLIC else EVERY_WAY)
+            assert all(resolved(one)["description"] for one in described["parameters"])
+            needs_a_body = operation.startswith("POST") and not operation.endswith("/cancel")
+            assert ("requestBody" in described) == needs_a_body
 
 
 def test_operations_and_routes_are_the_same() -> None:
@@ -351,14 +361,16 @@ RESOLVES = [
 ]
 
 
-@pytest.mark.parametrize("body", ALTERATIONS, ids=lambda body: json.dumps(body)[:80])
-def test_the_schema_of_alterations_agrees_with_the_rules(body: Any) -> None:
-    assert ALTERATION.is_valid(body) == alteration_is_accepted(body)
+def test_the_schema_of_alterations_agrees_with_the_rules(subtests: pytest.Subtests) -> None:
+    for body in ALTERATIONS:
+        with subtests.test(body=body):
+            assert ALTERATION.is_valid(body) == alteration_is_accepted(body)
 
 
-@pytest.mark.parametrize("body", RESOLVES, ids=lambda body: json.dumps(body)[:80])
-def test_the_schema_of_resolve_agrees_with_the_rules(body: Any) -> None:
-    assert RESOLVE.is_valid(body) == resolve_is_accepted(body)
+def test_the_schema_of_resolve_agrees_with_the_rules(subtests: pytest.Subtests) -> None:
+    for body in RESOLVES:
+        with subtests.test(body=body):
+            assert RESOLVE.is_valid(body) == resolve_is_accepted(body)
 
 
 def test_the_tables_hold_good_and_bad_bodies() -> None:

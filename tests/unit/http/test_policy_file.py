@@ -55,9 +55,8 @@ def changed(old: str, new: str) -> str:
     return GOOD.replace(old, new)
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
+def test_a_fault_is_told_with_its_line(subtests: pytest.Subtests):
+    for text, said in [
         ("", "line 1: the file is empty; it needs apiVersion and rules."),
         ("# nothing\n", "line 1: the file is empty; it needs apiVersion and rules."),
         ("rules: [", "line 1: not YAML: expected the node content, but found '<stream end>'."),
@@ -91,11 +90,10 @@ def changed(old: str, new: str) -> str:
         (changed("remove: true", "removes: true"), "line 9: 'removes' is unknown here; "),
         (changed("producer_byte_rate", "producer_rate"), "line 9: 'producer_rate' is unknown"),
         (changed('"*": {}', '"*": 5'), "line 10: '5' is not a mapping of min, max, remove."),
-    ],
-)
-def test_a_fault_is_told_with_its_line(text: str | bytes, said: str):
-    told = faults(text)
-    assert any(line.startswith(said) for line in told), told
+    ]:
+        with subtests.test(text=text, said=said):
+            told = faults(text)
+            assert any(line.startswith(said) for line in told), told
 
 
 def test_all_faults_are_told_at_once():

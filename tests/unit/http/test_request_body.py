@@ -89,9 +89,8 @@ def test_keys_that_differ_as_text_only_are_repeated():
     assert faults(b'{"a":1,"\\u0061":2}') == [("/a", "duplicate-json-key")]
 
 
-@pytest.mark.parametrize(
-    ("body", "code"),
-    [
+def test_what_is_not_one_json_object_in_utf_8_is_refused(subtests: pytest.Subtests):
+    for body, code in [
         (b"", "not-json"),
         (b"{} {}", "not-json"),
         (b"{}x", "not-json"),
@@ -113,10 +112,9 @@ def test_keys_that_differ_as_text_only_are_repeated():
         (b"[]", "wrong-type"),
         (b'"text"', "wrong-type"),
         (b"null", "wrong-type"),
-    ],
-)
-def test_what_is_not_one_json_object_in_utf_8_is_refused(body: bytes, code: str):
-    assert faults(body) == [("", code)]
+    ]:
+        with subtests.test(body=body, code=code):
+            assert faults(body) == [("", code)]
 
 
 @pytest.mark.parametrize(

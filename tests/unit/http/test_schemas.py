@@ -199,23 +199,26 @@ def test_identities_are_read_in_order():
 NAMES = (None, 7, [], "", "a", "\x00", "ü", "\ud800", "10.0.0.1", "::ffff:1.2.3.4")
 
 
-@pytest.mark.parametrize("fields", [("user",), ("client-id",), ("ip",), ("x",), ()])
-@pytest.mark.parametrize("more", [("user",), ("client-id",), ("ip",), ("x",)])
-def test_an_identity_among_many_is_read_like_any_other(fields: tuple[str], more: tuple[str]):
+def test_an_identity_among_many_is_read_like_any_other(subtests: pytest.Subtests):
     """Most are simple and take a shorter way, which must tell the same."""
-    for first, second in product(NAMES, NAMES):
-        document = {**dict.fromkeys(fields, first), **dict.fromkeys(more, second)}
-        reading = Reading()
-        identity = schemas._read_identity(parsed({"one": document})["one"], "", reading)
-        if reading.unreadable:
-            with pytest.raises(UnreadableRequestError) as caught:
-                read_resolve_request(parsed({"identities": [document]}))
-            told = [(one.code, one.detail) for one in caught.value.violations]
-            assert told == [(one.code, one.detail) for one in reading.unreadable]
-        else:
-            body = read_resolve_request(parsed({"identities": [document]}))
-            assert body.identities == (identity,)
-            assert [one.code for one in body.violations] == [one.code for one in reading.broken]
+    for fields in [("user",), ("client-id",), ("ip",), ("x",), ()]:
+        for more in [("user",), ("client-id",), ("ip",), ("x",)]:
+            with subtests.test(fields=fields, more=more):
+                for first, second in product(NAMES, NAMES):
+                    document = {**dict.fromkeys(fields, first), **dict.fromkeys(more, second)}
+                    reading = Reading()
+                    identity = schemas._read_identity(parsed({"one": document})["one"], "", reading)
+                    if reading.unreadable:
+                        with pytest.raises(UnreadableRequestError) as caught:
+                            read_resolve_request(parsed({"identities": [document]}))
+                        told = [(one.code, one.detail) for one in caught.value.violations]
+                        assert told == [(one.code, one.detail) for one in reading.unreadable]
+                    else:
+                        body = read_resolve_request(parsed({"identities": [document]}))
+                        assert body.identities == (identity,)
+                        assert [one.code for one in body.violations] == [
+                            one.code for one in reading.broken
+                        ]
 
 
 def test_an_empty_list_of_alterations_is_not_a_missing_one():

@@ -11,9 +11,8 @@ from app.domain.errors import (
 from app.kafka.errors import alter_outcome, alter_refusal, describe_error
 
 
-@pytest.mark.parametrize(
-    ("code", "outcome", "name"),
-    [
+def test_a_code_means_what_the_table_of_verdicts_says(subtests: pytest.Subtests):
+    for code, outcome, name in [
         (42, Outcome.REFUSED, "INVALID_REQUEST"),
         (44, Outcome.REFUSED, "POLICY_VIOLATION"),
         (35, Outcome.REFUSED, "UNSUPPORTED_VERSION"),
@@ -27,16 +26,13 @@ from app.kafka.errors import alter_outcome, alter_refusal, describe_error
         (13, Outcome.UNKNOWN, "NETWORK_EXCEPTION"),
         (14, Outcome.UNKNOWN, "COORDINATOR_LOAD_IN_PROGRESS"),
         (31999, Outcome.UNKNOWN, None),
-    ],
-)
-def test_a_code_means_what_the_table_of_verdicts_says(
-    code: int, outcome: Outcome, name: str | None
-):
-    assert alter_outcome(code, validate_only=False) is outcome
-    refusal = alter_refusal(code, None)
-    assert refusal is not None
-    assert refusal.kafka_error == name
-    assert str(code) in refusal.message
+    ]:
+        with subtests.test(code=code, name=name):
+            assert alter_outcome(code, validate_only=False) is outcome
+            refusal = alter_refusal(code, None)
+            assert refusal is not None
+            assert refusal.kafka_error == name
+            assert str(code) in refusal.message
 
 
 def test_success_is_applied_or_validated_and_has_no_refusal():

@@ -255,14 +255,15 @@ def test_a_describe_is_written_as_kafka_python_writes_it(
     assert framed_body(DESCRIBE_API, version, 2**31 - 1, body) == expected
 
 
-@pytest.mark.parametrize("version", [0, 1])
-@pytest.mark.parametrize("number", [0, 1, 126, 127, 128, 16_382, 16_383, 16_384, 32_767])
-def test_every_width_of_a_length_is_written(number: int, version: int):
-    entity = ClientQuotaEntity.of({"user": "x" * number})
-    proposed = [ClientQuotaAlteration(entity, (Op("k", Decimal(1)),))]
-    body = alter_body(proposed, version, validate_only=False)
-    expected = framed(alter_request(proposed, validate_only=False), version, 1)
-    assert framed_body(ALTER_API, version, 1, body) == expected
+def test_every_width_of_a_length_is_written(subtests: pytest.Subtests):
+    for version in [0, 1]:
+        for number in [0, 1, 126, 127, 128, 16_382, 16_383, 16_384, 32_767]:
+            with subtests.test(number=number, version=version):
+                entity = ClientQuotaEntity.of({"user": "x" * number})
+                proposed = [ClientQuotaAlteration(entity, (Op("k", Decimal(1)),))]
+                body = alter_body(proposed, version, validate_only=False)
+                expected = framed(alter_request(proposed, validate_only=False), version, 1)
+                assert framed_body(ALTER_API, version, 1, body) == expected
 
 
 def test_many_entries_are_written():

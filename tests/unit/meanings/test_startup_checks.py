@@ -157,9 +157,8 @@ def test_the_environment_of_libpq_counts(monkeypatch: pytest.MonkeyPatch):
     assert list(unsafe(settings(changes))) == []
 
 
-@pytest.mark.parametrize(
-    ("host", "here"),
-    [
+def test_what_is_this_machine(subtests: pytest.Subtests):
+    for host, here in [
         ("127.0.0.1", True),
         ("127.9.9.9", True),
         ("::1", True),
@@ -172,10 +171,9 @@ def test_the_environment_of_libpq_counts(monkeypatch: pytest.MonkeyPatch):
         ("localhost.example.org", False),
         ("127.0.0.1.example.org", False),
         ("", False),
-    ],
-)
-def test_what_is_this_machine(host: str, here: bool):
-    assert is_this_machine(host) is here
+    ]:
+        with subtests.test(host=host, here=here):
+            assert is_this_machine(host) is here
 
 
 def test_what_works_and_had_better_be_different_is_warned_of(

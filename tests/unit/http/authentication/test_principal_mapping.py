@@ -6,7 +6,6 @@ start with them, ``no rule`` where none fits the name.
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -37,15 +36,17 @@ def test_there_are_many():
     assert (len(VECTORS), len(FITTING)) == (331, 197)
 
 
-@pytest.mark.parametrize("vector", FITTING, ids=lambda one: f"{one['rules']} {one['name']}")
-def test_a_name_becomes_what_kafka_makes_of_it(vector: dict[str, Any]):
-    assert PrincipalMapping(vector["rules"]).user_name(vector["name"]) == vector["result"]
+def test_a_name_becomes_what_kafka_makes_of_it(subtests: pytest.Subtests):
+    assert FITTING
+    for vector in FITTING:
+        with subtests.test(vector=vector):
+            assert PrincipalMapping(vector["rules"]).user_name(vector["name"]) == vector["result"]
 
 
-@pytest.mark.parametrize("rules", sorted(JAVA_ALONE | NOBODY | FAILING))
-def test_rules_that_could_mean_something_else_are_refused(rules: str):
-    with pytest.raises(ValueError, match=r"."):
-        PrincipalMapping(rules)
+def test_rules_that_could_mean_something_else_are_refused(subtests: pytest.Subtests):
+    for rules in sorted(JAVA_ALONE | NOBODY | FAILING):
+        with subtests.test(rules=rules), pytest.raises(ValueError, match=r"."):
+            PrincipalMapping(rules)
 
 
 def test_no_rule_fits_a_name_of_several_lines():
@@ -60,9 +61,8 @@ def test_rules_of_several_lines_are_refused():
         PrincipalMapping("DEFAULT,\nDEFAULT")
 
 
-@pytest.mark.parametrize(
-    "pattern",
-    [
+def test_a_pattern_that_python_could_misunderstand_is_refused(subtests: pytest.Subtests):
+    for pattern in [
         r"\bx",
         r"\Qx\E",
         r"\x41",
@@ -91,16 +91,13 @@ def test_rules_of_several_lines_are_refused():
         r"x)",
         r"+x",
         r"x+++",
-    ],
-)
-def test_a_pattern_that_python_could_misunderstand_is_refused(pattern: str):
-    with pytest.raises(JavaPatternError):
-        compile_java(pattern)
+    ]:
+        with subtests.test(pattern=pattern), pytest.raises(JavaPatternError):
+            compile_java(pattern)
 
 
-@pytest.mark.parametrize(
-    ("pattern", "text", "fits"),
-    [
+def test_a_pattern_means_what_it_means_to_java(subtests: pytest.Subtests):
+    for pattern, text, fits in [
         (r"a#b c", "a#b c", True),
         (r"\w+", "\u00e9", False),
         (r"\d", "\u0663", False),
@@ -113,11 +110,10 @@ def test_a_pattern_that_python_could_misunderstand_is_refused(pattern: str):
         (r"^a|b$", "b", True),
         (r"a{2}b{1,}c{0,2}", "aabcc", True),
         (r"[a--]", "-", None),
-    ],
-)
-def test_a_pattern_means_what_it_means_to_java(pattern: str, text: str, *, fits: bool | None):
-    if fits is None:
-        with pytest.raises(JavaPatternError):
-            compile_java(pattern)
-    else:
-        assert (compile_java(pattern).fullmatch(text) is not None) is fits
+    ]:
+        with subtests.test(pattern=pattern, text=text):
+            if fits is None:
+                with pytest.raises(JavaPatternError):
+                    compile_java(pattern)
+            else:
+                assert (compile_java(pattern).fullmatch(text) is not None) is fits

@@ -18,9 +18,8 @@ X_FORWARDED_FOR = TrustedProxies(NETWORKS, ForwardedHeader.X_FORWARDED_FOR)
 PROXY = "10.0.0.1"
 
 
-@pytest.mark.parametrize(
-    ("peer", "trusted"),
-    [
+def test_a_proxy_is_known_by_its_address(subtests: pytest.Subtests):
+    for peer, trusted in [
         ("10.0.0.1", True),
         ("10.255.255.255", True),
         ("::ffff:10.0.0.1", True),
@@ -38,16 +37,14 @@ PROXY = "10.0.0.1"
         ("010.0.0.1", False),
         ("10.0.0.1, 10.0.0.2", False),
         ("testclient", False),
-    ],
-)
-def test_a_proxy_is_known_by_its_address(peer: str, *, trusted: bool):
-    assert X_FORWARDED_FOR.trust(peer) is trusted
-    assert not NO_PROXIES.trust(peer)
+    ]:
+        with subtests.test(peer=peer):
+            assert X_FORWARDED_FOR.trust(peer) is trusted
+            assert not NO_PROXIES.trust(peer)
 
 
-@pytest.mark.parametrize(
-    ("noted", "caller"),
-    [
+def test_x_forwarded_for_is_read_from_its_end(subtests: pytest.Subtests):
+    for noted, caller in [
         (["203.0.113.5"], "203.0.113.5"),
         (["203.0.113.5:4711"], "203.0.113.5"),
         (["2001:db8:9::1"], "2001:db8:9::1"),
@@ -72,15 +69,13 @@ def test_a_proxy_is_known_by_its_address(peer: str, *, trusted: bool):
         (["fe80::1%eth0"], ""),
         (["203.0.113.5/32"], ""),
         ([], PROXY),
-    ],
-)
-def test_x_forwarded_for_is_read_from_its_end(noted: list[str], caller: str):
-    assert X_FORWARDED_FOR.caller_of(PROXY, noted) == caller
+    ]:
+        with subtests.test(caller=caller):
+            assert X_FORWARDED_FOR.caller_of(PROXY, noted) == caller
 
 
-@pytest.mark.parametrize(
-    ("noted", "caller"),
-    [
+def test_forwarded_is_read_from_its_end(subtests: pytest.Subtests):
+    for noted, caller in [
         (["for=203.0.113.5"], "203.0.113.5"),
         (["For=203.0.113.5;proto=https;by=10.0.0.1"], "203.0.113.5"),
         (["proto=https ; for=203.0.113.5"], "203.0.113.5"),
@@ -102,10 +97,9 @@ def test_x_forwarded_for_is_read_from_its_end(noted: list[str], caller: str):
         (["for = 203.0.113.5"], ""),
         (["for=203.0.113.5;;proto=http"], ""),
         ([], PROXY),
-    ],
-)
-def test_forwarded_is_read_from_its_end(noted: list[str], caller: str):
-    assert FORWARDED.caller_of(PROXY, noted) == caller
+    ]:
+        with subtests.test(caller=caller):
+            assert FORWARDED.caller_of(PROXY, noted) == caller
 
 
 @pytest.mark.parametrize("peer", ["203.0.113.9", "::1", "11.0.0.1"])
@@ -210,15 +204,17 @@ def test_there_are_many_forgeries():
     assert len(FORGED_REQUESTS) > 50
 
 
-@pytest.mark.parametrize(("trust", "name"), FORGED_SENDINGS)
-async def test_nobody_else_says_which_certificate_was_shown(trust: str, name: str):
-    for header in (ClientCertHeader.CLIENT_CERT, ClientCertHeader.XFCC):
-        front = untrusting(trust, header)
-        before = front.service.count("request_rejected_total", reason=FORGED)
-        answer = await front.get(*FORGED_REQUESTS[name])
-        assert (answer.status, answer.document["code"]) == (400, FORGED)
-        assert front.service.count("request_rejected_total", reason=FORGED) == before + 1
-        assert front.service.log == []
+async def test_nobody_else_says_which_certificate_was_shown(subtests: pytest.Subtests):
+    assert FORGED_SENDINGS
+    for trust, name in FORGED_SENDINGS:
+        with subtests.test(trust=trust, name=name):
+            for header in (ClientCertHeader.CLIENT_CERT, ClientCertHeader.XFCC):
+                front = untrusting(trust, header)
+                before = front.service.count("request_rejected_total", reason=FORGED)
+                answer = await front.get(*FORGED_REQUESTS[name])
+                assert (answer.status, answer.document["code"]) == (400, FORGED)
+                assert front.service.count("request_rejected_total", reason=FORGED) == before + 1
+                assert front.service.log == []
 
 
 async def test_who_forges_is_counted_as_one_with_a_bad_credential_is():
