@@ -29,7 +29,6 @@ from app.service.reading.audit_trail import AuditTrail
 from app.service.reading.describe import DescribeQuotas, Snapshots
 from app.service.reading.resolve import KeptIndex, ResolveQuotas
 
-_LOGIN_WITHIN_S: Final = 5.0
 _LOGINS_AT_ONCE: Final = 16
 """So that a crowd of unknown callers takes no more of the brokers."""
 
@@ -61,7 +60,8 @@ class CallerSession:
         self._tasks = HeldTasks(shared.room.tasks)
         authorizer = BrokerAuthorizer(self._rights, shared.authorizer)
         as_caller = CallerQuotaAdmin(admin, self._rights, principal)
-        image = CallerImage(as_caller, shared.room.outside.image)
+        within_s = brokers.patience.image_s
+        image = CallerImage(as_caller, shared.room.outside.image, within_s=within_s)
         reader = RecordReader(as_caller, shared.room.outside.admin)
         parts = shared.room.parts(as_caller, self._tasks, reader)
         alter = AlterAsCaller(parts, principal, shared.denials)
@@ -110,9 +110,15 @@ class Logins:
             NotSentError: They cannot be reached, or are of another cluster.
         """
         settings = self._way.settings(user, password)
-        brokers = Brokers(settings, self._shared.metrics, context=self._context, one_login=True)
+        brokers = Brokers(
+            settings,
+            self._shared.metrics,
+            context=self._context,
+            one_login=True,
+            patience=self._shared.room.context.patience,
+        )
         try:
-            async with asyncio.timeout(_LOGIN_WITHIN_S):
+            async with asyncio.timeout(brokers.patience.broker_answer_s):
                 await self._log_in(brokers)
             return CallerSession(
                 brokers, KafkaClientQuotaAdmin(brokers, keeps_everything=False), user, self._shared
@@ -125,7 +131,7 @@ class Logins:
             raise
 
     async def _log_in(self, brokers: Brokers) -> None:
-        deadline = asyncio.get_running_loop().time() + _LOGIN_WITHIN_S
+        deadline = asyncio.get_running_loop().time() + brokers.patience.broker_answer_s
         async with self._places:
             try:
                 view = await brokers.view(deadline)

@@ -28,6 +28,7 @@ from app.service.breaker import CircuitBreaker
 from app.service.cluster_ports import ClientQuotaAdmin
 from app.service.metrics_port import AlterationMetrics
 from app.service.partition_keeper import PartitionKeeper
+from app.service.patience import USUAL, Patience
 from app.service.permissions.policy import PolicyGuard
 from app.service.recovery.drift import DriftWatch
 from app.service.recovery.fences import Fences
@@ -58,12 +59,14 @@ class LifeSettings:
         failpoints: None is armed outside of tests.
         drift_interval_s: How often the cluster is compared with the log, in seconds.
         final_after_s: When recovery is final, in seconds after the sending.
+        patience: How long others may take.
     """
 
     owner: str
     failpoints: Failpoints
     final_after_s: float
     drift_interval_s: float
+    patience: Patience = USUAL
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +95,8 @@ class AlterationRoom:
             reader: Reads what holds before and after; null lets ``admin`` do it.
         """
         present = PresentValues(reader or admin)
-        barrier = Barrier(self.outside.quorum, present)
+        within_s = self.context.patience.check_s
+        barrier = Barrier(self.outside.quorum, present, within_s=within_s)
         late = LateAnswers(self.recovery_journal, tasks, self.context.metrics)
         return AlterationParts(
             admin,
@@ -130,14 +134,21 @@ def build_lives(
     admin, database = outside.admin, outside.database
     watch = partial(metrics.breaker_is, "postgres")
     breaker = CircuitBreaker("audit-log-unavailable", _LOG_IS_DOWN, watch=watch)
-    context = LifeContext(settings.owner, metrics, breaker, settings.failpoints, policy)
+    patience = settings.patience
+    context = LifeContext(settings.owner, metrics, breaker, settings.failpoints, policy, patience)
     journal = PostgresJournal(database)
     recovery_journal = PostgresRecovery(database, final_after_s=settings.final_after_s)
     tasks = AlterationTasks()
-    barrier = Barrier(outside.quorum, PresentValues(admin))
-    outcomes = OutcomeWriter(journal, tasks, metrics)
+    barrier = Barrier(outside.quorum, PresentValues(admin), within_s=patience.check_s)
+    outcomes = OutcomeWriter(journal, tasks, metrics, wait_s=patience.record_s)
     room = AlterationRoom(
-        outside, context, journal, recovery_journal, outcomes, EntitySlots(), tasks
+        outside,
+        context,
+        journal,
+        recovery_journal,
+        outcomes,
+        EntitySlots(patience.entity_wait_s),
+        tasks,
     )
     fences = Fences(admin, outside.quorum)
     parts = RecoveryParts(admin, recovery_journal, fences, barrier, context)

@@ -47,7 +47,7 @@ from app.service.permissions.authentication_failures import AuthenticationFailur
 from app.service.permissions.authorize import MAX_ACL_AGE_S, ClusterAuthorizer
 from app.service.permissions.denials import DeniedAttempts
 from app.service.permissions.policy import NarrowingPolicy, NoPolicy
-from app.service.readiness import CHECK_TIMEOUT_S, Readiness
+from app.service.readiness import Readiness
 from app.service.reading.analytics import Analytics
 from app.service.reading.audit_trail import AuditTrail
 from app.service.reading.describe import DescribeQuotas, Snapshots
@@ -123,14 +123,15 @@ class Wiring:
         """Open the services; close them when the application stops, alterations first."""
         async with AsyncExitStack() as stack:
             counted = self.metrics.dependencies
-            brokers = Brokers(self._kafka, counted)
+            patience = self._settings.patience
+            brokers = Brokers(self._kafka, counted, patience=patience)
             admin = KafkaClientQuotaAdmin(brokers)
-            database = Database(self._database_url, counted)
+            database = Database(self._database_url, counted, patience)
             counted.watch(brokers.connections, database.in_use)
             cluster = KafkaCluster(brokers)
             acls = KafkaClusterAclSource(brokers)
             board = None if self._team is None else self._team.board
-            image = QuotaImage(admin, board)
+            image = QuotaImage(admin, board, timeout_s=patience.image_s)
             for closing in (admin, database, cluster, acls, image):
                 stack.push_async_callback(closing.close)
             outside = Outside(admin, KafkaMetadataQuorum(brokers), image, database)
@@ -157,8 +158,12 @@ class Wiring:
             lives.tasks.watch(kept_failures.run())
             lives.tasks.watch(denials.run())
             self._readiness = Readiness(
-                {"kafka": partial(_brokers_answer, admin), "acls": partial(_acls_known, acls)},
+                {
+                    "kafka": partial(_brokers_answer, admin, patience.check_s),
+                    "acls": partial(_acls_known, acls),
+                },
                 {"audit_log": journal.check_writable, "schema": partial(schema_problem, database)},
+                within_s=patience.check_s,
             )
             yield Services(
                 authenticator=authenticator,
@@ -203,8 +208,8 @@ class Wiring:
         await tasks.drain(self._time_to_drain())
 
 
-async def _brokers_answer(admin: KafkaClientQuotaAdmin) -> None:
-    await admin.live_brokers(timeout_s=CHECK_TIMEOUT_S)
+async def _brokers_answer(admin: KafkaClientQuotaAdmin, within_s: float) -> None:
+    await admin.live_brokers(timeout_s=within_s)
 
 
 async def _acls_known(acls: KafkaClusterAclSource) -> None:

@@ -15,7 +15,7 @@ from app.kafka.off_loop import decoded
 from app.kafka.reader import UnreadableAnswerError
 from app.service.cluster_ports import AlterAnswer, EntityVerdict
 
-PATIENCE_S: Final = 95.0
+LISTEN_FOR_S: Final = 95.0
 """How long the answer to an alteration is listened for: 60 s in the broker's queue, 30 s of its
 socket, 5 s more. Source: ``NodeToControllerChannelManager``, ``controller.socket.timeout.ms``."""
 
@@ -57,14 +57,14 @@ class AlterationUnderWay:
         self._sent_at = datetime.now(UTC)
         self._payload = lease.connection.hand_over(request.frame, LARGEST_ANSWER_BYTES)
 
-    async def listen(self, patience_s: float) -> AlterAnswer:
+    async def listen(self, listen_for_s: float) -> AlterAnswer:
         """Return what the broker says, or UNKNOWN; raise nothing."""
         try:
-            async with asyncio.timeout(patience_s):
+            async with asyncio.timeout(listen_for_s):
                 payload = await self._payload
             verdicts = await decoded(self._read, payload, self.request.version)
         except TimeoutError:
-            return self.unknown(f"No answer came within {patience_s:g} s.")
+            return self.unknown(f"No answer came within {listen_for_s:g} s.")
         except AnswerLostError as lost:
             return self.unknown(f"The broker's answer was lost: {lost.detail}")
         except UnreadableAnswerError as error:

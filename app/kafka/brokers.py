@@ -4,7 +4,7 @@ import asyncio
 import ssl
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Final, TypeVar
+from typing import TypeVar
 
 from app.domain.errors import NotSentError
 from app.kafka.broker_lease import BrokerLease
@@ -22,12 +22,9 @@ from app.kafka.unreachable import (
     silent,
 )
 from app.service.dependency_metrics import DependencyMetrics, Uncounted
+from app.service.patience import USUAL, Patience
 
 T = TypeVar("T")
-
-
-_VIEW_WITHIN_S: Final = 5.0
-"""Who is alive is asked for by one caller for all: the most patient one must not take longer."""
 
 
 class Brokers:
@@ -41,6 +38,7 @@ class Brokers:
         metrics: Counts the requests.
         context: For TLS; null makes one of the settings.
         one_login: Try a refused password with no other broker: each try may be counted somewhere.
+        patience: How long brokers may take.
     """
 
     def __init__(
@@ -50,7 +48,9 @@ class Brokers:
         *,
         context: ssl.SSLContext | None = None,
         one_login: bool = False,
+        patience: Patience = USUAL,
     ) -> None:
+        self.patience = patience
         self._settings = settings
         self._metrics = metrics or Uncounted()
         self._context = context or ssl_context(settings)
@@ -115,6 +115,7 @@ class Brokers:
 
         An answer that no broker is live is asked for again each time: the controller fences brokers
         that it has not heard of for a while, even the one that answers, and lets them in again.
+        One caller asks for all, so the most patient one waits no longer than any read.
 
         Raises:
             NotSentError: No broker can be reached before ``deadline``.
@@ -127,7 +128,9 @@ class Brokers:
                 known = self._view
                 if known is not None and self._trusted and known.asked_at >= wanted_at:
                     return known
-                ask_by = min(deadline, asyncio.get_running_loop().time() + _VIEW_WITHIN_S)
+                ask_by = min(
+                    deadline, asyncio.get_running_loop().time() + self.patience.broker_answer_s
+                )
                 view = await self._first_that_works(
                     self._line.addresses, Purpose.READ, ask_by, _use_for_view
                 )

@@ -26,7 +26,6 @@ from app.service.permissions.cluster_rights import Rights
 
 T = TypeVar("T")
 
-_TIMEOUT_S: Final = 3.0
 _AUTHORIZER_KEPT_S: Final = 3600.0
 """Brokers have an authorizer from their start to their end, and a session is shorter than that."""
 
@@ -65,6 +64,7 @@ class KafkaCallerRights:
 
     def __init__(self, brokers: Brokers, admin: KafkaClientQuotaAdmin) -> None:
         self._brokers = brokers
+        self._timeout_s = brokers.patience.fact_s
         self._admin = admin
         self._authorizer = KeptAnswer(self._ask_for_authorizer)
         self._told = KeptAnswer(self._ask_for_operations)
@@ -105,13 +105,13 @@ class KafkaCallerRights:
 
     async def _read(self, question: Callable[[BrokerLease], Awaitable[T]]) -> T:
         try:
-            return await read(self._brokers, question, timeout_s=_TIMEOUT_S)
+            return await read(self._brokers, question, timeout_s=self._timeout_s)
         except BrokerError as error:
             raise _unreachable(error.detail) from error
 
     async def _try_to_describe(self) -> bool:
         try:
-            await self._admin.describe_client_quotas(_NO_ENTITY, timeout_s=_TIMEOUT_S)
+            await self._admin.describe_client_quotas(_NO_ENTITY, timeout_s=self._timeout_s)
         except NotSentError:
             raise
         except QuotaError as error:
@@ -122,7 +122,7 @@ class KafkaCallerRights:
 
     async def _try_to_alter(self) -> bool:
         answer = await self._admin.alter_client_quotas(
-            [_NO_CHANGE], validate_only=True, timeout_s=_TIMEOUT_S
+            [_NO_CHANGE], validate_only=True, timeout_s=self._timeout_s
         )
         (verdict,) = answer.verdicts.values()
         if verdict.outcome is Outcome.VALIDATED:

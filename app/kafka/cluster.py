@@ -15,7 +15,6 @@ from app.kafka.messages import ALTER_API, DESCRIBE_API
 from app.kafka.questions import ask, newest_common
 from app.kafka.reading import read
 
-_TIMEOUT_S: Final = 3.0
 _KEPT_FOR_S: Final = 60.0
 _DOUBTED_AFTER_S: Final = 5.0
 """An answer that not all brokers have given is asked for again after so long, in the background."""
@@ -55,6 +54,7 @@ class KafkaCluster:
 
     def __init__(self, brokers: Brokers) -> None:
         self._brokers = brokers
+        self._timeout_s = brokers.patience.fact_s
         self._callback = KeptAnswer(self._ask)
         self._said: dict[int, str | None] = {}
 
@@ -74,20 +74,22 @@ class KafkaCluster:
             kept.refresh()
         return told.callback
 
-    async def quota_api_versions(self, *, timeout_s: float = 5.0) -> QuotaApiVersions:
+    async def quota_api_versions(self) -> QuotaApiVersions:
         """Return what the broker in use offers.
 
         Raises:
             NotSentError: No broker could be reached.
         """
-        return await read(self._brokers, _api_versions, timeout_s=timeout_s)
+        return await read(
+            self._brokers, _api_versions, timeout_s=self._brokers.patience.broker_answer_s
+        )
 
     async def close(self) -> None:
         """Stop asking."""
         await self._callback.close()
 
     async def _ask(self) -> _Told:
-        view = await self._brokers.view(asyncio.get_running_loop().time() + _TIMEOUT_S)
+        view = await self._brokers.view(asyncio.get_running_loop().time() + self._timeout_s)
         live = sorted(view.addresses)
         told = await asyncio.gather(*(self._ask_one(broker_id) for broker_id in live))
         self._said = {each: self._said[each] for each in live if each in self._said}
@@ -97,7 +99,7 @@ class KafkaCluster:
         """Ask one broker; tell whether it has answered."""
         try:
             self._said[broker_id] = await read(
-                self._brokers, _describe_callback, broker_id=broker_id, timeout_s=_TIMEOUT_S
+                self._brokers, _describe_callback, broker_id=broker_id, timeout_s=self._timeout_s
             )
         except QuotaError:
             return False

@@ -21,7 +21,6 @@ from app.kafka.questions import ask, newest_common
 from app.kafka.reading import read
 from app.service.permissions.acl_ports import AclSnapshot
 
-_TIMEOUT_S: Final = 3.0
 _REFRESH_AFTER_S: Final = 5.0
 _LARGEST_ANSWER_BYTES: Final = 16_000_000
 _CLUSTER: Final = 4
@@ -67,9 +66,9 @@ class KafkaClusterAclSource:
     Only calls make it ask: a service that decides nothing asks nothing.
     """
 
-    def __init__(self, brokers: Brokers, *, timeout_s: float = _TIMEOUT_S) -> None:
+    def __init__(self, brokers: Brokers) -> None:
         self._brokers = brokers
-        self._timeout_s = timeout_s
+        self._timeout_s = brokers.patience.fact_s
         self._kept = KeptAnswer(self._ask)
 
     async def cluster_acls(self, *, max_age_s: float) -> AclSnapshot:

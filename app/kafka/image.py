@@ -5,6 +5,7 @@ from typing import Protocol
 from app.domain.filters import ALL_ENTITIES
 from app.kafka.kept_answer import KeptAnswer
 from app.service.cluster_ports import ClientQuotaAdmin, Described
+from app.service.patience import USUAL
 
 
 class Forgetting(Protocol):
@@ -36,7 +37,7 @@ class QuotaImage:
         admin: ClientQuotaAdmin,
         together: Forgetting | None = None,
         *,
-        timeout_s: float = 10.0,
+        timeout_s: float = USUAL.image_s,
     ) -> None:
         self._admin = admin
         self._together = together

@@ -30,14 +30,16 @@ class KafkaMetadataQuorum:
     def __init__(self, brokers: Brokers) -> None:
         self._brokers = brokers
 
-    async def quorum(self, *, broker_id: int | None = None, timeout_s: float = 2.0) -> QuorumState:
+    async def quorum(
+        self, *, broker_id: int | None = None, timeout_s: float | None = None
+    ) -> QuorumState:
         """See ``MetadataQuorum``; a broker without a metadata quorum cannot be verified either."""
         try:
             return await read(
                 self._brokers,
                 _describe_quorum,
                 broker_id=broker_id,
-                timeout_s=timeout_s,
+                timeout_s=self._brokers.patience.check_s if timeout_s is None else timeout_s,
                 purpose=Purpose.QUORUM,
             )
         except UnsupportedVersionError as error:

@@ -11,7 +11,7 @@ from app.domain.alterations import ClientQuotaAlteration
 from app.domain.errors import NotSentError
 from app.domain.filters import ClientQuotaFilter
 from app.kafka.alteration_under_way import (
-    PATIENCE_S,
+    LISTEN_FOR_S,
     AlterationUnderWay,
     AlterRequest,
     LateAnswer,
@@ -46,16 +46,17 @@ class KafkaClientQuotaAdmin:
 
     Args:
         brokers: Where to ask.
-        patience_s: How long the answer to an alteration is listened for.
+        listen_for_s: How long the answer to an alteration is listened for.
         keeps_everything: Whether a describe of everything is kept, so that the next one reads only
             what has changed; not for the many who ask once.
     """
 
     def __init__(
-        self, brokers: Brokers, *, patience_s: float = PATIENCE_S, keeps_everything: bool = True
+        self, brokers: Brokers, *, listen_for_s: float = LISTEN_FOR_S, keeps_everything: bool = True
     ) -> None:
         self._brokers = brokers
-        self._patience_s = patience_s
+        self._patience = brokers.patience
+        self._listen_for_s = listen_for_s
         self._listening: set[asyncio.Task[AlterAnswer]] = set()
         self._everything = DescribedAll() if keeps_everything else None
 
@@ -64,14 +65,19 @@ class KafkaClientQuotaAdmin:
         quota_filter: ClientQuotaFilter,
         *,
         broker_id: int | None = None,
-        timeout_s: float = 5.0,
+        timeout_s: float | None = None,
     ) -> Described:
         """See ``ClientQuotaAdmin``."""
 
         async def describe(lease: BrokerLease) -> Described:
             return await self._describe(lease, quota_filter)
 
-        return await read(self._brokers, describe, broker_id=broker_id, timeout_s=timeout_s)
+        return await read(
+            self._brokers,
+            describe,
+            broker_id=broker_id,
+            timeout_s=self._patience.broker_answer_s if timeout_s is None else timeout_s,
+        )
 
     async def alter_client_quotas(
         self,
@@ -79,12 +85,13 @@ class KafkaClientQuotaAdmin:
         *,
         validate_only: bool,
         broker_id: int | None = None,
-        timeout_s: float = 15.0,
+        timeout_s: float | None = None,
         send_by: float | None = None,
     ) -> AlterAnswer:
         """See ``ClientQuotaAdmin``."""
         loop = asyncio.get_running_loop()
-        deadline = hand_over_by = loop.time() + timeout_s
+        allowed_s = self._patience.alter_s if timeout_s is None else timeout_s
+        deadline = hand_over_by = loop.time() + allowed_s
         if send_by is not None:
             hand_over_by = min(deadline, loop.time() + send_by - time.monotonic())
         lease = await self._brokers.lease(broker_id, Purpose.ALTER, hand_over_by)
@@ -104,30 +111,33 @@ class KafkaClientQuotaAdmin:
             raise
         return await self._await_answer(under_way, deadline - loop.time())
 
-    async def live_brokers(self, *, timeout_s: float = 5.0) -> Sequence[int]:
+    async def live_brokers(self, *, timeout_s: float | None = None) -> Sequence[int]:
         """See ``ClientQuotaAdmin``."""
-        deadline = asyncio.get_running_loop().time() + timeout_s
-        view = await self._brokers.view(deadline, fresh=True)
+        view = await self._brokers.view(self._deadline(timeout_s), fresh=True)
         if not view.addresses:
             raise no_live_broker()
         return sorted(view.addresses)
 
-    async def preferred_broker(self, *, timeout_s: float = 5.0) -> int:
+    async def preferred_broker(self, *, timeout_s: float | None = None) -> int:
         """See ``ClientQuotaAdmin``."""
-        return await self._brokers.preferred(asyncio.get_running_loop().time() + timeout_s)
+        return await self._brokers.preferred(self._deadline(timeout_s))
 
-    async def cluster_id(self, *, timeout_s: float = 5.0) -> str:
+    async def cluster_id(self, *, timeout_s: float | None = None) -> str:
         """See ``ClientQuotaAdmin``."""
         known = self._brokers.cluster_id
         if known is not None:
             return known
-        view = await self._brokers.view(asyncio.get_running_loop().time() + timeout_s)
+        view = await self._brokers.view(self._deadline(timeout_s))
         return view.cluster_id
 
     async def close(self) -> None:
         """Drop every connection of the brokers; alterations under way end as UNKNOWN."""
         await self._brokers.close()
         await asyncio.gather(*self._listening)
+
+    def _deadline(self, timeout_s: float | None) -> float:
+        allowed_s = self._patience.broker_answer_s if timeout_s is None else timeout_s
+        return asyncio.get_running_loop().time() + allowed_s
 
     async def _describe(self, lease: BrokerLease, quota_filter: ClientQuotaFilter) -> Described:
         frame, version = await encoded(
@@ -151,7 +161,7 @@ class KafkaClientQuotaAdmin:
 
     async def _await_answer(self, under_way: AlterationUnderWay, time_left: float) -> AlterAnswer:
         """Wait for the answer; when time runs out or the caller goes, the listening goes on."""
-        listening = asyncio.create_task(under_way.listen(self._patience_s))
+        listening = asyncio.create_task(under_way.listen(self._listen_for_s))
         self._listening.add(listening)
         listening.add_done_callback(self._listening.discard)
         try:

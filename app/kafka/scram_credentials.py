@@ -17,7 +17,6 @@ from app.kafka.questions import ask, newest_common
 from app.kafka.reading import read
 from app.service.reading.scram_credentials import ScramCredential, ScramUsers
 
-_TIMEOUT_S: Final = 5.0
 _LARGEST_ANSWER_BYTES: Final = 16_000_000
 _NOT_AUTHORIZED: Final = "CLUSTER_AUTHORIZATION_FAILED"
 
@@ -30,10 +29,11 @@ class KafkaScramCredentials:
 
     def __init__(self, brokers: Brokers) -> None:
         self._brokers = brokers
+        self._timeout_s = brokers.patience.broker_answer_s
 
     async def scram_users(self) -> ScramUsers:
         """See ``ScramCredentialSource``."""
-        return await read(self._brokers, _describe, timeout_s=_TIMEOUT_S)
+        return await read(self._brokers, _describe, timeout_s=self._timeout_s)
 
 
 async def _describe(lease: BrokerLease) -> ScramUsers:

@@ -26,7 +26,11 @@ def life_settings(settings: Settings) -> LifeSettings:
         message = f"QUOTAS_TEST_FAILPOINT: {error}"
         raise SettingsError(message) from None
     return LifeSettings(
-        owner_name(), points, settings.test_final_after_s, settings.drift_interval_s
+        owner_name(),
+        points,
+        settings.test_final_after_s,
+        settings.drift_interval_s,
+        settings.patience,
     )
 
 

@@ -22,8 +22,6 @@ from app.settings import Mode, Settings, SettingsError
 
 MAX_CLOCK_DIFFERENCE_S: Final = 5.0
 
-_CLUSTER_WITHIN_S: Final = 10.0
-
 logger = logging.getLogger(__name__)
 
 
@@ -39,7 +37,7 @@ async def check_surroundings(settings: Settings) -> None:
 
 
 async def _check_audit_log(settings: Settings) -> None:
-    database = Database(database_url(settings))
+    database = Database(database_url(settings), patience=settings.patience)
     with suppress(NotSentError):
         await ensure_partitions(database)
     try:
@@ -88,9 +86,9 @@ def _warn_of_role(facts: ServerFacts) -> None:
 async def _check_cluster(settings: Settings) -> None:
     if settings.cluster_id is None:
         return
-    brokers = Brokers(kafka_settings(settings))
+    brokers = Brokers(kafka_settings(settings), patience=settings.patience)
     try:
-        await brokers.view(asyncio.get_running_loop().time() + _CLUSTER_WITHIN_S)
+        await brokers.view(asyncio.get_running_loop().time() + settings.patience.image_s)
     except NotSentError as error:
         if error.code == WRONG_CLUSTER:
             message = f"QUOTAS_CLUSTER_ID: {error.detail}"

@@ -23,10 +23,6 @@ from app.service.reading.analytics import (
 )
 from app.service.reading.analytics_columns import BUCKETS, COLUMNS
 
-_LIST_WITHIN_S: Final = 30.0
-_LOOK_UP_WITHIN_S: Final = 1.4
-"""Usage is told on the side: a resolution does not wait longer for it."""
-
 _SHOWN: Final = ", ".join(map(quoted, COLUMNS[Result.RUNS]))
 
 _PUBLISHED: Final = text(
@@ -115,7 +111,9 @@ class PostgresAnalytics:
         Raises:
             NotSentError: The tables cannot be read.
         """
-        return await self._database.querying.run(partial(_page, query), within_s=_LIST_WITHIN_S)
+        return await self._database.querying.run(
+            partial(_page, query), within_s=self._database.patience.report_s
+        )
 
     async def run(self, cluster_id: str, run_id: str) -> Row | None:
         """See ``AnalyticsStore``."""
@@ -136,10 +134,12 @@ class PostgresAnalytics:
     async def usage(
         self, cluster_id: str, buckets: Sequence[BucketName]
     ) -> Mapping[BucketName, BucketUsage]:
-        """Return the last day of each bucket of which one is known."""
+        """Return the last day of each bucket of which one is known.
+
+        A resolution waits for it no longer than for anything else: usage is an addition.
+        """
         asked = [one for one in buckets if "\0" not in one.user + one.client_id]
-        work = partial(_usage, cluster_id, asked)
-        return await self._database.querying.run(work, within_s=_LOOK_UP_WITHIN_S)
+        return await self._database.querying.run(partial(_usage, cluster_id, asked))
 
 
 async def _page(query: AnalyticsQuery, lease: Lease) -> AnalyticsPage:

@@ -24,11 +24,7 @@ from app.postgres.parameters import (
     connection_parameters,
 )
 from app.service.dependency_metrics import DependencyMetrics, Uncounted
-
-ANSWER_WITHIN_S: Final = 1.4
-"""How long Postgres may be silent before a request that needs it is refused."""
-
-_CONNECT_WITHIN_S: Final = 1.0
+from app.service.patience import USUAL, Patience
 
 _SPOILED_SESSION: Final = (READ_ONLY,)
 """What a new connection may cure: a session keeps the settings that it began with."""
@@ -46,20 +42,27 @@ class Database:
         querying: What people ask for; reports may be slow.
         denying: Records of denied attempts, which must not delay anything else.
         leading: One connection that keeps its session, for locks that one process has.
+        patience: How long Postgres may take.
     """
 
-    def __init__(self, url: str, metrics: DependencyMetrics | None = None) -> None:
+    def __init__(
+        self,
+        url: str,
+        metrics: DependencyMetrics | None = None,
+        patience: Patience = USUAL,
+    ) -> None:
         """Take a ``postgresql://`` URL, and who counts; nothing is connected yet.
 
         Raises:
             ValueError: The URL cannot be read.
         """
         counted = metrics or Uncounted()
-        self.writing = Pool(url, WRITING, counted)
-        self.recovering = Pool(url, RECOVERING, counted)
-        self.querying = Pool(url, QUERYING, counted)
-        self.denying = Pool(url, DENYING, counted)
-        self.leading = Pool(url, LEADING, counted)
+        self.patience = patience
+        self.writing = Pool(url, WRITING, counted, patience)
+        self.recovering = Pool(url, RECOVERING, counted, patience)
+        self.querying = Pool(url, QUERYING, counted, patience)
+        self.denying = Pool(url, DENYING, counted, patience)
+        self.leading = Pool(url, LEADING, counted, patience)
         self._pools = (self.writing, self.recovering, self.querying, self.denying, self.leading)
 
     def in_use(self) -> Mapping[str, int]:
@@ -75,16 +78,19 @@ class Database:
 class Pool:
     """Connections on loan, each to one piece of work with a deadline."""
 
-    def __init__(self, url: str, limits: Limits, metrics: DependencyMetrics) -> None:
+    def __init__(
+        self, url: str, limits: Limits, metrics: DependencyMetrics, patience: Patience
+    ) -> None:
         self.name = limits.name
         self._metrics = metrics
-        self._parameters = connection_parameters(url, limits)
+        self._patience = patience
+        self._parameters = connection_parameters(url, limits, patience)
         self._engine = create_async_engine(
             "postgresql+psycopg://",
             async_creator=self._connect,
             pool_size=limits.size,
             max_overflow=0,
-            pool_timeout=ANSWER_WITHIN_S,
+            pool_timeout=patience.database_answer_s,
             use_native_hstore=False,
             **({"isolation_level": "AUTOCOMMIT"} if limits.autocommit else {}),
         )
@@ -101,14 +107,18 @@ class Pool:
         pool = self._engine.pool
         return pool.checkedout() if isinstance(pool, QueuePool) else 0
 
-    async def run(self, work: Work[T], *, within_s: float = ANSWER_WITHIN_S) -> T:
+    async def run(self, work: Work[T], *, within_s: float | None = None) -> T:
         """Do the work in one transaction, committed when it returns.
 
+        Args:
+            work: Given the connection.
+            within_s: How long it may take, in seconds; null is ``database_answer_s``.
+
         Raises:
-            NotSentError: Postgres failed, or was silent for ``within_s`` seconds.
+            NotSentError: Postgres failed, or was silent for so long.
             CommitInDoubtError: It did so during the commit.
         """
-        lease = Lease(within_s)
+        lease = Lease(self._patience.database_answer_s if within_s is None else within_s)
         task = asyncio.create_task(self._transaction(work, lease))
         try:
             while not task.done() and lease.remaining() > 0:
@@ -152,7 +162,7 @@ class Pool:
             self._metrics.pool_wait_took(self.name, time.monotonic() - began)
 
     async def _connect(self, **_ignored: object) -> psycopg.AsyncConnection[Any]:
-        async with asyncio.timeout(_CONNECT_WITHIN_S):
+        async with asyncio.timeout(self._patience.database_connect_s):
             driver = await psycopg.AsyncConnection.connect(**self._parameters)
         lease = current_lease.get()
         if lease is not None:

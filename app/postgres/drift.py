@@ -21,8 +21,9 @@ from app.service.recovery.drift_ports import AuditedState, DoubtfulAlteration, D
 
 _AT_ONCE: Final = 100
 _KEPT_AT_ONCE: Final = 5_000
-_READ_WITHIN_S: Final = 31.0
-_RECORD_WITHIN_S: Final = 2.8
+
+_LONGER_S: Final = 1.0
+"""So that Postgres itself ends a statement that takes too long, and the connection stays good."""
 
 _LEAD: Final = text(
     """
@@ -71,6 +72,8 @@ class PostgresDriftJournal:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._read_within_s = database.patience.report_s + _LONGER_S
+        self._record_within_s = database.patience.conclusion_s
 
     async def try_lead(self, cluster_id: str) -> bool:
         """Tell whether this process watches the cluster; it does while its connection lasts.
@@ -95,7 +98,7 @@ class PostgresDriftJournal:
             NotSentError: The log cannot be read.
         """
         work = partial(_states, cluster_id)
-        rows = await self._database.querying.run(work, within_s=_READ_WITHIN_S)
+        rows = await self._database.querying.run(work, within_s=self._read_within_s)
         return None if rows is None else await asyncio.to_thread(_audited_states, rows)
 
     async def keep_baseline(self, cluster_id: str, quotas: Quotas) -> None:
@@ -133,11 +136,11 @@ class PostgresDriftJournal:
             NotSentError: The log cannot be read.
         """
         work = partial(doubtful_rows, cluster_id)
-        rows = await self._database.querying.run(work, within_s=_READ_WITHIN_S)
+        rows = await self._database.querying.run(work, within_s=self._read_within_s)
         return await asyncio.to_thread(doubtful_alterations, rows, frozenset(entities))
 
     async def _run(self, work: Work[T]) -> T:
-        return await self._database.recovering.run(work, within_s=_RECORD_WITHIN_S)
+        return await self._database.recovering.run(work, within_s=self._record_within_s)
 
 
 async def _lead(cluster_id: str, lease: Lease) -> bool:

@@ -15,7 +15,7 @@ from app.domain.errors import NotSentError
 from app.postgres.canonical import canonical_json, leaf_hash
 from app.postgres.conclusions import AlreadyConcludedError, conclude, without_recorded
 from app.postgres.copying import MANY, copy_rows, log_time
-from app.postgres.database import ANSWER_WITHIN_S, Database
+from app.postgres.database import Database
 from app.postgres.event_records import alteration_record
 from app.postgres.event_rows import final_rows, time_text
 from app.postgres.failures import CommitInDoubtError
@@ -37,10 +37,6 @@ from app.service.identifiers import time_of
 from app.service.journal_ports import Claim, Intent, KeptKey
 from app.service.shared_turns import SharedTurns
 
-_CONCLUDE_WITHIN_S: Final = 2.8
-_LOOK_UP_WITHIN_S: Final = 5.0
-_LIST_WITHIN_S: Final = 10.0
-
 _PATIENCE_S: Final = 0.2
 """A transaction that takes longer holds up no other."""
 
@@ -52,6 +48,7 @@ class PostgresJournal:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._patience = database.patience
         self._intents = SharedTurns(self._write_intents, DraftsTogether, patience_s=_PATIENCE_S)
         self._conclusions = SharedTurns(
             self._write_conclusions, ConclusionsTogether, patience_s=_PATIENCE_S
@@ -113,7 +110,7 @@ class PostgresJournal:
         """
         if await self._conclusions.take(conclusion):
             return
-        run = partial(self._database.writing.run, within_s=_CONCLUDE_WITHIN_S)
+        run = partial(self._database.writing.run, within_s=self._patience.conclusion_s)
         contradiction = None
         while conclusion.results:
             try:
@@ -131,7 +128,7 @@ class PostgresJournal:
             return [False]
         work = partial(conclude_together, conclusions)
         try:
-            await self._database.writing.run(work, within_s=_CONCLUDE_WITHIN_S)
+            await self._database.writing.run(work, within_s=self._patience.conclusion_s)
         except AloneError:
             return [False] * len(conclusions)
         return [True] * len(conclusions)
@@ -157,7 +154,7 @@ class PostgresJournal:
         if not _is_alteration_id(alteration_id):
             return None
         work = partial(payloads_of, alteration_id)
-        payloads = await self._database.querying.run(work, within_s=_LOOK_UP_WITHIN_S)
+        payloads = await self._database.querying.run(work, within_s=self._patience.look_up_s)
         if not payloads:
             return None
         return await asyncio.to_thread(alteration_record, payloads)
@@ -169,7 +166,7 @@ class PostgresJournal:
             NotSentError: The log cannot be read.
         """
         work = partial(rows_of, query)
-        rows = await self._database.querying.run(work, within_s=_LIST_WITHIN_S)
+        rows = await self._database.querying.run(work, within_s=self._patience.list_s)
         if len(rows) < MANY:
             return page_of(rows, query.limit)
         return await asyncio.to_thread(page_of, rows, query.limit)
@@ -180,7 +177,7 @@ class PostgresJournal:
         Raises:
             NotSentError: An intent could not be written now.
         """
-        await self._database.writing.run(_probe, within_s=ANSWER_WITHIN_S)
+        await self._database.writing.run(_probe)
 
 
 async def _write_final(

@@ -7,6 +7,8 @@ from typing import Any, Final
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
+from app.service.patience import Patience
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -15,25 +17,24 @@ class Limits:
     Attributes:
         name: What operators are told.
         size: Connections.
-        statement_timeout_ms: The server's own limit for a statement.
+        reports: Whether its statements may take as long as a report, by the server's own limit.
         autocommit: Whether each statement is its own transaction.
     """
 
     name: str
     size: int
-    statement_timeout_ms: int
+    reports: bool = False
     autocommit: bool = False
 
 
-WRITING: Final = Limits("writing", size=8, statement_timeout_ms=2_000)
-RECOVERING: Final = Limits("recovering", size=4, statement_timeout_ms=2_000)
-DENYING: Final = Limits("denying", size=1, statement_timeout_ms=2_000)
-LEADING: Final = Limits("leading", size=1, statement_timeout_ms=2_000, autocommit=True)
-QUERYING: Final = Limits("querying", size=4, statement_timeout_ms=30_000, autocommit=True)
+WRITING: Final = Limits("writing", size=8)
+RECOVERING: Final = Limits("recovering", size=4)
+DENYING: Final = Limits("denying", size=1)
+LEADING: Final = Limits("leading", size=1, autocommit=True)
+QUERYING: Final = Limits("querying", size=4, reports=True, autocommit=True)
 
 
 _SETTINGS: Final[Mapping[str, object]] = {
-    "lock_timeout": 500,
     "idle_in_transaction_session_timeout": 5_000,
     "timezone": "UTC",
     "plan_cache_mode": "force_custom_plan",
@@ -49,14 +50,19 @@ Of the planner we want one thing: to walk an index and look up the rest by prima
 partial index and a limit allow only when it sees the values."""
 
 
-def connection_parameters(url: str, limits: Limits) -> dict[str, Any]:
+def connection_parameters(url: str, limits: Limits, patience: Patience) -> dict[str, Any]:
     """Return what psycopg takes, with the limits of a pool.
 
     Raises:
         ValueError: The URL cannot be read.
     """
     parameters = read_url(url)
-    settings = {"statement_timeout": limits.statement_timeout_ms, **_SETTINGS}
+    statement_s = patience.report_s if limits.reports else patience.statement_s
+    settings = {
+        "statement_timeout": round(statement_s * 1000),
+        "lock_timeout": round(patience.lock_s * 1000),
+        **_SETTINGS,
+    }
     options = [parameters.get("options", "")]
     options += [f"-c {name}={value}" for name, value in settings.items()]
     return {

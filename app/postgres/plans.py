@@ -19,8 +19,6 @@ from app.postgres.plan_documents import document_text, kept_plan, plan_text
 from app.postgres.plan_ownership import holdings_of, read_holdings
 from app.service.plans.plan_records import KeptPlan
 
-_WITHIN_S: Final = 10.0
-
 _KEEP: Final = text(
     """
     insert into quota_plan
@@ -51,6 +49,7 @@ class PostgresPlans:
 
     def __init__(self, database: Database) -> None:
         self._pool = database.querying
+        self._within_s = database.patience.list_s
 
     async def holdings(
         self, cluster_id: str, owner: str, entities: Iterable[ClientQuotaEntity]
@@ -61,7 +60,7 @@ class PostgresPlans:
             NotSentError: Postgres does not answer.
         """
         work = partial(read_holdings, cluster_id, owner, tuple(entities))
-        rows = await self._pool.run(work, within_s=_WITHIN_S)
+        rows = await self._pool.run(work, within_s=self._within_s)
         if len(rows) < MANY:
             return holdings_of(rows)
         return await asyncio.to_thread(holdings_of, rows)
@@ -74,7 +73,7 @@ class PostgresPlans:
         """
         many = len(plan.document) + len(plan.rests_on) >= MANY
         values = await asyncio.to_thread(_columns, plan) if many else _columns(plan)
-        await self._pool.run(partial(_keep, values), within_s=_WITHIN_S)
+        await self._pool.run(partial(_keep, values), within_s=self._within_s)
 
     async def plan(self, cluster_id: str, plan_id: str) -> KeptPlan | None:
         """See ``PlanStore``.
@@ -85,7 +84,7 @@ class PostgresPlans:
         wanted = _uuid(plan_id)
         if wanted is None:
             return None
-        row = await self._pool.run(partial(_find, cluster_id, wanted), within_s=_WITHIN_S)
+        row = await self._pool.run(partial(_find, cluster_id, wanted), within_s=self._within_s)
         return None if row is None else await asyncio.to_thread(_kept, row)
 
 

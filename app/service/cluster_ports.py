@@ -76,7 +76,7 @@ class AlterAnswer:
 class ClusterIdentity(Protocol):
     """Which cluster this process serves; another one never takes its place."""
 
-    async def cluster_id(self, *, timeout_s: float = 5.0) -> str:
+    async def cluster_id(self, *, timeout_s: float | None = None) -> str:
         """Return the cluster's id, from memory once known.
 
         Raises:
@@ -87,14 +87,17 @@ class ClusterIdentity(Protocol):
 
 
 class ClientQuotaAdmin(ClusterIdentity, Protocol):
-    """The brokers' quota API (DescribeClientQuotas 48, AlterClientQuotas 49)."""
+    """The brokers' quota API (DescribeClientQuotas 48, AlterClientQuotas 49).
+
+    A time-out of null is that of the process; see ``Patience``.
+    """
 
     async def describe_client_quotas(
         self,
         quota_filter: ClientQuotaFilter,
         *,
         broker_id: int | None = None,
-        timeout_s: float = 5.0,
+        timeout_s: float | None = None,
     ) -> Described:
         """Describe through one broker; only EXACT, DEFAULT and SPECIFIED components.
 
@@ -118,7 +121,7 @@ class ClientQuotaAdmin(ClusterIdentity, Protocol):
         *,
         validate_only: bool,
         broker_id: int | None = None,
-        timeout_s: float = 15.0,
+        timeout_s: float | None = None,
         send_by: float | None = None,
     ) -> AlterAnswer:
         """Alter through one broker, in one request, never repeated once it was sent.
@@ -139,7 +142,7 @@ class ClientQuotaAdmin(ClusterIdentity, Protocol):
         """
         ...
 
-    async def live_brokers(self, *, timeout_s: float = 5.0) -> Sequence[int]:
+    async def live_brokers(self, *, timeout_s: float | None = None) -> Sequence[int]:
         """Return the ids of the live brokers, at least one.
 
         Raises:
@@ -147,7 +150,7 @@ class ClientQuotaAdmin(ClusterIdentity, Protocol):
         """
         ...
 
-    async def preferred_broker(self, *, timeout_s: float = 5.0) -> int:
+    async def preferred_broker(self, *, timeout_s: float | None = None) -> int:
         """Return the live broker that this process sticks to, so that its reads are monotonic.
 
         Raises:
@@ -174,7 +177,9 @@ class QuorumState:
 class MetadataQuorum(Protocol):
     """What tells whether a broker has seen everything that was committed."""
 
-    async def quorum(self, *, broker_id: int | None = None, timeout_s: float = 2.0) -> QuorumState:
+    async def quorum(
+        self, *, broker_id: int | None = None, timeout_s: float | None = None
+    ) -> QuorumState:
         """Ask through a broker.
 
         Raises:

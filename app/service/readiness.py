@@ -6,11 +6,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
 from app.domain.errors import QuotaError
+from app.service.patience import USUAL
 
 CHECK_LIFE_S: Final = 2.0
 """How long a check is believed."""
-
-CHECK_TIMEOUT_S: Final = 2.0
 
 Check = Callable[[], Awaitable[str | None]]
 """Returns what is wrong, or null; a ``QuotaError`` says it as well."""
@@ -22,11 +21,18 @@ class Readiness:
     Args:
         reading: What reads need, by the dependency's name.
         writing: What alterations need beyond that.
+        within_s: How long a check may take, in seconds.
     """
 
-    def __init__(self, reading: Mapping[str, Check], writing: Mapping[str, Check]) -> None:
-        self._reading = {name: _KeptCheck(check) for name, check in reading.items()}
-        self._writing = {name: _KeptCheck(check) for name, check in writing.items()}
+    def __init__(
+        self,
+        reading: Mapping[str, Check],
+        writing: Mapping[str, Check],
+        *,
+        within_s: float = USUAL.check_s,
+    ) -> None:
+        self._reading = {name: _KeptCheck(check, within_s) for name, check in reading.items()}
+        self._writing = {name: _KeptCheck(check, within_s) for name, check in writing.items()}
         self.draining = False
 
     async def problems(self, *, for_write: bool) -> Mapping[str, str]:
@@ -41,8 +47,9 @@ class Readiness:
 class _KeptCheck:
     """One check, its last result, and one task at a time that renews it."""
 
-    def __init__(self, check: Check) -> None:
+    def __init__(self, check: Check, within_s: float) -> None:
         self._check = check
+        self._within_s = within_s
         self._lock = asyncio.Lock()
         self._checked_at = float("-inf")
         self._problem: str | None = None
@@ -56,9 +63,9 @@ class _KeptCheck:
 
     async def _renewed(self) -> str | None:
         try:
-            async with asyncio.timeout(CHECK_TIMEOUT_S):
+            async with asyncio.timeout(self._within_s):
                 return await self._check()
         except TimeoutError:
-            return f"No answer within {CHECK_TIMEOUT_S:g} s."
+            return f"No answer within {self._within_s:g} s."
         except QuotaError as error:
             return error.detail

@@ -18,6 +18,7 @@ from app.settings.permissions import Permissions
 from app.settings.policy import Narrowing
 from app.settings.production import Production
 from app.settings.proxies import Proxies
+from app.settings.timeouts import Timeouts
 from app.settings.tls import Tls
 from app.settings.values import PREFIX, LogFormat, LogLevel, Mode, SettingsError
 from app.settings.workers import Workers
@@ -36,6 +37,7 @@ class Settings(
     Tls,
     PassThrough,
     Lives,
+    Timeouts,
     Appetite,
     Permissions,
     Authenticators,

@@ -24,6 +24,7 @@ from tests.testkit.accounts import allow
 from tests.testkit.acl_cases import JUDGED, SUPER_USERS
 from tests.testkit.authorization import PASSWORD
 from tests.testkit.certificates import Authority
+from tests.testkit.patience import PATIENT
 from tests.testkit.service import acl
 
 DEADLINE_S = 30.0
@@ -106,7 +107,7 @@ def kafka_settings(broker: LocalKafka) -> KafkaSettings:
 @pytest.fixture
 async def brokers(kafka_settings: KafkaSettings) -> AsyncIterator[Brokers]:
     """Connections to the broker."""
-    connections = Brokers(kafka_settings)
+    connections = Brokers(kafka_settings, patience=PATIENT)
     yield connections
     await asyncio.wait_for(connections.close(), DEADLINE_S)
 

@@ -29,8 +29,10 @@ from confluent_kafka.admin import (
 from app.localdev.kafka import LocalKafka
 from app.localdev.postgres import LocalPostgres
 from app.postgres.migration import migrate
+from app.service.patience import Patience
 from app.settings import PREFIX
 from tests.testkit.forkserver import fork_server
+from tests.testkit.patience import PATIENT, settings_of
 
 DEADLINE_S = 30.0
 STARTS_WITHIN_S = 120.0
@@ -195,6 +197,7 @@ def running_service(
     bootstrap_servers: str,
     database_url: str,
     launch: Launch = forked,
+    patience: Patience = PATIENT,
     **settings: str,
 ) -> Iterator[RunningService]:
     """Serve until the block ends; ``settings`` are further variables without their prefix."""
@@ -208,6 +211,7 @@ def running_service(
         "QUOTAS_AUDITORS": "User:auditor",
         "QUOTAS_SUPER_USERS": "User:root",
     }
+    settings = {**settings_of(patience), **settings}
     environ |= {f"QUOTAS_{name.upper()}": value for name, value in settings.items()}
     service = RunningService(environ, folder / "service.log", launch)
     try:

@@ -9,9 +9,7 @@ from app.service.alterations.alteration_tasks import AlterationTasks
 from app.service.audit_records import AuditConclusion
 from app.service.journal_ports import AuditJournal
 from app.service.metrics_port import AlterationMetrics
-
-ANSWER_WITHOUT_RECORD_S: Final = 3.0
-"""How long an answer waits for its record."""
+from app.service.patience import USUAL
 
 MAX_WAITING: Final = 1000
 """How many outcomes may wait for Postgres before no further alteration is taken."""
@@ -23,11 +21,24 @@ logger = logging.getLogger(__name__)
 
 
 class OutcomeWriter:
-    """Writes conclusions, in the background if it must."""
+    """Writes conclusions, in the background if it must.
+
+    Args:
+        journal: Takes them.
+        tasks: Runs what is written in the background.
+        metrics: Counts what waits.
+        wait_s: How long an answer waits for its record, in seconds.
+    """
 
     def __init__(
-        self, journal: AuditJournal, tasks: AlterationTasks, metrics: AlterationMetrics
+        self,
+        journal: AuditJournal,
+        tasks: AlterationTasks,
+        metrics: AlterationMetrics,
+        *,
+        wait_s: float = USUAL.record_s,
     ) -> None:
+        self._wait_s = wait_s
         self._journal = journal
         self._tasks = tasks
         self._metrics = metrics
@@ -44,9 +55,9 @@ class OutcomeWriter:
             raise NotSentError(detail, code="audit-log-unavailable")
 
     async def write(self, conclusion: AuditConclusion) -> bool:
-        """Write; tell whether it was done within ``ANSWER_WITHOUT_RECORD_S``."""
+        """Write; tell whether it was done within ``wait_s``."""
         task = self._tasks.start(self._until_written(conclusion))
-        done, _ = await asyncio.wait({task}, timeout=ANSWER_WITHOUT_RECORD_S)
+        done, _ = await asyncio.wait({task}, timeout=self._wait_s)
         return bool(done)
 
     def write_later(self, conclusion: AuditConclusion) -> None:

@@ -15,9 +15,7 @@ from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import NotSentError
 from app.service.alterations.present_values import PresentValues
 from app.service.cluster_ports import BarrierUnavailableError, MetadataQuorum, QuorumState
-
-BARRIER_TIMEOUT_S: Final = 2.0
-"""No verdict within this time: a barrier that cannot be passed is not guessed."""
+from app.service.patience import USUAL
 
 PUBLISHING_S: Final = 0.05
 """A broker tells its log end a little before it publishes the image of it."""
@@ -41,11 +39,25 @@ class BarrierRead:
 
 
 class Barrier:
-    """Reads behind a barrier. Source: KRaft's high watermark, ``DescribeQuorum``."""
+    """Reads behind a barrier. Source: KRaft's high watermark, ``DescribeQuorum``.
 
-    def __init__(self, quorum: MetadataQuorum, present: PresentValues) -> None:
+    Args:
+        quorum: Tells what is committed.
+        present: Reads.
+        within_s: How long it may take to pass, in seconds: one that is not passed by then is not
+            guessed to be.
+    """
+
+    def __init__(
+        self,
+        quorum: MetadataQuorum,
+        present: PresentValues,
+        *,
+        within_s: float = USUAL.check_s,
+    ) -> None:
         self._quorum = quorum
         self._present = present
+        self._within_s = within_s
 
     async def read(
         self,
@@ -53,7 +65,7 @@ class Barrier:
         *,
         broker_id: int,
         acknowledged: Quotas | None = None,
-        within_s: float = BARRIER_TIMEOUT_S,
+        within_s: float | None = None,
     ) -> BarrierRead:
         """Read through the broker what holds at least since now.
 
@@ -62,17 +74,18 @@ class Barrier:
             broker_id: Through which broker.
             acknowledged: What was last acknowledged; where no barrier can be set, the read waits
                 until the broker shows it, and goes on without in the end: it is not verified.
-            within_s: How long it may all take, in seconds.
+            within_s: How long it may all take, in seconds; null is as long as to pass.
 
         Raises:
             NotSentError: The barrier was not passed, or the values not read, in time.
         """
+        within_s = self._within_s if within_s is None else within_s
         try:
             async with asyncio.timeout(within_s):
                 state = await self._passed(broker_id)
                 if state is None and acknowledged:
                     await self._present.until_readable(
-                        acknowledged, within_s=BARRIER_TIMEOUT_S / 2, brokers=(broker_id,)
+                        acknowledged, within_s=self._within_s / 2, brokers=(broker_id,)
                     )
                 values = await self._present.read(entities, broker_id)
         except TimeoutError:
@@ -86,24 +99,24 @@ class Barrier:
             False where DescribeQuorum is not permitted, so that nothing is known.
 
         Raises:
-            NotSentError: The barrier was not passed in ``BARRIER_TIMEOUT_S``.
+            NotSentError: The barrier was not passed in time.
         """
         try:
-            async with asyncio.timeout(BARRIER_TIMEOUT_S):
+            async with asyncio.timeout(self._within_s):
                 return await self._passed(broker_id) is not None
         except TimeoutError:
-            raise _not_caught_up(broker_id, BARRIER_TIMEOUT_S) from None
+            raise _not_caught_up(broker_id, self._within_s) from None
 
     async def _passed(self, broker_id: int) -> QuorumState | None:
         started = time.monotonic()
         try:
-            first = await self._quorum.quorum(broker_id=broker_id, timeout_s=BARRIER_TIMEOUT_S)
+            first = await self._quorum.quorum(broker_id=broker_id, timeout_s=self._within_s)
         except BarrierUnavailableError:
             return None
         state = first
         while state.log_ends.get(broker_id, -1) < first.high_watermark:
             await asyncio.sleep(_POLL_S)
-            left = BARRIER_TIMEOUT_S - (time.monotonic() - started)
+            left = self._within_s - (time.monotonic() - started)
             state = await self._quorum.quorum(broker_id=broker_id, timeout_s=max(left, _POLL_S))
         await asyncio.sleep(PUBLISHING_S)
         return first

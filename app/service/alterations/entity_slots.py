@@ -11,18 +11,21 @@ from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import EntityBusyError, Retry
 from app.service.audit_records import AuditRequest
 from app.service.journal_ports import AuditJournal, Claim, Intent
-
-SLOT_WAIT_S: Final = 2.0
-"""How long an alteration waits for another one of the same entity before it is refused."""
+from app.service.patience import USUAL
 
 _FIRST_PAUSE_S: Final = 0.02
 _LONGEST_PAUSE_S: Final = 0.25
 
 
 class EntitySlots:
-    """Slots are taken for all entities of a request or for none, so nobody waits in a circle."""
+    """Slots are taken for all entities of a request or for none, so nobody waits in a circle.
 
-    def __init__(self) -> None:
+    Args:
+        wait_s: How long an alteration waits for another one of the same entity, in seconds.
+    """
+
+    def __init__(self, wait_s: float = USUAL.entity_wait_s) -> None:
+        self._wait_s = wait_s
         self._held: dict[ClientQuotaEntity, str] = {}
         self._freed = asyncio.Condition()
 
@@ -36,7 +39,7 @@ class EntitySlots:
             EntityBusyError: Another alteration of this process holds one of them for too long.
         """
         wanted = tuple(entities)
-        deadline = time.monotonic() + SLOT_WAIT_S
+        deadline = time.monotonic() + self._wait_s
         await self._take(wanted, alteration_id, deadline)
         try:
             yield deadline

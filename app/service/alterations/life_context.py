@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from app.service.alterations.failpoints import Failpoints
 from app.service.breaker import CircuitBreaker
 from app.service.metrics_port import AlterationMetrics
+from app.service.patience import USUAL, Patience
 from app.service.permissions.policy import NoPolicy, PolicyGuard
 
 
@@ -18,6 +19,7 @@ class LifeContext:
         breaker: Before the audit log, on the way to an intent.
         failpoints: None is armed outside of tests.
         policy: Takes away from what the ACLs allow.
+        patience: How long others may take.
     """
 
     owner: str
@@ -25,3 +27,4 @@ class LifeContext:
     breaker: CircuitBreaker
     failpoints: Failpoints
     policy: PolicyGuard = field(default_factory=NoPolicy)
+    patience: Patience = USUAL

@@ -41,7 +41,7 @@ class QuotaReader(Protocol):
         quota_filter: ClientQuotaFilter,
         *,
         broker_id: int | None = None,
-        timeout_s: float = 5.0,
+        timeout_s: float | None = None,
     ) -> Described:
         """See ``ClientQuotaAdmin``."""
         ...

@@ -47,7 +47,7 @@ class RecordReader:
         quota_filter: ClientQuotaFilter,
         *,
         broker_id: int | None = None,
-        timeout_s: float = 5.0,
+        timeout_s: float | None = None,
     ) -> Described:
         """See ``ClientQuotaAdmin``."""
         try:
@@ -79,7 +79,7 @@ class CallerQuotaAdmin:
         quota_filter: ClientQuotaFilter,
         *,
         broker_id: int | None = None,
-        timeout_s: float = 5.0,
+        timeout_s: float | None = None,
     ) -> Described:
         """See ``ClientQuotaAdmin``.
 
@@ -103,7 +103,7 @@ class CallerQuotaAdmin:
         *,
         validate_only: bool,
         broker_id: int | None = None,
-        timeout_s: float = 15.0,
+        timeout_s: float | None = None,
         send_by: float | None = None,
     ) -> AlterAnswer:
         """See ``ClientQuotaAdmin``; a refusal of the caller says so."""
@@ -124,14 +124,14 @@ class CallerQuotaAdmin:
         message = lacks(self._principal, Operation.ALTER_CONFIGS)
         return replace(verdict, error=KafkaRefusal(NOT_AUTHORIZED, message))
 
-    async def live_brokers(self, *, timeout_s: float = 5.0) -> Sequence[int]:
+    async def live_brokers(self, *, timeout_s: float | None = None) -> Sequence[int]:
         """See ``ClientQuotaAdmin``."""
         return await self._admin.live_brokers(timeout_s=timeout_s)
 
-    async def preferred_broker(self, *, timeout_s: float = 5.0) -> int:
+    async def preferred_broker(self, *, timeout_s: float | None = None) -> int:
         """See ``ClientQuotaAdmin``."""
         return await self._admin.preferred_broker(timeout_s=timeout_s)
 
-    async def cluster_id(self, *, timeout_s: float = 5.0) -> str:
+    async def cluster_id(self, *, timeout_s: float | None = None) -> str:
         """See ``ClientQuotaAdmin``."""
         return await self._admin.cluster_id(timeout_s=timeout_s)

@@ -6,12 +6,11 @@ from app.domain.filters import ALL_ENTITIES
 from app.service.alterations.alter import AlterationParts, AlterQuotas
 from app.service.alterations.alteration_command import AlterationReport, AlterCommand
 from app.service.cluster_ports import ClientQuotaAdmin, Described
+from app.service.patience import USUAL
 from app.service.permissions.broker_authorizer import NOT_AUTHORIZED, RULE, lacks
 from app.service.permissions.caller_admin import RefusedAtTheActError
 from app.service.permissions.denials import DeniedAttempt, DeniedAttempts, requested_change
 from app.service.reading.describe import Image
-
-_IMAGE_TIMEOUT_S = 10.0
 
 
 class CallerImage:
@@ -22,9 +21,12 @@ class CallerImage:
     minute ago, instead of one copy of all quotas for each session.
     """
 
-    def __init__(self, admin: ClientQuotaAdmin, shared: Image) -> None:
+    def __init__(
+        self, admin: ClientQuotaAdmin, shared: Image, *, within_s: float = USUAL.image_s
+    ) -> None:
         self._admin = admin
         self._shared = shared
+        self._within_s = within_s
 
     async def image(self, *, max_age_ms: int) -> Described:
         """See ``Image``.
@@ -34,7 +36,7 @@ class CallerImage:
         """
         if max_age_ms > 0:
             return await self._shared.image(max_age_ms=max_age_ms)
-        return await self._admin.describe_client_quotas(ALL_ENTITIES, timeout_s=_IMAGE_TIMEOUT_S)
+        return await self._admin.describe_client_quotas(ALL_ENTITIES, timeout_s=self._within_s)
 
     def forget(self) -> None:
         """See ``Image``."""

@@ -28,9 +28,6 @@ broker's queue, 30 s of its socket, 5 s more. Source: ``NodeToControllerChannelM
 AT_ONCE: Final = 10_000
 """How many entities one round claims: the largest alteration as a whole."""
 
-READ_WITHIN_S: Final = 6.0
-"""How long a barrier read of many entities may take: a large cluster is described as a whole."""
-
 _PAUSE_S: Final = 1.0
 
 Batch = Sequence[OpenAlteration]
@@ -151,7 +148,9 @@ class Recovery:
         fencing = random.choice(batch).audited.alteration  # noqa: S311 - no secret
         pair = await self._parts.fences.pair(fencing, broker_id)
         entities = [one.audited.alteration.entity for one in batch]
-        read = await self._parts.barrier.read(entities, broker_id=broker_id, within_s=READ_WITHIN_S)
+        read = await self._parts.barrier.read(
+            entities, broker_id=broker_id, within_s=self._parts.context.patience.entities_s
+        )
         sight = Sight(pair, read, utc_now())
         return await off_loop(len(batch), sight.findings, batch, final_after_s=self._final_after_s)
 

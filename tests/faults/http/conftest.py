@@ -12,6 +12,7 @@ from tests.testkit.accounts import allow
 from tests.testkit.event_loops import in_a_thread
 from tests.testkit.fake_kafka.cluster import FakeCluster, fake_cluster
 from tests.testkit.fake_kafka.server import ALTER, API_VERSIONS, DESCRIBE, DESCRIBE_ACLS, Reply
+from tests.testkit.patience import PROMPT
 from tests.testkit.service import RunningService, acl, running_service
 
 Script = Callable[[int, Reply | None], None]
@@ -43,7 +44,7 @@ def service(
     owner_url, service_url = database.create_database("real")
     migrate(owner_url, service_url)
     folder = tmp_path_factory.mktemp("fault-service")
-    with running_service(folder, kafka.bootstrap_servers, service_url) as running:
+    with running_service(folder, kafka.bootstrap_servers, service_url, patience=PROMPT) as running:
         yield running
 
 
@@ -92,5 +93,7 @@ def scripted_service(
 ) -> Iterator[RunningService]:
     """The service on a broker that misbehaves as told."""
     folder = tmp_path_factory.mktemp("scripted-service")
-    with running_service(folder, fake_kafka.bootstrap_servers, scripted_url) as running:
+    with running_service(
+        folder, fake_kafka.bootstrap_servers, scripted_url, patience=PROMPT
+    ) as running:
         yield running

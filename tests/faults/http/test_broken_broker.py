@@ -26,6 +26,7 @@ from tests.testkit.fake_kafka.server import (
 from tests.testkit.http import problem_of
 from tests.testkit.kafka import unique
 from tests.testkit.outages import ask, change, until
+from tests.testkit.patience import PROMPT
 from tests.testkit.service import RunningService, running_service
 
 ALTERATIONS = "/quotas/alterations"
@@ -151,7 +152,9 @@ def fresh_service(
     fake_kafka: FakeCluster, scripted_url: str, tmp_path: Path
 ) -> Iterator[RunningService]:
     """A service that knows no ACL yet."""
-    with running_service(tmp_path, fake_kafka.bootstrap_servers, scripted_url) as running:
+    with running_service(
+        tmp_path, fake_kafka.bootstrap_servers, scripted_url, patience=PROMPT
+    ) as running:
         yield running
 
 

@@ -11,6 +11,7 @@ from app.localdev.postgres import LocalPostgres
 from tests.testkit.http import problem_of
 from tests.testkit.kafka import unique
 from tests.testkit.outages import PATIENCE_S, ask, change, outage, until, until_done
+from tests.testkit.patience import PROMPT
 from tests.testkit.service import RunningService, running_service
 
 ALTERATIONS = "/quotas/alterations"
@@ -37,7 +38,7 @@ def test_the_service_starts_before_what_it_needs(
     with (
         outage(kafka, "paused"),
         outage(database, "stopped"),
-        running_service(tmp_path, kafka.bootstrap_servers, url) as early,
+        running_service(tmp_path, kafka.bootstrap_servers, url, patience=PROMPT) as early,
     ):
         assert_alive_and_not_ready(early)
         kafka.resume()

@@ -10,6 +10,7 @@ import pytest
 from app.localdev.kafka import LocalKafka
 from app.localdev.postgres import LocalPostgres
 from app.postgres.migration import migrate
+from app.service.patience import USUAL
 from tests.faults.http.trouble import Traffic, until_altered, until_refused
 from tests.testkit.history.checker import note_figures
 from tests.testkit.outages import (
@@ -56,7 +57,7 @@ def service(
     owner_url, service_url = database.create_database(NAME)
     migrate(owner_url, service_url)
     folder = tmp_path_factory.mktemp("troubled-service")
-    with running_service(folder, kafka.bootstrap_servers, service_url) as running:
+    with running_service(folder, kafka.bootstrap_servers, service_url, patience=USUAL) as running:
         yield running
 
 

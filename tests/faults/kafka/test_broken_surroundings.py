@@ -8,6 +8,7 @@ from app.kafka.brokers import Brokers
 from app.kafka.cluster import KafkaCluster
 from app.kafka.cluster_acls import KafkaClusterAclSource
 from app.kafka.configuration import KafkaSettings
+from app.service.patience import Patience
 from tests.faults.kafka.single_broker import SHORT_S, TWO_GIGABYTES
 from tests.testkit.fake_kafka.server import (
     API_VERSIONS,
@@ -26,9 +27,10 @@ from tests.testkit.fake_kafka.server import (
 @pytest.mark.parametrize("reply", [closing, silent, sending(b"\0" * 5), raw(TWO_GIGABYTES)])
 async def test_acls_that_cannot_be_read_are_never_no_acls(reply: Reply):
     async with fake_broker({DESCRIBE_ACLS: reply}) as broker:
-        brokers = Brokers(KafkaSettings(broker.bootstrap_servers))
+        patience = Patience(broker_answer_s=SHORT_S)
+        brokers = Brokers(KafkaSettings(broker.bootstrap_servers), patience=patience)
         with pytest.raises(NotSentError) as caught:
-            await KafkaClusterAclSource(brokers, timeout_s=SHORT_S).cluster_acls(max_age_s=1.0)
+            await KafkaClusterAclSource(brokers).cluster_acls(max_age_s=1.0)
         assert caught.value.code == "acl-source-unreachable"
         await brokers.close()
 

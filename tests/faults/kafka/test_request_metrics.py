@@ -77,7 +77,7 @@ async def test_who_waits_no_longer_abandons_the_request(
     cluster: FakeCluster, brokers: Brokers, counted: CountedDependencies
 ):
     cluster.fail_next(NEVER_ANSWER)
-    admin = KafkaClientQuotaAdmin(brokers, patience_s=0.1)
+    admin = KafkaClientQuotaAdmin(brokers, listen_for_s=0.1)
     asking = admin.alter_client_quotas(BOTH, validate_only=False, timeout_s=DEADLINE_S)
     altering = asyncio.create_task(asking)
     await until(lambda: brokers.connections()["busy"] == 1)

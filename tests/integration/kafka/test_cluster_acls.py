@@ -21,6 +21,7 @@ from app.kafka.cluster_acls import KafkaClusterAclSource
 from app.kafka.configuration import KafkaSettings
 from app.localdev.kafka import LocalKafka
 from tests.testkit.kafka import PLAIN_USERS, eventually, pause
+from tests.testkit.patience import PROMPT
 
 
 def acl(
@@ -139,9 +140,10 @@ async def test_an_account_without_describe_on_the_cluster_is_told_so(broker: Loc
 
 
 async def test_a_paused_broker_makes_the_source_fail_closed_once_the_copy_is_too_old(
-    broker: LocalKafka, brokers: Brokers
+    broker: LocalKafka, kafka_settings: KafkaSettings
 ):
-    source = KafkaClusterAclSource(brokers, timeout_s=0.5)
+    brokers = Brokers(kafka_settings, patience=PROMPT)
+    source = KafkaClusterAclSource(brokers)
     young = await source.cluster_acls(max_age_s=60.0)
     pause(broker)
     try:
@@ -152,3 +154,4 @@ async def test_a_paused_broker_makes_the_source_fail_closed_once_the_copy_is_too
     finally:
         broker.resume()
     await source.close()
+    await brokers.close()

@@ -195,7 +195,7 @@ async def test_closing_ends_an_alteration_that_hangs_as_unknown(
 async def test_when_patience_ends_the_late_word_is_unknown(
     paused: LocalKafka, kafka_settings: KafkaSettings
 ):
-    admin = KafkaClientQuotaAdmin(Brokers(kafka_settings), patience_s=2 * SHORT_S)
+    admin = KafkaClientQuotaAdmin(Brokers(kafka_settings), listen_for_s=2 * SHORT_S)
     await admin.describe_client_quotas(ALL_ENTITIES)
     of = entity(user=unique())
     pause(paused)

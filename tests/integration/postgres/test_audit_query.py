@@ -15,8 +15,6 @@ from app.postgres.journal import PostgresJournal
 from app.service.audit_records import AuditConclusion, AuditQuery, AuditRow
 from tests.testkit.postgres import HOSTILE_NAMES, audit_entity, audit_request, intend
 
-pytestmark = pytest.mark.usefixtures("patient")
-
 LONG = "team-" + "é" * 40
 NAMES = ("alice", "team-a", "team-b", "team", LONG, LONG + "x", *HOSTILE_NAMES)
 WITH_CLIENT = ((None, None), (None, "alice"), ("alice", None), ("alice", "etl"), ("a", "team-a"))

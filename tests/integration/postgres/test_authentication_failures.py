@@ -13,8 +13,6 @@ from tests.integration.postgres.calls import run_as
 from tests.testkit.fake_metrics import CountedMetrics
 from tests.testkit.postgres import AuditDatabase
 
-pytestmark = pytest.mark.usefixtures("patient")
-
 MINUTE = datetime(2026, 11, 21, 1, 2, tzinfo=UTC)
 ROWS = "select minute, source::text, method, reason, n from authentication_failure order by n"
 

@@ -17,9 +17,8 @@ from app.service.audit_records import AuditQuery, AuditRow
 from app.service.recovery.drift_ports import AuditedState, Drift
 from app.service.recovery.recovery_ports import Recovered
 from tests.integration.postgres.slots import AFTER, Tables, concluded, request_of
+from tests.testkit.patience import PATIENT
 from tests.testkit.postgres import CLUSTER, HOSTILE_NAMES, AuditDatabase, claim_of, intend
-
-pytestmark = pytest.mark.usefixtures("patient")
 
 SEEN = datetime(2026, 11, 21, 1, 2, 3, 456_000, UTC)
 
@@ -249,7 +248,10 @@ async def test_what_may_be_applied_late_can_be_asked_for(
 
 @pytest.fixture
 async def two(audit_database: AuditDatabase) -> AsyncIterator[tuple[Database, Database]]:
-    both = Database(audit_database.service_url), Database(audit_database.service_url)
+    both = (
+        Database(audit_database.service_url, patience=PATIENT),
+        Database(audit_database.service_url, patience=PATIENT),
+    )
     yield both
     for one in both:
         await one.close()

@@ -12,12 +12,16 @@ from app.service.alterations.present_values import PresentValues
 from app.service.recovery.drift import DriftWatch
 from tests.testkit.fake_metrics import CountedMetrics
 from tests.testkit.fake_ports import FakeBrokers
+from tests.testkit.patience import PATIENT
 from tests.testkit.postgres import AuditDatabase
 
 
 @pytest.fixture
 async def two(audit_database: AuditDatabase) -> AsyncIterator[tuple[Database, Database]]:
-    both = Database(audit_database.service_url), Database(audit_database.service_url)
+    both = (
+        Database(audit_database.service_url, patience=PATIENT),
+        Database(audit_database.service_url, patience=PATIENT),
+    )
     yield both
     for one in both:
         await one.close()

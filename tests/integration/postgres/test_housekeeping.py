@@ -1,12 +1,8 @@
 import asyncio
 
-import pytest
-
 from app.postgres.database import Database
 from app.postgres.housekeeping import keep_house, months_ahead
 from tests.integration.postgres.slots import Tables
-
-pytestmark = pytest.mark.usefixtures("patient")
 
 EXPIRED = (
     "insert into idempotency select sha256(n::text::bytea), sha256('f'), gen_random_uuid(), now() "

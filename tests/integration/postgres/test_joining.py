@@ -20,8 +20,6 @@ from tests.integration.postgres.calls import run_as
 from tests.integration.postgres.slots import concluded
 from tests.testkit.postgres import AuditDatabase, audit_entity, audit_request, intend
 
-pytestmark = pytest.mark.usefixtures("patient")
-
 SCANS = """
     select sum(seq_scan) from pg_stat_xact_user_tables
     where relname = 'entity_slot' or relname like 'audit\\_event%'

@@ -21,8 +21,6 @@ from tests.testkit.postgres import (
     intend,
 )
 
-pytestmark = pytest.mark.usefixtures("patient")
-
 ODD_VALUES = {
     "integral": 1024.0,
     "fraction": 0.1 + 0.2,

@@ -17,9 +17,8 @@ from app.service.recovery.recovery_ports import Recovered
 from tests.integration.postgres.calls import until_somebody_waits
 from tests.integration.postgres.slots import Tables, concluded, request_of
 from tests.testkit.kafka import unique
+from tests.testkit.patience import PATIENT
 from tests.testkit.postgres import AuditDatabase, claim_of
-
-pytestmark = pytest.mark.usefixtures("patient")
 
 INSERT = (
     "insert into idempotency (key_hash, fingerprint, alteration_id, expires_at) "
@@ -62,7 +61,7 @@ async def test_a_key_is_kept_with_its_intent_and_found_again(
 async def test_each_of_a_thousand_keys_sent_three_times_at_once_is_one_intent(
     audit_database: AuditDatabase, tables: Tables
 ):
-    databases = [Database(audit_database.service_url) for _ in range(3)]
+    databases = [Database(audit_database.service_url, patience=PATIENT) for _ in range(3)]
     journals = [PostgresJournal(database) for database in databases]
     several = asyncio.Semaphore(24)
     winners: dict[int, set[str]] = {}

@@ -5,6 +5,7 @@ from app.postgres.database import Database
 from app.postgres.journal import PostgresJournal
 from tests.integration.postgres.calls import assert_unavailable, conclusion, intent
 from tests.integration.postgres.commit_cutter import CommitCutter
+from tests.testkit.patience import PROMPT
 from tests.testkit.postgres import AuditDatabase, intend
 
 
@@ -13,7 +14,7 @@ async def test_an_intent_whose_commit_is_not_answered_is_an_error_that_names_it(
 ):
     request = intent()
     async with CommitCutter(audit_database.service_url, forwards=True) as cutter:
-        behind = Database(cutter.url)
+        behind = Database(cutter.url, patience=PROMPT)
         (error,) = await assert_unavailable(intend(PostgresJournal(behind), request))
         await behind.close()
     assert error.alteration_id == request.alteration_id
@@ -31,7 +32,7 @@ async def test_an_intent_whose_commit_was_swallowed_is_not_in_the_log(
 ):
     request = intent()
     async with CommitCutter(audit_database.service_url, forwards=False) as cutter:
-        behind = Database(cutter.url)
+        behind = Database(cutter.url, patience=PROMPT)
         (error,) = await assert_unavailable(intend(PostgresJournal(behind), request))
         await behind.close()
     assert error.alteration_id == request.alteration_id
@@ -44,7 +45,7 @@ async def test_a_conclusion_whose_commit_is_not_answered_can_be_repeated(
     request = intent()
     await intend(journal, request)
     async with CommitCutter(audit_database.service_url, forwards=True) as cutter:
-        behind = Database(cutter.url)
+        behind = Database(cutter.url, patience=PROMPT)
         await assert_unavailable(PostgresJournal(behind).record_conclusion(conclusion(request)))
         await behind.close()
     await journal.record_conclusion(conclusion(request))

@@ -14,6 +14,7 @@ from app.postgres.database import Database
 from app.postgres.journal import PostgresJournal
 from app.postgres.leases import Lease
 from app.service.audit_records import AuditQuery
+from app.service.patience import Patience
 from tests.integration.postgres.calls import (
     assert_unavailable,
     assert_works,
@@ -22,6 +23,7 @@ from tests.integration.postgres.calls import (
     intent,
     run_as,
 )
+from tests.testkit.patience import PROMPT
 from tests.testkit.postgres import AuditDatabase, intend
 
 DROP_THE_PARTITION = """
@@ -30,6 +32,11 @@ do $$ begin
 end $$
 """
 """Of the present month, by the clock of the server."""
+
+
+@pytest.fixture
+def patience() -> Patience:
+    return PROMPT
 
 
 async def fill_the_pools(journal: PostgresJournal) -> None:

@@ -24,8 +24,6 @@ from app.service.recovery.recovery_ports import Recovered
 from tests.integration.postgres.slots import Tables, concluded
 from tests.testkit.postgres import CLUSTER, HOSTILE_NAMES, audit_entity, audit_request, claim_of
 
-pytestmark = pytest.mark.usefixtures("patient")
-
 P, C = "producer_byte_rate", "consumer_byte_rate"
 
 

@@ -5,6 +5,7 @@ from app.postgres.journal import PostgresJournal
 from app.postgres.leases import Lease
 from app.postgres.parameters import WRITING
 from tests.testkit.fake_metrics import CountedDependencies
+from tests.testkit.patience import PATIENT
 from tests.testkit.postgres import AuditDatabase
 
 IDLE = {"writing": 0, "recovering": 0, "querying": 0, "denying": 0, "leading": 0}
@@ -14,7 +15,7 @@ async def test_who_waits_for_a_connection_and_which_are_at_work_is_counted(
     audit_database: AuditDatabase,
 ):
     counted = CountedDependencies()
-    database = Database(audit_database.service_url, counted)
+    database = Database(audit_database.service_url, counted, PATIENT)
     inside, go = asyncio.Semaphore(0), asyncio.Event()
 
     async def work(_: Lease) -> None:

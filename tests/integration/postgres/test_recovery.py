@@ -17,8 +17,6 @@ from tests.integration.postgres.recovering import claimed, found, given_up, list
 from tests.integration.postgres.slots import Tables, concluded, request_of
 from tests.testkit.postgres import CLUSTER, audit_entity, audit_request, claim_of
 
-pytestmark = pytest.mark.usefixtures("patient")
-
 
 async def test_what_was_observed_is_told_and_due_again_when_it_can_be_final(
     journal: PostgresJournal, recovery: PostgresRecovery, tables: Tables

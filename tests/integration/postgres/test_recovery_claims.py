@@ -9,11 +9,16 @@ from app.domain.alterations import Outcome
 from app.postgres.database import Database
 from app.postgres.journal import PostgresJournal
 from app.postgres.recovery import PostgresRecovery
+from app.service.alterations.alteration_sending import SEND_BY_S
 from app.service.audit_records import AuditConclusion
 from app.service.metrics_port import OpenIntents
 from tests.integration.postgres.recovering import claimed, found, given_up, opened
 from tests.integration.postgres.slots import Tables, concluded
+from tests.testkit.patience import PATIENT
 from tests.testkit.postgres import CLUSTER, AuditDatabase
+
+HANDED_OVER_WITHIN_S = SEND_BY_S + PATIENT.database_answer_s
+"""After its slot is taken an alteration is sent by then or never."""
 
 
 async def test_what_was_given_up_can_be_claimed_at_once_with_what_is_known_of_it(
@@ -38,7 +43,7 @@ async def test_what_is_open_can_be_claimed_once_its_owner_is_dead_and_can_send_n
 ):
     request = await opened(journal, "alice", owner="worker")
     assert await claimed(recovery) == []
-    tables.age(request, 8)
+    tables.age(request, HANDED_OVER_WITHIN_S + 4)
     await recovery.beat(CLUSTER, "worker")
     assert await claimed(recovery) == []
     tables.run("update worker set seen_at = seen_at - interval '6 s'")
@@ -52,7 +57,7 @@ async def test_what_a_living_owner_has_forgotten_can_be_claimed_after_a_minute(
 ):
     request = await opened(journal, "alice", owner="worker")
     await recovery.beat(CLUSTER, "worker")
-    tables.age(request, 59)
+    tables.age(request, HANDED_OVER_WITHIN_S + 54)
     assert await claimed(recovery) == []
     tables.age(request, 10)
     assert [one.alteration_id for one in await claimed(recovery)] == [request.alteration_id]
@@ -63,7 +68,7 @@ async def test_an_owner_that_was_never_seen_is_dead(
 ):
     request = await opened(journal, "alice")
     assert await claimed(recovery) == []
-    tables.age(request, 8)
+    tables.age(request, HANDED_OVER_WITHIN_S + 4)
     assert [one.alteration_id for one in await claimed(recovery)] == [request.alteration_id]
 
 
@@ -103,7 +108,7 @@ async def test_recoveries_at_once_never_claim_the_same(
     journal: PostgresJournal, audit_database: AuditDatabase
 ):
     request = await given_up(journal, *(f"user-{number}" for number in range(100)))
-    databases = [Database(audit_database.service_url) for _ in range(2)]
+    databases = [Database(audit_database.service_url, patience=PATIENT) for _ in range(2)]
     recoveries = [PostgresRecovery(database) for database in databases for _ in range(3)]
     got: list[int] = []
 

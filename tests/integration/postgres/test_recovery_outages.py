@@ -2,16 +2,25 @@
 
 from collections.abc import Awaitable
 
+import pytest
+
 from app.domain.alterations import AlterationResult, Outcome
 from app.localdev.postgres import LocalPostgres
 from app.postgres.database import Database
 from app.postgres.drift import PostgresDriftJournal
 from app.postgres.recovery import PostgresRecovery
+from app.service.patience import Patience
 from app.service.recovery.recovery_ports import Recovered
 from tests.integration.postgres.calls import assert_unavailable
 from tests.integration.postgres.slots import AFTER, request_of
 from tests.integration.postgres.test_drift import changed
+from tests.testkit.patience import PROMPT
 from tests.testkit.postgres import CLUSTER
+
+
+@pytest.fixture
+def patience() -> Patience:
+    return PROMPT
 
 
 def quick_calls(database: Database) -> list[Awaitable[object]]:

@@ -9,6 +9,7 @@ from app.postgres.migration import migrate
 from app.postgres.schema import SCHEMA_REVISION, ensure_partitions, schema_problem
 from app.postgres.tables import WORKING_TABLES
 from tests.integration.postgres.calls import run_as
+from tests.testkit.patience import PATIENT
 from tests.testkit.postgres import AuditDatabase
 
 NOW = datetime.now(UTC)
@@ -17,7 +18,7 @@ NEXT_PARTITION = f"audit_event_y{NOW.replace(day=1) + timedelta(days=32):%Ym%m}"
 
 
 async def problem_of(url: str) -> str | None:
-    database = Database(url)
+    database = Database(url, patience=PATIENT)
     try:
         return await schema_problem(database)
     finally:
@@ -94,7 +95,7 @@ async def test_a_schema_that_does_not_fit_is_named(
 
 async def test_the_service_makes_the_partitions_that_are_missing(audit_database: AuditDatabase):
     run_as(audit_database.owner_url, f"drop table {PARTITION}")
-    database = Database(audit_database.service_url)
+    database = Database(audit_database.service_url, patience=PATIENT)
     made = [await ensure_partitions(database) for _ in range(2)]
     await database.close()
     assert made == [1, 0]

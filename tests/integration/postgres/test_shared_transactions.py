@@ -21,8 +21,6 @@ from app.service.journal_ports import Intent, KeyClaim, KeyTakenError
 from tests.integration.postgres.slots import AFTER, Tables, concluded, request_of
 from tests.testkit.postgres import AuditDatabase, claim_of, intend
 
-pytestmark = pytest.mark.usefixtures("patient")
-
 T = TypeVar("T")
 
 KEY = KeyClaim(b"k" * 32, b"f" * 32)

@@ -10,8 +10,10 @@ from app.domain.alterations import AlterationResult, Outcome
 from app.domain.errors import EntityBusyError
 from app.postgres.journal import PostgresJournal
 from app.postgres.states import entity_hash
+from app.service.alterations.alteration_sending import SEND_BY_S
 from app.service.audit_records import AuditConclusion, AuditRequest
 from app.service.journal_ports import Claim, Intent, KeyClaim
+from app.service.patience import Patience
 from tests.integration.postgres.calls import until_somebody_waits
 from tests.integration.postgres.slots import Tables, concluded, request_of
 from tests.integration.postgres.taking import INSERT, holder_of, take
@@ -93,14 +95,15 @@ async def test_what_was_applied_last_is_known_to_the_next_intent(
 
 
 async def test_an_unknown_outcome_keeps_the_entity_in_quarantine(
-    journal: PostgresJournal, tables: Tables
+    journal: PostgresJournal, tables: Tables, patience: Patience
 ):
     request = request_of("alice", "bob")
     await take(journal, request)
     open_slot = tables.slots(request)[0]
     assert open_slot.state == "open"
-    assert open_slot.handed_over_by - open_slot.taken_at >= timedelta(seconds=3)
-    assert open_slot.handed_over_by - open_slot.taken_at < timedelta(seconds=5)
+    handed_over_within = open_slot.handed_over_by - open_slot.taken_at
+    assert handed_over_within >= timedelta(seconds=SEND_BY_S)
+    assert handed_over_within < timedelta(seconds=SEND_BY_S + patience.database_answer_s + 1)
     sent_at = datetime.now(UTC)
     results = dict(concluded(request, Outcome.UNKNOWN, None).results)
     results[1] = concluded(request).results[1]

@@ -5,7 +5,6 @@ import random
 from collections import Counter
 
 import psycopg
-import pytest
 
 from app.domain.alterations import Outcome
 from app.domain.errors import EntityBusyError
@@ -16,19 +15,19 @@ from app.service.audit_records import AuditQuery
 from tests.integration.postgres.calls import run_as, until_somebody_waits
 from tests.integration.postgres.slots import AFTER, Tables, concluded, request_of
 from tests.integration.postgres.taking import INSERT, holder_of, take
+from tests.testkit.patience import PATIENT
 from tests.testkit.postgres import AuditDatabase, audit_entity, audit_request
 
 DEFINITE = (Outcome.APPLIED, Outcome.REFUSED, Outcome.NOT_APPLIED, Outcome.NOT_SENT)
 USERS = [f"user-{number}" for number in range(12)]
 
 
-@pytest.mark.usefixtures("patient")
 async def test_writers_that_overlap_never_share_an_entity_and_never_block_each_other_for_good(
     audit_database: AuditDatabase, tables: Tables
 ):
     notice_deadlocks = f"alter database {audit_database.name} set deadlock_timeout = '10ms'"
     run_as(audit_database.superuser_url, notice_deadlocks)
-    databases = [Database(audit_database.service_url) for _ in range(3)]
+    databases = [Database(audit_database.service_url, patience=PATIENT) for _ in range(3)]
     holding: Counter[str] = Counter()
     done, busy = 0, 0
 
@@ -84,7 +83,7 @@ async def test_who_waits_in_a_circle_is_told_that_an_entity_is_busy(
     with psycopg.connect(audit_database.service_url) as other:
         other.execute(INSERT, (request.cluster_id, last))
         run_as(audit_database.superuser_url, f"{notice_deadlocks} '50ms'")
-        database = Database(audit_database.service_url)
+        database = Database(audit_database.service_url, patience=PATIENT)
         waiting = asyncio.create_task(take(PostgresJournal(database), request))
         await until_somebody_waits(audit_database)
         closing_the_circle = asyncio.to_thread(other.execute, INSERT, (request.cluster_id, first))
@@ -94,11 +93,10 @@ async def test_who_waits_in_a_circle_is_told_that_an_entity_is_busy(
     assert results[0].retry == "safe"
 
 
-@pytest.mark.usefixtures("patient")
 async def test_the_times_of_one_entity_are_in_the_order_in_which_it_was_altered(
     audit_database: AuditDatabase, journal: PostgresJournal
 ):
-    databases = [Database(audit_database.service_url) for _ in range(2)]
+    databases = [Database(audit_database.service_url, patience=PATIENT) for _ in range(2)]
     applied: list[str] = []
 
     async def write(number: int) -> None:
@@ -120,7 +118,6 @@ async def test_the_times_of_one_entity_are_in_the_order_in_which_it_was_altered(
     assert len({row.at for row in page.rows}) == len(applied)
 
 
-@pytest.mark.usefixtures("patient")
 async def test_ten_thousand_slots_are_taken_and_freed_at_once(
     journal: PostgresJournal, tables: Tables
 ):

@@ -11,8 +11,6 @@ from app.service.journal_ports import Intent
 from tests.integration.postgres.slots import Tables, concluded, request_of
 from tests.testkit.postgres import claim_of
 
-pytestmark = pytest.mark.usefixtures("patient")
-
 
 async def take(
     journal: PostgresJournal, request: AuditRequest, supersedes: str | None = None

@@ -19,6 +19,7 @@ from app.postgres.server_facts import ServerFacts
 from app.settings import Settings, SettingsError
 from tests.integration.postgres.calls import run_as
 from tests.testkit.fake_kafka.server import FakeBroker, fake_broker
+from tests.testkit.patience import PATIENT, settings_of
 from tests.testkit.postgres import AuditDatabase
 
 NOBODY = "127.0.0.1:1"
@@ -30,11 +31,12 @@ def time_in(seconds: float) -> float:
 
 def settings(url: str, kafka: str = NOBODY, **more: str) -> Settings:
     given = {"DATABASE_URL": url, "KAFKA_BOOTSTRAP_SERVERS": kafka, **more}
+    given = {**{name.upper(): value for name, value in settings_of(PATIENT).items()}, **given}
     return Settings.from_env({f"QUOTAS_{name}": value for name, value in given.items()})
 
 
 async def facts_of(url: str) -> ServerFacts:
-    database = Database(url)
+    database = Database(url, patience=PATIENT)
     try:
         return await server_facts.server_facts(database)
     finally:

@@ -25,9 +25,8 @@ from tests.integration.postgres.slots import AFTER, Tables, concluded, request_o
 from tests.integration.postgres.test_drift import changed
 from tests.integration.postgres.test_plans import a_plan
 from tests.testkit.fake_ports import FakeBrokers
+from tests.testkit.patience import PATIENT
 from tests.testkit.postgres import ALICE, CLUSTER, AuditDatabase, claim_of
-
-pytestmark = pytest.mark.usefixtures("patient")
 
 OTHER = "b3RoZXIgY2x1c3RlciBpZA"
 AUDITOR = Caller("User:auditor", "192.0.2.8", "bearer")
@@ -74,7 +73,7 @@ async def test_a_heartbeat_on_one_cluster_says_nothing_on_the_other(
 
 
 async def test_each_cluster_has_a_watch_for_drift(audit_database: AuditDatabase):
-    databases = [Database(audit_database.service_url) for _ in range(3)]
+    databases = [Database(audit_database.service_url, patience=PATIENT) for _ in range(3)]
     here, there, late = (PostgresDriftJournal(database) for database in databases)
     for _ in range(2):
         assert await here.try_lead(CLUSTER)

@@ -19,6 +19,7 @@ from app.localdev.postgres import LocalPostgres
 from app.postgres.migration import migrate
 from tests.testkit.kafka import unique
 from tests.testkit.outages import until
+from tests.testkit.patience import PROMPT
 from tests.testkit.service import RunningService, running_service
 
 WORKERS = 2
@@ -97,7 +98,9 @@ def two_workers(
     migrate(owner_url, service_url)
     settings = {"workers": str(WORKERS), "test_final_after_s": "1", **more}
     with (
-        running_service(folder, broker.bootstrap_servers, service_url, **settings) as running,
+        running_service(
+            folder, broker.bootstrap_servers, service_url, patience=PROMPT, **settings
+        ) as running,
         closing(Workers(running, owner_url)) as workers,
     ):
         workers.wait_until_all_serve()

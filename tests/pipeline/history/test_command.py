@@ -25,6 +25,7 @@ from app.postgres.recovery import PostgresRecovery
 from app.service.audit_records import AuditConclusion, AuditRequest
 from app.service.recovery.drift_ports import Drift
 from app.service.recovery.recovery_ports import Recovered
+from tests.testkit.patience import PATIENT
 from tests.testkit.postgres import CLUSTER, AuditDatabase, audit_entity, audit_request, claim_of
 
 P = "producer_byte_rate"
@@ -32,7 +33,7 @@ P = "producer_byte_rate"
 
 @pytest.fixture
 async def database(audit_database: AuditDatabase) -> AsyncIterator[Database]:
-    connections = Database(audit_database.service_url)
+    connections = Database(audit_database.service_url, patience=PATIENT)
     yield connections
     await connections.close()
 

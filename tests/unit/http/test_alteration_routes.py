@@ -9,10 +9,10 @@ from structlog.testing import capture_logs
 
 from app.domain.alterations import ClientQuotaAlteration, Outcome
 from app.domain.entities import ClientQuotaEntity
-from app.service.alterations import entity_slots
 from app.service.cluster_ports import EntityVerdict
 from app.service.off_loop import MANY
 from tests.testkit.fake_ports import Verdicts, refused
+from tests.testkit.virtual_time import in_virtual_time
 from tests.unit.http.application import Answer
 from tests.unit.http.fake_service import ALTERATIONS, FakeService, setting
 
@@ -305,10 +305,8 @@ async def test_a_repeated_revert_with_the_same_key_is_one_revert(service: FakeSe
     assert (other.status, other.document["code"]) == (404, "not-found")
 
 
-async def test_a_revert_may_supersede_what_holds_its_entity(
-    service: FakeService, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(entity_slots, "SLOT_WAIT_S", 0.05)
+@in_virtual_time
+async def test_a_revert_may_supersede_what_holds_its_entity(service: FakeService):
     first = await service.post(ALTERATIONS, setting(9))
     service.brokers.fault = answering(EntityVerdict(Outcome.UNKNOWN), ALICE)
     lost = await service.post(ALTERATIONS, setting(10))

@@ -15,6 +15,7 @@ from app.domain.errors import NotSentError, Retry, Sent
 from app.postgres.failures import CommitInDoubtError, not_sent
 from app.postgres.leases import Lease
 from app.postgres.parameters import QUERYING, WRITING, connection_parameters, read_url
+from app.service.patience import USUAL, Patience
 
 
 @pytest.mark.parametrize("scheme", ["postgresql", "postgres", "postgresql+psycopg"])
@@ -47,12 +48,14 @@ def test_a_url_that_cannot_be_read_is_refused_without_repeating_it(url: str):
 
 def test_every_connection_carries_its_limits():
     url = "postgresql://h/d?options=-c%20work_mem%3D8MB&application_name=mine"
-    writing = connection_parameters(url, WRITING)
+    writing = connection_parameters(url, WRITING, USUAL)
     assert writing["application_name"] == "mine"
     assert writing["options"].startswith("-c work_mem=8MB -c statement_timeout=2000 ")
     assert "-c lock_timeout=500 " in writing["options"]
     assert "-c idle_in_transaction_session_timeout=5000 " in writing["options"]
-    assert "statement_timeout=30000" in connection_parameters(url, QUERYING)["options"]
+    patient = Patience(database_answer_s=14.0)
+    assert "statement_timeout=20000" in connection_parameters(url, WRITING, patient)["options"]
+    assert "statement_timeout=30000" in connection_parameters(url, QUERYING, USUAL)["options"]
 
 
 @dataclass

@@ -14,9 +14,9 @@ from app.domain.errors import (
     Sent,
     UnknownOutcomeError,
 )
-from app.service.alterations import alteration_outcomes, entity_slots
 from app.service.cluster_ports import EntityVerdict
 from tests.testkit.fake_ports import Verdicts
+from tests.testkit.virtual_time import in_virtual_time
 from tests.unit.service.alter_world import ALICE, BOB, KEY, World, setting, until
 
 
@@ -74,10 +74,8 @@ async def test_what_could_not_be_handed_over_is_recorded_as_not_sent(world: Worl
     assert recorded == [[Outcome.NOT_SENT], [Outcome.NOT_SENT, Outcome.NOT_SENT]]
 
 
-async def test_a_verdict_that_cannot_be_recorded_is_told_and_recorded_later(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(alteration_outcomes, "ANSWER_WITHOUT_RECORD_S", 0.05)
+@in_virtual_time
+async def test_a_verdict_that_cannot_be_recorded_is_told_and_recorded_later(world: World) -> None:
     world.journal.broken = {"record_conclusion"}
     with pytest.raises(OutcomeNotRecordedError) as caught:
         await world.alter(setting(ALICE, "5"))
@@ -109,10 +107,8 @@ async def test_a_client_that_hangs_up_does_not_cut_its_alteration(world: World) 
     assert world.journal.conclusions[0].results[0].outcome is Outcome.APPLIED
 
 
-async def test_a_second_alteration_of_an_entity_in_flight_is_busy(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(entity_slots, "SLOT_WAIT_S", 0.01)
+@in_virtual_time
+async def test_a_second_alteration_of_an_entity_in_flight_is_busy(world: World) -> None:
     world.brokers.gate = asyncio.Event()
     first = asyncio.create_task(world.alter(setting(ALICE, "5")))
     await until(lambda: "send" in world.log)
@@ -131,10 +127,8 @@ async def test_a_stopping_service_takes_no_new_alteration(world: World) -> None:
     assert world.log == []
 
 
-async def test_an_entity_whose_outcome_is_unknown_stays_taken(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(entity_slots, "SLOT_WAIT_S", 0.05)
+@in_virtual_time
+async def test_an_entity_whose_outcome_is_unknown_stays_taken(world: World) -> None:
     world.answer(alice=EntityVerdict(Outcome.UNKNOWN))
     with pytest.raises(UnknownOutcomeError) as unknown:
         await world.alter(setting(ALICE, "5"))

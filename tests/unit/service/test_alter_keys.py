@@ -15,13 +15,13 @@ from app.domain.errors import (
     Retry,
     UnknownOutcomeError,
 )
-from app.service.alterations import entity_slots
 from app.service.alterations.alteration_command import (
     AlterationReport,
     IdempotencyKey,
 )
 from app.service.cluster_ports import EntityVerdict
 from tests.testkit.fake_ports import Verdicts
+from tests.testkit.virtual_time import in_virtual_time
 from tests.unit.service.alter_world import ALICE, BOB, World, setting, until
 
 
@@ -84,10 +84,8 @@ async def test_a_key_whose_alteration_is_running_is_answered_as_running(world: W
     await first
 
 
-async def test_a_key_that_was_new_to_two_at_once_is_running_not_busy(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(entity_slots, "SLOT_WAIT_S", 0.05)
+@in_virtual_time
+async def test_a_key_that_was_new_to_two_at_once_is_running_not_busy(world: World) -> None:
     world.brokers.gate = asyncio.Event()
     both = [asyncio.create_task(world.alter(setting(ALICE, "5"), key=keyed("k"))) for _ in "ab"]
     done, _ = await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)

@@ -15,17 +15,17 @@ from app.domain.errors import (
     UnknownOutcomeError,
     UnsupportedVersionError,
 )
-from app.service.alterations import alteration_outcomes
 from app.service.audit_records import AuditConclusion
 from app.service.cluster_ports import EntityVerdict
 from tests.testkit.fake_ports import Verdicts
+from tests.testkit.virtual_time import in_virtual_time
 from tests.unit.service.alter_world import ALICE, BOB, KEY, World, setting
 
 
+@in_virtual_time
 async def test_an_answer_that_was_lost_is_unknown_also_where_that_cannot_be_recorded(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: World,
 ) -> None:
-    monkeypatch.setattr(alteration_outcomes, "ANSWER_WITHOUT_RECORD_S", 0.05)
     world.answer(alice=EntityVerdict(Outcome.UNKNOWN))
     world.journal.broken = {"record_conclusion"}
     with pytest.raises(UnknownOutcomeError) as caught:

@@ -6,8 +6,8 @@ import pytest
 
 from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import EntityBusyError
-from app.service.alterations import entity_slots
 from app.service.alterations.entity_slots import EntitySlots
+from tests.testkit.virtual_time import in_virtual_time
 
 ALICE = ClientQuotaEntity.of({"user": "alice"})
 
@@ -24,10 +24,8 @@ async def held(slots: EntitySlots, over: asyncio.Event) -> "asyncio.Task[None]":
     return holding
 
 
-async def test_a_place_that_is_held_for_too_long_names_its_holder(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(entity_slots, "SLOT_WAIT_S", 0.01)
+@in_virtual_time
+async def test_a_place_that_is_held_for_too_long_names_its_holder() -> None:
     slots, over = EntitySlots(), asyncio.Event()
     holding = await held(slots, over)
     with pytest.raises(EntityBusyError, match="first"):
@@ -36,16 +34,14 @@ async def test_a_place_that_is_held_for_too_long_names_its_holder(
     await holding
 
 
-async def test_a_place_that_is_freed_as_the_waiting_ends_is_taken(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(entity_slots, "SLOT_WAIT_S", 0.05)
+@in_virtual_time
+async def test_a_place_that_is_freed_as_the_waiting_ends_is_taken() -> None:
     slots, over = EntitySlots(), asyncio.Event()
     slots._held[ALICE] = "first"
     waiting = asyncio.create_task(hold_until(slots, "second", over))
     await asyncio.sleep(0)
     async with slots._freed:
-        await asyncio.wait({waiting}, timeout=0.2)  # its time ends while it cannot look
+        await asyncio.wait({waiting}, timeout=5.0)  # its time ends while it cannot look
         del slots._held[ALICE]
     over.set()
     await waiting

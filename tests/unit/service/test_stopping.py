@@ -6,14 +6,14 @@ import pytest
 
 from app.domain.alterations import Outcome
 from app.domain.errors import OutcomeNotRecordedError
-from app.service.alterations import alteration_outcomes
+from tests.testkit.virtual_time import in_virtual_time
 from tests.unit.service.alter_world import ALICE, World, setting, until
 
 
+@in_virtual_time
 async def test_an_outcome_that_comes_during_the_stop_is_waited_for_until_it_is_recorded(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: World,
 ) -> None:
-    monkeypatch.setattr(alteration_outcomes, "ANSWER_WITHOUT_RECORD_S", 0.01)
     world.brokers.gate = asyncio.Event()
     altering = asyncio.create_task(world.alter(setting(ALICE, "5")))
     await until(lambda: "send" in world.log)
@@ -27,10 +27,8 @@ async def test_an_outcome_that_comes_during_the_stop_is_waited_for_until_it_is_r
     assert world.journal.conclusions[0].results[0].outcome is Outcome.APPLIED
 
 
-async def test_a_stop_waits_no_longer_than_it_may(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(alteration_outcomes, "ANSWER_WITHOUT_RECORD_S", 0.01)
+@in_virtual_time
+async def test_a_stop_waits_no_longer_than_it_may(world: World) -> None:
     world.journal.broken = {"record_conclusion"}
     with pytest.raises(OutcomeNotRecordedError):
         await world.alter(setting(ALICE, "5"))

@@ -1,0 +1,88 @@
+"""How long this service waits for what it needs before it gives up.
+
+No proof rests on any of these figures. Those that recovery rests on are constants where they are
+used: ``SEND_BY_S``, ``FENCE_TIMEOUT_S``, ``FINAL_AFTER_S``.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """Time-outs in seconds; the others are computed from those that are set.
+
+    Attributes:
+        database_connect_s: Until Postgres accepts a connection.
+        database_answer_s: Until a transaction of a few statements is committed.
+        broker_answer_s: Until a broker has answered a read, connecting included.
+        entity_wait_s: Until another alteration of the same entity has ended.
+    """
+
+    database_connect_s: float = 1.0
+    database_answer_s: float = 1.4
+    broker_answer_s: float = 5.0
+    entity_wait_s: float = 2.0
+
+    @property
+    def conclusion_s(self) -> float:
+        """Until an outcome is written, which has nobody else to wait for it."""
+        return self.database_answer_s * 2
+
+    @property
+    def record_s(self) -> float:
+        """How long an answer waits for the record of its outcome."""
+        return self.database_answer_s * 15 / 7
+
+    @property
+    def statement_s(self) -> float:
+        """Postgres's own limit for a statement that writes: it ends what was given up."""
+        return self.database_answer_s * 10 / 7
+
+    @property
+    def lock_s(self) -> float:
+        """Postgres's own limit for the wait for a lock."""
+        return self.database_answer_s * 5 / 14
+
+    @property
+    def look_up_s(self) -> float:
+        """Until one alteration is read from the log."""
+        return max(5.0, self.database_answer_s)
+
+    @property
+    def list_s(self) -> float:
+        """Until a page of the log, or what a plan rests on, is read."""
+        return max(10.0, self.database_answer_s)
+
+    @property
+    def report_s(self) -> float:
+        """Until a large table is read; Postgres's own limit for any statement that reads."""
+        return max(30.0, self.database_answer_s)
+
+    @property
+    def check_s(self) -> float:
+        """Until a check of readiness is over, or a barrier is passed."""
+        return self.broker_answer_s * 2 / 5
+
+    @property
+    def fact_s(self) -> float:
+        """Until a broker has told its ACLs, its configuration, or what a caller may do."""
+        return self.broker_answer_s * 3 / 5
+
+    @property
+    def entities_s(self) -> float:
+        """Until the values of many entities are read behind a barrier."""
+        return max(6.0, self.broker_answer_s)
+
+    @property
+    def image_s(self) -> float:
+        """Until every quota of the cluster is described for a caller."""
+        return max(10.0, self.broker_answer_s)
+
+    @property
+    def alter_s(self) -> float:
+        """Until an alteration is answered; its answer is listened for longer."""
+        return max(15.0, self.broker_answer_s)
+
+
+USUAL: Final = Patience()

@@ -1,0 +1,21 @@
+"""How long services and adapters under test wait for Postgres and brokers before they give up."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from app.service.patience import Patience
+
+PATIENT: Final = Patience(30.0, 30.0, 30.0, 30.0)
+"""For tests of anything else than giving up: a busy machine must not decide what they see."""
+
+PROMPT: Final = Patience(3.0, 3.0, 5.0, 2.0)
+"""For tests of giving up, and of recovery, which waits until what was given up can be over."""
+
+
+def settings_of(patience: Patience) -> Mapping[str, str]:
+    """Return the settings of a service, without their prefix, that make it so patient."""
+    return {
+        "database_connect_timeout_ms": f"{patience.database_connect_s * 1000:.0f}",
+        "database_timeout_ms": f"{patience.database_answer_s * 1000:.0f}",
+        "kafka_request_timeout_ms": f"{patience.broker_answer_s * 1000:.0f}",
+    }
