@@ -87,6 +87,19 @@ def new_address() -> str:
     return f"127.9.{number // 250}.{number % 250}"
 
 
+def run_to_its_end(
+    command: str, settings: Mapping[str, str], folder: Path
+) -> "subprocess.CompletedProcess[str]":
+    """Fork a command that ends by itself, such as a start that is refused."""
+    out, errors = folder / "stdout", folder / "stderr"
+    process = fork_server().start([command], environment(settings), out, errors)
+    try:
+        code = process.wait(STARTS_WITHIN_S)
+    finally:
+        process.kill()
+    return subprocess.CompletedProcess(command, code, out.read_text(), errors.read_text())
+
+
 @dataclass
 class RunningService:
     """A serving process; ``api`` gives a client that calls as a principal.

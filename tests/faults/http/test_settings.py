@@ -1,6 +1,5 @@
 """Settings that cannot be used stop the start: exit code 2, a sentence for each, no secret."""
 
-import os
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -10,7 +9,7 @@ import pytest
 
 from app.settings import Settings, SettingsError
 from app.wiring import Wiring
-from tests.testkit.service import STARTS_WITHIN_S, write_tokens
+from tests.testkit.service import STARTS_WITHIN_S, environment, run_to_its_end, write_tokens
 
 SECRET = "s3cret-canary"
 
@@ -103,7 +102,7 @@ CASES: dict[str, tuple[Mapping[str, str], list[str]]] = {
 def test_what_cannot_be_used_is_said_in_a_sentence_each(tmp_path: Path, name: str) -> None:
     settings, sentences = CASES[name]
     tokens = {"QUOTAS_TOKENS_FILE": str(write_tokens(tmp_path))}
-    ended = start({**GOOD, **tokens, **settings})
+    ended = run_to_its_end("serve", {**GOOD, **tokens, **settings}, tmp_path)
     assert ended.returncode == 2, ended.stderr
     lines = ended.stderr.splitlines()
     assert len(lines) == len(sentences), ended.stderr
@@ -157,13 +156,14 @@ def test_a_setting_that_does_not_fit_is_named(tmp_path: Path, name: str) -> None
     assert "\n" not in str(caught.value)
 
 
-def start(settings: Mapping[str, str]) -> "subprocess.CompletedProcess[str]":
-    others = {name: text for name, text in os.environ.items() if not name.startswith("QUOTAS_")}
-    return subprocess.run(
+def test_the_command_itself_refuses_such_a_start() -> None:
+    ended = subprocess.run(
         [sys.executable, "-m", "app.main", "serve"],
-        env={**others, **settings},
+        env=environment({"QUOTAS_PORTT": "8080"}),
         capture_output=True,
         text=True,
         timeout=STARTS_WITHIN_S,
         check=False,
     )
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert "QUOTAS_PORTT is not a setting of this service; check its spelling." in ended.stderr

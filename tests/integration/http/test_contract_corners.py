@@ -1,10 +1,7 @@
 """Corners of the contract that are met from outside only: a process, its settings, its answers."""
 
 import json
-import os
 import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import httpx
@@ -16,8 +13,8 @@ from tests.integration.http.changes import C, P, change
 from tests.testkit.kafka import PLAIN_USERS, unique
 from tests.testkit.service import (
     DEADLINE_S,
-    STARTS_WITHIN_S,
     RunningService,
+    run_to_its_end,
     running_service,
     write_tokens,
 )
@@ -33,14 +30,7 @@ _ELSEWHERE = {
 def serve_in_vain(folder: Path, **settings: str) -> str:
     """Serve with settings that cannot be used, and return what is said about them."""
     environ = {**_ELSEWHERE, "QUOTAS_TOKENS_FILE": str(write_tokens(folder)), **settings}
-    done = subprocess.run(
-        [sys.executable, "-m", "app.main", "serve"],
-        env={**os.environ, **environ},
-        capture_output=True,
-        text=True,
-        timeout=STARTS_WITHIN_S,
-        check=False,
-    )
+    done = run_to_its_end("serve", environ, folder)
     assert done.returncode == 2, done.stdout
     said = [json.loads(line)["event"] for line in done.stdout.splitlines()]
     assert all(event.startswith("doubtful: ") for event in said), done.stdout

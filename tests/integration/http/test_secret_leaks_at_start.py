@@ -1,16 +1,12 @@
 """No secret is in what a start says that fails; and the search finds what is there."""
 
 import base64
-import os
-import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import quote
 
 import pytest
 
-from app.localdev.ports import free_ports
 from tests.integration.http.secret_leaks import (
     DATABASE_PASSWORD,
     KAFKA_PASSWORD,
@@ -19,7 +15,7 @@ from tests.integration.http.secret_leaks import (
     Seen,
     write_canary_tokens,
 )
-from tests.testkit.service import STARTS_WITHIN_S
+from tests.testkit.service import run_to_its_end
 
 BAD_SETTINGS: Mapping[str, Mapping[str, str]] = {
     "a URL that cannot be read": {"DATABASE_URL": f"postgresql://u:{DATABASE_PASSWORD}@h:port/d"},
@@ -55,23 +51,15 @@ BAD_SETTINGS: Mapping[str, Mapping[str, str]] = {
     ],
 )
 def test_a_start_that_fails_tells_no_secret(tmp_path: Path, command: str, name: str) -> None:
-    (port,) = free_ports(1)
-    others = {key: value for key, value in os.environ.items() if not key.startswith("QUOTAS_")}
     settings = {
         "KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:1",
         "DATABASE_URL": f"postgresql://quotas:{DATABASE_PASSWORD}@127.0.0.1:1/quotas",
         "TOKENS_FILE": str(write_canary_tokens(tmp_path)),
-        "PORT": str(port),
+        "PORT": "0",
         **BAD_SETTINGS[name],
     }
-    ended = subprocess.run(
-        [sys.executable, "-m", "app.main", command],
-        env={**others, **{f"QUOTAS_{key}": value for key, value in settings.items()}},
-        capture_output=True,
-        text=True,
-        timeout=STARTS_WITHIN_S,
-        check=False,
-    )
+    environ = {f"QUOTAS_{key}": value for key, value in settings.items()}
+    ended = run_to_its_end(command, environ, tmp_path)
     seen = Seen({"output": ended.stdout + ended.stderr})
     assert ended.returncode != 0
     assert ended.stderr

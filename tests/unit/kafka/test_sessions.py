@@ -5,7 +5,15 @@ from typing import Any
 import pytest
 
 from app.domain.errors import NotSentError, UnauthenticatedError
-from app.kafka.sessions import LONGEST_S, MOST_LOGINS, MOST_SESSIONS, SessionLease, Sessions
+from app.kafka.sessions import (
+    IDLE_S,
+    LONGEST_S,
+    MOST_LOGINS,
+    MOST_SESSIONS,
+    SessionLease,
+    Sessions,
+)
+from tests.testkit.virtual_time import in_virtual_time
 
 
 @dataclass(eq=False)
@@ -176,14 +184,14 @@ async def test_a_session_beyond_the_limit_is_used_once(
     assert sum(sessions.has(f"late-{n}", "secret") for n in range(2)) == 1
 
 
-async def test_a_session_rests_for_a_minute_and_ends(
-    sessions: Sessions[Login], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("app.kafka.sessions.IDLE_S", 0.02)
+@in_virtual_time
+async def test_a_session_rests_for_a_minute_and_ends(sessions: Sessions[Login]) -> None:
     lease = await sessions.lease("alice", "secret")
     lease.release()
     lease.release()
-    await until(lambda: lease.content.ended)
+    await asyncio.sleep(IDLE_S - 1)
+    assert lease.content.ended == []
+    await asyncio.sleep(2)
     assert lease.content.ended == [False]
     assert not sessions.has("alice", "secret")
 

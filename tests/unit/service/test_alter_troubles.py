@@ -76,6 +76,7 @@ async def test_a_read_that_fails_under_the_slots_frees_them(world: World) -> Non
     assert (await world.alter(setting(ALICE, "5"))).overall is Overall.APPLIED
 
 
+@in_virtual_time
 async def test_an_outcome_is_written_in_the_end_whatever_went_wrong_before(world: World) -> None:
     record = world.journal.record_conclusion
     faults = iter([RuntimeError("nobody has thought of that"), NotSentError("Postgres is down.")])

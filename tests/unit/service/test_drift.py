@@ -8,13 +8,13 @@ import pytest
 
 from app.domain.alterations import ClientQuotaAlteration, Op, Outcome, Quotas
 from app.domain.entities import ClientQuotaEntity
-from app.service.alterations import barrier as barriers
 from app.service.alterations.barrier import Barrier
 from app.service.alterations.present_values import PresentValues
 from app.service.recovery.drift import DriftWatch
 from app.service.recovery.drift_ports import AuditedState, DoubtfulAlteration, Drift
 from tests.testkit.fake_metrics import CountedMetrics
 from tests.testkit.fake_ports import EPOCH, FakeBrokers
+from tests.testkit.virtual_time import in_virtual_time
 
 ALICE = ClientQuotaEntity.of({"user": "alice"})
 KEY = "producer_byte_rate"
@@ -66,11 +66,11 @@ class World:
 
 
 @pytest.fixture
-def world(monkeypatch: pytest.MonkeyPatch) -> World:
-    monkeypatch.setattr(barriers, "PUBLISHING_S", 0)
+def world() -> World:
     return World()
 
 
+@in_virtual_time
 async def test_what_is_there_at_first_sight_is_no_drift(world: World) -> None:
     world.brokers.quotas[ALICE] = {KEY: 5.0}
     assert await world.watch.round() == ()
@@ -81,6 +81,7 @@ async def test_what_is_there_at_first_sight_is_no_drift(world: World) -> None:
 @pytest.mark.parametrize(
     ("before", "after"), [({}, {KEY: 5.0}), ({KEY: 5.0}, {KEY: 6.0}), ({KEY: 5.0}, {})]
 )
+@in_virtual_time
 async def test_a_change_by_others_is_recorded_once_with_before_and_after(
     world: World, before: dict[str, float], after: dict[str, float]
 ) -> None:
@@ -93,6 +94,7 @@ async def test_a_change_by_others_is_recorded_once_with_before_and_after(
     assert (drift.before, drift.after, drift.linked_alteration_id) == (before, after, None)
 
 
+@in_virtual_time
 async def test_without_a_barrier_a_difference_must_be_seen_twice(world: World) -> None:
     world.brokers.permits_quorum = False
     await world.watch.round()
@@ -101,6 +103,7 @@ async def test_without_a_barrier_a_difference_must_be_seen_twice(world: World) -
     assert await world.watch.round() == [ALICE]
 
 
+@in_virtual_time
 async def test_without_a_barrier_a_stale_broker_is_no_drift(world: World) -> None:
     world.brokers.permits_quorum = False
     await world.watch.round()
@@ -111,6 +114,7 @@ async def test_without_a_barrier_a_stale_broker_is_no_drift(world: World) -> Non
     assert world.log.recorded == []
 
 
+@in_virtual_time
 async def test_a_late_apply_of_our_own_is_linked_to_its_alteration(world: World) -> None:
     await world.watch.round()
     alteration = ClientQuotaAlteration(ALICE, (Op(KEY, Decimal(5)),))
@@ -120,6 +124,7 @@ async def test_a_late_apply_of_our_own_is_linked_to_its_alteration(world: World)
     assert world.log.recorded[0].linked_alteration_id == "a1"
 
 
+@in_virtual_time
 async def test_a_change_to_another_value_is_not_linked(world: World) -> None:
     await world.watch.round()
     alteration = ClientQuotaAlteration(ALICE, (Op(KEY, Decimal(5)),))
@@ -129,6 +134,7 @@ async def test_a_change_to_another_value_is_not_linked(world: World) -> None:
     assert world.log.recorded[0].linked_alteration_id is None
 
 
+@in_virtual_time
 async def test_only_one_process_watches(world: World) -> None:
     world.log.leads = False
     world.brokers.quotas[ALICE] = {KEY: 5.0}

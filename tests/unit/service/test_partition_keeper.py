@@ -5,9 +5,9 @@ import asyncio
 import pytest
 
 from app.domain.errors import NotSentError
-from app.service import partition_keeper
-from app.service.partition_keeper import PartitionKeeper
+from app.service.partition_keeper import INTERVAL_S, PartitionKeeper
 from tests.testkit.fake_metrics import CountedMetrics
+from tests.testkit.virtual_time import in_virtual_time
 
 
 class Log:
@@ -36,25 +36,21 @@ class Log:
 
 async def kept(log: Log, metrics: CountedMetrics, times: int) -> None:
     keeper = asyncio.create_task(PartitionKeeper(log.ensure, log.ahead, metrics).run())
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(10 * INTERVAL_S):
         while log.tried < times:
-            await asyncio.sleep(0)
+            await asyncio.sleep(30)
     keeper.cancel()
     await asyncio.wait({keeper})
 
 
-@pytest.fixture(autouse=True)
-def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(partition_keeper, "INTERVAL_S", 0)
-    monkeypatch.setattr(partition_keeper, "_AFTER_FAILURE_S", 0)
-
-
+@in_virtual_time
 async def test_what_is_missing_is_made_and_told():
     log, metrics = Log(), CountedMetrics()
     await kept(log, metrics, 3)
     assert (log.months, metrics.counts["months ahead"]) == (3, 3)
 
 
+@in_virtual_time
 async def test_how_far_partitions_reach_is_told_when_none_can_be_made():
     log, metrics = Log(), CountedMetrics()
     log.broken, log.months = {"ensure"}, -1
@@ -62,6 +58,7 @@ async def test_how_far_partitions_reach_is_told_when_none_can_be_made():
     assert metrics.counts["months ahead"] == -1
 
 
+@in_virtual_time
 async def test_it_goes_on_when_nothing_can_be_counted(caplog: pytest.LogCaptureFixture):
     log, metrics = Log(), CountedMetrics()
     log.broken = {"ahead"}
@@ -71,6 +68,7 @@ async def test_it_goes_on_when_nothing_can_be_counted(caplog: pytest.LogCaptureF
 
 
 @pytest.mark.parametrize("broken", ["ensure", "ahead"])
+@in_virtual_time
 async def test_it_goes_on_after_a_fault_of_our_own(caplog: pytest.LogCaptureFixture, broken: str):
     log, metrics = Log(), CountedMetrics()
     log.broken, log.fault = {broken}, RuntimeError("nobody has thought of that")

@@ -9,7 +9,6 @@ import pytest
 from app.domain.alterations import ClientQuotaAlteration, KafkaRefusal, Op, Outcome
 from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import BrokerError
-from app.service.alterations import barrier as barriers
 from app.service.alterations.barrier import Barrier
 from app.service.alterations.present_values import PresentValues
 from app.service.audit_records import AuditEntity
@@ -20,6 +19,7 @@ from app.service.recovery.recover import Recovery, RecoveryParts
 from app.service.recovery.recovery_ports import OpenAlteration
 from tests.testkit.fake_metrics import CountedMetrics
 from tests.testkit.fake_ports import FakeBrokers, FakeJournal, life_context
+from tests.testkit.virtual_time import in_virtual_time
 
 ALICE = ClientQuotaEntity.of({"user": "alice"})
 KEY = "producer_byte_rate"
@@ -33,7 +33,7 @@ class World:
     def __post_init__(self) -> None:
         self.brokers = FakeBrokers(self.log)
         self.journal = FakeJournal(self.log)
-        self.fences = fences = Fences(self.brokers, self.brokers, between_s=0)
+        self.fences = fences = Fences(self.brokers, self.brokers)
         barrier = Barrier(self.brokers, PresentValues(self.brokers))
         self.metrics = CountedMetrics()
         context = life_context(self.metrics)
@@ -64,8 +64,7 @@ class World:
 
 
 @pytest.fixture
-def world(monkeypatch: pytest.MonkeyPatch) -> World:
-    monkeypatch.setattr(barriers, "PUBLISHING_S", 0)
+def world() -> World:
     return World()
 
 
@@ -80,6 +79,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
         (3.0, None, Outcome.OBSERVED_OTHER),
     ],
 )
+@in_virtual_time
 async def test_the_verdict_is_what_a_fenced_read_shows(
     world: World, before: float | None, now: float | None, outcome: Outcome
 ) -> None:
@@ -92,6 +92,7 @@ async def test_the_verdict_is_what_a_fenced_read_shows(
     assert recovered.evidence["verified"] is True
 
 
+@in_virtual_time
 async def test_a_pair_of_fences_comes_before_the_read_and_nothing_is_sent(world: World) -> None:
     world.leave_open()
     await world.recovery.round()
@@ -104,6 +105,7 @@ async def test_a_pair_of_fences_comes_before_the_read_and_nothing_is_sent(world:
     assert "send" not in world.log
 
 
+@in_virtual_time
 async def test_a_verdict_is_final_after_95_seconds_and_not_before(world: World) -> None:
     for age_s, final in ((94.9, False), (95.0, True)):
         world.leave_open(age_s=age_s)
@@ -111,6 +113,7 @@ async def test_a_verdict_is_final_after_95_seconds_and_not_before(world: World) 
         assert world.journal.recovered[-1].final is final
 
 
+@in_virtual_time
 async def test_what_held_before_and_is_intended_is_told_as_indistinguishable(world: World) -> None:
     world.brokers.quotas[ALICE] = {KEY: 5.0}
     world.leave_open(before=5.0)
@@ -120,6 +123,7 @@ async def test_what_held_before_and_is_intended_is_told_as_indistinguishable(wor
     assert recovered.evidence["indistinguishable"] is True
 
 
+@in_virtual_time
 async def test_a_fence_without_an_answer_proves_nothing(world: World) -> None:
     world.brokers.fault = lambda alterations, _: {
         one.entity: EntityVerdict(Outcome.UNKNOWN, KafkaRefusal(None, "silence"))
@@ -130,6 +134,7 @@ async def test_a_fence_without_an_answer_proves_nothing(world: World) -> None:
     assert world.journal.recovered == []
 
 
+@in_virtual_time
 async def test_a_new_controller_between_the_fences_breaks_the_pair(world: World) -> None:
     def elect(alterations: object, validate_only: bool) -> None:
         world.brokers.leader_epoch += 1
@@ -140,6 +145,7 @@ async def test_a_new_controller_between_the_fences_breaks_the_pair(world: World)
     assert world.journal.recovered == []
 
 
+@in_virtual_time
 async def test_without_the_right_to_describe_the_quorum_the_verdict_is_not_verified(
     world: World,
 ) -> None:
@@ -151,6 +157,7 @@ async def test_without_the_right_to_describe_the_quorum_the_verdict_is_not_verif
     assert recovered.evidence["leader_epoch"] is None
 
 
+@in_virtual_time
 async def test_an_unreachable_cluster_leaves_everything_open(world: World) -> None:
     world.brokers.reachable = False
     world.leave_open()
@@ -158,6 +165,7 @@ async def test_an_unreachable_cluster_leaves_everything_open(world: World) -> No
     assert world.journal.recovered == []
 
 
+@in_virtual_time
 async def test_a_batch_is_observed_behind_one_pair_of_fences_and_recorded_in_portions(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -175,6 +183,7 @@ async def test_a_batch_is_observed_behind_one_pair_of_fences_and_recorded_in_por
     assert world.metrics.counts["applied by fences"] == 250
 
 
+@in_virtual_time
 async def test_each_broker_that_something_was_sent_through_is_fenced(world: World) -> None:
     for broker_id in (1, 2, None, 99):
         world.leave(AuditEntity(0, TO_FIVE, {}), 1.0, alteration_id="b", broker_id=broker_id)
@@ -185,6 +194,7 @@ async def test_each_broker_that_something_was_sent_through_is_fenced(world: Worl
 
 
 @pytest.mark.parametrize("fault", [BrokerError("An odd answer."), RuntimeError("not thought of")])
+@in_virtual_time
 async def test_a_broker_that_answers_oddly_does_not_hold_up_what_was_sent_through_others(
     world: World, fault: Exception
 ) -> None:
@@ -203,6 +213,7 @@ async def test_a_broker_that_answers_oddly_does_not_hold_up_what_was_sent_throug
     assert [one.alteration_id for one in world.journal.recovered] == ["a2"]
 
 
+@in_virtual_time
 async def test_what_another_process_has_concluded_is_not_counted(world: World) -> None:
     world.leave_many(3)
     world.journal.concluded = {("a1", 2)}
