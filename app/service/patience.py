@@ -16,13 +16,11 @@ class Patience:
         database_connect_s: Until Postgres accepts a connection.
         database_answer_s: Until a transaction of a few statements is committed.
         broker_answer_s: Until a broker has answered a read, connecting included.
-        entity_wait_s: Until another alteration of the same entity has ended.
     """
 
     database_connect_s: float = 1.0
     database_answer_s: float = 1.4
     broker_answer_s: float = 5.0
-    entity_wait_s: float = 2.0
 
     @property
     def conclusion_s(self) -> float:
@@ -33,6 +31,14 @@ class Patience:
     def record_s(self) -> float:
         """How long an answer waits for the record of its outcome."""
         return self.database_answer_s * 15 / 7
+
+    @property
+    def entity_wait_s(self) -> float:
+        """Until another alteration of the same entity has ended.
+
+        It is longer than an intent takes: who waited so long finds the other's key in the log.
+        """
+        return self.database_answer_s * 10 / 7
 
     @property
     def statement_s(self) -> float:

@@ -5,10 +5,10 @@ from typing import Final
 
 from app.service.patience import Patience
 
-PATIENT: Final = Patience(30.0, 30.0, 30.0, 30.0)
+PATIENT: Final = Patience(30.0, 30.0, 30.0)
 """For tests of anything else than giving up: a busy machine must not decide what they see."""
 
-PROMPT: Final = Patience(3.0, 3.0, 5.0, 2.0)
+PROMPT: Final = Patience(3.0, 3.0, 5.0)
 """For tests of giving up, and of recovery, which waits until what was given up can be over."""
 
 

@@ -16,7 +16,6 @@ import pytest
 from app.localdev.descendants import descendants_of, wait_until_ended
 from app.localdev.dev import run_dev
 from app.localdev.kafka import LocalKafka
-from app.localdev.ports import free_ports
 from app.localdev.postgres import LocalPostgres
 from app.localdev.state import read_state
 from tests.testkit.raw_quotas import RawQuotas
@@ -54,8 +53,7 @@ def environment(directory: Path, **more: str) -> dict[str, str]:
     """Return what a shell gives: the make that runs these tests did not start `dev`."""
     foreign = ("QUOTAS_", "MAKE")
     ours = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
-    port = str(free_ports(1)[0])
-    return {**ours, "QUOTAS_LOCAL_DIR": str(directory), "QUOTAS_PORT": port, **more}
+    return {**ours, "QUOTAS_LOCAL_DIR": str(directory), "QUOTAS_PORT": "0", **more}
 
 
 def start(directory: Path, *options: str, **environ: str) -> RunningDev:
