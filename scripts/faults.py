@@ -108,7 +108,7 @@ STEPS = (
         ),
     ),
     Step("restarts", 20, ("tests/faults/http/test_restarts.py",)),
-    Step("crash-recovery", 12, (CRASH, f"--ignore={QUORUM}", f"--ignore={REAL_BROKER}")),
+    Step("crash-recovery", 18, (CRASH, f"--ignore={QUORUM}", f"--ignore={REAL_BROKER}")),
     Step("real-broker", 12, (REAL_BROKER,)),
     Step("quorum", 40, (QUORUM,)),
     Step("pipeline", 8, ("tests/pipeline", f"--ignore={STANDALONE}", f"--ignore={REAL_METRICS}")),

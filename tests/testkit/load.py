@@ -37,6 +37,7 @@ class Load:
         pause_s: The longest that a client thinks before a call, in seconds.
         wait: As in the request.
         seed: What is random follows from it.
+        first_value: The least value that is written; null is one that no earlier load had.
     """
 
     calls: int = 100
@@ -48,6 +49,7 @@ class Load:
     pause_s: float = 0.0
     wait: str = "none"
     seed: int = 1
+    first_value: int | None = None
     name: str = field(default_factory=lambda: unique("load"))
 
 
@@ -90,7 +92,7 @@ class Driver:
         self._random = random.Random(load.seed)
         self._entities = [_entity(load, number) for number in range(load.entities)]
         self._believed: dict[tuple[ClientQuotaEntity, str], float] = {}
-        self._values = count(time.time_ns() // 1_000_000 * 1_000)
+        self._values = count(load.first_value or time.time_ns() // 1_000_000 * 1_000)
         self._headers = {"Authorization": f"Bearer {token}"}
 
     async def run(self) -> None:

@@ -1,10 +1,11 @@
 """A database that knows when it committed, and a cluster that misbehaves as told."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import partial
 from itertools import count
 from pathlib import Path
+from typing import Protocol
 
 import psycopg
 import pytest
@@ -53,7 +54,12 @@ def empty_log(server: LocalPostgres) -> LifeDatabase:
 
 
 World = tuple[Run, FakeCluster]
-NewWorld = Callable[[LocalPostgres], World]
+
+
+class NewWorld(Protocol):
+    """Makes a world on a server: with an audit log of its own, or with that of another world."""
+
+    def __call__(self, postgres: LocalPostgres, log: LifeDatabase | None = None) -> World: ...
 
 
 @pytest.fixture
@@ -67,12 +73,11 @@ def new_world(tmp_path: Path) -> Iterator[NewWorld]:
     )
     with ExitStack() as stack:
 
-        def make(postgres: LocalPostgres) -> World:
+        def make(postgres: LocalPostgres, log: LifeDatabase | None = None) -> World:
             cluster = stack.enter_context(in_a_thread(opening))
             folder = tmp_path / f"world-{next(_NUMBERS)}"
             folder.mkdir()
-            log = empty_log(postgres)
-            run = Run(folder, cluster.bootstrap_servers, log)
+            run = Run(folder, cluster.bootstrap_servers, log or empty_log(postgres))
             return stack.enter_context(run), cluster
 
         yield make

@@ -15,7 +15,7 @@ from app.domain.entities import ClientQuotaEntity
 from tests.faults.crash_recovery.replica import CALLER, Replica, new_replica
 from tests.testkit.history.checker import figures_of, note_figures, violations
 from tests.testkit.history.events import Answer, HistoryLog, Write, read_history
-from tests.testkit.history.evidence import Described, Evidence, read_audit
+from tests.testkit.history.evidence import Audit, Described, Evidence, read_audit
 from tests.testkit.history.metadata_log import Oracle
 from tests.testkit.load import Driver, Load, Plan, send
 
@@ -137,10 +137,18 @@ class Run:
         assert not found, "\n".join(map(str, found))
         return evidence
 
+    def audit(self) -> Audit:
+        """Return what the log has of the run's cluster."""
+        return read_audit(self.database.superuser_url, self._cluster_id())
+
+    def _cluster_id(self) -> str:
+        answer = httpx.get(f"{self.urls[-1]}/quotas", headers=HEADERS, timeout=30)
+        return str(answer.raise_for_status().json()["cluster_id"])
+
     def _evidence(self, read_oracle: Callable[[], Oracle], members: Mapping[str, Any]) -> Evidence:
         calls, audit, oracle = (
             read_history(self.log.path),
-            read_audit(self.database.superuser_url),
+            self.audit(),
             read_oracle(),
         )
         ids = {call.answer.alteration_id for call in calls if call.answer}

@@ -9,7 +9,7 @@ from tests.faults.crash_recovery.run import Run
 from tests.testkit.fake_kafka.cluster import FakeCluster
 from tests.testkit.fake_kafka.state import HELD, Answer, Fault
 from tests.testkit.history.events import End, Write
-from tests.testkit.history.evidence import AuditedEntity, read_audit
+from tests.testkit.history.evidence import AuditedEntity
 from tests.testkit.history.metadata_log import of_apply_log
 from tests.testkit.kafka import eventually, unique
 
@@ -62,9 +62,7 @@ async def applied_again_over_a_later_change(run: Run, cluster: FakeCluster) -> N
 
 def audited(run: Run, write: Write) -> AuditedEntity:
     """Return the story of the one intent that names a write."""
-    (story,) = [
-        one for one in read_audit(run.database.superuser_url).entities if write in one.writes
-    ]
+    (story,) = [one for one in run.audit().entities if write in one.writes]
     return story
 
 

@@ -18,10 +18,14 @@ from tests.testkit.history.metadata_log import LogRecord, Oracle
 _ROWS = """
 select alteration_id, ordinal, payload, pg_xact_commit_timestamp(xmin)
 from audit_event where event_type not in ('denied', 'validated', 'rejected')
+  and exists (select from audit_event as request
+    where request.received_at = audit_event.received_at
+      and request.alteration_id = audit_event.alteration_id
+      and request.ordinal = -1 and request.cluster_id = %s)
 order by received_at, alteration_id, ordinal, seq
 """
-_SLOTS = "select alteration_id::text, ordinal from entity_slot order by 1, 2"
-_STATES = 'select entity, "values" from entity_state'
+_SLOTS = "select alteration_id::text, ordinal from entity_slot where cluster_id = %s order by 1, 2"
+_STATES = 'select entity, "values" from entity_state where cluster_id = %s'
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,12 +107,13 @@ class Audit:
     drift: Sequence[Write] = ()
 
 
-def read_audit(database_url: str) -> Audit:
-    """Read it, as the superuser of a server that tracks commit timestamps."""
+def read_audit(database_url: str, cluster_id: str) -> Audit:
+    """Read that of a cluster, as the superuser of a server that tracks commit timestamps."""
+    cluster = [cluster_id]
     with psycopg.connect(database_url) as connection:
-        rows = connection.execute(_ROWS).fetchall()
-        slots = connection.execute(_SLOTS).fetchall()
-        states = connection.execute(_STATES).fetchall()
+        rows = connection.execute(_ROWS, cluster).fetchall()
+        slots = connection.execute(_SLOTS, cluster).fetchall()
+        states = connection.execute(_STATES, cluster).fetchall()
     entities: list[AuditedEntity] = []
     drift: list[Write] = []
     for (alteration_id, ordinal), story in groupby(rows, key=lambda row: row[:2]):
