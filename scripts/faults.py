@@ -117,6 +117,7 @@ STEPS = (
     Step("benchmarks", 3, ("tests/integration/benchmarks",)),
     Step("kafka-versions", 12, ("scripts/conformance.py",), script=True),
     Step("other-python", 4, ("scripts/other_python.py",), script=True),
+    Step("mutants", 5, ("scripts/mutants.py",), script=True),
 )
 WIDTH = max(len(step.name) for step in STEPS)
 

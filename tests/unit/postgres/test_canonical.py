@@ -30,9 +30,12 @@ def test_any_text_becomes_utf8_without_u0000_and_comes_back(text: str):
         assert json.loads(written) == {text: text}
 
 
-def test_json_is_canonical():
-    document = {"b": [1, None, True], "a": {"é": "\x00\n\u2028\ud800"}}
-    assert canonical_json(document) == ('{"a":{"é":"\\u0000\\n\u2028\\ud800"},"b":[1,null,true]}')
+@pytest.mark.parametrize(("end", "written"), [("", ""), ("\ud800", "\\ud800")])
+def test_json_is_canonical(end: str, written: str):
+    document = {"b": [1, None, True], "a": {"é": f"\x00\n\u2028{end}", "d": 0.5}}
+    assert canonical_json(document) == (
+        f'{{"a":{{"d":0.5,"é":"\\u0000\\n\u2028{written}"}},"b":[1,null,true]}}'
+    )
 
 
 def test_a_leaf_hash_is_that_of_a_zero_byte_and_the_payload():

@@ -1,6 +1,7 @@
 """Places of entities in one process."""
 
 import asyncio
+from contextlib import suppress
 
 import pytest
 
@@ -45,4 +46,20 @@ async def test_a_place_that_is_freed_as_the_waiting_ends_is_taken() -> None:
         del slots._held[ALICE]
     over.set()
     await waiting
+    assert slots._held == {}
+
+
+@pytest.mark.parametrize("error", [None, LookupError("a fault")])
+async def test_every_entity_of_a_request_is_free_again_when_it_ends(
+    error: LookupError | None,
+) -> None:
+    slots, entities = EntitySlots(), [ClientQuotaEntity.of({"user": name}) for name in "abc"]
+    with suppress(LookupError):
+        async with slots.hold(entities, "first"):
+            assert set(slots._held) == set(entities)
+            if error is not None:
+                raise error
+    for entity in entities:
+        async with asyncio.timeout(30), slots.hold([entity], "second"):
+            assert slots._held == {entity: "second"}
     assert slots._held == {}

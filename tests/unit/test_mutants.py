@@ -1,0 +1,80 @@
+"""The defects of scripts/mutants.toml still apply, and the script tells which are found."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+SOURCE = "def double(number):\n    # 2 * number\n    return 2 * number\n"
+TEST = "from sums import double\n\n\ndef test_doubling():\n    assert double(2) == 4\n"
+
+
+@pytest.fixture
+def mutants(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setattr(sys, "path", [str(ROOT / "scripts"), *sys.path])
+    import mutants  # noqa: PLC0415 - a script, not a module of the project
+
+    return mutants
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    (tmp_path / "sums.py").write_text(SOURCE)
+    (tmp_path / "test_sums.py").write_text(TEST)
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    (tmp_path / ".venv").symlink_to(ROOT / ".venv")
+    return tmp_path
+
+
+def test_every_defect_applies(mutants: Any):
+    every = mutants.read_mutants()
+    assert len(every) >= 20
+    assert list(mutants.faults_of(every)) == []
+    assert {one.file.split("/")[1] for one in every} >= {"domain", "service", "postgres"}
+
+
+def defect(mutants: Any, old: str, new: str, file: str = "sums.py") -> Any:
+    return mutants.Mutant("it", "A promise.", file, old, new, ("test_sums.py",))
+
+
+@pytest.mark.parametrize(
+    ("words", "fault"),
+    [
+        (("return 3", "return 2"), "its text occurs 0 times in sums.py"),
+        (("2 *", "3 *"), "its text occurs 2 times in sums.py"),
+        (("return 2", "return 2"), "the text and its replacement are the same"),
+        (("return 2 *", "return 2 * ("), "'(' was never closed (sums.py, line 3)"),
+        (("return 2", "return 3", "none.py"), "none.py does not exist"),
+    ],
+)
+def test_a_defect_that_cannot_be_put_in_is_a_fault(
+    mutants: Any, copy: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], fault: str
+):
+    monkeypatch.setattr(mutants, "ROOT", copy)
+    one = defect(mutants, *words)
+    assert list(mutants.faults_of([one])) == [f"it: {fault}"]
+    assert "it: the name is used twice" in list(mutants.faults_of([one, one]))
+
+
+@pytest.mark.parametrize(
+    ("words", "printed"),
+    [
+        (("return 2", "return 3"), "found by test_sums.py::test_doubling"),
+        (("# 2", "# 3"), "NOT FOUND ("),
+        (("def double", "def treble"), "NOT FOUND: pytest ended with 2"),
+    ],
+)
+def test_a_defect_is_found_by_a_test_that_fails_and_by_nothing_else(
+    mutants: Any,
+    copy: Path,
+    capsys: pytest.CaptureFixture[str],
+    words: tuple[str, ...],
+    printed: str,
+):
+    found = mutants.is_found(defect(mutants, *words), copy)
+    assert found == printed.startswith("found")
+    assert capsys.readouterr().out.startswith(f"it … {printed}")
+    assert (copy / "sums.py").read_text() == SOURCE
