@@ -161,9 +161,9 @@ _LONGEST_INTEGER: Final = 20
 
 
 def _bounded(text: str, parameter: QueryParameter, broken: list[Violation]) -> int:
-    short = len(text.lstrip("-0")) <= _LONGEST_INTEGER
-    number = int(text) if short else parameter.maximum + 1
-    return _within(number, parameter, broken)
+    digits = text.lstrip("-0") or "0"
+    number = int(digits) if len(digits) <= _LONGEST_INTEGER else parameter.maximum + 1
+    return _within(-number if text.startswith("-") else number, parameter, broken)
 
 
 def _within(number: N, parameter: QueryParameter, broken: list[Violation]) -> N:

@@ -108,7 +108,14 @@ def test_an_integer_is_digits(text: str):
     assert faults(f"page_size={text}".encode()) == [("page_size", "wrong-type")]
 
 
-@pytest.mark.parametrize("text", ["0", "-1", "10001", "9" * 5000, "-" + "9" * 5000])
+def test_zeros_before_an_integer_count_for_nothing():
+    assert read_query(b"page_size=" + b"0" * 5000 + b"7", TABLE)["page_size"] == 7
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["0", "-1", "10001", "9" * 5000, "-" + "9" * 5000, "0" * 5000, "-" + "0" * 5000 + "7"],
+)
 def test_a_number_out_of_range_breaks_a_rule(text: str):
     query = f"page_size={text}".encode()
     assert faults(query, InvalidRequestError) == [("page_size", "out-of-range")]
