@@ -1,8 +1,8 @@
 """Compare the locked packages with the published advisories.
 
 A waiver in `requirements/waivers.toml` accepts an advisory until a day, for a reason. Exit codes: 0
-where no other advisory applies, or where the advisories cannot be reached, which is said; 1 where
-one applies, or a waiver is not valid any more.
+where no other advisory applies; 1 where one applies, or a waiver is not valid any more; 2 where no
+advisory could be read, so that nothing is known.
 """
 
 import datetime as dt
@@ -19,28 +19,37 @@ PIP_AUDIT = ROOT / ".venv" / "bin" / "pip-audit"
 LOCKED = ROOT / "requirements" / "dev.txt"
 WAIVERS = ROOT / "requirements" / "waivers.toml"
 
+_NOT_READ = 2
+
 Report = Mapping[str, Any]
 
 
 def main() -> int:
-    """Return 0 when nothing is known against the locked packages."""
+    """Return 0 when advisories were read and nothing speaks against the locked packages."""
     report = _read_advisories()
     if report is None:
-        return 0
+        return _NOT_READ
     today = dt.datetime.now(dt.UTC).date()
     waivers = tomllib.loads(WAIVERS.read_text(encoding="utf-8")).get("waiver", [])
     faults = list(judge(report, waivers, today))
     for fault in faults:
         print(f"audit: {fault}")
     print(f"audit: {summary(report)}")
+    if not _compared(report):
+        return _NOT_READ
     return 1 if faults else 0
+
+
+def _compared(report: Report) -> list[Report]:
+    """Return the packages that were compared; of the others nothing is published."""
+    return [one for one in report["dependencies"] if "skip_reason" not in one]
 
 
 def summary(report: Report) -> str:
     """Say how many packages were compared; those that nothing is published about were not."""
     packages = report["dependencies"]
     unread = [one["name"] for one in packages if "skip_reason" in one]
-    if len(unread) == len(packages):
+    if not _compared(report):
         return "THE ADVISORIES CANNOT BE REACHED, so nothing was compared."
     text = f"{len(packages) - len(unread)} of {len(packages)} packages compared"
     return f"{text}; NOT COMPARED: {', '.join(unread)}." if unread else f"{text}."

@@ -1,6 +1,7 @@
 """What the comparison with published advisories says, on answers of the tool that asks."""
 
 import datetime as dt
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,17 @@ def audit(monkeypatch: pytest.MonkeyPatch) -> Any:
     import audit  # noqa: PLC0415 - a script, not a module of the project
 
     return audit
+
+
+@pytest.fixture
+def tool(audit: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """The program that asks for the advisories, to be written by the test; nothing is waived."""
+    program, waivers = tmp_path / "pip-audit", tmp_path / "waivers.toml"
+    program.touch(0o755)
+    waivers.touch()
+    monkeypatch.setattr(audit, "PIP_AUDIT", program)
+    monkeypatch.setattr(audit, "WAIVERS", waivers)
+    return program
 
 
 def package(name: str, *advisories: str) -> dict[str, Any]:
@@ -54,3 +66,29 @@ def test_packages_that_were_not_compared_are_not_called_good(audit: Any):
         "1 of 2 packages compared; NOT COMPARED: private."
     )
     assert "CANNOT BE REACHED" in audit.summary({"dependencies": [skipped]})
+
+
+NOT_READ = "audit: THE ADVISORIES CANNOT BE REACHED, so nothing was compared"
+GOOD = {"dependencies": [package("a")]}
+BAD = {"dependencies": [package("a", "GHSA-1")]}
+ALL_SKIPPED = {"dependencies": [{"name": "a", "skip_reason": "not found"}]}
+
+
+@pytest.mark.parametrize(
+    ("printed", "said"),
+    [
+        (json.dumps(GOOD), (0, "audit: 1 of 1 packages compared.")),
+        (json.dumps(BAD), (1, "audit: a 1.0: GHSA-1; fixed in 2.0.")),
+        (json.dumps(ALL_SKIPPED), (2, NOT_READ)),
+        (json.dumps({"dependencies": []}), (2, NOT_READ)),
+        ("", (2, f"{NOT_READ} (no network).")),
+    ],
+    ids=["good", "bad", "all skipped", "no packages", "no answer"],
+)
+def test_the_exit_code_is_0_only_where_advisories_were_read_and_none_applies(
+    audit: Any, tool: Path, capsys: pytest.CaptureFixture[str], printed: str, said: tuple[int, str]
+):
+    tool.write_text(f"#!/bin/sh\necho 'no network' >&2\necho '{printed}'\n")
+    code, sentence = said
+    assert audit.main() == code
+    assert sentence in capsys.readouterr().out
