@@ -363,8 +363,8 @@ def asked(case: Case) -> list[tuple[Operation, bool]]:
 
 
 def test_a_numbered_case_is_decided_as_the_broker_decides_it(subtests: pytest.Subtests) -> None:
-    for case, case in NUMBERED.items():
-        with subtests.test(case):
+    for name, case in NUMBERED.items():
+        with subtests.test(name):
             questions = asked(case)
             verdicts = [verdict(case, operation) for operation, _ in questions]
             assert [allowed for allowed, _ in verdicts] == [allowed for _, allowed in questions]
@@ -372,7 +372,7 @@ def test_a_numbered_case_is_decided_as_the_broker_decides_it(subtests: pytest.Su
 
 
 def test_the_table_of_acls_holds(subtests: pytest.Subtests) -> None:
-    for case, case in TABLE.items():
-        with subtests.test(case):
+    for name, case in TABLE.items():
+        with subtests.test(name):
             for operation, allowed in asked(case):
                 assert verdict(case, operation)[0] is allowed

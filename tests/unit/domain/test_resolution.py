@@ -35,8 +35,8 @@ def resolved(case: Case) -> ResolvedQuota:
 
 
 def test_a_numbered_case_resolves_as_on_a_broker(subtests: pytest.Subtests) -> None:
-    for case, case in CASES.items():
-        with subtests.test(case):
+    for name, case in CASES.items():
+        with subtests.test(name):
             quota = resolved(case)
             assert quota.value == case.value
             assert (quota.source.level if quota.source else None) == case.level
@@ -45,8 +45,8 @@ def test_a_numbered_case_resolves_as_on_a_broker(subtests: pytest.Subtests) -> N
 
 
 def test_the_two_steps_of_the_broker_agree_on_a_numbered_case(subtests: pytest.Subtests) -> None:
-    for case, case in CASES.items():
-        with subtests.test(case):
+    for name, case in CASES.items():
+        with subtests.test(name):
             rules = {
                 slots: values[case.key]
                 for slots, values in case.store.items()
