@@ -20,6 +20,10 @@ GROUPS: Final[Mapping[str, str]] = {
     "tests/integration/client": "a broker",
     "tests/contract": "a broker",
     "tests/pipeline/history": "a broker",
+    "tests/pipeline/snapshot": "a broker",
+    "tests/pipeline/publish": "a worker of the pipeline",
+    "tests/pipeline/test_interrupts.py": "a worker of the pipeline",
+    "tests/pipeline/collect": "a collector of metrics",
     "tests/integration/localdev/test_dev.py": "the command dev",
     "tests/integration/localdev": "a broker of everything",
 }
