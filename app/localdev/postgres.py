@@ -5,7 +5,8 @@ import os
 import secrets
 import signal
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -44,9 +45,15 @@ class LocalPostgres:
 
     It has a database `quotas`, owned by the role `quotas_owner`; the role `quotas_service` may
     connect to it and nothing else, until a migration grants more.
+
+    Attributes:
+        directory: everything the server writes; the same directory gives the same data again.
+        settings: of the server, added to ours.
     """
 
     directory: Path
+    _: KW_ONLY
+    settings: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.directory = self.directory.absolute()
@@ -160,6 +167,7 @@ class LocalPostgres:
             "unix_socket_directories": self._data if short else "",
             "timezone": "UTC",
             "log_timezone": "UTC",
+            **self.settings,
         }
         options = [part for key, value in settings.items() for part in ("-c", f"{key}={value}")]
         return [binary("postgres"), "-D", self._data, *options]

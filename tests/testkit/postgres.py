@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 
-import psycopg
 import pytest
 
 from app.domain.alterations import ClientQuotaAlteration, Op, Values
@@ -17,6 +16,10 @@ from app.postgres.migration import migrate
 from app.service.audit_records import AuditEntity, AuditRequest
 from app.service.identifiers import new_alteration_id
 from app.service.journal_ports import AuditJournal, Claim, KeyClaim
+
+SETTINGS = {"fsync": "off", "track_commit_timestamp": "on"}
+"""It does not wait for the disk: the tests kill processes, not the machine. It knows when it has
+committed what."""
 
 _NUMBERS = itertools.count(1)
 
@@ -53,14 +56,8 @@ class AuditDatabase:
 
 @pytest.fixture(scope="session")
 def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalPostgres]:
-    """One server for the run; a test that stops or pauses it brings it back.
-
-    It does not wait for the disk: the tests kill processes, not the machine.
-    """
-    with LocalPostgres(tmp_path_factory.mktemp("postgres")) as server:
-        with psycopg.connect(server.superuser_url, autocommit=True) as connection:
-            connection.execute("alter system set fsync = off")
-            connection.execute("select pg_reload_conf()")
+    """One server for the run; a test that stops or pauses it brings it back."""
+    with LocalPostgres(tmp_path_factory.mktemp("postgres"), settings=SETTINGS) as server:
         yield server
 
 

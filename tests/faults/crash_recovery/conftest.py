@@ -7,7 +7,6 @@ from itertools import count
 from pathlib import Path
 from typing import Protocol
 
-import psycopg
 import pytest
 
 from app.localdev.postgres import LocalPostgres
@@ -15,6 +14,7 @@ from app.postgres.migration import migrate
 from tests.faults.crash_recovery.run import LifeDatabase, Run
 from tests.testkit.event_loops import in_a_thread
 from tests.testkit.fake_kafka.cluster import FakeCluster, fake_cluster
+from tests.testkit.postgres import SETTINGS
 
 SOCKET_PATIENCE_S, QUEUE_PATIENCE_S = 1.0, 2.0
 """A thirtieth of what real brokers have."""
@@ -22,26 +22,11 @@ SOCKET_PATIENCE_S, QUEUE_PATIENCE_S = 1.0, 2.0
 _NUMBERS = count(1)
 
 
-def _server(folder: Path) -> Iterator[LocalPostgres]:
-    with LocalPostgres(folder) as server:
-        with psycopg.connect(server.superuser_url, autocommit=True) as connection:
-            connection.execute("alter system set fsync = off")
-            connection.execute("alter system set track_commit_timestamp = on")
-        server.stop()
-        server.start()
-        yield server
-
-
-@pytest.fixture(scope="session")
-def lives_postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalPostgres]:
-    """A server that knows when something was committed."""
-    yield from _server(tmp_path_factory.mktemp("lives-postgres"))
-
-
 @pytest.fixture
 def mortal_postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalPostgres]:
-    """Another one, to be killed."""
-    yield from _server(tmp_path_factory.mktemp("mortal-postgres"))
+    """A server beside that of the run, to be killed."""
+    with LocalPostgres(tmp_path_factory.mktemp("mortal-postgres"), settings=SETTINGS) as server:
+        yield server
 
 
 def empty_log(server: LocalPostgres) -> LifeDatabase:
@@ -84,6 +69,6 @@ def new_world(tmp_path: Path) -> Iterator[NewWorld]:
 
 
 @pytest.fixture
-def world(new_world: NewWorld, lives_postgres: LocalPostgres) -> World:
+def world(new_world: NewWorld, postgres: LocalPostgres) -> World:
     """Make one."""
-    return new_world(lives_postgres)
+    return new_world(postgres)

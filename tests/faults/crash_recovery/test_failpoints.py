@@ -55,13 +55,13 @@ def test_every_failpoint_is_tried():
 
 
 async def test_a_kill_or_a_freeze_at_any_point_is_concluded_exactly_and_once(
-    new_world: NewWorld, lives_postgres: LocalPostgres
+    new_world: NewWorld, postgres: LocalPostgres
 ):
     """Runs that share nothing but Postgres, at the same time: most of it is waiting."""
     await asyncio.gather(
-        killed_on_the_way(*new_world(lives_postgres)),
-        *(killed_during_recovery(*new_world(lives_postgres), point) for point in RECOVERY_POINTS),
-        frozen_before_it_sends(*new_world(lives_postgres)),
+        killed_on_the_way(*new_world(postgres)),
+        *(killed_during_recovery(*new_world(postgres), point) for point in RECOVERY_POINTS),
+        frozen_before_it_sends(*new_world(postgres)),
     )
 
 

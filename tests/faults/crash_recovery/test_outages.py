@@ -16,12 +16,12 @@ LONGER_THAN_A_FREEZE_S = 8.0
 
 
 async def test_outages_leave_nothing_wrong(
-    new_world: NewWorld, lives_postgres: LocalPostgres, mortal_postgres: LocalPostgres
+    new_world: NewWorld, postgres: LocalPostgres, mortal_postgres: LocalPostgres
 ):
     """Two runs that share nothing, at the same time: most of it is waiting."""
     await asyncio.gather(
         postgres_is_killed_and_hangs(*new_world(mortal_postgres), mortal_postgres),
-        replicas_and_brokers_are_out(*new_world(lives_postgres)),
+        replicas_and_brokers_are_out(*new_world(postgres)),
     )
 
 

@@ -99,8 +99,8 @@ async def nothing_is_left_to_do(
 
 
 async def test_an_owner_holds_what_was_applied_before_and_after_the_sending(
-    new_world: NewWorld, lives_postgres: LocalPostgres
+    new_world: NewWorld, postgres: LocalPostgres
 ) -> None:
     """The two points where nothing but the cluster knows; a long run tries all of them."""
     points = size(("before_send", "after_answer"), tuple(HELD))
-    await killed_at(points, *new_world(lives_postgres))
+    await killed_at(points, *new_world(postgres))

@@ -30,8 +30,8 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Quorum]:
 
 
 @pytest.fixture
-def run(nodes: Quorum, lives_postgres: LocalPostgres, tmp_path: Path) -> Iterator[Run]:
-    log = empty_log(lives_postgres)
+def run(nodes: Quorum, postgres: LocalPostgres, tmp_path: Path) -> Iterator[Run]:
+    log = empty_log(postgres)
     with Run(tmp_path, nodes.bootstrap_servers, log) as running:
         running.final_after_s, running.quiet_within_s = 95.0, QUIET_WITHIN_S
         yield running

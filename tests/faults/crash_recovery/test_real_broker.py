@@ -40,9 +40,9 @@ def proxy(node: LocalKafka) -> Iterator[KafkaProxy]:
 
 
 @pytest.fixture
-def run(proxy: KafkaProxy, lives_postgres: LocalPostgres, tmp_path: Path) -> Iterator[Run]:
+def run(proxy: KafkaProxy, postgres: LocalPostgres, tmp_path: Path) -> Iterator[Run]:
     """Replicas on the real broker."""
-    log = empty_log(lives_postgres)
+    log = empty_log(postgres)
     with Run(tmp_path, proxy.bootstrap_servers, log) as running:
         yield running
 
@@ -76,11 +76,9 @@ def own_node(tmp_path: Path) -> Iterator[LocalKafka]:
 
 
 @pytest.fixture
-def run_of_95_s(
-    own_node: LocalKafka, lives_postgres: LocalPostgres, tmp_path: Path
-) -> Iterator[Run]:
+def run_of_95_s(own_node: LocalKafka, postgres: LocalPostgres, tmp_path: Path) -> Iterator[Run]:
     """Replicas on that broker, which wait as long as in production before they conclude."""
-    log = empty_log(lives_postgres)
+    log = empty_log(postgres)
     with Run(tmp_path, own_node.bootstrap_servers, log) as running:
         running.final_after_s, running.quiet_within_s = 95.0, QUIET_WITHIN_S
         yield running

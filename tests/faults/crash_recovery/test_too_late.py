@@ -21,12 +21,12 @@ NOW_AND_WHEN_TOLD = Fault(applies=(0.0, HELD), answer=Answer.CLOSE)
 
 
 async def test_a_late_apply_is_recorded_as_drift_and_linked(
-    new_world: NewWorld, lives_postgres: LocalPostgres
+    new_world: NewWorld, postgres: LocalPostgres
 ):
     """Runs that share nothing but Postgres, at the same time: most of it is waiting."""
     await asyncio.gather(
-        applied_after_the_verdict(*new_world(lives_postgres)),
-        applied_again_over_a_later_change(*new_world(lives_postgres)),
+        applied_after_the_verdict(*new_world(postgres)),
+        applied_again_over_a_later_change(*new_world(postgres)),
     )
 
 

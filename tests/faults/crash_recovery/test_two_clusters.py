@@ -23,10 +23,10 @@ FIRST_VALUES = (1_000_000_000, 2_000_000_000)
 
 
 @pytest.fixture
-def worlds(new_world: NewWorld, lives_postgres: LocalPostgres) -> Sequence[World]:
+def worlds(new_world: NewWorld, postgres: LocalPostgres) -> Sequence[World]:
     """Two clusters and the runs of their services, on one database."""
-    first = new_world(lives_postgres)
-    second = new_world(lives_postgres, first[0].database)
+    first = new_world(postgres)
+    second = new_world(postgres, first[0].database)
     second[1].set_cluster_id("second")
     return first, second
 

@@ -13,6 +13,7 @@ from tests.testkit.event_loops import in_a_thread
 from tests.testkit.fake_kafka.cluster import FakeCluster, fake_cluster
 from tests.testkit.fake_kafka.server import ALTER, API_VERSIONS, DESCRIBE, DESCRIBE_ACLS, Reply
 from tests.testkit.patience import PROMPT
+from tests.testkit.postgres import SETTINGS
 from tests.testkit.service import RunningService, acl, running_service
 
 Script = Callable[[int, Reply | None], None]
@@ -32,7 +33,7 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKafka]:
 @pytest.fixture(scope="session")
 def database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalPostgres]:
     """A real Postgres."""
-    with LocalPostgres(tmp_path_factory.mktemp("fault-postgres")) as server:
+    with LocalPostgres(tmp_path_factory.mktemp("fault-postgres"), settings=SETTINGS) as server:
         yield server
 
 
