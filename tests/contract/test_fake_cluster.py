@@ -183,6 +183,7 @@ def test_a_request_without_entries_succeeds(pair: Pair):
     assert pair.alter() == []
 
 
+@pytest.mark.long
 def test_ten_thousand_keys_are_the_most(pair: Pair):
     users = [entry({"user": f"user-{number}"}, (P, 1.0)) for number in range(10_001)]
     for validate_only in (True, False):

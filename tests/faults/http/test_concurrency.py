@@ -14,12 +14,12 @@ from tests.testkit.sizes import size
 async def test_no_increment_of_an_expected_value_is_lost(
     service: RunningService, kafka: LocalKafka
 ):
-    count = await count_up(service, writers=size(20, 100), attempts=size(10, 100))
+    count = await count_up(service, writers=size(12, 100), attempts=size(6, 100))
     assert_none_is_lost(kafka, count)
 
 
 async def test_a_request_that_is_sent_three_times_with_its_key_is_one_change(
     service: RunningService, kafka: LocalKafka
 ):
-    team = await ask_thrice(service, requests=size(200, 1000))
+    team = await ask_thrice(service, requests=size(60, 1000))
     assert_each_is_one_change(service, kafka, team)

@@ -14,6 +14,9 @@ from app.service.audit_records import AuditRequest
 from app.service.journal_ports import KeyClaim
 from tests.integration.postgres.slots import Tables, concluded, request_of
 from tests.testkit.postgres import CLUSTER, claim_of
+from tests.testkit.sizes import size
+
+CYCLES = size(2, 4)
 
 
 class Writer:
@@ -56,11 +59,11 @@ async def test_what_was_acknowledged_outlives_the_server(
     writers = [Writer(journal, number) for number in range(6)]
     stop = asyncio.Event()
     running = [asyncio.create_task(writer.run(stop)) for writer in writers]
-    for cycle in range(1, 5):
+    for cycle in range(1, CYCLES + 1):
         await until_acknowledged(writers, 20 * cycle)
         await asyncio.to_thread(getattr(postgres, end))
         await asyncio.to_thread(postgres.start)
-    await until_acknowledged(writers, 100)
+    await until_acknowledged(writers, 20 * (CYCLES + 1))
     stop.set()
     await asyncio.gather(*running)
     for writer in writers:
