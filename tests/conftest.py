@@ -1,6 +1,7 @@
 """What every test may ask for."""
 
 import os
+import sys
 import warnings
 
 from hypothesis import HealthCheck, settings
@@ -11,6 +12,9 @@ with warnings.catch_warnings():
     # kafka-python reads its schemas by a call that Python 3.11 and 3.12 deprecate.
     warnings.simplefilter("ignore", DeprecationWarning)
     import kafka  # noqa: F401
+
+# jsonschema imports it for formats that no test checks, and it takes a second to build its parsers.
+sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]
 
 # How long an example takes says how busy the machine is, and nothing of the code.
 settings.register_profile(

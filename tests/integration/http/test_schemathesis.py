@@ -1,13 +1,14 @@
 """Generated requests, good and bad: the service answers as its own OpenAPI document says."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import seed as fixed_seed
+from schemathesis.pytest.lazy import get_all_tests
 
 from app.kafka.brokers import Brokers
 from app.kafka.configuration import KafkaSettings
@@ -19,19 +20,9 @@ from tests.testkit.service import RunningService
 from tests.testkit.sizes import size
 
 SEED = 546
+ALL_OPERATIONS_WITHIN_S = 1800
 ALICE = {"Authorization": "Bearer alice"}
 
-
-def documented() -> dict[str, Any]:
-    """Return the document without its catch-all answers, so that each status must be named."""
-    document = openapi_document()
-    for operations in document["paths"].values():
-        for operation in operations.values():
-            del operation["responses"]["default"]
-    return document
-
-
-schema = schemathesis.openapi.from_dict(documented())
 
 PARTIAL = 207
 
@@ -50,7 +41,18 @@ beside a user, values that do not hold, a key of another request, a plan that so
 before; and a header whose pattern the generator does not follow."""
 
 
-@schema.hook
+@pytest.fixture(scope="module")
+def documented() -> schemathesis.BaseSchema:
+    """The document without its catch-all answers, so that each status must be named."""
+    document = openapi_document()
+    for operations in document["paths"].values():
+        for operation in operations.values():
+            del operation["responses"]["default"]
+    loaded = schemathesis.openapi.from_dict(document)
+    loaded.hook(filter_failure)
+    return loaded
+
+
 def filter_failure(
     _context: Any, failure: Exception, case: schemathesis.Case, response: Any
 ) -> bool:
@@ -108,29 +110,52 @@ def at_most(examples: int) -> settings:
     )
 
 
-@schema.parametrize()
-@fixed_seed(SEED)
-@at_most(size(6, 20))
+def requests_to(
+    documented: schemathesis.BaseSchema, request: Callable[[schemathesis.Case], None]
+) -> list[tuple[schemathesis.schemas.APIOperation, Callable[[], None]]]:
+    """Return each operation with a function that sends all the generated requests to it.
+
+    They are generated here: generating them takes seconds, and each process of a run collects.
+    """
+    tests = get_all_tests(schema=documented, test_func=request, settings=None, given_kwargs=None)
+    return [test.ok() for test in tests]
+
+
+@pytest.mark.timeout(ALL_OPERATIONS_WITHIN_S)
 def test_every_answer_is_one_that_the_document_names(
-    case: schemathesis.Case, target: RunningService
+    documented: schemathesis.BaseSchema, target: RunningService, subtests: pytest.Subtests
 ) -> None:
-    case.call_and_validate(base_url=target.url, headers=ALICE)
+    @fixed_seed(SEED)
+    @at_most(size(6, 20))
+    def request(case: schemathesis.Case) -> None:
+        case.call_and_validate(base_url=target.url, headers=ALICE)
+
+    for operation, send_requests in requests_to(documented, request):
+        with subtests.test(operation.label):
+            send_requests()
 
 
-@schema.parametrize()
-@fixed_seed(SEED)
-@at_most(size(2, 5))
+@pytest.mark.timeout(ALL_OPERATIONS_WITHIN_S)
 def test_without_a_credential_every_answer_is_named_too_and_none_tells_anything(
-    case: schemathesis.Case, target: RunningService
+    documented: schemathesis.BaseSchema, target: RunningService, subtests: pytest.Subtests
 ) -> None:
-    response = case.call_and_validate(base_url=target.url)
-    needs_a_caller = bool(case.operation.definition.raw["security"])
-    if needs_a_caller and case.method == case.operation.method.upper():
-        assert response.status_code == 401
+    @fixed_seed(SEED)
+    @at_most(size(2, 5))
+    def request(case: schemathesis.Case) -> None:
+        response = case.call_and_validate(base_url=target.url)
+        needs_a_caller = bool(case.operation.definition.raw["security"])
+        if needs_a_caller and case.method == case.operation.method.upper():
+            assert response.status_code == 401
+
+    for operation, send_requests in requests_to(documented, request):
+        with subtests.test(operation.label):
+            send_requests()
 
 
-def test_what_one_answer_names_can_be_asked_for_next(target: RunningService) -> None:
-    class Conversation(schema.as_state_machine()):  # type: ignore[misc]
+def test_what_one_answer_names_can_be_asked_for_next(
+    documented: schemathesis.BaseSchema, target: RunningService
+) -> None:
+    class Conversation(documented.as_state_machine()):  # type: ignore[misc]
         def get_call_kwargs(self, case: schemathesis.Case) -> dict[str, Any]:
             return {"base_url": target.url, "headers": ALICE}
 
