@@ -3,6 +3,7 @@
 import re
 import stat
 import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -167,3 +168,25 @@ def test_what_holds_a_password_or_a_token_is_private_and_not_committed(stack: St
     for path in (*stack.secrets.glob("*.env"), *stack.secrets.glob("*.token")):
         assert stat.S_IMODE(path.stat().st_mode) == 0o600, path
     assert "secrets/" in text_of("deploy/.gitignore").splitlines()
+
+
+COMPOSE = Path(__file__).resolve().parents[2] / "docker-compose.yml"
+
+
+def check(path: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec"]
+    return subprocess.run([*command, path], capture_output=True, text=True, check=False)
+
+
+def test_it_fits_the_schema():
+    done = check(COMPOSE)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_schema_refuses_a_misspelt_word(tmp_path: Path):
+    misspelt = tmp_path / "docker-compose.yml"
+    text = COMPOSE.read_text(encoding="utf-8")
+    misspelt.write_text(text.replace("healthcheck:", "healtcheck:", 1), encoding="utf-8")
+    done = check(misspelt)
+    assert done.returncode == 1
+    assert "healtcheck" in done.stdout

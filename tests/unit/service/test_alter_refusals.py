@@ -1,22 +1,42 @@
-"""What refuses an alteration, or a part of it: rules, the broker, an expectation."""
+"""What refuses an alteration: a rule, the broker, an expectation, a repeated key, a new cluster."""
 
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
 from decimal import Decimal
 
 import pytest
 
 from app.domain.alterations import ClientQuotaAlteration, Op, Outcome, Overall
+from app.domain.callers import Caller
 from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import (
     ClusterAuthorizationError,
+    EntityBusyError,
     ExpectationFailedError,
     InvalidRequestError,
+    NotFoundError,
+    NotSentError,
     QuotaError,
     Retry,
     Sent,
     TooManyRequestsError,
+    UnknownOutcomeError,
 )
-from tests.testkit.fake_ports import refused
-from tests.unit.service.alter_world import ALICE, BOB, KEY, World, setting
+from app.domain.plans import PlannedChange
+from app.service.alterations.alteration_command import (
+    AlterationReport,
+    AlterCommand,
+    IdempotencyKey,
+)
+from app.service.clock import utc_now
+from app.service.cluster_ports import EntityVerdict
+from app.service.plans.plan_apply import ApplyPlans
+from app.service.plans.plan_records import ChangeWithImpact, KeptPlan
+from tests.testkit.fake_ports import FakePlans, Verdicts, refused
+from tests.testkit.virtual_time import in_virtual_time
+from tests.unit.service.alter_world import ALICE, BOB, KEY, World, setting, until
 
 
 async def test_several_entities_are_validated_by_the_broker_before_any_is_applied(
@@ -148,3 +168,118 @@ async def test_a_validation_checks_expectations_too(world: World) -> None:
     assert world.log == ["quorum", "record_final"]
     await world.alter(setting(ALICE, "6"), validate_only=True, expected={0: {KEY: Decimal(5)}})
     assert world.log[2:] == ["quorum", "validate", "record_final"]
+
+
+def keyed(text: str, fingerprint: bytes = b"f") -> IdempotencyKey:
+    return IdempotencyKey(text, fingerprint)
+
+
+async def test_a_repeated_key_is_answered_from_the_log_and_sends_nothing(world: World) -> None:
+    first = await world.alter(setting(ALICE, "5"), key=keyed("k"))
+    world.log.clear()
+    again = await world.alter(setting(ALICE, "5"), key=keyed("k"))
+    assert again.replayed
+    assert (again.alteration_id, again.results) == (first.alteration_id, first.results)
+    assert "send" not in world.log
+    assert "record_intent" not in world.log
+    assert (first.readable, again.readable) == (True, None)
+
+
+@pytest.mark.parametrize("entities", [[ALICE], [ALICE, BOB]])
+async def test_a_key_whose_alteration_was_not_sent_runs_it_anew(
+    world: World, entities: list[ClientQuotaEntity]
+) -> None:
+    def unreachable(_: Sequence[ClientQuotaAlteration], validate_only: bool) -> Verdicts:
+        raise NotSentError("Connection refused.", code="cluster-unreachable")
+
+    world.brokers.fault = unreachable
+    alterations = [setting(one, "5") for one in entities]
+    for _ in range(2):
+        with pytest.raises(NotSentError) as caught:
+            await world.alter(*alterations, key=keyed("k"))
+        assert (caught.value.retry, caught.value.replayed) == (Retry.SAFE, False)
+    world.brokers.fault = None
+    report = await world.alter(*alterations, key=keyed("k"))
+    assert (report.overall, report.replayed) == (Overall.APPLIED, False)
+    assert len({one.alteration_id for one in world.journal.intents}) == 3
+
+
+async def test_a_key_of_another_request_is_refused(world: World) -> None:
+    await world.alter(setting(ALICE, "5"), key=keyed("k"))
+    with pytest.raises(InvalidRequestError) as caught:
+        await world.alter(setting(ALICE, "6"), key=keyed("k", b"other"))
+    assert caught.value.code == "idempotency-key-reused"
+
+
+async def test_a_key_belongs_to_one_principal(world: World) -> None:
+    await world.alter(setting(ALICE, "5"), key=keyed("k"))
+    bob = Caller("User:bob", "127.0.0.1", "bearer")
+    report = await world.alter(setting(BOB, "6"), key=keyed("k", b"other"), caller=bob)
+    assert not report.replayed
+
+
+async def test_a_key_whose_alteration_is_running_is_answered_as_running(world: World) -> None:
+    world.brokers.gate = asyncio.Event()
+    first = asyncio.create_task(world.alter(setting(ALICE, "5"), key=keyed("k")))
+    await until(lambda: "send" in world.log)
+    with pytest.raises(EntityBusyError) as caught:
+        await world.alter(setting(ALICE, "5"), key=keyed("k"))
+    assert caught.value.code == "idempotency-key-running"
+    world.brokers.gate.set()
+    await first
+
+
+@in_virtual_time
+async def test_a_key_that_was_new_to_two_at_once_is_running_not_busy(world: World) -> None:
+    world.brokers.gate = asyncio.Event()
+    both = [asyncio.create_task(world.alter(setting(ALICE, "5"), key=keyed("k"))) for _ in "ab"]
+    done, _ = await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+    error = done.pop().exception()
+    assert isinstance(error, EntityBusyError)
+    assert (error.code, error.retry) == ("idempotency-key-running", Retry.SAME_KEY_ONLY)
+    world.brokers.gate.set()
+    reports = await asyncio.gather(*both, return_exceptions=True)
+    assert sum(isinstance(one, AlterationReport) for one in reports) == 1
+    assert world.log.count("send") == 1
+
+
+async def test_a_key_whose_outcome_is_unknown_is_answered_as_unknown_again(world: World) -> None:
+    world.answer(alice=EntityVerdict(Outcome.UNKNOWN))
+    for _ in range(2):
+        with pytest.raises(UnknownOutcomeError):
+            await world.alter(setting(ALICE, "5"), key=keyed("k"))
+    assert world.log.count("send") == 1
+
+
+CI = Caller("User:ci", "127.0.0.1", "bearer")
+COMMAND = AlterCommand(CI, {"rule": "allow-acl"}, "r2", ())
+
+
+@pytest.mark.parametrize("changes", [True, False])
+async def test_a_plan_for_another_cluster_is_not_applied_here(world: World, changes: bool) -> None:
+    change = PlannedChange(setting(ALICE, "5"), {}, {KEY: 5.0}, {KEY: None})
+    plan = KeptPlan(
+        plan_id="p1",
+        cluster_id="elsewhere",
+        author="User:ci",
+        owner="team",
+        prune=False,
+        adopt=False,
+        scope=(),
+        created_at=utc_now(),
+        expires_at=utc_now() + timedelta(hours=1),
+        base="b",
+        changes=(ChangeWithImpact(change, {}),) if changes else (),
+        conflicts=(),
+        kept=(),
+        rests_on={ALICE: {KEY: None}},
+    )
+    plans = FakePlans()
+    await plans.keep(plan)
+    applying = ApplyPlans(plans, world.service, world.brokers)
+    with pytest.raises(NotFoundError):
+        await applying.apply(COMMAND, "p1", force=False)
+    assert world.log == []
+    await plans.keep(replace(plan, cluster_id="fake"))
+    await applying.apply(COMMAND, "p1", force=False)
+    assert world.brokers.quotas == ({ALICE: {KEY: 5.0}} if changes else {})

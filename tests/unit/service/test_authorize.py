@@ -1,19 +1,34 @@
-"""Decisions: from which ACLs, how old, and what is kept of a refusal."""
+"""Decisions from ACLs, and decisions of the broker: how old they are, and what ends them."""
 
+import asyncio
 from dataclasses import dataclass, field
 
 import pytest
 
+from app.domain.alterations import ClientQuotaAlteration, KafkaRefusal, Op, Outcome
 from app.domain.authorization import AclBinding, AuthorizerSettings, Operation
 from app.domain.callers import Caller
-from app.domain.errors import NotSentError
+from app.domain.entities import ClientQuotaEntity
+from app.domain.errors import BrokerError, NotSentError, Retry
+from app.domain.filters import ALL_ENTITIES
+from app.service.alterations.alteration_tasks import AlterationTasks
+from app.service.cluster_ports import AlterAnswer, EntityVerdict
 from app.service.permissions.acl_ports import AclSnapshot
 from app.service.permissions.authorize import (
     Access,
     AuthorizationPolicy,
     ClusterAuthorizer,
 )
-from tests.testkit.fake_ports import EPOCH
+from app.service.permissions.broker_authorizer import BrokerAuthorizer
+from app.service.permissions.caller_admin import (
+    CallerQuotaAdmin,
+    RecordReader,
+    RefusedAtTheActError,
+)
+from app.service.permissions.caller_services import CallerImage
+from app.service.permissions.cluster_rights import Rights
+from app.service.permissions.held_tasks import HeldTasks
+from tests.testkit.fake_ports import EPOCH, FakeBrokers, FakeImage
 
 ALICE = Caller("User:alice", "127.0.0.1", "bearer")
 ADMIN = Caller("User:admin", "127.0.0.1", "bearer")
@@ -103,3 +118,213 @@ def test_auditors_are_those_of_the_settings() -> None:
     authorizer = World(Acls()).authorizer
     assert authorizer.is_auditor(Caller("User:auditor", "127.0.0.1", "bearer"))
     assert not authorizer.is_auditor(ALICE)
+
+
+ALICE_BY_PASSWORD = Caller("User:alice", "127.0.0.1", "basic")
+DENIED = "CLUSTER_AUTHORIZATION_FAILED"
+ENTITY = ClientQuotaEntity.of({"user": "x"})
+CHANGE = ClientQuotaAlteration(ENTITY, (Op("producer_byte_rate", remove=True),))
+
+
+@dataclass
+class FakeRights:
+    allowed: bool = True
+    has_authorizer: bool = True
+    reachable: bool = True
+    asked: list[tuple[Operation, float]] = field(default_factory=list)
+    forgotten: int = 0
+
+    async def rights(self, operation: Operation, *, max_age_s: float) -> Rights:
+        self.asked.append((operation, max_age_s))
+        if not self.reachable:
+            raise NotSentError("Nobody answers.", code="acl-source-unreachable")
+        return Rights(self.allowed, "DescribeCluster", 1.5, self.has_authorizer)
+
+    def forget(self) -> None:
+        self.forgotten += 1
+
+
+class NoAcls:
+    async def cluster_acls(self, *, max_age_s: float) -> AclSnapshot:
+        raise AssertionError("the broker decides")
+
+
+@pytest.fixture
+def rights() -> FakeRights:
+    return FakeRights()
+
+
+def authorizer(rights: FakeRights, *, insecure: bool = False) -> BrokerAuthorizer:
+    policy = AuthorizationPolicy(
+        AuthorizerSettings(frozenset({"User:alice"})),
+        allow_without_authorizer=insecure,
+        auditors=frozenset({"User:auditor"}),
+    )
+    others = ClusterAuthorizer(NoAcls(), policy)
+    return BrokerAuthorizer(rights, others)
+
+
+async def test_the_broker_s_word_is_the_decision(rights: FakeRights) -> None:
+    judge = authorizer(rights)
+    access = await judge.decide(ALICE_BY_PASSWORD, Operation.ALTER_CONFIGS)
+    assert access.refusal is None
+    assert access.evidence["rule"] == "broker"
+    assert (access.evidence["asked"], access.evidence["acl_age_s"]) == ("DescribeCluster", 1.5)
+    rights.allowed = False
+    refusal = (await judge.decide(ALICE_BY_PASSWORD, Operation.DESCRIBE_CONFIGS)).refusal
+    assert refusal is not None, "the settings' super users are no super users here"
+    assert refusal.kafka_error == DENIED
+    assert "User:alice lacks DESCRIBE_CONFIGS" in refusal.detail
+    assert rights.asked == [(Operation.ALTER_CONFIGS, 10.0), (Operation.DESCRIBE_CONFIGS, 60.0)]
+
+
+async def test_nobody_passes_on_doubt(rights: FakeRights) -> None:
+    rights.reachable = False
+    with pytest.raises(NotSentError):
+        await authorizer(rights).decide(ALICE_BY_PASSWORD, Operation.DESCRIBE_CONFIGS)
+
+
+@pytest.mark.parametrize("insecure", [False, True])
+async def test_a_cluster_without_an_authorizer_is_everybody_s_or_nobody_s(
+    rights: FakeRights, insecure: bool
+) -> None:
+    rights.has_authorizer = False
+    judge = authorizer(rights, insecure=insecure)
+    access = await judge.decide(ALICE_BY_PASSWORD, Operation.ALTER_CONFIGS)
+    assert access.evidence["rule"] == "no-authorizer"
+    assert (access.refusal is None) is insecure
+
+
+async def test_auditors_are_those_of_everybody(rights: FakeRights) -> None:
+    judge = authorizer(rights)
+    assert judge.is_auditor(Caller("User:auditor", "127.0.0.1", "basic"))
+    assert not judge.is_auditor(ALICE_BY_PASSWORD)
+
+
+class Refusing(FakeBrokers):
+    """Refuses its caller everything."""
+
+    async def describe_client_quotas(self, *_: object, **__: object) -> object:  # type: ignore[override]
+        raise BrokerError("own account", code="service-account-not-authorized", kafka_error=DENIED)
+
+    async def alter_client_quotas(self, *_: object, **__: object) -> AlterAnswer:  # type: ignore[override]
+        error = KafkaRefusal(DENIED, "Give this service's own account the ACL.")
+        return AlterAnswer({ENTITY: EntityVerdict(Outcome.REFUSED, error)}, 1, EPOCH, EPOCH)
+
+
+async def test_a_refusal_at_the_act_is_the_caller_s_and_ends_what_was_believed(
+    rights: FakeRights,
+) -> None:
+    admin = CallerQuotaAdmin(Refusing([]), rights, "User:alice")
+    with pytest.raises(RefusedAtTheActError) as caught:
+        await admin.describe_client_quotas(ALL_ENTITIES)
+    assert caught.value.code == "cluster-authorization-failed"
+    assert caught.value.retry is Retry.NEVER
+    answer = await admin.alter_client_quotas([CHANGE], validate_only=False)
+    error = answer.verdicts[ENTITY].error
+    assert error is not None
+    assert "User:alice lacks ALTER_CONFIGS" in error.message
+    assert "own account" not in error.message
+    assert rights.forgotten == 2
+
+
+async def test_other_answers_pass_as_they_are(rights: FakeRights) -> None:
+    brokers = FakeBrokers([])
+    admin = CallerQuotaAdmin(brokers, rights, "User:alice")
+    assert (await admin.describe_client_quotas(ALL_ENTITIES)).quotas == {}
+    answer = await admin.alter_client_quotas([CHANGE], validate_only=True)
+    assert answer.verdicts[ENTITY].outcome is Outcome.VALIDATED
+    assert rights.forgotten == 0
+
+
+async def test_a_record_is_read_as_the_service_where_the_caller_may_not(
+    rights: FakeRights,
+) -> None:
+    as_service = FakeBrokers([])
+    as_service.quotas = {ENTITY: {"producer_byte_rate": 1.0}}
+    as_caller = CallerQuotaAdmin(Refusing([]), rights, "User:alice")
+    described = await RecordReader(as_caller, as_service).describe_client_quotas(ALL_ENTITIES)
+    assert described.quotas == as_service.quotas
+
+
+async def test_the_newest_image_is_the_caller_s_own(rights: FakeRights) -> None:
+    as_caller = CallerQuotaAdmin(Refusing([]), rights, "User:alice")
+    image = CallerImage(as_caller, FakeImage(FakeBrokers([])))
+    assert (await image.image(max_age_ms=1000)).quotas == {}
+    with pytest.raises(RefusedAtTheActError):
+        await image.image(max_age_ms=0)
+
+
+async def test_held_tasks_know_when_the_last_has_ended() -> None:
+    tasks = AlterationTasks()
+    held = HeldTasks(tasks)
+    await held.quiet()
+    gate = asyncio.Event()
+
+    async def work() -> str:
+        await gate.wait()
+        return "done"
+
+    waiting = asyncio.create_task(held.run(work()))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    quiet = asyncio.create_task(held.quiet())
+    await asyncio.sleep(0)
+    assert not quiet.done()
+    waiting.cancel()
+    await asyncio.sleep(0)
+    assert not quiet.done(), "the caller went away, the alteration goes on"
+    gate.set()
+    async with asyncio.timeout(30):
+        await quiet
+
+
+async def test_held_tasks_are_not_quiet_between_an_alteration_and_its_late_answer() -> None:
+    tasks = AlterationTasks()
+    held = HeldTasks(tasks)
+    gate, late = asyncio.Event(), asyncio.Event()
+
+    async def listen() -> None:
+        await late.wait()
+
+    async def work() -> None:
+        await gate.wait()
+        held.watch(listen())
+
+    waiting = asyncio.create_task(held.run(work()))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    quiet = asyncio.create_task(held.quiet())
+    await asyncio.sleep(0)
+    gate.set()
+    await waiting
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert not quiet.done(), "the connection that the answer comes on must stay open"
+    late.set()
+    async with asyncio.timeout(30):
+        await quiet
+
+
+async def test_held_tasks_that_are_stopped_before_they_begin_are_held_no_longer() -> None:
+    tasks = AlterationTasks()
+    held = HeldTasks(tasks)
+
+    async def listen() -> None:
+        raise AssertionError("it must not run")
+
+    held.watch(listen())
+    await tasks.drain(30)
+    async with asyncio.timeout(30):
+        await held.quiet()
+
+
+async def test_held_tasks_take_no_more_than_the_application_does() -> None:
+    tasks = AlterationTasks()
+    tasks.refuse_new()
+
+    async def work() -> None:
+        raise AssertionError("it must not run")
+
+    with pytest.raises(NotSentError):
+        await HeldTasks(tasks).run(work())

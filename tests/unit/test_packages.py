@@ -1,7 +1,9 @@
-"""What the comparison with published advisories says, on answers of the tool that asks."""
+"""The packages of the service: advisories about them, and the list of them."""
 
 import datetime as dt
 import json
+import re
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -92,3 +94,14 @@ def test_the_exit_code_is_0_only_where_advisories_were_read_and_none_applies(
     code, sentence = said
     assert audit.main() == code
     assert sentence in capsys.readouterr().out
+
+
+def test_every_locked_package_is_in_the_bill():
+    program = ROOT / "scripts" / "sbom.py"
+    subprocess.run([sys.executable, program], check=True, capture_output=True)
+    bill = json.loads((ROOT / "dist" / "sbom.cdx.json").read_text(encoding="utf-8"))
+    lines = (ROOT / "requirements" / "service.txt").read_text(encoding="utf-8").splitlines()
+    locked = {line.split()[0] for line in lines if line and line[0].isalnum()}
+    listed = {f"{one['name']}=={one['version']}" for one in bill["components"]}
+    assert {re.sub(r"\[.*\]", "", one) for one in locked} == listed
+    assert all(one["externalReferences"][0]["hashes"] for one in bill["components"])

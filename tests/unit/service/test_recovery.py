@@ -1,5 +1,6 @@
-"""Recovery: what is observed, when it is final, and that nothing is ever sent again."""
+"""Recovery and late responses: what is observed, when it is final, and that nothing is resent."""
 
+import asyncio
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
@@ -7,18 +8,21 @@ from typing import Any
 import pytest
 
 from app.domain.alterations import ClientQuotaAlteration, KafkaRefusal, Op, Outcome
+from app.domain.callers import Caller
 from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import BrokerError
+from app.service.alterations.alteration_tasks import AlterationTasks
 from app.service.alterations.barrier import Barrier
+from app.service.alterations.late_answers import LateAnswers
 from app.service.alterations.present_values import PresentValues
-from app.service.audit_records import AuditEntity
-from app.service.cluster_ports import EntityVerdict
+from app.service.audit_records import AuditEntity, AuditRequest
+from app.service.cluster_ports import AlterAnswer, EntityVerdict
 from app.service.recovery import recovery_records
 from app.service.recovery.fences import FencePair, Fences
 from app.service.recovery.recover import Recovery, RecoveryParts
 from app.service.recovery.recovery_ports import OpenAlteration
 from tests.testkit.fake_metrics import CountedMetrics
-from tests.testkit.fake_ports import FakeBrokers, FakeJournal, life_context
+from tests.testkit.fake_ports import EPOCH, FakeBrokers, FakeJournal, life_context, refused
 from tests.testkit.virtual_time import in_virtual_time
 
 ALICE = ClientQuotaEntity.of({"user": "alice"})
@@ -221,3 +225,85 @@ async def test_what_another_process_has_concluded_is_not_counted(world: World) -
     assert [one.place for one in world.journal.recovered] == [("a1", 0), ("a1", 1)]
     assert world.metrics.counts["applied by fences"] == 1
     assert "not_applied by fences" not in world.metrics.counts
+
+
+NUMBER = 2500
+
+
+def request_of(number: int) -> AuditRequest:
+    ops = (Op("producer_byte_rate", Decimal(5)),)
+    entities = (ClientQuotaEntity.of({"user": f"user-{each}"}) for each in range(number))
+    audited = tuple(
+        AuditEntity(ordinal, ClientQuotaAlteration(entity, ops), {})
+        for ordinal, entity in enumerate(entities)
+    )
+    caller = Caller("User:ci", "127.0.0.1", "bearer")
+    return AuditRequest("a1", "fake", caller, "alter", "r1", audited)
+
+
+def answered(request: AuditRequest, *verdicts: EntityVerdict) -> AlterAnswer:
+    by_entity = {
+        one.alteration.entity: verdicts[one.ordinal % len(verdicts)] for one in request.entities
+    }
+    return AlterAnswer(by_entity, 1, EPOCH, EPOCH)
+
+
+async def listened(
+    journal: FakeJournal, request: AuditRequest, late: AlterAnswer
+) -> CountedMetrics:
+    metrics, tasks = CountedMetrics(), AlterationTasks()
+    coming: asyncio.Future[AlterAnswer] = asyncio.get_running_loop().create_future()
+    silence = answered(request, EntityVerdict(Outcome.UNKNOWN))
+    given = AlterAnswer(silence.verdicts, 1, EPOCH, EPOCH, late=coming)
+    LateAnswers(journal, tasks, metrics).listen(request, given)
+    coming.set_result(late)
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    async with asyncio.timeout(30):
+        await asyncio.wait(others)
+    return metrics
+
+
+async def test_the_verdicts_on_many_entities_are_recorded_in_portions():
+    log: list[str] = []
+    journal, request = FakeJournal(log), request_of(NUMBER)
+    verdicts = (EntityVerdict(Outcome.APPLIED), refused("INVALID_REQUEST"))
+    metrics = await listened(journal, request, answered(request, *verdicts))
+    assert log == ["record_recovery"] * 3
+    assert [one.ordinal for one in journal.recovered] == list(range(NUMBER))
+    assert all(one.final for one in journal.recovered)
+    first, second, *_ = journal.recovered
+    assert (first.result.outcome, first.result.after) == (
+        Outcome.APPLIED,
+        {"producer_byte_rate": 5.0},
+    )
+    assert second.result.outcome is Outcome.REFUSED
+    assert second.evidence["late_answer"] == "refused"
+    assert metrics.counts == {
+        "late": NUMBER,
+        "applied by late_answer": NUMBER / 2,
+        "refused by late_answer": NUMBER / 2,
+    }
+
+
+async def test_a_late_silence_is_no_verdict():
+    log: list[str] = []
+    journal, request = FakeJournal(log), request_of(3)
+    metrics = await listened(journal, request, answered(request, EntityVerdict(Outcome.UNKNOWN)))
+    assert (log, journal.recovered, metrics.counts) == ([], [], {})
+
+
+async def test_a_late_answer_that_is_known_already_is_not_counted_as_recovered():
+    journal, request = FakeJournal([]), request_of(2)
+    journal.concluded = {("a1", 0)}
+    metrics = await listened(journal, request, answered(request, EntityVerdict(Outcome.APPLIED)))
+    assert metrics.counts == {"late": 2, "applied by late_answer": 1}
+
+
+async def test_a_late_answer_that_cannot_be_recorded_is_left_to_recovery(
+    caplog: pytest.LogCaptureFixture,
+):
+    journal, request = FakeJournal([]), request_of(2)
+    journal.broken = {"record_recovery"}
+    metrics = await listened(journal, request, answered(request, EntityVerdict(Outcome.APPLIED)))
+    assert metrics.counts == {"late": 2}
+    assert "the late answer to a1 was not recorded: Postgres is down." in caplog.text

@@ -1,23 +1,81 @@
-"""Few entities are read one by one; a crowd shares a read of everything."""
+"""Current values of entities, read one by one or all at once, and the locks of entities."""
 
 import asyncio
+from contextlib import suppress
 from datetime import UTC, datetime
 
 import pytest
 
 from app.domain.entities import ClientQuotaEntity
-from app.domain.errors import NotSentError
+from app.domain.errors import EntityBusyError, NotSentError
 from app.domain.filters import ALL_ENTITIES, ClientQuotaFilter
 from app.service.alterations import present_values
+from app.service.alterations.entity_slots import EntitySlots
 from app.service.alterations.present_values import MOST_AT_ONCE, PresentValues
 from app.service.cluster_ports import Described
+from tests.testkit.virtual_time import in_virtual_time
+
+ALICE = ClientQuotaEntity.of({"user": "alice"})
+
+
+async def hold_until(slots: EntitySlots, name: str, over: asyncio.Event) -> None:
+    async with slots.hold([ALICE], name):
+        await over.wait()
+
+
+async def held(slots: EntitySlots, over: asyncio.Event) -> "asyncio.Task[None]":
+    """Let somebody hold a place."""
+    holding = asyncio.create_task(hold_until(slots, "first", over))
+    await asyncio.sleep(0)
+    return holding
+
+
+@in_virtual_time
+async def test_a_place_that_is_held_for_too_long_names_its_holder() -> None:
+    slots, over = EntitySlots(), asyncio.Event()
+    holding = await held(slots, over)
+    with pytest.raises(EntityBusyError, match="first"):
+        await hold_until(slots, "second", over)
+    over.set()
+    await holding
+
+
+@in_virtual_time
+async def test_a_place_that_is_freed_as_the_waiting_ends_is_taken() -> None:
+    slots, over = EntitySlots(), asyncio.Event()
+    slots._held[ALICE] = "first"
+    waiting = asyncio.create_task(hold_until(slots, "second", over))
+    await asyncio.sleep(0)
+    async with slots._freed:
+        await asyncio.wait({waiting}, timeout=5.0)  # its time ends while it cannot look
+        del slots._held[ALICE]
+    over.set()
+    await waiting
+    assert slots._held == {}
+
+
+@pytest.mark.parametrize("error", [None, LookupError("a fault")])
+async def test_every_entity_of_a_request_is_free_again_when_it_ends(
+    error: LookupError | None,
+) -> None:
+    slots, entities = EntitySlots(), [ClientQuotaEntity.of({"user": name}) for name in "abc"]
+    with suppress(LookupError):
+        async with slots.hold(entities, "first"):
+            assert set(slots._held) == set(entities)
+            if error is not None:
+                raise error
+    for entity in entities:
+        async with asyncio.timeout(30), slots.hold([entity], "second"):
+            assert slots._held == {entity: "second"}
+    assert slots._held == {}
+
 
 ENTITIES = [ClientQuotaEntity.of({"user": f"user-{number}"}) for number in range(100)]
 STORED = {entity: {"request_percentage": float(n)} for n, entity in enumerate(ENTITIES)}
 
 
-@pytest.fixture(autouse=True)
-def _a_busy_machine_is_no_slow_broker(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def a_busy_machine_is_no_slow_broker(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(present_values, "SLOW_S", 30.0)
     monkeypatch.setattr(present_values, "PATIENCE_S", 30.0)
 
@@ -54,6 +112,7 @@ async def until_quiet() -> None:
         await asyncio.sleep(0)
 
 
+@pytest.mark.usefixtures("a_busy_machine_is_no_slow_broker")
 async def test_a_crowd_shares_one_read_of_everything():
     broker = Broker()
     present = PresentValues(broker)
@@ -66,6 +125,7 @@ async def test_a_crowd_shares_one_read_of_everything():
     assert broker.asked_for_everything == 2, "who came during the first one waits for the next"
 
 
+@pytest.mark.usefixtures("a_busy_machine_is_no_slow_broker")
 async def test_few_at_once_are_read_one_by_one_and_again_after_a_crowd():
     broker = Broker()
     present = PresentValues(broker)
@@ -76,6 +136,7 @@ async def test_few_at_once_are_read_one_by_one_and_again_after_a_crowd():
     assert broker.asked_for_everything == asked
 
 
+@pytest.mark.usefixtures("a_busy_machine_is_no_slow_broker")
 async def test_a_read_is_shared_by_those_who_ask_the_same_broker():
     broker = Broker()
     present = PresentValues(broker)
@@ -86,6 +147,7 @@ async def test_a_read_is_shared_by_those_who_ask_the_same_broker():
     assert sorted(broker_id or 0 for _, broker_id in broker.asked) == [0, 0, 1]
 
 
+@pytest.mark.usefixtures("a_busy_machine_is_no_slow_broker")
 async def test_where_a_single_read_is_slow_nobody_reads_singly_beside_others(
     monkeypatch: pytest.MonkeyPatch,
 ):
@@ -129,6 +191,7 @@ class Brokers(Broker):
         return Described({}, datetime.now(UTC), "cluster", broker_id or 0)
 
 
+@pytest.mark.usefixtures("a_busy_machine_is_no_slow_broker")
 async def test_where_one_broker_cannot_show_it_nobody_goes_on_asking_the_others():
     brokers = Brokers()
     present = PresentValues(brokers)
@@ -140,6 +203,7 @@ async def test_where_one_broker_cannot_show_it_nobody_goes_on_asking_the_others(
             assert sum(broker_id == 2 for _, broker_id in brokers.asked) < 5
 
 
+@pytest.mark.usefixtures("a_busy_machine_is_no_slow_broker")
 async def test_a_read_that_was_slow_once_is_forgotten_when_all_are_read_in_less_time(
     monkeypatch: pytest.MonkeyPatch,
 ):
