@@ -11,7 +11,7 @@ from tests.faults.crash_recovery.replica import Replica
 from tests.faults.crash_recovery.run import Run
 from tests.testkit.fake_kafka.cluster import FakeCluster
 from tests.testkit.history.events import End, Write
-from tests.testkit.history.evidence import Evidence, read_audit
+from tests.testkit.history.evidence import Evidence
 from tests.testkit.history.metadata_log import of_apply_log
 from tests.testkit.kafka import eventually, unique
 
@@ -81,7 +81,7 @@ async def frozen_before_it_sends(run: Run, cluster: FakeCluster) -> None:
 
 
 async def everything_is_concluded(run: Run) -> bool:
-    audit = await asyncio.to_thread(read_audit, run.database.superuser_url)
+    audit = await asyncio.to_thread(run.audit)
     return bool(audit.entities) and all(one.conclusions for one in audit.entities)
 
 
