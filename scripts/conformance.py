@@ -1,6 +1,7 @@
 """Run the conformance tests on other versions of Kafka than `make test` does.
 
-They ask a real broker the same questions as the service: describe, alter, resolve, authorize.
+They ask a real broker the same questions as the service: describe, alter, resolve, authorize. The
+last test kills and pauses the broker and compares its metadata log with the audit log.
 """
 
 import argparse
@@ -14,6 +15,7 @@ from app.localdev.jars import OTHER_KAFKA_VERSIONS, lock_file
 
 ROOT = Path(__file__).resolve().parent.parent
 
+REAL_BROKER = "tests/faults/crash_recovery/test_real_broker.py"
 TESTS = (
     "tests/contract/test_client_quota_admin.py",
     "tests/integration/kafka",
@@ -22,6 +24,7 @@ TESTS = (
     "tests/integration/http/test_resolve_conformance.py",
     "tests/integration/http/authorization",
     "tests/faults/authorization",
+    f"{REAL_BROKER}::test_a_real_broker_that_is_killed_paused_and_cut_off_leaves_nothing_wrong",
 )
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
 from app.domain.entities import ClientQuotaEntity
+from app.localdev.jars import kafka_version
 from app.localdev.kafka_jvm import run_tool
 from tests.testkit.history.events import Write, wall_clock
 
@@ -77,8 +78,10 @@ _TYPE = "CLIENT_QUOTA_RECORD"
 def metadata_log(node_directory: Path) -> Oracle:
     """Return the client-quota records of a node, from its first start on."""
     segments = sorted((node_directory / "data" / "__cluster_metadata-0").glob("*.log"))
+    # Version 4.3 moved it.
+    package = "kafka.tools" if kafka_version() < "4.3" else "org.apache.kafka.tools"
     done = run_tool(
-        "org.apache.kafka.tools.DumpLogSegments",
+        f"{package}.DumpLogSegments",
         "--cluster-metadata-decoder",
         "--files",
         ",".join(str(segment) for segment in segments),
