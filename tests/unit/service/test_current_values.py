@@ -9,9 +9,8 @@ import pytest
 from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import EntityBusyError, NotSentError
 from app.domain.filters import ALL_ENTITIES, ClientQuotaFilter
-from app.service.alterations import present_values
 from app.service.alterations.entity_slots import EntitySlots
-from app.service.alterations.present_values import MOST_AT_ONCE, PresentValues
+from app.service.alterations.present_values import MOST_AT_ONCE, SLOW_S, PresentValues
 from app.service.cluster_ports import Described
 from tests.testkit.virtual_time import in_virtual_time
 
@@ -74,16 +73,11 @@ ENTITIES = [ClientQuotaEntity.of({"user": f"user-{number}"}) for number in range
 STORED = {entity: {"request_percentage": float(n)} for n, entity in enumerate(ENTITIES)}
 
 
-@pytest.fixture
-def a_busy_machine_is_no_slow_broker(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(present_values, "SLOW_S", 30.0)
-    monkeypatch.setattr(present_values, "PATIENCE_S", 30.0)
-
-
 class Broker:
-    """Answers when it is told to; keeps what it was asked."""
+    """Answers when it is told to, after a while; keeps what it was asked."""
 
-    def __init__(self) -> None:
+    def __init__(self, takes_s: float = 0.0) -> None:
+        self.takes_s = takes_s
         self.asked: list[tuple[ClientQuotaFilter, int | None]] = []
         self.answers = asyncio.Event()
 
@@ -98,6 +92,7 @@ class Broker:
         assert timeout_s > 0
         self.asked.append((quota_filter, broker_id))
         stored = dict(STORED)
+        await asyncio.sleep(self.takes_s)
         await self.answers.wait()
         return Described(stored, datetime.now(UTC), "cluster", broker_id or 0)
 
@@ -112,7 +107,7 @@ async def until_quiet() -> None:
         await asyncio.sleep(0)
 
 
-@pytest.mark.usefixtures("a_busy_machine_is_no_slow_broker")
+@in_virtual_time
 async def test_a_crowd_shares_one_read_of_everything():
     broker = Broker()
     present = PresentValues(broker)
@@ -125,7 +120,7 @@ async def test_a_crowd_shares_one_read_of_everything():
     assert broker.asked_for_everything == 2, "who came during the first one waits for the next"
 
 
-@pytest.mark.usefixtures("a_busy_machine_is_no_slow_broker")
+@in_virtual_time
 async def test_few_at_once_are_read_one_by_one_and_again_after_a_crowd():
     broker = Broker()
     present = PresentValues(broker)
@@ -136,7 +131,7 @@ async def test_few_at_once_are_read_one_by_one_and_again_after_a_crowd():
     assert broker.asked_for_everything == asked
 
 
-@pytest.mark.usefixtures("a_busy_machine_is_no_slow_broker")
+@in_virtual_time
 async def test_a_read_is_shared_by_those_who_ask_the_same_broker():
     broker = Broker()
     present = PresentValues(broker)
@@ -147,14 +142,11 @@ async def test_a_read_is_shared_by_those_who_ask_the_same_broker():
     assert sorted(broker_id or 0 for _, broker_id in broker.asked) == [0, 0, 1]
 
 
-@pytest.mark.usefixtures("a_busy_machine_is_no_slow_broker")
-async def test_where_a_single_read_is_slow_nobody_reads_singly_beside_others(
-    monkeypatch: pytest.MonkeyPatch,
-):
-    broker = Broker()
+@in_virtual_time
+async def test_where_a_single_read_is_slow_nobody_reads_singly_beside_others():
+    broker = Broker(takes_s=2 * SLOW_S)
     present = PresentValues(broker)
     broker.answers.set()
-    monkeypatch.setattr(present_values, "SLOW_S", -1.0)
     assert await present.read([ENTITIES[0]], 1) == {ENTITIES[0]: STORED[ENTITIES[0]]}
     broker.answers.clear()
     broker.asked.clear()
@@ -162,6 +154,7 @@ async def test_where_a_single_read_is_slow_nobody_reads_singly_beside_others(
     await until_quiet()
     assert len(broker.asked) == 2
     assert broker.asked_for_everything == 1
+    await asyncio.sleep(2 * SLOW_S)
     reads[0].cancel()
     await until_quiet()
     reads.append(asyncio.create_task(present.read([ENTITIES[0]], 1)))
@@ -191,7 +184,7 @@ class Brokers(Broker):
         return Described({}, datetime.now(UTC), "cluster", broker_id or 0)
 
 
-@pytest.mark.usefixtures("a_busy_machine_is_no_slow_broker")
+@in_virtual_time
 async def test_where_one_broker_cannot_show_it_nobody_goes_on_asking_the_others():
     brokers = Brokers()
     present = PresentValues(brokers)
@@ -203,20 +196,13 @@ async def test_where_one_broker_cannot_show_it_nobody_goes_on_asking_the_others(
             assert sum(broker_id == 2 for _, broker_id in brokers.asked) < 5
 
 
-@pytest.mark.usefixtures("a_busy_machine_is_no_slow_broker")
-async def test_a_read_that_was_slow_once_is_forgotten_when_all_are_read_in_less_time(
-    monkeypatch: pytest.MonkeyPatch,
-):
-    broker = Broker()
+@in_virtual_time
+async def test_a_read_that_was_slow_once_is_forgotten_when_all_are_read_in_less_time():
+    broker = Broker(takes_s=2 * SLOW_S)
     present = PresentValues(broker)
-    now = [0.0]
-    monkeypatch.setattr(present_values, "SLOW_S", 1.0)
-    monkeypatch.setattr(present_values.time, "monotonic", lambda: now[0])
-    slow = asyncio.create_task(present.read([ENTITIES[0]], 1))
-    await until_quiet()
-    now[0] += 2.0
     broker.answers.set()
-    await slow
+    await present.read([ENTITIES[0]], 1)
+    broker.takes_s = 0.0
     await asyncio.gather(*(present.read([one], 1) for one in ENTITIES[:2]))
     assert broker.asked_for_everything == 1, "the second one does not read singly"
     broker.asked.clear()
