@@ -41,11 +41,21 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalPostgres
 def service(
     kafka: LocalKafka, database: LocalPostgres, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[RunningService]:
-    """The service on both."""
+    """The service on both; it gives up soon."""
     owner_url, service_url = database.create_database("real")
     migrate(owner_url, service_url)
     folder = tmp_path_factory.mktemp("fault-service")
     with running_service(folder, kafka.bootstrap_servers, service_url, patience=PROMPT) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def patient_service(
+    service: RunningService, kafka: LocalKafka, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RunningService]:
+    """A second service on the same broker and log, which does not."""
+    folder, url = tmp_path_factory.mktemp("patient"), service.environ["QUOTAS_DATABASE_URL"]
+    with running_service(folder, kafka.bootstrap_servers, url) as running:
         yield running
 
 

@@ -12,14 +12,14 @@ from tests.testkit.sizes import size
 
 
 async def test_no_increment_of_an_expected_value_is_lost(
-    service: RunningService, kafka: LocalKafka
+    patient_service: RunningService, kafka: LocalKafka
 ):
-    count = await count_up(service, writers=size(12, 100), attempts=size(6, 100))
+    count = await count_up(patient_service, writers=size(12, 100), attempts=size(6, 100))
     assert_none_is_lost(kafka, count)
 
 
 async def test_a_request_that_is_sent_three_times_with_its_key_is_one_change(
-    service: RunningService, kafka: LocalKafka
+    patient_service: RunningService, kafka: LocalKafka
 ):
-    team = await ask_thrice(service, requests=size(60, 1000))
-    assert_each_is_one_change(service, kafka, team)
+    team = await ask_thrice(patient_service, requests=size(60, 1000))
+    assert_each_is_one_change(patient_service, kafka, team)

@@ -1,26 +1,14 @@
 """How long a service waits is its setting: a patient one outlasts what another one gives up."""
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx
-import pytest
 
 from app.localdev.kafka import LocalKafka
 from app.localdev.postgres import LocalPostgres
 from tests.testkit.kafka import unique
 from tests.testkit.outages import ask, change, outage, until_done
-from tests.testkit.service import RunningService, running_service
-
-
-@pytest.fixture(scope="module")
-def patient(
-    service: RunningService, kafka: LocalKafka, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[RunningService]:
-    """A second service on the broker and the database of the first, which gives up soon."""
-    folder, url = tmp_path_factory.mktemp("patient"), service.environ["QUOTAS_DATABASE_URL"]
-    with running_service(folder, kafka.bootstrap_servers, url) as running:
-        yield running
+from tests.testkit.service import RunningService
 
 
 def alter(service: RunningService) -> httpx.Response:
@@ -33,13 +21,13 @@ def read(service: RunningService) -> httpx.Response:
 
 
 def test_who_waits_longer_for_postgres_alters_when_it_is_back(
-    service: RunningService, patient: RunningService, database: LocalPostgres
+    service: RunningService, patient_service: RunningService, database: LocalPostgres
 ) -> None:
-    for one in (service, patient):
+    for one in (service, patient_service):
         until_done(lambda one=one: alter(one), "no change before the outage")
     with ThreadPoolExecutor(1) as pool:
         with outage(database, "paused"):
-            waiting = pool.submit(alter, patient)
+            waiting = pool.submit(alter, patient_service)
             assert alter(service).json()["code"] == "audit-log-unavailable"
             assert not waiting.done()
         assert waiting.result().status_code == 200
@@ -47,13 +35,13 @@ def test_who_waits_longer_for_postgres_alters_when_it_is_back(
 
 
 def test_who_waits_longer_for_a_broker_reads_when_it_is_back(
-    service: RunningService, patient: RunningService, kafka: LocalKafka
+    service: RunningService, patient_service: RunningService, kafka: LocalKafka
 ) -> None:
-    for one in (service, patient):
+    for one in (service, patient_service):
         until_done(lambda one=one: read(one), "nothing is read before the outage")
     with ThreadPoolExecutor(1) as pool:
         with outage(kafka, "paused"):
-            waiting = pool.submit(read, patient)
+            waiting = pool.submit(read, patient_service)
             assert read(service).json()["code"] == "cluster-unreachable"
             assert not waiting.done()
         assert waiting.result().status_code == 200
