@@ -23,6 +23,7 @@ from checks import BIN, ROOT, adopt_orphans, end_everything
 NOT_RUN = os.EX_TEMPFAIL
 """The exit code of a step that lacks what it needs."""
 
+FIGURES = "figures.jsonl"
 INTERRUPTED = 128 + signal.SIGINT
 WORDS: Mapping[int | None, str] = {0: "passed", NOT_RUN: "NOT RUN", None: "not ended"}
 
@@ -47,7 +48,7 @@ class Step:
     code: int | None = None
     counted: str = ""
 
-    def run(self, folder: Path) -> None:
+    def run(self, folder: Path, seed: int) -> None:
         """Run it in a process group of its own, which Ctrl-C reaches by way of this program."""
         report = folder / f"{self.name}.xml"
         command: list[str | Path] = [BIN / "python", *self.arguments]
@@ -55,7 +56,11 @@ class Step:
         if not self.script:
             options = ["-v", "--timeout=0", "-m", "", f"--junit-xml={report}"]
             command = [BIN / "pytest", *options, *self.arguments]
-            environ["TEST_SIZE"] = "long"
+            environ |= {
+                "TEST_SIZE": "long",
+                "TEST_SEED": str(seed),
+                "FAULTS_FIGURES": str(folder / FIGURES),
+            }
         begun = time.monotonic()
         process = subprocess.Popen(
             command, cwd=ROOT, env=environ, stdin=subprocess.DEVNULL, process_group=0
@@ -154,20 +159,18 @@ def run(steps: Sequence[Step], seed: int = 1) -> int:
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.default_int_handler)
     with tempfile.TemporaryDirectory() as folder:
-        figures = Path(folder) / "figures.jsonl"
-        os.environ |= {"TEST_SEED": str(seed), "FAULTS_FIGURES": str(figures)}
         interrupted, left = False, list[str]()
         try:
-            left = _run(steps, Path(folder))
+            left = _run(steps, Path(folder), seed)
         except KeyboardInterrupt:
             print("\nInterrupted: everything ends.", flush=True)
             end_everything()
             interrupted = True
-        _report(steps, left, figures)
+        _report(steps, left, Path(folder) / FIGURES)
     return INTERRUPTED if interrupted else exit_code(steps, left)
 
 
-def _run(steps: Sequence[Step], folder: Path) -> list[str]:
+def _run(steps: Sequence[Step], folder: Path, seed: int) -> list[str]:
     """Run them; return the commands that they left running, which are killed."""
     begun, left = time.monotonic(), list[str]()
     for number, step in enumerate(steps, 1):
@@ -177,7 +180,7 @@ def _run(steps: Sequence[Step], folder: Path) -> list[str]:
             f" {gone:.0f} min gone",
             flush=True,
         )
-        step.run(folder)
+        step.run(folder, seed)
         left += end_everything()
         print(f"== {step}", flush=True)
     return left
