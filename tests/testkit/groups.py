@@ -15,6 +15,8 @@ GROUPS: Final[Mapping[str, str]] = {
     "tests/pipeline": "Spark",
     "tests/faults/http": "services that are disturbed",
     "tests/faults/crash_recovery": "services that are killed",
+    "tests/integration/http/authentication": "a broker",
+    "tests/integration/http/authorization": "a broker",
     "tests/integration/workers": "a broker",
     "tests/integration/kafka": "a broker",
     "tests/integration/client": "a broker",
@@ -24,7 +26,6 @@ GROUPS: Final[Mapping[str, str]] = {
     "tests/pipeline/publish": "a worker of the pipeline",
     "tests/pipeline/test_interrupts.py": "a worker of the pipeline",
     "tests/pipeline/collect": "a collector of metrics",
-    "tests/integration/localdev/test_dev.py": "the command dev",
     "tests/integration/localdev": "a broker of everything",
 }
 """A folder or file to its group: the deepest wins. The groups start in this order, the longest

@@ -1,4 +1,3 @@
-import os
 import threading
 import time
 import urllib.request
@@ -8,7 +7,6 @@ import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import (
     AclBinding,
-    AclBindingFilter,
     AclOperation,
     AclPermissionType,
     AdminClient,
@@ -16,7 +14,6 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from app.localdev.descendants import wait_until_ended
 from app.localdev.kafka import LocalKafka
 from app.localdev.kafka_admin import cluster_id_of, silent_admin
 from app.localdev.kafka_jvm import run_tool
@@ -34,15 +31,6 @@ AN_ACL = AclBinding(
     "*",
     AclOperation.DESCRIBE_CONFIGS,
     AclPermissionType.ALLOW,
-)
-ANY_ACL = AclBindingFilter(
-    ResourceType.ANY,
-    None,
-    ResourcePatternType.ANY,
-    None,
-    None,
-    AclOperation.ANY,
-    AclPermissionType.ANY,
 )
 
 
@@ -160,23 +148,3 @@ def test_a_paused_broker_does_not_answer_until_it_is_resumed(kafka: LocalKafka):
     finally:
         kafka.resume()
     assert eventually(lambda: cluster_id_of(client) == kafka.cluster_id)
-
-
-def test_a_kill_leaves_no_process_and_a_restart_keeps_cluster_addresses_and_acls(kafka: LocalKafka):
-    before = (kafka.cluster_id, kafka.bootstrap_servers, kafka.controller_port)
-    client = silent_admin(kafka.bootstrap_servers)
-    client.create_acls([AN_ACL], request_timeout=DEADLINE_S)[AN_ACL].result()
-    acls = client.describe_acls(ANY_ACL, request_timeout=DEADLINE_S).result()
-    pid = kafka.pid
-    kafka.kill()
-    wait_until_ended([pid], DEADLINE_S)
-    with pytest.raises(ProcessLookupError):
-        os.kill(pid, 0)
-    assert cluster_id_of(client) is None
-    kafka.start()
-    for node in (kafka, LocalKafka(kafka.directory)):
-        assert (node.cluster_id, node.bootstrap_servers, node.controller_port) == before
-    client = silent_admin(kafka.bootstrap_servers)
-    found = client.describe_acls(ANY_ACL, request_timeout=DEADLINE_S).result()
-    assert AN_ACL in found
-    assert set(found) == set(acls)
