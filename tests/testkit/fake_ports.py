@@ -13,6 +13,7 @@ from app.domain.alterations import (
     ClientQuotaAlteration,
     KafkaRefusal,
     Outcome,
+    Quotas,
     apply_ops,
 )
 from app.domain.entities import ClientQuotaEntity
@@ -44,6 +45,7 @@ from app.service.cluster_ports import (
     Described,
     EntityVerdict,
     QuorumState,
+    QuotaChanges,
 )
 from app.service.journal_ports import Claim, Intent, KeptKey, KeyTakenError, KnownState
 from app.service.metrics_port import AlterationMetrics, OpenIntents
@@ -417,3 +419,10 @@ class FakeSurroundings:
                 policy or NoPolicy(),
             )
         )
+
+
+def changes_between(before: Quotas, after: Quotas) -> QuotaChanges:
+    """Return what a decoder reports as changed between two responses."""
+    gone = {one: {} for one in before if one not in after}
+    new = {one: values for one, values in after.items() if before.get(one) != values}
+    return QuotaChanges(before, {**gone, **new})

@@ -79,3 +79,13 @@ def in_virtual_time(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P,
                 runner.run(test(*arguments, **named))
 
     return run
+
+
+class ManualClock:
+    """A clock that stands still until a test sets ``now``, in seconds."""
+
+    def __init__(self, now: float = 1000.0) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now

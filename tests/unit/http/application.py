@@ -155,3 +155,8 @@ async def send(
     received = {name.decode().lower(): value.decode() for name, value in sent[0]["headers"]}
     content = b"".join(message.get("body", b"") for message in sent[1:])
     return Answer(sent[0]["status"], received, content)
+
+
+def sample(metrics: HttpMetrics, name: str, **labels: str) -> float | None:
+    """Return the value of a metric, or null where nothing has been counted."""
+    return metrics.registry.get_sample_value(name, labels)

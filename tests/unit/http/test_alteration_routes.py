@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from structlog.testing import capture_logs
 
 from app.domain.alterations import ClientQuotaAlteration, Outcome
 from app.domain.entities import ClientQuotaEntity
@@ -39,12 +38,6 @@ async def revert(
     service: FakeService, alteration_id: str, body: Any = None, **options: Any
 ) -> Answer:
     return await service.post(f"{ALTERATIONS}/{alteration_id}/revert", body or {}, **options)
-
-
-@pytest.fixture
-def service() -> FakeService:
-    with capture_logs():
-        return FakeService()
 
 
 async def test_a_repeated_request_is_answered_with_what_became_of_the_first(service: FakeService):

@@ -13,7 +13,7 @@ from app.domain.errors import ClusterAuthorizationError, UnauthenticatedError
 from app.http.errors import InvalidTokenError
 from app.http.limits import MAX_HEADER_BYTES
 from app.http.metrics import HttpMetrics
-from tests.unit.http.application import RawHeaders, around, send, within
+from tests.unit.http.application import RawHeaders, around, sample, send, within
 
 JSON = (b"content-type", b"application/json")
 ERRORS = [
@@ -28,11 +28,6 @@ ERRORS = [
 def _captured() -> Iterator[None]:
     with capture_logs():
         yield
-
-
-@pytest.fixture
-def metrics() -> HttpMetrics:
-    return HttpMetrics()
 
 
 @pytest.fixture(params=[around, within])
@@ -204,10 +199,6 @@ async def test_a_request_that_is_cancelled_is_a_log_line_too(app: ASGIApp):
         async with asyncio.timeout(0.01):
             await send(app, "GET", "/never")
     assert [(line["event"], line["status"]) for line in lines] == [("request", 499)]
-
-
-def sample(metrics: HttpMetrics, name: str, **labels: str) -> float | None:
-    return metrics.registry.get_sample_value(name, labels)
 
 
 async def test_requests_are_counted_by_template_method_and_status(

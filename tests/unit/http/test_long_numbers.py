@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from structlog.testing import capture_logs
 
 from tests.unit.http.application import send
 from tests.unit.http.fake_service import FakeService
@@ -47,12 +46,6 @@ BODIES = {
     "/analytics/runs": ['{"job":"ingest","options":{"hash_seed":N}}'],
 }
 HEADERS = ("content-length", "idempotency-key", "supersede", "x-request-id", "if-none-match")
-
-
-@pytest.fixture
-def service() -> FakeService:
-    with capture_logs():
-        return FakeService()
 
 
 def parameters(service: FakeService) -> Iterator[tuple[str, str, str]]:

@@ -29,15 +29,7 @@ from app.service.metrics_port import (
     timed,
 )
 from tests.testkit.fake_metrics import CountedMetrics
-
-
-@pytest.fixture
-def metrics() -> HttpMetrics:
-    return HttpMetrics()
-
-
-def sample(metrics: HttpMetrics, name: str, **labels: str) -> float | None:
-    return metrics.registry.get_sample_value(name, labels)
+from tests.unit.http.application import sample
 
 
 def test_the_life_of_alterations_is_counted(metrics: HttpMetrics):

@@ -8,26 +8,19 @@ from hypothesis import strategies as st
 
 from app.domain.errors import UnreadableRequestError
 from app.http.page_tokens import PageTokens, query_fingerprint
+from tests.testkit.virtual_time import ManualClock
 
 QUERY = query_fingerprint("quotas", {"filter": ("user",), "strict": False})
 POSITION = {"snapshot": "s1", "position": 10}
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.time = 1_000_000.0
-
-    def __call__(self) -> float:
-        return self.time
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(1_000_000.0)
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-def tokens(clock: Clock) -> PageTokens:
+def tokens(clock: ManualClock) -> PageTokens:
     return PageTokens(b"secret", max_age_s=60.0, now=clock)
 
 
@@ -44,7 +37,7 @@ def test_a_token_gives_its_position_back(tokens: PageTokens):
     assert set(token) <= set(string.ascii_letters + string.digits + "-_")
 
 
-def test_another_process_with_the_same_secret_reads_it(tokens: PageTokens, clock: Clock):
+def test_another_process_with_the_same_secret_reads_it(tokens: PageTokens, clock: ManualClock):
     token = tokens.make(POSITION, QUERY)
     assert PageTokens(b"secret", now=clock).read(token, QUERY) == POSITION
 
@@ -57,21 +50,21 @@ def test_a_token_of_another_query_is_refused(tokens: PageTokens):
     )
 
 
-def test_a_token_of_another_secret_is_refused(tokens: PageTokens, clock: Clock):
+def test_a_token_of_another_secret_is_refused(tokens: PageTokens, clock: ManualClock):
     assert refused(tokens, PageTokens(b"other", now=clock).make(POSITION, QUERY))
 
 
-def test_a_token_is_good_until_its_age_is_reached(tokens: PageTokens, clock: Clock):
+def test_a_token_is_good_until_its_age_is_reached(tokens: PageTokens, clock: ManualClock):
     token = tokens.make(POSITION, QUERY)
-    clock.time += 60.0
+    clock.now += 60.0
     assert tokens.read(token, QUERY) == POSITION
-    clock.time += 0.001
+    clock.now += 0.001
     assert refused(tokens, token)
 
 
-def test_a_token_from_the_future_is_refused(tokens: PageTokens, clock: Clock):
+def test_a_token_from_the_future_is_refused(tokens: PageTokens, clock: ManualClock):
     token = tokens.make(POSITION, QUERY)
-    clock.time -= 1.0
+    clock.now -= 1.0
     assert refused(tokens, token)
 
 

@@ -5,7 +5,6 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from structlog.testing import capture_logs
 
 from app.domain.entities import ClientQuotaEntity
 from app.domain.plans import Holding
@@ -16,12 +15,6 @@ PLANS = "/quotas/plans"
 ALICE = ClientQuotaEntity.of({"user": "alice"})
 BOB = ClientQuotaEntity.of({"user": "bob"})
 RATE = "producer_byte_rate"
-
-
-@pytest.fixture
-def service() -> FakeService:
-    with capture_logs():
-        return FakeService()
 
 
 def desired(value: Any, **more: Any) -> dict[str, Any]:

@@ -19,23 +19,16 @@ from app.http.errors import RateLimitedError
 from app.http.problems import problem_headers, status_of
 from app.http.rate_limits import BURST_S, Limited, Limits, RateLimits
 from app.http.token_buckets import TokenBucket, TokenBuckets
+from tests.testkit.virtual_time import ManualClock
 
 LIMITS = Limits(reads_per_s=10, alterations_per_s=2, requests_at_once=3, failures_per_s=5)
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 500.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 class Counted(RateLimits):
     """Rate limits with a clock of their own and a list of what was refused."""
 
     def __init__(self, limits: Limits = LIMITS) -> None:
-        self.clock = Clock()
+        self.clock = ManualClock(500.0)
         self.refused: list[str] = []
         super().__init__(limits, self.refused.append, now=self.clock)
 
@@ -193,17 +186,17 @@ def test_the_shares_of_several_workers_are_together_what_is_allowed():
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
+def clock() -> ManualClock:
+    return ManualClock(500.0)
 
 
 @pytest.fixture
-def attempts(clock: Clock) -> LoginAttempts:
+def attempts(clock: ManualClock) -> LoginAttempts:
     return LoginAttempts(now=clock)
 
 
 def test_the_sixth_failure_within_a_minute_is_too_many(
-    attempts: LoginAttempts, clock: Clock
+    attempts: LoginAttempts, clock: ManualClock
 ) -> None:
     for _ in range(MOST_FAILURES):
         attempts.begin("alice", "10.0.0.1")
@@ -218,7 +211,7 @@ def test_the_sixth_failure_within_a_minute_is_too_many(
 
 
 def test_refused_attempts_do_not_make_the_waiting_longer(
-    attempts: LoginAttempts, clock: Clock
+    attempts: LoginAttempts, clock: ManualClock
 ) -> None:
     for _ in range(MOST_FAILURES):
         attempts.begin("alice", "10.0.0.1")

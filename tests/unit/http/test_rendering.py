@@ -20,9 +20,9 @@ from app.http.json_pieces import Piece, joined
 from app.http.json_pieces import json_pieces as written
 from app.http.json_text import json_bytes
 from app.http.pieces_response import PiecesResponse
-from app.service.cluster_ports import Described, QuotaChanges
+from app.service.cluster_ports import Described
 from app.service.reading.arranged import ArrangedImages, Rendering
-from tests.testkit.fake_ports import EPOCH
+from tests.testkit.fake_ports import EPOCH, changes_between
 
 ODD_NAMES = (
     st.none() | st.text(max_size=20) | st.sampled_from(["%b", '"', ">?~", "ä", "\0\n", "\ud800"])
@@ -89,7 +89,7 @@ class Images:
         self._before: Quotas | None = None
 
     async def rendering(self, quotas: Quotas) -> Rendering:
-        changes = None if self._before is None else _changes(self._before, quotas)
+        changes = None if self._before is None else changes_between(self._before, quotas)
         self._before = quotas
         arranged = await self._images.in_order(Described(quotas, EPOCH, "cluster", 1, changes))
         assert arranged.rendering is not None
@@ -97,12 +97,6 @@ class Images:
 
     async def pieces(self, quotas: Quotas) -> list[Piece]:
         return list(json_pieces.json_pieces(await self.rendering(quotas)))
-
-
-def _changes(before: Quotas, after: Quotas) -> QuotaChanges:
-    gone = {one: {} for one in before if one not in after}
-    new = {one: values for one, values in after.items() if before.get(one) != values}
-    return QuotaChanges(before, {**gone, **new})
 
 
 @pytest.mark.usefixtures("small_pieces")

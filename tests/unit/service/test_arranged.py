@@ -17,7 +17,7 @@ from app.service.reading import arranged as arranging
 from app.service.reading import resolve
 from app.service.reading.arranged import ArrangedImages, ArrangedQuotas, Entry, matching
 from app.service.reading.resolve import KeptIndex
-from tests.testkit.fake_ports import EPOCH
+from tests.testkit.fake_ports import EPOCH, changes_between
 
 NAMES = st.none() | st.sampled_from(["a", "ab", "b", "<default>", ""])
 KINDS = st.sampled_from(["user", "client-id", "ip", "of another time"])
@@ -51,13 +51,6 @@ def described(quotas: Quotas, changes: QuotaChanges | None = None) -> Described:
     return Described(quotas, EPOCH, "cluster", 1, changes)
 
 
-def difference(before: Quotas, after: Quotas) -> QuotaChanges:
-    """Return what a decoder would tell."""
-    gone = {one: {} for one in before if one not in after}
-    new = {one: values for one, values in after.items() if before.get(one) != values}
-    return QuotaChanges(before, {**gone, **new})
-
-
 @given(QUOTAS, FILTERS, st.sampled_from([(), ("producer_byte_rate",), ("none", "nothing")]))
 def test_what_matches_is_what_a_look_at_every_entity_finds(
     quotas: Mapping[ClientQuotaEntity, Mapping[str, float]],
@@ -89,7 +82,7 @@ async def test_an_order_that_is_patched_is_the_order(
         first = await images.in_order(described(worlds[0]))
         assert comparable(first.entries) == comparable(in_order(worlds[0]))
         for old, new in itertools.pairwise(worlds):
-            found = await images.in_order(described(new, difference(old, new)))
+            found = await images.in_order(described(new, changes_between(old, new)))
             assert comparable(found.entries) == comparable(in_order(new))
     finally:
         arranging.FEW_CHANGES = before
@@ -130,7 +123,7 @@ async def test_an_index_with_changes_laid_over_it_is_the_index_of_the_quotas(
         kept = KeptIndex()
         await kept.of(described(worlds[0]))
         for old, new in itertools.pairwise(worlds):
-            changes = None if skips else difference(old, new)
+            changes = None if skips else changes_between(old, new)
             index = await kept.of(described(new, changes))
             fresh = await KeptIndex().of(described(new))
             for user in ("a", "ab", ""):

@@ -8,21 +8,14 @@ from app.domain.errors import EntityBusyError, NotSentError
 from app.service.breaker import FAILURES, PROBE_EVERY_S, CircuitBreaker
 from app.service.journal_ports import KeptKey, KeyTakenError
 from app.service.metrics_port import BreakerState
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.testkit.virtual_time import ManualClock
 
 
 class Dependency:
     """Counts who reaches it; ``answer`` is raised, null succeeds."""
 
     def __init__(self) -> None:
-        self.clock = Clock()
+        self.clock = ManualClock()
         self.states: list[BreakerState] = []
         self.reached = 0
         self.answer: BaseException | None = None

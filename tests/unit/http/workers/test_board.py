@@ -13,15 +13,8 @@ from app.http.receive_limits import ReceiveLimits
 from app.http.workers.board import COUNTED, FAILURES, Board
 from app.http.workers.login_attempts import SharedLoginAttempts
 from app.http.workers.working import SharedWorking
+from tests.testkit.virtual_time import ManualClock
 from tests.unit.http.raw_server import eventually, raw_server
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.fixture
@@ -87,7 +80,7 @@ def test_the_oldest_failures_of_a_worker_make_room(board: Board):
 
 
 def test_five_logins_may_fail_at_all_workers_together(board: Board):
-    clock = Clock()
+    clock = ManualClock()
     attempts = SharedLoginAttempts(board, now=clock)
     for number in range(3):
         clock.now += number
@@ -108,7 +101,7 @@ def test_five_logins_may_fail_at_all_workers_together(board: Board):
 
 def test_a_login_that_did_not_fail_and_one_that_was_refused_do_not_count(board: Board):
     counted: list[int] = []
-    attempts = SharedLoginAttempts(board, lambda: counted.append(1), now=Clock())
+    attempts = SharedLoginAttempts(board, lambda: counted.append(1), now=ManualClock())
     for _ in range(20):
         attempts.begin("alice", "2001:db8::1")()
     for _ in range(5):
