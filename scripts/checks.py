@@ -98,6 +98,8 @@ def run(queues: Sequence[Sequence[Check]]) -> int:
     It is 1 where a check fails or leaves a process running, and 130 after Ctrl-C.
     """
     adopt_orphans()
+    # Without its cache of bytecode each process that a test starts compiles every library anew.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.default_int_handler)
     with tempfile.TemporaryDirectory() as folder:

@@ -28,7 +28,7 @@ from tests.testkit.authorization import HERE, NOBODY, Verdict, judgement
 from tests.testkit.certificates import Authority, Shown, person
 from tests.testkit.http import problem_of
 from tests.testkit.kafka import MAPPING_RULES
-from tests.testkit.service import DEADLINE_S, RunningService, acl, running_service
+from tests.testkit.service import DEADLINE_S, RunningService, acl, new_address, running_service
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +106,11 @@ def test_the_audit_log_names_the_caller_as_the_broker_would(
     service: RunningService, callers: Callers, people: dict[str, Shown], name: str
 ):
     user = PEOPLE[name][1]
-    with callers.over_tls(people[name]) as direct, callers.through_proxy(people[name]) as proxied:
+    shown, elsewhere = people[name], new_address()
+    with (
+        callers.over_tls(shown) as direct,
+        callers.through_proxy(shown, came_from=elsewhere) as proxied,
+    ):
         verdict_of(direct)
         verdict_of(proxied)
     query = {"actor": f"User:{user}", "page_size": "50"}
