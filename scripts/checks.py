@@ -100,7 +100,7 @@ def run(queues: Sequence[Sequence[Check]]) -> int:
     adopt_orphans()
     # Without its cache of bytecode each process that a test starts compiles every library anew.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-    for number in (signal.SIGTERM, signal.SIGHUP):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.default_int_handler)
     with tempfile.TemporaryDirectory() as folder:
         try:

@@ -26,9 +26,9 @@ settings.load_profile(SIZE)
 pytest_plugins = [
     "tests.testkit.groups",
     "tests.testkit.report",
+    "tests.testkit.postgres",
     "tests.testkit.service",
     "tests.testkit.kafka",
-    "tests.testkit.postgres",
 ]
 
 # Spark's own variables: a JVM that lives for seconds is done before its second compiler pays.

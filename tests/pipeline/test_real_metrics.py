@@ -18,8 +18,8 @@ import pytest
 from app.localdev.kafka import LocalKafka
 from app.localdev.load import LoadClient, prepare_load, run_load
 from app.localdev.postgres import LocalPostgres
-from app.postgres.migration import migrate
 from tests.testkit.accounts import allow
+from tests.testkit.postgres import migrated_database
 from tests.testkit.service import acl, running_service
 
 pytestmark = pytest.mark.long
@@ -124,8 +124,7 @@ def load(kafka: LocalKafka) -> tuple[datetime, datetime]:
 @pytest.fixture(scope="module")
 def outcome(tmp_path_factory: pytest.TempPathFactory, postgres: LocalPostgres) -> Outcome:
     folder = tmp_path_factory.mktemp("real-metrics")
-    owner_url, service_url = postgres.create_database("real_metrics")
-    migrate(owner_url, service_url)
+    _, service_url = migrated_database(postgres, "real_metrics")
     with LocalKafka(folder / "kafka", plain_users=USERS, metrics=True) as kafka:
         allow(kafka, acl("alice", "ALTER_CONFIGS"))
         prepare_load(kafka.bootstrap_servers)

@@ -13,8 +13,9 @@ import psycopg
 
 from app.localdev.kafka import LocalKafka
 from app.localdev.postgres import LocalPostgres
-from app.postgres.migration import migrate
 from tests.testkit.accounts import allow, take_back
+from tests.testkit.history.metadata_log import NO_LINGER
+from tests.testkit.postgres import migrated_database
 from tests.testkit.raw_quotas import EXACT, RawAnonymous, RawPrincipal, RawQuotas, setting
 from tests.testkit.service import RunningService, acl, running_service, write_tokens
 
@@ -47,11 +48,12 @@ def judging_broker(
     folder: Path, users: Sequence[str], super_users: str = "User:ANONYMOUS", **properties: str
 ) -> Iterator[LocalKafka]:
     """Run a broker that lets these users in with PLAIN; ``_`` in properties stands for a dot."""
+    named = {name.replace("_", "."): value for name, value in properties.items()}
     with LocalKafka(
         folder,
         plain_users=dict.fromkeys(users, PASSWORD),
         super_users=super_users,
-        extra_properties={name.replace("_", "."): value for name, value in properties.items()},
+        extra_properties={**NO_LINGER, **named},
         request_log=True,
         heap="256m",
     ) as kafka:
@@ -63,8 +65,7 @@ def service_for(
     kafka: LocalKafka, postgres: LocalPostgres, folder: Path, users: Sequence[str], **settings: str
 ) -> Iterator[RunningService]:
     """Serve these users on a database of its own, named like the folder."""
-    owner_url, service_url = postgres.create_database(folder.name)
-    migrate(owner_url, service_url)
+    _, service_url = migrated_database(postgres, folder.name)
     tokens = folder / "tokens"
     tokens.mkdir()
     settings = {"tokens_file": str(write_tokens(tokens, tuple(users))), **settings}

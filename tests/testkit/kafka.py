@@ -24,6 +24,7 @@ from tests.testkit.accounts import allow
 from tests.testkit.acl_cases import JUDGED, SUPER_USERS
 from tests.testkit.authorization import PASSWORD
 from tests.testkit.certificates import Authority
+from tests.testkit.history.metadata_log import NO_LINGER
 from tests.testkit.patience import PATIENT
 from tests.testkit.service import acl
 
@@ -81,7 +82,7 @@ def broker(
         super_users=f"User:ANONYMOUS;User:admin;{SUPER_USERS}",
         plain_users=PLAIN_USERS,
         scram_users=SCRAM_USERS,
-        extra_properties={"ssl.principal.mapping.rules": MAPPING_RULES},
+        extra_properties={**NO_LINGER, "ssl.principal.mapping.rules": MAPPING_RULES},
         request_log=True,
         tls=tls,
         java_options=(

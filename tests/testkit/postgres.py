@@ -5,13 +5,17 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
+from typing import Final
 
+import psycopg
 import pytest
+from psycopg import sql
 
 from app.domain.alterations import ClientQuotaAlteration, Op, Values
 from app.domain.callers import Caller
 from app.domain.entities import ClientQuotaEntity
 from app.localdev.postgres import LocalPostgres
+from app.localdev.postgres_setup import OWNER
 from app.postgres.migration import migrate
 from app.service.audit_records import AuditEntity, AuditRequest
 from app.service.identifiers import new_alteration_id
@@ -61,20 +65,42 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalPostgres
         yield server
 
 
+_TEMPLATE: Final = "migrated"
+_servers_with_template: set[str] = set()
+
+
+def migrated_database(server: LocalPostgres, name: str) -> tuple[str, str]:
+    """Create a database with an empty audit log; return its owner's and service URL.
+
+    It is a copy: a server migrates once.
+    """
+    if server.superuser_url not in _servers_with_template:
+        migrate(*server.create_database(_TEMPLATE))
+        _servers_with_template.add(server.superuser_url)
+    copy = sql.SQL("create database {} template {} owner {}")
+    names = map(sql.Identifier, (name, _TEMPLATE, OWNER))
+    with psycopg.connect(server.superuser_url, autocommit=True) as connection:
+        connection.execute(copy.format(*names))
+    return server.create_database(name)
+
+
+def _database_of(server: LocalPostgres, name: str, urls: tuple[str, str]) -> AuditDatabase:
+    superuser_url = server.superuser_url.removesuffix("/postgres") + f"/{name}"
+    return AuditDatabase(name, *urls, superuser_url)
+
+
 @pytest.fixture
 def empty_database(postgres: LocalPostgres) -> AuditDatabase:
     """A database without any table."""
-    name = f"audit_{next(_NUMBERS)}"
-    owner_url, service_url = postgres.create_database(name)
-    superuser_url = postgres.superuser_url.removesuffix("/postgres") + f"/{name}"
-    return AuditDatabase(name, owner_url, service_url, superuser_url)
+    name = f"empty_{next(_NUMBERS)}"
+    return _database_of(postgres, name, postgres.create_database(name))
 
 
 @pytest.fixture
-def audit_database(empty_database: AuditDatabase) -> AuditDatabase:
+def audit_database(postgres: LocalPostgres) -> AuditDatabase:
     """A database with an empty audit log."""
-    migrate(empty_database.owner_url, empty_database.service_url)
-    return empty_database
+    name = f"audit_{next(_NUMBERS)}"
+    return _database_of(postgres, name, migrated_database(postgres, name))
 
 
 def audit_entity(

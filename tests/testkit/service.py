@@ -28,11 +28,11 @@ from confluent_kafka.admin import (
 
 from app.localdev.kafka import LocalKafka
 from app.localdev.postgres import LocalPostgres
-from app.postgres.migration import migrate
 from app.service.patience import Patience
 from app.settings import PREFIX
 from tests.testkit.forkserver import fork_server
 from tests.testkit.patience import PATIENT, settings_of
+from tests.testkit.postgres import migrated_database
 
 DEADLINE_S = 30.0
 STARTS_WITHIN_S = 200.0
@@ -252,8 +252,7 @@ def service(
     broker: LocalKafka, postgres: LocalPostgres, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[RunningService]:
     """One service for the run: alice may alter, bob describe, mallory nothing."""
-    owner_url, service_url = postgres.create_database("service")
-    migrate(owner_url, service_url)
+    _, service_url = migrated_database(postgres, "service")
     folder = tmp_path_factory.mktemp("service")
     with running_service(folder, broker.bootstrap_servers, service_url) as running:
         yield running

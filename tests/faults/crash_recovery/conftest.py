@@ -10,11 +10,10 @@ from typing import Protocol
 import pytest
 
 from app.localdev.postgres import LocalPostgres
-from app.postgres.migration import migrate
 from tests.faults.crash_recovery.run import LifeDatabase, Run
 from tests.testkit.event_loops import in_a_thread
 from tests.testkit.fake_kafka.cluster import FakeCluster, fake_cluster
-from tests.testkit.postgres import SETTINGS
+from tests.testkit.postgres import SETTINGS, migrated_database
 
 SOCKET_PATIENCE_S, QUEUE_PATIENCE_S = 1.0, 2.0
 """A thirtieth of what real brokers have."""
@@ -32,8 +31,7 @@ def mortal_postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalP
 def empty_log(server: LocalPostgres) -> LifeDatabase:
     """Make an audit log on the server."""
     name = f"lives_{next(_NUMBERS)}"
-    owner_url, service_url = server.create_database(name)
-    migrate(owner_url, service_url)
+    _, service_url = migrated_database(server, name)
     superuser_url = server.superuser_url.removesuffix("/postgres") + f"/{name}"
     return LifeDatabase(service_url, superuser_url)
 

@@ -7,13 +7,12 @@ import pytest
 from app.domain.authorization import AclBinding
 from app.localdev.kafka import LocalKafka
 from app.localdev.postgres import LocalPostgres
-from app.postgres.migration import migrate
 from tests.testkit.accounts import allow
 from tests.testkit.event_loops import in_a_thread
 from tests.testkit.fake_kafka.cluster import FakeCluster, fake_cluster
 from tests.testkit.fake_kafka.server import ALTER, API_VERSIONS, DESCRIBE, DESCRIBE_ACLS, Reply
 from tests.testkit.patience import PROMPT
-from tests.testkit.postgres import SETTINGS
+from tests.testkit.postgres import SETTINGS, migrated_database
 from tests.testkit.service import RunningService, acl, running_service
 
 Script = Callable[[int, Reply | None], None]
@@ -22,7 +21,11 @@ Script = Callable[[int, Reply | None], None]
 
 @pytest.fixture(scope="session")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKafka]:
-    """A real broker; alice may alter, bob describe."""
+    """A real broker; alice may alter, bob describe.
+
+    Its controller collects records for 25 ms, as in production: what is stopped here is then more
+    often between the request and the record.
+    """
     folder = tmp_path_factory.mktemp("fault-broker")
     with LocalKafka(folder, request_log=True, heap="256m") as broker:
         rights = acl("alice", "ALTER_CONFIGS"), acl("bob", "DESCRIBE_CONFIGS")
@@ -42,8 +45,7 @@ def service(
     kafka: LocalKafka, database: LocalPostgres, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[RunningService]:
     """The service on both; it gives up soon."""
-    owner_url, service_url = database.create_database("real")
-    migrate(owner_url, service_url)
+    _, service_url = migrated_database(database, "real")
     folder = tmp_path_factory.mktemp("fault-service")
     with running_service(folder, kafka.bootstrap_servers, service_url, patience=PROMPT) as running:
         yield running
@@ -93,8 +95,7 @@ def script(fake_kafka: FakeCluster) -> Iterator[Script]:
 @pytest.fixture(scope="session")
 def scripted_url(database: LocalPostgres) -> str:
     """A migrated database, as the service's role."""
-    owner_url, service_url = database.create_database("scripted")
-    migrate(owner_url, service_url)
+    _, service_url = migrated_database(database, "scripted")
     return service_url
 
 

@@ -9,7 +9,6 @@ import pytest
 
 from app.localdev.kafka import LocalKafka
 from app.localdev.postgres import LocalPostgres
-from app.postgres.migration import migrate
 from app.service.patience import USUAL
 from tests.faults.http.trouble import Traffic, until_altered, until_refused
 from tests.testkit.history.checker import note_figures
@@ -21,6 +20,7 @@ from tests.testkit.outages import (
     small_disk,
     table_missing,
 )
+from tests.testkit.postgres import migrated_database
 from tests.testkit.raw_quotas import RawQuotas, RequestLog
 from tests.testkit.service import RunningService, running_service
 
@@ -54,8 +54,7 @@ def service(
     kafka: LocalKafka, database: LocalPostgres, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[RunningService]:
     """The service on that."""
-    owner_url, service_url = database.create_database(NAME)
-    migrate(owner_url, service_url)
+    _, service_url = migrated_database(database, NAME)
     folder = tmp_path_factory.mktemp("troubled-service")
     with running_service(folder, kafka.bootstrap_servers, service_url, patience=USUAL) as running:
         yield running

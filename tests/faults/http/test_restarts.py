@@ -13,11 +13,11 @@ import psycopg
 import pytest
 
 from app.localdev.postgres import LocalPostgres
-from app.postgres.migration import migrate
 from tests.testkit.fake_kafka.cluster import FakeCluster
 from tests.testkit.history.checker import note_figures
 from tests.testkit.kafka import unique
 from tests.testkit.outages import DEADLINE_S, change
+from tests.testkit.postgres import migrated_database
 from tests.testkit.service import RunningService, running_service
 
 pytestmark = pytest.mark.long
@@ -90,8 +90,7 @@ async def is_ready(http: httpx.AsyncClient, replica: RunningService) -> bool:
 @pytest.fixture
 def audit_url(database: LocalPostgres) -> tuple[str, str]:
     """A log of this test's own, for its owner and for the service."""
-    owner_url, service_url = database.create_database(unique("restarts").replace("-", "_"))
-    migrate(owner_url, service_url)
+    owner_url, service_url = migrated_database(database, unique("restarts").replace("-", "_"))
     return owner_url, service_url
 
 

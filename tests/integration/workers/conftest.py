@@ -16,10 +16,10 @@ import pytest
 from app.localdev.kafka import LocalKafka
 from app.localdev.kafka_properties import LocalTls
 from app.localdev.postgres import LocalPostgres
-from app.postgres.migration import migrate
 from tests.testkit.kafka import unique
 from tests.testkit.outages import until
 from tests.testkit.patience import PROMPT
+from tests.testkit.postgres import migrated_database
 from tests.testkit.service import RunningService, running_service
 
 WORKERS = 2
@@ -94,8 +94,7 @@ def two_workers(
     folder: Path, broker: LocalKafka, postgres: LocalPostgres, **more: str
 ) -> Iterator[Workers]:
     """Serve until the block ends; no worker is left after it."""
-    owner_url, service_url = postgres.create_database(unique("workers").replace("-", "_"))
-    migrate(owner_url, service_url)
+    owner_url, service_url = migrated_database(postgres, unique("workers").replace("-", "_"))
     settings = {"workers": str(WORKERS), "test_final_after_s": "1", **more}
     with (
         running_service(

@@ -68,8 +68,8 @@ def _applied(one: AppliedRecord) -> LogRecord:
 
 
 NO_LINGER = {"controller.quorum.append.linger.ms": "0"}
-"""With this property of the controller a batch is written as soon as it can be, so that the times
-of its records are known well."""
+"""The controller writes a batch as soon as it can, not 25 ms later: an alteration takes as much
+less, and the times of the records are exact."""
 
 _RECORD = re.compile(r"\| offset: \d+ CreateTime: (\d+) .* payload: (\{.*\})")
 _TYPE = "CLIENT_QUOTA_RECORD"

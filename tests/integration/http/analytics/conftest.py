@@ -9,8 +9,8 @@ import pytest
 from app.localdev.kafka import LocalKafka
 from app.localdev.postgres import LocalPostgres
 from app.pipeline.sinks.postgres import publish
-from app.postgres.migration import migrate
 from tests.pipeline.publish.results import Rows, job_of, written
+from tests.testkit.postgres import migrated_database
 from tests.testkit.service import RunningService, running_service
 
 
@@ -42,8 +42,7 @@ def published(
     spend from the same one.
     """
     folder = tmp_path_factory.mktemp("analytics")
-    owner_url, service_url = postgres.create_database(folder.name)
-    migrate(owner_url, service_url)
+    _, service_url = migrated_database(postgres, folder.name)
     with running_service(folder, broker.bootstrap_servers, service_url) as service:
         rule = {"entity": {"user": "alice"}}
         ops: list[dict[str, object]] = [{"key": "producer_byte_rate", "value": 1_000_000}]

@@ -10,10 +10,10 @@ import pytest
 from app.localdev.kafka import LocalKafka
 from app.localdev.kafka_properties import LocalTls
 from app.localdev.postgres import LocalPostgres
-from app.postgres.migration import migrate
 from tests.testkit.accounts import allow, set_scram_users, take_back, wait_until
 from tests.testkit.http import closed_port, problem_of
 from tests.testkit.kafka import unique
+from tests.testkit.postgres import migrated_database
 from tests.testkit.service import (
     DEADLINE_S,
     RunningService,
@@ -64,8 +64,7 @@ def basic(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[RunningService]:
     """A service that takes passwords, and tokens as well."""
-    owner_url, service_url = postgres.create_database("basic")
-    migrate(owner_url, service_url)
+    _, service_url = migrated_database(postgres, "basic")
     with running_service(
         tmp_path_factory.mktemp("basic"),
         kafka.bootstrap_servers,
@@ -228,8 +227,7 @@ def test_a_password_is_written_nowhere(basic: RunningService) -> None:
 def test_a_broker_that_is_down_is_not_a_wrong_password(
     kafka: LocalKafka, postgres: LocalPostgres, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    owner_url, service_url = postgres.create_database("basic_down")
-    migrate(owner_url, service_url)
+    _, service_url = migrated_database(postgres, "basic_down")
     with (
         closed_port() as port,
         running_service(

@@ -15,7 +15,6 @@ from cryptography.x509.oid import NameOID
 
 from app.localdev.kafka import LocalKafka
 from app.localdev.postgres import LocalPostgres
-from app.postgres.migration import migrate
 from tests.integration.http.authentication.certified_callers import (
     FAR,
     PEOPLE,
@@ -28,6 +27,7 @@ from tests.testkit.authorization import HERE, NOBODY, Verdict, judgement
 from tests.testkit.certificates import Authority, Shown, person
 from tests.testkit.http import problem_of
 from tests.testkit.kafka import MAPPING_RULES
+from tests.testkit.postgres import migrated_database
 from tests.testkit.service import DEADLINE_S, RunningService, acl, new_address, running_service
 
 
@@ -58,8 +58,7 @@ def acls() -> list[AclBinding]:
 @pytest.fixture(scope="module")
 def service(judge: LocalKafka, postgres: LocalPostgres, folder: Path) -> Iterator[RunningService]:
     """A service with a plain port and a TLS port, behind a proxy for some of its callers."""
-    owner_url, service_url = postgres.create_database("certified")
-    migrate(owner_url, service_url)
+    _, service_url = migrated_database(postgres, "certified")
     settings = {
         "tls_port": "0",
         "tls_cert_file": str(folder / "server.pem"),

@@ -14,10 +14,10 @@ import pytest
 from app.localdev.kafka import LocalKafka
 from app.localdev.kafka_properties import LocalTls
 from app.localdev.postgres import LocalPostgres
-from app.postgres.migration import migrate
 from tests.integration.http.changes import P, change
 from tests.testkit.kafka import PLAIN_USERS, unique
 from tests.testkit.outages import until, until_done
+from tests.testkit.postgres import migrated_database
 from tests.testkit.raw_quotas import RequestLog
 from tests.testkit.service import DEADLINE_S, RunningService, running_service
 
@@ -46,8 +46,7 @@ def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def urls(postgres: LocalPostgres) -> tuple[str, str]:
     """A database of the owner's and the service's."""
-    owner, service = postgres.create_database("narrowed")
-    migrate(owner, service)
+    owner, service = migrated_database(postgres, "narrowed")
     return owner, service
 
 
