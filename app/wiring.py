@@ -127,7 +127,7 @@ class Wiring:
             brokers = Brokers(self._kafka, counted, patience=patience)
             admin = KafkaClientQuotaAdmin(brokers)
             database = Database(self._database_url, counted, patience)
-            counted.watch(brokers.connections, database.in_use)
+            counted.watch(brokers.connections, database.in_use, brokers.another_answers)
             cluster = KafkaCluster(brokers)
             acls = KafkaClusterAclSource(brokers)
             board = None if self._team is None else self._team.board
@@ -157,6 +157,7 @@ class Wiring:
             lives.begin()
             lives.tasks.watch(kept_failures.run())
             lives.tasks.watch(denials.run())
+            lives.tasks.watch(brokers.watch())
             self._readiness = Readiness(
                 {
                     "kafka": partial(_brokers_answer, admin, patience.check_s),
@@ -175,6 +176,7 @@ class Wiring:
                 resolve=ResolveQuotas(image, cluster, index),
                 audit=audit,
                 cluster=admin,
+                check_cluster=brokers.check_cluster,
                 analytics=Analytics(PostgresAnalytics(database), admin),
                 plans=PostgresPlans(database),
                 scram=KafkaScramCredentials(brokers),

@@ -164,8 +164,15 @@ class NotSentError(QuotaError):
         super().__post_init__()
 
 
+@dataclass(eq=False)
 class WrongClusterError(NotSentError):
-    """The brokers that answer are of another cluster than the one that this process serves."""
+    """The brokers that answer are of another cluster than the one that this process serves.
+
+    Attributes:
+        found: The id of that cluster.
+    """
+
+    found: str = ""
 
     default_code = "wrong-cluster"
 

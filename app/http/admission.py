@@ -31,6 +31,7 @@ async def admitted(request: Request, kind: Limited) -> Caller:
         UntrustedIdentityError: One in another's name.
         NotSentError: The identity provider cannot be asked.
         RateLimitedError: One request too many, or too many bad credentials from one address.
+        WrongClusterError: Another cluster answers than the one that is served.
     """
     services = services_of(request)
     caller = None
@@ -40,6 +41,7 @@ async def admitted(request: Request, kind: Limited) -> Caller:
         caller = await _authenticated(request, services)
     remember_caller(request, caller)
     services.limits.admit(caller.principal, kind)
+    services.check_cluster()
     if request.scope["method"] in _WITHOUT_BODY:
         begin_work(request)
     return caller

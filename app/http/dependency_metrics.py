@@ -42,6 +42,12 @@ class PrometheusDependencyMetrics:
             ["state"],
             registry=registry,
         )
+        self._wrong_cluster = Gauge(
+            "kafka_wrong_cluster",
+            "Whether the brokers that answer are of another cluster than the one that is served: "
+            "1, else 0; nothing is served or concluded then.",
+            registry=registry,
+        )
         self._in_use = Gauge(
             "db_pool_in_use",
             "Connections to Postgres at work: writing (intents and outcomes; 8 at most), "
@@ -69,8 +75,17 @@ class PrometheusDependencyMetrics:
         """Note how long a piece of work waited for its connection."""
         self._waits.labels(pool).observe(seconds)
 
-    def watch(self, connections: Numbers, in_use: Numbers) -> None:
-        """Show how many connections to brokers there are by state, and to Postgres by pool."""
+    def watch(
+        self, connections: Numbers, in_use: Numbers, another_answers: Callable[[], bool]
+    ) -> None:
+        """Show the connections to brokers by state and to Postgres by pool, and which cluster is.
+
+        Args:
+            connections: To brokers, by state.
+            in_use: To Postgres, by pool.
+            another_answers: Whether brokers of another cluster than the service's answer.
+        """
+        self._wrong_cluster.set_function(another_answers)
         for state in STATES:
             self._connections.labels(state).set_function(partial(_one_of, connections, state))
         for pool in POOLS:

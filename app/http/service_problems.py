@@ -71,9 +71,10 @@ SERVICE_PROBLEMS: Final[Mapping[str, ProblemText]] = {
     "wrong-cluster": ProblemText(
         "Another cluster answers",
         "This service is for one cluster, and the brokers that answer are of another. Nothing was "
-        "sent.",
+        "sent, and nothing that was seen of the first cluster is displayed or concluded.",
         "Tell those who run this service; it is safe to send the request again.",
-        "Compare QUOTAS_CLUSTER_ID with what QUOTAS_KAFKA_BOOTSTRAP_SERVERS names.",
+        "Check what QUOTAS_KAFKA_BOOTSTRAP_SERVERS leads to, and QUOTAS_CLUSTER_ID. The service "
+        "goes on when the first cluster is back; to serve the other one, restart it.",
     ),
     "cluster-unreachable": ProblemText(
         "No broker answers; nothing was sent",

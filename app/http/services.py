@@ -74,6 +74,7 @@ class Services:
     resolve: ResolveQuotas
     audit: AuditTrail
     cluster: ClusterIdentity
+    check_cluster: Callable[[], None]
     analytics: Analytics
     plans: PlanStore
     scram: ScramCredentialSource

@@ -1,15 +1,19 @@
 """Which brokers there are, and a connection to the one that is wanted."""
 
 import asyncio
+import logging
 import ssl
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TypeVar
+from contextlib import suppress
+from functools import partial
+from typing import Final, TypeVar
 
-from app.domain.errors import NotSentError
+from app.domain.errors import NotSentError, WrongClusterError
 from app.kafka.broker_lease import BrokerLease
 from app.kafka.cluster_view import ClusterView, ask_view
 from app.kafka.configuration import KafkaSettings, ssl_context
+from app.kafka.connection import BrokerConnection
 from app.kafka.handshake import Address, LoginRefusedError, connect
 from app.kafka.line import Line
 from app.kafka.pool import ConnectionPool, Lease, Place, Purpose
@@ -17,14 +21,23 @@ from app.kafka.unreachable import (
     no_live_broker,
     not_live,
     overcrowded,
-    refuse_other_cluster,
     shutting_down,
     silent,
+    wrong_cluster,
 )
 from app.service.dependency_metrics import DependencyMetrics, Uncounted
 from app.service.patience import USUAL, Patience
 
 T = TypeVar("T")
+
+_LOOK_EVERY_S: Final = 1.0
+
+_WHAT_TO_DO: Final = (
+    "Check what QUOTAS_KAFKA_BOOTSTRAP_SERVERS leads to; to serve the other cluster, restart the "
+    "service."
+)
+
+logger = logging.getLogger(__name__)
 
 
 class Brokers:
@@ -32,6 +45,10 @@ class Brokers:
 
     The first address in line that is of a live broker is preferred: it stays so until it fails and
     goes to the end of the line. A request is never repeated here.
+
+    The cluster is the one that the settings name, else the first that answers. Each connection asks
+    for it before its first request, for where a broker of it listened a broker of another cluster
+    may listen now; those are refused, until the first cluster is back or the process ends.
 
     Args:
         settings: Where the brokers are, and as whom they are asked.
@@ -61,6 +78,8 @@ class Brokers:
         self._view: ClusterView | None = None
         self._trusted = False
         self._losses = 0
+        self._cluster_id = settings.cluster_id
+        self._other_cluster: str | None = None
         self._refreshing = asyncio.Lock()
         self._closed = False
 
@@ -107,8 +126,29 @@ class Brokers:
 
     @property
     def cluster_id(self) -> str | None:
-        """The cluster's id, null until a broker has told it."""
-        return self._view.cluster_id if self._view is not None else None
+        """The id of the cluster that is served, null until it is known."""
+        return self._cluster_id
+
+    def another_answers(self) -> bool:
+        """Tell whether brokers of another cluster answer, and none of the one that is served."""
+        return self._other_cluster is not None
+
+    def check_cluster(self) -> None:
+        """Let nothing be served that rests on a cluster in whose place another one answers.
+
+        Raises:
+            WrongClusterError: Another one does.
+        """
+        if self._other_cluster is not None:
+            raise wrong_cluster(self._other_cluster, self._cluster_id)
+
+    async def watch(self) -> None:
+        """Look for the cluster whenever a connection was lost, whether or not requests come."""
+        loop = asyncio.get_running_loop()
+        while True:
+            with suppress(NotSentError):
+                await self.view(loop.time() + self.patience.broker_answer_s)
+            await asyncio.sleep(_LOOK_EVERY_S)
 
     async def view(self, deadline: float, *, fresh: bool = False) -> ClusterView:
         """Return the cluster's id and live brokers: from memory while all is well, or fresh.
@@ -118,6 +158,7 @@ class Brokers:
         One caller asks for all, so the most patient one waits no longer than any read.
 
         Raises:
+            WrongClusterError: Brokers of another cluster answer, and none of this one.
             NotSentError: No broker can be reached before ``deadline``.
         """
         if self._view is not None and self._trusted and not fresh:
@@ -132,14 +173,17 @@ class Brokers:
                     deadline, asyncio.get_running_loop().time() + self.patience.broker_answer_s
                 )
                 view = await self._first_that_works(
-                    self._line.addresses, Purpose.READ, ask_by, _use_for_view
+                    self._line.addresses, Purpose.READ, ask_by, self._ask_view
                 )
-                refuse_other_cluster(view, self._settings.cluster_id)
+                self._note_other(None)
                 self._view, self._trusted = view, bool(view.addresses)
                 self._line.adopt(view.addresses.values())
                 return view
         except TimeoutError as error:
             raise silent("The brokers") from error
+        except WrongClusterError as error:
+            self._note_other(error)
+            raise
 
     @property
     def login_was_refused(self) -> bool:
@@ -182,6 +226,7 @@ class Brokers:
     ) -> T:
         """Try each address in line, with an equal share of the time that is left."""
         failure = no_live_broker()
+        other_cluster: WrongClusterError | None = None
         left = set(addresses)
         while left:
             address = self._line.first(left)
@@ -196,13 +241,16 @@ class Brokers:
                     return await use(address, await place.lease())
             except TimeoutError:
                 failure = silent(f"The broker {address[0]}:{address[1]}")
+            except WrongClusterError as error:
+                other_cluster = error
+                self._pool(address).retire()
             except NotSentError as error:
                 if self._one_login and isinstance(error, LoginRefusedError):
                     self._login_refused = True
                     raise
                 failure = error
             self.distrust(address)
-        raise failure
+        raise other_cluster or failure
 
     async def _place(self, address: Address, purpose: Purpose, deadline: float) -> Place:
         """Wait for a place: that others hang on a broker does not make it fail."""
@@ -216,18 +264,42 @@ class Brokers:
         if self._closed:
             raise shutting_down()
         if address not in self._pools:
-            self._pools[address] = ConnectionPool(
-                lambda: connect(address, self._settings, self._context, self._metrics),
-                self._lost,
-            )
+            self._pools[address] = ConnectionPool(partial(self._dial, address), self._lost)
         return self._pools[address]
 
+    async def _dial(self, address: Address) -> BrokerConnection:
+        connection = await connect(address, self._settings, self._context, self._metrics)
+        try:
+            await self._checked_view(connection)
+        except BaseException:
+            connection.abort()
+            raise
+        return connection
 
-async def _use_for_view(_: Address, lease: Lease) -> ClusterView:
-    try:
-        return await ask_view(lease.connection)
-    finally:
-        lease.release()
+    async def _ask_view(self, _: Address, lease: Lease) -> ClusterView:
+        try:
+            return await self._checked_view(lease.connection)
+        finally:
+            lease.release()
+
+    async def _checked_view(self, connection: BrokerConnection) -> ClusterView:
+        view = await ask_view(connection)
+        if self._cluster_id is None:
+            self._cluster_id = view.cluster_id or None
+        elif view.cluster_id != self._cluster_id:
+            raise wrong_cluster(view.cluster_id, self._cluster_id)
+        return view
+
+    def _note_other(self, error: WrongClusterError | None) -> None:
+        """Note whether another cluster answers, and log each change of that."""
+        found = None if error is None else error.found
+        if found == self._other_cluster:
+            return
+        self._other_cluster = found
+        if error is None:
+            logger.warning("the cluster %r answers again", self._cluster_id)
+        else:
+            logger.error("%s Nothing is served or concluded. %s", error.detail, _WHAT_TO_DO)
 
 
 def _only(addresses: Mapping[int, Address], broker_id: int) -> Mapping[int, Address]:

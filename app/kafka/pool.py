@@ -95,6 +95,7 @@ class ConnectionPool:
         self._slots = {purpose: asyncio.Semaphore(places) for purpose, places in PLACES.items()}
         self._open: set[BrokerConnection] = set()
         self._idle_since: dict[BrokerConnection, float] = {}
+        self._retired: set[BrokerConnection] = set()
 
     @property
     def in_touch(self) -> bool:
@@ -131,9 +132,15 @@ class ConnectionPool:
 
     def give_back(self, connection: BrokerConnection) -> None:
         """Keep a connection that can take another request, drop any other."""
-        if connection.idle:
+        if connection.idle and connection not in self._retired:
             self._idle_since[connection] = asyncio.get_running_loop().time()
         else:
+            connection.abort()
+
+    def retire(self) -> None:
+        """Use no connection any more that is open now; requests under way go on to their end."""
+        self._retired = set(self._open)
+        for connection in list(self._idle_since):
             connection.abort()
 
     async def close(self) -> None:
@@ -166,5 +173,6 @@ class ConnectionPool:
 
     def _forget(self, connection: BrokerConnection) -> None:
         self._open.discard(connection)
+        self._retired.discard(connection)
         if self._idle_since.pop(connection, None) is not None:
             self._lost()

@@ -124,6 +124,7 @@ class KafkaClientQuotaAdmin:
 
     async def cluster_id(self, *, timeout_s: float | None = None) -> str:
         """See ``ClientQuotaAdmin``."""
+        self._brokers.check_cluster()
         known = self._brokers.cluster_id
         if known is not None:
             return known

@@ -1,28 +1,17 @@
 """Why no broker is asked; nothing was sent in any of these cases."""
 
-from typing import Final
-
-from app.domain.errors import NotSentError
-from app.kafka.cluster_view import ClusterView
+from app.domain.errors import NotSentError, WrongClusterError
 from app.kafka.connection import UNREACHABLE
 from app.kafka.handshake import Address
 
-WRONG_CLUSTER: Final = "wrong-cluster"
-"""The code of what is refused because another cluster answers than the one that is named."""
 
-
-def refuse_other_cluster(view: ClusterView, cluster_id: str | None) -> None:
-    """Make sure that the brokers are of the cluster that is named; null names none.
-
-    Raises:
-        NotSentError: They are of another.
-    """
-    if cluster_id is not None and view.cluster_id != cluster_id:
-        detail = (
-            f"The brokers are of the cluster {view.cluster_id!r}, and this service is for "
-            f"{cluster_id!r}; nothing was sent."
-        )
-        raise NotSentError(detail, code=WRONG_CLUSTER)
+def wrong_cluster(found: str, own: str | None) -> WrongClusterError:
+    """Return the error for brokers of another cluster than the one that is served."""
+    return WrongClusterError(
+        f"The brokers are of the cluster {found!r}, and this service is for {own!r}; nothing was "
+        "sent.",
+        found=found,
+    )
 
 
 def no_live_broker() -> NotSentError:

@@ -9,9 +9,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Final
 
-from app.domain.errors import NotSentError
+from app.domain.errors import NotSentError, WrongClusterError
 from app.kafka.brokers import Brokers
-from app.kafka.unreachable import WRONG_CLUSTER
 from app.meanings.audit_log import database_url
 from app.meanings.cluster import kafka_settings
 from app.meanings.production import is_local_postgres
@@ -89,10 +88,10 @@ async def _check_cluster(settings: Settings) -> None:
     brokers = Brokers(kafka_settings(settings), patience=settings.patience)
     try:
         await brokers.view(asyncio.get_running_loop().time() + settings.patience.image_s)
+    except WrongClusterError as error:
+        message = f"QUOTAS_CLUSTER_ID: {error.detail}"
+        raise SettingsError(message) from None
     except NotSentError as error:
-        if error.code == WRONG_CLUSTER:
-            message = f"QUOTAS_CLUSTER_ID: {error.detail}"
-            raise SettingsError(message) from None
         logger.warning("the cluster cannot be looked at yet: %s", error.detail)
     finally:
         await brokers.close()

@@ -10,7 +10,9 @@ from app.domain.errors import QuotaError
 async def again_and_again(
     what: str, work: Callable[[], Awaitable[object]], *, pause_s: float, logger: logging.Logger
 ) -> None:
-    """Work until cancelled; what fails is logged and tried again in the next round.
+    """Work until cancelled; what fails is tried again in the next round.
+
+    It is logged, but for a failure that is the same as that of the round before.
 
     Args:
         what: Names a round in the log.
@@ -18,11 +20,15 @@ async def again_and_again(
         pause_s: Between two rounds, in seconds.
         logger: Of the module whose work it is.
     """
+    logged: str | None = None
     while True:
         try:
             await work()
+            logged = None
         except QuotaError as error:
-            logger.warning("%s failed: %s", what, error.detail)
+            if error.detail != logged:
+                logger.warning("%s failed: %s", what, error.detail)
+            logged = error.detail
         except Exception:  # the outermost boundary of this task: one bad row must not end it
             logger.exception("%s failed", what)
         await asyncio.sleep(pause_s)

@@ -160,13 +160,16 @@ class FakeBrokers:
 
     async def cluster_id(self, *, timeout_s: float = 5.0) -> str:
         """Return the id, which is known."""
-        if self.moved:
-            raise WrongClusterError("The brokers are of another cluster.")
+        self.check_cluster()
         return self.cluster
 
-    def _check_reachable(self) -> None:
+    def check_cluster(self) -> None:
+        """Let nobody pass where another cluster answers."""
         if self.moved:
             raise WrongClusterError("The brokers are of another cluster.")
+
+    def _check_reachable(self) -> None:
+        self.check_cluster()
         if not self.reachable:
             raise NotSentError("No broker answers.", code="cluster-unreachable")
 

@@ -290,6 +290,12 @@ class KafkaProxy:
             pipe.abort()
 
     @any_thread
+    def lead_to(self, upstream: str) -> None:
+        """Lead new connections to another ``host:port``; those that are open stay."""
+        self._upstream = _address(upstream)
+        self._routes[self._upstream] = (HOST, self.port)
+
+    @any_thread
     def refuse(self) -> None:
         """Drop every connection, and each new one at once, until ``pass_all``."""
         self._refusing = True

@@ -28,6 +28,7 @@ OF_GAUGES: Final[Mapping[str, Joined]] = {
     "authn_jwks_age_seconds": Joined.EACH,
     "authz_acl_age_seconds": Joined.EACH,
     "breaker_state": Joined.EACH,
+    "kafka_wrong_cluster": Joined.EACH,
     "policy_rules": Joined.EACH,
     "policy_outdated": Joined.EACH,
 }

@@ -127,6 +127,7 @@ class FakeService:
             resolve=ResolveQuotas(image, acls),
             audit=audit,
             cluster=self.brokers,
+            check_cluster=self.brokers.check_cluster,
             analytics=Analytics(self.analytics, self.brokers),
             plans=self.plans,
             scram=FakeScramCredentials(),

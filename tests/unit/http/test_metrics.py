@@ -97,13 +97,16 @@ def test_what_goes_to_brokers_and_to_postgres_is_counted(metrics: HttpMetrics):
 
 def test_connections_are_shown_as_they_are_when_somebody_looks(metrics: HttpMetrics):
     connections, in_use = {"idle": 1, "busy": 2}, dict.fromkeys(POOLS, 0)
-    metrics.dependencies.watch(lambda: connections, lambda: in_use)
+    elsewhere = [False]
+    metrics.dependencies.watch(lambda: connections, lambda: in_use, lambda: elsewhere[0])
     assert sample(metrics, "kafka_connections", state="busy") == 2
     connections["busy"], in_use["querying"] = 5, 3
     assert sample(metrics, "kafka_connections", state="busy") == 5
     assert sample(metrics, "kafka_connections", state="idle") == 1
     assert sample(metrics, "db_pool_in_use", pool="querying") == 3
     assert sample(metrics, "db_pool_in_use", pool="writing") == 0
+    for elsewhere[0] in (True, False):
+        assert sample(metrics, "kafka_wrong_cluster") == elsewhere[0]
 
 
 def test_how_far_partitions_reach_is_unknown_until_somebody_has_looked(metrics: HttpMetrics):
