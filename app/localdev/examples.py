@@ -15,10 +15,12 @@ BOB: Final = "User:bob"
 MALLORY: Final = "User:mallory"
 AUDITOR: Final = "User:auditor"
 PRINCIPALS: Final = (ALICE, BOB, MALLORY, AUDITOR)
-"""May alter; may describe, SCRAM credentials too; may do nothing; may read every audit row."""
+"""May alter; may describe; may do nothing; may read every audit row. The first two may also list
+SCRAM credentials."""
 
 GRANTS: Final = (
     (ALICE, AclOperation.ALTER_CONFIGS),
+    (ALICE, AclOperation.DESCRIBE),
     (BOB, AclOperation.DESCRIBE_CONFIGS),
     (BOB, AclOperation.DESCRIBE),
 )

@@ -93,6 +93,7 @@ def broker(
         allow(
             kafka,
             acl("alice", "ALTER_CONFIGS"),
+            acl("alice", "DESCRIBE"),
             acl("bob", "DESCRIBE_CONFIGS"),
             acl("bob", "DESCRIBE"),
         )

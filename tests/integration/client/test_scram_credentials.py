@@ -66,10 +66,9 @@ def test_users_are_told_with_mechanism_and_iterations_only(service: RunningServi
 
 
 def test_only_who_may_describe_the_cluster_is_answered(service: RunningService, broker: LocalKafka):
-    for caller, rights in (("mallory", "no right"), ("alice", "ALTER_CONFIGS, not DESCRIBE")):
-        answer = service.api(caller).get(PATH)
-        assert answer.status_code == httpx.codes.FORBIDDEN, rights
-        assert "DESCRIBE on the Cluster" in answer.json()["detail"]
+    answer = service.api("mallory").get(PATH)
+    assert answer.status_code == httpx.codes.FORBIDDEN
+    assert "lacks DESCRIBE on the Cluster" in answer.json()["detail"]
     assert httpx.get(f"{service.url}{PATH}", timeout=30).status_code == httpx.codes.UNAUTHORIZED
 
 
