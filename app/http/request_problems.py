@@ -86,11 +86,13 @@ REQUEST_PROBLEMS: Final[Mapping[str, ProblemText]] = {
     "cluster-authorization-failed": ProblemText(
         "Not authorized on the cluster",
         "Kafka's own question was asked on Kafka's own resource: reading quotas needs "
-        "DESCRIBE_CONFIGS and altering them needs ALTER_CONFIGS on the Cluster kafka-cluster. The "
-        "answer was no, as the broker's would be. Nothing was sent; the attempt is recorded.",
+        "DESCRIBE_CONFIGS, altering them ALTER_CONFIGS, and listing SCRAM credentials DESCRIBE on "
+        "the Cluster kafka-cluster. The answer was no, as the broker's would be. Nothing was sent; "
+        "the attempt is recorded.",
         "Ask for an ACL on the Cluster resource; it holds here within ten seconds for altering, a "
         "minute for reading.",
-        "A rise of these shows in authz_total; each attempt is a row of the audit log.",
+        "A rise of these shows in authz_total. The first attempt of a principal, action and address "
+        "in a minute is a row of the audit log at once, further ones are one more row.",
     ),
     "policy-violation": ProblemText(
         "The policy does not allow that",
