@@ -112,6 +112,15 @@ STEPS = (
             "tests/faults/http/test_postgres_outages.py",
         ),
     ),
+    Step(
+        "records",
+        6,
+        (
+            "tests/contract/test_fake_cluster.py",
+            "tests/integration/postgres/test_crashes.py",
+            "tests/integration/postgres/test_keys.py",
+        ),
+    ),
     Step("restarts", 20, ("tests/faults/http/test_restarts.py",)),
     Step("crash-recovery", 18, (CRASH, f"--ignore={QUORUM}", f"--ignore={REAL_BROKER}")),
     Step("real-broker", 12, (REAL_BROKER,)),

@@ -91,8 +91,8 @@ REQUEST_PROBLEMS: Final[Mapping[str, ProblemText]] = {
         "the attempt is recorded.",
         "Ask for an ACL on the Cluster resource; it holds here within ten seconds for altering, a "
         "minute for reading.",
-        "A rise of these shows in authz_total. The first attempt of a principal, action and address "
-        "in a minute is a row of the audit log at once, further ones are one more row.",
+        "A rise of these shows in authz_total. The first attempt of a principal, action and "
+        "address in a minute is a row of the audit log at once, further ones are one more row.",
     ),
     "policy-violation": ProblemText(
         "The policy does not allow that",
