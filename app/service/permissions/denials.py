@@ -4,7 +4,6 @@ A caller without rights must not be able to fill a log that nobody can delete fr
 asked for and however often, a principal, action and address have at most two rows for a minute.
 """
 
-import asyncio
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -25,6 +24,7 @@ from app.service.audit_records import AuditRequest
 from app.service.clock import utc_now
 from app.service.identifiers import new_alteration_id
 from app.service.journal_ports import AuditJournal
+from app.service.rounds import again_and_again
 
 MAX_FIRST_ENTITIES: Final = 20
 """So many entities of a denied request are named in its row."""
@@ -38,7 +38,7 @@ MAX_PRINCIPALS: Final = 10_000
 OTHER_ADDRESSES: Final = "*"
 """The address of a row that adds up the attempts from further addresses."""
 
-_MINUTE_S: Final = 60.0
+_PAUSE_S: Final = 1.0
 _NO_ENTITY: Final = ClientQuotaEntity(())
 
 logger = logging.getLogger(__name__)
@@ -141,8 +141,7 @@ class DeniedAttempts:
 
         The refusal stands even if that fails.
         """
-        if self._minute != self._present_minute():
-            await self.write()
+        await self._write_past_minute()
         source = self._source(caller, attempt.action)
         if source is None:
             self._unrecorded += 1
@@ -156,9 +155,8 @@ class DeniedAttempts:
 
     async def run(self) -> None:
         """Write what was counted soon after the end of each minute, until cancelled."""
-        while True:
-            await asyncio.sleep(_MINUTE_S - self._now().timestamp() % _MINUTE_S)
-            await self.write()
+        what = "writing denied attempts"
+        await again_and_again(what, self._write_past_minute, pause_s=_PAUSE_S, logger=logger)
 
     async def write(self) -> None:
         """Write a row for each source that made further attempts, and begin anew."""
@@ -171,6 +169,10 @@ class DeniedAttempts:
                 await self._append(_with_attempts(each.request, each.number))
         if unrecorded:
             logger.warning("%d denied attempts of further principals have no row", unrecorded)
+
+    async def _write_past_minute(self) -> None:
+        if self._minute != self._present_minute():
+            await self.write()
 
     def _present_minute(self) -> datetime:
         return self._now().replace(second=0, microsecond=0)
