@@ -68,17 +68,22 @@ class Child:
         """Tell whether the program was started and has not ended."""
         return self._process is not None and self._process.poll() is None
 
-    def stop(self, asking: signal.Signals, deadline_s: float) -> None:
-        """Ask the program to end, wait, and kill it when it does not."""
+    def stop(self, asking: signal.Signals, deadline_s: float) -> bool:
+        """Ask the program to end, wait, and kill it when it does not.
+
+        Returns whether it ended by itself.
+        """
         if self._process is None:
-            return
+            return False
         self.resume()
         self.send(asking)
         try:
             self._process.wait(deadline_s)
         except subprocess.TimeoutExpired:
             self.kill()
+            return False
         self._process = None
+        return True
 
     def kill(self) -> None:
         """Kill the program and wait until it is gone."""

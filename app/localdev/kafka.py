@@ -12,10 +12,17 @@ from types import TracebackType
 from typing import Self
 
 from app.localdev.child import Child
+from app.localdev.class_archive import ArchiveRecording
 from app.localdev.errors import LocalDevError
 from app.localdev.jmx_exporter import agent_option
 from app.localdev.kafka_admin import cluster_id_of, silent_admin
-from app.localdev.kafka_jvm import JvmOptions, java_command, jvm_environment, run_tool
+from app.localdev.kafka_jvm import (
+    JvmOptions,
+    broker_program,
+    java_command,
+    jvm_environment,
+    run_tool,
+)
 from app.localdev.kafka_properties import (
     LocalTls,
     broker_properties,
@@ -74,6 +81,7 @@ class LocalKafka:
         self._state_path = self.directory / "node.json"
         self._state = read_state(self._state_path)
         self._child = Child("The broker", self.log_path)
+        self._recording: ArchiveRecording | None = None
 
     def __enter__(self) -> Self:
         self.start()
@@ -152,11 +160,12 @@ class LocalKafka:
 
     def stop(self) -> None:
         """Shut the node down in order; kill it when it takes longer than 30 s."""
-        self._child.stop(signal.SIGTERM, _STOP_DEADLINE_S)
+        self._finish(complete=self._child.stop(signal.SIGTERM, _STOP_DEADLINE_S))
 
     def kill(self) -> None:
         """Kill the node, as a power cut would."""
         self._child.kill()
+        self._finish(complete=False)
 
     def is_running(self) -> bool:
         """Tell whether the node was started and has not ended."""
@@ -218,10 +227,18 @@ class LocalKafka:
         if done.returncode != 0:
             raise LocalDevError(f"The broker's storage was not formatted:\n{done.stdout}")
 
+    def _finish(self, *, complete: bool) -> None:
+        if self._recording is not None:
+            self._recording.finish(complete=complete)
+            self._recording = None
+
     def _run(self) -> None:
         logging_file = self.directory / "log4j2.properties"
         agent = agent_option(self.directory, self._state["metrics_port"]) if self.metrics else None
+        if not self.metrics:
+            self._recording = ArchiveRecording(*broker_program())
         options = JvmOptions(
+            recording=self._recording,
             heap=self.heap,
             logging_file=logging_file,
             agent=agent,

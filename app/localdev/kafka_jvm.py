@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from app.java import JavaMissingError, find_java
+from app.localdev.class_archive import ArchiveRecording, archive_options
 from app.localdev.errors import LocalDevError
 from app.localdev.jars import class_path
 
@@ -21,6 +22,7 @@ class JvmOptions:
         logging_file: of log4j 2.
         tools: add the jar of the tools.
         agent: as after `-javaagent:`.
+        recording: writes the archive of the classes that this JVM loads.
         optimized: let the compiler take its time, for what is measured. Without it a program that
             runs for seconds or minutes takes half of the processor's time.
         others: further options.
@@ -30,6 +32,7 @@ class JvmOptions:
     logging_file: Path | None = None
     tools: bool = False
     agent: str | None = None
+    recording: ArchiveRecording | None = None
     optimized: bool = False
     others: tuple[str, ...] = ()
 
@@ -40,8 +43,9 @@ def java_command(main_class: str, options: JvmOptions) -> list[str]:
     Raises:
         LocalDevError: no Java, or no jars.
     """
+    java, jars = broker_program(tools=options.tools)
     command = [
-        _java(),
+        java,
         f"-Xmx{options.heap}",
         "-XX:+UseSerialGC",
         "-XX:-UsePerfData",
@@ -53,16 +57,24 @@ def java_command(main_class: str, options: JvmOptions) -> list[str]:
         command.append(f"-Dlog4j2.configurationFile={options.logging_file}")
     if options.agent is not None:
         command.append(f"-javaagent:{options.agent}")
+    command += archive_options(java, jars)
+    if options.recording is not None:
+        command += options.recording.options()
     command.extend(options.others)
-    jars = os.pathsep.join(str(jar) for jar in class_path(tools=options.tools))
-    return [*command, "-cp", jars, main_class]
+    return [*command, "-cp", os.pathsep.join(map(str, jars)), main_class]
 
 
-def _java() -> str:
+def broker_program(*, tools: bool = False) -> tuple[str, list[Path]]:
+    """Return the Java that runs a broker and its jars.
+
+    Raises:
+        LocalDevError: no Java, or no jars.
+    """
     try:
-        return str(find_java())
+        java = str(find_java())
     except JavaMissingError as error:
         raise LocalDevError(str(error)) from error
+    return java, class_path(tools=tools)
 
 
 def jvm_environment() -> dict[str, str]:
