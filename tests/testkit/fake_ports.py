@@ -198,6 +198,7 @@ class FakeJournal:
         self.conclusions: list[AuditConclusion] = []
         self.finals: list[tuple[AuditRequest, Mapping[int, AlterationResult]]] = []
         self.slots: dict[ClientQuotaEntity, str] = {}
+        self.held_for_s = 1.0
         self.keys: dict[bytes, KeptKey] = {}
         self.states: dict[ClientQuotaEntity, KnownState] = {}
         self.open: list[OpenAlteration] = []
@@ -213,7 +214,7 @@ class FakeJournal:
         taken = [one for one in claim.entities if self.slots.get(one) not in free]
         if taken:
             holder = self.slots[taken[0]]
-            raise EntityBusyError("Busy.", alteration_id=holder, retry_after_s=1)
+            raise EntityBusyError("Busy.", alteration_id=holder, retry_after_s=self.held_for_s)
         self.slots |= dict.fromkeys(claim.entities, request.alteration_id)
         if claim.key is not None:
             kept = KeptKey(request.alteration_id, claim.key.fingerprint)

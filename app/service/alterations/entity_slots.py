@@ -16,6 +16,9 @@ from app.service.patience import USUAL
 _FIRST_PAUSE_S: Final = 0.02
 _LONGEST_PAUSE_S: Final = 0.25
 
+_SOON_S: Final = 1.0
+"""What the log says of an entity whose holder is at work: it may be free at any time."""
+
 
 class EntitySlots:
     """Slots are taken for all entities of a request or for none, so nobody waits in a circle.
@@ -27,7 +30,7 @@ class EntitySlots:
     def __init__(self, wait_s: float = USUAL.entity_wait_s) -> None:
         self._wait_s = wait_s
         self._held: dict[ClientQuotaEntity, str] = {}
-        self._freed = asyncio.Condition()
+        self._freed = asyncio.Event()
 
     @asynccontextmanager
     async def hold(
@@ -44,23 +47,26 @@ class EntitySlots:
         try:
             yield deadline
         finally:
-            async with self._freed:
-                for entity in wanted:
-                    del self._held[entity]
-                self._freed.notify_all()
+            for entity in wanted:
+                del self._held[entity]
+            self._freed.set()
+            self._freed = asyncio.Event()
 
     async def _take(
         self, wanted: tuple[ClientQuotaEntity, ...], alteration_id: str, deadline: float
     ) -> None:
-        async with self._freed:
-            try:
-                async with asyncio.timeout(deadline - time.monotonic()):
-                    await self._freed.wait_for(lambda: not any(one in self._held for one in wanted))
-            except TimeoutError:
-                taken = next((one for one in wanted if one in self._held), None)
-                if taken is not None:  # it may have been freed at this very moment
-                    raise self._busy(taken) from None
-            self._held.update(dict.fromkeys(wanted, alteration_id))
+        try:
+            async with asyncio.timeout(deadline - time.monotonic()):
+                while self._taken(wanted) is not None:
+                    await self._freed.wait()
+        except TimeoutError:
+            taken = self._taken(wanted)
+            if taken is not None:  # it may have been freed just now
+                raise self._busy(taken) from None
+        self._held.update(dict.fromkeys(wanted, alteration_id))
+
+    def _taken(self, wanted: Iterable[ClientQuotaEntity]) -> ClientQuotaEntity | None:
+        return next((one for one in wanted if one in self._held), None)
 
     def _busy(self, entity: ClientQuotaEntity) -> EntityBusyError:
         return EntityBusyError(
@@ -81,7 +87,8 @@ async def commit_intent(
         longest that a commit can take.
 
     Raises:
-        EntityBusyError: Another alteration, here or elsewhere, holds a slot until the deadline.
+        EntityBusyError: Another alteration holds a slot until the deadline, or for longer by what
+            the log says: then nobody waits.
         KeyTakenError: The idempotency key was used before.
         NotSentError: Postgres does not do it.
     """
@@ -89,8 +96,9 @@ async def commit_intent(
     while True:
         try:
             return await journal.record_intent(request, claim), time.monotonic()
-        except EntityBusyError:
-            if time.monotonic() + pause > deadline:
+        except EntityBusyError as error:
+            held_for_s = error.retry_after_s or 0
+            if time.monotonic() + (held_for_s if held_for_s > _SOON_S else pause) > deadline:
                 raise
         await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - jitter, no secret
         pause = min(pause * 2, _LONGEST_PAUSE_S)

@@ -144,6 +144,20 @@ async def test_an_entity_whose_outcome_is_unknown_stays_taken(world: World) -> N
     assert world.metrics.counts["slot taken"] == 1
 
 
+async def test_nobody_waits_for_an_entity_that_is_held_for_longer_than_a_wait(
+    world: World,
+) -> None:
+    world.answer(alice=EntityVerdict(Outcome.UNKNOWN))
+    with pytest.raises(UnknownOutcomeError):
+        await world.alter(setting(ALICE, "5"))
+    world.log.clear()
+    world.journal.held_for_s = 90.0
+    with pytest.raises(EntityBusyError) as busy:
+        await world.alter(setting(ALICE, "6"))
+    assert busy.value.retry_after_s == 90.0
+    assert world.log == ["record_intent"]
+
+
 async def test_a_change_that_does_not_show_in_time_is_applied_and_not_readable(
     world: World,
 ) -> None:
