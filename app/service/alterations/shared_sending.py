@@ -64,17 +64,30 @@ class SharedSending:
         return await self._turns.take(_Passenger(alterations, broker_id, send_by))
 
     async def _send(self, passengers: Sequence[_Passenger]) -> Sequence[AlterAnswer | Exception]:
-        now = time.monotonic()
-        in_time = [one for one in passengers if one.send_by >= now]
-        if not in_time:
-            return [_too_late() for _ in passengers]
-        answer = await self._admin.alter_client_quotas(
-            [each for one in in_time for each in one.alterations],
-            validate_only=False,
-            broker_id=in_time[0].broker_id,
-            send_by=min(one.send_by for one in in_time),
-        )
-        return [_part_of(answer, one) if one.send_by >= now else _too_late() for one in passengers]
+        in_time = _in_time(passengers)
+        while in_time:
+            try:
+                answer = await self._admin.alter_client_quotas(
+                    [each for one in in_time for each in one.alterations],
+                    validate_only=False,
+                    broker_id=in_time[0].broker_id,
+                    send_by=min(one.send_by for one in in_time),
+                )
+            except NotSentError:
+                before, in_time = in_time, _in_time(in_time)
+                if len(in_time) == len(before):
+                    raise  # it was not for lack of time
+            else:
+                sent = set(map(id, in_time))
+                return [
+                    _part_of(answer, one) if id(one) in sent else _too_late() for one in passengers
+                ]
+        return [_too_late() for _ in passengers]
+
+
+def _in_time(passengers: Sequence[_Passenger]) -> list[_Passenger]:
+    now = time.monotonic()
+    return [one for one in passengers if one.send_by >= now]
 
 
 class _Request:
