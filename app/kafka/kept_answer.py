@@ -7,6 +7,7 @@ that what was asked before a call could pass for asked at the call.
 import asyncio
 import time
 from collections.abc import Callable, Coroutine
+from contextvars import Context
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
@@ -113,7 +114,8 @@ class KeptAnswer(Generic[T]):
         """Begin to ask, unless that is under way, and do not wait."""
         if self._under_way is None:
             begun_at = time.monotonic()
-            self._under_way = _Asked(begun_at, asyncio.create_task(self._ask()))
+            task = asyncio.create_task(self._ask(), context=Context())  # it is nobody's request
+            self._under_way = _Asked(begun_at, task)
             self._under_way.task.add_done_callback(self._keep)
         return self._under_way
 

@@ -94,19 +94,27 @@ class SharedTurns(Generic[Item, Done]):
             self._begin()
 
     async def _turn(self, seats: Sequence[_Seat[Item, Done]]) -> None:
-        results: Sequence[Done | Exception]
+        pairs: Sequence[tuple[_Seat[Item, Done], Done | Exception]]
         try:
-            results = await self._work([seat.item for seat in seats])
+            pairs = list(zip(seats, await self._work([one.item for one in seats]), strict=True))
         except asyncio.CancelledError:
             for seat in seats:
                 seat.done.cancel()
             raise
         except Exception as error:  # noqa: BLE001 - it is raised where the caller waits
-            results = [error] * len(seats)
-        for seat, result in zip(seats, results, strict=True):
+            pairs = [(seat, _own(error)) for seat in seats]
+        for seat, result in pairs:
             if seat.done.done():
                 continue
             if isinstance(result, Exception):
                 seat.done.set_exception(result)
             else:
                 seat.done.set_result(result)
+
+
+def _own(error: Exception) -> Exception:
+    """Copy an error for one caller: whoever raises or handles it changes it."""
+    own = type(error).__new__(type(error), *error.args)
+    own.__dict__.update(error.__dict__)
+    own.__cause__ = error
+    return own

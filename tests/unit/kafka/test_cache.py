@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable
+from contextvars import ContextVar
 
 import pytest
 import uvloop
@@ -46,6 +47,16 @@ async def test_callers_who_come_together_share_one_question(question: Question):
     answers = await asyncio.gather(*(kept.at_most(60.0) for _ in range(50)))
     assert {answer for answer, _ in answers} == {1}
     assert question.asked == 1
+
+
+async def test_a_question_carries_nothing_of_the_caller_who_happens_to_ask_it():
+    request_id: ContextVar[str | None] = ContextVar("request_id", default=None)
+
+    async def ask() -> str | None:
+        return request_id.get()
+
+    request_id.set("r1")
+    assert (await KeptAnswer(ask).at_most(0.0))[0] is None
 
 
 async def test_an_answer_that_is_young_enough_is_given_again(question: Question):

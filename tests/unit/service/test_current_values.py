@@ -12,6 +12,7 @@ from app.domain.filters import ALL_ENTITIES, ClientQuotaFilter
 from app.service.alterations.entity_slots import EntitySlots
 from app.service.alterations.present_values import MOST_AT_ONCE, SLOW_S, PresentValues
 from app.service.cluster_ports import Described
+from app.service.patience import USUAL
 from tests.testkit.virtual_time import in_virtual_time
 
 ALICE = ClientQuotaEntity.of({"user": "alice"})
@@ -45,11 +46,23 @@ async def test_a_place_that_is_freed_as_the_waiting_ends_is_taken() -> None:
     slots._held[ALICE] = "first"
     waiting = asyncio.create_task(hold_until(slots, "second", over))
     await asyncio.sleep(0)
-    async with slots._freed:
-        await asyncio.wait({waiting}, timeout=5.0)  # its time ends while it cannot look
-        del slots._held[ALICE]
+    asyncio.get_running_loop().call_later(USUAL.entity_wait_s, slots._held.clear)
     over.set()
     await waiting
+    assert slots._held == {}
+
+
+async def test_who_is_cancelled_again_at_the_end_still_frees_its_entities() -> None:
+    slots, over = EntitySlots(), asyncio.Event()
+    holding = await held(slots, over)
+    waiting = [asyncio.create_task(hold_until(slots, "waiting", over)) for _ in range(3)]
+    await asyncio.sleep(0)
+    over.set()
+    for _ in range(3):
+        holding.cancel()
+        await asyncio.sleep(0)
+    async with asyncio.timeout(30):
+        await asyncio.gather(*waiting)
     assert slots._held == {}
 
 

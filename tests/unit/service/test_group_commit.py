@@ -121,6 +121,31 @@ async def test_what_the_work_raises_is_everybodys():
         await turns.take("c")
 
 
+async def test_each_caller_gets_an_error_of_its_own():
+    shared = NotSentError("Nobody answers.", code="cluster-unreachable")
+
+    async def broken(_items: Sequence[str]) -> Sequence[str | Exception]:
+        raise shared
+
+    turns: SharedTurns[str, str] = SharedTurns(broken, at_most(9), patience_s=LONG_S)
+    found = await asyncio.gather(turns.take("a"), turns.take("b"), return_exceptions=True)
+    assert found[0] is not found[1]
+    for error in found:
+        assert isinstance(error, NotSentError)
+        assert (error.code, error.detail) == ("cluster-unreachable", "Nobody answers.")
+        assert error.__cause__ is shared
+
+
+async def test_results_of_a_wrong_number_are_a_fault_and_nobody_waits_for_ever():
+    async def short(items: Sequence[str]) -> Sequence[str | Exception]:
+        return items[:1]
+
+    turns: SharedTurns[str, str] = SharedTurns(short, at_most(9), patience_s=LONG_S)
+    waiting = [asyncio.create_task(turns.take(name)) for name in ("a", "b", "c")]
+    found = await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), LONG_S)
+    assert [type(one) for one in found] == [str, ValueError, ValueError]
+
+
 async def test_who_goes_away_before_his_turn_is_not_in_it():
     work = Work()
     turns = turns_of(work)
@@ -174,6 +199,7 @@ class Broker(FakeBrokers):
         super().__init__([])
         self.requests: list[tuple[int | None, list[str | None]]] = []
         self.late: asyncio.Future[AlterAnswer] | None = None
+        self.slow_to_reach = False
 
     async def alter_client_quotas(
         self,
@@ -186,6 +212,9 @@ class Broker(FakeBrokers):
     ) -> AlterAnswer:
         names = [one.entity.entries[0][1] for one in alterations]
         self.requests.append((broker_id, names))
+        if self.slow_to_reach and send_by is not None and send_by < time.monotonic() + LONG_S / 2:
+            await asyncio.sleep(send_by - time.monotonic())
+            raise NotSentError("The time was over before the request could be handed over.")
         answer = await super().alter_client_quotas(
             alterations, validate_only=validate_only, broker_id=broker_id, timeout_s=timeout_s
         )
@@ -329,6 +358,22 @@ async def test_who_would_be_too_late_is_not_sent_and_the_others_are(sender: Send
     assert isinstance(late, NotSentError)
     assert outcomes(other) == {"a": Outcome.APPLIED}
     assert sender.broker.requests[1:] == [(1, ["a"])]
+
+
+async def test_who_runs_out_of_time_before_the_broker_is_reached_is_left_out_alone(
+    sender: Sender,
+) -> None:
+    gate = await sender.held()
+    sender.start(change("short"), seconds=0.5)
+    sender.start(change("a"))
+    await asyncio.sleep(0)
+    sender.broker.slow_to_reach = True
+    gate.set()
+    _, short, other = await sender.answers()
+    assert isinstance(short, NotSentError)
+    assert outcomes(other) == {"a": Outcome.APPLIED}
+    assert sender.broker.requests[1:] == [(1, ["short", "a"]), (1, ["a"])]
+    assert set(sender.broker.quotas) == {user("first"), user("a")}
 
 
 async def test_a_broker_that_cannot_be_reached_is_told_to_everybody(sender: Sender) -> None:
