@@ -1,7 +1,7 @@
 """What an OpenAPI document promises, as sorted lines that do not depend on its form.
 
-``python -m tests.unit.http.promises`` writes those of the present document; ``openapi_promises.txt``
-holds those that callers rely on.
+``openapi_promises.txt`` holds those that callers rely on; ``python -m tests.unit.http.promises``
+writes those of the present document.
 """
 
 import hashlib
@@ -31,7 +31,7 @@ class Promises:
 
     def lines(self) -> list[str]:
         """Return the promises; the members of a named object stand under its name, once."""
-        lines = {line for line in self._operations()}
+        lines = set(self._operations())
         done: set[str] = set()
         while self._objects - done:
             name = min(self._objects - done)
@@ -86,8 +86,8 @@ class Promises:
     def _members(self, schema: Any, path: str, needed: str = "") -> Iterator[str]:
         rules, members = self._judged(schema)
         yield f"{path}{needed} {' '.join(rules)}"
-        for name, member, needed in members:
-            yield from self._members(member, f"{path}/{name}", needed)
+        for name, member, mark in members:
+            yield from self._members(member, f"{path}/{name}", mark)
 
     def _judged(self, schema: Any) -> tuple[list[str], list[tuple[str, Any, str]]]:
         """Return the rules of one member, and what is below it."""
