@@ -1,6 +1,7 @@
-"""Alterations: what is to change, and what became of it."""
+"""Alterations: what is to change, its inverse, and what is observed of it afterwards."""
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from enum import StrEnum
@@ -130,3 +131,97 @@ def overall_outcome(outcomes: list[Outcome]) -> Overall:
     if Outcome.NOT_SENT in kinds and Outcome.APPLIED not in kinds:
         return Overall.NOT_SENT
     return Overall.PARTIAL
+
+
+def inverse(
+    entity: ClientQuotaEntity, before: Values, after: Values
+) -> ClientQuotaAlteration | None:
+    """Return the alteration from ``after`` to ``before``; null where they are equal.
+
+    Raises:
+        ValueError: A value of ``before`` cannot be written by anybody but the tool that stored
+            it, such as NaN.
+    """
+    ops = [
+        _restored(key, before.get(key))
+        for key in sorted(before.keys() | after.keys())
+        if not same_value(before.get(key), after.get(key))
+    ]
+    return ClientQuotaAlteration(entity, tuple(ops)) if ops else None
+
+
+def expected_after(before: Values, after: Values) -> Mapping[str, Decimal | float | None]:
+    """Return what must hold for an alteration to be taken back: its ``after``, key by key."""
+    return {key: after.get(key) for key in sorted(before.keys() | after.keys())}
+
+
+def _restored(key: str, value: float | None) -> Op:
+    if value is None:
+        return Op(key, remove=True)
+    if not math.isfinite(value):
+        written = "NaN" if math.isnan(value) else "Infinity"
+        message = f"{key} was {written} before, which this service does not write"
+        raise ValueError(message)
+    return Op(key, Decimal(value))
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """A verdict from what was seen.
+
+    Attributes:
+        outcome: ``applied``, ``not_applied`` or ``observed_other``.
+        indistinguishable: The intended values held before, so applied and not applied look alike.
+    """
+
+    outcome: Outcome
+    indistinguishable: bool = False
+
+
+def observe(alteration: ClientQuotaAlteration, before: Values, seen: Values) -> Observation:
+    """Judge by the keys that the alteration names.
+
+    Args:
+        alteration: As it was sent.
+        before: What held before, as far as it was known.
+        seen: What a fresh read shows.
+    """
+    intended = apply_ops(before, alteration.ops)
+    keys = [op.key for op in alteration.ops]
+    holds = all(same_value(seen.get(key), intended.get(key)) for key in keys)
+    held = all(same_value(seen.get(key), before.get(key)) for key in keys)
+    if holds:
+        return Observation(Outcome.APPLIED, indistinguishable=held)
+    return Observation(Outcome.NOT_APPLIED if held else Outcome.OBSERVED_OTHER)
+
+
+def differing(audited: Quotas, seen: Quotas) -> Mapping[ClientQuotaEntity, tuple[Values, Values]]:
+    """Return before and after of each entity that differs; empty values stand for no entity."""
+    changed = {}
+    for entity in audited.keys() | seen.keys():
+        before, after = audited.get(entity, {}), seen.get(entity, {})
+        if not same_values(before, after):
+            changed[entity] = (before, after)
+    return changed
+
+
+def late_apply(
+    before: Values, after: Values, doubtful: Iterable[tuple[str, ClientQuotaAlteration]]
+) -> str | None:
+    """Return the id of the alteration that explains a change if it was applied late, or null.
+
+    It does where everything that it intended holds now, and some of it did not before.
+
+    Args:
+        before: The last audited values.
+        after: What was seen.
+        doubtful: Ids and alterations of the entity, newest first.
+    """
+    for alteration_id, alteration in doubtful:
+        intended = apply_ops(before, alteration.ops)
+        keys = [op.key for op in alteration.ops]
+        holds = all(same_value(after.get(key), intended.get(key)) for key in keys)
+        held = all(same_value(before.get(key), intended.get(key)) for key in keys)
+        if holds and not held:
+            return alteration_id
+    return None

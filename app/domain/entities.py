@@ -1,8 +1,9 @@
-"""Client-quota entities: who a quota is for."""
+"""Client-quota entities: who a quota is for, and the caller who asks."""
 
 import base64
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple, Self
 
@@ -22,9 +23,13 @@ ENTITY_TYPES: Final = tuple(EntityType)
 """The known types in the order in which answers are sorted: user, client-id, ip."""
 
 _USER: Final = EntityType.USER.value
+
 _CLIENT_ID: Final = EntityType.CLIENT_ID.value
+
 _IP: Final = EntityType.IP.value
+
 _DEFAULT_RANK: Final = "\0"
+
 _NAME_RANK: Final = "\1"
 
 SortKey = tuple[str, str, str]
@@ -101,3 +106,18 @@ class ClientQuotaEntity(NamedTuple):
             elif kind == _IP:
                 ip = rank
         return user, client_id, ip
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """An authenticated caller.
+
+    Attributes:
+        principal: As Kafka prints it: ``User:alice``.
+        host: The numeric address of the TCP peer, in Java's text form (IPv6 unabbreviated).
+        authentication: The method, for the audit log; no secret.
+    """
+
+    principal: str
+    host: str
+    authentication: str

@@ -1,7 +1,7 @@
 """The impact of a planned change: for whom which limit applies afterwards.
 
-It is told for the callers that no more specific entity covers: of ``user=alice``, those with any
-client-id without a rule of its own. How many more specific entities there are is told beside it.
+It is stated for the callers that no more specific entity covers: of ``user=alice``, those with any
+client-id without a rule of its own. The number of more specific entities is stated beside it.
 """
 
 from collections import Counter
@@ -13,9 +13,15 @@ from app.domain.alterations import Quotas, same_value
 from app.domain.entities import DEFAULT_NAME, ClientQuotaEntity, EntityType
 from app.domain.plans import PlannedChange
 from app.domain.quota_keys import QuotaKey
-from app.domain.resolution import IP_PRECEDENCE, PRECEDENCE, QuotaIndex, QuotaSource, Slot
-from app.domain.resolution_client import resolve_client
-from app.domain.resolution_values import ConfiguredQuota
+from app.domain.resolution import resolve_client
+from app.domain.resolution_index import QuotaIndex
+from app.domain.resolution_levels import (
+    IP_PRECEDENCE,
+    PRECEDENCE,
+    ConfiguredQuota,
+    QuotaSource,
+    Slot,
+)
 
 _ANY_OTHER: Final = "\x00 any other"
 """A name that no caller has: Kafka's names come from text without U+0000."""

@@ -11,10 +11,10 @@ from typing import Final
 
 from app.domain.alterations import ClientQuotaAlteration, Op
 from app.domain.entities import DEFAULT_NAME, ClientQuotaEntity
-from app.domain.entity_rules import canonical_entity
 from app.domain.errors import Violation
 from app.domain.filters import ClientQuotaFilter
 from app.domain.quota_keys import LONG_MAX, TWO_TO_63
+from app.domain.validation import canonical_entity
 
 ANYBODY: Final = "*"
 """Stands for every principal."""

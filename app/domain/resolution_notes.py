@@ -1,14 +1,25 @@
-"""Sentences about stored values that do not limit as they read, and about spellings."""
+"""Explanations of a resolution: the levels that were tried, and notes about odd values."""
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
+from app.domain.entities import DEFAULT_NAME, ClientQuotaEntity, EntityType
 from app.domain.quota_keys import INT_MAX, TWO_TO_63, QuotaKey
-from app.domain.resolution_values import ResolvedQuota
+from app.domain.resolution_levels import (
+    IP_PRECEDENCE,
+    PRECEDENCE,
+    ConfiguredQuota,
+    LevelTried,
+    PrecedenceLevel,
+    ResolvedQuota,
+    Slot,
+)
 
 _BYTE_RATES: Final = (QuotaKey.PRODUCER_BYTE_RATE, QuotaKey.CONSUMER_BYTE_RATE)
+
 _FRACTIONAL: Final = (QuotaKey.REQUEST_PERCENTAGE, QuotaKey.CONTROLLER_MUTATION_RATE)
+
 _CONNECTIONS: Final = (QuotaKey.CONNECTION_CREATION_RATE,)
 
 _ODD_VALUES: Final[tuple[tuple[tuple[QuotaKey, ...], Callable[[float], bool], str], ...]] = (
@@ -42,6 +53,7 @@ _ODD_VALUES: Final[tuple[tuple[tuple[QuotaKey, ...], Callable[[float], bool], st
 """Which values of which keys do not mean what they say. Source: the brokers' quota managers."""
 
 ORDINARY_FROM: Final = 1
+
 ORDINARY_BELOW: Final = INT_MAX
 """Values in between mean what they say, for each key."""
 
@@ -90,3 +102,69 @@ def host_names_note(host_names: Collection[str]) -> str:
 def _listed(names: Sequence[str]) -> str:
     some = ", ".join(repr(name) for name in names[:3])
     return f"{some} and {len(names) - 3} more" if len(names) > 3 else some
+
+
+_WITHOUT_USER: Final[Mapping[Slot, str]] = {
+    Slot.NAMED: "An empty user name cannot be configured.",
+    Slot.DEFAULT: "A rule for users never limits a caller whose user name is empty.",
+}
+
+_WITHOUT_CLIENT_ID: Final[Mapping[Slot, str]] = {
+    Slot.NAMED: "An empty client-id cannot be configured.",
+    Slot.DEFAULT: "Rules for the default client-id do not cover an empty client-id.",
+}
+
+
+def why_not(row: PrecedenceLevel, user: str, client_id: str) -> str | None:
+    """Say why a level can never limit a caller with these names; null where it can."""
+    no_user = None if user else _WITHOUT_USER.get(row.user)
+    return no_user or (None if client_id else _WITHOUT_CLIENT_ID.get(row.client_id))
+
+
+def client_levels(
+    having: Sequence[ConfiguredQuota], user: str, client_id: str, *, hidden: bool
+) -> tuple[LevelTried, ...]:
+    """Return the eight levels for one key.
+
+    Args:
+        having: What is stored for the key at any level.
+        user: The user's name; empty for none.
+        client_id: The client-id; empty for none.
+        hidden: Whether the default user's value hides the client-id rules (empty user name).
+    """
+    stored = {quota.level: quota for quota in having}
+    tried = []
+    for row in PRECEDENCE:
+        quota = stored.get(row.level)
+        entity = quota.entity if quota else _client_entity(row, user, client_id)
+        reason = why_not(row, user, client_id) or (HIDDEN_CLIENT_RULES if hidden else None)
+        value = quota.value if quota else None
+        tried.append(LevelTried(entity, row.level, row.source, value, reason is None, reason))
+    return tuple(tried)
+
+
+def ip_levels(having: Sequence[ConfiguredQuota], address: str) -> tuple[LevelTried, ...]:
+    """Return the two levels for an address."""
+    stored = {quota.level: quota for quota in having}
+    tried = []
+    for row in IP_PRECEDENCE:
+        quota = stored.get(row.level)
+        name = address if row.ip is Slot.NAMED else DEFAULT_NAME
+        entity = quota.entity if quota else ClientQuotaEntity.of({EntityType.IP: name})
+        value = quota.value if quota else None
+        tried.append(LevelTried(entity, row.level, row.source, value, applies=True, reason=None))
+    return tuple(tried)
+
+
+def _client_entity(row: PrecedenceLevel, user: str, client_id: str) -> ClientQuotaEntity:
+    slots = (
+        (EntityType.USER, row.user, user),
+        (EntityType.CLIENT_ID, row.client_id, client_id),
+    )
+    return ClientQuotaEntity.of(
+        {
+            kind: name if slot is Slot.NAMED else DEFAULT_NAME
+            for kind, slot, name in slots
+            if slot is not Slot.ABSENT
+        }
+    )

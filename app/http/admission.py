@@ -6,7 +6,7 @@ from typing import Final, TypeVar
 
 from starlette.requests import Request
 
-from app.domain.callers import Caller
+from app.domain.entities import Caller
 from app.domain.errors import UnauthenticatedError
 from app.http.authentication.basic import SessionCaller
 from app.http.authentication.presented import presented_by

@@ -3,10 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from app.domain.alteration_rules import MAX_CHANGES, MAX_ENCODED_BYTES
 from app.domain.entities import ENTITY_TYPES
-from app.domain.entity_rules import MAX_NAME_BYTES
 from app.domain.quota_keys import QUOTA_KEY_RULES, QuotaKeyRule
+from app.domain.validation import MAX_CHANGES, MAX_ENCODED_BYTES, MAX_NAME_BYTES
 from app.http.answers import quota_value_json
 from app.http.limits import MAX_BODY_BYTES
 from app.http.request_rules import MAX_IDENTITIES, MAX_REASON_CHARACTERS, MAX_WAIT_MS

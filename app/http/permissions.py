@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 from starlette.requests import Request
 
 from app.domain.authorization import Operation
-from app.domain.callers import Caller
+from app.domain.entities import Caller
 from app.domain.errors import QuotaError
 from app.http.admission import admitted
 from app.http.limits import read_json_body

@@ -8,7 +8,7 @@ from typing import Any, Final
 from starlette.requests import Request
 from starlette.types import Scope
 
-from app.domain.callers import Caller
+from app.domain.entities import Caller
 
 
 @dataclass(slots=True)

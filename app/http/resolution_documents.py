@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from app.domain.resolution import Resolution
-from app.domain.resolution_values import ConfiguredQuota, LevelTried, ResolvedQuota
+from app.domain.resolution_levels import ConfiguredQuota, LevelTried, Resolution, ResolvedQuota
 from app.http.answers import entity_json, quota_value_json
 from app.http.times import rfc3339
 from app.service.reading.resolve import ResolveAnswer

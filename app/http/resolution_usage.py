@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from app.domain.quota_keys import QuotaKey
-from app.domain.resolution import Resolution
+from app.domain.resolution_levels import Resolution
 from app.http.analytics_documents import usage_json
 from app.service.reading.analytics import BucketName, BucketUsage
 

@@ -9,8 +9,7 @@ from typing import Final, TypeVar
 
 from app.domain.addresses import canonical_ip
 from app.domain.entities import EntityType
-from app.domain.resolution_index import QuotaIndex
-from app.domain.resolution_patterns import Patterns, Stored
+from app.domain.resolution_index import Patterns, QuotaIndex, Stored
 from app.http.answers import quota_value_json
 from app.http.json_text import json_bytes, json_texts
 from app.http.resolution_documents import answer_head, resolution_document

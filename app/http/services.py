@@ -7,7 +7,7 @@ from typing import Any, Protocol
 from starlette.requests import Request
 from starlette.types import Scope
 
-from app.domain.callers import Caller
+from app.domain.entities import Caller
 from app.http.authentication.presented import Presented
 from app.http.authentication.trusted_proxies import NO_PROXIES, TrustedProxies
 from app.http.metrics import HttpMetrics

@@ -15,8 +15,7 @@ from app.domain.alterations import (
     Values,
     same_value,
 )
-from app.domain.callers import Caller
-from app.domain.entities import ClientQuotaEntity
+from app.domain.entities import Caller, ClientQuotaEntity
 from app.postgres.closing import Ended, close_slots
 from app.postgres.copying import copy_rows, log_time
 from app.postgres.event_rows import EventRow, final_rows, time_text

@@ -8,8 +8,7 @@ from operator import itemgetter
 from typing import Final
 
 from app.domain.alterations import AlterationResult, ClientQuotaAlteration, Outcome
-from app.domain.callers import Caller
-from app.domain.entities import ClientQuotaEntity
+from app.domain.entities import Caller, ClientQuotaEntity
 from app.postgres.canonical import (
     Document,
     canonical_json,

@@ -6,7 +6,7 @@ from typing import Any
 from app.domain.alterations import ClientQuotaAlteration
 from app.domain.entities import ClientQuotaEntity
 from app.domain.plans import Conflict, DesiredQuota, Kept, PlannedChange, WhyKept
-from app.domain.value_rules import exact_float
+from app.domain.validation import exact_float
 from app.postgres.canonical import (
     canonical_json,
     number_to_json,

@@ -5,9 +5,13 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from app.domain.alterations import AlterationResult, ClientQuotaAlteration, KafkaRefusal, Values
-from app.domain.callers import Caller
-from app.domain.entities import ClientQuotaEntity
+from app.domain.alterations import (
+    AlterationResult,
+    ClientQuotaAlteration,
+    KafkaRefusal,
+    Values,
+)
+from app.domain.entities import Caller, ClientQuotaEntity
 from app.domain.filters import ClientQuotaFilter
 
 

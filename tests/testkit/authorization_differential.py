@@ -21,7 +21,7 @@ from confluent_kafka.admin import (
 )
 
 from app.domain.authorization import Operation
-from app.domain.callers import Caller
+from app.domain.entities import Caller
 from app.domain.errors import NotSentError
 from app.kafka.brokers import Brokers
 from app.kafka.caller_rights import KafkaCallerRights

@@ -12,8 +12,7 @@ import pytest
 from psycopg import sql
 
 from app.domain.alterations import ClientQuotaAlteration, Op, Values
-from app.domain.callers import Caller
-from app.domain.entities import ClientQuotaEntity
+from app.domain.entities import Caller, ClientQuotaEntity
 from app.localdev.postgres import LocalPostgres
 from app.localdev.postgres_setup import OWNER
 from app.postgres.migration import migrate

@@ -8,7 +8,7 @@ import pytest
 import structlog
 from starlette.requests import Request
 
-from app.domain.callers import Caller
+from app.domain.entities import Caller
 from app.http.boundary import log_request
 from app.http.request_context import open_context, remember_caller
 from app.logs import configure_logs, name_worker, request_log

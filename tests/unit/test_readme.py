@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from app.domain.alteration_rules import judge
+from app.domain.validation import judge
 from app.http.metrics import HttpMetrics
 from app.http.plan_reading import read_plan_request
 from app.http.problem_codes import PROBLEMS

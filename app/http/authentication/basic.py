@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from app.domain.callers import Caller
+from app.domain.entities import Caller
 from app.domain.errors import NotSentError
 from app.http.authentication.hosts import host_of
 from app.http.authentication.presented import Presented

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from starlette.types import Scope
 
-from app.domain.callers import Caller
+from app.domain.entities import Caller
 from app.domain.errors import UnauthenticatedError
 from app.http.authentication import bearer_tokens, json_web_tokens
 from app.http.authentication.bearer_tokens import BearerTokens

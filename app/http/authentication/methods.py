@@ -5,7 +5,7 @@ from typing import Final, Protocol
 
 from starlette.types import Scope
 
-from app.domain.callers import Caller
+from app.domain.entities import Caller
 from app.domain.errors import UnauthenticatedError, UnreadableRequestError, Violation
 from app.http.authentication.bearer import Bearer
 from app.http.authentication.identity_headers import refuse_forged_identity

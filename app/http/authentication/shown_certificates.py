@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from app.domain.callers import Caller
+from app.domain.entities import Caller
 from app.domain.errors import UnreadableRequestError, Violation
 from app.http.authentication.client_cert_header import ClientCertHeader, read_certificate
 from app.http.authentication.client_certificates import ClientCertificates

@@ -8,7 +8,8 @@ import orjson
 import yaml
 
 from app.domain.alterations import AlterationResult, Outcome
-from app.domain.resolution import QuotaIndex, resolve_client, resolve_ip
+from app.domain.resolution import resolve_client, resolve_ip
+from app.domain.resolution_index import QuotaIndex
 from app.http.alteration_documents import alteration_json, record_json
 from app.http.audit_documents import audit_row_json
 from app.http.capabilities import capabilities_json

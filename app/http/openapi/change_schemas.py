@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from app.domain.entities import EntityType
-from app.domain.entity_rules import MAX_NAME_BYTES
 from app.domain.quota_keys import (
     IP_TYPES,
     LONG_MAX,
@@ -18,6 +17,7 @@ from app.domain.quota_keys import (
     QuotaKey,
     keys_for,
 )
+from app.domain.validation import MAX_NAME_BYTES
 from app.http.openapi.shapes import Schema, array, closed, nullable, ref
 
 _EXACT_BITS: Final = 53

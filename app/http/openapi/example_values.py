@@ -12,8 +12,7 @@ from app.domain.alterations import (
     Outcome,
     Quotas,
 )
-from app.domain.callers import Caller
-from app.domain.entities import ClientQuotaEntity
+from app.domain.entities import Caller, ClientQuotaEntity
 from app.domain.quota_keys import QuotaKey
 
 PRODUCER: Final = QuotaKey.PRODUCER_BYTE_RATE.value

@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any, Final
 
-from app.domain.plan_base import base_of
-from app.domain.plan_making import make_plan
+from app.domain.planner import base_of, make_plan
 from app.domain.plans import DesiredQuota, Holding, PlanRequest
 from app.http.idempotency import KEY_HEADER, REPLAYED_HEADER, SUPERSEDE_HEADER
 from app.http.openapi import example_values as given

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any, Final
 
-from app.domain.alteration_rules import judge
 from app.domain.alterations import ClientQuotaAlteration, Op
 from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import (
@@ -31,6 +30,7 @@ from app.domain.errors import (
 )
 from app.domain.filters import ClientQuotaFilter, ClientQuotaFilterComponent, filter_violations
 from app.domain.pipeline_runs import run_violations
+from app.domain.validation import judge
 from app.http.errors import (
     BodyTooLargeError,
     HeadersTooLargeError,

@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from app.domain.alteration_rules import Judgement, judge
 from app.domain.errors import (
     EntityBusyError,
     ExpectationFailedError,
     QuotaError,
     Violation,
 )
+from app.domain.validation import Judgement, judge
 from app.service.alterations.alteration_answer import raise_unless_done
 from app.service.alterations.alteration_command import AlterationReport, AlterCommand, Wait
 from app.service.alterations.alteration_intents import CommittedIntent, Intents, with_before

@@ -15,7 +15,7 @@ from app.domain.alterations import (
     Overall,
     overall_outcome,
 )
-from app.domain.callers import Caller
+from app.domain.entities import Caller
 from app.domain.errors import Violation
 from app.service.journal_ports import KeyClaim
 from app.service.plans.plan_claims import PlanApplication

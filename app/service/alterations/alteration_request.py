@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from app.domain.alteration_rules import Judgement
 from app.domain.alterations import Quotas
+from app.domain.validation import Judgement
 from app.service.alterations.alteration_command import AlterCommand
 from app.service.alterations.refusals import refused_locally
 from app.service.audit_records import AuditEntity, AuditRequest

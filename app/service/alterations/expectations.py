@@ -6,7 +6,7 @@ from typing import Final
 
 from app.domain.alterations import Outcome, Quotas, Values, same_value
 from app.domain.errors import ExpectationFailedError, Violation
-from app.domain.value_rules import exact_float
+from app.domain.validation import exact_float
 from app.service.alterations.alteration_command import Expected
 from app.service.audit_records import AlterationRecord, AuditEntity, AuditRequest
 from app.service.plans.plan_claims import RestsOn

@@ -1,8 +1,8 @@
 """What our own rules refuse: the whole request, or an entity of it."""
 
-from app.domain.alteration_rules import Judgement
 from app.domain.alterations import AlterationResult, KafkaRefusal, Outcome, Quotas
 from app.domain.errors import InvalidRequestError
+from app.domain.validation import Judgement
 
 
 def raise_violations(judgement: Judgement, *, all_or_nothing: bool) -> None:

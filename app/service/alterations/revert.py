@@ -2,9 +2,14 @@
 
 from dataclasses import dataclass
 
-from app.domain.alterations import AlterationResult, ClientQuotaAlteration, Outcome
+from app.domain.alterations import (
+    AlterationResult,
+    ClientQuotaAlteration,
+    Outcome,
+    expected_after,
+    inverse,
+)
 from app.domain.errors import InvalidRequestError, Violation
-from app.domain.inversion import expected_after, inverse
 from app.service.alterations.alter import AlterQuotas
 from app.service.alterations.alteration_command import AlterationReport, AlterCommand, Expected
 from app.service.audit_records import AlterationRecord

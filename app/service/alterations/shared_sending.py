@@ -9,10 +9,10 @@ from collections.abc import Awaitable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from app.domain.alteration_rules import MAX_CHANGES, MAX_ENCODED_BYTES, encoded_bytes
 from app.domain.alterations import ClientQuotaAlteration
 from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import NotSentError
+from app.domain.validation import MAX_CHANGES, MAX_ENCODED_BYTES, encoded_bytes
 from app.service.cluster_ports import AlterAnswer, ClientQuotaAdmin, EntityVerdict
 from app.service.shared_turns import SharedTurns
 

@@ -12,8 +12,7 @@ from app.domain.authorization import (
     Operation,
     authorize,
 )
-from app.domain.callers import Caller
-from app.domain.entities import ClientQuotaEntity
+from app.domain.entities import Caller, ClientQuotaEntity
 from app.domain.errors import ClusterAuthorizationError, NotSentError
 from app.service.permissions.acl_ports import ClusterAclSource
 

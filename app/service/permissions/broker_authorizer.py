@@ -3,7 +3,7 @@
 from typing import Final
 
 from app.domain.authorization import Operation
-from app.domain.callers import Caller
+from app.domain.entities import Caller
 from app.domain.errors import ClusterAuthorizationError
 from app.service.permissions.authorize import (
     MAX_ACL_AGE_S,

@@ -17,8 +17,7 @@ from app.domain.alterations import (
     KafkaRefusal,
     Outcome,
 )
-from app.domain.callers import Caller
-from app.domain.entities import ClientQuotaEntity
+from app.domain.entities import Caller, ClientQuotaEntity
 from app.domain.errors import ClusterAuthorizationError, NotSentError
 from app.service.audit_records import AuditRequest
 from app.service.clock import utc_now

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
-from app.domain.callers import Caller
+from app.domain.entities import Caller
 from app.domain.errors import ClusterAuthorizationError, PolicyViolationError
 from app.domain.policy import Policy
 from app.service.alterations.alteration_command import AlterCommand

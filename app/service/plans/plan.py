@@ -5,11 +5,10 @@ from datetime import timedelta
 from typing import Any, Final
 
 from app.domain.alterations import Quotas
-from app.domain.callers import Caller
+from app.domain.entities import Caller
 from app.domain.errors import InvalidRequestError, NotFoundError, Violation
-from app.domain.plan_base import base_of
 from app.domain.plan_impact import Impacts, KeyImpact, summary
-from app.domain.plan_making import make_plan
+from app.domain.planner import base_of, make_plan
 from app.domain.plans import Holdings, Plan, PlannedChange, PlanRequest
 from app.service.clock import utc_now
 from app.service.cluster_ports import ClusterIdentity

@@ -7,7 +7,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final, Protocol
 
-from app.domain.callers import Caller
+from app.domain.entities import Caller
 from app.domain.errors import InvalidRequestError, NotFoundError, NotSentError, Violation
 from app.domain.filters import ClientQuotaFilter, filter_violations
 from app.domain.pipeline_runs import OptionValue, run_violations

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from app.domain.callers import Caller
+from app.domain.entities import Caller
 from app.domain.errors import ClusterAuthorizationError, InvalidRequestError, NotFoundError
 from app.domain.filters import filter_violations
 from app.service.audit_records import AlterationRecord, AuditPage, AuditQuery

@@ -6,12 +6,13 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
-from app.domain.alteration_rules import judge
 from app.domain.alterations import ClientQuotaAlteration, Quotas
 from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import ExpectationFailedError, InvalidRequestError, Violation
-from app.domain.resolution import Resolution, resolve_client, resolve_ip
+from app.domain.resolution import resolve_client, resolve_ip
 from app.domain.resolution_index import QuotaIndex
+from app.domain.resolution_levels import Resolution
+from app.domain.validation import judge
 from app.service.alterations.alteration_command import Expected
 from app.service.alterations.expectations import failed_expectations
 from app.service.alterations.refusals import raise_violations

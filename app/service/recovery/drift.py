@@ -7,8 +7,14 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
-from app.domain.alterations import ClientQuotaAlteration, Quotas, Values, same_values
-from app.domain.drift import differing, late_apply
+from app.domain.alterations import (
+    ClientQuotaAlteration,
+    Quotas,
+    Values,
+    differing,
+    late_apply,
+    same_values,
+)
 from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import NotSentError
 from app.domain.filters import ALL_ENTITIES

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from app.domain.alterations import AlterationResult, Values, same_values
-from app.domain.recovery import Observation, observe
+from app.domain.alterations import AlterationResult, Observation, Values, observe, same_values
 from app.service.alterations.barrier import BarrierRead
 from app.service.recovery.fences import FencePair
 from app.service.recovery.recovery_ports import OpenAlteration, Recovered

@@ -8,8 +8,7 @@ from datetime import timedelta
 import pytest
 
 from app.domain.alterations import AlterationResult, Outcome
-from app.domain.callers import Caller
-from app.domain.entities import ENTITY_TYPES, ClientQuotaEntity
+from app.domain.entities import ENTITY_TYPES, Caller, ClientQuotaEntity
 from app.domain.filters import ClientQuotaFilter, ClientQuotaFilterComponent, MatchType
 from app.postgres.journal import PostgresJournal
 from app.service.audit_records import AuditConclusion, AuditQuery, AuditRow

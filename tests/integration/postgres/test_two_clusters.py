@@ -8,8 +8,7 @@ import pytest
 
 from app.domain.alterations import Outcome
 from app.domain.authorization import AuthorizerSettings
-from app.domain.callers import Caller
-from app.domain.entities import ClientQuotaEntity
+from app.domain.entities import Caller, ClientQuotaEntity
 from app.domain.errors import NotFoundError
 from app.postgres.database import Database
 from app.postgres.drift import PostgresDriftJournal

@@ -11,7 +11,9 @@ import pyarrow as pa
 
 from app.domain.entities import ClientQuotaEntity
 from app.domain.quota_keys import QuotaKey
-from app.domain.resolution import QuotaIndex, ResolvedQuota, resolve_client
+from app.domain.resolution import resolve_client
+from app.domain.resolution_index import QuotaIndex
+from app.domain.resolution_levels import ResolvedQuota
 from app.pipeline.arrow_storage import arrow_schema
 from app.pipeline.tables import OBSERVATION_MINUTE, QUOTA_VERSION
 

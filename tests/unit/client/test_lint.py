@@ -19,7 +19,7 @@ from app.client.lint.names import (
 )
 from app.domain.entities import ClientQuotaEntity
 from app.domain.quota_keys import QuotaKey
-from app.domain.resolution_client import resolve_client
+from app.domain.resolution import resolve_client
 from app.domain.resolution_index import QuotaIndex
 
 P = QuotaKey.PRODUCER_BYTE_RATE

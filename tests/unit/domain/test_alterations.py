@@ -5,12 +5,10 @@ from decimal import Decimal
 
 import pytest
 
-from app.domain.alteration_rules import MAX_CHANGES, judge
-from app.domain.alterations import ClientQuotaAlteration, Op, Quotas
+from app.domain.alterations import ClientQuotaAlteration, Op, Quotas, inverse
 from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import MAX_VIOLATIONS
-from app.domain.inversion import inverse
-from app.domain.value_rules import exact_float
+from app.domain.validation import MAX_CHANGES, exact_float, judge
 
 ALICE = {"user": "alice"}
 

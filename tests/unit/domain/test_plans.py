@@ -9,8 +9,7 @@ import pytest
 
 from app.domain.entities import ClientQuotaEntity
 from app.domain.filters import ClientQuotaFilterComponent
-from app.domain.plan_base import base_of
-from app.domain.plan_making import make_plan
+from app.domain.planner import base_of, make_plan
 from app.domain.plans import DesiredQuota, DesiredValue, Holding, Plan, PlanRequest, WhyKept
 from app.http.answers import quota_value_json
 

@@ -4,9 +4,8 @@ from decimal import Decimal
 
 import pytest
 
-from app.domain.alterations import ClientQuotaAlteration, Op, Outcome
+from app.domain.alterations import ClientQuotaAlteration, Observation, Op, Outcome, observe
 from app.domain.entities import ClientQuotaEntity
-from app.domain.recovery import Observation, observe
 
 P, C, R = "producer_byte_rate", "consumer_byte_rate", "request_percentage"
 ALICE = ClientQuotaEntity.of({"user": "alice"})

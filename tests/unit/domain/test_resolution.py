@@ -9,14 +9,9 @@ import pytest
 
 from app.domain.entities import ClientQuotaEntity
 from app.domain.quota_keys import QuotaKey, Scope, keys_for
-from app.domain.resolution import (
-    QuotaIndex,
-    QuotaSource,
-    Resolution,
-    ResolvedQuota,
-    resolve_client,
-    resolve_ip,
-)
+from app.domain.resolution import resolve_client, resolve_ip
+from app.domain.resolution_index import QuotaIndex
+from app.domain.resolution_levels import QuotaSource, Resolution, ResolvedQuota
 from tests.testkit.resolution_cases import (
     CASES,
     DEFAULT_USER,

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from app.domain.alterations import ClientQuotaAlteration, Op, Quotas, apply_ops
 from app.domain.entities import ClientQuotaEntity
 from app.domain.quota_keys import QuotaKey
-from app.domain.resolution import QuotaIndex, Resolution, resolve_client, resolve_ip
-from app.domain.resolution_index import CLIENT_KEYS
+from app.domain.resolution import resolve_client, resolve_ip
+from app.domain.resolution_index import CLIENT_KEYS, QuotaIndex
+from app.domain.resolution_levels import Resolution
 from tests.testkit.resolution_cases import (
     ABSENT,
     DEFAULT,

@@ -6,14 +6,14 @@ import pytest
 
 from app.domain.entities import ClientQuotaEntity
 from app.domain.quota_keys import QuotaKey, Scope
-from app.domain.resolution import (
+from app.domain.resolution import resolve_client
+from app.domain.resolution_index import QuotaIndex
+from app.domain.resolution_levels import (
     IP_PRECEDENCE,
     PRECEDENCE,
     Bucket,
-    QuotaIndex,
     Resolution,
     applicable_levels,
-    resolve_client,
 )
 
 P, C = QuotaKey.PRODUCER_BYTE_RATE, QuotaKey.CONSUMER_BYTE_RATE

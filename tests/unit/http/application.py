@@ -10,7 +10,7 @@ from fastapi import APIRouter, FastAPI, Request, Response
 from starlette.responses import StreamingResponse
 from starlette.types import ASGIApp, Message
 
-from app.domain.callers import Caller
+from app.domain.entities import Caller
 from app.domain.errors import QuotaError
 from app.http import problem_pages
 from app.http.boundary import RequestBoundary

@@ -9,7 +9,7 @@ from jsonschema import Draft202012Validator
 from starlette.types import ASGIApp
 
 from app.domain.authorization import AclBinding, AuthorizerSettings
-from app.domain.callers import Caller
+from app.domain.entities import Caller
 from app.http.application import create_application, within_boundary
 from app.http.authentication.methods import Methods
 from app.http.authentication.presented import Presented

@@ -13,9 +13,9 @@ from jsonschema import Draft202012Validator
 from schemathesis.specs.openapi.definitions import OPENAPI_31_VALIDATOR
 
 from app.domain.addresses import canonical_ip
-from app.domain.alteration_rules import judge
 from app.domain.errors import InvalidRequestError, UnreadableRequestError
 from app.domain.filters import filter_violations
+from app.domain.validation import judge
 from app.http.application import create_application
 from app.http.filter_query import parse_filter
 from app.http.openapi import complete

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from app.domain.alterations import Quotas
 from app.domain.entities import ClientQuotaEntity
-from app.domain.resolution import QuotaIndex
+from app.domain.resolution_index import QuotaIndex
 from app.http.json_text import json_bytes, json_texts
 from app.http.resolution_documents import resolutions_json
 from app.http.resolution_writing import resolutions_bytes

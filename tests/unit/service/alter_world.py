@@ -6,8 +6,7 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal
 
 from app.domain.alterations import ClientQuotaAlteration, Op
-from app.domain.callers import Caller
-from app.domain.entities import ClientQuotaEntity
+from app.domain.entities import Caller, ClientQuotaEntity
 from app.service.alterations.alteration_command import AlterationReport, AlterCommand
 from app.service.alterations.alteration_tasks import AlterationTasks
 from app.service.cluster_ports import EntityVerdict

@@ -9,8 +9,7 @@ from decimal import Decimal
 import pytest
 
 from app.domain.alterations import ClientQuotaAlteration, Op, Outcome, Overall
-from app.domain.callers import Caller
-from app.domain.entities import ClientQuotaEntity
+from app.domain.entities import Caller, ClientQuotaEntity
 from app.domain.errors import (
     ClusterAuthorizationError,
     EntityBusyError,

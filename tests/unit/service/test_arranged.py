@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from app.domain.alterations import Quotas
 from app.domain.entities import ClientQuotaEntity
 from app.domain.filters import ClientQuotaFilter, ClientQuotaFilterComponent
-from app.domain.resolution import QuotaIndex
+from app.domain.resolution_index import QuotaIndex
 from app.service.cluster_ports import Described, QuotaChanges
 from app.service.reading import arranged as arranging
 from app.service.reading import resolve

@@ -7,8 +7,7 @@ import pytest
 
 from app.domain.alterations import ClientQuotaAlteration, KafkaRefusal, Op, Outcome
 from app.domain.authorization import AclBinding, AuthorizerSettings, Operation
-from app.domain.callers import Caller
-from app.domain.entities import ClientQuotaEntity
+from app.domain.entities import Caller, ClientQuotaEntity
 from app.domain.errors import BrokerError, NotSentError, Retry
 from app.domain.filters import ALL_ENTITIES
 from app.service.alterations.alteration_tasks import AlterationTasks

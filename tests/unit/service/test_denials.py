@@ -6,8 +6,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from app.domain.alterations import ClientQuotaAlteration, KafkaRefusal, Outcome
-from app.domain.callers import Caller
-from app.domain.entities import ClientQuotaEntity
+from app.domain.entities import Caller, ClientQuotaEntity
 from app.domain.errors import ClusterAuthorizationError
 from app.service.permissions.denials import (
     MAX_ADDRESSES,

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 
-from app.domain.alteration_rules import MAX_CHANGES
 from app.domain.alterations import ClientQuotaAlteration, Op, Outcome
 from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import NotSentError
+from app.domain.validation import MAX_CHANGES
 from app.service.alterations import shared_sending
 from app.service.alterations.shared_sending import SharedSending
 from app.service.cluster_ports import AlterAnswer, EntityVerdict

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from app.domain.alterations import ClientQuotaAlteration, KafkaRefusal, Op, Outcome
-from app.domain.callers import Caller
-from app.domain.entities import ClientQuotaEntity
+from app.domain.entities import Caller, ClientQuotaEntity
 from app.domain.errors import BrokerError
 from app.service.alterations.alteration_tasks import AlterationTasks
 from app.service.alterations.barrier import Barrier

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 from starlette.datastructures import Headers
 
-from app.domain.callers import Caller
+from app.domain.entities import Caller
 from app.domain.errors import NotSentError
 from app.http.authentication.basic import Basic, SessionCaller
 from app.http.authentication.login_attempts import MOST_FAILURES, LoginAttempts

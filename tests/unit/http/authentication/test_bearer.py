@@ -11,7 +11,7 @@ import pytest
 from starlette.datastructures import Headers
 from structlog.testing import capture_logs
 
-from app.domain.callers import Caller
+from app.domain.entities import Caller
 from app.domain.errors import UnauthenticatedError
 from app.http.authentication.bearer import Bearer
 from app.http.authentication.bearer_tokens import BearerTokens

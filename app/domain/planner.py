@@ -1,20 +1,16 @@
-"""Making a plan: a document of desired quotas against what is stored and who applied it."""
+"""The planner: a document of desired quotas against what is stored and who applied it."""
 
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Final
 
 from app.domain.alterations import ClientQuotaAlteration, Op, Quotas, apply_ops, same_value
 from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import Violation
-from app.domain.plan_rules import (
-    NOT_NUMBERS_DETAIL,
-    OpPlaces,
-    broken_rules,
-    may_be_sent,
-    place_of_key,
-    place_of_quota,
-    sent_entity,
-)
 from app.domain.plans import (
     Conflict,
     DesiredQuota,
@@ -28,7 +24,88 @@ from app.domain.plans import (
     WhyKept,
 )
 from app.domain.quota_keys import TWO_TO_63
-from app.domain.value_rules import exact_float
+from app.domain.validation import canonical_entity, exact_float, judge
+
+
+def base_of(cluster_id: str, plan: Plan) -> str:
+    """Return SHA-256, in hexadecimal digits, of the values and the owners that a plan rests on.
+
+    Two plans of one cluster with the same base were made from the same values.
+    """
+    values = sorted(_values(plan.rests_on))
+    owners = [
+        [change.alteration.entity.entries, sorted(change.holders.items())]
+        for change in plan.changes
+    ]
+    text = json.dumps([cluster_id, values, owners], separators=(",", ":"))
+    return hashlib.sha256(text.encode("ascii")).hexdigest()
+
+
+def _values(
+    rests_on: Mapping[ClientQuotaEntity, Mapping[str, float | None]],
+) -> Iterable[list[str]]:
+    """Write each entity as text, so that absent names and nulls can be sorted."""
+    for entity, values in rests_on.items():
+        told = {key: None if value is None else float(value).hex() for key, value in values.items()}
+        yield [json.dumps(entity.entries), json.dumps(told, sort_keys=True)]
+
+
+NOT_NUMBERS_DETAIL: Final = (
+    "NaN and the infinities are read where other tools stored them; nobody may set them here."
+)
+
+_PLACE: Final = re.compile(r"/alterations(?:/(\d+)(?:/ops(?:/(\d+)(?:/\w+)?)?|/entity(.*))?)?")
+
+
+@dataclass(frozen=True, slots=True)
+class OpPlaces:
+    """Where an entity and each of its operations come from, as JSON pointers."""
+
+    entity: str
+    ops: tuple[str, ...] = ()
+
+
+def place_of_quota(position: int) -> str:
+    """Return the pointer to an item of the document."""
+    return f"/document/quotas/{position}"
+
+
+def place_of_key(position: int, key: str) -> str:
+    """Return the pointer to a value of the document. Source: RFC 6901."""
+    escaped = key.replace("~", "~0").replace("/", "~1")
+    return f"{place_of_quota(position)}/values/{escaped}"
+
+
+def sent_entity(entity: ClientQuotaEntity) -> ClientQuotaEntity:
+    """Return the entity that a set would be stored under: an address in its canonical text."""
+    return canonical_entity(ClientQuotaAlteration(entity, (Op("", Decimal(1)),)), {})
+
+
+def may_be_sent(alteration: ClientQuotaAlteration, stored: Quotas) -> bool:
+    """Tell whether an alteration, on its own, breaks no rule and keeps its entity's spelling."""
+    judged = judge([alteration], stored)
+    return not judged.violations and judged.alterations[0].entity == alteration.entity
+
+
+def broken_rules(
+    alterations: Sequence[ClientQuotaAlteration], places: Sequence[OpPlaces], stored: Quotas
+) -> Iterator[Violation]:
+    """Yield every rule that the alterations of a plan break, at its place in the document."""
+    if not alterations:
+        return
+    for violation in judge(alterations, stored).violations:
+        pointer = _place(violation.pointer, places)
+        yield replace(violation, pointer=pointer, index=None)
+
+
+def _place(pointer: str, places: Sequence[OpPlaces]) -> str:
+    found = _PLACE.fullmatch(pointer)
+    if found is None or found[1] is None:
+        return "/document/quotas"
+    place = places[int(found[1])]
+    if found[2] is not None:
+        return place.ops[int(found[2])]
+    return f"{place.entity}{found[3] or ''}"
 
 
 def make_plan(wanted: PlanRequest, stored: Quotas, holdings: Holdings) -> Plan:
