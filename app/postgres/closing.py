@@ -3,7 +3,6 @@
 import asyncio
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
@@ -29,12 +28,10 @@ class Ended(NamedTuple):
     Attributes:
         alteration_id: Whose slots.
         results: By ordinal; what is unknown keeps its slot, in quarantine.
-        sent_at: When the bytes were handed over; null leaves the latest possible moment.
     """
 
     alteration_id: str
     results: Mapping[int, AlterationResult]
-    sent_at: datetime | None = None
 
 
 async def close_slots(every: Sequence[Ended], lease: Lease) -> None:
@@ -69,7 +66,6 @@ def _definite(every: Iterable[Ended]) -> Iterator[Mapping[str, Any]]:
 
 def _unknown(every: Iterable[Ended]) -> Iterator[Mapping[str, Any]]:
     for one in every:
-        sent_at = None if one.sent_at is None else one.sent_at.isoformat()
         for ordinal, result in one.results.items():
             if result.outcome is Outcome.UNKNOWN:
-                yield {"alteration_id": one.alteration_id, "ordinal": ordinal, "sent_at": sent_at}
+                yield {"alteration_id": one.alteration_id, "ordinal": ordinal}

@@ -58,8 +58,7 @@ async def conclude(conclusion: AuditConclusion, lease: Lease) -> None:
 
 def ended_by(conclusion: AuditConclusion) -> Ended:
     """Return what a conclusion ends."""
-    sent_at = next((time for time, event, _ in conclusion.events if event == "sent"), None)
-    return Ended(conclusion.alteration_id, conclusion.results, sent_at)
+    return Ended(conclusion.alteration_id, conclusion.results)
 
 
 async def without_recorded(
