@@ -1,24 +1,30 @@
-"""The ways of saying who calls, as the settings open them."""
+"""Builds the configured authenticators, and what they judge by."""
 
+import ssl
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import Final
 
+from cryptography import x509
+
 from app.caller_sessions import OpenSessions
 from app.http.authentication.basic import Basic
 from app.http.authentication.bearer import Bearer
+from app.http.authentication.bearer_tokens import BearerTokens
+from app.http.authentication.client_certificates import ClientCertificates
+from app.http.authentication.identity_provider import IdentityProvider
+from app.http.authentication.json_web_tokens import TokenRules
 from app.http.authentication.login_attempts import LoginAttempts
 from app.http.authentication.methods import Method, Methods
+from app.http.authentication.principal_mapping import PrincipalMapping
 from app.http.authentication.shown_certificates import DirectCertificate, ProxyCertificate
+from app.http.authentication.signing_keys import KeySource
+from app.http.authentication.token_file import TokensFileError
 from app.http.metrics import HttpMetrics
 from app.http.workers.board import Board
 from app.http.workers.login_attempts import SharedLoginAttempts
-from app.meanings.authenticators import Way, ways
-from app.meanings.certificates import client_certificates, proxied_certificates
-from app.meanings.pass_through import pass_through
-from app.meanings.tokens import bearer_tokens, identity_provider
-from app.settings import Settings
+from app.settings import AuthenticatorKind, Settings, SettingsError, unusable_file
 
 Opened = Callable[[AsyncExitStack, OpenSessions, Board | None], Method]
 """Makes a method, and pushes what closes it; some open sessions of the brokers, and some count on
@@ -33,7 +39,9 @@ class Authenticators:
     """
 
     def __init__(self, settings: Settings, metrics: HttpMetrics) -> None:
-        self._openers = [_PREPARATIONS[way](settings, metrics) for way in ways(settings)]
+        self._openers = [
+            _PREPARATIONS[kind](settings, metrics) for kind in settings.enabled_authenticators
+        ]
 
     def open(
         self, stack: AsyncExitStack, sessions: OpenSessions, board: Board | None = None
@@ -63,13 +71,13 @@ def _bearer(settings: Settings, metrics: HttpMetrics) -> Opened:
 
 
 def _basic(settings: Settings, metrics: HttpMetrics) -> Opened:
-    way = pass_through(settings)
+    login = settings.basic_login
 
     def opened(stack: AsyncExitStack, open_sessions: OpenSessions, board: Board | None) -> Method:
-        if way is None:
+        if login is None:
             message = "Basic is not configured"
             raise ValueError(message)
-        sessions = open_sessions(way)
+        sessions = open_sessions(login)
         stack.push_async_callback(sessions.close)
         count = partial(metrics.count_rate_limited, "logins")
         if board is None:
@@ -80,7 +88,9 @@ def _basic(settings: Settings, metrics: HttpMetrics) -> Opened:
 
 
 def _certificate(settings: Settings, _metrics: HttpMetrics) -> Opened:
-    method = DirectCertificate(client_certificates(settings))
+    method = DirectCertificate(
+        ClientCertificates(PrincipalMapping(settings.ssl_principal_mapping_rules))
+    )
     return lambda *_: method
 
 
@@ -89,10 +99,120 @@ def _proxy_certificate(settings: Settings, _metrics: HttpMetrics) -> Opened:
     return lambda *_: method
 
 
-_PREPARATIONS: Final[Mapping[Way, Callable[[Settings, HttpMetrics], Opened]]] = {
-    Way.BEARER: _bearer,
-    Way.CERTIFICATE: _certificate,
-    Way.PROXY_CERTIFICATE: _proxy_certificate,
-    Way.BASIC: _basic,
+_PREPARATIONS: Final[Mapping[AuthenticatorKind, Callable[[Settings, HttpMetrics], Opened]]] = {
+    AuthenticatorKind.BEARER: _bearer,
+    AuthenticatorKind.CERTIFICATE: _certificate,
+    AuthenticatorKind.PROXY_CERTIFICATE: _proxy_certificate,
+    AuthenticatorKind.BASIC: _basic,
 }
-"""Reads the settings of a way, and returns what opens it."""
+"""Reads the settings of a kind, and returns what opens it."""
+
+
+def bearer_tokens(settings: Settings) -> BearerTokens | None:
+    """Return the tokens of the file, or null where there is none.
+
+    Raises:
+        SettingsError: The file cannot be used.
+    """
+    if settings.tokens_file is None:
+        return None
+    try:
+        return BearerTokens(settings.tokens_file)
+    except TokensFileError as error:
+        message = f"QUOTAS_TOKENS_FILE: {error}"
+        raise SettingsError(message) from None
+
+
+def identity_provider(settings: Settings) -> IdentityProvider | None:
+    """Return the issuer of the signed tokens that are accepted, or null where there is none.
+
+    Raises:
+        SettingsError: As ``oidc_authorities``.
+    """
+    if settings.oidc_issuer is None:
+        return None
+    trusted = oidc_authorities(settings)
+    rules = TokenRules(
+        settings.oidc_issuer,
+        settings.oidc_audience or "",
+        frozenset(settings.oidc_algorithms),
+        settings.oidc_principal_claim,
+    )
+    return IdentityProvider(rules, KeySource(settings.oidc_issuer, settings.oidc_jwks_url), trusted)
+
+
+def oidc_authorities(settings: Settings) -> ssl.SSLContext:
+    """Return which authorities the identity provider's own certificate must come from.
+
+    Raises:
+        SettingsError: The file cannot be used.
+    """
+    try:
+        return ssl.create_default_context(cafile=settings.oidc_ca_file)
+    except OSError as error:
+        raise unusable_file("oidc_ca_file", error) from None
+
+
+def proxied_certificates(settings: Settings) -> ClientCertificates:
+    """Return what judges certificates that a trusted proxy received.
+
+    Raises:
+        SettingsError: The file of issuers cannot be used.
+    """
+    mapping = PrincipalMapping(settings.ssl_principal_mapping_rules)
+    path = settings.client_cert_issuers_file
+    if path is None:
+        return ClientCertificates(mapping)
+    try:
+        issuers = x509.load_pem_x509_certificates(path.read_bytes())
+        no_authority = [issuer for issuer in issuers if not _is_authority(issuer)]
+    except (OSError, ValueError) as error:
+        raise unusable_file("client_cert_issuers_file", error) from None
+    if no_authority:
+        subject = no_authority[0].subject.rfc4514_string()
+        message = f"QUOTAS_CLIENT_CERT_ISSUERS_FILE: {subject} may not sign certificates."
+        raise SettingsError(message)
+    return ClientCertificates(mapping, issuers)
+
+
+def tls_context(settings: Settings) -> ssl.SSLContext | None:
+    """Return what speaks TLS with callers, or null where nothing does.
+
+    A client certificate is asked for where one could be a credential, and is not demanded, so that
+    other credentials are good on the same port. TLS 1.2 is the oldest that is spoken.
+
+    Raises:
+        SettingsError: A file cannot be used.
+    """
+    if settings.tls_cert_file is None:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.options |= ssl.OP_NO_RENEGOTIATION
+    try:
+        context.load_cert_chain(settings.tls_cert_file, settings.tls_key_file, _no_password)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        message = f"QUOTAS_TLS_CERT_FILE, QUOTAS_TLS_KEY_FILE: they cannot be used: {reason}."
+        raise SettingsError(message) from None
+    if settings.tls_client_ca_file is not None:
+        try:
+            context.load_verify_locations(settings.tls_client_ca_file)
+        except OSError as error:
+            raise unusable_file("tls_client_ca_file", error) from None
+        context.verify_mode = ssl.CERT_OPTIONAL
+    return context
+
+
+def _is_authority(certificate: x509.Certificate) -> bool:
+    try:
+        constraints = certificate.extensions.get_extension_for_class(x509.BasicConstraints)
+    except x509.ExtensionNotFound:
+        return False
+    return constraints.value.ca
+
+
+def _no_password() -> str:
+    """Stand for the password of a key, which nobody is there to type."""
+    message = "the key has a password"
+    raise ValueError(message)

@@ -52,14 +52,15 @@ def _parser() -> argparse.ArgumentParser:
 
 def _serve(_: argparse.Namespace) -> int:
     from app.serving import serve  # noqa: PLC0415 - the other commands start without it
+    from app.startup_checks import load_settings  # noqa: PLC0415
 
-    return serve(Settings.from_env(os.environ))
+    return serve(load_settings(os.environ, listens=True))
 
 
 def _migrate(_: argparse.Namespace) -> int:
     from app.postgres.migration import MigrationError, migrate  # noqa: PLC0415
 
-    settings = Settings.from_env({"QUOTAS_KAFKA_BOOTSTRAP_SERVERS": "unused", **os.environ})
+    settings = Settings.from_env({"QUOTAS_KAFKA_BOOTSTRAP_SERVERS": "unused:0", **os.environ})
     try:
         sentences = migrate(settings.owner_database_url, settings.database_url.get_secret_value())
     except MigrationError as error:

@@ -22,8 +22,8 @@ from app.http.receiving import ReceivingProtocol, receiving_protocol
 from app.http.workers.hand_on import AT_ONCE, HandOn
 from app.http.workers.private_app import PrivateApp
 from app.http.workers.team import Team
+from app.listeners import Listener, own_socket
 from app.logs import request_log
-from app.meanings.listeners import Listener, own_socket
 from app.settings import Settings
 from app.wiring import Wiring
 

@@ -6,11 +6,11 @@ from typing import Any
 
 from app.http.application import create_application
 from app.http.services import Services
+from app.listeners import listeners
 from app.logs import configure_logs
-from app.meanings.listeners import listeners
-from app.meanings.surroundings import check_surroundings
 from app.server import Port, build_server
 from app.settings import Settings
+from app.startup_checks import check_dependencies, warn
 from app.wiring import Wiring
 from app.workers import serve_with_workers
 
@@ -18,15 +18,17 @@ from app.workers import serve_with_workers
 def serve(settings: Settings) -> int:
     """Serve until SIGTERM or SIGINT; return the exit code.
 
+    Args:
+        settings: As ``load_settings`` has checked them.
+
     Raises:
-        SettingsError: A setting cannot be used.
+        SettingsError: Postgres or the brokers are not those that the settings ask for.
     """
     configure_logs(settings.log_format, settings.log_level)
+    warn(settings)
     wiring = Wiring(settings)
     ports = listeners(settings)
-    for port in ports:
-        port.refuse_unless_free()
-    asyncio.run(check_surroundings(settings))
+    asyncio.run(check_dependencies(settings))
     if settings.workers > 1:
         return serve_with_workers(settings, wiring, ports)
     server = build_server(settings, wiring, [Port(port) for port in ports])

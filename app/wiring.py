@@ -1,7 +1,9 @@
 """Wiring: every object of the service is built here and passed in."""
 
 import logging
+import os
 import secrets
+import socket
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -11,10 +13,11 @@ from typing import Any, Final
 
 from app.authenticators import Authenticators
 from app.caller_sessions import SharedServices, open_sessions
-from app.domain.authorization import Operation
+from app.domain.authorization import AuthorizerSettings, Operation
+from app.http.authentication.trusted_proxies import TrustedProxies
 from app.http.metrics import HttpMetrics
 from app.http.page_tokens import PageTokens
-from app.http.rate_limits import RateLimits
+from app.http.rate_limits import Limits, RateLimits
 from app.http.services import Services
 from app.http.workers.service_metrics import ServiceMetrics
 from app.http.workers.team import Team
@@ -26,15 +29,8 @@ from app.kafka.image import QuotaImage
 from app.kafka.quorum import KafkaMetadataQuorum
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from app.kafka.scram_credentials import KafkaScramCredentials
-from app.lives import Outside, build_lives
-from app.meanings.appetite import limits
-from app.meanings.audit_log import database_url
-from app.meanings.cluster import kafka_settings
-from app.meanings.faults import refuse_every_fault
-from app.meanings.lives import life_settings, owner_name
-from app.meanings.permissions import authorization_policy
-from app.meanings.policy import policy_reader
-from app.meanings.proxies import trusted_proxies
+from app.lives import LifeSettings, Outside, build_lives
+from app.policy_file import read_policy
 from app.postgres.analytics import PostgresAnalytics
 from app.postgres.authentication_failures import PostgresAuthenticationFailures
 from app.postgres.database import Database
@@ -44,7 +40,7 @@ from app.postgres.schema import schema_problem
 from app.service.alterations.alteration_tasks import AlterationTasks
 from app.service.alterations.revert import RevertAlterations
 from app.service.permissions.authentication_failures import AuthenticationFailures, FailureWriter
-from app.service.permissions.authorize import MAX_ACL_AGE_S, ClusterAuthorizer
+from app.service.permissions.authorize import MAX_ACL_AGE_S, AuthorizationPolicy, ClusterAuthorizer
 from app.service.permissions.denials import DeniedAttempts
 from app.service.permissions.policy import NarrowingPolicy, NoPolicy
 from app.service.readiness import Readiness
@@ -60,24 +56,32 @@ logger = logging.getLogger(__name__)
 
 
 class Wiring:
-    """What the settings say, checked; ``services`` opens it.
+    """The objects that the settings ask for; ``services`` opens them.
+
+    Args:
+        settings: As ``load_settings`` has checked them.
 
     Raises:
-        SettingsError: A setting cannot be used.
+        SettingsError: A file cannot be used any more.
     """
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        refuse_every_fault(settings)
         self.metrics = HttpMetrics()
-        self._kafka = kafka_settings(settings)
-        self._policy = authorization_policy(settings)
-        self._proxies = trusted_proxies(settings)
         self._authenticators = Authenticators(settings, self.metrics)
-        self._database_url = database_url(settings)
-        self._limits = limits(settings)
-        self._life_settings = life_settings(settings)
-        self._read_policy = policy_reader(settings)
+        self._limits = Limits(
+            settings.reads_per_s,
+            settings.alterations_per_s,
+            settings.requests_at_once,
+            settings.authentication_failures_per_s,
+        )
+        self._life_settings = LifeSettings(
+            owner_name(),
+            settings.test_failpoint,
+            settings.test_final_after_s,
+            settings.drift_interval_s,
+            settings.patience,
+        )
         self._narrowed: NarrowingPolicy | None = None
         self._readiness: Readiness | None = None
         self._stops_at: float | None = None
@@ -124,9 +128,9 @@ class Wiring:
         async with AsyncExitStack() as stack:
             counted = self.metrics.dependencies
             patience = self._settings.patience
-            brokers = Brokers(self._kafka, counted, patience=patience)
+            brokers = Brokers(self._settings.kafka, counted, patience=patience)
             admin = KafkaClientQuotaAdmin(brokers)
-            database = Database(self._database_url, counted, patience)
+            database = Database(self._settings.database_url.get_secret_value(), counted, patience)
             counted.watch(brokers.connections, database.in_use, brokers.another_answers)
             cluster = KafkaCluster(brokers)
             acls = KafkaClusterAclSource(brokers)
@@ -136,7 +140,7 @@ class Wiring:
                 stack.push_async_callback(closing.close)
             outside = Outside(admin, KafkaMetadataQuorum(brokers), image, database)
             journal = PostgresJournal(database)
-            authorizer = ClusterAuthorizer(acls, self._policy)
+            authorizer = ClusterAuthorizer(acls, _authorization_policy(self._settings))
             denials = DeniedAttempts(admin.cluster_id, journal)
             stack.push_async_callback(denials.write)
             policy = self._narrowing(denials)
@@ -190,7 +194,9 @@ class Wiring:
                 ),
                 brokers=partial(_broker_facts, cluster),
                 failures=failures,
-                proxies=self._proxies,
+                proxies=TrustedProxies(
+                    self._settings.trusted_proxies, self._settings.forwarded_header
+                ),
                 exposition=None if self._of_all is None else self._of_all.exposition,
             )
 
@@ -198,16 +204,27 @@ class Wiring:
         return secrets.token_bytes(32) if self._team is None else self._team.secret
 
     def _narrowing(self, denials: DeniedAttempts) -> NarrowingPolicy | NoPolicy:
-        if self._read_policy is None:
+        if self._settings.policy_file is None:
             return NoPolicy()
-        in_force = self._read_policy()
-        self._narrowed = NarrowingPolicy(
-            self._read_policy, in_force, denials.record, self.metrics.policy
-        )
+        read = partial(read_policy, self._settings.policy_file)
+        self._narrowed = NarrowingPolicy(read, read(), denials.record, self.metrics.policy)
         return self._narrowed
 
     async def _drain(self, tasks: AlterationTasks) -> None:
         await tasks.drain(self._time_to_drain())
+
+
+def owner_name() -> str:
+    """Return a name for this process in the log, which no other process has had."""
+    return f"{socket.gethostname()}/{os.getpid()}/{secrets.token_hex(8)}"
+
+
+def _authorization_policy(settings: Settings) -> AuthorizationPolicy:
+    return AuthorizationPolicy(
+        AuthorizerSettings(settings.super_users, settings.allow_everyone_if_no_acl_found),
+        settings.insecure_allow_without_authorizer,
+        settings.auditors,
+    )
 
 
 async def _brokers_answer(admin: KafkaClientQuotaAdmin, within_s: float) -> None:

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from app.http.workers.team import Team, new_team
+from app.listeners import Listener
 from app.logs import name_worker
-from app.meanings.listeners import Listener
 from app.server import Port, Server, build_server
 from app.settings import Settings, SettingsError
 from app.supervisor.life import Life

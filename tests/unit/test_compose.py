@@ -16,8 +16,8 @@ from app.http.authentication.token_file import read_tokens
 from app.localdev.jars import KAFKA_VERSION
 from app.localdev.postgres_setup import binary
 from app.main import main
-from app.meanings.production import unsafe
 from app.settings import Settings
+from app.startup_checks import find_unsafe
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -106,7 +106,7 @@ def test_the_service_understands_its_settings(stack: Stack):
 
 def test_the_service_starts_in_production_only_with_what_is_said_aloud(stack: Stack):
     environ = {"QUOTAS_HOST": "0.0.0.0", **stack.environment("service")}
-    assert list(unsafe(Settings.from_env(environ))) == []
+    assert find_unsafe(Settings.from_env(environ)) == []
     ports = [port for one in stack.services.values() for port in one.get("ports", [])]
     assert ports
     assert all(port.startswith("127.0.0.1:") for port in ports)
@@ -118,7 +118,7 @@ def test_the_service_starts_in_production_only_with_what_is_said_aloud(stack: St
     ]
     for name in switches:
         without = {key: value for key, value in environ.items() if key != name}
-        (fault,) = unsafe(Settings.from_env(without))
+        (fault,) = find_unsafe(Settings.from_env(without))
         assert name in fault
 
 
@@ -126,7 +126,7 @@ def test_migrate_is_a_command_and_runs_as_the_owner(stack: Stack):
     with pytest.raises(SystemExit) as ended:
         main([*stack.services["migrate"]["command"], "--help"])
     assert ended.value.code == 0
-    environ = {"QUOTAS_KAFKA_BOOTSTRAP_SERVERS": "unused", **stack.environment("migrate")}
+    environ = {"QUOTAS_KAFKA_BOOTSTRAP_SERVERS": "unused:0", **stack.environment("migrate")}
     settings = Settings.from_env(environ)
     assert settings.owner_database_url.startswith("postgresql://quotas_owner:")
     assert settings.database_url.get_secret_value().startswith("postgresql://quotas_service:")

@@ -16,8 +16,9 @@ from app.http.schemas import read_alter_request, read_resolve_request
 from app.http.strict_json import parse_object
 from app.localdev.examples import PRINCIPALS
 from app.localdev.jars import KAFKA_VERSION, OTHER_KAFKA_VERSIONS
+from app.service.alterations.failpoints import Failpoints
 from app.serving import openapi_document
-from app.settings import LOCAL_ONLY, PREFIX, Settings
+from app.settings import LOCAL_ONLY, PREFIX, Settings, describe
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -35,8 +36,10 @@ def blocks(language: str) -> list[str]:
 
 def configuration_table() -> str:
     lines = ["| Variable | Default | Meaning |", "|---|---|---|"]
-    for name, field in Settings.model_fields.items():
-        lines.append(f"| `{PREFIX}{name.upper()}` | {_default(name)} | {field.description} |")
+    lines += [
+        f"| `{PREFIX}{name.upper()}` | {_default(name)} | {describe(name)} |"
+        for name in Settings.model_fields
+    ]
     return "\n".join(lines) + "\n"
 
 
@@ -45,8 +48,10 @@ def _default(name: str) -> str:
     value = field.default
     if field.is_required():
         return "needed"
-    if value in (None, ""):
+    if value in (None, (), frozenset(), Failpoints()):
         return "none"
+    if isinstance(value, tuple):
+        return f"`{','.join(value)}`"
     if isinstance(value, bool):
         return f"`{str(value).lower()}`"
     return f"`{value.value if isinstance(value, StrEnum) else value}`"

@@ -1,6 +1,5 @@
 """Corners of the contract that are met from outside only: a process, its settings, its answers."""
 
-import json
 import socket
 from pathlib import Path
 
@@ -23,6 +22,7 @@ _ELSEWHERE = {
     "QUOTAS_KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:1",
     "QUOTAS_DATABASE_URL": "postgresql://quotas:hidden@127.0.0.1:1/quotas",
     "QUOTAS_PORT": "0",
+    "QUOTAS_TLS_TERMINATED_UPSTREAM": "true",
 }
 """Addresses where nothing answers: a start-up that is refused asks nobody."""
 
@@ -32,8 +32,7 @@ def serve_in_vain(folder: Path, **settings: str) -> str:
     environ = {**_ELSEWHERE, "QUOTAS_TOKENS_FILE": str(write_tokens(folder)), **settings}
     done = run_to_its_end("serve", environ, folder)
     assert done.returncode == 2, done.stdout
-    said = [json.loads(line)["event"] for line in done.stdout.splitlines()]
-    assert all(event.startswith("doubtful: ") for event in said), done.stdout
+    assert done.stdout == ""
     return done.stderr
 
 

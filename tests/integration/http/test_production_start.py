@@ -27,7 +27,6 @@ def test_one_role_for_everything_on_one_machine_works_in_production(
     settings = {
         "mode": "production",
         "migration_database_url": owner_url,
-        "insecure_allow_without_authorizer": "true",
         "shutdown_delay_s": "0",
     }
     with running_service(tmp_path, broker.bootstrap_servers, owner_url, **settings) as service:
@@ -43,8 +42,7 @@ def test_one_role_for_everything_on_one_machine_works_in_production(
         assert service.stop() == 0
     said = "\n".join(events(service.log_path))
     for words in (
-        "doubtful: QUOTAS_TOKENS_FILE",
-        "doubtful: QUOTAS_INSECURE_ALLOW_WITHOUT_AUTHORIZER",
+        "risky: QUOTAS_TOKENS_FILE",
         "the role quotas_owner owns the audit log",
         "unsafe: QUOTAS_DATABASE_URL: Postgres has fsync off",
     ):

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from app.http.policy_file import read_policy
+from app.policy_file import read_policy
 from app.service.permissions.policy import NarrowingPolicy
 from tests.unit.http.fake_service import ALTERATIONS, FakeService, setting
 

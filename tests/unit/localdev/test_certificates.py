@@ -9,13 +9,13 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
+from app.authenticators import tls_context
 from app.http.authentication.client_certificates import ClientCertificates
 from app.http.authentication.principal_mapping import PrincipalMapping
 from app.localdev import certificates
 from app.localdev.certificates import LocalCertificates, local_certificates
 from app.localdev.errors import LocalDevError
 from app.localdev.ports import free_ports
-from app.meanings.certificates import tls_context
 from app.settings import Settings
 
 NEEDED = {

@@ -152,7 +152,7 @@ def test_refused_credentials_are_counted_in_postgres_when_the_service_ends(
     ]
 
 
-def test_the_log_says_what_is_doubtful_here(narrowed: RunningService) -> None:
+def test_the_log_says_what_is_risky_here(narrowed: RunningService) -> None:
     lines = [json.loads(line) for line in narrowed.log_path.read_text().splitlines()]
     events: list[Any] = [line["event"] for line in lines]
     assert any("QUOTAS_TOKENS_FILE" in event for event in events)

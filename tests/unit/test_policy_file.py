@@ -7,7 +7,7 @@ import pytest
 
 from app.domain.filters import MatchType
 from app.domain.policy import KeyLimits
-from app.http.policy_file import MAX_BYTES, PolicyFileError, parse_policy, read_policy
+from app.policy_file import MAX_BYTES, PolicyFileError, parse_policy, read_policy
 
 GOOD = """\
 apiVersion: quotas-policy/v1

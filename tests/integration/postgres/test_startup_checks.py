@@ -8,15 +8,15 @@ from types import SimpleNamespace
 
 import pytest
 
+from app import startup_checks
 from app.domain.errors import NotSentError
 from app.kafka.brokers import Brokers
 from app.kafka.configuration import KafkaSettings
-from app.meanings import surroundings
-from app.meanings.surroundings import check_surroundings
 from app.postgres import server_facts
 from app.postgres.database import Database
 from app.postgres.server_facts import ServerFacts
 from app.settings import Settings, SettingsError
+from app.startup_checks import check_dependencies
 from tests.integration.postgres.calls import run_as
 from tests.testkit.fake_kafka.server import FakeBroker, fake_broker
 from tests.testkit.patience import PATIENT, settings_of
@@ -70,12 +70,12 @@ async def test_a_postgres_here_is_warned_of_and_one_elsewhere_refused(
     monkeypatch: pytest.MonkeyPatch,
 ):
     with caplog.at_level(logging.WARNING):
-        await check_surroundings(settings(audit_database.service_url))
+        await check_dependencies(settings(audit_database.service_url))
     assert "Postgres has fsync off" in caplog.text
-    monkeypatch.setattr(surroundings, "is_local_postgres", lambda _: False)
+    monkeypatch.setattr(startup_checks, "is_local_postgres", lambda _: False)
     with pytest.raises(SettingsError, match="QUOTAS_DATABASE_URL: Postgres has fsync off"):
-        await check_surroundings(settings(audit_database.service_url))
-    await check_surroundings(settings(audit_database.service_url, MODE="development"))
+        await check_dependencies(settings(audit_database.service_url))
+    await check_dependencies(settings(audit_database.service_url, MODE="development"))
 
 
 @pytest.mark.parametrize("ahead_s", [-60.0, 60.0])
@@ -85,7 +85,7 @@ async def test_a_clock_that_is_off_is_refused(
     clock = SimpleNamespace(time=lambda: time.time() - ahead_s)
     monkeypatch.setattr(server_facts, "time", clock)
     with pytest.raises(SettingsError, match=r"the clock of Postgres differs by [+-](5|6)\d\.\d s"):
-        await check_surroundings(settings(audit_database.service_url))
+        await check_dependencies(settings(audit_database.service_url))
 
 
 async def test_a_log_of_another_version_is_refused_in_production_alone(
@@ -93,9 +93,9 @@ async def test_a_log_of_another_version_is_refused_in_production_alone(
 ):
     run_as(audit_database.owner_url, "update alembic_version set version_num = '0001'")
     with pytest.raises(SettingsError, match="older than"):
-        await check_surroundings(settings(audit_database.service_url))
+        await check_dependencies(settings(audit_database.service_url))
     with caplog.at_level(logging.WARNING):
-        await check_surroundings(settings(audit_database.service_url, MODE="development"))
+        await check_dependencies(settings(audit_database.service_url, MODE="development"))
     assert "unsafe: QUOTAS_DATABASE_URL: The schema is at 0001" in caplog.text
 
 
@@ -103,14 +103,14 @@ async def test_an_owner_of_the_log_is_warned_of(
     audit_database: AuditDatabase, caplog: pytest.LogCaptureFixture
 ):
     with caplog.at_level(logging.WARNING):
-        await check_surroundings(settings(audit_database.owner_url))
+        await check_dependencies(settings(audit_database.owner_url))
     assert "the role quotas_owner owns the audit log" in caplog.text
 
 
 async def test_what_is_down_may_come_later(caplog: pytest.LogCaptureFixture):
     down = settings("postgresql://quotas@127.0.0.1:1/quotas", CLUSTER_ID="fake")
     with caplog.at_level(logging.WARNING):
-        await check_surroundings(down)
+        await check_dependencies(down)
     assert "the audit log cannot be looked at yet" in caplog.text
     assert "the cluster cannot be looked at yet" in caplog.text
 
@@ -120,9 +120,9 @@ async def test_another_cluster_than_the_one_that_is_named_is_refused(
     audit_database: AuditDatabase, broker: FakeBroker, mode: str
 ):
     url, servers = audit_database.service_url, broker.bootstrap_servers
-    await check_surroundings(settings(url, servers, CLUSTER_ID="fake", MODE=mode))
+    await check_dependencies(settings(url, servers, CLUSTER_ID="fake", MODE=mode))
     with pytest.raises(SettingsError, match="QUOTAS_CLUSTER_ID: The brokers are of the cluster"):
-        await check_surroundings(settings(url, servers, CLUSTER_ID="other", MODE=mode))
+        await check_dependencies(settings(url, servers, CLUSTER_ID="other", MODE=mode))
 
 
 async def test_another_cluster_that_comes_later_gets_no_request(broker: FakeBroker):

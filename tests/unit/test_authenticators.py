@@ -9,16 +9,12 @@ from typing import Any
 
 import pytest
 
-from app.authenticators import Authenticators
+from app.authenticators import Authenticators, tls_context
 from app.http.authentication.forwarded import ForwardedHeader
 from app.http.metrics import HttpMetrics
-from app.meanings.authenticators import Way, ways
-from app.meanings.certificates import tls_context
-from app.meanings.faults import refuse_every_fault
-from app.meanings.listeners import listeners
-from app.meanings.pass_through import pass_through
-from app.meanings.proxies import trusted_proxies
-from app.settings import Settings, SettingsError
+from app.listeners import listeners
+from app.settings import AuthenticatorKind, Settings, SettingsError
+from app.startup_checks import load_settings, warn
 from tests.testkit.certificates import Authority, person
 from tests.testkit.service import write_tokens
 
@@ -42,13 +38,17 @@ def files(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def settings(files: Path, **given: str) -> Settings:
-    """Return settings; ``{}`` in a value stands for the folder."""
+def environ(files: Path, **given: str) -> dict[str, str]:
+    """Return variables; ``{}`` in a value stands for the folder."""
     tokens = {"QUOTAS_TOKENS_FILE": str(files / "tokens.json")}
     named = {
         f"QUOTAS_{name.upper()}": value.replace("{}", str(files)) for name, value in given.items()
     }
-    return Settings.from_env({**NEEDED, **tokens, **named})
+    return {**NEEDED, **tokens, **named}
+
+
+def settings(files: Path, **given: str) -> Settings:
+    return load_settings(environ(files, **given))
 
 
 BAD: dict[str, tuple[Mapping[str, str], str]] = {
@@ -85,8 +85,8 @@ BAD: dict[str, tuple[Mapping[str, str], str]] = {
         "QUOTAS_TRUSTED_PROXIES is needed with QUOTAS_CLIENT_CERT_HEADER and not set.",
     ),
     "an unknown header": (
-        {"client_cert_header": "x-ssl-client-cert"},
-        "QUOTAS_CLIENT_CERT_HEADER ",
+        {"client_cert_header": "x-ssl-client-cert", "trusted_proxies": "10.0.0.1"},
+        "QUOTAS_CLIENT_CERT_HEADER: input should be 'none', 'client-cert' or 'xfcc'.",
     ),
     "no certificate, a port": (
         {"tls_port": "8443"},
@@ -145,23 +145,22 @@ BAD: dict[str, tuple[Mapping[str, str], str]] = {
 def test_what_cannot_be_used_stops_the_start_and_is_named(files: Path, name: str):
     given, beginning = BAD[name]
     with pytest.raises(SettingsError) as caught:
-        refuse_every_fault(settings(files, **given))
+        settings(files, **given)
     assert str(caught.value).startswith(beginning)
     assert "\n" not in str(caught.value)
 
 
 def test_everybody_is_a_warning_in_development(files: Path, caplog: pytest.LogCaptureFixture):
     with caplog.at_level(logging.WARNING):
-        proxies = trusted_proxies(settings(files, mode="development", trusted_proxies="0.0.0.0/0"))
-    assert proxies.trust("192.0.2.1")
+        warn(settings(files, mode="development", trusted_proxies="0.0.0.0/0"))
     assert "everybody is no proxy" in caplog.text
 
 
 def test_proxies_and_their_header_are_read(files: Path):
     given = {"trusted_proxies": " 10.0.0.5, 2001:db8::/32,", "forwarded_header": "forwarded"}
-    proxies = trusted_proxies(settings(files, **given))
-    assert [str(one) for one in proxies.networks] == ["10.0.0.5/32", "2001:db8::/32"]
-    assert proxies.header is ForwardedHeader.FORWARDED
+    read = settings(files, **given)
+    assert [str(network) for network in read.trusted_proxies] == ["10.0.0.5/32", "2001:db8::/32"]
+    assert read.forwarded_header is ForwardedHeader.FORWARDED
 
 
 def test_tls_is_of_a_version_that_is_still_good(files: Path):
@@ -208,18 +207,30 @@ ALL: dict[str, str] = {
 @pytest.mark.parametrize(
     ("given", "open_ways"),
     [
-        ({}, [Way.BEARER]),
-        ({**ALL}, [Way.BEARER, Way.CERTIFICATE, Way.PROXY_CERTIFICATE]),
-        ({**ALL, "tokens_file": ""}, [Way.CERTIFICATE, Way.PROXY_CERTIFICATE]),
-        ({**ALL, "authenticators": "certificate"}, [Way.CERTIFICATE]),
+        ({}, [AuthenticatorKind.BEARER]),
+        (
+            {**ALL},
+            [
+                AuthenticatorKind.BEARER,
+                AuthenticatorKind.CERTIFICATE,
+                AuthenticatorKind.PROXY_CERTIFICATE,
+            ],
+        ),
+        (
+            {**ALL, "tokens_file": ""},
+            [AuthenticatorKind.CERTIFICATE, AuthenticatorKind.PROXY_CERTIFICATE],
+        ),
+        ({**ALL, "authenticators": "certificate"}, [AuthenticatorKind.CERTIFICATE]),
         (
             {**ALL, "authenticators": "proxy-certificate, bearer"},
-            [Way.PROXY_CERTIFICATE, Way.BEARER],
+            [AuthenticatorKind.PROXY_CERTIFICATE, AuthenticatorKind.BEARER],
         ),
     ],
 )
-def test_the_ways_that_are_open(files: Path, given: dict[str, str], open_ways: list[Way]):
-    assert list(ways(settings(files, **given))) == open_ways
+def test_the_ways_that_are_open(
+    files: Path, given: dict[str, str], open_ways: list[AuthenticatorKind]
+):
+    assert list(settings(files, **given).enabled_authenticators) == open_ways
 
 
 async def test_callers_are_told_of_the_ways_in_their_order(files: Path):
@@ -236,29 +247,32 @@ def _no_sessions(_: object) -> Any:
 
 LEAST = {
     "QUOTAS_KAFKA_BOOTSTRAP_SERVERS": "kafka.example.org:9092",
+    "QUOTAS_KAFKA_SECURITY_PROTOCOL": "SSL",
     "QUOTAS_DATABASE_URL": "postgresql://quotas@/quotas",
 }
 
 
+def password_environ(**given: str) -> dict[str, str]:
+    return {**LEAST, **{f"QUOTAS_{name.upper()}": value for name, value in given.items()}}
+
+
 def password_settings(**given: str) -> Settings:
-    ours = {f"QUOTAS_{name.upper()}": value for name, value in given.items()}
-    return Settings.from_env({**LEAST, **ours})
+    return Settings.from_env(password_environ(**given))
 
 
 def test_passwords_are_taken_only_where_a_mechanism_is_named() -> None:
-    assert pass_through(password_settings()) is None
-    assert pass_through(password_settings(basic_bootstrap_servers="kafka.example.org:9094")) is None
+    assert password_settings().basic_login is None
+    servers = "kafka.example.org:9094"
+    assert password_settings(basic_bootstrap_servers=servers).basic_login is None
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
 def test_they_go_over_tls_to_the_listener_that_is_named(mechanism: str) -> None:
-    way = pass_through(
-        password_settings(
-            basic_sasl_mechanism=mechanism, basic_bootstrap_servers="kafka.example.org:9094"
-        )
-    )
-    assert way is not None
-    kafka = way.settings("alice", "secret")
+    login = password_settings(
+        basic_sasl_mechanism=mechanism, basic_bootstrap_servers="kafka.example.org:9094"
+    ).basic_login
+    assert login is not None
+    kafka = login.settings("alice", "secret")
     assert kafka.protocol.uses_tls
     assert kafka.addresses == (("kafka.example.org", 9094),)
     assert (kafka.sasl_username, kafka.sasl_mechanism) == ("alice", mechanism)
@@ -266,9 +280,9 @@ def test_they_go_over_tls_to_the_listener_that_is_named(mechanism: str) -> None:
 
 
 def test_the_service_s_own_bootstrap_servers_are_the_default() -> None:
-    way = pass_through(password_settings(basic_sasl_mechanism="PLAIN"))
-    assert way is not None
-    assert way.bootstrap_servers == "kafka.example.org:9092"
+    login = password_settings(basic_sasl_mechanism="PLAIN").basic_login
+    assert login is not None
+    assert login.bootstrap_servers == "kafka.example.org:9092"
 
 
 REFUSED = {
@@ -292,8 +306,8 @@ REFUSED = {
 
 @pytest.mark.parametrize("given", REFUSED.values(), ids=REFUSED.keys())
 def test_what_cannot_be_or_shows_passwords_stops_the_start(given: dict[str, str]) -> None:
-    with pytest.raises(SettingsError, match="QUOTAS_"):
-        pass_through(password_settings(**{"basic_sasl_mechanism": "PLAIN", **given}))
+    with pytest.raises(SettingsError, match=r"\AQUOTAS_(BASIC|KAFKA_SSL)_.*\Z"):
+        load_settings(password_environ(**{"basic_sasl_mechanism": "PLAIN", **given}))
 
 
 def test_in_development_passwords_in_the_clear_are_warned_of(
@@ -301,20 +315,21 @@ def test_in_development_passwords_in_the_clear_are_warned_of(
 ) -> None:
     given = {**REFUSED["passwords in the clear"], "mode": "development"}
     with caplog.at_level(logging.WARNING):
-        assert pass_through(password_settings(basic_sasl_mechanism="PLAIN", **given)) is not None
-    assert "passwords go to the brokers unencrypted" in caplog.text
+        warn(load_settings(password_environ(basic_sasl_mechanism="PLAIN", **given)))
+    assert "SASL_PLAINTEXT sends the callers' passwords to the brokers unencrypted" in caplog.text
 
 
 def test_to_this_machine_no_tls_is_needed() -> None:
-    way = pass_through(
-        password_settings(
+    read = load_settings(
+        password_environ(
             basic_sasl_mechanism="PLAIN",
             basic_security_protocol="SASL_PLAINTEXT",
             basic_bootstrap_servers="127.0.0.1:9094,localhost:9095,[::1]:9096",
         )
     )
-    assert way is not None
+    assert read.basic_login is not None
 
 
 def test_passwords_alone_are_a_way_to_call() -> None:
-    assert ways(password_settings(basic_sasl_mechanism="PLAIN")) == (Way.BASIC,)
+    read = load_settings(password_environ(basic_sasl_mechanism="PLAIN"))
+    assert read.enabled_authenticators == (AuthenticatorKind.BASIC,)

@@ -7,7 +7,7 @@ import sys
 from dataclasses import dataclass
 from typing import Any, Final
 
-from app.meanings.certificates import tls_context
+from app.authenticators import tls_context
 from app.settings import Settings, SettingsError
 
 _NOT_OURS: Final = (errno.EADDRINUSE, errno.EACCES)
@@ -101,10 +101,6 @@ def listeners(settings: Settings) -> list[Listener]:
     Raises:
         SettingsError: As ``tls_context``.
     """
-    tls, host = tls_context(settings), settings.host
-    if tls is None or settings.tls_port is None:
-        return [Listener("QUOTAS_PORT", host, settings.port, tls)]
-    return [
-        Listener("QUOTAS_PORT", host, settings.port),
-        Listener("QUOTAS_TLS_PORT", host, settings.tls_port, tls),
-    ]
+    *plain, last = settings.ports.items()
+    found = [Listener(name, settings.host, port) for name, port in plain]
+    return [*found, Listener(last[0], settings.host, last[1], tls_context(settings))]

@@ -1,4 +1,4 @@
-"""Settings that stop the start: unsafe ones in production, and impossible numbers of workers."""
+"""Settings that stop the start: all faults at once, in production also what is unsafe."""
 
 import logging
 import os
@@ -8,10 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from app.meanings.faults import refuse_every_fault
-from app.meanings.listeners import Listener
-from app.meanings.production import is_local_postgres, is_this_machine, unsafe, warn
+from app.listeners import Listener
 from app.settings import Settings, SettingsError
+from app.startup_checks import (
+    find_unsafe,
+    is_local_postgres,
+    is_this_machine,
+    load_settings,
+    warn,
+)
 from tests.testkit.service import write_tokens
 
 CHECKS = {
@@ -33,7 +38,6 @@ def settings(changes: Mapping[str, str]) -> Settings:
 
 SAFE: dict[str, dict[str, str]] = {
     "as it comes": {},
-    "a cluster without an authorizer": {"QUOTAS_INSECURE_ALLOW_WITHOUT_AUTHORIZER": "true"},
     "IPv6": {"QUOTAS_HOST": "::1", "QUOTAS_KAFKA_BOOTSTRAP_SERVERS": "[::1]:9092"},
     "names": {"QUOTAS_HOST": "localhost", "QUOTAS_KAFKA_BOOTSTRAP_SERVERS": "localhost:9092"},
     "a password on loopback": {
@@ -66,6 +70,10 @@ SAFE: dict[str, dict[str, str]] = {
 }
 
 UNSAFE: dict[str, tuple[dict[str, str], str]] = {
+    "everybody on a cluster without an authorizer": (
+        {"QUOTAS_INSECURE_ALLOW_WITHOUT_AUTHORIZER": "true"},
+        "everybody with a credential may alter every quota",
+    ),
     "a listener for everybody": (
         {"QUOTAS_HOST": "0.0.0.0"},
         "QUOTAS_TLS_TERMINATED_UPSTREAM",
@@ -116,8 +124,8 @@ UNSAFE: dict[str, tuple[dict[str, str], str]] = {
 @pytest.mark.parametrize("name", SAFE)
 def test_what_is_safe_starts(tmp_path: Path, name: str):
     tokens = {"QUOTAS_TOKENS_FILE": str(write_tokens(tmp_path))}
-    refuse_every_fault(settings({**tokens, **SAFE[name]}))
-    assert list(unsafe(settings(SAFE[name]))) == []
+    read = load_settings({**CHECKS, **tokens, **SAFE[name]})
+    assert find_unsafe(read) == []
 
 
 @pytest.mark.parametrize("name", UNSAFE)
@@ -127,11 +135,11 @@ def test_what_is_unsafe_is_refused_in_production_and_warned_of_in_development(
     changes, switch = UNSAFE[name]
     changes = {**changes, "QUOTAS_TOKENS_FILE": str(write_tokens(tmp_path))}
     with pytest.raises(SettingsError, match=switch) as caught:
-        refuse_every_fault(settings(changes))
+        load_settings({**CHECKS, **changes})
     assert "secret" not in str(caught.value)
     assert str(caught.value).startswith("QUOTAS_")
     with caplog.at_level(logging.WARNING):
-        refuse_every_fault(settings({**changes, "QUOTAS_MODE": "development"}))
+        warn(load_settings({**CHECKS, **changes, "QUOTAS_MODE": "development"}))
     assert f"unsafe: {caught.value}" in caplog.text
 
 
@@ -143,7 +151,7 @@ def test_all_that_is_unsafe_is_told_at_once(tmp_path: Path):
         "QUOTAS_TOKENS_FILE": str(write_tokens(tmp_path)),
     }
     with pytest.raises(SettingsError) as caught:
-        refuse_every_fault(settings(changes))
+        load_settings({**CHECKS, **changes})
     assert len(str(caught.value).splitlines()) == 3
 
 
@@ -152,9 +160,9 @@ def test_the_environment_of_libpq_counts(monkeypatch: pytest.MonkeyPatch):
     assert is_local_postgres(settings(changes))
     monkeypatch.setenv("PGHOST", "db.example.org")
     assert not is_local_postgres(settings(changes))
-    assert len(list(unsafe(settings(changes)))) == 1
+    assert len(find_unsafe(settings(changes))) == 1
     monkeypatch.setenv("PGSSLMODE", "verify-full")
-    assert list(unsafe(settings(changes))) == []
+    assert find_unsafe(settings(changes)) == []
 
 
 def test_what_is_this_machine(subtests: pytest.Subtests):
@@ -180,28 +188,10 @@ def test_what_works_and_had_better_be_different_is_warned_of(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    doubtful = {
-        "QUOTAS_INSECURE_ALLOW_WITHOUT_AUTHORIZER": "true",
-        "QUOTAS_TOKENS_FILE": str(write_tokens(tmp_path)),
-    }
     with caplog.at_level(logging.WARNING):
-        warn(settings(doubtful))
-    for word in ("root", "QUOTAS_INSECURE_ALLOW_WITHOUT_AUTHORIZER", "QUOTAS_TOKENS_FILE"):
-        assert f"doubtful: {word}" in caplog.text or f"runs as {word}" in caplog.text
-
-
-def worker_settings(**changes: str) -> Settings:
-    return Settings.from_env({**CHECKS, **{f"QUOTAS_{name}": at for name, at in changes.items()}})
-
-
-@pytest.mark.parametrize("number", ["0", "-1", "65", "many"])
-def test_there_are_one_to_64_workers(number: str):
-    with pytest.raises(SettingsError, match="QUOTAS_WORKERS"):
-        worker_settings(WORKERS=number)
-
-
-def test_a_process_serves_alone_unless_told_otherwise():
-    assert worker_settings().workers == 1
+        warn(settings({"QUOTAS_TOKENS_FILE": str(write_tokens(tmp_path))}))
+    assert "risky: the service runs as root" in caplog.text
+    assert "risky: QUOTAS_TOKENS_FILE" in caplog.text
 
 
 def test_bound_sockets_do_not_listen_yet_and_are_on_the_port_that_was_asked_for():
@@ -213,3 +203,62 @@ def test_bound_sockets_do_not_listen_yet_and_are_on_the_port_that_was_asked_for(
         assert bound.getsockname() == ("127.0.0.1", port)
         assert caller.connect_ex(("127.0.0.1", port)) != 0
         assert not bound.getblocking()
+
+
+def test_faults_of_all_groups_are_reported_at_once():
+    changes = {
+        "QUOTAS_PROT": "8080",
+        "QUOTAS_PORT": "80000",
+        "QUOTAS_SUPER_USERS": "admin",
+        "QUOTAS_FORWARDED_HEADER": "forwarded",
+        "QUOTAS_TOKENS_FILE": "/no/such/file",
+        "QUOTAS_POLICY_FILE": "/no/such/file",
+        "QUOTAS_TEST_FAILPOINT": "after_intent:kill",
+        "QUOTAS_READS_PER_S": "0",
+        "QUOTAS_KAFKA_BOOTSTRAP_SERVERS": "kafka:9092",
+    }
+    with pytest.raises(SettingsError) as caught:
+        load_settings({**CHECKS, **changes})
+    beginnings = [
+        "QUOTAS_PORT: input should be less than or equal to 65535.",
+        "QUOTAS_PROT is not a setting of this service; check its spelling. Is it QUOTAS_PORT?",
+        "QUOTAS_SUPER_USERS: expected a principal such as User:alice, got 'admin'.",
+        "QUOTAS_TRUSTED_PROXIES is needed with QUOTAS_FORWARDED_HEADER and not set.",
+        "QUOTAS_TEST_… is for tests: it needs QUOTAS_MODE=development.",
+        "QUOTAS_TOKENS_FILE: The tokens file /no/such/file cannot be used: No such file",
+        "QUOTAS_POLICY_FILE: /no/such/file cannot be read: No such file",
+        "QUOTAS_KAFKA_SECURITY_PROTOCOL: PLAINTEXT to kafka is not encrypted.",
+        "QUOTAS_READS_PER_S: 0 is no limit",
+    ]
+    lines = str(caught.value).splitlines()
+    assert len(lines) == len(beginnings), lines
+    for line, beginning in zip(lines, beginnings, strict=True):
+        assert line.startswith(beginning)
+
+
+def test_nothing_is_concluded_from_a_setting_that_could_not_be_read(tmp_path: Path):
+    changes = {
+        "QUOTAS_TOKENS_FILE": str(write_tokens(tmp_path)),
+        "QUOTAS_KAFKA_BOOTSTRAP_SERVERS": "kafka:9092",
+        "QUOTAS_KAFKA_SECURITY_PROTOCOL": "TLS",
+        "QUOTAS_MODE": "testing",
+    }
+    with pytest.raises(SettingsError) as caught:
+        load_settings({**CHECKS, **changes})
+    assert [line.partition(":")[0] for line in str(caught.value).splitlines()] == [
+        "QUOTAS_KAFKA_SECURITY_PROTOCOL",
+        "QUOTAS_MODE",
+    ]
+
+
+def test_a_taken_port_is_reported_with_the_other_faults():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(SettingsError) as caught:
+            load_settings({**CHECKS, "QUOTAS_PORT": str(port)}, listens=True)
+    assert [
+        line.partition(":")[0].partition(",")[0] for line in str(caught.value).splitlines()
+    ] == [
+        "QUOTAS_TOKENS_FILE",
+        "QUOTAS_PORT",
+    ]

@@ -1,1 +1,0 @@
-"""What the settings mean to the parts of the service, checked before anything starts."""

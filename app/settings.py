@@ -1,0 +1,488 @@
+"""Settings: environment variables ``QUOTAS_…``, each read once into the type that is used."""
+
+from collections.abc import Mapping
+from difflib import get_close_matches
+from enum import StrEnum
+from ipaddress import IPv4Network, IPv6Network, ip_network
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final, NoReturn, Self
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationError,
+)
+from pydantic_core import ErrorDetails
+
+from app.domain.authorization import parse_super_users
+from app.http.authentication.client_cert_header import ClientCertHeader
+from app.http.authentication.forwarded import ForwardedHeader
+from app.http.authentication.json_web_tokens import ALGORITHMS
+from app.http.authentication.principal_mapping import PrincipalMapping
+from app.http.authentication.signing_keys import is_confidential
+from app.kafka.configuration import KafkaSettings, SaslMechanism, SecurityProtocol
+from app.kafka.pass_through import PassThrough
+from app.postgres.parameters import read_url
+from app.service.alterations.failpoints import Failpoints
+from app.service.patience import Patience
+from app.service.recovery.recover import FINAL_AFTER_S
+
+PREFIX: Final = "QUOTAS_"
+
+LOCAL_ONLY: Final = frozenset({"QUOTAS_LOCAL_DIR", "QUOTAS_LOCAL_KAFKA_VERSION"})
+"""Variables of ``dev`` that a service ignores."""
+
+_STAND_INS: Final = {"kafka_bootstrap_servers": "localhost:0", "database_url": "postgresql:///"}
+"""For required settings that could not be read, while the others are."""
+
+
+class SettingsError(Exception):
+    """The settings cannot be used; the text names each variable and says why."""
+
+
+class UnreadSettingError(AttributeError):
+    """A setting has no value because its variable could not be read."""
+
+
+class Mode(StrEnum):
+    """In development an unsafe setting is a warning, in production it stops the start-up."""
+
+    PRODUCTION = "production"
+    DEVELOPMENT = "development"
+
+
+class LogFormat(StrEnum):
+    """How log lines look."""
+
+    JSON = "json"
+    TEXT = "text"
+
+
+class LogLevel(StrEnum):
+    """From which severity on a line is written."""
+
+    DEBUG = "DEBUG"
+    INFO = "INFO"
+    WARNING = "WARNING"
+    ERROR = "ERROR"
+
+
+class AuthenticatorKind(StrEnum):
+    """Kinds of credentials, in the order in which they are offered by default."""
+
+    BEARER = "bearer"
+    CERTIFICATE = "certificate"
+    PROXY_CERTIFICATE = "proxy-certificate"
+    BASIC = "basic"
+
+
+def _split(text: object) -> object:
+    """Split at commas; an item may have blanks around it."""
+    return tuple(filter(None, map(str.strip, text.split(",")))) if isinstance(text, str) else text
+
+
+def _principals(text: object) -> object:
+    return parse_super_users(text) if isinstance(text, str) else text
+
+
+def _bootstrap_servers(text: str) -> str:
+    KafkaSettings(text)
+    return text
+
+
+def _sasl(protocol: SecurityProtocol) -> SecurityProtocol:
+    if not protocol.uses_sasl:
+        message = "it takes SASL_SSL or SASL_PLAINTEXT"
+        raise ValueError(message)
+    return protocol
+
+
+def _database_url(url: SecretStr) -> SecretStr:
+    read_url(url.get_secret_value())
+    return url
+
+
+def _confidential(url: str) -> str:
+    if not is_confidential(url):
+        message = f"{url} must begin with https:// (http:// on this machine only)"
+        raise ValueError(message)
+    return url
+
+
+def _algorithms(names: tuple[str, ...]) -> tuple[str, ...]:
+    if not ALGORITHMS.issuperset(names):
+        message = f"it takes some of {', '.join(sorted(ALGORITHMS))}"
+        raise ValueError(message)
+    return names
+
+
+def _network(text: object) -> IPv4Network | IPv6Network:
+    network = ip_network(text if isinstance(text, str) else str(text))
+    if isinstance(network, IPv6Network) and network.network_address.ipv4_mapped:
+        message = f"write {text} as an IPv4 address or network"
+        raise ValueError(message)
+    return network
+
+
+def _mapping_rules(text: str) -> str:
+    PrincipalMapping(text)
+    return text
+
+
+def _distinct(kinds: tuple[AuthenticatorKind, ...]) -> tuple[AuthenticatorKind, ...]:
+    if len(set(kinds)) != len(kinds):
+        message = "it takes each kind once at most"
+        raise ValueError(message)
+    return kinds
+
+
+def _failpoint(text: object) -> object:
+    return Failpoints.read(text) if isinstance(text, str) else text
+
+
+Port = Annotated[int, Field(ge=0, le=65535)]
+Rate = Annotated[float, Field(ge=0, le=1_000_000, allow_inf_nan=False)]
+"""So many a second; 0 for no limit, in development only."""
+TimeoutMs = Annotated[int, Field(ge=10, le=60_000)]
+Principals = Annotated[frozenset[str], BeforeValidator(_principals)]
+BootstrapServers = Annotated[str, AfterValidator(_bootstrap_servers)]
+DatabaseUrl = Annotated[SecretStr, AfterValidator(_database_url)]
+ConfidentialUrl = Annotated[str, AfterValidator(_confidential)]
+Network = Annotated[IPv4Network | IPv6Network, BeforeValidator(_network)]
+
+
+class Settings(BaseModel):
+    """Each field is ``QUOTAS_<FIELD>`` in upper case; the README lists them in this order."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    # The listeners, and what this process writes.
+    host: str = "127.0.0.1"
+    """Address to listen on."""
+    port: Port = 8080
+    """Port to listen on; 0 is any free one, which the log names as `url`."""
+    mode: Mode = Mode.PRODUCTION
+    """`production` or `development`."""
+    log_format: LogFormat = LogFormat.JSON
+    """`json` or `text`."""
+    log_level: LogLevel = LogLevel.INFO
+    """`DEBUG`, `INFO`, `WARNING` or `ERROR`."""
+
+    # The brokers, and the service's own account there.
+    kafka_bootstrap_servers: BootstrapServers
+    """`host:port,…` of the brokers."""
+    kafka_security_protocol: SecurityProtocol = SecurityProtocol.PLAINTEXT
+    """`PLAINTEXT`, `SSL`, `SASL_PLAINTEXT` or `SASL_SSL`."""
+    kafka_sasl_mechanism: SaslMechanism | None = None
+    """`PLAIN`, `SCRAM-SHA-256` or `SCRAM-SHA-512`."""
+    kafka_sasl_username: str | None = None
+    """The service's own account."""
+    kafka_sasl_password: SecretStr | None = None
+    """Its password."""
+    kafka_ssl_ca_file: Path | None = None
+    """PEM file of trusted authorities."""
+    kafka_ssl_cert_file: Path | None = None
+    """PEM file of a client certificate."""
+    kafka_ssl_key_file: Path | None = None
+    """PEM file of its key."""
+
+    # The audit log.
+    database_url: DatabaseUrl
+    """`postgresql://…`, the service's role."""
+    migration_database_url: DatabaseUrl | None = None
+    """The owner of the tables, for `migrate`; default: `QUOTAS_DATABASE_URL`."""
+
+    # Tokens.
+    tokens_file: Path | None = None
+    """JSON list of `{principal, token_sha256, expires_at}`; this or another credential is needed
+    to serve."""
+    oidc_issuer: ConfidentialUrl | None = None
+    """`https://…` of an identity provider whose tokens are accepted."""
+    oidc_audience: str | None = None
+    """What its tokens must name as audience; needed with an issuer."""
+    oidc_jwks_url: ConfidentialUrl | None = None
+    """`https://…` of its keys; default: as its discovery document says."""
+    oidc_algorithms: Annotated[
+        tuple[str, ...], BeforeValidator(_split), AfterValidator(_algorithms)
+    ] = ("RS256", "PS256", "ES256", "EdDSA")
+    """The signatures that are accepted."""
+    oidc_principal_claim: str = "sub"
+    """The claim whose value is the user name of the principal."""
+    oidc_ca_file: Path | None = None
+    """PEM file of authorities trusted for the issuer; default: the usual ones."""
+    authenticators: Annotated[
+        tuple[AuthenticatorKind, ...], BeforeValidator(_split), AfterValidator(_distinct)
+    ] = ()
+    """Some of `bearer`, `certificate`, `proxy-certificate`, `basic`, in the order in which callers
+    are offered them; default: all that are configured."""
+
+    # What no request reveals about the rights in the cluster.
+    super_users: Principals = frozenset()
+    """`User:admin;User:ops`; mirrors the broker's `super.users`."""
+    allow_everyone_if_no_acl_found: bool = False
+    """Mirrors the broker's `allow.everyone.if.no.acl.found`."""
+    auditors: Principals = frozenset()
+    """`User:auditor;…`: who may read every audit row."""
+    insecure_allow_without_authorizer: bool = False
+    """Serve everybody on a cluster without an authorizer; in development only."""
+
+    # Limits, and how long a stop may take.
+    shutdown_grace_s: Annotated[float, Field(ge=0, le=300)] = 20.0
+    """How long a stop waits for running alterations, in seconds."""
+    shutdown_delay_s: Annotated[float, Field(ge=0, le=60)] = 5.0
+    """How long `/readyz` says 503 before a stop begins, in seconds; none in development."""
+    reads_per_s: Rate = 20_000.0
+    """Reads of one principal a second; twice as many at once."""
+    alterations_per_s: Rate = 5_000.0
+    """Alterations of one principal a second; twice as many at once."""
+    requests_at_once: Annotated[int, Field(ge=0)] = 256
+    """Requests of one principal that are worked on at a time."""
+    authentication_failures_per_s: Rate = 500.0
+    """Bad credentials from one address a second; twenty times as many at once."""
+    max_connections: Annotated[int, Field(ge=1)] = 1000
+    """Connections at a time; one more is answered 503."""
+
+    # Time-outs.
+    database_connect_timeout_ms: TimeoutMs = 1000
+    """How long a connection to Postgres may take, in ms."""
+    database_timeout_ms: TimeoutMs = 1400
+    """How long Postgres may take for a transaction before what needs it is refused, in ms; an
+    outcome has twice as long, a report at least 30 s."""
+    kafka_request_timeout_ms: TimeoutMs = 5000
+    """How long a broker may take to answer a read, in ms; a barrier and a check of readiness have
+    40 % of it, an alteration at least 15 s."""
+
+    # Alterations.
+    drift_interval_s: Annotated[float, Field(ge=1, le=3600)] = 60.0
+    """How often the cluster is compared with the audit log, in seconds."""
+    test_failpoint: Annotated[Failpoints, BeforeValidator(_failpoint)] = Failpoints()
+    """For tests, in development only: kill or freeze at a point of an alteration."""
+    test_final_after_s: Annotated[float, Field(ge=1, le=95)] = FINAL_AFTER_S
+    """For tests, in development only: when recovery is final, in seconds."""
+
+    # Callers who log in at the brokers with their own user and password.
+    basic_sasl_mechanism: SaslMechanism | None = None
+    """`PLAIN`, `SCRAM-SHA-256` or `SCRAM-SHA-512`: accepts `Authorization: Basic` and logs in at
+    the brokers with it; default: Basic is off."""
+    basic_security_protocol: Annotated[SecurityProtocol, AfterValidator(_sasl)] = (
+        SecurityProtocol.SASL_SSL
+    )
+    """`SASL_SSL`, or `SASL_PLAINTEXT` on this machine and in development: how such callers are
+    logged in."""
+    basic_bootstrap_servers: BootstrapServers | None = None
+    """`host:port,…` of the listener for them; default: `QUOTAS_KAFKA_BOOTSTRAP_SERVERS`."""
+
+    # TLS with callers, and the principals of their certificates.
+    tls_cert_file: Path | None = None
+    """PEM file of this server's certificate; with it `QUOTAS_PORT` speaks TLS."""
+    tls_key_file: Path | None = None
+    """PEM file of its key; default: in the same file."""
+    tls_port: Port | None = None
+    """A port of its own for TLS; `QUOTAS_PORT` then speaks plain HTTP."""
+    tls_client_ca_file: Path | None = None
+    """PEM file of authorities: a client certificate that they signed is a credential."""
+    ssl_principal_mapping_rules: Annotated[str, AfterValidator(_mapping_rules)] = "DEFAULT"
+    """From a certificate's subject to the user; mirrors the broker's
+    `ssl.principal.mapping.rules`."""
+
+    # Proxies.
+    trusted_proxies: Annotated[tuple[Network, ...], BeforeValidator(_split)] = ()
+    """`10.0.0.5,10.1.0.0/16`: the proxies whose headers are believed."""
+    forwarded_header: ForwardedHeader = ForwardedHeader.NONE
+    """Where they note the caller's address: `forwarded`, `x-forwarded-for` or `none`."""
+    client_cert_header: ClientCertHeader = ClientCertHeader.NONE
+    """Where they put the caller's certificate: `client-cert` (RFC 9440), `xfcc` (Envoy) or
+    `none`."""
+    client_cert_issuers_file: Path | None = None
+    """PEM file of authorities, one of which must have signed what they put there; default: the
+    proxy has checked it."""
+
+    policy_file: Path | None = None
+    """YAML file of who may alter which quotas within which bounds; SIGHUP reads it again. See
+    `docs/policy.md`."""
+
+    # What production accepts only where it is set explicitly.
+    cluster_id: str | None = None
+    """The id of the one cluster that this service is for; any other is refused."""
+    tls_terminated_upstream: bool = False
+    """A proxy in front speaks TLS with callers; plain HTTP is for it alone."""
+    insecure_allow_plaintext_kafka: bool = False
+    """Speak to brokers on other machines without TLS."""
+    insecure_allow_plaintext_postgres: bool = False
+    """Speak to a Postgres on another machine with less than `sslmode=verify-full`."""
+
+    workers: Annotated[int, Field(ge=1, le=64)] = 1
+    """Processes that serve on the same port; 1 is this process itself."""
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            """Raise ``UnreadSettingError``: only what could not be read is asked for here."""
+            raise UnreadSettingError(name)
+
+    @classmethod
+    def from_env(cls, environ: Mapping[str, str]) -> Self:
+        """Read the settings.
+
+        Raises:
+            SettingsError: Something is missing, misspelt or of the wrong form.
+        """
+        settings, faults = cls.read(environ)
+        if faults:
+            raise SettingsError("\n".join(faults))
+        return settings
+
+    @classmethod
+    def read(cls, environ: Mapping[str, str]) -> tuple[Self, list[str]]:
+        """Read the settings; return them with a sentence for each variable that is wrong.
+
+        A setting that could not be read has no value: ``UnreadSettingError``.
+        """
+        values = {
+            name.removeprefix(PREFIX).lower(): value
+            for name, value in environ.items()
+            if name.startswith(PREFIX) and name not in LOCAL_ONLY and value != ""
+        }
+        try:
+            return cls.model_validate(values), []
+        except ValidationError as error:
+            problems = error.errors(include_url=False, include_input=False)
+        unread = {str(problem["loc"][0]) for problem in problems}
+        readable = {name: value for name, value in values.items() if name not in unread}
+        settings = cls.model_validate({**_STAND_INS, **readable})
+        for name in unread:
+            settings.__dict__.pop(name, None)
+        return settings, sorted({_sentence(problem) for problem in problems})
+
+    @property
+    def is_production(self) -> bool:
+        """Whether an unsafe setting stops the start-up."""
+        return self.mode is Mode.PRODUCTION
+
+    @property
+    def stop_delay_s(self) -> float:
+        """How long a stop is announced before it begins, in seconds."""
+        return self.shutdown_delay_s if self.is_production else 0.0
+
+    @property
+    def owner_database_url(self) -> str:
+        """The URL that ``migrate`` connects with."""
+        return (self.migration_database_url or self.database_url).get_secret_value()
+
+    @property
+    def has_plain_listener(self) -> bool:
+        """Whether a port speaks plain HTTP."""
+        return self.tls_cert_file is None or self.tls_port is not None
+
+    @property
+    def ports(self) -> dict[str, int]:
+        """The ports to listen on, by variable."""
+        ports = {"QUOTAS_PORT": self.port}
+        if self.tls_cert_file is not None and self.tls_port is not None:
+            ports["QUOTAS_TLS_PORT"] = self.tls_port
+        return ports
+
+    @property
+    def configured_authenticators(self) -> tuple[AuthenticatorKind, ...]:
+        """The kinds of credentials for which everything needed is set."""
+        is_configured = {
+            AuthenticatorKind.BEARER: bool(self.tokens_file or self.oidc_issuer),
+            AuthenticatorKind.CERTIFICATE: self.tls_client_ca_file is not None,
+            AuthenticatorKind.PROXY_CERTIFICATE: (
+                self.client_cert_header is not ClientCertHeader.NONE
+            ),
+            AuthenticatorKind.BASIC: self.basic_sasl_mechanism is not None,
+        }
+        return tuple(kind for kind, is_set in is_configured.items() if is_set)
+
+    @property
+    def enabled_authenticators(self) -> tuple[AuthenticatorKind, ...]:
+        """The kinds of credentials that are accepted, in the order in which they are offered."""
+        return self.authenticators or self.configured_authenticators
+
+    @property
+    def patience(self) -> Patience:
+        """All the time-outs that follow from these."""
+        return Patience(
+            database_connect_s=self.database_connect_timeout_ms / 1000,
+            database_answer_s=self.database_timeout_ms / 1000,
+            broker_answer_s=self.kafka_request_timeout_ms / 1000,
+        )
+
+    @property
+    def kafka(self) -> KafkaSettings:
+        """How the brokers are reached with the service's own account.
+
+        Raises:
+            ValueError: SASL lacks a mechanism, a user or a password.
+        """
+        password = self.kafka_sasl_password
+        return KafkaSettings(
+            self.kafka_bootstrap_servers,
+            self.kafka_security_protocol,
+            self.kafka_sasl_mechanism,
+            self.kafka_sasl_username,
+            password.get_secret_value() if password else None,
+            cluster_id=self.cluster_id,
+            **self._kafka_files,
+        )
+
+    @property
+    def kafka_tls(self) -> KafkaSettings:
+        """How TLS is spoken with the brokers, whoever logs in."""
+        return KafkaSettings("localhost:0", SecurityProtocol.SSL, **self._kafka_files)
+
+    @property
+    def basic_login(self) -> PassThrough | None:
+        """How callers are logged in; null where ``Authorization: Basic`` is not accepted."""
+        if self.basic_sasl_mechanism is None:
+            return None
+        return PassThrough(
+            self.basic_bootstrap_servers or self.kafka_bootstrap_servers,
+            self.basic_security_protocol,
+            self.basic_sasl_mechanism,
+            **self._kafka_files,
+        )
+
+    @property
+    def _kafka_files(self) -> dict[str, str | None]:
+        names = ("ssl_ca_file", "ssl_cert_file", "ssl_key_file")
+        files = {name: getattr(self, f"kafka_{name}") for name in names}
+        return {name: None if path is None else str(path) for name, path in files.items()}
+
+
+def variable(field: str) -> str:
+    """Return the name of the environment variable of a field."""
+    return f"{PREFIX}{field.upper()}"
+
+
+def unusable_file(field: str, error: Exception) -> SettingsError:
+    """Return the fault of a setting that names a file."""
+    reason = getattr(error, "strerror", None) or error
+    return SettingsError(f"{variable(field)}: it cannot be used: {reason}.")
+
+
+def describe(field: str) -> str:
+    """Return what a setting is, in one line."""
+    return " ".join((Settings.model_fields[field].description or "").split())
+
+
+def _sentence(problem: ErrorDetails) -> str:
+    """Name the variable and its fault; the value is not repeated, it may be a secret."""
+    field = str(problem["loc"][0])
+    name = variable(field)
+    match problem["type"]:
+        case "missing":
+            return f"{name} is needed and not set. It is: {describe(field)}".replace("`", "")
+        case "extra_forbidden":
+            near = get_close_matches(field, Settings.model_fields, 1)
+            hint = f" Is it {variable(near[0])}?" if near else ""
+            return f"{name} is not a setting of this service; check its spelling.{hint}"
+        case "value_error":
+            return f"{name}: {problem['ctx']['error']}".rstrip(".") + "."
+        case _:
+            return f"{name}: {problem['msg'][0].lower()}{problem['msg'][1:]}."

@@ -1,0 +1,415 @@
+"""What refuses to start, and why: all of it is reported at once, before anything is started."""
+
+import asyncio
+import ipaddress
+import logging
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Final
+
+from app.authenticators import bearer_tokens, oidc_authorities, proxied_certificates, tls_context
+from app.domain.errors import NotSentError, WrongClusterError
+from app.kafka.brokers import Brokers
+from app.kafka.configuration import KafkaSettings, SaslMechanism, ssl_context
+from app.listeners import Listener
+from app.policy_file import PolicyFileError, read_policy
+from app.postgres.database import Database
+from app.postgres.parameters import read_url
+from app.postgres.schema import ensure_partitions, schema_problem
+from app.postgres.server_facts import ServerFacts, server_facts
+from app.service.recovery.recover import FINAL_AFTER_S
+from app.settings import (
+    Network,
+    Settings,
+    SettingsError,
+    UnreadSettingError,
+    unusable_file,
+    variable,
+)
+
+MAX_CLOCK_DIFFERENCE_S: Final = 5.0
+
+_STRICT_SSL: Final = "verify-full"
+_SYSTEM_AUTHORITIES: Final = "system"
+
+logger = logging.getLogger(__name__)
+
+Rule = Callable[[Settings], Iterator[str]]
+"""Yields a sentence for each fault, which names the variables and says what to do."""
+
+
+def load_settings(environ: Mapping[str, str], *, listens: bool = False) -> Settings:
+    """Read the settings, and everything that they refer to on this machine.
+
+    Args:
+        environ: The variables.
+        listens: Refuse an address that is taken or not of this machine, too.
+
+    Raises:
+        SettingsError: With a line for each setting that cannot be used; in production also for
+            each that is unsafe.
+    """
+    settings, faults = Settings.read(environ)
+    faults += find_faults(settings)
+    if listens:
+        faults += _judge(_addresses, settings)
+    if faults:
+        raise SettingsError("\n".join(faults))
+    return settings
+
+
+def find_faults(settings: Settings) -> list[str]:
+    """Return a sentence for each fault that only several settings, or a file, can show.
+
+    A rule that needs a setting that could not be read is skipped.
+    """
+    faults = [sentence for rule in _RULES for sentence in _judge(rule, settings)]
+    with suppress(UnreadSettingError):
+        if settings.is_production:
+            faults += find_unsafe(settings)
+    return faults
+
+
+def find_unsafe(settings: Settings) -> list[str]:
+    """Return a sentence for each setting that is unsafe: in production it stops the start.
+
+    What stays on this machine needs no encryption.
+    """
+    return [sentence for rule in _SAFETY_RULES for sentence in _judge(rule, settings)]
+
+
+def warn(settings: Settings) -> None:
+    """Log what is unsafe where that is allowed, and what works but is not recommended."""
+    if not settings.is_production:
+        for sentence in find_unsafe(settings):
+            logger.warning("unsafe: %s", sentence)
+    for sentence in _risky(settings):
+        logger.warning("risky: %s", sentence)
+
+
+def _judge(rule: Rule, settings: Settings) -> list[str]:
+    try:
+        return list(rule(settings))
+    except UnreadSettingError:
+        return []
+
+
+_NEEDED_WITH: Final = {
+    "tls_key_file": "tls_cert_file",
+    "tls_port": "tls_cert_file",
+    "tls_client_ca_file": "tls_cert_file",
+    "forwarded_header": "trusted_proxies",
+    "client_cert_header": "trusted_proxies",
+    "oidc_issuer": "oidc_audience",
+}
+"""By a setting: another one without which it is of no use."""
+
+
+def _companions(settings: Settings) -> Iterator[str]:
+    for name, needed in _NEEDED_WITH.items():
+        with suppress(UnreadSettingError):
+            if _is_set(settings, name) and not getattr(settings, needed):
+                yield f"{variable(needed)} is needed with {variable(name)} and not set."
+
+
+def _is_set(settings: Settings, name: str) -> bool:
+    """Tell whether a variable is set, even to what cannot be read."""
+    return bool(vars(settings).get(name, "unread") != Settings.model_fields[name].default)
+
+
+def _service_account(settings: Settings) -> Iterator[str]:
+    protocol = settings.kafka_security_protocol
+    for name in ("kafka_sasl_mechanism", "kafka_sasl_username", "kafka_sasl_password"):
+        if protocol.uses_sasl and not getattr(settings, name):
+            yield (
+                f"{variable(name)} is needed with QUOTAS_KAFKA_SECURITY_PROTOCOL={protocol} and "
+                "not set."
+            )
+
+
+def _authenticators(settings: Settings) -> Iterator[str]:
+    configured = settings.configured_authenticators
+    if not configured:
+        yield (
+            "QUOTAS_TOKENS_FILE, QUOTAS_OIDC_ISSUER or another credential of QUOTAS_AUTHENTICATORS "
+            "is needed and none is set: nobody can call."
+        )
+    elif not set(configured).issuperset(settings.authenticators):
+        yield (
+            "QUOTAS_AUTHENTICATORS: it takes each of these once at most, which are configured: "
+            f"{', '.join(configured)}."
+        )
+
+
+def _test_settings(settings: Settings) -> Iterator[str]:
+    tested = settings.test_failpoint.armed or settings.test_final_after_s != FINAL_AFTER_S
+    if tested and settings.is_production:
+        yield "QUOTAS_TEST_… is for tests: it needs QUOTAS_MODE=development."
+
+
+def _broker_tls(settings: Settings) -> None:
+    protocols = [settings.kafka_security_protocol]
+    if settings.basic_sasl_mechanism is not None:
+        protocols.append(settings.basic_security_protocol)
+    if any(protocol.uses_tls for protocol in protocols):
+        try:
+            ssl_context(settings.kafka_tls)
+        except (OSError, ValueError) as error:
+            raise unusable_file("kafka_ssl_…", error) from None
+
+
+def _policy(settings: Settings) -> None:
+    if settings.policy_file is not None:
+        try:
+            read_policy(settings.policy_file)
+        except PolicyFileError as error:
+            faults = [f"QUOTAS_POLICY_FILE: {fault}" for fault in str(error).splitlines()]
+            raise SettingsError("\n".join(faults)) from None
+
+
+def _reading(read: Callable[[Settings], object]) -> Rule:
+    """Return a rule that reads files and reports why they cannot be used."""
+
+    def rule(settings: Settings) -> Iterator[str]:
+        try:
+            read(settings)
+        except SettingsError as error:
+            yield from str(error).splitlines()
+
+    return rule
+
+
+_RULES: Final[Sequence[Rule]] = (
+    _companions,
+    _service_account,
+    _authenticators,
+    _test_settings,
+    *map(
+        _reading,
+        (
+            _broker_tls,
+            bearer_tokens,
+            oidc_authorities,
+            tls_context,
+            proxied_certificates,
+            _policy,
+        ),
+    ),
+)
+
+
+def _addresses(settings: Settings) -> Iterator[str]:
+    for name, port in settings.ports.items():
+        try:
+            Listener(name, settings.host, port).refuse_unless_free()
+        except SettingsError as error:
+            yield str(error)
+
+
+def _unsafe_listener(settings: Settings) -> Iterator[str]:
+    plain = settings.has_plain_listener and not is_this_machine(settings.host)
+    if plain and not settings.tls_terminated_upstream:
+        yield (
+            f"QUOTAS_HOST: {settings.host} is not of this machine alone, and plain HTTP shows "
+            "credentials to the network. Set QUOTAS_TLS_CERT_FILE without QUOTAS_TLS_PORT, or "
+            "QUOTAS_TLS_TERMINATED_UPSTREAM=true where a proxy in front speaks TLS."
+        )
+
+
+def _unsafe_kafka(settings: Settings) -> Iterator[str]:
+    protocol = settings.kafka_security_protocol
+    hosts = _other_hosts(settings.kafka_bootstrap_servers)
+    if hosts and not protocol.uses_tls and not settings.insecure_allow_plaintext_kafka:
+        yield (
+            f"QUOTAS_KAFKA_SECURITY_PROTOCOL: {protocol} to {', '.join(hosts)} is not encrypted. "
+            "Use SSL or SASL_SSL, or accept the risk with "
+            "QUOTAS_INSECURE_ALLOW_PLAINTEXT_KAFKA=true."
+        )
+
+
+def _unsafe_logins(settings: Settings) -> Iterator[str]:
+    login = settings.basic_login
+    if login is None or settings.basic_security_protocol.uses_tls:
+        return
+    if _other_hosts(login.bootstrap_servers):
+        sent = "passwords" if login.sasl_mechanism == SaslMechanism.PLAIN else "logins"
+        yield (
+            f"QUOTAS_BASIC_SECURITY_PROTOCOL: SASL_PLAINTEXT sends the callers' {sent} to the "
+            "brokers unencrypted over a network. Use SASL_SSL."
+        )
+
+
+def _unsafe_postgres(settings: Settings) -> Iterator[str]:
+    if settings.insecure_allow_plaintext_postgres or is_local_postgres(settings):
+        return
+    parameters = read_url(settings.database_url.get_secret_value())
+    sslmode = parameters.get("sslmode") or os.environ.get("PGSSLMODE") or "prefer"
+    system = parameters.get("sslrootcert") == _SYSTEM_AUTHORITIES
+    if sslmode != _STRICT_SSL and not (system and "sslmode" not in parameters):
+        yield (
+            f"QUOTAS_DATABASE_URL: sslmode={sslmode} to a Postgres on another machine does not "
+            "verify its name. Add sslmode=verify-full and sslrootcert, or accept the risk with "
+            "QUOTAS_INSECURE_ALLOW_PLAINTEXT_POSTGRES=true."
+        )
+
+
+def _unsafe_proxies(settings: Settings) -> Iterator[str]:
+    networks = settings.trusted_proxies
+    version_4 = [network for network in networks if isinstance(network, ipaddress.IPv4Network)]
+    version_6 = [network for network in networks if isinstance(network, ipaddress.IPv6Network)]
+    collapsed: list[Network] = [
+        *ipaddress.collapse_addresses(version_4),
+        *ipaddress.collapse_addresses(version_6),
+    ]
+    if any(network.prefixlen == 0 for network in collapsed):
+        yield "QUOTAS_TRUSTED_PROXIES: everybody is no proxy; name the proxies' addresses."
+
+
+def _unsafe_limits(settings: Settings) -> Iterator[str]:
+    limits = (
+        "reads_per_s",
+        "alterations_per_s",
+        "requests_at_once",
+        "authentication_failures_per_s",
+    )
+    off = ", ".join(variable(name) for name in limits if not getattr(settings, name))
+    if off:
+        yield f"{off}: 0 is no limit, so one caller may use up this process."
+
+
+def _unsafe_authorization(settings: Settings) -> Iterator[str]:
+    if settings.insecure_allow_without_authorizer:
+        yield (
+            "QUOTAS_INSECURE_ALLOW_WITHOUT_AUTHORIZER: on a cluster without an authorizer "
+            "everybody with a credential may alter every quota."
+        )
+
+
+_SAFETY_RULES: Final[Sequence[Rule]] = (
+    _unsafe_listener,
+    _unsafe_kafka,
+    _unsafe_logins,
+    _unsafe_postgres,
+    _unsafe_proxies,
+    _unsafe_limits,
+    _unsafe_authorization,
+)
+
+
+def _risky(settings: Settings) -> Iterator[str]:
+    if os.geteuid() == 0:
+        yield "the service runs as root; give it a user of its own"
+    if settings.tokens_file is not None and settings.is_production:
+        yield (
+            "QUOTAS_TOKENS_FILE: static tokens are good for whoever has them until they expire; "
+            "tokens of an identity provider (QUOTAS_OIDC_ISSUER) expire sooner"
+        )
+
+
+def is_local_postgres(settings: Settings) -> bool:
+    """Tell whether Postgres is on this machine: a socket, or a loopback address."""
+    parameters = read_url(settings.database_url.get_secret_value())
+    return all(_is_local(host) for host in _postgres_hosts(parameters))
+
+
+def _postgres_hosts(parameters: Mapping[str, Any]) -> list[str]:
+    """Return the hosts as libpq sees them; an empty one is its socket."""
+    named = parameters.get("hostaddr") or parameters.get("host") or os.environ.get("PGHOST") or ""
+    return str(named).split(",")
+
+
+def _is_local(host: str) -> bool:
+    return not host or host.startswith(("/", "@")) or is_this_machine(host)
+
+
+def is_this_machine(host: str) -> bool:
+    """Tell whether a host is a loopback address or ``localhost``; no name is looked up."""
+    if host.lower() == "localhost":
+        return True
+    try:
+        address = ipaddress.ip_address(host.strip("[]").partition("%")[0])
+    except ValueError:
+        return False
+    mapped = getattr(address, "ipv4_mapped", None)
+    return (mapped or address).is_loopback
+
+
+def _other_hosts(bootstrap_servers: str) -> list[str]:
+    addresses = KafkaSettings(bootstrap_servers).addresses
+    return [host for host, _ in addresses if not is_this_machine(host)]
+
+
+async def check_dependencies(settings: Settings) -> None:
+    """Ask Postgres, and the brokers where a cluster is named, before the service starts.
+
+    What does not answer may come later: readiness and the requests themselves report it.
+
+    Raises:
+        SettingsError: The log is not append-only or not of this version, Postgres may lose it or
+            has another time, and the mode is production; or the cluster is another one.
+    """
+    await _check_audit_log(settings)
+    await _check_cluster(settings)
+
+
+async def _check_audit_log(settings: Settings) -> None:
+    database = Database(settings.database_url.get_secret_value(), patience=settings.patience)
+    with suppress(NotSentError):
+        await ensure_partitions(database)
+    try:
+        problem = await schema_problem(database)
+        facts = await server_facts(database)
+    except NotSentError as error:
+        logger.warning("the audit log cannot be looked at yet: %s", error.detail)
+        return
+    finally:
+        await database.close()
+    _warn_of_role(facts)
+    faults = [] if problem is None else [problem]
+    faults += _server_faults(facts, settings)
+    if faults and settings.is_production:
+        raise SettingsError("\n".join(f"QUOTAS_DATABASE_URL: {fault}" for fault in faults))
+    for fault in faults:
+        logger.warning("unsafe: QUOTAS_DATABASE_URL: %s", fault)
+
+
+def _server_faults(facts: ServerFacts, settings: Settings) -> Iterator[str]:
+    """Yield what is unsafe; a Postgres on this machine may be a test bench, so it is warned of."""
+    if facts.off:
+        names = " and ".join(facts.off)
+        sentence = f"Postgres has {names} off: a crash may lose what the log had acknowledged."
+        if is_local_postgres(settings):
+            logger.warning("unsafe: QUOTAS_DATABASE_URL: %s", sentence)
+        else:
+            yield sentence
+    if abs(facts.clock_ahead_s) > MAX_CLOCK_DIFFERENCE_S:
+        yield (
+            f"the clock of Postgres differs by {facts.clock_ahead_s:+.1f} s from this machine's; "
+            "at most 5 s are allowed, tokens and deadlines rest on both."
+        )
+
+
+def _warn_of_role(facts: ServerFacts) -> None:
+    if facts.is_superuser or facts.owns_the_log:
+        logger.warning(
+            "risky: QUOTAS_DATABASE_URL: the role %s %s: triggers alone keep the log "
+            "append-only. Give the service a role of its own.",
+            facts.role,
+            "is a superuser" if facts.is_superuser else "owns the audit log",
+        )
+
+
+async def _check_cluster(settings: Settings) -> None:
+    if settings.cluster_id is None:
+        return
+    brokers = Brokers(settings.kafka, patience=settings.patience)
+    try:
+        await brokers.view(asyncio.get_running_loop().time() + settings.patience.image_s)
+    except WrongClusterError as error:
+        message = f"QUOTAS_CLUSTER_ID: {error.detail}"
+        raise SettingsError(message) from None
+    except NotSentError as error:
+        logger.warning("the cluster cannot be looked at yet: %s", error.detail)
+    finally:
+        await brokers.close()

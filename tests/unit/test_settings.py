@@ -1,0 +1,66 @@
+"""What each setting takes, and what is wrong with a variable."""
+
+from ipaddress import ip_network
+
+import pytest
+
+from app.service.alterations.failpoints import Failpoints
+from app.settings import Settings, SettingsError, UnreadSettingError
+
+NEEDED = {
+    "QUOTAS_KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:9092",
+    "QUOTAS_DATABASE_URL": "postgresql://quotas@/quotas?host=/run/postgresql",
+}
+
+
+def settings(**changes: str) -> Settings:
+    return Settings.from_env(
+        {**NEEDED, **{f"QUOTAS_{name}": value for name, value in changes.items()}}
+    )
+
+
+def test_a_setting_has_the_type_that_is_used():
+    read = settings(
+        SUPER_USERS="User:a; User:CN=b,O=c",
+        TRUSTED_PROXIES=" 10.0.0.5, 2001:db8::/32,",
+        OIDC_ALGORITHMS="RS256, ES256",
+        TEST_FAILPOINT="after_intent:stop",
+        WORKERS="",
+    )
+    assert read.super_users == {"User:a", "User:CN=b,O=c"}
+    assert read.trusted_proxies == (ip_network("10.0.0.5"), ip_network("2001:db8::/32"))
+    assert read.oidc_algorithms == ("RS256", "ES256")
+    assert read.test_failpoint == Failpoints("after_intent", "stop")
+    assert read.workers == 1
+
+
+def test_what_could_not_be_read_has_no_value():
+    read, (fault,) = Settings.read({**NEEDED, "QUOTAS_PORT": "eighty"})
+    assert fault.startswith("QUOTAS_PORT: ")
+    assert read.host == "127.0.0.1"
+    with pytest.raises(UnreadSettingError):
+        _ = read.port
+
+
+def test_what_is_missing_is_named_with_its_meaning_and_what_is_misspelt_with_what_is_near():
+    with pytest.raises(SettingsError) as refused:
+        Settings.from_env({"QUOTAS_PROT": "1", "QUOTAS_ELEPHANT": "secret"})
+    assert str(refused.value).splitlines() == [
+        ("QUOTAS_DATABASE_URL is needed and not set. It is: postgresql://…, the service's role."),
+        "QUOTAS_ELEPHANT is not a setting of this service; check its spelling.",
+        (
+            "QUOTAS_KAFKA_BOOTSTRAP_SERVERS is needed and not set. "
+            "It is: host:port,… of the brokers."
+        ),
+        "QUOTAS_PROT is not a setting of this service; check its spelling. Is it QUOTAS_PORT?",
+    ]
+
+
+@pytest.mark.parametrize("number", ["0", "-1", "65", "many"])
+def test_there_are_one_to_64_workers(number: str):
+    with pytest.raises(SettingsError, match="QUOTAS_WORKERS"):
+        settings(WORKERS=number)
+
+
+def test_a_process_serves_alone_unless_told_otherwise():
+    assert settings().workers == 1
