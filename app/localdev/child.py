@@ -13,6 +13,7 @@ from app.localdev.errors import LocalDevError
 
 _LAUNCHER = Path(__file__).with_name("launch.py")
 _TAIL_LINES = 15
+_PORT_TAKEN = b"Address already in use"
 
 # Linux sends the parent-death signal when the *thread* that forked ends. This one ends with us.
 _SPAWNER = ThreadPoolExecutor(1, thread_name_prefix="spawner")
@@ -34,6 +35,7 @@ class Child:
         self.name = name
         self.log_path = log_path
         self._process: subprocess.Popen[bytes] | None = None
+        self._logged_before = 0
 
     @property
     def pid(self) -> int:
@@ -53,6 +55,7 @@ class Child:
         """Start the program; its output is appended to the log."""
         launch = launched(command, run_as)
         with self.log_path.open("ab") as log:
+            self._logged_before = log.tell()
             self._process = _SPAWNER.submit(
                 subprocess.Popen,
                 launch,
@@ -106,6 +109,12 @@ class Child:
         """Send a signal, unless the program has ended."""
         if self.is_running():
             os.kill(self.pid, number)
+
+    def lacks_port(self) -> bool:
+        """Tell whether the program says that another one has the port that it was given."""
+        with self.log_path.open("rb") as log:
+            log.seek(self._logged_before)
+            return _PORT_TAKEN in log.read()
 
     def last_lines(self) -> str:
         """Return the end of the log, for an error message."""

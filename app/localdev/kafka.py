@@ -33,14 +33,12 @@ from app.localdev.kafka_properties import (
     scram_arguments,
     tls_properties,
 )
-from app.localdev.ports import HOST, free_ports, is_free
+from app.localdev.ports import HOST, STARTS, free_ports, is_free
 from app.localdev.state import read_state, write_state
 
 _READY_DEADLINE_S = 60.0
 _STOP_DEADLINE_S = 30.0
 _POLL_S = 0.05
-_STARTS = 3
-_PORT_TAKEN = "Address already in use"
 
 
 @dataclass
@@ -144,16 +142,14 @@ class LocalKafka:
         if self._child.is_running():
             return
         self.directory.mkdir(parents=True, exist_ok=True)
-        for attempt in range(1, _STARTS + 1):
+        for attempt in range(1, STARTS + 1):
             self._prepare()
-            mark = self.log_path.stat().st_size
             self._run()
             try:
                 self._wait_until_ready()
             except LocalDevError:
                 self.kill()
-                taken = _PORT_TAKEN in self.log_path.read_text(errors="replace")[mark:]
-                if not taken or attempt == _STARTS:
+                if not self._child.lacks_port() or attempt == STARTS:
                     raise
             else:
                 return

@@ -8,6 +8,9 @@ from app.localdev.errors import LocalDevError
 
 HOST = "127.0.0.1"
 
+STARTS = 3
+"""How often a server is started whose port another program took between probe and start."""
+
 _LOWEST = 15000
 _RANGE_FILE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _TRIES = 500

@@ -16,7 +16,7 @@ import psycopg
 from app.localdev.child import Child
 from app.localdev.descendants import descendants_of, wait_until_ended, wait_until_halted
 from app.localdev.errors import LocalDevError
-from app.localdev.ports import HOST, free_ports, is_free
+from app.localdev.ports import HOST, STARTS, free_ports, is_free
 from app.localdev.postgres_setup import (
     OWNER,
     ROLES,
@@ -110,13 +110,20 @@ class LocalPostgres:
         if "passwords" not in self._state:
             self._state["passwords"] = {role: secrets.token_hex(16) for role in ROLES}
             initialize(self._data, self._state["passwords"][SUPERUSER], run_as)
-        if "port" not in self._state or not is_free(self._state["port"]):
-            self._state["port"] = free_ports(1)[0]
-        write_state(self._state_path, self._state)
-        self._child.start(
-            self._command(), directory=Path("/"), environ=environment(), run_as=run_as
-        )
-        self._wait_until_ready()
+        for attempt in range(1, STARTS + 1):
+            if "port" not in self._state or not is_free(self._state["port"]):
+                self._state["port"] = free_ports(1)[0]
+            write_state(self._state_path, self._state)
+            self._child.start(
+                self._command(), directory=Path("/"), environ=environment(), run_as=run_as
+            )
+            try:
+                self._wait_until_ready()
+            except LocalDevError:
+                if not self._child.lacks_port() or attempt == STARTS:
+                    raise
+            else:
+                break
         ensure_roles(self.superuser_url, self._state["passwords"])
         self.create_database(DATABASE)
 

@@ -1,9 +1,12 @@
 import os
+import socket
+from pathlib import Path
 
 import psycopg
 import pytest
 
 from app.localdev.descendants import descendants_of, wait_until_ended
+from app.localdev.ports import free_ports
 from app.localdev.postgres import LocalPostgres
 
 DEADLINE_S = 30
@@ -93,3 +96,16 @@ def test_a_restart_keeps_data_and_addresses_and_stopping_leaves_no_process(
 
 def test_passwords_are_kept_where_others_cannot_read_them(postgres: LocalPostgres):
     assert (postgres.directory / "server.json").stat().st_mode & 0o077 == 0
+
+
+def test_a_port_that_is_taken_between_probe_and_start_is_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        taken = other.getsockname()[1]
+        probed = iter([taken, *free_ports(1)])
+        monkeypatch.setattr("app.localdev.postgres.free_ports", lambda count: [next(probed)])
+        with LocalPostgres(tmp_path, settings={"fsync": "off"}) as server:
+            assert f":{taken}/" not in server.service_url
+            with psycopg.connect(server.service_url) as connection:
+                assert connection.execute("select 1").fetchone() == (1,)
