@@ -8,6 +8,7 @@ import json
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from contextvars import Context
 from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -29,6 +30,9 @@ FETCH_EVERY_S: Final = 30.0
 """At most one fetch in so many seconds, whatever callers send."""
 
 _ANSWER_WITHIN_S: Final = 5.0
+_BESIDE_AFTER_S: Final = 0.25
+"""So long the caller who begins a fetch waits for it where the old keys have what is needed."""
+
 _MAX_BYTES: Final = 1024 * 1024
 _ASYMMETRIC: Final = frozenset({"RSA", "EC", "OKP"})
 _OF_RSA: Final = frozenset({"RS256", "RS384", "RS512", "PS256", "PS384", "PS512"})
@@ -87,19 +91,19 @@ class SigningKeys:
     _keys: KeySet = field(default_factory=dict)
     _fetched_at: float | None = None
     _asked_at: float | None = None
-    _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _fetch: asyncio.Task[None] | None = None
 
     async def key(self, key_id: str | None) -> SigningKey | None:
         """Return a key, or null where the provider has none of that id.
 
-        Without an id it is the provider's only key, where there is just one.
+        Without an id it is the provider's only key, where there is just one. A provider that hangs
+        delays nobody whose key is cached: the keys are renewed in the background.
 
         Raises:
             NotSentError: There are no keys to judge by.
         """
-        if self._age() > FRESH_S or key_id not in self._keys:
-            async with self._lock:
-                await self._refresh(key_id)
+        if not self._has(key_id, FRESH_S):
+            await self._renew(key_id)
         if self._age() > STALE_S:
             raise NotSentError(
                 "The identity provider's keys cannot be had, so no token can be judged.",
@@ -109,7 +113,10 @@ class SigningKeys:
         return self._keys.get(key_id)
 
     async def close(self) -> None:
-        """Close the connections."""
+        """Give up a fetch that is under way, and close the connections."""
+        if self._fetch is not None:
+            self._fetch.cancel()
+            await asyncio.wait({self._fetch})
         await self.client.aclose()
 
     def age_s(self) -> float | None:
@@ -119,12 +126,24 @@ class SigningKeys:
     def _age(self) -> float:
         return float("inf") if self._fetched_at is None else self.monotonic() - self._fetched_at
 
-    async def _refresh(self, key_id: str | None) -> None:
-        known = self._age() <= FRESH_S and key_id in self._keys
-        asked = self._asked_at
-        if known or (asked is not None and self.monotonic() - asked < FETCH_EVERY_S):
-            return
-        self._asked_at = self.monotonic()
+    def _has(self, key_id: str | None, max_age_s: float) -> bool:
+        return key_id in self._keys and self._age() <= max_age_s
+
+    async def _renew(self, key_id: str | None) -> None:
+        """Begin a fetch, unless there was one just now, and wait for it as long as that helps."""
+        begins = self._fetch is None
+        if self._fetch is None:
+            asked = self._asked_at
+            if asked is not None and self.monotonic() - asked < FETCH_EVERY_S:
+                return
+            self._asked_at = self.monotonic()
+            self._fetch = asyncio.create_task(self._refresh(), context=Context())
+        if self._has(key_id, STALE_S):
+            await asyncio.wait({self._fetch}, timeout=_BESIDE_AFTER_S if begins else 0)
+        else:
+            await asyncio.wait({self._fetch})
+
+    async def _refresh(self) -> None:
         try:
             self._keys = await self._fetched()
         except _FetchError as error:
@@ -133,6 +152,8 @@ class SigningKeys:
         else:
             self._fetched_at = self.monotonic()
             self.count_fetch("ok")
+        finally:
+            self._fetch = None
 
     async def _fetched(self) -> KeySet:
         try:
@@ -141,7 +162,7 @@ class SigningKeys:
         except TimeoutError:
             message = f"no answer within {_ANSWER_WITHIN_S:g} s"
             raise _FetchError(message) from None
-        except httpx.HTTPError as error:
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
             message = f"{type(error).__name__}: {error}"
             raise _FetchError(message) from None
 

@@ -1,5 +1,6 @@
 """Signed tokens, and the identity provider's keys that they are checked with."""
 
+import asyncio
 import hashlib
 import hmac
 import json
@@ -11,8 +12,9 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from app.domain.errors import NotSentError
 from app.http.authentication.json_web_tokens import ALGORITHMS
-from app.http.authentication.signing_keys import KeySource, is_confidential
+from app.http.authentication.signing_keys import KeySource, SigningKeys, is_confidential
 from app.http.errors import InvalidTokenError
+from tests.testkit.virtual_time import in_virtual_time
 from tests.unit.http.authentication.tokens import (
     AUDIENCE,
     EC_384_KEY,
@@ -279,6 +281,30 @@ async def test_a_key_that_was_withdrawn_signs_no_more(publisher: Provider):
     publisher.publish({"keys": [published(OTHER_RSA_KEY, "other", "RS256")]})
     publisher.seconds += 301
     assert await keys.key("first") is None
+
+
+@in_virtual_time
+async def test_a_provider_that_hangs_delays_nobody_whose_key_is_cached():
+    loop, hangs = asyncio.get_running_loop(), False
+
+    async def respond(_: httpx.Request) -> httpx.Response:
+        await asyncio.sleep(3600 if hangs else 0)
+        return httpx.Response(200, json=FIRST)
+
+    client = httpx.AsyncClient(transport=httpx.MockTransport(respond))
+    keys = SigningKeys(KeySource(ISSUER, JWKS_URL), client, monotonic=loop.time)
+    assert await keys.key("first") is not None
+    hangs = True
+    await asyncio.sleep(301)
+    waited = []
+    for _ in range(500):
+        begun = loop.time()
+        assert await keys.key("first") is not None
+        waited.append(loop.time() - begun)
+        await asyncio.sleep(0.1)
+    assert max(waited) <= 0.25
+    assert sum(waited) <= 0.5, "once for each fetch, of which there are two in that time"
+    await keys.close()
 
 
 async def test_unknown_keys_make_at_most_one_question_in_half_a_minute(publisher: Provider):
