@@ -110,7 +110,7 @@ class RequestBoundary:
                 "duration_ms": round(seconds * 1000, 3),
                 "request_id": context.request_id,
                 "principal": context.principal,
-                "bytes": exchange.body_bytes,
+                "bytes": 0 if method == "HEAD" else exchange.body_bytes,
                 "code": context.problem_code,
             }
         )

@@ -80,6 +80,12 @@ class UnsupportedMediaTypeError(QuotaError):
     default_code = "unsupported-media-type"
 
 
+class UnsupportedTransferCodingError(QuotaError):
+    """The body is compressed on its way; nothing of it was read."""
+
+    default_code = "unsupported-transfer-coding"
+
+
 class HeadersTooLargeError(QuotaError):
     """The request line and the headers are too large together."""
 

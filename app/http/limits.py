@@ -38,8 +38,7 @@ def refuse_bad_headers(scope: Scope) -> None:
 
     Raises:
         HeadersTooLargeError: Over 32 KiB in all.
-        UnreadableRequestError: Several credentials, a body whose end is ambiguous, or several
-            hosts (RFC 9112 3.2).
+        UnreadableRequestError: Several credentials, or a body whose end is ambiguous.
     """
     size = len(scope.get("raw_path") or b"") + len(scope["query_string"])
     judged: list[tuple[bytes, bytes]] = []
@@ -59,11 +58,7 @@ def _refuse_ambiguous(judged: Sequence[tuple[bytes, bytes]]) -> None:
     if len(credentials) > 1 or any(b"," in one and _are_joined(one) for one in credentials):
         raise _unreadable("authorization", "several-credentials", _SEVERAL_CREDENTIALS)
     names = [name for name, _ in judged]
-    hosts = names.count(_HOST)
-    if hosts > 1:
-        violations = [Violation("host", "several-hosts", _SEVERAL_HOSTS)]
-        raise UnreadableRequestError(_SEVERAL_HOSTS, violations=violations)
-    if len(names) == len(credentials) + hosts:
+    if len(names) == len(credentials):
         return
     lengths = names.count(_CONTENT_LENGTH)
     if lengths > 1 or (lengths and _TRANSFER_ENCODING in names):
@@ -75,10 +70,9 @@ def _are_joined(credentials: bytes) -> bool:
 
 
 _AUTHORIZATION: Final = b"authorization"
-_HOST: Final = b"host"
 _CONTENT_LENGTH: Final = b"content-length"
 _TRANSFER_ENCODING: Final = b"transfer-encoding"
-_JUDGED: Final = frozenset({_AUTHORIZATION, _HOST, _CONTENT_LENGTH, _TRANSFER_ENCODING})
+_JUDGED: Final = frozenset({_AUTHORIZATION, _CONTENT_LENGTH, _TRANSFER_ENCODING})
 
 _JOINED_CREDENTIALS: Final = re.compile(r"(?<![^\s,])[^\s,]++ ++[^\s,]++ *+, *+[^\s,]++ ++[^\s,]")
 """Two credentials in one header, as a proxy may join them.
@@ -87,7 +81,6 @@ Possessive and from the beginning of a word: a long header takes no longer than 
 """
 
 _SEVERAL_CREDENTIALS: Final = "Give exactly one Authorization header."
-_SEVERAL_HOSTS: Final = "Give exactly one Host header."
 _AMBIGUOUS_LENGTH: Final = "Give one Content-Length, and none with Transfer-Encoding."
 
 

@@ -39,6 +39,7 @@ from app.http.errors import (
     NotAcceptableError,
     RequestTimeoutError,
     UnsupportedMediaTypeError,
+    UnsupportedTransferCodingError,
 )
 from app.http.idempotency import REPLAYED_HEADER
 from app.http.json_text import json_bytes
@@ -64,6 +65,7 @@ STATUS: Final[Mapping[type[QuotaError], HTTPStatus]] = {
     TooManyRequestsError: HTTPStatus.TOO_MANY_REQUESTS,
     HeadersTooLargeError: HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
     QuotaError: HTTPStatus.INTERNAL_SERVER_ERROR,
+    UnsupportedTransferCodingError: HTTPStatus.NOT_IMPLEMENTED,
     UnsupportedVersionError: HTTPStatus.NOT_IMPLEMENTED,
     BrokerError: HTTPStatus.BAD_GATEWAY,
     NotSentError: HTTPStatus.SERVICE_UNAVAILABLE,

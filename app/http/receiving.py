@@ -4,8 +4,10 @@ A connection that is being answered is never cut, for the answer may be that of 
 """
 
 import asyncio
+import re
 import socket
 import ssl
+from collections.abc import Sequence
 from typing import ClassVar, Final
 
 from uvicorn.config import Config
@@ -13,7 +15,11 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from app.domain.errors import QuotaError, UnreadableRequestError
-from app.http.errors import HeadersTooLargeError, TooManyConnectionsError
+from app.http.errors import (
+    HeadersTooLargeError,
+    TooManyConnectionsError,
+    UnsupportedTransferCodingError,
+)
 from app.http.metrics import HttpMetrics
 from app.http.raw_answers import raw_problem
 from app.http.receive_limits import ReceiveLimits, Stage
@@ -33,6 +39,10 @@ _PROGRESS_BYTES: Final = 16 * 1024
 """Whoever reads so much of an answer within its deadline gets more time."""
 
 _MAX_PIPELINED: Final = 64
+_MALFORMED: Final = "malformed-http"
+_VERSIONS: Final = frozenset({"1.0", "1.1"})
+_HOST: Final = re.compile(rb"([A-Za-z0-9._~!$&'()*+;=%-]*|\[[0-9A-Fa-f:.]+\])(:[0-9]*)?")
+"""Source: RFC 9110 7.2, RFC 3986 3.2; without a comma, of which two hosts could be made."""
 
 
 class ReceivingProtocol(HttpToolsProtocol):
@@ -60,6 +70,7 @@ class ReceivingProtocol(HttpToolsProtocol):
         self._refused_at: float | None = None
         self._bare_bytes = 0
         self._body_came = False
+        self._fault: QuotaError | None = None
         self._look_later: asyncio.TimerHandle | None = None
         self._tls: dict[object, object] | None = None
 
@@ -121,13 +132,18 @@ class ReceivingProtocol(HttpToolsProtocol):
         """Wait for the body.
 
         Raises:
-            ValueError: Too many requests were sent without waiting for an answer.
+            ValueError: HTTP forbids such a request, or too many were sent without waiting for an
+                answer.
         """
-        super().on_headers_complete()
-        self._wait_for(Stage.BODY)
-        if len(self.pipeline) > _MAX_PIPELINED:
-            message = "too many pipelined requests"
-            raise ValueError(message)
+        self._fault = head_fault(self.parser.get_http_version(), self.headers)
+        if self._fault is None:
+            super().on_headers_complete()
+            self._wait_for(Stage.BODY)
+            if len(self.pipeline) > _MAX_PIPELINED:
+                detail = "Too many requests were sent without waiting for an answer."
+                self._fault = UnreadableRequestError(detail, code=_MALFORMED)
+        if self._fault is not None:
+            raise ValueError(self._fault.detail)
 
     def on_body(self, body: bytes) -> None:
         """Note that the body goes on."""
@@ -158,8 +174,8 @@ class ReceivingProtocol(HttpToolsProtocol):
         """Leave idle connections to ``_look``."""
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse what the parser could not read."""
-        self._refuse(UnreadableRequestError(msg, code="malformed-http"))
+        """Refuse what the parser could not read, or ``on_headers_complete`` did not take."""
+        self._refuse(self._fault or UnreadableRequestError(msg, code=_MALFORMED))
 
     def _number_of_connections(self) -> int:
         """Return how many there are, at other workers too, which are told of this one's."""
@@ -239,6 +255,32 @@ def _tls_extension(transport: asyncio.Transport) -> dict[object, object] | None:
     certificate = connection.getpeercert(binary_form=True)
     chain = [] if certificate is None else [ssl.DER_cert_to_PEM_cert(certificate)]
     return {"client_cert_chain": chain}
+
+
+def head_fault(version: str, headers: Sequence[tuple[bytes, bytes]]) -> QuotaError | None:
+    """Return why HTTP forbids a request; null for one that it allows.
+
+    Source: RFC 9112 2.3 (versions), 3.2 (``Host``), 6.1 and 6.3 (``Transfer-Encoding``).
+    """
+    if version not in _VERSIONS:
+        return UnreadableRequestError("Send HTTP/1.1 or HTTP/1.0.", code=_MALFORMED)
+    hosts = [value for name, value in headers if name == b"host"]
+    if (version == "1.1" and not hosts) or len(hosts) > 1:
+        return UnreadableRequestError("Give exactly one Host header.", code=_MALFORMED)
+    if hosts and not _HOST.fullmatch(hosts[0].strip()):
+        return UnreadableRequestError("The Host header names no host.", code=_MALFORMED)
+    codings = [
+        coding.strip().lower()
+        for name, value in headers
+        if name == b"transfer-encoding"
+        for coding in value.split(b",")
+    ]
+    if codings and (version == "1.0" or codings[-1] != b"chunked" or b"chunked" in codings[:-1]):
+        detail = "Transfer-Encoding is of HTTP/1.1, and chunked stands in it once, at its end."
+        return UnreadableRequestError(detail, code=_MALFORMED)
+    if len(codings) > 1:
+        return UnsupportedTransferCodingError("Chunked is the only Transfer-Encoding read here.")
+    return None
 
 
 def receiving_protocol(

@@ -40,9 +40,16 @@ REQUEST_PROBLEMS: Final[Mapping[str, ProblemText]] = {
     ),
     "malformed-http": ProblemText(
         "This is not HTTP",
-        "What came over the connection is not HTTP/1.1; the connection was closed.",
+        "What came over the connection is not HTTP/1.1, or is a request that HTTP forbids, such as "
+        "one without a Host header; the connection was closed.",
         "Look at the client and at what proxies on the way make of its request.",
         "Where it is frequent, something else than an HTTP client speaks to this port.",
+    ),
+    "unsupported-transfer-coding": ProblemText(
+        "The body is compressed on its way",
+        "The request names another Transfer-Encoding than chunked. Nothing of its body was read; "
+        "the connection was closed.",
+        "Send the body as it is; look at what proxies on the way make of it.",
     ),
     "bad-page-token": ProblemText(
         "The page token is not valid",

@@ -155,6 +155,58 @@ async def test_what_is_not_http_is_a_problem_too(serve: Serve, piece: bytes):
     assert server.rejected("malformed-http") == 1
 
 
+FORBIDDEN = {
+    "no host": (b"GET / HTTP/1.1\r\n\r\n", 400),
+    "two hosts": (b"GET / HTTP/1.1\r\nHost: a\r\nHost: a\r\n\r\n", 400),
+    "two hosts in one line": (b"GET / HTTP/1.1\r\nHost: a, b\r\n\r\n", 400),
+    "a host with a path": (b"GET / HTTP/1.1\r\nHost: a/b\r\n\r\n", 400),
+    "a host with a user": (b"GET / HTTP/1.1\r\nHost: a@b\r\n\r\n", 400),
+    "a host with a blank": (b"GET / HTTP/1.1\r\nHost: a b\r\n\r\n", 400),
+    "a port that is none": (b"GET / HTTP/1.1\r\nHost: a:b\r\n\r\n", 400),
+    "HTTP/0.9": (b"GET /\r\n\r\n", 400),
+    "HTTP/0.9, spelt out": (b"GET / HTTP/0.9\r\nHost: a\r\n\r\n", 400),
+    "HTTP/2 in words": (b"GET / HTTP/2.0\r\nHost: a\r\n\r\n", 400),
+    "compressed chunks": (POST + b"Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", 501),
+    "compressed chunks in two lines": (
+        POST + b"Transfer-Encoding: x\r\nTransfer-Encoding: Chunked\r\n\r\n0\r\n\r\n",
+        501,
+    ),
+    "chunks twice": (POST + b"Transfer-Encoding: chunked, chunked\r\n\r\n0\r\n\r\n", 400),
+    "compressed alone": (POST + b"Transfer-Encoding: gzip\r\n\r\n", 400),
+    "chunks of HTTP/1.0": (
+        b"POST /echo HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        400,
+    ),
+}
+
+
+async def test_a_request_that_http_forbids_is_refused_and_the_connection_closed(
+    serve: Serve, subtests: pytest.Subtests
+):
+    server = serve(LONG)
+    for name, (request, status) in FORBIDDEN.items():
+        with subtests.test(name=name):
+            code = "malformed-http" if status == 400 else "unsupported-transfer-coding"
+            assert await refusal(server, code, request) == status
+    assert not server.echo.scopes
+
+
+async def test_a_host_may_be_any_that_a_url_has(serve: Serve, subtests: pytest.Subtests):
+    server = serve(LONG)
+    for host in ("", "a", "A.b-c:80", "10.0.0.1", "[2001:db8::1]", "[::1]:8080", "%61", "_a._tcp"):
+        with subtests.test(host=host):
+            caller = await server.connect()
+            caller.send(b"GET / HTTP/1.1\r\nHost: %s\r\n\r\n" % host.encode())
+            assert await caller.answer() == (200, b"")
+            caller.close()
+
+
+async def test_http_1_0_needs_no_host(serve: Serve):
+    caller = await serve(LONG).connect()
+    caller.send(b"GET / HTTP/1.0\r\n\r\n")
+    assert await caller.answer() == (200, b"")
+
+
 @pytest.mark.parametrize("rubbish", [b"\x00rubbish", b"GET / HTTP/1.1\r\nx: " + b"x" * 200_000])
 async def test_a_refusal_is_never_taken_for_the_answer_to_the_request_before(
     serve: Serve, rubbish: bytes

@@ -56,6 +56,7 @@ EXPECTED_STATUS = {
     "TooManyRequestsError": 429,
     "HeadersTooLargeError": 431,
     "QuotaError": 500,
+    "UnsupportedTransferCodingError": 501,
     "UnsupportedVersionError": 501,
     "OwnerConflictError": 409,
     "PlanExpiredError": 410,
