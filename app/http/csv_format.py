@@ -17,8 +17,12 @@ HEADER: Final = (
 )
 """``user_kind,client_id_kind,ip_kind,user,client-id,ip,key,value``."""
 
-FORMULA_MARKS: Final = ("=", "+", "-", "@", "'", "\t")
-"""A cell that begins with one of these gets one leading ``'``, which a reader takes off again."""
+FORMULA_MARKS: Final = ("=", "+", "-", "@", "'", "\t", "\r", "\n")
+"""A cell that begins with one of these gets one leading ``'``, which a reader takes off again.
+
+Spreadsheets skip line ends before a formula. Nothing is lost: whatever begins with ``'`` has one
+more than it had.
+"""
 
 _FLUSH_CHARACTERS: Final = 16 * 1024
 
