@@ -40,6 +40,7 @@ class Bearer:
 
     name = bearer_tokens.AUTHENTICATION
     advice = "Send the header Authorization: Bearer with a token"
+    scheme = "Bearer"
 
     def is_shown(self, presented: Presented) -> bool:
         """Tell whether the request has such a header."""
@@ -91,7 +92,7 @@ class Bearer:
         if principal is not None:
             return principal, bearer_tokens.AUTHENTICATION
         if self._signed is None or not self._signed.looks_like_one(token):
-            raise InvalidTokenError("The token is not known, or has expired.")
+            raise InvalidTokenError("The token is not known, has expired, or is nobody's.")
         return await self._signed.principal(token), json_web_tokens.AUTHENTICATION
 
 

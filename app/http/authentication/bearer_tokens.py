@@ -10,6 +10,7 @@ from typing import Final
 
 import structlog
 
+from app.http.authentication.principals import is_admissible
 from app.http.authentication.token_file import TokensFileError, read_tokens
 from app.service.clock import utc_now
 
@@ -52,14 +53,16 @@ class BearerTokens:
         self._next_check = monotonic() + _CHECK_INTERVAL_S
 
     def principal(self, token: str) -> str | None:
-        """Return whose token it is; null where it is not known, or has expired."""
+        """Return whose token it is; null where nobody may call with it, or it has expired."""
         self._follow_changes()
         digest = hashlib.sha256(token.encode("ascii")).digest()
         entry = self._tokens.get(digest)
         known = digest if entry is not None else _NO_DIGEST
         if not hmac.compare_digest(known, digest) or entry is None:
             return None
-        return entry.principal if self._now() < entry.expires_at else None
+        if self._now() >= entry.expires_at or not is_admissible(entry.principal):
+            return None
+        return entry.principal
 
     def _follow_changes(self) -> None:
         if self._monotonic() < self._next_check:

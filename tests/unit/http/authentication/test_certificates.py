@@ -59,6 +59,7 @@ def test_the_rules_make_a_user_of_it(authority: Authority):
     assert refused(judge("RULE:^CN=bob,.*$/bob/"), der) == (
         "No mapping rule fits the certificate's subject."
     )
+    assert "256 bytes" in refused(judge(f"RULE:^CN=(.*?),.*$/$1{'x' * 252}/"), der)
 
 
 @pytest.mark.parametrize(

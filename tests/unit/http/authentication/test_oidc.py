@@ -182,6 +182,7 @@ FORGED = {
     "everybody": signed(claims(sub="*")),
     "nobody": signed(claims(sub="ANONYMOUS")),
     "a principal as subject": signed(claims(sub="User:admin")),
+    "a subject of 257 bytes": signed(claims(sub="alice" * 51 + "é")),
     "a principal in other letters": signed(claims(sub="uSeR :admin")),
     "a line feed in the subject": signed(claims(sub="alice\nadmin")),
     "U+0000 in the subject": signed(claims(sub="alice\0")),
