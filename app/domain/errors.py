@@ -99,10 +99,12 @@ class UnauthenticatedError(QuotaError):
 
     Attributes:
         method: Of authentication, which refused the credential; ``none`` where none was shown.
+        schemes: What a caller may send instead, as ``WWW-Authenticate`` lists it.
     """
 
     default_code = "unauthenticated"
     method = "none"
+    schemes: Sequence[str] = ("Bearer",)
 
 
 class ClusterAuthorizationError(QuotaError):

@@ -34,7 +34,6 @@ from app.http.errors import (
     BodyTooLargeError,
     HeadersTooLargeError,
     InvalidTokenError,
-    LoginFailedError,
     MethodNotAllowedError,
     NotAcceptableError,
     RequestTimeoutError,
@@ -140,17 +139,21 @@ def problem_headers(error: QuotaError) -> dict[str, str]:
         retry_after_s = _RETRY_AFTER_S.get(type(error))
     if retry_after_s is not None:
         headers["Retry-After"] = str(max(1, math.ceil(retry_after_s)))
-    if isinstance(error, InvalidTokenError):
-        headers["WWW-Authenticate"] = 'Bearer error="invalid_token"'
-    elif isinstance(error, LoginFailedError):
-        headers["WWW-Authenticate"] = 'Basic realm="kafka-quota-service", charset="UTF-8"'
-    elif isinstance(error, UnauthenticatedError):
-        headers["WWW-Authenticate"] = "Bearer"
+    if isinstance(error, UnauthenticatedError):
+        headers["WWW-Authenticate"] = _challenges(error)
     if error.alteration_id is not None:
         headers["Location"] = f"/quotas/alterations/{error.alteration_id}"
     if error.replayed:
         headers[REPLAYED_HEADER] = "true"
     return headers
+
+
+def _challenges(error: UnauthenticatedError) -> str:
+    """Return every scheme that is taken. Source: RFC 9110 11.6.1, RFC 6750 3."""
+    schemes = list(error.schemes)
+    if isinstance(error, InvalidTokenError) and "Bearer" in schemes:
+        schemes[schemes.index("Bearer")] = 'Bearer error="invalid_token"'
+    return ", ".join(schemes)
 
 
 def problem_response(

@@ -99,6 +99,7 @@ class Basic:
 
     name = AUTHENTICATION
     advice = "Send the header Authorization: Basic with your user and password of the brokers"
+    scheme = 'Basic realm="kafka-quota-service", charset="UTF-8"'
 
     def __init__(self, sessions: SessionPool, attempts: Attempts) -> None:
         self._sessions = sessions
@@ -119,7 +120,8 @@ class Basic:
             RateLimitedError: Too many failed.
             NotSentError: The brokers cannot be asked.
         """
-        if not (presented.is_encrypted or _is_loopback(presented.peer)):
+        is_local = _is_loopback(presented.peer) and not presented.is_from_proxy
+        if not (presented.is_encrypted or is_local):
             raise UnencryptedPasswordError(
                 "The password came unencrypted and is known to the network now: change it, and "
                 "use https."

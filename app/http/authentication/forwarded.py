@@ -28,6 +28,11 @@ class ForwardedHeader(StrEnum):
     FORWARDED = "forwarded"
     X_FORWARDED_FOR = "x-forwarded-for"
 
+    @property
+    def scheme_field(self) -> str:
+        """The header in which the same proxy notes ``http`` or ``https``."""
+        return "x-forwarded-proto" if self is ForwardedHeader.X_FORWARDED_FOR else self.value
+
 
 def hops(header: ForwardedHeader, values: Sequence[str]) -> list[str]:
     """Return the canonical addresses of the hops, first to last, ``UNKNOWN`` among them.
@@ -38,8 +43,22 @@ def hops(header: ForwardedHeader, values: Sequence[str]) -> list[str]:
     """
     joined = ",".join(values)
     if header is ForwardedHeader.FORWARDED:
-        return [_forwarded(element) for element in split_outside_quotes(joined, ",")]
+        return [_address(_member(one, "for")) for one in split_outside_quotes(joined, ",")]
     return [_address(element.strip()) for element in joined.split(",")]
+
+
+def schemes(header: ForwardedHeader, values: Sequence[str]) -> list[str]:
+    """Return the schemes in lower case, of ``Forwarded`` one for each hop, ``UNKNOWN`` among them.
+
+    Args:
+        header: Which of the two notes addresses.
+        values: The field lines of its ``scheme_field``.
+    """
+    joined = ",".join(values)
+    if header is ForwardedHeader.FORWARDED:
+        elements = split_outside_quotes(joined, ",")
+        return [_member(element, "proto").lower() for element in elements]
+    return [scheme.strip().lower() for scheme in joined.split(",")]
 
 
 def split_outside_quotes(text: str, separator: str) -> list[str]:
@@ -61,19 +80,19 @@ def split_outside_quotes(text: str, separator: str) -> list[str]:
     return [*parts, text[begin:]]
 
 
-def _forwarded(element: str) -> str:
-    """Return the ``for`` of an element. Source: RFC 7239 4, 6."""
-    nodes = []
+def _member(element: str, name: str) -> str:
+    """Return a member of an element of ``Forwarded``. Source: RFC 7239 4, 6."""
+    values = []
     for text in split_outside_quotes(element, ";"):
         pair = _PAIR.fullmatch(text)
         if pair is None:
             return UNKNOWN
-        if pair[1].lower() == "for":
-            nodes.append(pair[2])
-    if len(nodes) != 1:
+        if pair[1].lower() == name:
+            values.append(pair[2])
+    if len(values) != 1:
         return UNKNOWN
-    node = nodes[0]
-    return _address(_ESCAPE.sub(r"\1", node[1:-1]) if node.startswith('"') else node)
+    value = values[0]
+    return _ESCAPE.sub(r"\1", value[1:-1]) if value.startswith('"') else value
 
 
 def _address(text: str) -> str:

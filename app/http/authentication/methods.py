@@ -22,10 +22,12 @@ class Method(Protocol):
     Attributes:
         name: How metrics name it where its credential is refused.
         advice: What a caller without a credential may send, as a sentence without its end.
+        scheme: The same for ``WWW-Authenticate``.
     """
 
     name: str
     advice: str
+    scheme: str
 
     def is_shown(self, presented: Presented) -> bool:
         """Tell whether the request shows such a credential, good or bad."""
@@ -65,6 +67,15 @@ class Methods:
             NotSentError: What is needed to judge it cannot be had.
         """
         refuse_forged_identity(presented)
+        try:
+            return await self._authenticated(presented)
+        except UnauthenticatedError as refusal:
+            first = [one.scheme for one in self._methods if one.name == refusal.method]
+            others = [one.scheme for one in self._methods]
+            refusal.schemes = tuple(dict.fromkeys([*first, *others]))
+            raise
+
+    async def _authenticated(self, presented: Presented) -> Caller:
         shown = [one for one in self._methods if one.is_shown(presented)]
         if len(shown) > 1:
             violations = [Violation("authorization", _CODE, _SEVERAL)]

@@ -18,7 +18,8 @@ class Presented:
         peer: The numeric address of the TCP peer; empty where it is not known.
         address: The caller's: the peer's, or what a trusted proxy says it is; empty where it is
             not known.
-        is_encrypted: Whether this listener itself speaks TLS with the peer.
+        is_encrypted: Whether this listener speaks TLS with the peer or, where that is a trusted
+            proxy, the proxy says that the caller came to it by https.
         is_from_proxy: Whether the peer is a trusted proxy.
         certificate: In DER; the peer owns it, and it is of an accepted authority.
     """
@@ -41,8 +42,9 @@ def presented_by(request: Request, proxies: TrustedProxies) -> Presented:
     if not proxies.networks:
         return Presented(headers, peer, peer, is_encrypted, False, certificate)
     noted = headers.getlist(proxies.header.value)
-    address = proxies.caller_of(peer, noted)
-    return Presented(headers, peer, address, is_encrypted, proxies.trust(peer), certificate)
+    address, is_proxy = proxies.caller_of(peer, noted), proxies.trust(peer)
+    is_encrypted = is_encrypted or (is_proxy and proxies.received_tls(headers))
+    return Presented(headers, peer, address, is_encrypted, is_proxy, certificate)
 
 
 def _certificate(request: Request) -> bytes | None:

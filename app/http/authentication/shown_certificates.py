@@ -13,6 +13,9 @@ CERTIFICATE: Final = "client-certificate"
 PROXY_CERTIFICATE: Final = "proxy-certificate"
 """How the audit log names these methods."""
 
+_SCHEME: Final = "Certificate"
+"""No registered scheme names certificates of TLS, and a 401 must name one."""
+
 _CODE: Final = "several-credentials"
 _SEVERAL: Final = "Show a certificate or an Authorization header, not both."
 
@@ -25,6 +28,7 @@ class DirectCertificate:
 
     name = CERTIFICATE
     advice = "Show a client certificate"
+    scheme = _SCHEME
 
     def __init__(self, certificates: ClientCertificates) -> None:
         self._certificates = certificates
@@ -56,6 +60,7 @@ class ProxyCertificate:
 
     name = PROXY_CERTIFICATE
     advice = "Show a client certificate to the proxy before this service"
+    scheme = _SCHEME
 
     def __init__(self, header: ClientCertHeader, certificates: ClientCertificates) -> None:
         self._header = header

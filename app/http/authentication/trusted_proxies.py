@@ -4,8 +4,10 @@ import ipaddress
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from starlette.datastructures import Headers
+
 from app.domain.addresses import canonical_ip
-from app.http.authentication.forwarded import UNKNOWN, ForwardedHeader, hops
+from app.http.authentication.forwarded import UNKNOWN, ForwardedHeader, hops, schemes
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
@@ -46,8 +48,26 @@ class TrustedProxies:
         if self.header is ForwardedHeader.NONE or not noted or not self.trust(peer):
             return peer
         way = hops(self.header, noted)
-        outside = (hop for hop in reversed(way) if hop == UNKNOWN or not self.trust(hop))
-        return next(outside, way[0])
+        return way[self._caller_at(way)]
+
+    def received_tls(self, headers: Headers) -> bool:
+        """Tell whether a trusted proxy says that the caller came to it by https.
+
+        Of ``Forwarded`` the element of the caller counts, of ``X-Forwarded-Proto`` every value.
+        """
+        if self.header is ForwardedHeader.NONE:
+            return False
+        noted = schemes(self.header, headers.getlist(self.header.scheme_field))
+        if self.header is ForwardedHeader.FORWARDED:
+            way = hops(self.header, headers.getlist(self.header.value))
+            return noted[self._caller_at(way)] == "https"
+        return set(noted) == {"https"}
+
+    def _caller_at(self, way: Sequence[str]) -> int:
+        """Return where in a list of hops the caller stands."""
+        positions = reversed(range(len(way)))
+        outside = (at for at in positions if way[at] == UNKNOWN or not self.trust(way[at]))
+        return next(outside, 0)
 
 
 NO_PROXIES = TrustedProxies()

@@ -54,6 +54,7 @@ class Names:
 
     name = "bearer-token"
     advice = "Who?"
+    scheme = "Bearer"
 
     def is_shown(self, presented: Presented) -> bool:
         return "authorization" in presented.headers

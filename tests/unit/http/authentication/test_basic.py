@@ -1,4 +1,5 @@
 import base64
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -94,6 +95,8 @@ MALFORMED = {
     "the anonymous user": header("ANONYMOUS"),
     "everybody": header("*"),
     "blanks around": header(" alice "),
+    "a name of 257 bytes": header("x" * 257),
+    "a name of 23 KB": header("x" * 23_000),
 }
 
 
@@ -134,6 +137,17 @@ async def test_others_may_not_and_their_password_is_not_looked_at(
         with pytest.raises(UnencryptedPasswordError):
             await basic.authenticate(shown(value, peer))
     assert sessions.asked == []
+
+
+async def test_a_proxy_on_this_machine_says_for_itself_whether_its_caller_used_tls(
+    basic: Basic, sessions: FakeSessions
+) -> None:
+    presented = replace(shown(header("alice")), address="10.0.0.1", is_from_proxy=True)
+    with pytest.raises(UnencryptedPasswordError):
+        await basic.authenticate(presented)
+    assert sessions.asked == []
+    caller = await basic.authenticate(replace(presented, is_encrypted=True))
+    assert caller.host == "10.0.0.1"
 
 
 async def test_others_may_over_tls(basic: Basic) -> None:

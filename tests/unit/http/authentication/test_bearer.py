@@ -5,7 +5,7 @@ import hashlib
 import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from starlette.datastructures import Headers
@@ -13,12 +13,17 @@ from structlog.testing import capture_logs
 
 from app.domain.entities import Caller
 from app.domain.errors import UnauthenticatedError
+from app.http.authentication.basic import Basic, SessionPool
 from app.http.authentication.bearer import Bearer
 from app.http.authentication.bearer_tokens import BearerTokens
+from app.http.authentication.client_certificates import ClientCertificates
+from app.http.authentication.login_attempts import LoginAttempts
 from app.http.authentication.methods import Methods
 from app.http.authentication.presented import Presented
+from app.http.authentication.shown_certificates import DirectCertificate
 from app.http.authentication.token_file import TokensFileError, read_tokens
 from app.http.errors import InvalidTokenError
+from app.http.problems import problem_headers
 from tests.unit.http.application import RawHeaders
 
 EXPIRES = datetime(2027, 1, 1, tzinfo=UTC)
@@ -143,6 +148,16 @@ def test_who_is_plain_to_see_is_so_as_long_as_the_token_is_good(
     assert tokens.plain([BEARER], "::1") == Caller("User:carol", "0:0:0:0:0:0:0:1", "bearer-token")
 
 
+@pytest.mark.parametrize("name", ["x" * 257, "ä" * 129, "User:alice", " uSeR :alice"])
+def test_a_principal_that_nobody_may_have_is_refused_and_others_are_not(
+    path: Path, clocks: Clocks, name: str
+):
+    write(path, [entry(f"User:{name}"), entry("User:" + "ä" * 128, "longest")])
+    tokens = Door(BearerTokens(path, now=clocks.now, monotonic=clocks.monotonic))
+    assert refused(tokens, f"Bearer {ALICE_TOKEN}") is InvalidTokenError
+    assert tokens.authenticate(headers("Bearer longest"), "::1").principal == "User:" + "ä" * 128
+
+
 def test_each_token_has_its_own_principal(tokens: Door):
     caller = tokens.authenticate(headers("Bearer  bob.token~+/="), "127.0.0.1")
     assert caller.principal == "User:CN=bob,O=X"
@@ -191,6 +206,22 @@ def test_no_header_is_no_credential(tokens: Door):
 )
 def test_any_other_credential_is_refused(tokens: Door, value: str):
     assert refused(tokens, value) is InvalidTokenError
+
+
+def test_a_401_names_every_scheme_that_is_taken_the_refusing_one_first(path: Path):
+    write(path, [entry()])
+    basic = Basic(cast("SessionPool", None), LoginAttempts())
+    certificate = DirectCertificate(cast("ClientCertificates", None))
+    methods = Methods([Bearer(BearerTokens(path)), basic, certificate])
+    offered = 'Basic realm="kafka-quota-service", charset="UTF-8"'
+    for given, challenge in (
+        ([], f"Bearer, {offered}, Certificate"),
+        (["Bearer x"], f'Bearer error="invalid_token", {offered}, Certificate'),
+        (["Basic x"], f"{offered}, Bearer, Certificate"),
+    ):
+        with pytest.raises(UnauthenticatedError) as caught:
+            asyncio.run(methods.authenticate(Presented(headers(*given), "::1", "::1")))
+        assert problem_headers(caught.value)["WWW-Authenticate"] == challenge
 
 
 def test_two_headers_are_refused(tokens: Door):

@@ -5,9 +5,11 @@ from functools import cache
 from ipaddress import ip_network
 
 import pytest
+from starlette.requests import Request
 
 from app.http.authentication.client_cert_header import ClientCertHeader
 from app.http.authentication.forwarded import ForwardedHeader
+from app.http.authentication.presented import presented_by
 from app.http.authentication.trusted_proxies import NO_PROXIES, TrustedProxies
 from app.http.rate_limits import Limits, RateLimits
 from tests.unit.http.authentication.proxied import ELSEWHERE, GOOD, HERE, XFCC, Proxied
@@ -100,6 +102,33 @@ def test_forwarded_is_read_from_its_end(subtests: pytest.Subtests):
     ]:
         with subtests.test(caller=caller):
             assert FORWARDED.caller_of(PROXY, noted) == caller
+
+
+def test_a_proxy_that_ends_tls_says_so(subtests: pytest.Subtests):
+    for proxies, noted, encrypted in [
+        (X_FORWARDED_FOR, [("x-forwarded-proto", "https")], True),
+        (X_FORWARDED_FOR, [("x-forwarded-proto", "HTTPS, https")], True),
+        (X_FORWARDED_FOR, [("x-forwarded-proto", "http")], False),
+        (X_FORWARDED_FOR, [("x-forwarded-proto", "https, http")], False),
+        (X_FORWARDED_FOR, [("x-forwarded-proto", "https"), ("x-forwarded-proto", "")], False),
+        (X_FORWARDED_FOR, [("forwarded", "for=1.1.1.1;proto=https")], False),
+        (X_FORWARDED_FOR, [], False),
+        (FORWARDED, [("forwarded", "for=1.1.1.1;proto=https")], True),
+        (FORWARDED, [("forwarded", 'for=1.1.1.1;Proto="https"')], True),
+        (FORWARDED, [("forwarded", "for=1.1.1.1;proto=https, for=10.0.0.2;proto=http")], True),
+        (FORWARDED, [("forwarded", "for=1.1.1.1;proto=https, for=2.2.2.2")], False),
+        (FORWARDED, [("forwarded", "for=1.1.1.1;proto=https;proto=https")], False),
+        (FORWARDED, [("forwarded", "for=1.1.1.1"), ("x-forwarded-proto", "https")], False),
+        (FORWARDED, [], False),
+        (TrustedProxies(NETWORKS), [("x-forwarded-proto", "https")], False),
+    ]:
+        with subtests.test(noted=noted):
+            raw = [(name.encode(), value.encode()) for name, value in noted]
+            for peer, believed in ((PROXY, encrypted), ("203.0.113.9", False)):
+                scope = {"type": "http", "headers": raw, "client": (peer, 1), "scheme": "http"}
+                assert presented_by(Request(scope), proxies).is_encrypted is believed
+            scope["scheme"] = "https"
+            assert presented_by(Request(scope), proxies).is_encrypted
 
 
 @pytest.mark.parametrize("peer", ["203.0.113.9", "::1", "11.0.0.1"])
