@@ -8,11 +8,10 @@ from typing import Final
 from app.domain.errors import NotSentError
 from app.http.errors import LoginFailedError
 from app.http.services import CallerServices
-from app.kafka.brokers import Brokers
-from app.kafka.caller_rights import KafkaCallerRights
-from app.kafka.configuration import ssl_context
+from app.kafka.acls import KafkaCallerRights
+from app.kafka.cluster_client import Brokers
+from app.kafka.config import PassThrough, ssl_context
 from app.kafka.handshake import LoginRefusedError
-from app.kafka.pass_through import PassThrough
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from app.kafka.sessions import Sessions
 from app.lives import AlterationRoom

@@ -24,8 +24,7 @@ from app.http.authentication.forwarded import ForwardedHeader
 from app.http.authentication.json_web_tokens import ALGORITHMS
 from app.http.authentication.principal_mapping import PrincipalMapping
 from app.http.authentication.signing_keys import is_confidential
-from app.kafka.configuration import KafkaSettings, SaslMechanism, SecurityProtocol
-from app.kafka.pass_through import PassThrough
+from app.kafka.config import KafkaSettings, PassThrough, SaslMechanism, SecurityProtocol
 from app.postgres.parameters import read_url
 from app.service.alterations.failpoints import Failpoints
 from app.service.patience import Patience

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from app.authenticators import bearer_tokens, oidc_authorities, proxied_certificates, tls_context
 from app.domain.errors import NotSentError, WrongClusterError
-from app.kafka.brokers import Brokers
-from app.kafka.configuration import KafkaSettings, SaslMechanism, ssl_context
+from app.kafka.cluster_client import Brokers
+from app.kafka.config import KafkaSettings, SaslMechanism, ssl_context
 from app.listeners import Listener
 from app.policy_file import PolicyFileError, read_policy
 from app.postgres.database import Database

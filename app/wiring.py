@@ -22,13 +22,13 @@ from app.http.services import Services
 from app.http.workers.service_metrics import ServiceMetrics
 from app.http.workers.team import Team
 from app.http.workers.working import SharedWorking
-from app.kafka.brokers import Brokers
-from app.kafka.cluster import KafkaCluster
-from app.kafka.cluster_acls import KafkaClusterAclSource
+from app.kafka.acls import KafkaClusterAclSource
+from app.kafka.broker_config import KafkaCluster
+from app.kafka.cluster_client import Brokers
 from app.kafka.image import QuotaImage
 from app.kafka.quorum import KafkaMetadataQuorum
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
-from app.kafka.scram_credentials import KafkaScramCredentials
+from app.kafka.scram import KafkaScramCredentials
 from app.lives import LifeSettings, Outside, build_lives
 from app.policy_file import read_policy
 from app.postgres.analytics import PostgresAnalytics

@@ -4,8 +4,8 @@ import time
 from collections.abc import Mapping, Sequence
 
 from app.domain.filters import ALL_ENTITIES
-from app.kafka.described_all import DescribedAll
-from app.kafka.messages import NEWEST_VERSION
+from app.kafka.describe_all import DescribedAll
+from app.kafka.quota_messages import NEWEST_VERSION
 from benchmarks.errors import BenchmarkError
 from benchmarks.http_connection import OK, Answer, prepared
 from benchmarks.measures import Measure

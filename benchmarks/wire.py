@@ -6,10 +6,10 @@ from typing import Self
 
 from app.domain.alterations import ClientQuotaAlteration, Outcome, Quotas
 from app.domain.filters import ClientQuotaFilter
-from app.kafka.configuration import KafkaSettings
-from app.kafka.connection import LARGEST_ANSWER_BYTES, BrokerConnection
+from app.kafka.config import KafkaSettings
+from app.kafka.connection import LARGEST_ANSWER_BYTES, BrokerConnection, framed_body
 from app.kafka.handshake import connect
-from app.kafka.messages import (
+from app.kafka.quota_messages import (
     ALTER_API,
     DESCRIBE_API,
     NEWEST_VERSION,
@@ -18,7 +18,6 @@ from app.kafka.messages import (
     read_described,
     read_verdicts,
 )
-from app.kafka.questions import framed_body
 from app.service.dependency_metrics import Uncounted
 from benchmarks.errors import BenchmarkError
 

@@ -1,16 +1,16 @@
-"""What one broker says of its cluster."""
+"""What a broker reports of its cluster, the order of brokers, and why none can be used."""
 
+import random
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from kafka.protocol.metadata import MetadataRequest, MetadataResponse
 
-from app.domain.errors import NotSentError, UnsupportedVersionError
-from app.kafka.connection import UNREACHABLE, AnswerLostError, BrokerConnection
+from app.domain.errors import NotSentError, UnsupportedVersionError, WrongClusterError
+from app.kafka.connection import UNREACHABLE, AnswerLostError, BrokerConnection, ask, newest_common
 from app.kafka.handshake import Address
-from app.kafka.questions import ask, newest_common
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,3 +47,71 @@ async def _ask_metadata(connection: BrokerConnection) -> Any:
         detail = f"{error.detail} Is this the listener of a controller?"
         raise NotSentError(detail, code=UNREACHABLE) from error
     return await ask(connection, MetadataRequest(topics=[]), version, MetadataResponse)
+
+
+class Line:
+    """Every address that is known, the preferred one first, those that failed last."""
+
+    def __init__(self, addresses: Sequence[Address]) -> None:
+        self._line = random.sample(addresses, len(addresses))
+
+    @property
+    def addresses(self) -> tuple[Address, ...]:
+        """All of them, in order."""
+        return tuple(self._line)
+
+    def first(self, addresses: Iterable[Address]) -> Address:
+        """Return the one of these that comes first."""
+        return min(addresses, key=self._line.index)
+
+    def send_to_the_end(self, address: Address) -> None:
+        """Let every other come before this one."""
+        if address in self._line:
+            self._line.remove(address)
+            self._line.append(address)
+
+    def adopt(self, live: Iterable[Address]) -> None:
+        """Take in who is alive: newcomers come after the first, who is gone comes last."""
+        alive = dict.fromkeys(live)
+        known = [each for each in self._line if each in alive]
+        gone = [each for each in self._line if each not in alive]
+        new = [each for each in alive if each not in known]
+        self._line = [*known[:1], *random.sample(new, len(new)), *known[1:], *gone]
+
+
+def wrong_cluster(found: str, own: str | None) -> WrongClusterError:
+    """Return the error for brokers of another cluster than the one that is served."""
+    return WrongClusterError(
+        f"The brokers are of the cluster {found!r}, and this service is for {own!r}; nothing was "
+        "sent.",
+        found=found,
+    )
+
+
+def no_live_broker() -> NotSentError:
+    """Return the error for a cluster whose controller counts every broker as fenced."""
+    return _unreachable("The cluster has no live broker.")
+
+
+def not_live(broker_id: int) -> NotSentError:
+    """Return the error for a broker that the others do not tell of."""
+    return _unreachable(f"Broker {broker_id} is not among the live brokers of the cluster.")
+
+
+def silent(who: str) -> NotSentError:
+    """Return the error for whoever did not answer; ``who`` begins the sentence."""
+    return _unreachable(f"{who} did not answer in time.")
+
+
+def overcrowded(address: Address) -> NotSentError:
+    """Return the error for a broker whose connections are all in use."""
+    return _unreachable(f"Too many requests wait for the broker {address[0]}:{address[1]}.")
+
+
+def shutting_down() -> NotSentError:
+    """Return the error for whoever comes after the end."""
+    return _unreachable("The service is shutting down.")
+
+
+def _unreachable(detail: str) -> NotSentError:
+    return NotSentError(detail, code=UNREACHABLE)

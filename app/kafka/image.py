@@ -3,7 +3,7 @@
 from typing import Protocol
 
 from app.domain.filters import ALL_ENTITIES
-from app.kafka.kept_answer import KeptAnswer
+from app.kafka.cache import KeptAnswer
 from app.service.cluster_ports import ClientQuotaAdmin, Described
 from app.service.patience import USUAL
 

@@ -1,4 +1,4 @@
-"""The connections to one address: kept while they are good, bounded for each purpose."""
+"""The connections to one address: reused while they are good, bounded for each purpose."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -7,6 +7,7 @@ from enum import Enum, auto
 from typing import Final
 
 from app.kafka.connection import BrokerConnection
+from app.kafka.handshake import Address
 
 _LONGEST_IDLE_S: Final = 540.0
 """Brokers close idle connections after ten minutes; a request must not meet that."""
@@ -176,3 +177,22 @@ class ConnectionPool:
         self._retired.discard(connection)
         if self._idle_since.pop(connection, None) is not None:
             self._lost()
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerLease:
+    """A connection to a broker of known id."""
+
+    cluster_id: str
+    broker_id: int
+    address: Address
+    lease: Lease
+
+    @property
+    def connection(self) -> BrokerConnection:
+        """The connection."""
+        return self.lease.connection
+
+    def release(self) -> None:
+        """Give the connection back."""
+        self.lease.release()

@@ -5,13 +5,11 @@ from typing import Any, Final
 from kafka.protocol.admin import DescribeQuorumRequest, DescribeQuorumResponse
 
 from app.domain.errors import BrokerError, NotSentError, UnsupportedVersionError
-from app.kafka.broker_lease import BrokerLease
-from app.kafka.brokers import Brokers
-from app.kafka.connection import UNREACHABLE
+from app.kafka.cluster_client import Brokers
+from app.kafka.connection import UNREACHABLE, ask, newest_common
 from app.kafka.errors import code_name
-from app.kafka.pool import Purpose
-from app.kafka.questions import ask, newest_common
-from app.kafka.reading import read
+from app.kafka.pool import BrokerLease, Purpose
+from app.kafka.rpc import read
 from app.service.cluster_ports import BarrierUnavailableError, QuorumState
 
 _METADATA_LOG: Final = "__cluster_metadata"

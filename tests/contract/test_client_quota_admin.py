@@ -7,8 +7,8 @@ import pytest
 from app.domain.alterations import Outcome
 from app.domain.entities import ClientQuotaEntity
 from app.domain.filters import ALL_ENTITIES, ClientQuotaFilter, ClientQuotaFilterComponent
-from app.kafka.brokers import Brokers
-from app.kafka.configuration import KafkaSettings
+from app.kafka.cluster_client import Brokers
+from app.kafka.config import KafkaSettings
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from app.service.cluster_ports import ClientQuotaAdmin
 from tests.testkit.fake_kafka.cluster import fake_cluster

@@ -11,10 +11,10 @@ from app.domain.alterations import Outcome
 from app.domain.authorization import AclBinding
 from app.domain.errors import BrokerError, NotSentError
 from app.domain.filters import ALL_ENTITIES
-from app.kafka.brokers import Brokers
-from app.kafka.cluster import KafkaCluster
-from app.kafka.cluster_acls import KafkaClusterAclSource
-from app.kafka.configuration import KafkaSettings
+from app.kafka.acls import KafkaClusterAclSource
+from app.kafka.broker_config import KafkaCluster
+from app.kafka.cluster_client import Brokers
+from app.kafka.config import KafkaSettings
 from app.kafka.quorum import KafkaMetadataQuorum
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from app.localdev.kafka import LocalKafka

@@ -23,10 +23,9 @@ from confluent_kafka.admin import (
 from app.domain.authorization import Operation
 from app.domain.entities import Caller
 from app.domain.errors import NotSentError
-from app.kafka.brokers import Brokers
-from app.kafka.caller_rights import KafkaCallerRights
-from app.kafka.cluster_acls import KafkaClusterAclSource
-from app.kafka.configuration import KafkaSettings
+from app.kafka.acls import KafkaCallerRights, KafkaClusterAclSource
+from app.kafka.cluster_client import Brokers
+from app.kafka.config import KafkaSettings
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from app.localdev.kafka import LocalKafka
 from app.service.permissions.authorize import AuthorizationPolicy, Authorizer, ClusterAuthorizer

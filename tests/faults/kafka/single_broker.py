@@ -6,8 +6,8 @@ from contextlib import asynccontextmanager
 
 from kafka.protocol.admin import AlterClientQuotasResponse, DescribeClientQuotasResponse
 
-from app.kafka.brokers import Brokers
-from app.kafka.configuration import KafkaSettings
+from app.kafka.cluster_client import Brokers
+from app.kafka.config import KafkaSettings
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from tests.testkit.fake_kafka.server import FakeBroker
 from tests.testkit.kafka import entity

@@ -4,10 +4,10 @@ import pytest
 from kafka.protocol.admin import DescribeAclsResponse, DescribeConfigsResponse
 
 from app.domain.errors import NotSentError
-from app.kafka.brokers import Brokers
-from app.kafka.cluster import KafkaCluster
-from app.kafka.cluster_acls import KafkaClusterAclSource
-from app.kafka.configuration import KafkaSettings
+from app.kafka.acls import KafkaClusterAclSource
+from app.kafka.broker_config import KafkaCluster
+from app.kafka.cluster_client import Brokers
+from app.kafka.config import KafkaSettings
 from app.service.patience import Patience
 from tests.faults.kafka.single_broker import SHORT_S, TWO_GIGABYTES
 from tests.testkit.fake_kafka.server import (

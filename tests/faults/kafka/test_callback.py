@@ -5,9 +5,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from app.kafka import cluster as clusters
-from app.kafka.brokers import Brokers
-from app.kafka.cluster import KafkaCluster
+from app.kafka import broker_config as clusters
+from app.kafka.broker_config import KafkaCluster
+from app.kafka.cluster_client import Brokers
 from tests.testkit.fake_kafka.cluster import FakeCluster, fake_cluster
 from tests.testkit.fake_kafka.server import DESCRIBE_CONFIGS, closing
 from tests.testkit.kafka import DEADLINE_S

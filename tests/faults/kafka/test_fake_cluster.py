@@ -9,7 +9,7 @@ from app.domain.alterations import Outcome
 from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import BrokerError, NotSentError
 from app.domain.filters import ALL_ENTITIES
-from app.kafka.brokers import Brokers
+from app.kafka.cluster_client import Brokers
 from app.kafka.quorum import KafkaMetadataQuorum
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from app.service.alterations.barrier import Barrier

@@ -8,8 +8,8 @@ import pytest
 from app.domain.alterations import Outcome
 from app.domain.errors import NotSentError
 from app.domain.filters import ALL_ENTITIES
-from app.kafka.brokers import Brokers
-from app.kafka.configuration import KafkaSettings
+from app.kafka.cluster_client import Brokers
+from app.kafka.config import KafkaSettings
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from app.service.cluster_ports import AlterAnswer
 from tests.testkit.event_loops import in_a_thread

@@ -3,8 +3,8 @@
 import pytest
 
 from app.domain.errors import NotSentError
-from app.kafka.brokers import Brokers
-from app.kafka.configuration import KafkaSettings
+from app.kafka.cluster_client import Brokers
+from app.kafka.config import KafkaSettings
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from tests.testkit.fake_kafka.server import ALTER, fake_broker
 from tests.testkit.kafka import entity, setting, until

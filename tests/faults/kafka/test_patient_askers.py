@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from app.domain.filters import ALL_ENTITIES
-from app.kafka.brokers import Brokers
+from app.kafka.cluster_client import Brokers
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from tests.testkit.fake_kafka.cluster import FakeCluster, fake_cluster
 from tests.testkit.kafka import DEADLINE_S, until

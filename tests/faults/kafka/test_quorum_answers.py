@@ -7,8 +7,8 @@ import pytest
 from kafka.protocol.admin import DescribeQuorumResponse
 
 from app.domain.errors import NotSentError
-from app.kafka.brokers import Brokers
-from app.kafka.configuration import KafkaSettings
+from app.kafka.cluster_client import Brokers
+from app.kafka.config import KafkaSettings
 from app.kafka.quorum import KafkaMetadataQuorum
 from app.service.cluster_ports import BarrierUnavailableError, QuorumState
 from tests.testkit.fake_kafka.server import (

@@ -7,8 +7,8 @@ import pytest
 
 from app.domain.errors import NotSentError, WrongClusterError
 from app.domain.filters import ALL_ENTITIES
-from app.kafka.brokers import Brokers
-from app.kafka.configuration import KafkaSettings
+from app.kafka.cluster_client import Brokers
+from app.kafka.config import KafkaSettings
 from app.kafka.pool import Purpose
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from tests.testkit.fake_kafka.cluster import FakeCluster, fake_cluster
@@ -93,7 +93,7 @@ async def test_nothing_is_asked_until_the_first_cluster_is_back(
     assert await admin.cluster_id() == "fake"
     assert (await admin.describe_client_quotas(ALL_ENTITIES)).cluster_id == "fake"
     watching.cancel()
-    logged = [one.getMessage() for one in caplog.records if one.name == "app.kafka.brokers"]
+    logged = [one.getMessage() for one in caplog.records if one.name == "app.kafka.cluster_client"]
     assert ["restart the service" in one for one in logged] == [True, False]
     assert "answers again" in logged[1]
 

@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import seed as fixed_seed
 from schemathesis.pytest.lazy import get_all_tests
 
-from app.kafka.brokers import Brokers
-from app.kafka.configuration import KafkaSettings
+from app.kafka.cluster_client import Brokers
+from app.kafka.config import KafkaSettings
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from app.localdev.kafka import LocalKafka
 from app.serving import openapi_document

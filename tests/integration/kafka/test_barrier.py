@@ -14,8 +14,8 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from app.kafka.brokers import Brokers
-from app.kafka.configuration import KafkaSettings
+from app.kafka.cluster_client import Brokers
+from app.kafka.config import KafkaSettings
 from app.kafka.quorum import KafkaMetadataQuorum
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from app.localdev.kafka import LocalKafka

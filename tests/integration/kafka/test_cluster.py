@@ -1,8 +1,8 @@
 """What the real broker says about itself."""
 
-from app.kafka.brokers import Brokers
-from app.kafka.cluster import KafkaCluster
-from app.kafka.configuration import KafkaSettings
+from app.kafka.broker_config import KafkaCluster
+from app.kafka.cluster_client import Brokers
+from app.kafka.config import KafkaSettings
 from app.localdev.kafka import LocalKafka
 from tests.testkit.kafka import PLAIN_USERS
 

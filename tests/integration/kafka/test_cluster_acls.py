@@ -16,9 +16,9 @@ from confluent_kafka.admin import (
 
 from app.domain import authorization
 from app.domain.errors import NotSentError
-from app.kafka.brokers import Brokers
-from app.kafka.cluster_acls import KafkaClusterAclSource
-from app.kafka.configuration import KafkaSettings
+from app.kafka.acls import KafkaClusterAclSource
+from app.kafka.cluster_client import Brokers
+from app.kafka.config import KafkaSettings
 from app.localdev.kafka import LocalKafka
 from tests.testkit.kafka import PLAIN_USERS, eventually, pause
 from tests.testkit.patience import PROMPT

@@ -12,8 +12,8 @@ import uvloop
 from app.domain.alterations import Outcome
 from app.domain.errors import BrokerError, NotSentError, Sent
 from app.domain.filters import ALL_ENTITIES
-from app.kafka.brokers import Brokers
-from app.kafka.configuration import KafkaSettings
+from app.kafka.cluster_client import Brokers
+from app.kafka.config import KafkaSettings
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from app.localdev.kafka import LocalKafka
 from app.localdev.kafka_properties import LocalTls

@@ -10,8 +10,8 @@ import pytest
 
 from app import startup_checks
 from app.domain.errors import NotSentError
-from app.kafka.brokers import Brokers
-from app.kafka.configuration import KafkaSettings
+from app.kafka.cluster_client import Brokers
+from app.kafka.config import KafkaSettings
 from app.postgres import server_facts
 from app.postgres.database import Database
 from app.postgres.server_facts import ServerFacts

@@ -8,8 +8,8 @@ from contextvars import ContextVar
 import pytest
 import uvloop
 
+from app.kafka.cache import KeptAnswer
 from app.kafka.image import QuotaImage
-from app.kafka.kept_answer import KeptAnswer
 from tests.testkit.fake_ports import FakeBrokers
 
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from app.kafka.configuration import KafkaSettings, ssl_context
-from app.kafka.off_loop import decoded
+from app.kafka.config import KafkaSettings, ssl_context
+from app.kafka.handshake import SaslError, sasl_exchange
 from app.kafka.pool import ConnectionPool
-from app.kafka.sasl import SaslError, sasl_exchange
+from app.kafka.rpc import decoded
 
 
 def test_the_bootstrap_servers_are_a_list_of_host_and_port():

@@ -11,13 +11,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
 from app.domain.entities import ClientQuotaEntity
-from app.kafka import described_all
-from app.kafka.described_all import DescribedAll
-from app.kafka.described_at_once import cut_at_once, read_at_once
-from app.kafka.described_layout import UnusualError, entries_of, entry_of
-from app.kafka.described_places import differing_entries
-from app.kafka.messages import read_described
-from app.kafka.reader import UnreadableAnswerError
+from app.kafka import describe_all
+from app.kafka.describe_all import DescribedAll, differing_entries
+from app.kafka.describe_layout import cut_at_once, entries_of, entry_of, read_at_once
+from app.kafka.quota_messages import UnusualError, read_described
+from app.kafka.wire import UnreadableAnswerError
 from tests.unit.kafka.test_wire import comparable, described_bytes
 
 LONG_TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=300)
@@ -142,13 +140,13 @@ def test_an_answer_that_cannot_be_read_changes_nothing():
 
 def test_the_collector_of_garbage_works_again_afterwards(monkeypatch: pytest.MonkeyPatch):
     states = []
-    original = described_all._read
+    original = describe_all._read
 
     def noting(*arguments: Any) -> Any:
         states.append(gc.isenabled())
         return original(*arguments)
 
-    monkeypatch.setattr(described_all, "_read", noting)
+    monkeypatch.setattr(describe_all, "_read", noting)
     read(DescribedAll(), {user("a"): {}})
     assert states == [False]
     assert gc.isenabled()

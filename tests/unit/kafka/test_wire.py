@@ -18,18 +18,19 @@ from kafka.protocol.admin import (
 from app.domain.alterations import ClientQuotaAlteration, Op, Outcome
 from app.domain.entities import ClientQuotaEntity
 from app.domain.filters import ClientQuotaFilter, ClientQuotaFilterComponent, MatchType
-from app.kafka.altered_entries import AlteredEntry, entries_at_once
-from app.kafka.messages import (
+from app.kafka.connection import framed, framed_body
+from app.kafka.quota_messages import (
     ALTER_API,
     DESCRIBE_API,
+    AlteredEntry,
     _altered_entry,
     alter_body,
     describe_body,
+    entries_at_once,
     read_described,
     read_verdicts,
 )
-from app.kafka.questions import framed, framed_body
-from app.kafka.reader import Reader, UnreadableAnswerError
+from app.kafka.wire import Reader, UnreadableAnswerError
 
 names = st.none() | st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
 entities = st.dictionaries(st.sampled_from(["user", "client-id", "ip"]), names, min_size=1)

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from app.kafka.brokers import Brokers
-from app.kafka.cluster_acls import KafkaClusterAclSource
-from app.kafka.configuration import KafkaSettings
+from app.kafka.acls import KafkaClusterAclSource
+from app.kafka.cluster_client import Brokers
+from app.kafka.config import KafkaSettings
 from app.localdev.kafka import LocalKafka
 from app.localdev.postgres import LocalPostgres
 from tests.testkit.accounts import allow, take_back

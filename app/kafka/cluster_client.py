@@ -1,4 +1,4 @@
-"""Which brokers there are, and a connection to the one that is wanted."""
+"""Which brokers there are, and a connection to the requested one."""
 
 import asyncio
 import logging
@@ -10,14 +10,10 @@ from functools import partial
 from typing import Final, TypeVar
 
 from app.domain.errors import NotSentError, WrongClusterError
-from app.kafka.broker_lease import BrokerLease
-from app.kafka.cluster_view import ClusterView, ask_view
-from app.kafka.configuration import KafkaSettings, ssl_context
-from app.kafka.connection import BrokerConnection
-from app.kafka.handshake import Address, LoginRefusedError, connect
-from app.kafka.line import Line
-from app.kafka.pool import ConnectionPool, Lease, Place, Purpose
-from app.kafka.unreachable import (
+from app.kafka.cluster_view import (
+    ClusterView,
+    Line,
+    ask_view,
     no_live_broker,
     not_live,
     overcrowded,
@@ -25,10 +21,15 @@ from app.kafka.unreachable import (
     silent,
     wrong_cluster,
 )
+from app.kafka.config import KafkaSettings, ssl_context
+from app.kafka.connection import BrokerConnection
+from app.kafka.handshake import Address, LoginRefusedError, connect
+from app.kafka.pool import BrokerLease, ConnectionPool, Lease, Place, Purpose
 from app.service.dependency_metrics import DependencyMetrics, Uncounted
 from app.service.patience import USUAL, Patience
 
 T = TypeVar("T")
+logger = logging.getLogger(__name__)
 
 _LOOK_EVERY_S: Final = 1.0
 
@@ -36,8 +37,6 @@ _WHAT_TO_DO: Final = (
     "Check what QUOTAS_KAFKA_BOOTSTRAP_SERVERS leads to; to serve the other cluster, restart the "
     "service."
 )
-
-logger = logging.getLogger(__name__)
 
 
 class Brokers:

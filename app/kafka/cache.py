@@ -1,4 +1,4 @@
-"""The newest answer to a costly question, kept with its age, asked for by one task at a time.
+"""The newest answer to a costly question, cached with its age, asked for by one task at a time.
 
 Ages are taken from ``time.monotonic``: uvloop's own clock stands still within a millisecond, so
 that what was asked before a call could pass for asked at the call.

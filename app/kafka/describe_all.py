@@ -1,24 +1,110 @@
-"""The answer to a describe of everything, decoded once: what has not changed is not read again.
+"""The response to a describe of everything, decoded once: what has not changed is not read again.
 
-The same bytes say the same. Other bytes say nothing about order or place, so each entry is looked
-up by its own bytes, and only those that were not there before are read. Source of the layout:
-``DescribeClientQuotasResponse.json``, version 1.
+The same bytes say the same. A broker lists its entities in the order of a hash table
+(``ClientQuotasImage``): where only values have changed it is often the same, and a look at the few
+entries that differ is enough. Otherwise each entry is looked up by its own bytes, and only those
+that were not there before are read.
 """
 
 import struct
 from array import array
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, islice
 from typing import Final
 
 from app.domain.alterations import Quotas
-from app.kafka.described_entries import all_entries, raw_entries, these_entries
-from app.kafka.described_layout import Entry, UnusualError, entries_of, entry_of, length_at
-from app.kafka.described_places import differing_entries
-from app.kafka.messages import DescribeAnswer, read_described
+from app.kafka.describe_layout import (
+    Entry,
+    cut_at_once,
+    entries_of,
+    entry_of,
+    length_at,
+    read_at_once,
+)
+from app.kafka.quota_messages import DescribeAnswer, UnusualError, read_described
 from app.service.cluster_ports import QuotaChanges
 from app.service.collection import without_collection
+
+
+def all_entries(body: bytes) -> dict[bytes, Entry]:
+    """Return every entry of an answer's body by its bytes, in their order.
+
+    Raises:
+        UnusualError: It is not laid out as brokers lay it out, or one stands twice. So do
+            ``IndexError``, ``struct.error`` and ``UnicodeDecodeError`` tell here and below.
+    """
+    number, begin = length_at(body, 0)
+    try:
+        entries = read_at_once(body, begin, len(body) - 1)
+    except UnusualError:
+        entries = {}
+    if number == len(entries) and not body[-1]:
+        return entries
+    entries = {raw: entry_of(raw) for raw in entries_of(body)}
+    if number != len(entries):
+        raise UnusualError
+    return entries
+
+
+def raw_entries(body: bytes) -> list[bytes]:
+    """Return the bytes of every entry of an answer's body, none of them read."""
+    number, begin = length_at(body, 0)
+    try:
+        raws = cut_at_once(body, begin, len(body) - 1)
+    except UnusualError:
+        raws = []
+    return raws if number == len(raws) and not body[-1] else list(entries_of(body))
+
+
+def these_entries(raws: Sequence[bytes]) -> dict[bytes, Entry]:
+    """Return some entries that were cut out already."""
+    joined = b"".join(raws)
+    try:
+        return read_at_once(joined, 0, len(joined))
+    except UnusualError:
+        return {raw: entry_of(raw) for raw in raws}
+
+
+_PIECE_BYTES: Final = 4096
+_MOST_PIECES: Final = 200
+"""With more of them different the answer is read as a whole."""
+
+
+def differing_entries(
+    before: bytes, after: bytes, starts: Sequence[int]
+) -> list[tuple[bytes, bytes]] | None:
+    """Return the entries that differ, as they were and as they are; null where that is not known.
+
+    Args:
+        before: An answer that was read.
+        after: Another one.
+        starts: Where the entries of ``before`` begin, and at last where they end.
+    """
+    if len(before) != len(after) or len(starts) < 2:
+        return None
+    head, tail = slice(starts[0]), slice(starts[-1], None)
+    if before[head] != after[head] or before[tail] != after[tail]:
+        return None
+    pieces = list(islice(_differing_pieces(before, after), _MOST_PIECES + 1))
+    if len(pieces) > _MOST_PIECES:
+        return None
+    places: set[int] = set()
+    for begin, end in pieces:
+        first, last = bisect_right(starts, begin) - 1, bisect_right(starts, end - 1) - 1
+        places.update(range(max(first, 0), min(last + 1, len(starts) - 1)))
+    slices = [slice(starts[at], starts[at + 1]) for at in places]
+    return [(before[one], after[one]) for one in slices if before[one] != after[one]]
+
+
+def _differing_pieces(before: bytes, after: bytes) -> Iterator[tuple[int, int]]:
+    """Yield where each piece that differs begins and ends."""
+    for begin in range(0, len(before), _PIECE_BYTES):
+        end = min(begin + _PIECE_BYTES, len(before))
+        if before[begin:end] != after[begin:end]:
+            yield begin, end
+
 
 _VERSION: Final = 1
 _HEADER: Final = struct.Struct(">iBihB")

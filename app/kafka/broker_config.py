@@ -7,13 +7,13 @@ from typing import Final
 from kafka.protocol.admin import DescribeConfigsRequest, DescribeConfigsResponse
 
 from app.domain.errors import NotSentError, QuotaError
-from app.kafka.broker_lease import BrokerLease
-from app.kafka.brokers import Brokers
+from app.kafka.cache import KeptAnswer
+from app.kafka.cluster_client import Brokers
+from app.kafka.connection import ask, newest_common
 from app.kafka.errors import code_name
-from app.kafka.kept_answer import KeptAnswer
-from app.kafka.messages import ALTER_API, DESCRIBE_API
-from app.kafka.questions import ask, newest_common
-from app.kafka.reading import read
+from app.kafka.pool import BrokerLease
+from app.kafka.quota_messages import ALTER_API, DESCRIBE_API
+from app.kafka.rpc import read
 
 _KEPT_FOR_S: Final = 60.0
 _DOUBTED_AFTER_S: Final = 5.0

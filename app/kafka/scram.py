@@ -10,11 +10,11 @@ from kafka.protocol.admin import (
 )
 
 from app.domain.errors import BrokerError, QuotaError
-from app.kafka.broker_lease import BrokerLease
-from app.kafka.brokers import Brokers
+from app.kafka.cluster_client import Brokers
+from app.kafka.connection import ask, newest_common
 from app.kafka.errors import code_name, describe_error
-from app.kafka.questions import ask, newest_common
-from app.kafka.reading import read
+from app.kafka.pool import BrokerLease
+from app.kafka.rpc import read
 from app.service.reading.scram_credentials import ScramCredential, ScramUsers
 
 _LARGEST_ANSWER_BYTES: Final = 16_000_000
