@@ -24,8 +24,9 @@ from app.service.permissions.caller_admin import CallerQuotaAdmin, RecordReader
 from app.service.permissions.caller_services import AlterAsCaller, CallerImage
 from app.service.permissions.denials import DeniedAttempts
 from app.service.permissions.held_tasks import HeldTasks
+from app.service.reading.arranged import ArrangedImages
 from app.service.reading.audit_trail import AuditTrail
-from app.service.reading.describe import DescribeQuotas, Snapshots
+from app.service.reading.describe import DescribeQuotas
 from app.service.reading.resolve import KeptIndex, ResolveQuotas
 
 _LOGINS_AT_ONCE: Final = 16
@@ -41,7 +42,7 @@ class SharedServices:
     audit: AuditTrail
     room: AlterationRoom
     callbacks: CallbackDetector
-    snapshots: Snapshots
+    images: ArrangedImages
     index: KeptIndex
     metrics: DependencyMetrics
 
@@ -66,7 +67,7 @@ class CallerSession:
         alter = AlterAsCaller(parts, principal, shared.denials)
         self.services = CallerServices(
             authorizer,
-            DescribeQuotas(as_caller, image, shared.snapshots),
+            DescribeQuotas(as_caller, image, shared.images),
             alter,
             RevertAlterations(shared.audit, alter),
             ResolveQuotas(image, shared.callbacks, shared.index),

@@ -19,7 +19,6 @@ from app.http.application import create_asgi
 from app.http.open_files import room_for_connections
 from app.http.receive_limits import ReceiveLimits
 from app.http.receiving import ReceivingProtocol, receiving_protocol
-from app.http.workers.hand_on import AT_ONCE, HandOn
 from app.http.workers.private_app import PrivateApp
 from app.http.workers.team import Team
 from app.listeners import Listener, own_socket
@@ -201,8 +200,7 @@ def build_server(
     settings: Settings, wiring: Wiring, ports: Sequence[Port], team: Team | None = None
 ) -> Server:
     """Return the server of this process, or of each worker of a team; it listens nowhere yet."""
-    handed_on = 0 if team is None else AT_ONCE * team.size
-    room = room_for_connections(settings.max_connections, handed_on)
+    room = room_for_connections(settings.max_connections)
     limits = ReceiveLimits(connections=room)
     board = None if team is None else team.board
     connections = receiving_protocol(limits, wiring.metrics, board)
@@ -212,7 +210,7 @@ def build_server(
     if team is None:
         config = _config(app, connections, grace_s)
         return Server(config, connections, wiring, settings.stop_delay_s, ports)
-    config = _config(HandOn(app, team), connections, grace_s)
+    config = _config(app, connections, grace_s)
     server = Server(config, connections, wiring, settings.stop_delay_s, ports)
     handed = receiving_protocol(
         replace(limits, header_bytes=_HANDED_BYTES, connections=_MOST_HANDED), wiring.metrics

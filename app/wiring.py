@@ -16,7 +16,6 @@ from app.caller_sessions import SharedServices, open_sessions
 from app.domain.authorization import AuthorizerSettings, Operation
 from app.http.authentication.trusted_proxies import TrustedProxies
 from app.http.metrics import HttpMetrics
-from app.http.page_tokens import PageTokens
 from app.http.rate_limits import Limits, RateLimits
 from app.http.services import Services
 from app.http.workers.service_metrics import ServiceMetrics
@@ -45,8 +44,9 @@ from app.service.permissions.denials import DeniedAttempts
 from app.service.permissions.policy import NarrowingPolicy, NoPolicy
 from app.service.readiness import Readiness
 from app.service.reading.analytics import Analytics
+from app.service.reading.arranged import ArrangedImages
 from app.service.reading.audit_trail import AuditTrail
-from app.service.reading.describe import DescribeQuotas, Snapshots
+from app.service.reading.describe import DescribeQuotas
 from app.service.reading.resolve import KeptIndex, ResolveQuotas
 from app.settings import Settings
 
@@ -151,10 +151,9 @@ class Wiring:
             )
             stack.push_async_callback(kept_failures.close)
             audit = AuditTrail(journal, authorizer, admin)
-            home = "" if self._team is None else self._team.snapshots_of_mine()
-            snapshots, index = Snapshots(home), KeptIndex()
+            images, index = ArrangedImages(), KeptIndex()
             shared = SharedServices(
-                authorizer, denials, audit, lives.room, cluster, snapshots, index, counted
+                authorizer, denials, audit, lives.room, cluster, images, index, counted
             )
             authenticator = self._authenticators.open(stack, partial(open_sessions, shared), board)
             stack.push_async_callback(self._drain, lives.tasks)
@@ -174,7 +173,7 @@ class Wiring:
                 authenticator=authenticator,
                 authorizer=authorizer,
                 denials=denials,
-                describe=DescribeQuotas(admin, image, snapshots),
+                describe=DescribeQuotas(admin, image, images),
                 alter=lives.alter,
                 revert=RevertAlterations(audit, lives.alter),
                 resolve=ResolveQuotas(image, cluster, index),
@@ -185,7 +184,6 @@ class Wiring:
                 plans=PostgresPlans(database),
                 scram=KafkaScramCredentials(brokers),
                 readiness=self._readiness,
-                page_tokens=PageTokens(self._page_secret()),
                 metrics=self.metrics,
                 limits=RateLimits(
                     self._limits,
@@ -199,9 +197,6 @@ class Wiring:
                 ),
                 exposition=None if self._of_all is None else self._of_all.exposition,
             )
-
-    def _page_secret(self) -> bytes:
-        return secrets.token_bytes(32) if self._team is None else self._team.secret
 
     def _narrowing(self, denials: DeniedAttempts) -> NarrowingPolicy | NoPolicy:
         if self._settings.policy_file is None:

@@ -16,7 +16,9 @@ from app.client.values import Number, exact, read_value
 from app.client.yaml_writing import API_VERSION
 from app.domain.entities import ENTITY_TYPES, ClientQuotaEntity
 
-_ROOT: Final = frozenset({"apiVersion", "quotas", "cluster_id", "as_of", "next_page_token"})
+_ROOT: Final = frozenset(
+    {"apiVersion", "quotas", "cluster_id", "as_of", "next_page_token", "total"}
+)
 _QUOTA: Final = frozenset({"entity", "entity_key", "values"})
 _TYPES: Final = frozenset(kind.value for kind in ENTITY_TYPES)
 _NUMBER: Final = re.compile(

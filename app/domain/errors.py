@@ -88,6 +88,19 @@ class UnreadableRequestError(QuotaError):
     default_code = "unreadable-request"
 
 
+class BadPageTokenError(UnreadableRequestError):
+    """The page token cannot be read, or is of another query."""
+
+    default_code = "bad-page-token"
+
+    def __init__(
+        self,
+        detail: str = "This page token is not one of this query's. Begin again without page_token.",
+    ) -> None:
+        violation = Violation("page_token", self.default_code, detail)
+        super().__init__(detail, violations=[violation])
+
+
 class InvalidRequestError(QuotaError):
     """The request can be read and breaks a rule of Kafka or of this service."""
 

@@ -45,6 +45,7 @@ class QuotasAnswer:
         entries: Sorted by ``ClientQuotaEntity.sort_key``.
         next_page_token: Null on the last page, and without pages.
         pieces: The entries as they are written in JSON; null where they are not yet.
+        total: How many entities match; null without pages.
     """
 
     cluster_id: str
@@ -52,6 +53,7 @@ class QuotasAnswer:
     entries: Sequence[Entry]
     next_page_token: str | None = None
     pieces: Sequence[Piece] | None = None
+    total: int | None = None
 
 
 def negotiate(accept: str | None) -> Format:
@@ -98,7 +100,8 @@ def json_frame(answer: QuotasAnswer) -> tuple[bytes, bytes]:
     """Return what stands before and behind the entries in JSON."""
     cluster_id, as_of = json_bytes(answer.cluster_id), json_bytes(rfc3339(answer.as_of))
     head = b'{"cluster_id":%b,"as_of":%b,"quotas":[' % (cluster_id, as_of)
-    return head, b'],"next_page_token":%b}' % json_bytes(answer.next_page_token)
+    total = b"" if answer.total is None else b',"total":%d' % answer.total
+    return head, b'],"next_page_token":%b%b}' % (json_bytes(answer.next_page_token), total)
 
 
 def _separated(entries: Iterable[Entry]) -> Iterator[bytes]:

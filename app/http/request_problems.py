@@ -53,7 +53,7 @@ REQUEST_PROBLEMS: Final[Mapping[str, ProblemText]] = {
     ),
     "bad-page-token": ProblemText(
         "The page token is not valid",
-        "Page tokens are signed and belong to one query, and they are good for a few minutes.",
+        "The page token cannot be read, or it is of a query with other parameters.",
         "Begin again without page_token, and do not change the other parameters between pages.",
     ),
     "unauthenticated": ProblemText(

@@ -16,8 +16,8 @@ NO_PARAMETERS: Final[tuple[QueryParameter, ...]] = ()
 _PAGE_TOKEN: Final = QueryParameter(
     name="page_token",
     description=(
-        "The `next_page_token` of the page before. It belongs to one query, so the other "
-        "parameters stay as they were, and it is good for five minutes."
+        "The `next_page_token` of the page before. It belongs to one query, so its conditions "
+        "stay as they were."
     ),
 )
 
@@ -64,8 +64,9 @@ DESCRIBE_PARAMETERS: Final = (
     QueryParameter(
         name="page_size",
         description=(
-            "Entities in one page. The pages of one answer are cut from one snapshot. Without it "
-            "the whole answer is sent, or with `page_token` a page of 1000."
+            "Entities in one page. Each page is of its own `as_of`; an entity that is there all "
+            "the while is listed exactly once. Without it the whole answer is sent, all of one "
+            "`as_of`, or with `page_token` a page of 1000."
         ),
         kind=Kind.INTEGER,
         minimum=1,

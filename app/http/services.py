@@ -11,7 +11,6 @@ from app.domain.entities import Caller
 from app.http.authentication.presented import Presented
 from app.http.authentication.trusted_proxies import NO_PROXIES, TrustedProxies
 from app.http.metrics import HttpMetrics
-from app.http.page_tokens import PageTokens
 from app.http.rate_limits import RateLimits
 from app.service.alterations.alter import AlterQuotas
 from app.service.alterations.revert import RevertAlterations
@@ -79,7 +78,6 @@ class Services:
     plans: PlanStore
     scram: ScramCredentialSource
     readiness: Readiness
-    page_tokens: PageTokens
     metrics: HttpMetrics
     limits: RateLimits
     brokers: Callable[[], Awaitable[Mapping[str, Any]]]

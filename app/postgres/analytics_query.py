@@ -1,12 +1,13 @@
 """``/analytics/…`` in SQL: each listing with its conditions, in an order that pages follow."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta
 from itertools import count
 from typing import Any, Final
 
 from app.domain.entities import EntityType
+from app.domain.errors import BadPageTokenError
 from app.domain.filters import ClientQuotaFilter, ClientQuotaFilterComponent, MatchType
 from app.service.reading.analytics import AnalyticsQuery, Position, Result, Row
 from app.service.reading.analytics_columns import COLUMNS
@@ -40,6 +41,35 @@ _ORDERS: Final[Mapping[Result, tuple[_Order, ...]]] = {
 }
 """The fullest bucket of the newest day, the newest incident, the oldest minute, the newest run;
 all rows of a listing are of one cluster."""
+
+
+def _whole_number(bits: int) -> Callable[[str], int]:
+    def parsed(text: str) -> int:
+        number = int(text[:_INT_DIGITS])
+        if not -(2 ** (bits - 1)) <= number < 2 ** (bits - 1):
+            raise ValueError
+        return number
+
+    return parsed
+
+
+def _text(value: str) -> str:
+    if "\0" in value:
+        raise ValueError
+    return value.encode().decode()
+
+
+_INT_DIGITS: Final = 25
+
+_PARSERS: Final[Mapping[str, Callable[[str], Any]]] = {
+    "date": date.fromisoformat,
+    "timestamptz": lambda text: datetime.fromisoformat(text).astimezone(UTC),
+    "double precision": float,
+    "bigint": _whole_number(64),
+    "integer": _whole_number(32),
+    "text": _text,
+}
+"""Positions are text, as Postgres writes the types."""
 
 _NAMES: Final = {
     EntityType.USER.value: ("user", "quota_user", "quota_user_default"),
@@ -94,9 +124,18 @@ def quoted(column: str) -> str:
 
 
 def _further_than(order: tuple[_Order, ...], after: Position, statement: Statement) -> str:
+    """Compare with a position that a caller may have made up.
+
+    Raises:
+        BadPageTokenError: It is no position in this order.
+    """
+    try:
+        values = [_PARSERS[one.kind](str(value)) for one, value in zip(order, after, strict=True)]
+    except (ValueError, TypeError, OverflowError):
+        raise BadPageTokenError from None
     bounds = [
         f"cast({statement.bind(value)} as {one.kind})"
-        for one, value in zip(order, after, strict=True)
+        for one, value in zip(order, values, strict=True)
     ]
     ways = []
     for n, one in enumerate(order):

@@ -7,6 +7,7 @@ from typing import Any, Final
 from app.domain.alterations import ClientQuotaAlteration, Op
 from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import (
+    BadPageTokenError,
     BrokerError,
     ClusterAuthorizationError,
     EntityBusyError,
@@ -84,9 +85,7 @@ PROBLEM_ERRORS: Final[Mapping[str, QuotaError]] = {
     "unreadable": UnreadableRequestError(
         "The body cannot be read; see errors for each place.", violations=_UNREADABLE
     ),
-    "page-token": UnreadableRequestError(
-        "This page token is too old. Begin again without page_token.", code="bad-page-token"
-    ),
+    "page-token": BadPageTokenError(),
     "bad-idempotency-key": UnreadableRequestError(
         "Give one Idempotency-Key of 1 to 255 printable ASCII characters.",
         code="bad-idempotency-key",

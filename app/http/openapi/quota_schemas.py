@@ -72,7 +72,9 @@ QUOTA_SCHEMAS: Final[Mapping[str, Schema]] = {
                 "code point.",
             ),
             "next_page_token": ref("NextPageToken"),
-        }
+            "total": whole(0, None, "How many entities match; with pages only."),
+        },
+        optional=("total",),
     ),
     "QuotaDocument": closed(
         {

@@ -28,7 +28,7 @@ from app.http.openapi import (
     RUNS,
     UTILIZATION,
 )
-from app.http.page_tokens import query_fingerprint
+from app.http.page_tokens import page_token, query_fingerprint, read_page_token
 from app.http.permissions import granted_to, may_alter, may_describe
 from app.http.plain_route import PlainRoute
 from app.http.query import QueryValues, read_query
@@ -123,7 +123,7 @@ async def _page(
     conditions = {name: value for name, value in values.items() if name not in _PAGING}
     fingerprint = query_fingerprint(table.value, {**conditions, "bucket_id": bucket_id})
     token = values["page_token"]
-    after = None if token is None else services.page_tokens.read(token, fingerprint)["after"]
+    after = None if token is None else read_page_token(token, fingerprint)
     entity = values.get("entity")
     query = AnalyticsQuery(
         table,
@@ -134,17 +134,13 @@ async def _page(
         until=values.get("until"),
         bucket_id=bucket_id,
         limit=values["page_size"],
-        after=None if after is None else tuple(after),
+        after=after,
     )
     page = await services.analytics.page(query)
     if bucket_id is not None and not page.buckets and not page.rows:
         raise NotFoundError("There is no such bucket; GET /analytics/utilization lists them.")
     further = page.next_after
-    more = (
-        None
-        if further is None
-        else services.page_tokens.make({"after": list(further)}, fingerprint)
-    )
+    more = None if further is None else page_token(list(further), fingerprint)
     document = await off_loop(len(page.rows), _document, page, table, more)
     return JsonResponse(document)
 

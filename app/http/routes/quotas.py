@@ -2,10 +2,13 @@
 
 from dataclasses import replace
 from http import HTTPStatus
+from typing import Any, Final
 
 from fastapi import APIRouter, Request, Response
 from starlette.responses import StreamingResponse
 
+from app.domain.entities import ENTITY_TYPES, ClientQuotaEntity
+from app.domain.errors import BadPageTokenError
 from app.http.capabilities import capabilities_json
 from app.http.declared import requires
 from app.http.etags import if_none_match, quotas_etag, text_etag
@@ -15,7 +18,7 @@ from app.http.header_fields import list_field
 from app.http.json_pieces import joined, json_pieces
 from app.http.json_text import JsonResponse
 from app.http.openapi import CAPABILITIES, DESCRIBE
-from app.http.page_tokens import query_fingerprint
+from app.http.page_tokens import page_token, query_fingerprint, read_page_token
 from app.http.permissions import may_describe
 from app.http.pieces_response import PiecesResponse
 from app.http.plain_route import PlainRoute
@@ -24,9 +27,12 @@ from app.http.route_parameters import DESCRIBE_PARAMETERS
 from app.http.services import Services, services_of
 from app.service.off_loop import off_loop
 from app.service.reading.arranged import Rendering
-from app.service.reading.describe import DescribeQuery, QuotaPage
+from app.service.reading.describe import DescribeQuery
 
 router = APIRouter(tags=["quotas"], route_class=PlainRoute)
+
+_BOUND: Final = ("filter", "strict", "has_key")
+"""What the pages of one query have in common."""
 
 _DEFAULT_PAGE_SIZE = 1000
 
@@ -103,27 +109,23 @@ async def _page(
     services: Services, values: QueryValues, query: DescribeQuery
 ) -> tuple[QuotasAnswer, str]:
     size = values["page_size"] or _DEFAULT_PAGE_SIZE
-    bound = {name: values[name] for name in ("filter", "strict", "has_key", "max_age_ms")}
-    fingerprint = query_fingerprint("quotas", bound)
+    fingerprint = query_fingerprint("quotas", {name: values[name] for name in _BOUND})
     token = values["page_token"]
-    if token is None:
-        page = await services.describe.first_page(query, size)
-        position = 0
-    else:
-        place = services.page_tokens.read(token, fingerprint)
-        position = place["position"]
-        page = services.describe.next_page(place["snapshot"], position, size)
-    following = _token(services, page, fingerprint)
-    listing = page.listing
-    answer = QuotasAnswer(listing.cluster_id, listing.as_of, page.entries, following)
-    return answer, f"{position}+{size}/{page.next_position}"
+    after = None if token is None else _entity(read_page_token(token, fingerprint))
+    page = await services.describe.page(query, size, after)
+    listing, following = page.listing, None
+    if not page.is_last:
+        following = page_token(page.entries[-1][0].as_dict(), fingerprint)
+    total = len(listing.entries)
+    answer = QuotasAnswer(listing.cluster_id, listing.as_of, page.entries, following, total=total)
+    return answer, f"{token}+{size}/{total}/{following}"
 
 
-def _token(services: Services, page: QuotaPage, fingerprint: str) -> str | None:
-    if page.next_position is None:
-        return None
-    place = {"snapshot": page.snapshot_id, "position": page.next_position}
-    return services.page_tokens.make(place, fingerprint)
+def _entity(position: Any) -> ClientQuotaEntity:
+    names = position.items() if isinstance(position, dict) else [(None, None)]
+    if not all(kind in ENTITY_TYPES and isinstance(name, str | None) for kind, name in names):
+        raise BadPageTokenError
+    return ClientQuotaEntity.of(position)
 
 
 @router.get("/quotas/capabilities", **CAPABILITIES)

@@ -1,6 +1,6 @@
 """The live quotas of a service, over its HTTP interface."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -10,7 +10,6 @@ import httpx
 
 from app.pipeline.errors import InfrastructureError, PipelineError, UsageError
 
-_PAGE: Final = 10_000
 _TIMEOUT_S: Final = 60.0
 
 Quota = Mapping[str, Any]
@@ -33,7 +32,7 @@ class LiveQuotas:
 
 
 def describe_live(server: str, token_file: Path) -> LiveQuotas:
-    """Ask a service for all quotas, page by page of one snapshot.
+    """Ask a service for all quotas, in one answer so that all are of one time.
 
     Args:
         server: The address, such as ``http://localhost:8080``.
@@ -46,9 +45,12 @@ def describe_live(server: str, token_file: Path) -> LiveQuotas:
     headers = {"Authorization": f"Bearer {_token(token_file)}"}
     try:
         with httpx.Client(base_url=server, headers=headers, timeout=_TIMEOUT_S) as client:
-            first, *others = _pages(client, server)
-        quotas = [quota for page in (first, *others) for quota in page["quotas"]]
-        return LiveQuotas(first["cluster_id"], datetime.fromisoformat(first["as_of"]), quotas)
+            answer = client.get("/quotas")
+        if answer.status_code != httpx.codes.OK:
+            raise _refusal(answer, server)
+        document = answer.json()
+        as_of = datetime.fromisoformat(document["as_of"])
+        return LiveQuotas(document["cluster_id"], as_of, list(document["quotas"]))
     except (httpx.InvalidURL, httpx.UnsupportedProtocol) as error:
         message = f"--server {server} is no address: write it as in http://localhost:8080."
         raise UsageError(message) from error
@@ -70,18 +72,6 @@ def _token(file: Path) -> str:
         message = f"--token-file {file} holds no token: it is one line of text."
         raise UsageError(message)
     return token
-
-
-def _pages(client: httpx.Client, server: str) -> Iterator[Mapping[str, Any]]:
-    token: str | None = ""
-    while token is not None:
-        parameters = {"page_size": str(_PAGE), **({"page_token": token} if token else {})}
-        answer = client.get("/quotas", params=parameters)
-        if answer.status_code != httpx.codes.OK:
-            raise _refusal(answer, server)
-        page = answer.json()
-        yield page
-        token = page["next_page_token"]
 
 
 def _refusal(answer: httpx.Response, server: str) -> PipelineError:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from app.http.page_tokens import page_token, query_fingerprint
 from tests.integration.http.audit_rows import audit, post, rows
 from tests.integration.http.changes import C, I, P, R, applied, change
 from tests.testkit.kafka import unique
@@ -199,6 +200,32 @@ def test_a_token_of_another_query_or_another_caller_is_refused(service: RunningS
     for principal, other in others:
         answer = audit(service, principal, **other, page_token=token)
         assert (answer.status_code, answer.json()["code"]) == (400, "bad-page-token")
+
+
+@pytest.mark.parametrize(
+    "position",
+    [
+        {"at": 1},
+        ["2026-01-01T00:00:00+00:00", "no id", 0],
+        ["0001-01-01T00:00:00+23:00", "0192d1f3-0000-7000-8000-000000000000", 0],
+        ["2026-01-01T00:00:00+00:00", "0192d1f3-0000-7000-8000-000000000000", 2**31],
+        ["2026-01-01T00:00:00+00:00", "0192d1f3-0000-7000-8000-000000000000", True],
+        ["2026-01-01T00:00:00+00:00", 1, 0],
+    ],
+)
+def test_a_token_with_a_position_that_somebody_made_up_is_refused(
+    service: RunningService, position: Any
+) -> None:
+    names = ("entity", "actor", "since", "until", "outcome", "action")
+    conditions = dict.fromkeys(names) | {"entity": (), "as": "User:auditor"}
+    token = page_token(position, query_fingerprint("audit", conditions))
+    answer = audit(service, "auditor", page_token=token)
+    assert (answer.status_code, answer.json()["code"]) == (400, "bad-page-token")
+    valid = page_token(
+        ["2026-01-01T00:00:00+00:00", "0192d1f3-0000-7000-8000-000000000000", 0],
+        query_fingerprint("audit", conditions),
+    )
+    assert audit(service, "auditor", page_token=valid).status_code == 200
 
 
 def test_an_hundred_rows_are_a_page_where_no_size_is_given(service: RunningService) -> None:

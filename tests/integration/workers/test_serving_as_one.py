@@ -11,7 +11,6 @@ from typing import Any
 import httpx
 import pytest
 
-from app.http.page_tokens import PageTokens
 from app.localdev.kafka import LocalKafka
 from tests.integration.workers.conftest import Workers
 from tests.testkit.kafka import unique
@@ -58,7 +57,6 @@ def test_pages_over_new_connections_show_each_entity_once(pair: Workers, team: s
         pages = all_pages(pair, team)
         users = [quota["entity"]["user"] for one in pages for quota in one["quotas"]]
         assert users == sorted(f"{team}-{number}" for number in range(ENTITIES))
-        assert len({one["as_of"] for one in pages}) == 1
         asked += 1
 
 
@@ -75,32 +73,6 @@ def test_connections_that_are_kept_are_dealt_out_to_both(pair: Workers) -> None:
         client.close()
     until(lambda: answered(pair, "/version").total() == len(clients), "an answer is not logged")
     assert set(answered(pair, "/version")) == {1, 2}
-
-
-def test_a_token_is_judged_by_the_worker_that_it_names(pair: Workers, team: str) -> None:
-    token = page(pair, team, None)["next_page_token"]
-    forged = token[:-1] + ("A" if token[-1] != "A" else "B")
-    for _ in range(8):
-        for parameters in (
-            {"filter": f"user^={team}", "page_token": forged},
-            {"filter": "user=somebody", "page_token": token},
-        ):
-            answer = pair.request("GET", "/quotas", params=parameters)
-            assert (answer.status_code, answer.json()["code"]) == (400, "bad-page-token")
-    anonymous = pair.service.api("nobody").get("/quotas", params={"page_token": token})
-    assert anonymous.status_code == 401
-
-
-def test_a_token_of_a_worker_that_has_died_is_too_old(pair: Workers, team: str) -> None:
-    token, served = page(pair, team, None)["next_page_token"], pair.served()
-    parameters = {"filter": f"user^={team}", "page_token": token}
-    assert pair.request("GET", "/quotas", params=parameters).status_code == 200
-    home = int(PageTokens.peek(token)["snapshot"].partition(".")[0])
-    kill(pair.pid_of(home))
-    until(lambda: pair.served() == served + 1, "the worker does not come back")
-    for _ in range(6):
-        answer = pair.request("GET", "/quotas", params=parameters)
-        assert (answer.status_code, answer.json()["code"]) == (400, "bad-page-token")
 
 
 def test_an_alteration_by_one_worker_is_seen_by_the_images_of_all(pair: Workers) -> None:

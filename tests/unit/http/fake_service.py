@@ -15,7 +15,6 @@ from app.http.authentication.methods import Methods
 from app.http.authentication.presented import Presented
 from app.http.errors import InvalidTokenError
 from app.http.metrics import HttpMetrics
-from app.http.page_tokens import PageTokens
 from app.http.rate_limits import Limits, RateLimits
 from app.http.services import Services
 from app.service.alterations.alteration_tasks import AlterationTasks
@@ -133,7 +132,6 @@ class FakeService:
             plans=self.plans,
             scram=FakeScramCredentials(),
             readiness=Readiness({}, {}),
-            page_tokens=PageTokens(b"secret" * 6),
             metrics=self.metrics,
             limits=RateLimits(
                 self.limits, self.metrics.count_rate_limited, now=lambda: self.limits_clock

@@ -6,6 +6,7 @@ from urllib.parse import quote
 import httpx
 import pytest
 
+from app.http.page_tokens import page_token, query_fingerprint
 from app.pipeline.tables import BUCKET_MINUTE, DIM_BUCKET, THROTTLE_INCIDENT, UTILIZATION_DAILY
 from tests.integration.http.analytics.conftest import Published
 from tests.pipeline.publish.results import (
@@ -213,6 +214,26 @@ def test_a_token_belongs_to_its_query(api: httpx.Client):
     for path in ("incidents?", f"utilization?key={quote(KEY)}&", f"buckets/{BUCKET}?"):
         answer = api.get(f"/analytics/{path}page_size=1&page_token={token}")
         assert problem_of(answer, 400)["code"] == "bad-page-token"
+
+
+@pytest.mark.parametrize(
+    "position",
+    [
+        *([], {}, 1, "2026-01-01", ["2026-01-01", "1", "1"], ["today", "1", "1", "1"]),
+        *(["2026-01-01", "1", str(2**63), "1"], ["2026-01-01", "1", "1", str(2**31)]),
+        ["2026-01-01", "1", "9" * 5000, "1"],
+    ],
+)
+def test_a_token_with_a_position_that_somebody_made_up_is_refused(
+    api: httpx.Client, position: object
+):
+    names = ("key", "entity", "min_util_p99", "since", "until")
+    conditions = dict.fromkeys(names) | {"entity": (), "bucket_id": None}
+    fingerprint = query_fingerprint("utilization_daily", conditions)
+    answer = api.get(f"/analytics/utilization?page_token={page_token(position, fingerprint)}")
+    assert problem_of(answer, 400)["code"] == "bad-page-token"
+    valid = page_token(["2026-01-01", "1.5", "-1", "1"], fingerprint)
+    assert api.get(f"/analytics/utilization?page_token={valid}").status_code == 200
 
 
 @pytest.mark.parametrize("path", ["utilization", "incidents", "buckets/1", "runs", "runs/x"])
