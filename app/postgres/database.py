@@ -12,7 +12,7 @@ from sqlalchemy.exc import DisconnectionError
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 from sqlalchemy.pool import QueuePool
 
-from app.postgres.failures import FAILURES, READ_ONLY, not_sent, sql_state
+from app.postgres.failures import FAILURES, READ_ONLY, failure, sql_state
 from app.postgres.leases import Lease, current_lease
 from app.postgres.parameters import (
     DENYING,
@@ -116,6 +116,7 @@ class Pool:
 
         Raises:
             NotSentError: Postgres failed, or was silent for so long.
+            QuotaError: Postgres refused what it was asked for: a fault of this service.
             CommitInDoubtError: It did so during the commit.
         """
         lease = Lease(self._patience.database_answer_s if within_s is None else within_s)
@@ -130,10 +131,10 @@ class Pool:
         except FAILURES as error:
             if sql_state(error) in _SPOILED_SESSION:
                 self._usable_since = time.monotonic()
-            raise not_sent(error, commits=lease.commits) from error
+            raise failure(error, commits=lease.commits) from error
         finally:
             self._abandon(task, lease)
-        raise not_sent(None, commits=lease.commits)
+        raise failure(None, commits=lease.commits)
 
     async def close(self) -> None:
         """Close every connection, after cutting off what still runs."""

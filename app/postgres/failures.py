@@ -7,7 +7,7 @@ from typing import Final
 import psycopg
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
-from app.domain.errors import NotSentError
+from app.domain.errors import NotSentError, QuotaError
 
 AUDIT_LOG_UNAVAILABLE: Final = "audit-log-unavailable"
 
@@ -15,6 +15,8 @@ FAILURES: Final = (SQLAlchemyError, psycopg.Error, OSError, TimeoutError)
 """Everything that a database call raises when the database is to blame."""
 
 READ_ONLY: Final = "25006"
+
+_CHECK: Final = "23514"
 
 LOCKED: Final = "55P03"
 DEADLOCK: Final = "40P01"
@@ -24,7 +26,7 @@ NO_ANSWER: Final = "Postgres cannot be reached or does not answer; check that it
 _MIGRATE: Final = "run `kafka-quota-service migrate`"
 
 _CAUSES: Final[Mapping[str, str]] = {
-    "23514": f"the log has no partition for the present month, or refuses the row; {_MIGRATE}",
+    _CHECK: f"the log has no partition for the present month; {_MIGRATE}",
     READ_ONLY: "Postgres is read-only; check that QUOTAS_DATABASE_URL names the primary",
     "28000": "Postgres refuses the login; check QUOTAS_DATABASE_URL",
     "28P01": "Postgres refuses the password; check QUOTAS_DATABASE_URL",
@@ -43,6 +45,9 @@ _CAUSES: Final[Mapping[str, str]] = {
 }
 """Why, by SQLSTATE. Source: Postgres, appendix A."""
 
+_FAULTS: Final = ("22", "23")
+"""Classes of SQLSTATE: data that cannot be computed with, and rows that break a constraint."""
+
 logger = logging.getLogger(__name__)
 
 
@@ -50,14 +55,19 @@ class CommitInDoubtError(NotSentError):
     """The commit was begun and not answered: the rows may be there."""
 
 
-def not_sent(error: BaseException | None, *, commits: bool = False) -> NotSentError:
+def failure(error: BaseException | None, *, commits: bool = False) -> QuotaError:
     """Translate a failure; the raw text goes to the log, not to the caller.
+
+    What Postgres refuses to compute or to store is no outage: it would do so each time.
 
     Args:
         error: What was raised; null where the server was silent.
         commits: Whether the commit was begun.
     """
     state = sql_state(error)
+    if state is not None and state.startswith(_FAULTS) and not _is_partition_missing(error):
+        logger.error("Postgres refuses what this service asks: %s %s", state, _first_line(error))
+        return QuotaError("A fault of this service; report the request id.")
     cause = _CAUSES.get(state or "", NO_ANSWER if state is None else f"Postgres says {state}")
     logger.warning("the audit log is unavailable: %s (%s)", cause, _first_line(error))
     kind = CommitInDoubtError if commits else NotSentError
@@ -66,13 +76,23 @@ def not_sent(error: BaseException | None, *, commits: bool = False) -> NotSentEr
     )
 
 
+def _is_partition_missing(error: BaseException | None) -> bool:
+    """Tell whether a row was refused by no constraint: Postgres counts that as a check."""
+    origin = _origin(error)
+    return isinstance(origin, psycopg.errors.CheckViolation) and not origin.diag.constraint_name
+
+
 def sql_state(error: BaseException | None) -> str | None:
     """Return the SQLSTATE, or null where the server did not send one."""
-    origin = error.orig if isinstance(error, DBAPIError) else error
+    origin = _origin(error)
     return origin.sqlstate if isinstance(origin, psycopg.Error) else None
 
 
+def _origin(error: BaseException | None) -> BaseException | None:
+    return error.orig if isinstance(error, DBAPIError) else error
+
+
 def _first_line(error: BaseException | None) -> str:
-    origin = error.orig if isinstance(error, DBAPIError) else error
+    origin = _origin(error)
     lines = str(origin or "no answer in time").splitlines()
     return lines[0] if lines else type(origin).__name__

@@ -3,17 +3,21 @@
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 import psycopg
 import pytest
 from sqlalchemy import text
 
-from app.domain.errors import NotSentError
+from app.domain.callers import Caller
+from app.domain.errors import NotSentError, QuotaError, Sent
 from app.localdev.postgres import LocalPostgres
 from app.postgres.database import Database
 from app.postgres.journal import PostgresJournal
 from app.postgres.leases import Lease
 from app.service.audit_records import AuditQuery
+from app.service.breaker import FAILURES, CircuitBreaker
+from app.service.metrics_port import BreakerState
 from app.service.patience import Patience
 from tests.integration.postgres.calls import (
     assert_unavailable,
@@ -185,6 +189,27 @@ async def test_a_log_that_cannot_take_a_row_is_an_error_that_says_why(
     for error in await assert_unavailable(intend(journal, intent()), journal.check_writable()):
         assert cause in error.detail
     run_as(audit_database.owner_url, repair)
+    await assert_works(journal)
+
+
+async def test_a_row_that_breaks_a_rule_of_the_log_is_our_fault_and_no_outage(
+    journal: PostgresJournal, database: Database
+):
+    async def divide(lease: Lease) -> None:
+        await lease.connection.execute(text("select 1 / 0"))
+
+    principal = Caller("User:" + "a" * 1100, "192.0.2.1", "bearer")
+    too_long = replace(intent(), caller=principal)
+    breaker = CircuitBreaker("audit-log-unavailable", "Down.")
+    for _ in range(FAILURES):
+        for call in (journal.record_final(too_long, {}), intend(journal, too_long)):
+            with pytest.raises(QuotaError) as caught, breaker.attempt():
+                await call
+            assert (caught.value.code, caught.value.sent) == ("internal-error", Sent.NO)
+        with pytest.raises(QuotaError) as caught, breaker.attempt():
+            await database.writing.run(divide)
+        assert caught.value.code == "internal-error"
+    assert breaker.state is BreakerState.CLOSED
     await assert_works(journal)
 
 

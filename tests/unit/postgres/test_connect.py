@@ -11,8 +11,8 @@ import pytest
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
-from app.domain.errors import NotSentError, Retry, Sent
-from app.postgres.failures import CommitInDoubtError, not_sent
+from app.domain.errors import NotSentError, QuotaError, Retry, Sent
+from app.postgres.failures import CommitInDoubtError, failure
 from app.postgres.leases import Lease
 from app.postgres.parameters import QUERYING, WRITING, connection_parameters, read_url
 from app.service.patience import USUAL, Patience
@@ -127,22 +127,37 @@ async def test_there_is_nothing_to_cut_off_before_there_is_a_connection(ends: An
     ],
 )
 def test_a_failure_says_that_nothing_was_sent_and_why(error: Exception | None, cause: str):
-    translated = not_sent(error)
+    translated = failure(error)
     assert type(translated) is NotSentError
     assert cause in translated.detail
     assert (translated.code, translated.sent) == ("audit-log-unavailable", Sent.NO)
     assert translated.retry is Retry.SAFE
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        psycopg.errors.NumericValueOutOfRange(),
+        psycopg.errors.UniqueViolation(),
+        OperationalError("insert", {}, psycopg.errors.NotNullViolation()),
+    ],
+)
+def test_a_row_that_postgres_refuses_is_a_fault_of_ours(error: Exception):
+    translated = failure(error)
+    assert type(translated) is QuotaError
+    assert (translated.code, translated.sent) == ("internal-error", Sent.NO)
+    assert translated.retry is Retry.NEVER
+
+
 def test_what_postgres_says_goes_to_the_log_and_not_to_the_caller(
     caplog: pytest.LogCaptureFixture,
 ):
     with caplog.at_level(logging.WARNING):
-        translated = not_sent(psycopg.OperationalError("host db-7.internal refused\nmore"))
+        translated = failure(psycopg.OperationalError("host db-7.internal refused\nmore"))
     assert "db-7" not in translated.detail
     assert "host db-7.internal refused" in caplog.text
     assert "more" not in caplog.text
 
 
 def test_a_commit_without_an_answer_is_told_apart():
-    assert isinstance(not_sent(None, commits=True), CommitInDoubtError)
+    assert isinstance(failure(None, commits=True), CommitInDoubtError)
