@@ -37,6 +37,8 @@ class Overall(StrEnum):
     REFUSED = "refused"
     UNKNOWN = "unknown"
     NOT_SENT = "not_sent"
+    OBSERVED_OTHER = "observed_other"
+    SUPERSEDED = "superseded"
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +112,8 @@ def apply_ops(before: Values, ops: tuple[Op, ...]) -> dict[str, float]:
     return after
 
 
-_NOT_CERTAIN = frozenset({Outcome.UNKNOWN, Outcome.OBSERVED_OTHER, Outcome.SUPERSEDED})
+OVERTAKEN = (Outcome.SUPERSEDED, Outcome.OBSERVED_OTHER)
+"""Definite outcomes of what was sent, and of which nobody saw that it was applied."""
 
 
 def overall_outcome(outcomes: list[Outcome]) -> Overall:
@@ -121,8 +124,11 @@ def overall_outcome(outcomes: list[Outcome]) -> Overall:
     kinds = set(outcomes)
     if not kinds:
         return Overall.APPLIED
-    if kinds & _NOT_CERTAIN:
+    if Outcome.UNKNOWN in kinds:
         return Overall.UNKNOWN
+    for overtaken in OVERTAKEN:
+        if overtaken in kinds:
+            return Overall.PARTIAL if Outcome.APPLIED in kinds else Overall(overtaken.value)
     if len(kinds) == 1:
         only = kinds.pop()
         return Overall.REFUSED if only is Outcome.NOT_APPLIED else Overall(only.value)

@@ -210,6 +210,17 @@ class UnknownOutcomeError(QuotaError):
         super().__post_init__()
 
 
+class OutcomeSupersededError(QuotaError):
+    """Recovery found something else than what was asked for, or another alteration took over."""
+
+    default_code = "outcome-superseded"
+
+    def __post_init__(self) -> None:
+        """It was sent, and what the cluster made of it was not seen."""
+        self.sent = Sent.MAYBE
+        super().__post_init__()
+
+
 class UnsupportedVersionError(QuotaError):
     """The broker is older than 2.6 and has no quota API."""
 

@@ -32,6 +32,14 @@ ALTERATION_PROBLEMS: Final[Mapping[str, ProblemText]] = {
         "Send the request again with the same key after the time in Retry-After, or look at the "
         "address in the header Location.",
     ),
+    "outcome-superseded": ProblemText(
+        "Not everything that was sent was applied",
+        "The answer to the alteration of this idempotency key was lost, and what was found later "
+        "is something else than what was asked for, or another alteration took over before that. "
+        "The results say what was found of each entity.",
+        "Read the values again, decide, and send a new request with another key.",
+        "observed_other wants a look at the audit rows of the entity: somebody else changes it.",
+    ),
     "expectation-failed": ProblemText(
         "The expected values do not hold",
         "The request named the values that must hold now, and they do not. Nothing was applied "

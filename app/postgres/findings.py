@@ -105,7 +105,7 @@ async def _keep_observed(places: Sequence[Place], lease: Lease) -> None:
 
 async def _free_keys(ended: Iterable[Ended], lease: Lease) -> None:
     for one in ended:
-        await free_key_if_unused(one.alteration_id, one.results.values(), lease)
+        await free_key_if_unused(one.alteration_id, one.results.values(), lease, found=True)
 
 
 def _ended_by(final: Iterable[Recovered]) -> Sequence[Ended]:

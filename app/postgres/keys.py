@@ -58,9 +58,10 @@ _FREE_UNUSED: Final = text(
       and not exists (
         select from audit_event
         where received_at = :received_at and alteration_id = :alteration_id and seq > 0
-          and verdict not in ('not_sent', 'refused', 'not_applied'))
+          and verdict not in ('not_sent', 'refused', 'not_applied', 'unknown'))
     """
 )
+"""What was unknown has a slot until its definite outcome is recorded, too."""
 
 _REMOVE_EXPIRED: Final = text(
     """
@@ -97,19 +98,20 @@ async def find_key(key_hash: bytes, lease: Lease) -> KeptKey | None:
 
 
 async def free_key_if_unused(
-    alteration_id: str, results: Iterable[AlterationResult], lease: Lease
+    alteration_id: str, results: Iterable[AlterationResult], lease: Lease, *, found: bool = False
 ) -> None:
     """Forget the key of an alteration that its caller may repeat: the repeat runs it anew.
 
-    Those are the alterations of which nothing was sent, or all was throttled. Where anything was
-    applied, or may have been, the key stays.
+    Those are the alterations of which nothing was sent, all was throttled, or recovery found that
+    nothing was applied. Where anything was applied, or may have been, the key stays.
 
     Args:
         alteration_id: What was just concluded.
         results: Of its conclusion; their rows are in the log, in the same transaction.
         lease: With that transaction.
+        found: Whether recovery found them, so that what is not applied was not held back.
     """
-    if not may_be_repeated(results):
+    if not may_be_repeated(results, found=found):
         return
     values = {"alteration_id": UUID(alteration_id), "received_at": time_of(alteration_id)}
     await lease.connection.execute(_FREE_UNUSED, values)
@@ -120,12 +122,13 @@ async def remove_expired_keys(number: int, lease: Lease) -> int:
     return await _changed(_REMOVE_EXPIRED, {"number": number}, lease)
 
 
-def may_be_repeated(results: Iterable[AlterationResult]) -> bool:
+def may_be_repeated(results: Iterable[AlterationResult], *, found: bool = False) -> bool:
     """Tell whether the answer to these results asks for a repeat."""
     known = list(results)
+    undone = {Outcome.NOT_SENT, Outcome.NOT_APPLIED} if found else {Outcome.NOT_SENT}
     refusals = [one.error for one in known if one.outcome is Outcome.REFUSED]
     throttled = all(one is not None and one.kafka_error == _THROTTLED for one in refusals)
-    return any(one.outcome is Outcome.NOT_SENT for one in known) or (bool(refusals) and throttled)
+    return any(one.outcome in undone for one in known) or (bool(refusals) and throttled)
 
 
 async def _taken(values: dict[str, Any], lease: Lease) -> int:

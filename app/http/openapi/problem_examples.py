@@ -16,6 +16,7 @@ from app.domain.errors import (
     NotFoundError,
     NotSentError,
     OutcomeNotRecordedError,
+    OutcomeSupersededError,
     OwnerConflictError,
     PlanExpiredError,
     PolicyViolationError,
@@ -140,6 +141,12 @@ PROBLEM_ERRORS: Final[Mapping[str, QuotaError]] = {
         retry=Retry.SAME_KEY_ONLY,
         alteration_id=given.ALTERATION_ID,
         retry_after_s=1,
+    ),
+    "outcome-superseded": OutcomeSupersededError(
+        "Not everything was applied as asked for: see results for what was found.",
+        alteration_id=given.ALTERATION_ID,
+        results=(given.OBSERVED_OTHER,),
+        replayed=True,
     ),
     "expectation-failed": ExpectationFailedError(
         "The present values are not the expected ones; nothing was applied.",

@@ -58,9 +58,10 @@ _KINDS: Final[Mapping[str, _Kind]] = {
     "BodyTooSlow": _Kind("The body did not arrive in time; nothing was done.", ("body-too-slow",)),
     "EntityBusy": _Kind(
         "Another alteration of the same entity is in flight, or the request with the same "
-        "idempotency key still runs; nothing was sent. `Location` is that alteration's.",
-        ("entity-busy", "idempotency-key-running"),
-        ("Retry-After", "Recorded-Location"),
+        "idempotency key still runs; nothing was sent. Or that request has ended, and not all of "
+        "it was applied. `Location` is that alteration's.",
+        ("entity-busy", "idempotency-key-running", "outcome-superseded"),
+        ("Maybe-Retry-After", "Recorded-Location", REPLAYED_HEADER),
     ),
     "ExpectationFailed": _Kind(
         "`expected` does not hold; nothing was applied for any entity. `errors` carry the current "
@@ -105,9 +106,10 @@ _KINDS: Final[Mapping[str, _Kind]] = {
     "PlanBusy": _Kind(
         "Another owner holds what the plan would change; or another alteration of the same entity "
         "is in flight, or the request with the same idempotency key still runs, and `Location` is "
-        "that alteration's. Nothing was sent.",
-        ("owner-conflict", "entity-busy", "idempotency-key-running"),
-        ("Maybe-Retry-After", "Recorded-Location"),
+        "that alteration's. Nothing was sent. Or that request has ended, and not all of it was "
+        "applied.",
+        ("owner-conflict", "entity-busy", "idempotency-key-running", "outcome-superseded"),
+        ("Maybe-Retry-After", "Recorded-Location", REPLAYED_HEADER),
     ),
     "CannotRevert": _Kind(
         "It cannot be taken back, or the broker refuses that; nothing was applied.",

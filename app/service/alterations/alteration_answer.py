@@ -2,11 +2,12 @@
 
 from typing import Any, Final
 
-from app.domain.alterations import Outcome, Overall
+from app.domain.alterations import OVERTAKEN, Outcome, Overall
 from app.domain.errors import (
     ClusterAuthorizationError,
     InvalidRequestError,
     NotSentError,
+    OutcomeSupersededError,
     QuotaError,
     Retry,
     Sent,
@@ -34,6 +35,7 @@ def raise_unless_done(
     Raises:
         UnknownOutcomeError: For at least one entity nobody knows.
         NotSentError: Nothing was sent.
+        OutcomeSupersededError: Recovery found that an entity was not applied, or something else.
         InvalidRequestError: Everything was refused, or held back because something was.
         TooManyRequestsError: The broker throttles.
     """
@@ -44,9 +46,19 @@ def raise_unless_done(
         raise UnknownOutcomeError(detail, **common)
     if Outcome.NOT_SENT in outcomes and Outcome.APPLIED not in outcomes:
         raise NotSentError(_first_message(report, Outcome.NOT_SENT), **common)
+    if _is_overtaken(outcomes):
+        detail = "Not everything was applied as asked for: see results for what was found."
+        raise OutcomeSupersededError(detail, **common)
     whole = report.overall is Overall.REFUSED or (report.validate_only and all_or_nothing)
     if Outcome.REFUSED in outcomes and whole:
         raise _refusal(report, sending, common)
+
+
+def _is_overtaken(outcomes: set[Outcome]) -> bool:
+    """Tell whether something was sent and not applied; what is held back was not sent."""
+    held_back = Outcome.REFUSED in outcomes and Outcome.APPLIED not in outcomes
+    found_not_applied = Outcome.NOT_APPLIED in outcomes and not held_back
+    return found_not_applied or not outcomes.isdisjoint(OVERTAKEN)
 
 
 def _refusal(

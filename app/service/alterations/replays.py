@@ -32,6 +32,7 @@ class Replays:
             EntityBusyError: The alteration is still running.
             ExpectationFailedError: An expectation did not hold.
             UnknownOutcomeError: Its outcome is still unknown.
+            OutcomeSupersededError: Something else was found than what was asked for.
         """
         if command.key is None or command.validate_only:
             return None

@@ -224,6 +224,31 @@ async def test_a_key_is_kept_until_every_entity_is_known_not_to_be_sent(
     assert await journal.kept_key(key.key_hash) is None
 
 
+@pytest.mark.parametrize(
+    ("outcomes", "is_free"),
+    [
+        ([Outcome.NOT_APPLIED, Outcome.NOT_APPLIED], True),
+        ([Outcome.APPLIED, Outcome.NOT_APPLIED], False),
+        ([Outcome.NOT_APPLIED, Outcome.OBSERVED_OTHER], False),
+    ],
+)
+async def test_a_key_is_free_where_all_was_found_not_applied(
+    journal: PostgresJournal, database: Database, outcomes: list[Outcome], is_free: bool
+):
+    key, request = key_of("k"), request_of("alice", "bob")
+    await take(journal, request, key)
+    await journal.record_conclusion(concluded(request, Outcome.UNKNOWN, None))
+    recovery = PostgresRecovery(database)
+    for ordinal, result in ended(request, *outcomes).results.items():
+        assert await journal.kept_key(key.key_hash) is not None
+        found = Recovered(request.alteration_id, ordinal, result, final=True, evidence={})
+        await recovery.record_recovery([found])
+    kept = await journal.kept_key(key.key_hash)
+    assert (kept is None) is is_free
+    if is_free:
+        await take(journal, request_of("alice", "bob"), key)
+
+
 async def test_an_expired_key_is_a_new_one_and_is_removed_in_time(
     journal: PostgresJournal, tables: Tables, database: Database
 ):

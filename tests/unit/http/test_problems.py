@@ -49,6 +49,7 @@ EXPECTED_STATUS = {
     "NotAcceptableError": 406,
     "RequestTimeoutError": 408,
     "EntityBusyError": 409,
+    "OutcomeSupersededError": 409,
     "ExpectationFailedError": 412,
     "BodyTooLargeError": 413,
     "UnsupportedMediaTypeError": 415,

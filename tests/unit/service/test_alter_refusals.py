@@ -8,7 +8,13 @@ from decimal import Decimal
 
 import pytest
 
-from app.domain.alterations import ClientQuotaAlteration, Op, Outcome, Overall
+from app.domain.alterations import (
+    AlterationResult,
+    ClientQuotaAlteration,
+    Op,
+    Outcome,
+    Overall,
+)
 from app.domain.entities import Caller, ClientQuotaEntity
 from app.domain.errors import (
     ClusterAuthorizationError,
@@ -17,6 +23,7 @@ from app.domain.errors import (
     InvalidRequestError,
     NotFoundError,
     NotSentError,
+    OutcomeSupersededError,
     QuotaError,
     Retry,
     Sent,
@@ -29,6 +36,7 @@ from app.service.alterations.alteration_command import (
     AlterCommand,
     IdempotencyKey,
 )
+from app.service.audit_records import AuditConclusion
 from app.service.clock import utc_now
 from app.service.cluster_ports import EntityVerdict
 from app.service.plans.plan_apply import ApplyPlans
@@ -247,6 +255,37 @@ async def test_a_key_whose_outcome_is_unknown_is_answered_as_unknown_again(world
     for _ in range(2):
         with pytest.raises(UnknownOutcomeError):
             await world.alter(setting(ALICE, "5"), key=keyed("k"))
+    assert world.log.count("send") == 1
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        [Outcome.SUPERSEDED],
+        [Outcome.OBSERVED_OTHER],
+        [Outcome.APPLIED, Outcome.SUPERSEDED],
+        [Outcome.APPLIED, Outcome.NOT_APPLIED],
+        [Outcome.OBSERVED_OTHER, Outcome.NOT_APPLIED],
+    ],
+)
+async def test_a_key_whose_alteration_was_overtaken_is_answered_with_what_was_found(
+    world: World, found: list[Outcome]
+) -> None:
+    entities = [ALICE, BOB][: len(found)]
+    alterations = [setting(one, "5") for one in entities]
+    world.answer(alice=EntityVerdict(Outcome.UNKNOWN), bob=EntityVerdict(Outcome.UNKNOWN))
+    options = {"key": keyed("k"), "all_or_nothing": False}
+    with pytest.raises(UnknownOutcomeError) as unknown:
+        await world.alter(*alterations, **options)
+    results = {n: AlterationResult(entities[n], outcome) for n, outcome in enumerate(found)}
+    alteration_id = unknown.value.alteration_id or ""
+    await world.journal.record_conclusion(AuditConclusion(alteration_id, results))
+    with pytest.raises(OutcomeSupersededError) as caught:
+        await world.alter(*alterations, **options)
+    error = caught.value
+    assert (error.code, error.replayed, error.retry) == ("outcome-superseded", True, Retry.NEVER)
+    assert error.alteration_id == alteration_id
+    assert [one.outcome for one in error.results or ()] == found
     assert world.log.count("send") == 1
 
 
