@@ -179,13 +179,15 @@ class FakeImage:
 
     def __init__(self, brokers: FakeBrokers) -> None:
         self.brokers = brokers
+        self.forgotten = 0
 
     async def image(self, *, max_age_ms: int) -> Described:
         """Describe everything."""
         return await self.brokers.describe_client_quotas(ALL_ENTITIES)
 
     def forget(self) -> None:
-        """Nothing is kept."""
+        """Count it; nothing is kept."""
+        self.forgotten += 1
 
 
 class FakeJournal:

@@ -1,13 +1,14 @@
 """Alter: judge, take the slots, record the intent, send, record what became of it, answer."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from app.domain.alterations import AlterationResult, Outcome
 from app.domain.errors import (
     EntityBusyError,
     ExpectationFailedError,
-    QuotaError,
+    OutcomeNotRecordedError,
     Violation,
 )
 from app.domain.validation import Judgement, judge
@@ -180,19 +181,29 @@ class AlterQuotas:
         sending = self._parts.sending
         try:
             request, failed = await self._as_expected(command, intent)
-        except QuotaError as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is, nothing was handed over
             return intent.request, await sending.not_sent(intent.request, error)
         if failed:
             why = reasons(failed) or whole_reasons(failed, request.entities)
             await sending.refuse_expectations(request, why)
             raise expectation_failed(failed, request)
         several = len(request.entities) > 1
-        report = await sending.apply(
-            request,
-            committed=intent.committed,
-            validate_first=command.all_or_nothing and several,
-        )
+        try:
+            report = await sending.apply(
+                request,
+                committed=intent.committed,
+                validate_first=command.all_or_nothing and several,
+            )
+        except OutcomeNotRecordedError as error:
+            self._forget_image(error.results or ())
+            raise
+        self._forget_image(report.results.values())
         return request, report
+
+    def _forget_image(self, results: Iterable[AlterationResult]) -> None:
+        """Let nobody be answered from an older image, where something may have changed."""
+        if any(one.outcome in _CHANGING for one in results):
+            self._parts.image.forget()
 
     async def _as_expected(
         self, command: AlterCommand, intent: CommittedIntent
@@ -222,7 +233,6 @@ class AlterQuotas:
 
     async def _wait(self, command: AlterCommand, sending: SendingReport) -> bool | None:
         after = applied_quotas(sending.results)
-        self._parts.image.forget()
         if command.wait is Wait.NONE or not after:
             return None
         readable = await is_readable(
@@ -231,5 +241,7 @@ class AlterQuotas:
         self._parts.image.forget()
         return readable
 
+
+_CHANGING: Final = frozenset({Outcome.APPLIED, Outcome.UNKNOWN})
 
 _NOTHING: Final = Judgement((), (), (), needs_stored=False)

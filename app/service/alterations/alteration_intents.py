@@ -8,15 +8,15 @@ from typing import Final
 
 from app.domain.alterations import Quotas, same_values
 from app.domain.entities import ClientQuotaEntity
-from app.domain.errors import EntityBusyError, NotSentError
+from app.domain.errors import EntityBusyError, NotSentError, QuotaError
 from app.service.alterations.alteration_command import AlterCommand
-from app.service.alterations.alteration_outcomes import OutcomeWriter
+from app.service.alterations.alteration_outcomes import OutcomeWriter, fault_before_sending
 from app.service.alterations.alteration_results import conclusion_not_sent
 from app.service.alterations.barrier import Barrier
 from app.service.alterations.entity_slots import EntitySlots, commit_intent
 from app.service.alterations.life_context import LifeContext
 from app.service.audit_records import AuditRequest
-from app.service.journal_ports import AuditJournal, Claim, Intent
+from app.service.journal_ports import AuditJournal, Claim, Intent, KeyTakenError
 from app.service.metrics_port import Phase, timed
 from app.service.off_loop import off_loop
 
@@ -113,6 +113,12 @@ class Intents:
             if error.alteration_id is not None:
                 self._outcomes.write_later(conclusion_not_sent(request, error))
             raise
+        except (QuotaError, KeyTakenError):
+            raise
+        except Exception as fault:  # the log may have the intent
+            unsent = fault_before_sending(request, fault)
+            self._outcomes.write_later(conclusion_not_sent(request, unsent))
+            raise unsent from fault
         if claim.supersedes is not None:
             self._metrics.superseded()
         return committed

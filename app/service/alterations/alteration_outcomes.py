@@ -4,9 +4,9 @@ import asyncio
 import logging
 from typing import Final
 
-from app.domain.errors import NotFoundError, NotSentError
+from app.domain.errors import NotFoundError, NotSentError, QuotaError, Retry
 from app.service.alterations.alteration_tasks import AlterationTasks
-from app.service.audit_records import AuditConclusion
+from app.service.audit_records import AuditConclusion, AuditRequest
 from app.service.journal_ports import AuditJournal
 from app.service.metrics_port import AlterationMetrics
 from app.service.patience import USUAL
@@ -18,6 +18,13 @@ _FIRST_PAUSE_S: Final = 0.1
 _LONGEST_PAUSE_S: Final = 2.0
 
 logger = logging.getLogger(__name__)
+
+
+def fault_before_sending(request: AuditRequest, fault: Exception) -> QuotaError:
+    """Log a fault of ours that kept an alteration from being sent; return the error to answer."""
+    logger.error("%s is not sent for a fault", request.alteration_id, exc_info=fault)
+    detail = "A fault of this service; report the request id. Nothing was sent."
+    return QuotaError(detail, retry=Retry.SAFE, alteration_id=request.alteration_id)
 
 
 class OutcomeWriter:

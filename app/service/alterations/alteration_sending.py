@@ -13,7 +13,7 @@ from app.domain.alterations import (
     Outcome,
 )
 from app.domain.errors import NotSentError, OutcomeNotRecordedError, QuotaError, Sent
-from app.service.alterations.alteration_outcomes import OutcomeWriter
+from app.service.alterations.alteration_outcomes import OutcomeWriter, fault_before_sending
 from app.service.alterations.alteration_results import (
     answered_results,
     conclusion_not_sent,
@@ -104,12 +104,14 @@ class AlterationSending:
         """Keep a validation whose expectations do not hold."""
         await self._journal.record_final(request, unexpected_results(request.entities, failed))
 
-    async def not_sent(self, request: AuditRequest, error: QuotaError) -> SendingReport:
+    async def not_sent(self, request: AuditRequest, error: Exception) -> SendingReport:
         """Conclude an intent of which nothing was sent.
 
         Raises:
             QuotaError: The error, where it says more than that nothing was sent.
         """
+        if not isinstance(error, QuotaError):
+            error = fault_before_sending(request, error)
         conclusion = conclusion_not_sent(request, error)
         report = SendingReport(conclusion.results)
         await self._concluded(request, report, tuple(conclusion.events))
@@ -143,7 +145,7 @@ class AlterationSending:
     async def _validated_first(self, request: AuditRequest) -> SendingReport | None:
         try:
             answer = await self._verdict(request)
-        except QuotaError as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is, nothing was handed over
             return await self.not_sent(request, error)
         if all(one.outcome is Outcome.VALIDATED for one in answer.verdicts.values()):
             return None
@@ -164,13 +166,14 @@ class AlterationSending:
                 answer = await self._shared.send(
                     _alterations(request), broker_id=request.broker_id, send_by=send_by
                 )
+            self._failpoints.reach("after_answer")
+            entities = request.entities
+            results = await off_loop(len(entities), answered_results, entities, answer)
         except QuotaError as error:
             return await self.not_sent(request, error)
         except Exception:  # where it came from is not known, nor then whether it was sent
             logger.exception("%s may have been sent", request.alteration_id)
             return await self._in_doubt(request)
-        self._failpoints.reach("after_answer")
-        results = await off_loop(len(request.entities), answered_results, request.entities, answer)
         words = ", ".join(sorted({one.outcome.value for one in results.values()}))
         events = (
             (answer.sent_at, "sent", f"handed to broker {answer.broker_id}"),

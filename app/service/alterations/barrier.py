@@ -111,13 +111,13 @@ class Barrier:
         started = time.monotonic()
         try:
             first = await self._quorum.quorum(broker_id=broker_id, timeout_s=self._within_s)
+            state = first
+            while state.log_ends.get(broker_id, -1) < first.high_watermark:
+                await asyncio.sleep(_POLL_S)
+                left = self._within_s - (time.monotonic() - started)
+                state = await self._quorum.quorum(broker_id=broker_id, timeout_s=max(left, _POLL_S))
         except BarrierUnavailableError:
             return None
-        state = first
-        while state.log_ends.get(broker_id, -1) < first.high_watermark:
-            await asyncio.sleep(_POLL_S)
-            left = self._within_s - (time.monotonic() - started)
-            state = await self._quorum.quorum(broker_id=broker_id, timeout_s=max(left, _POLL_S))
         await asyncio.sleep(PUBLISHING_S)
         return first
 

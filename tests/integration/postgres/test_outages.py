@@ -9,7 +9,7 @@ import psycopg
 import pytest
 from sqlalchemy import text
 
-from app.domain.callers import Caller
+from app.domain.entities import Caller
 from app.domain.errors import NotSentError, QuotaError, Sent
 from app.localdev.postgres import LocalPostgres
 from app.postgres.database import Database

@@ -11,7 +11,7 @@ from app.service.alterations.alteration_command import AlterationReport, AlterCo
 from app.service.alterations.alteration_tasks import AlterationTasks
 from app.service.cluster_ports import EntityVerdict
 from tests.testkit.fake_metrics import CountedMetrics
-from tests.testkit.fake_ports import FakeBrokers, FakeJournal, FakeSurroundings, Verdicts
+from tests.testkit.fake_ports import FakeBrokers, FakeImage, FakeJournal, FakeSurroundings, Verdicts
 
 ALICE = ClientQuotaEntity.of({"user": "alice"})
 BOB = ClientQuotaEntity.of({"user": "bob"})
@@ -30,7 +30,8 @@ class World:
         self.tasks = AlterationTasks()
         self.metrics = CountedMetrics()
         around = FakeSurroundings(self.brokers, self.journal, self.tasks, self.metrics)
-        self.service = around.alter_quotas()
+        self.image = FakeImage(self.brokers)
+        self.service = around.alter_quotas(self.image)
 
     async def alter(
         self, *alterations: ClientQuotaAlteration, **options: object

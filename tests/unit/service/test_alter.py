@@ -18,12 +18,15 @@ from app.domain.errors import (
     UnknownOutcomeError,
     UnsupportedVersionError,
 )
-from app.service.alterations.alteration_command import Wait
-from app.service.audit_records import AuditConclusion
-from app.service.cluster_ports import EntityVerdict
-from tests.testkit.fake_ports import Verdicts
+from app.service.alterations.alteration_command import IdempotencyKey, Wait
+from app.service.audit_records import AuditConclusion, AuditRequest
+from app.service.cluster_ports import BarrierUnavailableError, EntityVerdict, QuorumState
+from app.service.journal_ports import Claim, Intent
+from tests.testkit.fake_ports import Verdicts, refused
 from tests.testkit.virtual_time import in_virtual_time
 from tests.unit.service.alter_world import ALICE, BOB, KEY, World, setting, until
+
+KEYED = IdempotencyKey("k", b"f")
 
 
 async def test_the_intent_is_committed_before_anything_is_sent_and_the_outcome_after(
@@ -280,6 +283,99 @@ async def test_a_fault_of_our_own_after_the_sending_is_unknown_and_left_to_recov
         conclusion = world.journal.conclusions[-1]
         assert conclusion.results[0].outcome is Outcome.UNKNOWN
         assert [event for _, event, _ in conclusion.events] == ["outcome"]
+
+
+def _raise_fault(*_: object, **__: object) -> object:
+    raise LookupError("nobody has thought of that")
+
+
+@pytest.mark.parametrize("where", ["quorum", "alter_client_quotas"])
+async def test_a_fault_of_our_own_before_the_sending_is_a_fault_and_frees_the_entities(
+    world: World, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(world.brokers, where, _raise_fault)
+        with pytest.raises(QuotaError) as caught:
+            await world.alter(
+                setting(ALICE, "5"), setting(BOB, "5"), expected={0: {KEY: None}}, key=KEYED
+            )
+    error = caught.value
+    assert (error.code, error.sent, error.retry) == ("internal-error", Sent.NO, Retry.SAFE)
+    assert error.alteration_id == world.journal.intents[0].alteration_id
+    outcomes = {one.outcome for one in world.journal.conclusions[0].results.values()}
+    assert outcomes == {Outcome.NOT_SENT}
+    report = await world.alter(setting(ALICE, "5"), setting(BOB, "5"), key=KEYED)
+    assert (report.overall, report.replayed) == (Overall.APPLIED, False)
+
+
+async def test_a_barrier_that_is_forbidden_while_it_is_waited_for_is_none(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    states = iter([QuorumState(1, 10, {1: 9})])
+
+    async def quorum(**_: object) -> QuorumState:
+        for state in states:
+            return state
+        raise BarrierUnavailableError
+
+    monkeypatch.setattr(world.brokers, "quorum", quorum)
+    report = await world.alter(setting(ALICE, "5"), expected={0: {KEY: None}})
+    assert report.overall is Overall.APPLIED
+
+
+async def test_a_fault_while_the_intent_is_committed_does_not_hold_its_entities(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = world.journal.record_intent
+
+    async def unreadable(request: AuditRequest, claim: Claim) -> Intent:
+        await record(request, claim)
+        raise ValueError("the last state cannot be read")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(world.journal, "record_intent", unreadable)
+        with pytest.raises(QuotaError) as caught:
+            await world.alter(setting(ALICE, "5"))
+    assert (caught.value.code, caught.value.sent) == ("internal-error", Sent.NO)
+    await until(lambda: bool(world.journal.conclusions))
+    assert world.journal.conclusions[0].results[0].outcome is Outcome.NOT_SENT
+    assert (await world.alter(setting(ALICE, "5"))).overall is Overall.APPLIED
+
+
+async def test_an_answer_that_is_not_understood_is_unknown(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.service.alterations.alteration_sending.answered_results", _raise_fault)
+    with pytest.raises(UnknownOutcomeError):
+        await world.alter(setting(ALICE, "5"))
+    assert world.journal.conclusions[0].results[0].outcome is Outcome.UNKNOWN
+
+
+async def test_only_what_may_have_changed_the_cluster_makes_the_image_stale(world: World) -> None:
+    await world.alter(setting(ALICE, "5"), validate_only=True)
+    world.brokers.fault = lambda alterations, _: {
+        one.entity: refused("INVALID_REQUEST") for one in alterations
+    }
+    with pytest.raises(InvalidRequestError):
+        await world.alter(setting(ALICE, "5"))
+    assert world.image.forgotten == 0
+    world.brokers.fault = None
+    await world.alter(setting(ALICE, "5"), wait=Wait.NONE)
+    assert world.image.forgotten == 1
+    world.answer(bob=EntityVerdict(Outcome.UNKNOWN))
+    with pytest.raises(UnknownOutcomeError):
+        await world.alter(setting(BOB, "5"))
+    assert world.image.forgotten == 2
+
+
+@in_virtual_time
+async def test_an_applied_change_without_a_record_makes_the_image_stale(world: World) -> None:
+    world.journal.broken = {"record_conclusion"}
+    with pytest.raises(OutcomeNotRecordedError):
+        await world.alter(setting(ALICE, "5"))
+    assert world.image.forgotten == 1
+    world.journal.broken = set()
+    assert await world.tasks.drain(30) == 0
 
 
 async def test_what_was_applied_is_told_whatever_goes_wrong_with_the_wait(world: World) -> None:
