@@ -15,9 +15,7 @@ from app.service.reading.resolve import Identity
 
 DEFAULT_WAIT_MS: Final = 5_000
 MAX_WAIT_MS: Final = 60_000
-DEFAULT_RESOLVE_AGE_MS: Final = 1_000
-MAX_AGE_MS: Final = 2**31 - 1
-"""The largest ``max_age_ms``, in milliseconds: 24 days, so in effect any age."""
+MAX_AGE_MS: Final = 3_600_000
 
 MAX_IDENTITIES: Final = 10_000
 MAX_REASON_CHARACTERS: Final = 1_000

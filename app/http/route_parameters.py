@@ -4,7 +4,8 @@ from typing import Final
 
 from app.domain.alterations import Outcome
 from app.http.query_parameters import Kind, QueryParameter
-from app.http.request_rules import DEFAULT_RESOLVE_AGE_MS, MAX_AGE_MS
+from app.http.request_rules import MAX_AGE_MS
+from app.service.reading.resolve import DEFAULT_RESOLVE_AGE_MS
 
 MAX_PAGE_SIZE: Final = 10_000
 

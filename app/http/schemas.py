@@ -9,7 +9,6 @@ from app.http.alteration_reading import Expected, read_alterations
 from app.http.json_pointer import child
 from app.http.reading import ListLimit, ObjectReader, Reading
 from app.http.request_rules import (
-    DEFAULT_RESOLVE_AGE_MS,
     DEFAULT_WAIT_MS,
     MAX_AGE_MS,
     MAX_IDENTITIES,
@@ -21,7 +20,7 @@ from app.http.request_rules import (
 )
 from app.http.strict_json import JsonObject, JsonValue
 from app.service.alterations.alteration_command import Wait
-from app.service.reading.resolve import Identity
+from app.service.reading.resolve import DEFAULT_RESOLVE_AGE_MS, Identity
 
 _ALTER_FIELDS: Final = frozenset(
     {"validate_only", "all_or_nothing", "wait", "wait_ms", "reason", "alterations"}

@@ -17,7 +17,8 @@ from app.http.openapi.shapes import (
     whole,
     words,
 )
-from app.http.request_rules import DEFAULT_RESOLVE_AGE_MS, MAX_AGE_MS, MAX_IDENTITIES
+from app.http.request_rules import MAX_AGE_MS, MAX_IDENTITIES
+from app.service.reading.resolve import DEFAULT_RESOLVE_AGE_MS
 
 _NAME: Final = text()
 

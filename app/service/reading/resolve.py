@@ -22,6 +22,7 @@ from app.service.collection import without_collection
 from app.service.off_loop import off_loop
 from app.service.reading.describe import Image
 
+DEFAULT_RESOLVE_AGE_MS: Final = 5_000
 MOST_LAID_OVER: Final = 2_000
 """With so many changes since it was built an index is built anew."""
 
@@ -49,7 +50,7 @@ class ResolveQuery:
 
     identities: tuple[Identity, ...]
     alterations: tuple[ClientQuotaAlteration, ...] | None = None
-    max_age_ms: int = 1000
+    max_age_ms: int = DEFAULT_RESOLVE_AGE_MS
     explain: bool = False
     violations: tuple[Violation, ...] = ()
     expected: Mapping[int, Expected] = field(default_factory=dict)

@@ -339,7 +339,7 @@ ALTERATIONS = [
 RESOLVES = [
     {"identities": []},
     {"identities": [{"user": ""}, {"user": "a", "client-id": ""}, {"ip": "::1"}]},
-    {"identities": [{"user": "a"}], "alterations": [], "max_age_ms": 2147483647},
+    {"identities": [{"user": "a"}], "alterations": [], "max_age_ms": 3_600_000},
     {"identities": [{"user": "a"}], **GOOD},
     {"identities": [{"user": "a"}] * 10_000},
     {},
@@ -351,7 +351,7 @@ RESOLVES = [
     {"identities": [{"ip": "10.0.0.256"}]},
     {"identities": [{"user": "a", "group": "b"}]},
     {"identities": [], "max_age_ms": -1},
-    {"identities": [], "max_age_ms": 2147483648},
+    {"identities": [], "max_age_ms": 3_600_001},
     {"identities": [], "explain": True},
     {"identities": [], **one(ALICE, REMOVE, expected={})},
     {"identities": [], "alterations": None},
