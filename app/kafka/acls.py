@@ -24,7 +24,7 @@ from app.domain.filters import ClientQuotaFilter, ClientQuotaFilterComponent
 from app.kafka.cache import KeptAnswer
 from app.kafka.cluster_client import Brokers
 from app.kafka.connection import ask, newest_common
-from app.kafka.errors import code_name
+from app.kafka.errors import code_name, missing_acl
 from app.kafka.pool import BrokerLease
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from app.kafka.rpc import read
@@ -145,10 +145,7 @@ def _bindings(answer: Any) -> tuple[AclBinding, ...]:
 
 def _refusal(name: str, text: str | None) -> str:
     if name == "CLUSTER_AUTHORIZATION_FAILED":
-        return (
-            "The broker refused this service's own account: give it ALLOW DESCRIBE on "
-            "Cluster kafka-cluster."
-        )
+        return missing_acl("DESCRIBE")
     return f"The broker refused with {name}. {text or ''}".rstrip()
 
 

@@ -87,7 +87,7 @@ def alter_refusal(code: int, text: str | None) -> KafkaRefusal | None:
         return None
     message = text or _wordless(code)
     if known.meaning is Meaning.NOT_AUTHORIZED:
-        message = f"{message} {_missing_acl('ALTER_CONFIGS')}"
+        message = f"{message} {missing_acl('ALTER_CONFIGS')}"
     return KafkaRefusal(known.name, message)
 
 
@@ -97,11 +97,7 @@ def describe_error(code: int, text: str | None, throttle_time_ms: int) -> QuotaE
     detail = text or _wordless(code)
     match known.meaning:
         case Meaning.NOT_AUTHORIZED:
-            return BrokerError(
-                _missing_acl("DESCRIBE_CONFIGS"),
-                code="service-account-not-authorized",
-                kafka_error=known.name,
-            )
+            return account_not_authorized("DESCRIBE_CONFIGS")
         case Meaning.INVALID:
             return InvalidRequestError(detail, kafka_error=known.name)
         case Meaning.THROTTLED:
@@ -115,7 +111,17 @@ def describe_error(code: int, text: str | None, throttle_time_ms: int) -> QuotaE
             return BrokerError(detail, kafka_error=known.name, retry=Retry.SAFE)
 
 
-def _missing_acl(operation: str) -> str:
+def account_not_authorized(operation: str) -> BrokerError:
+    """Return the error for a refusal of this service's own account; it names the missing ACL."""
+    return BrokerError(
+        missing_acl(operation),
+        code="service-account-not-authorized",
+        kafka_error="CLUSTER_AUTHORIZATION_FAILED",
+    )
+
+
+def missing_acl(operation: str) -> str:
+    """Say which ACL the service's own account lacks."""
     return (
         "The broker refused this service's own account: give it "
         f"ALLOW {operation} on Cluster kafka-cluster."

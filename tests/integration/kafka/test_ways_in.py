@@ -15,6 +15,7 @@ from app.domain.filters import ALL_ENTITIES
 from app.kafka.cluster_client import Brokers
 from app.kafka.config import KafkaSettings
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
+from app.kafka.scram import KafkaScramCredentials
 from app.localdev.kafka import LocalKafka
 from app.localdev.kafka_properties import LocalTls
 from tests.testkit.accounts import DEADLINE_S, set_scram_users
@@ -194,6 +195,20 @@ async def test_an_account_without_rights_is_told_which_acl_it_needs(
     assert verdict.error.kafka_error == "CLUSTER_AUTHORIZATION_FAILED"
     assert "ALTER_CONFIGS on Cluster kafka-cluster" in verdict.error.message
     await admin.close()
+
+
+async def test_a_denied_listing_of_scram_credentials_is_answered(broker: LocalKafka, tls: LocalTls):
+    settings = replace(
+        settings_for(broker, tls, "SASL_PLAINTEXT", "PLAIN"),
+        sasl_username="nobody",
+        sasl_password=PLAIN_USERS["nobody"],
+    )
+    brokers = Brokers(settings)
+    # A broker that does not respond is a NotSentError.
+    with pytest.raises(BrokerError, match="DESCRIBE on Cluster kafka-cluster") as caught:
+        await KafkaScramCredentials(brokers).scram_users()
+    assert caught.value.code == "service-account-not-authorized"
+    await brokers.close()
 
 
 async def test_fifty_describes_at_once_are_all_answered(quota_admin: KafkaClientQuotaAdmin):
