@@ -108,10 +108,9 @@ class ClientQuotaAdmin(ClusterIdentity, Protocol):
 
         Raises:
             NotSentError: No broker could be reached, or none answered in time.
-            ClusterAuthorizationError: This service's own account lacks DESCRIBE_CONFIGS.
             UnsupportedVersionError: The broker is older than 2.6.
             InvalidRequestError: The broker refused the filter.
-            BrokerError: Anything else, nonsense included.
+            BrokerError: This service's own account lacks DESCRIBE_CONFIGS, or anything else.
         """
         ...
 

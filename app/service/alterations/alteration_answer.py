@@ -4,7 +4,7 @@ from typing import Any, Final
 
 from app.domain.alterations import OVERTAKEN, Outcome, Overall
 from app.domain.errors import (
-    ClusterAuthorizationError,
+    BrokerError,
     InvalidRequestError,
     NotSentError,
     OutcomeSupersededError,
@@ -19,8 +19,8 @@ from app.service.alterations.alteration_command import AlterationReport, refusal
 from app.service.alterations.alteration_sending import SendingReport
 
 _REFUSALS: Final[dict[str | None, tuple[type[QuotaError], str]]] = {
-    "CLUSTER_AUTHORIZATION_FAILED": (ClusterAuthorizationError, "service-account-not-authorized"),
-    "SECURITY_DISABLED": (ClusterAuthorizationError, "service-account-not-authorized"),
+    "CLUSTER_AUTHORIZATION_FAILED": (BrokerError, "service-account-not-authorized"),
+    "SECURITY_DISABLED": (BrokerError, "service-account-not-authorized"),
     "THROTTLING_QUOTA_EXCEEDED": (TooManyRequestsError, "throttled-by-broker"),
     "UNSUPPORTED_VERSION": (UnsupportedVersionError, "unsupported-broker-version"),
 }

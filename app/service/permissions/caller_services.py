@@ -1,7 +1,7 @@
 """What answers a caller whose requests run as the caller, and what of it is shared with others."""
 
 from app.domain.authorization import Operation
-from app.domain.errors import ClusterAuthorizationError
+from app.domain.errors import BrokerError, ClusterAuthorizationError
 from app.domain.filters import ALL_ENTITIES
 from app.service.alterations.alter import AlterationParts, AlterQuotas
 from app.service.alterations.alteration_command import AlterationReport, AlterCommand
@@ -65,16 +65,16 @@ class AlterAsCaller(AlterQuotas):
         """
         try:
             return await super().alter(command)
-        except ClusterAuthorizationError as error:
-            if error.kafka_error != NOT_AUTHORIZED:
+        except RefusedAtTheActError as error:
+            refusal = ClusterAuthorizationError(error.detail, kafka_error=NOT_AUTHORIZED)
+        except BrokerError as error:
+            if error.kafka_error != NOT_AUTHORIZED or error.results is None:
                 raise
             refusal = self._as_the_callers(error)
         await self._denials.record(command.caller, refusal, _attempt(command))
         raise refusal
 
-    def _as_the_callers(self, error: ClusterAuthorizationError) -> ClusterAuthorizationError:
-        if isinstance(error, RefusedAtTheActError):
-            return ClusterAuthorizationError(error.detail, kafka_error=NOT_AUTHORIZED)
+    def _as_the_callers(self, error: BrokerError) -> ClusterAuthorizationError:
         return ClusterAuthorizationError(
             lacks(self._principal, Operation.ALTER_CONFIGS),
             kafka_error=NOT_AUTHORIZED,

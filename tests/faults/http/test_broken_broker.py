@@ -96,8 +96,8 @@ REFUSED = {
     "INVALID_REQUEST": (42, 422, "refused-by-broker"),
     "POLICY_VIOLATION": (44, 422, "refused-by-broker"),
     "INVALID_CONFIG": (40, 422, "refused-by-broker"),
-    "CLUSTER_AUTHORIZATION_FAILED": (31, 403, "service-account-not-authorized"),
-    "SECURITY_DISABLED": (54, 403, "service-account-not-authorized"),
+    "CLUSTER_AUTHORIZATION_FAILED": (31, 502, "service-account-not-authorized"),
+    "SECURITY_DISABLED": (54, 502, "service-account-not-authorized"),
     "THROTTLING_QUOTA_EXCEEDED": (89, 429, "throttled-by-broker"),
     "UNSUPPORTED_VERSION": (35, 501, "unsupported-broker-version"),
 }

@@ -17,7 +17,7 @@ from app.domain.alterations import (
 )
 from app.domain.entities import Caller, ClientQuotaEntity
 from app.domain.errors import (
-    ClusterAuthorizationError,
+    BrokerError,
     EntityBusyError,
     ExpectationFailedError,
     InvalidRequestError,
@@ -117,7 +117,7 @@ async def test_validate_only_that_the_broker_refuses_is_an_error_and_is_kept(wor
     [
         ("INVALID_REQUEST", InvalidRequestError, Retry.NEVER),
         ("POLICY_VIOLATION", InvalidRequestError, Retry.NEVER),
-        ("CLUSTER_AUTHORIZATION_FAILED", ClusterAuthorizationError, Retry.NEVER),
+        ("CLUSTER_AUTHORIZATION_FAILED", BrokerError, Retry.NEVER),
         ("THROTTLING_QUOTA_EXCEEDED", TooManyRequestsError, Retry.SAFE),
     ],
 )
