@@ -129,7 +129,7 @@ class Wiring:
             counted = self.metrics.dependencies
             patience = self._settings.patience
             brokers = Brokers(self._settings.kafka, counted, patience=patience)
-            admin = KafkaClientQuotaAdmin(brokers)
+            admin = KafkaClientQuotaAdmin(brokers, failpoints=self._life_settings.failpoints)
             database = Database(self._settings.database_url.get_secret_value(), counted, patience)
             counted.watch(brokers.connections, database.in_use, brokers.another_answers)
             cluster = KafkaCluster(brokers)

@@ -8,13 +8,18 @@ requests, in kafka-python's messages.
 
 import asyncio
 import select
+import signal
+import socket
+import ssl
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from enum import Enum, auto
 from typing import Any, Final, cast
 
 from app.domain.errors import NotSentError, UnsupportedVersionError
 from app.kafka.config import CLIENT_ID
+from app.service.cluster_ports import STANDSTILL_S
 from app.service.dependency_metrics import DependencyMetrics, KafkaResult
 
 API_NAMES: Final[Mapping[int, str]] = {
@@ -45,6 +50,14 @@ LARGEST_ANSWER_BYTES: Final = 500_000_000
 UNREACHABLE: Final = "cluster-unreachable"
 """The code of every ``NotSentError`` that is about the brokers."""
 
+LARGEST_END_BYTES: Final = 4096
+"""How much of a request is held back until the last look at the clock; a socket takes it at once.
+"""
+
+UNACKNOWLEDGED_S: Final = 4.0
+"""Whatever a broker's host has not acknowledged for so long never arrives: the connection ends."""
+
+_TAKEN_POLL_S: Final = 0.001
 _LENGTH_BYTES: Final = 4
 _CORRELATION_BYTES: Final = 4
 _LARGEST_CORRELATION_ID: Final = 2**31 - 1
@@ -76,6 +89,8 @@ class BrokerConnection(asyncio.Protocol):
         self.expires_at: float | None = None
         self.lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._transport: asyncio.Transport | None = None
+        self._socket: asyncio.Transport | None = None
+        self._begun = 0
         self._received = bytearray()
         self._answer: asyncio.Future[bytearray] | None = None
         self._correlation_id = 0
@@ -88,7 +103,9 @@ class BrokerConnection(asyncio.Protocol):
     def idle(self) -> bool:
         """Whether a request can be handed over."""
         transport = self._transport
-        return transport is not None and not transport.is_closing() and self._answer is None
+        if transport is None or transport.is_closing():
+            return False
+        return self._answer is None and not self._begun
 
     @property
     def quiet(self) -> bool:
@@ -96,16 +113,70 @@ class BrokerConnection(asyncio.Protocol):
 
         What it says then is that it has closed, which the event loop may not have seen yet.
         """
-        if self._transport is None or not self.idle:
+        return self.idle and not self._is_ready(select.POLLIN)
+
+    def _is_ready(self, event: int) -> bool:
+        if self._transport is None:
             return False
-        unread = select.poll()
-        unread.register(self._transport.get_extra_info("socket").fileno(), select.POLLIN)
-        return not unread.poll(0)
+        ready = select.poll()
+        ready.register(self._transport.get_extra_info("socket").fileno(), event)
+        return bool(ready.poll(0))
 
     def next_correlation_id(self) -> int:
         """Return the id that the next request must carry."""
         self._correlation_id = self._correlation_id % _LARGEST_CORRELATION_ID + 1
         return self._correlation_id
+
+    async def encrypt(self, context: ssl.SSLContext, host: str) -> None:
+        """Speak TLS from now on.
+
+        Raises:
+            OSError: The two sides do not agree, or the connection ends.
+        """
+        if self._socket is None:
+            raise ConnectionResetError
+        self._transport = await asyncio.get_running_loop().start_tls(
+            self._socket, self, context, server_hostname=host
+        )
+
+    async def begin(self, frame: bytes) -> None:
+        """Send all of a request but its end, and wait until the system has taken that.
+
+        A broker does nothing about a request that it has not got to its end.
+
+        Raises:
+            NotSentError: The connection is closed.
+        """
+        if self._transport is None or not self.quiet:
+            raise closed_before()
+        self._begun = max(0, len(frame) - LARGEST_END_BYTES)
+        if not self._begun:
+            return
+        self._transport.write(memoryview(frame)[: self._begun])
+        while True:
+            if self._transport.is_closing() or self._has_taken_all():
+                return
+            await asyncio.sleep(_TAKEN_POLL_S)
+
+    def end(self, frame: bytes, largest_answer: int) -> asyncio.Future[bytearray]:
+        """Hand the end of a request that was begun over, now or never; return its answer to come.
+
+        Raises:
+            NotSentError: The connection is closed, or does not take it now.
+        """
+        answer = self.hand_over(frame, largest_answer)
+        if self._is_waiting_to_send():
+            self._answer = None
+            self.abort()
+            raise closed_before()
+        return answer
+
+    def _has_taken_all(self) -> bool:
+        return not self._is_waiting_to_send() and self._is_ready(select.POLLOUT)
+
+    def _is_waiting_to_send(self) -> bool:
+        layers = {self._transport, self._socket} - {None}
+        return any(one.get_write_buffer_size() for one in layers if one is not None)
 
     def hand_over(self, frame: bytes, largest_answer: int) -> asyncio.Future[bytearray]:
         """Hand a whole request, its length first, to the socket; return its answer to come.
@@ -116,13 +187,14 @@ class BrokerConnection(asyncio.Protocol):
         Raises:
             NotSentError: The connection is closed; the broker cannot have the request.
         """
+        begun, self._begun = self._begun, 0
         if self._transport is None or not self.idle:
             raise closed_before()
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[bytearray] = loop.create_future()
         self._answer, self._limit = answer, largest_answer
         self._asked, self._asked_at = api_name(frame), loop.time()
-        self._transport.write(frame)
+        self._transport.write(memoryview(frame)[begun:])
         if self._transport.is_closing():
             # The socket refused the very first write, so no whole request can have left.
             self._answer = None
@@ -140,12 +212,18 @@ class BrokerConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take the transport. Called by the event loop."""
-        self._transport = cast("asyncio.Transport", transport)
+        self._transport = self._socket = cast("asyncio.Transport", transport)
+        self._socket.set_write_buffer_limits(high=0)  # uvloop writes later otherwise
+        tcp = transport.get_extra_info("socket")
+        tcp.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        if hasattr(socket, "TCP_USER_TIMEOUT"):
+            unacknowledged_ms = int(1000 * UNACKNOWLEDGED_S)
+            tcp.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, unacknowledged_ms)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell who waits. Called by the event loop."""
         self._lose(Loss.CLOSED, f"The connection was closed ({exc})." if exc else "It was closed.")
-        self._transport = None
+        self._transport = self._socket = None
         if not self.lost.done():
             self.lost.set_result(None)
 
@@ -258,3 +336,17 @@ async def ask(
     except _NOT_DECODABLE as error:
         detail = f"The broker's answer to {request.name} cannot be read."
         raise AnswerLostError(Loss.UNREADABLE, detail) from error
+
+
+@contextmanager
+def killed_if_it_stands_still() -> Iterator[None]:
+    """Let the system end this process where it stands still in the block for ``STANDSTILL_S``.
+
+    A signal that came in the meantime is acted upon before a process that was stopped does anything
+    else, so whatever is after the standstill never happens.
+    """
+    before = signal.setitimer(signal.ITIMER_REAL, STANDSTILL_S)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, *before)

@@ -9,7 +9,6 @@ import binascii
 import hashlib
 import hmac
 import secrets
-import socket
 import ssl
 from collections.abc import Generator, Mapping
 from functools import partial
@@ -149,22 +148,21 @@ async def connect(
     host, port = address
     loop = asyncio.get_running_loop()
     try:
-        transport, connection = await loop.create_connection(
-            partial(BrokerConnection, metrics), host, port, ssl=context
-        )
+        _, connection = await loop.create_connection(partial(BrokerConnection, metrics), host, port)
     except OSError as error:
         raise _unreachable(address, str(error) or type(error).__name__) from error
     try:
-        transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        if context is not None:
+            await connection.encrypt(context, host)
         await _agree_on_versions(connection)
         if settings.protocol.uses_sasl:
             await _authenticate(connection, settings)
     except SaslRefusedError as error:
         connection.abort()
         raise LoginRefusedError(_cannot_reach(address, str(error)), code=UNREACHABLE) from error
-    except (AnswerLostError, SaslError) as error:
+    except (AnswerLostError, SaslError, OSError) as error:
         connection.abort()
-        raise _unreachable(address, str(error)) from error
+        raise _unreachable(address, str(error) or type(error).__name__) from error
     except BaseException:
         connection.abort()
         raise

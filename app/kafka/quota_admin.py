@@ -1,7 +1,7 @@
 """The port ``ClientQuotaAdmin``: an alteration that was sent is never repeated, only awaited."""
 
 import asyncio
-import time
+import math
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -19,7 +19,7 @@ from app.kafka.connection import (
     UNREACHABLE,
     AnswerLostError,
     Loss,
-    closed_before,
+    killed_if_it_stands_still,
 )
 from app.kafka.describe_all import DescribedAll
 from app.kafka.errors import code_name, describe_error
@@ -35,6 +35,8 @@ from app.kafka.quota_messages import (
 )
 from app.kafka.rpc import decoded, encoded, read
 from app.kafka.wire import UnreadableAnswerError
+from app.service.alterations.failpoints import Failpoints
+from app.service.clock import boot_time
 from app.service.cluster_ports import AlterAnswer, Described, EntityVerdict, QuotaChanges
 
 LISTEN_FOR_S: Final = 95.0
@@ -67,17 +69,15 @@ class AlterationUnderWay:
     """Owns the connection until the answer has come, or cannot come any more."""
 
     def __init__(self, request: AlterRequest, lease: BrokerLease) -> None:
-        """Hand the request over; the lease is this object's only if that succeeds.
+        """Hand the end of the request over; the lease is this object's only if that succeeds.
 
         Raises:
-            NotSentError: The connection is closed; nothing was sent.
+            NotSentError: The connection is closed, or does not take it now.
         """
-        if not lease.connection.quiet:
-            raise closed_before()
         self.request = request
         self._lease = lease
         self._sent_at = datetime.now(UTC)
-        self._payload = lease.connection.hand_over(request.frame, LARGEST_ANSWER_BYTES)
+        self._payload = lease.connection.end(request.frame, LARGEST_ANSWER_BYTES)
 
     async def listen(self, listen_for_s: float) -> AlterAnswer:
         """Return what the broker says, or UNKNOWN; raise nothing."""
@@ -124,6 +124,9 @@ class AlterationUnderWay:
         )
 
 
+_UNARMED: Final = Failpoints()
+
+
 class KafkaClientQuotaAdmin:
     """DescribeClientQuotas and AlterClientQuotas through a chosen broker.
 
@@ -134,16 +137,23 @@ class KafkaClientQuotaAdmin:
     Args:
         brokers: Where to ask.
         listen_for_s: How long the answer to an alteration is listened for.
+        failpoints: None is armed outside of tests.
         keeps_everything: Whether a describe of everything is kept, so that the next one reads only
             what has changed; not for the many who ask once.
     """
 
     def __init__(
-        self, brokers: Brokers, *, listen_for_s: float = LISTEN_FOR_S, keeps_everything: bool = True
+        self,
+        brokers: Brokers,
+        *,
+        listen_for_s: float = LISTEN_FOR_S,
+        failpoints: Failpoints = _UNARMED,
+        keeps_everything: bool = True,
     ) -> None:
         self._brokers = brokers
         self._patience = brokers.patience
         self._listen_for_s = listen_for_s
+        self._failpoints = failpoints
         self._listening: set[asyncio.Task[AlterAnswer]] = set()
         self._everything = DescribedAll() if keeps_everything else None
 
@@ -178,10 +188,11 @@ class KafkaClientQuotaAdmin:
         """See ``ClientQuotaAdmin``."""
         loop = asyncio.get_running_loop()
         allowed_s = self._patience.alter_s if timeout_s is None else timeout_s
-        deadline = hand_over_by = loop.time() + allowed_s
-        if send_by is not None:
-            hand_over_by = min(deadline, loop.time() + send_by - time.monotonic())
-        lease = await self._brokers.lease(broker_id, Purpose.ALTER, hand_over_by)
+        deadline = loop.time() + allowed_s
+        send_by = min(boot_time() + allowed_s, math.inf if send_by is None else send_by)
+        lease = await self._brokers.lease(
+            broker_id, Purpose.ALTER, loop.time() + send_by - boot_time()
+        )
         try:
             frame, version = await encoded(
                 partial(alter_body, alterations, validate_only=validate_only),
@@ -189,14 +200,30 @@ class KafkaClientQuotaAdmin:
                 lease.connection,
                 len(alterations),
             )
-            _check_time_left(hand_over_by - loop.time())
-            under_way = AlterationUnderWay(
-                AlterRequest(alterations, validate_only, frame, version), lease
-            )
+            request = AlterRequest(alterations, validate_only, frame, version)
+            under_way = await self._handed_over(request, lease, send_by)
         except BaseException:
             lease.release()
             raise
         return await self._await_answer(under_way, deadline - loop.time())
+
+    async def _handed_over(
+        self, request: AlterRequest, lease: BrokerLease, send_by: float
+    ) -> AlterationUnderWay:
+        """Let the last byte leave at most ``STANDSTILL_S`` after ``send_by``, or never."""
+        try:
+            async with asyncio.timeout(send_by - boot_time()):
+                await lease.connection.begin(request.frame)
+        except TimeoutError:
+            raise _too_late() from None
+        with killed_if_it_stands_still():
+            self._failpoints.reach("before_last_check")
+            if boot_time() >= send_by:
+                raise _too_late()
+            self._failpoints.reach("after_last_check")
+            under_way = AlterationUnderWay(request, lease)
+            self._failpoints.reach("handed_over")
+        return under_way
 
     async def live_brokers(self, *, timeout_s: float | None = None) -> Sequence[int]:
         """See ``ClientQuotaAdmin``."""
@@ -266,10 +293,9 @@ class KafkaClientQuotaAdmin:
         return replace(answer, late=LateAnswer(listening))
 
 
-def _check_time_left(time_left: float) -> None:
-    if time_left <= 0:
-        detail = "The time was over before the request could be handed over."
-        raise NotSentError(detail, code=UNREACHABLE)
+def _too_late() -> NotSentError:
+    detail = "The time was over before the request could be handed over."
+    return NotSentError(detail, code=UNREACHABLE)
 
 
 def _read_some(

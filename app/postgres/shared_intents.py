@@ -20,8 +20,8 @@ from app.postgres.journeys import committed
 from app.postgres.leases import Lease
 from app.postgres.open_rows import new_mark, open_rows
 from app.postgres.states import entity_hash, values_of
-from app.service.alterations.alteration_sending import SEND_BY_S
 from app.service.audit_records import AuditRequest
+from app.service.cluster_ports import STANDSTILL_S
 from app.service.identifiers import time_of
 from app.service.journal_ports import Claim, Intent, KnownState
 
@@ -88,7 +88,7 @@ async def write_intents(drafts: Sequence[Draft], lease: Lease) -> list[Intent | 
     wanted = [_Wanted.of(draft) for draft in drafts]
     await lease.extend(sum(number_of_rows(one.request) for one in drafts) * SECONDS_PER_ROW)
     try:
-        ((at, granted, known),) = await committed(_RECORD, _parameters(wanted, lease), lease)
+        ((at, granted, known),) = await committed(_RECORD, _parameters(wanted), lease)
     except (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected) as error:
         raise AloneError from error
     states = {
@@ -149,7 +149,7 @@ class _Wanted:
         }
 
 
-def _parameters(wanted: Sequence[_Wanted], lease: Lease) -> Mapping[str, Any]:
+def _parameters(wanted: Sequence[_Wanted]) -> Mapping[str, Any]:
     slots = [slot for one in wanted for slot in one.slots()]
     mark = new_mark()
     rows = chain.from_iterable(intent_rows(one.draft.request, mark) for one in wanted)
@@ -158,6 +158,6 @@ def _parameters(wanted: Sequence[_Wanted], lease: Lease) -> Mapping[str, Any]:
         "keys": canonical_json([one.key() for one in wanted if one.draft.claim.key is not None]),
         "slots": canonical_json(slots),
         "events": open_rows(rows),
-        "handed_over_within": SEND_BY_S + lease.remaining() + len(slots) * SECONDS_PER_ROW,
+        "handed_over_within": STANDSTILL_S + max(one.draft.claim.send_within_s for one in wanted),
         "mark": mark,
     }

@@ -17,8 +17,8 @@ from app.postgres.copying import SECONDS_PER_ROW
 from app.postgres.failures import DEADLOCK, LOCKED, sql_state
 from app.postgres.leases import Lease
 from app.postgres.states import Hashes
-from app.service.alterations.alteration_sending import SEND_BY_S
 from app.service.audit_records import AuditRequest
+from app.service.cluster_ports import STANDSTILL_S
 from app.service.identifiers import time_of
 from app.service.journal_ports import Claim
 from app.service.recovery.recover import FINAL_AFTER_S
@@ -76,14 +76,13 @@ async def take_slots(request: AuditRequest, claim: Claim, hashes: Hashes, lease:
         EntityBusyError: One is taken.
     """
     places = {one.alteration.entity: one.ordinal for one in request.entities}
-    number = len(hashes) + len(request.entities) + len(request.local_refusals)
     values = {
         **_scope(request, hashes),
         "ordinals": integer_array(places[entity] for entity in hashes.values()),
         "received_at": time_of(request.alteration_id),
         "owner": claim.owner,
         "broker_id": request.broker_id,
-        "handed_over_within": SEND_BY_S + lease.remaining() + number * SECONDS_PER_ROW,
+        "handed_over_within": claim.send_within_s + STANDSTILL_S,
     }
     await lease.extend(len(hashes) * SECONDS_PER_ROW)
     try:

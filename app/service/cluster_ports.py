@@ -3,11 +3,14 @@
 from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol
+from typing import Final, Protocol
 
 from app.domain.alterations import ClientQuotaAlteration, KafkaRefusal, Outcome, Quotas
 from app.domain.entities import ClientQuotaEntity
 from app.domain.filters import ClientQuotaFilter
+
+STANDSTILL_S: Final = 5.0
+"""How long a process may stand still between its last look at the clock and the last byte."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +136,9 @@ class ClientQuotaAdmin(ClusterIdentity, Protocol):
             validate_only: Let the broker judge them, and change nothing.
             broker_id: The broker to ask; null picks one.
             timeout_s: The whole time allowed, connecting included.
-            send_by: Until when it may be handed over, by the monotonic clock, in seconds.
+            send_by: Until when it may be handed over, by ``boot_time``; a process that stands
+                still between its last look at the clock and the last byte must not go on
+                ``STANDSTILL_S`` later.
 
         Raises:
             NotSentError: Not one byte of the request was handed to a socket.

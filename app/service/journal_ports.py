@@ -1,7 +1,7 @@
 """What the use cases need of the audit log: intents with their claims, conclusions, rows."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
 
@@ -38,6 +38,7 @@ class Claim:
     """What an intent takes with it, in the same transaction.
 
     Attributes:
+        send_within_s: How long after its transaction was begun it may still be handed over.
         owner: The process that sends; its heartbeat tells whether it lives.
         entities: Whose slots are taken, each for this alteration alone; none for a request that
             changes nothing.
@@ -46,6 +47,7 @@ class Claim:
         ownership: Who will hold the keys if they are applied; null for what is no plan's.
     """
 
+    send_within_s: float = field(kw_only=True)
     owner: str
     entities: tuple[ClientQuotaEntity, ...]
     key: KeyClaim | None = None

@@ -24,6 +24,9 @@ SETTINGS = {"fsync": "off", "track_commit_timestamp": "on"}
 """It does not wait for the disk: the tests kill processes, not the machine. It knows when it has
 committed what."""
 
+SEND_WITHIN_S = 4.0
+"""How long after its transaction was begun an intent may be handed over."""
+
 _NUMBERS = itertools.count(1)
 
 CLUSTER = "MkU3OEVBNTcwNTJENDM2Qk"
@@ -138,7 +141,7 @@ def claim_of(
 ) -> Claim:
     """Return a claim of all entities of the request."""
     entities = tuple(one.alteration.entity for one in request.entities)
-    return Claim(owner, entities, key, supersedes)
+    return Claim(owner, entities, key, supersedes, send_within_s=SEND_WITHIN_S)
 
 
 async def intend(journal: AuditJournal, request: AuditRequest) -> datetime:

@@ -191,7 +191,7 @@ class AlterQuotas:
         try:
             report = await sending.apply(
                 request,
-                committed=intent.committed,
+                send_by=intent.send_by,
                 validate_first=command.all_or_nothing and several,
             )
         except OutcomeNotRecordedError as error:

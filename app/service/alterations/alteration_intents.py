@@ -12,6 +12,7 @@ from app.domain.errors import EntityBusyError, NotSentError, QuotaError
 from app.service.alterations.alteration_command import AlterCommand
 from app.service.alterations.alteration_outcomes import OutcomeWriter, fault_before_sending
 from app.service.alterations.alteration_results import conclusion_not_sent
+from app.service.alterations.alteration_sending import send_within_s
 from app.service.alterations.barrier import Barrier
 from app.service.alterations.entity_slots import EntitySlots, commit_intent
 from app.service.alterations.life_context import LifeContext
@@ -31,12 +32,12 @@ class CommittedIntent:
     Attributes:
         request: As recorded; its ``before`` values were read without the slots.
         known: What the log gave back under the slots.
-        committed: When, by the monotonic clock, in seconds.
+        send_by: Until when it may be handed over, by ``boot_time``.
     """
 
     request: AuditRequest
     known: Intent
-    committed: float
+    send_by: float
 
 
 class Intents:
@@ -60,6 +61,7 @@ class Intents:
         self._metrics = context.metrics
         self._breaker = context.breaker
         self._owner = context.owner
+        self._patience = context.patience
         self._slots = slots or EntitySlots()
 
     @asynccontextmanager
@@ -75,19 +77,21 @@ class Intents:
         """
         self._outcomes.refuse_if_full()
         entities = tuple(one.alteration.entity for one in request.entities)
-        key = command.key
+        key, plan = command.key, command.plan
+        tables = 2 + (plan is not None) + (command.supersedes is not None)
         claim = Claim(
             self._owner,
             entities,
             key.claim(request.caller.principal, request.cluster_id) if key else None,
             command.supersedes,
-            command.plan.claim if command.plan else None,
+            plan.claim if plan else None,
+            send_within_s=send_within_s(len(entities), self._patience, tables=tables),
         )
         async with self._held(entities, request.alteration_id) as deadline:
             self._failpoints.reach("before_intent")
-            known, started = await self._commit(request, claim, deadline)
+            known, began = await self._commit(request, claim, deadline)
             self._failpoints.reach("after_intent")
-            yield CommittedIntent(request, known, started)
+            yield CommittedIntent(request, known, began + claim.send_within_s)
 
     @asynccontextmanager
     async def _held(
@@ -107,7 +111,9 @@ class Intents:
     ) -> tuple[Intent, float]:
         try:
             with self._breaker.attempt(), timed(self._metrics, Phase.TX1):
-                committed = await commit_intent(self._journal, request, claim, deadline)
+                committed = await commit_intent(
+                    self._journal, request, claim, deadline, self._failpoints
+                )
         except NotSentError as error:
             self._metrics.audit_write_failed("tx1")
             if error.alteration_id is not None:

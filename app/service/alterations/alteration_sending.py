@@ -31,12 +31,16 @@ from app.service.cluster_ports import AlterAnswer, ClientQuotaAdmin
 from app.service.journal_ports import AuditJournal
 from app.service.metrics_port import Phase, timed
 from app.service.off_loop import off_loop
+from app.service.patience import Patience
 
 SEND_BY_S: Final = 3.0
-"""An intent that is older than this is not sent any more: recovery counts on it."""
+"""How long the checks between the record of an intent and its sending may take."""
 
 SEND_BY_S_PER_ENTITY: Final = 0.0005
-"""What a large request may take longer, in seconds for each entity."""
+"""What they may take longer for each entity."""
+
+RECORD_S_PER_ROW: Final = 0.001
+"""What each row may add to the record of an intent."""
 
 Results = Mapping[int, AlterationResult]
 Event = tuple[datetime, str, str]
@@ -121,13 +125,13 @@ class AlterationSending:
         return report
 
     async def apply(
-        self, request: AuditRequest, *, committed: float, validate_first: bool
+        self, request: AuditRequest, *, send_by: float, validate_first: bool
     ) -> SendingReport:
         """Send, and commit what became of it.
 
         Args:
             request: Its intent is committed.
-            committed: When, by the monotonic clock, in seconds.
+            send_by: Until when it may be handed over, by ``boot_time``.
             validate_first: Let the broker judge all entities before any is applied.
 
         Raises:
@@ -139,8 +143,7 @@ class AlterationSending:
             if judged is not None:
                 return judged
         self._failpoints.reach("before_send")
-        send_by_s = SEND_BY_S + len(request.entities) * SEND_BY_S_PER_ENTITY
-        return await self._sent(request, committed + send_by_s)
+        return await self._sent(request, send_by)
 
     async def _validated_first(self, request: AuditRequest) -> SendingReport | None:
         try:
@@ -207,6 +210,20 @@ class AlterationSending:
             )
         self._failpoints.reach("after_conclusion")
         return report
+
+
+def send_within_s(number: int, patience: Patience, *, tables: int = 2) -> float:
+    """Return how long after its transaction was begun an intent may still be handed over.
+
+    Recovery counts from the end of this time, as the database measures it.
+
+    Args:
+        number: Of entities.
+        patience: How long a transaction may take; where others shared it, it is tried again.
+        tables: To how many tables the intent adds a row for each entity.
+    """
+    record_s = 2 * patience.database_answer_s + number * tables * RECORD_S_PER_ROW
+    return record_s + SEND_BY_S + number * SEND_BY_S_PER_ENTITY
 
 
 def _alterations(request: AuditRequest) -> list[ClientQuotaAlteration]:

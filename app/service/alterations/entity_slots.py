@@ -9,7 +9,9 @@ from typing import Final
 
 from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import EntityBusyError, Retry
+from app.service.alterations.failpoints import Failpoints
 from app.service.audit_records import AuditRequest
+from app.service.clock import boot_time
 from app.service.journal_ports import AuditJournal, Claim, Intent
 from app.service.patience import USUAL
 
@@ -78,13 +80,17 @@ class EntitySlots:
 
 
 async def commit_intent(
-    journal: AuditJournal, request: AuditRequest, claim: Claim, deadline: float
+    journal: AuditJournal,
+    request: AuditRequest,
+    claim: Claim,
+    deadline: float,
+    failpoints: Failpoints,
 ) -> tuple[Intent, float]:
     """Commit an intent with its durable slots, waiting for other processes until the deadline.
 
     Returns:
-        What the log gave back, and the monotonic time of the commit; the log reckons with the
-        longest that a commit can take.
+        What the log gave back, and when its transaction was begun at the earliest, by
+        ``boot_time``: the database, which adds the same ``send_within_s``, took its own time later.
 
     Raises:
         EntityBusyError: Another alteration holds a slot until the deadline, or for longer by what
@@ -95,7 +101,9 @@ async def commit_intent(
     pause = _FIRST_PAUSE_S
     while True:
         try:
-            return await journal.record_intent(request, claim), time.monotonic()
+            began = boot_time()
+            failpoints.reach("intent_begun")
+            return await journal.record_intent(request, claim), began
         except EntityBusyError as error:
             held_for_s = error.retry_after_s or 0
             if time.monotonic() + (held_for_s if held_for_s > _SOON_S else pause) > deadline:

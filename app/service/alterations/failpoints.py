@@ -11,8 +11,12 @@ from typing import Final
 
 POINTS: Final = (
     "before_intent",
+    "intent_begun",
     "after_intent",
     "before_send",
+    "before_last_check",
+    "after_last_check",
+    "handed_over",
     "after_answer",
     "after_conclusion",
     "recovery_before_record",

@@ -4,7 +4,6 @@ A broker forwards alterations to the controller one at a time, each for as long 
 log lingers: about 27 ms. One request of many entities takes as long as one of one.
 """
 
-import time
 from collections.abc import Awaitable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -13,6 +12,7 @@ from app.domain.alterations import ClientQuotaAlteration
 from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import NotSentError
 from app.domain.validation import MAX_CHANGES, MAX_ENCODED_BYTES, encoded_bytes
+from app.service.clock import boot_time
 from app.service.cluster_ports import AlterAnswer, ClientQuotaAdmin, EntityVerdict
 from app.service.shared_turns import SharedTurns
 
@@ -25,7 +25,7 @@ LARGEST_SHARING: Final = 500
 
 @dataclass(frozen=True, slots=True)
 class _Passenger:
-    """What one caller sends, and until when by the monotonic clock, in seconds."""
+    """What one caller sends, and until when by ``boot_time``."""
 
     alterations: Sequence[ClientQuotaAlteration]
     broker_id: int | None
@@ -55,7 +55,7 @@ class SharedSending:
         Args:
             alterations: Of entities that nobody else alters meanwhile.
             broker_id: The broker to send through; null picks one.
-            send_by: Until when it may be handed over, by the monotonic clock, in seconds.
+            send_by: Until when it may be handed over, by ``boot_time``.
 
         Raises:
             NotSentError: Not one byte was handed to a socket, or it was too late for that.
@@ -86,7 +86,7 @@ class SharedSending:
 
 
 def _in_time(passengers: Sequence[_Passenger]) -> list[_Passenger]:
-    now = time.monotonic()
+    now = boot_time()
     return [one for one in passengers if one.send_by >= now]
 
 

@@ -27,6 +27,11 @@ class Replica(RunningService):
         """Let it go on."""
         self.send(signal.SIGCONT)
 
+    def is_frozen(self) -> bool:
+        """Tell whether it hangs, by its own doing or ours."""
+        status = Path(f"/proc/{self.process.pid}/stat").read_text() if self.process else ""
+        return status.rpartition(")")[2].split()[:1] == ["T"]
+
     def send(self, number: signal.Signals) -> None:
         """Send a signal, unless it has ended."""
         if self.process is not None:

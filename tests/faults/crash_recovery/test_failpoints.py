@@ -5,7 +5,10 @@ from itertools import count
 
 from app.domain.entities import ClientQuotaEntity
 from app.localdev.postgres import LocalPostgres
+from app.service.alterations.alteration_sending import send_within_s
 from app.service.alterations.failpoints import POINTS
+from app.service.clock import boot_time
+from app.service.patience import USUAL
 from tests.faults.crash_recovery.conftest import NewWorld
 from tests.faults.crash_recovery.replica import Replica
 from tests.faults.crash_recovery.run import Run
@@ -13,19 +16,27 @@ from tests.testkit.fake_kafka.cluster import FakeCluster
 from tests.testkit.history.events import End, Write
 from tests.testkit.history.evidence import Evidence
 from tests.testkit.history.metadata_log import of_apply_log
-from tests.testkit.kafka import eventually, unique
+from tests.testkit.kafka import eventually, unique, until
 
 CONCLUSIONS = {
     "before_intent": [],
+    "intent_begun": [],
     "after_intent": [("recovery", "not_applied")],
     "before_send": [("recovery", "not_applied")],
+    "before_last_check": [("recovery", "not_applied")],
+    "after_last_check": [("recovery", "not_applied")],
+    "handed_over": [("recovery", "applied")],
     "after_answer": [("recovery", "applied")],
     "after_conclusion": [("outcome", "applied")],
 }
 """By point: kind and outcome of the conclusion; none without an intent."""
 
+NEVER_GOES_ON = ("before_last_check", "after_last_check", "handed_over")
+"""Where a process that stood still for too long ends instead."""
+
 RECOVERY_POINTS = ("recovery_before_record", "recovery_after_record")
 
+FROZEN_FOR_AT_MOST_S = 90.0
 _VALUES = count(1_000_000)
 
 
@@ -61,28 +72,60 @@ async def test_a_kill_or_a_freeze_at_any_point_is_concluded_exactly_and_once(
     await asyncio.gather(
         killed_on_the_way(*new_world(postgres)),
         *(killed_during_recovery(*new_world(postgres), point) for point in RECOVERY_POINTS),
-        frozen_before_it_sends(*new_world(postgres)),
+        frozen(*new_world(postgres)),
+        frozen_before_its_transaction(*new_world(postgres)),
     )
 
 
-async def frozen_before_it_sends(run: Run, cluster: FakeCluster) -> None:
-    """It does not send what recovery has concluded meanwhile."""
-    write = a_write()
-    frozen = await asyncio.to_thread(run.serve, test_failpoint="before_send:stop")
+async def frozen(run: Run, cluster: FakeCluster) -> None:
+    """It does not send what recovery has concluded meanwhile, wherever it stood still."""
+    writes = {point: a_write() for point, ends in CONCLUSIONS.items() if is_recovered(ends)}
+    replicas = {
+        point: await asyncio.to_thread(run.serve, test_failpoint=f"{point}:stop")
+        for point in writes
+    }
     await asyncio.to_thread(run.serve)
+    answers = {
+        point: asyncio.create_task(run.alter(replicas[point], write))
+        for point, write in writes.items()
+    }
+    await eventually(lambda: number_of_concluded(run), len(writes), FROZEN_FOR_AT_MOST_S)
+    for point, replica in replicas.items():
+        replica.thaw()
+        answer = await answers[point]
+        if point in NEVER_GOES_ON:
+            assert answer is None, point
+        elif point != "after_answer":
+            assert answer is not None, point
+            assert answer.end is End.FAIL, point
+    evidence = await run.judge(lambda: of_apply_log(cluster.apply_log))
+    found = {point: conclusions_of(evidence, write) for point, write in writes.items()}
+    assert found == {point: CONCLUSIONS[point] for point in writes}
+
+
+async def number_of_concluded(run: Run) -> int:
+    audit = await asyncio.to_thread(run.audit)
+    return sum(bool(one.conclusions) for one in audit.entities)
+
+
+def is_recovered(ends: list[tuple[str, str]]) -> bool:
+    return any(kind == "recovery" for kind, _ in ends)
+
+
+async def frozen_before_its_transaction(run: Run, cluster: FakeCluster) -> None:
+    """It does not send what is recorded after the time for its sending is over."""
+    write = a_write()
+    frozen = await asyncio.to_thread(run.serve, test_failpoint="intent_begun:stop")
     asking = asyncio.create_task(run.alter(frozen, write))
-    await eventually(lambda: everything_is_concluded(run), True)
+    await until(frozen.is_frozen)
+    over = boot_time() + send_within_s(1, USUAL)
+    await until(lambda: boot_time() > over)
     frozen.thaw()
     answer = await asking
     assert answer is not None
     assert answer.end is End.FAIL
     evidence = await run.judge(lambda: of_apply_log(cluster.apply_log))
-    assert conclusions_of(evidence, write) == [("recovery", "not_applied")]
-
-
-async def everything_is_concluded(run: Run) -> bool:
-    audit = await asyncio.to_thread(run.audit)
-    return bool(audit.entities) and all(one.conclusions for one in audit.entities)
+    assert conclusions_of(evidence, write) == [("outcome", "not_sent")]
 
 
 async def killed_on_the_way(run: Run, cluster: FakeCluster) -> None:

@@ -1,7 +1,6 @@
 """An intent that has become too old is not sent any more, whatever it had to wait for."""
 
 import asyncio
-import time
 from collections.abc import AsyncIterator
 
 import pytest
@@ -9,6 +8,7 @@ import pytest
 from app.domain.errors import NotSentError
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from app.service.alterations.shared_sending import SharedSending
+from app.service.clock import boot_time
 from tests.testkit.fake_kafka.cluster import FakeCluster, fake_cluster
 from tests.testkit.kafka import DEADLINE_S, entity, setting, until
 
@@ -24,11 +24,11 @@ async def cluster() -> AsyncIterator[FakeCluster]:
 
 async def sent_too_late(admin: KafkaClientQuotaAdmin) -> asyncio.Task[object]:
     """Return a sending that has waited until its intent was too old."""
-    send_by = time.monotonic() + SEND_WITHIN_S
+    send_by = boot_time() + SEND_WITHIN_S
     change = [setting(BOB, producer_byte_rate=2)]
     work = SharedSending(admin).send(change, broker_id=None, send_by=send_by)
     sending: asyncio.Task[object] = asyncio.create_task(work)
-    await until(lambda: time.monotonic() > send_by)
+    await until(lambda: boot_time() > send_by)
     return sending
 
 

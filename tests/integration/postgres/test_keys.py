@@ -278,5 +278,5 @@ async def test_a_taken_key_is_said_before_a_taken_slot(journal: PostgresJournal)
 
 async def test_a_key_without_slots_is_kept_too(journal: PostgresJournal):
     key, request = key_of("k"), request_of("alice")
-    await journal.record_intent(request, Claim("owner", (), key))
+    await journal.record_intent(request, Claim("owner", (), key, send_within_s=0.0))
     assert (await kept_by(journal, request_of("bob"), key)).alteration_id == request.alteration_id

@@ -9,15 +9,15 @@ from app.domain.alterations import Outcome
 from app.postgres.database import Database
 from app.postgres.journal import PostgresJournal
 from app.postgres.recovery import PostgresRecovery
-from app.service.alterations.alteration_sending import SEND_BY_S
 from app.service.audit_records import AuditConclusion
+from app.service.cluster_ports import STANDSTILL_S
 from app.service.metrics_port import OpenIntents
 from tests.integration.postgres.recovering import claimed, found, given_up, opened
 from tests.integration.postgres.slots import Tables, concluded
 from tests.testkit.patience import PATIENT
-from tests.testkit.postgres import CLUSTER, AuditDatabase
+from tests.testkit.postgres import CLUSTER, SEND_WITHIN_S, AuditDatabase
 
-HANDED_OVER_WITHIN_S = SEND_BY_S + PATIENT.database_answer_s
+HANDED_OVER_WITHIN_S = SEND_WITHIN_S + STANDSTILL_S
 """After its slot is taken an alteration is sent by then or never."""
 
 

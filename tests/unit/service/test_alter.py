@@ -98,7 +98,7 @@ async def test_a_verdict_that_cannot_be_recorded_is_told_and_recorded_later(worl
 async def test_an_intent_that_took_too_long_is_not_sent(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.service.alterations.alteration_sending.SEND_BY_S", -1.0)
+    monkeypatch.setattr("app.service.alterations.alteration_sending.SEND_BY_S", -10.0)
     with pytest.raises(NotSentError):
         await world.alter(setting(ALICE, "5"))
     assert world.log == ["record_intent", "record_conclusion"]

@@ -1,7 +1,6 @@
 """Group commit: who shares a batch, and whose verdict and failure is whose."""
 
 import asyncio
-import time
 from collections.abc import Callable, Mapping, Sequence
 
 import pytest
@@ -12,6 +11,7 @@ from app.domain.errors import NotSentError
 from app.domain.validation import MAX_CHANGES
 from app.service.alterations import shared_sending
 from app.service.alterations.shared_sending import SharedSending
+from app.service.clock import boot_time
 from app.service.cluster_ports import AlterAnswer, EntityVerdict
 from app.service.shared_turns import MOST_TURNS, SharedTurns
 from tests.testkit.fake_ports import EPOCH, FakeBrokers, refused
@@ -212,8 +212,8 @@ class Broker(FakeBrokers):
     ) -> AlterAnswer:
         names = [one.entity.entries[0][1] for one in alterations]
         self.requests.append((broker_id, names))
-        if self.slow_to_reach and send_by is not None and send_by < time.monotonic() + LONG_S / 2:
-            await asyncio.sleep(send_by - time.monotonic())
+        if self.slow_to_reach and send_by is not None and send_by < boot_time() + LONG_S / 2:
+            await asyncio.sleep(send_by - boot_time())
             raise NotSentError("The time was over before the request could be handed over.")
         answer = await super().alter_client_quotas(
             alterations, validate_only=validate_only, broker_id=broker_id, timeout_s=timeout_s
@@ -241,7 +241,7 @@ class Sender:
     def start(
         self, changes: list[ClientQuotaAlteration], broker_id: int = 1, seconds: float = LONG_S
     ) -> None:
-        send_by = time.monotonic() + seconds
+        send_by = boot_time() + seconds
         work = self.sending.send(changes, broker_id=broker_id, send_by=send_by)
         self.tasks.append(asyncio.create_task(work))
 
