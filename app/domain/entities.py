@@ -23,13 +23,9 @@ ENTITY_TYPES: Final = tuple(EntityType)
 """The known types in the order in which answers are sorted: user, client-id, ip."""
 
 _USER: Final = EntityType.USER.value
-
 _CLIENT_ID: Final = EntityType.CLIENT_ID.value
-
 _IP: Final = EntityType.IP.value
-
 _DEFAULT_RANK: Final = "\0"
-
 _NAME_RANK: Final = "\1"
 
 SortKey = tuple[str, str, str]

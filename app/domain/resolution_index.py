@@ -29,27 +29,19 @@ CLIENT_KEYS: Final = keys_for(frozenset(kind.value for kind in USER_CLIENT_TYPES
 """The keys that limit a user and client-id."""
 
 _USER: Final = EntityType.USER.value
-
 _CLIENT_ID: Final = EntityType.CLIENT_ID.value
-
 _IP: Final = EntityType.IP.value
-
 _CONNECTIONS: Final = QuotaKey.CONNECTION_CREATION_RATE.value
-
 _KINDS: Final[Mapping[tuple[str, ...], Bucket]] = {
     (_CLIENT_ID, _USER): Bucket.USER_CLIENT_ID,
     (_USER,): Bucket.USER,
     (_CLIENT_ID,): Bucket.CLIENT_ID,
 }
-
 _LOOK_UPS: Final = tuple((int(row.user), int(row.client_id)) for row in PRECEDENCE)
 
 Name = str | None | EllipsisType
-
 Rule = tuple[ClientQuotaEntity, Values]
-
 Spellings = tuple[tuple[ClientQuotaEntity, float], ...]
-
 RuleCounts = Mapping[str, Mapping[Bucket, int]]
 
 
@@ -233,9 +225,7 @@ class _Draft:
 
 
 _IP_KEY: Final = QuotaKey.CONNECTION_CREATION_RATE
-
 CLIENT_LEVELS: Final = tuple(row.level for row in PRECEDENCE)
-
 _NOTHING: Final = 0
 """In the place of a number: no rule there."""
 

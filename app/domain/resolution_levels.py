@@ -69,7 +69,6 @@ class IpPrecedenceLevel:
 
 
 _BOTH, _USER, _CLIENT = Bucket.USER_CLIENT_ID, Bucket.USER, Bucket.CLIENT_ID
-
 _NAMED, _DEFAULT, _ABSENT = Slot.NAMED, Slot.DEFAULT, Slot.ABSENT
 
 PRECEDENCE: Final = (

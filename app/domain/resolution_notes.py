@@ -17,9 +17,7 @@ from app.domain.resolution_levels import (
 )
 
 _BYTE_RATES: Final = (QuotaKey.PRODUCER_BYTE_RATE, QuotaKey.CONSUMER_BYTE_RATE)
-
 _FRACTIONAL: Final = (QuotaKey.REQUEST_PERCENTAGE, QuotaKey.CONTROLLER_MUTATION_RATE)
-
 _CONNECTIONS: Final = (QuotaKey.CONNECTION_CREATION_RATE,)
 
 _ODD_VALUES: Final[tuple[tuple[tuple[QuotaKey, ...], Callable[[float], bool], str], ...]] = (
@@ -53,7 +51,6 @@ _ODD_VALUES: Final[tuple[tuple[tuple[QuotaKey, ...], Callable[[float], bool], st
 """Which values of which keys do not mean what they say. Source: the brokers' quota managers."""
 
 ORDINARY_FROM: Final = 1
-
 ORDINARY_BELOW: Final = INT_MAX
 """Values in between mean what they say, for each key."""
 
@@ -108,7 +105,6 @@ _WITHOUT_USER: Final[Mapping[Slot, str]] = {
     Slot.NAMED: "An empty user name cannot be configured.",
     Slot.DEFAULT: "A rule for users never limits a caller whose user name is empty.",
 }
-
 _WITHOUT_CLIENT_ID: Final[Mapping[Slot, str]] = {
     Slot.NAMED: "An empty client-id cannot be configured.",
     Slot.DEFAULT: "Rules for the default client-id do not cover an empty client-id.",

@@ -100,6 +100,7 @@ _NOT_EXACT = (
     "choose a neighbour that it can."
 )
 
+
 _BROKER_TOLERANCE: Final = 1e-6
 """The fraction that a broker lets pass. Source: ``ClientQuotaControlManager``."""
 
