@@ -12,6 +12,14 @@ from pyspark.sql import SparkSession
 
 from app.pipeline.spark import spark_session
 from tests.testkit.processes import exit_code
+from tests.testkit.sizes import size
+
+INTERPRETED = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+"""Without its code generator Spark plans alike and saves a third of the processor's time: tables
+of ten rows are read before the code for them is compiled. The long run generates code."""
 
 Command = Callable[..., CompletedProcess[str]]
 
@@ -20,7 +28,9 @@ Command = Callable[..., CompletedProcess[str]]
 def spark() -> Iterator[SparkSession]:
     """One Spark for all tests: it takes seconds to start."""
     settings = {"spark.sql.shuffle.partitions": "2", "spark.driver.memory": "2g"}
-    with spark_session("tests", master="local[2]", settings=settings) as session:
+    with spark_session(
+        "tests", master="local[2]", settings=settings | size(INTERPRETED, {})
+    ) as session:
         yield session
 
 
