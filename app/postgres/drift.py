@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import islice
 from typing import Any, Final
@@ -11,6 +12,7 @@ from sqlalchemy import Row, text
 
 from app.domain.alterations import Quotas
 from app.domain.entities import ClientQuotaEntity
+from app.domain.errors import EntityBusyError
 from app.postgres.copying import SECONDS_PER_ROW
 from app.postgres.database import Database, T, Work
 from app.postgres.doubtful import doubtful_alterations, doubtful_rows
@@ -124,7 +126,8 @@ class PostgresDriftJournal:
         recorded: list[ClientQuotaEntity] = []
         for some in _portions(by_entity, _AT_ONCE):
             portion = {entity: by_entity[entity] for entity in some}
-            recorded += await self._run(partial(record_changes, cluster_id, portion))
+            with suppress(EntityBusyError):  # they are for the next round
+                recorded += await self._run(partial(record_changes, cluster_id, portion))
         return recorded
 
     async def recent_doubtful(

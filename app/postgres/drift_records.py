@@ -2,10 +2,11 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
 from sqlalchemy import text
+from sqlalchemy.exc import DBAPIError
 
 from app.domain.alterations import (
     AlterationResult,
@@ -16,9 +17,11 @@ from app.domain.alterations import (
     same_value,
 )
 from app.domain.entities import Caller, ClientQuotaEntity
+from app.domain.errors import EntityBusyError
 from app.postgres.closing import Ended, close_slots
 from app.postgres.copying import copy_rows, log_time
 from app.postgres.event_rows import EventRow, final_rows, time_text
+from app.postgres.failures import DEADLOCK, LOCKED, sql_state
 from app.postgres.later_events import late_row, stories
 from app.postgres.leases import Lease
 from app.postgres.states import by_hash, entity_text
@@ -68,14 +71,16 @@ async def record_changes(
     """Record each change whose entity is free and whose audited state is still the same.
 
     For the length of the transaction it holds the slots, so that no alteration comes between.
+
+    Raises:
+        EntityBusyError: An alteration is taking or freeing one of them; nothing was recorded.
     """
     await lease.extend(len(changes) * _SECONDS_PER_CHANGE)
     hashes = by_hash(changes)
     ids = {entity: new_alteration_id() for entity in changes}
     scope = {"cluster_id": cluster_id, "hashes": list(hashes)}
     drift_ids = [UUID(ids[entity]) for entity in hashes.values()]
-    held = await lease.connection.scalars(_HOLD, {**scope, "ids": drift_ids})
-    free = [hashes[bytes(one)] for one in held]
+    free = [hashes[one] for one in await _hold({**scope, "ids": drift_ids}, lease)]
     versions = {
         hashes[bytes(row.entity_hash)]: row.version
         for row in await lease.connection.execute(_VERSIONS, scope)
@@ -94,6 +99,15 @@ async def record_changes(
     await copy_rows(lease, rows, len(rows))
     await lease.connection.execute(_RELEASE, {"ids": drift_ids})
     return fresh
+
+
+async def _hold(values: Mapping[str, Any], lease: Lease) -> Sequence[bytes]:
+    try:
+        return [bytes(one) for one in await lease.connection.scalars(_HOLD, values)]
+    except DBAPIError as error:
+        if sql_state(error) not in (LOCKED, DEADLOCK):
+            raise
+        raise EntityBusyError("An alteration is taking or freeing one of these.") from error
 
 
 async def _late(drift: Drift, request: AuditRequest, lease: Lease) -> Sequence[EventRow]:

@@ -14,6 +14,10 @@ from app.service.patience import USUAL
 MAX_WAITING: Final = 1000
 """How many outcomes may wait for Postgres before no further alteration is taken."""
 
+WAIT_S_PER_ENTITY: Final = 0.002
+"""How much longer an answer waits for the record of many entities, in seconds for each: as long as
+the log may take for them."""
+
 _FIRST_PAUSE_S: Final = 0.1
 _LONGEST_PAUSE_S: Final = 2.0
 
@@ -34,7 +38,7 @@ class OutcomeWriter:
         journal: Takes them.
         tasks: Runs what is written in the background.
         metrics: Counts what waits.
-        wait_s: How long an answer waits for its record, in seconds.
+        wait_s: How long an answer waits for the record of a few entities, in seconds.
     """
 
     def __init__(
@@ -62,9 +66,10 @@ class OutcomeWriter:
             raise NotSentError(detail, code="audit-log-unavailable")
 
     async def write(self, conclusion: AuditConclusion) -> bool:
-        """Write; tell whether it was done within ``wait_s``."""
+        """Write; tell whether it was done in the time for so many entities."""
         task = self._tasks.start(self._until_written(conclusion))
-        done, _ = await asyncio.wait({task}, timeout=self._wait_s)
+        wait_s = self._wait_s + len(conclusion.results) * WAIT_S_PER_ENTITY
+        done, _ = await asyncio.wait({task}, timeout=wait_s)
         return bool(done)
 
     def write_later(self, conclusion: AuditConclusion) -> None:

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+import psycopg
 import pytest
 
 from app.domain.alterations import AlterationResult, Outcome, Values
@@ -13,10 +14,12 @@ from app.postgres.database import Database
 from app.postgres.drift import PostgresDriftJournal
 from app.postgres.journal import PostgresJournal
 from app.postgres.recovery import PostgresRecovery
+from app.postgres.states import entity_hash
 from app.service.audit_records import AuditQuery, AuditRow
 from app.service.recovery.drift_ports import AuditedState, Drift
 from app.service.recovery.recovery_ports import Recovered
 from tests.integration.postgres.slots import AFTER, Tables, concluded, request_of
+from tests.integration.postgres.taking import INSERT
 from tests.testkit.patience import PATIENT
 from tests.testkit.postgres import CLUSTER, HOSTILE_NAMES, AuditDatabase, claim_of, intend
 
@@ -150,6 +153,19 @@ async def test_an_entity_with_an_alteration_under_way_is_left_alone(
     await journal.record_conclusion(concluded(request))
     assert await drift.record_drift(CLUSTER, changes) == []
     assert [row.entity for row in await rows(journal)] == [entity_of("bob")]
+
+
+async def test_an_entity_that_is_just_being_taken_is_left_alone_and_nobody_is_blamed(
+    drift: PostgresDriftJournal, audit_database: AuditDatabase, caplog: pytest.LogCaptureFixture
+):
+    await drift.keep_baseline(CLUSTER, {entity_of("alice"): {}})
+    change = changed("alice", {}, AFTER)
+    with psycopg.connect(audit_database.service_url) as other:
+        other.execute(INSERT, (CLUSTER, entity_hash(entity_of("alice"))))
+        assert await drift.record_drift(CLUSTER, [change]) == []
+        other.rollback()
+    assert "locked" not in caplog.text
+    assert await drift.record_drift(CLUSTER, [change]) == [entity_of("alice")]
 
 
 async def test_a_state_that_came_and_went_since_the_baseline_was_read_is_no_drift(

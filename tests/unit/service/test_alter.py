@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import pytest
 
 from app.domain.alterations import ClientQuotaAlteration, Outcome, Overall
+from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import (
     BrokerError,
     EntityBusyError,
@@ -249,6 +250,20 @@ async def test_a_read_that_fails_under_the_slots_frees_them(world: World) -> Non
     assert world.log == ["record_intent", "quorum", "record_conclusion"]
     world.brokers.describe_client_quotas = describe  # type: ignore[method-assign]
     assert (await world.alter(setting(ALICE, "5"))).overall is Overall.APPLIED
+
+
+@in_virtual_time
+async def test_the_record_of_many_entities_may_take_longer(world: World) -> None:
+    record = world.journal.record_conclusion
+
+    async def slow(conclusion: AuditConclusion) -> None:
+        await asyncio.sleep(len(conclusion.results) / 1000)
+        await record(conclusion)
+
+    world.journal.record_conclusion = slow  # type: ignore[method-assign]
+    many = [setting(ClientQuotaEntity.of({"user": f"user-{n}"}), "5") for n in range(5000)]
+    report = await world.alter(*many, wait=Wait.NONE)
+    assert report.overall is Overall.APPLIED
 
 
 @in_virtual_time
