@@ -1,7 +1,7 @@
 """``GET /audit`` in SQL: the starts of entities, newest first, each with its latest conclusion."""
 
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final
 from uuid import UUID
 
@@ -11,12 +11,14 @@ from sqlalchemy import (
     ScalarSelect,
     Select,
     and_,
+    column,
     false,
     func,
     literal,
     literal_column,
     or_,
     select,
+    table,
     text,
     true,
 )
@@ -30,6 +32,10 @@ from app.service.audit_records import AuditQuery
 
 _INDEXED_BYTES: Final = 64
 """How much of a name the indexes hold."""
+
+_MOST_APART: Final = timedelta(days=1)
+"""How far the time inside an id, by which the log is partitioned, may be from the log's own: the
+service's clock differs by seconds, or production does not start."""
 
 _started = audit_event.alias("started")
 _request = audit_event.alias("request")
@@ -49,6 +55,19 @@ _REQUEST: Final = (
     )
     .scalar_subquery()
 )
+
+
+_SLOT: Final = table(
+    "entity_slot", column("received_at"), column("alteration_id"), column("ordinal")
+)
+
+_is_held: Final = and_(
+    _SLOT.c.received_at == _started.c.received_at,
+    _SLOT.c.alteration_id == _started.c.alteration_id,
+    _SLOT.c.ordinal == _started.c.ordinal,
+    _started.c.seq == literal_column("0"),
+)
+"""An entity is held until its outcome is known: the slots are the index of what is unknown."""
 
 
 def audit_statement(query: AuditQuery) -> Select[Any]:
@@ -71,6 +90,8 @@ def audit_statement(query: AuditQuery) -> Select[Any]:
         statement, place = statement.join_from(_started, _ended, _ended_with(query.outcome)), _ended
     elif query.outcome is not None:
         statement = statement.where(_outcome() == query.outcome)
+    if query.outcome == Outcome.UNKNOWN:
+        statement = statement.join_from(_started, _SLOT, _is_held)
     return (
         statement.where(*_place_conditions(query, place))
         .order_by(place.c.at.desc(), place.c.alteration_id.desc(), place.c.ordinal)
@@ -129,6 +150,11 @@ def _place_conditions(query: AuditQuery, place: FromClause) -> Iterator[ColumnEl
         yield place.c.at >= query.since
     if query.until is not None:
         yield place.c.at < query.until
+    for rows in dict.fromkeys((place, _started)):
+        if query.since is not None:
+            yield rows.c.received_at >= query.since - _MOST_APART
+        if query.until is not None:
+            yield rows.c.received_at < query.until + _MOST_APART
     if query.after is not None:
         yield from _further_than(place, *query.after)
 

@@ -1,18 +1,25 @@
 """Every condition of the log against a plain loop over what was written."""
 
 import itertools
+import re
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from sqlalchemy import text
+from sqlalchemy.dialects import postgresql
 
 from app.domain.alterations import AlterationResult, Outcome
 from app.domain.entities import ENTITY_TYPES, Caller, ClientQuotaEntity
 from app.domain.filters import ClientQuotaFilter, ClientQuotaFilterComponent, MatchType
+from app.postgres.audit_query import audit_statement
+from app.postgres.database import Database
 from app.postgres.journal import PostgresJournal
+from app.postgres.leases import Lease
 from app.service.audit_records import AuditConclusion, AuditQuery, AuditRow
-from tests.testkit.postgres import HOSTILE_NAMES, audit_entity, audit_request, intend
+from tests.integration.postgres.calls import run_as
+from tests.testkit.postgres import HOSTILE_NAMES, AuditDatabase, audit_entity, audit_request, intend
 
 LONG = "team-" + "é" * 40
 NAMES = ("alice", "team-a", "team-b", "team", LONG, LONG + "x", *HOSTILE_NAMES)
@@ -180,6 +187,44 @@ async def all_pages(
     while page.next_after is not None:
         page = await journal.audit_rows(replace(query, after=page.next_after))
         yield page.rows
+
+
+async def plan_of(database: Database, query: AuditQuery) -> str:
+    """Return how Postgres has answered the query, with the rows that it has read."""
+    statement = audit_statement(query).compile(
+        dialect=postgresql.dialect(), compile_kwargs={"literal_binds": True}
+    )
+    explain = text(f"explain (analyze, timing off) {statement}".replace(":", r"\:"))
+
+    async def ask(lease: Lease) -> str:
+        return "\n".join((await lease.connection.scalars(explain)).all())
+
+    return await database.querying.run(ask)
+
+
+async def test_a_time_reads_the_partitions_of_that_time_alone(
+    database: Database, written: list[AuditRow], audit_database: AuditDatabase
+):
+    run_as(audit_database.owner_url, "select ensure_audit_partitions(12, 3)")
+    now = written[0].at
+    recent = AuditQuery(since=now - timedelta(minutes=5), until=now)
+    for query in (recent, replace(recent, outcome="refused")):
+        plan = await plan_of(database, query)
+        scanned = set(re.findall(r" on (audit_event_y\d+m\d+) (?:started|ended)", plan))
+        assert f"audit_event_y{now:%Y}m{now:%m}" in scanned
+        assert len(scanned) <= 2
+
+
+async def test_what_is_unknown_is_found_by_what_is_held(
+    database: Database, journal: PostgresJournal, written: list[AuditRow]
+):
+    unknown = [row for row in written if row.outcome == "unknown"]
+    concluded = {row.alteration_id: row for row in written if row not in unknown}
+    plan = await plan_of(database, AuditQuery(outcome="unknown", limit=10_000))
+    read = [int(rows) for rows in re.findall(r"on audit_event.*actual rows=(\d+)", plan)]
+    assert sum(read) <= 3 * len(unknown)  # the start, its request, its conclusion
+    assert len(concluded) > 0
+    assert await listed(journal, AuditQuery(outcome="unknown")) == unknown
 
 
 async def test_rows_that_arrive_between_two_pages_do_not_shift_them(
