@@ -105,6 +105,12 @@ SERVICE_PROBLEMS: Final[Mapping[str, ProblemText]] = {
         "Send the request again later; it is safe.",
         "The log line says why; often migrate was not run or the disk is full. Reads go on.",
     ),
+    "query-too-slow": ProblemText(
+        "The log was not read in time",
+        "Postgres works, and has ended this read because it took too long. Nothing was sent.",
+        "Ask for less: a smaller page, a shorter time with since and until, one entity or actor.",
+        "Where it is frequent, see whether the log's indexes are there and the server is busy.",
+    ),
     "too-many-connections": ProblemText(
         "Too many connections",
         "This process holds as many connections as it may. Nothing was read.",

@@ -7,12 +7,12 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, TypeVar
 
 import psycopg
-from sqlalchemy import ExceptionContext, event
+from sqlalchemy import ExceptionContext, event, text
 from sqlalchemy.exc import DisconnectionError
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 from sqlalchemy.pool import QueuePool
 
-from app.postgres.failures import FAILURES, READ_ONLY, failure, sql_state
+from app.postgres.failures import ENDED, FAILURES, READ_ONLY, failure, query_too_slow, sql_state
 from app.postgres.leases import Lease, current_lease
 from app.postgres.parameters import (
     DENYING,
@@ -28,6 +28,11 @@ from app.service.patience import USUAL, Patience
 
 _SPOILED_SESSION: Final = (READ_ONLY,)
 """What a new connection may cure: a session keeps the settings that it began with."""
+
+_LONGER_S: Final = 1.0
+"""So that Postgres itself ends a read that takes too long, and the connection stays good."""
+
+_LIMIT_READ: Final = text("select set_config('statement_timeout', :limit, false)")
 
 T = TypeVar("T")
 Work = Callable[[Lease], Awaitable[T]]
@@ -84,6 +89,7 @@ class Pool:
         self.name = limits.name
         self._metrics = metrics
         self._patience = patience
+        self._reports = limits.reports
         self._parameters = connection_parameters(url, limits, patience)
         self._engine = create_async_engine(
             "postgresql+psycopg://",
@@ -119,7 +125,8 @@ class Pool:
             QuotaError: Postgres refused what it was asked for: a fault of this service.
             CommitInDoubtError: It did so during the commit.
         """
-        lease = Lease(self._patience.database_answer_s if within_s is None else within_s)
+        within_s = self._patience.database_answer_s if within_s is None else within_s
+        lease = Lease(within_s + (_LONGER_S if self._reports else 0.0))
         task = asyncio.create_task(self._transaction(work, lease))
         try:
             while not task.done() and lease.remaining() > 0:
@@ -131,6 +138,8 @@ class Pool:
         except FAILURES as error:
             if sql_state(error) in _SPOILED_SESSION:
                 self._usable_since = time.monotonic()
+            if self._reports and sql_state(error) == ENDED:
+                raise query_too_slow(within_s) from error
             raise failure(error, commits=lease.commits) from error
         finally:
             self._abandon(task, lease)
@@ -148,6 +157,9 @@ class Pool:
         try:
             await lease.hold(connection)
             async with connection.begin():
+                if self._reports:
+                    limit = {"limit": f"{max(1, round(1000 * (lease.remaining() - _LONGER_S)))}ms"}
+                    await connection.execute(_LIMIT_READ, limit)
                 done = await work(lease)
                 lease.commits = True
             return done

@@ -24,9 +24,6 @@ from app.service.recovery.drift_ports import AuditedState, DoubtfulAlteration, D
 _AT_ONCE: Final = 100
 _KEPT_AT_ONCE: Final = 5_000
 
-_LONGER_S: Final = 1.0
-"""So that Postgres itself ends a statement that takes too long, and the connection stays good."""
-
 _LEAD: Final = text(
     """
     select case when exists (
@@ -74,7 +71,7 @@ class PostgresDriftJournal:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._read_within_s = database.patience.report_s + _LONGER_S
+        self._read_within_s = database.patience.report_s
         self._record_within_s = database.patience.conclusion_s
 
     async def try_lead(self, cluster_id: str) -> bool:

@@ -11,12 +11,16 @@ from app.domain.errors import NotSentError, QuotaError
 
 AUDIT_LOG_UNAVAILABLE: Final = "audit-log-unavailable"
 
+QUERY_TOO_SLOW: Final = "query-too-slow"
+
 FAILURES: Final = (SQLAlchemyError, psycopg.Error, OSError, TimeoutError)
 """Everything that a database call raises when the database is to blame."""
 
 READ_ONLY: Final = "25006"
 
 _CHECK: Final = "23514"
+
+ENDED: Final = "57014"
 
 LOCKED: Final = "55P03"
 DEADLOCK: Final = "40P01"
@@ -38,7 +42,7 @@ _CAUSES: Final[Mapping[str, str]] = {
     "53200": "Postgres is out of memory",
     "53300": "Postgres has no connection left; check max_connections",
     LOCKED: "the log's table is locked by somebody else",
-    "57014": "Postgres did not finish in time",
+    ENDED: "Postgres did not finish in time",
     "57P01": "Postgres is shutting down",
     "57P02": "Postgres has crashed and is restarting",
     "57P03": "Postgres is starting or shutting down",
@@ -74,6 +78,12 @@ def failure(error: BaseException | None, *, commits: bool = False) -> QuotaError
     return kind(
         f"The audit log is unavailable, so nothing was sent: {cause}.", code=AUDIT_LOG_UNAVAILABLE
     )
+
+
+def query_too_slow(within_s: float) -> NotSentError:
+    """Return the error for a read that Postgres has ended because it took too long."""
+    detail = f"The log was not read within {within_s:g} s; ask for less, or for a shorter time."
+    return NotSentError(detail, code=QUERY_TOO_SLOW)
 
 
 def _is_partition_missing(error: BaseException | None) -> bool:

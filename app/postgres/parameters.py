@@ -36,6 +36,7 @@ QUERYING: Final = Limits("querying", size=4, reports=True, autocommit=True)
 
 _SETTINGS: Final[Mapping[str, object]] = {
     "idle_in_transaction_session_timeout": 5_000,
+    "client_connection_check_interval": 1_000,
     "timezone": "UTC",
     "plan_cache_mode": "force_custom_plan",
     "enable_hashjoin": "off",
@@ -44,7 +45,8 @@ _SETTINGS: Final[Mapping[str, object]] = {
     "tcp_keepalives_interval": 5,
     "tcp_keepalives_count": 4,
 }
-"""Times are in ms, those of TCP in s: what a lost machine has locked is free within 30 s.
+"""Times are in ms, those of TCP in s: what a lost machine has locked is free within 30 s. What
+was given up ends within a second.
 
 Of the planner we want one thing: to walk an index and look up the rest by primary key, which a
 partial index and a limit allow only when it sees the values."""

@@ -236,6 +236,22 @@ async def test_slow_reports_do_not_hold_up_intents(journal: PostgresJournal, dat
     await asyncio.wait(reports)
 
 
+async def test_a_read_that_takes_too_long_is_ended_and_told_as_what_it_is(database: Database):
+    async def slow(lease: Lease) -> None:
+        await lease.connection.execute(text("select pg_sleep(60)"))
+
+    async def limit(lease: Lease) -> str:
+        return str(await lease.connection.scalar(text("show client_connection_check_interval")))
+
+    with pytest.raises(NotSentError) as caught:
+        await database.querying.run(slow, within_s=0.2)
+    assert caught.value.code == "query-too-slow"
+    with pytest.raises(NotSentError) as caught:
+        await database.writing.run(slow, within_s=0.2)
+    assert caught.value.code == "audit-log-unavailable"
+    assert await database.querying.run(limit) == await database.writing.run(limit) == "1s"
+
+
 async def test_an_error_before_the_commit_leaves_no_doubt(
     journal: PostgresJournal, audit_database: AuditDatabase
 ):
