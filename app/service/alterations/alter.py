@@ -1,6 +1,6 @@
 """Alter: judge, take the slots, record the intent, send, record what became of it, answer."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -53,14 +53,24 @@ class AlterationParts:
     policy: PolicyGuard
 
 
+def no_check() -> None:
+    """Refuse nothing."""
+
+
 class AlterQuotas:
     """Answers ``POST /quotas/alterations``."""
 
     def __init__(self, parts: AlterationParts) -> None:
         self._parts = parts
 
-    async def alter(self, command: AlterCommand) -> AlterationReport:
+    async def alter(
+        self, command: AlterCommand, check: Callable[[], None] = no_check
+    ) -> AlterationReport:
         """Alter, or only check; one result for each entity.
+
+        Args:
+            command: Who asks for what.
+            check: Raises where a request that is no replay is refused, before it is looked at.
 
         Raises:
             PolicyViolationError: The policy forbids some of it; nothing was looked up or sent.
@@ -76,6 +86,7 @@ class AlterQuotas:
         replay = await self._parts.replays.known(command)
         if replay is not None:
             return replay
+        check()
         judgement = await self._judged(command)
         return await self._parts.tasks.run(self._run(command, judgement))
 

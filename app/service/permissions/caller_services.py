@@ -1,9 +1,11 @@
 """What answers a caller whose requests run as the caller, and what of it is shared with others."""
 
+from collections.abc import Callable
+
 from app.domain.authorization import Operation
 from app.domain.errors import BrokerError, ClusterAuthorizationError
 from app.domain.filters import ALL_ENTITIES
-from app.service.alterations.alter import AlterationParts, AlterQuotas
+from app.service.alterations.alter import AlterationParts, AlterQuotas, no_check
 from app.service.alterations.alteration_command import AlterationReport, AlterCommand
 from app.service.cluster_ports import ClientQuotaAdmin, Described
 from app.service.patience import USUAL
@@ -57,14 +59,16 @@ class AlterAsCaller(AlterQuotas):
         self._principal = principal
         self._denials = denials
 
-    async def alter(self, command: AlterCommand) -> AlterationReport:
+    async def alter(
+        self, command: AlterCommand, check: Callable[[], None] = no_check
+    ) -> AlterationReport:
         """See ``AlterQuotas``.
 
         Raises:
             ClusterAuthorizationError: The broker refused the caller, at the act.
         """
         try:
-            return await super().alter(command)
+            return await super().alter(command, check)
         except RefusedAtTheActError as error:
             refusal = ClusterAuthorizationError(error.detail, kafka_error=NOT_AUTHORIZED)
         except BrokerError as error:

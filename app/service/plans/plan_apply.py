@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 from app.domain.alterations import Values
@@ -51,34 +52,37 @@ class ApplyPlans:
             QuotaError: As ``AlterQuotas.alter``.
         """
         try:
-            replay = await self.alter.replay(command)
-            return replay or await self._apply(command, plan_id, force=force)
+            return await self._apply(command, plan_id, force=force)
         except ExpectationFailedError as error:
             raise _outdated(error) from error
 
     async def _apply(self, command: AlterCommand, plan_id: str, *, force: bool) -> AlterationReport:
-        plan = await self._usable(plan_id)
-        if plan.conflicts and not force and not command.violations:
-            raise OwnerConflictError(_HELD, violations=_conflicts(plan))
-        number = len(plan.changes) + len(plan.rests_on)
-        applying = await off_loop(number, _alterations, command, plan, force=force)
-        if plan.changes or command.violations:
-            return await self.alter.alter(applying)
-        return await self.alter.confirm(applying)
-
-    async def _usable(self, plan_id: str) -> KeptPlan:
         plan = await self.store.plan(await self.cluster.cluster_id(), plan_id)
         if plan is None:
             raise NotFoundError("There is no such plan, or it expired a day ago or earlier.")
-        if plan.expires_at <= utc_now():
-            raise PlanExpiredError("The plan has expired; plan again.")
-        return plan
+        check = partial(_check, plan, force=force or bool(command.violations))
+        number = len(plan.changes) + len(plan.rests_on)
+        applying = await off_loop(number, _alterations, command, plan, force=force)
+        if plan.changes or command.violations:
+            return await self.alter.alter(applying, check)
+        replay = await self.alter.replay(applying)
+        if replay is not None:
+            return replay
+        check()
+        return await self.alter.confirm(applying)
 
 
 _HELD: Final = (
     "Another owner holds what the plan would change; nothing was applied. Leave those keys to it, "
     "or take them over with force."
 )
+
+
+def _check(plan: KeptPlan, *, force: bool) -> None:
+    if plan.expires_at <= utc_now():
+        raise PlanExpiredError("The plan has expired; plan again.")
+    if plan.conflicts and not force:
+        raise OwnerConflictError(_HELD, violations=_conflicts(plan))
 
 
 def _conflicts(plan: KeptPlan) -> list[Violation]:

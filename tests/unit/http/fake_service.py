@@ -153,7 +153,10 @@ class FakeService:
         raw = [
             *_credentials(principal),
             (b"content-type", b"application/json"),
-            *((name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()),
+            *(
+                (name.replace("_", "-").lower().encode(), value.encode())
+                for name, value in headers.items()
+            ),
         ]
         content = json.dumps(body).encode()
         answer = await send(self.app, "POST", path, headers=raw, body=[content])

@@ -141,6 +141,17 @@ async def test_a_repeat_is_judged_by_the_policy_of_today(service: Narrowed, path
     assert (await service.post(ALTERATIONS, body, Idempotency_Key="k")).status == 403
 
 
+async def test_a_repeated_apply_is_judged_by_the_policy_of_today(service: Narrowed, path: Path):
+    quotas = [{"entity": {"user": "team-a-x"}, "values": {"producer_byte_rate": 50}}]
+    document = {"apiVersion": "quotas/v1", "quotas": quotas}
+    made = await service.post("/quotas/plans", {"document": document})
+    address = f"/quotas/plans/{made.document['plan_id']}/apply"
+    assert (await service.post(address, {}, Idempotency_Key="k")).status == 200
+    put(path, TEXT.replace("max: 100", "max: 40"))
+    assert await service.guard.reload()
+    assert (await service.post(address, {}, Idempotency_Key="k")).status == 403
+
+
 async def test_a_bad_file_leaves_the_policy_in_force(
     service: Narrowed, path: Path, caplog: pytest.LogCaptureFixture
 ):
