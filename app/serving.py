@@ -4,6 +4,8 @@ import asyncio
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
+import structlog
+
 from app.http.application import create_application
 from app.http.services import Services
 from app.listeners import listeners
@@ -13,6 +15,8 @@ from app.settings import Settings
 from app.startup_checks import check_dependencies, warn
 from app.wiring import Wiring
 from app.workers import serve_with_workers
+
+logger = structlog.get_logger(__name__)
 
 
 def serve(settings: Settings) -> int:
@@ -28,6 +32,7 @@ def serve(settings: Settings) -> int:
     warn(settings)
     wiring = Wiring(settings)
     ports = listeners(settings)
+    logger.info("starting", brokers=settings.kafka_bootstrap_servers)
     asyncio.run(check_dependencies(settings))
     if settings.workers > 1:
         return serve_with_workers(settings, wiring, ports)

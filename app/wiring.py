@@ -42,7 +42,7 @@ from app.service.permissions.authentication_failures import AuthenticationFailur
 from app.service.permissions.authorize import MAX_ACL_AGE_S, AuthorizationPolicy, ClusterAuthorizer
 from app.service.permissions.denials import DeniedAttempts
 from app.service.permissions.policy import NarrowingPolicy, NoPolicy
-from app.service.readiness import Readiness
+from app.service.readiness import Readiness, without_addresses
 from app.service.reading.analytics import Analytics
 from app.service.reading.arranged import ArrangedImages
 from app.service.reading.audit_trail import AuditTrail
@@ -161,10 +161,14 @@ class Wiring:
             lives.tasks.watch(kept_failures.run())
             lives.tasks.watch(denials.run())
             lives.tasks.watch(brokers.watch())
+            reading = {
+                "kafka": partial(_brokers_answer, admin, patience.check_s),
+                "acls": partial(_acls_known, acls),
+            }
             self._readiness = Readiness(
                 {
-                    "kafka": partial(_brokers_answer, admin, patience.check_s),
-                    "acls": partial(_acls_known, acls),
+                    name: without_addresses(one, lambda: brokers.number)
+                    for name, one in reading.items()
                 },
                 {"audit_log": journal.check_writable, "schema": partial(schema_problem, database)},
                 within_s=patience.check_s,

@@ -5,7 +5,6 @@ import logging
 import ssl
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import Final, TypeVar
 
@@ -124,6 +123,11 @@ class Brokers:
         return lease.broker_id
 
     @property
+    def number(self) -> int:
+        """How many brokers can be tried."""
+        return len(self._line.addresses)
+
+    @property
     def cluster_id(self) -> str | None:
         """The id of the cluster that is served, null until it is known."""
         return self._cluster_id
@@ -144,9 +148,20 @@ class Brokers:
     async def watch(self) -> None:
         """Look for the cluster whenever a connection was lost, whether or not requests come."""
         loop = asyncio.get_running_loop()
+        away = False
         while True:
-            with suppress(NotSentError):
+            try:
                 await self.view(loop.time() + self.patience.broker_answer_s)
+            except WrongClusterError:
+                away = False
+            except NotSentError as error:
+                if not away:
+                    logger.warning("no broker responds: %s", error.detail)
+                away = True
+            else:
+                if away:
+                    logger.info("brokers respond")
+                away = False
             await asyncio.sleep(_LOOK_EVERY_S)
 
     async def view(self, deadline: float, *, fresh: bool = False) -> ClusterView:

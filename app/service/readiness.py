@@ -5,11 +5,13 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
-from app.domain.errors import QuotaError
+from app.domain.errors import NotSentError, QuotaError
 from app.service.patience import USUAL
 
 CHECK_LIFE_S: Final = 2.0
 """How long a check is believed."""
+
+_UNREACHABLE: Final = "cluster-unreachable"
 
 Check = Callable[[], Awaitable[str | None]]
 """Returns what is wrong, or null; a ``QuotaError`` says it as well."""
@@ -42,6 +44,28 @@ class Readiness:
         checks = {**self._reading, **(self._writing if for_write else {})}
         found = await asyncio.gather(*(check.problem() for check in checks.values()))
         return {name: problem for name, problem in zip(checks, found, strict=True) if problem}
+
+
+def without_addresses(check: Check, number: Callable[[], int]) -> Check:
+    """Let a check of the brokers say how many do not respond; where they are is in the log.
+
+    Anybody may ask whether the service is ready, without a credential.
+
+    Args:
+        check: Its error may name brokers.
+        number: How many brokers are tried.
+    """
+
+    async def counted() -> str | None:
+        try:
+            return await check()
+        except NotSentError as error:
+            reason = error.__cause__ if isinstance(error.__cause__, QuotaError) else error
+            if reason.code != _UNREACHABLE:
+                raise
+            return f"None of the brokers responds ({number()} tried); the log says why."
+
+    return counted
 
 
 class _KeptCheck:

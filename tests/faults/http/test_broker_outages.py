@@ -84,5 +84,7 @@ def assert_nothing_is_sent(service: RunningService) -> None:
 def assert_alive_and_not_ready(service: RunningService) -> None:
     for path in ("/readyz", "/readyz?for=write"):
         until(lambda path=path: not is_ready(service, path), "still ready")
-        assert "kafka" in ask(service, "GET", path).json()["problems"]
+        problems = ask(service, "GET", path).json()["problems"]
+        assert "kafka" in problems
+        assert "127.0.0.1" not in f"{problems}"
     assert is_ready(service, "/livez")

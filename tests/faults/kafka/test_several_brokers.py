@@ -1,6 +1,7 @@
 """A cluster in which some brokers are gone or hang."""
 
 import asyncio
+import logging
 import socket
 from collections.abc import AsyncIterator, Iterator
 
@@ -13,6 +14,7 @@ from app.domain.filters import ALL_ENTITIES
 from app.kafka.cluster_client import Brokers
 from app.kafka.config import KafkaSettings
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
+from tests.testkit.fake_kafka.cluster import fake_cluster
 from tests.testkit.fake_kafka.server import (
     ALTER,
     API_VERSIONS,
@@ -22,7 +24,8 @@ from tests.testkit.fake_kafka.server import (
     fake_broker,
     silent,
 )
-from tests.testkit.kafka import entity, setting
+from tests.testkit.kafka import entity, setting, until
+from tests.testkit.patience import PATIENT
 
 ALICE = entity(user="alice")
 ENTRY = AlterClientQuotasResponse.EntryData
@@ -147,3 +150,23 @@ async def test_a_broker_that_appears_is_found_by_its_id(
         described = await admin.describe_client_quotas(ALL_ENTITIES, broker_id=9)
         assert described.broker_id == 9
         assert newcomer.received[DESCRIBE] == 1
+
+
+async def test_that_no_broker_responds_is_logged_once_and_so_is_their_return(
+    caplog: pytest.LogCaptureFixture,
+):
+    caplog.set_level(logging.INFO, logger="app.kafka.brokers")
+
+    def logged() -> list[str]:
+        lines = [one.getMessage() for one in caplog.records if one.name == "app.kafka.brokers"]
+        return [line.partition(":")[0] for line in lines]
+
+    async with fake_cluster() as cluster:
+        cluster.kill(1)
+        brokers = Brokers(KafkaSettings(cluster.bootstrap_servers), patience=PATIENT)
+        watching = asyncio.create_task(brokers.watch())
+        await until(lambda: logged() == ["no broker responds"])
+        cluster.start(1)
+        await until(lambda: logged() == ["no broker responds", "brokers respond"])
+        watching.cancel()
+        await brokers.close()

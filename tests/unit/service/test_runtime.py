@@ -18,6 +18,7 @@ from app.service.alterations import alter
 from app.service.collection import without_collection
 from app.service.off_loop import MANY, off_loop
 from app.service.partition_keeper import INTERVAL_S, PartitionKeeper
+from app.service.readiness import Check, Readiness, without_addresses
 from app.service.reading import resolve
 from app.service.reading.resolve import Identity, ResolveQuery, ResolveQuotas
 from tests.testkit.fake_metrics import CountedMetrics
@@ -207,3 +208,24 @@ async def test_it_goes_on_after_a_fault_of_our_own(caplog: pytest.LogCaptureFixt
     log.broken, log.fault = {broken}, RuntimeError("nobody has thought of that")
     await kept(log, metrics, 3)
     assert "nobody has thought of that" in caplog.text
+
+
+async def test_readiness_says_how_many_brokers_do_not_respond_and_not_where_they_are():
+    def check_of(error: Exception) -> Check:
+        async def check() -> str | None:
+            raise error
+
+        return without_addresses(check, lambda: 3)
+
+    away = NotSentError("The broker kafka-7.internal:9092 is away.", code="cluster-unreachable")
+    acls = NotSentError(f"The ACLs are not known. {away.detail}", code="acl-source-unreachable")
+    acls.__cause__ = away
+    missing = NotSentError("The ACLs are not known: give it DESCRIBE.")
+    readiness = Readiness(
+        {"kafka": check_of(away), "acls": check_of(acls), "account": check_of(missing)}, {}
+    )
+    assert await readiness.problems(for_write=False) == {
+        "kafka": "None of the brokers responds (3 tried); the log says why.",
+        "acls": "None of the brokers responds (3 tried); the log says why.",
+        "account": missing.detail,
+    }
