@@ -1,6 +1,7 @@
 """What Postgres says when it does not do something, to the one error that callers see."""
 
 import logging
+import time
 from collections.abc import Mapping
 from typing import Final
 
@@ -25,6 +26,9 @@ ENDED: Final = "57014"
 LOCKED: Final = "55P03"
 DEADLOCK: Final = "40P01"
 
+_SAME_AGAIN_S: Final = 60.0
+"""A cause is logged at most once in so long: background work meets it several times a second."""
+
 NO_ANSWER: Final = "Postgres cannot be reached or does not answer; check that it runs"
 
 _MIGRATE: Final = "run `kafka-quota-service migrate`"
@@ -41,6 +45,7 @@ _CAUSES: Final[Mapping[str, str]] = {
     "53100": "the disk of Postgres is full",
     "53200": "Postgres is out of memory",
     "53300": "Postgres has no connection left; check max_connections",
+    "FATAL": "Postgres refuses the connection; check QUOTAS_DATABASE_URL",
     LOCKED: "the log's table is locked by somebody else",
     ENDED: "Postgres did not finish in time",
     "57P01": "Postgres is shutting down",
@@ -51,6 +56,21 @@ _CAUSES: Final[Mapping[str, str]] = {
 
 _FAULTS: Final = ("22", "23")
 """Classes of SQLSTATE: data that cannot be computed with, and rows that break a constraint."""
+
+_REFUSALS: Final = (
+    ("password authentication failed", "28P01"),
+    ("no pg_hba.conf entry", "28000"),
+    ("too many", "53300"),
+    ("remaining connection slots", "53300"),
+    ("starting up", "57P03"),
+    ("shutting down", "57P03"),
+    ('role "', "28000"),
+    ('database "', "3D000"),
+    ("FATAL:", "FATAL"),
+)
+"""SQLSTATE by the text of a refused connection, for which libpq has no SQLSTATE."""
+
+_logged_at: Final[dict[str, float]] = {}
 
 logger = logging.getLogger(__name__)
 
@@ -73,7 +93,7 @@ def failure(error: BaseException | None, *, commits: bool = False) -> QuotaError
         logger.error("Postgres refuses what this service asks: %s %s", state, _first_line(error))
         return QuotaError("A fault of this service; report the request id.")
     cause = _CAUSES.get(state or "", NO_ANSWER if state is None else f"Postgres says {state}")
-    logger.warning("the audit log is unavailable: %s (%s)", cause, _first_line(error))
+    _log(cause, error)
     kind = CommitInDoubtError if commits else NotSentError
     return kind(
         f"The audit log is unavailable, so nothing was sent: {cause}.", code=AUDIT_LOG_UNAVAILABLE
@@ -95,7 +115,19 @@ def _is_partition_missing(error: BaseException | None) -> bool:
 def sql_state(error: BaseException | None) -> str | None:
     """Return the SQLSTATE, or null where the server did not send one."""
     origin = _origin(error)
-    return origin.sqlstate if isinstance(origin, psycopg.Error) else None
+    if not isinstance(origin, psycopg.Error):
+        return None
+    if isinstance(origin, psycopg.OperationalError) and origin.sqlstate is None:
+        text = str(origin)
+        return next((state for part, state in _REFUSALS if "FATAL:" in text and part in text), None)
+    return origin.sqlstate
+
+
+def _log(cause: str, error: BaseException | None) -> None:
+    now = time.monotonic()
+    if now - _logged_at.get(cause, float("-inf")) >= _SAME_AGAIN_S:
+        _logged_at[cause] = now
+        logger.warning("the audit log is unavailable: %s (%s)", cause, _first_line(error))
 
 
 def _origin(error: BaseException | None) -> BaseException | None:

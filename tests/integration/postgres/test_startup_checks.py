@@ -49,6 +49,17 @@ async def broker() -> AsyncIterator[FakeBroker]:
         yield running
 
 
+async def test_a_refused_connection_is_not_taken_for_an_outage(audit_database: AuditDatabase):
+    url = audit_database.service_url
+    for wrong, cause in {
+        url.replace("quotas_service:", "quotas_service:x"): "refuses the password",
+        url.replace("quotas_service:", "nobody:"): "refuses the password",
+        url.replace(audit_database.name, "no_such_database"): "the database does not exist",
+    }.items():
+        with pytest.raises(NotSentError, match=cause):
+            await facts_of(wrong)
+
+
 async def test_the_server_tells_what_is_off_and_who_asks(audit_database: AuditDatabase):
     facts = await facts_of(audit_database.service_url)
     assert facts.off == ("fsync",)

@@ -12,6 +12,7 @@ from sqlalchemy.exc import OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from app.domain.errors import NotSentError, QuotaError, Retry, Sent
+from app.postgres import failures
 from app.postgres.failures import CommitInDoubtError, failure
 from app.postgres.leases import Lease
 from app.postgres.parameters import QUERYING, WRITING, connection_parameters, read_url
@@ -120,6 +121,8 @@ async def test_there_is_nothing_to_cut_off_before_there_is_a_connection(ends: An
         (psycopg.errors.QueryCanceled(), "did not finish in time"),
         (psycopg.errors.DeadlockDetected(), "Postgres says 40P01"),
         (OperationalError("insert", {}, psycopg.errors.DiskFull()), "the disk of Postgres is full"),
+        (psycopg.OperationalError('failed: FATAL:  role "a" does not exist'), "the login"),
+        (psycopg.OperationalError("failed: FATAL:  unheard of"), "refuses the connection"),
         (psycopg.OperationalError("connection refused"), "cannot be reached or does not answer"),
         (PoolTimeoutError("queue"), "cannot be reached or does not answer"),
         (OSError(), "cannot be reached or does not answer"),
@@ -150,13 +153,30 @@ def test_a_row_that_postgres_refuses_is_a_fault_of_ours(error: Exception):
 
 
 def test_what_postgres_says_goes_to_the_log_and_not_to_the_caller(
-    caplog: pytest.LogCaptureFixture,
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ):
+    monkeypatch.setattr(failures, "_logged_at", {})
     with caplog.at_level(logging.WARNING):
         translated = failure(psycopg.OperationalError("host db-7.internal refused\nmore"))
     assert "db-7" not in translated.detail
     assert "host db-7.internal refused" in caplog.text
     assert "more" not in caplog.text
+
+
+def test_the_same_failure_is_logged_once_a_minute(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(failures, "_logged_at", {})
+    now = [0.0]
+    monkeypatch.setattr(failures.time, "monotonic", lambda: now[0])
+    with caplog.at_level(logging.WARNING):
+        for _ in range(40):
+            failure(OSError("refused"))
+            failure(psycopg.errors.DiskFull())
+        assert len(caplog.records) == 2
+        now[0] = 60.0
+        failure(OSError("refused"))
+    assert len(caplog.records) == 3
 
 
 def test_a_commit_without_an_answer_is_told_apart():
