@@ -155,10 +155,10 @@ async def test_a_broker_that_appears_is_found_by_its_id(
 async def test_that_no_broker_responds_is_logged_once_and_so_is_their_return(
     caplog: pytest.LogCaptureFixture,
 ):
-    caplog.set_level(logging.INFO, logger="app.kafka.brokers")
+    caplog.set_level(logging.INFO, logger="app.kafka.cluster_client")
 
     def logged() -> list[str]:
-        lines = [one.getMessage() for one in caplog.records if one.name == "app.kafka.brokers"]
+        lines = [one.getMessage() for one in caplog.records if one.name == "app.kafka.cluster_client"]
         return [line.partition(":")[0] for line in lines]
 
     async with fake_cluster() as cluster:
