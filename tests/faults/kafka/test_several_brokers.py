@@ -158,7 +158,9 @@ async def test_that_no_broker_responds_is_logged_once_and_so_is_their_return(
     caplog.set_level(logging.INFO, logger="app.kafka.cluster_client")
 
     def logged() -> list[str]:
-        lines = [one.getMessage() for one in caplog.records if one.name == "app.kafka.cluster_client"]
+        lines = [
+            one.getMessage() for one in caplog.records if one.name == "app.kafka.cluster_client"
+        ]
         return [line.partition(":")[0] for line in lines]
 
     async with fake_cluster() as cluster:
