@@ -118,8 +118,9 @@ def run_violations(job: str, options: Mapping[str, OptionValue]) -> list[Violati
 
 
 def inside(path: str) -> bool:
-    """Tell whether a path stays where it begins: it never goes up, and holds no U+0000."""
-    return "\0" not in path and ".." not in PurePosixPath(path).parts
+    """Tell whether a path stays where it begins: it is relative and never goes up."""
+    parts = PurePosixPath(path)
+    return "\0" not in path and not parts.is_absolute() and ".." not in parts.parts
 
 
 def _violations(
@@ -157,7 +158,7 @@ def _problems_with(rule: OptionRule, name: str, text: str) -> Iterator[str]:
     elif rule.kind is OptionKind.WORD and text not in rule.words:
         yield f"{text[:80]!r} is unknown; {name} is one of {', '.join(rule.words)}."
     elif rule.kind is OptionKind.FOLDER and not inside(text):
-        yield f"{name} must name a place below the worker's data folder, without `..`."
+        yield f"{name} must be a path below the worker's data folder: relative, without `..`."
     elif rule.kind is OptionKind.TIME and not _is_time(text):
         yield f"{name} must be a time such as 2026-11-21T08:00:00Z, or a date."
 

@@ -13,4 +13,18 @@ ANALYTICS_PROBLEMS: Final[Mapping[str, ProblemText]] = {
         "one is due.",
         "Start `quota-pipeline worker`, or run `quota-pipeline run --pg` from time to time.",
     ),
+    "too-many-runs": ProblemText(
+        "Too many runs are queued",
+        "The queue of runs is bounded, for each principal and in all. Nothing was queued.",
+        "Wait until some of the queued runs have ended, or cancel some of yours with "
+        "POST /analytics/runs/{run_id}/cancel; GET /analytics/runs lists them.",
+        "Start `quota-pipeline worker`, or another; a super user may cancel any run.",
+    ),
+    "run-of-another-caller": ProblemText(
+        "The run is another caller's",
+        "A run that was queued over HTTP is cancelled by the principal who queued it, or by a "
+        "super user.",
+        "Ask the principal that requested_by names.",
+        "A super user (QUOTAS_SUPER_USERS) may cancel any run.",
+    ),
 }

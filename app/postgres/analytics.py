@@ -12,6 +12,8 @@ from app.postgres.analytics_query import page_statement, position_of, quoted
 from app.postgres.database import Database
 from app.postgres.leases import Lease
 from app.service.reading.analytics import (
+    MAX_QUEUED_RUNS,
+    MAX_QUEUED_RUNS_OF_ONE,
     AnalyticsPage,
     AnalyticsQuery,
     BucketName,
@@ -63,10 +65,20 @@ _RUN: Final = text(
     order by seq desc limit 1
     """  # noqa: S608
 )
+_ONE_AT_A_TIME: Final = text(
+    "select pg_advisory_xact_lock(hashtextextended('pipeline_run ' || :cluster_id, 0))"
+)
+"""Others who queue a run at the same time count this one."""
+
 _QUEUE: Final = text(
     f"""
     insert into pipeline_run as t (run_id, job, options, cluster_id, state, requested_by)
-    values (:run_id, :job, cast(:options as jsonb), :cluster_id, 'queued', :requested_by)
+    select :run_id, :job, cast(:options as jsonb), :cluster_id, 'queued',
+      cast(:requested_by as text)
+    where (
+      select count(*) < :most
+        and count(*) filter (where requested_by = :requested_by) < :most_of_one
+      from pipeline_run where state = 'queued' and cluster_id = :cluster_id)
     returning {_SHOWN}
     """  # noqa: S608
 )
@@ -119,8 +131,8 @@ class PostgresAnalytics:
         """See ``AnalyticsStore``."""
         return await self._database.querying.run(partial(_run, cluster_id, run_id))
 
-    async def queue(self, run: QueuedRun) -> Row:
-        """Add a run to the queue, and return its row.
+    async def queue(self, run: QueuedRun) -> Row | None:
+        """See ``AnalyticsStore``.
 
         Raises:
             NotSentError: It cannot be written.
@@ -178,15 +190,19 @@ async def _run(cluster_id: str, run_id: str, lease: Lease) -> Row | None:
     return None if row is None else dict(row)
 
 
-async def _queue(run: QueuedRun, lease: Lease) -> Row:
+async def _queue(run: QueuedRun, lease: Lease) -> Row | None:
     values = {
         "run_id": run.run_id,
         "job": run.job,
         "options": json.dumps(run.options),
         "cluster_id": run.cluster_id,
         "requested_by": run.requested_by,
+        "most": MAX_QUEUED_RUNS,
+        "most_of_one": MAX_QUEUED_RUNS_OF_ONE,
     }
-    return dict((await lease.connection.execute(_QUEUE, values)).mappings().one())
+    await lease.connection.execute(_ONE_AT_A_TIME, {"cluster_id": run.cluster_id})
+    row = (await lease.connection.execute(_QUEUE, values)).mappings().one_or_none()
+    return None if row is None else dict(row)
 
 
 async def _cancel(cluster_id: str, run_id: str, lease: Lease) -> Row | None:

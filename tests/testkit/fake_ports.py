@@ -359,7 +359,7 @@ class FakeAnalytics:
     async def run(self, cluster_id: str, run_id: str) -> Row | None:
         return self.runs.get(run_id)
 
-    async def queue(self, run: QueuedRun) -> Row:
+    async def queue(self, run: QueuedRun) -> Row | None:
         row = {
             **dict.fromkeys(COLUMNS[Result.RUNS]),
             "run_id": run.run_id,

@@ -8,13 +8,25 @@ from enum import StrEnum
 from typing import Any, Final, Protocol
 
 from app.domain.entities import Caller
-from app.domain.errors import InvalidRequestError, NotFoundError, NotSentError, Violation
+from app.domain.errors import (
+    ClusterAuthorizationError,
+    InvalidRequestError,
+    NotFoundError,
+    NotSentError,
+    Retry,
+    TooManyRequestsError,
+    Violation,
+)
 from app.domain.filters import ClientQuotaFilter, filter_violations
 from app.domain.pipeline_runs import OptionValue, run_violations
 from app.service.cluster_ports import ClusterIdentity
 from app.service.identifiers import new_alteration_id
 
 NO_RUN: Final = "no-run"
+
+MAX_QUEUED_RUNS: Final = 100
+MAX_QUEUED_RUNS_OF_ONE: Final = 10
+"""How many runs may wait for a worker, in all and for one principal."""
 
 Row = Mapping[str, Any]
 """A row of a table by column, as the database gives it."""
@@ -138,8 +150,11 @@ class AnalyticsStore(Protocol):
         """Return the newest run of an id for a cluster, or for several; null where none is."""
         ...
 
-    async def queue(self, run: QueuedRun) -> Row:
-        """Add a run to the queue, and return its row."""
+    async def queue(self, run: QueuedRun) -> Row | None:
+        """Add a run to the queue, and return its row; null where the queue is full.
+
+        It has at most ``MAX_QUEUED_RUNS``, and of one principal ``MAX_QUEUED_RUNS_OF_ONE``.
+        """
         ...
 
     async def cancel(self, cluster_id: str, run_id: str) -> Row | None:
@@ -196,6 +211,7 @@ class Analytics:
 
         Raises:
             InvalidRequestError: The job is not one that may be asked for, or an option is not.
+            TooManyRequestsError: Too many wait already.
         """
         cluster_id = await self.cluster.cluster_id()
         violations = run_violations(job, options)
@@ -206,16 +222,26 @@ class Analytics:
             raise InvalidRequestError(detail, violations=violations)
         run = QueuedRun(new_alteration_id(), cluster_id, job, options, caller.principal)
         row = await self.store.queue(run)
+        if row is None:
+            raise TooManyRequestsError(
+                _FULL, code="too-many-runs", retry=Retry.SAFE, retry_after_s=60
+            )
         logger.info("%s queued the run %s of %s", caller.principal, run.run_id, job)
         return row
 
-    async def cancel(self, caller: Caller, run_id: str) -> Row:
+    async def cancel(self, caller: Caller, run_id: str, *, may_cancel_any: bool) -> Row:
         """Ask for the end of a run; one that has ended stays as it is.
 
         Raises:
             NotFoundError: There is none.
+            ClusterAuthorizationError: Another principal has queued it.
         """
-        row = _found(await self.store.cancel(await self.cluster.cluster_id(), run_id))
+        cluster_id = await self.cluster.cluster_id()
+        owner = _found(await self.store.run(cluster_id, run_id))["requested_by"]
+        if not may_cancel_any and owner not in (None, caller.principal):
+            detail = f"{owner} has queued the run, so {caller.principal} may not cancel it."
+            raise ClusterAuthorizationError(detail, code="run-of-another-caller")
+        row = _found(await self.store.cancel(cluster_id, run_id))
         logger.info("%s cancelled the run %s", caller.principal, run_id)
         return row
 
@@ -228,6 +254,12 @@ class Analytics:
         except NotSentError as error:
             logger.warning("usage is left out of a resolution: %s", error.detail)
             return None
+
+
+_FULL: Final = (
+    f"At most {MAX_QUEUED_RUNS} runs may wait, {MAX_QUEUED_RUNS_OF_ONE} of them queued by one "
+    "principal; nothing was queued. Wait for some to end, or cancel some of yours."
+)
 
 
 def _of_another_cluster(cluster_id: str) -> Violation:

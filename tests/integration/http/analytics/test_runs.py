@@ -1,5 +1,6 @@
 from typing import Any
 
+import psycopg
 import pytest
 
 from tests.integration.http.analytics.conftest import Published
@@ -44,6 +45,46 @@ def test_a_run_that_waits_is_cancelled_at_once(published: Published):
     assert again == first
 
 
+def test_only_who_queued_a_run_and_super_users_cancel_it(published: Published):
+    alice, root = published.service.api(), published.service.api("root")
+    path = f"/analytics/runs/{queue(published)['run_id']}/cancel"
+    assert root.post(path).json()["state"] == "cancelled"
+    queued = root.post("/analytics/runs", json={"job": "run"}).json()
+    path = f"/analytics/runs/{queued['run_id']}/cancel"
+    assert problem_of(alice.post(path), 403)["code"] == "run-of-another-caller"
+    assert root.get(f"/analytics/runs/{queued['run_id']}").json() == queued
+
+
+def test_the_queue_is_bounded_for_each_principal_and_in_all(published: Published):
+    def execute(statement: str, *values: object) -> None:
+        with psycopg.connect(published.url, autocommit=True) as connection:
+            connection.execute(statement, values)
+
+    def refused(principal: str) -> bool:
+        answer = published.service.api(principal).post("/analytics/runs", json={"job": "run"})
+        if answer.status_code == 202:
+            assert answer.json()["state"] == "queued"
+            return False
+        problem = problem_of(answer, 429)
+        assert (problem["code"], problem["retry"]) == ("too-many-runs", "safe")
+        assert answer.headers["Retry-After"] == "60"
+        return True
+
+    end_all = "update pipeline_run set state = 'cancelled', ended_at = now()"
+    execute(end_all)
+    assert [refused("alice") for _ in range(11)] == [False] * 10 + [True]
+    assert not refused("root")
+    execute(
+        "insert into pipeline_run (run_id, job, options, cluster_id, state, requested_by) "
+        "select 'other' || n, 'run', '{}', %s, 'queued', 'User:' || n "
+        "from generate_series(1, 89) n",
+        published.cluster_id,
+    )
+    assert refused("root")
+    execute(end_all)
+    assert not refused("root")
+
+
 def test_a_run_that_is_none_is_not_found(published: Published):
     alice = published.service.api()
     assert problem_of(alice.get("/analytics/runs/x"), 404)["code"] == "not-found"
@@ -66,6 +107,9 @@ def test_a_run_that_is_none_is_not_found(published: Published):
         ({"job": "resolve", "options": {"gap": 1}}, 422, ("/options/gap", "unknown-option")),
         ({"job": "run", "options": {"gap": 1.5}}, 422, ("/options/gap", "bad-option")),
         ({"job": "run", "options": {"out": "../x"}}, 422, ("/options/out", "bad-option")),
+        ({"job": "run", "options": {"out": "/etc"}}, 422, ("/options/out", "bad-option")),
+        ({"job": "run", "options": {"map": "//x/y"}}, 422, ("/options/map", "bad-option")),
+        ({"job": "run", "options": {"input": ["a/../.."]}}, 422, ("/options/input", "bad-option")),
         ({"job": "run", "options": {"out": ["a"]}}, 422, ("/options/out", "bad-option")),
         ({"job": "run", "options": {"out": 5}}, 422, ("/options/out", "bad-option")),
         ({"job": "run", "options": {"input": []}}, 422, ("/options/input", "bad-option")),
