@@ -16,6 +16,7 @@ from app.kafka.quota_messages import ALTER_API, DESCRIBE_API
 from app.kafka.rpc import read
 
 _KEPT_FOR_S: Final = 60.0
+_WAITED_FOR_AFTER_S: Final = 600.0
 _DOUBTED_AFTER_S: Final = 5.0
 """An answer that not all brokers have given is asked for again after so long, in the background."""
 
@@ -62,16 +63,14 @@ class KafkaCluster:
         """Return the ``client.quota.callback.class`` of a live broker that has one, else null.
 
         What a broker has said stands while it cannot be asked. Null also where none could ever be
-        asked, or none permits it: then nothing is known. Kept for 60 s, and for 5 s where a broker
-        did not answer. Source: KIP-257.
+        asked, or none permits it: then nothing is known. Asked for again beside the callers after
+        60 s, and after 5 s where a broker did not respond; nobody waits for it but the first, and
+        whoever comes after ten minutes without a caller. Source: KIP-257.
         """
-        kept = self._callback
-        try:
-            told, age_s = kept.young(_KEPT_FOR_S) or await kept.at_most(_KEPT_FOR_S)
-        except NotSentError:
-            return self._last_said()
-        if not told.by_all and age_s > _DOUBTED_AFTER_S:
-            kept.refresh()
+        cached = self._callback
+        told, age_s = cached.young(_WAITED_FOR_AFTER_S) or await cached.at_most(_WAITED_FOR_AFTER_S)
+        if age_s > (_KEPT_FOR_S if told.by_all else _DOUBTED_AFTER_S):
+            cached.refresh()
         return told.callback
 
     async def quota_api_versions(self) -> QuotaApiVersions:
@@ -89,7 +88,10 @@ class KafkaCluster:
         await self._callback.close()
 
     async def _ask(self) -> _Told:
-        view = await self._brokers.view(asyncio.get_running_loop().time() + self._timeout_s)
+        try:
+            view = await self._brokers.view(asyncio.get_running_loop().time() + self._timeout_s)
+        except NotSentError:
+            return _Told(self._last_said(), by_all=False)
         live = sorted(view.addresses)
         told = await asyncio.gather(*(self._ask_one(broker_id) for broker_id in live))
         self._said = {each: self._said[each] for each in live if each in self._said}

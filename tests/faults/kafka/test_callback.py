@@ -57,12 +57,42 @@ async def test_what_a_broker_has_said_stands_while_it_says_nothing(
 ):
     cluster.set_callback(CALLBACK)
     assert await facts.custom_callback() == CALLBACK
-    monkeypatch.setattr(clusters, "_KEPT_FOR_S", 0.0)
+    monkeypatch.setattr(clusters, "_WAITED_FOR_AFTER_S", 0.0)
     break_configurations(cluster)
     assert await facts.custom_callback() == CALLBACK
     mend_configurations(cluster)
     cluster.set_callback(None)
     assert await facts.custom_callback() is None
+
+
+def at_once(facts: KafkaCluster) -> str | None:
+    """Return what is responded without waiting for anything."""
+    with pytest.raises(StopIteration) as done:
+        facts.custom_callback().send(None)
+    value: str | None = done.value.value
+    return value
+
+
+async def test_nobody_waits_for_an_answer_to_be_renewed(
+    cluster: FakeCluster, facts: KafkaCluster, monkeypatch: pytest.MonkeyPatch
+):
+    cluster.set_callback(CALLBACK)
+    assert await facts.custom_callback() == CALLBACK
+    monkeypatch.setattr(clusters, "_KEPT_FOR_S", 0.0)
+    cluster.set_callback(None)
+    assert at_once(facts) == CALLBACK
+    async with asyncio.timeout(DEADLINE_S):
+        while at_once(facts) is not None:
+            await asyncio.sleep(0.001)
+
+
+async def test_nobody_waits_again_for_brokers_that_are_away(
+    cluster: FakeCluster, facts: KafkaCluster
+):
+    for each in BROKERS:
+        cluster.kill(each)
+    assert await facts.custom_callback() is None
+    assert at_once(facts) is None
 
 
 async def test_an_answer_is_kept_for_a_minute(cluster: FakeCluster, facts: KafkaCluster):
