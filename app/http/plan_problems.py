@@ -18,6 +18,12 @@ PLAN_PROBLEMS: Final[Mapping[str, ProblemText]] = {
         "A plan can be applied for 24 hours. Nothing was applied.",
         "Make a new plan and apply that one.",
     ),
+    "too-many-plans": ProblemText(
+        "Too many plans can still be applied",
+        "The plans of one principal that have not expired are bounded, in number and in size. "
+        "Nothing was stored.",
+        "Make fewer plans, or smaller ones, or wait: a plan expires after 24 hours.",
+    ),
     "owner-conflict": ProblemText(
         "Another owner holds what the plan would change",
         "A key belongs to the owner that applied it last from a plan. This plan would change keys "

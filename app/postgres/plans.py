@@ -17,14 +17,19 @@ from app.postgres.database import Database
 from app.postgres.leases import Lease
 from app.postgres.plan_documents import document_text, kept_plan, plan_text
 from app.postgres.plan_ownership import holdings_of, read_holdings
-from app.service.plans.plan_records import KeptPlan
+from app.service.plans.plan_records import MAX_PLAN_BYTES_OF_ONE, MAX_PLANS_OF_ONE, KeptPlan
 
 _KEEP: Final = text(
     """
     insert into quota_plan
       (plan_id, cluster_id, author, owner, base, created_at, expires_at, plan, document)
-    values (:plan_id, :cluster_id, :author, :owner, :base, :created_at, :expires_at, :plan,
-      :document)
+    select :plan_id, :cluster_id, cast(:author as text), :owner, :base, :created_at, :expires_at,
+      :plan, :document
+    where (
+      select count(*) < :most
+        and coalesce(sum(octet_length(plan) + octet_length(document)), 0) < :most_bytes
+      from quota_plan
+      where expires_at > :created_at and cluster_id = :cluster_id and author = :author)
     """
 )
 
@@ -65,7 +70,7 @@ class PostgresPlans:
             return holdings_of(rows)
         return await asyncio.to_thread(holdings_of, rows)
 
-    async def keep(self, plan: KeptPlan) -> None:
+    async def keep(self, plan: KeptPlan) -> bool:
         """See ``PlanStore``.
 
         Raises:
@@ -73,7 +78,7 @@ class PostgresPlans:
         """
         many = len(plan.document) + len(plan.rests_on) >= MANY
         values = await asyncio.to_thread(_columns, plan) if many else _columns(plan)
-        await self._pool.run(partial(_keep, values), within_s=self._within_s)
+        return await self._pool.run(partial(_keep, values), within_s=self._within_s)
 
     async def plan(self, cluster_id: str, plan_id: str) -> KeptPlan | None:
         """See ``PlanStore``.
@@ -94,8 +99,9 @@ async def remove_expired_plans(number: int, lease: Lease) -> int:
     return removed
 
 
-async def _keep(values: dict[str, Any], lease: Lease) -> None:
-    await lease.connection.execute(_KEEP, values)
+async def _keep(values: dict[str, Any], lease: Lease) -> bool:
+    bounds = {"most": MAX_PLANS_OF_ONE, "most_bytes": MAX_PLAN_BYTES_OF_ONE}
+    return (await lease.connection.execute(_KEEP, {**values, **bounds})).rowcount == 1
 
 
 async def _find(cluster_id: str, plan_id: uuid.UUID, lease: Lease) -> Row[Any] | None:

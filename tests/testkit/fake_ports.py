@@ -317,6 +317,7 @@ class FakePlans:
 
     def __init__(self) -> None:
         self.kept: dict[str, KeptPlan] = {}
+        self.most = 1_000
         self.held: dict[ClientQuotaEntity, dict[str, Holding]] = {}
 
     async def holdings(
@@ -325,9 +326,11 @@ class FakePlans:
         """Return who holds what."""
         return self.held
 
-    async def keep(self, plan: KeptPlan) -> None:
-        """Keep a plan."""
-        self.kept[plan.plan_id] = plan
+    async def keep(self, plan: KeptPlan) -> bool:
+        """Keep a plan, unless there are as many as there may be."""
+        if len(self.kept) < self.most:
+            self.kept[plan.plan_id] = plan
+        return plan.plan_id in self.kept
 
     async def plan(self, cluster_id: str, plan_id: str) -> KeptPlan | None:
         """Return a plan for a cluster."""

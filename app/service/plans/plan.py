@@ -6,7 +6,13 @@ from typing import Any, Final
 
 from app.domain.alterations import Quotas
 from app.domain.entities import Caller
-from app.domain.errors import InvalidRequestError, NotFoundError, Violation
+from app.domain.errors import (
+    InvalidRequestError,
+    NotFoundError,
+    Retry,
+    TooManyRequestsError,
+    Violation,
+)
 from app.domain.plan_impact import Impacts, KeyImpact, summary
 from app.domain.planner import base_of, make_plan
 from app.domain.plans import Holdings, Plan, PlannedChange, PlanRequest
@@ -14,7 +20,13 @@ from app.service.clock import utc_now
 from app.service.cluster_ports import ClusterIdentity
 from app.service.identifiers import new_alteration_id
 from app.service.off_loop import off_loop
-from app.service.plans.plan_records import ChangeWithImpact, KeptPlan, PlanStore
+from app.service.plans.plan_records import (
+    MAX_PLAN_BYTES_OF_ONE,
+    MAX_PLANS_OF_ONE,
+    ChangeWithImpact,
+    KeptPlan,
+    PlanStore,
+)
 from app.service.reading.describe import DescribeQuotas
 
 PLAN_LIFE: Final = timedelta(hours=24)
@@ -53,6 +65,7 @@ class MakePlans:
         Raises:
             InvalidRequestError: What would change breaks a rule, or an entity is outside the scope.
             NotSentError: No broker answers, or Postgres does not.
+            TooManyRequestsError: The caller has as many plans as one may have.
         """
         if command.violations:
             raise InvalidRequestError(_BROKEN, violations=command.violations)
@@ -80,7 +93,10 @@ class MakePlans:
             rests_on=plan.rests_on,
             document=wanted.quotas,
         )
-        await self._store.keep(kept)
+        if not await self._store.keep(kept):
+            raise TooManyRequestsError(
+                _FULL, code="too-many-plans", retry=Retry.SAFE, retry_after_s=600
+            )
         return kept
 
     async def plan(self, plan_id: str) -> KeptPlan:
@@ -94,6 +110,11 @@ class MakePlans:
             raise NotFoundError("There is no such plan, or it expired a day ago or earlier.")
         return plan
 
+
+_FULL: Final = (
+    f"You have {MAX_PLANS_OF_ONE} plans, or {MAX_PLAN_BYTES_OF_ONE >> 20} MiB of them, that can "
+    "still be applied; this one was not stored. A plan expires after 24 hours."
+)
 
 _BROKEN: Final = "The plan breaks rules of Kafka or of this service; every violation is listed."
 

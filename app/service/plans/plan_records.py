@@ -3,10 +3,14 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from app.domain.entities import ClientQuotaEntity
 from app.domain.plans import Conflict, DesiredQuota, Holdings, Kept, PlannedChange
+
+MAX_PLANS_OF_ONE: Final = 1_000
+MAX_PLAN_BYTES_OF_ONE: Final = 64 * 1024 * 1024
+"""How many plans of one principal are stored that have not expired, and their text in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +62,11 @@ class PlanStore(Protocol):
         """Return who holds which keys: of these entities, and of all entities the owner's own."""
         ...
 
-    async def keep(self, plan: KeptPlan) -> None:
-        """Keep a plan, its document too."""
+    async def keep(self, plan: KeptPlan) -> bool:
+        """Store a plan, its document too; false where the author has as many as one may have.
+
+        That is ``MAX_PLANS_OF_ONE``, or ``MAX_PLAN_BYTES_OF_ONE`` before this one.
+        """
         ...
 
     async def plan(self, cluster_id: str, plan_id: str) -> KeptPlan | None:

@@ -10,6 +10,7 @@ from app.domain.alterations import AlterationResult, ClientQuotaAlteration, Op, 
 from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import ExpectationFailedError, NotSentError, OwnerConflictError
 from app.domain.plans import Conflict, DesiredQuota, Holding, Kept, PlannedChange, WhyKept
+from app.postgres import plans as postgres_plans
 from app.postgres.database import Database
 from app.postgres.housekeeping import keep_house
 from app.postgres.journal import PostgresJournal
@@ -210,6 +211,22 @@ async def test_a_plan_comes_back_as_it_was_kept(plans: PostgresPlans, user: str)
     assert await plans.plan(plan.cluster_id, plan.plan_id) == replace(plan, document=())
     assert await plans.plan(plan.cluster_id, plan.plan_id.upper()) is None
     assert await plans.plan(plan.cluster_id, "nonsense") is None
+
+
+@pytest.mark.parametrize("bound", ["MAX_PLANS_OF_ONE", "MAX_PLAN_BYTES_OF_ONE"])
+async def test_the_plans_of_one_principal_are_bounded(
+    plans: PostgresPlans, monkeypatch: pytest.MonkeyPatch, bound: str
+):
+    monkeypatch.setattr(postgres_plans, bound, 2 if bound == "MAX_PLANS_OF_ONE" else 2_000)
+    stored = [await plans.keep(a_plan()) for _ in range(9)]
+    assert stored == [True] * sum(stored) + [False] * (9 - sum(stored))
+    assert 2 <= sum(stored) < 9
+    assert await plans.keep(replace(a_plan(), author="User:carol"))
+    assert await plans.keep(replace(a_plan(), cluster_id="another"))
+    later = a_plan().created_at + timedelta(hours=24)
+    assert await plans.keep(
+        replace(a_plan(), created_at=later, expires_at=later + timedelta(hours=24))
+    )
 
 
 async def test_plans_are_forgotten_a_day_after_they_expire(

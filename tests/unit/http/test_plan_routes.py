@@ -52,6 +52,14 @@ async def test_a_plan_reaches_no_log_and_changes_nothing(service: FakeService):
     }
 
 
+async def test_one_plan_more_than_a_principal_may_have_is_refused(service: FakeService):
+    service.plans.most = 1
+    await planned(service, 10)
+    answer = await service.post(PLANS, {"document": desired(11)}, "bob")
+    assert (answer.status, answer.document["code"]) == (429, "too-many-plans")
+    assert answer.headers["retry-after"] == "600"
+
+
 async def test_who_names_no_owner_plans_in_the_own_name(service: FakeService):
     shown = await service.get(f"{PLANS}/{await planned(service, 10)}")
     assert (shown.document["owner"], shown.document["author"]) == ("User:bob", "User:bob")
