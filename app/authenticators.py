@@ -22,13 +22,10 @@ from app.http.authentication.shown_certificates import DirectCertificate, ProxyC
 from app.http.authentication.signing_keys import KeySource
 from app.http.authentication.token_file import TokensFileError
 from app.http.metrics import HttpMetrics
-from app.http.workers.board import Board
-from app.http.workers.login_attempts import SharedLoginAttempts
 from app.settings import AuthenticatorKind, Settings, SettingsError, unusable_file
 
-Opened = Callable[[AsyncExitStack, OpenSessions, Board | None], Method]
-"""Makes a method, and pushes what closes it; some open sessions of the brokers, and some count on
-the board of all workers."""
+Opened = Callable[[AsyncExitStack, OpenSessions], Method]
+"""Makes a method, and pushes what closes it; some open sessions of the brokers."""
 
 
 class Authenticators:
@@ -43,23 +40,20 @@ class Authenticators:
             _PREPARATIONS[kind](settings, metrics) for kind in settings.enabled_authenticators
         ]
 
-    def open(
-        self, stack: AsyncExitStack, sessions: OpenSessions, board: Board | None = None
-    ) -> Methods:
+    def open(self, stack: AsyncExitStack, sessions: OpenSessions) -> Methods:
         """Return what asks them; the stack closes them.
 
         Args:
             stack: Closes them.
             sessions: Opens sessions of the brokers.
-            board: Where workers count together; null for a process that serves alone.
         """
-        return Methods([opener(stack, sessions, board) for opener in self._openers])
+        return Methods([opener(stack, sessions) for opener in self._openers])
 
 
 def _bearer(settings: Settings, metrics: HttpMetrics) -> Opened:
     tokens, provider = bearer_tokens(settings), identity_provider(settings)
 
-    def opened(stack: AsyncExitStack, _: OpenSessions, _board: Board | None) -> Method:
+    def opened(stack: AsyncExitStack, _: OpenSessions) -> Method:
         if provider is None:
             return Bearer(tokens)
         keys = provider.keys(metrics.count_key_fetch)
@@ -73,16 +67,14 @@ def _bearer(settings: Settings, metrics: HttpMetrics) -> Opened:
 def _basic(settings: Settings, metrics: HttpMetrics) -> Opened:
     login = settings.basic_login
 
-    def opened(stack: AsyncExitStack, open_sessions: OpenSessions, board: Board | None) -> Method:
+    def opened(stack: AsyncExitStack, open_sessions: OpenSessions) -> Method:
         if login is None:
             message = "Basic is not configured"
             raise ValueError(message)
         sessions = open_sessions(login)
         stack.push_async_callback(sessions.close)
         count = partial(metrics.count_rate_limited, "logins")
-        if board is None:
-            return Basic(sessions, LoginAttempts(count))
-        return Basic(sessions, SharedLoginAttempts(board, count))
+        return Basic(sessions, LoginAttempts(count))
 
     return opened
 

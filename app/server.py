@@ -7,9 +7,9 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import FrameType
-from typing import Final
+from typing import Any, Final
 
 import structlog
 import uvicorn
@@ -19,8 +19,6 @@ from app.http.application import create_asgi
 from app.http.open_files import room_for_connections
 from app.http.receive_limits import ReceiveLimits
 from app.http.receiving import ReceivingProtocol, receiving_protocol
-from app.http.workers.private_app import PrivateApp
-from app.http.workers.team import Team
 from app.listeners import Listener, own_socket
 from app.logs import request_log
 from app.settings import Settings
@@ -28,12 +26,6 @@ from app.wiring import Wiring
 
 _BACKLOG: Final = 2048
 _HANDSHAKE_S: Final = 10.0
-_HANDED_BYTES: Final = 128 * 1024
-"""Of headers: those of the caller, and what a worker adds to them."""
-
-_MOST_HANDED: Final = 1_000_000
-"""Connections of other workers are never refused: they are as many as requests handed on."""
-
 
 logger = structlog.get_logger(__name__)
 
@@ -61,19 +53,7 @@ class Port:
     reserved: Sequence[socket.socket] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class PrivateDoor:
-    """Where the other workers of this service come in.
-
-    Attributes:
-        team: Knows the path of this one's Unix socket.
-        config: With the application that answers them.
-        connections: The class of their connections.
-    """
-
-    team: Team
-    config: uvicorn.Config
-    connections: type[ReceivingProtocol]
+Bound = tuple[Listener, socket.socket]
 
 
 class Server(uvicorn.Server):
@@ -87,8 +67,7 @@ class Server(uvicorn.Server):
         ports: Where it listens.
 
     Attributes:
-        serves: Called once it listens.
-        door: Null without other workers.
+        report: Called once it listens, with each listener and its socket.
     """
 
     def __init__(
@@ -105,8 +84,7 @@ class Server(uvicorn.Server):
         self._delay_s = delay_s
         self._ports = ports
         self._loop: asyncio.AbstractEventLoop | None = None
-        self.serves: Callable[[], None] = lambda: None
-        self.door: PrivateDoor | None = None
+        self.report: Callable[[Sequence[Bound]], None] = report_listening
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start; what is there then lives on, so no garbage collection looks at it again."""
@@ -114,50 +92,33 @@ class Server(uvicorn.Server):
         self._loop.add_signal_handler(signal.SIGHUP, self._reload)
         await super().startup(sockets if sockets is not None else [])
         try:
-            await self._listen_to_all()
+            bound = [one for port in self._ports for one in await self._listen(port)]
         except OSError as error:
             logger.error("this cannot be listened on: %s", error.strerror)  # noqa: TRY400
             self.started, self.should_exit = False, True
             await self.lifespan.shutdown()
         else:
-            self.serves()
+            self.report(bound)
         gc.collect()
         gc.freeze()
         gc.set_threshold(*_COLLECT_AFTER)
         sys.setswitchinterval(_SWITCH_S)
 
-    async def _listen_to_all(self) -> None:
-        if self.door is not None:
-            self.servers.append(await self._open(self.door))
-        for port in self._ports:
-            own = [own_socket(one) for one in port.reserved]
-            for one in own or (None,):
-                self.servers.append(await self._listen(port.listener, one))
-
-    async def _open(self, door: PrivateDoor) -> asyncio.Server:
-        door.config.load()
-        make = self._making(door.connections, door.config)
-        path = door.team.socket_of(door.team.mine)
-        return await asyncio.get_running_loop().create_unix_server(make, str(path))
-
-    def _making(
-        self, connections: type[ReceivingProtocol], config: uvicorn.Config
-    ) -> Callable[[], asyncio.Protocol]:
-        return lambda: connections(config, self.server_state, self.lifespan.state)
-
-    async def _listen(self, port: Listener, own: socket.socket | None) -> asyncio.Server:
+    async def _listen(self, port: Port) -> Sequence[Bound]:
         """Listen; uvicorn itself does so on one port, and waits a minute for a TLS handshake."""
-        server = await asyncio.get_running_loop().create_server(
-            self._making(self._connections, self.config),
-            **({"host": port.host, "port": port.port} if own is None else {"sock": own}),
-            ssl=port.tls,
-            backlog=_BACKLOG,
-            ssl_handshake_timeout=None if port.tls is None else _HANDSHAKE_S,
-        )
-        scheme = "http" if port.tls is None else "https"
-        for one in server.sockets:
-            logger.info("listening", url=_url(scheme, one))
-        return server
+        listener, found = port.listener, []
+        own: list[dict[str, Any]] = [{"sock": own_socket(one)} for one in port.reserved]
+        for where in own or [{"host": listener.host, "port": listener.port}]:
+            server = await asyncio.get_running_loop().create_server(
+                lambda: self._connections(self.config, self.server_state, self.lifespan.state),
+                **where,
+                ssl=listener.tls,
+                backlog=_BACKLOG,
+                ssl_handshake_timeout=None if listener.tls is None else _HANDSHAKE_S,
+            )
+            self.servers.append(server)
+            found += [(listener, one) for one in server.sockets]
+        return found
 
     def handle_exit(self, _signal: int, _frame: FrameType | None) -> None:
         """Turn ``/readyz`` off, then stop; a repeated signal hastens nothing.
@@ -191,33 +152,26 @@ class Server(uvicorn.Server):
         self._reloading = asyncio.create_task(self._wiring.reload())
 
 
+def report_listening(bound: Sequence[Bound]) -> None:
+    """Log each address that is listened on."""
+    for listener, own in bound:
+        logger.info("listening", url=_url("https" if listener.tls else "http", own))
+
+
 def _url(scheme: str, listening: socket.socket) -> str:
     host, port, *_ = listening.getsockname()
     return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
-def build_server(
-    settings: Settings, wiring: Wiring, ports: Sequence[Port], team: Team | None = None
-) -> Server:
-    """Return the server of this process, or of each worker of a team; it listens nowhere yet."""
-    room = room_for_connections(settings.max_connections)
-    limits = ReceiveLimits(connections=room)
-    board = None if team is None else team.board
-    connections = receiving_protocol(limits, wiring.metrics, board)
+def build_server(settings: Settings, wiring: Wiring, ports: Sequence[Port]) -> Server:
+    """Return the server of this process; it listens nowhere yet."""
+    limits = ReceiveLimits(connections=room_for_connections(settings.max_connections))
+    connections = receiving_protocol(limits, wiring.metrics)
     log = request_log(settings.log_format, settings.log_level)
     app = create_asgi(wiring.services, wiring.metrics, log)
     grace_s = int(settings.shutdown_grace_s) or 1
-    if team is None:
-        config = _config(app, connections, grace_s)
-        return Server(config, connections, wiring, settings.stop_delay_s, ports)
     config = _config(app, connections, grace_s)
-    server = Server(config, connections, wiring, settings.stop_delay_s, ports)
-    handed = receiving_protocol(
-        replace(limits, header_bytes=_HANDED_BYTES, connections=_MOST_HANDED), wiring.metrics
-    )
-    private = _config(PrivateApp(app, wiring.counted), handed, grace_s)
-    server.door = PrivateDoor(team, private, handed)
-    return server
+    return Server(config, connections, wiring, settings.stop_delay_s, ports)
 
 
 def _config(app: ASGIApp, connections: type[ReceivingProtocol], grace_s: int) -> uvicorn.Config:

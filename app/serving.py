@@ -30,13 +30,12 @@ def serve(settings: Settings) -> int:
     """
     configure_logs(settings.log_format, settings.log_level)
     warn(settings)
-    wiring = Wiring(settings)
     ports = listeners(settings)
     logger.info("starting", brokers=settings.kafka_bootstrap_servers)
     asyncio.run(check_dependencies(settings))
     if settings.workers > 1:
-        return serve_with_workers(settings, wiring, ports)
-    server = build_server(settings, wiring, [Port(port) for port in ports])
+        return serve_with_workers(settings, ports)
+    server = build_server(settings, Wiring(settings), [Port(port) for port in ports])
     server.run()
     return 0 if server.started else 1
 

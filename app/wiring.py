@@ -7,7 +7,6 @@ import socket
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
@@ -18,9 +17,7 @@ from app.http.authentication.trusted_proxies import TrustedProxies
 from app.http.metrics import HttpMetrics
 from app.http.rate_limits import Limits, RateLimits
 from app.http.services import Services
-from app.http.workers.service_metrics import ServiceMetrics
-from app.http.workers.team import Team
-from app.http.workers.working import SharedWorking
+from app.http.worker_metrics import SharedCounts
 from app.kafka.acls import KafkaClusterAclSource
 from app.kafka.broker_config import KafkaCluster
 from app.kafka.cluster_client import Brokers
@@ -60,14 +57,15 @@ class Wiring:
 
     Args:
         settings: As ``load_settings`` has checked them.
+        shared: Where the workers count; null for a process that serves alone.
 
     Raises:
         SettingsError: A file cannot be used any more.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, shared: SharedCounts | None = None) -> None:
         self._settings = settings
-        self.metrics = HttpMetrics()
+        self.metrics = HttpMetrics(shared)
         self._authenticators = Authenticators(settings, self.metrics)
         self._limits = Limits(
             settings.reads_per_s,
@@ -85,19 +83,6 @@ class Wiring:
         self._narrowed: NarrowingPolicy | None = None
         self._readiness: Readiness | None = None
         self._stops_at: float | None = None
-        self._team: Team | None = None
-        self._of_all: ServiceMetrics | None = None
-
-    def join(self, team: Team) -> None:
-        """Be one of several workers: what the parent made is known by a name of its own here."""
-        self._team = team
-        self._life_settings = replace(self._life_settings, owner=owner_name())
-        self._limits = self._limits.share(team.size)
-        self._of_all = ServiceMetrics(self.metrics, team)
-
-    def counted(self) -> bytes:
-        """Return what this worker has counted, for the others."""
-        return b"[]" if self._of_all is None else self._of_all.own()
 
     def announce_stop(self) -> bool:
         """Say ``/readyz`` no; tell whether this is the first announcement."""
@@ -134,8 +119,7 @@ class Wiring:
             counted.watch(brokers.connections, database.in_use, brokers.another_answers)
             cluster = KafkaCluster(brokers)
             acls = KafkaClusterAclSource(brokers)
-            board = None if self._team is None else self._team.board
-            image = QuotaImage(admin, board, timeout_s=patience.image_s)
+            image = QuotaImage(admin, timeout_s=patience.image_s)
             for closing in (admin, database, cluster, acls, image):
                 stack.push_async_callback(closing.close)
             outside = Outside(admin, KafkaMetadataQuorum(brokers), image, database)
@@ -155,7 +139,7 @@ class Wiring:
             shared = SharedServices(
                 authorizer, denials, audit, lives.room, cluster, images, index, counted
             )
-            authenticator = self._authenticators.open(stack, partial(open_sessions, shared), board)
+            authenticator = self._authenticators.open(stack, partial(open_sessions, shared))
             stack.push_async_callback(self._drain, lives.tasks)
             lives.begin()
             lives.tasks.watch(kept_failures.run())
@@ -189,17 +173,12 @@ class Wiring:
                 scram=KafkaScramCredentials(brokers),
                 readiness=self._readiness,
                 metrics=self.metrics,
-                limits=RateLimits(
-                    self._limits,
-                    self.metrics.count_rate_limited,
-                    None if board is None else SharedWorking(board),
-                ),
+                limits=RateLimits(self._limits, self.metrics.count_rate_limited),
                 brokers=partial(_broker_facts, cluster),
                 failures=failures,
                 proxies=TrustedProxies(
                     self._settings.trusted_proxies, self._settings.forwarded_header
                 ),
-                exposition=None if self._of_all is None else self._of_all.exposition,
             )
 
     def _narrowing(self, denials: DeniedAttempts) -> NarrowingPolicy | NoPolicy:

@@ -2,7 +2,8 @@
 
 import math
 import time
-from typing import Final
+from collections.abc import Callable
+from typing import Final, Literal
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
@@ -12,10 +13,14 @@ _PHASE_BUCKETS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0
 _RECOVERY_BUCKETS_S: Final = (1, 2, 5, 10, 15, 30, 60, 95, 100, 110, 120, 150, 180, 300)
 
 
+Observe = Callable[[Gauge, Callable[[], float]], None]
+"""Has a gauge show what a function returns."""
+
+
 class PrometheusAlterationMetrics:
     """Counts in a registry; see ``AlterationMetrics``."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
+    def __init__(self, registry: CollectorRegistry, observe: Observe) -> None:
         self._registry = registry
         self._phases = Histogram(
             "quota_alteration_phase_seconds",
@@ -64,30 +69,42 @@ class PrometheusAlterationMetrics:
             "quota_quarantined_slots", "Entities held because a request's outcome is unknown."
         )
         self._waiting = self._gauge(
-            "audit_outcomes_waiting", "Outcomes in the memory of this process, not yet recorded."
+            "audit_outcomes_waiting",
+            "Outcomes in the memory of this process, not yet recorded.",
+            "livesum",
         )
         self._breakers = Gauge(
             "breaker_state",
             "Whether a dependency is refused for now: 1, else 0.",
             ["dependency"],
             registry=registry,
+            multiprocess_mode="liveall",
         )
         self._months_ahead = self._gauge(
             "audit_partition_months_ahead",
             "Months after the present one that the audit log has partitions for; under 1 it is "
             "about to refuse alterations. NaN until that is known.",
+            "livemostrecent",
         )
         self._months_ahead.set(math.nan)
         self._scanned_at = time.monotonic()
-        self._gauge(
-            "quota_drift_scan_age_seconds", "Time since this process looked for drift, or began."
-        ).set_function(lambda: time.monotonic() - self._scanned_at)
+        age = self._gauge(
+            "quota_drift_scan_age_seconds",
+            "Time since this process looked for drift, or began.",
+            "livemin",
+        )
+        observe(age, lambda: time.monotonic() - self._scanned_at)
 
     def _counter(self, name: str, documentation: str, *labels: str) -> Counter:
         return Counter(name, documentation, labels, registry=self._registry)
 
-    def _gauge(self, name: str, documentation: str) -> Gauge:
-        return Gauge(name, documentation, registry=self._registry)
+    def _gauge(
+        self,
+        name: str,
+        documentation: str,
+        mode: Literal["livemax", "livemin", "livesum", "livemostrecent"] = "livemax",
+    ) -> Gauge:
+        return Gauge(name, documentation, registry=self._registry, multiprocess_mode=mode)
 
     def phase_took(self, phase: Phase, seconds: float) -> None:
         """Note how long a part of an alteration took."""

@@ -76,7 +76,7 @@ class RequestBoundary:
             scope = {**scope, "method": "GET"}
         context = open_context(scope, _request_id(scope))
         exchange = _Exchange(context, send)
-        self._metrics.active_requests.value += 1
+        self._metrics.active_requests.inc()
         try:
             refuse_bad_headers(scope)
             await self._app(scope, receive, exchange.send)
@@ -92,7 +92,7 @@ class RequestBoundary:
                 raise  # the server then cuts the answer off, so that nobody takes it for whole
         finally:
             context.has_ended()
-            self._metrics.active_requests.value -= 1
+            self._metrics.active_requests.dec()
             self._record(scope, method, exchange)
 
     def _record(self, scope: Scope, method: str, exchange: "_Exchange") -> None:

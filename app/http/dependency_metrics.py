@@ -6,6 +6,7 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from app.http.alteration_metrics import Observe
 from app.service.dependency_metrics import KafkaResult
 
 _REQUEST_BUCKETS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5, 30, 95)
@@ -20,7 +21,8 @@ Numbers = Callable[[], Mapping[str, int]]
 class PrometheusDependencyMetrics:
     """Counts in a registry; see ``DependencyMetrics``."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
+    def __init__(self, registry: CollectorRegistry, observe: Observe) -> None:
+        self._observe = observe
         self._requests = Histogram(
             "kafka_request_seconds",
             "Time from handing a request to a broker to the end of the wait: answered, lost (with "
@@ -41,12 +43,14 @@ class PrometheusDependencyMetrics:
             "Open connections to brokers: idle, or busy with a request.",
             ["state"],
             registry=registry,
+            multiprocess_mode="livesum",
         )
         self._wrong_cluster = Gauge(
             "kafka_wrong_cluster",
             "Whether the brokers that answer are of another cluster than the one that is served: "
             "1, else 0; nothing is served or concluded then.",
             registry=registry,
+            multiprocess_mode="liveall",
         )
         self._in_use = Gauge(
             "db_pool_in_use",
@@ -54,6 +58,7 @@ class PrometheusDependencyMetrics:
             "recovering, querying, denying and leading.",
             ["pool"],
             registry=registry,
+            multiprocess_mode="livesum",
         )
         self._waits = Histogram(
             "db_pool_wait_seconds",
@@ -85,11 +90,11 @@ class PrometheusDependencyMetrics:
             in_use: To Postgres, by pool.
             another_answers: Whether brokers of another cluster than the service's answer.
         """
-        self._wrong_cluster.set_function(another_answers)
+        self._observe(self._wrong_cluster, another_answers)
         for state in STATES:
-            self._connections.labels(state).set_function(partial(_one_of, connections, state))
+            self._observe(self._connections.labels(state), partial(_one_of, connections, state))
         for pool in POOLS:
-            self._in_use.labels(pool).set_function(partial(_one_of, in_use, pool))
+            self._observe(self._in_use.labels(pool), partial(_one_of, in_use, pool))
 
 
 def _one_of(numbers: Numbers, name: str) -> float:

@@ -19,10 +19,10 @@ from prometheus_client import (
 )
 
 from app.http.alteration_metrics import PrometheusAlterationMetrics
-from app.http.counting import Counts, Durations, Level
 from app.http.dependency_metrics import PrometheusDependencyMetrics
 from app.http.policy_metrics import PrometheusPolicyMetrics
 from app.http.token_buckets import TokenBucket
+from app.http.worker_metrics import SharedCounts
 
 _METHODS: Final = frozenset(
     {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT"}
@@ -37,22 +37,31 @@ class HttpMetrics:
 
     ``lives`` counts what becomes of alterations, ``dependencies`` what goes to brokers and to
     Postgres, ``policy`` what the policy decides.
+
+    Args:
+        shared: Where the workers count; null for a process that serves alone.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, shared: SharedCounts | None = None) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]
+        if shared is not None:
+            shared.begin()
+        self._observed: list[tuple[Gauge, Callable[[], float]]] = []
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
         PlatformCollector(registry=self.registry)
-        self._requests = Durations(
+        self._requests = Histogram(
             "http_server_request_duration_seconds",
             "Time from the request's headers to the end of the answer.",
             ("route", "method", "status"),
-            _BUCKETS_S,
-            self.registry,
+            buckets=_BUCKETS_S,
+            registry=self.registry,
         )
-        self.active_requests = Level(
-            "http_server_active_requests", "Requests that are being answered.", self.registry
+        self.active_requests = Gauge(
+            "http_server_active_requests",
+            "Requests that are being answered.",
+            registry=self.registry,
+            multiprocess_mode="livesum",
         )
         self._rejected = self._counter(
             "request_rejected", "Requests answered with a problem, by its code.", "reason"
@@ -60,11 +69,8 @@ class HttpMetrics:
         self._alterations = self._counter(
             "quota_alterations", "What became of altered entities.", "verdict"
         )
-        self._authentications = Counts(
-            "authn",
-            "Judged credentials; reason is a problem's code.",
-            ("method", "result", "reason"),
-            self.registry,
+        self._authentications = self._counter(
+            "authn", "Judged credentials; reason is a problem's code.", "method", "result", "reason"
         )
         self._key_fetches = self._counter(
             "authn_jwks_fetch", "Questions to the identity provider for its keys.", "result"
@@ -72,13 +78,11 @@ class HttpMetrics:
         self._key_age = self._gauge(
             "authn_jwks_age_seconds", "Age of the identity provider's keys; NaN without any."
         )
-        self._authorizations = Counts(
-            "authz", "Decisions on the cluster resource.", ("operation", "result"), self.registry
+        self._authorizations = self._counter(
+            "authz", "Decisions on the cluster resource.", "operation", "result"
         )
-        self._acl_age = Level(
-            "authz_acl_age_seconds",
-            "Age of the ACLs that the last decision rested on.",
-            self.registry,
+        self._acl_age = self._gauge(
+            "authz_acl_age_seconds", "Age of the ACLs that the last decision rested on."
         )
         self._idempotency = self._counter(
             "idempotency",
@@ -97,16 +101,22 @@ class HttpMetrics:
             "Connections closed because the caller was too slow: idle, headers, body, answer.",
             "stage",
         )
-        self.connections = self._gauge("http_server_open_connections", "Open connections.")
+        self.connections = Gauge(
+            "http_server_open_connections",
+            "Open connections.",
+            registry=self.registry,
+            multiprocess_mode="livesum",
+        )
         self._loop_lag = Histogram(
             "event_loop_lag_seconds",
             "How late the event loop came to a task that was due.",
             buckets=_LAG_BUCKETS_S,
             registry=self.registry,
         )
-        self.lives = PrometheusAlterationMetrics(self.registry)
-        self.dependencies = PrometheusDependencyMetrics(self.registry)
+        self.lives = PrometheusAlterationMetrics(self.registry, self._observe)
+        self.dependencies = PrometheusDependencyMetrics(self.registry, self._observe)
         self.policy = PrometheusPolicyMetrics(self.registry)
+        self._shown = self.registry if shared is None else shared.registry()
         self._text: bytes | None = None
         self._renderings = TokenBucket(1.0, _RENDERING_BURST_S, time.monotonic())
 
@@ -114,7 +124,17 @@ class HttpMetrics:
         return Counter(name, documentation, labels, registry=self.registry)
 
     def _gauge(self, name: str, documentation: str) -> Gauge:
-        return Gauge(name, documentation, registry=self.registry)
+        return Gauge(name, documentation, registry=self.registry, multiprocess_mode="liveall")
+
+    def _observe(self, gauge: Gauge, read: Callable[[], float]) -> None:
+        """Have a gauge show what a function returns."""
+        gauge.set_function(read)
+        self._observed.append((gauge, read))
+
+    def record_gauges(self) -> None:
+        """Write the gauges that show a function where other workers read them."""
+        for gauge, read in self._observed:
+            gauge.set(read())
 
     def observe_request(self, route: str, method: str, status: int, seconds: float) -> None:
         """Note an answered request; ``route`` is the template, such as ``/problems/{code}``.
@@ -122,7 +142,7 @@ class HttpMetrics:
         Methods that the route does not have are counted together: callers choose them.
         """
         allowed = method in _METHODS and status != HTTPStatus.METHOD_NOT_ALLOWED
-        self._requests.observe((route, method if allowed else "_OTHER", str(status)), seconds)
+        self._requests.labels(route, method if allowed else "_OTHER", status).observe(seconds)
 
     def count_rejected(self, code: str) -> None:
         """Note a problem that was answered."""
@@ -136,7 +156,7 @@ class HttpMetrics:
     def count_authentication(self, method: str, reason: str | None = None) -> None:
         """Note a judged credential; ``reason`` is the problem's code where it was refused."""
         result = "accepted" if reason is None else "refused"
-        self._authentications.add((method, result, reason or ""))
+        self._authentications.labels(method, result, reason or "").inc()
 
     def count_key_fetch(self, result: str) -> None:
         """Note a question to the identity provider: ``ok`` or ``failed``."""
@@ -149,15 +169,15 @@ class HttpMetrics:
             age = age_s()
             return math.nan if age is None else age
 
-        self._key_age.set_function(seconds)
+        self._observe(self._key_age, seconds)
 
     def count_authorization(self, operation: str, *, allowed: bool) -> None:
         """Note a decision about an operation such as ``ALTER_CONFIGS``."""
-        self._authorizations.add((operation, "allowed" if allowed else "denied"))
+        self._authorizations.labels(operation, "allowed" if allowed else "denied").inc()
 
     def observe_acl_age(self, seconds: float) -> None:
         """Note how old the ACLs are that a decision rests on."""
-        self._acl_age.value = seconds
+        self._acl_age.set(seconds)
 
     def count_idempotency(self, result: str) -> None:
         """Note an alteration with a key: ``new``, ``replay``, ``conflict`` or ``mismatch``."""
@@ -172,15 +192,16 @@ class HttpMetrics:
         self._closed.labels(stage).inc()
 
     def observe_loop_lag(self, seconds: float) -> None:
-        """Note how late the event loop was."""
+        """Note how late the event loop was; comes twice a second."""
         self._loop_lag.observe(seconds)
+        self.record_gauges()
 
     def exposition(self) -> tuple[bytes, str]:
-        """Return the Prometheus text and its content type.
+        """Return the Prometheus text and its content type, for all workers.
 
         Whoever asks more than once a second, after a few times, gets the text of the time before:
         no credential is needed to ask, and each text takes some 20 ms.
         """
         if self._text is None or self._renderings.take(time.monotonic()) == 0:
-            self._text = exposition.generate_latest(self.registry)
+            self._text = exposition.generate_latest(self._shown)
         return self._text, exposition.CONTENT_TYPE_PLAIN_0_0_4

@@ -19,12 +19,18 @@ class PrometheusPolicyMetrics:
             ["result"],
             registry=registry,
         )
-        self._rules = Gauge("policy_rules", "Rules of the policy in force.", registry=registry)
+        self._rules = Gauge(
+            "policy_rules",
+            "Rules of the policy in force.",
+            registry=registry,
+            multiprocess_mode="liveall",
+        )
         self._outdated = Gauge(
             "policy_outdated",
             "Whether the policy file that was last read could not be used, so that an older one is "
             "in force: 0 or 1.",
             registry=registry,
+            multiprocess_mode="liveall",
         )
 
     def policy_decided(self, *, allowed: bool) -> None:

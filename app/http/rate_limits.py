@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
-from typing import Final, Protocol
+from typing import Final
 
 from app.http.errors import RateLimitedError
 from app.http.large_bodies import LargeBodies
@@ -51,30 +51,6 @@ class Limits:
     requests_at_once: int
     failures_per_s: float
 
-    def share(self, size: int) -> "Limits":
-        """Return what one of so many workers lets pass, so that all together keep the limits.
-
-        Requests that are worked on at a time are counted over all of them.
-        """
-        return Limits(
-            self.reads_per_s / size,
-            self.alterations_per_s / size,
-            self.requests_at_once,
-            self.failures_per_s / size,
-        )
-
-
-class Working(Protocol):
-    """Counts the requests of a principal that are worked on."""
-
-    def add(self, principal: str) -> int:
-        """Count one more; return how many there are then."""
-        ...
-
-    def remove(self, principal: str) -> None:
-        """Count one less."""
-        ...
-
 
 class WorkingHere:
     """Counts those of this process."""
@@ -107,7 +83,6 @@ class RateLimits:
     Args:
         limits: The figures.
         count: Told which limit was reached.
-        working: Counts the requests that are worked on; null counts those of this process.
         now: A clock in seconds that never goes back.
     """
 
@@ -115,7 +90,6 @@ class RateLimits:
         self,
         limits: Limits,
         count: Callable[[str], None] = _uncounted,
-        working: Working | None = None,
         *,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -125,7 +99,7 @@ class RateLimits:
         self._reads = TokenBuckets(limits.reads_per_s, BURST_S)
         self._alterations = TokenBuckets(limits.alterations_per_s, BURST_S)
         self._failures = TokenBuckets(limits.failures_per_s, FAILURES_BURST_S)
-        self._working = WorkingHere() if working is None else working
+        self._working = WorkingHere()
         self.bodies = LargeBodies()
 
     def admit(self, principal: str, kind: Limited) -> None:

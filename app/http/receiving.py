@@ -23,7 +23,6 @@ from app.http.errors import (
 from app.http.metrics import HttpMetrics
 from app.http.raw_answers import raw_problem
 from app.http.receive_limits import ReceiveLimits, Stage
-from app.http.workers.board import Board
 
 _LOOKS: Final = 5
 """How often a connection is looked at within its shortest deadline."""
@@ -50,7 +49,6 @@ class ReceivingProtocol(HttpToolsProtocol):
 
     limits: ClassVar[ReceiveLimits]
     metrics: ClassVar[HttpMetrics]
-    board: ClassVar[Board | None]
 
     def __init__(
         self,
@@ -84,7 +82,7 @@ class ReceivingProtocol(HttpToolsProtocol):
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BUFFER_BYTES)
         self._look_later = self.loop.call_later(self._pause_s, self._look)
         most = self.limits.connections
-        number = self._number_of_connections()
+        number = len(self.connections)
         if number > 2 * most:
             self.metrics.count_rejected(TooManyConnectionsError.default_code)
             transport.abort()
@@ -97,7 +95,6 @@ class ReceivingProtocol(HttpToolsProtocol):
             self._look_later.cancel()
         self.metrics.connections.dec()
         super().connection_lost(exc)
-        self._number_of_connections()
 
     def data_received(self, data: bytes) -> None:
         """Take in what came, unless it is the rest of something refused."""
@@ -176,14 +173,6 @@ class ReceivingProtocol(HttpToolsProtocol):
     def send_400_response(self, msg: str) -> None:
         """Refuse what the parser could not read, or ``on_headers_complete`` did not take."""
         self._refuse(self._fault or UnreadableRequestError(msg, code=_MALFORMED))
-
-    def _number_of_connections(self) -> int:
-        """Return how many there are, at other workers too, which are told of this one's."""
-        own = len(self.connections)
-        if self.board is None:
-            return own
-        self.board.set_connections(own)
-        return own + self.board.connections_elsewhere()
 
     @property
     def _answering(self) -> bool:
@@ -283,15 +272,12 @@ def head_fault(version: str, headers: Sequence[tuple[bytes, bytes]]) -> QuotaErr
     return None
 
 
-def receiving_protocol(
-    limits: ReceiveLimits, metrics: HttpMetrics, board: Board | None = None
-) -> type[ReceivingProtocol]:
+def receiving_protocol(limits: ReceiveLimits, metrics: HttpMetrics) -> type[ReceivingProtocol]:
     """Return the class that makes connections with these limits.
 
     Args:
-        limits: Those of ``connections`` are for all workers together.
+        limits: Of this process.
         metrics: Count in this process.
-        board: Where workers tell how many connections they have; null for one process.
     """
 
     class Limited(ReceivingProtocol):
@@ -299,5 +285,4 @@ def receiving_protocol(
 
     Limited.limits = limits
     Limited.metrics = metrics
-    Limited.board = board
     return Limited

@@ -83,8 +83,6 @@ class Services:
     brokers: Callable[[], Awaitable[Mapping[str, Any]]]
     failures: AuthenticationFailures = field(default_factory=AuthenticationFailures)
     proxies: TrustedProxies = NO_PROXIES
-    exposition: Callable[[], Awaitable[tuple[bytes, str]]] | None = None
-    """Returns the metrics of all workers; null where this process is the service."""
 
     def of_caller(self, own: CallerServices) -> "Services":
         """Return these with a caller's own in their places."""

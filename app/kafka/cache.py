@@ -39,10 +39,6 @@ class _Answered(Generic[T]):
     answer: T
 
 
-def _never() -> float:
-    return float("-inf")
-
-
 class KeptAnswer(Generic[T]):
     """Shares one question among all who may take its answer.
 
@@ -52,15 +48,10 @@ class KeptAnswer(Generic[T]):
 
     Args:
         ask: The question.
-        forgotten_at: When others have seen a change last, in the time of ``time.monotonic``; no
-            answer is given that was begun before.
     """
 
-    def __init__(
-        self, ask: Callable[[], Coroutine[Any, Any, T]], forgotten_at: Callable[[], float] = _never
-    ) -> None:
+    def __init__(self, ask: Callable[[], Coroutine[Any, Any, T]]) -> None:
         self._ask = ask
-        self._forgotten_at = forgotten_at
         self._under_way: _Asked[T] | None = None
         self._answered: _Answered[T] | None = None
         self._not_before = float("-inf")
@@ -74,7 +65,7 @@ class KeptAnswer(Generic[T]):
             return None
         begun_at = answered.begun_at
         age_s = time.monotonic() - begun_at
-        if age_s > max_age_s or begun_at < self._not_before or begun_at < self._forgotten_at():
+        if age_s > max_age_s or begun_at < self._not_before:
             return None
         return answered.answer, age_s
 
@@ -83,7 +74,7 @@ class KeptAnswer(Generic[T]):
 
         Raises whatever the question raises.
         """
-        earliest = max(time.monotonic() - max_age_s, self._not_before, self._forgotten_at())
+        earliest = max(time.monotonic() - max_age_s, self._not_before)
         while True:
             answered = self._answered
             if answered is not None and answered.begun_at >= earliest:

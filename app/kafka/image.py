@@ -1,23 +1,9 @@
 """The describe-all answer, kept with its age."""
 
-from typing import Protocol
-
 from app.domain.filters import ALL_ENTITIES
 from app.kafka.cache import KeptAnswer
 from app.service.cluster_ports import ClientQuotaAdmin, Described
 from app.service.patience import USUAL
-
-
-class Forgetting(Protocol):
-    """Other processes that keep an image of the same cluster, and this one among them."""
-
-    def forget(self) -> None:
-        """Tell all that something has changed."""
-        ...
-
-    def forgotten_at(self) -> float:
-        """Return when any of them was told so last, in the time of ``time.monotonic``."""
-        ...
 
 
 class QuotaImage:
@@ -28,24 +14,13 @@ class QuotaImage:
 
     Args:
         admin: Describes.
-        together: Forgets with this one; null where no other process serves with this one.
         timeout_s: How long a describe may take.
     """
 
-    def __init__(
-        self,
-        admin: ClientQuotaAdmin,
-        together: Forgetting | None = None,
-        *,
-        timeout_s: float = USUAL.image_s,
-    ) -> None:
+    def __init__(self, admin: ClientQuotaAdmin, *, timeout_s: float = USUAL.image_s) -> None:
         self._admin = admin
-        self._together = together
         self._timeout_s = timeout_s
-        if together is None:
-            self._kept = KeptAnswer(self._describe_all)
-        else:
-            self._kept = KeptAnswer(self._describe_all, together.forgotten_at)
+        self._kept = KeptAnswer(self._describe_all)
 
     async def image(self, *, max_age_ms: int) -> Described:
         """Return an image that is at most ``max_age_ms`` old; its ``as_of`` tells how old.
@@ -64,8 +39,6 @@ class QuotaImage:
     def forget(self) -> None:
         """Answer from no image that is older than this moment, because something has changed."""
         self._kept.forget()
-        if self._together is not None:
-            self._together.forget()
 
     async def close(self) -> None:
         """Stop describing."""

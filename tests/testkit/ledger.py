@@ -15,7 +15,6 @@ from typing import Final
 VARIABLE: Final = "TEST_LEDGER"
 """The environment variable that names the ledger's file: a line for each start."""
 
-WORKER: Final = "worker of a service"
 KINDS: Final = {
     "broker": r" kafka\.Kafka ",
     "JVM of StorageTool": r" kafka\.tools\.StorageTool ",
@@ -69,5 +68,3 @@ def _note(event: str, arguments: tuple[object, ...]) -> None:
         words = command if isinstance(command, list | tuple) else [command]
         if kind := kind_of(words):
             count(kind)
-    elif event == "os.fork" and sys._getframe(1).f_globals["__name__"] == "app.supervisor.life":
-        count(WORKER)

@@ -52,9 +52,9 @@ def ask(
     return service.api(principal).request(method, path, json=body, timeout=PATIENCE_S)
 
 
-def until(holds: Callable[[], bool], what: str) -> None:
+def until(holds: Callable[[], bool], what: str, within_s: float = DEADLINE_S) -> None:
     """Ask until it holds."""
-    deadline = time.monotonic() + DEADLINE_S
+    deadline = time.monotonic() + within_s
     while not holds():
         assert time.monotonic() < deadline, what
         time.sleep(0.05)

@@ -41,11 +41,7 @@ async def ready(request: Request) -> Response:
 async def show_metrics(request: Request) -> Response:
     """Return the metrics in Prometheus' text format."""
     read_query(request.scope["query_string"], NO_PARAMETERS)
-    services = services_of(request)
-    if services.exposition is None:
-        body, content_type = await asyncio.to_thread(services.metrics.exposition)
-    else:
-        body, content_type = await services.exposition()
+    body, content_type = await asyncio.to_thread(services_of(request).metrics.exposition)
     return Response(body, media_type=content_type)
 
 

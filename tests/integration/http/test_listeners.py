@@ -1,20 +1,29 @@
 """Port 0: the service takes a free port, and its log says which."""
 
 import json
+import os
+import re
+import signal
 import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
 from tests.testkit.certificates import Authority, person
 from tests.testkit.outages import until
-from tests.testkit.service import DEADLINE_S, RunningService, running_service
+from tests.testkit.service import DEADLINE_S, STARTS_WITHIN_S, RunningService, running_service
 
 HOST = "127.0.0.1"
 NOWHERE = f"{HOST}:1"
+POLICY = """\
+apiVersion: quotas-policy/v1
+rules:
+  - {name: users, principals: ["*"], entities: [user], keys: {"*": {remove: true}}}
+"""
 
 
 @pytest.fixture(scope="module")
@@ -39,11 +48,16 @@ def answers(url: str, certificates: Path) -> bool:
     return httpx.get(f"{url}/livez", verify=context, timeout=DEADLINE_S).is_success
 
 
-def listening(service: RunningService) -> dict[int, str]:
-    """Return where each worker listens."""
+def events(service: RunningService) -> list[dict[str, Any]]:
+    """Return what was logged, in lines that are complete."""
     complete = service.log_path.read_text().rpartition("\n")[0]
-    lines = map(json.loads, complete.splitlines())
-    return {line["worker"]: line["url"] for line in lines if line["event"] == "listening"}
+    return [json.loads(line) for line in complete.splitlines()]
+
+
+def served(service: RunningService) -> list[int]:
+    """Return the processes of the workers, in the order in which they began to serve."""
+    told = [re.search(r"serves: process (\d+)", line["event"]) for line in events(service)]
+    return [int(match[1]) for match in told if match]
 
 
 @pytest.mark.parametrize("log_format", ["json", "text"])
@@ -62,12 +76,45 @@ def test_the_log_names_a_port_for_tls_beside_a_plain_one(tmp_path: Path, certifi
         assert answers(service.tls_url, certificates)
 
 
-def test_workers_share_the_port_that_was_free_and_tls_on_it_is_named(
+def test_workers_share_the_port_that_was_free_and_it_is_reported_once(
     tmp_path: Path, certificates: Path
 ):
     tls = {"tls_cert_file": str(certificates / "server.pem")}
     with serving(tmp_path, workers="2", **tls) as service:
         assert service.url.startswith(f"https://{HOST}:")
-        until(lambda: len(listening(service)) == 2, "a worker does not listen")
-        assert listening(service) == {1: service.url, 2: service.url}
+        until(lambda: len(served(service)) == 2, "a worker does not listen", STARTS_WITHIN_S)
+        urls = [line["url"] for line in events(service) if line["event"] == "listening"]
+        assert urls == [service.url]
         assert answers(service.url, certificates)
+
+
+def test_a_worker_that_cannot_start_is_tried_again_while_another_one_serves(tmp_path: Path):
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(POLICY)
+    with serving(tmp_path, workers="2", policy_file=str(policy)) as service:
+        until(lambda: len(served(service)) == 2, "a worker does not listen", STARTS_WITHIN_S)
+        policy.write_text("broken")
+        os.kill(served(service)[0], signal.SIGKILL)
+        tried = "ended with exit code 3; the next one starts now"
+        until(
+            lambda: any(line["event"].endswith(tried) for line in events(service)),
+            "no worker was tried",
+            STARTS_WITHIN_S,
+        )
+        policy.write_text(POLICY)
+        until(lambda: len(served(service)) == 3, "the worker does not come back", STARTS_WITHIN_S)
+        assert service.stop() == 0
+
+
+def test_a_worker_that_cannot_start_ends_the_service_where_none_serves(tmp_path: Path):
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(POLICY)
+    with serving(tmp_path, workers="2", policy_file=str(policy)) as service:
+        until(lambda: len(served(service)) == 2, "a worker does not listen", STARTS_WITHIN_S)
+        policy.write_text("broken")
+        for worker in served(service):
+            os.kill(worker, signal.SIGKILL)
+        assert service.process is not None
+        assert service.process.wait(STARTS_WITHIN_S) == 3
+        ends = "ended with exit code 3 and could not start; so the service ends"
+        assert any(line["event"].endswith(ends) for line in events(service))

@@ -14,13 +14,12 @@ import httpx
 import pytest
 
 from app.localdev.kafka import LocalKafka
-from app.localdev.kafka_properties import LocalTls
 from app.localdev.postgres import LocalPostgres
 from tests.testkit.kafka import unique
 from tests.testkit.outages import until
 from tests.testkit.patience import PROMPT
 from tests.testkit.postgres import migrated_database
-from tests.testkit.service import RunningService, running_service
+from tests.testkit.service import STARTS_WITHIN_S, RunningService, running_service
 
 WORKERS = 2
 HEADERS = {"Authorization": "Bearer root"}
@@ -40,8 +39,7 @@ class Workers:
 
     def pids(self) -> list[int]:
         """Return the processes of the workers."""
-        children = Path(f"/proc/{self.parent}/task/{self.parent}/children").read_text()
-        return [int(pid) for pid in children.split()]
+        return [self.pid_of(number + 1) for number in range(WORKERS)]
 
     def request(self, method: str, path: str, **options: Any) -> httpx.Response:
         return httpx.request(
@@ -78,7 +76,7 @@ class Workers:
                 os.kill(pid, signal.SIGKILL)
 
     def wait_until_all_serve(self) -> None:
-        until(lambda: self.served() >= WORKERS, "a worker does not serve")
+        until(lambda: self.served() >= WORKERS, "a worker does not serve", STARTS_WITHIN_S)
 
 
 def is_alive(pid: int) -> bool:
@@ -110,17 +108,10 @@ def two_workers(
 def pair(
     broker: LocalKafka,
     postgres: LocalPostgres,
-    tls: LocalTls,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Workers]:
     """Two workers for the tests of this folder, which may kill one of them."""
-    passwords = {
-        "basic_sasl_mechanism": "SCRAM-SHA-512",
-        "basic_bootstrap_servers": broker.sasl_ssl_bootstrap_servers,
-        "kafka_ssl_ca_file": str(tls.truststore_file),
-    }
-    folder = tmp_path_factory.mktemp("workers")
-    with two_workers(folder, broker, postgres, **passwords) as workers:
+    with two_workers(tmp_path_factory.mktemp("workers"), broker, postgres) as workers:
         yield workers
 
 

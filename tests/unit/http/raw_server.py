@@ -14,7 +14,6 @@ from starlette.types import Message, Receive, Scope, Send
 from app.http.metrics import HttpMetrics
 from app.http.receive_limits import ReceiveLimits
 from app.http.receiving import ReceivingProtocol, receiving_protocol
-from app.http.workers.board import Board
 
 DEADLINE_S = 30.0
 LARGE_ANSWER = 16 * 1024 * 1024
@@ -143,12 +142,12 @@ async def eventually(holds: Callable[[], bool]) -> None:
 
 
 @contextmanager
-def raw_server(limits: ReceiveLimits, board: Board | None = None) -> Iterator[RawServer]:
-    """Serve until the block ends, with a board as one of several workers."""
+def raw_server(limits: ReceiveLimits) -> Iterator[RawServer]:
+    """Serve until the block ends."""
     echo, metrics = Echo(), HttpMetrics()
     config = uvicorn.Config(
         echo,
-        http=receiving_protocol(limits, metrics, board),
+        http=receiving_protocol(limits, metrics),
         ws="none",
         loop="uvloop",
         lifespan="off",

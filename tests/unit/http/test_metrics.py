@@ -3,21 +3,16 @@
 import asyncio
 import math
 import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import pytest
-from prometheus_client import (
-    CollectorRegistry,
-    Counter,
-    Gauge,
-    Histogram,
-    disable_created_metrics,
-)
-from prometheus_client.exposition import generate_latest
+from prometheus_client import values
 
-from app.http.counting import Counts, Durations, Level
 from app.http.dependency_metrics import POOLS
 from app.http.loop_lag import observed_lag
 from app.http.metrics import HttpMetrics
+from app.http.worker_metrics import SharedCounts, forget_worker
 from app.service.dependency_metrics import DependencyMetrics, KafkaResult
 from app.service.metrics_port import (
     AlterationMetrics,
@@ -168,67 +163,6 @@ async def test_the_lag_of_the_event_loop_is_seen(metrics: HttpMetrics):
     assert (sample(metrics, "event_loop_lag_seconds_sum") or 0) >= 0.04
 
 
-BOUNDS = (0.005, 0.5, 60.0)
-SECONDS = [0.0, 0.005, 0.0050001, 0.3, 0.5, 59.0, 60.0, 61.0, 1e9]
-LABELS = [("/quotas", "GET"), ('a "b"\n', "POST")]
-
-
-@pytest.fixture
-def _without_times_of_creation() -> None:
-    disable_created_metrics()  # type: ignore[no-untyped-call]
-
-
-@pytest.fixture
-def ours() -> CollectorRegistry:
-    return CollectorRegistry()
-
-
-@pytest.fixture
-def theirs() -> CollectorRegistry:
-    return CollectorRegistry()
-
-
-@pytest.mark.usefixtures("_without_times_of_creation")
-def test_durations_are_shown_as_a_histogram(ours: CollectorRegistry, theirs: CollectorRegistry):
-    names = ("route", "method")
-    durations = Durations("took_seconds", "Time.", names, BOUNDS, ours)
-    histogram = Histogram("took_seconds", "Time.", names, buckets=BOUNDS, registry=theirs)
-    for labels in LABELS:
-        for seconds in SECONDS:
-            durations.observe(labels, seconds)
-            histogram.labels(*labels).observe(seconds)
-    assert generate_latest(ours) == generate_latest(theirs)
-
-
-@pytest.mark.usefixtures("_without_times_of_creation")
-def test_counts_are_shown_as_a_counter(ours: CollectorRegistry, theirs: CollectorRegistry):
-    counts = Counts("asked", "Questions.", ("route", "method"), ours)
-    counter = Counter("asked", "Questions.", ("route", "method"), registry=theirs)
-    for labels in [*LABELS, LABELS[0]]:
-        counts.add(labels)
-        counter.labels(*labels).inc()
-    assert generate_latest(ours) == generate_latest(theirs)
-
-
-@pytest.mark.usefixtures("_without_times_of_creation")
-def test_a_level_is_shown_as_a_gauge(ours: CollectorRegistry, theirs: CollectorRegistry):
-    level = Level("age_seconds", "Age.", ours)
-    gauge = Gauge("age_seconds", "Age.", registry=theirs)
-    assert generate_latest(ours) == generate_latest(theirs)
-    level.value = 4.5
-    gauge.set(4.5)
-    assert generate_latest(ours) == generate_latest(theirs)
-
-
-@pytest.mark.usefixtures("_without_times_of_creation")
-def test_what_was_never_counted_has_its_head_alone(
-    ours: CollectorRegistry, theirs: CollectorRegistry
-):
-    Durations("took_seconds", "Time.", ("route",), BOUNDS, ours)
-    Histogram("took_seconds", "Time.", ("route",), buckets=BOUNDS, registry=theirs)
-    assert generate_latest(ours) == generate_latest(theirs)
-
-
 def test_methods_that_a_route_does_not_have_are_counted_together(metrics: HttpMetrics):
     for method in ("DELETE", "PATCH", "PROPFIND", "TRACE"):
         metrics.observe_request("/livez", method, 405, 0.001)
@@ -249,3 +183,92 @@ def test_whoever_asks_again_and_again_gets_the_text_of_the_time_before(
     assert len(set(texts)) < 15
     now += 1.0
     assert metrics.exposition()[0] not in texts
+
+
+@pytest.fixture
+def workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], HttpMetrics]:
+    """Makes the metrics of a worker; whoever has the number of an earlier one follows it."""
+    monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", str(tmp_path))
+    monkeypatch.setattr(values, "ValueClass", values.ValueClass)
+    return lambda number: HttpMetrics(SharedCounts(tmp_path, number))
+
+
+def shown(metrics: HttpMetrics) -> Mapping[str, float]:
+    """Return the samples of the exposition."""
+    lines = metrics.exposition()[0].decode().splitlines()
+    pairs = (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
+    return {name: float(value) for name, value in pairs}
+
+
+REQUESTS = 'http_server_request_duration_seconds_count{method="GET",route="/livez",status="200"}'
+
+
+def test_each_worker_shows_what_all_have_counted(workers: Callable[[int], HttpMetrics]):
+    first, second = workers(1), workers(2)
+    for metrics, number in ((first, 2), (second, 3)):
+        for _ in range(number):
+            metrics.observe_request("/livez", "GET", 200, 0.01)
+        metrics.connections.inc(number)
+        metrics.lives.intents_are_open(OpenIntents(number, 1.0, 0))
+        metrics.policy.policy_read(usable=True, rules=number)
+    for metrics in (first, second):
+        samples = shown(metrics)
+        assert samples[REQUESTS] == 5
+        assert samples["http_server_open_connections"] == 5
+        assert samples["quota_open_intents"] == 3
+        assert samples['policy_rules{worker="1"}'] == 2
+        assert samples['policy_rules{worker="2"}'] == 3
+
+
+def test_a_worker_that_follows_another_one_counts_on_and_has_gauges_of_its_own(
+    workers: Callable[[int], HttpMetrics], tmp_path: Path
+):
+    first, second = workers(1), workers(2)
+    for metrics in (first, second):
+        metrics.observe_request("/livez", "GET", 200, 0.01)
+        metrics.connections.inc()
+    forget_worker(tmp_path, 1)
+    samples = shown(second)
+    assert (samples[REQUESTS], samples["http_server_open_connections"]) == (2, 1)
+    assert 'policy_rules{worker="1"}' not in samples
+    following = workers(1)
+    following.observe_request("/livez", "GET", 200, 0.01)
+    samples = shown(following)
+    assert (samples[REQUESTS], samples["http_server_open_connections"]) == (3, 1)
+    assert len([*tmp_path.glob("counter_*.db")]) == 2
+
+
+def test_gauges_of_a_function_are_written_where_others_read_them(
+    workers: Callable[[int], HttpMetrics],
+):
+    first, second = workers(1), workers(2)
+    in_use = dict.fromkeys(POOLS, 0) | {"writing": 4}
+    first.dependencies.watch(lambda: {"idle": 1, "busy": 2}, lambda: in_use, lambda: False)
+    first.observe_loop_lag(0.0)
+    samples = shown(second)
+    assert samples['kafka_connections{state="busy"}'] == 2
+    assert samples['db_pool_in_use{pool="writing"}'] == 4
+
+
+def test_names_labels_and_help_texts_are_the_same_with_and_without_workers(
+    workers: Callable[[int], HttpMetrics],
+):
+    def heads(metrics: HttpMetrics) -> set[bytes]:
+        lines = metrics.exposition()[0].splitlines()
+        return {line for line in lines if line.startswith((b"# HELP", b"# TYPE"))}
+
+    alone, together = HttpMetrics(), workers(1)
+    for metrics in (alone, together):
+        metrics.observe_request("/livez", "GET", 200, 0.01)
+        metrics.count_authentication("bearer-token")
+        metrics.observe_loop_lag(0.0)
+    of_one = {line for line in heads(alone) if any(word in line for word in CERTAIN)}
+    assert len(of_one) == 2 * len(CERTAIN)
+    assert of_one <= heads(together)
+
+
+CERTAIN = (
+    *(b" http_server_request_duration_seconds ", b" authn_total ", b" event_loop_lag_seconds "),
+    *(b" quota_open_intents ", b" policy_rules ", b" process_resident_memory_bytes "),
+    b" python_info ",
+)

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
+from prometheus_client import Gauge
 
 from app.http.alteration_problems import ALTERATION_PROBLEMS
 from app.http.analytics_problems import ANALYTICS_PROBLEMS
@@ -18,7 +19,6 @@ from app.http.problem_codes import PROBLEMS
 from app.http.problem_text import ProblemText
 from app.http.request_problems import REQUEST_PROBLEMS
 from app.http.service_problems import SERVICE_PROBLEMS
-from app.http.workers.gauges import OF_GAUGES, Joined
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "operating.md"
 
@@ -65,12 +65,25 @@ def metric_table() -> str:
     return "\n".join(["| Name | Type and labels | Meaning |", "|---|---|---|", *metric_rows()])
 
 
+_WITH_WORKERS: Mapping[str, str] = {
+    "livesum": "their sum",
+    "livemax": "the largest",
+    "livemin": "the smallest",
+    "livemostrecent": "what was found last",
+    "liveall": "each worker's, with the label `worker`",
+}
+"""By ``multiprocess_mode`` of ``prometheus_client``."""
+
+
 def gauge_table() -> str:
     """Return what each gauge of several workers is."""
-    rows = ((how, [f"`{name}`" for name, one in OF_GAUGES.items() if one is how]) for how in Joined)
+    names: dict[str, list[str]] = {mode: [] for mode in _WITH_WORKERS}
+    for collector in HttpMetrics().registry._collector_to_names:
+        if isinstance(collector, Gauge):
+            names[collector._multiprocess_mode].append(f"`{collector._name}`")
     lines = ["| Gauges | With several workers |", "|---|---|"]
-    lines += [f"| {', '.join(names)} | {how.value} |" for how, names in rows]
-    lines.append(f"| `process_…`, `python_…` | {Joined.EACH.value} |")
+    lines += [f"| {', '.join(names[mode])} | {text} |" for mode, text in _WITH_WORKERS.items()]
+    lines.append(f"| `process_…` | {_WITH_WORKERS['liveall']} |")
     return "\n".join(lines)
 
 

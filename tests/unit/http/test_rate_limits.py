@@ -179,12 +179,6 @@ def test_a_bounded_number_of_names_is_remembered_the_oldest_forgotten_first():
     assert buckets.take("b", 0.0) == 0.0
 
 
-def test_the_shares_of_several_workers_are_together_what_is_allowed():
-    share = Limits(90.0, 9.0, 8, 30.0).share(3)
-    assert share == Limits(30.0, 3.0, 8, 10.0)
-    assert Limits(0.0, 0.0, 0, 0.0).share(3) == Limits(0.0, 0.0, 0, 0.0)
-
-
 @pytest.fixture
 def clock() -> ManualClock:
     return ManualClock(500.0)

@@ -1,1 +1,0 @@
-"""What several workers of one service do together."""

@@ -1,1 +1,0 @@
-"""One parent and several workers."""
