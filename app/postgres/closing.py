@@ -56,7 +56,11 @@ def closing(every: Sequence[Ended]) -> Mapping[str, Any]:
 def _definite(every: Iterable[Ended]) -> Iterator[Mapping[str, Any]]:
     for one in every:
         for ordinal, result in one.results.items():
-            place = {"alteration_id": one.alteration_id, "ordinal": ordinal}
+            place = {
+                "alteration_id": one.alteration_id,
+                "ordinal": ordinal,
+                "applied": result.outcome is Outcome.APPLIED,
+            }
             if result.outcome in _SEEN and result.after is not None:
                 values = values_text(result.after)
                 yield {**place, "entity": entity_text(result.entity), "values": values}

@@ -1,7 +1,7 @@
 """Owners of keys: who holds them now, and who will once an alteration is known to be applied.
 
-What an owner holds changes under the slot of its entity only; the migrations' ``settle_claim`` does
-it, in the transaction that frees the slot.
+What an owner holds changes under the slot of its entity only; the migrations' ``close_slots`` does
+it, in the statement that frees the slot.
 """
 
 import json

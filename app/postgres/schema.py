@@ -9,7 +9,7 @@ from app.postgres.leases import Lease
 from app.postgres.partitions import ENSURE_PARTITIONS
 from app.postgres.tables import WORKING_TABLES
 
-SCHEMA_REVISION: Final = "0007"
+SCHEMA_REVISION: Final = "0008"
 """The newest migration."""
 
 _MIGRATE: Final = "run `kafka-quota-service migrate`"

@@ -8,9 +8,10 @@ import pytest
 
 from app.domain.alterations import AlterationResult, ClientQuotaAlteration, Op, Outcome
 from app.domain.entities import ClientQuotaEntity
-from app.domain.errors import ExpectationFailedError, NotSentError, OwnerConflictError
+from app.domain.errors import ExpectationFailedError, OwnerConflictError, QuotaError
 from app.domain.plans import Conflict, DesiredQuota, Holding, Kept, PlannedChange, WhyKept
 from app.postgres import plans as postgres_plans
+from app.postgres.copying import MANY
 from app.postgres.database import Database
 from app.postgres.housekeeping import keep_house
 from app.postgres.journal import PostgresJournal
@@ -159,12 +160,29 @@ async def test_a_conclusion_that_is_rolled_back_gives_nobody_anything(
     request, claim = owned("alice", "team", None, *sets())
     await journal.record_intent(request, claim)
     tables.run("alter table quota_owner add constraint no check (key <> 'producer_byte_rate')")
-    with pytest.raises(NotSentError, match="unavailable"):
+    with pytest.raises(QuotaError, match="fault of this service"):
         await journal.record_conclusion(concluded(request))
     assert len(tables.slots(request)) == 1
     tables.run("alter table quota_owner drop constraint no")
     await journal.record_conclusion(concluded(request))
     assert await holders(plans, "alice") == {P: Holding("team", 1024.0)}
+
+
+async def test_the_claims_of_a_large_plan_are_settled_at_once(
+    journal: PostgresJournal, tables: Tables
+):
+    entities = [audit_entity(n, {"user": f"user-{n}"}, ops=sets()) for n in range(MANY + 100)]
+    request = audit_request(*entities, action="apply_plan")
+    holders = {one.alteration.entity: {P: None} for one in entities}
+    claim = replace(claim_of(request), ownership=OwnershipClaim("team", False, holders))
+    await journal.record_intent(request, claim)
+    conclusion = concluded(request)
+    refused = replace(conclusion.results[7], outcome=Outcome.REFUSED, after=None)
+    await journal.record_conclusion(replace(conclusion, results={**conclusion.results, 7: refused}))
+    assert tables.count("quota_owner") == len(entities) - 1
+    assert tables.count("entity_slot") == 0
+    triggers = "select from pg_trigger where tgrelid = 'entity_slot'::regclass and not tgisinternal"
+    assert tables.run(triggers) == []
 
 
 async def test_a_request_about_nothing_is_kept_and_concluded(journal: PostgresJournal):
