@@ -73,8 +73,9 @@ def _migrate(_: argparse.Namespace) -> int:
 
 def _dev(arguments: argparse.Namespace) -> int:
     from app.localdev.dev import run_dev  # noqa: PLC0415
+    from app.startup_checks import load_settings  # noqa: PLC0415
 
-    return run_dev(os.environ, load=arguments.load)
+    return run_dev(os.environ, load_settings, load=arguments.load)
 
 
 def _openapi(arguments: argparse.Namespace) -> int:

@@ -3,7 +3,7 @@
 import signal
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,6 +36,26 @@ from app.localdev.tokens import tokens_file, write_tokens
 
 SUPER_USERS = "User:ANONYMOUS;User:admin"
 
+ACCOUNT_AT_BROKERS = frozenset(
+    f"QUOTAS_KAFKA_{name}"
+    for name in (
+        "SECURITY_PROTOCOL",
+        "SASL_MECHANISM",
+        "SASL_USERNAME",
+        "SASL_PASSWORD",
+        "SSL_CA_FILE",
+        "SSL_CERT_FILE",
+        "SSL_KEY_FILE",
+    )
+)
+"""Of no use with an embedded broker, and ignored there."""
+
+_NOTHING_LISTENS = {
+    "QUOTAS_KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:1",
+    "QUOTAS_DATABASE_URL": "postgresql://127.0.0.1:1/quotas",
+}
+"""Stands for the servers that are not started yet while the other settings are checked."""
+
 _SASL_USERS = {name: f"{name}-secret" for name in ("admin", "alice", "bob", "mallory")}
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _LOOK_S = 0.5
@@ -63,7 +83,11 @@ class _Dev:
         print(f"{time.monotonic() - self.begun:6.1f} s  {line}", file=sys.stderr, flush=True)
 
 
-def run_dev(environ: Mapping[str, str], *, load: bool = False) -> int:
+Check = Callable[[Mapping[str, str]], object]
+"""Raises an error with every fault of the service's settings."""
+
+
+def run_dev(environ: Mapping[str, str], check: Check, *, load: bool = False) -> int:
     """Run everything until SIGINT, SIGTERM or SIGHUP; return the exit code.
 
     State is kept in `.local` of the current directory, or in `QUOTAS_LOCAL_DIR`. A broker of
@@ -72,6 +96,7 @@ def run_dev(environ: Mapping[str, str], *, load: bool = False) -> int:
 
     Args:
         environ: Of this process.
+        check: Called before anything is started; its error ends this call.
         load: Run producers and consumers over and under their limits as well.
 
     Returns:
@@ -82,7 +107,7 @@ def run_dev(environ: Mapping[str, str], *, load: bool = False) -> int:
         _stop_at_signals()
         with ExitStack() as stack:
             try:
-                _run(environ, stack, load=load)
+                _run(environ, check, stack, load=load)
             finally:
                 _hold_signals()
     except _Stopped:
@@ -92,7 +117,7 @@ def run_dev(environ: Mapping[str, str], *, load: bool = False) -> int:
     return 1
 
 
-def _run(environ: Mapping[str, str], stack: ExitStack, *, load: bool) -> None:
+def _run(environ: Mapping[str, str], check: Check, stack: ExitStack, *, load: bool) -> None:
     if load and environ.get("QUOTAS_KAFKA_BOOTSTRAP_SERVERS"):
         raise LocalDevError(
             "--load needs a broker of its own: unset QUOTAS_KAFKA_BOOTSTRAP_SERVERS, or leave "
@@ -102,11 +127,13 @@ def _run(environ: Mapping[str, str], stack: ExitStack, *, load: bool) -> None:
     stack.enter_context(held(directory))
     ours = _service_environment(environ, directory)
     dev = _Dev(directory, ours, stack, ParentMake(environ))
-    service = _service(dev)
     tokens = write_tokens(directory, PRINCIPALS)
     certificates = local_certificates(directory, environ)
     if certificates is not None:
         dev.environ = {**certificates.environment, **dev.environ}
+    servers = {name: dev.environ.get(name) or value for name, value in _NOTHING_LISTENS.items()}
+    check({**dev.environ, **servers})
+    service = _service(dev)
     _start_kafka(dev)
     _start_postgres(dev)
     dev.say("Migrating the database ...")
@@ -138,19 +165,15 @@ def _service_environment(environ: Mapping[str, str], directory: Path) -> dict[st
         "QUOTAS_PORT": "8080",
         **({"QUOTAS_SUPER_USERS": SUPER_USERS} if embedded_broker else {}),
     }
-    theirs = {
-        name: value
-        for name, value in environ.items()
-        if not (embedded_broker and name.startswith("QUOTAS_KAFKA_"))
-    }
-    return {**ours, **theirs, "QUOTAS_TOKENS_FILE": str(tokens_file(directory))}
+    ignored = ACCOUNT_AT_BROKERS if embedded_broker else frozenset()
+    theirs = {name: value for name, value in environ.items() if name not in ignored}
+    ours = {name: environ.get(name) or value for name, value in ours.items()}
+    return {**theirs, **ours, "QUOTAS_TOKENS_FILE": str(tokens_file(directory))}
 
 
 def _service(dev: _Dev) -> LocalService:
-    host, port = dev.environ["QUOTAS_HOST"], dev.environ["QUOTAS_PORT"]
-    if not port.isdecimal():
-        raise LocalDevError(f"QUOTAS_PORT is not a port number: {port}.")
-    number = int(port) or free_ports(1)[0]
+    host = dev.environ["QUOTAS_HOST"]
+    number = int(dev.environ["QUOTAS_PORT"]) or free_ports(1)[0]
     refuse_a_taken_port(host, number)
     dev.environ["QUOTAS_PORT"] = str(number)
     return LocalService(host, number, dev.directory / "service.log")

@@ -24,10 +24,15 @@ def held(directory: Path) -> Iterator[None]:
     """Keep the directory to ourselves.
 
     Raises:
-        LocalDevError: another process has it.
+        LocalDevError: another process has it, or it cannot be written to.
     """
-    directory.mkdir(parents=True, exist_ok=True)
-    with (directory / _LOCK).open("a+") as lock:
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        file = (directory / _LOCK).open("a+")
+    except OSError as error:
+        message = f"QUOTAS_LOCAL_DIR: {directory} cannot be used: {error.strerror}."
+        raise LocalDevError(message) from None
+    with file as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

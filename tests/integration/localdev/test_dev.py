@@ -18,6 +18,7 @@ from app.localdev.dev import run_dev
 from app.localdev.kafka import LocalKafka
 from app.localdev.postgres import LocalPostgres
 from app.localdev.state import read_state
+from app.startup_checks import load_settings
 from tests.testkit.raw_quotas import RawQuotas
 
 DEADLINE_S = 30
@@ -77,7 +78,7 @@ def refusal(capfd: pytest.CaptureFixture[str]) -> Iterator[Callable[..., str]]:
     handlers = {number: signal.getsignal(number) for number in numbers}
 
     def run(environ: Mapping[str, str], *, load: bool = False) -> str:
-        assert run_dev(environ, load=load) == 1
+        assert run_dev(environ, load_settings, load=load) == 1
         captured = capfd.readouterr()
         assert captured.out == ""
         return captured.err
