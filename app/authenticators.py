@@ -22,7 +22,8 @@ from app.http.authentication.shown_certificates import DirectCertificate, ProxyC
 from app.http.authentication.signing_keys import KeySource
 from app.http.authentication.token_file import TokensFileError
 from app.http.metrics import HttpMetrics
-from app.settings import AuthenticatorKind, Settings, SettingsError, unusable_file
+from app.kafka.config import key_password
+from app.settings import AuthenticatorKind, Settings, SettingsError, reveal, unusable_file
 
 Opened = Callable[[AsyncExitStack, OpenSessions], Method]
 """Makes a method, and pushes what closes it; some open sessions of the brokers."""
@@ -181,8 +182,9 @@ def tls_context(settings: Settings) -> ssl.SSLContext | None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_RENEGOTIATION
+    password = partial(key_password, reveal(settings.tls_key_password))
     try:
-        context.load_cert_chain(settings.tls_cert_file, settings.tls_key_file, _no_password)
+        context.load_cert_chain(settings.tls_cert_file, settings.tls_key_file, password)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         message = f"QUOTAS_TLS_CERT_FILE, QUOTAS_TLS_KEY_FILE: they cannot be used: {reason}."
@@ -202,9 +204,3 @@ def _is_authority(certificate: x509.Certificate) -> bool:
     except x509.ExtensionNotFound:
         return False
     return constraints.value.ca
-
-
-def _no_password() -> str:
-    """Stand for the password of a key, which nobody is there to type."""
-    message = "the key has a password"
-    raise ValueError(message)

@@ -15,6 +15,7 @@ from pydantic import (
     Field,
     SecretStr,
     ValidationError,
+    ValidationInfo,
 )
 from pydantic_core import ErrorDetails
 
@@ -34,6 +35,15 @@ PREFIX: Final = "QUOTAS_"
 
 LOCAL_ONLY: Final = frozenset({"QUOTAS_LOCAL_DIR", "QUOTAS_LOCAL_KAFKA_VERSION"})
 """Variables of ``dev`` that a service ignores."""
+
+SECRETS: Final = (
+    "kafka_sasl_password",
+    "kafka_ssl_key_password",
+    "database_url",
+    "migration_database_url",
+    "tls_key_password",
+)
+"""Fields whose value may be in a file instead, which ``QUOTAS_<FIELD>_FILE`` names."""
 
 _STAND_INS: Final = {"kafka_bootstrap_servers": "localhost:0", "database_url": "postgresql:///"}
 """For required settings that could not be read, while the others are."""
@@ -93,6 +103,27 @@ def _bootstrap_servers(text: str) -> str:
     return text
 
 
+def _secret(value: object, info: ValidationInfo) -> object:
+    """Return a secret; that of a file comes as its path, and a pair is both."""
+    name = f"{variable(str(info.field_name))}_FILE"
+    match value:
+        case (_, _):
+            message = f"{name} is set, too; set one of them"
+            raise ValueError(message)
+        case Path():
+            try:
+                text = value.read_text(encoding="utf-8").rstrip("\r\n")
+            except (OSError, UnicodeDecodeError) as error:
+                reason = getattr(error, "strerror", "it is not UTF-8")
+                message = f"the file of {name} cannot be read: {reason}"
+                raise ValueError(message) from None
+            if not text:
+                message = f"the file of {name} is empty"
+                raise ValueError(message)
+            return text
+    return value
+
+
 def _sasl(protocol: SecurityProtocol) -> SecurityProtocol:
     if not protocol.uses_sasl:
         message = "it takes SASL_SSL or SASL_PLAINTEXT"
@@ -149,7 +180,8 @@ Rate = Annotated[float, Field(ge=0, le=1_000_000, allow_inf_nan=False)]
 TimeoutMs = Annotated[int, Field(ge=10, le=60_000)]
 Principals = Annotated[frozenset[str], BeforeValidator(_principals)]
 BootstrapServers = Annotated[str, AfterValidator(_bootstrap_servers)]
-DatabaseUrl = Annotated[SecretStr, AfterValidator(_database_url)]
+Secret = Annotated[SecretStr, BeforeValidator(_secret)]
+DatabaseUrl = Annotated[Secret, AfterValidator(_database_url)]
 ConfidentialUrl = Annotated[str, AfterValidator(_confidential)]
 Network = Annotated[IPv4Network | IPv6Network, BeforeValidator(_network)]
 
@@ -180,7 +212,7 @@ class Settings(BaseModel):
     """`PLAIN`, `SCRAM-SHA-256` or `SCRAM-SHA-512`."""
     kafka_sasl_username: str | None = None
     """The service's own account."""
-    kafka_sasl_password: SecretStr | None = None
+    kafka_sasl_password: Secret | None = None
     """Its password."""
     kafka_ssl_ca_file: Path | None = None
     """PEM file of trusted authorities."""
@@ -188,6 +220,8 @@ class Settings(BaseModel):
     """PEM file of a client certificate."""
     kafka_ssl_key_file: Path | None = None
     """PEM file of its key."""
+    kafka_ssl_key_password: Secret | None = None
+    """The password of that key; default: it has none."""
 
     # The audit log.
     database_url: DatabaseUrl
@@ -280,6 +314,8 @@ class Settings(BaseModel):
     """PEM file of this server's certificate; with it `QUOTAS_PORT` speaks TLS."""
     tls_key_file: Path | None = None
     """PEM file of its key; default: in the same file."""
+    tls_key_password: Secret | None = None
+    """The password of that key; default: it has none."""
     tls_port: Port | None = None
     """A port of its own for TLS; `QUOTAS_PORT` then speaks plain HTTP."""
     tls_client_ca_file: Path | None = None
@@ -341,11 +377,15 @@ class Settings(BaseModel):
 
         A setting that could not be read has no value: ``UnreadSettingError``.
         """
-        values = {
+        values: dict[str, object] = {
             name.removeprefix(PREFIX).lower(): value
             for name, value in environ.items()
             if name.startswith(PREFIX) and name not in LOCAL_ONLY and value != ""
         }
+        for name in SECRETS:
+            if path := values.pop(f"{name}_file", None):
+                file = Path(str(path))
+                values[name] = (values[name], file) if name in values else file
         try:
             return cls.model_validate(values), []
         except ValidationError as error:
@@ -419,13 +459,12 @@ class Settings(BaseModel):
         Raises:
             ValueError: SASL lacks a mechanism, a user or a password.
         """
-        password = self.kafka_sasl_password
         return KafkaSettings(
             self.kafka_bootstrap_servers,
             self.kafka_security_protocol,
             self.kafka_sasl_mechanism,
             self.kafka_sasl_username,
-            password.get_secret_value() if password else None,
+            reveal(self.kafka_sasl_password),
             cluster_id=self.cluster_id,
             **self._kafka_files,
         )
@@ -451,7 +490,13 @@ class Settings(BaseModel):
     def _kafka_files(self) -> dict[str, str | None]:
         names = ("ssl_ca_file", "ssl_cert_file", "ssl_key_file")
         files = {name: getattr(self, f"kafka_{name}") for name in names}
-        return {name: None if path is None else str(path) for name, path in files.items()}
+        texts = {name: None if path is None else str(path) for name, path in files.items()}
+        return {**texts, "ssl_key_password": reveal(self.kafka_ssl_key_password)}
+
+
+def reveal(secret: SecretStr | None) -> str | None:
+    """Return a secret as a text."""
+    return None if secret is None else secret.get_secret_value()
 
 
 def variable(field: str) -> str:
@@ -463,6 +508,11 @@ def unusable_file(field: str, error: Exception) -> SettingsError:
     """Return the fault of a setting that names a file."""
     reason = getattr(error, "strerror", None) or error
     return SettingsError(f"{variable(field)}: it cannot be used: {reason}.")
+
+
+def fields() -> list[str]:
+    """Return what a variable may be named after: every field, and the files of secrets."""
+    return [*Settings.model_fields, *(f"{name}_file" for name in SECRETS)]
 
 
 def describe(field: str) -> str:
@@ -478,7 +528,7 @@ def _sentence(problem: ErrorDetails) -> str:
         case "missing":
             return f"{name} is needed and not set. It is: {describe(field)}".replace("`", "")
         case "extra_forbidden":
-            near = get_close_matches(field, Settings.model_fields, 1)
+            near = get_close_matches(field, fields(), 1)
             hint = f" Is it {variable(near[0])}?" if near else ""
             return f"{name} is not a setting of this service; check its spelling.{hint}"
         case "value_error":

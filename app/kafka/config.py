@@ -4,6 +4,7 @@ import re
 import ssl
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
 from typing import Final
 
 CLIENT_ID: Final = "kafka-quota-service"
@@ -54,7 +55,8 @@ class KafkaSettings:
         sasl_password: Never shown.
         ssl_ca_file: PEM; null means the authorities that the machine trusts.
         ssl_cert_file: PEM, the client's certificate chain; null means none.
-        ssl_key_file: PEM, not encrypted; null where the certificate's file holds the key.
+        ssl_key_file: PEM; null where the certificate's file holds the key.
+        ssl_key_password: Of that key; null where it is not encrypted.
         cluster_id: Of the only cluster that is spoken to; null takes the one that answers.
 
     Raises:
@@ -70,6 +72,7 @@ class KafkaSettings:
     ssl_cert_file: str | None = None
     ssl_key_file: str | None = None
     cluster_id: str | None = None
+    ssl_key_password: str | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         """Refuse what could never connect."""
@@ -100,13 +103,30 @@ def ssl_context(settings: KafkaSettings) -> ssl.SSLContext | None:
 
     Raises:
         OSError: A file cannot be read or holds no certificate.
+        ValueError: The key has a password, and none is set.
     """
     if not settings.protocol.uses_tls:
         return None
     context = ssl.create_default_context(cafile=settings.ssl_ca_file)
     if settings.ssl_cert_file:
-        context.load_cert_chain(settings.ssl_cert_file, settings.ssl_key_file)
+        context.load_cert_chain(
+            settings.ssl_cert_file,
+            settings.ssl_key_file,
+            partial(key_password, settings.ssl_key_password),
+        )
     return context
+
+
+def key_password(password: str | None) -> str:
+    """Return the password of a key, which OpenSSL would ask a terminal for.
+
+    Raises:
+        ValueError: There is none.
+    """
+    if password is None:
+        message = "the key has a password"
+        raise ValueError(message)
+    return password
 
 
 def _one_of(names: type[StrEnum], value: str | None, what: str) -> None:
@@ -135,6 +155,7 @@ class PassThrough:
         ssl_ca_file: PEM; null means the authorities that the machine trusts.
         ssl_cert_file: PEM, where the listener wants a client certificate as well; null means none.
         ssl_key_file: PEM of its key.
+        ssl_key_password: Of that key; null where it is not encrypted.
     """
 
     bootstrap_servers: str
@@ -143,6 +164,7 @@ class PassThrough:
     ssl_ca_file: str | None = None
     ssl_cert_file: str | None = None
     ssl_key_file: str | None = None
+    ssl_key_password: str | None = field(default=None, repr=False)
 
     def settings(self, user: str, password: str) -> KafkaSettings:
         """Return how to reach the brokers as a caller.
@@ -159,4 +181,5 @@ class PassThrough:
             self.ssl_ca_file,
             self.ssl_cert_file,
             self.ssl_key_file,
+            ssl_key_password=self.ssl_key_password,
         )

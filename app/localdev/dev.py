@@ -43,9 +43,12 @@ ACCOUNT_AT_BROKERS = frozenset(
         "SASL_MECHANISM",
         "SASL_USERNAME",
         "SASL_PASSWORD",
+        "SASL_PASSWORD_FILE",
         "SSL_CA_FILE",
         "SSL_CERT_FILE",
         "SSL_KEY_FILE",
+        "SSL_KEY_PASSWORD",
+        "SSL_KEY_PASSWORD_FILE",
     )
 )
 """Of no use with an embedded broker, and ignored there."""
@@ -131,8 +134,8 @@ def _run(environ: Mapping[str, str], check: Check, stack: ExitStack, *, load: bo
     certificates = local_certificates(directory, environ)
     if certificates is not None:
         dev.environ = {**certificates.environment, **dev.environ}
-    servers = {name: dev.environ.get(name) or value for name, value in _NOTHING_LISTENS.items()}
-    check({**dev.environ, **servers})
+    missing = {name: url for name, url in _NOTHING_LISTENS.items() if not _is_set(dev, name)}
+    check({**dev.environ, **missing})
     service = _service(dev)
     _start_kafka(dev)
     _start_postgres(dev)
@@ -179,8 +182,13 @@ def _service(dev: _Dev) -> LocalService:
     return LocalService(host, number, dev.directory / "service.log")
 
 
+def _is_set(dev: _Dev, name: str) -> bool:
+    """Tell whether a server is named, by a variable or by the file of a secret."""
+    return bool(dev.environ.get(name) or dev.environ.get(f"{name}_FILE"))
+
+
 def _start_postgres(dev: _Dev) -> None:
-    if dev.environ.get("QUOTAS_DATABASE_URL"):
+    if _is_set(dev, "QUOTAS_DATABASE_URL"):
         return
     dev.say("Starting Postgres ...")
     dev.postgres = LocalPostgres(dev.directory / "postgres")
@@ -211,7 +219,8 @@ def _start_service(dev: _Dev, service: LocalService, token: str) -> None:
     if empty is not None:
         set_example_acls(empty.bootstrap_servers)
     dev.say("Starting the service ...")
-    dev.environ.pop("QUOTAS_MIGRATION_DATABASE_URL", None)
+    for name in ("QUOTAS_MIGRATION_DATABASE_URL", "QUOTAS_MIGRATION_DATABASE_URL_FILE"):
+        dev.environ.pop(name, None)
     dev.stack.callback(service.stop)
     service.start(dev.environ)
     if empty is not None:

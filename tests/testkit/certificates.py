@@ -41,12 +41,15 @@ class Shown:
         """The certificate in PEM."""
         return self.certificate.public_bytes(serialization.Encoding.PEM).decode()
 
-    def write(self, path: Path) -> Path:
+    def write(self, path: Path, password: str | None = None) -> Path:
         """Write certificate and key into one file, and return its path."""
+        encryption: serialization.KeySerializationEncryption = serialization.NoEncryption()
+        if password is not None:
+            encryption = serialization.BestAvailableEncryption(password.encode())
         key = self.key.private_bytes(
             serialization.Encoding.PEM,
             serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
+            encryption,
         )
         path.write_bytes(self.pem.encode() + key)
         path.chmod(0o600)

@@ -12,6 +12,7 @@ import pytest
 from app.authenticators import Authenticators, tls_context
 from app.http.authentication.forwarded import ForwardedHeader
 from app.http.metrics import HttpMetrics
+from app.kafka.config import ssl_context
 from app.listeners import listeners
 from app.settings import AuthenticatorKind, Settings, SettingsError
 from app.startup_checks import load_settings, warn
@@ -175,6 +176,27 @@ def test_a_client_certificate_is_asked_for_and_not_demanded(files: Path):
     context = tls_context(settings(files, **given))
     assert context is not None
     assert context.verify_mode is ssl.CERT_OPTIONAL
+
+
+def test_a_key_with_a_password_is_opened_with_it(files: Path):
+    AUTHORITY.sign(person("locked")).write(files / "locked.pem", "secret")
+    (files / "password").write_text("secret\n", encoding="utf-8")
+    own = {"tls_cert_file": "{}/locked.pem"}
+    at_brokers = {"kafka_security_protocol": "SSL", "kafka_ssl_cert_file": "{}/locked.pem"}
+    read = settings(
+        files,
+        **own,
+        **at_brokers,
+        tls_key_password="secret",
+        kafka_ssl_key_password_file="{}/password",
+    )
+    assert tls_context(read) is not None
+    assert ssl_context(read.kafka) is not None
+    with pytest.raises(SettingsError) as caught:
+        settings(files, **own, **at_brokers, tls_key_password="wrong")
+    brokers, ours = str(caught.value).splitlines()
+    assert brokers == "QUOTAS_KAFKA_SSL_…: it cannot be used: the key has a password."
+    assert ours.startswith("QUOTAS_TLS_CERT_FILE, QUOTAS_TLS_KEY_FILE: they cannot be used: ")
 
 
 @pytest.mark.parametrize(

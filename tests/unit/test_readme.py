@@ -18,7 +18,7 @@ from app.localdev.examples import PRINCIPALS
 from app.localdev.jars import KAFKA_VERSION, OTHER_KAFKA_VERSIONS
 from app.service.alterations.failpoints import Failpoints
 from app.serving import openapi_document
-from app.settings import LOCAL_ONLY, PREFIX, Settings, describe
+from app.settings import LOCAL_ONLY, PREFIX, Settings, describe, fields
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -59,6 +59,13 @@ def _default(name: str) -> str:
 
 def test_the_configuration_table_is_that_of_the_settings():
     assert configuration_table() in README
+
+
+def test_the_files_of_secrets_are_listed():
+    files = [name for name in fields() if name not in Settings.model_fields]
+    assert files
+    for name in files:
+        assert f"`{PREFIX}{name.upper()}`" in README
 
 
 def test_it_names_the_versions_of_kafka_that_the_tests_run_on():
@@ -146,7 +153,7 @@ def test_every_variable_named_is_a_setting(subtests: pytest.Subtests):
                     r"(?<![A-Z_])QUOTAS_[A-Z_]*[A-Z]\b", document.read_text(encoding="utf-8")
                 )
             )
-            known = {PREFIX + name.upper() for name in Settings.model_fields}
+            known = {PREFIX + name.upper() for name in fields()}
             assert named <= known | LOCAL_ONLY | SCRIPT_VARIABLES
 
 

@@ -1,11 +1,12 @@
 """What each setting takes, and what is wrong with a variable."""
 
 from ipaddress import ip_network
+from pathlib import Path
 
 import pytest
 
 from app.service.alterations.failpoints import Failpoints
-from app.settings import Settings, SettingsError, UnreadSettingError
+from app.settings import SECRETS, Settings, SettingsError, UnreadSettingError
 
 NEEDED = {
     "QUOTAS_KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:9092",
@@ -64,3 +65,52 @@ def test_there_are_one_to_64_workers(number: str):
 
 def test_a_process_serves_alone_unless_told_otherwise():
     assert settings().workers == 1
+
+
+def test_each_secret_may_be_in_a_file(tmp_path: Path):
+    files = {}
+    for name in SECRETS:
+        path = tmp_path / name
+        path.write_text(f"postgresql://{name}\n", encoding="utf-8")
+        files[f"QUOTAS_{name.upper()}_FILE"] = str(path)
+    del (needed := dict(NEEDED))["QUOTAS_DATABASE_URL"]
+    read = Settings.from_env({**needed, **files})
+    assert {name: getattr(read, name).get_secret_value() for name in SECRETS} == {
+        name: f"postgresql://{name}" for name in SECRETS
+    }
+    assert read.kafka.sasl_password == "postgresql://kafka_sasl_password"
+    assert read.kafka.ssl_key_password == "postgresql://kafka_ssl_key_password"
+    assert "postgresql://" not in repr(read)
+
+
+def test_a_secret_in_a_file_that_cannot_be_used_is_a_fault_and_is_not_repeated(tmp_path: Path):
+    (tmp_path / "canary").write_text("canary\n", encoding="utf-8")
+    (tmp_path / "binary").write_bytes(b"canary\xff")
+    (tmp_path / "empty").write_text("\n", encoding="utf-8")
+    wrong = {
+        "QUOTAS_DATABASE_URL_FILE": "canary",
+        "QUOTAS_MIGRATION_DATABASE_URL_FILE": "canary",
+        "QUOTAS_KAFKA_SASL_PASSWORD_FILE": "none",
+        "QUOTAS_KAFKA_SSL_KEY_PASSWORD_FILE": "binary",
+        "QUOTAS_TLS_KEY_PASSWORD_FILE": "empty",
+    }
+    files = {name: str(tmp_path / file) for name, file in wrong.items()}
+    with pytest.raises(SettingsError) as refused:
+        Settings.from_env({**NEEDED, **files, "QUOTAS_KAFKA_SASL_PASSWORD_FIEL": "canary"})
+    assert str(refused.value).splitlines() == [
+        "QUOTAS_DATABASE_URL: QUOTAS_DATABASE_URL_FILE is set, too; set one of them.",
+        (
+            "QUOTAS_KAFKA_SASL_PASSWORD: the file of QUOTAS_KAFKA_SASL_PASSWORD_FILE cannot be "
+            "read: No such file or directory."
+        ),
+        (
+            "QUOTAS_KAFKA_SASL_PASSWORD_FIEL is not a setting of this service; check its spelling. "
+            "Is it QUOTAS_KAFKA_SASL_PASSWORD_FILE?"
+        ),
+        (
+            "QUOTAS_KAFKA_SSL_KEY_PASSWORD: the file of QUOTAS_KAFKA_SSL_KEY_PASSWORD_FILE cannot "
+            "be read: it is not UTF-8."
+        ),
+        "QUOTAS_MIGRATION_DATABASE_URL: a database URL begins with postgresql://.",
+        "QUOTAS_TLS_KEY_PASSWORD: the file of QUOTAS_TLS_KEY_PASSWORD_FILE is empty.",
+    ]
