@@ -50,16 +50,26 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _disable_core_dumps() -> None:
+    """Let no crash of this process write its memory, which holds passwords, to a file."""
+    if sys.platform != "win32":
+        import resource  # noqa: PLC0415 - Unix has it
+
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
 def _serve(_: argparse.Namespace) -> int:
     from app.serving import serve  # noqa: PLC0415 - the other commands start without it
     from app.startup_checks import load_settings  # noqa: PLC0415
 
+    _disable_core_dumps()
     return serve(load_settings(os.environ, listens=True))
 
 
 def _migrate(_: argparse.Namespace) -> int:
     from app.postgres.migration import MigrationError, migrate  # noqa: PLC0415
 
+    _disable_core_dumps()
     settings = Settings.from_env({"QUOTAS_KAFKA_BOOTSTRAP_SERVERS": "unused:0", **os.environ})
     try:
         sentences = migrate(settings.owner_database_url, settings.database_url.get_secret_value())

@@ -1,6 +1,8 @@
 """The server's command."""
 
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
@@ -8,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from app.main import main
+from tests.testkit.service import STARTS_WITHIN_S, environment
 
 
 @pytest.fixture
@@ -82,3 +85,24 @@ def test_a_folder_that_dev_cannot_write_to_is_one_sentence(
     code, printed = dev(LOCAL_DIR=str(tmp_path / "dir"))
     assert code == 1
     assert printed == f"QUOTAS_LOCAL_DIR: {tmp_path / 'dir'} cannot be used: Is a directory.\n"
+
+
+@pytest.mark.parametrize("command", ["serve", "migrate"])
+def test_a_process_that_has_passwords_leaves_no_core_dump(command: str):
+    code = f"""
+import resource
+_, hard = resource.getrlimit(resource.RLIMIT_CORE)
+resource.setrlimit(resource.RLIMIT_CORE, (hard, hard))
+from app.main import main
+assert main([{command!r}]) == 2
+print(resource.getrlimit(resource.RLIMIT_CORE))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=environment({}),
+        capture_output=True,
+        text=True,
+        timeout=STARTS_WITHIN_S,
+        check=False,
+    )
+    assert done.stdout == "(0, 0)\n", done.stderr

@@ -5,6 +5,7 @@ import json
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -105,3 +106,9 @@ def test_every_locked_package_is_in_the_bill():
     listed = {f"{one['name']}=={one['version']}" for one in bill["components"]}
     assert {re.sub(r"\[.*\]", "", one) for one in locked} == listed
     assert all(one["externalReferences"][0]["hashes"] for one in bill["components"])
+
+
+def test_uvicorn_whose_internals_are_overridden_is_pinned_exactly():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    (uvicorn,) = [one for one in project["project"]["dependencies"] if one.startswith("uvicorn")]
+    assert re.fullmatch(r"uvicorn==\d+\.\d+\.\d+", uvicorn)
