@@ -125,11 +125,14 @@ def identity_provider(settings: Settings) -> IdentityProvider | None:
     if settings.oidc_issuer is None:
         return None
     trusted = oidc_authorities(settings)
+    privileged = (settings.super_users | settings.auditors) - settings.oidc_privileged_principals
     rules = TokenRules(
         settings.oidc_issuer,
         settings.oidc_audience or "",
         frozenset(settings.oidc_algorithms),
         settings.oidc_principal_claim,
+        settings.oidc_principal_prefix,
+        frozenset() if settings.oidc_principal_prefix else privileged,
     )
     return IdentityProvider(rules, KeySource(settings.oidc_issuer, settings.oidc_jwks_url), trusted)
 

@@ -24,7 +24,9 @@ from app.http.authentication.client_cert_header import ClientCertHeader
 from app.http.authentication.forwarded import ForwardedHeader
 from app.http.authentication.json_web_tokens import ALGORITHMS
 from app.http.authentication.principal_mapping import PrincipalMapping
+from app.http.authentication.principals import principal_of
 from app.http.authentication.signing_keys import is_confidential
+from app.http.errors import InvalidTokenError
 from app.kafka.config import KafkaSettings, PassThrough, SaslMechanism, SecurityProtocol
 from app.postgres.parameters import read_url
 from app.service.alterations.failpoints import Failpoints
@@ -143,6 +145,14 @@ def _confidential(url: str) -> str:
     return url
 
 
+def _principal_prefix(prefix: str) -> str:
+    try:
+        principal_of(f"{prefix}user")
+    except InvalidTokenError as error:
+        raise ValueError(error.detail) from None
+    return prefix
+
+
 def _algorithms(names: tuple[str, ...]) -> tuple[str, ...]:
     if not ALGORITHMS.issuperset(names):
         message = f"it takes some of {', '.join(sorted(ALGORITHMS))}"
@@ -245,6 +255,11 @@ class Settings(BaseModel):
     """The signatures that are accepted."""
     oidc_principal_claim: str = "sub"
     """The claim whose value is the user name of the principal."""
+    oidc_principal_prefix: Annotated[str, AfterValidator(_principal_prefix)] = ""
+    """Stands before that value in the user name, so that no token names another authenticator's
+    user."""
+    oidc_privileged_principals: Principals = frozenset()
+    """`User:alice;…`: super users and auditors that a token may name where there is no prefix."""
     oidc_ca_file: Path | None = None
     """PEM file of authorities trusted for the issuer; default: the usual ones."""
     authenticators: Annotated[

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from app.authenticators import Authenticators, tls_context
+from app.authenticators import Authenticators, identity_provider, tls_context
 from app.http.authentication.forwarded import ForwardedHeader
 from app.http.metrics import HttpMetrics
 from app.kafka.config import ssl_context
@@ -124,6 +124,10 @@ BAD: dict[str, tuple[Mapping[str, str], str]] = {
     "no such issuers": (
         {"client_cert_issuers_file": "/no/such/file"},
         "QUOTAS_CLIENT_CERT_ISSUERS_FILE: it cannot be used: No such file",
+    ),
+    "a prefix that no principal may have": (
+        {"oidc_principal_prefix": "User:"},
+        "QUOTAS_OIDC_PRINCIPAL_PREFIX: The credential's name is one that nobody may have.",
     ),
     "a malformed rule": (
         {"ssl_principal_mapping_rules": "DEFAULT,RULE:x"},
@@ -265,6 +269,29 @@ async def test_callers_are_told_of_the_ways_in_their_order(files: Path):
 
 def _no_sessions(_: object) -> Any:
     raise AssertionError("nobody logs in at the brokers")
+
+
+@pytest.mark.parametrize(
+    ("given", "privileged"),
+    [
+        ({}, {"User:root", "User:auditor"}),
+        ({"oidc_privileged_principals": "User:auditor;User:bob"}, {"User:root"}),
+        ({"oidc_principal_prefix": "oidc/"}, set()),
+    ],
+)
+def test_a_provider_s_principal_is_privileged_by_a_prefix_or_a_list_alone(
+    files: Path, given: dict[str, str], privileged: set[str]
+):
+    oidc = {
+        "oidc_issuer": "https://login.example.org",
+        "oidc_audience": "quotas",
+        "super_users": "User:root",
+        "auditors": "User:auditor",
+    }
+    provider = identity_provider(settings(files, **oidc, **given))
+    assert provider is not None
+    assert provider.rules.privileged == privileged
+    assert provider.rules.principal_prefix == given.get("oidc_principal_prefix", "")
 
 
 LEAST = {

@@ -44,12 +44,16 @@ class TokenRules:
         audience: This service's name there.
         algorithms: Of ``ALGORITHMS``.
         principal_claim: Its value is the user name.
+        principal_prefix: Stands before the value in the user name.
+        privileged: Super users and auditors that no token may name.
     """
 
     issuer: str
     audience: str
     algorithms: frozenset[str]
     principal_claim: str = "sub"
+    principal_prefix: str = ""
+    privileged: frozenset[str] = frozenset()
 
 
 class JsonWebTokens:
@@ -94,7 +98,19 @@ class JsonWebTokens:
         except (PyJWTError, ValueError):
             raise InvalidTokenError("The token's signature is not valid.") from None
         self._judge(claims)
-        return principal_of(claims.get(self._rules.principal_claim))
+        return self._principal(claims.get(self._rules.principal_claim))
+
+    def _principal(self, name: object) -> str:
+        principal = principal_of(name)
+        if prefix := self._rules.principal_prefix:
+            principal = principal_of(f"{prefix}{name}")
+        if principal in self._rules.privileged:
+            detail = (
+                "The token names a super user or an auditor, which needs "
+                "QUOTAS_OIDC_PRINCIPAL_PREFIX or QUOTAS_OIDC_PRIVILEGED_PRINCIPALS."
+            )
+            raise InvalidTokenError(detail)
+        return principal
 
     def _read_header(self, header: JsonObject) -> tuple[str, str | None]:
         algorithm, key_id, kind = header.get("alg"), header.get("kid"), header.get("typ")

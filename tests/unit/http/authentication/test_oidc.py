@@ -232,6 +232,21 @@ async def test_another_claim_can_name_the_principal(provider: Provider, name: st
     assert await tokens.principal(signed(claims(preferred_username=name))) == f"User:{name}"
 
 
+async def test_a_prefix_makes_names_of_the_provider_nobody_else_s(provider: Provider):
+    tokens = tokens_of(provider, principal_prefix="oidc/", privileged=frozenset({"User:alice"}))
+    assert await tokens.principal(signed()) == "User:oidc/alice"
+    for name in ("", "ANONYMOUS", "User:alice", " alice"):
+        with pytest.raises(InvalidTokenError):
+            await tokens.principal(signed(claims(sub=name)))
+
+
+async def test_a_token_names_no_super_user_or_auditor_by_chance(provider: Provider):
+    tokens = tokens_of(provider, privileged=frozenset({"User:root", "User:alice"}))
+    assert await tokens.principal(signed(claims(sub="bob"))) == "User:bob"
+    with pytest.raises(InvalidTokenError, match="QUOTAS_OIDC_PRIVILEGED_PRINCIPALS"):
+        await tokens.principal(signed())
+
+
 FIRST = {"keys": [published(RSA_KEY, "first", "RS256")]}
 BOTH = {"keys": [*FIRST["keys"], published(EC_KEY, "second", "ES256")]}
 DISCOVERY = f"{ISSUER}/.well-known/openid-configuration"
