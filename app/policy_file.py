@@ -1,13 +1,26 @@
-"""The file of the policy: YAML, read strictly; every fault is told with its line."""
+"""The file of the policy: YAML, read strictly; every fault is reported with its line."""
 
 import hashlib
+import re
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Any, Final, Literal
 
 import yaml
-from yaml.nodes import Node, SequenceNode
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    InstanceOf,
+    ValidationError,
+    ValidationInfo,
+)
+from pydantic_core import ErrorDetails
+from yaml.nodes import MappingNode, Node, ScalarNode
 
 from app.domain.filters import (
     ClientQuotaFilter,
@@ -20,26 +33,135 @@ from app.domain.quota_keys import LONG_MAX, QUOTA_KEY_RULES, TWO_TO_63
 from app.http.authentication.token_file import is_principal
 from app.http.filter_query import GRAMMAR, parse_component
 from app.http.strict_json import shown
-from app.http.yaml_reading import YamlMapping, YamlReading, compose_document
 from app.service.permissions.policy import PolicyInForce
 
-API_VERSION: Final = "quotas-policy/v1"
-
 MAX_BYTES: Final = 1024 * 1024
+MAX_DEPTH: Final = 20
 
-_RULE: Final = ("name", "principals", "entities", "keys", "defaults")
-_OTHERS: Final = {"allow": True, "deny": False}
+_MERGE: Final = "tag:yaml.org,2002:merge"
+_TEXT: Final = "tag:yaml.org,2002:str"
+_BOOLEANS: Final = {"true": True, "false": False}
+_NUMBERS: Final = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
+_NUMBER: Final = re.compile(r"[0-9]{1,30}(\.[0-9]{1,30})?")
+_KEYS: Final = (*QUOTA_KEY_RULES, EVERY_KEY)
 
 
 class PolicyFileError(ValueError):
     """The file cannot be used; the text has a line for each fault."""
 
 
+def _principal(text: str) -> str:
+    if text != ANYBODY and not is_principal(text):
+        message = f"{shown(text)} is not a principal such as User:alice, nor '*'"
+        raise ValueError(message)
+    return text
+
+
+def _component(text: object) -> object:
+    component = parse_component(text) if isinstance(text, str) else None
+    if component is None:
+        message = f"{_display(text)} is no pattern. {GRAMMAR}"
+        raise ValueError(message)
+    return component
+
+
+def _as_list(pattern: object) -> object:
+    return pattern if isinstance(pattern, list) else [pattern]
+
+
+def _pattern(
+    components: list[ClientQuotaFilterComponent], info: ValidationInfo
+) -> list[ClientQuotaFilterComponent]:
+    faults = [one.detail.rstrip(".") for one in filter_violations(_filter(components))]
+    if not components:
+        faults.append("an empty pattern matches nothing")
+    is_default = any(one.match_type is MatchType.DEFAULT for one in components)
+    if is_default and not info.data.get("defaults", True):
+        faults.append("a default entity needs defaults: true in the rule")
+    if faults:
+        raise ValueError("; ".join(faults))
+    return components
+
+
+def _filter(components: list[ClientQuotaFilterComponent]) -> ClientQuotaFilter:
+    return ClientQuotaFilter(tuple(components), strict=True)
+
+
+def _number(value: object, info: ValidationInfo) -> Decimal:
+    if isinstance(value, Decimal) and value > 0:
+        return value
+    message = f"{info.field_name} is a number over 0 in plain digits, not {_display(value)}"
+    raise ValueError(message)
+
+
+def _over_minimum(maximum: Decimal, info: ValidationInfo) -> Decimal:
+    minimum = info.data.get("min")
+    if minimum is not None and minimum > maximum:
+        message = "min is over max"
+        raise ValueError(message)
+    return Decimal(TWO_TO_63) if maximum == LONG_MAX else maximum
+
+
+def _key(name: str) -> str:
+    if name not in _KEYS:
+        message = f"{shown(name)} is unknown here; known are {', '.join(_KEYS)}"
+        raise ValueError(message)
+    return name
+
+
+def _distinct(rules: "list[_Rule]") -> "list[_Rule]":
+    names = [rule.name for rule in rules]
+    if twice := [name for name in dict.fromkeys(names) if names.count(name) > 1]:
+        message = f"two rules have the name {shown(twice[0])}"
+        raise ValueError(message)
+    return rules
+
+
+Number = Annotated[Decimal, BeforeValidator(_number)]
+Component = Annotated[InstanceOf[ClientQuotaFilterComponent], BeforeValidator(_component)]
+Pattern = Annotated[list[Component], BeforeValidator(_as_list), AfterValidator(_pattern)]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class _Limits(_Strict):
+    min: Number | None = None
+    max: Annotated[Number, AfterValidator(_over_minimum)] | None = None
+    remove: bool = False
+
+
+class _Rule(_Strict):
+    """``defaults`` comes first: patterns are judged by it."""
+
+    defaults: bool = False
+    name: Annotated[str, Field(min_length=1)]
+    principals: Annotated[list[Annotated[str, AfterValidator(_principal)]], Field(min_length=1)]
+    entities: Annotated[list[Pattern], Field(min_length=1)]
+    keys: Annotated[dict[Annotated[str, AfterValidator(_key)], _Limits], Field(min_length=1)]
+
+
+class _Document(_Strict):
+    api_version: Annotated[Literal["quotas-policy/v1"], Field(alias="apiVersion")]
+    others: Literal["deny", "allow"] = "deny"
+    rules: Annotated[list[_Rule], Field(min_length=1), AfterValidator(_distinct)]
+
+
+_MEMBERS: Final = {
+    0: "apiVersion, others, rules",
+    2: "name, principals, entities, keys, defaults",
+    3: ", ".join(_KEYS),
+    4: "min, max, remove",
+}
+"""What a mapping may have, by its depth in the document."""
+
+
 def read_policy(path: Path) -> PolicyInForce:
     """Read the file.
 
     Raises:
-        PolicyFileError: It is missing, is not YAML, or says what is not understood.
+        PolicyFileError: It is missing, is not YAML, or has content that is not understood.
     """
     try:
         with path.open("rb") as file:
@@ -55,131 +177,151 @@ def read_policy(path: Path) -> PolicyInForce:
 
 
 def parse_policy(content: bytes, name: str) -> Policy:
-    """Read what the file says; ``name`` names it in faults.
+    """Read the content of a file; ``name`` names it in faults.
 
     Raises:
         PolicyFileError: With a line for each fault.
     """
-    reading = YamlReading()
-    policy = None
+    reader = _Reader()
+    document = None
     try:
-        policy = _policy(compose_document(content, reading), reading)
+        document = _validate(reader.read(content), reader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        reading.reject(1 if mark is None else mark.line + 1, f"not YAML: {error.problem}")
+        reader.reject(1 if mark is None else mark.line + 1, f"not YAML: {error.problem}")
     except (yaml.YAMLError, UnicodeDecodeError):
-        reading.reject(1, "not YAML in UTF-8")
-    if reading.faults or policy is None:
-        faults = sorted(reading.faults)
-        lines = [f"{name}, line {line}: {fault}." for line, fault in faults]
+        reader.reject(1, "not YAML in UTF-8")
+    if reader.faults or document is None:
+        faults = sorted(set(reader.faults))
+        lines = [f"{name}, line {line}: {fault.rstrip('.')}." for line, fault in faults]
         raise PolicyFileError("\n".join(lines))
-    return policy
+    return Policy(tuple(map(_policy_rule, document.rules)), document.others == "allow")
 
 
-def _policy(root: Node | None, reading: YamlReading) -> Policy | None:
-    if root is None:
-        if not reading.faults:
-            reading.reject(1, "the file is empty; it needs apiVersion and rules")
+def _policy_rule(rule: _Rule) -> PolicyRule:
+    keys = {name: KeyLimits(one.min, one.max, one.remove) for name, one in rule.keys.items()}
+    entities = tuple(map(_filter, rule.entities))
+    return PolicyRule(rule.name, frozenset(rule.principals), entities, keys, rule.defaults)
+
+
+@dataclass(frozen=True)
+class _Other:
+    """A scalar that is neither a text, nor ``true`` or ``false``, nor a number in plain digits."""
+
+    text: str
+
+
+Location = tuple[str | int, ...]
+
+
+@dataclass
+class _Reader:
+    """Turns YAML into plain values, guesses no type, and notes the line of each value."""
+
+    faults: list[tuple[int, str]] = field(default_factory=list)
+    lines: dict[Location, int] = field(default_factory=dict)
+
+    def reject(self, line: int, fault: str) -> None:
+        """Note a fault; lines count from 1."""
+        self.faults.append((line, fault))
+
+    def read(self, content: bytes) -> Any:
+        """Return the one document of a file; null where there is none.
+
+        Raises:
+            yaml.YAMLError: It is not YAML, or several documents.
+            UnicodeDecodeError: It is not UTF-8.
+        """
+        text = content.decode("utf-8")
+        depth = 0
+        for event in yaml.parse(text, Loader=yaml.SafeLoader):
+            line = 1 if event.start_mark is None else event.start_mark.line + 1
+            depth += isinstance(event, yaml.CollectionStartEvent)
+            depth -= isinstance(event, yaml.CollectionEndEvent)
+            if isinstance(event, yaml.AliasEvent):
+                self.reject(line, "aliases are not read here")
+            if depth > MAX_DEPTH:
+                self.reject(line, "nested too deeply")
+                return None
+        root: Node | None = yaml.compose(text, Loader=yaml.SafeLoader)
+        if root is None:
+            self.reject(1, "the file is empty; it needs apiVersion and rules")
+        return None if root is None or self.faults else self._value(root, ())
+
+    def line(self, location: Location) -> int:
+        """Return the line of a value, or of what it is missing in."""
+        while location not in self.lines:
+            location = location[:-1]
+        return self.lines[location]
+
+    def _value(self, node: Node, location: Location) -> Any:
+        self.lines[location] = node.start_mark.line + 1
+        if isinstance(node, ScalarNode):
+            return _scalar(node)
+        if isinstance(node, MappingNode):
+            return dict(self._members(node, location))
+        return [self._value(item, (*location, at)) for at, item in enumerate(node.value)]
+
+    def _members(self, node: MappingNode, location: Location) -> Iterator[tuple[str, Any]]:
+        names: set[str] = set()
+        for key, value in node.value:
+            if not isinstance(key, ScalarNode) or key.tag == _MERGE:
+                self.reject(key.start_mark.line + 1, "a key is a plain text")
+            elif key.value in names:
+                self.reject(value.start_mark.line + 1, f"{shown(key.value)} is there twice")
+            else:
+                names.add(key.value)
+                yield key.value, self._value(value, (*location, key.value))
+
+
+def _scalar(node: ScalarNode) -> str | bool | Decimal | _Other:
+    if node.tag == _TEXT:
+        return str(node.value)
+    if node.tag in _NUMBERS and _NUMBER.fullmatch(node.value):
+        return Decimal(node.value)
+    return _BOOLEANS.get(node.value, _Other(node.value))
+
+
+def _validate(value: Any, reader: _Reader) -> _Document | None:
+    if value is None:
         return None
-    fields = YamlMapping.of(root, reading, ("apiVersion", "others", "rules"))
-    if fields is None or not fields.need("apiVersion", "rules"):
-        return None
-    version = fields.text("apiVersion")
-    if version != API_VERSION:
-        reading.reject(fields.line("apiVersion"), f"apiVersion is {API_VERSION}")
-    others = fields.text("others") if "others" in fields else "deny"
-    if others not in _OTHERS:
-        reading.reject(fields.line("others"), "others is deny or allow")
-    rules = [_rule(node, reading) for node in fields.items("rules")]
-    read = tuple(rule for rule in rules if rule is not None)
-    _refuse_namesakes(fields, read, reading)
-    return Policy(read, _OTHERS.get(others or "", False))
+    try:
+        return _Document.model_validate(value)
+    except ValidationError as error:
+        for problem in error.errors(include_url=False):
+            location = tuple(part for part in problem["loc"] if part != "[key]")
+            reader.reject(reader.line(location), _sentence(problem, location))
+    return None
 
 
-def _refuse_namesakes(
-    fields: YamlMapping, rules: tuple[PolicyRule, ...], reading: YamlReading
-) -> None:
-    seen: set[str] = set()
-    for rule in rules:
-        if rule.name in seen:
-            reading.reject(fields.line("rules"), f"two rules have the name {shown(rule.name)}")
-        seen.add(rule.name)
+_SENTENCES: Final = {
+    "missing": "{name} is missing",
+    "extra_forbidden": "{quoted} is unknown here; known are {members}",
+    "literal_error": "{name} is {expected}",
+    "model_type": "{value} is not a mapping of {members}",
+    "dict_type": "{value} is not a mapping of {members}",
+    "bool_type": "{name} is true or false",
+    "list_type": "{name} is a list with at least one item",
+    "too_short": "{name} needs at least one item",
+    "value_error": "{error}",
+}
+"""By Pydantic's type of an error; the others are texts that are none."""
 
 
-def _rule(node: Node, reading: YamlReading) -> PolicyRule | None:
-    fields = YamlMapping.of(node, reading, _RULE)
-    if fields is None or not fields.need("name", "principals", "entities", "keys"):
-        return None
-    defaults = fields.flag("defaults")
-    patterns = [_pattern(one, reading, defaults=defaults) for one in fields.items("entities")]
-    return PolicyRule(
-        fields.text("name") or "",
-        frozenset(_principals(fields, reading)),
-        tuple(pattern for pattern in patterns if pattern is not None),
-        dict(_keys(fields.node("keys"), reading)),
-        defaults,
+def _sentence(problem: ErrorDetails, location: Location) -> str:
+    kind, details = problem["type"], problem.get("ctx", {})
+    name = str(location[-1]) if location else ""
+    return _SENTENCES.get(kind, "{value} is not a text").format(
+        name=name,
+        quoted=shown(name),
+        value=_display(problem["input"]),
+        members=_MEMBERS.get(len(location) - (kind == "extra_forbidden")),
+        expected=str(details.get("expected")).replace("'", ""),
+        error=details.get("error"),
     )
 
 
-def _principals(fields: YamlMapping, reading: YamlReading) -> Iterator[str]:
-    for node in fields.items("principals"):
-        principal = reading.text(node)
-        if principal is None:
-            continue
-        if principal != ANYBODY and not is_principal(principal):
-            detail = f"{shown(principal)} is not a principal such as User:alice, nor '*'"
-            reading.reject(node.start_mark.line + 1, detail)
-        yield principal
-
-
-def _pattern(node: Node, reading: YamlReading, *, defaults: bool) -> ClientQuotaFilter | None:
-    """Read one pattern: a component, or a list of components that must all match."""
-    line = node.start_mark.line + 1
-    parts = node.value if isinstance(node, SequenceNode) else [node]
-    if not parts:
-        reading.reject(line, "an empty pattern matches nothing")
-    components = [component for part in parts for component in _component(part, reading)]
-    pattern = ClientQuotaFilter(tuple(components), strict=True)
-    for violation in filter_violations(pattern):
-        reading.reject(line, violation.detail.rstrip("."))
-    if not defaults and any(one.match_type is MatchType.DEFAULT for one in components):
-        reading.reject(line, "a default entity needs defaults: true in the rule")
-    return pattern if components else None
-
-
-def _component(node: Node, reading: YamlReading) -> Iterator[ClientQuotaFilterComponent]:
-    text = reading.text(node)
-    if text is None:
-        return
-    component = parse_component(text)
-    if component is None:
-        reading.reject(node.start_mark.line + 1, f"{shown(text)} is no pattern. {GRAMMAR}"[:-1])
-    else:
-        yield component
-
-
-def _keys(node: Node, reading: YamlReading) -> Iterator[tuple[str, KeyLimits]]:
-    known = (*QUOTA_KEY_RULES, EVERY_KEY)
-    fields = YamlMapping.of(node, reading, known)
-    if fields is None:
-        return
-    if not fields.names:
-        reading.reject(node.start_mark.line + 1, "keys names no key; '*' stands for every key")
-    for name in fields.names:
-        limits = _limits(fields.node(name), reading)
-        if limits is not None:
-            yield name, limits
-
-
-def _limits(node: Node, reading: YamlReading) -> KeyLimits | None:
-    fields = YamlMapping.of(node, reading, ("min", "max", "remove"))
-    if fields is None:
-        return None
-    low, high = fields.number("min"), fields.number("max")
-    if low is not None and high is not None and low > high:
-        reading.reject(fields.line("min"), "min is over max")
-    return KeyLimits(low, _unlimited(high), fields.flag("remove"))
-
-
-def _unlimited(value: Decimal | None) -> Decimal | None:
-    return Decimal(TWO_TO_63) if value == LONG_MAX else value
+def _display(value: object) -> str:
+    if isinstance(value, dict | list):
+        return "a mapping" if isinstance(value, dict) else "a list"
+    return shown(value.text if isinstance(value, _Other) else str(value))

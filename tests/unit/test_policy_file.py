@@ -67,7 +67,7 @@ def test_a_fault_is_told_with_its_line(subtests: pytest.Subtests):
         ("[1]", "line 1: a list is not a mapping of apiVersion, others, rules."),
         (changed("quotas-policy/v1", "quotas/v1"), "line 1: apiVersion is quotas-policy/v1."),
         (f"{GOOD}others: perhaps\n", "line 11: others is deny or allow."),
-        (f"{GOOD}others: yes\n", "line 11: 'yes' is not a text."),
+        (f"{GOOD}others: yes\n", "line 11: others is deny or allow."),
         (f"{GOOD}rules: []\n", "line 11: 'rules' is there twice."),
         (f"{GOOD}more: 1\n", "line 11: 'more' is unknown here; known are apiVersion, "),
         (f"{GOOD}{RULE}", "line 3: two rules have the name 'team-a'."),
@@ -89,6 +89,9 @@ def test_a_fault_is_told_with_its_line(subtests: pytest.Subtests):
         (changed("remove: true", "remove: yes"), "line 9: remove is true or false."),
         (changed("remove: true", "removes: true"), "line 9: 'removes' is unknown here; "),
         (changed("producer_byte_rate", "producer_rate"), "line 9: 'producer_rate' is unknown"),
+        (changed("producer_byte_rate: {min: 1024", '"": {min: 1024'), "line 9: '' is unknown here"),
+        (changed("max: 9223372036854775807", "max: [1]"), "line 9: max is a number over 0 in "),
+        ("apiVersion: quotas-policy/v1\nrules: {}\n", "line 2: rules is a list with at least one"),
         (changed('"*": {}', '"*": 5'), "line 10: '5' is not a mapping of min, max, remove."),
     ]:
         with subtests.test(text=text, said=said):
