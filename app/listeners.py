@@ -52,17 +52,23 @@ class Listener:
                     message = f"{where} cannot be listened on: {error.strerror}."
                     raise SettingsError(message) from None
 
-    def bind(self) -> list[socket.socket]:
+    def bind(self, *, shared: bool = True) -> list[socket.socket]:
         """Return a socket for each address of the host, bound and not listening.
 
         With port 0 each has a port of its own.
+
+        Args:
+            shared: Whether workers bind sockets of their own to the same address.
 
         Raises:
             OSError: One of them cannot be had.
         """
         flags = socket.AI_PASSIVE
         found = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM, flags=flags)
-        return [_bound(family, address) for family, _, _, _, address in dict.fromkeys(found)]
+        return [
+            _bound(family, address, shared=shared)
+            for family, _, _, _, address in dict.fromkeys(found)
+        ]
 
 
 def own_socket(reserved: socket.socket) -> socket.socket:
@@ -76,13 +82,13 @@ def own_socket(reserved: socket.socket) -> socket.socket:
     """
     if sys.platform != "linux":
         return reserved
-    return _bound(reserved.family, reserved.getsockname())
+    return _bound(reserved.family, reserved.getsockname(), shared=True)
 
 
-def _bound(family: int, address: Any) -> socket.socket:
+def _bound(family: int, address: Any, *, shared: bool) -> socket.socket:
     one = socket.socket(family, socket.SOCK_STREAM)
     one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    if sys.platform == "linux":
+    if shared and sys.platform == "linux":
         one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     if family == socket.AF_INET6:
         one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)

@@ -8,14 +8,16 @@ import socket
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from types import FrameType
-from typing import Any, Final
+from typing import Final, cast
 
 import structlog
 import uvicorn
 from starlette.types import ASGIApp
 
 from app.http.application import create_asgi
+from app.http.connections import Acceptor, ConnectionLimits, Connections
 from app.http.open_files import room_for_connections
 from app.http.receive_limits import ReceiveLimits
 from app.http.receiving import ReceivingProtocol, receiving_protocol
@@ -25,7 +27,6 @@ from app.settings import Settings
 from app.wiring import Wiring
 
 _BACKLOG: Final = 2048
-_HANDSHAKE_S: Final = 10.0
 
 logger = structlog.get_logger(__name__)
 
@@ -61,7 +62,7 @@ class Server(uvicorn.Server):
 
     Args:
         config: With the application.
-        connections: The class of connections.
+        connections: Says who gets one.
         wiring: Is told of the stop.
         delay_s: How long the stop is announced, in seconds.
         ports: Where it listens.
@@ -73,7 +74,7 @@ class Server(uvicorn.Server):
     def __init__(
         self,
         config: uvicorn.Config,
-        connections: type[ReceivingProtocol],
+        connections: Connections,
         wiring: Wiring,
         delay_s: float,
         ports: Sequence[Port],
@@ -92,7 +93,7 @@ class Server(uvicorn.Server):
         self._loop.add_signal_handler(signal.SIGHUP, self._reload)
         await super().startup(sockets if sockets is not None else [])
         try:
-            bound = [one for port in self._ports for one in await self._listen(port)]
+            bound = [one for port in self._ports for one in self._listen(port)]
         except OSError as error:
             logger.error("this cannot be listened on: %s", error.strerror)  # noqa: TRY400
             self.started, self.should_exit = False, True
@@ -104,21 +105,15 @@ class Server(uvicorn.Server):
         gc.set_threshold(*_COLLECT_AFTER)
         sys.setswitchinterval(_SWITCH_S)
 
-    async def _listen(self, port: Port) -> Sequence[Bound]:
-        """Listen; uvicorn itself does so on one port, and waits a minute for a TLS handshake."""
-        listener, found = port.listener, []
-        own: list[dict[str, Any]] = [{"sock": own_socket(one)} for one in port.reserved]
-        for where in own or [{"host": listener.host, "port": listener.port}]:
-            server = await asyncio.get_running_loop().create_server(
-                lambda: self._connections(self.config, self.server_state, self.lifespan.state),
-                **where,
-                ssl=listener.tls,
-                backlog=_BACKLOG,
-                ssl_handshake_timeout=None if listener.tls is None else _HANDSHAKE_S,
-            )
-            self.servers.append(server)
-            found += [(listener, one) for one in server.sockets]
-        return found
+    def _listen(self, port: Port) -> Sequence[Bound]:
+        """Listen; uvicorn itself does so on one port, and counts no connection before TLS."""
+        protocol = cast("type[ReceivingProtocol]", self.config.http_protocol_class)
+        make = partial(protocol, self.config, self.server_state, self.lifespan.state)
+        own = [own_socket(one) for one in port.reserved] or port.listener.bind(shared=False)
+        for one in own:
+            acceptor = Acceptor(one, self._connections, make, port.listener.tls, _BACKLOG)
+            self.servers.append(cast("asyncio.Server", acceptor))
+        return [(port.listener, one) for one in own]
 
     def handle_exit(self, _signal: int, _frame: FrameType | None) -> None:
         """Turn ``/readyz`` off, then stop; a repeated signal hastens nothing.
@@ -165,12 +160,18 @@ def _url(scheme: str, listening: socket.socket) -> str:
 
 def build_server(settings: Settings, wiring: Wiring, ports: Sequence[Port]) -> Server:
     """Return the server of this process; it listens nowhere yet."""
-    limits = ReceiveLimits(connections=room_for_connections(settings.max_connections))
-    connections = receiving_protocol(limits, wiring.metrics)
+    limits = ConnectionLimits(
+        room_for_connections(settings.max_connections),
+        settings.max_connections_per_address,
+        settings.max_handshakes,
+        wiring.proxies.trust,
+    )
+    connections = Connections(limits, wiring.metrics.count_dropped)
+    protocol = receiving_protocol(ReceiveLimits(), wiring.metrics)
     log = request_log(settings.log_format, settings.log_level)
     app = create_asgi(wiring.services, wiring.metrics, log)
     grace_s = int(settings.shutdown_grace_s) or 1
-    config = _config(app, connections, grace_s)
+    config = _config(app, protocol, grace_s)
     return Server(config, connections, wiring, settings.stop_delay_s, ports)
 
 

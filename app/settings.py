@@ -292,7 +292,13 @@ class Settings(BaseModel):
     authentication_failures_per_s: Rate = 500.0
     """Bad credentials from one address a second; twenty times as many at once."""
     max_connections: Annotated[int, Field(ge=1)] = 1000
-    """Connections at a time; one more is answered 503."""
+    """Connections at a time, TLS handshakes included; for one more the one goes that was idle for
+    longest, and where none is idle it is answered 503."""
+    max_connections_per_address: Annotated[int, Field(ge=1)] = 250
+    """The same for each address (IPv6: network of 64 bits) that is no trusted proxy."""
+    max_handshakes: Annotated[int, Field(ge=1)] = 200
+    """TLS handshakes under way at a time; each address has a quarter of them, and each handshake
+    10 s."""
 
     # Time-outs.
     database_connect_timeout_ms: TimeoutMs = 1000

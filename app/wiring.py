@@ -66,6 +66,7 @@ class Wiring:
     def __init__(self, settings: Settings, shared: SharedCounts | None = None) -> None:
         self._settings = settings
         self.metrics = HttpMetrics(shared)
+        self.proxies = TrustedProxies(settings.trusted_proxies, settings.forwarded_header)
         self._authenticators = Authenticators(settings, self.metrics)
         self._limits = Limits(
             settings.reads_per_s,
@@ -176,9 +177,7 @@ class Wiring:
                 limits=RateLimits(self._limits, self.metrics.count_rate_limited),
                 brokers=partial(_broker_facts, cluster),
                 failures=failures,
-                proxies=TrustedProxies(
-                    self._settings.trusted_proxies, self._settings.forwarded_header
-                ),
+                proxies=self.proxies,
             )
 
     def _narrowing(self, denials: DeniedAttempts) -> NarrowingPolicy | NoPolicy:

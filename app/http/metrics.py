@@ -101,6 +101,12 @@ class HttpMetrics:
             "Connections closed because the caller was too slow: idle, headers, body, answer.",
             "stage",
         )
+        self._dropped = self._counter(
+            "http_server_connections_dropped",
+            "Connections closed for lack of a slot: refused, or idle and given up for a new "
+            "connection because of a limit (address, handshakes, all) or for lack of descriptors.",
+            "reason",
+        )
         self.connections = Gauge(
             "http_server_open_connections",
             "Open connections.",
@@ -190,6 +196,10 @@ class HttpMetrics:
     def count_closed(self, stage: str) -> None:
         """Note a connection that was closed because the caller was too slow."""
         self._closed.labels(stage).inc()
+
+    def count_dropped(self, reason: str) -> None:
+        """Note a connection that was closed because there were too many."""
+        self._dropped.labels(reason).inc()
 
     def observe_loop_lag(self, seconds: float) -> None:
         """Note how late the event loop was; comes twice a second."""

@@ -23,7 +23,6 @@ class ReceiveLimits:
         body_s: From that to the end of the body.
         answer_s: For reading some of an answer that waits to be sent.
         header_bytes: So many bytes of headers, or of what surrounds a body, are taken in.
-        connections: At a time.
     """
 
     idle_s: float = 10.0
@@ -31,7 +30,6 @@ class ReceiveLimits:
     body_s: float = 30.0
     answer_s: float = 60.0
     header_bytes: int = 64 * 1024
-    connections: int = 1000
 
     def of(self, stage: Stage) -> float:
         """Return the deadline of a stage, in seconds."""

@@ -15,6 +15,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from app.domain.errors import QuotaError, UnreadableRequestError
+from app.http.connections import Slot
 from app.http.errors import (
     HeadersTooLargeError,
     TooManyConnectionsError,
@@ -55,9 +56,10 @@ class ReceivingProtocol(HttpToolsProtocol):
         config: Config,
         server_state: ServerState,
         app_state: dict[str, object],
-        _loop: asyncio.AbstractEventLoop | None = None,
+        slot: Slot | None = None,
     ) -> None:
-        super().__init__(config, server_state, app_state, _loop)
+        super().__init__(config, server_state, app_state)
+        self._slot = slot
         limits = self.limits
         shortest = min(limits.idle_s, limits.headers_s, limits.body_s, limits.answer_s)
         self._pause_s = min(_LONGEST_PAUSE_S, shortest / _LOOKS)
@@ -74,6 +76,9 @@ class ReceivingProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait; one connection too many is refused."""
+        slot = self._slot
+        if slot is not None:
+            slot.open(transport.abort)
         super().connection_made(transport)
         self._tls = _tls_extension(transport)
         self.metrics.connections.inc()
@@ -81,13 +86,8 @@ class ReceivingProtocol(HttpToolsProtocol):
         if connection is not None:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BUFFER_BYTES)
         self._look_later = self.loop.call_later(self._pause_s, self._look)
-        most = self.limits.connections
-        number = len(self.connections)
-        if number > 2 * most:
-            self.metrics.count_rejected(TooManyConnectionsError.default_code)
-            transport.abort()
-        elif number > most:
-            self._refuse(TooManyConnectionsError(f"There are {most} connections.", retry_after_s=1))
+        if slot is not None and slot.is_refused:
+            self._refuse(TooManyConnectionsError("There are too many.", retry_after_s=1))
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop looking."""
@@ -95,6 +95,8 @@ class ReceivingProtocol(HttpToolsProtocol):
             self._look_later.cancel()
         self.metrics.connections.dec()
         super().connection_lost(exc)
+        if self._slot is not None:
+            self._slot.end()
 
     def data_received(self, data: bytes) -> None:
         """Take in what came, unless it is the rest of something refused."""
@@ -136,6 +138,8 @@ class ReceivingProtocol(HttpToolsProtocol):
         if self._fault is None:
             super().on_headers_complete()
             self._wait_for(Stage.BODY)
+            if self._slot is not None:
+                self._slot.work()
             if len(self.pipeline) > _MAX_PIPELINED:
                 detail = "Too many requests were sent without waiting for an answer."
                 self._fault = UnreadableRequestError(detail, code=_MALFORMED)
@@ -157,6 +161,8 @@ class ReceivingProtocol(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         """Wait for the next request, or for what is left of this one."""
         super().on_response_complete()
+        if self._slot is not None and not self._answering:
+            self._slot.wait()
         if self._stage is None:
             self._wait_for(Stage.IDLE)
         elif self._stage is Stage.HEADERS:
@@ -273,12 +279,7 @@ def head_fault(version: str, headers: Sequence[tuple[bytes, bytes]]) -> QuotaErr
 
 
 def receiving_protocol(limits: ReceiveLimits, metrics: HttpMetrics) -> type[ReceivingProtocol]:
-    """Return the class that makes connections with these limits.
-
-    Args:
-        limits: Of this process.
-        metrics: Count in this process.
-    """
+    """Return the class that makes connections with these limits; ``metrics`` count them."""
 
     class Limited(ReceivingProtocol):
         """Connections of one server."""

@@ -2,15 +2,19 @@
 
 import asyncio
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, cast
 
 import uvicorn
 from starlette.types import Message, Receive, Scope, Send
 
+from app.http.connections import Acceptor, ConnectionLimits, Connections
 from app.http.metrics import HttpMetrics
 from app.http.receive_limits import ReceiveLimits
 from app.http.receiving import ReceivingProtocol, receiving_protocol
@@ -20,6 +24,9 @@ LARGE_ANSWER = 16 * 1024 * 1024
 
 LONG = ReceiveLimits(idle_s=60, headers_s=60, body_s=60, answer_s=60)
 """Deadlines that no test reaches; a test shortens the one that it is about."""
+
+MANY = ConnectionLimits(of_an_address=1000)
+Tls = ssl.SSLContext | None
 
 
 class Echo:
@@ -66,11 +73,15 @@ class RawServer:
     echo: Echo
     metrics: HttpMetrics
     server: uvicorn.Server
+    open_for: Connections
     callers: list["Caller"] = field(default_factory=list)
 
-    async def connect(self) -> "Caller":
-        """Open a connection."""
-        caller = Caller(*await asyncio.open_connection("127.0.0.1", self.port))
+    async def connect(self, source: str = "127.0.0.1", **tls: Any) -> "Caller":
+        """Open a connection from an address of this machine."""
+        streams = await asyncio.open_connection(
+            "127.0.0.1", self.port, local_addr=(source, 0), **tls
+        )
+        caller = Caller(*streams)
         self.callers.append(caller)
         return caller
 
@@ -89,6 +100,11 @@ class RawServer:
         """Return how many requests were refused with a code."""
         name = "request_rejected_total"
         return self.metrics.registry.get_sample_value(name, {"reason": code}) or 0.0
+
+    def dropped(self, reason: str) -> float:
+        """Return how many connections were closed for a reason."""
+        name = "http_server_connections_dropped_total"
+        return self.metrics.registry.get_sample_value(name, {"reason": reason}) or 0.0
 
     def protocol(self) -> ReceivingProtocol:
         """Return the server's side of the only connection."""
@@ -141,8 +157,27 @@ async def eventually(holds: Callable[[], bool]) -> None:
             await asyncio.sleep(0.01)
 
 
+class _Server(uvicorn.Server):
+    """Accepts as the service does."""
+
+    def __init__(
+        self, config: uvicorn.Config, listening: socket.socket, open_for: Connections, tls: Tls
+    ) -> None:
+        super().__init__(config)
+        self._listening, self._open_for, self._tls = listening, open_for, tls
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup([])
+        protocol = cast("type[ReceivingProtocol]", self.config.http_protocol_class)
+        make = partial(protocol, self.config, self.server_state, self.lifespan.state)
+        acceptor = Acceptor(self._listening, self._open_for, make, self._tls, 2048)
+        self.servers.append(cast("asyncio.Server", acceptor))
+
+
 @contextmanager
-def raw_server(limits: ReceiveLimits) -> Iterator[RawServer]:
+def raw_server(
+    limits: ReceiveLimits, most: ConnectionLimits = MANY, tls: Tls = None
+) -> Iterator[RawServer]:
     """Serve until the block ends."""
     echo, metrics = Echo(), HttpMetrics()
     config = uvicorn.Config(
@@ -154,16 +189,18 @@ def raw_server(limits: ReceiveLimits) -> Iterator[RawServer]:
         log_config=None,
         timeout_graceful_shutdown=1,
     )
-    server = uvicorn.Server(config)
+    open_for = Connections(most, metrics.count_dropped)
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        thread = threading.Thread(target=server.run, args=([listener],))
+        server = _Server(config, listener, open_for, tls)
+        port = listener.getsockname()[1]
+        thread = threading.Thread(target=server.run)
         thread.start()
         deadline = time.monotonic() + DEADLINE_S
         while not server.started:
             assert time.monotonic() < deadline
             time.sleep(0.005)
         try:
-            yield RawServer(listener.getsockname()[1], echo, metrics, server)
+            yield RawServer(port, echo, metrics, server, open_for)
         finally:
             echo.gate.set()
             server.should_exit = True

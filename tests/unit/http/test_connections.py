@@ -2,21 +2,36 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
-from contextlib import ExitStack
+import os
+import resource
+import socket
+import ssl
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 
 import pytest
 
+from app.http.connections import ConnectionLimits
 from app.http.receive_limits import ReceiveLimits
-from tests.unit.http.raw_server import LARGE_ANSWER, LONG, RawServer, eventually, raw_server
+from tests.testkit.certificates import Authority, person
+from tests.unit.http.raw_server import (
+    LARGE_ANSWER,
+    LONG,
+    MANY,
+    Caller,
+    RawServer,
+    Tls,
+    eventually,
+    raw_server,
+)
 
 GET = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
 GATE = b"GET /gate HTTP/1.1\r\nHost: a\r\n\r\n"
 POST = b"POST /echo HTTP/1.1\r\nHost: a\r\n"
 CHUNKED = POST + b"Transfer-Encoding: chunked\r\n\r\n"
 
-Serve = Callable[[ReceiveLimits], RawServer]
+Serve = Callable[..., RawServer]
 
 
 async def refusal(server: RawServer, code: str, *pieces: bytes) -> int:
@@ -41,8 +56,10 @@ async def serve() -> AsyncIterator[Serve]:
     servers: list[RawServer] = []
     with ExitStack() as stack:
 
-        def begin(limits: ReceiveLimits) -> RawServer:
-            server = stack.enter_context(raw_server(limits))
+        def begin(
+            limits: ReceiveLimits, most: ConnectionLimits = MANY, tls: Tls = None
+        ) -> RawServer:
+            server = stack.enter_context(raw_server(limits, most, tls))
             servers.append(server)
             return server
 
@@ -235,32 +252,157 @@ async def test_many_requests_at_once_on_one_connection_are_cut_off(serve: Serve)
     assert answers.count(b"HTTP/1.1 200") < 100
 
 
-async def test_one_connection_too_many_is_refused(serve: Serve):
-    server = serve(replace(LONG, connections=3))
-    callers = [await server.connect() for _ in range(3)]
-    for caller in callers:
-        caller.send(GET)
-        assert await caller.answer() == (200, b"")
-    assert await refusal(server, "too-many-connections", GET) == 503
-    callers.pop().close()
-    await eventually(lambda: server.connections() == 2)
-    caller = await server.connect()
+OTHER = "127.0.0.2"
+
+
+async def answers(caller: Caller) -> bool:
+    """Tell whether a request on this connection is answered."""
     caller.send(GET)
-    assert await caller.answer() == (200, b"")
+    return await caller.answer() == (200, b"")
+
+
+async def working(server: RawServer, source: str = "127.0.0.1") -> Caller:
+    """Return a connection whose request is being answered until the gate opens."""
+    caller, before = await server.connect(source), len(server.echo.scopes)
+    caller.send(GATE)
+    await eventually(lambda: len(server.echo.scopes) == before + 1)
+    return caller
+
+
+async def test_one_connection_too_many_is_refused_while_all_are_at_work(serve: Serve):
+    server = serve(LONG, ConnectionLimits(all=3))
+    callers = [await working(server) for _ in range(3)]
+    assert await refusal(server, "too-many-connections", GET) == 503
+    assert server.dropped("refused") == 1
+    callers.pop().close()
+    await eventually(lambda: len(server.open_for) == 2)
+    assert await answers(await server.connect())
+    server.echo.gate.set()
     for caller in callers:
-        caller.close()
+        assert await caller.answer() == (200, b"gate")
+
+
+async def test_where_it_is_full_the_connection_goes_that_was_idle_for_longest(serve: Serve):
+    server = serve(LONG, ConnectionLimits(all=3))
+    busy = await working(server)
+    first, second = await server.connect(), await server.connect()
+    assert await answers(second)
+    assert await answers(first)
+    third = await server.connect()
+    assert await second.rest() == b""
+    assert await answers(third)
+    assert await answers(first)
+    server.echo.gate.set()
+    assert await busy.answer() == (200, b"gate")
+    assert (server.dropped("all"), server.dropped("refused")) == (1, 0)
+    assert len(server.open_for) == 3
 
 
 async def test_a_flood_of_connections_is_not_even_answered(serve: Serve):
-    server = serve(replace(LONG, connections=2))
-    callers = [await server.connect() for _ in range(20)]
-    ends = await asyncio.gather(*(caller.rest() for caller in callers[2:]))
+    server = serve(LONG, ConnectionLimits(all=2))
+    busy = [await working(server) for _ in range(2)]
+    callers = [await server.connect() for _ in range(60)]
+    ends = await asyncio.gather(*(caller.rest() for caller in callers))
     assert sum(not end for end in ends) >= 1
-    callers[0].send(GET)
-    assert await callers[0].answer() == (200, b"")
-    assert server.rejected("too-many-connections") == 18
-    for caller in callers:
+    assert server.dropped("refused") == 60
+    server.echo.gate.set()
+    for caller in busy:
+        assert await caller.answer() == (200, b"gate")
+
+
+async def test_an_address_has_its_share_and_a_proxy_has_all(serve: Serve):
+    most = ConnectionLimits(
+        all=20, of_an_address=5, is_exempt=lambda address: address == "127.0.0.3"
+    )
+    server = serve(LONG, most)
+    other = await server.connect(OTHER)
+    crowd = [await server.connect() for _ in range(12)]
+    assert [await caller.rest() for caller in crowd[:7]] == [b""] * 7
+    assert server.dropped("address") == 7
+    assert [await answers(caller) for caller in (other, *crowd[7:])] == [True] * 6
+    proxied = [await server.connect("127.0.0.3") for _ in range(14)]
+    assert [await answers(caller) for caller in (*proxied, other)] == [True] * 15
+
+
+async def test_an_address_that_is_at_work_everywhere_is_refused_and_others_are_not(serve: Serve):
+    server = serve(LONG, ConnectionLimits(all=20, of_an_address=2))
+    for _ in range(2):
+        await working(server)
+    assert await refusal(server, "too-many-connections", GET) == 503
+    assert await answers(await server.connect(OTHER))
+
+
+@pytest.fixture(scope="module")
+def tls(tmp_path_factory: pytest.TempPathFactory) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    """Return the contexts of the server and of its callers."""
+    folder, authority = tmp_path_factory.mktemp("tls"), Authority()
+    authority.sign(person("server"), host="127.0.0.1").write(folder / "server.pem")
+    server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    server.load_cert_chain(folder / "server.pem")
+    return server, ssl.create_default_context(cadata=authority.own.pem)
+
+
+async def test_handshakes_are_counted_and_leave_a_slot_to_others(
+    serve: Serve, tls: tuple[ssl.SSLContext, ssl.SSLContext]
+):
+    theirs, ours = tls
+    server = serve(LONG, ConnectionLimits(all=50, of_an_address=30, handshakes=16), theirs)
+    secure = await server.connect(OTHER, ssl=ours)
+    assert await answers(secure)
+    silent = [await server.connect() for _ in range(100)]
+    assert [await caller.rest() for caller in silent[:96]] == [b""] * 96
+    assert server.dropped("handshakes") == 96
+    assert len(server.open_for) == 5
+    assert await answers(secure)
+    for source in (OTHER, "127.0.0.1"):
+        assert await answers(await server.connect(source, ssl=ours))
+
+
+async def test_a_handshake_that_fails_leaves_nothing(
+    serve: Serve, tls: tuple[ssl.SSLContext, ssl.SSLContext]
+):
+    server = serve(LONG, MANY, tls[0])
+    for beginning in (b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x00\x00", b""):
+        caller = await server.connect()
+        caller.send(beginning)
+        caller.writer.write_eof()
+        await caller.rest()
         caller.close()
+    await eventually(lambda: len(server.open_for) == 0)
+
+
+def filling(one: socket.socket) -> Iterator[int]:
+    """Yield new descriptors until there are no more."""
+    with suppress(OSError):
+        while True:
+            yield os.dup(one.fileno())
+
+
+async def test_without_a_descriptor_the_oldest_idle_connection_goes_and_nobody_else(serve: Serve):
+    server = serve(LONG)
+    busy = await working(server)
+    idle = [await server.connect() for _ in range(3)]
+    await eventually(lambda: len(server.open_for) == 4)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with socket.socket() as late:
+        late.setblocking(False)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (late.fileno() + 1, hard))
+        holes = list(filling(late))
+        try:
+            await asyncio.get_running_loop().sock_connect(late, ("127.0.0.1", server.port))
+            assert await idle[0].rest() == b""
+            await eventually(lambda: len(server.open_for) == 4)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+            for hole in holes:
+                os.close(hole)
+        late.send(GET)
+        received = await asyncio.get_running_loop().sock_recv(late, 100)
+        assert received.startswith(b"HTTP/1.1 200")
+    assert server.dropped("descriptors") == 1
+    assert [await answers(caller) for caller in idle[1:]] == [True, True]
+    server.echo.gate.set()
+    assert await busy.answer() == (200, b"gate")
 
 
 async def test_two_hundred_slow_callers_do_not_disturb_a_healthy_one(serve: Serve):

@@ -1,0 +1,280 @@
+"""Connections: who gets one, who gives one up, and TLS handshakes that do not end."""
+
+import asyncio
+import errno
+import logging
+import socket
+import ssl
+from collections import OrderedDict
+from collections.abc import Callable
+from contextvars import Context
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
+
+from app.http.rate_limits import network_of
+
+HANDSHAKE_S: Final = 10.0
+"""How long a TLS handshake may take, in seconds."""
+
+_SHARE: Final = 4
+"""One address has a quarter of the handshakes, so that others can begin theirs."""
+
+_REFUSED_AT_ONCE: Final = 32
+"""So many callers are told at a time that there are too many connections; others are not."""
+
+_PAUSE_S: Final = 0.1
+"""How long nothing is accepted after the system had no descriptor left."""
+
+_LACKS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionLimits:
+    """How many connections there may be at a time.
+
+    Attributes:
+        all: TLS handshakes included.
+        of_an_address: The same for each address (for IPv6, each network of 64 bits).
+        handshakes: TLS handshakes under way.
+        is_exempt: Tells whether an address may have all of them, such as a proxy's.
+    """
+
+    all: int = 1000
+    of_an_address: int = 250
+    handshakes: int = 200
+    is_exempt: Callable[[str], bool] = lambda _address: False
+
+
+@dataclass(eq=False, slots=True)
+class Slot:
+    """A connection, from when it is accepted.
+
+    Attributes:
+        network: Of its peer; what counts as one address.
+        is_handshake: Whether TLS has not been agreed upon yet.
+        is_refused: Whether it is only there to be told that it is one too many.
+        close: Ends it.
+    """
+
+    owner: "Connections"
+    network: str
+    is_handshake: bool
+    is_refused: bool = False
+    close: Callable[[], None] = lambda: None
+
+    def open(self, close: Callable[[], None]) -> None:
+        """Note that requests can come now, and what ends the connection from now on."""
+        self.close = close
+        self.owner.agree(self)
+
+    def wait(self) -> None:
+        """Note that the connection waits for a request, from now on."""
+        self.owner.move(self, is_idle=True)
+
+    def work(self) -> None:
+        """Note that a request is being answered: the connection is not given up meanwhile."""
+        self.owner.move(self, is_idle=False)
+
+    def end(self) -> None:
+        """Note that the connection is closed; a second time nothing happens."""
+        self.owner.remove(self)
+
+
+@dataclass(slots=True)
+class _Group:
+    """Connections of one kind: all, those of an address, the handshakes."""
+
+    members: set[Slot] = field(default_factory=set)
+    idle: OrderedDict[Slot, None] = field(default_factory=OrderedDict)
+
+
+class Connections:
+    """Counts connections when they are accepted; where it is full, the oldest idle one goes first.
+
+    Args:
+        limits: How many there may be.
+        count_dropped: Called with why a connection was closed: ``address``, ``handshakes``,
+            ``all``, ``descriptors`` (given up for a new one) or ``refused`` (the new one).
+    """
+
+    def __init__(
+        self, limits: ConnectionLimits, count_dropped: Callable[[str], None] = lambda _reason: None
+    ) -> None:
+        self._limits = limits
+        self._count = count_dropped
+        self._all, self._handshakes, self._refused = _Group(), _Group(), _Group()
+        self._of_address: dict[str, _Group] = {}
+
+    def __len__(self) -> int:
+        return len(self._all.members)
+
+    def admit(self, address: str, *, is_handshake: bool) -> Slot | None:
+        """Return the slot of a new connection; null for one that is closed without a word."""
+        slot = Slot(self, network_of(address), is_handshake)
+        if self._make_room(slot, is_exempt=self._limits.is_exempt(address)):
+            for group in self._groups(slot):
+                group.members.add(slot)
+            self.move(slot, is_idle=True)
+            return slot
+        self._count("refused")
+        if is_handshake or len(self._refused.members) >= _REFUSED_AT_ONCE:
+            return None
+        slot.is_refused = True
+        self._refused.members.add(slot)
+        return slot
+
+    def give_up_one(self) -> None:
+        """Close the connection that has been idle for longest: the system has no descriptors."""
+        self._drop(self._all, "descriptors")
+
+    def move(self, slot: Slot, *, is_idle: bool) -> None:
+        """Note what a connection does; one that becomes idle is the youngest of the idle ones."""
+        if slot not in self._all.members:
+            return
+        for group in self._groups(slot):
+            group.idle.pop(slot, None)
+            if is_idle:
+                group.idle[slot] = None
+
+    def agree(self, slot: Slot) -> None:
+        """Note that a TLS handshake has ended well; it may have been given up just before."""
+        if slot not in self._all.members and not slot.is_refused:
+            slot.close()
+        self._handshakes.members.discard(slot)
+        self._handshakes.idle.pop(slot, None)
+        slot.is_handshake = False
+
+    def remove(self, slot: Slot) -> None:
+        """Forget a connection."""
+        self._refused.members.discard(slot)
+        if slot not in self._all.members:
+            return
+        for group in self._groups(slot):
+            group.members.discard(slot)
+            group.idle.pop(slot, None)
+        if not self._of_address[slot.network].members:
+            del self._of_address[slot.network]
+
+    def _groups(self, slot: Slot) -> list[_Group]:
+        groups = [self._all, self._of_address.setdefault(slot.network, _Group())]
+        return [*groups, self._handshakes] if slot.is_handshake else groups
+
+    def _make_room(self, slot: Slot, *, is_exempt: bool) -> bool:
+        """Tell whether there is a slot, after giving up what must go for it."""
+        limits, own = self._limits, self._of_address.get(slot.network, _Group())
+        is_full = not is_exempt and len(own.members) >= limits.of_an_address
+        if is_full and not self._drop(own, "address"):
+            return False
+        if slot.is_handshake:
+            begun = [] if is_exempt else [one for one in own.idle if one.is_handshake]
+            if len(begun) >= max(1, limits.handshakes // _SHARE):
+                self._close(begun[0], "handshakes")
+            elif len(self._handshakes.members) >= limits.handshakes:
+                self._drop(self._handshakes, "handshakes")
+        return len(self._all.members) < limits.all or self._drop(self._all, "all")
+
+    def _drop(self, group: _Group, reason: str) -> bool:
+        """Close the oldest idle connection of a group; tell whether there was one."""
+        oldest = next(iter(group.idle), None)
+        if oldest is not None:
+            self._close(oldest, reason)
+        return oldest is not None
+
+    def _close(self, slot: Slot, reason: str) -> None:
+        self.remove(slot)
+        self._count(reason)
+        slot.close()
+
+
+class Acceptor:
+    """Accepts the connections of a listening socket; takes the part of an ``asyncio.Server``.
+
+    A server of asyncio counts nothing before TLS is agreed upon, and one of uvloop resets whoever
+    waits where the process has no descriptor left.
+
+    Args:
+        listening: Bound, and listening from now on.
+        connections: Says who gets one.
+        make: Makes the server's side of a connection.
+        tls: Null for plain HTTP.
+        backlog: How many connections the system holds until they are accepted.
+    """
+
+    def __init__(
+        self,
+        listening: socket.socket,
+        connections: Connections,
+        make: Callable[[Slot], asyncio.Protocol],
+        tls: ssl.SSLContext | None,
+        backlog: int,
+    ) -> None:
+        self.sockets = (listening,)
+        self._listening = listening
+        self._connections = connections
+        self._make = make
+        self._tls = tls
+        self._opening: set[asyncio.Task[None]] = set()
+        self._loop = asyncio.get_running_loop()
+        listening.setblocking(False)
+        listening.listen(backlog)
+        self._loop.add_reader(listening, self._accept)
+
+    def close(self) -> None:
+        """Accept no more; give up handshakes that are under way."""
+        if self._listening.fileno() >= 0:
+            self._loop.remove_reader(self._listening)
+            self._listening.close()
+        for task in self._opening:
+            task.cancel()
+
+    async def wait_closed(self) -> None:
+        """Wait until handshakes are given up."""
+        await asyncio.gather(*self._opening, return_exceptions=True)
+
+    def _accept(self) -> None:
+        """Accept one connection: those that are open already have a turn before the next one."""
+        try:
+            connection, (address, *_) = self._listening.accept()
+        except OSError as error:
+            if error.errno in _LACKS:
+                self._pause(error)
+            return
+        connection.setblocking(False)
+        slot = self._connections.admit(address, is_handshake=self._tls is not None)
+        if slot is None:
+            connection.close()
+            return
+        task = self._loop.create_task(self._open(connection, slot), context=Context())
+        slot.close = partial(_cancel, task)
+        self._opening.add(task)
+        task.add_done_callback(self._opening.discard)
+
+    async def _open(self, connection: socket.socket, slot: Slot) -> None:
+        try:
+            await self._loop.connect_accepted_socket(
+                lambda: self._make(slot),
+                connection,
+                ssl=self._tls,
+                ssl_handshake_timeout=None if self._tls is None else HANDSHAKE_S,
+            )
+        except (OSError, asyncio.CancelledError):
+            slot.end()
+            connection.close()
+
+    def _pause(self, error: OSError) -> None:
+        """Let the oldest idle connection go, and accept again soon."""
+        logger.warning("a connection cannot be accepted: %s", error.strerror)
+        self._connections.give_up_one()
+        self._loop.remove_reader(self._listening)
+        self._loop.call_later(_PAUSE_S, self._resume)
+
+    def _resume(self) -> None:
+        if self._listening.fileno() >= 0:
+            self._loop.add_reader(self._listening, self._accept)
+
+
+def _cancel(task: asyncio.Task[None]) -> None:
+    task.cancel()
