@@ -7,13 +7,13 @@ import base64
 import binascii
 import ipaddress
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
 from app.domain.entities import Caller
 from app.domain.errors import NotSentError
 from app.http.authentication.hosts import host_of
+from app.http.authentication.login_attempts import EndAttempt
 from app.http.authentication.presented import Presented
 from app.http.authentication.principals import principal_of
 from app.http.errors import InvalidTokenError, LoginFailedError, UnencryptedPasswordError
@@ -69,8 +69,8 @@ class SessionPool(Protocol):
 class Attempts(Protocol):
     """Counts the logins that failed."""
 
-    def begin(self, user: str, address: str) -> Callable[[], None]:
-        """Count an attempt; return what takes that back, for one that did not fail.
+    def begin(self, user: str, address: str) -> EndAttempt:
+        """Count an attempt; return what ends it.
 
         Raises:
             RateLimitedError: One too many.
@@ -135,13 +135,15 @@ class Basic:
     async def _session(self, user: str, password: str, address: str) -> Lease:
         if self._sessions.has(user, password):
             return await self._sessions.lease(user, password)
-        take_back = self._attempts.begin(user, address)
+        end, has_failed = self._attempts.begin(user, address), True
         try:
             lease = await self._sessions.lease(user, password)
+            has_failed = False
         except NotSentError:
-            take_back()
+            has_failed = False
             raise
-        take_back()
+        finally:
+            end(has_failed=has_failed)
         return lease
 
 

@@ -1,6 +1,7 @@
 """Rate limits and limits of login attempts: so many a second, and nobody pays for another."""
 
 import math
+import tracemalloc
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -11,7 +12,9 @@ from hypothesis import strategies as st
 from app.domain.errors import Retry, Sent
 from app.http.authentication.login_attempts import (
     MOST_FAILURES,
+    MOST_OF_ADDRESS,
     MOST_REMEMBERED,
+    MOST_UNDER_WAY,
     WITHIN_S,
     LoginAttempts,
 )
@@ -189,71 +192,119 @@ def attempts(clock: ManualClock) -> LoginAttempts:
     return LoginAttempts(now=clock)
 
 
+def fail(attempts: LoginAttempts, user: str = "alice", address: str = "10.0.0.1") -> None:
+    attempts.begin(user, address)(has_failed=True)
+
+
 def test_the_sixth_failure_within_a_minute_is_too_many(
     attempts: LoginAttempts, clock: ManualClock
 ) -> None:
     for _ in range(MOST_FAILURES):
-        attempts.begin("alice", "10.0.0.1")
+        fail(attempts)
         clock.now += 1
     with pytest.raises(RateLimitedError) as caught:
-        attempts.begin("alice", "10.0.0.1")
+        fail(attempts)
     assert caught.value.retry_after_s == WITHIN_S - MOST_FAILURES
     clock.now += math.ceil(caught.value.retry_after_s or 0)
-    attempts.begin("alice", "10.0.0.1")
+    fail(attempts)
     with pytest.raises(RateLimitedError):
-        attempts.begin("alice", "10.0.0.1")
+        fail(attempts)
 
 
 def test_refused_attempts_do_not_make_the_waiting_longer(
     attempts: LoginAttempts, clock: ManualClock
 ) -> None:
     for _ in range(MOST_FAILURES):
-        attempts.begin("alice", "10.0.0.1")
+        fail(attempts)
     for _ in range(1000):
         with pytest.raises(RateLimitedError):
-            attempts.begin("alice", "10.0.0.1")
+            fail(attempts)
     clock.now += WITHIN_S
-    attempts.begin("alice", "10.0.0.1")
+    fail(attempts)
 
 
 def test_other_users_and_other_addresses_have_their_own_count(attempts: LoginAttempts) -> None:
     for _ in range(MOST_FAILURES):
-        attempts.begin("alice", "10.0.0.1")
-    attempts.begin("alice", "10.0.0.2")
-    attempts.begin("bob", "10.0.0.1")
+        fail(attempts)
+    fail(attempts, "alice", "10.0.0.2")
+    fail(attempts, "bob", "10.0.0.1")
 
 
 def test_an_ipv6_network_is_one_address(attempts: LoginAttempts) -> None:
     for number in range(MOST_FAILURES):
-        attempts.begin("alice", f"2001:db8::{number}")
+        fail(attempts, "alice", f"2001:db8::{number}")
     with pytest.raises(RateLimitedError):
-        attempts.begin("alice", "2001:db8::ffff")
+        fail(attempts, "alice", "2001:db8::ffff")
 
 
 def test_successes_are_not_counted(attempts: LoginAttempts) -> None:
     for _ in range(100):
-        attempts.begin("alice", "10.0.0.1")()
+        attempts.begin("alice", "10.0.0.1")(has_failed=False)
 
 
 def test_attempts_under_way_count_as_failed(attempts: LoginAttempts) -> None:
     under_way = [attempts.begin("alice", "10.0.0.1") for _ in range(MOST_FAILURES)]
     with pytest.raises(RateLimitedError):
-        attempts.begin("alice", "10.0.0.1")
-    under_way[2]()
-    attempts.begin("alice", "10.0.0.1")
+        fail(attempts)
+    under_way[2](has_failed=False)
+    fail(attempts)
 
 
 def test_a_refusal_is_counted() -> None:
     told: list[None] = []
     attempts = LoginAttempts(lambda: told.append(None))
     for _ in range(MOST_FAILURES):
-        attempts.begin("alice", "10.0.0.1")
+        fail(attempts)
     with pytest.raises(RateLimitedError):
-        attempts.begin("alice", "10.0.0.1")
+        fail(attempts)
     assert len(told) == 1
 
 
-def test_the_memory_is_bounded(attempts: LoginAttempts) -> None:
-    for number in range(MOST_REMEMBERED + 100):
-        attempts.begin(f"user-{number}", "10.0.0.1")
+def test_no_counter_is_forgotten_before_its_time(
+    attempts: LoginAttempts, clock: ManualClock
+) -> None:
+    for _ in range(MOST_FAILURES):
+        fail(attempts)
+    for number in range(1, MOST_REMEMBERED):
+        fail(attempts, f"user-{number}", f"10.1.{number // 250}.{number % 250}")
     assert len(attempts) == MOST_REMEMBERED
+    for user, address in (("alice", "10.0.0.1"), ("new", "10.0.0.2"), ("new", "10.1.0.1")):
+        with pytest.raises(RateLimitedError):
+            fail(attempts, user, address)
+    attempts.begin("user-1", "10.1.0.1")(has_failed=False)
+    clock.now += WITHIN_S
+    fail(attempts, "new", "10.0.0.2")
+    assert len(attempts) == 1
+
+
+def test_long_names_take_no_more_memory_than_short_ones(attempts: LoginAttempts) -> None:
+    tracemalloc.start()
+    try:
+        for number in range(2_500):
+            fail(attempts, f"{number}-{'x' * 23_000}", f"10.1.{number // 250}.{number % 250}")
+        grown, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert grown < 4_000_000
+
+
+def test_an_address_may_fail_for_so_many_users_and_no_more(
+    attempts: LoginAttempts, clock: ManualClock
+) -> None:
+    for number in range(MOST_OF_ADDRESS):
+        fail(attempts, f"user-{number}")
+    with pytest.raises(RateLimitedError) as caught:
+        fail(attempts, "another")
+    assert caught.value.retry_after_s == WITHIN_S
+    fail(attempts, "another", "10.0.0.2")
+    clock.now += WITHIN_S
+    fail(attempts, "another")
+
+
+def test_an_address_has_so_many_logins_under_way_and_no_more(attempts: LoginAttempts) -> None:
+    ends = [attempts.begin(f"user-{number}", "10.0.0.1") for number in range(MOST_UNDER_WAY)]
+    with pytest.raises(RateLimitedError):
+        fail(attempts, "another")
+    fail(attempts, "another", "10.0.0.2")
+    ends.pop()(has_failed=True)
+    fail(attempts, "another")
