@@ -81,11 +81,11 @@ class LoginAttempts:
             self._refuse(f"{MOST_UNDER_WAY} logins from this address are under way.", _SOON_S)
         failures = _recent(self._failures, pair, now)
         if len(failures) >= MOST_FAILURES:
-            self._count()
-            raise too_many(failures[0] + WITHIN_S - now)
+            detail = f"{MOST_FAILURES} logins of this user from this address failed in a minute."
+            self._refuse(detail, failures[0] + WITHIN_S - now)
         of_address = _recent(self._of_address, whole, now)
         if len(of_address) >= MOST_OF_ADDRESS:
-            detail = f"{MOST_OF_ADDRESS} logins from this address failed within {WITHIN_S:g} s."
+            detail = f"{MOST_OF_ADDRESS} logins from this address failed in a minute."
             self._refuse(detail, of_address[0] + WITHIN_S - now)
         if pair not in self._failures and len(self._failures) >= MOST_REMEMBERED:
             self._refuse("Too many logins of other users failed within a minute.", WITHIN_S)
@@ -139,9 +139,3 @@ def _add(counts: Failures, key: bytes, times: list[float], at: float) -> None:
     times.append(at)
     counts[key] = times
     counts.move_to_end(key)
-
-
-def too_many(wait_s: float) -> RateLimitedError:
-    """Return the refusal of a login; there may be another in ``wait_s`` seconds."""
-    detail = f"{MOST_FAILURES} logins of this user from this address failed within {WITHIN_S:g} s."
-    return RateLimitedError(detail, retry_after_s=wait_s)
