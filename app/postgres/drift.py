@@ -47,6 +47,19 @@ _STATES: Final = text(
     """
 )
 
+_FORGET: Final = text(
+    """
+    delete from entity_state where cluster_id = :cluster_id and entity_hash in (
+      select entity_hash from entity_state
+      where cluster_id = :cluster_id and "values" = '{}'
+        and updated_at <= clock_timestamp() - interval '1 hour'
+      limit 10000 for update skip locked)
+    """
+)
+"""An entity without a state has no values: so the states are no more than the cluster's entities
+and those that were removed of late. Each round reads all of them, as it reads all of the cluster.
+"""
+
 _KEEP: Final = text(
     """
     insert into entity_state (cluster_id, entity_hash, entity, "values", version, updated_at)
@@ -93,9 +106,13 @@ class PostgresDriftJournal:
     async def baseline(self, cluster_id: str) -> Mapping[ClientQuotaEntity, AuditedState] | None:
         """Return the last audited states; null where the cluster was never watched.
 
+        What has had no values for an hour is forgotten before: never while a round compares, for
+        the versions of an entity that comes back begin anew.
+
         Raises:
             NotSentError: The log cannot be read.
         """
+        await self._run(partial(_forget, cluster_id))
         work = partial(_states, cluster_id)
         rows = await self._database.querying.run(work, within_s=self._read_within_s)
         return None if rows is None else await asyncio.to_thread(_audited_states, rows)
@@ -156,6 +173,10 @@ async def _states(cluster_id: str, lease: Lease) -> Sequence[Row[Any]] | None:
     if not await lease.connection.scalar(_WATCHED, cluster):
         return None
     return (await lease.connection.execute(_STATES, cluster)).all()
+
+
+async def _forget(cluster_id: str, lease: Lease) -> None:
+    await lease.connection.execute(_FORGET, {"cluster_id": cluster_id})
 
 
 async def _keep(kept: Mapping[str, Any], lease: Lease) -> None:

@@ -132,6 +132,23 @@ async def test_drift_is_a_row_of_its_own_and_the_new_state(
     assert tables.count("entity_slot") == 0
 
 
+async def test_an_entity_without_values_is_forgotten_after_an_hour(
+    drift: PostgresDriftJournal, tables: Tables
+):
+    quotas = {entity_of("alice"): AFTER, entity_of("gone"): {}, entity_of("just gone"): {}}
+    await drift.keep_baseline(CLUSTER, quotas)
+    await drift.keep_baseline("another", quotas)
+    tables.run(
+        "update entity_state set updated_at = updated_at - interval '1 hour' "
+        """where entity <> '{"user":"just gone"}'"""
+    )
+    assert set(await baseline(drift)) == {entity_of("alice"), entity_of("just gone")}
+    assert tables.count("entity_state") == 5
+    back = changed("gone", {}, AFTER, version=0)
+    assert await drift.record_drift(CLUSTER, [back]) == [entity_of("gone")]
+    assert (await baseline(drift))[entity_of("gone")].values == AFTER
+
+
 async def test_the_same_drift_is_recorded_once(
     journal: PostgresJournal, drift: PostgresDriftJournal
 ):
