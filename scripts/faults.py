@@ -97,7 +97,11 @@ STEPS = (
     Step(
         "concurrency",
         4,
-        ("tests/faults/http/test_concurrency.py", f"{IN_HTTP}/plans/test_two_owners.py"),
+        (
+            "tests/faults/http/test_concurrency.py",
+            f"{IN_HTTP}/plans/test_two_owners.py",
+            f"{IN_HTTP}/test_overtaken_reads.py",
+        ),
     ),
     Step(
         "slow-clients",

@@ -171,12 +171,12 @@ class AlterQuotas:
         self, command: AlterCommand, request: AuditRequest
     ) -> tuple[AuditRequest, SendingReport]:
         """Check everything as a real alteration would, without slots and without a change."""
-        if command.expected:
-            request = await self._parts.intents.with_verified_before(request)
-            failed = await self._failed_expectations(command, request)
-            if failed:
-                await self._parts.sending.keep_refused_expectations(request, reasons(failed))
-                raise expectation_failed(failed, request)
+        values = await self._parts.intents.verified_values(request)
+        request = await off_loop(len(values), with_before, request, values)
+        failed = await self._failed_expectations(command, request)
+        if failed:
+            await self._parts.sending.keep_refused_expectations(request, reasons(failed))
+            raise expectation_failed(failed, request)
         return request, await self._parts.sending.validate(request)
 
     async def _changed(
@@ -221,13 +221,9 @@ class AlterQuotas:
     ) -> tuple[AuditRequest, Sequence[Violation]]:
         """Return the request with what truly held before, and what was not to be expected."""
         intents = self._parts.intents
-        if command.plan is None:
-            request = await intents.with_true_before(intent, verified=bool(command.expected))
-            return request, await self._failed_expectations(command, request)
-        beside = command.plan.beside
-        acknowledged = {one: state.values for one, state in intent.known.known.items()}
+        beside = command.plan.beside if command.plan else {}
         values = await intents.verified_values(
-            intent.request, acknowledged=acknowledged, beside=beside
+            intent.request, acknowledged=intent.acknowledged, beside=beside
         )
         request = await off_loop(len(values), with_before, intent.request, values)
         failed = await self._failed_expectations(command, request)

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Final
 
-from app.domain.alterations import Quotas, same_values
+from app.domain.alterations import Quotas
 from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import EntityBusyError, NotSentError, QuotaError
 from app.service.alterations.alteration_command import AlterCommand
@@ -19,10 +19,9 @@ from app.service.alterations.life_context import LifeContext
 from app.service.audit_records import AuditRequest
 from app.service.journal_ports import AuditJournal, Claim, Intent, KeyTakenError
 from app.service.metrics_port import Phase, timed
-from app.service.off_loop import off_loop
 
 RECENT_S: Final = 60.0
-"""A state that was audited so recently must be what a broker shows, or the read was stale."""
+"""A state that was audited so recently is waited for where no barrier can be set."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +37,12 @@ class CommittedIntent:
     request: AuditRequest
     known: Intent
     send_by: float
+
+    @property
+    def acknowledged(self) -> Quotas:
+        """What was applied a short while ago: a broker that does not show it may be behind."""
+        states = self.known.known.items()
+        return {one: state.values for one, state in states if state.age_s < RECENT_S}
 
 
 class Intents:
@@ -129,33 +134,6 @@ class Intents:
             self._metrics.superseded()
         return committed
 
-    async def with_true_before(self, intent: CommittedIntent, *, verified: bool) -> AuditRequest:
-        """Return the request with the values that held before, read under the slots.
-
-        What was read before the slots were held stands where it agrees with the last audited
-        state; otherwise, and where ``verified`` asks for it, a barrier read decides.
-
-        Raises:
-            NotSentError: The barrier was not passed in time.
-        """
-        request = intent.request
-        number = len(request.entities)
-        if not verified and not await off_loop(number, _disagreeing, intent):
-            return request
-        acknowledged = {one: state.values for one, state in intent.known.known.items()}
-        return await self.with_verified_before(request, acknowledged)
-
-    async def with_verified_before(
-        self, request: AuditRequest, acknowledged: Quotas | None = None
-    ) -> AuditRequest:
-        """Return the request with what a barrier read shows.
-
-        Raises:
-            NotSentError: The barrier was not passed in time.
-        """
-        read = await self.verified_values(request, acknowledged=acknowledged)
-        return await off_loop(len(request.entities), with_before, request, read)
-
     async def verified_values(
         self,
         request: AuditRequest,
@@ -177,17 +155,6 @@ class Intents:
                 entities, broker_id=broker_id, acknowledged=acknowledged
             )
         return read.values
-
-
-def _disagreeing(intent: CommittedIntent) -> bool:
-    known = intent.known.known
-    pairs = ((one, known.get(one.alteration.entity)) for one in intent.request.entities)
-    return any(
-        state is not None
-        and state.age_s < RECENT_S
-        and not same_values(one.before or {}, state.values)
-        for one, state in pairs
-    )
 
 
 def with_before(request: AuditRequest, values: Quotas) -> AuditRequest:

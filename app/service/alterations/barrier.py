@@ -5,7 +5,6 @@ it is asked. The quorum's high watermark does. Measured on release 4.3.1.
 """
 
 import asyncio
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -13,9 +12,10 @@ from typing import Final
 from app.domain.alterations import Quotas, Values
 from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import NotSentError
-from app.service.alterations.present_values import PresentValues
+from app.service.alterations.present_values import PATIENCE_S, OfOneBroker, PresentValues
 from app.service.cluster_ports import BarrierUnavailableError, MetadataQuorum, QuorumState
 from app.service.patience import USUAL
+from app.service.shared_turns import SharedTurns
 
 PUBLISHING_S: Final = 0.05
 """A broker tells its log end a little before it publishes the image of it."""
@@ -58,6 +58,7 @@ class Barrier:
         self._quorum = quorum
         self._present = present
         self._within_s = within_s
+        self._states = SharedTurns(self._ask, OfOneBroker, patience_s=PATIENCE_S)
 
     async def read(
         self,
@@ -108,18 +109,25 @@ class Barrier:
             raise _not_caught_up(broker_id, self._within_s) from None
 
     async def _passed(self, broker_id: int) -> QuorumState | None:
-        started = time.monotonic()
+        first = state = await self._states.take(broker_id)
+        while (
+            first is not None
+            and state is not None
+            and state.log_ends.get(broker_id, -1) < first.high_watermark
+        ):
+            await asyncio.sleep(_POLL_S)
+            state = await self._states.take(broker_id)
+        if state is not None:
+            await asyncio.sleep(PUBLISHING_S)
+        return state and first
+
+    async def _ask(self, brokers: Sequence[int]) -> Sequence[QuorumState | None]:
+        """Ask once for all who came before the request; null where that is not permitted."""
         try:
-            first = await self._quorum.quorum(broker_id=broker_id, timeout_s=self._within_s)
-            state = first
-            while state.log_ends.get(broker_id, -1) < first.high_watermark:
-                await asyncio.sleep(_POLL_S)
-                left = self._within_s - (time.monotonic() - started)
-                state = await self._quorum.quorum(broker_id=broker_id, timeout_s=max(left, _POLL_S))
+            state = await self._quorum.quorum(broker_id=brokers[0], timeout_s=self._within_s)
         except BarrierUnavailableError:
-            return None
-        await asyncio.sleep(PUBLISHING_S)
-        return first
+            return [None] * len(brokers)
+        return [state] * len(brokers)
 
 
 def _not_caught_up(broker_id: int, within_s: float) -> NotSentError:

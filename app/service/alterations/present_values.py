@@ -56,7 +56,7 @@ class PresentValues:
         self._sharing = 0
         self._took_s = 0.0
         self._everything = SharedTurns(
-            self._describe_everything, _OfOneBroker, patience_s=PATIENCE_S
+            self._describe_everything, OfOneBroker, patience_s=PATIENCE_S
         )
 
     async def read(
@@ -138,8 +138,8 @@ class PresentValues:
             await asyncio.sleep(next(pauses))
 
 
-class _OfOneBroker:
-    """Who shares a describe of everything: those who ask the same broker."""
+class OfOneBroker:
+    """Who shares a request: those who ask the same broker."""
 
     def __init__(self) -> None:
         self._brokers: set[int | None] = set()

@@ -62,4 +62,4 @@ def setting(entity: ClientQuotaEntity, value: str) -> ClientQuotaAlteration:
 async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(30):
         while not condition():
-            await asyncio.sleep(0)
+            await asyncio.sleep(0.001)

@@ -34,7 +34,7 @@ async def test_the_intent_is_committed_before_anything_is_sent_and_the_outcome_a
     world: World,
 ) -> None:
     report = await world.alter(setting(ALICE, "5"))
-    assert world.log == ["record_intent", "send", "record_conclusion"]
+    assert world.log == ["record_intent", "quorum", "send", "record_conclusion"]
     assert report.overall is Overall.APPLIED
     assert report.readable is True
     result = report.results[0]
@@ -102,7 +102,7 @@ async def test_an_intent_that_took_too_long_is_not_sent(
     monkeypatch.setattr("app.service.alterations.alteration_sending.SEND_BY_S", -10.0)
     with pytest.raises(NotSentError):
         await world.alter(setting(ALICE, "5"))
-    assert world.log == ["record_intent", "record_conclusion"]
+    assert world.log == ["record_intent", "quorum", "record_conclusion"]
 
 
 async def test_a_client_that_hangs_up_does_not_cut_its_alteration(world: World) -> None:
@@ -165,7 +165,11 @@ async def test_nobody_waits_for_an_entity_that_is_held_for_longer_than_a_wait(
 async def test_a_change_that_does_not_show_in_time_is_applied_and_not_readable(
     world: World,
 ) -> None:
-    world.brokers.stale_reads = 1000
+    def falls_behind(_: Sequence[ClientQuotaAlteration], validate_only: bool) -> Verdicts:
+        world.brokers.stale_reads = 1000
+        return {}
+
+    world.brokers.fault = falls_behind
     report = await world.alter(setting(ALICE, "5"), wait_ms=50)
     assert (report.overall, report.readable) == (Overall.APPLIED, False)
 
@@ -183,6 +187,18 @@ async def test_a_stale_broker_does_not_make_before_a_lie(world: World, permitted
     world.brokers.stale_reads = 3
     report = await world.alter(setting(ALICE, "6"), wait=Wait.NONE)
     assert report.results[0].before == {KEY: 5.0}
+
+
+@pytest.mark.parametrize("validate_only", [True, False])
+@pytest.mark.parametrize("wanted", ["1000", "3000"])
+async def test_what_another_tool_has_just_changed_is_what_held_before(
+    world: World, wanted: str, *, validate_only: bool
+) -> None:
+    await world.alter(setting(ALICE, "1000"))
+    world.brokers.quotas[ALICE] = {KEY: 2000.0}
+    world.brokers.stale_reads = 1000
+    report = await world.alter(setting(ALICE, wanted), validate_only=validate_only)
+    assert (report.results[0].before, report.results[0].changed) == ({KEY: 2000.0}, True)
 
 
 async def test_all_brokers_are_asked_when_that_is_what_the_caller_waits_for(world: World) -> None:

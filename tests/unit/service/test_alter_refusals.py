@@ -50,14 +50,14 @@ async def test_several_entities_are_validated_by_the_broker_before_any_is_applie
     world: World,
 ) -> None:
     await world.alter(setting(ALICE, "5"), setting(BOB, "6"))
-    assert world.log == ["record_intent", "validate", "send", "record_conclusion"]
+    assert world.log == ["record_intent", "quorum", "validate", "send", "record_conclusion"]
 
 
 async def test_one_refused_entity_holds_all_others_back(world: World) -> None:
     world.answer(bob=refused("INVALID_REQUEST", "the broker's own words"))
     with pytest.raises(InvalidRequestError) as caught:
         await world.alter(setting(ALICE, "5"), setting(BOB, "6"))
-    assert world.log == ["record_intent", "validate", "record_conclusion"]
+    assert world.log == ["record_intent", "quorum", "validate", "record_conclusion"]
     assert [one.outcome for one in caught.value.results or ()] == [
         Outcome.NOT_APPLIED,
         Outcome.REFUSED,
@@ -71,7 +71,7 @@ async def test_one_refused_entity_holds_all_others_back(world: World) -> None:
 async def test_without_all_or_nothing_the_others_are_applied(world: World) -> None:
     world.answer(bob=refused("INVALID_REQUEST"))
     report = await world.alter(setting(ALICE, "5"), setting(BOB, "6"), all_or_nothing=False)
-    assert world.log == ["record_intent", "send", "record_conclusion"]
+    assert world.log == ["record_intent", "quorum", "send", "record_conclusion"]
     assert [one.outcome for one in report.results] == [Outcome.APPLIED, Outcome.REFUSED]
     assert report.overall is Overall.PARTIAL
 
@@ -99,7 +99,7 @@ async def test_what_our_own_rules_refuse_as_a_whole_is_neither_recorded_nor_sent
 
 async def test_validate_only_asks_the_broker_and_is_kept_without_an_intent(world: World) -> None:
     report = await world.alter(setting(ALICE, "5"), validate_only=True)
-    assert world.log == ["validate", "record_final"]
+    assert world.log == ["quorum", "validate", "record_final"]
     assert report.overall is Overall.VALIDATED
     assert world.brokers.quotas == {}
     assert world.journal.finals[0][0].action == "validate"
@@ -109,7 +109,7 @@ async def test_validate_only_that_the_broker_refuses_is_an_error_and_is_kept(wor
     world.answer(alice=refused("POLICY_VIOLATION"))
     with pytest.raises(InvalidRequestError):
         await world.alter(setting(ALICE, "5"), validate_only=True)
-    assert world.log == ["validate", "record_final"]
+    assert world.log == ["quorum", "validate", "record_final"]
 
 
 @pytest.mark.parametrize(
