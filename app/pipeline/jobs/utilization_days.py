@@ -49,7 +49,8 @@ class Days:
         amount = array_of(limit)
         usable = np.where(amount > 0, amount, np.nan)
         heard = _heard(bins, starts, place, expected)
-        levels = _percentiles(bins, starts, sums["n"])
+        peak = np.maximum.reduceat(bins.sums["peak"], starts)
+        levels = _percentiles(bins, starts, sums["n"], peak)
         throttle = np.maximum.reduceat(bins.sums["throttle_ms_max"], starts)
         none = np.isnan(usable)
         columns: Mapping[str, Any] = {
@@ -61,7 +62,7 @@ class Days:
             "coverage": pa.array(sums["n"] / heard),
             "bytes": pa.array(sums["bytes"], mask=sums["moved"] == 0),
             **{f"p{percent}": pa.array(one) for percent, one in levels.items()},
-            "peak": pa.array(np.maximum.reduceat(bins.sums["peak"], starts)),
+            "peak": pa.array(peak),
             "minutes_over_80": pa.array(sums["over_80"]),
             "minutes_over_100": pa.array(sums["over_100"]),
             "throttled_minutes": pa.array(sums["throttled"]),
@@ -91,13 +92,14 @@ def _heard(bins: Bins, starts: Integers, place: tuple[str, int], expected: Expec
 
 
 def _percentiles(
-    bins: Bins, starts: Integers, totals: Integers
+    bins: Bins, starts: Integers, totals: Integers, peak: npt.NDArray[np.float64]
 ) -> Mapping[int, npt.NDArray[np.float64]]:
-    """Return the rate of the first bin that reaches each rank."""
+    """Return the rate of the first bin that reaches each rank, at most the day's peak."""
     counts = bins.sums["n"]
     reached = np.cumsum(counts)
     before = reached[starts] - counts[starts]
+    ranks = {percent: before + rank_in(percent, totals) for percent in PERCENTILES}
     return {
-        percent: middles_of(bins.bin[np.searchsorted(reached, before + rank_in(percent, totals))])
-        for percent in PERCENTILES
+        percent: np.minimum(middles_of(bins.bin[np.searchsorted(reached, rank)]), peak)
+        for percent, rank in ranks.items()
     }

@@ -81,6 +81,14 @@ def test_a_day_is_counted_beside_its_limit(spark: SparkSession):
     assert days[21, 1, 7]["minutes_expected"] == 1
 
 
+def test_no_percentile_is_above_the_peak(spark: SparkSession):
+    rates = [100.0 * 1.003**number for number in range(12)]
+    days = daily(spark, [minute(0, bucket_id=n, rate_max=rate) for n, rate in enumerate(rates)])
+    for (_, _, bucket_id), day in days.items():
+        assert day["p50"] == day["p99"] <= day["peak"] == rates[bucket_id]
+        assert day["p99"] == pytest.approx(day["peak"], rel=0.005)
+
+
 def test_the_pool_of_all_brokers_holds_their_minutes(spark: SparkSession):
     rows = [minute(number, broker_id=1, rate_max=10.0) for number in range(3)]
     rows += [minute(0, broker_id=2, rate_max=50.0), minute(1, broker_id=3, bucket_id=8)]
