@@ -16,7 +16,10 @@ class UsageError(PipelineError):
 
 
 class DataQualityError(PipelineError):
-    """Rows were quarantined, and ``--fail-on dq`` was given. The results are published."""
+    """The results are published, and are not what they should be.
+
+    Rows were quarantined and ``--fail-on dq`` was given, or a cluster of the input has no quotas.
+    """
 
     exit_code = 3
 

@@ -46,6 +46,7 @@ class Job:
         counts: What the report says: rows in, rows out of each table, and so on.
         findings: How many findings there are, for ``--fail-on findings``.
         quarantined: How many rows were quarantined, for ``--fail-on dq``.
+        without_quotas: Clusters of the input of which no quota is known.
         record: The row of the run in Postgres, while ``--pg`` keeps one; else null.
     """
 
@@ -54,6 +55,7 @@ class Job:
     counts: dict[str, Any] = field(default_factory=dict)
     findings: int = 0
     quarantined: int = 0
+    without_quotas: list[str] = field(default_factory=list)
     record: Any = None
     begun: float = field(default_factory=time.monotonic)
 
@@ -145,12 +147,19 @@ class Job:
         }
 
     def judge(self) -> None:
-        """Raise where ``--fail-on`` asks for it.
+        """Raise where a cluster has no quotas, and where ``--fail-on`` asks for it.
 
         Raises:
-            DataQualityError: Rows were quarantined.
+            DataQualityError: Rows were quarantined, or rows have no limit for want of quotas.
             FindingsError: There are findings.
         """
+        if self.without_quotas:
+            names = ", ".join(map(repr, self.without_quotas))
+            message = (
+                f"No quota is of the cluster {names}, so all of its rows are unlimited: give "
+                "`collect`, `ingest` and `snapshot` the same --cluster, Kafka's own id."
+            )
+            raise DataQualityError(message)
         wanted = self.options.fail_on or ()
         if "dq" in wanted and self.quarantined:
             message = f"{self.quarantined} rows were quarantined; the table quarantine says why."

@@ -136,6 +136,8 @@ def write_buckets(
     resolved = resolve(names, look_ups, hashing, broadcast_max=job.options.broadcast_max).cache()
     buckets = dim_buckets(resolved).cache()
     _count_rows(job, observations, buckets)
+    with_quotas = {row.cluster_id for row in versions.select("cluster_id").distinct().collect()}
+    job.without_quotas = sorted({piece.cluster for piece in observations.pieces} - with_quotas)
     refuse_collisions(buckets)
     members = Members(
         observations,

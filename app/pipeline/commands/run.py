@@ -143,6 +143,7 @@ def _step(job: Job, name: str) -> Iterator[Job]:
     yield step
     job.quarantined += step.quarantined
     job.findings += step.findings
+    job.without_quotas += step.without_quotas
     told = {"seconds": round(time.monotonic() - begun, 3), **step.counts}
     job.counts.setdefault("steps", {})[name] = told
     job.counts.setdefault("rows_out", {}).update(step.counts.get("rows_out", {}))

@@ -6,9 +6,13 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from app.pipeline.arrow_storage import write_arrow
+from app.pipeline.folders import RunFolder
 from app.pipeline.main import main
+from app.pipeline.tables import QUOTA_VERSION
 from tests.pipeline.conftest import Command
-from tests.pipeline.resolve.clusters import minute
+from tests.pipeline.resolve.clusters import Version, minute, quota_table
+from tests.pipeline.resolve.conftest import ALICE, KEY
 
 
 def test_a_dry_run_says_what_it_would_do(given: Path, capsys: pytest.CaptureFixture[str]):
@@ -35,6 +39,21 @@ def test_an_input_without_the_table_is_named_before_spark_starts(
     told = capsys.readouterr().err
     assert f"There is no table observation_minute in {tmp_path}." in told
     assert "starting Spark" not in told
+
+
+def test_a_cluster_without_any_quota_ends_with_3_and_is_named(
+    spark_command: Command, given: Path, tmp_path: Path
+):
+    other = tmp_path / "other"
+    quotas = [Version("Kafka's id", ALICE, KEY, 10.0, 1, None, "snapshot")]
+    run = RunFolder(other, "one")
+    write_arrow(quota_table(quotas), QUOTA_VERSION, run)
+    run.publish()
+    options = ["--input", given, "--quotas", other, "--out", tmp_path / "out"]
+    done = spark_command("resolve", *options)
+    assert done.returncode == 3
+    assert "No quota is of the cluster 'c', so all of its rows are unlimited" in done.stderr
+    assert pq.read_table(tmp_path / "out" / "bucket_minute").num_rows == 4
 
 
 def test_each_minute_has_the_limit_that_held_then(
