@@ -29,7 +29,7 @@ from app.domain.filters import (
     filter_violations,
 )
 from app.domain.policy import ANYBODY, EVERY_KEY, KeyLimits, Policy, PolicyRule
-from app.domain.quota_keys import LONG_MAX, QUOTA_KEY_RULES, TWO_TO_63
+from app.domain.quota_keys import QUOTA_KEY_RULES, meant
 from app.http.authentication.token_file import is_principal
 from app.http.filter_query import GRAMMAR, parse_component
 from app.http.strict_json import shown
@@ -99,7 +99,7 @@ def _over_minimum(maximum: Decimal, info: ValidationInfo) -> Decimal:
     if minimum is not None and minimum > maximum:
         message = "min is over max"
         raise ValueError(message)
-    return Decimal(TWO_TO_63) if maximum == LONG_MAX else maximum
+    return meant(maximum)
 
 
 def _key(name: str) -> str:

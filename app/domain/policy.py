@@ -13,7 +13,7 @@ from app.domain.alterations import ClientQuotaAlteration, Op
 from app.domain.entities import DEFAULT_NAME, ClientQuotaEntity
 from app.domain.errors import Violation
 from app.domain.filters import ClientQuotaFilter
-from app.domain.quota_keys import LONG_MAX, TWO_TO_63
+from app.domain.quota_keys import meant
 from app.domain.validation import canonical_entity
 
 ANYBODY: Final = "*"
@@ -41,7 +41,7 @@ class KeyLimits:
         """Tell whether a value is within the bounds; NaN is not."""
         if value.is_nan():
             return False
-        sent = Decimal(TWO_TO_63) if value == LONG_MAX else value
+        sent = meant(value)
         low = self.minimum is None or sent >= self.minimum
         return low and (self.maximum is None or sent <= self.maximum)
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from enum import StrEnum
 from typing import Final
 
@@ -29,6 +30,8 @@ TWO_TO_63: Final = 2**63
 """2^63, the customary "unlimited" override; as JSON it is 9223372036854775807."""
 
 LONG_MAX: Final = TWO_TO_63 - 1
+JAVASCRIPT_TWO_TO_63: Final = 9223372036854776000
+"""What JavaScript writes for 2^63, whichever way it was read."""
 INT_MAX: Final = 2**31 - 1
 SMALLEST_FRACTION: Final = 0.01
 LARGEST_FRACTIONAL: Final = 1e9
@@ -92,3 +95,8 @@ def keys_for(types: frozenset[str]) -> tuple[QuotaKey, ...]:
 
 
 _CARRIERS: Final = tuple((key, QUOTA_KEY_RULES[key].entity_types) for key in QuotaKey)
+
+
+def meant(value: Decimal) -> Decimal:
+    """Return the value that a spelling of 2^63 stands for; any other value as it is."""
+    return Decimal(TWO_TO_63) if value in (LONG_MAX, JAVASCRIPT_TWO_TO_63) else value

@@ -12,17 +12,16 @@ from app.domain.addresses import canonical_ip
 from app.domain.alterations import ClientQuotaAlteration, Op, Quotas, Values, apply_ops, same_value
 from app.domain.entities import DEFAULT_NAME, ENTITY_TYPES, ClientQuotaEntity, EntityType
 from app.domain.errors import MAX_VIOLATIONS, Violation
-from app.domain.quota_keys import LONG_MAX, QUOTA_KEY_RULES, TWO_TO_63, QuotaKeyRule, keys_for
+from app.domain.quota_keys import QUOTA_KEY_RULES, QuotaKeyRule, keys_for, meant
 
 
 def exact_float(value: Decimal) -> float | None:
     """Return the float64 for the number as written, or null for an integer that it cannot hold.
 
-    2^63 - 1, the customary way to write "unlimited", means 2^63. A fraction is rounded to the
+    2^63 has several spellings. A fraction is rounded to the
     nearest float64 as everywhere; infinity stands for what is too large for float64.
     """
-    if value == LONG_MAX:
-        return float(TWO_TO_63)
+    value = meant(value)
     number = float(value)
     if number in (float("inf"), float("-inf")) or value != value.to_integral_value():
         return number
@@ -82,6 +81,7 @@ def _value_problems(op: Op) -> Iterator[Problem]:
     value = op.value
     if value is None:
         return
+    value = meant(value)
     number = exact_float(value)
     rule = QUOTA_KEY_RULES.get(op.key)
     if value <= 0:

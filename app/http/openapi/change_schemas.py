@@ -10,6 +10,7 @@ from typing import Final
 from app.domain.entities import EntityType
 from app.domain.quota_keys import (
     IP_TYPES,
+    JAVASCRIPT_TWO_TO_63,
     LONG_MAX,
     QUOTA_KEY_RULES,
     TWO_TO_63,
@@ -35,7 +36,7 @@ _NAME: Final[Schema] = {
 
 
 def _exact_integers() -> Schema:
-    """Return the integers from 1 to 2^63 that float64 holds, and 2^63 - 1, which means 2^63."""
+    """Return the integers from 1 to 2^63 that float64 holds, and other spellings of 2^63."""
     wider = [
         {"minimum": 2**bits, "maximum": 2 ** (bits + 1), "multipleOf": 2 ** (bits - 52)}
         for bits in range(_EXACT_BITS, _LONG_BITS)
@@ -43,9 +44,14 @@ def _exact_integers() -> Schema:
     return {
         "type": "integer",
         "description": (
-            "A whole number that float64 holds exactly; 9223372036854775807 means 2^63."
+            "A whole number that float64 holds exactly; 9223372036854775807 means 2^63, "
+            "and so does 9223372036854776000, which JavaScript writes for it."
         ),
-        "anyOf": [{"minimum": 1, "maximum": 2**_EXACT_BITS}, *wider, {"const": LONG_MAX}],
+        "anyOf": [
+            {"minimum": 1, "maximum": 2**_EXACT_BITS},
+            *wider,
+            {"enum": [LONG_MAX, JAVASCRIPT_TWO_TO_63]},
+        ],
     }
 
 

@@ -33,6 +33,8 @@ def codes(*alterations: ClientQuotaAlteration, stored: Quotas | None = None) -> 
         ("producer_byte_rate", "1e6"),
         ("consumer_byte_rate", "9223372036854775807"),
         ("consumer_byte_rate", "9223372036854775808"),
+        ("consumer_byte_rate", "9223372036854776000"),
+        ("consumer_byte_rate", "9.223372036854776e18"),
         ("request_percentage", "0.01"),
         ("request_percentage", "12.3"),
         ("request_percentage", "1e9"),
@@ -231,6 +233,8 @@ def test_a_user_with_the_principal_type_in_its_name_is_accepted_with_a_warning()
     [
         ("9223372036854775807", float(2**63)),
         ("9223372036854775808", float(2**63)),
+        ("9223372036854776000", float(2**63)),
+        ("9.223372036854776e18", float(2**63)),
         ("9007199254740993", None),
         ("0.1", 0.1),
         ("1e999", float("inf")),
