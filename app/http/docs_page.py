@@ -51,6 +51,7 @@ async def show_docs(request: Request) -> HTMLResponse:
         swagger_js_url="/docs/assets/swagger-ui-bundle.js",
         swagger_css_url="/docs/assets/swagger-ui.css",
         swagger_favicon_url="/docs/assets/favicon.png",
+        swagger_ui_parameters={"persistAuthorization": True},
     )
     page.headers["Content-Security-Policy"] = _SECURITY
     return page

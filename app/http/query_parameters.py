@@ -56,16 +56,17 @@ def _openapi_parameter(parameter: QueryParameter) -> dict[str, Any]:
         schema = {"type": "array", "items": schema}
     elif parameter.default is not None:
         schema["default"] = parameter.default
-    document: dict[str, Any] = {
+    description = parameter.description
+    if parameter.example is not None:  # one of its own would be sent by each "Try it out" of /docs
+        values = parameter.example if isinstance(parameter.example, list) else [parameter.example]
+        description += f" For example {', '.join(f'`{value}`' for value in values)}."
+    return {
         "name": parameter.name,
         "in": "query",
         "required": False,
-        "description": parameter.description,
+        "description": description,
         "schema": schema,
     }
-    if parameter.example is not None:
-        document["example"] = parameter.example
-    return document
 
 
 def _schema(parameter: QueryParameter) -> dict[str, Any]:

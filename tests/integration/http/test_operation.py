@@ -130,6 +130,7 @@ class Links(HTMLParser):
 
 def test_the_documentation_needs_no_other_host(nobody: httpx.Client) -> None:
     page = nobody.get("/docs")
+    assert '"persistAuthorization": true' in page.text
     assert page.status_code == 200
     assert "//" not in re.sub(r"<!--.*?-->", "", page.text, flags=re.DOTALL)
     assert "default-src 'self'" in page.headers["Content-Security-Policy"]

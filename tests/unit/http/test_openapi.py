@@ -157,6 +157,16 @@ def test_the_schemas_refuse_what_is_not_an_example_of_theirs() -> None:
     assert not problem.is_valid({**example, "results": [{"outcome": "perhaps"}]})
 
 
+def test_trying_an_operation_out_sends_nothing_that_was_not_asked_for() -> None:
+    for path in DOCUMENT["paths"].values():
+        for operation in path.values():
+            for parameter in map(resolved, operation.get("parameters", ())):
+                assert parameter["in"] == "path" or not {"example", "examples"} & parameter.keys()
+    body = DOCUMENT["paths"]["/quotas/alterations"]["post"]["requestBody"]["content"]
+    first = next(iter(body["application/json"]["examples"].values()))
+    assert "expected" not in resolved(first)["value"]["alterations"][0]
+
+
 def test_the_nulls_of_examples_survive() -> None:
     record = DOCUMENT["components"]["examples"]["alteration-record"]["value"]
     assert record["results"][0]["entity"] == {"user": "alice", "client-id": None}
