@@ -22,6 +22,7 @@ ENV PATH=/opt/quotas/bin:$PATH \
     QUOTAS_HOST=0.0.0.0
 USER 10001:10001
 EXPOSE 8080
-HEALTHCHECK --interval=10s --timeout=3s --start-period=30s CMD ["python", "-c", "import http.client, os, sys; probe = http.client.HTTPConnection('127.0.0.1', int(os.environ.get('QUOTAS_PORT') or 8080), timeout=2); probe.request('GET', '/livez'); sys.exit(probe.getresponse().status != 200)"]
+# Where TLS alone is served the certificate is of another name, so it is not verified.
+HEALTHCHECK --interval=10s --timeout=3s --start-period=30s CMD ["python", "-c", "import http.client, os, ssl, sys; env = os.environ.get; operations = env('QUOTAS_OPERATIONS_PORT'); tls = env('QUOTAS_TLS_CERT_FILE') and not env('QUOTAS_TLS_PORT') and not operations; more = {'context': ssl._create_unverified_context()} if tls else {}; probe = (http.client.HTTPSConnection if tls else http.client.HTTPConnection)('127.0.0.1', int(operations or env('QUOTAS_PORT') or 8080), timeout=2, **more); probe.request('GET', '/livez'); sys.exit(probe.getresponse().status != 200)"]
 ENTRYPOINT ["kafka-quota-service"]
 CMD ["serve"]

@@ -10,6 +10,7 @@ from typing import Any, Final
 from app.authenticators import tls_context
 from app.settings import Settings, SettingsError
 
+_OPERATIONS: Final = "QUOTAS_OPERATIONS_PORT"
 _NOT_OURS: Final = (errno.EADDRINUSE, errno.EACCES)
 
 
@@ -22,12 +23,14 @@ class Listener:
         host: The address, or a name that has several.
         port: 0 for any that is free.
         tls: Speaks TLS there; null is plain HTTP.
+        is_for_operations: Whether probes and metrics are served there, and nothing else.
     """
 
     setting: str
     host: str
     port: int
     tls: ssl.SSLContext | None = None
+    is_for_operations: bool = False
 
     def refuse_unless_free(self) -> None:
         """Refuse an address that is unknown or taken, before anything is opened.
@@ -107,6 +110,10 @@ def listeners(settings: Settings) -> list[Listener]:
     Raises:
         SettingsError: As ``tls_context``.
     """
-    *plain, last = settings.ports.items()
-    found = [Listener(name, settings.host, port) for name, port in plain]
-    return [*found, Listener(last[0], settings.host, last[1], tls_context(settings))]
+    tls = tls_context(settings)
+    found = []
+    for name, port in settings.ports.items():
+        is_plain = name == _OPERATIONS or (name == "QUOTAS_PORT" and settings.has_plain_listener)
+        context = None if is_plain else tls
+        found.append(Listener(name, settings.host, port, context, name == _OPERATIONS))
+    return found

@@ -16,7 +16,7 @@ import structlog
 import uvicorn
 from starlette.types import ASGIApp
 
-from app.http.application import create_asgi
+from app.http.application import ON_OPERATIONS_PORT, create_asgi
 from app.http.connections import Acceptor, ConnectionLimits, Connections
 from app.http.open_files import room_for_connections
 from app.http.receive_limits import ReceiveLimits
@@ -27,6 +27,8 @@ from app.settings import Settings
 from app.wiring import Wiring
 
 _BACKLOG: Final = 2048
+_OPERATIONS: Final = ConnectionLimits(100, 100)
+"""Of probes and scrapes: connections of callers take none of them away."""
 
 logger = structlog.get_logger(__name__)
 
@@ -108,10 +110,13 @@ class Server(uvicorn.Server):
     def _listen(self, port: Port) -> Sequence[Bound]:
         """Listen; uvicorn itself does so on one port, and counts no connection before TLS."""
         protocol = cast("type[ReceivingProtocol]", self.config.http_protocol_class)
-        make = partial(protocol, self.config, self.server_state, self.lifespan.state)
+        connections, state = self._connections, self.lifespan.state
+        if port.listener.is_for_operations:
+            connections, state = Connections(_OPERATIONS), {**state, ON_OPERATIONS_PORT: True}
+        make = partial(protocol, self.config, self.server_state, state)
         own = [own_socket(one) for one in port.reserved] or port.listener.bind(shared=False)
         for one in own:
-            acceptor = Acceptor(one, self._connections, make, port.listener.tls, _BACKLOG)
+            acceptor = Acceptor(one, connections, make, port.listener.tls, _BACKLOG)
             self.servers.append(cast("asyncio.Server", acceptor))
         return [(port.listener, one) for one in own]
 
@@ -161,7 +166,7 @@ def _url(scheme: str, listening: socket.socket) -> str:
 def build_server(settings: Settings, wiring: Wiring, ports: Sequence[Port]) -> Server:
     """Return the server of this process; it listens nowhere yet."""
     limits = ConnectionLimits(
-        room_for_connections(settings.max_connections),
+        room_for_connections(settings.max_connections, _OPERATIONS.all),
         settings.max_connections_per_address,
         settings.max_handshakes,
         wiring.proxies.trust,
@@ -169,7 +174,8 @@ def build_server(settings: Settings, wiring: Wiring, ports: Sequence[Port]) -> S
     connections = Connections(limits, wiring.metrics.count_dropped)
     protocol = receiving_protocol(ReceiveLimits(), wiring.metrics)
     log = request_log(settings.log_format, settings.log_level)
-    app = create_asgi(wiring.services, wiring.metrics, log)
+    has_operations_port = settings.operations_port is not None
+    app = create_asgi(wiring.services, wiring.metrics, log, has_operations_port=has_operations_port)
     grace_s = int(settings.shutdown_grace_s) or 1
     config = _config(app, protocol, grace_s)
     return Server(config, connections, wiring, settings.stop_delay_s, ports)

@@ -206,6 +206,9 @@ class Settings(BaseModel):
     """Address to listen on."""
     port: Port = 8080
     """Port to listen on; 0 is any free one, which the log names as `url`."""
+    operations_port: Port | None = None
+    """A port of its own for `/livez`, `/readyz` and `/metrics`, in plain HTTP; they are there
+    alone then."""
     mode: Mode = Mode.PRODUCTION
     """`production` or `development`."""
     log_format: LogFormat = LogFormat.JSON
@@ -444,6 +447,8 @@ class Settings(BaseModel):
         ports = {"QUOTAS_PORT": self.port}
         if self.tls_cert_file is not None and self.tls_port is not None:
             ports["QUOTAS_TLS_PORT"] = self.tls_port
+        if self.operations_port is not None:
+            ports["QUOTAS_OPERATIONS_PORT"] = self.operations_port
         return ports
 
     @property

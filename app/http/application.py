@@ -6,8 +6,9 @@ from importlib.metadata import version
 from typing import Any, Final
 
 from fastapi import FastAPI
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
+from app.domain.errors import NotFoundError
 from app.http import problem_pages
 from app.http.boundary import RequestBoundary, RequestLog, log_request
 from app.http.declared import refuse_undeclared
@@ -81,11 +82,48 @@ def _describe(app: FastAPI) -> None:
     app.openapi = described  # type: ignore[method-assign]
 
 
-def create_asgi(lifespan: Lifespan, metrics: HttpMetrics, log: RequestLog = log_request) -> ASGIApp:
-    """Return the application behind its limits, request ids and access log."""
-    return within_boundary(create_application(lifespan), metrics, log)
+def create_asgi(
+    lifespan: Lifespan,
+    metrics: HttpMetrics,
+    log: RequestLog = log_request,
+    *,
+    has_operations_port: bool = False,
+) -> ASGIApp:
+    """Return the application behind its limits, request ids and access log.
+
+    Args:
+        lifespan: Opens the services.
+        metrics: Count each request.
+        log: Writes the line of each request.
+        has_operations_port: Serve probes and metrics there alone.
+    """
+    app = create_application(lifespan)
+    if has_operations_port:
+        return RequestBoundary(OperationsApart(Straight(app)), metrics, log)
+    return within_boundary(app, metrics, log)
 
 
 def within_boundary(app: FastAPI, metrics: HttpMetrics, log: RequestLog = log_request) -> ASGIApp:
     """Return an application behind what every request passes."""
     return RequestBoundary(Straight(app), metrics, log)
+
+
+ON_OPERATIONS_PORT: Final = "on_operations_port"
+"""In the state of a connection: whether it came in at the port for operations."""
+
+_OPERATIONS_PATHS: Final = frozenset({"/livez", "/readyz", "/metrics"})
+
+
+class OperationsApart:
+    """Serves probes and metrics on the port for operations, and everything else on the others."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request where it belongs."""
+        if scope["type"] == "http":
+            belongs_there = scope["path"] in _OPERATIONS_PATHS
+            if belongs_there != scope["state"].get(ON_OPERATIONS_PORT, False):
+                raise NotFoundError("Nothing is at this path.")
+        await self._app(scope, receive, send)

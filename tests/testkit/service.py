@@ -111,6 +111,7 @@ class RunningService:
             that a restart has the same.
         url: The address of ``QUOTAS_PORT`` as the log reports it.
         tls_url: That of ``QUOTAS_TLS_PORT``, where there is one.
+        operations_url: That of ``QUOTAS_OPERATIONS_PORT``, where there is one.
     """
 
     environ: dict[str, str]
@@ -118,6 +119,7 @@ class RunningService:
     launch: Launch = forked
     url: str = ""
     tls_url: str = ""
+    operations_url: str = ""
     process: Process | None = None
     clients: dict[str, httpx.Client] = field(default_factory=dict)
 
@@ -126,14 +128,18 @@ class RunningService:
         self.log_path.touch()
         size_before = self.log_path.stat().st_size
         self.process = self.launch(environment(self.environ), self.log_path)
-        ports = [name for name in ("QUOTAS_PORT", "QUOTAS_TLS_PORT") if name in self.environ]
+        names = ("QUOTAS_PORT", "QUOTAS_TLS_PORT", "QUOTAS_OPERATIONS_PORT")
+        ports = [name for name in names if name in self.environ]
         deadline = time.monotonic() + STARTS_WITHIN_S
         while len(urls := self._reported_urls(size_before)) < len(ports):
             assert self.process.poll() is None, self.log_path.read_text()
             assert time.monotonic() < deadline, self.log_path.read_text()
             time.sleep(_POLL_S)
-        self.url, self.tls_url = urls[0], urls[len(ports) - 1]
-        for name, url in zip(ports, urls, strict=False):
+        found = dict(zip(ports, urls, strict=False))
+        self.url = found["QUOTAS_PORT"]
+        self.tls_url = found.get("QUOTAS_TLS_PORT", self.url)
+        self.operations_url = found.get("QUOTAS_OPERATIONS_PORT", self.url)
+        for name, url in found.items():
             self.environ[name] = str(urlsplit(url).port)
 
     def _reported_urls(self, offset: int) -> list[str]:

@@ -4,6 +4,7 @@ import http.server
 import json
 import os
 import socket
+import ssl
 import subprocess
 import sys
 import threading
@@ -18,6 +19,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from app.main import main
+from tests.testkit.certificates import Authority, person
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -145,8 +147,10 @@ class _Unwell(_Answering):
 
 
 @contextmanager
-def answering(handler: type[_Answering]) -> Iterator[int]:
+def answering(handler: type[_Answering], tls: ssl.SSLContext | None = None) -> Iterator[int]:
     with http.server.HTTPServer(("127.0.0.1", 0), handler) as server:
+        if tls is not None:
+            server.socket = tls.wrap_socket(server.socket, server_side=True)
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         yield server.server_port
@@ -154,10 +158,11 @@ def answering(handler: type[_Answering]) -> Iterator[int]:
         thread.join()
 
 
-def probe(port: int) -> int:
+def probe(port: int, **settings: str) -> int:
     command = json.loads(those("HEALTHCHECK")[0].partition(" CMD ")[2])
     assert command[0] == "python"
-    environ = {**os.environ, "QUOTAS_PORT": str(port), "http_proxy": "http://192.0.2.1:9"}
+    proxy = {"http_proxy": "http://192.0.2.1:9", "https_proxy": "http://192.0.2.1:9"}
+    environ = {**os.environ, "QUOTAS_PORT": str(port), **proxy, **settings}
     done = subprocess.run(
         [sys.executable, *command[1:]], env=environ, stderr=subprocess.DEVNULL, check=False
     )
@@ -167,6 +172,22 @@ def probe(port: int) -> int:
 def test_the_health_check_passes_when_the_service_is_alive():
     with answering(_Answering) as port:
         assert probe(port) == 0
+
+
+def test_the_health_check_uses_the_port_for_operations():
+    with answering(_Answering) as port:
+        assert probe(1, QUOTAS_OPERATIONS_PORT=str(port), QUOTAS_TLS_CERT_FILE="server.pem") == 0
+
+
+def test_the_health_check_speaks_tls_where_tls_alone_is_served(tmp_path: Path):
+    certificate = tmp_path / "server.pem"
+    Authority().sign(person("server"), host="192.0.2.1").write(certificate)
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(certificate)
+    with answering(_Answering, tls) as port:
+        assert probe(port, QUOTAS_TLS_CERT_FILE=str(certificate)) == 0
+    with answering(_Answering) as port:
+        assert probe(port, QUOTAS_TLS_CERT_FILE=str(certificate), QUOTAS_TLS_PORT="8443") == 0
 
 
 def test_the_health_check_fails_when_the_service_is_not_well():

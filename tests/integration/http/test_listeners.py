@@ -1,12 +1,14 @@
 """Port 0: the service takes a free port, and its log says which."""
 
+import http.client
 import json
 import os
 import re
 import signal
+import socket
 import ssl
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +76,51 @@ def test_the_log_names_a_port_for_tls_beside_a_plain_one(tmp_path: Path, certifi
         assert service.tls_url.startswith(f"https://{HOST}:")
         assert answers(service.url, certificates)
         assert answers(service.tls_url, certificates)
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_probes_and_metrics_are_on_the_port_for_operations_alone(
+    tmp_path: Path, certificates: Path, workers: str
+):
+    tls = {"tls_cert_file": str(certificates / "server.pem")}
+    with serving(tmp_path, operations_port="0", workers=workers, **tls) as service:
+        assert service.operations_url.startswith(f"http://{HOST}:")
+        context = ssl.create_default_context(cafile=str(certificates / "authority.pem"))
+        with httpx.Client(verify=context, timeout=DEADLINE_S) as client:
+            for path in ("/livez", "/readyz", "/metrics"):
+                there = client.get(f"{service.operations_url}{path}")
+                assert there.status_code == (503 if path == "/readyz" else 200)
+                problem = client.get(f"{service.url}{path}").json()
+                assert (problem["status"], problem["code"]) == (404, "not-found")
+            for path in ("/version", "/quotas", "/openapi.json"):
+                problem = client.get(f"{service.operations_url}{path}").json()
+                assert (problem["status"], problem["code"]) == (404, "not-found")
+            assert client.get(f"{service.url}/version").status_code == 200
+
+
+def test_callers_take_no_connection_from_the_port_for_operations(tmp_path: Path):
+    settings = {"operations_port": "0", "max_connections": "3"}
+    with serving(tmp_path, **settings) as service, ExitStack() as stack:
+        port, operations = (
+            int(service.environ[f"QUOTAS_{name}"]) for name in ("PORT", "OPERATIONS_PORT")
+        )
+        probe = http.client.HTTPConnection(HOST, operations, timeout=DEADLINE_S)
+        stack.callback(probe.close)
+        probe.request("GET", "/livez")
+        probe.getresponse().read()
+        connected = probe.sock
+        for _ in range(10):
+            stack.enter_context(socket.create_connection((HOST, port)))
+        dropped = re.compile(
+            r'^http_server_connections_dropped_total\{reason="all"\} ', re.MULTILINE
+        )
+
+        def has_dropped() -> bool:
+            probe.request("GET", "/metrics")
+            return dropped in probe.getresponse().read().decode()
+
+        until(has_dropped, "all connections of callers are open")
+        assert probe.sock is connected
 
 
 def test_workers_share_the_port_that_was_free_and_it_is_reported_once(
