@@ -72,10 +72,10 @@ def _as_list(pattern: object) -> object:
 def _pattern(
     components: list[ClientQuotaFilterComponent], info: ValidationInfo
 ) -> list[ClientQuotaFilterComponent]:
-    faults = [one.detail.rstrip(".") for one in filter_violations(_filter(components))]
+    faults = [fault.detail.rstrip(".") for fault in filter_violations(_filter(components))]
     if not components:
         faults.append("an empty pattern matches nothing")
-    is_default = any(one.match_type is MatchType.DEFAULT for one in components)
+    is_default = any(component.match_type is MatchType.DEFAULT for component in components)
     if is_default and not info.data.get("defaults", True):
         faults.append("a default entity needs defaults: true in the rule")
     if faults:
@@ -104,7 +104,7 @@ def _over_minimum(maximum: Decimal, info: ValidationInfo) -> Decimal:
 
 def _key(name: str) -> str:
     if name not in _KEYS:
-        message = f"{shown(name)} is unknown here; known are {', '.join(_KEYS)}"
+        message = f"{shown(name)} is unknown here; it takes {', '.join(_KEYS)}"
         raise ValueError(message)
     return name
 
@@ -199,7 +199,7 @@ def parse_policy(content: bytes, name: str) -> Policy:
 
 
 def _policy_rule(rule: _Rule) -> PolicyRule:
-    keys = {name: KeyLimits(one.min, one.max, one.remove) for name, one in rule.keys.items()}
+    keys = {key: KeyLimits(by.min, by.max, by.remove) for key, by in rule.keys.items()}
     entities = tuple(map(_filter, rule.entities))
     return PolicyRule(rule.name, frozenset(rule.principals), entities, keys, rule.defaults)
 
@@ -289,14 +289,14 @@ def _validate(value: Any, reader: _Reader) -> _Document | None:
         return _Document.model_validate(value)
     except ValidationError as error:
         for problem in error.errors(include_url=False):
-            location = tuple(part for part in problem["loc"] if part != "[key]")
+            location = tuple(step for step in problem["loc"] if step != "[key]")
             reader.reject(reader.line(location), _sentence(problem, location))
     return None
 
 
 _SENTENCES: Final = {
     "missing": "{name} is missing",
-    "extra_forbidden": "{quoted} is unknown here; known are {members}",
+    "extra_forbidden": "{quoted} is unknown here; it takes {members}",
     "literal_error": "{name} is {expected}",
     "model_type": "{value} is not a mapping of {members}",
     "dict_type": "{value} is not a mapping of {members}",

@@ -264,7 +264,8 @@ class Settings(BaseModel):
     oidc_privileged_principals: Principals = frozenset()
     """`User:alice;…`: super users and auditors that a token may name where there is no prefix."""
     oidc_ca_file: Path | None = None
-    """PEM file of authorities trusted for the issuer; default: the usual ones."""
+    """PEM file of authorities trusted for the issuer; default: those of this
+    machine."""
     authenticators: Annotated[
         tuple[AuthenticatorKind, ...], BeforeValidator(_split), AfterValidator(_distinct)
     ] = ()

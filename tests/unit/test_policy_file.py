@@ -69,7 +69,7 @@ def test_a_fault_is_told_with_its_line(subtests: pytest.Subtests):
         (f"{GOOD}others: perhaps\n", "line 11: others is deny or allow."),
         (f"{GOOD}others: yes\n", "line 11: others is deny or allow."),
         (f"{GOOD}rules: []\n", "line 11: 'rules' is there twice."),
-        (f"{GOOD}more: 1\n", "line 11: 'more' is unknown here; known are apiVersion, "),
+        (f"{GOOD}more: 1\n", "line 11: 'more' is unknown here; it takes apiVersion, "),
         (f"{GOOD}{RULE}", "line 3: two rules have the name 'team-a'."),
         (changed("    principals", "    principal"), "line 3: principals is missing."),
         (changed("User:ci-a", "ci-a"), "line 4: 'ci-a' is not a principal such as User:alice"),
