@@ -1,6 +1,7 @@
 """Production with no more settings than it needs, on one machine: it starts, and says what for."""
 
 import json
+import re
 import signal
 import time
 from pathlib import Path
@@ -24,15 +25,19 @@ def test_one_role_for_everything_on_one_machine_works_in_production(
 ) -> None:
     owner_url, _ = postgres.create_database("one_role")
     migrate(owner_url, owner_url)
+    (tmp_path / "database_url").write_text(f"{owner_url}\n", encoding="utf-8")
     settings = {
         "mode": "production",
+        "database_url_file": str(tmp_path / "database_url"),
         "migration_database_url": owner_url,
         "shutdown_delay_s": "0",
     }
-    with running_service(tmp_path, broker.bootstrap_servers, owner_url, **settings) as service:
+    with running_service(tmp_path, broker.bootstrap_servers, "", **settings) as service:
         assert httpx.get(f"{service.url}/readyz?for=write", timeout=DEADLINE_S).status_code == 200
         assert service.alter(change({"user": unique()}, {P: 5})).status_code == 200
         assert service.process is not None
+        limits = Path(f"/proc/{service.process.pid}/limits").read_text(encoding="utf-8")
+        assert re.search(r"^Max core file size +0 +0 ", limits, re.MULTILINE)
         service.process.send_signal(signal.SIGHUP)
         deadline = time.monotonic() + DEADLINE_S
         while "nothing to read again: there is no policy" not in events(service.log_path):
