@@ -103,7 +103,7 @@ class WireQuotas:
     async def _ask(self, api_key: int, body: bytes) -> bytearray:
         correlation_id = self._connection.next_correlation_id()
         frame = framed_body(api_key, NEWEST_VERSION, correlation_id, body)
-        return await self._connection.hand_over(frame, LARGEST_ANSWER_BYTES)
+        return await self._connection.send(frame, LARGEST_ANSWER_BYTES)
 
     def close(self) -> None:
         """Drop the connection."""

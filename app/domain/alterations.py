@@ -45,7 +45,7 @@ class Overall(StrEnum):
 class Op:
     """Set a key to ``value``, or remove it.
 
-    As proposed, both or neither of value and ``remove`` may be given; validation tells. The value
+    As proposed, both or neither of value and ``remove`` may be set; validation tells. The value
     keeps every digit that the caller wrote until validation has judged it.
     """
 
@@ -79,7 +79,7 @@ class KafkaRefusal:
 class AlterationResult:
     """What became of one entity; ``before`` and ``after`` are the whole entity's values.
 
-    ``before`` and ``after`` are null where they are not known. ``warnings`` are sentences.
+    ``before`` and ``after`` are null where they are uncertain. ``warnings`` are sentences.
     """
 
     entity: ClientQuotaEntity
@@ -189,7 +189,7 @@ def observe(alteration: ClientQuotaAlteration, before: Values, seen: Values) -> 
 
     Args:
         alteration: As it was sent.
-        before: What held before, as far as it was known.
+        before: What held before, as far as it was certain.
         seen: What a fresh read shows.
     """
     intended = apply_ops(before, alteration.ops)

@@ -20,7 +20,7 @@ class EntityType(StrEnum):
 
 
 ENTITY_TYPES: Final = tuple(EntityType)
-"""The known types in the order in which answers are sorted: user, client-id, ip."""
+"""The types in the order in which answers are sorted: user, client-id, ip."""
 
 _USER: Final = EntityType.USER.value
 _CLIENT_ID: Final = EntityType.CLIENT_ID.value
@@ -36,7 +36,7 @@ class ClientQuotaEntity(NamedTuple):
     """One quota entity: each entity type that it names, with the name or ``DEFAULT_NAME``.
 
     A type that is absent is not part of the entity; that differs from a type that is present
-    with the default name. Entries are kept sorted by type, so equal entities are equal values and
+    with the default name. Entries are sorted by type, so equal entities are equal values and
     hash alike. Types are plain text: a request may name a type that no broker knows, and must be
     told so. It is a tuple because tables of 100,000 of them are looked up: the interpreter itself
     compares and hashes it.

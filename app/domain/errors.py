@@ -27,7 +27,7 @@ class Retry(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """One broken rule and its place.
+    """One broken rule and its pointer.
 
     Attributes:
         pointer: A JSON pointer into the body, or the name of a query parameter.
@@ -48,7 +48,7 @@ class Violation:
 
 @dataclass(eq=False)
 class QuotaError(Exception):
-    """The root of every error that a caller is told about.
+    """The root of every error that is reported to a caller.
 
     Attributes:
         detail: A sentence for people.
@@ -111,7 +111,7 @@ class UnauthenticatedError(QuotaError):
     """No valid credential.
 
     Attributes:
-        method: Of authentication, which refused the credential; ``none`` where none was shown.
+        method: Of authentication, which refused the credential; ``none`` where none was presented.
         schemes: What a caller may send instead, as ``WWW-Authenticate`` lists it.
     """
 

@@ -46,34 +46,36 @@ def _values(
 ) -> Iterable[list[str]]:
     """Write each entity as text, so that absent names and nulls can be sorted."""
     for entity, values in rests_on.items():
-        told = {key: None if value is None else float(value).hex() for key, value in values.items()}
-        yield [json.dumps(entity.entries), json.dumps(told, sort_keys=True)]
+        texts = {
+            key: None if value is None else float(value).hex() for key, value in values.items()
+        }
+        yield [json.dumps(entity.entries), json.dumps(texts, sort_keys=True)]
 
 
 NOT_NUMBERS_DETAIL: Final = (
     "NaN and the infinities are read where other tools stored them; nobody may set them here."
 )
 
-_PLACE: Final = re.compile(r"/alterations(?:/(\d+)(?:/ops(?:/(\d+)(?:/\w+)?)?|/entity(.*))?)?")
+_POINTER: Final = re.compile(r"/alterations(?:/(\d+)(?:/ops(?:/(\d+)(?:/\w+)?)?|/entity(.*))?)?")
 
 
 @dataclass(frozen=True, slots=True)
-class OpPlaces:
+class OpPointers:
     """Where an entity and each of its operations come from, as JSON pointers."""
 
     entity: str
     ops: tuple[str, ...] = ()
 
 
-def place_of_quota(position: int) -> str:
+def quota_pointer(position: int) -> str:
     """Return the pointer to an item of the document."""
     return f"/document/quotas/{position}"
 
 
-def place_of_key(position: int, key: str) -> str:
+def key_pointer(position: int, key: str) -> str:
     """Return the pointer to a value of the document. Source: RFC 6901."""
     escaped = key.replace("~", "~0").replace("/", "~1")
-    return f"{place_of_quota(position)}/values/{escaped}"
+    return f"{quota_pointer(position)}/values/{escaped}"
 
 
 def sent_entity(entity: ClientQuotaEntity) -> ClientQuotaEntity:
@@ -88,24 +90,24 @@ def may_be_sent(alteration: ClientQuotaAlteration, stored: Quotas) -> bool:
 
 
 def broken_rules(
-    alterations: Sequence[ClientQuotaAlteration], places: Sequence[OpPlaces], stored: Quotas
+    alterations: Sequence[ClientQuotaAlteration], pointers: Sequence[OpPointers], stored: Quotas
 ) -> Iterator[Violation]:
-    """Yield every rule that the alterations of a plan break, at its place in the document."""
+    """Yield every rule that the alterations of a plan break, with its pointer into the document."""
     if not alterations:
         return
     for violation in judge(alterations, stored).violations:
-        pointer = _place(violation.pointer, places)
+        pointer = _document_pointer(violation.pointer, pointers)
         yield replace(violation, pointer=pointer, index=None)
 
 
-def _place(pointer: str, places: Sequence[OpPlaces]) -> str:
-    found = _PLACE.fullmatch(pointer)
+def _document_pointer(pointer: str, pointers: Sequence[OpPointers]) -> str:
+    found = _POINTER.fullmatch(pointer)
     if found is None or found[1] is None:
         return "/document/quotas"
-    place = places[int(found[1])]
+    own = pointers[int(found[1])]
     if found[2] is not None:
-        return place.ops[int(found[2])]
-    return f"{place.entity}{found[3] or ''}"
+        return own.ops[int(found[2])]
+    return f"{own.entity}{found[3] or ''}"
 
 
 def make_plan(wanted: PlanRequest, stored: Quotas, holdings: Holdings) -> Plan:
@@ -135,7 +137,7 @@ class _Draft:
         self._stored = stored
         self._holdings = holdings
         self._ops: dict[ClientQuotaEntity, list[Op]] = {}
-        self._places: dict[ClientQuotaEntity, OpPlaces] = {}
+        self._pointers: dict[ClientQuotaEntity, OpPointers] = {}
         self._rests_on: dict[ClientQuotaEntity, dict[str, float | None]] = {}
         self._positions: dict[ClientQuotaEntity, int] = {}
         self._kept: list[Kept] = []
@@ -169,14 +171,14 @@ class _Draft:
         self, position: int, entity: ClientQuotaEntity, key: str, value: DesiredValue
     ) -> None:
         present = self._stored.get(entity, {})
-        place = place_of_key(position, key)
+        pointer = key_pointer(position, key)
         if _holds(present.get(key), value):
             if self._is_adopted(entity, key, value):
-                self._note(entity, Op(key, Decimal(value)), place, position)
+                self._note(entity, Op(key, Decimal(value)), pointer, position)
         elif isinstance(value, float):
-            self._violations.append(Violation(place, "not-finite", NOT_NUMBERS_DETAIL))
+            self._violations.append(Violation(pointer, "not-finite", NOT_NUMBERS_DETAIL))
         else:
-            self._note(entity, Op(key, value), place, position)
+            self._note(entity, Op(key, value), pointer, position)
 
     def _is_adopted(self, entity: ClientQuotaEntity, key: str, value: DesiredValue) -> bool:
         if not self._wanted.adopt or isinstance(value, float):
@@ -207,22 +209,24 @@ class _Draft:
         self._rests_on.setdefault(entity, {})[key] = present
         self._note(entity, Op(key, remove=True), "/prune", None)
 
-    def _note(self, entity: ClientQuotaEntity, op: Op, place: str, position: int | None) -> None:
+    def _note(self, entity: ClientQuotaEntity, op: Op, pointer: str, position: int | None) -> None:
         self._ops.setdefault(entity, []).append(op)
-        places = self._places.get(entity, OpPlaces("/prune"))
-        entity_place = places.entity if position is None else f"{place_of_quota(position)}/entity"
-        self._places[entity] = OpPlaces(entity_place, (*places.ops, place))
+        pointers = self._pointers.get(entity, OpPointers("/prune"))
+        entity_pointer = (
+            pointers.entity if position is None else f"{quota_pointer(position)}/entity"
+        )
+        self._pointers[entity] = OpPointers(entity_pointer, (*pointers.ops, pointer))
 
     def _refuse(self, position: int, code: str, detail: str) -> None:
-        place = f"{place_of_quota(position)}/entity"
-        self._violations.append(Violation(place, code, detail))
+        pointer = f"{quota_pointer(position)}/entity"
+        self._violations.append(Violation(pointer, code, detail))
 
     def plan(self) -> Plan:
         """Return what was found, judged."""
         entities = sorted(self._ops, key=ClientQuotaEntity.sort_key)
         alterations = [ClientQuotaAlteration(one, tuple(self._ops[one])) for one in entities]
-        places = [self._places[one] for one in entities]
-        broken = (*self._violations, *broken_rules(alterations, places, self._stored))
+        pointers = [self._pointers[one] for one in entities]
+        broken = (*self._violations, *broken_rules(alterations, pointers, self._stored))
         changes = tuple(self._change(one) for one in alterations) if not broken else ()
         return Plan(
             changes,

@@ -90,7 +90,7 @@ class Policy:
 
     Attributes:
         rules: In the order of the file.
-        others_may: Whether a caller whom no rule names is left to the ACLs alone.
+        others_may: Whether a caller that no rule names is left to the ACLs alone.
     """
 
     rules: tuple[PolicyRule, ...]
@@ -104,7 +104,7 @@ class Policy:
     def violations(
         self, principal: str, alterations: Sequence[ClientQuotaAlteration]
     ) -> list[Violation]:
-        """Return everything that the caller may not change, with its place in the request.
+        """Return everything that the caller may not change, with its pointer into the request.
 
         Args:
             principal: Who asks.

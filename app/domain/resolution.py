@@ -115,7 +115,7 @@ def _resolve_key(
 
 
 def _bucket_of_unlimited(lone_kind: Bucket | None, having: Sequence[ConfiguredQuota]) -> Bucket:
-    """Return who shares the bucket of a caller whom nothing limits.
+    """Return who shares the bucket of a caller without any limit.
 
     Source: ``quotaMetricTags``: a single kind of rules decides alone, several try the levels; no
     rule, or rules for other names only, leaves the client-id.

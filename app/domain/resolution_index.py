@@ -23,7 +23,7 @@ _K_contra = TypeVar("_K_contra", contravariant=True)
 _V_co = TypeVar("_V_co", covariant=True)
 
 ABSENT: Final = ...
-"""In the place of a name: the type is not part of the rule's entity."""
+"""Instead of a name: the type is not part of the rule's entity."""
 
 CLIENT_KEYS: Final = keys_for(frozenset(kind.value for kind in USER_CLIENT_TYPES))
 """The keys that limit a user and client-id."""
@@ -78,14 +78,14 @@ def _found(store: _Store[_K, _V], keys: Sequence[_K]) -> list[_V | None]:
 
 @dataclass(frozen=True, slots=True)
 class QuotaIndex:
-    """Quotas by the place that they take in the precedence. Built by ``of``, never changed.
+    """Quotas by their level of the precedence. Built by ``of``, never changed.
 
     Attributes:
         quotas: The values of each entity.
         rules: The rule for a pair of names; ``ABSENT`` for a type that is not part of it.
         spellings: The ip entities with a limit, by the address enforced; null is the default.
         host_names: Names of ip entities with a limit that are not literal addresses. Every node
-            looked them up for itself, so their addresses are not known here.
+            looked them up for itself, so their addresses are missing here.
         counts: For each client key how many rules of each kind exist; the kind of a rule is the
             bucket that bears its names.
     """
@@ -98,7 +98,7 @@ class QuotaIndex:
 
     @classmethod
     def of(cls, quotas: Quotas) -> Self:
-        """Arrange the quotas; the mapping is kept, not copied, and must not change any more."""
+        """Arrange the quotas; the mapping is used, not copied, and must not change any more."""
         draft = _Draft(cls({}, {}, {}, frozenset(), _NO_RULES))
         for entity, values in quotas.items():
             draft.replace(entity, {}, values)
@@ -219,15 +219,15 @@ class _Draft:
         if name is not DEFAULT_NAME and address is None:
             self.host_names.discard(name) if limit is None else self.host_names.add(name)
             return
-        known = self.spellings.get(address, self.below.spellings.get(address)) or ()
-        others = tuple(rule for rule in known if rule[0] != entity)
+        spellings = self.spellings.get(address, self.below.spellings.get(address)) or ()
+        others = tuple(rule for rule in spellings if rule[0] != entity)
         self.spellings[address] = others if limit is None else (*others, (entity, limit))
 
 
 _IP_KEY: Final = QuotaKey.CONNECTION_CREATION_RATE
 CLIENT_LEVELS: Final = tuple(row.level for row in PRECEDENCE)
 _NOTHING: Final = 0
-"""In the place of a number: no rule there."""
+"""Instead of a number: no rule there."""
 
 
 class Stored(NamedTuple):
@@ -249,7 +249,7 @@ class Patterns:
 
     def __init__(self, index: QuotaIndex) -> None:
         self._index = index
-        self._known: dict[Hashable, int] = {}
+        self._numbers: dict[Hashable, int] = {}
 
     def of_client(self, user: str, client_id: str) -> tuple[Hashable, Sequence[Rule | None]]:
         """Return the pattern of a pair of names, and the rule at each level."""
@@ -304,12 +304,12 @@ class Patterns:
         if rule is None:
             return _NOTHING
         values = rule[1]
-        said: Hashable = tuple(values)
+        content: Hashable = tuple(values)
         for value in values.values():
             if not ORDINARY_FROM <= value < ORDINARY_BELOW:
-                said = tuple([(key, *notes_of(key, one)) for key, one in values.items()])
+                content = tuple([(key, *notes_of(key, one)) for key, one in values.items()])
                 break
-        return self._known.setdefault(said, len(self._known) + 1)
+        return self._numbers.setdefault(content, len(self._numbers) + 1)
 
 
 def _first(rules: Spellings) -> Rule | None:

@@ -10,7 +10,7 @@ from app.domain.quota_keys import QUOTA_KEY_RULES, QuotaKey, Scope
 
 
 class QuotaSource(StrEnum):
-    """The name of a place that a quota can come from."""
+    """The name of a level that a quota can come from."""
 
     USER_CLIENT_ID = "user-client-id"
     USER_DEFAULT_CLIENT_ID = "user-default-client-id"
@@ -42,7 +42,7 @@ class Bucket(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PrecedenceLevel:
-    """One of the eight places for a user and client-id; level 1 is the most specific.
+    """One of the eight levels for a user and client-id; level 1 is the most specific.
 
     Attributes:
         level: 1 to 8.
@@ -61,7 +61,7 @@ class PrecedenceLevel:
 
 @dataclass(frozen=True, slots=True)
 class IpPrecedenceLevel:
-    """One of the two places for an address."""
+    """One of the two levels for an address."""
 
     level: int
     source: QuotaSource
@@ -82,7 +82,7 @@ PRECEDENCE: Final = (
     PrecedenceLevel(7, QuotaSource.CLIENT_ID,                      _ABSENT,  _NAMED,   _CLIENT),
     PrecedenceLevel(8, QuotaSource.DEFAULT_CLIENT_ID,              _ABSENT,  _DEFAULT, _CLIENT),
 )  # fmt: skip
-"""The eight places, in the order in which they are tried for each key.
+"""The eight levels, in the order in which they are tried for each key.
 
 Source: Kafka's documentation, "Quota Configuration"; ``ClientQuotaManager``.
 """
@@ -91,7 +91,7 @@ IP_PRECEDENCE: Final = (
     IpPrecedenceLevel(1, QuotaSource.IP, Slot.NAMED),
     IpPrecedenceLevel(2, QuotaSource.DEFAULT_IP, Slot.DEFAULT),
 )
-"""The two places for an address. Source: ``SocketServer.ConnectionQuotas``."""
+"""The two levels for an address. Source: ``SocketServer.ConnectionQuotas``."""
 
 ALL_LEVELS: Final = frozenset(row.level for row in PRECEDENCE)
 
@@ -114,7 +114,7 @@ def applicable_levels(user: str, client_id: str) -> frozenset[int]:
 
 
 class ConfiguredQuota(NamedTuple):
-    """A stored value of one key and its place; ``name`` is the level's name."""
+    """A stored value of one key and its level; ``name`` is the level's name."""
 
     entity: ClientQuotaEntity
     level: int

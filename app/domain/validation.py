@@ -62,16 +62,16 @@ def _key_violations(
 ) -> Iterator[Violation]:
     if op.key in stored:
         return
-    told = None if op.remove else "INVALID_REQUEST"  # a broker takes any removal for done
+    kafka_code = None if op.remove else "INVALID_REQUEST"  # a broker takes any removal for done
     if op.key not in QUOTA_KEY_RULES:
-        known = ", ".join(QUOTA_KEY_RULES)
-        detail = f"Unknown quota key {op.key!r}; a broker knows {known}."
-        yield Violation(pointer, "unknown-key", detail, told, index)
+        keys = ", ".join(QUOTA_KEY_RULES)
+        detail = f"Unknown quota key {op.key!r}; a broker knows {keys}."
+        yield Violation(pointer, "unknown-key", detail, kafka_code, index)
         return
     allowed = keys_for(entity.types)
     if allowed and op.key not in allowed:
         detail = f"This entity cannot carry {op.key}; it may carry {', '.join(allowed)}."
-        yield Violation(pointer, "key-not-allowed", detail, told, index)
+        yield Violation(pointer, "key-not-allowed", detail, kafka_code, index)
 
 
 Problem = tuple[str, str, str | None]
@@ -87,8 +87,8 @@ def _value_problems(op: Op) -> Iterator[Problem]:
     if value <= 0:
         yield "not-positive", f"{op.key} must be greater than 0.", "INVALID_REQUEST"
     elif number is not None and number == float("inf"):
-        told = "INVALID_REQUEST" if rule is not None and rule.integral else None
-        yield "not-finite", f"{op.key} must be a finite number.", told
+        kafka_code = "INVALID_REQUEST" if rule is not None and rule.integral else None
+        yield "not-finite", f"{op.key} must be a finite number.", kafka_code
     elif rule is not None:
         yield from _bound_problems(op.key, value, rule)
     if number is None and (rule is None or value <= rule.maximum):
@@ -108,8 +108,8 @@ _BROKER_TOLERANCE: Final = 1e-6
 def _bound_problems(key: str, value: Decimal, rule: QuotaKeyRule) -> Iterator[Problem]:
     kafka_error = "INVALID_REQUEST"
     if rule.integral and value != value.to_integral_value():
-        told = kafka_error if float(value) % 1 > _BROKER_TOLERANCE else None
-        yield "fraction", f"{key} cannot be a fractional value.", told
+        kafka_code = kafka_error if float(value) % 1 > _BROKER_TOLERANCE else None
+        yield "fraction", f"{key} cannot be a fractional value.", kafka_code
     if value < _exactly(rule.minimum):
         yield "below-minimum", f"{key} must be at least {rule.minimum:g}.", None
     if value > _exactly(rule.maximum):
@@ -253,7 +253,7 @@ def judge(alterations: Sequence[ClientQuotaAlteration], stored: Quotas) -> Judge
 
     Args:
         alterations: As read from the request.
-        stored: The present values of the entities concerned; empty if not known yet.
+        stored: The present values of the entities concerned; empty if not read yet.
     """
     sent = tuple(replace(one, entity=canonical_entity(one, stored)) for one in alterations)
     violations: list[Violation] = []
@@ -288,11 +288,11 @@ def _alteration_violations(
         yield Violation(f"{pointer}/ops", "no-ops", detail, index=index)
     repeated = _repeated_keys(alteration)
     for position, op in enumerate(alteration.ops):
-        place = f"{pointer}/ops/{position}"
-        yield from op_violations(op, alteration.entity, present or {}, place, index)
+        op_pointer = f"{pointer}/ops/{position}"
+        yield from op_violations(op, alteration.entity, present or {}, op_pointer, index)
         if op.key in repeated:
             detail = f"The key {op.key} appears more than once for this entity."
-            yield Violation(f"{place}/key", "duplicate-key", detail, "INVALID_REQUEST", index)
+            yield Violation(f"{op_pointer}/key", "duplicate-key", detail, "INVALID_REQUEST", index)
 
 
 def _repeated_keys(alteration: ClientQuotaAlteration) -> set[str]:

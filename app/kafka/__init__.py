@@ -1,1 +1,1 @@
-"""The brokers: the only room that speaks Kafka's protocol."""
+"""The brokers: the only package that speaks Kafka's protocol."""

@@ -1,6 +1,6 @@
 """The ports ``ClusterAclSource`` and ``ClusterRights``: what callers may do, by the brokers.
 
-Not asked through librdkafka, whose DescribeAcls answers an empty list where the broker said
+Not asked through librdkafka, whose DescribeAcls answers an empty list where the broker returned
 CLUSTER_AUTHORIZATION_FAILED or SECURITY_DISABLED: "no ACL" and "unknown" must not look alike.
 """
 
@@ -21,7 +21,7 @@ from app.domain.authorization import AclBinding, Operation
 from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import BrokerError, NotSentError, QuotaError
 from app.domain.filters import ClientQuotaFilter, ClientQuotaFilterComponent
-from app.kafka.cache import KeptAnswer
+from app.kafka.cache import Cache
 from app.kafka.cluster_client import Brokers
 from app.kafka.connection import ask, newest_common
 from app.kafka.errors import code_name, missing_acl
@@ -81,18 +81,18 @@ class KafkaClusterAclSource:
     def __init__(self, brokers: Brokers) -> None:
         self._brokers = brokers
         self._timeout_s = brokers.patience.fact_s
-        self._kept = KeptAnswer(self._ask)
+        self._cache = Cache(self._ask)
 
     async def cluster_acls(self, *, max_age_s: float) -> AclSnapshot:
         """See ``ClusterAclSource``."""
-        acls, age_s = self._kept.young(max_age_s) or await self._kept.at_most(max_age_s)
+        acls, age_s = self._cache.get_cached(max_age_s) or await self._cache.get(max_age_s)
         if age_s > _REFRESH_AFTER_S:
-            self._kept.refresh()
+            self._cache.refresh()
         return AclSnapshot(acls.bindings, acls.taken_at, age_s, acls.has_authorizer)
 
     async def close(self) -> None:
         """Stop asking."""
-        await self._kept.close()
+        await self._cache.close()
 
     async def _ask(self) -> _Acls:
         try:
@@ -154,7 +154,7 @@ def _acls_unknown(reason: str) -> NotSentError:
     return NotSentError(detail, code=_UNREACHABLE)
 
 
-_AUTHORIZER_KEPT_S: Final = 3600.0
+_AUTHORIZER_MAX_AGE_S: Final = 3600.0
 """Brokers have an authorizer from their start to their end, and a session is shorter than that."""
 
 _NOT_AUTHORIZED: Final = "CLUSTER_AUTHORIZATION_FAILED"
@@ -189,34 +189,34 @@ class KafkaCallerRights:
         self._brokers = brokers
         self._timeout_s = brokers.patience.fact_s
         self._admin = admin
-        self._authorizer = KeptAnswer(self._ask_for_authorizer)
-        self._told = KeptAnswer(self._ask_for_operations)
+        self._authorizer = Cache(self._ask_for_authorizer)
+        self._reported = Cache(self._ask_for_operations)
         self._tried = {
-            Operation.DESCRIBE_CONFIGS: KeptAnswer(self._try_to_describe),
-            Operation.ALTER_CONFIGS: KeptAnswer(self._try_to_alter),
+            Operation.DESCRIBE_CONFIGS: Cache(self._try_to_describe),
+            Operation.ALTER_CONFIGS: Cache(self._try_to_alter),
         }
 
     async def rights(self, operation: Operation, *, max_age_s: float) -> Rights:
         """See ``ClusterRights``."""
-        has_authorizer, age_s = await self._authorizer.at_most(_AUTHORIZER_KEPT_S)
+        has_authorizer, age_s = await self._authorizer.get(_AUTHORIZER_MAX_AGE_S)
         if not has_authorizer:
             return Rights(True, "DescribeAcls", age_s, has_authorizer=False)
-        told, age_s = await self._told.at_most(max_age_s)
-        if told or operation is Operation.DESCRIBE:
-            return Rights(_OPERATION_NUMBERS[operation] in told, "DescribeCluster", age_s)
-        allowed, age_s = await self._tried[operation].at_most(max_age_s)
+        reported, age_s = await self._reported.get(max_age_s)
+        if reported or operation is Operation.DESCRIBE:
+            return Rights(_OPERATION_NUMBERS[operation] in reported, "DescribeCluster", age_s)
+        allowed, age_s = await self._tried[operation].get(max_age_s)
         return Rights(allowed, _ACTS[operation], age_s)
 
     def forget(self) -> None:
         """See ``ClusterRights``."""
-        self._told.forget()
+        self._reported.invalidate()
         for tried in self._tried.values():
-            tried.forget()
+            tried.invalidate()
 
     async def close(self) -> None:
         """Stop asking."""
         await self._authorizer.close()
-        await self._told.close()
+        await self._reported.close()
         for tried in self._tried.values():
             await tried.close()
 
@@ -263,7 +263,7 @@ _ACTS: Final = {
 
 
 async def _operations(lease: BrokerLease) -> frozenset[int]:
-    """Return the numbers of the operations that are told; none where nothing is."""
+    """Return the numbers of the reported operations; none where nothing is reported."""
     if DescribeClusterRequest.API_KEY not in lease.connection.api_versions:
         return frozenset()
     request = DescribeClusterRequest(include_cluster_authorized_operations=True)

@@ -7,7 +7,7 @@ from typing import Final
 from kafka.protocol.admin import DescribeConfigsRequest, DescribeConfigsResponse
 
 from app.domain.errors import NotSentError, QuotaError
-from app.kafka.cache import KeptAnswer
+from app.kafka.cache import Cache
 from app.kafka.cluster_client import Brokers
 from app.kafka.connection import ask, newest_common
 from app.kafka.errors import code_name
@@ -15,10 +15,10 @@ from app.kafka.pool import BrokerLease
 from app.kafka.quota_messages import ALTER_API, DESCRIBE_API
 from app.kafka.rpc import read
 
-_KEPT_FOR_S: Final = 60.0
+_MAX_AGE_S: Final = 60.0
 _WAITED_FOR_AFTER_S: Final = 600.0
 _DOUBTED_AFTER_S: Final = 5.0
-"""An answer that not all brokers have given is asked for again after so long, in the background."""
+"""Without the answers of all brokers it is asked again after so long, in the background."""
 
 _CALLBACK: Final = "client.quota.callback.class"
 _BROKER_CONFIGURATION: Final = 4
@@ -43,8 +43,8 @@ class QuotaApiVersions:
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
-    """The class that a live broker has told of, and whether all have told what they have."""
+class _Report:
+    """The class that a live broker reported, and whether all reported what they have."""
 
     callback: str | None
     by_all: bool
@@ -56,22 +56,24 @@ class KafkaCluster:
     def __init__(self, brokers: Brokers) -> None:
         self._brokers = brokers
         self._timeout_s = brokers.patience.fact_s
-        self._callback = KeptAnswer(self._ask)
-        self._said: dict[int, str | None] = {}
+        self._callback = Cache(self._ask)
+        self._reports: dict[int, str | None] = {}
 
     async def custom_callback(self) -> str | None:
         """Return the ``client.quota.callback.class`` of a live broker that has one, else null.
 
-        What a broker has said stands while it cannot be asked. Null also where none could ever be
-        asked, or none permits it: then nothing is known. Asked for again beside the callers after
+        A broker's last report stands while it cannot be asked. Null also where none could ever be
+        asked, or none permits it: then nothing is certain. Asked for again beside the callers after
         60 s, and after 5 s where a broker did not respond; nobody waits for it but the first, and
         whoever comes after ten minutes without a caller. Source: KIP-257.
         """
         cached = self._callback
-        told, age_s = cached.young(_WAITED_FOR_AFTER_S) or await cached.at_most(_WAITED_FOR_AFTER_S)
-        if age_s > (_KEPT_FOR_S if told.by_all else _DOUBTED_AFTER_S):
+        report, age_s = cached.get_cached(_WAITED_FOR_AFTER_S) or await cached.get(
+            _WAITED_FOR_AFTER_S
+        )
+        if age_s > (_MAX_AGE_S if report.by_all else _DOUBTED_AFTER_S):
             cached.refresh()
-        return told.callback
+        return report.callback
 
     async def quota_api_versions(self) -> QuotaApiVersions:
         """Return what the broker in use offers.
@@ -87,28 +89,28 @@ class KafkaCluster:
         """Stop asking."""
         await self._callback.close()
 
-    async def _ask(self) -> _Told:
+    async def _ask(self) -> _Report:
         try:
             view = await self._brokers.view(asyncio.get_running_loop().time() + self._timeout_s)
         except NotSentError:
-            return _Told(self._last_said(), by_all=False)
+            return _Report(self._last_report(), by_all=False)
         live = sorted(view.addresses)
-        told = await asyncio.gather(*(self._ask_one(broker_id) for broker_id in live))
-        self._said = {each: self._said[each] for each in live if each in self._said}
-        return _Told(self._last_said(), bool(told) and all(told))
+        answered = await asyncio.gather(*(self._ask_broker(broker_id) for broker_id in live))
+        self._reports = {each: self._reports[each] for each in live if each in self._reports}
+        return _Report(self._last_report(), bool(answered) and all(answered))
 
-    async def _ask_one(self, broker_id: int) -> bool:
+    async def _ask_broker(self, broker_id: int) -> bool:
         """Ask one broker; tell whether it has answered."""
         try:
-            self._said[broker_id] = await read(
+            self._reports[broker_id] = await read(
                 self._brokers, _describe_callback, broker_id=broker_id, timeout_s=self._timeout_s
             )
         except QuotaError:
             return False
         return True
 
-    def _last_said(self) -> str | None:
-        return next((found for found in self._said.values() if found), None)
+    def _last_report(self) -> str | None:
+        return next((found for found in self._reports.values() if found), None)
 
 
 async def _describe_callback(lease: BrokerLease) -> str | None:

@@ -13,19 +13,19 @@ from typing import Any, Final, Generic, TypeVar
 
 T = TypeVar("T")
 
-_SHARE: Final = 2
-"""At most so many times as often as without asking ahead it is asked with it."""
+_MAX_SHARE: Final = 2
+"""How many times as often as without prefetching it may be asked."""
 
-_AHEAD: Final = 1.25
-"""How many times as long as of late asking may take without anybody waiting for it."""
+_PREFETCH_FACTOR: Final = 1.25
+"""How many times as long as lately the question may take without making a caller wait."""
 
-_FADES: Final = 0.9
-"""What is left of the longest time with each answer, unless that one took longer."""
+_DECAY: Final = 0.9
+"""The factor by which the longest duration shrinks with each answer that took less."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Asked(Generic[T]):
-    """A question under way, and when it was begun."""
+    """A question in flight, and when it was begun."""
 
     begun_at: float
     task: asyncio.Task[T]
@@ -39,12 +39,11 @@ class _Answered(Generic[T]):
     answer: T
 
 
-class KeptAnswer(Generic[T]):
+class Cache(Generic[T]):
     """Shares one question among all who may take its answer.
 
-    An answer is as old as the moment at which it was begun to be asked for. A caller is never
-    given one that was begun earlier than its own limit allows; with a limit of 0 that means: not
-    before the call.
+    The age of an answer counts from the start of its question. No caller gets an answer whose
+    question was begun earlier than the caller's limit allows; with a limit of 0: before the call.
 
     Args:
         ask: The question.
@@ -52,14 +51,14 @@ class KeptAnswer(Generic[T]):
 
     def __init__(self, ask: Callable[[], Coroutine[Any, Any, T]]) -> None:
         self._ask = ask
-        self._under_way: _Asked[T] | None = None
+        self._in_flight: _Asked[T] | None = None
         self._answered: _Answered[T] | None = None
         self._not_before = float("-inf")
         self._took_s = 0.0
         self._longest_s = 0.0
 
-    def young(self, max_age_s: float) -> tuple[T, float] | None:
-        """Return an answer and its age in seconds; null where none is young enough."""
+    def get_cached(self, max_age_s: float) -> tuple[T, float] | None:
+        """Return the cached answer and its age in seconds; null where it is too old."""
         answered = self._answered
         if answered is None:
             return None
@@ -69,7 +68,7 @@ class KeptAnswer(Generic[T]):
             return None
         return answered.answer, age_s
 
-    async def at_most(self, max_age_s: float) -> tuple[T, float]:
+    async def get(self, max_age_s: float) -> tuple[T, float]:
         """Return an answer and its age in seconds, asking only when none is young enough.
 
         Raises whatever the question raises.
@@ -85,8 +84,8 @@ class KeptAnswer(Generic[T]):
                 return answer, time.monotonic() - asked.begun_at
             await asyncio.wait({asked.task})
 
-    def refresh_ahead(self, max_age_s: float, age_s: float) -> None:
-        """Begin to ask so early that whoever comes with the same limit need not wait.
+    def prefetch(self, max_age_s: float, age_s: float) -> None:
+        """Ask so early that the next caller with the same limit need not wait.
 
         It is asked at most twice as often as without that: never before half of the limit has
         passed. Where asking takes longer than that callers wait for what is left, and where it
@@ -95,35 +94,35 @@ class KeptAnswer(Generic[T]):
 
         Args:
             max_age_s: What a caller allows.
-            age_s: How old the answer is that it was given.
+            age_s: How old the answer is that it got.
         """
-        earliest_s = max(max_age_s - self._longest_s * _AHEAD, max_age_s / _SHARE)
+        earliest_s = max(max_age_s - self._longest_s * _PREFETCH_FACTOR, max_age_s / _MAX_SHARE)
         if age_s >= earliest_s and self._took_s < max_age_s:
             self.refresh()
 
     def refresh(self) -> _Asked[T]:
-        """Begin to ask, unless that is under way, and do not wait."""
-        if self._under_way is None:
+        """Ask, unless a question is in flight, and do not wait."""
+        if self._in_flight is None:
             begun_at = time.monotonic()
             task = asyncio.create_task(self._ask(), context=Context())  # it is nobody's request
-            self._under_way = _Asked(begun_at, task)
-            self._under_way.task.add_done_callback(self._keep)
-        return self._under_way
+            self._in_flight = _Asked(begun_at, task)
+            self._in_flight.task.add_done_callback(self._keep)
+        return self._in_flight
 
-    def forget(self) -> None:
-        """Give nobody an answer any more that was begun before this moment."""
+    def invalidate(self) -> None:
+        """Return no answer any more whose question was begun before now."""
         self._not_before = time.monotonic()
 
     async def close(self) -> None:
         """Stop asking."""
-        if self._under_way is not None:
-            task = self._under_way.task
+        if self._in_flight is not None:
+            task = self._in_flight.task
             task.cancel()
             await asyncio.wait({task})
 
     def _keep(self, task: asyncio.Task[T]) -> None:
-        asked, self._under_way = self._under_way, None
+        asked, self._in_flight = self._in_flight, None
         if not task.cancelled() and task.exception() is None and asked is not None:
             self._answered = _Answered(asked.begun_at, task.result())
             self._took_s = time.monotonic() - asked.begun_at
-            self._longest_s = max(self._took_s, self._longest_s * _FADES)
+            self._longest_s = max(self._took_s, self._longest_s * _DECAY)

@@ -10,8 +10,8 @@ from typing import Final, TypeVar
 
 from app.domain.errors import NotSentError, WrongClusterError
 from app.kafka.cluster_view import (
+    BrokerOrder,
     ClusterView,
-    Line,
     ask_view,
     no_live_broker,
     not_live,
@@ -23,7 +23,7 @@ from app.kafka.cluster_view import (
 from app.kafka.config import KafkaSettings, ssl_context
 from app.kafka.connection import BrokerConnection
 from app.kafka.handshake import Address, LoginRefusedError, connect
-from app.kafka.pool import BrokerLease, ConnectionPool, Lease, Place, Purpose
+from app.kafka.pool import BrokerLease, ConnectionPool, Lease, PoolSlot, Purpose
 from app.service.dependency_metrics import DependencyMetrics, Uncounted
 from app.service.patience import USUAL, Patience
 
@@ -49,7 +49,7 @@ class Brokers:
     may listen now; those are refused, until the first cluster is back or the process ends.
 
     Args:
-        settings: Where the brokers are, and as whom they are asked.
+        settings: Where the brokers are, and as which user they are asked.
         metrics: Counts the requests.
         context: For TLS; null makes one of the settings.
         one_login: Try a refused password with no other broker: each try may be counted somewhere.
@@ -72,7 +72,7 @@ class Brokers:
         self._one_login = one_login
         self._login_refused = False
         self._pools: dict[Address, ConnectionPool] = {}
-        self._line = Line(settings.addresses)
+        self._order = BrokerOrder(settings.addresses)
         self._view: ClusterView | None = None
         self._trusted = False
         self._losses = 0
@@ -116,7 +116,7 @@ class Brokers:
         """
         view = await self.view(deadline)
         ids = {address: number for number, address in view.addresses.items()}
-        if ids and self._pool(first := self._line.first(ids)).in_touch:
+        if ids and self._pool(first := self._order.first(ids)).in_touch:
             return ids[first]
         lease = await self.lease(None, Purpose.READ, deadline)
         lease.release()
@@ -125,11 +125,11 @@ class Brokers:
     @property
     def number(self) -> int:
         """How many brokers can be tried."""
-        return len(self._line.addresses)
+        return len(self._order.addresses)
 
     @property
     def cluster_id(self) -> str | None:
-        """The id of the cluster that is served, null until it is known."""
+        """The id of the cluster that is served, null until a broker has reported it."""
         return self._cluster_id
 
     def another_answers(self) -> bool:
@@ -137,7 +137,7 @@ class Brokers:
         return self._other_cluster is not None
 
     def check_cluster(self) -> None:
-        """Let nothing be served that rests on a cluster in whose place another one answers.
+        """Refuse to serve what rests on a cluster for which another cluster answers.
 
         Raises:
             WrongClusterError: Another one does.
@@ -168,7 +168,7 @@ class Brokers:
         """Return the cluster's id and live brokers: from memory while all is well, or fresh.
 
         An answer that no broker is live is asked for again each time: the controller fences brokers
-        that it has not heard of for a while, even the one that answers, and lets them in again.
+        that it has had no news of for a while, even the one that answers, and lets them in again.
         One caller asks for all, so the most patient one waits no longer than any read.
 
         Raises:
@@ -180,18 +180,18 @@ class Brokers:
         wanted_at = time.monotonic() if fresh else 0.0
         try:
             async with asyncio.timeout_at(deadline), self._refreshing:
-                known = self._view
-                if known is not None and self._trusted and known.asked_at >= wanted_at:
-                    return known
+                listed = self._view
+                if listed is not None and self._trusted and listed.asked_at >= wanted_at:
+                    return listed
                 ask_by = min(
                     deadline, asyncio.get_running_loop().time() + self.patience.broker_answer_s
                 )
                 view = await self._first_that_works(
-                    self._line.addresses, Purpose.READ, ask_by, self._ask_view
+                    self._order.addresses, Purpose.READ, ask_by, self._ask_view
                 )
                 self._note_other(None)
                 self._view, self._trusted = view, bool(view.addresses)
-                self._line.adopt(view.addresses.values())
+                self._order.adopt(view.addresses.values())
                 return view
         except TimeoutError as error:
             raise silent("The brokers") from error
@@ -210,24 +210,24 @@ class Brokers:
         idle = sum(pool.idle for pool in pools)
         return {"idle": idle, "busy": sum(pool.open for pool in pools) - idle}
 
-    def doubt(self) -> None:
+    def invalidate_metadata(self) -> None:
         """Ask anew who is alive before the next request; whoever does not answer then has failed.
 
         For a request that waits for the controller: its broker may be well.
         """
         self._trusted = False
 
-    def distrust(self, address: Address) -> None:
+    def mark_failed(self, address: Address) -> None:
         """Put a broker that failed at the end of the line, and ask anew who is alive."""
-        self.doubt()
-        self._line.send_to_the_end(address)
+        self.invalidate_metadata()
+        self._order.move_to_end(address)
 
     def _lost(self) -> None:
         self._losses += 1
-        self.doubt()
+        self.invalidate_metadata()
 
     async def close(self) -> None:
-        """Drop every connection; requests under way end with ``AnswerLostError``."""
+        """Drop every connection; requests in flight end with ``AnswerLostError``."""
         self._closed = True
         await asyncio.gather(*(pool.close() for pool in self._pools.values()))
 
@@ -243,16 +243,16 @@ class Brokers:
         other_cluster: WrongClusterError | None = None
         left = set(addresses)
         while left:
-            address = self._line.first(left)
-            place = await self._place(address, purpose, deadline)
-            if self._line.first(left) != address:
-                place.give_up()
+            address = self._order.first(left)
+            reserved = await self._wait_for_slot(address, purpose, deadline)
+            if self._order.first(left) != address:
+                reserved.give_up()
                 continue
             share = (deadline - asyncio.get_running_loop().time()) / len(left)
             left.remove(address)
             try:
                 async with asyncio.timeout(share):
-                    return await use(address, await place.lease())
+                    return await use(address, await reserved.lease())
             except TimeoutError:
                 failure = silent(f"The broker {address[0]}:{address[1]}")
             except WrongClusterError as error:
@@ -263,14 +263,14 @@ class Brokers:
                     self._login_refused = True
                     raise
                 failure = error
-            self.distrust(address)
+            self.mark_failed(address)
         raise other_cluster or failure
 
-    async def _place(self, address: Address, purpose: Purpose, deadline: float) -> Place:
-        """Wait for a place: that others hang on a broker does not make it fail."""
+    async def _wait_for_slot(self, address: Address, purpose: Purpose, deadline: float) -> PoolSlot:
+        """Wait for a slot: that others hang on a broker does not make it fail."""
         try:
             async with asyncio.timeout_at(deadline):
-                return await self._pool(address).place(purpose)
+                return await self._pool(address).reserve(purpose)
         except TimeoutError as error:
             raise overcrowded(address) from error
 

@@ -49,34 +49,34 @@ async def _ask_metadata(connection: BrokerConnection) -> Any:
     return await ask(connection, MetadataRequest(topics=[]), version, MetadataResponse)
 
 
-class Line:
-    """Every address that is known, the preferred one first, those that failed last."""
+class BrokerOrder:
+    """Every address, the preferred first, those that failed last."""
 
     def __init__(self, addresses: Sequence[Address]) -> None:
-        self._line = random.sample(addresses, len(addresses))
+        self._order = random.sample(addresses, len(addresses))
 
     @property
     def addresses(self) -> tuple[Address, ...]:
         """All of them, in order."""
-        return tuple(self._line)
+        return tuple(self._order)
 
     def first(self, addresses: Iterable[Address]) -> Address:
         """Return the one of these that comes first."""
-        return min(addresses, key=self._line.index)
+        return min(addresses, key=self._order.index)
 
-    def send_to_the_end(self, address: Address) -> None:
+    def move_to_end(self, address: Address) -> None:
         """Let every other come before this one."""
-        if address in self._line:
-            self._line.remove(address)
-            self._line.append(address)
+        if address in self._order:
+            self._order.remove(address)
+            self._order.append(address)
 
     def adopt(self, live: Iterable[Address]) -> None:
         """Take in who is alive: newcomers come after the first, who is gone comes last."""
         alive = dict.fromkeys(live)
-        known = [each for each in self._line if each in alive]
-        gone = [each for each in self._line if each not in alive]
-        new = [each for each in alive if each not in known]
-        self._line = [*known[:1], *random.sample(new, len(new)), *known[1:], *gone]
+        listed = [each for each in self._order if each in alive]
+        gone = [each for each in self._order if each not in alive]
+        new = [each for each in alive if each not in listed]
+        self._order = [*listed[:1], *random.sample(new, len(new)), *listed[1:], *gone]
 
 
 def wrong_cluster(found: str, own: str | None) -> WrongClusterError:

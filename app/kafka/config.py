@@ -52,7 +52,7 @@ class KafkaSettings:
         security_protocol: One of ``SecurityProtocol``.
         sasl_mechanism: One of ``SaslMechanism``; needed with a SASL protocol.
         sasl_username: The service's own account.
-        sasl_password: Never shown.
+        sasl_password: Never printed.
         ssl_ca_file: PEM; null means the authorities that the machine trusts.
         ssl_cert_file: PEM, the client's certificate chain; null means none.
         ssl_key_file: PEM; null where the certificate's file holds the key.

@@ -1,7 +1,7 @@
 """One connection to one broker: a request is sent, its response comes back, one at a time.
 
 Brokers handle the requests of a connection one after the other, so a second request would only
-wait behind the first. How far a request got is exact: ``hand_over`` raises before a byte of it
+wait behind the first. How far a request got is exact: ``send`` raises before a byte of it
 reached the socket, and afterwards a failure is an ``AnswerLostError``. ``ask`` is for small
 requests, in kafka-python's messages.
 """
@@ -109,7 +109,7 @@ class BrokerConnection(asyncio.Protocol):
 
     @property
     def quiet(self) -> bool:
-        """Whether the connection is idle and the broker has said nothing since its last answer.
+        """Whether the connection is idle and the broker has sent nothing since its last answer.
 
         What it says then is that it has closed, which the event loop may not have seen yet.
         """
@@ -164,7 +164,7 @@ class BrokerConnection(asyncio.Protocol):
         Raises:
             NotSentError: The connection is closed, or does not take it now.
         """
-        answer = self.hand_over(frame, largest_answer)
+        answer = self.send(frame, largest_answer)
         if self._is_waiting_to_send():
             self._answer = None
             self.abort()
@@ -178,7 +178,7 @@ class BrokerConnection(asyncio.Protocol):
         layers = {self._transport, self._socket} - {None}
         return any(one.get_write_buffer_size() for one in layers if one is not None)
 
-    def hand_over(self, frame: bytes, largest_answer: int) -> asyncio.Future[bytearray]:
+    def send(self, frame: bytes, largest_answer: int) -> asyncio.Future[bytearray]:
         """Hand a whole request, its length first, to the socket; return its answer to come.
 
         The answer starts at its correlation id. It fails with ``AnswerLostError``, and the
@@ -206,7 +206,7 @@ class BrokerConnection(asyncio.Protocol):
         self._metrics.kafka_error_came(self._asked, name)
 
     def abort(self) -> None:
-        """Drop the connection, whatever is under way."""
+        """Drop the connection, whatever is in flight."""
         if self._transport is not None:
             self._transport.abort()
 
@@ -330,7 +330,7 @@ async def ask(
         NotSentError: The connection is closed.
     """
     frame = framed(request, version, connection.next_correlation_id())
-    payload = await connection.hand_over(frame, largest_answer)
+    payload = await connection.send(frame, largest_answer)
     try:
         return response.decode(bytes(payload), version=version, header=True)
     except _NOT_DECODABLE as error:

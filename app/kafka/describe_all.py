@@ -67,15 +67,15 @@ def these_entries(raws: Sequence[bytes]) -> dict[bytes, Entry]:
         return {raw: entry_of(raw) for raw in raws}
 
 
-_PIECE_BYTES: Final = 4096
-_MOST_PIECES: Final = 200
+_CHUNK_BYTES: Final = 4096
+_MAX_CHUNKS: Final = 200
 """With more of them different the answer is read as a whole."""
 
 
 def differing_entries(
     before: bytes, after: bytes, starts: Sequence[int]
 ) -> list[tuple[bytes, bytes]] | None:
-    """Return the entries that differ, as they were and as they are; null where that is not known.
+    """Return the entries that differ, as they were and as they are; null where that is uncertain.
 
     Args:
         before: An answer that was read.
@@ -87,21 +87,21 @@ def differing_entries(
     head, tail = slice(starts[0]), slice(starts[-1], None)
     if before[head] != after[head] or before[tail] != after[tail]:
         return None
-    pieces = list(islice(_differing_pieces(before, after), _MOST_PIECES + 1))
-    if len(pieces) > _MOST_PIECES:
+    chunks = list(islice(_differing_chunks(before, after), _MAX_CHUNKS + 1))
+    if len(chunks) > _MAX_CHUNKS:
         return None
-    places: set[int] = set()
-    for begin, end in pieces:
+    ranges: set[int] = set()
+    for begin, end in chunks:
         first, last = bisect_right(starts, begin) - 1, bisect_right(starts, end - 1) - 1
-        places.update(range(max(first, 0), min(last + 1, len(starts) - 1)))
-    slices = [slice(starts[at], starts[at + 1]) for at in places]
+        ranges.update(range(max(first, 0), min(last + 1, len(starts) - 1)))
+    slices = [slice(starts[at], starts[at + 1]) for at in ranges]
     return [(before[one], after[one]) for one in slices if before[one] != after[one]]
 
 
-def _differing_pieces(before: bytes, after: bytes) -> Iterator[tuple[int, int]]:
-    """Yield where each piece that differs begins and ends."""
-    for begin in range(0, len(before), _PIECE_BYTES):
-        end = min(begin + _PIECE_BYTES, len(before))
+def _differing_chunks(before: bytes, after: bytes) -> Iterator[tuple[int, int]]:
+    """Yield where each chunk that differs begins and ends."""
+    for begin in range(0, len(before), _CHUNK_BYTES):
+        end = min(begin + _CHUNK_BYTES, len(before))
         if before[begin:end] != after[begin:end]:
             yield begin, end
 
@@ -122,7 +122,7 @@ _AT_ONCE: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class _Snapshot:
     """An answer that was read."""
 
     payload: bytes | None = None
@@ -135,7 +135,7 @@ class DescribedAll:
     """Reads one answer after the other; may be called from several threads."""
 
     def __init__(self) -> None:
-        self._known = _Known()
+        self._snapshot = _Snapshot()
 
     def read(
         self, payload: bytes | bytearray, version: int
@@ -156,29 +156,31 @@ class DescribedAll:
         _, tags, throttle_time_ms, error_code, message = header
         if tags or error_code or message not in _NO_MESSAGE:
             return read_described(payload, version), None
-        before = self._known
+        before = self._snapshot
         changes = None
         if not _says_the_same(payload, before):
             body = bytes(memoryview(payload)[_HEADER.size :])
             try:
                 with without_collection():
-                    known, changes = _read_places(body, before) or _read(body, before)
+                    cached, changes = _read_ranges(body, before) or _read(body, before)
             except (UnusualError, IndexError, struct.error, UnicodeDecodeError):
                 return read_described(payload, version), None
-            self._known = before = known
+            self._snapshot = before = cached
         return DescribeAnswer(0, _NO_MESSAGE[message], throttle_time_ms, before.quotas), changes
 
 
-def _says_the_same(payload: bytes | bytearray, before: _Known) -> bool:
+def _says_the_same(payload: bytes | bytearray, before: _Snapshot) -> bool:
     """Tell whether the body is that of the last answer, without a copy of it."""
-    known = before.payload
+    cached = before.payload
     return (
-        known is not None and len(payload) == _HEADER.size + len(known) and payload.endswith(known)
+        cached is not None
+        and len(payload) == _HEADER.size + len(cached)
+        and payload.endswith(cached)
     )
 
 
-def _read_places(body: bytes, before: _Known) -> tuple[_Known, QuotaChanges | None] | None:
-    """Read the entries in the places that differ; null where all of them must be read."""
+def _read_ranges(body: bytes, before: _Snapshot) -> tuple[_Snapshot, QuotaChanges | None] | None:
+    """Read the entries in the ranges that differ; null where all of them must be read."""
     pairs = differing_entries(before.payload or b"", body, before.starts)
     if not pairs:
         return None
@@ -186,7 +188,7 @@ def _read_places(body: bytes, before: _Known) -> tuple[_Known, QuotaChanges | No
     if len(now) < len(pairs):
         return None
     if was == now:
-        return _Known(body, before.entries, before.quotas, before.starts), None
+        return _Snapshot(body, before.entries, before.quotas, before.starts), None
     read: dict[bytes, Entry] = {}
     for raw in now - was:
         if raw in before.entries or not _is_one_entry(raw):
@@ -203,11 +205,11 @@ def _is_one_entry(raw: bytes) -> bool:
         return False
 
 
-def _read(body: bytes, before: _Known) -> tuple[_Known, QuotaChanges | None]:
+def _read(body: bytes, before: _Snapshot) -> tuple[_Snapshot, QuotaChanges | None]:
     """Return what the body says, and what of it is new."""
     if not before.entries:
         entries = all_entries(body)
-        return _Known(body, entries, _quotas(entries), _starts(body, entries)), None
+        return _Snapshot(body, entries, _quotas(entries), _starts(body, entries)), None
     raws = raw_entries(body)
     present, unread = _sorted_out(raws, before.entries)
     if len(present) < len(raws):
@@ -217,14 +219,14 @@ def _read(body: bytes, before: _Known) -> tuple[_Known, QuotaChanges | None]:
     gone = list(islice((raw for raw in newest_first if raw not in present), number))
     starts = _starts(body, raws)
     if not unread and not gone:
-        return _Known(body, before.entries, before.quotas, starts), None
+        return _Snapshot(body, before.entries, before.quotas, starts), None
     read = these_entries(list(unread))
     patched = _patched(body, before, gone, read, starts)
     if patched is not None:
         return patched
-    known = {**before.entries, **read}
-    entries = {raw: known[raw] for raw in raws}
-    return _Known(body, entries, _quotas(entries), starts), None
+    cached = {**before.entries, **read}
+    entries = {raw: cached[raw] for raw in raws}
+    return _Snapshot(body, entries, _quotas(entries), starts), None
 
 
 def _quotas(entries: Mapping[bytes, Entry]) -> Quotas:
@@ -240,25 +242,25 @@ def _quotas(entries: Mapping[bytes, Entry]) -> Quotas:
 
 
 def _sorted_out(
-    raws: Sequence[bytes], known: Mapping[bytes, Entry]
+    raws: Sequence[bytes], cached: Mapping[bytes, Entry]
 ) -> tuple[set[bytes], set[bytes]]:
-    """Return all of them without repetition, and those that are not known."""
+    """Return all of them without repetition, and those that are not cached."""
     present: set[bytes] = set()
     unread: set[bytes] = set()
     for begin in range(0, len(raws), _AT_ONCE):
         some = set(raws[begin : begin + _AT_ONCE])
         present |= some
-        unread |= some.difference(known)
+        unread |= some.difference(cached)
     return present, unread
 
 
 def _patched(
     body: bytes,
-    before: _Known,
+    before: _Snapshot,
     gone: Collection[bytes],
     read: Mapping[bytes, Entry],
     starts: Sequence[int],
-) -> tuple[_Known, QuotaChanges] | None:
+) -> tuple[_Snapshot, QuotaChanges] | None:
     """Return an answer that differs in some entries; null where one entity stands twice."""
     entries = dict(before.entries)
     left = [entries.pop(raw)[0] for raw in gone]
@@ -271,7 +273,7 @@ def _patched(
     if len(quotas) != len(entries):
         return None
     changed = {**{entity: quotas.get(entity, {}) for entity in left}, **new}
-    return _Known(body, entries, quotas, starts), QuotaChanges(before.quotas, changed)
+    return _Snapshot(body, entries, quotas, starts), QuotaChanges(before.quotas, changed)
 
 
 def _starts(body: bytes, raws: Iterable[bytes]) -> Sequence[int]:

@@ -25,7 +25,7 @@ _FLOAT64_AND_TAGS: Final = _FLOAT64.size + 1
 _TYPE: Final = itemgetter(0)
 _MORE_BYTES: Final = 0x80
 _LONGEST_SHIFT: Final = 28
-_KNOWN_WORDS: Final[Mapping[bytes, str]] = {
+_WORDS: Final[Mapping[bytes, str]] = {
     word.value.encode(): word.value for word in (*ENTITY_TYPES, *QuotaKey)
 }
 
@@ -96,7 +96,7 @@ def entry_of(raw: bytes) -> Entry:
     for _ in range(raw[0] - 1):
         end = at + raw[at]
         word = raw[at + 1 : end]
-        kind = _KNOWN_WORDS.get(word) or _word(word)
+        kind = _WORDS.get(word) or _word(word)
         length = raw[end]
         if _MORE_BYTES > length > 0:
             at = end + length
@@ -120,7 +120,7 @@ def values_at(raw: bytes, at: int) -> Values:
     for _ in range(number - 1):
         end = at + raw[at]
         word = raw[at + 1 : end]
-        (values[_KNOWN_WORDS.get(word) or _word(word)],) = _read_float(raw, end)
+        (values[_WORDS.get(word) or _word(word)],) = _read_float(raw, end)
         at = end + _FLOAT64_AND_TAGS
     return values
 
@@ -187,11 +187,11 @@ def _pattern(group: bytes) -> re.Pattern[bytes]:
 
 
 _WHOLE: Final = _pattern(b"(?:")
-_IN_PARTS: Final = _pattern(b"(")
+_GROUPED: Final = _pattern(b"(")
 
 
 def cut_at_once(data: bytes, begin: int, end: int) -> list[bytes]:
-    """Return the bytes of each entry that lies between two places.
+    """Return the bytes of each entry that lies between two offsets.
 
     Raises:
         UnusualError: There is something else there.
@@ -203,21 +203,21 @@ def cut_at_once(data: bytes, begin: int, end: int) -> list[bytes]:
 
 
 def read_at_once(data: bytes, begin: int, end: int) -> dict[bytes, Entry]:
-    """Return the entries between two places by their bytes; equal values are the same object.
+    """Return the entries between two offsets by their bytes; equal values are the same object.
 
     Raises:
         UnusualError: There is something else there.
         UnicodeDecodeError: A name is not UTF-8.
     """
     entries: dict[bytes, Entry] = {}
-    known_values: dict[bytes, Values] = {}
-    found = _IN_PARTS.finditer(data, begin, end)
+    usual_values: dict[bytes, Values] = {}
+    found = _GROUPED.finditer(data, begin, end)
     length = 0
     while chunk := [one.groups(b"") for one in islice(found, _CHUNK)]:
         raws, *columns = zip(*chunk, strict=True)
         length += sum(map(len, raws))
         try:
-            read = _entries(columns, known_values)
+            read = _entries(columns, usual_values)
         except UnusualError:
             read = map(entry_of, raws)
         entries.update(zip(raws, read, strict=True))
@@ -227,7 +227,7 @@ def read_at_once(data: bytes, begin: int, end: int) -> dict[bytes, Entry]:
 
 
 def _entries(
-    columns: Sequence[tuple[bytes, ...]], known_values: dict[bytes, Values]
+    columns: Sequence[tuple[bytes, ...]], usual_values: dict[bytes, Values]
 ) -> Iterator[Entry]:
     first_kinds, first_names, kinds, names, blocks = columns
     firsts = zip(map(_KINDS.__getitem__, first_kinds), _names(first_names), strict=True)
@@ -243,9 +243,9 @@ def _entries(
         else:
             raise UnusualError
     for block in blocks:
-        if block not in known_values:
-            known_values[block] = values_at(block, 0)
-    values = map(known_values.__getitem__, blocks)
+        if block not in usual_values:
+            usual_values[block] = values_at(block, 0)
+    values = map(usual_values.__getitem__, blocks)
     return zip(map(ClientQuotaEntity, parts), values, strict=True)
 
 

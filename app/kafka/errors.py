@@ -1,4 +1,4 @@
-"""What a broker's error code means: one table, the only place that knows the numbers."""
+"""The error codes of brokers: one table, the only module that has the numbers."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from app.domain.errors import (
 )
 
 
-class Meaning(Enum):
+class CodeKind(Enum):
     """What a code says about the request that it answers."""
 
     DONE = auto()
@@ -29,25 +29,25 @@ class Meaning(Enum):
 
 @dataclass(frozen=True, slots=True)
 class KafkaCode:
-    """A code's name, as Kafka spells it, and its meaning."""
+    """A code's name, as Kafka spells it, and its kind."""
 
     name: str | None
-    meaning: Meaning
+    kind: CodeKind
 
 
 _CODES: Final[Mapping[int, KafkaCode]] = {
-    -1: KafkaCode("UNKNOWN_SERVER_ERROR", Meaning.UNCERTAIN),
-    0: KafkaCode("NONE", Meaning.DONE),
-    7: KafkaCode("REQUEST_TIMED_OUT", Meaning.UNCERTAIN),
-    13: KafkaCode("NETWORK_EXCEPTION", Meaning.UNCERTAIN),
-    31: KafkaCode("CLUSTER_AUTHORIZATION_FAILED", Meaning.NOT_AUTHORIZED),
-    35: KafkaCode("UNSUPPORTED_VERSION", Meaning.INVALID),
-    40: KafkaCode("INVALID_CONFIG", Meaning.INVALID),
-    41: KafkaCode("NOT_CONTROLLER", Meaning.UNCERTAIN),
-    42: KafkaCode("INVALID_REQUEST", Meaning.INVALID),
-    44: KafkaCode("POLICY_VIOLATION", Meaning.INVALID),
-    54: KafkaCode("SECURITY_DISABLED", Meaning.INVALID),
-    89: KafkaCode("THROTTLING_QUOTA_EXCEEDED", Meaning.THROTTLED),
+    -1: KafkaCode("UNKNOWN_SERVER_ERROR", CodeKind.UNCERTAIN),
+    0: KafkaCode("NONE", CodeKind.DONE),
+    7: KafkaCode("REQUEST_TIMED_OUT", CodeKind.UNCERTAIN),
+    13: KafkaCode("NETWORK_EXCEPTION", CodeKind.UNCERTAIN),
+    31: KafkaCode("CLUSTER_AUTHORIZATION_FAILED", CodeKind.NOT_AUTHORIZED),
+    35: KafkaCode("UNSUPPORTED_VERSION", CodeKind.INVALID),
+    40: KafkaCode("INVALID_CONFIG", CodeKind.INVALID),
+    41: KafkaCode("NOT_CONTROLLER", CodeKind.UNCERTAIN),
+    42: KafkaCode("INVALID_REQUEST", CodeKind.INVALID),
+    44: KafkaCode("POLICY_VIOLATION", CodeKind.INVALID),
+    54: KafkaCode("SECURITY_DISABLED", CodeKind.INVALID),
+    89: KafkaCode("THROTTLING_QUOTA_EXCEEDED", CodeKind.THROTTLED),
 }
 """Source: ``org.apache.kafka.common.protocol.Errors``.
 
@@ -57,11 +57,11 @@ may have been applied (``ForwardingManager.onTimeout``).
 
 
 def kafka_code(code: int) -> KafkaCode:
-    """Return name and meaning; a code outside the table is UNCERTAIN, nameless if unheard of."""
+    """Return name and kind; a code outside the table is UNCERTAIN, nameless if unheard of."""
     if code in _CODES:
         return _CODES[code]
     unlisted = kafka_errors.get(code)
-    return KafkaCode(unlisted.message if unlisted else None, Meaning.UNCERTAIN)
+    return KafkaCode(unlisted.message if unlisted else None, CodeKind.UNCERTAIN)
 
 
 def code_name(code: int) -> str:
@@ -71,44 +71,44 @@ def code_name(code: int) -> str:
 
 def alter_outcome(code: int, *, validate_only: bool) -> Outcome:
     """Return what a code says about one entity of an alteration."""
-    match kafka_code(code).meaning:
-        case Meaning.DONE:
+    match kafka_code(code).kind:
+        case CodeKind.DONE:
             return Outcome.VALIDATED if validate_only else Outcome.APPLIED
-        case Meaning.UNCERTAIN:
+        case CodeKind.UNCERTAIN:
             return Outcome.UNKNOWN
-        case Meaning.INVALID | Meaning.NOT_AUTHORIZED | Meaning.THROTTLED:
+        case CodeKind.INVALID | CodeKind.NOT_AUTHORIZED | CodeKind.THROTTLED:
             return Outcome.REFUSED
 
 
 def alter_refusal(code: int, text: str | None) -> KafkaRefusal | None:
     """Return why an entity was not applied, in the broker's words; null for success."""
-    known = kafka_code(code)
-    if known.meaning is Meaning.DONE:
+    entry = kafka_code(code)
+    if entry.kind is CodeKind.DONE:
         return None
     message = text or _wordless(code)
-    if known.meaning is Meaning.NOT_AUTHORIZED:
+    if entry.kind is CodeKind.NOT_AUTHORIZED:
         message = f"{message} {missing_acl('ALTER_CONFIGS')}"
-    return KafkaRefusal(known.name, message)
+    return KafkaRefusal(entry.name, message)
 
 
 def describe_error(code: int, text: str | None, throttle_time_ms: int) -> QuotaError:
     """Return the error for a describe that the broker answered with a code other than NONE."""
-    known = kafka_code(code)
+    entry = kafka_code(code)
     detail = text or _wordless(code)
-    match known.meaning:
-        case Meaning.NOT_AUTHORIZED:
+    match entry.kind:
+        case CodeKind.NOT_AUTHORIZED:
             return account_not_authorized("DESCRIBE_CONFIGS")
-        case Meaning.INVALID:
-            return InvalidRequestError(detail, kafka_error=known.name)
-        case Meaning.THROTTLED:
+        case CodeKind.INVALID:
+            return InvalidRequestError(detail, kafka_error=entry.name)
+        case CodeKind.THROTTLED:
             return TooManyRequestsError(
                 detail,
-                kafka_error=known.name,
+                kafka_error=entry.name,
                 retry=Retry.SAFE,
                 retry_after_s=throttle_time_ms / 1000,
             )
-        case Meaning.UNCERTAIN | Meaning.DONE:
-            return BrokerError(detail, kafka_error=known.name, retry=Retry.SAFE)
+        case CodeKind.UNCERTAIN | CodeKind.DONE:
+            return BrokerError(detail, kafka_error=entry.name, retry=Retry.SAFE)
 
 
 def account_not_authorized(operation: str) -> BrokerError:

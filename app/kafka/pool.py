@@ -25,7 +25,7 @@ class Purpose(Enum):
     LISTEN = auto()
 
 
-PLACES: Final[Mapping[Purpose, int]] = {
+MAX_CONNECTIONS: Final[Mapping[Purpose, int]] = {
     Purpose.READ: 8,
     Purpose.QUORUM: 8,
     Purpose.ALTER: 16,
@@ -42,8 +42,8 @@ class Lease:
     _pool: "ConnectionPool"
     _slot: asyncio.Semaphore
 
-    async def step_aside(self) -> None:
-        """Leave the place to another request for one of those who only listen, if one is free."""
+    async def become_listener(self) -> None:
+        """Leave the slot to another request for one of the listeners', if any is free."""
         listeners = self._pool.slot(Purpose.LISTEN)
         if not listeners.locked():
             await listeners.acquire()
@@ -51,20 +51,20 @@ class Lease:
             self._slot = listeners
 
     def release(self) -> None:
-        """Give the connection back; one with a request under way is dropped."""
+        """Give the connection back; one with a request in flight is dropped."""
         self._pool.give_back(self.connection)
         self._slot.release()
 
 
 @dataclass(eq=False)
-class Place:
+class PoolSlot:
     """The right to one connection, for one purpose."""
 
     _pool: "ConnectionPool"
     _slot: asyncio.Semaphore
 
     async def lease(self) -> Lease:
-        """Take an idle connection or open one; give the place up where that fails.
+        """Take an idle connection or open a new one; give the slot up where that fails.
 
         Raises:
             NotSentError: The broker cannot be reached.
@@ -93,14 +93,16 @@ class ConnectionPool:
     ) -> None:
         self._dial = dial
         self._lost = lost
-        self._slots = {purpose: asyncio.Semaphore(places) for purpose, places in PLACES.items()}
+        self._slots = {
+            purpose: asyncio.Semaphore(number) for purpose, number in MAX_CONNECTIONS.items()
+        }
         self._open: set[BrokerConnection] = set()
         self._idle_since: dict[BrokerConnection, float] = {}
         self._retired: set[BrokerConnection] = set()
 
     @property
     def in_touch(self) -> bool:
-        """Whether a connection is open, as far as is known here."""
+        """Whether a connection is open, as far as the pool can tell."""
         return bool(self._open)
 
     @property
@@ -114,14 +116,14 @@ class ConnectionPool:
         return len(self._idle_since)
 
     def slot(self, purpose: Purpose) -> asyncio.Semaphore:
-        """Return what counts the places of a purpose."""
+        """Return the semaphore of a purpose."""
         return self._slots[purpose]
 
-    async def place(self, purpose: Purpose) -> Place:
-        """Wait for a place."""
+    async def reserve(self, purpose: Purpose) -> PoolSlot:
+        """Wait for a slot."""
         slot = self._slots[purpose]
         await slot.acquire()
-        return Place(self, slot)
+        return PoolSlot(self, slot)
 
     async def connection(self) -> BrokerConnection:
         """Take an idle connection or open one.
@@ -129,7 +131,7 @@ class ConnectionPool:
         Raises:
             NotSentError: The broker cannot be reached.
         """
-        return self._take_idle() or await self._open_one()
+        return self._take_idle() or await self._open_new()
 
     def give_back(self, connection: BrokerConnection) -> None:
         """Keep a connection that can take another request, drop any other."""
@@ -139,7 +141,7 @@ class ConnectionPool:
             connection.abort()
 
     def retire(self) -> None:
-        """Use no connection any more that is open now; requests under way go on to their end."""
+        """Use no connection any more that is open now; requests in flight go on to their end."""
         self._retired = set(self._open)
         for connection in list(self._idle_since):
             connection.abort()
@@ -166,7 +168,7 @@ class ConnectionPool:
             connection.abort()
         return None
 
-    async def _open_one(self) -> BrokerConnection:
+    async def _open_new(self) -> BrokerConnection:
         connection = await self._dial()
         self._open.add(connection)
         connection.lost.add_done_callback(lambda _: self._forget(connection))
@@ -181,7 +183,7 @@ class ConnectionPool:
 
 @dataclass(frozen=True, slots=True)
 class BrokerLease:
-    """A connection to a broker of known id."""
+    """A connection to a broker whose id is certain."""
 
     cluster_id: str
     broker_id: int

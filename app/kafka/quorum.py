@@ -83,9 +83,9 @@ def _check(lease: BrokerLease, answer: Any) -> None:
 
 
 def _log_ends(partition: Any) -> dict[int, int]:
-    """Take the lesser of two for one node: a disk that was replaced is told of for a while."""
+    """Take the lesser of two for one node: a disk that was replaced is reported for a while."""
     ends: dict[int, int] = {}
     for replica in (*(partition.current_voters or ()), *(partition.observers or ())):
-        known = ends.get(replica.replica_id, replica.log_end_offset)
-        ends[replica.replica_id] = min(known, replica.log_end_offset)
+        reported = ends.get(replica.replica_id, replica.log_end_offset)
+        ends[replica.replica_id] = min(reported, replica.log_end_offset)
     return ends

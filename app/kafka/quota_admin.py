@@ -65,7 +65,7 @@ class LateAnswer:
         return asyncio.shield(self._listening).__await__()
 
 
-class AlterationUnderWay:
+class AlterationInFlight:
     """Owns the connection until the answer has come, or cannot come any more."""
 
     def __init__(self, request: AlterRequest, lease: BrokerLease) -> None:
@@ -98,11 +98,11 @@ class AlterationUnderWay:
         return self._answer(verdicts, "The broker's answer does not mention this entity.")
 
     async def outlast_the_caller(self) -> None:
-        """Listen on in a place of those who only listen; a validation is given up."""
+        """Listen on in a listener's slot; a validation is given up."""
         if self.request.validate_only:
             self._lease.connection.abort()
         else:
-            await self._lease.lease.step_aside()
+            await self._lease.lease.become_listener()
 
     def unknown(self, reason: str) -> AlterAnswer:
         """Return UNKNOWN for every entity: it may have been applied."""
@@ -130,15 +130,15 @@ _UNARMED: Final = Failpoints()
 class KafkaClientQuotaAdmin:
     """DescribeClientQuotas and AlterClientQuotas through a chosen broker.
 
-    A describe whose connection breaks is repeated; an alteration never is. The connection of an
-    alteration that ran out of time, or whose caller went away, is kept until its answer comes, for
+    A describe whose connection breaks is repeated; an alteration never is. An alteration that ran
+    out of time, or whose caller went away, holds its connection until its answer comes, for
     that answer is the best evidence there is. A validation is not listened for so long.
 
     Args:
         brokers: Where to ask.
         listen_for_s: How long the answer to an alteration is listened for.
         failpoints: None is armed outside of tests.
-        keeps_everything: Whether a describe of everything is kept, so that the next one reads only
+        keeps_everything: Whether a describe of everything is cached, so that the next reads only
             what has changed; not for the many who ask once.
     """
 
@@ -201,15 +201,15 @@ class KafkaClientQuotaAdmin:
                 len(alterations),
             )
             request = AlterRequest(alterations, validate_only, frame, version)
-            under_way = await self._handed_over(request, lease, send_by)
+            in_flight = await self._handed_over(request, lease, send_by)
         except BaseException:
             lease.release()
             raise
-        return await self._await_answer(under_way, deadline - loop.time())
+        return await self._await_answer(in_flight, deadline - loop.time())
 
     async def _handed_over(
         self, request: AlterRequest, lease: BrokerLease, send_by: float
-    ) -> AlterationUnderWay:
+    ) -> AlterationInFlight:
         """Let the last byte leave at most ``STANDSTILL_S`` after ``send_by``, or never."""
         try:
             async with asyncio.timeout(send_by - boot_time()):
@@ -221,9 +221,9 @@ class KafkaClientQuotaAdmin:
             if boot_time() >= send_by:
                 raise _too_late()
             self._failpoints.reach("after_last_check")
-            under_way = AlterationUnderWay(request, lease)
+            in_flight = AlterationInFlight(request, lease)
             self._failpoints.reach("handed_over")
-        return under_way
+        return in_flight
 
     async def live_brokers(self, *, timeout_s: float | None = None) -> Sequence[int]:
         """See ``ClientQuotaAdmin``."""
@@ -246,7 +246,7 @@ class KafkaClientQuotaAdmin:
         return view.cluster_id
 
     async def close(self) -> None:
-        """Drop every connection of the brokers; alterations under way end as UNKNOWN."""
+        """Drop every connection of the brokers; alterations in flight end as UNKNOWN."""
         await self._brokers.close()
         await asyncio.gather(*self._listening)
 
@@ -262,7 +262,7 @@ class KafkaClientQuotaAdmin:
             len(quota_filter.components),
         )
         as_of = datetime.now(UTC)
-        payload = await lease.connection.hand_over(frame, LARGEST_ANSWER_BYTES)
+        payload = await lease.connection.send(frame, LARGEST_ANSWER_BYTES)
         everything = None if quota_filter.components else self._everything
         read = _read_some if everything is None else everything.read
         try:
@@ -274,21 +274,21 @@ class KafkaClientQuotaAdmin:
             raise describe_error(answer.error_code, answer.error_message, answer.throttle_time_ms)
         return Described(answer.quotas, as_of, lease.cluster_id, lease.broker_id, changes)
 
-    async def _await_answer(self, under_way: AlterationUnderWay, time_left: float) -> AlterAnswer:
+    async def _await_answer(self, in_flight: AlterationInFlight, time_left: float) -> AlterAnswer:
         """Wait for the answer; when time runs out or the caller goes, the listening goes on."""
-        listening = asyncio.create_task(under_way.listen(self._listen_for_s))
+        listening = asyncio.create_task(in_flight.listen(self._listen_for_s))
         self._listening.add(listening)
         listening.add_done_callback(self._listening.discard)
         try:
             await asyncio.wait({listening}, timeout=max(0.0, time_left))
         finally:
             if not listening.done():
-                self._brokers.doubt()
-                await under_way.outlast_the_caller()
+                self._brokers.invalidate_metadata()
+                await in_flight.outlast_the_caller()
         if listening.done():
             return listening.result()
-        answer = under_way.unknown("The broker has not answered in time.")
-        if under_way.request.validate_only:
+        answer = in_flight.unknown("The broker has not answered in time.")
+        if in_flight.request.validate_only:
             return answer
         return replace(answer, late=LateAnswer(listening))
 

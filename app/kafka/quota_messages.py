@@ -25,10 +25,10 @@ _MORE_BYTES: Final = 0x80
 def entries_at_once(
     data: bytes | bytearray, at: int, number: int
 ) -> tuple[list[AlteredEntry], int] | None:
-    """Read so many entries of version 1 from a place on.
+    """Read so many entries of version 1 from an offset on.
 
     Returns:
-        The entries and the place after them; null where a code is negative, a length takes more
+        The entries and the offset after them; null where a code is negative, a length takes more
         than a byte, a field is tagged, a type is null or there twice, a name is not UTF-8, or the
         data ends early: all that is left to the reader that can say what is wrong.
     """
@@ -143,7 +143,7 @@ def read_verdicts(
     reader.end_of_structure()
     reader.end()
     verdicts: dict[ClientQuotaEntity, EntityVerdict] = {}
-    told = {
+    verdicts_by_code = {
         (code, text): EntityVerdict(
             alter_outcome(code, validate_only=validate_only),
             alter_refusal(code, text),
@@ -152,7 +152,7 @@ def read_verdicts(
         for code, text in {(code, text) for _, code, text in entries}
     }
     for entity, code, text in entries:
-        verdict = told[code, text]
+        verdict = verdicts_by_code[code, text]
         if verdicts.setdefault(entity, verdict) != verdict:
             verdicts[entity] = EntityVerdict(Outcome.UNKNOWN, verdict.error, throttle_time_ms)
     return verdicts
@@ -166,12 +166,12 @@ def _write_component(writer: Writer, component: ClientQuotaFilterComponent) -> N
 
 
 def _write_alteration(writer: Writer, alteration: ClientQuotaAlteration) -> None:
-    writer.array(alteration.entity.entries, _write_entity_part)
+    writer.array(alteration.entity.entries, _write_entity_component)
     writer.array(alteration.ops, _write_op)
     writer.end_of_structure()
 
 
-def _write_entity_part(writer: Writer, part: tuple[str, str | None]) -> None:
+def _write_entity_component(writer: Writer, part: tuple[str, str | None]) -> None:
     kind, name = part
     writer.text(kind)
     writer.text(name)
@@ -200,10 +200,10 @@ def _altered_entry(reader: Reader) -> AlteredEntry:
 
 
 def _entity(reader: Reader) -> ClientQuotaEntity:
-    return ClientQuotaEntity.of(dict(reader.array(_entity_part) or ()))
+    return ClientQuotaEntity.of(dict(reader.array(_entity_component) or ()))
 
 
-def _entity_part(reader: Reader) -> tuple[str, str | None]:
+def _entity_component(reader: Reader) -> tuple[str, str | None]:
     kind, name = reader.text(), reader.string()
     reader.end_of_structure()
     return kind, name

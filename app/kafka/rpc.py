@@ -47,14 +47,14 @@ async def read(
             async with asyncio.timeout_at(deadline):
                 return await question(lease)
         except AnswerLostError as lost:
-            brokers.distrust(lease.address)
+            brokers.mark_failed(lease.address)
             if lost.loss is not Loss.CLOSED or tries == _TRIES:
                 raise _failure(lost) from lost
         except TimeoutError as error:
             if purpose is Purpose.QUORUM:
-                brokers.doubt()
+                brokers.invalidate_metadata()
             else:
-                brokers.distrust(lease.address)
+                brokers.mark_failed(lease.address)
             detail = f"Broker {lease.broker_id} did not answer within {timeout_s:g} s."
             raise NotSentError(detail, code=UNREACHABLE) from error
         finally:

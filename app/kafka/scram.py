@@ -25,7 +25,7 @@ _MECHANISMS: Final[Mapping[int, str]] = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
 
 
 class KafkaScramCredentials:
-    """Asks a broker each time: nothing of it is kept."""
+    """Asks a broker each time: nothing is cached."""
 
     def __init__(self, brokers: Brokers) -> None:
         self._brokers = brokers

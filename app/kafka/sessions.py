@@ -33,7 +33,7 @@ MOST_SESSIONS: Final = 256
 """So many there are at a time; the one that was not used for longest goes first."""
 
 MOST_LOGINS: Final = 64
-"""So many logins may be under way: callers whose password is not proved end nobody's session."""
+"""So many logins may be in flight: callers whose password is not proved end nobody's session."""
 
 IDLE_S: Final = 60.0
 """A session that nobody uses for so long ends, and with it the memory of the password."""
@@ -136,12 +136,12 @@ class Sessions(Generic[T]):
     async def close(self) -> None:
         """End every session, whoever uses it."""
         self._closed = True
-        under_way = [*self._ending, *(entry.task for entry in self._entries.values())]
-        for task in under_way:
+        in_flight = [*self._ending, *(entry.task for entry in self._entries.values())]
+        for task in in_flight:
             task.cancel()
         for entry in list(self._entries.values()):
             self._retire(entry)
-        await asyncio.gather(*under_way, return_exceptions=True)
+        await asyncio.gather(*in_flight, return_exceptions=True)
         await asyncio.gather(*(each.close(at_once=True) for each in self._open))
         self._open.clear()
 
@@ -178,14 +178,14 @@ class Sessions(Generic[T]):
     def _refuse_too_many(self) -> None:
         ready = [one for one in self._entries.values() if one.task.done()]
         if len(self._entries) - len(ready) >= MOST_LOGINS:
-            detail = f"{MOST_LOGINS} logins are under way."
+            detail = f"{MOST_LOGINS} logins are in progress."
         elif len(ready) >= MOST_SESSIONS and all(one.leases for one in ready):
             detail = f"There are {MOST_SESSIONS} sessions of callers, and all are in use."
         else:
             return
         raise NotSentError(detail, code="too-many-sessions", retry_after_s=1)
 
-    def _make_room(self, newest: _Entry[T]) -> None:
+    def _evict(self, newest: _Entry[T]) -> None:
         """End the session that was unused for longest; without one the newest is used once."""
         ready = [one for one in self._entries.values() if one.task.done()]
         if len(ready) > MOST_SESSIONS:
@@ -196,7 +196,7 @@ class Sessions(Generic[T]):
             self._retire(entry)
         else:
             self._open.add(entry.task.result())
-            self._make_room(entry)
+            self._evict(entry)
 
     def _retire(self, entry: _Entry[T]) -> None:
         """Give it to nobody any more; end it when nobody has it."""

@@ -7,7 +7,7 @@ from typing import Any, Final, TypeVar
 T = TypeVar("T")
 
 AtOnce = Callable[[bytes | bytearray, int, int], tuple[list[T], int] | None]
-"""Reads so many elements from a place on; returns them and the place after them, or null."""
+"""Reads so many elements from an offset on; returns them and the offset after them, or null."""
 
 _INT16: Final = struct.Struct(">h")
 _INT32: Final = struct.Struct(">i")

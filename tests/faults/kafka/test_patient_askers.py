@@ -26,7 +26,7 @@ async def test_a_patient_caller_does_not_keep_the_others_from_a_broker_that_answ
 ):
     frozen = await admin.preferred_broker()
     cluster.freeze(frozen)
-    brokers.doubt()
+    brokers.invalidate_metadata()
     asked = cluster.received(METADATA, frozen)
     patient = asyncio.create_task(
         admin.describe_client_quotas(ALL_ENTITIES, timeout_s=10 * DEADLINE_S)

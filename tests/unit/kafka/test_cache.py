@@ -8,7 +8,7 @@ from contextvars import ContextVar
 import pytest
 import uvloop
 
-from app.kafka.cache import KeptAnswer
+from app.kafka.cache import Cache
 from app.kafka.image import QuotaImage
 from tests.testkit.fake_ports import FakeBrokers
 
@@ -43,8 +43,8 @@ async def until(true: Callable[[], bool]) -> None:
 
 
 async def test_callers_who_come_together_share_one_question(question: Question):
-    kept = KeptAnswer(question)
-    answers = await asyncio.gather(*(kept.at_most(60.0) for _ in range(50)))
+    cache = Cache(question)
+    answers = await asyncio.gather(*(cache.get(60.0) for _ in range(50)))
     assert {answer for answer, _ in answers} == {1}
     assert question.asked == 1
 
@@ -56,53 +56,53 @@ async def test_a_question_carries_nothing_of_the_caller_who_happens_to_ask_it():
         return request_id.get()
 
     request_id.set("r1")
-    assert (await KeptAnswer(ask).at_most(0.0))[0] is None
+    assert (await Cache(ask).get(0.0))[0] is None
 
 
-async def test_an_answer_that_is_young_enough_is_given_again(question: Question):
-    kept = KeptAnswer(question)
-    await kept.at_most(0.0)
-    answer, age_s = await kept.at_most(60.0)
+async def test_an_answer_that_is_young_enough_is_returned_again(question: Question):
+    cache = Cache(question)
+    await cache.get(0.0)
+    answer, age_s = await cache.get(60.0)
     assert answer == 1
     assert 0 <= age_s < 60
 
 
-async def test_whoever_does_not_wait_is_given_an_answer_that_is_young_enough(question: Question):
-    kept = KeptAnswer(question)
-    assert kept.young(60.0) is None
-    await kept.at_most(0.0)
-    answer, age_s = kept.young(60.0) or (None, -1.0)
+async def test_whoever_does_not_wait_gets_an_answer_that_is_young_enough(question: Question):
+    cache = Cache(question)
+    assert cache.get_cached(60.0) is None
+    await cache.get(0.0)
+    answer, age_s = cache.get_cached(60.0) or (None, -1.0)
     assert answer == 1
     assert 0 <= age_s < 60
-    assert kept.young(-1.0) is None
-    kept.forget()
-    assert kept.young(60.0) is None
-    await kept.at_most(0.0)
-    assert kept.young(60.0) is not None
+    assert cache.get_cached(-1.0) is None
+    cache.invalidate()
+    assert cache.get_cached(60.0) is None
+    await cache.get(0.0)
+    assert cache.get_cached(60.0) is not None
     assert question.asked == 2
 
 
 async def test_with_limit_zero_each_call_asks_anew(question: Question):
-    kept = KeptAnswer(question)
-    assert [(await kept.at_most(0.0))[0] for _ in range(3)] == [1, 2, 3]
+    cache = Cache(question)
+    assert [(await cache.get(0.0))[0] for _ in range(3)] == [1, 2, 3]
 
 
 def test_the_coarser_clock_of_uvloop_makes_no_answer_younger():
     async def three_answers() -> list[int]:
-        kept = KeptAnswer(Question())
-        return [(await kept.at_most(0.0))[0] for _ in range(3)]
+        cache = Cache(Question())
+        return [(await cache.get(0.0))[0] for _ in range(3)]
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         assert runner.run(three_answers()) == [1, 2, 3]
 
 
 async def test_with_limit_zero_nobody_is_given_what_was_asked_before_the_call(question: Question):
-    kept = KeptAnswer(question)
+    cache = Cache(question)
     question.gate.clear()
-    early = asyncio.create_task(kept.at_most(0.0))
+    early = asyncio.create_task(cache.get(0.0))
     await until(lambda: question.asked == 1)
-    late = [asyncio.create_task(kept.at_most(0.0)) for _ in range(20)]
-    patient = asyncio.create_task(kept.at_most(60.0))
+    late = [asyncio.create_task(cache.get(0.0)) for _ in range(20)]
+    patient = asyncio.create_task(cache.get(60.0))
     await asyncio.sleep(0)
     question.gate.set()
     assert (await early)[0] == 1
@@ -112,10 +112,10 @@ async def test_with_limit_zero_nobody_is_given_what_was_asked_before_the_call(qu
 
 
 async def test_a_caller_who_goes_away_does_not_take_the_answer_from_the_others(question: Question):
-    kept = KeptAnswer(question)
+    cache = Cache(question)
     question.gate.clear()
-    first = asyncio.create_task(kept.at_most(60.0))
-    second = asyncio.create_task(kept.at_most(60.0))
+    first = asyncio.create_task(cache.get(60.0))
+    second = asyncio.create_task(cache.get(60.0))
     await until(lambda: question.asked == 1)
     first.cancel()
     question.gate.set()
@@ -123,29 +123,29 @@ async def test_a_caller_who_goes_away_does_not_take_the_answer_from_the_others(q
 
 
 async def test_a_failure_reaches_all_who_share_it_and_is_not_kept(question: Question):
-    kept = KeptAnswer(question)
+    cache = Cache(question)
     question.error = LookupError("no")
-    results = await asyncio.gather(*(kept.at_most(60.0) for _ in range(3)), return_exceptions=True)
+    results = await asyncio.gather(*(cache.get(60.0) for _ in range(3)), return_exceptions=True)
     assert results == [question.error] * 3
     question.error = None
-    assert (await kept.at_most(60.0))[0] == 2
+    assert (await cache.get(60.0))[0] == 2
 
 
 async def test_a_failed_refresh_leaves_the_answer_that_is_kept(question: Question):
-    kept = KeptAnswer(question)
-    await kept.at_most(0.0)
+    cache = Cache(question)
+    await cache.get(0.0)
     question.error = LookupError("no")
-    task = kept.refresh().task
+    task = cache.refresh().task
     await asyncio.wait({task})
-    assert (await kept.at_most(60.0))[0] == 1
+    assert (await cache.get(60.0))[0] == 1
 
 
-async def test_closing_stops_the_question_that_is_under_way(question: Question):
-    kept = KeptAnswer(question)
+async def test_closing_stops_the_question_in_flight(question: Question):
+    cache = Cache(question)
     question.gate.clear()
-    task = kept.refresh().task
+    task = cache.refresh().task
     await until(lambda: question.asked == 1)
-    await kept.close()
+    await cache.close()
     assert task.cancelled()
 
 
@@ -154,62 +154,62 @@ async def test_closing_stops_the_question_that_is_under_way(question: Question):
     [(60.0, 59.0, 1), (60.0, 60.0, 2), (0.0, 60.0, 1)],
     ids=["young", "hardly young enough", "asks anyway"],
 )
-async def test_a_question_is_begun_before_somebody_would_wait(
+async def test_a_question_is_begun_before_a_caller_would_wait(
     question: Question, max_age_s: float, age_s: float, asked: int
 ):
-    kept = KeptAnswer(question)
-    await kept.at_most(60.0)
-    kept.refresh_ahead(max_age_s, age_s)
-    under_way = kept._under_way
-    if under_way is not None:
-        await asyncio.wait({under_way.task})
+    cache = Cache(question)
+    await cache.get(60.0)
+    cache.prefetch(max_age_s, age_s)
+    in_flight = cache._in_flight
+    if in_flight is not None:
+        await asyncio.wait({in_flight.task})
     assert question.asked == asked
-    assert (await kept.at_most(60.0))[0] == asked
+    assert (await cache.get(60.0))[0] == asked
 
 
 async def test_a_question_that_takes_too_long_is_not_asked_without_end(question: Question):
-    kept = KeptAnswer(question)
+    cache = Cache(question)
     question.gate.clear()
-    waiting = asyncio.create_task(kept.at_most(60.0))
+    waiting = asyncio.create_task(cache.get(60.0))
     began = time.monotonic()
     await until(lambda: question.asked == 1 and time.monotonic() > began)
     question.gate.set()
     await waiting
-    took_s = kept._took_s
+    took_s = cache._took_s
     for share in (0.25, 0.5, 1.0):
-        kept.refresh_ahead(took_s * share, 60.0)
-        assert kept._under_way is None
+        cache.prefetch(took_s * share, 60.0)
+        assert cache._in_flight is None
     for share in (1.25, 2.0, 2.4):
-        kept.refresh_ahead(took_s * share, took_s * share * 0.49)
-        assert kept._under_way is None
+        cache.prefetch(took_s * share, took_s * share * 0.49)
+        assert cache._in_flight is None
     for share in (2.6, 4.0, 1000.0):
-        kept.refresh_ahead(took_s * share, took_s * (share - 1.3))
-        assert kept._under_way is None
-    kept.refresh_ahead(took_s * 1.25, took_s * 0.63)
-    assert kept._under_way is not None
-    await kept.close()
+        cache.prefetch(took_s * share, took_s * (share - 1.3))
+        assert cache._in_flight is None
+    cache.prefetch(took_s * 1.25, took_s * 0.63)
+    assert cache._in_flight is not None
+    await cache.close()
 
 
 async def test_after_a_slow_answer_the_next_ones_are_asked_for_earlier_for_a_while(
     question: Question,
 ):
-    kept = KeptAnswer(question)
+    cache = Cache(question)
     question.gate.clear()
-    waiting = asyncio.create_task(kept.at_most(60.0))
+    waiting = asyncio.create_task(cache.get(60.0))
     began = time.monotonic()
     await until(lambda: question.asked == 1 and time.monotonic() > began + 0.05)
     question.gate.set()
     await waiting
-    longest = kept._longest_s
+    longest = cache._longest_s
     for _ in range(3):
-        await kept.at_most(0.0)
-    assert longest > kept._longest_s > kept._took_s
-    limit_s = kept._longest_s * 4
-    kept.refresh_ahead(limit_s, limit_s - kept._longest_s * 1.3)
-    assert kept._under_way is None
-    kept.refresh_ahead(limit_s, limit_s - kept._longest_s * 1.2)
-    assert kept._under_way is not None
-    await kept.close()
+        await cache.get(0.0)
+    assert longest > cache._longest_s > cache._took_s
+    limit_s = cache._longest_s * 4
+    cache.prefetch(limit_s, limit_s - cache._longest_s * 1.3)
+    assert cache._in_flight is None
+    cache.prefetch(limit_s, limit_s - cache._longest_s * 1.2)
+    assert cache._in_flight is not None
+    await cache.close()
 
 
 async def test_whoever_is_given_a_kept_image_may_begin_the_next_and_nobody_who_waited(
@@ -217,11 +217,11 @@ async def test_whoever_is_given_a_kept_image_may_begin_the_next_and_nobody_who_w
 ):
     offered: list[float] = []
 
-    def refresh_ahead(_: KeptAnswer[object], max_age_s: float, age_s: float) -> None:
+    def prefetch(_: Cache[object], max_age_s: float, age_s: float) -> None:
         assert 0 <= age_s <= max_age_s
         offered.append(max_age_s)
 
-    monkeypatch.setattr(KeptAnswer, "refresh_ahead", refresh_ahead)
+    monkeypatch.setattr(Cache, "prefetch", prefetch)
     image = QuotaImage(FakeBrokers([]))
     for max_age_ms in (60_000, 0, 0, 30_000, 20_000):
         await image.image(max_age_ms=max_age_ms)
