@@ -108,6 +108,7 @@ STEPS = (
         6,
         ("tests/faults/http/test_slow_clients.py", "tests/faults/http/test_tls_handshakes.py"),
     ),
+    Step("hostile-callers", 3, ("tests/faults/http/test_hostile_callers.py",)),
     Step(
         "postgres",
         15,

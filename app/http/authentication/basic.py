@@ -24,6 +24,9 @@ AUTHENTICATION: Final = "basic"
 
 _SCHEME: Final = re.compile(r"basic(\s|$)", re.IGNORECASE)
 _CREDENTIALS: Final = re.compile(r"basic +([A-Za-z0-9+/]+={0,2})", re.IGNORECASE)
+_MAX_CHARACTERS: Final = 4096
+"""Of the header: a name has 256 bytes at most, and what is longer is not worth decoding."""
+
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 
 
@@ -149,6 +152,8 @@ class Basic:
 
 def _credentials(given: list[str]) -> tuple[str, str]:
     """Read user and password; neither may be empty or hold control characters. Source: RFC 7617."""
+    if len(given[0]) > _MAX_CHARACTERS:
+        raise LoginFailedError(f"The credential has over {_MAX_CHARACTERS} characters.")
     match = _CREDENTIALS.fullmatch(given[0].strip())
     if len(given) != 1 or match is None:
         raise LoginFailedError("Send one header Authorization: Basic with base64 of user:password.")

@@ -1,0 +1,145 @@
+"""What one hostile caller sends, from an address of its own: a process of its own."""
+
+import asyncio
+import json
+import resource
+import sys
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from typing import Final
+from urllib.parse import urlsplit
+
+import httpx
+
+SOURCE: Final = "127.0.0.2"
+LASTS_S: Final = 12.0
+DEADLINE_S: Final = 300.0
+_LARGE_BYTES: Final = 8_000_000
+_SILENT: Final = 3_000
+_IDLE: Final = 1_000
+_METRICS: Final = 8
+_LOGINS: Final = 1_000
+_LOGINS_AT_ONCE: Final = 20
+
+Answers = Counter[str]
+
+
+def _filled(member: str) -> bytes:
+    """Return a body of 8 MB whose list has nothing but faults."""
+    item = b'{"a":1}'
+    items = b",".join([item] * (_LARGE_BYTES // (len(item) + 1)))
+    return b'{"%s": [%s]}' % (member.encode(), items)
+
+
+def _client(url: str, **options: object) -> httpx.AsyncClient:
+    transport = httpx.AsyncHTTPTransport(local_address=SOURCE, verify=False)
+    return httpx.AsyncClient(
+        base_url=url,
+        transport=transport,
+        timeout=DEADLINE_S,
+        **options,  # type: ignore[arg-type]
+    )
+
+
+async def _post(url: str, path: str, principal: str, body: bytes) -> Answers:
+    headers = {"Authorization": f"Bearer {principal}", "Content-Type": "application/json"}
+    async with _client(url, headers=headers) as http:
+        try:
+            answer = await http.post(path, content=body)
+        except httpx.TransportError:
+            return Answers(["closed"])
+    return Answers([f"answered {answer.status_code}"])
+
+
+async def one_denied_request(url: str) -> Answers:
+    """Send 8 MB without the right to."""
+    return await _post(url, "/quotas/alterations", "mallory", _filled("alterations"))
+
+
+async def two_bodies_of_violations(url: str) -> Answers:
+    """Send 8 MB of faults twice, with the right to describe."""
+    body = _filled("identities")
+    sent = await asyncio.gather(*(_post(url, "/quotas/resolve", "bob", body) for _ in range(2)))
+    return sum(sent, Answers())
+
+
+async def silent_handshakes(url: str) -> Answers:
+    """Connect and say nothing."""
+    return await _connect_and_wait(url, _SILENT)
+
+
+async def idle_connections(url: str) -> Answers:
+    """Connect and say nothing, where no handshake is expected."""
+    return await _connect_and_wait(url, _IDLE)
+
+
+async def _connect_and_wait(url: str, number: int) -> Answers:
+    parts, answers = urlsplit(url), Answers()
+
+    async def connect() -> asyncio.StreamWriter | None:
+        try:
+            _, writer = await asyncio.open_connection(
+                parts.hostname, parts.port, local_addr=(SOURCE, 0)
+            )
+        except OSError:
+            answers["refused"] += 1
+            return None
+        answers["connected"] += 1
+        return writer
+
+    writers = await asyncio.gather(*(connect() for _ in range(number)))
+    await asyncio.sleep(LASTS_S)
+    for writer in writers:
+        if writer is not None:
+            writer.transport.abort()
+    return answers
+
+
+async def clients_of_metrics(url: str) -> Answers:
+    """Ask for the metrics again and again."""
+    answers, end = Answers(), asyncio.get_running_loop().time() + LASTS_S
+
+    async def ask() -> None:
+        async with _client(url) as http:
+            while asyncio.get_running_loop().time() < end:
+                answers[f"answered {(await http.get('/metrics')).status_code}"] += 1
+
+    await asyncio.gather(*(ask() for _ in range(_METRICS)))
+    return answers
+
+
+async def logins_with_long_names(url: str) -> Answers:
+    """Log in with names of 23 KB."""
+    answers, numbers = Answers(), iter(range(_LOGINS))
+
+    async def log_in() -> None:
+        async with _client(url) as http:
+            for number in numbers:
+                credentials = (f"{number}-{'x' * 23_000}", "wrong")
+                answer = await http.get("/quotas", auth=credentials)
+                answers[f"answered {answer.status_code}"] += 1
+
+    await asyncio.gather(*(log_in() for _ in range(_LOGINS_AT_ONCE)))
+    return answers
+
+
+HOSTILE: Final[dict[str, Callable[[str], Awaitable[Answers]]]] = {
+    "one denied request of 8 MB": one_denied_request,
+    "two bodies of 8 MB of violations": two_bodies_of_violations,
+    "3,000 silent connections to TLS": silent_handshakes,
+    "1,000 idle connections": idle_connections,
+    "8 clients of the metrics": clients_of_metrics,
+    "1,000 logins with names of 23 KB": logins_with_long_names,
+}
+OVER_TLS: Final = frozenset({"3,000 silent connections to TLS"})
+
+
+async def _main(url: str, kind: str) -> None:
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    async with asyncio.timeout(DEADLINE_S):
+        print(json.dumps(await HOSTILE[kind](url)))
+
+
+if __name__ == "__main__":
+    asyncio.run(_main(*sys.argv[1:]))

@@ -1,0 +1,161 @@
+"""What one hostile caller can cost: the figures of docs/operating.md."""
+
+import asyncio
+import json
+import os
+import statistics
+import sys
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+import pytest
+
+from tests.faults.http.hostile_callers import HOSTILE, OVER_TLS
+from tests.faults.http.test_slow_clients import forget_peak, memory_mb
+from tests.faults.http.trouble import Asked
+from tests.testkit.certificates import Authority, person
+from tests.testkit.fake_kafka.cluster import FakeCluster
+from tests.testkit.history.checker import note_figures
+from tests.testkit.patience import PROMPT
+from tests.testkit.service import DEADLINE_S, RunningService, running_service
+
+pytestmark = pytest.mark.long
+
+BEFORE_S: Final = 5.0
+PAUSE_S: Final = 0.05
+MOST_MB: Final = {"two bodies of 8 MB of violations": 300}
+OTHERS_MOST_MB: Final = 100
+MOST_FILES: Final = 1_100
+READ: Final = "/quotas/resolve?user=a&client-id=b"
+
+
+@pytest.fixture(scope="module")
+def attacked_service(
+    fake_kafka: FakeCluster, scripted_url: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RunningService]:
+    """A service with a TLS port that takes passwords, with the default limits."""
+    folder = tmp_path_factory.mktemp("attacked")
+    Authority().sign(person("server"), host="127.0.0.1").write(folder / "server.pem")
+    with running_service(
+        folder,
+        fake_kafka.bootstrap_servers,
+        scripted_url,
+        patience=PROMPT,
+        tls_port="0",
+        tls_cert_file=str(folder / "server.pem"),
+        basic_sasl_mechanism="SCRAM-SHA-512",
+        basic_security_protocol="SASL_PLAINTEXT",
+    ) as running:
+        yield running
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+async def test_one_hostile_caller_costs_little_and_the_others_are_served(
+    kind: str, attacked_service: RunningService
+) -> None:
+    service = attacked_service
+    assert service.process is not None
+    pid, files = service.process.pid, list[int]()
+    before = await others_while(service, lambda: asyncio.sleep(BEFORE_S), files)
+    rows_before, resident_mb = denied_rows(service), memory_mb(pid, "VmRSS")
+    forget_peak(pid)
+    attack = attack_of(service, kind)
+    during = await others_while(service, attack, files)
+    grown_mb = round(memory_mb(pid, "VmHWM") - resident_mb, 1)
+    rows = denied_rows(service) - rows_before
+    note_figures(
+        {
+            "load average": round(os.getloadavg()[0], 1),
+            **attack.answers,
+            "seconds": during.seconds,
+            "grown by at most, MB": grown_mb,
+            "descriptors at most": max(files),
+            "denied rows": rows,
+            "slowest /livez, ms": during.livez.slowest_s * 1000,
+            "slowest /livez before, ms": before.livez.slowest_s * 1000,
+            "median of others, ms": during.median_ms,
+            "median of others before, ms": before.median_ms,
+            "p99 of others, ms": during.reads.p99_ms,
+        }
+    )
+    for asked in (during.livez, during.reads):
+        assert asked.answered(200) == len(asked.answers)
+    assert grown_mb <= MOST_MB.get(kind, OTHERS_MOST_MB)
+    assert max(files) <= MOST_FILES
+    assert rows <= 2
+
+
+class Others:
+    """Probes and reads while something goes on."""
+
+    def __init__(self) -> None:
+        self.livez, self.reads = Asked(), Asked()
+        self.seconds = 0.0
+
+    @property
+    def median_ms(self) -> float:
+        """The median of the reads, in milliseconds."""
+        return round(statistics.median(seconds for seconds, _ in self.reads.answers) * 1000, 1)
+
+
+class Attack:
+    """A hostile caller in a process of its own."""
+
+    def __init__(self, url: str, kind: str) -> None:
+        self._arguments = (url, kind)
+        self.answers: dict[str, int] = {}
+
+    async def __call__(self) -> None:
+        """Let it come, and collect the answers that it has had."""
+        module = ["-m", "tests.faults.http.hostile_callers", *self._arguments]
+        pipe = asyncio.subprocess.PIPE
+        process = await asyncio.create_subprocess_exec(sys.executable, *module, stdout=pipe)
+        out, _ = await process.communicate()
+        assert process.returncode == 0
+        self.answers.update(json.loads(out))
+
+
+def attack_of(service: RunningService, kind: str) -> Attack:
+    """Return the attack, at the port that it is for."""
+    return Attack(service.tls_url if kind in OVER_TLS else service.url, kind)
+
+
+async def others_while(
+    service: RunningService, what: Callable[[], Awaitable[Any]], files: list[int]
+) -> Others:
+    """Probe and read twenty times a second each until it is over; note the descriptors."""
+    others, loop = Others(), asyncio.get_running_loop()
+    begun, over = loop.time(), asyncio.ensure_future(what())
+    assert service.process is not None
+    folder = Path(f"/proc/{service.process.pid}/fd")
+
+    async def ask(asked: Asked, request: Callable[[], Awaitable[httpx.Response]]) -> None:
+        while not over.done():
+            await asked.ask(request)
+            await asyncio.wait({over}, timeout=PAUSE_S)
+
+    headers = {"Authorization": "Bearer alice"}
+    async with (
+        httpx.AsyncClient(base_url=service.url, timeout=DEADLINE_S) as probe,
+        httpx.AsyncClient(base_url=service.url, timeout=DEADLINE_S, headers=headers) as reader,
+        asyncio.TaskGroup() as group,
+    ):
+        group.create_task(ask(others.livez, lambda: probe.get("/livez")))
+        group.create_task(ask(others.reads, lambda: reader.get(READ)))
+        while not over.done():
+            with suppress(OSError):
+                files.append(len(await asyncio.to_thread(os.listdir, folder)))
+            await asyncio.wait({over}, timeout=PAUSE_S)
+    await over
+    others.seconds = round(loop.time() - begun, 1)
+    return others
+
+
+def denied_rows(service: RunningService) -> int:
+    """Return how many denied attempts the log has."""
+    answer = service.api("auditor").get("/audit?action=denied&page_size=10000")
+    assert answer.status_code == httpx.codes.OK, answer.text
+    return len(answer.json()["rows"])
