@@ -118,6 +118,13 @@ def _is_set(settings: Settings, name: str) -> bool:
     return bool(vars(settings).get(name, "unread") != Settings.model_fields[name].default)
 
 
+def _ports(settings: Settings) -> Iterator[str]:
+    ports = settings.ports
+    fixed = [port for port in ports.values() if port]
+    if twice := [name for name, port in ports.items() if fixed.count(port) > 1]:
+        yield f"{', '.join(twice)}: each needs a port of its own."
+
+
 def _service_account(settings: Settings) -> Iterator[str]:
     protocol = settings.kafka_security_protocol
     for name in ("kafka_sasl_mechanism", "kafka_sasl_username", "kafka_sasl_password"):
@@ -182,6 +189,7 @@ def _reading(read: Callable[[Settings], object]) -> Rule:
 
 _RULES: Final[Sequence[Rule]] = (
     _companions,
+    _ports,
     _service_account,
     _authenticators,
     _test_settings,

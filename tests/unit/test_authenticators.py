@@ -129,6 +129,10 @@ BAD: dict[str, tuple[Mapping[str, str], str]] = {
         {"oidc_principal_prefix": "User:"},
         "QUOTAS_OIDC_PRINCIPAL_PREFIX: The credential's name is one that nobody may have.",
     ),
+    "one port twice": (
+        {"port": "8443", "tls_port": "8443", "tls_cert_file": "{}/server.pem"},
+        "QUOTAS_PORT, QUOTAS_TLS_PORT: each needs a port of its own.",
+    ),
     "a malformed rule": (
         {"ssl_principal_mapping_rules": "DEFAULT,RULE:x"},
         "QUOTAS_SSL_PRINCIPAL_MAPPING_RULES: 'RULE:x' is neither DEFAULT nor RULE:",
