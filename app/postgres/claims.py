@@ -51,7 +51,7 @@ _CLAIMED: Final = text(
     where slot.cluster_id = :cluster_id and claimed_by = :owner
       and claimed_until = now() + interval '15 s'
       and story.intent is not null
-    order by handed_over_by, slot.alteration_id, slot.ordinal
+    order by slot.received_at, slot.alteration_id, slot.ordinal
     """
 )
 """``now()`` is the same moment throughout a transaction: these are the claims just made."""
