@@ -2,6 +2,7 @@
 
 from argparse import ArgumentParser
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from decimal import Decimal
 from typing import Any, Final
 
 from app.client.context import Context
@@ -103,7 +104,7 @@ def _shown(value: Any) -> str:
 
 def _factor(impact: Mapping[str, Any]) -> str:
     factor = impact.get("factor")
-    return "" if not isinstance(factor, int | float) else f" x{factor:.3g}"
+    return "" if not isinstance(factor, int | float) else f" x{Decimal(f'{factor:.3g}'):f}"
 
 
 def _note(entity: Mapping[str, Any], impact: Mapping[str, Any]) -> str:
@@ -157,7 +158,8 @@ def _summary(plan: Mapping[str, Any]) -> str:
         return "No changes."
     removed = sum(1 for change in changes for op in change["ops"] if op.get("remove"))
     ops = sum(len(change["ops"]) for change in changes)
-    conflicts = f", {len(plan['conflicts'])} conflicts" if plan["conflicts"] else ""
+    held = len(plan["conflicts"])
+    conflicts = f", {_count(held, 'conflict', 'conflicts')}" if held else ""
     return (
         f"Plan {plan['plan_id']}: {_count(len(changes), 'entity', 'entities')}, {ops - removed} to "
         f"set, {removed} to remove{conflicts}; valid until {plan['expires_at']}."

@@ -25,6 +25,7 @@ _COLOURS: Final[Mapping[str, str]] = {
     "refused": "red",
     "unknown": "yellow",
 }
+_NOT_CHANGED: Final = ("refused", "not_applied", "not_sent")
 _SPREADSHEET_MARKS: Final = ("=", "+", "-", "@", "'", "\t")
 
 
@@ -103,7 +104,8 @@ def _cells(row: Mapping[str, Any]) -> list[str]:
 
 
 def _change(row: Mapping[str, Any]) -> str:
-    before = row["before"] or {}
+    # What was refused has changed nothing: there is no arrow from what holds.
+    before = {} if row["outcome"] in _NOT_CHANGED else row["before"] or {}
     told = []
     for op in row["ops"] or ():
         key = op["key"]

@@ -82,7 +82,12 @@ def _lines(found: Sequence[Finding], style: Style) -> Iterator[str]:
         yield f"{severity} {style.paint(place, 'bold')}{key} {finding.message} [{finding.rule}]"
         yield from (f"    {fix}" for fix in finding.fixes)
     warnings = sum(1 for finding in found if finding.severity is Severity.WARNING)
-    yield f"{warnings} warnings, {len(found) - warnings} hints."
+    hints = len(found) - warnings
+    yield f"{_count(warnings, 'warning')}, {_count(hints, 'hint')}."
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def _fails(fail_on: str | None, found: Sequence[Finding]) -> bool:

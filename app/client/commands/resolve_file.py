@@ -19,6 +19,9 @@ from app.client.yaml_writing import flow
 _AT_ONCE: Final = 10_000
 """So many identities does the service take in one request."""
 
+_NAMED: Final = 3
+"""So many identities of a note are named."""
+
 _HEADING: Final = ("user", "client-id", "ip", "key", "value", "level", "source")
 
 
@@ -50,9 +53,24 @@ def run(context: Context) -> int:
         context.print(_csv(results))
     else:
         context.print(_lines(results, show_overridden=bool(context.option("show_overridden"))))
-    for sentence in dict.fromkeys(note for result in results for note in result["notes"]):
-        context.note(f"Note: {sentence}")
+    for sentence in _notes(results):
+        context.note(sentence)
     return DONE
+
+
+def _notes(results: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield each note once, with the identities that it is about unless that is all of them."""
+    noted: dict[str, list[Mapping[str, Any]]] = {}
+    for result in results:
+        for note in result["notes"]:
+            noted.setdefault(note, []).append(result["identity"])
+    for note, identities in noted.items():
+        if len(identities) == len(results):
+            yield f"Note: {note}"
+            continue
+        first = ", ".join(map(show_entity, identities[:_NAMED]))
+        more = len(identities) - _NAMED
+        yield f"Note for {first}{f' and {more} more' if more > 0 else ''}: {note}"
 
 
 def _alterations(file: str | None) -> list[dict[str, Any]]:

@@ -6,7 +6,7 @@ from typing import Any
 
 from app.client.entities import show_entity, visible
 from app.client.values import show_value
-from app.domain.entities import ClientQuotaEntity
+from app.domain.entities import ENTITY_TYPES, ClientQuotaEntity
 from app.domain.quota_keys import LONG_MAX, QUOTA_KEY_RULES, TWO_TO_63
 
 Number = int | float
@@ -47,7 +47,14 @@ class Collected:
     def quotas(self) -> list[Mapping[str, Any]]:
         """Return what a document lists, in the order of answers."""
         return [
-            {"entity": entity.as_dict(), "values": dict(sorted(self._values[entity].items()))}
+            {
+                "entity": {
+                    kind.value: entity.as_dict()[kind]
+                    for kind in ENTITY_TYPES
+                    if kind in entity.as_dict()
+                },
+                "values": dict(sorted(self._values[entity].items())),
+            }
             for entity in sorted(self._values, key=ClientQuotaEntity.sort_key)
         ]
 
@@ -66,3 +73,8 @@ def number_of(text: str) -> Number | None:
     if value == TWO_TO_63:
         return LONG_MAX
     return int(value) if value.is_integer() else value
+
+
+def _as_exported(entity: Mapping[str, str | None]) -> dict[str, str | None]:
+    """Return an entity with its types in the order of an export."""
+    return {kind.value: entity[kind] for kind in ENTITY_TYPES if kind in entity}

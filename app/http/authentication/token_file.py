@@ -99,4 +99,5 @@ def _entry_problems(principal: str, digest: str) -> Iterator[tuple[str, str]]:
 
 
 def _refused(path: Path, faults: list[str]) -> TokensFileError:
-    return TokensFileError(f"The tokens file {path} cannot be used: {'; '.join(faults)}.")
+    text = "; ".join(fault.strip().rstrip(".") for fault in faults)
+    return TokensFileError(f"The tokens file {path} cannot be used: {text}.")

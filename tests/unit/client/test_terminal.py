@@ -4,9 +4,13 @@ import io
 import os
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
+from app.client.commands import audit, lint, resolve_file
+from app.client.imports.collected import Collected
+from app.client.lint.finding import Finding, Severity
 from app.client.plans import plan_lines
 from app.client.terminal import Progress, Style, table
 
@@ -64,7 +68,7 @@ Held by other owners:
 Not pruned, because somebody else has changed them since:
   {user=bob}  producer_byte_rate=7
 
-Plan p1: 1 entity, 1 to set, 1 to remove, 1 conflicts; valid until 2026-11-22T00:00:00.000Z.
+Plan p1: 1 entity, 1 to set, 1 to remove, 1 conflict; valid until 2026-11-22T00:00:00.000Z.
 """
 
 
@@ -163,3 +167,41 @@ def completions(*words: str) -> list[str]:
 )
 def test_the_tab_key_offers(words: list[str], offered: list[str]):
     assert sorted(completions(*words)) == sorted(offered)
+
+
+def test_a_factor_is_written_in_plain_digits():
+    change: Any = PLAN["changes"][0]
+    for factor, written in {2000.0: "x2000", 0.00005: "x0.00005", 1e7: "x10000000"}.items():
+        of_rate = {**change["impact"]["keys"]["producer_byte_rate"], "factor": factor}
+        impact = {"keys": {"producer_byte_rate": of_rate}}
+        plan = {**PLAN, "changes": [{**change, "impact": impact}]}
+        assert f"raised {written}," in "\n".join(plan_lines(plan, Style(coloured=False)))
+
+
+def test_a_refused_change_is_displayed_without_an_arrow():
+    row = {"before": {"k": 150}, "ops": [{"key": "k", "value": 150}]}
+    assert audit._change({**row, "outcome": "applied"}) == "k: 150 -> 150"
+    assert audit._change({**row, "outcome": "refused"}) == "k: 150"
+
+
+def test_a_note_names_its_identities_unless_it_is_about_all():
+    users: list[Any] = [{"identity": {"user": name}, "notes": ["for all"]} for name in "abcdef"]
+    for result in users[1:]:
+        result["notes"] = [*result["notes"], "for some"]
+    assert list(resolve_file._notes(users)) == [
+        "Note: for all",
+        "Note for {user=b}, {user=c}, {user=d} and 2 more: for some",
+    ]
+
+
+def test_findings_are_counted_in_words():
+    assert list(lint._lines([], Style(coloured=False))) == ["0 warnings, 0 hints."]
+    found = [Finding("rule", Severity.WARNING, {"user": "a"}, None, "is so")]
+    assert list(lint._lines(found, Style(coloured=False)))[-1] == "1 warning, 0 hints."
+
+
+def test_an_import_has_types_in_the_order_of_an_export():
+    collected = Collected("file")
+    collected.add({"user": "a", "client-id": "b"}, "producer_byte_rate", "5", 1)
+    (quota,) = collected.quotas()
+    assert list(quota["entity"]) == ["user", "client-id"]
