@@ -295,6 +295,9 @@ class Settings(BaseModel):
     """Requests of one principal that are worked on at a time."""
     authentication_failures_per_s: Rate = 500.0
     """Bad credentials from one address a second; twenty times as many at once."""
+    public_requests_per_s: Rate = 100.0
+    """Requests of one address a second for each route without a credential; ten times as many at
+    once."""
     max_connections: Annotated[int, Field(ge=1)] = 1000
     """Connections at a time, TLS handshakes included; for one more the one goes that was idle for
     longest, and where none is idle it is answered 503."""

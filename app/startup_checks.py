@@ -280,6 +280,7 @@ def _unsafe_limits(settings: Settings) -> Iterator[str]:
         "alterations_per_s",
         "requests_at_once",
         "authentication_failures_per_s",
+        "public_requests_per_s",
     )
     off = ", ".join(variable(name) for name in limits if not getattr(settings, name))
     if off:

@@ -73,6 +73,7 @@ class Wiring:
             settings.alterations_per_s,
             settings.requests_at_once,
             settings.authentication_failures_per_s,
+            settings.public_requests_per_s,
         )
         self._life_settings = LifeSettings(
             owner_name(),

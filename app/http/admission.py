@@ -47,6 +47,20 @@ async def admitted(request: Request, kind: Limited) -> Caller:
     return caller
 
 
+def admit_without_credential(request: Request) -> None:
+    """Count a request of a public route; a proxy that names no caller has no limit.
+
+    Raises:
+        RateLimitedError: One too many from one address.
+    """
+    services = services_of(request)
+    presented = presented_by(request, services.proxies)
+    if presented.is_from_proxy and presented.address == presented.peer:
+        return
+    route = getattr(request.scope.get("route"), "path", "")
+    services.limits.admit_public(presented.address or presented.peer, route)
+
+
 async def _authenticated(request: Request, services: Services) -> Caller:
     presented = presented_by(request, services.proxies)
     try:

@@ -6,6 +6,8 @@ from typing import Any, Final, Protocol, TypeVar
 from starlette.requests import Request
 from starlette.routing import BaseRoute
 
+from app.http.admission import admit_without_credential
+
 _ATTRIBUTE: Final = "__declared_guard__"
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -27,8 +29,13 @@ class UndeclaredRouteError(Exception):
     """A route says neither who may call it nor that everybody may; the text names it."""
 
 
-async def everybody(_: Request) -> None:
-    """Let everybody pass, with a credential or without; the guard of the public routes."""
+async def everybody(request: Request) -> None:
+    """Let everybody pass, with a credential or without; the guard of the public routes.
+
+    Raises:
+        RateLimitedError: One request too many from one address.
+    """
+    admit_without_credential(request)
 
 
 def requires(guard: Guard) -> Callable[[Function], Function]:

@@ -93,7 +93,7 @@ class HttpMetrics:
         self._rate_limited = self._counter(
             "rate_limited",
             "Requests over a limit of this service: reads, alterations, at_once, failures (of "
-            "authentication).",
+            "authentication), logins, public (without a credential).",
             "scope",
         )
         self._closed = self._counter(

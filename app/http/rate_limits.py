@@ -18,6 +18,9 @@ BURST_S: Final = 2.0
 FAILURES_BURST_S: Final = 20.0
 """The same for bad credentials: more, so that a caller who tries them all out is told of each."""
 
+PUBLIC_BURST_S: Final = 10.0
+"""The same for requests that need no credential."""
+
 _IPV6_NETWORK_BITS: Final = 64
 """Whoever has one IPv6 address has so many that the network counts as one."""
 
@@ -32,6 +35,7 @@ class Limited(StrEnum):
     ALTERATIONS = "alterations"
     AT_ONCE = "at_once"
     FAILURES = "failures"
+    PUBLIC = "public"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +48,14 @@ class Limits:
         requests_at_once: Requests that are worked on at a time, for each principal: from the end
             of the request to the beginning of its answer.
         failures_per_s: Refused credentials, for each address that they come from.
+        public_per_s: Requests of a route that needs no credential, for each route and address.
     """
 
     reads_per_s: float
     alterations_per_s: float
     requests_at_once: int
     failures_per_s: float
+    public_per_s: float = 0.0
 
 
 class WorkingHere:
@@ -99,6 +105,7 @@ class RateLimits:
         self._reads = TokenBuckets(limits.reads_per_s, BURST_S)
         self._alterations = TokenBuckets(limits.alterations_per_s, BURST_S)
         self._failures = TokenBuckets(limits.failures_per_s, FAILURES_BURST_S)
+        self._public = TokenBuckets(limits.public_per_s, PUBLIC_BURST_S)
         self._working = WorkingHere()
         self.bodies = LargeBodies()
 
@@ -124,6 +131,18 @@ class RateLimits:
         if wait_s := self._failures.take(network_of(address), self._now()):
             detail = f"More than {self._limits.failures_per_s:g} bad credentials a second."
             raise self._limited(Limited.FAILURES, detail, wait_s)
+
+    def admit_public(self, address: str, route: str) -> None:
+        """Count a request that needs no credential; one route takes nothing from another.
+
+        Raises:
+            RateLimitedError: One too many from this address or, for IPv6, its network.
+        """
+        if self._limits.public_per_s == 0:
+            return
+        if wait_s := self._public.take(f"{network_of(address)} {route}", self._now()):
+            detail = f"More than {self._limits.public_per_s:g} requests a second for {route}."
+            raise self._limited(Limited.PUBLIC, detail, wait_s)
 
     def begin(self, principal: str) -> Callable[[], None]:
         """Count a request as being worked on; return what ends that, once.

@@ -13,8 +13,8 @@ SERVICE_PROBLEMS: Final[Mapping[str, ProblemText]] = {
         "Send the request again after the time in Retry-After, and fewer of them: several "
         "entities fit in one alteration.",
         "See whom it concerns in the log. The limits are QUOTAS_READS_PER_S, "
-        "QUOTAS_ALTERATIONS_PER_S, QUOTAS_REQUESTS_AT_ONCE and "
-        "QUOTAS_AUTHENTICATION_FAILURES_PER_S.",
+        "QUOTAS_ALTERATIONS_PER_S, QUOTAS_REQUESTS_AT_ONCE, "
+        "QUOTAS_AUTHENTICATION_FAILURES_PER_S and QUOTAS_PUBLIC_REQUESTS_PER_S.",
     ),
     "too-many-requests": ProblemText(
         "Too many requests",

@@ -177,7 +177,7 @@ PROBLEM_RESPONSES: Final[Mapping[str, Response]] = {
 }
 
 
-ANY: Final = ("Unreadable", "HeadersTooLarge")
+ANY: Final = ("Unreadable", "HeadersTooLarge", "TooManyRequests")
 ASKING: Final = (*ANY, "Unauthenticated", "Unavailable")
 READING: Final = (*ASKING, "NotAuthorized", "TooManyRequests", "OldBroker", "BrokerError")
 WITH_BODY: Final = ("BodyTooSlow", "BodyTooLarge", "NotJson")

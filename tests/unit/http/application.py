@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 from fastapi import APIRouter, FastAPI, Request, Response
@@ -13,12 +14,14 @@ from starlette.types import ASGIApp, Message
 from app.domain.entities import Caller
 from app.domain.errors import QuotaError
 from app.http import problem_pages
+from app.http.authentication.trusted_proxies import NO_PROXIES
 from app.http.boundary import RequestBoundary
 from app.http.docs_page import install_docs
 from app.http.json_text import JsonResponse
 from app.http.limits import read_json_body
 from app.http.metrics import HttpMetrics
 from app.http.problem_handlers import install_problem_handlers
+from app.http.rate_limits import Limits, RateLimits
 from app.http.request_context import remember_caller
 from app.http.strict_json import parse_object
 
@@ -90,6 +93,8 @@ def application(errors: Sequence[Exception] = ()) -> FastAPI:
     """Return an application whose route ``/raise/{index}`` raises one of the errors."""
     app = FastAPI(docs_url=None, redoc_url=None, redirect_slashes=False)
     app.state.errors = errors
+    unlimited = RateLimits(Limits(0, 0, 0, 0))
+    app.state.services = SimpleNamespace(proxies=NO_PROXIES, limits=unlimited)
     install_problem_handlers(app)
     install_docs(app)
     app.include_router(problem_pages.router)

@@ -3,13 +3,15 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from ipaddress import ip_network
 from typing import Any
 
 import pytest
 from starlette.types import Message
 
 from app.domain.entities import ClientQuotaEntity
-from app.http.rate_limits import FAILURES_BURST_S, Limits
+from app.http.authentication.trusted_proxies import TrustedProxies
+from app.http.rate_limits import FAILURES_BURST_S, PUBLIC_BURST_S, Limits
 from tests.unit.http.application import Answer
 from tests.unit.http.fake_service import ALTERATIONS, UNLIMITED, FakeService, setting
 
@@ -83,6 +85,23 @@ async def test_the_limit_is_judged_after_the_credential_and_before_the_rights(
 async def test_what_needs_no_credential_is_never_limited(service: FakeService):
     for path in PUBLIC:
         assert set(await statuses(lambda path=path: service.get(path), 50)) == {200}
+
+
+async def test_public_routes_are_limited_for_each_address_and_route():
+    service = FakeService(replace(UNLIMITED, public_per_s=0.5))
+    burst = int(0.5 * PUBLIC_BURST_S)
+    for path in PUBLIC:
+        assert (await statuses(lambda path=path: service.get(path, None), burst)) == [200] * burst
+        answer = await service.get(path, None)
+        assert (answer.status, answer.document["code"]) == (429, "rate-limited")
+        assert answer.headers["retry-after"] == "2"
+    assert service.count("rate_limited_total", scope="public") == len(PUBLIC)
+    assert (await service.get("/quotas")).status == 200
+    service.limits_clock += 2.0
+    assert (await statuses(lambda: service.get("/livez", None), 2)) == [200, 429]
+    state = service.application.state
+    state.services = replace(state.services, proxies=TrustedProxies((ip_network("127.0.0.1"),)))
+    assert (await service.get("/livez", None)).status == 200
 
 
 async def test_bad_credentials_are_limited_counted_and_hurt_nobody(service: FakeService):

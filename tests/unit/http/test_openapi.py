@@ -24,7 +24,7 @@ from app.http.problem_codes import PROBLEMS
 from app.http.schemas import read_alter_request, read_resolve_request
 from app.http.strict_json import parse_object
 
-ANY = "400 431 default"
+ANY = "400 431 default 429"
 ASKING = f"{ANY} 401 503"
 READING = f"{ASKING} 403 429 501 502"
 
