@@ -34,9 +34,9 @@ async def test_what_was_observed_is_told_and_due_again_when_it_can_be_final(
     ]
     assert await listed(journal, request) == ["unknown"]
     assert await claimed(recovery) == []
-    tables.age(request, 94)
+    tables.age(request, 60)
     assert await claimed(recovery) == []
-    tables.age(request, 1)
+    tables.age(request, 35)
     (one,) = await claimed(recovery)
     assert one.observed
     assert one.age_s >= 95

@@ -96,7 +96,8 @@ def test_duplicates_and_unknown_members_are_all_told(file: Path):
         "5: the entity {user=a} is there twice (before: line 3)",
         "5: values is missing",
         "6: value is unknown here; known: entity, entity_key, values",
-        "7: owner is unknown here; known: apiVersion, as_of, cluster_id, next_page_token, quotas",
+        "7: owner is unknown here; known: apiVersion, as_of, cluster_id, next_page_token, quotas, "
+        "total",
     ]
 
 
