@@ -1,4 +1,7 @@
-"""Slots for large bodies: few of them are in memory at a time, and one of each caller."""
+"""Slots for large bodies: few of them are in memory at a time, and one of each caller.
+
+Very large bodies have slots of their own: callers who send them slowly delay nobody else's.
+"""
 
 import asyncio
 from contextlib import AsyncExitStack
@@ -10,6 +13,10 @@ SMALL_BYTES: Final = 16 * 1024
 passed it: what hundreds of large bodies at a time add up to."""
 
 AT_ONCE: Final = 4
+VERY_LARGE_BYTES: Final = 1024 * 1024
+"""Over this size, or of unknown size; at the least rate of bodies others hold a slot for 6 s."""
+
+VERY_LARGE_AT_ONCE: Final = 3
 
 
 class LargeBodies:
@@ -17,6 +24,7 @@ class LargeBodies:
 
     def __init__(self) -> None:
         self.slots = asyncio.Semaphore(AT_ONCE)
+        self.very_large_slots = asyncio.Semaphore(VERY_LARGE_AT_ONCE)
         self.queues: dict[str, _Queue] = {}
 
     def slot(self, principal: str) -> "BodySlot":
@@ -43,14 +51,15 @@ class BodySlot:
     ) -> None:
         await self._held.aclose()
 
-    async def take(self) -> None:
+    async def take(self, *, very_large: bool = False) -> None:
         """Wait for the slot."""
         queues = self._bodies.queues
+        slots = self._bodies.very_large_slots if very_large else self._bodies.slots
         own = queues.setdefault(self._principal, _Queue())
         own.members += 1
         self._held.callback(self._leave, own)
         await self._held.enter_async_context(own.lock)
-        await self._held.enter_async_context(self._bodies.slots)
+        await self._held.enter_async_context(slots)
 
     def _leave(self, own: "_Queue") -> None:
         own.members -= 1

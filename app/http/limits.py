@@ -17,7 +17,7 @@ from app.http.errors import (
     RequestTimeoutError,
     UnsupportedMediaTypeError,
 )
-from app.http.large_bodies import SMALL_BYTES, BodySlot
+from app.http.large_bodies import SMALL_BYTES, VERY_LARGE_BYTES, BodySlot
 
 MAX_HEADER_BYTES: Final = 32 * 1024
 """The path, the query and all headers together, in bytes."""
@@ -112,8 +112,7 @@ async def read_json_body(
         UnreadableRequestError: The caller went away before the end.
     """
     _refuse_other_media(request.headers)
-    announced = request.headers.get("content-length", "")
-    if announced.isdecimal() and int(announced[:20]) > limit:
+    if limit < _announced(request) < math.inf:
         raise _too_large(limit)
     try:
         async with asyncio.timeout(deadline_s) as deadline:
@@ -138,12 +137,18 @@ async def _received(
         if len(received) > limit:
             raise _too_large(limit)
         if slot is not None and began is None and len(received) > SMALL_BYTES:
-            await slot.take()
+            await slot.take(very_large=_announced(request) > VERY_LARGE_BYTES)
             began = clock()
         if began is not None:
             in_time = began + _GRACE_S + len(received) / MIN_BYTES_PER_S
             deadline.reschedule(min(latest, in_time))
     return bytes(received)
+
+
+def _announced(request: Request) -> float:
+    """Return how many bytes the body will have, as its header says; infinite without it."""
+    length = request.headers.get("content-length", "")
+    return int(length[:20]) if length.isdecimal() else math.inf
 
 
 async def _receive_into(received: bytearray, request: Request) -> bool:

@@ -15,7 +15,14 @@ from starlette.types import ASGIApp, Message
 
 from app.domain.errors import MAX_VIOLATIONS, InvalidRequestError, UnreadableRequestError
 from app.http.errors import BodyTooLargeError, RequestTimeoutError
-from app.http.large_bodies import AT_ONCE, SMALL_BYTES, BodySlot, LargeBodies
+from app.http.large_bodies import (
+    AT_ONCE,
+    SMALL_BYTES,
+    VERY_LARGE_AT_ONCE,
+    VERY_LARGE_BYTES,
+    BodySlot,
+    LargeBodies,
+)
 from app.http.limits import MAX_BODY_BYTES, read_json_body
 from app.http.metrics import HttpMetrics
 from app.http.strict_json import MAX_DEPTH, MAX_VALUES, JsonObject, parse_json, parse_object
@@ -298,9 +305,9 @@ class Bodies:
         self.inside: Counter[str] = Counter()
         self.go_on = asyncio.Event()
 
-    async def hold(self, principal: str) -> None:
+    async def hold(self, principal: str, *, very_large: bool = False) -> None:
         async with self.bodies.slot(principal) as slot:
-            await slot.take()
+            await slot.take(very_large=very_large)
             self.inside[principal] += 1
             await self.go_on.wait()
             self.inside[principal] -= 1
@@ -333,6 +340,20 @@ async def test_only_so_many_large_bodies_are_held_of_all_callers():
     assert not world.bodies.queues
 
 
+async def test_callers_of_very_large_bodies_cannot_hold_the_slots_of_all():
+    world = Bodies()
+    tasks = [
+        asyncio.create_task(world.hold(f"User:{number}", very_large=True)) for number in range(20)
+    ]
+    await world.settle()
+    assert world.inside.total() == VERY_LARGE_AT_ONCE
+    tasks.append(asyncio.create_task(world.hold("User:alice")))
+    await world.settle()
+    assert world.inside["User:alice"] == 1
+    world.go_on.set()
+    await asyncio.gather(*tasks)
+
+
 async def test_who_gives_up_waiting_takes_no_slot():
     world = Bodies()
     tasks = [asyncio.create_task(world.hold("User:alice")) for _ in range(3)]
@@ -363,7 +384,8 @@ def request_of(*sizes: int) -> tuple[Request, list[int]]:
         size = waiting.pop(0)
         return {"type": "http.request", "body": b" " * size, "more_body": bool(waiting)}
 
-    return Request({"type": "http", "method": "POST", "headers": [JSON]}, receive), waiting
+    headers = [JSON, (b"content-length", b"%d" % sum(sizes))]
+    return Request({"type": "http", "method": "POST", "headers": headers}, receive), waiting
 
 
 @pytest.mark.parametrize(
@@ -379,6 +401,26 @@ async def test_only_a_large_body_takes_the_slot(sizes: tuple[int, ...], taken: b
     assert not is_taken(slot)
 
 
+@pytest.mark.parametrize(
+    ("length", "very_large"),
+    [(VERY_LARGE_BYTES, False), (VERY_LARGE_BYTES + 1, True), (None, True)],
+)
+async def test_a_body_is_very_large_that_says_so_or_says_nothing(
+    length: int | None, very_large: bool
+):
+    async def receive() -> Message:
+        return {"type": "http.request", "body": b" " * (SMALL_BYTES + 1), "more_body": False}
+
+    headers = [JSON] if length is None else [JSON, (b"content-length", b"%d" % length)]
+    bodies = LargeBodies()
+    async with bodies.slot("User:alice") as slot:
+        request = Request({"type": "http", "method": "POST", "headers": headers}, receive)
+        await read_json_body(request, slot)
+        free = bodies.slots._value, bodies.very_large_slots._value
+        whole = (AT_ONCE, VERY_LARGE_AT_ONCE)
+        assert free == ((whole[0], whole[1] - 1) if very_large else (whole[0] - 1, whole[1]))
+
+
 async def test_nothing_more_is_taken_in_while_no_slot_is_free(slot: BodySlot):
     slot._bodies.slots = asyncio.Semaphore(0)
     request, waiting = request_of(SMALL_BYTES, 1, 1000)
@@ -390,10 +432,12 @@ async def test_nothing_more_is_taken_in_while_no_slot_is_free(slot: BodySlot):
 async def test_the_slot_is_free_again_after_a_body_that_is_too_large():
     bodies = LargeBodies()
     async with bodies.slot("User:alice") as slot:
-        request, _ = request_of(SMALL_BYTES + 1, SMALL_BYTES)
+        request, waiting = request_of(SMALL_BYTES + 1, SMALL_BYTES)
+        request.scope["headers"].pop()
         with pytest.raises(BodyTooLargeError):
             await read_json_body(request, slot, limit=SMALL_BYTES + 2)
-    assert bodies.slots._value == AT_ONCE
+        assert not waiting, "its size was not announced"
+    assert (bodies.slots._value, bodies.very_large_slots._value) == (AT_ONCE, VERY_LARGE_AT_ONCE)
     assert not bodies.queues
 
 
