@@ -3,26 +3,28 @@
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from importlib.metadata import version
-from typing import Any, Final
+from typing import Final
 
 from fastapi import FastAPI
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.domain.errors import NotFoundError
-from app.http import problem_pages
+from app.http import audit, operation, problem_pages, users
+from app.http.alterations import routes as alterations
+from app.http.analytics import routes as analytics
 from app.http.boundary import RequestBoundary, RequestLog, log_request
-from app.http.declared import refuse_undeclared
 from app.http.docs_page import install_docs
 from app.http.loop_lag import observed_lag
 from app.http.metrics import HttpMetrics
-from app.http.openapi import complete
-from app.http.plain_route import PlainRoute
+from app.http.openapi import describe
+from app.http.plans import routes as plans
 from app.http.problem_handlers import install_problem_handlers
-from app.http.routes import alterations, analytics, audit, operation, plans, quotas, resolve, users
+from app.http.quotas import routes as quotas
+from app.http.resolve import routes as resolve
+from app.http.route import refuse_undeclared
 from app.http.services import Services
-from app.http.straight import Straight
 
-_ROOMS: Final = (
+_FEATURES: Final = (
     resolve,
     alterations,
     quotas,
@@ -46,7 +48,7 @@ def create_application(lifespan: Lifespan) -> FastAPI:
 
     @asynccontextmanager
     async def opened(app: FastAPI) -> AsyncIterator[None]:
-        refuse_undeclared(app.routes, PlainRoute)
+        refuse_undeclared(app.routes)
         async with lifespan() as services:
             app.state.services = services
             async with observed_lag(services.metrics.observe_loop_lag):
@@ -62,24 +64,13 @@ def create_application(lifespan: Lifespan) -> FastAPI:
         redirect_slashes=False,
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
-    for room in _ROOMS:
+    for feature in _FEATURES:
         # Not include_router, which would match the path of each request twice.
-        app.router.routes.extend(room.router.routes)
+        app.router.routes.extend(feature.router.routes)
     install_docs(app)
     install_problem_handlers(app)
-    _describe(app)
+    describe(app)
     return app
-
-
-def _describe(app: FastAPI) -> None:
-    plain = app.openapi
-
-    def described() -> dict[str, Any]:
-        if app.openapi_schema is None:
-            app.openapi_schema = complete(plain())
-        return app.openapi_schema
-
-    app.openapi = described  # type: ignore[method-assign]
 
 
 def create_asgi(
@@ -99,13 +90,13 @@ def create_asgi(
     """
     app = create_application(lifespan)
     if has_operations_port:
-        return RequestBoundary(OperationsApart(Straight(app)), metrics, log)
+        return RequestBoundary(OperationsApart(app), metrics, log)
     return within_boundary(app, metrics, log)
 
 
 def within_boundary(app: FastAPI, metrics: HttpMetrics, log: RequestLog = log_request) -> ASGIApp:
     """Return an application behind what every request passes."""
-    return RequestBoundary(Straight(app), metrics, log)
+    return RequestBoundary(app, metrics, log)
 
 
 ON_OPERATIONS_PORT: Final = "on_operations_port"

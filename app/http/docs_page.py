@@ -4,14 +4,14 @@ from collections.abc import Mapping
 from importlib.resources import files
 from typing import Final
 
-from fastapi import APIRouter, FastAPI, Request
+from fastapi import APIRouter, Depends, FastAPI, Request
 from fastapi.openapi.docs import get_swagger_ui_html
 from starlette.responses import FileResponse, HTMLResponse, Response
 
 from app.domain.errors import NotFoundError
-from app.http.declared import public
 from app.http.json_text import JsonResponse
-from app.http.plain_route import PlainRoute
+from app.http.query_params import any_query
+from app.http.route import GuardedRoute, everybody
 
 _ASSETS: Final[Mapping[str, str]] = {
     "swagger-ui-bundle.js": "text/javascript",
@@ -24,7 +24,11 @@ _SECURITY: Final = (
     "img-src 'self' data:; frame-ancestors 'none'"
 )
 
-router = APIRouter(include_in_schema=False, route_class=PlainRoute)
+router = APIRouter(
+    include_in_schema=False,
+    route_class=GuardedRoute,
+    dependencies=[Depends(everybody), Depends(any_query)],
+)
 
 _DOCUMENT: Final = "/openapi.json"
 
@@ -35,14 +39,12 @@ def install_docs(app: FastAPI) -> None:
 
 
 @router.get(_DOCUMENT)
-@public
 async def show_document(request: Request) -> Response:
     """Send the OpenAPI document."""
     return JsonResponse(request.app.openapi())
 
 
 @router.get("/docs")
-@public
 async def show_docs(request: Request) -> HTMLResponse:
     """Show the OpenAPI document."""
     page = get_swagger_ui_html(
@@ -58,8 +60,7 @@ async def show_docs(request: Request) -> HTMLResponse:
 
 
 @router.get("/docs/assets/{name}")
-@public
-async def show_asset(_: Request, name: str) -> Response:
+async def show_asset(name: str) -> Response:
     """Send a part of the page, as it was installed with this service."""
     media_type = _ASSETS.get(name)
     if media_type is None:

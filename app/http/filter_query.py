@@ -45,10 +45,15 @@ def parse_filter(
 def unreadable_components(components: Sequence[str], parameter: str) -> list[Violation]:
     """Return a violation for each component outside the grammar."""
     return [
-        Violation(parameter, "unreadable-filter", f"{shown(text)} cannot be read. {GRAMMAR}")
+        Violation(parameter, "unreadable-filter", unreadable_detail(text))
         for text in components
         if parse_component(text) is None
     ]
+
+
+def unreadable_detail(text: str) -> str:
+    """Return the sentence for a component outside the grammar."""
+    return f"{shown(text)} cannot be read. {GRAMMAR}"
 
 
 GRAMMAR: Final = (

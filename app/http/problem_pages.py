@@ -1,21 +1,20 @@
 """``GET /problems/{code}``: what a problem means, for people."""
 
 from html import escape
-from typing import Final
+from typing import Annotated, Final
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Path
 from starlette.responses import HTMLResponse
 
 from app.domain.errors import NotFoundError
-from app.http.declared import public
-from app.http.openapi import PROBLEM_PAGE
-from app.http.plain_route import PlainRoute
 from app.http.problem_codes import PROBLEMS
 from app.http.problem_text import ProblemText
-from app.http.query import read_query
-from app.http.route_parameters import NO_PARAMETERS
+from app.http.responses import ANY, problems, text_answer
+from app.http.route import PUBLIC, GuardedRoute, operation_id
 
-router = APIRouter(route_class=PlainRoute)
+router = APIRouter(
+    tags=["operation"], route_class=GuardedRoute, generate_unique_id_function=operation_id
+)
 
 _SECURITY: Final = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"
 
@@ -59,11 +58,28 @@ def _rendered(code: str, text: ProblemText) -> str:
     )
 
 
-@router.get("/problems/{code}", tags=["operation"], response_class=HTMLResponse, **PROBLEM_PAGE)
-@public
-async def show_problem(request: Request, code: str) -> HTMLResponse:
+_Code = Annotated[
+    str,
+    Path(
+        description="The `code` of a problem.",
+        json_schema_extra={"enum": list(PROBLEMS)},
+        openapi_examples={"entity-busy": {"value": "entity-busy"}},
+    ),
+]
+
+
+@router.get(
+    "/problems/{code}",
+    summary="Explain a problem",
+    dependencies=PUBLIC,
+    response_class=HTMLResponse,
+    responses={
+        200: text_answer("A page for people.", "text/html", "problem-page"),
+        **problems(*ANY, "NotFound"),
+    },
+)
+async def show_problem(code: _Code) -> HTMLResponse:
     """Explain a problem to people: what it means and what to do."""
-    read_query(request.scope["query_string"], NO_PARAMETERS)
     page = problem_page(code)
     if page is None:
         raise NotFoundError("There is no problem of that name.")

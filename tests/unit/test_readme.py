@@ -9,11 +9,13 @@ from pathlib import Path
 import pytest
 
 from app.domain.validation import judge
+from app.http.alterations.models import AlterationRequest
 from app.http.metrics import HttpMetrics
-from app.http.plan_reading import read_plan_request
+from app.http.plans.models import PlanRequest
 from app.http.problem_codes import PROBLEMS
-from app.http.schemas import read_alter_request, read_resolve_request
+from app.http.resolve.models import ResolveRequest
 from app.http.strict_json import parse_object
+from app.http.validation import validated
 from app.localdev.examples import PRINCIPALS
 from app.localdev.jars import KAFKA_VERSION, OTHER_KAFKA_VERSIONS
 from app.service.alterations.failpoints import Failpoints
@@ -113,13 +115,13 @@ def test_every_body_shown_can_be_read_and_only_the_example_of_an_error_breaks_a_
     for path, body in bodies():
         document = parse_object(body.encode())
         if path == "/quotas/plans":
-            assert not read_plan_request(document, "User:bob").violations
+            assert not validated(PlanRequest, document).violations
             continue
         if path == "/quotas/resolve":
-            proposals = read_resolve_request(document).alterations or ()
+            proposals = validated(ResolveRequest, document).changes
         else:
             assert path == "/quotas/alterations"
-            proposals = read_alter_request(document).alterations
+            proposals = validated(AlterationRequest, document).changes
         broken.append([one.code for one in judge(proposals, {}).violations])
     assert broken == [[], [], ["fraction", "below-minimum"]]
 

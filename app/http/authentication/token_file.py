@@ -1,16 +1,18 @@
 """The file of bearer tokens, read strictly: an entry that is not understood admits nobody."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
+
+from pydantic import AfterValidator, TypeAdapter, ValidationError
 
 from app.domain.errors import UnreadableRequestError
-from app.http.reading import ObjectReader, Reading
-from app.http.strict_json import JsonValue, parse_json, shown
+from app.http.strict_json import parse_json, shown
 from app.http.times import read_time
+from app.http.validation import StrictModel, own_error, violations_of
 
 _FIELDS: Final = frozenset({"principal", "token_sha256", "expires_at"})
 _PRINCIPAL: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]*:[^\x00-\x1f\x7f]+")
@@ -28,6 +30,28 @@ class TokensFileError(Exception):
     """The file cannot be used; the text names the file and every entry at fault."""
 
 
+def _checked_principal(text: str) -> str:
+    if not is_principal(text):
+        raise own_error("invalid", f"{shown(text)} is not a principal such as User:alice")
+    if text in _NOBODY:
+        raise own_error("invalid", f"{text} cannot be given a token")
+    return text
+
+
+def _checked_digest(text: str) -> str:
+    if not _SHA256.fullmatch(text):
+        raise own_error("invalid", "this is not a SHA-256 in hexadecimal")
+    return text
+
+
+def _checked_time(text: str) -> str:
+    try:
+        read_time(text)
+    except ValueError as error:
+        raise own_error("invalid", str(error)) from None
+    return text
+
+
 @dataclass(frozen=True, slots=True)
 class TokenEntry:
     """Whose token it is, and until when it is good (UTC, exclusive)."""
@@ -38,6 +62,15 @@ class TokenEntry:
 
 Tokens = Mapping[bytes, TokenEntry]
 """By the SHA-256 of the token."""
+
+
+class _Entry(StrictModel):
+    principal: Annotated[str, AfterValidator(_checked_principal)]
+    token_sha256: Annotated[str, AfterValidator(_checked_digest)]
+    expires_at: Annotated[str, AfterValidator(_checked_time)]
+
+
+_ENTRIES: Final = TypeAdapter(list[_Entry])
 
 
 def read_tokens(path: Path) -> Tokens:
@@ -55,47 +88,25 @@ def read_tokens(path: Path) -> Tokens:
         raise _refused(path, [f"{one.pointer} {one.detail}" for one in error.violations]) from None
     if not isinstance(value, list):
         raise _refused(path, ["it must be a list"])
-    return _tokens(path, value)
-
-
-def _tokens(path: Path, items: list[JsonValue]) -> Tokens:
-    reading = Reading()
-    tokens: dict[bytes, TokenEntry] = {}
-    for index, item in enumerate(items):
-        for digest, entry in _read_entry(item, f"/{index}", reading):
-            if digest in tokens:
-                reading.reject(f"/{index}/token_sha256", "duplicate", "the token is there twice")
-            tokens[digest] = entry
-    if reading.unreadable:
-        raise _refused(path, [f"{one.pointer} {one.detail}" for one in reading.unreadable])
-    return tokens
-
-
-def _read_entry(
-    item: JsonValue, pointer: str, reading: Reading
-) -> Iterator[tuple[bytes, TokenEntry]]:
-    reader = ObjectReader.of(item, pointer, _FIELDS, reading)
-    if reader is None or not reader.need(*sorted(_FIELDS)):
-        return
-    principal, digest = reader.text("principal") or "", reader.text("token_sha256") or ""
-    for name, problem in _entry_problems(principal, digest):
-        reading.reject(f"{pointer}/{name}", "invalid", problem)
     try:
-        expires_at = read_time(reader.text("expires_at") or "")
-    except ValueError as error:
-        reading.reject(f"{pointer}/expires_at", "invalid", str(error))
-        return
-    if _SHA256.fullmatch(digest):
-        yield bytes.fromhex(digest), TokenEntry(principal, expires_at)
+        entries = _ENTRIES.validate_python(value)
+    except ValidationError as error:
+        found = violations_of(error.errors(include_url=False), list[_Entry])
+        raise _refused(path, [f"{one.pointer} {one.detail}" for one in found]) from None
+    return _tokens(path, entries)
 
 
-def _entry_problems(principal: str, digest: str) -> Iterator[tuple[str, str]]:
-    if not is_principal(principal):
-        yield "principal", f"{shown(principal)} is not a principal such as User:alice"
-    elif principal in _NOBODY:
-        yield "principal", f"{principal} cannot be given a token"
-    if not _SHA256.fullmatch(digest):
-        yield "token_sha256", "this is not a SHA-256 in hexadecimal"
+def _tokens(path: Path, entries: Sequence[_Entry]) -> Tokens:
+    tokens: dict[bytes, TokenEntry] = {}
+    repeated = []
+    for index, entry in enumerate(entries):
+        digest = bytes.fromhex(entry.token_sha256)
+        if digest in tokens:
+            repeated.append(f"/{index}/token_sha256 the token is there twice")
+        tokens[digest] = TokenEntry(entry.principal, read_time(entry.expires_at))
+    if repeated:
+        raise _refused(path, repeated)
+    return tokens
 
 
 def _refused(path: Path, faults: list[str]) -> TokensFileError:

@@ -121,8 +121,9 @@ class Promises:
 
 
 def _rules(schema: Mapping[str, Any]) -> Iterator[str]:
-    types = schema.get("type", [])
-    yield from [types] if isinstance(types, str) else types
+    if not schema.keys() & {"enum", "const"}:
+        types = schema.get("type", [])
+        yield from [types] if isinstance(types, str) else types
     if "pattern" in schema:
         yield f"pattern-{hashlib.sha256(schema['pattern'].encode()).hexdigest()[:12]}"
     for name in _BOUNDS:

@@ -14,7 +14,14 @@ from hypothesis import strategies as st
 
 from app.domain.alterations import Values
 from app.domain.entities import ClientQuotaEntity
-from app.http.formats import CHUNK_BYTES, Entry, Format, QuotasAnswer, encode, metadata_headers
+from app.http.quotas.formats import (
+    CHUNK_BYTES,
+    Entry,
+    Format,
+    QuotasAnswer,
+    encode,
+    metadata_headers,
+)
 from tests.testkit.http import Rows, read_csv, read_json, read_ndjson, read_yaml
 
 AS_OF = datetime(2026, 11, 21, 1, 2, 3, 456000, UTC)

@@ -2,43 +2,47 @@
 
 from contextlib import suppress
 from datetime import UTC, datetime
+from typing import Annotated, Literal
 from urllib.parse import quote
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import Field
 
 from app.domain.errors import InvalidRequestError, UnreadableRequestError
-from app.http.query import read_query
-from app.http.query_parameters import Kind, QueryParameter, openapi_parameters
-
-TABLE = (
-    QueryParameter(
-        name="filter",
-        description="Components.",
-        kind=Kind.COMPONENT,
-        repeats=True,
-        example=["user=alice"],
-    ),
-    QueryParameter(name="has_key", description="Keys.", repeats=True),
-    QueryParameter(name="strict", description="Strict.", kind=Kind.BOOLEAN, default=False),
-    QueryParameter(
-        name="page_size", description="Size.", kind=Kind.INTEGER, minimum=1, maximum=10_000
-    ),
-    QueryParameter(name="since", description="From.", kind=Kind.TIME),
-    QueryParameter(name="outcome", description="What.", kind=Kind.WORD, words=("applied", "no")),
-    QueryParameter(name="actor", description="Who."),
+from app.http.query_params import (
+    FILTER_SCHEMA,
+    READ_INTEGER,
+    Filter,
+    Flag,
+    QueryParameters,
+    TimeParameter,
+    openapi_parameters,
+    read_query,
 )
+
+
+class Parameters(QueryParameters):
+    filter: Annotated[Filter, Field(description="Components.", examples=[["user=alice"]])] = ()
+    has_key: Annotated[tuple[str, ...], Field(description="Keys.")] = ()
+    strict: Annotated[Flag, Field(description="Strict.")] = False
+    page_size: Annotated[
+        Annotated[int, Field(ge=1, le=10_000), READ_INTEGER] | None, Field(description="Size.")
+    ] = None
+    since: Annotated[TimeParameter | None, Field(description="From.")] = None
+    outcome: Annotated[Literal["applied", "no"] | None, Field(description="What.")] = None
+    actor: Annotated[str | None, Field(description="Who.")] = None
 
 
 def faults(query: bytes, error: type[Exception] = UnreadableRequestError) -> list[tuple[str, str]]:
     with pytest.raises(error) as caught:
-        read_query(query, TABLE)
+        read_query(query, Parameters)
     return [(one.pointer, one.code) for one in caught.value.violations]
 
 
 def test_an_empty_query_has_the_defaults():
-    assert read_query(b"", TABLE) == {
+    assert read_query(b"", Parameters).model_dump() == {
         "filter": (),
         "has_key": (),
         "strict": False,
@@ -54,7 +58,7 @@ def test_each_kind_is_read():
         b"filter=user=alice&strict=true&page_size=0010&filter=ip&outcome=applied&actor=&"
         b"since=2026-11-21T02:02:03.4567%2B01:00&"
     )
-    assert read_query(query, TABLE) == {
+    assert read_query(query, Parameters).model_dump() == {
         "filter": ("user=alice", "ip"),
         "has_key": (),
         "strict": True,
@@ -68,13 +72,13 @@ def test_each_kind_is_read():
 @given(st.lists(st.text(st.characters(codec="utf-8"))))
 def test_every_text_comes_through_percent_encoding(texts: list[str]):
     query = "&".join(f"has_key={quote(text, safe='')}" for text in texts)
-    assert read_query(query.encode(), TABLE)["has_key"] == tuple(texts)
+    assert read_query(query.encode(), Parameters).has_key == tuple(texts)
 
 
 def test_a_plus_is_a_blank_and_raw_utf_8_is_read():
-    assert read_query("has_key=a+b%2B\N{LATIN SMALL LETTER U WITH DIAERESIS}".encode(), TABLE)[
-        "has_key"
-    ] == ("a b+\N{LATIN SMALL LETTER U WITH DIAERESIS}",)
+    query = "has_key=a+b%2B\N{LATIN SMALL LETTER U WITH DIAERESIS}".encode()
+    keys = ("a b+\N{LATIN SMALL LETTER U WITH DIAERESIS}",)
+    assert read_query(query, Parameters).has_key == keys
 
 
 def test_everything_that_cannot_be_read_is_listed_at_once():
@@ -109,7 +113,7 @@ def test_an_integer_is_digits(text: str):
 
 
 def test_zeros_before_an_integer_count_for_nothing():
-    assert read_query(b"page_size=" + b"0" * 5000 + b"7", TABLE)["page_size"] == 7
+    assert read_query(b"page_size=" + b"0" * 5000 + b"7", Parameters).page_size == 7
 
 
 @pytest.mark.parametrize(
@@ -141,7 +145,7 @@ def test_what_a_broker_would_refuse_is_listed_with_the_other_broken_rules():
 
 
 def test_a_filter_alone_is_judged_by_who_asks_it():
-    assert read_query(b"filter=group=a", TABLE)["filter"] == ("group=a",)
+    assert read_query(b"filter=group=a", Parameters).filter == ("group=a",)
 
 
 def test_what_cannot_be_read_comes_before_what_breaks_a_rule():
@@ -158,20 +162,19 @@ def test_a_time_has_a_date_a_time_and_a_zone(text: str):
 @given(st.binary(max_size=40))
 def test_no_query_raises_anything_else(query: bytes):
     with suppress(UnreadableRequestError, InvalidRequestError):
-        read_query(query, TABLE)
+        read_query(query, Parameters)
 
 
 def test_the_table_documents_itself():
-    filters, keys, strict, page_size, since, outcome, actor = openapi_parameters(TABLE)
+    filters, keys, strict, page_size, since, outcome, actor = openapi_parameters(Parameters)
     assert filters == {
         "name": "filter",
         "in": "query",
         "required": False,
-        "description": "Components.",
-        "schema": {"type": "array", "items": {"type": "string"}},
-        "example": ["user=alice"],
+        "description": "Components. For example `user=alice`.",
+        "schema": FILTER_SCHEMA,
     }
-    assert keys["schema"] == filters["schema"]
+    assert keys["schema"] == {"type": "array", "items": {"type": "string"}}
     assert strict["schema"] == {"type": "boolean", "default": False}
     assert page_size["schema"] == {"type": "integer", "minimum": 1, "maximum": 10_000}
     assert since["schema"] == {"type": "string", "format": "date-time"}

@@ -11,15 +11,15 @@ from starlette.types import Message
 
 from app.domain.alterations import Quotas
 from app.domain.entities import ClientQuotaEntity
-from app.http import json_pieces
 from app.http.answers import quota_json
 from app.http.etags import text_etag
-from app.http.formats import Format, QuotasAnswer, encode
-from app.http.json_entries import entry_texts
-from app.http.json_pieces import Piece, joined
-from app.http.json_pieces import json_pieces as written
 from app.http.json_text import json_bytes
-from app.http.pieces_response import PiecesResponse
+from app.http.quotas import json_pieces
+from app.http.quotas.formats import Format, QuotasAnswer, encode
+from app.http.quotas.json_entries import entry_texts
+from app.http.quotas.json_pieces import Piece, joined
+from app.http.quotas.json_pieces import json_pieces as written
+from app.http.quotas.pieces_response import PiecesResponse
 from app.service.cluster_ports import Described
 from app.service.reading.arranged import ArrangedImages, Rendering
 from tests.testkit.fake_ports import EPOCH, changes_between

@@ -7,17 +7,21 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from app.domain.alterations import Quotas
 from app.domain.entities import ClientQuotaEntity
+from app.domain.errors import QuotaError
 from app.domain.resolution_index import QuotaIndex
 from app.http.json_text import json_bytes, json_texts
-from app.http.resolution_documents import resolutions_json
-from app.http.resolution_writing import resolutions_bytes
+from app.http.resolve.documents import resolutions_json
+from app.http.resolve.rendering import resolutions_bytes
+from app.service.permissions.caller_admin import RefusedAtTheActError
 from app.service.reading.analytics import BucketName, BucketUsage
 from app.service.reading.resolve import Identity, ResolutionBasis, ResolveQuery
+from tests.testkit.fake_ports import FakeImage
 from tests.unit.http.fake_service import FakeService, setting
 
 USAGE = BucketUsage(1.5, 2.0, 3.0, 4, None, 0.5)
@@ -171,3 +175,29 @@ def test_a_name_that_is_no_unicode_text_is_written_too() -> None:
 def test_texts_are_those_of_each_scalar(scalars: list[Any]) -> None:
     finite = [one for one in scalars if one not in {math.inf, -math.inf}]
     assert json_texts(finite) == [json_bytes(one) for one in finite]
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "recorded"),
+    [
+        (QuotaError("A fault."), 500, 0),
+        (RefusedAtTheActError("No.", kafka_error="CLUSTER_AUTHORIZATION_FAILED"), 403, 1),
+        (ValueError("a bug"), 500, 0),
+    ],
+)
+async def test_errors_meet_the_handlers_of_the_application(
+    service: FakeService,
+    monkeypatch: pytest.MonkeyPatch,
+    error: Exception,
+    status: int,
+    recorded: int,
+) -> None:
+    async def fail(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(FakeImage, "image", fail)
+    answer = await service.get("/quotas/resolve?user=alice")
+    assert answer.status == status
+    assert answer.document["request_id"] == answer.headers["x-request-id"]
+    assert len(service.journal.log) == recorded
+    assert service.count("http_server_active_requests") == 0

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from fastapi import APIRouter, FastAPI, Request
+from fastapi import APIRouter, Depends, FastAPI, Request
+from fastapi.routing import APIRoute
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.types import Message
@@ -18,16 +19,17 @@ from app.http.application import create_application
 from app.http.authentication.bearer import Bearer
 from app.http.authentication.bearer_tokens import BearerTokens
 from app.http.authentication.methods import Methods
-from app.http.declared import (
+from app.http.guards import any_caller, may_alter, may_describe, may_list_scram, may_read_audit
+from app.http.route import (
+    PUBLIC as FOR_EVERYBODY,
+)
+from app.http.route import (
+    GuardedRoute,
     UndeclaredRouteError,
     everybody,
     guard_of,
-    public,
     refuse_undeclared,
-    requires,
 )
-from app.http.permissions import any_caller, may_alter, may_describe, may_list_scram, may_read_audit
-from app.http.plain_route import PlainRoute
 from tests.unit.http.fake_service import FakeService, no_services
 
 PUBLIC: Final = {
@@ -126,9 +128,9 @@ def live_routes() -> list[tuple[str, str, str]]:
     """Return method, path and guard of each route."""
     table = create_application(no_services).routes
     return [
-        (method, route.path, GUARDS[guard_of(route.endpoint)])
+        (method, route.path, GUARDS[guard_of(route)])
         for route in table
-        if isinstance(route, PlainRoute)
+        if isinstance(route, GuardedRoute)
         for method in sorted(route.methods)
     ]
 
@@ -232,14 +234,12 @@ async def undeclared(_: Request) -> Response:
     return PlainTextResponse("open")
 
 
-@public
-async def declared_on_another_kind(_: Request) -> Response:
-    return PlainTextResponse("open")
-
-
-@requires(may_describe)
-async def declared(_: Request) -> Response:
+async def declared() -> Response:
     return PlainTextResponse("guarded")
+
+
+def declared_on_another_kind() -> BaseRoute:
+    return APIRoute("/open", declared, dependencies=FOR_EVERYBODY)
 
 
 def mounted() -> FastAPI:
@@ -259,7 +259,7 @@ def included() -> BaseRoute:
     ("route", "said"),
     [
         (Route("/open", undeclared), "/open"),
-        (Route("/open", declared_on_another_kind), "/open"),
+        (declared_on_another_kind(), "/open"),
         (Mount("/below", mounted()), "/hidden"),
         (Mount("/below", PlainTextResponse("open")), "/below"),
         (included(), "not of the kind"),
@@ -276,18 +276,18 @@ async def test_an_application_with_an_undeclared_route_does_not_start(
 
 
 def test_a_route_of_ours_cannot_even_be_made_undeclared() -> None:
-    router = APIRouter(route_class=PlainRoute)
+    router = APIRouter(route_class=GuardedRoute)
     with pytest.raises(UndeclaredRouteError, match="undeclared declares neither"):
         router.add_api_route("/open", undeclared)
-    router.add_api_route("/guarded", declared)
-    refuse_undeclared(router.routes, PlainRoute)
+    router.add_api_route("/guarded", declared, dependencies=[Depends(may_describe)])
+    refuse_undeclared(router.routes)
 
 
-def test_a_plain_route_whose_declaration_is_lost_is_named() -> None:
-    router = APIRouter(route_class=PlainRoute)
-    router.add_api_route("/lost", declared)
+def test_a_route_of_ours_whose_declaration_is_lost_is_named() -> None:
+    router = APIRouter(route_class=GuardedRoute)
+    router.add_api_route("/lost", declared, dependencies=[Depends(may_describe)])
     route = router.routes[0]
-    assert isinstance(route, PlainRoute)
-    route.endpoint = undeclared
-    with pytest.raises(UndeclaredRouteError, match=r"/lost: undeclared declares neither"):
-        refuse_undeclared(router.routes, PlainRoute)
+    assert isinstance(route, GuardedRoute)
+    route.guard = None
+    with pytest.raises(UndeclaredRouteError, match=r"/lost: declared declares neither"):
+        refuse_undeclared(router.routes)

@@ -1,0 +1,1 @@
+"""``/quotas/alterations``: change quotas; every change has a record."""

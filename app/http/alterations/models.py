@@ -1,0 +1,483 @@
+"""Documents of alterations: what is asked, what became of it, its record."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from decimal import Decimal
+from typing import Annotated, Any, Final, Literal, NotRequired, Self
+
+from pydantic import (
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    WithJsonSchema,
+    model_validator,
+)
+from typing_extensions import TypeAliasType, TypedDict
+
+from app.domain.alterations import ClientQuotaAlteration as DomainAlteration
+from app.domain.alterations import Op, Outcome, Overall
+from app.domain.entities import ClientQuotaEntity, EntityType
+from app.domain.errors import InvalidRequestError, Violation
+from app.domain.quota_keys import (
+    IP_TYPES,
+    JAVASCRIPT_TWO_TO_63,
+    LONG_MAX,
+    QUOTA_KEY_RULES,
+    TWO_TO_63,
+    USER_CLIENT_TYPES,
+    QuotaKey,
+    keys_for,
+)
+from app.domain.validation import MAX_NAME_BYTES
+from app.http.models import (
+    IP_SCHEMA,
+    MAX_REASON_CHARACTERS,
+    MAX_WAIT_MS,
+    AlterationId,
+    AuditAction,
+    ClusterId,
+    Entity,
+    Refusal,
+    RequestId,
+    Time,
+    Values,
+    closed,
+)
+from app.http.strict_json import JsonValue, shown
+from app.http.validation import RequestBody, at_most, kind_of, own_error, strict
+from app.service.alterations.alteration_command import Expected, Wait
+
+DEFAULT_WAIT_MS: Final = 5_000
+
+MAX_ENTITIES: Final = 10_000
+"""Entities in one request. Source: ``QuorumController.MAX_RECORDS_PER_USER_OP``."""
+
+MAX_OPS: Final = 50_000
+"""Operations in one request, those included that change nothing: five for each entity."""
+
+_TOO_MANY: Final = "too-many-changes"
+_CONTROLLER_ERROR: Final = "POLICY_VIOLATION"
+
+UP_TO_MAX_ENTITIES: Final = at_most(MAX_ENTITIES, _TOO_MANY, _CONTROLLER_ERROR)
+
+Schema = dict[str, Any]
+
+# What may be asked to change, as exact as a schema can be. What depends on the stored state stays
+# in words: an alteration that only removes may name an entity or a key as the broker lists it.
+
+_EXACT_BITS: Final = 53
+"""Up to 2^53 float64 holds every integer; from there on every second, fourth, eighth one."""
+
+_LONG_BITS: Final = 63
+
+_NAME: Final[Schema] = {
+    "type": ["string", "null"],
+    "minLength": 1,
+    "maxLength": MAX_NAME_BYTES,
+    "pattern": r"^[^\u0000]*$",
+    "description": f"At most {MAX_NAME_BYTES} bytes of UTF-8; null names the default entity.",
+}
+
+_BYTE_RATE: Final[Schema] = {
+    "type": "integer",
+    "description": (
+        "A whole number that float64 holds exactly; 9223372036854775807 means 2^63, and so does "
+        "9223372036854776000, which JavaScript writes for it."
+    ),
+    "anyOf": [
+        {"minimum": 1, "maximum": 2**_EXACT_BITS},
+        *(
+            {"minimum": 2**bits, "maximum": 2 ** (bits + 1), "multipleOf": 2 ** (bits - 52)}
+            for bits in range(_EXACT_BITS, _LONG_BITS)
+        ),
+        {"enum": [LONG_MAX, JAVASCRIPT_TWO_TO_63]},
+    ],
+}
+
+
+def _object(required: Sequence[str], properties: Mapping[str, Any], **more: Any) -> Schema:
+    return {
+        "type": "object",
+        "required": list(required),
+        "properties": dict(properties),
+        "additionalProperties": False,
+        **more,
+    }
+
+
+def _value(key: QuotaKey) -> Schema:
+    rule = QUOTA_KEY_RULES[key]
+    if rule.maximum == TWO_TO_63:
+        return _BYTE_RATE
+    kind, minimum = ("integer", int(rule.minimum)) if rule.integral else ("number", rule.minimum)
+    return {"type": kind, "minimum": minimum, "maximum": int(rule.maximum)}
+
+
+def _set(key: QuotaKey) -> Schema:
+    members = {"key": {"const": key.value}, "value": _value(key), "remove": {"const": False}}
+    description = f"Set {key}, in {QUOTA_KEY_RULES[key].unit}."
+    return _object(["key", "value"], members, title=f"Set {key}", description=description)
+
+
+def _ops(keys: Sequence[QuotaKey]) -> Schema:
+    """Return a list in which each key occurs at most once."""
+    remove = {"key": {"enum": [key.value for key in keys]}, "remove": {"const": True}}
+    return {
+        "type": "array",
+        "description": "Each key at most once.",
+        "minItems": 1,
+        "maxItems": len(keys),
+        "items": {
+            "oneOf": [
+                *(_set(key) for key in keys),
+                _object(list(remove), remove, title="Remove", description="Remove a key."),
+            ]
+        },
+        "allOf": [
+            {
+                "contains": {"required": ["key"], "properties": {"key": {"const": key.value}}},
+                "minContains": 0,
+                "maxContains": 1,
+            }
+            for key in keys
+        ],
+    }
+
+
+_EXPECTED_SCHEMA: Final[Schema] = {
+    "type": "object",
+    "description": "The values that must hold now, by key; null: the key is not set.",
+    "additionalProperties": {
+        "anyOf": [{"type": "number"}, {"enum": ["NaN", "Infinity"]}, {"type": "null"}]
+    },
+}
+
+
+def _alteration_of(entity: Schema, types: frozenset[EntityType]) -> Schema:
+    keys = keys_for(frozenset(kind.value for kind in types))
+    members = {"entity": entity, "ops": _ops(keys), "expected": _EXPECTED_SCHEMA}
+    return _object(["entity", "ops"], members)
+
+
+_USER_CLIENT_ENTITY: Final = _object(
+    (),
+    {EntityType.USER.value: _NAME, EntityType.CLIENT_ID.value: _NAME},
+    description="A user, a client-id, or both.",
+    minProperties=1,
+)
+_IP_ENTITY: Final = _object(
+    [EntityType.IP.value],
+    {
+        EntityType.IP.value: {
+            "anyOf": [IP_SCHEMA, {"type": "null"}],
+            "description": "Null names the default entity.",
+        }
+    },
+    description="An address; it is stored in its canonical text.",
+)
+
+_ALTERATION_SCHEMA: Final[Schema] = {
+    "description": (
+        "The operations on one entity. One that only removes may name entity and keys as the "
+        "broker lists them, even where that breaks this schema."
+    ),
+    "oneOf": [
+        _alteration_of(_USER_CLIENT_ENTITY, USER_CLIENT_TYPES),
+        _alteration_of(_IP_ENTITY, IP_TYPES),
+    ],
+}
+
+_NOT_NUMBERS: Final[Mapping[str, float]] = {"NaN": float("nan"), "Infinity": float("inf")}
+
+
+def _expected_value(value: JsonValue) -> Decimal | float | None:
+    if value is None or isinstance(value, Decimal):
+        return value
+    if isinstance(value, str) and value in _NOT_NUMBERS:
+        return _NOT_NUMBERS[value]
+    wanted = 'a number, "NaN", "Infinity", or null for a key that is not set'
+    detail = f"This must be {wanted}, not {kind_of(value)}."
+    raise own_error("wrong-type", detail)
+
+
+@strict
+class OpItem(TypedDict):
+    """What is to be done with one key."""
+
+    key: str
+    value: NotRequired[Decimal]
+    remove: NotRequired[bool]
+
+
+@strict
+class AlterationItem(TypedDict):
+    """What is to be done with one entity."""
+
+    entity: dict[str, str | None]
+    ops: Annotated[list[OpItem], at_most(MAX_OPS, _TOO_MANY, _CONTROLLER_ERROR)]
+    expected: NotRequired[dict[str, Annotated[Any, BeforeValidator(_expected_value)]]]
+
+
+ClientQuotaAlteration = TypeAliasType(
+    "ClientQuotaAlteration", Annotated[AlterationItem, WithJsonSchema(_ALTERATION_SCHEMA)]
+)
+
+
+def _change(item: AlterationItem) -> DomainAlteration:
+    ops = [Op(op["key"], op.get("value"), op.get("remove", False)) for op in item["ops"]]
+    return DomainAlteration(ClientQuotaEntity.of(item["entity"]), tuple(ops))
+
+
+class Proposals(RequestBody):
+    """A body with alterations, as proposed."""
+
+    _changes: tuple[DomainAlteration, ...] = PrivateAttr(())
+    _expected: Mapping[int, Expected] = PrivateAttr(default_factory=dict)
+
+    @property
+    def changes(self) -> tuple[DomainAlteration, ...]:
+        """The alterations, in request order."""
+        return self._changes
+
+    @property
+    def expected(self) -> Mapping[int, Expected]:
+        """What must hold now, by the ordinal of the alteration."""
+        return self._expected
+
+    def _read(self, items: Sequence[AlterationItem]) -> None:
+        if sum(len(item["ops"]) for item in items) > MAX_OPS:
+            detail = f"Over {MAX_OPS} operations; a request changes at most 10,000 keys."
+            violation = Violation("/alterations", _TOO_MANY, detail, _CONTROLLER_ERROR)
+            raise InvalidRequestError(detail, violations=[violation])
+        self._changes = tuple([_change(item) for item in items])
+        self._expected = {
+            ordinal: item["expected"] for ordinal, item in enumerate(items) if "expected" in item
+        }
+
+
+ValidateOnly = Annotated[
+    bool,
+    Field(description="Check everything, with the broker's own validate-only too; change nothing."),
+]
+
+Reason = Annotated[
+    str | None,
+    Field(
+        description="Why; kept in the audit log.",
+        json_schema_extra={
+            "anyOf": [
+                {"type": "string", "maxLength": MAX_REASON_CHARACTERS, "pattern": r"^[^\u0000]*$"},
+                {"type": "null"},
+            ]
+        },
+    ),
+]
+
+WaitWord = Annotated[
+    str,
+    WithJsonSchema(
+        {
+            "type": "string",
+            "enum": [wait.value for wait in Wait],
+            "default": Wait.READABLE.value,
+            "description": (
+                "When to answer: once the change can be described through the broker in use, "
+                "through every live broker, or at once."
+            ),
+        }
+    ),
+]
+
+WaitMs = Annotated[
+    Decimal,
+    WithJsonSchema(
+        {
+            "type": "integer",
+            "minimum": 0,
+            "maximum": MAX_WAIT_MS,
+            "description": "The longest wait, in milliseconds; then `readable` is false.",
+        }
+    ),
+    Field(json_schema_extra={"default": DEFAULT_WAIT_MS}),
+]
+
+
+class Waiting(RequestBody):
+    """Members of a body that say how long its answer is waited for."""
+
+    wait: WaitWord = Wait.READABLE.value
+    wait_ms: WaitMs = Decimal(DEFAULT_WAIT_MS)
+
+    @property
+    def until(self) -> Wait:
+        """When to answer; the default where the word is unknown."""
+        return Wait(self.wait) if self.wait in set(Wait) else Wait.READABLE
+
+    @property
+    def longest_ms(self) -> int:
+        """The longest wait, in milliseconds; the default where the number is out of range."""
+        return whole_number(self.wait_ms, MAX_WAIT_MS, DEFAULT_WAIT_MS)
+
+    def broken_waits(self) -> Iterator[Violation]:
+        """Yield what is wrong with the two."""
+        if self.wait not in set(Wait):
+            detail = f"{shown(self.wait)} is unknown; wait is one of {', '.join(Wait)}."
+            yield Violation("/wait", "unknown-word", detail)
+        yield from broken_number("wait_ms", self.wait_ms, MAX_WAIT_MS)
+
+
+class AlterationRequest(Waiting, Proposals):
+    """The body of ``POST /quotas/alterations``."""
+
+    model_config = ConfigDict(json_schema_extra={"required": ["alterations"]})
+
+    validate_only: ValidateOnly = False
+    all_or_nothing: Annotated[
+        bool,
+        Field(
+            description=(
+                "The broker validates first, and if one entity is refused nothing is applied. "
+                "With false a refusal concerns its entity only."
+            )
+        ),
+    ] = True
+    reason: Reason = None
+    alterations: Annotated[
+        list[ClientQuotaAlteration],
+        UP_TO_MAX_ENTITIES,
+        Field(
+            default_factory=list,
+            description="Each entity at most once; at most 10,000 changed keys in all.",
+            json_schema_extra={"minItems": 1},
+        ),
+    ]
+
+    @model_validator(mode="after")
+    def _prepare(self) -> Self:
+        self._read(self.alterations)
+        self._violations = (*self.broken_waits(), *broken_reason(self.reason))
+        return self
+
+
+class RevertRequest(RequestBody):
+    """The body of ``POST /quotas/alterations/{alteration_id}/revert``."""
+
+    validate_only: ValidateOnly = False
+    reason: Reason = None
+
+    @model_validator(mode="after")
+    def _prepare(self) -> Self:
+        self._violations = tuple(broken_reason(self.reason))
+        return self
+
+
+def whole_number(number: Decimal, maximum: int, default: int) -> int:
+    """Return a whole number from 0 to ``maximum``, or the default."""
+    within = Decimal(0) <= number <= maximum and number == number.to_integral_value()
+    return int(number) if within else default
+
+
+def broken_number(name: str, number: Decimal, maximum: int) -> Iterator[Violation]:
+    """Yield what is wrong with a number that must be whole and from 0 to ``maximum``."""
+    if whole_number(number, maximum, -1) < 0:
+        detail = f"{name} must be a whole number from 0 to {maximum}."
+        yield Violation(f"/{name}", "out-of-range", detail)
+
+
+_HALF_OF_A_PAIR: Final = re.compile("[\ud800-\udfff]")
+LONE_SURROGATE: Final = "This must be Unicode text; it holds half of a surrogate pair."
+
+
+def has_lone_surrogate(text: str) -> bool:
+    """Tell whether a text holds half of a surrogate pair, so that it is no Unicode text."""
+    return not text.isascii() and bool(_HALF_OF_A_PAIR.search(text))
+
+
+def broken_reason(reason: str | None) -> Iterator[Violation]:
+    """Yield why the audit log cannot hold a reason."""
+    if reason is None:
+        return
+    if len(reason) > MAX_REASON_CHARACTERS:
+        detail = f"The reason has {len(reason)} characters; at most {MAX_REASON_CHARACTERS}."
+        yield Violation("/reason", "reason-too-long", detail)
+    if "\0" in reason:
+        detail = "The reason cannot contain U+0000: the audit log cannot keep it."
+        yield Violation("/reason", "nul-in-reason", detail)
+    if has_lone_surrogate(reason):
+        yield Violation("/reason", "lone-surrogate", LONE_SURROGATE)
+
+
+@closed
+class AlterationResult(TypedDict):
+    """What became of one entity."""
+
+    entity: Entity
+    outcome: Annotated[
+        Outcome,
+        Field(
+            description=(
+                "`not_applied`: valid, and held back because another entity was refused, or found "
+                "not applied. `unknown`: sent, and no definite answer yet. Recovery may find "
+                "`observed_other`: neither the values before nor those asked for. `superseded`: "
+                "another alteration took over before that."
+            )
+        ),
+    ]
+    changed: Annotated[
+        bool | None,
+        Field(description="Whether a value differs; null where the outcome is unknown."),
+    ]
+    before: Values
+    after: Values
+    error: Refusal | None
+    warnings: NotRequired[
+        Annotated[list[str], Field(min_length=1, description="Only where there are some.")]
+    ]
+
+
+@closed
+class AlterationReport(TypedDict):
+    """What became of an alteration."""
+
+    alteration_id: AlterationId
+    cluster_id: ClusterId
+    validate_only: bool
+    outcome: Annotated[Overall, Field(description="The one word for all results.")]
+    readable: Annotated[
+        bool | None,
+        Field(
+            description="Whether the change could be described in time; null where nobody waited."
+        ),
+    ]
+    results: Annotated[list[AlterationResult], Field(description="In request order.")]
+
+
+@closed
+class AlterationEvent(TypedDict):
+    """One event of an alteration."""
+
+    at: Time
+    event: Annotated[
+        Literal["intent", "sent", "outcome", "recovery"],
+        Field(
+            description=(
+                "`intent`: recorded before anything was sent. `sent`: handed to a broker. "
+                "`outcome`: what is known of it. `recovery`: what was found afterwards where that "
+                "was nothing."
+            )
+        ),
+    ]
+    detail: str
+
+
+@closed
+class AlterationRecord(AlterationReport):
+    """What the log knows of an alteration."""
+
+    principal: Annotated[str, Field(description="Who asked, as Kafka prints it.")]
+    client_address: Annotated[str, Field(description="The address of the caller.")]
+    action: AuditAction
+    reason: Annotated[str | None, Field(description="The caller's own words.")]
+    request_id: RequestId
+    history: Annotated[list[AlterationEvent], Field(description="In order.")]

@@ -1,0 +1,248 @@
+"""``POST /quotas/alterations``, the record of one alteration, and reverting it."""
+
+from collections.abc import Awaitable, Mapping
+from http import HTTPStatus
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Path, Request, Response
+
+from app.domain.alterations import Overall, overall_outcome
+from app.domain.errors import EntityBusyError, QuotaError
+from app.http.alterations.models import (
+    AlterationRecord as RecordDocument,
+)
+from app.http.alterations.models import AlterationReport as ReportDocument
+from app.http.alterations.models import AlterationRequest, RevertRequest
+from app.http.answers import alteration_result_json
+from app.http.guards import AnyCaller, MayAlter
+from app.http.idempotency import REPLAYED_HEADER, read_superseded
+from app.http.json_text import JsonResponse
+from app.http.metrics import HttpMetrics
+from app.http.models import UUID7_PATTERN
+from app.http.responses import (
+    ALTERING,
+    ASKING,
+    REVERTING,
+    TIED,
+    answer_of,
+    problems,
+    request_examples,
+)
+from app.http.route import GuardedRoute, Key, operation_id
+from app.http.services import services_of
+from app.http.times import rfc3339
+from app.service.alterations.alteration_command import AlterationReport, AlterCommand
+from app.service.audit_records import AlterationRecord
+from app.service.off_loop import off_loop
+
+router = APIRouter(
+    tags=["alterations"], route_class=GuardedRoute, generate_unique_id_function=operation_id
+)
+
+AlterationIdPath = Annotated[
+    str,
+    Path(
+        description="The `alteration_id` of an answer.",
+        json_schema_extra={"pattern": UUID7_PATTERN},
+    ),
+]
+
+RECORD_LINK: Final = {
+    "record": {
+        "operationId": "showAlteration",
+        "parameters": {"alteration_id": "$response.body#/alteration_id"},
+        "description": "The record of this alteration.",
+    }
+}
+
+
+def altered(description: str, *examples: str) -> dict[str, Any]:
+    """Describe the answer of a route that alters."""
+    answer = answer_of(
+        ReportDocument, description, *examples, headers=("Location", REPLAYED_HEADER)
+    )
+    return {**answer, "links": RECORD_LINK}
+
+
+@router.post(
+    "/quotas/alterations",
+    summary="Alter quotas",
+    responses={
+        200: altered(
+            "All applied, or all validated.", "alteration-applied", "alteration-validated"
+        ),
+        207: altered("Some refused, the others done.", "alteration-partial"),
+        **problems(*ALTERING),
+    },
+    openapi_extra={
+        **TIED,
+        **request_examples("set-and-remove", "check-only", "several-kinds"),
+    },
+)
+async def alter_quotas(
+    request: Request, granted: MayAlter, key: Key, body: AlterationRequest
+) -> Response:
+    """Set and remove quotas, or only check; one result for each entity, in request order."""
+    command = AlterCommand(
+        caller=granted.caller,
+        evidence=granted.evidence,
+        request_id=request.state.request_id,
+        alterations=body.changes,
+        validate_only=body.validate_only,
+        all_or_nothing=body.all_or_nothing,
+        wait=body.until,
+        wait_ms=body.longest_ms,
+        reason=body.reason,
+        expected=body.expected,
+        violations=body.violations,
+        key=key,
+        supersedes=read_superseded(request.headers),
+    )
+    return await alteration_response(request, command, services_of(request).alter.alter(command))
+
+
+@router.post(
+    "/quotas/alterations/{alteration_id}/revert",
+    summary="Take one alteration back",
+    responses={
+        200: altered("Taken back, or only checked.", "alteration-reverted"),
+        207: altered("Some refused, the others taken back.", "alteration-partial"),
+        **problems(*REVERTING),
+    },
+    openapi_extra={**TIED, **request_examples("take-back", "check-taking-back")},
+)
+async def revert_alteration(
+    request: Request,
+    granted: MayAlter,
+    key: Key,
+    alteration_id: AlterationIdPath,
+    body: RevertRequest,
+) -> Response:
+    """Take an alteration back; 412 where the present values are not its ``after``."""
+    command = AlterCommand(
+        caller=granted.caller,
+        evidence=granted.evidence,
+        request_id=request.state.request_id,
+        alterations=(),
+        validate_only=body.validate_only,
+        reason=body.reason,
+        violations=body.violations,
+        key=key,
+        supersedes=read_superseded(request.headers),
+    )
+    reverting = services_of(request).revert.revert(command, alteration_id)
+    return await alteration_response(request, command, reverting)
+
+
+@router.get(
+    "/quotas/alterations/{alteration_id}",
+    summary="Show one alteration",
+    responses={
+        200: answer_of(RecordDocument, "Its record.", "alteration-record", "alteration-recovered"),
+        **problems(*ASKING, "TooManyRequests", "NotFound"),
+    },
+)
+async def show_alteration(
+    request: Request, granted: AnyCaller, alteration_id: AlterationIdPath
+) -> Response:
+    """Show what is recorded of one alteration, to its principal and to auditors."""
+    record = await services_of(request).audit.alteration(granted.caller, alteration_id)
+    return await off_loop(len(record.results), _record_response, record)
+
+
+def _record_response(record: AlterationRecord) -> Response:
+    return JsonResponse(record_json(record))
+
+
+async def alteration_response(
+    request: Request, command: AlterCommand, altering: Awaitable[AlterationReport]
+) -> Response:
+    """Wait for an alteration, count how it ended, and answer.
+
+    Raises:
+        QuotaError: As it does.
+    """
+    metrics = services_of(request).metrics
+    try:
+        report = await altering
+    except QuotaError as error:
+        _record_metrics(metrics, command, error)
+        raise
+    _record_metrics(metrics, command, report)
+    return await off_loop(len(report.results), _response, report)
+
+
+def _response(report: AlterationReport) -> Response:
+    status = HTTPStatus.MULTI_STATUS if report.overall is Overall.PARTIAL else HTTPStatus.OK
+    headers = {"Location": f"/quotas/alterations/{report.alteration_id}"}
+    if report.replayed:
+        headers[REPLAYED_HEADER] = "true"
+    return JsonResponse(alteration_json(report), status, headers=headers)
+
+
+_KEY_REFUSED: Final[Mapping[str, str]] = {
+    "idempotency-key-running": "conflict",
+    "idempotency-key-reused": "mismatch",
+}
+
+
+def _record_metrics(
+    metrics: HttpMetrics, command: AlterCommand, ending: AlterationReport | QuotaError
+) -> None:
+    """Count the outcomes of a request that is not a replay, and what its key did."""
+    if not ending.replayed:
+        metrics.count_alterations(one.outcome for one in ending.results or ())
+    if command.key is None or command.validate_only:
+        return
+    result = _key_result(ending)
+    if result is not None:
+        metrics.count_idempotency(result)
+
+
+def _key_result(ending: AlterationReport | QuotaError) -> str | None:
+    """Return what the key did; null where nothing was recorded, so that the key is still free."""
+    if ending.replayed:
+        return "replay"
+    if isinstance(ending, AlterationReport):
+        return "new"
+    if ending.code in _KEY_REFUSED:
+        return _KEY_REFUSED[ending.code]
+    recorded = ending.alteration_id is not None and not isinstance(ending, EntityBusyError)
+    return "new" if recorded else None
+
+
+def alteration_json(report: AlterationReport) -> dict[str, Any]:
+    """Return the answer to an alteration."""
+    return {
+        "alteration_id": report.alteration_id,
+        "cluster_id": report.cluster_id,
+        "validate_only": report.validate_only,
+        "outcome": report.overall.value,
+        "readable": report.readable,
+        "results": [alteration_result_json(result) for result in report.results],
+    }
+
+
+def record_json(record: AlterationRecord) -> dict[str, Any]:
+    """Return what the log knows of an alteration."""
+    request = record.request
+    results = [record.results[ordinal] for ordinal in sorted(record.results)]
+    outcomes = [result.outcome for result in results]
+    denied = not outcomes and request.action == "denied"
+    return {
+        "alteration_id": request.alteration_id,
+        "cluster_id": request.cluster_id,
+        "validate_only": request.action == "validate",
+        "outcome": Overall.REFUSED.value if denied else overall_outcome(outcomes).value,
+        "readable": None,
+        "results": [alteration_result_json(result) for result in results],
+        "principal": request.caller.principal,
+        "client_address": request.caller.host,
+        "action": request.action,
+        "reason": request.reason,
+        "request_id": request.request_id,
+        "history": [
+            {"at": rfc3339(at), "event": event, "detail": detail}
+            for at, event, detail in record.history
+        ],
+    }

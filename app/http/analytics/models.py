@@ -1,0 +1,401 @@
+"""Documents of ``/analytics``: what may be asked, rows of the pipeline's tables, its runs."""
+
+from decimal import Decimal
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import BeforeValidator, ConfigDict, Field, TypeAdapter, WithJsonSchema
+from typing_extensions import TypedDict
+
+from app.domain.pipeline_runs import MAX_TEXT, RUNNABLE, OptionKind, OptionRule, OptionValue
+from app.http.models import ClusterId, NextPageToken, StoredValue, Time, closed
+from app.http.query_params import (
+    READ_NUMBER,
+    Filter,
+    PageSize,
+    PageToken,
+    QueryParameters,
+    TimeParameter,
+)
+from app.http.strict_json import JsonValue
+from app.http.validation import RequestBody, kind_of, own_error
+
+RUN_ID_PATTERN: Final = "^[A-Za-z0-9._-]{1,64}$"
+BUCKET_ID_PATTERN: Final = "^-?[0-9]{1,19}$"
+_LARGEST: Final = 2**31
+
+_PLUS: Final = "RFC 3339; a plus sign is written `%2B`."
+_MAX_NUMBER: Final = 2**31 - 1
+
+_Key = Annotated[
+    str | None, Field(description="Only this quota key.", examples=["producer_byte_rate"])
+]
+_Entity = Annotated[
+    Filter,
+    Field(
+        description=(
+            "A condition in the grammar of `filter` of `GET /quotas`; it is met by the entity "
+            "whose quota limits the bucket, or by the bucket's own user and client-id."
+        ),
+        examples=[["user=alice"]],
+    ),
+]
+_SINCE: Final = "2026-11-20T00:00:00Z"
+_UNTIL: Final = "2026-11-21T00:00:00Z"
+
+
+class AnalyticsParameters(QueryParameters):
+    """Parameters of every list of results."""
+
+    page_size: PageSize = 100
+    page_token: PageToken = None
+
+    def conditions(self) -> dict[str, Any]:
+        """Return every parameter but those of paging, by name."""
+        return self.model_dump(exclude={"page_size", "page_token"})
+
+
+class UtilizationParameters(AnalyticsParameters):
+    """The query of ``GET /analytics/utilization``."""
+
+    key: _Key = None
+    entity: _Entity = ()
+    min_util_p99: Annotated[
+        Annotated[float, Field(ge=0, le=_MAX_NUMBER), READ_NUMBER] | None,
+        Field(
+            description="Only where p99 / limit is at least this; 0.8 is 80 % of the limit.",
+            examples=[0.8],
+        ),
+    ] = None
+    since: Annotated[
+        TimeParameter | None,
+        Field(description=f"Only days that end after this time. {_PLUS}", examples=[_SINCE]),
+    ] = None
+    until: Annotated[
+        TimeParameter | None,
+        Field(description=f"Only days that begin before this time. {_PLUS}", examples=[_UNTIL]),
+    ] = None
+
+
+class IncidentsParameters(AnalyticsParameters):
+    """The query of ``GET /analytics/incidents``."""
+
+    key: _Key = None
+    entity: _Entity = ()
+    since: Annotated[
+        TimeParameter | None,
+        Field(description=f"Only what ends after this time. {_PLUS}", examples=[_SINCE]),
+    ] = None
+    until: Annotated[
+        TimeParameter | None,
+        Field(description=f"Only what begins before this time. {_PLUS}", examples=[_UNTIL]),
+    ] = None
+
+
+class BucketParameters(AnalyticsParameters):
+    """The query of ``GET /analytics/buckets/{bucket_id}``."""
+
+    since: Annotated[
+        TimeParameter | None,
+        Field(description=f"The earliest minute, included. {_PLUS}", examples=[_SINCE]),
+    ] = None
+    until: Annotated[
+        TimeParameter | None,
+        Field(description=f"The first minute that is too late. {_PLUS}", examples=[_UNTIL]),
+    ] = None
+    page_size: PageSize = 1440
+
+
+_TEXTS: Final = TypeAdapter(list[str], config=ConfigDict(strict=True))
+
+
+def _option_value(value: JsonValue) -> OptionValue:
+    match value:
+        case str():
+            return value
+        case Decimal():
+            whole = value == value.to_integral_value() and abs(value) < _LARGEST
+            return int(value) if whole else 0
+        case list():
+            return tuple(_TEXTS.validate_python(value))
+        case _:
+            wanted = "a string, a number or an array of strings"
+            raise own_error("wrong-type", f"This must be {wanted}, not {kind_of(value)}.")
+
+
+def _option(rule: OptionRule) -> dict[str, Any]:
+    one: dict[str, Any] = {"type": "string", "minLength": 1, "maxLength": MAX_TEXT}
+    if rule.kind is OptionKind.NUMBER:
+        one = {"type": "integer", "minimum": 1}
+        if rule.maximum is not None:
+            one["maximum"] = rule.maximum
+    elif rule.kind is OptionKind.WORD:
+        one = {"enum": list(rule.words)}
+    if rule.repeats:
+        one = {"anyOf": [one, {"type": "array", "items": one, "minItems": 1}]}
+    return {**one, "description": rule.description}
+
+
+def _run(job: str) -> dict[str, Any]:
+    options = {name: _option(rule) for name, rule in RUNNABLE[job].items()}
+    return {
+        "type": "object",
+        "required": ["job"],
+        "properties": {
+            "job": {"const": job},
+            "options": {"type": "object", "properties": options, "additionalProperties": False},
+        },
+        "additionalProperties": False,
+    }
+
+
+def _describe_runs(schema: dict[str, Any]) -> None:
+    schema.clear()
+    schema["oneOf"] = [_run(job) for job in RUNNABLE]
+
+
+class RunRequest(RequestBody):
+    """The body of ``POST /analytics/runs``; an option's number that is not whole is 0."""
+
+    model_config = ConfigDict(json_schema_extra=_describe_runs)
+
+    job: str
+    options: dict[str, Annotated[Any, BeforeValidator(_option_value)]] = Field(default_factory=dict)
+
+
+_Coverage = Annotated[
+    Annotated[float, Field(ge=0, le=1)] | None,
+    Field(description="The share of the minutes that were seen."),
+]
+_BucketId = Annotated[
+    str,
+    Field(pattern=BUCKET_ID_PATTERN, description="A whole number of 64 bits, as text."),
+]
+_Day = Annotated[str, Field(description="A day in UTC.", json_schema_extra={"format": "date"})]
+_KeyName = Annotated[str, Field(description="The quota key.")]
+_Limit = Annotated[StoredValue | None, Field(description="Of the key's unit; null: unlimited.")]
+_Level = Annotated[
+    Annotated[int, Field(ge=0, le=8)] | None,
+    Field(description="Of the quota that limits; 0: none does."),
+]
+_Broker = Annotated[int | None, Field(description="Where.")]
+_Name = Annotated[str | None, Field(description="Empty where the type is not part of the entity.")]
+_IsDefault = Annotated[
+    bool | None, Field(description="Whether it is the default entity of the type.")
+]
+
+
+class _QuotaEntity(TypedDict):
+    quota_user: _Name
+    quota_user_default: _IsDefault
+    quota_client_id: _Name
+    quota_client_default: _IsDefault
+
+
+@closed
+class UtilizationDay(TypedDict):
+    """A day of a bucket on one broker, or on all."""
+
+    cluster_id: ClusterId
+    dt: _Day
+    broker_id: Annotated[int | None, Field(description="Null pools the minutes of all brokers.")]
+    key: _KeyName
+    bucket_id: _BucketId
+    level: _Level
+    limit: _Limit
+    minutes_present: Annotated[
+        int | None, Field(description="Minutes in which the bucket did anything.")
+    ]
+    minutes_expected: Annotated[
+        int | None, Field(description="Minutes in which the broker reported anything.")
+    ]
+    coverage: _Coverage
+    bytes: Annotated[int | None, Field(description="Of byte rates; else null.")]
+    p50: Annotated[
+        StoredValue | None,
+        Field(description="Of the minutes' highest rates, per second and broker."),
+    ]
+    p95: Annotated[StoredValue | None, Field(description="Likewise.")]
+    p99: Annotated[StoredValue | None, Field(description="Likewise.")]
+    peak: Annotated[StoredValue | None, Field(description="The highest.")]
+    minutes_over_80: Annotated[int | None, Field(description="Minutes over 80 % of the limit.")]
+    minutes_over_100: Annotated[int | None, Field(description="Minutes over the limit.")]
+    throttled_minutes: Annotated[
+        int | None, Field(description="Minutes in which it was throttled.")
+    ]
+    throttle_ms_max: Annotated[
+        StoredValue | None, Field(description="The longest throttle time, in ms.")
+    ]
+    util_p99: Annotated[
+        StoredValue | None, Field(description="p99 / limit; null where nothing limits.")
+    ]
+    headroom: Annotated[
+        StoredValue | None, Field(description="limit - p99; null where nothing limits.")
+    ]
+
+
+@closed
+class ThrottleIncident(_QuotaEntity):
+    """A stretch in which a bucket was throttled or over its limit; `end` is exclusive."""
+
+    cluster_id: ClusterId
+    incident_id: str
+    key: _KeyName
+    bucket_id: _BucketId
+    broker_id: _Broker
+    level: _Level
+    start: Time
+    end: Time
+    minutes: Annotated[int | None, Field(description="Minutes throttled or over the limit.")]
+    peak_ratio: Annotated[
+        StoredValue | None,
+        Field(description="The highest rate / limit; null where nothing limits."),
+    ]
+    throttle_ms_p95: Annotated[
+        StoredValue | None, Field(description="95th percentile of the throttle times, in ms.")
+    ]
+    est_deferred_bytes: Annotated[
+        int | None, Field(description="Bytes that had to wait, estimated.")
+    ]
+    brokers_affected: Annotated[
+        int | None,
+        Field(description="Brokers with an incident of the bucket at that time."),
+    ]
+    first_contributors: Annotated[
+        str | None, Field(description="Who spent most at its start, where that is known.")
+    ]
+    status: Annotated[str | None, Field(description="Whether it goes on at the end of the data.")]
+
+
+@closed
+class BucketMinute(TypedDict):
+    """A minute of a bucket on one broker."""
+
+    cluster_id: ClusterId
+    dt: _Day
+    ts: Time
+    broker_id: _Broker
+    key: _KeyName
+    bucket_id: _BucketId
+    rate_avg: Annotated[StoredValue | None, Field(description="Per second on that broker.")]
+    rate_max: Annotated[
+        StoredValue | None, Field(description="An upper bound: the sum of the members' highest.")
+    ]
+    throttle_ms_avg: Annotated[StoredValue | None, Field(description="Ms per throttled response.")]
+    throttle_ms_max: Annotated[StoredValue | None, Field(description="The longest, in ms.")]
+    bytes_est: Annotated[
+        int | None, Field(description="Bytes of the minute, estimated; null for other keys.")
+    ]
+    limit: _Limit
+    level: _Level
+    contributors: Annotated[
+        int | None, Field(description="Users and client-ids that spent from it.")
+    ]
+
+
+@closed
+class Bucket(_QuotaEntity):
+    """Who spends from a bucket, and the entity whose quota limits it."""
+
+    cluster_id: ClusterId
+    bucket_id: _BucketId
+    key: _KeyName
+    level: _Level
+    bucket_user: Annotated[
+        str, Field(description="The metric's user tag, decoded; empty for none.")
+    ]
+    bucket_client: Annotated[str, Field(description="The metric's client-id tag; empty for none.")]
+    first_seen: Annotated[Time | None, Field(description="The first minute with data.")]
+    last_seen: Annotated[Time | None, Field(description="The last one.")]
+
+
+@closed
+class PipelineRun(TypedDict):
+    """A run of the pipeline."""
+
+    run_id: Annotated[str, Field(pattern=RUN_ID_PATTERN)]
+    job: Annotated[str, Field(description="Of the pipeline.")]
+    options: Annotated[
+        dict[str, Any],
+        WithJsonSchema({"type": "object", "description": "As they were given."}),
+    ]
+    cluster_id: Annotated[str | None, Field(description="Null: several, or not known yet.")]
+    state: Literal["queued", "running", "succeeded", "failed", "cancelled"]
+    requested_by: Annotated[
+        str | None, Field(description="A principal; null: started on the command line.")
+    ]
+    requested_at: Time
+    cancel_requested: Annotated[bool, Field(description="Whether it is to end early.")]
+    started_at: Annotated[Time | None, Field(description="Null before a worker took it.")]
+    ended_at: Annotated[Time | None, Field(description="Null before its end.")]
+    data_through: Annotated[
+        Time | None, Field(description="The end of the last minute that its data has.")
+    ]
+    coverage: _Coverage
+    rows_in: Annotated[int | None, Field(description="Rows read; null where that is not counted.")]
+    rows_out: Annotated[int | None, Field(description="Rows published.")]
+    published: Annotated[list[str], Field(description="The tables that it has published.")]
+    progress: Annotated[str | None, Field(description="How far it is, in words.")]
+    error: Annotated[str | None, Field(description="Why it failed, and what to do.")]
+
+
+class _Page(TypedDict):
+    run_id: Annotated[str | None, Field(description="The newest run that published the table.")]
+    data_through: Annotated[
+        Time | None, Field(description="The end of the last minute that its data has.")
+    ]
+    coverage: _Coverage
+    next_page_token: NextPageToken
+
+
+class _PageOfBuckets(_Page):
+    buckets: Annotated[list[Bucket], Field(description="Who the rows' buckets are.")]
+
+
+@closed
+class UtilizationPage(_PageOfBuckets):
+    """Days of buckets."""
+
+    rows: Annotated[
+        list[UtilizationDay],
+        Field(description="The newest day first; in it by util_p99, the highest first."),
+    ]
+
+
+@closed
+class IncidentPage(_PageOfBuckets):
+    """Incidents of buckets."""
+
+    rows: Annotated[list[ThrottleIncident], Field(description="The newest start first.")]
+
+
+@closed
+class BucketPage(_PageOfBuckets):
+    """Minutes of one bucket."""
+
+    rows: Annotated[list[BucketMinute], Field(description="The oldest minute first.")]
+
+
+@closed
+class RunPage(_Page):
+    """Runs of the pipeline."""
+
+    rows: Annotated[list[PipelineRun], Field(description="The newest first.")]
+
+
+@closed
+class Usage(TypedDict):
+    """The last day of the bucket that shares the quota."""
+
+    p95: Annotated[
+        StoredValue | None,
+        Field(description="Of the minutes' highest rates on a broker, in the quota's unit."),
+    ]
+    p99: Annotated[StoredValue | None, Field(description="Likewise.")]
+    max: Annotated[StoredValue | None, Field(description="The highest.")]
+    throttled_minutes: Annotated[
+        int | None, Field(description="Minutes in which it was throttled, over all brokers.")
+    ]
+    data_through: Annotated[
+        Time | None, Field(description="The end of the last minute that the figures know.")
+    ]
+    coverage: _Coverage

@@ -1,0 +1,226 @@
+"""``/analytics/…``: who is near a limit, who was throttled, and the runs that find it out."""
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Depends, Path, Request, Response
+
+from app.domain.authorization import DecisionRule
+from app.domain.errors import NotFoundError
+from app.http.analytics.documents import page_json, row_json
+from app.http.analytics.models import (
+    BUCKET_ID_PATTERN,
+    RUN_ID_PATTERN,
+    AnalyticsParameters,
+    BucketPage,
+    BucketParameters,
+    IncidentPage,
+    IncidentsParameters,
+    PipelineRun,
+    RunPage,
+    RunRequest,
+    UtilizationPage,
+    UtilizationParameters,
+)
+from app.http.filter_query import parse_filter
+from app.http.guards import MayAlter, may_describe
+from app.http.json_text import JsonResponse
+from app.http.page_tokens import page_token, query_fingerprint, read_page_token
+from app.http.query_params import StrictQuery
+from app.http.responses import READING, WITH_BODY, answer_of, problems, request_examples
+from app.http.route import GuardedRoute, operation_id
+from app.http.services import services_of
+from app.service.off_loop import off_loop
+from app.service.reading.analytics import AnalyticsPage, AnalyticsQuery, Result
+from app.service.reading.analytics_columns import COLUMNS
+
+router = APIRouter(
+    tags=["analytics"], route_class=GuardedRoute, generate_unique_id_function=operation_id
+)
+
+_BUCKET_ID: Final = re.compile("-?[0-9]{1,19}")
+_BIGINT: Final = range(-(2**63), 2**63)
+_LISTED: Final = (*READING, "UnreadableOrStale", "NoRun")
+_MAY_DESCRIBE: Final = [Depends(may_describe)]
+
+BucketId = Annotated[
+    str,
+    Path(description="The `bucket_id` of a row.", json_schema_extra={"pattern": BUCKET_ID_PATTERN}),
+]
+RunId = Annotated[
+    str,
+    Path(description="The `run_id` of an answer.", json_schema_extra={"pattern": RUN_ID_PATTERN}),
+]
+
+
+@router.get(
+    "/analytics/utilization",
+    summary="Show who is near a limit",
+    dependencies=_MAY_DESCRIBE,
+    responses={
+        200: answer_of(UtilizationPage, "One page.", "utilization"),
+        **problems(*_LISTED, "BadFilter"),
+    },
+)
+async def show_utilization(
+    request: Request,
+    query: Annotated[UtilizationParameters, Depends(StrictQuery(UtilizationParameters))],
+) -> Response:
+    """Show each bucket's days beside its limit: the newest day first, in it the fullest bucket."""
+    return await _page(request, Result.UTILIZATION, query, None)
+
+
+@router.get(
+    "/analytics/incidents",
+    summary="Show who was throttled",
+    dependencies=_MAY_DESCRIBE,
+    responses={
+        200: answer_of(IncidentPage, "One page, newest first.", "incidents"),
+        **problems(*_LISTED, "BadFilter"),
+    },
+)
+async def show_incidents(
+    request: Request,
+    query: Annotated[IncidentsParameters, Depends(StrictQuery(IncidentsParameters))],
+) -> Response:
+    """Show the stretches in which a bucket was throttled or over its limit, newest first."""
+    return await _page(request, Result.INCIDENTS, query, None)
+
+
+@router.get(
+    "/analytics/buckets/{bucket_id}",
+    summary="Show the minutes of a bucket",
+    dependencies=_MAY_DESCRIBE,
+    responses={
+        200: answer_of(BucketPage, "One page, oldest first.", "bucket-minutes"),
+        **problems(*_LISTED, "NoSuchBucket", "BadParameter"),
+    },
+)
+async def show_bucket(
+    request: Request,
+    bucket_id: BucketId,
+    query: Annotated[BucketParameters, Depends(StrictQuery(BucketParameters))],
+) -> Response:
+    """Show the minutes of one bucket, oldest first, and who it is."""
+    number = int(bucket_id) if _BUCKET_ID.fullmatch(bucket_id) else None
+    if number is None or number not in _BIGINT:
+        raise NotFoundError("A bucket_id is a whole number of 64 bits, as other answers have it.")
+    return await _page(request, Result.MINUTES, query, number)
+
+
+@router.get(
+    "/analytics/runs",
+    summary="Show the runs of the pipeline",
+    dependencies=_MAY_DESCRIBE,
+    responses={
+        200: answer_of(RunPage, "One page, newest first.", "runs"),
+        **problems(*_LISTED, "BadParameter"),
+    },
+)
+async def show_runs(
+    request: Request,
+    query: Annotated[AnalyticsParameters, Depends(StrictQuery(AnalyticsParameters))],
+) -> Response:
+    """Show the runs of the pipeline, newest first."""
+    return await _page(request, Result.RUNS, query, None)
+
+
+@router.get(
+    "/analytics/runs/{run_id}",
+    summary="Show one run",
+    dependencies=_MAY_DESCRIBE,
+    responses={
+        200: answer_of(PipelineRun, "Its record.", "run-queued", "run-succeeded"),
+        **problems(*READING, "NotFound"),
+    },
+)
+async def show_run(request: Request, run_id: RunId) -> Response:
+    """Show one run: how far it is, or what became of it."""
+    return JsonResponse(row_json(await services_of(request).analytics.run(run_id)))
+
+
+@router.post(
+    "/analytics/runs",
+    summary="Queue a run of the pipeline",
+    status_code=202,
+    responses={
+        202: {
+            **answer_of(
+                PipelineRun,
+                "Queued for the next worker that is free.",
+                "run-queued",
+                headers=("Run-Location",),
+            ),
+            "links": {
+                "record": {
+                    "operationId": "showRun",
+                    "parameters": {"run_id": "$response.body#/run_id"},
+                    "description": "The record of this run.",
+                }
+            },
+        },
+        **problems(*READING, *WITH_BODY, "BadRun"),
+    },
+    openapi_extra=request_examples("whole-chain", "one-day"),
+)
+async def queue_run(request: Request, granted: MayAlter, body: RunRequest) -> Response:
+    """Queue a run for the next worker that is free."""
+    row = await services_of(request).analytics.queue(granted.caller, body.job, body.options)
+    location = f"/analytics/runs/{row['run_id']}"
+    return JsonResponse(row_json(row), 202, {"Location": location})
+
+
+@router.post(
+    "/analytics/runs/{run_id}/cancel",
+    summary="Cancel a run",
+    responses={
+        200: answer_of(
+            PipelineRun, "Its record; a run that has ended stays as it is.", "run-cancelled"
+        ),
+        **problems(*READING, "NotFound"),
+    },
+)
+async def cancel_run(request: Request, granted: MayAlter, run_id: RunId) -> Response:
+    """End a run that waits, or ask the worker to end one that runs."""
+    may_cancel_any = granted.evidence.get("rule") == DecisionRule.SUPER_USER
+    analytics = services_of(request).analytics
+    row = await analytics.cancel(granted.caller, run_id, may_cancel_any=may_cancel_any)
+    return JsonResponse(row_json(row))
+
+
+async def _page(
+    request: Request, table: Result, query: AnalyticsParameters, bucket_id: int | None
+) -> Response:
+    services = services_of(request)
+    conditions = query.conditions()
+    fingerprint = query_fingerprint(table.value, {**conditions, "bucket_id": bucket_id})
+    token = query.page_token
+    page = await services.analytics.page(
+        AnalyticsQuery(
+            table,
+            **_asked(conditions),
+            bucket_id=bucket_id,
+            limit=query.page_size,
+            after=None if token is None else read_page_token(token, fingerprint),
+        )
+    )
+    if bucket_id is not None and not page.buckets and not page.rows:
+        raise NotFoundError("There is no such bucket; GET /analytics/utilization lists them.")
+    further = page.next_after
+    more = None if further is None else page_token(list(further), fingerprint)
+    document = await off_loop(len(page.rows), _document, page, table, more)
+    return JsonResponse(document)
+
+
+def _asked(conditions: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the conditions of a query, its filter parsed."""
+    entity = conditions.get("entity")
+    return {**conditions, "entity": parse_filter(entity, parameter="entity") if entity else None}
+
+
+def _document(page: AnalyticsPage, table: Result, token: str | None) -> dict[str, Any]:
+    document = page_json(page, COLUMNS[table], token)
+    if table is not Result.RUNS:
+        document["buckets"] = [row_json(bucket) for bucket in page.buckets]
+    return document

@@ -1,0 +1,259 @@
+"""``GET /audit``: who changed what, when, and what became of it."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Annotated, Any, Final, NotRequired
+from uuid import UUID
+
+from fastapi import APIRouter, Depends, Request, Response
+from pydantic import Field, Strict
+from typing_extensions import TypedDict
+
+from app.domain.alterations import Outcome
+from app.domain.alterations import Values as StoredValues
+from app.domain.errors import BadPageTokenError, ClusterAuthorizationError
+from app.http.answers import entity_json, quota_value_json, refusal_json, values_json
+from app.http.filter_query import parse_filter
+from app.http.guards import MayReadAudit
+from app.http.json_text import JsonResponse
+from app.http.models import (
+    AlterationId,
+    AuditAction,
+    ClusterId,
+    Entity,
+    NextPageToken,
+    Op,
+    Refusal,
+    RequestId,
+    Time,
+    Values,
+    closed,
+)
+from app.http.page_tokens import page_token, query_fingerprint, read_page_token
+from app.http.query_params import (
+    Filter,
+    PageSize,
+    PageToken,
+    QueryParameters,
+    StrictQuery,
+    TimeParameter,
+)
+from app.http.responses import ASKING, answer_of, problems
+from app.http.route import GuardedRoute, operation_id
+from app.http.services import services_of
+from app.http.times import rfc3339
+from app.service.audit_records import AuditPage as RowPage
+from app.service.audit_records import AuditQuery
+from app.service.audit_records import AuditRow as Row
+from app.service.permissions.denials import DeniedAttempt
+
+router = APIRouter(
+    tags=["audit"], route_class=GuardedRoute, generate_unique_id_function=operation_id
+)
+
+_BOUND: Final = ("entity", "actor", "since", "until", "outcome", "action")
+_ORDINALS: Final = range(2**31)
+"""What the column holds."""
+
+_PLUS: Final = "RFC 3339; a plus sign is written `%2B`."
+
+
+class AuditParameters(QueryParameters):
+    """The query."""
+
+    entity: Annotated[
+        Filter,
+        Field(
+            description="A condition on the entity, in the grammar of `filter` of `GET /quotas`.",
+            examples=[["user=alice", "client-id:default"]],
+        ),
+    ] = ()
+    actor: Annotated[
+        str | None,
+        Field(
+            description=(
+                "The principal who asked, as Kafka prints it. Another one than oneself needs the "
+                "`audit` permission."
+            ),
+            examples=["User:ci"],
+        ),
+    ] = None
+    since: Annotated[
+        TimeParameter | None,
+        Field(
+            description=f"The earliest time, included. {_PLUS}", examples=["2026-11-21T00:00:00Z"]
+        ),
+    ] = None
+    until: Annotated[
+        TimeParameter | None,
+        Field(
+            description=f"The first time that is too late. {_PLUS}",
+            examples=["2026-11-22T00:00:00Z"],
+        ),
+    ] = None
+    outcome: Annotated[
+        Annotated[Outcome, Strict(strict=False)] | None,
+        Field(description="What became of the entity's alteration."),
+    ] = None
+    action: Annotated[AuditAction | None, Field(description="What was asked for.")] = None
+    page_size: PageSize = 100
+    page_token: PageToken = None
+
+
+@closed
+class AppliedPlan(TypedDict):
+    """The plan that was applied; only where one was."""
+
+    plan_id: AlterationId
+    owner: Annotated[str, Field(description="In whose name it was applied.")]
+    force: bool
+    taken_over: Annotated[
+        dict[str, str], Field(description="From whom keys were taken over by force, by key.")
+    ]
+
+
+@closed
+class DeniedChange(TypedDict):
+    """What was refused; only in rows of denied attempts."""
+
+    entities: Annotated[
+        Annotated[int, Field(ge=0)] | None,
+        Field(
+            description=(
+                "How many were asked for; null where the body could not be read, or was over "
+                "16 KiB."
+            )
+        ),
+    ]
+    first: Annotated[list[Entity] | None, Field(description="The first of them, at most 20.")]
+    attempts: Annotated[int, Field(ge=1, description="How many the row stands for.")]
+
+
+@closed
+class AuditRow(TypedDict):
+    """One entity of one recorded request."""
+
+    cluster_id: ClusterId
+    alteration_id: AlterationId
+    at: Time
+    principal: Annotated[str, Field(description="Who asked, as Kafka prints it.")]
+    authentication: Annotated[str, Field(description="The method; no secret.")]
+    client_address: Annotated[str, Field(description="The address of the caller.")]
+    action: AuditAction
+    entity: Annotated[Entity | None, Field(description="Null for denied attempts.")]
+    ops: Annotated[list[Op] | None, Field(description="Null for denied attempts.")]
+    before: Values
+    after: Values
+    outcome: Outcome
+    reason: Annotated[str | None, Field(description="The caller's own words.")]
+    request_id: RequestId
+    error: Refusal | None
+    plan: NotRequired[AppliedPlan]
+    denied: NotRequired[DeniedChange]
+
+
+@closed
+class AuditPage(TypedDict):
+    """Rows of the audit log."""
+
+    rows: Annotated[list[AuditRow], Field(description="Newest first.")]
+    next_page_token: NextPageToken
+
+
+@router.get(
+    "/audit",
+    summary="Show the audit log",
+    responses={
+        200: answer_of(AuditPage, "One page, newest first.", "audit"),
+        **problems(*ASKING, "TooManyRequests", "UnreadableOrStale", "NotAuthorized", "BadFilter"),
+    },
+)
+async def show_audit(
+    request: Request,
+    granted: MayReadAudit,
+    query: Annotated[AuditParameters, Depends(StrictQuery(AuditParameters))],
+) -> Response:
+    """Show audit rows, newest first: all for auditors, one's own with describe permission."""
+    services = services_of(request)
+    conditions = query.model_dump(include=set(_BOUND))
+    fingerprint = query_fingerprint("audit", {**conditions, "as": granted.caller.principal})
+    asked = _query(query, _position(query.page_token, fingerprint))
+    try:
+        page = await services.audit.rows(granted.caller, asked)
+    except ClusterAuthorizationError as refusal:
+        attempt = DeniedAttempt(request.state.request_id, "GET /audit", granted.evidence)
+        await services.denials.record(granted.caller, refusal, attempt)
+        raise
+    rows = [audit_row_json(row) for row in page.rows]
+    token = _token(page, fingerprint)
+    return JsonResponse({"rows": rows, "next_page_token": token})
+
+
+def _query(query: AuditParameters, after: tuple[datetime, str, int] | None) -> AuditQuery:
+    return AuditQuery(
+        entity=parse_filter(query.entity, parameter="entity") if query.entity else None,
+        actor=query.actor,
+        since=query.since,
+        until=query.until,
+        outcome=query.outcome,
+        action=query.action,
+        limit=query.page_size,
+        after=after,
+    )
+
+
+def _position(token: str | None, fingerprint: str) -> tuple[datetime, str, int] | None:
+    if token is None:
+        return None
+    try:
+        at, alteration_id, ordinal = read_page_token(token, fingerprint)
+        return datetime.fromisoformat(at).astimezone(UTC), str(UUID(alteration_id)), _int4(ordinal)
+    except (ValueError, TypeError, AttributeError, OverflowError):
+        raise BadPageTokenError from None
+
+
+def _int4(value: Any) -> int:
+    if type(value) is not int or value not in _ORDINALS:
+        raise BadPageTokenError
+    return value
+
+
+def _token(page: RowPage, fingerprint: str) -> str | None:
+    if page.next_after is None:
+        return None
+    at, alteration_id, ordinal = page.next_after
+    return page_token([at.isoformat(), alteration_id, ordinal], fingerprint)
+
+
+def audit_row_json(row: Row) -> dict[str, Any]:
+    """Return one row; ``plan`` is there only where one was applied, ``denied`` for denials only."""
+    further = {"plan": row.plan, "denied": row.denied}
+    return {
+        "cluster_id": row.cluster_id,
+        "alteration_id": row.alteration_id,
+        "at": rfc3339(row.at),
+        "principal": row.principal,
+        "authentication": row.authentication,
+        "client_address": row.client_address,
+        "action": row.action,
+        "entity": None if row.entity is None else entity_json(row.entity),
+        "ops": None if row.ops is None else [_op(op) for op in row.ops],
+        "before": _values(row.before),
+        "after": _values(row.after),
+        "outcome": row.outcome,
+        "reason": row.reason,
+        "request_id": row.request_id,
+        "error": refusal_json(row.error),
+        **{name: dict(value) for name, value in further.items() if value is not None},
+    }
+
+
+def _op(op: Mapping[str, Any]) -> dict[str, Any]:
+    value = op.get("value")
+    if isinstance(value, int | float):
+        return {**op, "value": quota_value_json(float(value))}
+    return dict(op)
+
+
+def _values(values: StoredValues | None) -> dict[str, Any] | None:
+    return None if values is None else values_json(values)

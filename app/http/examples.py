@@ -1,0 +1,474 @@
+"""Examples of requests, and of answers: those are made by what makes the real ones."""
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from decimal import Decimal
+from typing import Any, Final
+
+import orjson
+import yaml
+
+from app.domain.alterations import AlterationResult, Outcome
+from app.domain.planner import base_of, make_plan
+from app.domain.plans import DesiredQuota, Holding, PlanRequest
+from app.domain.resolution import resolve_client, resolve_ip
+from app.domain.resolution_index import QuotaIndex
+from app.http import example_values as given
+from app.http.alterations.routes import alteration_json, record_json
+from app.http.analytics.documents import page_json, row_json
+from app.http.audit import audit_row_json
+from app.http.plans.routes import plan_json
+from app.http.quotas.capabilities import capabilities_json
+from app.http.quotas.formats import Format, QuotasAnswer, encode
+from app.http.resolve.documents import resolution_json, resolutions_json
+from app.http.responses import PROBLEM_EXAMPLES
+from app.http.users import scram_users_json
+from app.http.yaml_format import API_VERSION
+from app.service.alterations.alteration_command import AlterationReport
+from app.service.audit_records import AlterationRecord, AuditEntity, AuditRequest, AuditRow
+from app.service.plans.plan import PLAN_LIFE, planned
+from app.service.plans.plan_records import KeptPlan
+from app.service.reading.analytics import AnalyticsPage, PublishedRun, Result, Row
+from app.service.reading.analytics_columns import COLUMNS
+from app.service.reading.resolve import ResolveAnswer
+from app.service.reading.scram_credentials import ScramCredential, ScramUsers
+
+Example = dict[str, Any]
+
+
+def _example(summary: str, value: Any) -> Example:
+    return {"summary": summary, "value": value}
+
+
+def _listing(media_type: Format) -> str:
+    entries = sorted(given.QUOTAS.items(), key=lambda entry: entry[0].sort_key())
+    answer = QuotasAnswer(given.CLUSTER_ID, given.AT, entries)
+    return b"".join(encode(media_type, answer)).decode()
+
+
+def _report(*results: AlterationResult, readable: bool | None) -> dict[str, Any]:
+    validate_only = results[0].outcome is Outcome.VALIDATED
+    return alteration_json(
+        AlterationReport(given.ALTERATION_ID, given.CLUSTER_ID, validate_only, results, readable)
+    )
+
+
+_SENT: Final = (given.AT, "sent", "handed to broker 1")
+_APPLIED: Final = (given.LATER, "outcome", "applied")
+_LOST: Final = (given.LATER, "outcome", "unknown")
+_FOUND: Final = (given.MUCH_LATER, "recovery", "observed_other")
+
+
+def _record(*events: tuple[datetime, str, str]) -> dict[str, Any]:
+    request = AuditRequest(
+        alteration_id=given.ALTERATION_ID,
+        cluster_id=given.CLUSTER_ID,
+        caller=given.CALLER,
+        action="alter",
+        request_id=given.REQUEST_ID,
+        entities=(AuditEntity(0, given.ALTERATION, given.BEFORE),),
+        reason=given.REASON,
+    )
+    history = ((given.AT, "intent", "committed before anything was sent"), *events)
+    results = {0: given.OBSERVED_OTHER if _FOUND in events else given.APPLIED}
+    return record_json(
+        AlterationRecord(request, given.AT, results, concluded=True, history=history)
+    )
+
+
+def _client_answer() -> ResolveAnswer:
+    index = QuotaIndex.of(given.QUOTAS)
+    changed = index.with_alterations([given.ALTERATION])
+    return ResolveAnswer(
+        given.CLUSTER_ID,
+        given.AT,
+        resolutions=(resolve_client(index, "alice", "etl"),),
+        proposed=(resolve_client(changed, "alice", "etl"),),
+        callback_class=None,
+    )
+
+
+def _address_answer() -> ResolveAnswer:
+    resolution = resolve_ip(QuotaIndex.of(given.QUOTAS), "10.0.0.1", explain=True)
+    return ResolveAnswer(given.CLUSTER_ID, given.AT, (resolution,), None, None)
+
+
+def _audit_page() -> dict[str, Any]:
+    row = AuditRow(
+        cluster_id=given.CLUSTER_ID,
+        alteration_id=given.ALTERATION_ID,
+        at=given.AT,
+        principal=given.CALLER.principal,
+        authentication=given.CALLER.authentication,
+        client_address=given.CALLER.host,
+        action="alter",
+        entity=given.USER_ANY_CLIENT,
+        ops=({"key": given.PRODUCER, "value": 1048576}, {"key": given.CONSUMER, "remove": True}),
+        before=given.BEFORE,
+        after=given.AFTER,
+        outcome=Outcome.APPLIED.value,
+        reason=given.REASON,
+        request_id=given.REQUEST_ID,
+        error=None,
+    )
+    return {"rows": [audit_row_json(row)], "next_page_token": given.PAGE_TOKEN}
+
+
+_BROKERS: Final = {"describe_api_version": 1, "alter_api_version": 1, "metadata_version": 29}
+
+_LISTING: Final = _listing(Format.JSON)
+
+ANSWER_EXAMPLES: Final[Mapping[str, Example]] = {
+    "quotas": _example("Three entities", orjson.loads(_LISTING)),
+    "quotas-ndjson": _example("The same, one a line", _listing(Format.NDJSON)),
+    "quotas-csv": _example("The same as a table", _listing(Format.CSV)),
+    "quotas-yaml": _example("The same as a document", yaml.safe_load(_listing(Format.YAML))),
+    "capabilities": _example("Keys, bounds and limits", capabilities_json(_BROKERS)),
+    "alteration-applied": _example("Applied", _report(given.APPLIED, readable=True)),
+    "alteration-validated": _example("Only checked", _report(given.VALIDATED, readable=None)),
+    "alteration-partial": _example(
+        "One refused, the other applied", _report(given.APPLIED, given.REFUSED, readable=True)
+    ),
+    "alteration-reverted": _example("Taken back", _report(given.REVERTED, readable=True)),
+    "alteration-record": _example("What the log knows", _record(_SENT, _APPLIED)),
+    "alteration-recovered": _example(
+        "What was found after an answer was lost", _record(_SENT, _LOST, _FOUND)
+    ),
+    "resolution-client": _example(
+        "A user with a client-id", resolution_json(_client_answer(), explain=False)
+    ),
+    "resolution-address": _example(
+        "An address, every level explained", resolution_json(_address_answer(), explain=True)
+    ),
+    "resolutions": _example("What-if", resolutions_json(_client_answer())),
+    "audit": _example("One row, more follow", _audit_page()),
+    "live": _example("It lives", {"status": "ok"}),
+    "ready": _example("Ready", {"status": "ok", "problems": {}}),
+    "not-ready": _example(
+        "The audit log cannot be written",
+        {"status": "unavailable", "problems": {"audit_log": "no answer within 2 s"}},
+    ),
+    "version": _example("A version", {"name": "kafka-quota-service", "version": "0.1.0"}),
+    "metrics": _example(
+        "A gauge",
+        "# HELP http_server_active_requests Requests in flight.\n"
+        "# TYPE http_server_active_requests gauge\nhttp_server_active_requests 1.0\n",
+    ),
+    "problem-page": _example("A page", '<!doctype html>\n<html lang="en">…</html>\n'),
+}
+
+
+_ALICE_ANY_CLIENT: Final = {"user": "alice", "client-id": None}
+
+
+def _set(entity: Mapping[str, str | None], key: str, value: float) -> dict[str, Any]:
+    return {"entity": dict(entity), "ops": [{"key": key, "value": value}]}
+
+
+ALTERATION_REQUESTS: Final[Mapping[str, Example]] = {
+    "set-and-remove": {
+        "summary": "Raise one quota, remove another",
+        "value": {
+            "wait": "readable",
+            "reason": "INC-4711 raise for backfill",
+            "alterations": [
+                {
+                    "entity": _ALICE_ANY_CLIENT,
+                    "ops": [
+                        {"key": "producer_byte_rate", "value": 1048576},
+                        {"key": "consumer_byte_rate", "remove": True},
+                    ],
+                }
+            ],
+        },
+    },
+    "check-only": {
+        "summary": "Let the broker check, if the value is as expected; change nothing",
+        "value": {
+            "validate_only": True,
+            "alterations": [
+                {
+                    **_set({"user": None}, "request_percentage", 12.5),
+                    "expected": {"request_percentage": 10},
+                }
+            ],
+        },
+    },
+    "several-kinds": {
+        "summary": "A client-id, an address and the default user, each on its own",
+        "value": {
+            "all_or_nothing": False,
+            "wait": "all_brokers",
+            "wait_ms": 10000,
+            "alterations": [
+                _set({"client-id": "etl"}, "controller_mutation_rate", 5),
+                _set({"ip": "10.0.0.1"}, "connection_creation_rate", 100),
+                _set({"user": None}, "consumer_byte_rate", 9223372036854775807),
+            ],
+        },
+    },
+}
+
+REVERT_REQUESTS: Final[Mapping[str, Example]] = {
+    "take-back": {
+        "summary": "Take the alteration back",
+        "value": {"reason": "INC-4711 the backfill is done"},
+    },
+    "check-taking-back": {
+        "summary": "Only check whether it could be taken back",
+        "value": {"validate_only": True},
+    },
+}
+
+RESOLVE_REQUESTS: Final[Mapping[str, Example]] = {
+    "present": {
+        "summary": "What applies to two clients and an address",
+        "value": {
+            "identities": [{"user": "alice", "client-id": "etl"}, {"user": "bob"}, {"ip": "::1"}]
+        },
+    },
+    "what-if": {
+        "summary": "What would apply after an alteration",
+        "value": {
+            "identities": [{"user": "alice", "client-id": "etl"}],
+            "alterations": [_set(_ALICE_ANY_CLIENT, "producer_byte_rate", 1048576)],
+            "max_age_ms": 0,
+        },
+    },
+}
+
+
+_OWNER: Final = "team-a"
+_PLAN_ID: Final = given.ALTERATION_ID
+
+
+def _plan() -> dict[str, Any]:
+    wanted = PlanRequest(
+        (
+            DesiredQuota(given.USER, {given.PRODUCER: Decimal(2097152)}),
+            DesiredQuota(given.DEFAULT_USER, {given.PRODUCER: Decimal(2000)}),
+        ),
+        _OWNER,
+        prune=True,
+    )
+    holdings = {
+        given.USER: {given.CONSUMER: Holding(_OWNER, 2.0**63)},
+        given.DEFAULT_USER: {given.PRODUCER: Holding("platform", 1000.0)},
+        given.ADDRESS: {given.CONNECTIONS: Holding(_OWNER, 50.0)},
+    }
+    plan, changes = planned(wanted, given.QUOTAS, holdings)
+    return plan_json(
+        KeptPlan(
+            plan_id=_PLAN_ID,
+            cluster_id=given.CLUSTER_ID,
+            author=given.CALLER.principal,
+            owner=_OWNER,
+            prune=True,
+            adopt=False,
+            scope=(),
+            created_at=given.AT,
+            expires_at=given.AT + PLAN_LIFE,
+            base=base_of(given.CLUSTER_ID, plan),
+            changes=changes,
+            conflicts=plan.conflicts,
+            kept=plan.kept,
+            rests_on=plan.rests_on,
+        )
+    )
+
+
+def _nothing() -> dict[str, Any]:
+    plan = make_plan(PlanRequest((), _OWNER), {}, {})
+    empty = {**_plan(), "prune": False, "base": base_of(given.CLUSTER_ID, plan)}
+    return {**empty, "changes": [], "conflicts": [], "kept": []}
+
+
+PLAN_REQUESTS: Final[Mapping[str, dict[str, Any]]] = {
+    "desired": _example(
+        "What should hold, without removing anything",
+        {
+            "owner": _OWNER,
+            "document": {
+                "apiVersion": API_VERSION,
+                "quotas": [{"entity": {"user": "alice"}, "values": {given.PRODUCER: 2097152}}],
+            },
+        },
+    ),
+    "desired-within-a-scope": _example(
+        "All that should hold for some users, and nothing else of ours",
+        {
+            "owner": _OWNER,
+            "prune": True,
+            "scope": ["user^=team-a-"],
+            "document": {
+                "apiVersion": API_VERSION,
+                "quotas": [
+                    {"entity": {"user": "team-a-etl"}, "values": {given.PRODUCER: 1048576}},
+                ],
+            },
+        },
+    ),
+}
+
+APPLY_REQUESTS: Final[Mapping[str, dict[str, Any]]] = {
+    "apply": _example("Apply it", {"reason": given.REASON}),
+    "take-over": _example("Take over what others hold", {"force": True, "reason": given.REASON}),
+}
+
+PLAN_EXAMPLES: Final[Mapping[str, dict[str, Any]]] = {
+    "plan": _example("One change of one's own, one of another's, one key kept", _plan()),
+    "plan-of-nothing": _example("Everything is as desired", _nothing()),
+}
+
+
+_DAY: Final = given.AT.replace(hour=0, minute=0, second=0, microsecond=0)
+_END: Final = _DAY + timedelta(days=1)
+_EXAMPLE_BUCKET: Final = -1541027420173551103
+
+_BUCKET: Final[Row] = {
+    "cluster_id": given.CLUSTER_ID,
+    "bucket_id": _EXAMPLE_BUCKET,
+    "key": given.PRODUCER,
+    "level": 3,
+    "bucket_user": "alice",
+    "bucket_client": "",
+    "quota_user": "alice",
+    "quota_user_default": False,
+    "quota_client_id": "",
+    "quota_client_default": False,
+    "first_seen": _DAY,
+    "last_seen": _END - timedelta(minutes=1),
+}
+_SPENT: Final[Row] = {**_BUCKET, "limit": 1048576.0, "broker_id": 1, "coverage": 0.98}
+
+_UTILIZATION: Final[Row] = {
+    **_SPENT,
+    "dt": _DAY.date(),
+    "broker_id": None,
+    "minutes_present": 4234,
+    "minutes_expected": 4320,
+    "bytes": 94371840000,
+    "p50": 401000.5,
+    "p95": 880000.0,
+    "p99": 1001000.0,
+    "peak": 1148576.0,
+    "minutes_over_80": 312,
+    "minutes_over_100": 4,
+    "throttled_minutes": 4,
+    "throttle_ms_max": 812.5,
+    "util_p99": 0.9546279907226562,
+    "headroom": 47576.0,
+}
+_INCIDENT: Final[Row] = {
+    **_SPENT,
+    "incident_id": "5e0f43cc21d6ab17",
+    "start": _DAY + timedelta(hours=8),
+    "end": _DAY + timedelta(hours=8, minutes=4),
+    "minutes": 4,
+    "peak_ratio": 1.095367431640625,
+    "throttle_ms_p95": 780.25,
+    "est_deferred_bytes": 6000000,
+    "brokers_affected": 1,
+    "first_contributors": None,
+    "status": "closed",
+}
+_MINUTE: Final[Row] = {
+    **_SPENT,
+    "dt": _DAY.date(),
+    "ts": _DAY + timedelta(hours=8),
+    "rate_avg": 1001000.0,
+    "rate_max": 1148576.0,
+    "throttle_ms_avg": 310.5,
+    "throttle_ms_max": 812.5,
+    "bytes_est": 60060000,
+    "contributors": 1,
+}
+_QUEUED: Final[Row] = {
+    **dict.fromkeys(COLUMNS[Result.RUNS]),
+    "run_id": given.ALTERATION_ID,
+    "job": "run",
+    "options": {"input": ["metrics"], "format": "prom-json", "quotas": "quotas"},
+    "state": "queued",
+    "requested_by": given.CALLER.principal,
+    "requested_at": given.AT,
+    "cancel_requested": False,
+    "published": [],
+}
+_SUCCEEDED: Final[Row] = {
+    **_QUEUED,
+    "cluster_id": given.CLUSTER_ID,
+    "state": "succeeded",
+    "started_at": given.AT,
+    "ended_at": given.LATER,
+    "data_through": _END,
+    "coverage": 0.98,
+    "rows_in": 51840,
+    "rows_out": 17330,
+    "published": ["bucket_minute", "dim_bucket", "throttle_incident", "utilization_daily"],
+}
+_CANCELLED: Final[Row] = {
+    **_QUEUED,
+    "state": "cancelled",
+    "cancel_requested": True,
+    "ended_at": given.LATER,
+}
+
+
+def _page(table: Result, row: Row) -> dict[str, Any]:
+    run = PublishedRun(given.ALTERATION_ID, _END, 0.98)
+    document = page_json(AnalyticsPage(run, [row], [], None), COLUMNS[table], given.PAGE_TOKEN)
+    return document if table is Result.RUNS else {**document, "buckets": [row_json(_BUCKET)]}
+
+
+ANALYTICS_EXAMPLES: Final[Mapping[str, dict[str, Any]]] = {
+    "utilization": _example("A bucket near its limit", _page(Result.UTILIZATION, _UTILIZATION)),
+    "incidents": _example("Four minutes of throttling", _page(Result.INCIDENTS, _INCIDENT)),
+    "bucket-minutes": _example("One minute", _page(Result.MINUTES, _MINUTE)),
+    "runs": _example("One run", _page(Result.RUNS, _SUCCEEDED)),
+    "run-queued": _example("It waits for a worker", row_json(_QUEUED)),
+    "run-succeeded": _example("It has published", row_json(_SUCCEEDED)),
+    "run-cancelled": _example("It never began", row_json(_CANCELLED)),
+}
+
+RUN_REQUESTS: Final[Mapping[str, dict[str, Any]]] = {
+    "whole-chain": _example(
+        "From metrics to incidents",
+        {
+            "job": "run",
+            "options": {"input": ["metrics"], "format": "prom-json", "quotas": "quotas"},
+        },
+    ),
+    "one-day": _example(
+        "One day anew",
+        {"job": "utilization", "options": {"from": "2026-11-20", "to": "2026-11-21"}},
+    ),
+}
+
+
+_USERS: Final = {
+    "alice": (ScramCredential("SCRAM-SHA-256", 8192), ScramCredential("SCRAM-SHA-512", 4096)),
+    "bob": (ScramCredential("SCRAM-SHA-512", 4096),),
+}
+
+USER_EXAMPLES: Final[Mapping[str, Any]] = {
+    "scram-credentials": {
+        "summary": "Two users have credentials.",
+        "value": scram_users_json(ScramUsers(_USERS, given.AT, given.CLUSTER_ID)),
+    }
+}
+
+
+EXAMPLES: Final[Mapping[str, Example]] = {
+    **ALTERATION_REQUESTS,
+    **REVERT_REQUESTS,
+    **RESOLVE_REQUESTS,
+    **PLAN_REQUESTS,
+    **APPLY_REQUESTS,
+    **PLAN_EXAMPLES,
+    **USER_EXAMPLES,
+    **RUN_REQUESTS,
+    **ANALYTICS_EXAMPLES,
+    **ANSWER_EXAMPLES,
+    **PROBLEM_EXAMPLES,
+}
+"""By the names that routes give."""

@@ -1,0 +1,173 @@
+"""Who may call a route: authentication and Kafka's own question, before the body is read."""
+
+import asyncio
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Annotated, Any, Final, NamedTuple
+
+from fastapi import Depends, Request
+
+from app.domain.authorization import Operation
+from app.domain.entities import Caller
+from app.domain.errors import QuotaError
+from app.http.admission import admitted
+from app.http.alterations.models import AlterationRequest
+from app.http.limits import read_json_body
+from app.http.rate_limits import Limited
+from app.http.request_context import action_of
+from app.http.services import Services, services_of
+from app.http.strict_json import parse_object
+from app.http.validation import validated
+from app.service.metrics_port import Phase
+from app.service.permissions.authorize import Access
+from app.service.permissions.denials import (
+    MAX_FIRST_ENTITIES,
+    NOTHING_READ,
+    DeniedAttempt,
+    RequestedChange,
+)
+
+
+class Granted(NamedTuple):
+    """A caller who may, and why."""
+
+    caller: Caller
+    evidence: Mapping[str, Any]
+
+
+_MAX_DENIED_BODY_BYTES: Final = 16 * 1024
+_DENIED_BODY_DEADLINE_S: Final = 1.0
+"""What is read of a denied alteration for its row in the audit log: no more, and no longer."""
+
+_LIMITED: Final = {
+    Operation.ALTER_CONFIGS: Limited.ALTERATIONS,
+    Operation.DESCRIBE_CONFIGS: Limited.READS,
+    Operation.DESCRIBE: Limited.READS,
+}
+
+
+class Permission:
+    """Lets a caller pass who has an operation on the cluster; keeps the attempts of others.
+
+    Args:
+        operation: What the route does with the cluster.
+        or_audit: Whether the ``audit`` permission suffices instead.
+    """
+
+    def __init__(self, operation: Operation, *, or_audit: bool = False) -> None:
+        self.operation = operation
+        self.or_audit = or_audit
+        self._limited = _LIMITED[operation]
+        self._counted = operation.value
+        self._alters = operation is Operation.ALTER_CONFIGS
+
+    async def __call__(self, request: Request) -> Granted:
+        """Return who has passed."""
+        return granted_to(request)
+
+    async def admit(self, request: Request) -> Granted:
+        """Return who passes.
+
+        Raises:
+            UnauthenticatedError: No valid credential.
+            RateLimitedError: The caller asks for too much.
+            ClusterAuthorizationError: The caller may not; the attempt is in the audit log.
+            NotSentError: The ACLs cannot be had.
+        """
+        caller = await admitted(request, self._limited)
+        services = services_of(request)
+        authorizer = services.authorizer
+        if self.or_audit and authorizer.is_auditor(caller):
+            return Granted(caller, {"rule": "auditor"})
+        access = await self._decided(services, caller)
+        if access.refusal is not None:
+            attempt = _attempt(request, access.evidence)
+            await services.denials.record(caller, access.refusal, attempt)
+            raise access.refusal
+        return Granted(caller, access.evidence)
+
+    async def _decided(self, services: Services, caller: Caller) -> Access:
+        began = time.perf_counter()
+        access = await services.authorizer.decide(caller, self.operation)
+        metrics = services.metrics
+        if self._alters:
+            metrics.lives.phase_took(Phase.AUTHZ, time.perf_counter() - began)
+        metrics.count_authorization(self._counted, allowed=access.refusal is None)
+        age_s = access.evidence.get("acl_age_s")
+        if age_s is not None:
+            metrics.observe_acl_age(age_s)
+        return access
+
+
+class Admission:
+    """Lets everybody pass who shows a good credential; the route itself looks at what is whose."""
+
+    async def __call__(self, request: Request) -> Granted:
+        """Return who has passed."""
+        return granted_to(request)
+
+    async def admit(self, request: Request) -> Granted:
+        """Return who passes.
+
+        Raises:
+            UnauthenticatedError: No valid credential.
+            RateLimitedError: The caller asks for too much.
+        """
+        return Granted(await admitted(request, Limited.READS), {})
+
+
+def granted_to(request: Request) -> Granted:
+    """Return what the guard of the route has found."""
+    granted: Granted = request.scope["state"]["granted"]
+    return granted
+
+
+may_describe: Final = Permission(Operation.DESCRIBE_CONFIGS)
+"""Lets a caller pass who has describe permission on the cluster."""
+
+may_alter: Final = Permission(Operation.ALTER_CONFIGS)
+"""Lets a caller pass who has alter permission on the cluster."""
+
+may_list_scram: Final = Permission(Operation.DESCRIBE)
+"""Lets a caller pass whom a broker would tell the SCRAM credentials of all users: KIP-554 asks for
+DESCRIBE on the cluster."""
+
+may_read_audit: Final = Permission(Operation.DESCRIBE_CONFIGS, or_audit=True)
+"""Lets auditors pass, and callers with describe permission, who see their own rows."""
+
+any_caller: Final = Admission()
+"""Lets every caller pass who shows a valid credential."""
+
+MayDescribe = Annotated[Granted, Depends(may_describe)]
+MayAlter = Annotated[Granted, Depends(may_alter)]
+MayListScram = Annotated[Granted, Depends(may_list_scram)]
+MayReadAudit = Annotated[Granted, Depends(may_read_audit)]
+AnyCaller = Annotated[Granted, Depends(any_caller)]
+
+
+def _attempt(request: Request, evidence: Mapping[str, Any]) -> DeniedAttempt:
+    """Return the attempt; what an alteration asked for is read from a small body only."""
+    action = action_of(request)
+    attempt = DeniedAttempt(request.state.request_id, action, evidence)
+    if action != "POST /quotas/alterations":
+        return attempt
+    return replace(attempt, read=partial(_requested, request))
+
+
+async def _requested(request: Request) -> RequestedChange:
+    try:
+        body = await read_json_body(
+            request, limit=_MAX_DENIED_BODY_BYTES, deadline_s=_DENIED_BODY_DEADLINE_S
+        )
+        return await asyncio.to_thread(_read_change, body)
+    except QuotaError:
+        return NOTHING_READ
+
+
+def _read_change(body: bytes) -> RequestedChange:
+    asked = validated(AlterationRequest, parse_object(body))
+    reason = None if asked.violations else asked.reason
+    first = [alteration.entity for alteration in asked.changes[:MAX_FIRST_ENTITIES]]
+    return RequestedChange(len(asked.changes), first, reason)

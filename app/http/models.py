@@ -1,0 +1,167 @@
+"""What the documents of every feature are made of: entities, stored values, times, identifiers.
+
+Answers are ``TypedDict``: the functions that make them are checked against them, they cost nothing
+at run time, and FastAPI describes them.
+"""
+
+from typing import Annotated, Any, Final, Literal, NotRequired
+
+from pydantic import ConfigDict, Field, WithJsonSchema, with_config
+from typing_extensions import TypeAliasType, TypedDict
+
+from app.domain.quota_keys import QuotaKey
+from app.http.address_patterns import IPV4_PATTERN, IPV6_PATTERN
+
+closed = with_config(ConfigDict(extra="forbid"))
+"""Declares that a document has its members and no other."""
+
+MAX_IDENTITIES: Final = 10_000
+MAX_REASON_CHARACTERS: Final = 1_000
+MAX_WAIT_MS: Final = 60_000
+
+UUID7_PATTERN: Final = "^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$"
+"""A UUIDv7 in lower case. Source: RFC 9562."""
+
+_UTC_MILLISECONDS: Final = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{3}Z$"
+
+STORED_VALUE: Final = WithJsonSchema(
+    {
+        "description": (
+            "A stored value: a float64. Integral values have no fraction; 2^63, the customary "
+            '"unlimited", is 9223372036854775807. What other tools stored and JSON lacks is text.'
+        ),
+        "anyOf": [{"type": "number"}, {"enum": ["NaN", "Infinity"]}],
+    }
+)
+
+_NAME: Final = {"type": ["string", "null"]}
+
+Entity = TypeAliasType(
+    "Entity",
+    Annotated[
+        dict[str, str | None],
+        WithJsonSchema(
+            {
+                "type": "object",
+                "description": (
+                    "From entity type to name. Null is the default entity; a missing type is not "
+                    "part of the entity. Brokers know `user`, `client-id` and `ip`; `<default>` is "
+                    "an ordinary name."
+                ),
+                "properties": {"user": _NAME, "client-id": _NAME, "ip": _NAME},
+                "additionalProperties": _NAME,
+            }
+        ),
+    ],
+)
+
+EntityKey = TypeAliasType(
+    "EntityKey",
+    Annotated[
+        str,
+        WithJsonSchema(
+            {
+                "type": "string",
+                "pattern": "^[A-Za-z0-9_-]+$",
+                "description": (
+                    "The unpadded URL-safe base64 of the entity's canonical JSON: types sorted, no "
+                    "blanks, UTF-8."
+                ),
+            }
+        ),
+    ],
+)
+
+JsonNumber = int | float | str
+
+StoredValue = TypeAliasType("StoredValue", Annotated[JsonNumber, STORED_VALUE])
+
+QUOTA_VALUES: Final = Field(
+    description="From quota key to stored value; keys that no rule knows are passed on."
+)
+
+QuotaValues = TypeAliasType("QuotaValues", Annotated[dict[str, StoredValue], QUOTA_VALUES])
+
+Time = TypeAliasType(
+    "Time",
+    Annotated[
+        str,
+        Field(
+            pattern=_UTC_MILLISECONDS,
+            description="RFC 3339, UTC, milliseconds.",
+            json_schema_extra={"format": "date-time"},
+        ),
+    ],
+)
+
+ClusterId = TypeAliasType(
+    "ClusterId", Annotated[str, Field(description="The id of the Kafka cluster.")]
+)
+
+AlterationId = TypeAliasType(
+    "AlterationId",
+    Annotated[str, Field(pattern=UUID7_PATTERN, description="A UUIDv7; its time orders the log.")],
+)
+
+RequestId = TypeAliasType(
+    "RequestId",
+    Annotated[
+        str, Field(pattern="^[A-Za-z0-9._-]{1,128}$", description="The id of the HTTP request.")
+    ],
+)
+
+NextPageToken = TypeAliasType(
+    "NextPageToken",
+    Annotated[
+        Annotated[str, Field(pattern="^[A-Za-z0-9_-]+$")] | None,
+        Field(description="Give it as `page_token`; null on the last page."),
+    ],
+)
+
+IP_SCHEMA: Final[dict[str, Any]] = {
+    "description": "A literal IPv4 or IPv6 address; no range, no zone, no host name.",
+    "anyOf": [
+        {"type": "string", "pattern": IPV4_PATTERN},
+        {"type": "string", "pattern": IPV6_PATTERN},
+    ],
+}
+
+AuditAction = Literal["alter", "validate", "denied", "revert", "apply_plan", "drift"]
+"""What an audit row can be about."""
+
+Values = Annotated[
+    QuotaValues | None, Field(description="The whole entity's values; null: not known.")
+]
+
+
+@closed
+class Refusal(TypedDict):
+    """Why an entity was refused."""
+
+    kafka_error: Annotated[
+        str | None, Field(description="Kafka's name; null where the rule is this service's own.")
+    ]
+    message: Annotated[str, Field(description="The broker's or this service's words.")]
+
+
+@closed
+class Op(TypedDict):
+    """A key that is to be set or removed."""
+
+    key: str
+    value: NotRequired[StoredValue]
+    remove: NotRequired[Literal[True]]
+
+
+def some_of_the_keys(schema: dict[str, Any]) -> None:
+    """Describe an object whose members are quota keys, any of them."""
+    member = schema.pop("additionalProperties")
+    schema["properties"] = {key.value: member for key in QuotaKey}
+    schema["additionalProperties"] = False
+    schema["minProperties"] = 1
+
+
+def all_of_the_keys(schema: dict[str, Any]) -> None:
+    """Describe an object that has a member for each quota key."""
+    some_of_the_keys(schema)
+    schema["required"] = [key.value for key in QuotaKey]

@@ -1,0 +1,123 @@
+"""The OpenAPI document: what FastAPI makes of the routes, and what generation cannot say."""
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from fastapi import FastAPI
+from pydantic import TypeAdapter
+
+from app.http.examples import EXAMPLES
+from app.http.problem_models import Problem
+from app.http.quotas.models import QuotaDocument
+from app.http.responses import HEADERS, PROBLEM_RESPONSES, REQUEST_HEADERS, SCHEMES
+
+_INTRODUCTION: Final = """\
+Describe, alter and resolve the client quotas of an Apache Kafka cluster.
+
+* **Entities** are objects from entity type (`user`, `client-id`, `ip`) to name. `null` is the \
+default entity; a missing type is not part of the entity.
+* **Errors** are problem documents (RFC 9457) that list every violation. `sent_to_cluster` and \
+`retry` say whether something may have changed and whether to repeat.
+* **Repeating** an alteration is safe with an `Idempotency-Key`: it is answered with what became \
+of the first request, and changes nothing.
+* **Strictness**: what cannot be read is 400: unknown fields and parameters, repeated JSON keys, \
+wrong types. What can be read and breaks a rule is 422.
+* **Rights** are the broker's: reading needs `DESCRIBE_CONFIGS`, altering `ALTER_CONFIGS` on the \
+Cluster resource `kafka-cluster`.
+* **Times** are RFC 3339 in UTC with milliseconds.
+"""
+
+_TAGS: Final = (
+    {"name": "quotas", "description": "What is stored, and what can be."},
+    {"name": "alterations", "description": "Change quotas; every change has a record."},
+    {"name": "plans", "description": "Documents of desired quotas: compare, then apply."},
+    {"name": "resolve", "description": "What applies to whom, and why."},
+    {"name": "audit", "description": "Who changed what, when, and what became of it."},
+    {"name": "users", "description": "Who can log in, so that a quota can have a user."},
+    {"name": "analytics", "description": "Who is near a limit, and who was throttled."},
+    {"name": "operation", "description": "For operators; no credential is needed."},
+)
+
+_REFERENCE: Final = re.compile('"#/components/schemas/([^"]+)"')
+
+_TEMPLATE: Final = "#/components/schemas/{model}"
+
+_MoreModels = Problem | QuotaDocument
+"""What no route names as its model."""
+
+
+def describe(app: FastAPI) -> None:
+    """Let an application return the whole document."""
+    generated = app.openapi
+
+    def described() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            app.openapi_schema = complete(generated())
+        return app.openapi_schema
+
+    app.openapi = described  # type: ignore[method-assign]
+
+
+def complete(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the document of FastAPI with the components that its routes refer to."""
+    more = TypeAdapter(tuple[_MoreModels]).json_schema(ref_template=_TEMPLATE)
+    schemas = {**more["$defs"], **document["components"]["schemas"]}
+    paths = {
+        path: {method: _operation(operation) for method, operation in methods.items()}
+        for path, methods in document["paths"].items()
+    }
+    named = _named([paths, PROBLEM_RESPONSES, HEADERS], schemas)
+    return {
+        **document,
+        "info": {**document["info"], "description": _INTRODUCTION},
+        "servers": [{"url": "/", "description": "This service."}],
+        "tags": [dict(tag) for tag in _TAGS],
+        "paths": paths,
+        "components": {
+            "schemas": {name: _plain(schemas[name]) for name in sorted(named)},
+            "responses": PROBLEM_RESPONSES,
+            "parameters": REQUEST_HEADERS,
+            "examples": EXAMPLES,
+            "headers": HEADERS,
+            "securitySchemes": SCHEMES,
+        },
+    }
+
+
+def _named(node: Any, schemas: Mapping[str, Any]) -> set[str]:
+    """Return the names of the schemas that something in the document refers to."""
+    named: set[str] = set()
+    further = set(_REFERENCE.findall(json.dumps(node)))
+    while further:
+        named |= further
+        nodes = [schemas[name] for name in further]
+        further = set(_REFERENCE.findall(json.dumps(nodes))) - named
+    return named
+
+
+def _operation(operation: Mapping[str, Any]) -> dict[str, Any]:
+    plain = _plain(operation)
+    responses = plain["responses"]
+    for status, response in responses.items():
+        if "$ref" in response:
+            responses[status] = {"$ref": response["$ref"]}
+    return {**plain, "responses": dict(sorted(responses.items()))}
+
+
+def _plain(node: Any) -> Any:
+    """Return a schema without titles, which repeat names, and with whole bounds as integers."""
+    match node:
+        case dict():
+            return {
+                name: _plain(value)
+                for name, value in node.items()
+                if name != "title" or isinstance(value, dict)
+            }
+        case list():
+            return [_plain(one) for one in node]
+        case float() if node.is_integer():
+            return int(node)
+        case _:
+            return node

@@ -1,0 +1,118 @@
+"""Probes, metrics, version: for operators, without a credential."""
+
+import asyncio
+from http import HTTPStatus
+from importlib.metadata import version
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Depends, Request, Response
+from pydantic import Field
+from typing_extensions import TypedDict
+
+from app.http.json_text import JsonResponse
+from app.http.models import closed
+from app.http.query_params import QueryParameters, StrictQuery
+from app.http.responses import ANY, answer_of, problems, text_answer
+from app.http.route import PUBLIC, GuardedRoute, operation_id
+from app.http.services import services_of
+
+router = APIRouter(
+    tags=["operation"], route_class=GuardedRoute, generate_unique_id_function=operation_id
+)
+
+
+class ReadinessParameters(QueryParameters):
+    """The query of ``GET /readyz``."""
+
+    purpose: Annotated[
+        Literal["write"] | None,
+        Field(
+            alias="for",
+            description=(
+                "`write` asks whether alterations can be taken; without it, whether reads can."
+            ),
+        ),
+    ] = None
+
+
+@closed
+class Liveness(TypedDict):
+    """The process answers."""
+
+    status: Literal["ok"]
+
+
+@closed
+class Readiness(TypedDict):
+    """Whether requests can be served."""
+
+    status: Literal["ok", "unavailable"]
+    problems: Annotated[dict[str, str], Field(description="What stands in the way, by dependency.")]
+
+
+@closed
+class Version(TypedDict):
+    """What is running."""
+
+    name: Literal["kafka-quota-service"]
+    version: str
+
+
+@router.get(
+    "/livez",
+    summary="Does it live?",
+    dependencies=PUBLIC,
+    responses={200: answer_of(Liveness, "It does.", "live"), **problems(*ANY)},
+)
+async def live() -> Response:
+    """Answer as long as the process can; looks at no dependency."""
+    return JsonResponse({"status": "ok"})
+
+
+@router.get(
+    "/readyz",
+    summary="Is it ready?",
+    dependencies=PUBLIC,
+    responses={
+        200: answer_of(Readiness, "It is.", "ready"),
+        **problems(*ANY, "BadParameter"),
+        503: answer_of(Readiness, "It is not; `problems` say why.", "not-ready"),
+    },
+)
+async def ready(
+    request: Request,
+    query: Annotated[ReadinessParameters, Depends(StrictQuery(ReadinessParameters))],
+) -> Response:
+    """Report whether reads can be served; with ``for=write`` whether alterations can."""
+    for_write = query.purpose == "write"
+    faults = await services_of(request).readiness.problems(for_write=for_write)
+    status = HTTPStatus.SERVICE_UNAVAILABLE if faults else HTTPStatus.OK
+    word = "unavailable" if faults else "ok"
+    return JsonResponse({"status": word, "problems": faults}, status)
+
+
+@router.get(
+    "/metrics",
+    summary="Show the metrics",
+    dependencies=PUBLIC,
+    response_class=Response,
+    responses={
+        200: text_answer("Prometheus' text format.", "text/plain", "metrics"),
+        **problems(*ANY),
+    },
+)
+async def show_metrics(request: Request) -> Response:
+    """Return the metrics in Prometheus' text format."""
+    body, content_type = await asyncio.to_thread(services_of(request).metrics.exposition)
+    return Response(body, media_type=content_type)
+
+
+@router.get(
+    "/version",
+    summary="Show the version",
+    dependencies=PUBLIC,
+    responses={200: answer_of(Version, "Name and version.", "version"), **problems(*ANY)},
+)
+async def show_version() -> Response:
+    """Report which version is running."""
+    return JsonResponse({"name": "kafka-quota-service", "version": version("kafka-quota-service")})

@@ -1,0 +1,1 @@
+"""``/quotas/plans``: compare a document with what is stored, then apply it."""

@@ -1,0 +1,304 @@
+"""Documents of plans: what is desired, what would be done for it, and applying it."""
+
+from collections.abc import Iterator, Mapping
+from decimal import Decimal
+from typing import Annotated, Any, Final, Literal, NotRequired, Self
+
+from pydantic import BeforeValidator, Field, PrivateAttr, WithJsonSchema, model_validator
+from typing_extensions import TypedDict
+
+from app.domain import plans
+from app.domain.entities import ClientQuotaEntity
+from app.domain.errors import Violation
+from app.domain.filters import ClientQuotaFilter, ClientQuotaFilterComponent, filter_violations
+from app.domain.plans import DesiredQuota, DesiredValue, WhyKept
+from app.http.alterations.models import UP_TO_MAX_ENTITIES, Reason, Waiting, broken_reason
+from app.http.filter_query import parse_component
+from app.http.models import (
+    QUOTA_VALUES,
+    STORED_VALUE,
+    AlterationId,
+    ClusterId,
+    Entity,
+    EntityKey,
+    Op,
+    QuotaValues,
+    StoredValue,
+    Time,
+    closed,
+)
+from app.http.query_params import COMPONENT_SCHEMA
+from app.http.strict_json import JsonValue, shown
+from app.http.validation import RequestBody, StrictModel, at_most, kind_of, own_error, strict
+from app.http.yaml_format import API_VERSION
+
+MAX_OWNER_CHARACTERS: Final = 128
+
+_NOT_NUMBERS: Final[Mapping[str, float]] = {
+    "NaN": float("nan"),
+    "Infinity": float("inf"),
+    "-Infinity": float("-inf"),
+}
+
+
+def _desired_value(value: JsonValue) -> DesiredValue:
+    if isinstance(value, Decimal):
+        return value
+    if isinstance(value, str) and value in _NOT_NUMBERS:
+        return _NOT_NUMBERS[value]
+    detail = f'This must be a number, "NaN" or "Infinity", not {kind_of(value)}.'
+    raise own_error("wrong-type", detail)
+
+
+def _component(value: JsonValue) -> JsonValue:
+    if isinstance(value, str) and parse_component(value) is None:
+        detail = f"{shown(value)} cannot be read; write it as a filter of GET /quotas."
+        raise own_error("unreadable-filter", detail)
+    return value
+
+
+DesiredValues = Annotated[
+    dict[str, Annotated[Any, BeforeValidator(_desired_value), STORED_VALUE]], QUOTA_VALUES
+]
+
+
+@strict
+class DesiredItem(TypedDict):
+    """The values that an entity should have."""
+
+    entity: Entity
+    entity_key: NotRequired[EntityKey]
+    values: DesiredValues
+
+
+class DesiredQuotas(StrictModel):
+    """The document that `GET /quotas` writes as YAML.
+
+    Only what would change is held against the rules, so that an export with odd stored values
+    plans to nothing.
+    """
+
+    apiVersion: Annotated[str, WithJsonSchema({"const": API_VERSION})]  # noqa: N815
+    quotas: Annotated[
+        list[DesiredItem], UP_TO_MAX_ENTITIES, Field(description="Each entity at most once.")
+    ]
+
+
+_WHOSE: Final = "In whose name the document is applied; every key has at most one owner."
+
+
+class PlanRequest(RequestBody):
+    """The body of ``POST /quotas/plans``."""
+
+    document: DesiredQuotas
+    owner: Annotated[
+        str | None,
+        WithJsonSchema(
+            {
+                "type": ["string", "null"],
+                "minLength": 1,
+                "maxLength": MAX_OWNER_CHARACTERS,
+                "description": f"{_WHOSE} By default the caller's principal.",
+            }
+        ),
+    ] = None
+    prune: Annotated[
+        bool,
+        Field(
+            description=(
+                "Remove what the owner applied before, inside the scope, and the document does not "
+                "name any more; without it nothing is removed."
+            )
+        ),
+    ] = False
+    adopt: Annotated[
+        bool,
+        Field(
+            description=(
+                "Let the owner hold the keys of the document that have their values already, too."
+            )
+        ),
+    ] = False
+    scope: Annotated[
+        list[Annotated[str, BeforeValidator(_component), WithJsonSchema(COMPONENT_SCHEMA)]],
+        at_most(1_000, "too-long-scope"),
+        Field(
+            description=(
+                "What may be touched: entities that any of these matches; none means every entity. "
+                "Components as in the parameter `filter` of `GET /quotas`."
+            )
+        ),
+    ] = Field(default_factory=list)
+    _quotas: tuple[DesiredQuota, ...] = PrivateAttr(())
+
+    @model_validator(mode="after")
+    def _prepare(self) -> Self:
+        self._quotas = tuple(
+            [
+                DesiredQuota(ClientQuotaEntity.of(item["entity"]), item["values"])
+                for item in self.document.quotas
+            ]
+        )
+        self._violations = tuple(self._broken())
+        return self
+
+    def wanted(self, principal: str) -> plans.PlanRequest:
+        """Return what is desired; who names no owner plans in the principal's name."""
+        return plans.PlanRequest(
+            quotas=self._quotas,
+            owner=principal if self.owner is None else self.owner,
+            prune=self.prune,
+            adopt=self.adopt,
+            scope=tuple(self._components()),
+        )
+
+    def _components(self) -> Iterator[ClientQuotaFilterComponent]:
+        return (component for text in self.scope if (component := parse_component(text)))
+
+    def _broken(self) -> Iterator[Violation]:
+        for index, component in enumerate(self._components()):
+            yield from filter_violations(ClientQuotaFilter((component,)), f"/scope/{index}")
+        version = self.document.apiVersion
+        if version != API_VERSION:
+            detail = f"{shown(version)} is unknown; this service reads {API_VERSION}."
+            yield Violation("/document/apiVersion", "unknown-api-version", detail)
+        for index, (item, quota) in enumerate(zip(self.document.quotas, self._quotas, strict=True)):
+            if item.get("entity_key", quota.entity.key) != quota.entity.key:
+                detail = "This is the key of another entity; leave it out, the entity says it all."
+                pointer = f"/document/quotas/{index}/entity_key"
+                yield Violation(pointer, "other-entity-key", detail)
+        if self.owner is not None and not _is_owner(self.owner):
+            detail = f"An owner is 1 to {MAX_OWNER_CHARACTERS} printable characters."
+            yield Violation("/owner", "bad-owner", detail)
+
+
+def _is_owner(owner: str) -> bool:
+    is_short = 1 <= len(owner) <= MAX_OWNER_CHARACTERS
+    return is_short and owner.isprintable() and not owner.isspace()
+
+
+class ApplyRequest(Waiting):
+    """The body of ``POST /quotas/plans/{plan_id}/apply``."""
+
+    force: Annotated[bool, Field(description="Take keys over that other owners hold.")] = False
+    reason: Reason = None
+
+    @model_validator(mode="after")
+    def _prepare(self) -> Self:
+        self._violations = (*broken_reason(self.reason), *self.broken_waits())
+        return self
+
+
+@closed
+class ImpactSource(TypedDict):
+    """The entity that an effective value comes from."""
+
+    entity: Entity
+    level: Annotated[int, Field(ge=1, le=8)]
+    name: Annotated[str, Field(description="Of the level.")]
+
+
+@closed
+class KeyImpact(TypedDict):
+    """What a change means for the callers of its entity."""
+
+    change: Literal["set", "raised", "lowered", "removed", "unchanged"]
+    factor: Annotated[
+        float | None,
+        Field(description="New value by old value, to six digits; null where there are not two."),
+    ]
+    effective_before: Annotated[
+        StoredValue | None,
+        Field(
+            description=(
+                "What applies now to the callers of this entity that no more specific entity "
+                "covers; null: unlimited."
+            )
+        ),
+    ]
+    effective_after: Annotated[StoredValue | None, Field(description="What would apply to them.")]
+    source: Annotated[
+        ImpactSource | None,
+        Field(description="Where the effective value comes from; null where nothing applies."),
+    ]
+    more_specific: Annotated[
+        int,
+        Field(
+            ge=0,
+            description="Stored entities with this key that go before this one for some callers.",
+        ),
+    ]
+
+
+@closed
+class Impact(TypedDict):
+    """What a change means."""
+
+    summary: Annotated[str, Field(description="A sentence for people.")]
+    keys: dict[str, KeyImpact]
+
+
+@closed
+class PlannedChange(TypedDict):
+    """What would be done to one entity; `before` and `after` are all of its values."""
+
+    entity: Entity
+    ops: Annotated[list[Op], Field(min_length=1)]
+    before: QuotaValues
+    after: QuotaValues
+    impact: Impact
+
+
+@closed
+class PlanConflict(TypedDict):
+    """A key of another owner that the plan would change.
+
+    The value that the owner applied, the stored one, and the one that the plan would set.
+    """
+
+    entity: Entity
+    key: str
+    owner: Annotated[str, Field(description="Who holds the key.")]
+    held: StoredValue
+    current: StoredValue
+    proposed: StoredValue
+
+
+@closed
+class UnprunedKey(TypedDict):
+    """A key of the owner's that is not removed although the document lacks it."""
+
+    entity: Entity
+    key: str
+    value: StoredValue
+    reason: Annotated[
+        WhyKept, Field(description="`changed-since`: the value is not the owner's any more.")
+    ]
+
+
+@closed
+class Plan(TypedDict):
+    """What would have to change for a document to hold."""
+
+    plan_id: AlterationId
+    cluster_id: ClusterId
+    author: Annotated[str, Field(description="Who asked for the plan, as Kafka prints it.")]
+    owner: Annotated[str, Field(description=_WHOSE)]
+    prune: bool
+    adopt: bool
+    scope: list[str]
+    created_at: Time
+    expires_at: Time
+    base: Annotated[
+        str,
+        Field(
+            pattern="^[0-9a-f]{64}$",
+            description="A fingerprint of the values and owners that the plan rests on.",
+        ),
+    ]
+    changes: Annotated[
+        list[PlannedChange],
+        Field(description="One for each entity, in the order of `GET /quotas`."),
+    ]
+    conflicts: Annotated[list[PlanConflict], Field(description="What only force would do.")]
+    kept: Annotated[list[UnprunedKey], Field(description="What pruning leaves.")]

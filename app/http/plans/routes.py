@@ -1,0 +1,201 @@
+"""``POST /quotas/plans``, a plan, and applying it."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Path, Request, Response
+
+from app.domain.alterations import Op
+from app.domain.plans import Conflict, Kept
+from app.http.alterations.routes import alteration_response, altered
+from app.http.answers import entity_json, quota_value_json, values_json
+from app.http.guards import MayAlter, MayDescribe
+from app.http.idempotency import read_superseded
+from app.http.json_text import JsonResponse
+from app.http.models import UUID7_PATTERN
+from app.http.plans.models import ApplyRequest, Plan, PlanRequest
+from app.http.responses import (
+    APPLYING,
+    READING,
+    TIED,
+    WITH_BODY,
+    answer_of,
+    problems,
+    request_examples,
+)
+from app.http.route import GuardedRoute, Key, operation_id
+from app.http.services import services_of
+from app.http.times import rfc3339
+from app.service.alterations.alteration_command import AlterCommand
+from app.service.off_loop import off_loop
+from app.service.plans.plan import MakePlans, PlanCommand
+from app.service.plans.plan_apply import ApplyPlans
+from app.service.plans.plan_records import ChangeWithImpact, KeptPlan
+
+router = APIRouter(
+    tags=["plans"], route_class=GuardedRoute, generate_unique_id_function=operation_id
+)
+
+PlanId = Annotated[
+    str,
+    Path(description="The `plan_id` of an answer.", json_schema_extra={"pattern": UUID7_PATTERN}),
+]
+
+_OF_THE_PLAN: Final = {"plan_id": "$response.body#/plan_id"}
+_LINKS: Final = {
+    "plan": {
+        "operationId": "showPlan",
+        "parameters": _OF_THE_PLAN,
+        "description": "This plan again.",
+    },
+    "apply": {
+        "operationId": "applyPlan",
+        "parameters": _OF_THE_PLAN,
+        "description": "Apply this plan.",
+    },
+}
+
+
+@router.post(
+    "/quotas/plans",
+    summary="Plan what a document would change",
+    responses={
+        200: {
+            **answer_of(Plan, "What would have to change; nothing has.", "plan", "plan-of-nothing"),
+            "links": _LINKS,
+        },
+        **problems(*READING, *WITH_BODY, "BadPlan"),
+    },
+    openapi_extra=request_examples("desired", "desired-within-a-scope"),
+)
+async def plan_quotas(request: Request, granted: MayDescribe, body: PlanRequest) -> Response:
+    """Say what would have to change for a document to hold; nothing is changed."""
+    wanted = body.wanted(granted.caller.principal)
+    command = PlanCommand(granted.caller, wanted, tuple(body.scope), body.violations)
+    return await _answered(await _plans(request).make(command))
+
+
+@router.get(
+    "/quotas/plans/{plan_id}",
+    summary="Show one plan",
+    responses={
+        200: answer_of(Plan, "The plan as it was made.", "plan"),
+        **problems(*READING, "NoSuchPlan"),
+    },
+)
+async def show_plan(request: Request, _: MayDescribe, plan_id: PlanId) -> Response:
+    """Show a plan again, as it was made."""
+    return await _answered(await _plans(request).plan(plan_id))
+
+
+@router.post(
+    "/quotas/plans/{plan_id}/apply",
+    summary="Apply one plan",
+    responses={
+        200: altered("All applied, or nothing was to be done.", "alteration-applied"),
+        **problems(*APPLYING),
+    },
+    openapi_extra={**TIED, **request_examples("apply", "take-over")},
+)
+async def apply_plan(
+    request: Request, granted: MayAlter, key: Key, plan_id: PlanId, body: ApplyRequest
+) -> Response:
+    """Do what was planned, if everything still is as it was then."""
+    command = AlterCommand(
+        caller=granted.caller,
+        evidence=granted.evidence,
+        request_id=request.state.request_id,
+        alterations=(),
+        wait=body.until,
+        wait_ms=body.longest_ms,
+        reason=body.reason,
+        action="apply_plan",
+        violations=body.violations,
+        key=key,
+        supersedes=read_superseded(request.headers),
+    )
+    services = services_of(request)
+    applying = ApplyPlans(services.plans, services.alter, services.cluster)
+    work = applying.apply(command, plan_id, force=body.force)
+    return await alteration_response(request, command, work)
+
+
+def _plans(request: Request) -> MakePlans:
+    services = services_of(request)
+    return MakePlans(services.describe, services.plans, services.cluster)
+
+
+async def _answered(plan: KeptPlan) -> Response:
+    return await off_loop(len(plan.changes), _response, plan)
+
+
+def _response(plan: KeptPlan) -> Response:
+    return JsonResponse(plan_json(plan))
+
+
+def plan_json(plan: KeptPlan) -> dict[str, Any]:
+    """Return the answer to a request for a plan."""
+    return {
+        "plan_id": plan.plan_id,
+        "cluster_id": plan.cluster_id,
+        "author": plan.author,
+        "owner": plan.owner,
+        "prune": plan.prune,
+        "adopt": plan.adopt,
+        "scope": list(plan.scope),
+        "created_at": rfc3339(plan.created_at),
+        "expires_at": rfc3339(plan.expires_at),
+        "base": plan.base,
+        "changes": [_change(one) for one in plan.changes],
+        "conflicts": [_conflict(one) for one in plan.conflicts],
+        "kept": [_kept(one) for one in plan.kept],
+    }
+
+
+def _change(one: ChangeWithImpact) -> dict[str, Any]:
+    change = one.change
+    return {
+        "entity": entity_json(change.alteration.entity),
+        "ops": [_op(op) for op in change.alteration.ops],
+        "before": values_json(change.before),
+        "after": values_json(change.after),
+        "impact": _plain(one.impact),
+    }
+
+
+def _op(op: Op) -> dict[str, Any]:
+    if op.value is None:
+        return {"key": op.key, "remove": True}
+    return {"key": op.key, "value": quota_value_json(float(op.value))}
+
+
+def _conflict(one: Conflict) -> dict[str, Any]:
+    return {
+        "entity": entity_json(one.entity),
+        "key": one.key,
+        "owner": one.owner,
+        "held": quota_value_json(one.held),
+        "current": quota_value_json(one.current),
+        "proposed": quota_value_json(one.proposed),
+    }
+
+
+def _kept(one: Kept) -> dict[str, Any]:
+    return {
+        "entity": entity_json(one.entity),
+        "key": one.key,
+        "value": quota_value_json(one.value),
+        "reason": one.reason.value,
+    }
+
+
+def _plain(value: Any) -> Any:
+    match value:
+        case bool():
+            return value
+        case int() | float():
+            return quota_value_json(float(value))
+        case Mapping():
+            return {name: _plain(member) for name, member in value.items()}
+        case _:
+            return value

@@ -1,0 +1,338 @@
+"""Query strings, read strictly into Pydantic models; the models describe the parameters, too."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from functools import cache, lru_cache
+from typing import Annotated, Any, Final, Generic, TypeVar, get_origin
+from urllib.parse import unquote_to_bytes
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    WithJsonSchema,
+)
+from pydantic_core import PydanticCustomError
+from starlette.requests import Request
+
+from app.domain.entities import ENTITY_TYPES, EntityType
+from app.domain.errors import InvalidRequestError, UnreadableRequestError, Violation
+from app.domain.filters import filter_violations
+from app.http.filter_query import parse_component, parse_filter, unreadable_detail
+from app.http.strict_json import shown
+from app.http.times import read_time
+from app.http.validation import StrictModel, fault_of, own_error
+
+MAX_PAGE_SIZE: Final = 10_000
+MAX_AGE_MS: Final = 3_600_000
+"""The largest ``max_age_ms``, in milliseconds."""
+
+Q = TypeVar("Q", bound="QueryParameters")
+Schema = dict[str, Any]
+
+
+class QueryParameters(StrictModel):
+    """The parameters of a query by name; a parameter that may repeat is a tuple."""
+
+
+class StrictQuery(Generic[Q]):
+    """A dependency: the query of a request, which its route has read before the body.
+
+    Args:
+        model: The parameters; null where the query is not looked at.
+        cached: Whether short queries are worth remembering, because they come again and again.
+    """
+
+    def __init__(self, model: type[Q] | None, *, cached: bool = False) -> None:
+        self.model = model
+        self._cached = lru_cache(maxsize=1024 if cached else 0)(self._read)
+
+    async def __call__(self, request: Request) -> Q | None:
+        """Return the parameters."""
+        query: Q | None = request.scope["state"]["query"]
+        return query
+
+    def read(self, query_string: bytes) -> Q | None:
+        """Read a query string as it came over the wire.
+
+        Raises:
+            UnreadableRequestError: As ``read_query``.
+            InvalidRequestError: As ``read_query``.
+        """
+        short = len(query_string) <= _SHORT
+        return self._cached(query_string) if short else self._read(query_string)
+
+    def _read(self, query_string: bytes) -> Q | None:
+        return None if self.model is None else read_query(query_string, self.model)
+
+
+_SHORT: Final = 512
+
+no_parameters: Final = StrictQuery(QueryParameters, cached=True)
+"""Of a route that takes none."""
+
+any_query: Final = StrictQuery[QueryParameters](None)
+"""Of a route that does not look at its query."""
+
+
+def read_query(query_string: bytes, model: type[Q]) -> Q:
+    """Read a query string as it came over the wire.
+
+    Raises:
+        UnreadableRequestError: Escapes that are not UTF-8, unknown parameters, a repeated single
+            one, text that is not of the parameter's kind; every one of them.
+        InvalidRequestError: A number out of range or an unknown word; every one of them, and with
+            them what a broker would refuse in a filter. That alone is judged by who asks it.
+    """
+    unreadable: list[Violation] = []
+    texts: dict[str, list[str]] = {}
+    for name, text in _pairs(query_string, unreadable):
+        texts.setdefault(name, []).append(text)
+    repeating, single = _parameters(model)
+    for name in texts.keys() & single:
+        if len(texts[name]) > 1:
+            detail = f"{name} is given {len(texts[name])} times; give it once."
+            unreadable.append(Violation(name, "repeated-parameter", detail))
+    values = {name: tuple(all_) if name in repeating else all_[0] for name, all_ in texts.items()}
+    broken: list[Violation] = []
+    try:
+        query = model.model_validate(values)
+    except ValidationError as error:
+        for fault in error.errors(include_url=False):
+            judged = _violation(fault, (*repeating, *single))
+            (broken if fault["type"] in _BROKEN else unreadable).append(judged)
+    if unreadable:
+        raise UnreadableRequestError("The query cannot be read.", violations=unreadable)
+    if broken:
+        broken.extend(_refused_by_brokers(values, model))
+        raise InvalidRequestError("The query breaks a rule.", violations=broken)
+    return query
+
+
+@cache
+def _parameters(model: type[BaseModel]) -> tuple[Sequence[str], Sequence[str]]:
+    """Return the names of the parameters that may repeat, and those of the others."""
+    repeats = {
+        field.alias or name: get_origin(field.annotation) is tuple
+        for name, field in model.model_fields.items()
+    }
+    return [name for name in repeats if repeats[name]], [
+        name for name in repeats if not repeats[name]
+    ]
+
+
+_BROKEN: Final = frozenset({"greater_than_equal", "less_than_equal", "literal_error", "enum"})
+"""What can be read and breaks a rule: 422."""
+
+
+def _violation(error: Mapping[str, Any], known: Sequence[str]) -> Violation:
+    name = str(error["loc"][0])
+    context = error.get("ctx", {})
+    match error["type"]:
+        case "extra_forbidden":
+            names = ", ".join(known) or "none"
+            detail = f"Unknown parameter {shown(name)}; known are: {names}."
+            return Violation(name, "unknown-parameter", detail)
+        case "greater_than_equal":
+            return Violation(name, "out-of-range", f"{name} must be at least {context['ge']}.")
+        case "less_than_equal":
+            return Violation(name, "out-of-range", f"{name} must be at most {context['le']}.")
+        case "literal_error" | "enum":
+            detail = f"{shown(error['input'])} is unknown; {name} is {context['expected']}."
+            return Violation(name, "unknown-word", detail)
+        case _:
+            fault = fault_of(error)
+            return Violation(name, fault.code, fault.detail(error))
+
+
+def _refused_by_brokers(values: Mapping[str, Any], model: type[BaseModel]) -> Iterator[Violation]:
+    for name, field in model.model_fields.items():
+        if _FILTER in field.metadata:
+            yield from filter_violations(parse_filter(values.get(name, ()), parameter=name), name)
+
+
+_BAD_ESCAPE: Final = re.compile(rb"%(?![0-9A-Fa-f]{2})")
+
+
+def _pairs(query_string: bytes, unreadable: list[Violation]) -> Iterable[tuple[str, str]]:
+    """Return the names and texts; note what cannot be read."""
+    if query_string.isascii() and b"%" not in query_string and b"+" not in query_string:
+        pairs = [pair.partition("=") for pair in query_string.decode("ascii").split("&") if pair]
+        return [(name, text) for name, _, text in pairs]
+    return _decoded_pairs(query_string, unreadable)
+
+
+def _decoded_pairs(query_string: bytes, unreadable: list[Violation]) -> Iterator[tuple[str, str]]:
+    for pair in query_string.split(b"&"):
+        if not pair:
+            continue
+        raw_name, _, raw_text = pair.partition(b"=")
+        name, text = _decoded(raw_name), _decoded(raw_text)
+        if name is None or text is None:
+            pointer = name or raw_name.decode("ascii", "backslashreplace")
+            detail = "The percent-encoding is not that of UTF-8 text."
+            unreadable.append(Violation(pointer, "bad-percent-encoding", detail))
+        else:
+            yield name, text
+
+
+def _decoded(raw: bytes) -> str | None:
+    if _BAD_ESCAPE.search(raw):
+        return None
+    try:
+        return unquote_to_bytes(raw.replace(b"+", b" ")).decode()
+    except UnicodeDecodeError:
+        return None
+
+
+_INTEGER: Final = re.compile("-?[0-9]+")
+_NUMBER: Final = re.compile(r"-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?")
+_LONGEST_INTEGER: Final = 20
+
+
+def _wrong_type(name: str | None, form: str, text: str) -> PydanticCustomError:
+    detail = f"{name} must be {form}, not {shown(text)}."
+    return own_error("wrong-type", detail)
+
+
+def _read_flag(text: str, info: ValidationInfo) -> bool:
+    if text not in {"true", "false"}:
+        raise _wrong_type(info.field_name, "true or false", text)
+    return text == "true"
+
+
+def _read_integer(text: str, info: ValidationInfo) -> int:
+    if not _INTEGER.fullmatch(text):
+        raise _wrong_type(info.field_name, "a whole number in digits", text)
+    digits = text.lstrip("-0") or "0"
+    number = int(digits) if len(digits) <= _LONGEST_INTEGER else 10**_LONGEST_INTEGER
+    return -number if text.startswith("-") else number
+
+
+def _read_number(text: str, info: ValidationInfo) -> float:
+    if not _NUMBER.fullmatch(text):
+        raise _wrong_type(info.field_name, "a number such as 0.8", text)
+    return float(text)
+
+
+def _read_time(text: str, info: ValidationInfo) -> datetime:
+    try:
+        return read_time(text)
+    except ValueError:
+        form = "a time such as 2026-11-21T01:02:03.456Z (a plus sign is written %2B)"
+        raise _wrong_type(info.field_name, form, text) from None
+
+
+def _checked_component(text: str) -> str:
+    if parse_component(text) is None:
+        raise own_error("unreadable-filter", unreadable_detail(text))
+    return text
+
+
+Flag = Annotated[bool, BeforeValidator(_read_flag)]
+READ_INTEGER: Final = BeforeValidator(_read_integer)
+"""Stands behind the bounds of a parameter that is a whole number."""
+
+READ_NUMBER: Final = BeforeValidator(_read_number)
+"""Stands behind the bounds of a parameter that is a number."""
+TimeParameter = Annotated[
+    datetime, BeforeValidator(_read_time), WithJsonSchema({"type": "string", "format": "date-time"})
+]
+
+_TYPES: Final = "|".join(ENTITY_TYPES)
+_BESIDE_IP: Final = f"{EntityType.USER}|{EntityType.CLIENT_ID}"
+
+
+def _component(types: str, ends: str) -> str:
+    """Return the pattern of a filter component; names may hold any character."""
+    return rf"^({types})($|\^?=|:({ends})$)"
+
+
+def _has(pattern: str) -> Schema:
+    return {"contains": {"type": "string", "pattern": pattern}}
+
+
+COMPONENT_SCHEMA: Final[Schema] = {
+    "type": "string",
+    "pattern": _component(_TYPES, "default|any|absent"),
+}
+
+FILTER_SCHEMA: Final[Schema] = {
+    "type": "array",
+    "items": COMPONENT_SCHEMA,
+    "allOf": [
+        {**_has(_component(kind, "default|any|absent")), "minContains": 0, "maxContains": 1}
+        for kind in ENTITY_TYPES
+    ],
+    "not": {
+        "allOf": [
+            _has(_component(EntityType.IP, "default|any")),
+            _has(_component(_BESIDE_IP, "default|any")),
+        ]
+    },
+}
+
+_FILTER: Final = WithJsonSchema(FILTER_SCHEMA)
+
+Filter = Annotated[tuple[Annotated[str, AfterValidator(_checked_component)], ...], _FILTER]
+"""Components in the grammar of ``filter_query``, as they were written."""
+
+PageSize = Annotated[
+    int, Field(ge=1, le=MAX_PAGE_SIZE), READ_INTEGER, Field(description="Rows in one page.")
+]
+
+PageToken = Annotated[
+    str | None,
+    Field(
+        description=(
+            "The `next_page_token` of the page before. It belongs to one query, so its conditions "
+            "stay as they were."
+        ),
+        json_schema_extra={"pattern": "^[A-Za-z0-9_-]+$"},
+    ),
+]
+
+
+def openapi_parameters(model: type[BaseModel]) -> list[Schema]:
+    """Return the OpenAPI parameter objects of a model's members."""
+    schema = model.model_json_schema()
+    definitions = schema.get("$defs", {})
+    return [
+        _openapi_parameter(name, _inlined(member, definitions))
+        for name, member in schema.get("properties", {}).items()
+    ]
+
+
+def _openapi_parameter(name: str, member: Schema) -> Schema:
+    description = member.pop("description")
+    for example in member.pop("examples", ()):  # itself it would be sent by "Try it out" of /docs
+        values = example if isinstance(example, list) else [example]
+        description += f" For example {', '.join(f'`{value}`' for value in values)}."
+    member.pop("title", None)
+    if member.get("default") in (None, []):
+        member.pop("default", None)
+    choices = [one for one in member.pop("anyOf", ()) if one != {"type": "null"}]
+    further = choices[0] if len(choices) == 1 else {"anyOf": choices} if choices else {}
+    return {
+        "name": name,
+        "in": "query",
+        "required": False,
+        "description": description,
+        "schema": {**member, **further},
+    }
+
+
+def _inlined(member: Any, definitions: Mapping[str, Any]) -> Any:
+    if isinstance(member, list):
+        return [_inlined(one, definitions) for one in member]
+    if not isinstance(member, dict):
+        return member
+    if "$ref" in member:
+        name = member["$ref"].rpartition("/")[2]
+        member = {**definitions[name], **{k: v for k, v in member.items() if k != "$ref"}}
+        member.pop("title", None)
+    return {name: _inlined(one, definitions) for name, one in member.items()}

@@ -1,0 +1,1 @@
+"""``/quotas``: what is stored, and what can be."""

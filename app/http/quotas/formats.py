@@ -1,0 +1,146 @@
+"""The formats of ``GET /quotas``: which one the caller accepts, and its encoder.
+
+An answer is encoded piece by piece.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Final
+
+from app.http.accept import chosen
+from app.http.errors import NotAcceptableError
+from app.http.json_text import json_bytes
+from app.http.quotas.csv_format import csv_rows
+from app.http.quotas.json_entries import Entry, entry_texts
+from app.http.quotas.json_pieces import Piece, joined
+from app.http.times import rfc3339
+from app.http.yaml_format import yaml_rows
+
+CHUNK_BYTES: Final = 64 * 1024
+
+
+class Format(StrEnum):
+    """The media types of ``GET /quotas``; the first is the default."""
+
+    JSON = "application/json"
+    NDJSON = "application/x-ndjson"
+    CSV = "text/csv"
+    YAML = "application/yaml"
+
+    @property
+    def content_type(self) -> str:
+        """The value of ``Content-Type``."""
+        return "text/csv; charset=utf-8; header=present" if self is Format.CSV else self.value
+
+
+@dataclass(frozen=True, slots=True)
+class QuotasAnswer:
+    """What ``GET /quotas`` answers.
+
+    Attributes:
+        cluster_id: The cluster described.
+        as_of: When the broker was asked.
+        entries: Sorted by ``ClientQuotaEntity.sort_key``.
+        next_page_token: Null on the last page, and without pages.
+        pieces: The entries as they are written in JSON; null where they are not yet.
+        total: How many entities match; null without pages.
+    """
+
+    cluster_id: str
+    as_of: datetime
+    entries: Sequence[Entry]
+    next_page_token: str | None = None
+    pieces: Sequence[Piece] | None = None
+    total: int | None = None
+
+
+def negotiate(accept: str | None) -> Format:
+    """Return the format that the caller likes best; null or empty means JSON.
+
+    Raises:
+        NotAcceptableError: None of the four.
+    """
+    media_type = chosen(accept, tuple(Format))
+    if media_type is None:
+        raise NotAcceptableError(f"Accept one of {', '.join(Format)}.")
+    return Format(media_type)
+
+
+def encode(media_type: Format, answer: QuotasAnswer) -> Iterator[bytes]:
+    """Yield the body in chunks of about 64 KiB."""
+    return _in_chunks(_ENCODERS[media_type](answer))
+
+
+def metadata_headers(media_type: Format, answer: QuotasAnswer) -> dict[str, str]:
+    """Return ``Content-Type``, ``Vary``, and what only the JSON document has a place for.
+
+    ``X-Cluster-Id``, ``X-As-Of`` and ``X-Next-Page-Token`` come with every format.
+    """
+    headers = {
+        "Content-Type": media_type.content_type,
+        "Vary": "Accept",
+        "X-Cluster-Id": answer.cluster_id,
+        "X-As-Of": rfc3339(answer.as_of),
+    }
+    if answer.next_page_token is not None:
+        headers["X-Next-Page-Token"] = answer.next_page_token
+    return headers
+
+
+def _json(answer: QuotasAnswer) -> Iterator[bytes]:
+    head, tail = json_frame(answer)
+    yield head
+    yield from _separated(answer.entries) if answer.pieces is None else joined(answer.pieces)
+    yield tail
+
+
+def json_frame(answer: QuotasAnswer) -> tuple[bytes, bytes]:
+    """Return what stands before and behind the entries in JSON."""
+    cluster_id, as_of = json_bytes(answer.cluster_id), json_bytes(rfc3339(answer.as_of))
+    head = b'{"cluster_id":%b,"as_of":%b,"quotas":[' % (cluster_id, as_of)
+    total = b"" if answer.total is None else b',"total":%d' % answer.total
+    return head, b'],"next_page_token":%b%b}' % (json_bytes(answer.next_page_token), total)
+
+
+def _separated(entries: Iterable[Entry]) -> Iterator[bytes]:
+    separator = b""
+    for text in entry_texts(entries):
+        yield separator + text
+        separator = b","
+
+
+def _ndjson(answer: QuotasAnswer) -> Iterator[bytes]:
+    for text in entry_texts(answer.entries):
+        yield text + b"\n"
+
+
+def _csv(answer: QuotasAnswer) -> Iterator[bytes]:
+    return csv_rows(answer.entries)
+
+
+def _yaml(answer: QuotasAnswer) -> Iterator[bytes]:
+    return yaml_rows(answer.entries)
+
+
+_ENCODERS: Final[Mapping[Format, Callable[[QuotasAnswer], Iterator[bytes]]]] = {
+    Format.JSON: _json,
+    Format.NDJSON: _ndjson,
+    Format.CSV: _csv,
+    Format.YAML: _yaml,
+}
+
+
+def _in_chunks(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    waiting: list[bytes] = []
+    size = 0
+    for piece in pieces:
+        waiting.append(piece)
+        size += len(piece)
+        if size >= CHUNK_BYTES:
+            yield b"".join(waiting)
+            waiting.clear()
+            size = 0
+    if waiting:
+        yield b"".join(waiting)

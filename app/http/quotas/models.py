@@ -1,0 +1,212 @@
+"""Documents of ``GET /quotas`` and ``GET /quotas/capabilities``."""
+
+from typing import Annotated, Any, Final, NotRequired
+
+from pydantic import Field, WithJsonSchema
+from typing_extensions import TypedDict
+
+from app.domain.entities import EntityType
+from app.domain.quota_keys import Scope
+from app.http.models import (
+    ClusterId,
+    Entity,
+    EntityKey,
+    NextPageToken,
+    QuotaValues,
+    StoredValue,
+    Time,
+    all_of_the_keys,
+    closed,
+)
+from app.http.query_params import (
+    MAX_AGE_MS,
+    MAX_PAGE_SIZE,
+    READ_INTEGER,
+    Filter,
+    Flag,
+    PageToken,
+    QueryParameters,
+)
+from app.http.yaml_format import API_VERSION
+
+
+class DescribeParameters(QueryParameters):
+    """The query of ``GET /quotas``."""
+
+    filter: Annotated[
+        Filter,
+        Field(
+            description=(
+                "A condition on the entity; several are ANDed, none means every entity. "
+                "`user=alice` is the exact name, `user^=team-a-` the beginning of a name, "
+                "`user:default` the default entity, `user:any` or `user` any name and the default, "
+                "`user:absent` entities without the type; likewise for `client-id` and `ip`. The "
+                "first of `=`, `:` and `^` ends the type, so a name needs nothing but URL "
+                "encoding. Each type at most once; `ip` stands beside no other type."
+            ),
+            examples=[["user=alice", "client-id:any"]],
+        ),
+    ] = ()
+    strict: Annotated[
+        Flag,
+        Field(
+            description=(
+                "Only entities with exactly the filter's types; `:absent` components do not count "
+                "as types. Without a component nothing matches, as in the protocol."
+            )
+        ),
+    ] = False
+    has_key: Annotated[
+        tuple[str, ...],
+        Field(
+            description="Only entities that have this quota key; several: any of them.",
+            examples=[["producer_byte_rate"]],
+        ),
+    ] = ()
+    max_age_ms: Annotated[
+        int,
+        Field(ge=0, le=MAX_AGE_MS),
+        READ_INTEGER,
+        Field(
+            description=(
+                "How old the answer may be, in milliseconds. 0 asks the broker now; more allows an "
+                "image that old, and `as_of` tells its time."
+            ),
+        ),
+    ] = 0
+    page_size: Annotated[
+        Annotated[int, Field(ge=1, le=MAX_PAGE_SIZE), READ_INTEGER] | None,
+        Field(
+            description=(
+                "Entities in one page. Each page is of its own `as_of`; an entity that is there "
+                "all the while is listed exactly once. Without it the whole answer is sent, all of "
+                "one `as_of`, or with `page_token` a page of 1000."
+            ),
+            examples=[1000],
+        ),
+    ] = None
+    page_token: PageToken = None
+
+
+@closed
+class Quota(TypedDict):
+    """One entity with its values."""
+
+    entity: Entity
+    entity_key: EntityKey
+    values: QuotaValues
+
+
+@closed
+class QuotaListing(TypedDict):
+    """The quotas of the entities that match."""
+
+    cluster_id: ClusterId
+    as_of: Time
+    quotas: Annotated[
+        list[Quota],
+        Field(
+            description=(
+                "Sorted by user, client-id and ip: absent before default before names, names by "
+                "code point."
+            )
+        ),
+    ]
+    next_page_token: NextPageToken
+    total: NotRequired[
+        Annotated[int, Field(ge=0, description="How many entities match; with pages only.")]
+    ]
+
+
+@closed
+class DocumentedQuota(TypedDict):
+    """One entity of a document."""
+
+    entity: Entity
+    values: QuotaValues
+
+
+@closed
+class QuotaDocument(TypedDict):
+    """The document of export, plan and apply."""
+
+    apiVersion: Annotated[str, WithJsonSchema({"const": API_VERSION})]
+    quotas: list[DocumentedQuota]
+
+
+QUOTA_LINES: Final = "One `Quota` in JSON on each line, in the order of `QuotaListing`."
+QUOTA_TABLE: Final = (
+    "Columns `user_kind`, `client_id_kind`, `ip_kind` (`name`, `default` or `absent`), `user`, "
+    "`client-id`, `ip`, `key`, `value`; one row for each value. A cell that begins with one of "
+    "`= + - @ '` or a tab has one leading `'`, which a reader takes off again. RFC 4180."
+)
+
+
+@closed
+class KeyRule(TypedDict):
+    """What a quota key limits, and how."""
+
+    unit: Annotated[str, Field(description="Of the value, such as `bytes/s`.")]
+    scope: Annotated[
+        Scope, Field(description="Who counts: each broker on its own, or the cluster.")
+    ]
+    entity_types: Annotated[
+        list[EntityType],
+        Field(description="The types that entities with this key are made of."),
+    ]
+    integral: Annotated[bool, Field(description="Whether a fraction is refused.")]
+    minimum: Annotated[
+        StoredValue,
+        WithJsonSchema({"type": "number", "description": "The smallest value accepted."}),
+    ]
+    maximum: Annotated[
+        StoredValue,
+        WithJsonSchema({"type": "number", "description": "The largest value accepted."}),
+    ]
+
+
+@closed
+class BrokerFacts(TypedDict):
+    """Which brokers this service works with, and what the one in use reported."""
+
+    oldest: Annotated[str, Field(description="The oldest release that has the quota interface.")]
+    certified: Annotated[str, Field(description="The newest release that the tests run against.")]
+    describe_api_version: Annotated[
+        int | None,
+        Field(description="The newest DescribeClientQuotas of the broker in use; null: none."),
+    ]
+    alter_api_version: Annotated[
+        int | None,
+        Field(description="The newest AlterClientQuotas of the broker in use; null: none."),
+    ]
+    metadata_version: Annotated[
+        int | None,
+        Field(description="The finalized level of `metadata.version`; null: not reported."),
+    ]
+
+
+def _at_least_one(description: str) -> Any:
+    return Field(ge=1, description=description)
+
+
+@closed
+class RequestLimits(TypedDict):
+    """How much one request may ask for."""
+
+    body_bytes: Annotated[int, _at_least_one("A request's body.")]
+    changes_per_request: Annotated[int, _at_least_one("Changed keys in one alteration.")]
+    encoded_bytes_per_request: Annotated[int, _at_least_one("Encoded records of one alteration.")]
+    name_bytes: Annotated[int, _at_least_one("A name, in bytes of UTF-8.")]
+    identities_per_request: Annotated[int, _at_least_one("Identities resolved at once.")]
+    reason_characters: Annotated[int, _at_least_one("The reason of an alteration.")]
+    wait_ms: Annotated[int, _at_least_one("The longest wait, in milliseconds.")]
+
+
+@closed
+class Capabilities(TypedDict):
+    """What can be asked for."""
+
+    entity_types: list[EntityType]
+    keys: Annotated[dict[str, KeyRule], Field(json_schema_extra=all_of_the_keys)]
+    brokers: BrokerFacts
+    limits: RequestLimits

@@ -1,0 +1,185 @@
+"""``GET /quotas``: which quotas are stored; ``GET /quotas/capabilities``."""
+
+from dataclasses import replace
+from http import HTTPStatus
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Depends, Request, Response
+from starlette.responses import StreamingResponse
+
+from app.domain.entities import ENTITY_TYPES, ClientQuotaEntity
+from app.domain.errors import BadPageTokenError
+from app.http.etags import if_none_match, quotas_etag, text_etag
+from app.http.filter_query import parse_filter
+from app.http.guards import may_describe
+from app.http.header_fields import list_field
+from app.http.json_text import JsonResponse
+from app.http.page_tokens import page_token, query_fingerprint, read_page_token
+from app.http.query_params import StrictQuery
+from app.http.quotas.capabilities import capabilities_json
+from app.http.quotas.formats import Format, QuotasAnswer, encode, metadata_headers, negotiate
+from app.http.quotas.json_pieces import joined, json_pieces
+from app.http.quotas.models import (
+    QUOTA_LINES,
+    QUOTA_TABLE,
+    Capabilities,
+    DescribeParameters,
+    QuotaListing,
+)
+from app.http.quotas.pieces_response import PiecesResponse
+from app.http.responses import READING, answer_of, content_of, headers_of, problems, reference
+from app.http.route import GuardedRoute, operation_id
+from app.http.services import Services, services_of
+from app.service.off_loop import off_loop
+from app.service.reading.arranged import Rendering
+from app.service.reading.describe import DescribeQuery
+
+router = APIRouter(
+    tags=["quotas"], route_class=GuardedRoute, generate_unique_id_function=operation_id
+)
+
+_BOUND: Final = {"filter", "strict", "has_key"}
+"""What the pages of one query have in common."""
+
+_DEFAULT_PAGE_SIZE = 1000
+
+_LARGEST_WHOLE = 1000
+"""Up to so many entities an answer is sent as one piece; more are streamed."""
+
+
+_LISTED: Final = ("Vary", "X-Cluster-Id", "X-As-Of", "X-Next-Page-Token", "ETag")
+
+_TEXT: Final = {"type": "string"}
+
+
+@router.get(
+    "/quotas",
+    summary="Describe quotas",
+    dependencies=[Depends(may_describe)],
+    responses={
+        200: {
+            **answer_of(
+                QuotaListing,
+                "The quotas, in the format that `Accept` asks for.",
+                "quotas",
+                headers=_LISTED,
+            ),
+            "content": {
+                Format.JSON.value: content_of("quotas"),
+                Format.NDJSON.value: content_of(
+                    "quotas-ndjson", schema={**_TEXT, "description": QUOTA_LINES}
+                ),
+                Format.CSV.value: content_of(
+                    "quotas-csv", schema={**_TEXT, "description": QUOTA_TABLE}
+                ),
+                Format.YAML.value: content_of("quotas-yaml", schema=reference("QuotaDocument")),
+            },
+        },
+        304: {
+            "description": "The caller's copy still says the same.",
+            "headers": headers_of(*_LISTED),
+        },
+        **problems(*READING, "UnreadableOrStale", "NotAcceptable", "BadFilter"),
+    },
+    openapi_extra={"parameters": [reference("If-None-Match", "parameters")]},
+)
+async def describe_quotas(
+    request: Request,
+    query: Annotated[DescribeParameters, Depends(StrictQuery(DescribeParameters))],
+) -> Response:
+    """Describe the quotas that match the filter, sorted by user, client-id and ip."""
+    services = services_of(request)
+    media_type = negotiate(list_field(request.headers, "accept"))
+    answer, rendering, page = await _answer(services, query)
+    if rendering is None:
+        etag = await _etag(media_type, answer, page)
+    else:
+        answer, etag = await _written(media_type, answer, rendering)
+    headers = {**metadata_headers(media_type, answer), "ETag": etag, "Cache-Control": "no-cache"}
+    if if_none_match(list_field(request.headers, "if-none-match"), etag):
+        return Response(None, HTTPStatus.NOT_MODIFIED, headers=headers)
+    if answer.pieces is not None:
+        return PiecesResponse(answer, answer.pieces, headers)
+    body = encode(media_type, answer)
+    if len(answer.entries) <= _LARGEST_WHOLE:
+        return Response(b"".join(body), headers=headers)
+    return StreamingResponse(body, headers=headers)
+
+
+async def _etag(media_type: Format, answer: QuotasAnswer, page: str) -> str:
+    entries = answer.entries
+    return await off_loop(len(entries), quotas_etag, media_type, answer.cluster_id, entries, page)
+
+
+async def _written(
+    media_type: Format, answer: QuotasAnswer, rendering: Rendering
+) -> tuple[QuotasAnswer, str]:
+    """Return the answer and its entity tag, worked out once for all answers from one image."""
+    number, name = len(answer.entries), ("entity tag", media_type, answer.cluster_id)
+    async with rendering.turn:
+        if media_type is Format.JSON:
+            answer = replace(answer, pieces=await off_loop(number, json_pieces, rendering))
+        if name not in rendering.kept:
+            rendering.kept[name] = await off_loop(number, _whole_etag, media_type, answer)
+    etag: str = rendering.kept[name]
+    return answer, etag
+
+
+def _whole_etag(media_type: Format, answer: QuotasAnswer) -> str:
+    if answer.pieces is None:
+        return quotas_etag(media_type, answer.cluster_id, answer.entries)
+    return text_etag(media_type, answer.cluster_id, joined(answer.pieces))
+
+
+async def _answer(
+    services: Services, parameters: DescribeParameters
+) -> tuple[QuotasAnswer, Rendering | None, str]:
+    """Return the answer, what is kept with its entries, and which part of the whole it is."""
+    query = DescribeQuery(
+        parse_filter(parameters.filter, strict=parameters.strict),
+        parameters.has_key,
+        parameters.max_age_ms,
+    )
+    if parameters.page_size is None and parameters.page_token is None:
+        listing = await services.describe.describe(query)
+        answer = QuotasAnswer(listing.cluster_id, listing.as_of, listing.entries)
+        return answer, listing.rendering, ""
+    answer, page = await _page(services, parameters, query)
+    return answer, None, page
+
+
+async def _page(
+    services: Services, parameters: DescribeParameters, query: DescribeQuery
+) -> tuple[QuotasAnswer, str]:
+    size = parameters.page_size or _DEFAULT_PAGE_SIZE
+    fingerprint = query_fingerprint("quotas", parameters.model_dump(include=_BOUND))
+    token = parameters.page_token
+    after = None if token is None else _entity(read_page_token(token, fingerprint))
+    page = await services.describe.page(query, size, after)
+    listing, following = page.listing, None
+    if not page.is_last:
+        following = page_token(page.entries[-1][0].as_dict(), fingerprint)
+    total = len(listing.entries)
+    answer = QuotasAnswer(listing.cluster_id, listing.as_of, page.entries, following, total=total)
+    return answer, f"{token}+{size}/{total}/{following}"
+
+
+def _entity(position: Any) -> ClientQuotaEntity:
+    names = position.items() if isinstance(position, dict) else [(None, None)]
+    if not all(kind in ENTITY_TYPES and isinstance(name, str | None) for kind, name in names):
+        raise BadPageTokenError
+    return ClientQuotaEntity.of(position)
+
+
+@router.get(
+    "/quotas/capabilities",
+    summary="Show what can be limited",
+    dependencies=[Depends(may_describe)],
+    responses={
+        200: answer_of(Capabilities, "Types, keys, bounds and limits.", "capabilities"),
+        **problems(*READING),
+    },
+)
+async def show_capabilities(request: Request) -> Response:
+    """Report the entity types, the keys with unit and bounds, and the limits of this service."""
+    return JsonResponse(capabilities_json(await services_of(request).brokers()))

@@ -1,0 +1,1 @@
+"""``/quotas/resolve``: what applies to an identity, and why."""

@@ -1,0 +1,76 @@
+"""``GET`` and ``POST /quotas/resolve``: what applies, and why."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Request, Response
+
+from app.http.guards import may_describe
+from app.http.json_text import JsonBytes, JsonResponse
+from app.http.query_params import StrictQuery
+from app.http.resolve.documents import resolution_json
+from app.http.resolve.models import (
+    Resolution,
+    ResolveAnswer,
+    ResolveParameters,
+    ResolveRequest,
+)
+from app.http.resolve.rendering import resolution_bytes, resolutions_bytes
+from app.http.resolve.usage import add_usage, buckets_of
+from app.http.responses import READING, WITH_BODY, answer_of, problems, request_examples
+from app.http.route import GuardedRoute, operation_id
+from app.http.services import services_of
+from app.service.off_loop import off_loop
+
+router = APIRouter(
+    tags=["resolve"], route_class=GuardedRoute, generate_unique_id_function=operation_id
+)
+
+
+@router.get(
+    "/quotas/resolve",
+    summary="Resolve one identity",
+    dependencies=[Depends(may_describe)],
+    responses={
+        200: answer_of(
+            Resolution,
+            "What applies for each key, and why.",
+            "resolution-client",
+            "resolution-address",
+        ),
+        **problems(*READING, "BadIdentity"),
+    },
+)
+async def resolve_quotas(
+    request: Request,
+    parameters: Annotated[ResolveParameters, Depends(StrictQuery(ResolveParameters, cached=True))],
+) -> Response:
+    """Report for each key which quota applies to one identity, and which entities it overrides."""
+    query = parameters.query()
+    basis = await services_of(request).resolve.basis(query)
+    if not (query.explain or parameters.usage):
+        return JsonBytes(resolution_bytes(basis))
+    answer = basis.answer()
+    document = resolution_json(answer, explain=query.explain)
+    if parameters.usage:
+        resolution = answer.resolutions[0]
+        buckets = list(buckets_of(resolution).values())
+        usage = await services_of(request).analytics.usage(answer.cluster_id, buckets)
+        add_usage(document, resolution, usage)
+    return JsonResponse(document)
+
+
+@router.post(
+    "/quotas/resolve",
+    summary="Resolve many identities, and what-if",
+    dependencies=[Depends(may_describe)],
+    responses={
+        200: answer_of(ResolveAnswer, "In the order of the identities.", "resolutions"),
+        **problems(*READING, *WITH_BODY, "ExpectationFailed", "BadWhatIf"),
+    },
+    openapi_extra=request_examples("present", "what-if"),
+)
+async def resolve_many(request: Request, body: ResolveRequest) -> Response:
+    """Resolve up to 10,000 identities, and what would apply after proposed alterations."""
+    query = body.query()
+    basis = await services_of(request).resolve.basis(query)
+    return JsonBytes(await off_loop(len(query.identities), resolutions_bytes, basis))

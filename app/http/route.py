@@ -1,0 +1,207 @@
+"""The one kind of route: it judges the caller before anything of the request is read."""
+
+from collections.abc import Callable, Coroutine, Iterable, Iterator
+from functools import partial
+from typing import Annotated, Any, Final, Protocol, runtime_checkable
+
+from fastapi import Depends, Request, Response
+from fastapi.routing import APIRoute
+from pydantic import BaseModel
+from starlette.datastructures import QueryParams
+from starlette.routing import BaseRoute
+
+from app.http.admission import admit_without_credential, begin_work, read_object
+from app.http.idempotency import read_key
+from app.http.query_params import StrictQuery, no_parameters, openapi_parameters
+from app.http.responses import CALLER, reference
+from app.http.strict_json import JsonObject
+from app.http.validation import validated
+from app.service.alterations.alteration_command import IdempotencyKey
+
+
+@runtime_checkable
+class Guard(Protocol):
+    """A dependency that lets a caller pass, or raises the refusal.
+
+    The route calls ``admit`` first of all; as a dependency it returns what that returned.
+    """
+
+    async def admit(self, request: Request) -> object:
+        """Return why the caller passes.
+
+        Raises:
+            QuotaError: The caller does not.
+        """
+        ...
+
+    async def __call__(self, request: Request) -> object:
+        """Return what ``admit`` returned for this request."""
+        ...
+
+
+class Everybody:
+    """Lets everybody pass, with a credential or without."""
+
+    async def admit(self, request: Request) -> None:
+        """Count the request.
+
+        Raises:
+            RateLimitedError: One request too many from one address.
+        """
+        admit_without_credential(request)
+
+    async def __call__(self) -> None:
+        """Return nothing."""
+
+
+everybody: Final = Everybody()
+PUBLIC: Final = [Depends(everybody)]
+"""The dependencies of a route that answers without a credential."""
+
+
+async def _idempotency_key(request: Request) -> IdempotencyKey | None:
+    key: IdempotencyKey | None = request.scope["state"]["idempotency_key"]
+    return key
+
+
+Key = Annotated[IdempotencyKey | None, Depends(_idempotency_key)]
+"""The request's ``Idempotency-Key`` with a fingerprint of its body."""
+
+
+def operation_id(route: APIRoute) -> str:
+    """Return the name of a route's function as OpenAPI's tools like it: ``alterQuotas``."""
+    first, *others = route.name.split("_")
+    return first + "".join(word.title() for word in others)
+
+
+class UndeclaredRouteError(Exception):
+    """A route says neither who may call it nor that everybody may; the text names it."""
+
+
+class GuardedRoute(APIRoute):
+    """A route of FastAPI's that reads nothing before its guard has let the caller pass.
+
+    In this order: the guard, the query, the body; then FastAPI's own handler, which finds a body
+    that is read and validated. A large one was, in a thread of its own.
+
+    Attributes:
+        guard: The one of its dependencies that judges the caller.
+        query: The one that has the query.
+    """
+
+    guard: Guard | None = None
+    query: StrictQuery[Any]
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        extra = self.openapi_extra or {}
+        model = self.query.model
+        parameters = [] if model is None else openapi_parameters(model)
+        self.openapi_extra = {
+            "security": [] if isinstance(self.guard, Everybody) else CALLER["security"],
+            **extra,
+            "parameters": [
+                *parameters,
+                *extra.get("parameters", ()),
+                reference("X-Request-Id", "parameters"),
+            ],
+        }
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """Return what answers a request; FastAPI's own extension point.
+
+        Raises:
+            UndeclaredRouteError: The function declares no guard.
+        """
+        dependencies = self.dependant.dependencies
+        calls = [one.call for one in dependencies]
+        if self.guard is None:
+            self.guard = next((call for call in calls if isinstance(call, Guard)), None)
+        queries = (call for call in calls if isinstance(call, StrictQuery))
+        self.query = next(queries, no_parameters)
+        keyed = _idempotency_key in calls
+        # What nobody wants the value of need not be solved for each request.
+        self.dependant.dependencies = [one for one in dependencies if one.name is not None]
+        handle, guard, query = super().get_route_handler(), guard_of(self), self.query
+        body = self.body_field
+        begins = body is None and self.methods != {"GET"}
+
+        async def answer(request: Request) -> Response:
+            state = request.scope["state"]
+            state["granted"] = await guard.admit(request)
+            state["query"] = query.read(request.scope["query_string"])
+            content = None
+            if body is not None:
+                content = await read_object(request, partial(read, request))
+            elif begins:
+                begin_work(request)
+            return await handle(ReadRequest(request, content))
+
+        model: Any = None if body is None else body.field_info.annotation
+
+        def read(request: Request, document: JsonObject) -> BaseModel:
+            content: BaseModel = validated(model, document)
+            if keyed:
+                asked = " ".join((self.path, *request.path_params.values()))
+                key = read_key(request.headers, asked, document)
+                request.scope["state"]["idempotency_key"] = key
+            return content
+
+        return answer
+
+
+class ReadRequest(Request):
+    """A request that is read already; FastAPI finds the body's model where it looks for JSON."""
+
+    query_params = QueryParams()
+
+    def __init__(self, request: Request, content: BaseModel | None) -> None:
+        super().__init__(request.scope, request.receive)
+        self._content = content
+
+    async def body(self) -> bytes:
+        """Return something: what it was is not needed any more."""
+        return b"{}"
+
+    async def json(self) -> Any:
+        """Return the model."""
+        return self._content
+
+
+def guard_of(route: GuardedRoute) -> Guard:
+    """Return the guard of a route.
+
+    Raises:
+        UndeclaredRouteError: It has none.
+    """
+    if route.guard is None:
+        name = getattr(route.endpoint, "__qualname__", repr(route.endpoint))
+        message = f"{name} declares neither a permission nor that it is public."
+        raise UndeclaredRouteError(message)
+    return route.guard
+
+
+def refuse_undeclared(routes: Iterable[BaseRoute]) -> None:
+    """Look at the live table of routes, and into what is mounted.
+
+    Raises:
+        UndeclaredRouteError: With a line for each route that declares nothing or is not guarded.
+    """
+    faults = [fault for route in routes for fault in _faults(route)]
+    if faults:
+        raise UndeclaredRouteError("\n".join(faults))
+
+
+def _faults(route: BaseRoute) -> Iterator[str]:
+    name = f"The route {getattr(route, 'path', None) or type(route).__name__}"
+    inner = getattr(route, "routes", None)
+    if inner:
+        for one in inner:
+            yield from _faults(one)
+    elif not isinstance(route, GuardedRoute):
+        yield f"{name} is not of the kind that asks a permission."
+    else:
+        try:
+            guard_of(route)
+        except UndeclaredRouteError as error:
+            yield f"{name}: {error}"

@@ -1,0 +1,198 @@
+"""Requests as Pydantic models: strict, closed, and every fault in words of our own."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from decimal import Decimal
+from itertools import islice
+from types import NoneType
+from typing import Any, Final, NamedTuple, TypeVar, get_args, get_type_hints
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    PrivateAttr,
+    ValidationError,
+    with_config,
+)
+from pydantic_core import PydanticCustomError
+from typing_extensions import is_typeddict
+
+from app.domain.errors import (
+    MAX_VIOLATIONS,
+    InvalidRequestError,
+    QuotaError,
+    UnreadableRequestError,
+    Violation,
+)
+from app.http.json_pointer import child
+from app.http.strict_json import JsonValue, shown
+
+Location = tuple[int | str, ...]
+PydanticError = Mapping[str, Any]
+M = TypeVar("M", bound=BaseModel)
+
+
+_STRICT: Final = ConfigDict(strict=True, extra="forbid", frozen=True)
+strict = with_config(_STRICT)
+"""Declares that a ``TypedDict`` is read like a ``StrictModel``; where there are many, for speed."""
+
+
+class StrictModel(BaseModel):
+    """A model that converts nothing and refuses members that it does not have."""
+
+    model_config = _STRICT
+
+
+class RequestBody(StrictModel):
+    """The body of a request. What can be read and breaks a rule is noted, not refused at once."""
+
+    _violations: tuple[Violation, ...] = PrivateAttr(())
+
+    @property
+    def violations(self) -> tuple[Violation, ...]:
+        """Rules of the request's own members that are broken; those members have defaults."""
+        return self._violations
+
+
+def own_error(code: str, detail: str, **context: Any) -> PydanticCustomError:
+    """Return an error of a validator of ours: the code and the sentence of its violation."""
+    code_type: Any = code
+    return PydanticCustomError(code_type, "{detail}", {"detail": detail, **context})
+
+
+def at_most(items: int, code: str, kafka_error: str | None = None) -> BeforeValidator:
+    """Refuse a longer list before any item is looked at: the request breaks a rule, 422.
+
+    Args:
+        items: At most so many.
+        code: Of the violation.
+        kafka_error: What a broker would have answered, or null.
+    """
+
+    def check(value: Any) -> Any:
+        if isinstance(value, list) and len(value) > items:
+            detail = f"{len(value)} items; a request takes at most {items}."
+            raise own_error(code, detail, limit=items, kafka_error=kafka_error)
+        return value
+
+    return BeforeValidator(check)
+
+
+def validated(model: type[M], value: Any) -> M:
+    """Return the model of a parsed body.
+
+    Raises:
+        UnreadableRequestError: Wrong types, unknown or missing members; every one of them.
+        InvalidRequestError: A list that is too long.
+    """
+    try:
+        return model.model_validate(value)
+    except ValidationError as error:
+        raise refusal(error.errors(include_url=False), model) from None
+
+
+def refusal(errors: Sequence[PydanticError], model: type[BaseModel] | None = None) -> QuotaError:
+    """Return the error for what Pydantic found; of many faults the first are listed."""
+    for error in errors:
+        if "limit" in error.get("ctx", ()):
+            detail = str(error["msg"])
+            broken = Violation(
+                pointer_to(error["loc"]), error["type"], detail, error["ctx"]["kafka_error"]
+            )
+            return InvalidRequestError(detail, violations=[broken])
+    violations = list(islice(violations_of(errors, model), MAX_VIOLATIONS + 1))
+    detail = "The body cannot be read; see errors for each place."
+    return UnreadableRequestError(detail, violations=violations)
+
+
+def violations_of(errors: Sequence[PydanticError], shape: Any) -> Iterator[Violation]:
+    """Yield a violation for each error of what has a shape, such as a model."""
+    for error in errors:
+        fault = fault_of(error)
+        detail = fault.detail(error)
+        pointer = pointer_to(error["loc"])
+        if error["type"] == "string_unicode":
+            pointer = child(pointer, error["input"])
+        elif error["type"] == "extra_forbidden":
+            known = ", ".join(sorted(_members(_shape_in(shape), error["loc"][:-1])))
+            detail = f"Unknown field {shown(str(error['loc'][-1]))}; known are {known}."
+        yield Violation(pointer, fault.code, detail)
+
+
+def pointer_to(location: Location) -> str:
+    """Return the JSON pointer to a location of Pydantic's."""
+    pointer = ""
+    for token in location:
+        pointer = child(pointer, token)
+    return pointer
+
+
+_KINDS: Final[Mapping[type, str]] = {
+    dict: "an object",
+    list: "an array",
+    str: "a string",
+    Decimal: "a number",
+    bool: "true or false",
+    NoneType: "null",
+}
+
+
+def kind_of(value: JsonValue) -> str:
+    """Name the JSON type of a value for a sentence."""
+    return _KINDS.get(type(value), "something else")
+
+
+class Fault(NamedTuple):
+    """What is said of a type of error: a code, and a sentence."""
+
+    code: str
+    detail: Callable[[PydanticError], str]
+
+
+def _wrong_type(wanted: str) -> Fault:
+    return Fault(
+        "wrong-type", lambda error: f"This must be {wanted}, not {kind_of(error['input'])}."
+    )
+
+
+_FAULTS: Final[Mapping[str, Fault]] = {
+    "missing": Fault("missing-field", lambda error: f"The field {error['loc'][-1]} is missing."),
+    "extra_forbidden": Fault("unknown-field", lambda _: ""),
+    "string_unicode": Fault(
+        "unknown-field", lambda error: f"Unknown field {shown(str(error['input']))}."
+    ),
+    **dict.fromkeys(("model_type", "dict_type"), _wrong_type("an object")),
+    **dict.fromkeys(("list_type", "tuple_type"), _wrong_type("an array")),
+    "string_type": _wrong_type("a string"),
+    "bool_type": _wrong_type("true or false"),
+    **dict.fromkeys(("decimal_type", "is_instance_of"), _wrong_type("a number")),
+}
+
+
+def fault_of(error: PydanticError) -> Fault:
+    """Return what is said of an error; validators of ours give code and sentence themselves."""
+    return _FAULTS.get(error["type"]) or Fault(error["type"], lambda error: str(error["msg"]))
+
+
+def _members(shape: Any, location: Location) -> Sequence[str]:
+    """Return the names of the members at a location of a model, a ``TypedDict`` in it perhaps."""
+    for token in location:
+        if isinstance(token, str):
+            shape = _shape_in(_fields(shape).get(token))
+    return list(_fields(shape))
+
+
+def _fields(shape: Any) -> Mapping[str, Any]:
+    """Return the annotations of what has members, by their names in JSON."""
+    if is_typeddict(shape):
+        return get_type_hints(shape)
+    fields = getattr(shape, "model_fields", {})
+    return {field.alias or name: field.annotation for name, field in fields.items()}
+
+
+def _shape_in(annotation: Any) -> Any:
+    """Return what has members in an annotation such as ``list[Model] | None``."""
+    annotation = getattr(annotation, "__value__", annotation)
+    if _fields(annotation):
+        return annotation
+    return next((found for one in get_args(annotation) if (found := _shape_in(one))), None)
