@@ -1,7 +1,7 @@
 """``GET /audit`` in SQL: the starts of entities, newest first, each with its latest conclusion."""
 
 from collections.abc import Iterator
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 from uuid import UUID
 
@@ -34,6 +34,8 @@ _INDEXED_BYTES: Final = 64
 """How much of a name the indexes hold."""
 
 _MOST_APART: Final = timedelta(days=1)
+_EARLIEST: Final = datetime.min.replace(tzinfo=UTC)
+_LATEST: Final = datetime.max.replace(tzinfo=UTC)
 """How far the time inside an id, by which the log is partitioned, may be from the log's own: the
 service's clock differs by seconds, or production does not start."""
 
@@ -151,9 +153,9 @@ def _place_conditions(query: AuditQuery, place: FromClause) -> Iterator[ColumnEl
     if query.until is not None:
         yield place.c.at < query.until
     for rows in dict.fromkeys((place, _started)):
-        if query.since is not None:
+        if query.since is not None and query.since - _EARLIEST > _MOST_APART:
             yield rows.c.received_at >= query.since - _MOST_APART
-        if query.until is not None:
+        if query.until is not None and _LATEST - query.until > _MOST_APART:
             yield rows.c.received_at < query.until + _MOST_APART
     if query.after is not None:
         yield from _further_than(place, *query.after)

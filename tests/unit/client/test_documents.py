@@ -91,13 +91,13 @@ def test_duplicates_and_unknown_members_are_all_told(file: Path):
         "  - entity: {user: a}\n    values: {producer_byte_rate: 1, producer_byte_rate: 2}\n"
         "  - entity: {user: a}\n    value: {}\nowner: me\n"
     )
+    known = "apiVersion, as_of, cluster_id, next_page_token, quotas, total"
     assert faults(file, text) == [
         "4: producer_byte_rate is there twice (before: line 4)",
         "5: the entity {user=a} is there twice (before: line 3)",
         "5: values is missing",
         "6: value is unknown here; known: entity, entity_key, values",
-        "7: owner is unknown here; known: apiVersion, as_of, cluster_id, next_page_token, quotas, "
-        "total",
+        f"7: owner is unknown here; known: {known}",
     ]
 
 

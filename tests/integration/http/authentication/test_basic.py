@@ -136,10 +136,10 @@ def test_the_audit_log_names_the_caller_and_who_decided(basic: RunningService) -
     rows = call(basic, "everything", "GET", "/audit?action=alter&page_size=1").json()["rows"]
     assert rows[0]["request_id"] == done.headers["X-Request-Id"]
     assert (rows[0]["principal"], rows[0]["authentication"]) == ("User:everything", "basic")
-    rows = call(basic, "reader", "GET", "/audit?action=denied&page_size=1").json()["rows"]
-    assert rows[0]["request_id"] == denied.headers["X-Request-Id"]
-    assert rows[0]["outcome"] == "refused"
-    assert rows[0]["denied"] == {"entities": 1, "first": [{"user": "x"}], "attempts": 1}
+    rows = call(basic, "reader", "GET", "/audit?action=denied").json()["rows"]
+    (row,) = [row for row in rows if row["request_id"] == denied.headers["X-Request-Id"]]
+    assert row["outcome"] == "refused"
+    assert row["denied"] == {"entities": 1, "first": [{"user": "x"}], "attempts": 1}
 
 
 def test_who_may_not_is_told_so_before_the_body_is_judged(basic: RunningService) -> None:
