@@ -14,7 +14,7 @@ from app.http.errors import UntrustedIdentityError
 from app.http.large_bodies import SMALL_BYTES
 from app.http.limits import read_json_body
 from app.http.rate_limits import Limited
-from app.http.request_context import context_of, remember_caller
+from app.http.request_context import ON_OPERATIONS_PORT, context_of, remember_caller
 from app.http.services import Services, services_of
 from app.http.strict_json import JsonObject, parse_object
 
@@ -48,11 +48,15 @@ async def admitted(request: Request, kind: Limited) -> Caller:
 
 
 def admit_without_credential(request: Request) -> None:
-    """Count a request of a public route; a proxy that names no caller has no limit.
+    """Count a request of a public route.
+
+    Neither the operations port nor a proxy that names no caller has a limit.
 
     Raises:
         RateLimitedError: One too many from one address.
     """
+    if request.scope["state"].get(ON_OPERATIONS_PORT, False):
+        return
     services = services_of(request)
     presented = presented_by(request, services.proxies)
     if presented.is_from_proxy and presented.address == presented.peer:

@@ -20,6 +20,7 @@ from app.http.openapi import describe
 from app.http.plans import routes as plans
 from app.http.problem_handlers import install_problem_handlers
 from app.http.quotas import routes as quotas
+from app.http.request_context import ON_OPERATIONS_PORT
 from app.http.resolve import routes as resolve
 from app.http.route import refuse_undeclared
 from app.http.services import Services
@@ -98,9 +99,6 @@ def within_boundary(app: FastAPI, metrics: HttpMetrics, log: RequestLog = log_re
     """Return an application behind what every request passes."""
     return RequestBoundary(app, metrics, log)
 
-
-ON_OPERATIONS_PORT: Final = "on_operations_port"
-"""In the state of a connection: whether it came in at the port for operations."""
 
 _OPERATIONS_PATHS: Final = frozenset({"/livez", "/readyz", "/metrics"})
 

@@ -10,6 +10,9 @@ from starlette.types import Scope
 
 from app.domain.entities import Caller
 
+ON_OPERATIONS_PORT: Final = "on_operations_port"
+"""In the state of a connection: whether it came in at the port for operations."""
+
 
 @dataclass(slots=True)
 class RequestContext:

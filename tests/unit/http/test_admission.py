@@ -7,12 +7,13 @@ from ipaddress import ip_network
 from typing import Any
 
 import pytest
-from starlette.types import Message
+from starlette.types import Message, Receive, Scope, Send
 
 from app.domain.entities import ClientQuotaEntity
 from app.http.authentication.trusted_proxies import TrustedProxies
 from app.http.rate_limits import FAILURES_BURST_S, PUBLIC_BURST_S, Limits
-from tests.unit.http.application import Answer
+from app.http.request_context import ON_OPERATIONS_PORT
+from tests.unit.http.application import Answer, send
 from tests.unit.http.fake_service import ALTERATIONS, UNLIMITED, FakeService, setting
 
 NARROW = Limits(reads_per_s=2, alterations_per_s=1, requests_at_once=2, failures_per_s=0.5)
@@ -102,6 +103,15 @@ async def test_public_routes_are_limited_for_each_address_and_route():
     state = service.application.state
     state.services = replace(state.services, proxies=TrustedProxies((ip_network("127.0.0.1"),)))
     assert (await service.get("/livez", None)).status == 200
+
+
+async def test_probes_on_the_operations_port_have_no_limit():
+    service = FakeService(replace(UNLIMITED, public_per_s=0.5))
+
+    async def there(scope: Scope, receive: Receive, respond: Send) -> None:
+        await service.app({**scope, "state": {ON_OPERATIONS_PORT: True}}, receive, respond)
+
+    assert set(await statuses(lambda: send(there, "GET", "/livez"), 50)) == {200}
 
 
 async def test_bad_credentials_are_limited_counted_and_hurt_nobody(service: FakeService):
