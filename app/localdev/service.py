@@ -51,11 +51,12 @@ class LocalService:
         Raises:
             LocalDevError: it ended, or was not ready in time (with the last lines of its log).
         """
+        operations_port = int(environ.get("QUOTAS_OPERATIONS_PORT") or self.port)
         self._child.start([*_MAIN, "serve"], directory=Path.cwd(), environ=environ)
         deadline = time.monotonic() + _READY_DEADLINE_S
         while time.monotonic() < deadline and self._child.is_running():
             try:
-                if self.request("GET", "/readyz")[0] == OK:
+                if self._ask(operations_port, "GET", "/readyz")[0] == OK:
                     return
             except (OSError, http.client.HTTPException, ValueError):
                 pass  # not listening yet
@@ -81,10 +82,13 @@ class LocalService:
         headers = {"Content-Type": "application/json"}
         if token is not None:
             headers["Authorization"] = f"Bearer {token}"
-        connection = http.client.HTTPConnection(self.host, self.port, timeout=_REQUEST_TIMEOUT_S)
+        payload = None if body is None else json.dumps(body)
+        return self._ask(self.port, method, path, payload, headers)
+
+    def _ask(self, port: int, *request: Any) -> tuple[int, Any]:
+        connection = http.client.HTTPConnection(self.host, port, timeout=_REQUEST_TIMEOUT_S)
         with closing(connection):
-            payload = None if body is None else json.dumps(body)
-            connection.request(method, path, payload, headers)
+            connection.request(*request)
             answer = connection.getresponse()
             return answer.status, json.loads(answer.read())
 

@@ -16,10 +16,15 @@ import pytest
 from app.localdev.descendants import descendants_of, wait_until_ended
 from app.localdev.dev import run_dev
 from app.localdev.kafka import LocalKafka
+from app.localdev.ports import free_ports
 from app.localdev.postgres import LocalPostgres
+from app.localdev.service import LocalService
 from app.localdev.state import read_state
 from app.startup_checks import load_settings
+from tests.testkit.postgres import migrated_database
 from tests.testkit.raw_quotas import RawQuotas
+from tests.testkit.service import environment as service_environment
+from tests.testkit.service import write_tokens
 
 DEADLINE_S = 30
 COMMAND = [sys.executable, "-m", "app.main", "dev"]
@@ -250,3 +255,26 @@ def test_servers_that_are_named_are_used_and_get_no_examples(
         finally:
             assert dev.stop()[0] == 0
         assert raw.everything() == before
+
+
+def test_the_service_is_awaited_at_its_port_for_operations(
+    broker: LocalKafka, postgres: LocalPostgres, tmp_path: Path
+):
+    _, database_url = migrated_database(postgres, "operations_port")
+    port, operations_port = free_ports(2)
+    service = LocalService("127.0.0.1", port, tmp_path / "service.log")
+    settings = {
+        "QUOTAS_HOST": "127.0.0.1",
+        "QUOTAS_PORT": str(port),
+        "QUOTAS_OPERATIONS_PORT": str(operations_port),
+        "QUOTAS_MODE": "development",
+        "QUOTAS_KAFKA_BOOTSTRAP_SERVERS": broker.bootstrap_servers,
+        "QUOTAS_DATABASE_URL": database_url,
+        "QUOTAS_TOKENS_FILE": str(write_tokens(tmp_path)),
+    }
+    service.start(service_environment(settings))
+    try:
+        statuses = [service.request("GET", path)[0] for path in ("/version", "/livez")]
+    finally:
+        service.stop()
+    assert statuses == [200, 404]
