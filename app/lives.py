@@ -7,10 +7,10 @@ from typing import Final
 from app.kafka.image import QuotaImage
 from app.kafka.quorum import KafkaMetadataQuorum
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
-from app.postgres.database import Database
+from app.postgres.audit_log import PostgresJournal
 from app.postgres.drift import PostgresDriftJournal
-from app.postgres.housekeeping import keep_house, months_ahead
-from app.postgres.journal import PostgresJournal
+from app.postgres.migrate import keep_house, months_ahead
+from app.postgres.pool import Database
 from app.postgres.recovery import PostgresRecovery
 from app.service.alterations.alter import AlterationParts, AlterQuotas
 from app.service.alterations.alteration_intents import Intents

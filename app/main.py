@@ -67,7 +67,7 @@ def _serve(_: argparse.Namespace) -> int:
 
 
 def _migrate(_: argparse.Namespace) -> int:
-    from app.postgres.migration import MigrationError, migrate  # noqa: PLC0415
+    from app.postgres.migrate import MigrationError, migrate  # noqa: PLC0415
 
     _disable_core_dumps()
     settings = Settings.from_env({"QUOTAS_KAFKA_BOOTSTRAP_SERVERS": "unused:0", **os.environ})

@@ -28,7 +28,7 @@ from app.http.authentication.principals import principal_of
 from app.http.authentication.signing_keys import is_confidential
 from app.http.errors import InvalidTokenError
 from app.kafka.config import KafkaSettings, PassThrough, SaslMechanism, SecurityProtocol
-from app.postgres.parameters import read_url
+from app.postgres.connect import read_url
 from app.service.alterations.failpoints import Failpoints
 from app.service.patience import Patience
 from app.service.recovery.recover import FINAL_AFTER_S

@@ -14,10 +14,9 @@ from app.kafka.cluster_client import Brokers
 from app.kafka.config import KafkaSettings, SaslMechanism, ssl_context
 from app.listeners import Listener
 from app.policy_file import PolicyFileError, read_policy
-from app.postgres.database import Database
-from app.postgres.parameters import read_url
-from app.postgres.schema import ensure_partitions, schema_problem
-from app.postgres.server_facts import ServerFacts, server_facts
+from app.postgres.connect import read_url
+from app.postgres.pool import Database
+from app.postgres.schema import ServerFacts, ensure_partitions, schema_problem, server_facts
 from app.service.recovery.recover import FINAL_AFTER_S
 from app.settings import (
     Network,

@@ -28,10 +28,10 @@ from app.kafka.scram import KafkaScramCredentials
 from app.lives import LifeSettings, Outside, build_lives
 from app.policy_file import read_policy
 from app.postgres.analytics import PostgresAnalytics
+from app.postgres.audit_log import PostgresJournal
 from app.postgres.authentication_failures import PostgresAuthenticationFailures
-from app.postgres.database import Database
-from app.postgres.journal import PostgresJournal
 from app.postgres.plans import PostgresPlans
+from app.postgres.pool import Database
 from app.postgres.schema import schema_problem
 from app.service.alterations.alteration_tasks import AlterationTasks
 from app.service.alterations.revert import RevertAlterations

@@ -9,8 +9,7 @@ from typing import Any, Final
 from sqlalchemy import text
 
 from app.postgres.analytics_query import page_statement, position_of, quoted
-from app.postgres.database import Database
-from app.postgres.leases import Lease
+from app.postgres.pool import Database, Lease
 from app.service.reading.analytics import (
     MAX_QUEUED_RUNS,
     MAX_QUEUED_RUNS_OF_ONE,

@@ -26,8 +26,8 @@ from sqlalchemy import (
 from app.domain.alterations import Outcome
 from app.domain.entities import ENTITY_TYPES
 from app.domain.filters import ClientQuotaFilter, ClientQuotaFilterComponent, MatchType
-from app.postgres.entity_columns import ABSENT, DEFAULT, NAME, name_bytes
-from app.postgres.tables import REQUEST_ORDINAL, audit_event
+from app.postgres.payload import ABSENT, DEFAULT, NAME, name_bytes
+from app.postgres.schema import REQUEST_ORDINAL, audit_event
 from app.service.audit_records import AuditQuery
 
 _INDEXED_BYTES: Final = 64

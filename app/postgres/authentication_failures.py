@@ -6,8 +6,7 @@ from typing import Final
 
 from sqlalchemy import text
 
-from app.postgres.database import Database
-from app.postgres.leases import Lease
+from app.postgres.pool import Database, Lease
 from app.service.permissions.authentication_failures import FailureCount
 
 _INSERT: Final = text(

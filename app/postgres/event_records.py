@@ -9,7 +9,8 @@ from typing import Final
 
 from app.domain.alterations import AlterationResult, ClientQuotaAlteration, Outcome
 from app.domain.entities import Caller, ClientQuotaEntity
-from app.postgres.canonical import (
+from app.postgres.follow_up_events import DRIFT, RECOVERY, SUPERSEDED
+from app.postgres.payload import (
     Document,
     canonical_json,
     listed_op,
@@ -18,7 +19,6 @@ from app.postgres.canonical import (
     result_from_json,
     values_from_json,
 )
-from app.postgres.later_events import DRIFT, RECOVERY, SUPERSEDED
 from app.service.audit_records import AlterationRecord, AuditEntity, AuditRequest, AuditRow
 
 _REJECTED: Final = "rejected"

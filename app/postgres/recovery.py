@@ -1,20 +1,264 @@
-"""What recovery works on: entities without a known outcome, claimed by one process at a time."""
+"""What recovery works on: entities without a certain outcome, claimed by one process at a time."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
-from sqlalchemy import text
+from sqlalchemy import Row, text
 
-from app.postgres.claims import claim_slots, open_alterations
-from app.postgres.copying import MANY
-from app.postgres.database import Database
-from app.postgres.findings import record_found
-from app.postgres.leases import Lease
+from app.domain.alterations import AlterationResult, Outcome
+from app.domain.entities import ClientQuotaEntity
+from app.postgres.bulk import MANY, SECONDS_PER_ROW, copy_rows, joined_by_hash, log_time
+from app.postgres.event_records import audit_entity
+from app.postgres.follow_up_events import Story, by_column, recovery_row, stories
+from app.postgres.idempotency import free_key_if_unused
+from app.postgres.outcomes import Ended, close_slots
+from app.postgres.payload import values_from_json
+from app.postgres.pool import Database, Lease
 from app.service.metrics_port import OpenIntents
+from app.service.recovery.drift_ports import DoubtfulAlteration
 from app.service.recovery.recover import FINAL_AFTER_S
 from app.service.recovery.recovery_ports import OpenAlteration, Place, Recovered
+
+_RECENT: Final = text(
+    """
+    select start.payload as start, ended.payload as ended, ended.verdict, ended.occurred_at
+    from (
+      select * from audit_event
+      where verdict in ('refused', 'not_applied', 'unknown') and seq = 1
+        and verdict <> 'applied' and event_type <> 'rejected'
+        and at >= now() - interval '1 day' and occurred_at >= now() - interval '30 minutes'
+      union all
+      select * from audit_event
+      where seq > 1 and event_type <> 'drift' and occurred_at >= now() - interval '30 minutes'
+    ) as ended
+    join audit_event as start on start.received_at = ended.received_at
+      and start.alteration_id = ended.alteration_id and start.ordinal = ended.ordinal
+      and start.seq = 0
+    where start.cluster_id = :cluster_id
+    order by ended.occurred_at desc, ended.seq desc
+    """
+)
+"""A day is the longest that we look back for the start of what ended just now; the conditions on
+`verdict` and `event_type` are those of an index."""
+
+
+async def doubtful_rows(cluster_id: str, lease: Lease) -> Sequence[Row[Any]]:
+    """Return the ends of the last 30 minutes that leave a doubt, newest first."""
+    rows: Sequence[Row[Any]] = (
+        await lease.connection.execute(_RECENT, {"cluster_id": cluster_id})
+    ).all()
+    return rows
+
+
+def doubtful_alterations(
+    rows: Sequence[Row[Any]], entities: frozenset[ClientQuotaEntity]
+) -> Sequence[DoubtfulAlteration]:
+    """Return what the rows say of these entities, once for each alteration."""
+    found: dict[tuple[str, ClientQuotaEntity], DoubtfulAlteration] = {}
+    for row in rows:
+        start, ended = json.loads(row.start), json.loads(row.ended)
+        if ClientQuotaEntity.of(start["entity"]) not in entities:
+            continue
+        one = _doubtful(start, ended, row)
+        found.setdefault((one.alteration_id, one.alteration.entity), one)
+    return list(found.values())
+
+
+def _doubtful(start: Any, ended: Any, row: Row[Any]) -> DoubtfulAlteration:
+    audited = audit_entity(start)
+    before = values_from_json(ended["result"]["before"])
+    return DoubtfulAlteration(
+        alteration_id=start["alteration_id"],
+        alteration=audited.alteration,
+        before=audited.before if before is None else before,
+        outcome=Outcome(row.verdict or Outcome.UNKNOWN),
+        concluded_at=row.occurred_at,
+    )
+
+
+_CLAIM: Final = text(
+    """
+    with due as (
+      select cluster_id, entity_hash from entity_slot as slot
+      where cluster_id = :cluster_id
+        and (claimed_until is null or claimed_until < now() or claimed_by = :owner)
+        and (not observed or handed_over_by <= now() - make_interval(secs => :final_after))
+        and (state = 'quarantined' or handed_over_by < now() - interval '1 min'
+          or handed_over_by < now() - interval '2 s' and not exists (
+            select from worker
+            where worker.cluster_id = slot.cluster_id and worker.owner = slot.owner
+              and seen_at > now() - interval '5 s'))
+      order by handed_over_by limit :number
+      for update skip locked
+    )
+    update entity_slot as slot
+    set claimed_by = :owner, claimed_until = now() + interval '15 s'
+    from due
+    where slot.cluster_id = due.cluster_id and slot.entity_hash = due.entity_hash
+    """
+)
+
+_CLAIMED: Final = text(
+    """
+    select slot.alteration_id, slot.cluster_id, broker_id, state, observed,
+      story.intent, story.outcome,
+      extract(epoch from clock_timestamp() - handed_over_by)::float8 as age_s
+    from entity_slot as slot
+    cross join lateral (
+      select max(payload) filter (where seq = 0) as intent,
+        max(payload) filter (where seq = 1) as outcome
+      from audit_event as event
+      where event.received_at = slot.received_at and event.alteration_id = slot.alteration_id
+        and event.ordinal = slot.ordinal and event.seq in (0, 1)
+    ) as story
+    where slot.cluster_id = :cluster_id and claimed_by = :owner
+      and claimed_until = now() + interval '15 s'
+      and story.intent is not null
+    order by slot.received_at, slot.alteration_id, slot.ordinal
+    """
+)
+"""``now()`` is the same moment throughout a transaction: these are the claims just made."""
+
+
+async def claim_slots(
+    cluster_id: str, owner: str, number: int, final_after_s: float, lease: Lease
+) -> Sequence[Row[Any]]:
+    """Claim at most that many slots of a cluster; return them with what the log has of them."""
+    claimant = {"cluster_id": cluster_id, "owner": owner}
+    values = {**claimant, "number": number, "final_after": final_after_s}
+    claimed = (await lease.connection.execute(_CLAIM, values)).rowcount
+    if not claimed:
+        return ()
+    await lease.extend(claimed * SECONDS_PER_ROW)
+    rows: Sequence[Row[Any]] = (await lease.connection.execute(_CLAIMED, claimant)).all()
+    return rows
+
+
+def open_alterations(rows: Sequence[Row[Any]]) -> Sequence[OpenAlteration]:
+    """Return what was claimed as domain values."""
+    return [_open_alteration(row) for row in rows]
+
+
+def _open_alteration(row: Row[Any]) -> OpenAlteration:
+    """What the owner knew last of the values before is better than what the intent says."""
+    audited = audit_entity(json.loads(row.intent))
+    if row.outcome is not None:
+        before = values_from_json(json.loads(row.outcome)["result"]["before"])
+        audited = replace(audited, before=audited.before if before is None else before)
+    return OpenAlteration(
+        alteration_id=str(row.alteration_id),
+        audited=audited,
+        cluster_id=row.cluster_id,
+        broker_id=row.broker_id,
+        age_s=row.age_s,
+        quarantined=row.state == "quarantined",
+        observed=row.observed,
+    )
+
+
+_HOLD: Final = text(
+    """
+    select slot.alteration_id::text, slot.ordinal, slot.observed
+    from unnest(cast(:alteration_ids as uuid[]), cast(:ordinals as smallint[]))
+      as wanted(alteration_id, ordinal)
+    join entity_slot as slot
+      on slot.alteration_id = wanted.alteration_id and slot.ordinal = wanted.ordinal
+    order by slot.cluster_id, slot.entity_hash for update of slot
+    """
+)
+"""In the order in which everybody takes slots, so that nobody waits in a circle."""
+
+_OBSERVED: Final = text(
+    """
+    update entity_slot as slot set observed = true, claimed_by = null, claimed_until = null
+    from unnest(cast(:alteration_ids as uuid[]), cast(:ordinals as smallint[]))
+      as wanted(alteration_id, ordinal)
+    where slot.alteration_id = wanted.alteration_id and slot.ordinal = wanted.ordinal
+    """
+)
+
+
+Held = Mapping[Place, bool]
+"""The slots that this transaction has locked, and whether a finding was recorded of each."""
+
+
+async def record_found(recovered: Sequence[Recovered], lease: Lease) -> Mapping[Place, str]:
+    """Record findings, one for each entity; return why some were left as they are.
+
+    The slots come first: where somebody else has concluded meanwhile, that is visible once they
+    are locked.
+    """
+    await lease.extend(len(recovered) * SECONDS_PER_ROW)
+    found = {one.place: one for one in recovered}
+    held = await _hold(found, lease)
+    told = {(one.alteration_id, one.ordinal): one for one in await stories(found, lease)}
+    left = {place: why for place, one in found.items() if (why := _objection(one, told))}
+    new = [one for place, one in found.items() if place not in left]
+    new = [one for one in new if _is_news(one, told[one.place], held)]
+    if new:
+        await log_time(lease)
+        ended = _ended_by(one for one in new if one.final)
+        await close_slots(ended, lease)
+        await _keep_observed([one.place for one in new if not one.final], lease)
+        await copy_rows(lease, (recovery_row(told[one.place], one) for one in new), len(new))
+        await _free_keys(ended, lease)
+    return left
+
+
+async def _hold(places: Collection[Place], lease: Lease) -> Held:
+    async with joined_by_hash(len(places), lease):
+        rows = await lease.connection.execute(_HOLD, by_column(places))
+    return {(alteration_id, ordinal): observed for alteration_id, ordinal, observed in rows}
+
+
+def _objection(one: Recovered, told: Mapping[Place, Story]) -> str | None:
+    """Say why the log does not take this finding, or null: it does, or has it already."""
+    story = told.get(one.place)
+    if story is None:
+        return f"the log has no entity {one.ordinal} of {one.alteration_id}"
+    known = _known_outcome(story)
+    if known is None or not one.final or known == one.result.outcome:
+        return None
+    return (
+        f"the log says of {one.alteration_id}: entity {one.ordinal} is already {known}, "
+        f"not {one.result.outcome.value}"
+    )
+
+
+def _is_news(one: Recovered, story: Story, held: Held) -> bool:
+    """Tell whether the log does not have this finding, nor anything better."""
+    if story.conclusion is not None:
+        return False
+    return one.final or not held.get(one.place, False)
+
+
+def _known_outcome(story: Story) -> str | None:
+    if story.conclusion is None:
+        return None
+    return str(json.loads(story.conclusion)["result"]["outcome"])
+
+
+async def _keep_observed(places: Sequence[Place], lease: Lease) -> None:
+    if places:
+        async with joined_by_hash(len(places), lease):
+            await lease.connection.execute(_OBSERVED, by_column(places))
+
+
+async def _free_keys(ended: Iterable[Ended], lease: Lease) -> None:
+    for one in ended:
+        await free_key_if_unused(one.alteration_id, one.results.values(), lease, found=True)
+
+
+def _ended_by(final: Iterable[Recovered]) -> Sequence[Ended]:
+    by_alteration: dict[str, dict[int, AlterationResult]] = {}
+    for one in final:
+        by_alteration.setdefault(one.alteration_id, {})[one.ordinal] = one.result
+    return [Ended(alteration_id, results) for alteration_id, results in by_alteration.items()]
+
 
 _BEAT: Final = text(
     """

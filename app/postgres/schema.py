@@ -1,13 +1,172 @@
-"""Is this the database that this version of the service needs? Asked at start-up and when ready."""
+"""The tables that queries name, and whether this database and server are what the service needs."""
 
+import time
+from dataclasses import dataclass
 from typing import Any, Final
 
-from sqlalchemy import Row, text
+from sqlalchemy import (
+    Boolean,
+    Column,
+    DateTime,
+    LargeBinary,
+    MetaData,
+    Row,
+    SmallInteger,
+    Table,
+    Text,
+    Uuid,
+    text,
+)
 
-from app.postgres.database import Database
-from app.postgres.leases import Lease
-from app.postgres.partitions import ENSURE_PARTITIONS
-from app.postgres.tables import WORKING_TABLES
+from app.postgres.pool import Database, Lease
+
+metadata = MetaData()
+
+audit_event: Final = Table(
+    "audit_event",
+    metadata,
+    Column("received_at", DateTime(timezone=True), primary_key=True),
+    Column("alteration_id", Uuid, primary_key=True),
+    Column("ordinal", SmallInteger, primary_key=True),
+    Column("seq", SmallInteger, primary_key=True),
+    Column("event_type", Text, nullable=False),
+    Column("at", DateTime(timezone=True), nullable=False),
+    Column("occurred_at", DateTime(timezone=True), nullable=False),
+    Column("cluster_id", Text),
+    Column("principal", Text),
+    Column("action", Text),
+    Column("user_kind", Text),
+    Column("user_name", LargeBinary),
+    Column("client_id_kind", Text),
+    Column("client_id_name", LargeBinary),
+    Column("ip_kind", Text),
+    Column("ip_name", LargeBinary),
+    Column("other_types", Boolean),
+    Column("verdict", Text),
+    Column("payload", Text, nullable=False),
+    Column("leaf_hash", LargeBinary, nullable=False),
+    Column("listed", Boolean, nullable=False),
+)
+"""One row for each event of a request (ordinal -1) or of one of its entities.
+
+`seq` 0 is the start of an entity's story, 1 its outcome; higher ones are what recovery found, what
+superseded it, and that it was applied late after all. `at` is the time of the start on every
+row. What names the request and the entity stands on the starts only. `payload` is the record and
+`leaf_hash` its seal; the other columns are there to find it by. `listed` marks the rows of
+``GET /audit``: the starts of entities, without those that our own rules refused.
+"""
+
+REQUEST_ORDINAL: Final = -1
+"""The ordinal of the row that stands for the request itself."""
+
+ANALYTICS_TABLES: Final = (
+    "utilization_daily",
+    "throttle_incident",
+    "bucket_minute",
+    "dim_bucket",
+    "pipeline_run",
+    "staged_utilization_daily",
+    "staged_throttle_incident",
+    "staged_bucket_minute",
+    "staged_dim_bucket",
+)
+"""What the pipeline publishes, by way of what is staged, and its runs."""
+
+WORKING_TABLES: Final = (
+    "entity_slot",
+    "idempotency",
+    "entity_state",
+    "worker",
+    "drift_baseline",
+    "quota_plan",
+    "quota_owner",
+    *ANALYTICS_TABLES,
+)
+"""What the service may change. Their rows come and go; what they lead to is in the log."""
+
+ENSURE_PARTITIONS: Final = text("select ensure_audit_partitions(1, 3)")
+"""Makes what is missing from the month before to three months ahead; returns how many.
+
+The function belongs to the owner of the log; the service may call it and do nothing else with
+tables.
+"""
+
+MONTHS_AHEAD: Final = text(
+    """
+    select coalesce(min(step) filter (where to_regclass(to_char(
+      (now() at time zone 'UTC') + make_interval(months => step), '"audit_event_y"YYYY"m"MM'
+    )) is null), 25) - 1
+    from generate_series(0, 24) as step
+    """
+)
+"""How many months after the present one have a partition, without a gap; -1 where it has none."""
+
+_FACTS: Final = text(
+    """
+    select
+      current_setting('fsync') as fsync,
+      current_setting('full_page_writes') as full_page_writes,
+      current_setting('synchronous_commit') as synchronous_commit,
+      extract(epoch from clock_timestamp())::float8 as clock_s,
+      coalesce((select relowner = current_user::regrole from pg_class
+        where oid = to_regclass('audit_event')), false) as owns_the_log,
+      (select rolsuper from pg_roles where rolname = current_user) as is_superuser,
+      current_user as role
+    """
+)
+
+_DURABLE: Final = ("fsync", "full_page_writes", "synchronous_commit")
+
+
+@dataclass(frozen=True, slots=True)
+class ServerFacts:
+    """What was found.
+
+    Attributes:
+        off: Those of ``fsync``, ``full_page_writes`` and ``synchronous_commit`` that are off: a
+            crash may then lose rows that were acknowledged, or the whole log.
+        clock_ahead_s: How far the server's clock is ahead of this machine's, in seconds, at least:
+            what the question itself took is not counted.
+        role: Of the service.
+        owns_the_log: Whether the role could change the log by changing its table.
+        is_superuser: Whether nothing is forbidden to the role.
+    """
+
+    off: tuple[str, ...]
+    clock_ahead_s: float
+    role: str
+    owns_the_log: bool
+    is_superuser: bool
+
+
+async def server_facts(database: Database) -> ServerFacts:
+    """Ask the server.
+
+    Raises:
+        NotSentError: It does not answer.
+    """
+    return await database.recovering.run(_asked)
+
+
+async def _asked(lease: Lease) -> ServerFacts:
+    before = time.time()
+    row = (await lease.connection.execute(_FACTS)).one()
+    after = time.time()
+    return ServerFacts(
+        tuple(name for name in _DURABLE if getattr(row, name) == "off"),
+        _distance(row.clock_s, before, after),
+        row.role,
+        row.owns_the_log,
+        row.is_superuser,
+    )
+
+
+def _distance(clock_s: float, before: float, after: float) -> float:
+    """Return how far a time is outside of an interval: 0 within, negative before it."""
+    if clock_s > after:
+        return clock_s - after
+    return min(clock_s - before, 0.0)
+
 
 SCHEMA_REVISION: Final = "0008"
 """The newest migration."""

@@ -15,7 +15,7 @@ from app.domain.alterations import ClientQuotaAlteration, Op, Values
 from app.domain.entities import Caller, ClientQuotaEntity
 from app.localdev.postgres import LocalPostgres
 from app.localdev.postgres_setup import OWNER
-from app.postgres.migration import migrate
+from app.postgres.migrate import migrate
 from app.service.audit_records import AuditEntity, AuditRequest
 from app.service.identifiers import new_alteration_id
 from app.service.journal_ports import AuditJournal, Claim, KeyClaim

@@ -12,7 +12,7 @@ from psycopg import sql
 
 from app.localdev.kafka import LocalKafka
 from app.localdev.postgres import LocalPostgres
-from app.postgres.migration import migrate
+from app.postgres.migrate import migrate
 from tests.integration.http.changes import P, change
 from tests.integration.http.secret_leaks import (
     BASIC_PASSWORD,

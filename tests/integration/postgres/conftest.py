@@ -4,8 +4,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from app.postgres.database import Database
-from app.postgres.journal import PostgresJournal
+from app.postgres.audit_log import PostgresJournal
+from app.postgres.pool import Database
 from app.postgres.recovery import PostgresRecovery
 from app.service.patience import Patience
 from tests.integration.postgres.slots import Tables

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from app.domain.alterations import AlterationResult, Outcome, Values
-from app.postgres.journal import PostgresJournal
+from app.postgres.audit_log import PostgresJournal
 from app.postgres.recovery import PostgresRecovery
 from app.service.audit_records import AlterationRecord, AuditQuery, AuditRequest
 from app.service.recovery.recovery_ports import OpenAlteration, Recovered

@@ -3,7 +3,7 @@
 import pytest
 
 from app.domain.errors import EntityBusyError
-from app.postgres.journal import PostgresJournal
+from app.postgres.audit_log import PostgresJournal
 from app.service.audit_records import AuditRequest
 from app.service.journal_ports import Intent
 from tests.testkit.postgres import claim_of

@@ -2,8 +2,8 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from app.postgres.journal import PostgresJournal
-from app.postgres.tables import WORKING_TABLES
+from app.postgres.audit_log import PostgresJournal
+from app.postgres.schema import WORKING_TABLES
 from tests.testkit.postgres import AuditDatabase, audit_entity, audit_request, intend
 
 pytestmark = pytest.mark.usefixtures("one_row")

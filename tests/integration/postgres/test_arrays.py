@@ -1,8 +1,7 @@
 """Arrays of our own writing are what Postgres reads."""
 
-from app.postgres.arrays import bytes_array, integer_array
-from app.postgres.database import Database
-from app.postgres.leases import Lease
+from app.postgres.bulk import bytes_array, integer_array
+from app.postgres.pool import Database, Lease
 
 BYTES = [b"", b"\0", b"\\x41", b'"{,}"', bytes(range(256))]
 INTEGERS = [0, -1, 32_000]

@@ -13,10 +13,9 @@ from sqlalchemy.dialects import postgresql
 from app.domain.alterations import AlterationResult, Outcome
 from app.domain.entities import ENTITY_TYPES, Caller, ClientQuotaEntity
 from app.domain.filters import ClientQuotaFilter, ClientQuotaFilterComponent, MatchType
+from app.postgres.audit_log import PostgresJournal
 from app.postgres.audit_query import audit_statement
-from app.postgres.database import Database
-from app.postgres.journal import PostgresJournal
-from app.postgres.leases import Lease
+from app.postgres.pool import Database, Lease
 from app.service.audit_records import AuditConclusion, AuditQuery, AuditRow
 from tests.integration.postgres.calls import run_as
 from tests.testkit.postgres import HOSTILE_NAMES, AuditDatabase, audit_entity, audit_request, intend

@@ -7,8 +7,8 @@ import pytest
 from app.domain.alterations import Outcome
 from app.domain.errors import NotSentError
 from app.localdev.postgres import LocalPostgres
-from app.postgres.database import Database
-from app.postgres.journal import PostgresJournal
+from app.postgres.audit_log import PostgresJournal
+from app.postgres.pool import Database
 from app.postgres.recovery import PostgresRecovery
 from app.service.audit_records import AuditRequest
 from app.service.journal_ports import KeyClaim

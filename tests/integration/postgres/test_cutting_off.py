@@ -9,9 +9,8 @@ import pytest
 from sqlalchemy import text
 
 from app.domain.errors import NotSentError
-from app.postgres.database import Database
-from app.postgres.failures import CommitInDoubtError
-from app.postgres.leases import Lease
+from app.postgres.errors import CommitInDoubtError
+from app.postgres.pool import Database, Lease
 from tests.testkit.kafka import until
 
 

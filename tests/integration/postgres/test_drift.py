@@ -10,11 +10,11 @@ import pytest
 from app.domain.alterations import AlterationResult, Outcome, Values
 from app.domain.entities import ClientQuotaEntity
 from app.localdev.postgres import LocalPostgres
-from app.postgres.database import Database
+from app.postgres.audit_log import PostgresJournal
 from app.postgres.drift import PostgresDriftJournal
-from app.postgres.journal import PostgresJournal
+from app.postgres.entity_locks import entity_hash
+from app.postgres.pool import Database
 from app.postgres.recovery import PostgresRecovery
-from app.postgres.states import entity_hash
 from app.service.audit_records import AuditQuery, AuditRow
 from app.service.recovery.drift_ports import AuditedState, Drift
 from app.service.recovery.recovery_ports import Recovered

@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from app.domain.errors import NotSentError
-from app.postgres.database import Database
 from app.postgres.drift import PostgresDriftJournal
+from app.postgres.pool import Database
 from app.service.alterations.barrier import Barrier
 from app.service.alterations.present_values import PresentValues
 from app.service.recovery.drift import DriftWatch

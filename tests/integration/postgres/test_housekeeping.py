@@ -1,7 +1,7 @@
 import asyncio
 
-from app.postgres.database import Database
-from app.postgres.housekeeping import keep_house, months_ahead
+from app.postgres.migrate import keep_house, months_ahead
+from app.postgres.pool import Database
 from tests.integration.postgres.slots import Tables
 
 EXPIRED = (

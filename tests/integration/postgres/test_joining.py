@@ -6,15 +6,12 @@ import pytest
 from sqlalchemy import text
 
 from app.domain.alterations import AlterationResult, Outcome
-from app.postgres import findings
-from app.postgres.closing import Ended, closing
-from app.postgres.copying import MANY
-from app.postgres.database import Database
-from app.postgres.joining import joined_by_hash
-from app.postgres.journal import PostgresJournal
-from app.postgres.later_events import by_column
-from app.postgres.leases import Lease
-from app.postgres.shared_conclusions import conclude_together
+from app.postgres import recovery
+from app.postgres.audit_log import PostgresJournal
+from app.postgres.bulk import MANY, joined_by_hash
+from app.postgres.follow_up_events import by_column
+from app.postgres.outcomes import Ended, closing, conclude_together
+from app.postgres.pool import Database, Lease
 from app.service.audit_records import AuditConclusion, AuditRequest
 from tests.integration.postgres.calls import run_as
 from tests.integration.postgres.slots import concluded
@@ -54,7 +51,7 @@ async def seemingly_empty(journal: PostgresJournal, audit_database: AuditDatabas
 async def holding(request: AuditRequest, lease: Lease) -> str:
     """Return how the slots would be held."""
     places = [(request.alteration_id, one.ordinal) for one in request.entities]
-    explain = text(f"explain {findings._HOLD.text}")
+    explain = text(f"explain {recovery._HOLD.text}")
     return "\n".join((await lease.connection.scalars(explain, by_column(places))).all())
 
 

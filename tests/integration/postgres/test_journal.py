@@ -9,8 +9,8 @@ import pytest
 from app.domain.alterations import AlterationResult, KafkaRefusal, Op, Outcome
 from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import NotFoundError
-from app.postgres.canonical import MESSAGE_LENGTH
-from app.postgres.journal import PostgresJournal
+from app.postgres.audit_log import PostgresJournal
+from app.postgres.payload import MESSAGE_LENGTH
 from app.service.audit_records import AuditConclusion, AuditQuery, AuditRequest
 from app.service.identifiers import new_alteration_id
 from tests.testkit.postgres import (

@@ -7,9 +7,9 @@ import pytest
 
 from app.domain.alterations import AlterationResult, KafkaRefusal, Outcome
 from app.domain.errors import EntityBusyError, NotSentError
-from app.postgres.database import Database
-from app.postgres.housekeeping import keep_house
-from app.postgres.journal import PostgresJournal
+from app.postgres.audit_log import PostgresJournal
+from app.postgres.migrate import keep_house
+from app.postgres.pool import Database
 from app.postgres.recovery import PostgresRecovery
 from app.service.audit_records import AuditConclusion, AuditRequest
 from app.service.journal_ports import Claim, Intent, KeptKey, KeyClaim, KeyTakenError

@@ -1,8 +1,8 @@
 """A commit that was sent and not answered: in doubt, and said to be."""
 
 from app.domain.alterations import Outcome
-from app.postgres.database import Database
-from app.postgres.journal import PostgresJournal
+from app.postgres.audit_log import PostgresJournal
+from app.postgres.pool import Database
 from tests.integration.postgres.calls import assert_unavailable, conclusion, intent
 from tests.integration.postgres.commit_cutter import CommitCutter
 from tests.testkit.patience import PROMPT

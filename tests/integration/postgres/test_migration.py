@@ -8,9 +8,8 @@ from alembic import command
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, create_engine, inspect
 
-from app.postgres.migration import MigrationError, alembic_config, migrate, migrations_folder
-from app.postgres.schema import SCHEMA_REVISION
-from app.postgres.tables import audit_event
+from app.postgres.migrate import MigrationError, alembic_config, migrate, migrations_folder
+from app.postgres.schema import SCHEMA_REVISION, audit_event
 from tests.testkit.postgres import AuditDatabase
 
 GRANTED = "The role quotas_service may read the audit log and add to it, and keep slots and keys."

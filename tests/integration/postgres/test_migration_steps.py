@@ -6,10 +6,10 @@ from alembic import command
 from sqlalchemy import create_engine
 
 from app.domain.alterations import AlterationResult, Outcome
-from app.postgres.database import Database
+from app.postgres.audit_log import PostgresJournal
 from app.postgres.drift import PostgresDriftJournal
-from app.postgres.journal import PostgresJournal
-from app.postgres.migration import alembic_config, migrate
+from app.postgres.migrate import alembic_config, migrate
+from app.postgres.pool import Database
 from app.postgres.recovery import PostgresRecovery
 from app.service.audit_records import AlterationRecord, AuditQuery, AuditRequest, AuditRow
 from app.service.recovery.recovery_ports import Recovered

@@ -12,9 +12,8 @@ from sqlalchemy import text
 from app.domain.entities import Caller
 from app.domain.errors import NotSentError, QuotaError, Sent
 from app.localdev.postgres import LocalPostgres
-from app.postgres.database import Database
-from app.postgres.journal import PostgresJournal
-from app.postgres.leases import Lease
+from app.postgres.audit_log import PostgresJournal
+from app.postgres.pool import Database, Lease
 from app.service.audit_records import AuditQuery
 from app.service.breaker import FAILURES, CircuitBreaker
 from app.service.metrics_port import BreakerState

@@ -11,11 +11,11 @@ from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import ExpectationFailedError, OwnerConflictError, QuotaError
 from app.domain.plans import Conflict, DesiredQuota, Holding, Kept, PlannedChange, WhyKept
 from app.postgres import plans as postgres_plans
-from app.postgres.copying import MANY
-from app.postgres.database import Database
-from app.postgres.housekeeping import keep_house
-from app.postgres.journal import PostgresJournal
+from app.postgres.audit_log import PostgresJournal
+from app.postgres.bulk import MANY
+from app.postgres.migrate import keep_house
 from app.postgres.plans import PostgresPlans
+from app.postgres.pool import Database
 from app.postgres.recovery import PostgresRecovery
 from app.service.audit_records import AuditConclusion, AuditRequest
 from app.service.identifiers import new_alteration_id

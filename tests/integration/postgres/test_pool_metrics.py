@@ -1,9 +1,8 @@
 import asyncio
 
-from app.postgres.database import Database
-from app.postgres.journal import PostgresJournal
-from app.postgres.leases import Lease
-from app.postgres.parameters import WRITING
+from app.postgres.audit_log import PostgresJournal
+from app.postgres.connect import WRITING
+from app.postgres.pool import Database, Lease
 from tests.testkit.fake_metrics import CountedDependencies
 from tests.testkit.patience import PATIENT
 from tests.testkit.postgres import AuditDatabase

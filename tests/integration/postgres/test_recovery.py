@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from app.domain.alterations import AlterationResult, KafkaRefusal, Outcome
-from app.postgres.database import Database
-from app.postgres.journal import PostgresJournal
+from app.postgres.audit_log import PostgresJournal
+from app.postgres.pool import Database
 from app.postgres.recovery import PostgresRecovery
 from app.service.audit_records import AuditQuery
 from app.service.journal_ports import Intent

@@ -6,8 +6,8 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from app.domain.alterations import Outcome
-from app.postgres.database import Database
-from app.postgres.journal import PostgresJournal
+from app.postgres.audit_log import PostgresJournal
+from app.postgres.pool import Database
 from app.postgres.recovery import PostgresRecovery
 from app.service.audit_records import AuditConclusion
 from app.service.cluster_ports import STANDSTILL_S

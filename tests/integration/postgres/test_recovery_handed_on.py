@@ -7,7 +7,7 @@ import pytest
 
 from app.domain.alterations import ClientQuotaAlteration
 from app.domain.errors import NotSentError
-from app.postgres.journal import PostgresJournal
+from app.postgres.audit_log import PostgresJournal
 from app.postgres.recovery import PostgresRecovery
 from app.service.alterations.barrier import Barrier
 from app.service.alterations.failpoints import Failpoints

@@ -6,8 +6,8 @@ import pytest
 
 from app.domain.alterations import AlterationResult, Outcome
 from app.localdev.postgres import LocalPostgres
-from app.postgres.database import Database
 from app.postgres.drift import PostgresDriftJournal
+from app.postgres.pool import Database
 from app.postgres.recovery import PostgresRecovery
 from app.service.patience import Patience
 from app.service.recovery.recovery_ports import Recovered

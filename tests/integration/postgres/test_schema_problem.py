@@ -4,10 +4,9 @@ import pytest
 
 from app.domain.errors import NotSentError
 from app.localdev.postgres import LocalPostgres
-from app.postgres.database import Database
-from app.postgres.migration import migrate
-from app.postgres.schema import SCHEMA_REVISION, ensure_partitions, schema_problem
-from app.postgres.tables import WORKING_TABLES
+from app.postgres.migrate import migrate
+from app.postgres.pool import Database
+from app.postgres.schema import SCHEMA_REVISION, WORKING_TABLES, ensure_partitions, schema_problem
 from tests.integration.postgres.calls import run_as
 from tests.testkit.patience import PATIENT
 from tests.testkit.postgres import AuditDatabase

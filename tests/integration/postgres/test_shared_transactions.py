@@ -11,11 +11,11 @@ import pytest
 
 from app.domain.alterations import Outcome
 from app.domain.errors import EntityBusyError, NotFoundError
-from app.postgres.canonical import canonical_json
-from app.postgres.database import Database
-from app.postgres.journal import PostgresJournal
-from app.postgres.shared_conclusions import conclude_together
-from app.postgres.shared_intents import AloneError, Draft, DraftsTogether, write_intents
+from app.postgres.audit_log import PostgresJournal
+from app.postgres.intents import AloneError, Draft, DraftsTogether, write_intents
+from app.postgres.outcomes import conclude_together
+from app.postgres.payload import canonical_json
+from app.postgres.pool import Database
 from app.service.audit_records import AuditRequest
 from app.service.journal_ports import Intent, KeyClaim, KeyTakenError
 from tests.integration.postgres.slots import AFTER, Tables, concluded, request_of

@@ -9,8 +9,8 @@ import pytest
 
 from app.domain.alterations import AlterationResult, Outcome
 from app.domain.errors import EntityBusyError
-from app.postgres.journal import PostgresJournal
-from app.postgres.states import entity_hash
+from app.postgres.audit_log import PostgresJournal
+from app.postgres.entity_locks import entity_hash
 from app.service.audit_records import AuditConclusion, AuditRequest
 from app.service.cluster_ports import STANDSTILL_S
 from app.service.journal_ports import Claim, Intent, KeyClaim

@@ -8,9 +8,9 @@ import psycopg
 
 from app.domain.alterations import Outcome
 from app.domain.errors import EntityBusyError
-from app.postgres.database import Database
-from app.postgres.journal import PostgresJournal
-from app.postgres.states import entity_hash
+from app.postgres.audit_log import PostgresJournal
+from app.postgres.entity_locks import entity_hash
+from app.postgres.pool import Database
 from app.service.audit_records import AuditQuery
 from tests.integration.postgres.calls import run_as, until_somebody_waits
 from tests.integration.postgres.slots import AFTER, Tables, concluded, request_of

@@ -12,9 +12,9 @@ from app import startup_checks
 from app.domain.errors import NotSentError
 from app.kafka.cluster_client import Brokers
 from app.kafka.config import KafkaSettings
-from app.postgres import server_facts
-from app.postgres.database import Database
-from app.postgres.server_facts import ServerFacts
+from app.postgres import schema
+from app.postgres.pool import Database
+from app.postgres.schema import ServerFacts
 from app.settings import Settings, SettingsError
 from app.startup_checks import check_dependencies
 from tests.integration.postgres.calls import run_as
@@ -38,7 +38,7 @@ def settings(url: str, kafka: str = NOBODY, **more: str) -> Settings:
 async def facts_of(url: str) -> ServerFacts:
     database = Database(url, patience=PATIENT)
     try:
-        return await server_facts.server_facts(database)
+        return await schema.server_facts(database)
     finally:
         await database.close()
 
@@ -94,7 +94,7 @@ async def test_a_clock_that_is_off_is_refused(
     audit_database: AuditDatabase, monkeypatch: pytest.MonkeyPatch, ahead_s: float
 ):
     clock = SimpleNamespace(time=lambda: time.time() - ahead_s)
-    monkeypatch.setattr(server_facts, "time", clock)
+    monkeypatch.setattr(schema, "time", clock)
     with pytest.raises(SettingsError, match=r"the clock of Postgres differs by [+-](5|6)\d\.\d s"):
         await check_dependencies(settings(audit_database.service_url))
 

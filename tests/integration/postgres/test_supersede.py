@@ -5,7 +5,7 @@ import pytest
 
 from app.domain.alterations import Outcome
 from app.domain.errors import EntityBusyError
-from app.postgres.journal import PostgresJournal
+from app.postgres.audit_log import PostgresJournal
 from app.service.audit_records import AuditQuery, AuditRequest
 from app.service.journal_ports import Intent
 from tests.integration.postgres.slots import Tables, concluded, request_of

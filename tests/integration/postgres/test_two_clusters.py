@@ -10,10 +10,10 @@ from app.domain.alterations import Outcome
 from app.domain.authorization import AuthorizerSettings
 from app.domain.entities import Caller, ClientQuotaEntity
 from app.domain.errors import NotFoundError
-from app.postgres.database import Database
+from app.postgres.audit_log import PostgresJournal
 from app.postgres.drift import PostgresDriftJournal
-from app.postgres.journal import PostgresJournal
 from app.postgres.plans import PostgresPlans
+from app.postgres.pool import Database
 from app.postgres.recovery import PostgresRecovery
 from app.service.alterations.alteration_command import IdempotencyKey
 from app.service.audit_records import AuditQuery, AuditRequest

@@ -18,9 +18,9 @@ from app.pipeline.arrow_storage import arrow_schema, write_arrow
 from app.pipeline.folders import RunFolder
 from app.pipeline.main import main
 from app.pipeline.tables import QUOTA_SNAPSHOT
-from app.postgres.database import Database
+from app.postgres.audit_log import PostgresJournal
 from app.postgres.drift import PostgresDriftJournal
-from app.postgres.journal import PostgresJournal
+from app.postgres.pool import Database
 from app.postgres.recovery import PostgresRecovery
 from app.service.audit_records import AuditConclusion, AuditRequest
 from app.service.recovery.drift_ports import Drift

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.domain.alterations import Op
-from app.postgres.canonical import (
+from app.postgres.payload import (
     canonical_json,
     leaf_hash,
     listed_op,

@@ -12,10 +12,10 @@ from sqlalchemy.exc import OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from app.domain.errors import NotSentError, QuotaError, Retry, Sent
-from app.postgres import failures
-from app.postgres.failures import CommitInDoubtError, failure
-from app.postgres.leases import Lease
-from app.postgres.parameters import QUERYING, WRITING, connection_parameters, read_url
+from app.postgres import errors
+from app.postgres.connect import QUERYING, WRITING, connection_parameters, read_url
+from app.postgres.errors import CommitInDoubtError, failure
+from app.postgres.pool import Lease
 from app.service.patience import USUAL, Patience
 
 
@@ -155,7 +155,7 @@ def test_a_row_that_postgres_refuses_is_a_fault_of_ours(error: Exception):
 def test_what_postgres_says_goes_to_the_log_and_not_to_the_caller(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(failures, "_logged_at", {})
+    monkeypatch.setattr(errors, "_logged_at", {})
     with caplog.at_level(logging.WARNING):
         translated = failure(psycopg.OperationalError("host db-7.internal refused\nmore"))
     assert "db-7" not in translated.detail
@@ -166,9 +166,9 @@ def test_what_postgres_says_goes_to_the_log_and_not_to_the_caller(
 def test_the_same_failure_is_logged_once_a_minute(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(failures, "_logged_at", {})
+    monkeypatch.setattr(errors, "_logged_at", {})
     now = [0.0]
-    monkeypatch.setattr(failures.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(errors.time, "monotonic", lambda: now[0])
     with caplog.at_level(logging.WARNING):
         for _ in range(40):
             failure(OSError("refused"))

@@ -1,7 +1,7 @@
-"""Owners of keys: who holds them now, and who will once an alteration is known to be applied.
+"""Owners of keys: who holds them now, and who will once an alteration was applied for certain.
 
-What an owner holds changes under the slot of its entity only; the migrations' ``close_slots`` does
-it, in the statement that frees the slot.
+What an owner holds changes under the lock of its entity only; the migrations' ``settle_claim`` does
+it, in the transaction that frees the lock.
 """
 
 import json
@@ -15,11 +15,10 @@ from app.domain.alterations import ClientQuotaAlteration, apply_ops
 from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import ExpectationFailedError, OwnerConflictError
 from app.domain.plans import Holders, Holding, Holdings
-from app.postgres.canonical import canonical_json, number_to_json
-from app.postgres.copying import SECONDS_PER_ROW
-from app.postgres.joining import joined_by_hash
-from app.postgres.leases import Lease
-from app.postgres.states import Hashes, by_hash, entity_text
+from app.postgres.bulk import SECONDS_PER_ROW, joined_by_hash
+from app.postgres.entity_locks import Hashes, by_hash, entity_text
+from app.postgres.payload import canonical_json, number_to_json
+from app.postgres.pool import Lease
 from app.service.audit_records import AuditRequest
 from app.service.plans.plan_claims import OwnershipClaim
 

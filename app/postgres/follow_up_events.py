@@ -1,6 +1,6 @@
 """Events after the outcome: what recovery found, what was superseded, what was applied late.
 
-Whoever adds one holds the slot of its entity, so their numbers never clash.
+Whoever adds one holds the lock of its entity, so their numbers never clash.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -11,9 +11,8 @@ from sqlalchemy import text
 
 from app.domain.alterations import AlterationResult, Outcome
 from app.domain.entities import ClientQuotaEntity
-from app.postgres.canonical import result_to_json
-from app.postgres.event_rows import EventRow, EventRows, time_text
-from app.postgres.leases import Lease
+from app.postgres.payload import EventRow, EventRows, result_to_json, time_text
+from app.postgres.pool import Lease
 from app.service.identifiers import time_of
 from app.service.recovery.recovery_ports import Place, Recovered
 

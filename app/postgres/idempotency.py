@@ -1,6 +1,6 @@
-"""Idempotency keys: each belongs to one alteration, until a day after its conclusion.
+"""Idempotency keys: each belongs to one alteration, until a day after its outcome.
 
-An alteration that may be repeated as it is gives its key back with its conclusion.
+An alteration that may be repeated as it is gives its key back with its outcome.
 """
 
 from collections.abc import Iterable
@@ -12,8 +12,8 @@ from sqlalchemy.exc import DBAPIError
 
 from app.domain.alterations import AlterationResult, Outcome
 from app.domain.errors import EntityBusyError, Retry
-from app.postgres.failures import LOCKED, sql_state
-from app.postgres.leases import Lease
+from app.postgres.errors import LOCKED, sql_state
+from app.postgres.pool import Lease
 from app.service.identifiers import time_of
 from app.service.journal_ports import KeptKey, KeyClaim, KeyTakenError
 

@@ -1,4 +1,4 @@
-"""What Postgres says when it does not do something, to the one error that callers see."""
+"""The errors of Postgres as the few that callers see."""
 
 import logging
 import time
@@ -9,6 +9,8 @@ import psycopg
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from app.domain.errors import NotSentError, QuotaError
+
+logger = logging.getLogger(__name__)
 
 AUDIT_LOG_UNAVAILABLE: Final = "audit-log-unavailable"
 
@@ -71,8 +73,6 @@ _REFUSALS: Final = (
 """SQLSTATE by the text of a refused connection, for which libpq has no SQLSTATE."""
 
 _logged_at: Final[dict[str, float]] = {}
-
-logger = logging.getLogger(__name__)
 
 
 class CommitInDoubtError(NotSentError):

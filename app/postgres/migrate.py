@@ -1,5 +1,6 @@
-"""Bring the database to this version: tables, partitions, and the rights of the service's role."""
+"""Bring the database to this version: tables, partitions, the role's rights; then maintain it."""
 
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -11,9 +12,11 @@ from alembic.util.exc import CommandError
 from sqlalchemy import Connection, NullPool, create_engine, text
 from sqlalchemy.exc import SQLAlchemyError
 
-from app.postgres.parameters import read_url
-from app.postgres.partitions import ENSURE_PARTITIONS
-from app.postgres.tables import WORKING_TABLES
+from app.postgres.connect import read_url
+from app.postgres.idempotency import remove_expired_keys
+from app.postgres.plans import remove_expired_plans
+from app.postgres.pool import Database, Lease
+from app.postgres.schema import ENSURE_PARTITIONS, MONTHS_AHEAD, WORKING_TABLES, ensure_partitions
 
 _ADVISORY_LOCK: Final = 7_052_811_546
 _WAIT_FOR_OTHERS: Final = "60s"
@@ -150,3 +153,38 @@ def _partitions(connection: Connection) -> list[str]:
 def _first_line(error: BaseException) -> str:
     lines = str(error).splitlines()
     return lines[0] if lines else type(error).__name__
+
+
+_KEYS_AT_ONCE: Final = 1000
+_PLANS_AT_ONCE: Final = 100
+
+
+async def keep_house(database: Database) -> int:
+    """Create missing partitions, forget expired keys and plans; return how many partitions.
+
+    Meant to be called every few hours; any number of processes may do it at once.
+
+    Raises:
+        NotSentError: Postgres did not do all of it.
+    """
+    created = await ensure_partitions(database)
+    remove = partial(remove_expired_keys, _KEYS_AT_ONCE)
+    while await database.recovering.run(remove) == _KEYS_AT_ONCE:
+        pass
+    remove = partial(remove_expired_plans, _PLANS_AT_ONCE)
+    while await database.recovering.run(remove) == _PLANS_AT_ONCE:
+        pass
+    return created
+
+
+async def months_ahead(database: Database) -> int:
+    """Return for how many months after the present one there are partitions; -1: not even for it.
+
+    Raises:
+        NotSentError: Postgres does not answer.
+    """
+    return await database.recovering.run(_months_ahead)
+
+
+async def _months_ahead(lease: Lease) -> int:
+    return int((await lease.connection.execute(MONTHS_AHEAD)).scalar_one())

@@ -1,31 +1,42 @@
-"""The audit log: intents before anything is sent, conclusions after. Rows are only ever added."""
+"""The audit log: intents before anything is sent, outcomes after. Rows are only ever added."""
 
 import asyncio
+import json
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
-from sqlalchemy import func, insert
+from sqlalchemy import Row, func, insert, select
 
 from app.domain.alterations import AlterationResult
 from app.domain.errors import NotSentError
-from app.postgres.canonical import canonical_json, leaf_hash
-from app.postgres.conclusions import AlreadyConcludedError, conclude, without_recorded
-from app.postgres.copying import MANY, copy_rows, log_time
-from app.postgres.database import Database
-from app.postgres.event_records import alteration_record
-from app.postgres.event_rows import final_rows, time_text
-from app.postgres.failures import CommitInDoubtError
-from app.postgres.intents import number_of_rows, write_intent
-from app.postgres.keys import find_key
-from app.postgres.leases import Lease
-from app.postgres.log_reading import page_of, payloads_of, rows_of
-from app.postgres.shared_conclusions import ConclusionsTogether, conclude_together
-from app.postgres.shared_intents import AloneError, Draft, DraftsTogether, write_intents
-from app.postgres.tables import REQUEST_ORDINAL, audit_event
+from app.postgres.audit_query import audit_statement
+from app.postgres.bulk import MANY, copy_rows, log_time
+from app.postgres.errors import CommitInDoubtError
+from app.postgres.event_records import alteration_record, audit_row
+from app.postgres.idempotency import find_key
+from app.postgres.intents import (
+    AloneError,
+    Draft,
+    DraftsTogether,
+    number_of_rows,
+    write_intent,
+    write_intents,
+)
+from app.postgres.outcomes import (
+    AlreadyConcludedError,
+    ConclusionsTogether,
+    conclude,
+    conclude_together,
+    is_of,
+    without_recorded,
+)
+from app.postgres.payload import canonical_json, final_rows, leaf_hash, time_text
+from app.postgres.pool import Database, Lease
+from app.postgres.schema import REQUEST_ORDINAL, audit_event
 from app.service.audit_records import (
     AlterationRecord,
     AuditConclusion,
@@ -36,6 +47,44 @@ from app.service.audit_records import (
 from app.service.identifiers import time_of
 from app.service.journal_ports import Claim, Intent, KeptKey
 from app.service.shared_turns import SharedTurns
+
+
+async def payloads_of(alteration_id: str, lease: Lease) -> Sequence[str]:
+    """Return the payloads of an alteration, in the order of (ordinal, seq)."""
+    query = (
+        select(audit_event.c.payload)
+        .where(is_of(alteration_id))
+        .order_by(audit_event.c.ordinal, audit_event.c.seq)
+    )
+    return (await lease.connection.scalars(query)).all()
+
+
+async def rows_of(query: AuditQuery, lease: Lease) -> Sequence[Row[Any]]:
+    """Return the rows of a page, and one more where more follow."""
+    result = await lease.connection.execute(audit_statement(query))
+    rows: Sequence[Row[Any]] = result.all()
+    return rows
+
+
+def page_of(rows: Sequence[Row[Any]], limit: int) -> AuditPage:
+    """Return the page that the rows make."""
+    page = rows[:limit]
+    requests = {row.alteration_id: row.request for row in page}
+    read = {alteration_id: json.loads(payload) for alteration_id, payload in requests.items()}
+    listed = [
+        audit_row(
+            row.at,
+            read[row.alteration_id],
+            json.loads(row.start),
+            None if row.conclusion is None else json.loads(row.conclusion),
+        )
+        for row in page
+    ]
+    if len(rows) <= limit:
+        return AuditPage(listed, None)
+    last = page[-1]
+    return AuditPage(listed, (last.at.astimezone(UTC), str(last.alteration_id), last.ordinal))
+
 
 _PATIENCE_S: Final = 0.2
 """A transaction that takes longer holds up no other."""
