@@ -16,18 +16,20 @@ from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from app.kafka.sessions import Sessions
 from app.lives import AlterationRoom
 from app.service.alterations.revert import RevertAlterations
-from app.service.cluster_ports import CallbackDetector
-from app.service.dependency_metrics import DependencyMetrics
-from app.service.permissions.authorize import ClusterAuthorizer
-from app.service.permissions.broker_authorizer import BrokerAuthorizer
-from app.service.permissions.caller_admin import CallerQuotaAdmin, RecordReader
-from app.service.permissions.caller_services import AlterAsCaller, CallerImage
-from app.service.permissions.denials import DeniedAttempts
-from app.service.permissions.held_tasks import HeldTasks
-from app.service.reading.arranged import ArrangedImages
-from app.service.reading.audit_trail import AuditTrail
-from app.service.reading.describe import DescribeQuotas
-from app.service.reading.resolve import KeptIndex, ResolveQuotas
+from app.service.auth.authorize import BrokerAuthorizer, ClusterAuthorizer
+from app.service.auth.denials import DeniedAttempts
+from app.service.auth.run_as_caller import (
+    AlterAsCaller,
+    CallerImage,
+    CallerQuotaAdmin,
+    RecordReader,
+)
+from app.service.ports.brokers import CallbackDetector
+from app.service.ports.metrics import DependencyMetrics
+from app.service.queries.audit import AuditTrail
+from app.service.queries.describe import ArrangedImages, DescribeQuotas
+from app.service.queries.resolve import KeptIndex, ResolveQuotas
+from app.service.runtime.tasks import HeldTasks
 
 _LOGINS_AT_ONCE: Final = 16
 """So that a crowd of unknown callers takes no more of the brokers."""

@@ -13,26 +13,20 @@ from app.postgres.migrate import keep_house, months_ahead
 from app.postgres.pool import Database
 from app.postgres.recovery import PostgresRecovery
 from app.service.alterations.alter import AlterationParts, AlterQuotas
-from app.service.alterations.alteration_intents import Intents
-from app.service.alterations.alteration_outcomes import OutcomeWriter
-from app.service.alterations.alteration_sending import AlterationSending
-from app.service.alterations.alteration_tasks import AlterationTasks, Tasks
-from app.service.alterations.barrier import Barrier
-from app.service.alterations.entity_slots import EntitySlots
-from app.service.alterations.failpoints import Failpoints
-from app.service.alterations.late_answers import LateAnswers
-from app.service.alterations.life_context import LifeContext
-from app.service.alterations.present_values import PresentValues, QuotaReader
-from app.service.alterations.replays import Replays
-from app.service.breaker import CircuitBreaker
-from app.service.cluster_ports import ClientQuotaAdmin
-from app.service.metrics_port import AlterationMetrics
-from app.service.partition_keeper import PartitionKeeper
-from app.service.patience import USUAL, Patience
-from app.service.permissions.policy import PolicyGuard
+from app.service.alterations.context import Failpoints, LifeContext
+from app.service.alterations.current_values import Barrier, PresentValues, QuotaReader
+from app.service.alterations.entity_locks import EntitySlots
+from app.service.alterations.idempotency import Replays
+from app.service.alterations.sending import AlterationSending, LateAnswers
+from app.service.alterations.write_ahead import Intents, OutcomeWriter
+from app.service.auth.policy import PolicyGuard
+from app.service.ports.brokers import ClientQuotaAdmin
+from app.service.ports.metrics import AlterationMetrics
 from app.service.recovery.drift import DriftWatch
-from app.service.recovery.fences import Fences
-from app.service.recovery.recover import Recovery, RecoveryParts
+from app.service.recovery.recovery import Fences, Recovery, RecoveryParts
+from app.service.runtime.circuit_breaker import CircuitBreaker
+from app.service.runtime.clock import USUAL, Patience
+from app.service.runtime.tasks import AlterationTasks, PartitionKeeper, Tasks
 
 _LOG_IS_DOWN: Final = (
     "The audit log has not answered several times in a row; nothing was sent. It is tried again "

@@ -33,7 +33,7 @@ from app.domain.quota_keys import QUOTA_KEY_RULES, meant
 from app.http.authentication.token_file import is_principal
 from app.http.filter_query import GRAMMAR, parse_component
 from app.http.strict_json import shown
-from app.service.permissions.policy import PolicyInForce
+from app.service.auth.policy import PolicyInForce
 
 MAX_BYTES: Final = 1024 * 1024
 MAX_DEPTH: Final = 20

@@ -29,9 +29,9 @@ from app.http.authentication.signing_keys import is_confidential
 from app.http.errors import InvalidTokenError
 from app.kafka.config import KafkaSettings, PassThrough, SaslMechanism, SecurityProtocol
 from app.postgres.connect import read_url
-from app.service.alterations.failpoints import Failpoints
-from app.service.patience import Patience
-from app.service.recovery.recover import FINAL_AFTER_S
+from app.service.alterations.context import Failpoints
+from app.service.recovery.recovery import FINAL_AFTER_S
+from app.service.runtime.clock import Patience
 
 PREFIX: Final = "QUOTAS_"
 

@@ -17,7 +17,7 @@ from app.policy_file import PolicyFileError, read_policy
 from app.postgres.connect import read_url
 from app.postgres.pool import Database
 from app.postgres.schema import ServerFacts, ensure_partitions, schema_problem, server_facts
-from app.service.recovery.recover import FINAL_AFTER_S
+from app.service.recovery.recovery import FINAL_AFTER_S
 from app.settings import (
     Network,
     Settings,

@@ -33,18 +33,17 @@ from app.postgres.authentication_failures import PostgresAuthenticationFailures
 from app.postgres.plans import PostgresPlans
 from app.postgres.pool import Database
 from app.postgres.schema import schema_problem
-from app.service.alterations.alteration_tasks import AlterationTasks
 from app.service.alterations.revert import RevertAlterations
-from app.service.permissions.authentication_failures import AuthenticationFailures, FailureWriter
-from app.service.permissions.authorize import MAX_ACL_AGE_S, AuthorizationPolicy, ClusterAuthorizer
-from app.service.permissions.denials import DeniedAttempts
-from app.service.permissions.policy import NarrowingPolicy, NoPolicy
-from app.service.readiness import Readiness, without_addresses
-from app.service.reading.analytics import Analytics
-from app.service.reading.arranged import ArrangedImages
-from app.service.reading.audit_trail import AuditTrail
-from app.service.reading.describe import DescribeQuotas
-from app.service.reading.resolve import KeptIndex, ResolveQuotas
+from app.service.auth.authentication_failures import AuthenticationFailures, FailureWriter
+from app.service.auth.authorize import MAX_ACL_AGE_S, AuthorizationPolicy, ClusterAuthorizer
+from app.service.auth.denials import DeniedAttempts
+from app.service.auth.policy import NarrowingPolicy, NoPolicy
+from app.service.queries.analytics import Analytics
+from app.service.queries.audit import AuditTrail
+from app.service.queries.describe import ArrangedImages, DescribeQuotas
+from app.service.queries.resolve import KeptIndex, ResolveQuotas
+from app.service.runtime.readiness import Readiness, without_addresses
+from app.service.runtime.tasks import AlterationTasks
 from app.settings import Settings
 
 _LEAST_DRAIN_S: Final = 1.0

@@ -18,7 +18,7 @@ from app.kafka.quota_messages import (
     read_described,
     read_verdicts,
 )
-from app.service.dependency_metrics import Uncounted
+from app.service.ports.metrics import Uncounted
 from benchmarks.errors import BenchmarkError
 
 _POLL_S = 0.002

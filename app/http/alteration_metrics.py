@@ -7,7 +7,7 @@ from typing import Final, Literal
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from app.service.metrics_port import BreakerState, DriftOrigin, FoundBy, OpenIntents, Phase
+from app.service.ports.metrics import BreakerState, DriftOrigin, FoundBy, OpenIntents, Phase
 
 _PHASE_BUCKETS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2, 5, 15, 60)
 _RECOVERY_BUCKETS_S: Final = (1, 2, 5, 10, 15, 30, 60, 95, 100, 110, 120, 150, 180, 300)

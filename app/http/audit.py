@@ -42,10 +42,10 @@ from app.http.responses import ASKING, answer_of, problems
 from app.http.route import GuardedRoute, operation_id
 from app.http.services import services_of
 from app.http.times import rfc3339
-from app.service.audit_records import AuditPage as RowPage
-from app.service.audit_records import AuditQuery
-from app.service.audit_records import AuditRow as Row
-from app.service.permissions.denials import DeniedAttempt
+from app.service.auth.denials import DeniedAttempt
+from app.service.ports.audit_log import AuditPage as RowPage
+from app.service.ports.audit_log import AuditQuery
+from app.service.ports.audit_log import AuditRow as Row
 
 router = APIRouter(
     tags=["audit"], route_class=GuardedRoute, generate_unique_id_function=operation_id

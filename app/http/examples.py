@@ -24,14 +24,13 @@ from app.http.resolve.documents import resolution_json, resolutions_json
 from app.http.responses import PROBLEM_EXAMPLES
 from app.http.users import scram_users_json
 from app.http.yaml_format import API_VERSION
-from app.service.alterations.alteration_command import AlterationReport
-from app.service.audit_records import AlterationRecord, AuditEntity, AuditRequest, AuditRow
-from app.service.plans.plan import PLAN_LIFE, planned
-from app.service.plans.plan_records import KeptPlan
-from app.service.reading.analytics import AnalyticsPage, PublishedRun, Result, Row
-from app.service.reading.analytics_columns import COLUMNS
-from app.service.reading.resolve import ResolveAnswer
-from app.service.reading.scram_credentials import ScramCredential, ScramUsers
+from app.service.alterations.command import AlterationReport
+from app.service.plans import PLAN_LIFE, planned
+from app.service.ports.audit_log import AlterationRecord, AuditEntity, AuditRequest, AuditRow
+from app.service.ports.brokers import ScramCredential, ScramUsers
+from app.service.ports.plans import KeptPlan
+from app.service.queries.analytics import COLUMNS, AnalyticsPage, PublishedRun, Result, Row
+from app.service.queries.resolve import ResolveAnswer
 
 Example = dict[str, Any]
 

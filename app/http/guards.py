@@ -20,14 +20,14 @@ from app.http.request_context import action_of
 from app.http.services import Services, services_of
 from app.http.strict_json import parse_object
 from app.http.validation import validated
-from app.service.metrics_port import Phase
-from app.service.permissions.authorize import Access
-from app.service.permissions.denials import (
+from app.service.auth.authorize import Access
+from app.service.auth.denials import (
     MAX_FIRST_ENTITIES,
     NOTHING_READ,
     DeniedAttempt,
     RequestedChange,
 )
+from app.service.ports.metrics import Phase
 
 
 class Granted(NamedTuple):

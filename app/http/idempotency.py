@@ -14,7 +14,7 @@ from starlette.datastructures import Headers
 
 from app.domain.errors import UnreadableRequestError, Violation
 from app.http.strict_json import JsonValue
-from app.service.alterations.alteration_command import IdempotencyKey
+from app.service.alterations.command import IdempotencyKey
 
 KEY_HEADER: Final = "Idempotency-Key"
 SUPERSEDE_HEADER: Final = "Supersede"

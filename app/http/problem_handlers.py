@@ -22,10 +22,10 @@ from app.http.json_pointer import child
 from app.http.problems import code_of, problem_response
 from app.http.request_context import action_of, context_of
 from app.http.services import services_of
-from app.service.off_loop import off_loop
-from app.service.permissions.broker_authorizer import RULE
-from app.service.permissions.caller_admin import RefusedAtTheActError
-from app.service.permissions.denials import DeniedAttempt
+from app.service.auth.authorize import RULE
+from app.service.auth.denials import DeniedAttempt
+from app.service.auth.run_as_caller import RefusedAtTheActError
+from app.service.runtime.offload import off_loop
 
 _METHODS: Final[Mapping[str, tuple[str, ...]]] = {
     "GET": ("GET", "HEAD"),

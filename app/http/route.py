@@ -16,7 +16,7 @@ from app.http.query_params import StrictQuery, no_parameters, openapi_parameters
 from app.http.responses import CALLER, reference
 from app.http.strict_json import JsonObject
 from app.http.validation import validated
-from app.service.alterations.alteration_command import IdempotencyKey
+from app.service.alterations.command import IdempotencyKey
 
 
 @runtime_checkable

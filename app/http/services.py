@@ -14,17 +14,16 @@ from app.http.metrics import HttpMetrics
 from app.http.rate_limits import RateLimits
 from app.service.alterations.alter import AlterQuotas
 from app.service.alterations.revert import RevertAlterations
-from app.service.cluster_ports import ClusterIdentity
-from app.service.permissions.authentication_failures import AuthenticationFailures
-from app.service.permissions.authorize import Authorizer
-from app.service.permissions.denials import DeniedAttempts
-from app.service.plans.plan_records import PlanStore
-from app.service.readiness import Readiness
-from app.service.reading.analytics import Analytics
-from app.service.reading.audit_trail import AuditTrail
-from app.service.reading.describe import DescribeQuotas
-from app.service.reading.resolve import ResolveQuotas
-from app.service.reading.scram_credentials import ScramCredentialSource
+from app.service.auth.authentication_failures import AuthenticationFailures
+from app.service.auth.authorize import Authorizer
+from app.service.auth.denials import DeniedAttempts
+from app.service.ports.brokers import ClusterIdentity, ScramCredentialSource
+from app.service.ports.plans import PlanStore
+from app.service.queries.analytics import Analytics
+from app.service.queries.audit import AuditTrail
+from app.service.queries.describe import DescribeQuotas
+from app.service.queries.resolve import ResolveQuotas
+from app.service.runtime.readiness import Readiness
 
 
 class Authenticator(Protocol):

@@ -13,7 +13,7 @@ from app.http.responses import READING, answer_of, problems
 from app.http.route import GuardedRoute, operation_id
 from app.http.services import services_of
 from app.http.times import rfc3339
-from app.service.reading.scram_credentials import ScramUsers as Users
+from app.service.ports.brokers import ScramUsers as Users
 
 router = APIRouter(
     tags=["users"], route_class=GuardedRoute, generate_unique_id_function=operation_id

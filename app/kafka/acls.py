@@ -28,8 +28,7 @@ from app.kafka.errors import code_name, missing_acl
 from app.kafka.pool import BrokerLease
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from app.kafka.rpc import read
-from app.service.permissions.acl_ports import AclSnapshot
-from app.service.permissions.cluster_rights import Rights
+from app.service.ports.brokers import AclSnapshot, Rights
 
 T = TypeVar("T")
 

@@ -24,8 +24,8 @@ from app.kafka.config import KafkaSettings, ssl_context
 from app.kafka.connection import BrokerConnection
 from app.kafka.handshake import Address, LoginRefusedError, connect
 from app.kafka.pool import BrokerLease, ConnectionPool, Lease, PoolSlot, Purpose
-from app.service.dependency_metrics import DependencyMetrics, Uncounted
-from app.service.patience import USUAL, Patience
+from app.service.ports.metrics import DependencyMetrics, Uncounted
+from app.service.runtime.clock import USUAL, Patience
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)

@@ -19,8 +19,8 @@ from typing import Any, Final, cast
 
 from app.domain.errors import NotSentError, UnsupportedVersionError
 from app.kafka.config import CLIENT_ID
-from app.service.cluster_ports import STANDSTILL_S
-from app.service.dependency_metrics import DependencyMetrics, KafkaResult
+from app.service.ports.brokers import STANDSTILL_S
+from app.service.ports.metrics import DependencyMetrics, KafkaResult
 
 API_NAMES: Final[Mapping[int, str]] = {
     3: "Metadata",

@@ -24,8 +24,8 @@ from app.kafka.describe_layout import (
     read_at_once,
 )
 from app.kafka.quota_messages import DescribeAnswer, UnusualError, read_described
-from app.service.cluster_ports import QuotaChanges
-from app.service.collection import without_collection
+from app.service.ports.brokers import QuotaChanges
+from app.service.runtime.offload import without_collection
 
 
 def all_entries(body: bytes) -> dict[bytes, Entry]:

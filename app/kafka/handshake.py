@@ -27,7 +27,7 @@ from app.domain.errors import NotSentError
 from app.kafka.config import CLIENT_ID, KafkaSettings, SaslMechanism
 from app.kafka.connection import UNREACHABLE, AnswerLostError, BrokerConnection, Loss, ask
 from app.kafka.errors import code_name
-from app.service.dependency_metrics import DependencyMetrics
+from app.service.ports.metrics import DependencyMetrics
 
 SaslExchange = Generator[bytes, bytes, None]
 """Yields what to send, takes what the broker answers, returns when the broker is trusted."""

@@ -2,8 +2,8 @@
 
 from app.domain.filters import ALL_ENTITIES
 from app.kafka.cache import Cache
-from app.service.cluster_ports import ClientQuotaAdmin, Described
-from app.service.patience import USUAL
+from app.service.ports.brokers import ClientQuotaAdmin, Described
+from app.service.runtime.clock import USUAL
 
 
 class QuotaImage:

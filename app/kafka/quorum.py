@@ -10,7 +10,7 @@ from app.kafka.connection import UNREACHABLE, ask, newest_common
 from app.kafka.errors import code_name
 from app.kafka.pool import BrokerLease, Purpose
 from app.kafka.rpc import read
-from app.service.cluster_ports import BarrierUnavailableError, QuorumState
+from app.service.ports.brokers import BarrierUnavailableError, QuorumState
 
 _METADATA_LOG: Final = "__cluster_metadata"
 _PARTITION: Final = 0

@@ -35,9 +35,9 @@ from app.kafka.quota_messages import (
 )
 from app.kafka.rpc import decoded, encoded, read
 from app.kafka.wire import UnreadableAnswerError
-from app.service.alterations.failpoints import Failpoints
-from app.service.clock import boot_time
-from app.service.cluster_ports import AlterAnswer, Described, EntityVerdict, QuotaChanges
+from app.service.alterations.context import Failpoints
+from app.service.ports.brokers import AlterAnswer, Described, EntityVerdict, QuotaChanges
+from app.service.runtime.clock import boot_time
 
 LISTEN_FOR_S: Final = 95.0
 """How long the answer to an alteration is listened for: 60 s in the broker's queue, 30 s of its

@@ -9,7 +9,7 @@ from app.domain.entities import ClientQuotaEntity
 from app.domain.filters import ClientQuotaFilter, ClientQuotaFilterComponent, MatchType
 from app.kafka.errors import alter_outcome, alter_refusal
 from app.kafka.wire import Reader, UnreadableAnswerError, Writer
-from app.service.cluster_ports import EntityVerdict
+from app.service.ports.brokers import EntityVerdict
 
 
 class UnusualError(Exception):

@@ -15,7 +15,7 @@ from app.kafka.connection import ask, newest_common
 from app.kafka.errors import account_not_authorized, code_name, describe_error
 from app.kafka.pool import BrokerLease
 from app.kafka.rpc import read
-from app.service.reading.scram_credentials import ScramCredential, ScramUsers
+from app.service.ports.brokers import ScramCredential, ScramUsers
 
 _LARGEST_ANSWER_BYTES: Final = 16_000_000
 _NOT_AUTHORIZED: Final = "CLUSTER_AUTHORIZATION_FAILED"

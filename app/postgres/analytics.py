@@ -10,7 +10,9 @@ from sqlalchemy import text
 
 from app.postgres.analytics_query import page_statement, position_of, quoted
 from app.postgres.pool import Database, Lease
-from app.service.reading.analytics import (
+from app.service.queries.analytics import (
+    BUCKETS,
+    COLUMNS,
     MAX_QUEUED_RUNS,
     MAX_QUEUED_RUNS_OF_ONE,
     AnalyticsPage,
@@ -22,7 +24,6 @@ from app.service.reading.analytics import (
     Result,
     Row,
 )
-from app.service.reading.analytics_columns import BUCKETS, COLUMNS
 
 _SHOWN: Final = ", ".join(map(quoted, COLUMNS[Result.RUNS]))
 

@@ -9,8 +9,7 @@ from typing import Any, Final
 from app.domain.entities import EntityType
 from app.domain.errors import BadPageTokenError
 from app.domain.filters import ClientQuotaFilter, ClientQuotaFilterComponent, MatchType
-from app.service.reading.analytics import AnalyticsQuery, Position, Result, Row
-from app.service.reading.analytics_columns import COLUMNS
+from app.service.queries.analytics import COLUMNS, AnalyticsQuery, Position, Result, Row
 
 
 @dataclass(frozen=True, slots=True)

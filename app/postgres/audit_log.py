@@ -37,16 +37,18 @@ from app.postgres.outcomes import (
 from app.postgres.payload import canonical_json, final_rows, leaf_hash, time_text
 from app.postgres.pool import Database, Lease
 from app.postgres.schema import REQUEST_ORDINAL, audit_event
-from app.service.audit_records import (
+from app.service.alterations.group_commit import SharedTurns
+from app.service.ports.audit_log import (
     AlterationRecord,
     AuditConclusion,
     AuditPage,
     AuditQuery,
     AuditRequest,
+    Claim,
+    Intent,
+    KeptKey,
 )
-from app.service.identifiers import time_of
-from app.service.journal_ports import Claim, Intent, KeptKey
-from app.service.shared_turns import SharedTurns
+from app.service.runtime.clock import time_of
 
 
 async def payloads_of(alteration_id: str, lease: Lease) -> Sequence[str]:

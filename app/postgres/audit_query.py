@@ -28,7 +28,7 @@ from app.domain.entities import ENTITY_TYPES
 from app.domain.filters import ClientQuotaFilter, ClientQuotaFilterComponent, MatchType
 from app.postgres.payload import ABSENT, DEFAULT, NAME, name_bytes
 from app.postgres.schema import REQUEST_ORDINAL, audit_event
-from app.service.audit_records import AuditQuery
+from app.service.ports.audit_log import AuditQuery
 
 _INDEXED_BYTES: Final = 64
 """How much of a name the indexes hold."""

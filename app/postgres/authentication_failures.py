@@ -7,7 +7,7 @@ from typing import Final
 from sqlalchemy import text
 
 from app.postgres.pool import Database, Lease
-from app.service.permissions.authentication_failures import FailureCount
+from app.service.auth.authentication_failures import FailureCount
 
 _INSERT: Final = text(
     """

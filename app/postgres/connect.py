@@ -7,7 +7,7 @@ from typing import Any, Final
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
-from app.service.patience import Patience
+from app.service.runtime.clock import Patience
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,9 +32,9 @@ from app.postgres.outcomes import Ended, close_slots
 from app.postgres.payload import EventRow, final_rows, time_text
 from app.postgres.pool import Database, Lease, T, Work
 from app.postgres.recovery import doubtful_alterations, doubtful_rows
-from app.service.audit_records import AuditEntity, AuditRequest
-from app.service.identifiers import new_alteration_id, time_of
-from app.service.recovery.drift_ports import AuditedState, DoubtfulAlteration, Drift
+from app.service.ports.audit_log import AuditEntity, AuditRequest
+from app.service.ports.recovery import AuditedState, DoubtfulAlteration, Drift
+from app.service.runtime.clock import new_alteration_id, time_of
 
 _NOBODY_KNOWN: Final = Caller("unknown", "unknown", "unknown")
 

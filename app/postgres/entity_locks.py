@@ -22,11 +22,10 @@ from app.postgres.bulk import MANY, SECONDS_PER_ROW, bytes_array, integer_array
 from app.postgres.errors import DEADLOCK, LOCKED, sql_state
 from app.postgres.payload import canonical_json, values_from_json, values_to_json
 from app.postgres.pool import Lease
-from app.service.audit_records import AuditRequest
-from app.service.cluster_ports import STANDSTILL_S
-from app.service.identifiers import time_of
-from app.service.journal_ports import Claim, KnownState
-from app.service.recovery.recover import FINAL_AFTER_S
+from app.service.ports.audit_log import AuditRequest, Claim, KnownState
+from app.service.ports.brokers import STANDSTILL_S
+from app.service.recovery.recovery import FINAL_AFTER_S
+from app.service.runtime.clock import time_of
 
 Hashes = Mapping[bytes, ClientQuotaEntity]
 """Entities by hash, in the order of the hashes: the order in which everybody takes slots."""

@@ -19,7 +19,7 @@ from app.postgres.payload import (
     result_from_json,
     values_from_json,
 )
-from app.service.audit_records import AlterationRecord, AuditEntity, AuditRequest, AuditRow
+from app.service.ports.audit_log import AlterationRecord, AuditEntity, AuditRequest, AuditRow
 
 _REJECTED: Final = "rejected"
 _OUTCOME: Final = "outcome"

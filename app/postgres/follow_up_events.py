@@ -13,8 +13,8 @@ from app.domain.alterations import AlterationResult, Outcome
 from app.domain.entities import ClientQuotaEntity
 from app.postgres.payload import EventRow, EventRows, result_to_json, time_text
 from app.postgres.pool import Lease
-from app.service.identifiers import time_of
-from app.service.recovery.recovery_ports import Place, Recovered
+from app.service.ports.recovery import Place, Recovered
+from app.service.runtime.clock import time_of
 
 RECOVERY: Final = "recovery"
 SUPERSEDED: Final = "superseded"

@@ -14,8 +14,8 @@ from app.domain.alterations import AlterationResult, Outcome
 from app.domain.errors import EntityBusyError, Retry
 from app.postgres.errors import LOCKED, sql_state
 from app.postgres.pool import Lease
-from app.service.identifiers import time_of
-from app.service.journal_ports import KeptKey, KeyClaim, KeyTakenError
+from app.service.ports.audit_log import KeptKey, KeyClaim, KeyTakenError
+from app.service.runtime.clock import time_of
 
 _WAIT_FOR_ITS_OWNER: Final = "1200ms"
 """How long a repeated key waits for the commit of the request that came first."""

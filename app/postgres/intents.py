@@ -35,10 +35,9 @@ from app.postgres.payload import (
     time_text,
 )
 from app.postgres.pool import Lease
-from app.service.audit_records import AuditRequest
-from app.service.cluster_ports import STANDSTILL_S
-from app.service.identifiers import time_of
-from app.service.journal_ports import Claim, Intent, KnownState
+from app.service.ports.audit_log import AuditRequest, Claim, Intent, KnownState
+from app.service.ports.brokers import STANDSTILL_S
+from app.service.runtime.clock import time_of
 
 
 async def write_intent(request: AuditRequest, claim: Claim, lease: Lease) -> Intent:

@@ -30,8 +30,8 @@ from app.postgres.payload import (
 )
 from app.postgres.pool import Lease
 from app.postgres.schema import REQUEST_ORDINAL, audit_event
-from app.service.audit_records import AuditConclusion
-from app.service.identifiers import time_of
+from app.service.ports.audit_log import AuditConclusion
+from app.service.runtime.clock import time_of
 
 _CLOSE: Final = "select close_slots(%(definite)s::json, %(unknown)s::json, %(ids)s)"
 """Without a slot there is no state: then somebody else has concluded.

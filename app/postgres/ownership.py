@@ -19,8 +19,8 @@ from app.postgres.bulk import SECONDS_PER_ROW, joined_by_hash
 from app.postgres.entity_locks import Hashes, by_hash, entity_text
 from app.postgres.payload import canonical_json, number_to_json
 from app.postgres.pool import Lease
-from app.service.audit_records import AuditRequest
-from app.service.plans.plan_claims import OwnershipClaim
+from app.service.ports.audit_log import AuditRequest
+from app.service.ports.plans import OwnershipClaim
 
 _HELD: Final = text(
     """

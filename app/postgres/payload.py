@@ -19,8 +19,8 @@ import orjson
 from app.domain.alterations import AlterationResult, KafkaRefusal, Op, Outcome, Values
 from app.domain.entities import DEFAULT_NAME, ENTITY_TYPES, ClientQuotaEntity
 from app.postgres.schema import REQUEST_ORDINAL
-from app.service.audit_records import AuditConclusion, AuditEntity, AuditRequest
-from app.service.identifiers import time_of
+from app.service.ports.audit_log import AuditConclusion, AuditEntity, AuditRequest
+from app.service.runtime.clock import time_of
 
 Document = dict[str, Any]
 

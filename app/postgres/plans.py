@@ -25,7 +25,7 @@ from app.postgres.payload import (
     values_to_json,
 )
 from app.postgres.pool import Database, Lease
-from app.service.plans.plan_records import (
+from app.service.ports.plans import (
     MAX_PLAN_BYTES_OF_ONE,
     MAX_PLANS_OF_ONE,
     ChangeWithImpact,

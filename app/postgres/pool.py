@@ -26,8 +26,8 @@ from app.postgres.connect import (
     connection_parameters,
 )
 from app.postgres.errors import ENDED, FAILURES, READ_ONLY, failure, query_too_slow, sql_state
-from app.service.dependency_metrics import DependencyMetrics, Uncounted
-from app.service.patience import USUAL, Patience
+from app.service.ports.metrics import DependencyMetrics, Uncounted
+from app.service.runtime.clock import USUAL, Patience
 
 T = TypeVar("T")
 

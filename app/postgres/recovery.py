@@ -18,10 +18,9 @@ from app.postgres.idempotency import free_key_if_unused
 from app.postgres.outcomes import Ended, close_slots
 from app.postgres.payload import values_from_json
 from app.postgres.pool import Database, Lease
-from app.service.metrics_port import OpenIntents
-from app.service.recovery.drift_ports import DoubtfulAlteration
-from app.service.recovery.recover import FINAL_AFTER_S
-from app.service.recovery.recovery_ports import OpenAlteration, Place, Recovered
+from app.service.ports.metrics import OpenIntents
+from app.service.ports.recovery import DoubtfulAlteration, OpenAlteration, Place, Recovered
+from app.service.recovery.recovery import FINAL_AFTER_S
 
 _RECENT: Final = text(
     """

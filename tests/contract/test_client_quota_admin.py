@@ -10,7 +10,7 @@ from app.domain.filters import ALL_ENTITIES, ClientQuotaFilter, ClientQuotaFilte
 from app.kafka.cluster_client import Brokers
 from app.kafka.config import KafkaSettings
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
-from app.service.cluster_ports import ClientQuotaAdmin
+from app.service.ports.brokers import ClientQuotaAdmin
 from tests.testkit.fake_kafka.cluster import fake_cluster
 from tests.testkit.fake_ports import FakeBrokers
 from tests.testkit.kafka import (

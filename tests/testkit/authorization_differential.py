@@ -28,8 +28,12 @@ from app.kafka.cluster_client import Brokers
 from app.kafka.config import KafkaSettings
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from app.localdev.kafka import LocalKafka
-from app.service.permissions.authorize import AuthorizationPolicy, Authorizer, ClusterAuthorizer
-from app.service.permissions.broker_authorizer import BrokerAuthorizer
+from app.service.auth.authorize import (
+    AuthorizationPolicy,
+    Authorizer,
+    BrokerAuthorizer,
+    ClusterAuthorizer,
+)
 from tests.testkit.authorization import ANONYMOUS, HERE, PASSWORD, Verdict, judgement, logged_in
 from tests.testkit.raw_quotas import RawQuotas
 from tests.testkit.service import acl

@@ -2,8 +2,14 @@
 
 from collections import Counter
 
-from app.service.dependency_metrics import KafkaResult
-from app.service.metrics_port import BreakerState, DriftOrigin, FoundBy, OpenIntents, Phase
+from app.service.ports.metrics import (
+    BreakerState,
+    DriftOrigin,
+    FoundBy,
+    KafkaResult,
+    OpenIntents,
+    Phase,
+)
 
 
 class CountedMetrics:

@@ -21,37 +21,39 @@ from app.domain.errors import EntityBusyError, NotSentError, WrongClusterError
 from app.domain.filters import ALL_ENTITIES, ClientQuotaFilter
 from app.domain.plans import Holding, Holdings
 from app.service.alterations.alter import AlterationParts, AlterQuotas
-from app.service.alterations.alteration_intents import Intents
-from app.service.alterations.alteration_outcomes import OutcomeWriter
-from app.service.alterations.alteration_sending import AlterationSending
-from app.service.alterations.alteration_tasks import AlterationTasks
-from app.service.alterations.barrier import Barrier
-from app.service.alterations.failpoints import Failpoints
-from app.service.alterations.late_answers import LateAnswers
-from app.service.alterations.life_context import LifeContext
-from app.service.alterations.present_values import PresentValues
-from app.service.alterations.replays import Replays
-from app.service.audit_records import (
+from app.service.alterations.context import Failpoints, LifeContext
+from app.service.alterations.current_values import Barrier, PresentValues
+from app.service.alterations.idempotency import Replays
+from app.service.alterations.sending import AlterationSending, LateAnswers
+from app.service.alterations.write_ahead import Intents, OutcomeWriter
+from app.service.auth.policy import NoPolicy, PolicyGuard
+from app.service.ports.audit_log import (
     AlterationRecord,
     AuditConclusion,
     AuditPage,
     AuditQuery,
     AuditRequest,
+    Claim,
+    Intent,
+    KeptKey,
+    KeyTakenError,
+    KnownState,
 )
-from app.service.breaker import CircuitBreaker
-from app.service.cluster_ports import (
+from app.service.ports.brokers import (
     AlterAnswer,
     BarrierUnavailableError,
     Described,
     EntityVerdict,
     QuorumState,
     QuotaChanges,
+    ScramCredential,
+    ScramUsers,
 )
-from app.service.journal_ports import Claim, Intent, KeptKey, KeyTakenError, KnownState
-from app.service.metrics_port import AlterationMetrics, OpenIntents
-from app.service.permissions.policy import NoPolicy, PolicyGuard
-from app.service.plans.plan_records import KeptPlan
-from app.service.reading.analytics import (
+from app.service.ports.metrics import AlterationMetrics, OpenIntents
+from app.service.ports.plans import KeptPlan
+from app.service.ports.recovery import OpenAlteration, Place, Recovered
+from app.service.queries.analytics import (
+    COLUMNS,
     AnalyticsPage,
     AnalyticsQuery,
     BucketName,
@@ -60,9 +62,8 @@ from app.service.reading.analytics import (
     Result,
     Row,
 )
-from app.service.reading.analytics_columns import COLUMNS
-from app.service.reading.scram_credentials import ScramCredential, ScramUsers
-from app.service.recovery.recovery_ports import OpenAlteration, Place, Recovered
+from app.service.runtime.circuit_breaker import CircuitBreaker
+from app.service.runtime.tasks import AlterationTasks
 
 Verdicts = Mapping[ClientQuotaEntity, EntityVerdict]
 Fault = Callable[[Sequence[ClientQuotaAlteration], bool], Verdicts | None]

@@ -19,7 +19,7 @@ from app.kafka.config import KafkaSettings
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from app.localdev.kafka import LocalKafka
 from app.localdev.kafka_properties import LocalTls
-from app.service.cluster_ports import ClientQuotaAdmin
+from app.service.ports.brokers import ClientQuotaAdmin
 from tests.testkit.accounts import allow
 from tests.testkit.acl_cases import JUDGED, SUPER_USERS
 from tests.testkit.authorization import PASSWORD

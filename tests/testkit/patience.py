@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
-from app.service.patience import Patience
+from app.service.runtime.clock import Patience
 
 PATIENT: Final = Patience(30.0, 30.0, 30.0)
 """For tests of anything else than giving up: a busy machine must not decide what they see."""

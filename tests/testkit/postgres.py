@@ -16,9 +16,8 @@ from app.domain.entities import Caller, ClientQuotaEntity
 from app.localdev.postgres import LocalPostgres
 from app.localdev.postgres_setup import OWNER
 from app.postgres.migrate import migrate
-from app.service.audit_records import AuditEntity, AuditRequest
-from app.service.identifiers import new_alteration_id
-from app.service.journal_ports import AuditJournal, Claim, KeyClaim
+from app.service.ports.audit_log import AuditEntity, AuditJournal, AuditRequest, Claim, KeyClaim
+from app.service.runtime.clock import new_alteration_id
 
 SETTINGS = {"fsync": "off", "track_commit_timestamp": "on"}
 """It does not wait for the disk: the tests kill processes, not the machine. It knows when it has

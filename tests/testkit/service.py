@@ -28,7 +28,7 @@ from confluent_kafka.admin import (
 
 from app.localdev.kafka import LocalKafka
 from app.localdev.postgres import LocalPostgres
-from app.service.patience import Patience
+from app.service.runtime.clock import Patience
 from app.settings import PREFIX
 from tests.testkit.forkserver import fork_server
 from tests.testkit.patience import PATIENT, settings_of

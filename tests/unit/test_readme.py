@@ -18,7 +18,7 @@ from app.http.strict_json import parse_object
 from app.http.validation import validated
 from app.localdev.examples import PRINCIPALS
 from app.localdev.jars import KAFKA_VERSION, OTHER_KAFKA_VERSIONS
-from app.service.alterations.failpoints import Failpoints
+from app.service.alterations.context import Failpoints
 from app.serving import openapi_document
 from app.settings import LOCAL_ONLY, PREFIX, Settings, describe, fields
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from app.service.alterations.failpoints import Failpoints
+from app.service.alterations.context import Failpoints
 from app.settings import SECRETS, Settings, SettingsError, UnreadSettingError
 
 NEEDED = {

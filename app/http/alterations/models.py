@@ -46,7 +46,7 @@ from app.http.models import (
 )
 from app.http.strict_json import JsonValue, shown
 from app.http.validation import RequestBody, at_most, kind_of, own_error, strict
-from app.service.alterations.alteration_command import Expected, Wait
+from app.service.alterations.command import Expected, Wait
 
 DEFAULT_WAIT_MS: Final = 5_000
 

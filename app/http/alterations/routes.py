@@ -31,9 +31,9 @@ from app.http.responses import (
 from app.http.route import GuardedRoute, Key, operation_id
 from app.http.services import services_of
 from app.http.times import rfc3339
-from app.service.alterations.alteration_command import AlterationReport, AlterCommand
-from app.service.audit_records import AlterationRecord
-from app.service.off_loop import off_loop
+from app.service.alterations.command import AlterationReport, AlterCommand
+from app.service.ports.audit_log import AlterationRecord
+from app.service.runtime.offload import off_loop
 
 router = APIRouter(
     tags=["alterations"], route_class=GuardedRoute, generate_unique_id_function=operation_id

@@ -6,7 +6,7 @@ from typing import Any
 
 from app.http.answers import quota_value_json
 from app.http.times import rfc3339
-from app.service.reading.analytics import AnalyticsPage, BucketUsage, Row
+from app.service.queries.analytics import AnalyticsPage, BucketUsage, Row
 
 _TEXTS = frozenset({"bucket_id"})
 """Integers of 64 bits, which a reader that knows float64 only would round."""

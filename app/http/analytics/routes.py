@@ -31,9 +31,8 @@ from app.http.query_params import StrictQuery
 from app.http.responses import READING, WITH_BODY, answer_of, problems, request_examples
 from app.http.route import GuardedRoute, operation_id
 from app.http.services import services_of
-from app.service.off_loop import off_loop
-from app.service.reading.analytics import AnalyticsPage, AnalyticsQuery, Result
-from app.service.reading.analytics_columns import COLUMNS
+from app.service.queries.analytics import COLUMNS, AnalyticsPage, AnalyticsQuery, Result
+from app.service.runtime.offload import off_loop
 
 router = APIRouter(
     tags=["analytics"], route_class=GuardedRoute, generate_unique_id_function=operation_id

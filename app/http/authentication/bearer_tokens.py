@@ -12,7 +12,7 @@ import structlog
 
 from app.http.authentication.principals import is_admissible
 from app.http.authentication.token_file import TokensFileError, read_tokens
-from app.service.clock import utc_now
+from app.service.runtime.clock import utc_now
 
 AUTHENTICATION: Final = "bearer-token"
 """How the audit log names this method."""

@@ -13,7 +13,7 @@ from app.http.authentication.distinguished_names import java_name, subject_of
 from app.http.authentication.principal_mapping import PrincipalMapping
 from app.http.authentication.principals import principal_of
 from app.http.errors import InvalidCertificateError, InvalidTokenError
-from app.service.clock import utc_now
+from app.service.runtime.clock import utc_now
 
 _REMEMBERED: Final = 1024
 """Certificates whose principal is kept, so that a connection's second request costs nothing."""

@@ -17,7 +17,7 @@ from app.http.authentication.principals import principal_of
 from app.http.authentication.signing_keys import SigningKeys
 from app.http.errors import InvalidTokenError
 from app.http.strict_json import JsonObject, parse_object
-from app.service.clock import utc_now
+from app.service.runtime.clock import utc_now
 
 AUTHENTICATION: Final = "oidc"
 """How the audit log names this method."""

@@ -26,11 +26,10 @@ from app.http.responses import (
 from app.http.route import GuardedRoute, Key, operation_id
 from app.http.services import services_of
 from app.http.times import rfc3339
-from app.service.alterations.alteration_command import AlterCommand
-from app.service.off_loop import off_loop
-from app.service.plans.plan import MakePlans, PlanCommand
-from app.service.plans.plan_apply import ApplyPlans
-from app.service.plans.plan_records import ChangeWithImpact, KeptPlan
+from app.service.alterations.command import AlterCommand
+from app.service.plans import ApplyPlans, MakePlans, PlanCommand
+from app.service.ports.plans import ChangeWithImpact, KeptPlan
+from app.service.runtime.offload import off_loop
 
 router = APIRouter(
     tags=["plans"], route_class=GuardedRoute, generate_unique_id_function=operation_id

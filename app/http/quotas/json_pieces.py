@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 from app.domain.entities import SortKey
 from app.http.quotas.json_entries import entry_texts
-from app.service.reading.arranged import Ranked, Rendering
+from app.service.queries.describe import Ranked, Rendering
 
 PIECE_ENTRIES: Final = 256
 """About 55 KB; equal sort keys are in the same piece."""

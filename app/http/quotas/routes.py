@@ -30,9 +30,8 @@ from app.http.quotas.pieces_response import PiecesResponse
 from app.http.responses import READING, answer_of, content_of, headers_of, problems, reference
 from app.http.route import GuardedRoute, operation_id
 from app.http.services import Services, services_of
-from app.service.off_loop import off_loop
-from app.service.reading.arranged import Rendering
-from app.service.reading.describe import DescribeQuery
+from app.service.queries.describe import DescribeQuery, Rendering
+from app.service.runtime.offload import off_loop
 
 router = APIRouter(
     tags=["quotas"], route_class=GuardedRoute, generate_unique_id_function=operation_id

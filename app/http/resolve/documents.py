@@ -7,7 +7,7 @@ from typing import Any
 from app.domain.resolution_levels import ConfiguredQuota, LevelTried, Resolution, ResolvedQuota
 from app.http.answers import entity_json, quota_value_json
 from app.http.times import rfc3339
-from app.service.reading.resolve import ResolveAnswer
+from app.service.queries.resolve import ResolveAnswer
 
 
 def resolution_json(answer: ResolveAnswer, *, explain: bool) -> dict[str, Any]:

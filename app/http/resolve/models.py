@@ -36,8 +36,8 @@ from app.http.models import (
 from app.http.query_params import MAX_AGE_MS, READ_INTEGER, Flag, QueryParameters
 from app.http.strict_json import shown
 from app.http.validation import at_most, strict
-from app.service.reading.resolve import DEFAULT_RESOLVE_AGE_MS, ResolveQuery
-from app.service.reading.resolve import Identity as DomainIdentity
+from app.service.queries.resolve import DEFAULT_RESOLVE_AGE_MS, ResolveQuery
+from app.service.queries.resolve import Identity as DomainIdentity
 
 
 class ResolveParameters(QueryParameters):

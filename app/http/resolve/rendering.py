@@ -14,8 +14,8 @@ from app.http.answers import quota_value_json
 from app.http.json_text import json_bytes, json_texts
 from app.http.resolve.documents import answer_head, resolution_document
 from app.http.resolve.templates import NAME, Place, Template
-from app.service.collection import without_collection
-from app.service.reading.resolve import Identity, ResolutionBasis, resolved
+from app.service.queries.resolve import Identity, ResolutionBasis, resolved
+from app.service.runtime.offload import without_collection
 
 _USER: Final = EntityType.USER.value
 _CLIENT_ID: Final = EntityType.CLIENT_ID.value

@@ -19,7 +19,7 @@ from app.http.resolve.usage import add_usage, buckets_of
 from app.http.responses import READING, WITH_BODY, answer_of, problems, request_examples
 from app.http.route import GuardedRoute, operation_id
 from app.http.services import services_of
-from app.service.off_loop import off_loop
+from app.service.runtime.offload import off_loop
 
 router = APIRouter(
     tags=["resolve"], route_class=GuardedRoute, generate_unique_id_function=operation_id

@@ -6,7 +6,7 @@ from typing import Any, Final
 from app.domain.quota_keys import QuotaKey
 from app.domain.resolution_levels import Resolution
 from app.http.analytics.documents import usage_json
-from app.service.reading.analytics import BucketName, BucketUsage
+from app.service.queries.analytics import BucketName, BucketUsage
 
 _NOT_NOW: Final = "The usage is left out: the database that holds it does not answer now."
 

@@ -1,1 +1,1 @@
-"""How an alteration lives: judged, recorded, sent, concluded, answered."""
+"""An alteration, step by step: validated, recorded, sent, concluded, answered."""

@@ -1,4 +1,4 @@
-"""Alter: judge, take the slots, record the intent, send, record what became of it, answer."""
+"""Alter: validate, take the locks, record the intent, send, record the outcome, answer."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -12,14 +12,17 @@ from app.domain.errors import (
     Violation,
 )
 from app.domain.validation import Judgement, judge
-from app.service.alterations.alteration_answer import raise_unless_done
-from app.service.alterations.alteration_command import AlterationReport, AlterCommand, Wait
-from app.service.alterations.alteration_intents import CommittedIntent, Intents, with_before
-from app.service.alterations.alteration_request import Target, audit_request
-from app.service.alterations.alteration_results import applied_quotas, in_order
-from app.service.alterations.alteration_sending import AlterationSending, SendingReport
-from app.service.alterations.alteration_tasks import Tasks
-from app.service.alterations.expectations import (
+from app.service.alterations.command import (
+    AlterationReport,
+    AlterCommand,
+    Target,
+    Wait,
+    audit_request,
+    raise_violations,
+)
+from app.service.alterations.current_values import PresentValues, is_readable
+from app.service.alterations.idempotency import Replays
+from app.service.alterations.preconditions import (
     NOT_AS_EXPECTED,
     expectation_failed,
     failed_expectations,
@@ -27,16 +30,20 @@ from app.service.alterations.expectations import (
     reasons,
     whole_reasons,
 )
-from app.service.alterations.present_values import PresentValues
-from app.service.alterations.readable import is_readable
-from app.service.alterations.refusals import raise_violations
-from app.service.alterations.replays import Replays
-from app.service.audit_records import AuditRequest
-from app.service.cluster_ports import ClientQuotaAdmin
-from app.service.journal_ports import KeyTakenError
-from app.service.off_loop import off_loop
-from app.service.permissions.policy import PolicyGuard
-from app.service.reading.describe import Image
+from app.service.alterations.results import (
+    SendingReport,
+    applied_quotas,
+    in_order,
+    raise_unless_done,
+)
+from app.service.alterations.sending import AlterationSending
+from app.service.alterations.write_ahead import CommittedIntent, Intents, with_before
+from app.service.auth.policy import PolicyGuard
+from app.service.ports.audit_log import AuditRequest, KeyTakenError
+from app.service.ports.brokers import ClientQuotaAdmin
+from app.service.queries.describe import Image
+from app.service.runtime.offload import off_loop
+from app.service.runtime.tasks import Tasks
 
 
 @dataclass(frozen=True, slots=True)

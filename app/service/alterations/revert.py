@@ -11,9 +11,9 @@ from app.domain.alterations import (
 )
 from app.domain.errors import InvalidRequestError, Violation
 from app.service.alterations.alter import AlterQuotas
-from app.service.alterations.alteration_command import AlterationReport, AlterCommand, Expected
-from app.service.audit_records import AlterationRecord
-from app.service.reading.audit_trail import AuditTrail
+from app.service.alterations.command import AlterationReport, AlterCommand, Expected
+from app.service.ports.audit_log import AlterationRecord
+from app.service.queries.audit import AuditTrail
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,1 +1,1 @@
-"""What becomes known later: outcomes that were lost, and changes that others made."""
+"""What becomes certain later: outcomes that were lost, and changes that others made."""

@@ -18,12 +18,12 @@ from app.domain.alterations import (
 from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import NotSentError
 from app.domain.filters import ALL_ENTITIES
-from app.service.alterations.barrier import Barrier
-from app.service.cluster_ports import ClientQuotaAdmin, Described
-from app.service.metrics_port import AlterationMetrics, DriftOrigin
-from app.service.off_loop import off_loop
-from app.service.recovery.drift_ports import AuditedState, Drift, DriftJournal
-from app.service.rounds import again_and_again
+from app.service.alterations.current_values import Barrier
+from app.service.ports.brokers import ClientQuotaAdmin, Described
+from app.service.ports.metrics import AlterationMetrics, DriftOrigin
+from app.service.ports.recovery import AuditedState, Drift, DriftJournal
+from app.service.runtime.offload import off_loop
+from app.service.runtime.tasks import again_and_again
 
 INTERVAL_S: Final = 60.0
 """How often the cluster is compared with the log; a change that lasts twice as long is seen."""

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from app.domain.authorization import AuthorizerSettings, parse_super_users
-from app.service.permissions.authorize import AuthorizationPolicy
+from app.service.auth.authorize import AuthorizationPolicy
 from tests.testkit.authorization import ANONYMOUS, HERE, judging_broker
 from tests.testkit.authorization_differential import Differential, differential, random_set
 from tests.testkit.sizes import SEED

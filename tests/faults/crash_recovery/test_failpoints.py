@@ -5,10 +5,9 @@ from itertools import count
 
 from app.domain.entities import ClientQuotaEntity
 from app.localdev.postgres import LocalPostgres
-from app.service.alterations.alteration_sending import send_within_s
-from app.service.alterations.failpoints import POINTS
-from app.service.clock import boot_time
-from app.service.patience import USUAL
+from app.service.alterations.context import POINTS
+from app.service.alterations.write_ahead import send_within_s
+from app.service.runtime.clock import USUAL, boot_time
 from tests.faults.crash_recovery.conftest import NewWorld
 from tests.faults.crash_recovery.replica import Replica
 from tests.faults.crash_recovery.run import Run

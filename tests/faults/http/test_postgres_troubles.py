@@ -9,7 +9,7 @@ import pytest
 
 from app.localdev.kafka import LocalKafka
 from app.localdev.postgres import LocalPostgres
-from app.service.patience import USUAL
+from app.service.runtime.clock import USUAL
 from tests.faults.http.trouble import Traffic, until_altered, until_refused
 from tests.testkit.history.checker import note_figures
 from tests.testkit.outages import (

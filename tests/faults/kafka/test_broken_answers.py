@@ -9,7 +9,7 @@ import pytest
 from app.domain.alterations import Outcome
 from app.domain.errors import BrokerError, NotSentError
 from app.domain.filters import ALL_ENTITIES
-from app.service.cluster_ports import EntityVerdict
+from app.service.ports.brokers import EntityVerdict
 from tests.faults.kafka.single_broker import (
     ALICE,
     BOB,

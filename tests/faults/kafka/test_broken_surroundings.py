@@ -8,7 +8,7 @@ from app.kafka.acls import KafkaClusterAclSource
 from app.kafka.broker_config import KafkaCluster
 from app.kafka.cluster_client import Brokers
 from app.kafka.config import KafkaSettings
-from app.service.patience import Patience
+from app.service.runtime.clock import Patience
 from tests.faults.kafka.single_broker import SHORT_S, TWO_GIGABYTES
 from tests.testkit.fake_kafka.server import (
     API_VERSIONS,

@@ -12,9 +12,8 @@ from app.domain.filters import ALL_ENTITIES
 from app.kafka.cluster_client import Brokers
 from app.kafka.quorum import KafkaMetadataQuorum
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
-from app.service.alterations.barrier import Barrier
-from app.service.alterations.present_values import PresentValues
-from app.service.cluster_ports import AlterAnswer
+from app.service.alterations.current_values import Barrier, PresentValues
+from app.service.ports.brokers import AlterAnswer
 from tests.testkit.fake_kafka.cluster import FakeCluster, fake_cluster
 from tests.testkit.fake_kafka.server import ALTER, DESCRIBE, closing
 from tests.testkit.fake_kafka.state import (

@@ -8,7 +8,7 @@ from app.domain.alterations import Outcome
 from app.domain.errors import NotSentError
 from app.domain.filters import ALL_ENTITIES
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
-from app.service.cluster_ports import AlterAnswer
+from app.service.ports.brokers import AlterAnswer
 from tests.faults.kafka.single_broker import ALICE, NO_QUOTAS, SHORT_S, admin_of
 from tests.testkit.fake_kafka.server import ALTER, DESCRIBE, answering, fake_broker, silent
 from tests.testkit.kafka import DEADLINE_S, setting, until

@@ -10,7 +10,7 @@ from app.domain.errors import NotSentError
 from app.kafka.cluster_client import Brokers
 from app.kafka.config import KafkaSettings
 from app.kafka.quorum import KafkaMetadataQuorum
-from app.service.cluster_ports import BarrierUnavailableError, QuorumState
+from app.service.ports.brokers import BarrierUnavailableError, QuorumState
 from tests.testkit.fake_kafka.server import (
     API_VERSIONS,
     DESCRIBE_QUORUM,

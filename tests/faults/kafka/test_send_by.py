@@ -7,8 +7,8 @@ import pytest
 
 from app.domain.errors import NotSentError
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
-from app.service.alterations.shared_sending import SharedSending
-from app.service.clock import boot_time
+from app.service.alterations.group_commit import SharedSending
+from app.service.runtime.clock import boot_time
 from tests.testkit.fake_kafka.cluster import FakeCluster, fake_cluster
 from tests.testkit.kafka import DEADLINE_S, entity, setting, until
 

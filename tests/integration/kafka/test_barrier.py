@@ -19,9 +19,8 @@ from app.kafka.config import KafkaSettings
 from app.kafka.quorum import KafkaMetadataQuorum
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from app.localdev.kafka import LocalKafka
-from app.service.alterations.barrier import Barrier
-from app.service.alterations.present_values import PresentValues
-from app.service.cluster_ports import BarrierUnavailableError
+from app.service.alterations.current_values import Barrier, PresentValues
+from app.service.ports.brokers import BarrierUnavailableError
 from tests.testkit.kafka import DEADLINE_S, PLAIN_USERS, entity, eventually, setting, store, unique
 
 TRIES = 50

@@ -12,7 +12,7 @@ from app.kafka.cluster_client import Brokers
 from app.kafka.config import KafkaSettings
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from app.localdev.kafka import LocalKafka
-from app.service.cluster_ports import AlterAnswer
+from app.service.ports.brokers import AlterAnswer
 from tests.testkit.kafka import (
     DEADLINE_S,
     entity,

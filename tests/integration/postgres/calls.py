@@ -10,7 +10,7 @@ import psycopg
 from app.domain.alterations import AlterationResult, Outcome
 from app.domain.errors import NotSentError
 from app.postgres.audit_log import PostgresJournal
-from app.service.audit_records import AuditConclusion, AuditRequest
+from app.service.ports.audit_log import AuditConclusion, AuditRequest
 from tests.testkit.kafka import DEADLINE_S, until
 from tests.testkit.postgres import AuditDatabase, audit_entity, audit_request, intend
 

@@ -7,7 +7,7 @@ import pytest
 from app.postgres.audit_log import PostgresJournal
 from app.postgres.pool import Database
 from app.postgres.recovery import PostgresRecovery
-from app.service.patience import Patience
+from app.service.runtime.clock import Patience
 from tests.integration.postgres.slots import Tables
 from tests.testkit.patience import PATIENT
 from tests.testkit.postgres import AuditDatabase

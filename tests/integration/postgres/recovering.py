@@ -7,8 +7,8 @@ from typing import Any
 from app.domain.alterations import AlterationResult, Outcome, Values
 from app.postgres.audit_log import PostgresJournal
 from app.postgres.recovery import PostgresRecovery
-from app.service.audit_records import AlterationRecord, AuditQuery, AuditRequest
-from app.service.recovery.recovery_ports import OpenAlteration, Recovered
+from app.service.ports.audit_log import AlterationRecord, AuditQuery, AuditRequest
+from app.service.ports.recovery import OpenAlteration, Recovered
 from tests.integration.postgres.slots import AFTER, concluded, request_of
 from tests.testkit.postgres import CLUSTER, claim_of
 

@@ -10,7 +10,7 @@ from psycopg.rows import namedtuple_row
 
 from app.domain.alterations import AlterationResult, Outcome, Values
 from app.postgres.entity_locks import entity_hash
-from app.service.audit_records import AuditConclusion, AuditRequest
+from app.service.ports.audit_log import AuditConclusion, AuditRequest
 from tests.testkit.postgres import AuditDatabase, audit_entity, audit_request
 
 AFTER: Values = {"producer_byte_rate": 1024.0}

@@ -4,8 +4,7 @@ import pytest
 
 from app.domain.errors import EntityBusyError
 from app.postgres.audit_log import PostgresJournal
-from app.service.audit_records import AuditRequest
-from app.service.journal_ports import Intent
+from app.service.ports.audit_log import AuditRequest, Intent
 from tests.testkit.postgres import claim_of
 
 INSERT = (

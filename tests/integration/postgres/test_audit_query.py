@@ -16,7 +16,7 @@ from app.domain.filters import ClientQuotaFilter, ClientQuotaFilterComponent, Ma
 from app.postgres.audit_log import PostgresJournal
 from app.postgres.audit_query import audit_statement
 from app.postgres.pool import Database, Lease
-from app.service.audit_records import AuditConclusion, AuditQuery, AuditRow
+from app.service.ports.audit_log import AuditConclusion, AuditQuery, AuditRow
 from tests.integration.postgres.calls import run_as
 from tests.testkit.postgres import HOSTILE_NAMES, AuditDatabase, audit_entity, audit_request, intend
 

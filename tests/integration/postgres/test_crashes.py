@@ -10,8 +10,7 @@ from app.localdev.postgres import LocalPostgres
 from app.postgres.audit_log import PostgresJournal
 from app.postgres.pool import Database
 from app.postgres.recovery import PostgresRecovery
-from app.service.audit_records import AuditRequest
-from app.service.journal_ports import KeyClaim
+from app.service.ports.audit_log import AuditRequest, KeyClaim
 from tests.integration.postgres.slots import Tables, concluded, request_of
 from tests.testkit.postgres import CLUSTER, claim_of
 from tests.testkit.sizes import size

@@ -15,9 +15,8 @@ from app.postgres.drift import PostgresDriftJournal
 from app.postgres.entity_locks import entity_hash
 from app.postgres.pool import Database
 from app.postgres.recovery import PostgresRecovery
-from app.service.audit_records import AuditQuery, AuditRow
-from app.service.recovery.drift_ports import AuditedState, Drift
-from app.service.recovery.recovery_ports import Recovered
+from app.service.ports.audit_log import AuditQuery, AuditRow
+from app.service.ports.recovery import AuditedState, Drift, Recovered
 from tests.integration.postgres.slots import AFTER, Tables, concluded, request_of
 from tests.integration.postgres.taking import INSERT
 from tests.testkit.patience import PATIENT

@@ -7,8 +7,7 @@ import pytest
 from app.domain.errors import NotSentError
 from app.postgres.drift import PostgresDriftJournal
 from app.postgres.pool import Database
-from app.service.alterations.barrier import Barrier
-from app.service.alterations.present_values import PresentValues
+from app.service.alterations.current_values import Barrier, PresentValues
 from app.service.recovery.drift import DriftWatch
 from tests.testkit.fake_metrics import CountedMetrics
 from tests.testkit.fake_ports import FakeBrokers

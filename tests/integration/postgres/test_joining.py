@@ -12,7 +12,7 @@ from app.postgres.bulk import MANY, joined_by_hash
 from app.postgres.follow_up_events import by_column
 from app.postgres.outcomes import Ended, closing, conclude_together
 from app.postgres.pool import Database, Lease
-from app.service.audit_records import AuditConclusion, AuditRequest
+from app.service.ports.audit_log import AuditConclusion, AuditRequest
 from tests.integration.postgres.calls import run_as
 from tests.integration.postgres.slots import concluded
 from tests.testkit.postgres import AuditDatabase, audit_entity, audit_request, intend

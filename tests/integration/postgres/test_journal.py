@@ -11,8 +11,8 @@ from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import NotFoundError
 from app.postgres.audit_log import PostgresJournal
 from app.postgres.payload import MESSAGE_LENGTH
-from app.service.audit_records import AuditConclusion, AuditQuery, AuditRequest
-from app.service.identifiers import new_alteration_id
+from app.service.ports.audit_log import AuditConclusion, AuditQuery, AuditRequest
+from app.service.runtime.clock import new_alteration_id
 from tests.testkit.postgres import (
     HOSTILE_NAMES,
     AuditDatabase,

@@ -11,9 +11,16 @@ from app.postgres.audit_log import PostgresJournal
 from app.postgres.migrate import keep_house
 from app.postgres.pool import Database
 from app.postgres.recovery import PostgresRecovery
-from app.service.audit_records import AuditConclusion, AuditRequest
-from app.service.journal_ports import Claim, Intent, KeptKey, KeyClaim, KeyTakenError
-from app.service.recovery.recovery_ports import Recovered
+from app.service.ports.audit_log import (
+    AuditConclusion,
+    AuditRequest,
+    Claim,
+    Intent,
+    KeptKey,
+    KeyClaim,
+    KeyTakenError,
+)
+from app.service.ports.recovery import Recovered
 from tests.integration.postgres.calls import until_somebody_waits
 from tests.integration.postgres.slots import Tables, concluded, request_of
 from tests.testkit.kafka import unique

@@ -11,8 +11,8 @@ from app.postgres.drift import PostgresDriftJournal
 from app.postgres.migrate import alembic_config, migrate
 from app.postgres.pool import Database
 from app.postgres.recovery import PostgresRecovery
-from app.service.audit_records import AlterationRecord, AuditQuery, AuditRequest, AuditRow
-from app.service.recovery.recovery_ports import Recovered
+from app.service.ports.audit_log import AlterationRecord, AuditQuery, AuditRequest, AuditRow
+from app.service.ports.recovery import Recovered
 from tests.integration.postgres.calls import run_as
 from tests.integration.postgres.slots import Tables, concluded, request_of
 from tests.integration.postgres.test_drift import changed

@@ -14,10 +14,10 @@ from app.domain.errors import NotSentError, QuotaError, Sent
 from app.localdev.postgres import LocalPostgres
 from app.postgres.audit_log import PostgresJournal
 from app.postgres.pool import Database, Lease
-from app.service.audit_records import AuditQuery
-from app.service.breaker import FAILURES, CircuitBreaker
-from app.service.metrics_port import BreakerState
-from app.service.patience import Patience
+from app.service.ports.audit_log import AuditQuery
+from app.service.ports.metrics import BreakerState
+from app.service.runtime.circuit_breaker import FAILURES, CircuitBreaker
+from app.service.runtime.clock import Patience
 from tests.integration.postgres.calls import (
     assert_unavailable,
     assert_works,

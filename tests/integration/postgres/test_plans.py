@@ -17,12 +17,10 @@ from app.postgres.migrate import keep_house
 from app.postgres.plans import PostgresPlans
 from app.postgres.pool import Database
 from app.postgres.recovery import PostgresRecovery
-from app.service.audit_records import AuditConclusion, AuditRequest
-from app.service.identifiers import new_alteration_id
-from app.service.journal_ports import Claim
-from app.service.plans.plan_claims import OwnershipClaim
-from app.service.plans.plan_records import ChangeWithImpact, KeptPlan
-from app.service.recovery.recovery_ports import Recovered
+from app.service.ports.audit_log import AuditConclusion, AuditRequest, Claim
+from app.service.ports.plans import ChangeWithImpact, KeptPlan, OwnershipClaim
+from app.service.ports.recovery import Recovered
+from app.service.runtime.clock import new_alteration_id
 from tests.integration.postgres.slots import Tables, concluded
 from tests.testkit.postgres import CLUSTER, HOSTILE_NAMES, audit_entity, audit_request, claim_of
 

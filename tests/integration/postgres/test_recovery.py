@@ -10,9 +10,8 @@ from app.domain.alterations import AlterationResult, KafkaRefusal, Outcome
 from app.postgres.audit_log import PostgresJournal
 from app.postgres.pool import Database
 from app.postgres.recovery import PostgresRecovery
-from app.service.audit_records import AuditQuery
-from app.service.journal_ports import Intent
-from app.service.recovery.recovery_ports import Recovered
+from app.service.ports.audit_log import AuditQuery, Intent
+from app.service.ports.recovery import Recovered
 from tests.integration.postgres.recovering import claimed, found, given_up, listed, opened, stored
 from tests.integration.postgres.slots import Tables, concluded, request_of
 from tests.testkit.postgres import CLUSTER, audit_entity, audit_request, claim_of

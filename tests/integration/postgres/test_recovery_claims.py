@@ -9,9 +9,9 @@ from app.domain.alterations import Outcome
 from app.postgres.audit_log import PostgresJournal
 from app.postgres.pool import Database
 from app.postgres.recovery import PostgresRecovery
-from app.service.audit_records import AuditConclusion
-from app.service.cluster_ports import STANDSTILL_S
-from app.service.metrics_port import OpenIntents
+from app.service.ports.audit_log import AuditConclusion
+from app.service.ports.brokers import STANDSTILL_S
+from app.service.ports.metrics import OpenIntents
 from tests.integration.postgres.recovering import claimed, found, given_up, opened
 from tests.integration.postgres.slots import Tables, concluded
 from tests.testkit.patience import PATIENT

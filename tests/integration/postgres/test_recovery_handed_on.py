@@ -9,13 +9,10 @@ from app.domain.alterations import ClientQuotaAlteration
 from app.domain.errors import NotSentError
 from app.postgres.audit_log import PostgresJournal
 from app.postgres.recovery import PostgresRecovery
-from app.service.alterations.barrier import Barrier
-from app.service.alterations.failpoints import Failpoints
-from app.service.alterations.life_context import LifeContext
-from app.service.alterations.present_values import PresentValues
-from app.service.breaker import CircuitBreaker
-from app.service.recovery.fences import FencePair, Fences
-from app.service.recovery.recover import Recovery, RecoveryParts
+from app.service.alterations.context import Failpoints, LifeContext
+from app.service.alterations.current_values import Barrier, PresentValues
+from app.service.recovery.recovery import FencePair, Fences, Recovery, RecoveryParts
+from app.service.runtime.circuit_breaker import CircuitBreaker
 from tests.integration.postgres.recovering import given_up
 from tests.integration.postgres.slots import Tables
 from tests.testkit.fake_metrics import CountedMetrics

@@ -9,8 +9,8 @@ from app.localdev.postgres import LocalPostgres
 from app.postgres.drift import PostgresDriftJournal
 from app.postgres.pool import Database
 from app.postgres.recovery import PostgresRecovery
-from app.service.patience import Patience
-from app.service.recovery.recovery_ports import Recovered
+from app.service.ports.recovery import Recovered
+from app.service.runtime.clock import Patience
 from tests.integration.postgres.calls import assert_unavailable
 from tests.integration.postgres.slots import AFTER, request_of
 from tests.integration.postgres.test_drift import changed

@@ -16,8 +16,7 @@ from app.postgres.intents import AloneError, Draft, DraftsTogether, write_intent
 from app.postgres.outcomes import conclude_together
 from app.postgres.payload import canonical_json
 from app.postgres.pool import Database
-from app.service.audit_records import AuditRequest
-from app.service.journal_ports import Intent, KeyClaim, KeyTakenError
+from app.service.ports.audit_log import AuditRequest, Intent, KeyClaim, KeyTakenError
 from tests.integration.postgres.slots import AFTER, Tables, concluded, request_of
 from tests.testkit.postgres import AuditDatabase, claim_of, intend
 

@@ -11,9 +11,8 @@ from app.domain.alterations import AlterationResult, Outcome
 from app.domain.errors import EntityBusyError
 from app.postgres.audit_log import PostgresJournal
 from app.postgres.entity_locks import entity_hash
-from app.service.audit_records import AuditConclusion, AuditRequest
-from app.service.cluster_ports import STANDSTILL_S
-from app.service.journal_ports import Claim, Intent, KeyClaim
+from app.service.ports.audit_log import AuditConclusion, AuditRequest, Claim, Intent, KeyClaim
+from app.service.ports.brokers import STANDSTILL_S
 from tests.integration.postgres.calls import until_somebody_waits
 from tests.integration.postgres.slots import Tables, concluded, request_of
 from tests.integration.postgres.taking import INSERT, holder_of, take

@@ -11,7 +11,7 @@ from app.domain.errors import EntityBusyError
 from app.postgres.audit_log import PostgresJournal
 from app.postgres.entity_locks import entity_hash
 from app.postgres.pool import Database
-from app.service.audit_records import AuditQuery
+from app.service.ports.audit_log import AuditQuery
 from tests.integration.postgres.calls import run_as, until_somebody_waits
 from tests.integration.postgres.slots import AFTER, Tables, concluded, request_of
 from tests.integration.postgres.taking import INSERT, holder_of, take

@@ -6,8 +6,7 @@ import pytest
 from app.domain.alterations import Outcome
 from app.domain.errors import EntityBusyError
 from app.postgres.audit_log import PostgresJournal
-from app.service.audit_records import AuditQuery, AuditRequest
-from app.service.journal_ports import Intent
+from app.service.ports.audit_log import AuditQuery, AuditRequest, Intent
 from tests.integration.postgres.slots import Tables, concluded, request_of
 from tests.testkit.postgres import claim_of
 

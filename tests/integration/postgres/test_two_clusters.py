@@ -15,10 +15,10 @@ from app.postgres.drift import PostgresDriftJournal
 from app.postgres.plans import PostgresPlans
 from app.postgres.pool import Database
 from app.postgres.recovery import PostgresRecovery
-from app.service.alterations.alteration_command import IdempotencyKey
-from app.service.audit_records import AuditQuery, AuditRequest
-from app.service.permissions.authorize import AuthorizationPolicy, ClusterAuthorizer
-from app.service.reading.audit_trail import AuditTrail
+from app.service.alterations.command import IdempotencyKey
+from app.service.auth.authorize import AuthorizationPolicy, ClusterAuthorizer
+from app.service.ports.audit_log import AuditQuery, AuditRequest
+from app.service.queries.audit import AuditTrail
 from tests.integration.postgres.recovering import given_up, opened
 from tests.integration.postgres.slots import AFTER, Tables, concluded, request_of
 from tests.integration.postgres.test_drift import changed

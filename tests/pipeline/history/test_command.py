@@ -22,9 +22,8 @@ from app.postgres.audit_log import PostgresJournal
 from app.postgres.drift import PostgresDriftJournal
 from app.postgres.pool import Database
 from app.postgres.recovery import PostgresRecovery
-from app.service.audit_records import AuditConclusion, AuditRequest
-from app.service.recovery.drift_ports import Drift
-from app.service.recovery.recovery_ports import Recovered
+from app.service.ports.audit_log import AuditConclusion, AuditRequest
+from app.service.ports.recovery import Drift, Recovered
 from tests.testkit.patience import PATIENT
 from tests.testkit.postgres import CLUSTER, AuditDatabase, audit_entity, audit_request, claim_of
 

@@ -17,17 +17,17 @@ from app.http.errors import InvalidTokenError
 from app.http.metrics import HttpMetrics
 from app.http.rate_limits import Limits, RateLimits
 from app.http.services import Services
-from app.service.alterations.alteration_tasks import AlterationTasks
 from app.service.alterations.revert import RevertAlterations
-from app.service.permissions.acl_ports import AclSnapshot
-from app.service.permissions.authorize import AuthorizationPolicy, ClusterAuthorizer
-from app.service.permissions.denials import DeniedAttempts
-from app.service.permissions.policy import NoPolicy, PolicyGuard
-from app.service.readiness import Readiness
-from app.service.reading.analytics import Analytics
-from app.service.reading.audit_trail import AuditTrail
-from app.service.reading.describe import DescribeQuotas
-from app.service.reading.resolve import ResolveQuotas
+from app.service.auth.authorize import AuthorizationPolicy, ClusterAuthorizer
+from app.service.auth.denials import DeniedAttempts
+from app.service.auth.policy import NoPolicy, PolicyGuard
+from app.service.ports.brokers import AclSnapshot
+from app.service.queries.analytics import Analytics
+from app.service.queries.audit import AuditTrail
+from app.service.queries.describe import DescribeQuotas
+from app.service.queries.resolve import ResolveQuotas
+from app.service.runtime.readiness import Readiness
+from app.service.runtime.tasks import AlterationTasks
 from tests.testkit.fake_ports import (
     EPOCH,
     FakeAnalytics,

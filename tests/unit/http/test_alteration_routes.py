@@ -8,8 +8,8 @@ import pytest
 
 from app.domain.alterations import ClientQuotaAlteration, Outcome
 from app.domain.entities import ClientQuotaEntity
-from app.service.cluster_ports import EntityVerdict
-from app.service.off_loop import MANY
+from app.service.ports.brokers import EntityVerdict
+from app.service.runtime.offload import MANY
 from tests.testkit.fake_ports import Verdicts, refused
 from tests.testkit.virtual_time import in_virtual_time
 from tests.unit.http.application import Answer

@@ -13,12 +13,13 @@ from app.http.dependency_metrics import POOLS
 from app.http.loop_lag import observed_lag
 from app.http.metrics import HttpMetrics
 from app.http.worker_metrics import SharedCounts, forget_worker
-from app.service.dependency_metrics import DependencyMetrics, KafkaResult
-from app.service.metrics_port import (
+from app.service.ports.metrics import (
     AlterationMetrics,
     BreakerState,
+    DependencyMetrics,
     DriftOrigin,
     FoundBy,
+    KafkaResult,
     OpenIntents,
     Phase,
     timed,

@@ -10,7 +10,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from app.policy_file import read_policy
-from app.service.permissions.policy import NarrowingPolicy
+from app.service.auth.policy import NarrowingPolicy
 from tests.unit.http.fake_service import ALTERATIONS, FakeService, setting
 
 TEXT = """\

@@ -20,8 +20,8 @@ from app.http.quotas.json_entries import entry_texts
 from app.http.quotas.json_pieces import Piece, joined
 from app.http.quotas.json_pieces import json_pieces as written
 from app.http.quotas.pieces_response import PiecesResponse
-from app.service.cluster_ports import Described
-from app.service.reading.arranged import ArrangedImages, Rendering
+from app.service.ports.brokers import Described
+from app.service.queries.describe import ArrangedImages, Rendering
 from tests.testkit.fake_ports import EPOCH, changes_between
 
 ODD_NAMES = (

@@ -18,9 +18,9 @@ from app.domain.resolution_index import QuotaIndex
 from app.http.json_text import json_bytes, json_texts
 from app.http.resolve.documents import resolutions_json
 from app.http.resolve.rendering import resolutions_bytes
-from app.service.permissions.caller_admin import RefusedAtTheActError
-from app.service.reading.analytics import BucketName, BucketUsage
-from app.service.reading.resolve import Identity, ResolutionBasis, ResolveQuery
+from app.service.auth.run_as_caller import RefusedAtTheActError
+from app.service.queries.analytics import BucketName, BucketUsage
+from app.service.queries.resolve import Identity, ResolutionBasis, ResolveQuery
 from tests.testkit.fake_ports import FakeImage
 from tests.unit.http.fake_service import FakeService, setting
 

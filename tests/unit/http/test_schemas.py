@@ -15,8 +15,8 @@ from app.http.plans.models import PlanRequest
 from app.http.resolve.models import ResolveRequest
 from app.http.strict_json import JsonObject, parse_object
 from app.http.validation import validated
-from app.service.alterations.alteration_command import Wait
-from app.service.reading.resolve import Identity
+from app.service.alterations.command import Wait
+from app.service.queries.resolve import Identity
 
 
 def parsed(document: Any) -> JsonObject:

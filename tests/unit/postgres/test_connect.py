@@ -16,7 +16,7 @@ from app.postgres import errors
 from app.postgres.connect import QUERYING, WRITING, connection_parameters, read_url
 from app.postgres.errors import CommitInDoubtError, failure
 from app.postgres.pool import Lease
-from app.service.patience import USUAL, Patience
+from app.service.runtime.clock import USUAL, Patience
 
 
 @pytest.mark.parametrize("scheme", ["postgresql", "postgres", "postgresql+psycopg"])

@@ -7,9 +7,9 @@ from decimal import Decimal
 
 from app.domain.alterations import ClientQuotaAlteration, Op
 from app.domain.entities import Caller, ClientQuotaEntity
-from app.service.alterations.alteration_command import AlterationReport, AlterCommand
-from app.service.alterations.alteration_tasks import AlterationTasks
-from app.service.cluster_ports import EntityVerdict
+from app.service.alterations.command import AlterationReport, AlterCommand
+from app.service.ports.brokers import EntityVerdict
+from app.service.runtime.tasks import AlterationTasks
 from tests.testkit.fake_metrics import CountedMetrics
 from tests.testkit.fake_ports import FakeBrokers, FakeImage, FakeJournal, FakeSurroundings, Verdicts
 

@@ -19,10 +19,9 @@ from app.domain.errors import (
     UnknownOutcomeError,
     UnsupportedVersionError,
 )
-from app.service.alterations.alteration_command import IdempotencyKey, Wait
-from app.service.audit_records import AuditConclusion, AuditRequest
-from app.service.cluster_ports import BarrierUnavailableError, EntityVerdict, QuorumState
-from app.service.journal_ports import Claim, Intent
+from app.service.alterations.command import IdempotencyKey, Wait
+from app.service.ports.audit_log import AuditConclusion, AuditRequest, Claim, Intent
+from app.service.ports.brokers import BarrierUnavailableError, EntityVerdict, QuorumState
 from tests.testkit.fake_ports import Verdicts, refused
 from tests.testkit.virtual_time import in_virtual_time
 from tests.unit.service.alter_world import ALICE, BOB, KEY, World, setting, until
@@ -99,7 +98,7 @@ async def test_a_verdict_that_cannot_be_recorded_is_told_and_recorded_later(worl
 async def test_an_intent_that_took_too_long_is_not_sent(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.service.alterations.alteration_sending.SEND_BY_S", -10.0)
+    monkeypatch.setattr("app.service.alterations.write_ahead.SEND_BY_S", -10.0)
     with pytest.raises(NotSentError):
         await world.alter(setting(ALICE, "5"))
     assert world.log == ["record_intent", "quorum", "record_conclusion"]
@@ -376,7 +375,7 @@ async def test_a_fault_while_the_intent_is_committed_does_not_hold_its_entities(
 async def test_an_answer_that_is_not_understood_is_unknown(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.service.alterations.alteration_sending.answered_results", _raise_fault)
+    monkeypatch.setattr("app.service.alterations.sending.answered_results", _raise_fault)
     with pytest.raises(UnknownOutcomeError):
         await world.alter(setting(ALICE, "5"))
     assert world.journal.conclusions[0].results[0].outcome is Outcome.UNKNOWN

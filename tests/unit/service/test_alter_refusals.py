@@ -31,16 +31,12 @@ from app.domain.errors import (
     UnknownOutcomeError,
 )
 from app.domain.plans import PlannedChange
-from app.service.alterations.alteration_command import (
-    AlterationReport,
-    AlterCommand,
-    IdempotencyKey,
-)
-from app.service.audit_records import AuditConclusion
-from app.service.clock import utc_now
-from app.service.cluster_ports import EntityVerdict
-from app.service.plans.plan_apply import ApplyPlans
-from app.service.plans.plan_records import ChangeWithImpact, KeptPlan
+from app.service.alterations.command import AlterationReport, AlterCommand, IdempotencyKey
+from app.service.plans import ApplyPlans
+from app.service.ports.audit_log import AuditConclusion
+from app.service.ports.brokers import EntityVerdict
+from app.service.ports.plans import ChangeWithImpact, KeptPlan
+from app.service.runtime.clock import utc_now
 from tests.testkit.fake_ports import FakePlans, Verdicts, refused
 from tests.testkit.virtual_time import in_virtual_time
 from tests.unit.service.alter_world import ALICE, BOB, KEY, World, setting, until

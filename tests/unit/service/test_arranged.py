@@ -12,11 +12,11 @@ from app.domain.alterations import Quotas
 from app.domain.entities import ClientQuotaEntity
 from app.domain.filters import ClientQuotaFilter, ClientQuotaFilterComponent
 from app.domain.resolution_index import QuotaIndex
-from app.service.cluster_ports import Described, QuotaChanges
-from app.service.reading import arranged as arranging
-from app.service.reading import resolve
-from app.service.reading.arranged import ArrangedImages, ArrangedQuotas, Entry, matching
-from app.service.reading.resolve import KeptIndex
+from app.service.ports.brokers import Described, QuotaChanges
+from app.service.queries import describe as arranging
+from app.service.queries import resolve
+from app.service.queries.describe import ArrangedImages, ArrangedQuotas, Entry, matching
+from app.service.queries.resolve import KeptIndex
 from tests.testkit.fake_ports import EPOCH, changes_between
 
 NAMES = st.none() | st.sampled_from(["a", "ab", "b", "<default>", ""])

@@ -8,8 +8,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from app.domain.errors import NotSentError
-from app.service.permissions import authentication_failures
-from app.service.permissions.authentication_failures import (
+from app.service.auth import authentication_failures
+from app.service.auth.authentication_failures import (
     MAX_SOURCES,
     AuthenticationFailures,
     FailureCount,

@@ -10,23 +10,20 @@ from app.domain.authorization import AclBinding, AuthorizerSettings, Operation
 from app.domain.entities import Caller, ClientQuotaEntity
 from app.domain.errors import BrokerError, NotSentError, Retry
 from app.domain.filters import ALL_ENTITIES
-from app.service.alterations.alteration_tasks import AlterationTasks
-from app.service.cluster_ports import AlterAnswer, EntityVerdict
-from app.service.permissions.acl_ports import AclSnapshot
-from app.service.permissions.authorize import (
+from app.service.auth.authorize import (
     Access,
     AuthorizationPolicy,
+    BrokerAuthorizer,
     ClusterAuthorizer,
 )
-from app.service.permissions.broker_authorizer import BrokerAuthorizer
-from app.service.permissions.caller_admin import (
+from app.service.auth.run_as_caller import (
+    CallerImage,
     CallerQuotaAdmin,
     RecordReader,
     RefusedAtTheActError,
 )
-from app.service.permissions.caller_services import CallerImage
-from app.service.permissions.cluster_rights import Rights
-from app.service.permissions.held_tasks import HeldTasks
+from app.service.ports.brokers import AclSnapshot, AlterAnswer, EntityVerdict, Rights
+from app.service.runtime.tasks import AlterationTasks, HeldTasks
 from tests.testkit.fake_ports import EPOCH, FakeBrokers, FakeImage
 
 ALICE = Caller("User:alice", "127.0.0.1", "bearer")

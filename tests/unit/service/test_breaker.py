@@ -5,9 +5,9 @@ import asyncio
 import pytest
 
 from app.domain.errors import EntityBusyError, NotSentError
-from app.service.breaker import FAILURES, PROBE_EVERY_S, CircuitBreaker
-from app.service.journal_ports import KeptKey, KeyTakenError
-from app.service.metrics_port import BreakerState
+from app.service.ports.audit_log import KeptKey, KeyTakenError
+from app.service.ports.metrics import BreakerState
+from app.service.runtime.circuit_breaker import FAILURES, PROBE_EVERY_S, CircuitBreaker
 from tests.testkit.virtual_time import ManualClock
 
 

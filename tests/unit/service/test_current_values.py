@@ -9,10 +9,10 @@ import pytest
 from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import EntityBusyError, NotSentError
 from app.domain.filters import ALL_ENTITIES, ClientQuotaFilter
-from app.service.alterations.entity_slots import EntitySlots
-from app.service.alterations.present_values import MOST_AT_ONCE, SLOW_S, PresentValues
-from app.service.cluster_ports import Described
-from app.service.patience import USUAL
+from app.service.alterations.current_values import MOST_AT_ONCE, SLOW_S, PresentValues
+from app.service.alterations.entity_locks import EntitySlots
+from app.service.ports.brokers import Described
+from app.service.runtime.clock import USUAL
 from tests.testkit.virtual_time import in_virtual_time
 
 ALICE = ClientQuotaEntity.of({"user": "alice"})

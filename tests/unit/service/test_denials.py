@@ -8,7 +8,7 @@ import pytest
 from app.domain.alterations import ClientQuotaAlteration, KafkaRefusal, Outcome
 from app.domain.entities import Caller, ClientQuotaEntity
 from app.domain.errors import ClusterAuthorizationError
-from app.service.permissions.denials import (
+from app.service.auth.denials import (
     MAX_ADDRESSES,
     MAX_FIRST_ENTITIES,
     MAX_PRINCIPALS,

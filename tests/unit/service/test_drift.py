@@ -8,10 +8,9 @@ import pytest
 
 from app.domain.alterations import ClientQuotaAlteration, Op, Outcome, Quotas
 from app.domain.entities import ClientQuotaEntity
-from app.service.alterations.barrier import Barrier
-from app.service.alterations.present_values import PresentValues
+from app.service.alterations.current_values import Barrier, PresentValues
+from app.service.ports.recovery import AuditedState, DoubtfulAlteration, Drift
 from app.service.recovery.drift import DriftWatch
-from app.service.recovery.drift_ports import AuditedState, DoubtfulAlteration, Drift
 from tests.testkit.fake_metrics import CountedMetrics
 from tests.testkit.fake_ports import EPOCH, FakeBrokers
 from tests.testkit.virtual_time import in_virtual_time

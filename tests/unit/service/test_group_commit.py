@@ -9,11 +9,10 @@ from app.domain.alterations import ClientQuotaAlteration, Op, Outcome
 from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import NotSentError
 from app.domain.validation import MAX_CHANGES
-from app.service.alterations import shared_sending
-from app.service.alterations.shared_sending import SharedSending
-from app.service.clock import boot_time
-from app.service.cluster_ports import AlterAnswer, EntityVerdict
-from app.service.shared_turns import MOST_TURNS, SharedTurns
+from app.service.alterations import group_commit
+from app.service.alterations.group_commit import MOST_TURNS, SharedSending, SharedTurns
+from app.service.ports.brokers import AlterAnswer, EntityVerdict
+from app.service.runtime.clock import boot_time
 from tests.testkit.fake_ports import EPOCH, FakeBrokers, refused
 
 LONG_S = 30.0
@@ -338,7 +337,7 @@ async def test_what_does_not_fit_goes_with_another_request(
 async def test_a_large_request_goes_by_itself(
     sender: Sender, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shared_sending, "LARGEST_SHARING", 2)
+    monkeypatch.setattr(group_commit, "LARGEST_SHARING", 2)
     gate = await sender.held()
     sender.start([*change("a"), *change("b"), *change("c")])
     sender.start(change("d"))

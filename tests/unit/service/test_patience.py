@@ -4,7 +4,7 @@ from dataclasses import astuple
 
 import pytest
 
-from app.service.patience import USUAL, Patience
+from app.service.runtime.clock import USUAL, Patience
 from app.settings import Settings, SettingsError
 
 NEEDED = {

@@ -10,16 +10,14 @@ import pytest
 from app.domain.alterations import ClientQuotaAlteration, KafkaRefusal, Op, Outcome
 from app.domain.entities import Caller, ClientQuotaEntity
 from app.domain.errors import BrokerError
-from app.service.alterations.alteration_tasks import AlterationTasks
-from app.service.alterations.barrier import Barrier
-from app.service.alterations.late_answers import LateAnswers
-from app.service.alterations.present_values import PresentValues
-from app.service.audit_records import AuditEntity, AuditRequest
-from app.service.cluster_ports import AlterAnswer, EntityVerdict
-from app.service.recovery import recovery_records
-from app.service.recovery.fences import FencePair, Fences
-from app.service.recovery.recover import Recovery, RecoveryParts
-from app.service.recovery.recovery_ports import OpenAlteration
+from app.service.alterations import sending
+from app.service.alterations.current_values import Barrier, PresentValues
+from app.service.alterations.sending import LateAnswers
+from app.service.ports.audit_log import AuditEntity, AuditRequest
+from app.service.ports.brokers import AlterAnswer, EntityVerdict
+from app.service.ports.recovery import OpenAlteration
+from app.service.recovery.recovery import FencePair, Fences, Recovery, RecoveryParts
+from app.service.runtime.tasks import AlterationTasks
 from tests.testkit.fake_metrics import CountedMetrics
 from tests.testkit.fake_ports import EPOCH, FakeBrokers, FakeJournal, life_context, refused
 from tests.testkit.virtual_time import in_virtual_time
@@ -172,7 +170,7 @@ async def test_an_unreachable_cluster_leaves_everything_open(world: World) -> No
 async def test_a_batch_is_observed_behind_one_pair_of_fences_and_recorded_in_portions(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recovery_records, "PORTION", 200)
+    monkeypatch.setattr(sending, "PORTION", 200)
     world.leave_many(500)
     assert await world.recovery.round() == 500
     assert world.log.count("validate") == 2

@@ -13,14 +13,13 @@ import pytest
 from app.domain.alterations import ClientQuotaAlteration, Op, Overall
 from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import InvalidRequestError, NotSentError
-from app.service import collection
 from app.service.alterations import alter
-from app.service.collection import without_collection
-from app.service.off_loop import MANY, off_loop
-from app.service.partition_keeper import INTERVAL_S, PartitionKeeper
-from app.service.readiness import Check, Readiness, without_addresses
-from app.service.reading import resolve
-from app.service.reading.resolve import Identity, ResolveQuery, ResolveQuotas
+from app.service.queries import resolve
+from app.service.queries.resolve import Identity, ResolveQuery, ResolveQuotas
+from app.service.runtime import offload
+from app.service.runtime.offload import MANY, off_loop, without_collection
+from app.service.runtime.readiness import Check, Readiness, without_addresses
+from app.service.runtime.tasks import INTERVAL_S, PartitionKeeper
 from tests.testkit.fake_metrics import CountedMetrics
 from tests.testkit.fake_ports import FakeBrokers, FakeImage
 from tests.testkit.virtual_time import in_virtual_time
@@ -127,7 +126,7 @@ def test_a_block_that_fails_leaves_the_collector_as_it_was():
 def test_what_lasts_is_not_looked_at_again_and_is_freed_when_nobody_refers_to_it(
     monkeypatch: pytest.MonkeyPatch,
 ):
-    monkeypatch.setattr(collection, "LASTING", 500)
+    monkeypatch.setattr(offload, "LASTING", 500)
     with without_collection():
         built = [Thing() for _ in range(1000)]
     assert gc.get_freeze_count() >= 1000

@@ -8,7 +8,7 @@ from confluent_kafka.admin import AclBinding, ResourceType
 
 from app.domain.authorization import AuthorizerSettings, parse_super_users
 from app.localdev.kafka import LocalKafka
-from app.service.permissions.authorize import AuthorizationPolicy
+from app.service.auth.authorize import AuthorizationPolicy
 from tests.testkit.acl_cases import (
     BOTH,
     ELSEWHERE,

@@ -1,0 +1,207 @@
+"""What an alteration asks for, what it reports, and the request as it is audited."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+from enum import StrEnum
+from typing import Any
+
+from app.domain.alterations import (
+    AlterationResult,
+    ClientQuotaAlteration,
+    KafkaRefusal,
+    Outcome,
+    Overall,
+    Quotas,
+    overall_outcome,
+)
+from app.domain.entities import Caller
+from app.domain.errors import InvalidRequestError, Violation
+from app.domain.validation import Judgement
+from app.service.ports.audit_log import AuditEntity, AuditRequest, KeyClaim
+from app.service.ports.plans import PlanApplication
+from app.service.runtime.clock import new_alteration_id
+
+
+class Wait(StrEnum):
+    """When an alteration answers, once it is acknowledged."""
+
+    READABLE = "readable"
+    ALL_BROKERS = "all_brokers"
+    NONE = "none"
+
+
+Expected = Mapping[str, Decimal | float | None]
+"""The values that must hold now: as written, NaN or infinity; null means not set."""
+
+
+@dataclass(frozen=True, slots=True)
+class IdempotencyKey:
+    """The key as the caller gave it, and the SHA-256 of what is asked, equal as JSON."""
+
+    text: str
+    fingerprint: bytes
+
+    def claim(self, principal: str, cluster_id: str) -> KeyClaim:
+        """Return what the log keeps: a key belongs to one principal on one cluster."""
+        scope = json.dumps([principal, cluster_id, self.text]).encode()
+        return KeyClaim(hashlib.sha256(scope).digest(), self.fingerprint)
+
+
+@dataclass(frozen=True, slots=True)
+class AlterCommand:
+    """A request to alter, as read and authorized.
+
+    Attributes:
+        evidence: How authorization decided.
+        expected: By ordinal; an alteration without expectations is absent.
+        violations: Broken rules of the request's own fields, found while it was read.
+        key: The idempotency key with the fingerprint of what is asked, or null.
+        supersedes: The alteration of unknown outcome whose slots are taken over, or null.
+        plan: The plan that is applied, or null.
+        wait_ms: How long to wait for the change to be readable, in milliseconds.
+    """
+
+    caller: Caller
+    evidence: Mapping[str, Any]
+    request_id: str
+    alterations: tuple[ClientQuotaAlteration, ...]
+    validate_only: bool = False
+    all_or_nothing: bool = True
+    wait: Wait = Wait.READABLE
+    wait_ms: int = 5000
+    reason: str | None = None
+    action: str = "alter"
+    expected: Mapping[int, Expected] = field(default_factory=dict)
+    violations: tuple[Violation, ...] = ()
+    key: IdempotencyKey | None = None
+    supersedes: str | None = None
+    plan: PlanApplication | None = None
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options as they are kept in the audit log."""
+        options = {
+            "validate_only": self.validate_only,
+            "all_or_nothing": self.all_or_nothing,
+            "wait": self.wait.value,
+            "wait_ms": self.wait_ms,
+        }
+        return options if self.plan is None else {**options, "plan": self.plan.told}
+
+
+@dataclass(frozen=True, slots=True)
+class AlterationReport:
+    """What became of a request; results in request order.
+
+    ``readable`` is null where nobody waited; ``replayed`` tells that an idempotency key found it.
+    """
+
+    alteration_id: str
+    cluster_id: str
+    validate_only: bool
+    results: tuple[AlterationResult, ...]
+    readable: bool | None = None
+    replayed: bool = False
+
+    @property
+    def overall(self) -> Overall:
+        """The one word for all results."""
+        return overall_outcome([result.outcome for result in self.results])
+
+
+def refusal_violations(results: Mapping[int, AlterationResult]) -> tuple[Violation, ...]:
+    """Return the refused results as violations, each with its place in the request."""
+    return tuple(
+        Violation(
+            f"/alterations/{ordinal}",
+            "refused-by-broker",
+            result.error.message,
+            result.error.kafka_error,
+            ordinal,
+        )
+        for ordinal, result in sorted(results.items())
+        if result.outcome is Outcome.REFUSED and result.error is not None
+    )
+
+
+def raise_violations(judgement: Judgement, *, all_or_nothing: bool) -> None:
+    """Refuse the request as a whole where it must be.
+
+    Raises:
+        InvalidRequestError: With every violation.
+    """
+    violations = judgement.violations
+    if not violations:
+        return
+    whole = any(one.index is None for one in violations)
+    refused = {one.index for one in violations}
+    if not (all_or_nothing or whole or len(refused) == len(judgement.alterations)):
+        return
+    kafka_error = next((one.kafka_error for one in violations if one.kafka_error), None)
+    raise InvalidRequestError(
+        "The request breaks rules of Kafka or of this service; nothing was sent. Every violation "
+        "is listed in errors.",
+        kafka_error=kafka_error,
+        violations=violations,
+    )
+
+
+def refused_locally(judgement: Judgement, stored: Quotas) -> dict[int, AlterationResult]:
+    """Return the results of the entities that break a rule, each with its first violation.
+
+    Args:
+        judgement: With the violations.
+        stored: The present values, which stay as they are.
+    """
+    refused: dict[int, AlterationResult] = {}
+    for violation in judgement.violations:
+        if violation.index is not None and violation.index not in refused:
+            entity = judgement.alterations[violation.index].entity
+            error = KafkaRefusal(violation.kafka_error, violation.detail)
+            values = stored.get(entity, {})
+            refused[violation.index] = AlterationResult(
+                entity, Outcome.REFUSED, changed=False, before=values, after=values, error=error
+            )
+    return refused
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where a request goes: the cluster, and the broker that it is sent through."""
+
+    cluster_id: str
+    broker_id: int
+
+
+def audit_request(
+    command: AlterCommand, judgement: Judgement, stored: Quotas, target: Target
+) -> AuditRequest:
+    """Return what may be sent under a new id, and what our own rules refuse of it.
+
+    Args:
+        command: As read.
+        judgement: Of its alterations.
+        stored: The present values of their entities.
+        target: Where it goes.
+    """
+    refused = {one.index for one in judgement.violations}
+    return AuditRequest(
+        alteration_id=new_alteration_id(),
+        cluster_id=target.cluster_id,
+        caller=command.caller,
+        action="validate" if command.validate_only else command.action,
+        request_id=command.request_id,
+        entities=tuple(
+            AuditEntity(ordinal, one, stored.get(one.entity, {}), judgement.warnings[ordinal])
+            for ordinal, one in enumerate(judgement.alterations)
+            if ordinal not in refused
+        ),
+        local_refusals=refused_locally(judgement, stored),
+        reason=command.reason,
+        decision=command.evidence,
+        options=command.options,
+        broker_id=target.broker_id,
+    )

@@ -1,0 +1,362 @@
+"""The current values of entities: read at once, behind a read barrier, or awaited after a change.
+
+For a barrier two equal reads prove nothing: a broker that fetches metadata late shows the old state
+as often as it is asked. The quorum's high watermark does. Measured on release 4.3.1.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from app.domain.alterations import Quotas, Values, same_values
+from app.domain.entities import ENTITY_TYPES, ClientQuotaEntity, EntityType
+from app.domain.errors import NotSentError, QuotaError
+from app.domain.filters import ALL_ENTITIES, ClientQuotaFilter, ClientQuotaFilterComponent
+from app.service.alterations.command import AlterCommand, Wait
+from app.service.alterations.group_commit import SharedTurns
+from app.service.ports.brokers import (
+    BarrierUnavailableError,
+    ClientQuotaAdmin,
+    Described,
+    MetadataQuorum,
+    QuorumState,
+)
+from app.service.runtime.clock import USUAL
+from app.service.runtime.offload import off_loop
+
+logger = logging.getLogger(__name__)
+
+MOST_SINGLE_READS: Final = 4
+"""From how many entities on one describe-all is cheaper than a describe for each."""
+
+MOST_AT_ONCE: Final = 8
+"""How many describes of single entities are under way; who comes then shares one of everything."""
+
+SLOW_S: Final = 0.02
+"""A single one that takes longer scans a large cluster: then nobody reads singly beside others, so
+that those who come together stay together, and are sent together."""
+
+PATIENCE_S: Final = 1.0
+"""A describe of everything that takes longer holds up nobody else."""
+
+LONGEST_STORED_NAME_BYTES: Final = 32_767
+"""What the protocol can say, in bytes of UTF-8; a broker hangs up on more."""
+
+_FIRST_PAUSE_S: Final = 0.002
+_LONGEST_PAUSE_S: Final = 0.1
+
+
+class QuotaReader(Protocol):
+    """The part of ``ClientQuotaAdmin`` that reads."""
+
+    async def describe_client_quotas(
+        self,
+        quota_filter: ClientQuotaFilter,
+        *,
+        broker_id: int | None = None,
+        timeout_s: float | None = None,
+    ) -> Described:
+        """See ``ClientQuotaAdmin``."""
+        ...
+
+
+class PresentValues:
+    """Reads what a broker shows now; it may be older than the last acknowledged alteration."""
+
+    def __init__(self, admin: QuotaReader) -> None:
+        self._admin = admin
+        self._single_reads = 0
+        self._sharing = 0
+        self._took_s = 0.0
+        self._everything = SharedTurns(
+            self._describe_everything, OfOneBroker, patience_s=PATIENCE_S
+        )
+
+    async def read(
+        self, entities: Sequence[ClientQuotaEntity], broker_id: int | None = None
+    ) -> dict[ClientQuotaEntity, Values]:
+        """Return the values of the entities; an entity without any is left out."""
+        wanted = await off_loop(len(entities), _storable_ones, entities)
+        if not wanted:
+            return {}
+        if self._are_read_singly(wanted):
+            return await self._read_singly(wanted, broker_id)
+        self._sharing += 1
+        began = time.monotonic()
+        try:
+            described = await self._everything.take(broker_id)
+        finally:
+            self._sharing -= 1
+        self._took_s = min(self._took_s, time.monotonic() - began)  # one is no slower than all
+        return await off_loop(len(wanted), _of_these, described.quotas, wanted)
+
+    def _are_read_singly(self, wanted: Collection[ClientQuotaEntity]) -> bool:
+        if self._took_s > SLOW_S:
+            has_room = not self._single_reads and not self._sharing
+        else:
+            has_room = self._single_reads + len(wanted) <= MOST_AT_ONCE
+        few = len(wanted) <= MOST_SINGLE_READS
+        return few and has_room and all(_describable(one) for one in wanted)
+
+    async def _read_singly(
+        self, wanted: Collection[ClientQuotaEntity], broker_id: int | None
+    ) -> dict[ClientQuotaEntity, Values]:
+        self._single_reads += len(wanted)
+        began = time.monotonic()
+        try:
+            answers = await asyncio.gather(*(self._read_one(one, broker_id) for one in wanted))
+        finally:
+            self._single_reads -= len(wanted)
+            self._took_s = time.monotonic() - began
+        return {entity: values for entity, values in answers if values}
+
+    async def _describe_everything(self, brokers: Sequence[int | None]) -> Sequence[Described]:
+        described = await self._admin.describe_client_quotas(ALL_ENTITIES, broker_id=brokers[0])
+        return [described] * len(brokers)
+
+    async def _read_one(
+        self, entity: ClientQuotaEntity, broker_id: int | None
+    ) -> tuple[ClientQuotaEntity, Values]:
+        components = (
+            ClientQuotaFilterComponent.of_default_entity(kind)
+            if name is None
+            else ClientQuotaFilterComponent.of_entity(kind, name)
+            for kind, name in entity.entries
+        )
+        quota_filter = ClientQuotaFilter(tuple(components), strict=True)
+        described = await self._admin.describe_client_quotas(quota_filter, broker_id=broker_id)
+        return entity, described.quotas.get(entity, {})
+
+    async def until_readable(
+        self, after: Quotas, *, within_s: float, brokers: Sequence[int | None] = (None,)
+    ) -> bool:
+        """Wait until each of the brokers shows these values; tell whether they all did."""
+        shown = True
+        try:
+            async with asyncio.timeout(within_s), asyncio.TaskGroup() as group:
+                for broker in brokers:
+                    group.create_task(self._shown_by(after, broker))
+        except* (TimeoutError, QuotaError):
+            shown = False
+        return shown
+
+    async def _shown_by(self, after: Quotas, broker_id: int | None) -> None:
+        waiting = after
+        pauses = _pauses()
+        while True:
+            shown = await self.read(tuple(waiting), broker_id)
+            waiting = await off_loop(len(waiting), _not_shown, waiting, shown)
+            if not waiting:
+                return
+            await asyncio.sleep(next(pauses))
+
+
+class OfOneBroker:
+    """Who shares a request: those who ask the same broker."""
+
+    def __init__(self) -> None:
+        self._brokers: set[int | None] = set()
+
+    def __call__(self, broker_id: int | None) -> bool:
+        """Take one more in, if he asks the broker of the first."""
+        if not self._brokers:
+            self._brokers.add(broker_id)
+        return broker_id in self._brokers
+
+
+def _storable_ones(entities: Sequence[ClientQuotaEntity]) -> set[ClientQuotaEntity]:
+    return {one for one in entities if _storable(one)}
+
+
+def _of_these(
+    quotas: Quotas, wanted: Iterable[ClientQuotaEntity]
+) -> dict[ClientQuotaEntity, Values]:
+    return {one: quotas[one] for one in wanted if one in quotas}
+
+
+def _not_shown(expected: Quotas, shown: Quotas) -> Quotas:
+    """Return those of the expected values that do not hold in what is shown."""
+    return {
+        entity: values
+        for entity, values in expected.items()
+        if not same_values(shown.get(entity, {}), values)
+    }
+
+
+def _pauses() -> Iterator[float]:
+    """Yield the seconds between looks, longer and longer."""
+    pause = _FIRST_PAUSE_S
+    while True:
+        yield pause
+        pause = min(pause * 2, _LONGEST_PAUSE_S)
+
+
+def _describable(entity: ClientQuotaEntity) -> bool:
+    """Tell whether a broker accepts a filter of exactly this entity."""
+    types = entity.types
+    mixed = EntityType.IP in types and len(types) > 1
+    return bool(types) and types <= set(ENTITY_TYPES) and not mixed
+
+
+def _storable(entity: ClientQuotaEntity) -> bool:
+    """Tell whether a broker can hold the entity: only then is there something to ask for."""
+    return all(name is None or _fits(name) for _, name in entity.entries)
+
+
+def _fits(name: str) -> bool:
+    try:
+        return len(name.encode()) <= LONGEST_STORED_NAME_BYTES
+    except UnicodeEncodeError:
+        return False
+
+
+PUBLISHING_S: Final = 0.05
+"""A broker tells its log end a little before it publishes the image of it."""
+
+_POLL_S: Final = 0.005
+
+
+@dataclass(frozen=True, slots=True)
+class BarrierRead:
+    """Values that are at least as new as the barrier.
+
+    Attributes:
+        values: By entity; one without any is left out.
+        quorum: As it was when the barrier was set; null where it could not be asked for.
+        verified: False where DescribeQuorum is not permitted, so that the values may be stale.
+    """
+
+    values: dict[ClientQuotaEntity, Values]
+    quorum: QuorumState | None
+    verified: bool
+
+
+class Barrier:
+    """Reads behind a barrier. Source: KRaft's high watermark, ``DescribeQuorum``.
+
+    Args:
+        quorum: Tells what is committed.
+        present: Reads.
+        within_s: How long it may take to pass, in seconds: one that is not passed by then is not
+            guessed to be.
+    """
+
+    def __init__(
+        self,
+        quorum: MetadataQuorum,
+        present: PresentValues,
+        *,
+        within_s: float = USUAL.check_s,
+    ) -> None:
+        self._quorum = quorum
+        self._present = present
+        self._within_s = within_s
+        self._states = SharedTurns(self._ask, OfOneBroker, patience_s=PATIENCE_S)
+
+    async def read(
+        self,
+        entities: Sequence[ClientQuotaEntity],
+        *,
+        broker_id: int,
+        acknowledged: Quotas | None = None,
+        within_s: float | None = None,
+    ) -> BarrierRead:
+        """Read through the broker what holds at least since now.
+
+        Args:
+            entities: What is read.
+            broker_id: Through which broker.
+            acknowledged: What was last acknowledged; where no barrier can be set, the read waits
+                until the broker shows it, and goes on without in the end: it is not verified.
+            within_s: How long it may all take, in seconds; null is as long as to pass.
+
+        Raises:
+            NotSentError: The barrier was not passed, or the values not read, in time.
+        """
+        within_s = self._within_s if within_s is None else within_s
+        try:
+            async with asyncio.timeout(within_s):
+                state = await self._passed(broker_id)
+                if state is None and acknowledged:
+                    await self._present.until_readable(
+                        acknowledged, within_s=self._within_s / 2, brokers=(broker_id,)
+                    )
+                values = await self._present.read(entities, broker_id)
+        except TimeoutError:
+            raise _not_caught_up(broker_id, within_s) from None
+        return BarrierRead(values, state, verified=state is not None)
+
+    async def passed(self, broker_id: int) -> bool:
+        """Wait until the broker has seen everything that is committed now.
+
+        Returns:
+            False where DescribeQuorum is not permitted, so that nothing is known.
+
+        Raises:
+            NotSentError: The barrier was not passed in time.
+        """
+        try:
+            async with asyncio.timeout(self._within_s):
+                return await self._passed(broker_id) is not None
+        except TimeoutError:
+            raise _not_caught_up(broker_id, self._within_s) from None
+
+    async def _passed(self, broker_id: int) -> QuorumState | None:
+        first = state = await self._states.take(broker_id)
+        while (
+            first is not None
+            and state is not None
+            and state.log_ends.get(broker_id, -1) < first.high_watermark
+        ):
+            await asyncio.sleep(_POLL_S)
+            state = await self._states.take(broker_id)
+        if state is not None:
+            await asyncio.sleep(PUBLISHING_S)
+        return state and first
+
+    async def _ask(self, brokers: Sequence[int]) -> Sequence[QuorumState | None]:
+        """Ask once for all who came before the request; null where that is not permitted."""
+        try:
+            state = await self._quorum.quorum(broker_id=brokers[0], timeout_s=self._within_s)
+        except BarrierUnavailableError:
+            return [None] * len(brokers)
+        return [state] * len(brokers)
+
+
+def _not_caught_up(broker_id: int, within_s: float) -> NotSentError:
+    detail = f"Broker {broker_id} did not catch up within {within_s:g} s."
+    return NotSentError(detail, code="cluster-unreachable")
+
+
+async def is_readable(
+    command: AlterCommand,
+    after: Quotas,
+    broker_id: int | None,
+    admin: ClientQuotaAdmin,
+    present: PresentValues,
+) -> bool:
+    """Wait for as long as the caller does; tell whether the brokers that count have shown it.
+
+    Args:
+        command: What was asked for.
+        after: What was applied.
+        broker_id: Through which broker.
+        admin: Tells which brokers are live, where all of them count.
+        present: Reads.
+    """
+    within_s = command.wait_ms / 1000
+    brokers: Sequence[int | None] = (broker_id,)
+    began = time.monotonic()
+    try:
+        if command.wait is Wait.ALL_BROKERS:
+            brokers = await admin.live_brokers(timeout_s=within_s)
+        left_s = within_s - (time.monotonic() - began)
+        return await present.until_readable(after, within_s=left_s, brokers=brokers)
+    except NotSentError:
+        return False
+    except Exception:  # whatever it is, the change was applied, and the caller must be told
+        logger.exception("whether a change is readable was not found out")
+        return False

@@ -1,0 +1,228 @@
+"""From an intent and a verdict to a result; which reports are errors."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from app.domain.alterations import (
+    OVERTAKEN,
+    AlterationResult,
+    KafkaRefusal,
+    Outcome,
+    Overall,
+    Quotas,
+    apply_ops,
+    same_values,
+)
+from app.domain.errors import (
+    BrokerError,
+    InvalidRequestError,
+    NotSentError,
+    OutcomeSupersededError,
+    QuotaError,
+    Retry,
+    Sent,
+    TooManyRequestsError,
+    UnknownOutcomeError,
+    UnsupportedVersionError,
+)
+from app.service.alterations.command import AlterationReport, refusal_violations
+from app.service.ports.audit_log import AuditConclusion, AuditEntity, AuditRequest
+from app.service.ports.brokers import AlterAnswer
+from app.service.runtime.clock import utc_now
+
+_CHANGING = frozenset({Outcome.APPLIED, Outcome.VALIDATED})
+_OPEN = frozenset({Outcome.UNKNOWN, Outcome.OBSERVED_OTHER, Outcome.SUPERSEDED})
+
+
+def result_of(
+    entity: AuditEntity, outcome: Outcome, error: KafkaRefusal | None = None
+) -> AlterationResult:
+    """Return the result of one entity.
+
+    ``after`` is null where the outcome is unknown; after ``validated`` it is what would hold.
+    """
+    before = entity.before or {}
+    after = before
+    if outcome in _CHANGING:
+        after = apply_ops(before, entity.alteration.ops)
+    uncertain = outcome in _OPEN
+    return AlterationResult(
+        entity=entity.alteration.entity,
+        outcome=outcome,
+        changed=None if uncertain else not same_values(before, after),
+        before=before,
+        after=None if uncertain else after,
+        error=error,
+        warnings=entity.warnings,
+    )
+
+
+def results_of(
+    entities: Iterable[AuditEntity], outcome: Outcome, error: KafkaRefusal | None = None
+) -> dict[int, AlterationResult]:
+    """Return the same outcome for each entity, by ordinal."""
+    return {entity.ordinal: result_of(entity, outcome, error) for entity in entities}
+
+
+def answered_results(
+    entities: Iterable[AuditEntity], answer: AlterAnswer
+) -> dict[int, AlterationResult]:
+    """Return the broker's verdicts as results, by ordinal."""
+    results = {}
+    for entity in entities:
+        verdict = answer.verdicts[entity.alteration.entity]
+        results[entity.ordinal] = result_of(entity, verdict.outcome, verdict.error)
+    return results
+
+
+def held_back(
+    results: Mapping[int, AlterationResult], entities: Iterable[AuditEntity]
+) -> dict[int, AlterationResult]:
+    """Return the results of a refused whole: what was valid is ``not_applied``."""
+    return {
+        entity.ordinal: results[entity.ordinal]
+        if results[entity.ordinal].outcome is not Outcome.VALIDATED
+        else result_of(entity, Outcome.NOT_APPLIED)
+        for entity in entities
+    }
+
+
+def throttle_time_s(answer: AlterAnswer) -> float | None:
+    """Return how long the broker asks to stay away, in seconds; null if it does not."""
+    longest = max((verdict.throttle_time_ms for verdict in answer.verdicts.values()), default=0)
+    return longest / 1000 if longest else None
+
+
+def unexpected_results(
+    entities: Iterable[AuditEntity], failed: Mapping[int, str]
+) -> dict[int, AlterationResult]:
+    """Return the results where expectations do not hold: refused, and held back the others.
+
+    Args:
+        entities: Of the request.
+        failed: What does not hold, by ordinal.
+    """
+    return {
+        entity.ordinal: result_of(
+            entity, Outcome.REFUSED, KafkaRefusal(None, failed[entity.ordinal])
+        )
+        if entity.ordinal in failed
+        else result_of(entity, Outcome.NOT_APPLIED)
+        for entity in entities
+    }
+
+
+def in_order(results: Mapping[int, AlterationResult]) -> tuple[AlterationResult, ...]:
+    """Return the results in the order of the request."""
+    return tuple(results[ordinal] for ordinal in sorted(results))
+
+
+def applied_quotas(results: Mapping[int, AlterationResult]) -> Quotas:
+    """Return the values of what was applied."""
+    return {
+        one.entity: one.after
+        for one in results.values()
+        if one.outcome is Outcome.APPLIED and one.after is not None
+    }
+
+
+def conclusion_not_sent(request: AuditRequest, error: QuotaError) -> AuditConclusion:
+    """Return the conclusion of an intent of which nothing was sent."""
+    refusal = KafkaRefusal(error.kafka_error, error.detail)
+    results = results_of(request.entities, Outcome.NOT_SENT, refusal)
+    event = (utc_now(), "outcome", f"not sent: {error.detail}")
+    return AuditConclusion(request.alteration_id, results, (event,))
+
+
+Results = Mapping[int, AlterationResult]
+
+
+@dataclass(frozen=True, slots=True)
+class SendingReport:
+    """Results by ordinal, and what is known of the way there.
+
+    Attributes:
+        results: One for each entity of the request.
+        sent: Whether a request that changes something was handed to a broker.
+        broker_id: The broker that answered, or null.
+        retry_after_s: Where the broker throttles, in seconds.
+    """
+
+    results: Results
+    sent: bool = False
+    broker_id: int | None = None
+    retry_after_s: float | None = None
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether it was sent, and of every entity it is known what became of it."""
+        unknown = any(one.outcome is Outcome.UNKNOWN for one in self.results.values())
+        return self.sent and not unknown
+
+
+_REFUSALS: Final[dict[str | None, tuple[type[QuotaError], str]]] = {
+    "CLUSTER_AUTHORIZATION_FAILED": (BrokerError, "service-account-not-authorized"),
+    "SECURITY_DISABLED": (BrokerError, "service-account-not-authorized"),
+    "THROTTLING_QUOTA_EXCEEDED": (TooManyRequestsError, "throttled-by-broker"),
+    "UNSUPPORTED_VERSION": (UnsupportedVersionError, "unsupported-broker-version"),
+}
+"""A broker's refusal of a whole request, by Kafka's error; any other is an invalid request."""
+
+
+def raise_unless_done(
+    report: AlterationReport, sending: SendingReport, *, all_or_nothing: bool
+) -> None:
+    """Let a report pass that is an answer: applied, validated, or partial where that was asked.
+
+    Raises:
+        UnknownOutcomeError: For at least one entity nobody knows.
+        NotSentError: Nothing was sent.
+        OutcomeSupersededError: Recovery found that an entity was not applied, or something else.
+        InvalidRequestError: Everything was refused, or held back because something was.
+        TooManyRequestsError: The broker throttles.
+    """
+    outcomes = {result.outcome for result in report.results}
+    common: dict[str, Any] = {"alteration_id": report.alteration_id, "results": report.results}
+    if Outcome.UNKNOWN in outcomes:
+        detail = "The request was sent and no definite answer came; it may have been applied."
+        raise UnknownOutcomeError(detail, **common)
+    if Outcome.NOT_SENT in outcomes and Outcome.APPLIED not in outcomes:
+        raise NotSentError(_first_message(report, Outcome.NOT_SENT), **common)
+    if _is_overtaken(outcomes):
+        detail = "Not everything was applied as asked for: see results for what was found."
+        raise OutcomeSupersededError(detail, **common)
+    whole = report.overall is Overall.REFUSED or (report.validate_only and all_or_nothing)
+    if Outcome.REFUSED in outcomes and whole:
+        raise _refusal(report, sending, common)
+
+
+def _is_overtaken(outcomes: set[Outcome]) -> bool:
+    """Tell whether something was sent and not applied; what is held back was not sent."""
+    held_back = Outcome.REFUSED in outcomes and Outcome.APPLIED not in outcomes
+    found_not_applied = Outcome.NOT_APPLIED in outcomes and not held_back
+    return found_not_applied or not outcomes.isdisjoint(OVERTAKEN)
+
+
+def _refusal(
+    report: AlterationReport, sending: SendingReport, common: dict[str, Any]
+) -> QuotaError:
+    violations = refusal_violations(dict(enumerate(report.results)))
+    kafka_error = next((one.kafka_error for one in violations if one.kafka_error), None)
+    error, code = _REFUSALS.get(kafka_error, (InvalidRequestError, "refused-by-broker"))
+    throttled = error is TooManyRequestsError
+    return error(
+        "Nothing was applied: " + _first_message(report, Outcome.REFUSED),
+        code=code,
+        kafka_error=kafka_error,
+        sent=Sent.YES if sending.sent else Sent.NO,
+        retry=Retry.SAFE if throttled else Retry.NEVER,
+        violations=violations,
+        retry_after_s=(sending.retry_after_s or 1) if throttled else None,
+        **common,
+    )
+
+
+def _first_message(report: AlterationReport, outcome: Outcome) -> str:
+    messages = (one.error.message for one in report.results if one.outcome is outcome and one.error)
+    return next(messages, outcome.value)

@@ -1,0 +1,282 @@
+"""What happens between a committed intent and its outcome; late responses, too, are evidence."""
+
+import logging
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Final
+
+from app.domain.alterations import AlterationResult, ClientQuotaAlteration, KafkaRefusal, Outcome
+from app.domain.errors import NotSentError, OutcomeNotRecordedError, QuotaError, Sent
+from app.service.alterations.context import LifeContext
+from app.service.alterations.group_commit import SharedSending
+from app.service.alterations.results import (
+    SendingReport,
+    answered_results,
+    conclusion_not_sent,
+    held_back,
+    result_of,
+    results_of,
+    throttle_time_s,
+    unexpected_results,
+)
+from app.service.alterations.write_ahead import OutcomeWriter, fault_before_sending
+from app.service.ports.audit_log import AuditConclusion, AuditJournal, AuditRequest
+from app.service.ports.brokers import AlterAnswer, ClientQuotaAdmin, EntityVerdict
+from app.service.ports.metrics import AlterationMetrics, FoundBy, Phase, timed
+from app.service.ports.recovery import Recovered, RecoveryJournal
+from app.service.runtime.clock import utc_now
+from app.service.runtime.offload import off_loop
+from app.service.runtime.tasks import Tasks
+
+logger = logging.getLogger(__name__)
+
+PORTION: Final = 1000
+"""How many findings are one transaction."""
+
+
+async def record_in_portions(
+    journal: RecoveryJournal, found: Sequence[Recovered]
+) -> AsyncIterator[Sequence[Recovered]]:
+    """Record findings; yield those of each portion once they are in the log.
+
+    Raises:
+        NotSentError: The rest is not recorded; what was yielded is.
+    """
+    for begin in range(0, len(found), PORTION):
+        portion = found[begin : begin + PORTION]
+        left = await journal.record_recovery(portion)
+        for (alteration_id, _), why in left.items():
+            logger.warning("%s was concluded elsewhere: %s", alteration_id, why)
+        yield [one for one in portion if one.place not in left]
+
+
+_DEFINITE = frozenset({Outcome.APPLIED, Outcome.REFUSED})
+
+
+class LateAnswers:
+    """Listens on for the answer to an alteration that ran out of time, and records it."""
+
+    def __init__(self, journal: RecoveryJournal, tasks: Tasks, metrics: AlterationMetrics) -> None:
+        self._journal = journal
+        self._tasks = tasks
+        self._metrics = metrics
+
+    def listen(self, request: AuditRequest, answer: AlterAnswer) -> None:
+        """Wait in the background, up to 95 s after the sending; nothing where none can come."""
+        if answer.late is not None:
+            self._tasks.watch(self._listen(request, answer))
+
+    async def _listen(self, request: AuditRequest, answer: AlterAnswer) -> None:
+        if answer.late is None:
+            return
+        late = await answer.late
+        found = await off_loop(len(request.entities), _definite, request, late)
+        for _ in found:
+            self._metrics.outcome_came_late()
+        seconds = (late.answered_at - late.sent_at).total_seconds()
+        try:
+            async for recorded in record_in_portions(self._journal, found):
+                for one in recorded:
+                    verdict = one.result.outcome.value
+                    self._metrics.recovered(verdict, FoundBy.LATE_ANSWER, seconds)
+        except NotSentError as error:
+            logger.warning(
+                "the late answer to %s was not recorded: %s", request.alteration_id, error
+            )
+
+
+def _definite(request: AuditRequest, late: AlterAnswer) -> Sequence[Recovered]:
+    verdicts = ((one, late.verdicts[one.alteration.entity]) for one in request.entities)
+    return [
+        Recovered(
+            request.alteration_id,
+            entity.ordinal,
+            result_of(entity, verdict.outcome, verdict.error),
+            final=True,
+            evidence=_evidence(late, verdict),
+        )
+        for entity, verdict in verdicts
+        if verdict.outcome in _DEFINITE
+    ]
+
+
+def _evidence(late: AlterAnswer, verdict: EntityVerdict) -> Mapping[str, object]:
+    return {
+        "late_answer": verdict.outcome.value,
+        "broker_id": late.broker_id,
+        "answered_at": late.answered_at.isoformat(),
+    }
+
+
+Event = tuple[datetime, str, str]
+
+
+class AlterationSending:
+    """Sends what was judged and committed, and commits what became of it."""
+
+    def __init__(
+        self,
+        admin: ClientQuotaAdmin,
+        journal: AuditJournal,
+        outcomes: OutcomeWriter,
+        late: LateAnswers,
+        context: LifeContext,
+    ) -> None:
+        self._admin = admin
+        self._shared = SharedSending(admin)
+        self._journal = journal
+        self._outcomes = outcomes
+        self._late = late
+        self._failpoints = context.failpoints
+        self._metrics = context.metrics
+
+    async def validate(self, request: AuditRequest) -> SendingReport:
+        """Ask the broker for its verdict without the change, and keep the attempt."""
+        report = await _judged(request, await self._verdict(request))
+        await self._journal.record_final(request, report.results)
+        return report
+
+    async def refuse_expectations(self, request: AuditRequest, failed: Mapping[int, str]) -> None:
+        """Conclude an intent whose expectations do not hold; nothing is sent."""
+        results = unexpected_results(request.entities, failed)
+        event = (utc_now(), "outcome", "an expectation does not hold; nothing was sent")
+        await self._concluded(request, SendingReport(results), (event,))
+
+    async def keep_refused_expectations(
+        self, request: AuditRequest, failed: Mapping[int, str]
+    ) -> None:
+        """Keep a validation whose expectations do not hold."""
+        await self._journal.record_final(request, unexpected_results(request.entities, failed))
+
+    async def not_sent(self, request: AuditRequest, error: Exception) -> SendingReport:
+        """Conclude an intent of which nothing was sent.
+
+        Raises:
+            QuotaError: The error, where it says more than that nothing was sent.
+        """
+        if not isinstance(error, QuotaError):
+            error = fault_before_sending(request, error)
+        conclusion = conclusion_not_sent(request, error)
+        report = SendingReport(conclusion.results)
+        await self._concluded(request, report, tuple(conclusion.events))
+        if not isinstance(error, NotSentError):
+            # a copy: others who shared the request have the same error
+            raise replace(error, alteration_id=request.alteration_id) from error
+        return report
+
+    async def apply(
+        self, request: AuditRequest, *, send_by: float, validate_first: bool
+    ) -> SendingReport:
+        """Send, and commit what became of it.
+
+        Args:
+            request: Its intent is committed.
+            send_by: Until when it may be handed over, by ``boot_time``.
+            validate_first: Let the broker judge all entities before any is applied.
+
+        Raises:
+            OutcomeNotRecordedError: The cluster has answered; the record is not written yet.
+            QuotaError: The brokers cannot be told this; nothing was sent.
+        """
+        if validate_first:
+            judged = await self._validated_first(request)
+            if judged is not None:
+                return judged
+        self._failpoints.reach("before_send")
+        return await self._sent(request, send_by)
+
+    async def _validated_first(self, request: AuditRequest) -> SendingReport | None:
+        try:
+            answer = await self._verdict(request)
+        except Exception as error:  # noqa: BLE001 - whatever it is, nothing was handed over
+            return await self.not_sent(request, error)
+        if all(one.outcome is Outcome.VALIDATED for one in answer.verdicts.values()):
+            return None
+        judged = await _judged(request, answer)
+        results = held_back(judged.results, request.entities)
+        event = (utc_now(), "outcome", "refused by the broker's own validation; nothing was sent")
+        report = SendingReport(results, False, judged.broker_id, judged.retry_after_s)
+        return await self._concluded(request, report, (event,))
+
+    async def _verdict(self, request: AuditRequest) -> AlterAnswer:
+        return await self._admin.alter_client_quotas(
+            _alterations(request), validate_only=True, broker_id=request.broker_id
+        )
+
+    async def _sent(self, request: AuditRequest, send_by: float) -> SendingReport:
+        try:
+            with timed(self._metrics, Phase.KAFKA):
+                answer = await self._shared.send(
+                    _alterations(request), broker_id=request.broker_id, send_by=send_by
+                )
+            self._failpoints.reach("after_answer")
+            entities = request.entities
+            results = await off_loop(len(entities), answered_results, entities, answer)
+        except QuotaError as error:
+            return await self.not_sent(request, error)
+        except Exception:  # where it came from is not known, nor then whether it was sent
+            logger.exception("%s may have been sent", request.alteration_id)
+            return await self._in_doubt(request)
+        words = ", ".join(sorted({one.outcome.value for one in results.values()}))
+        events = (
+            (answer.sent_at, "sent", f"handed to broker {answer.broker_id}"),
+            (answer.answered_at, "outcome", words),
+        )
+        report = SendingReport(results, True, answer.broker_id, throttle_time_s(answer))
+        try:
+            return await self._concluded(request, report, events)
+        finally:
+            self._late.listen(request, answer)
+
+    async def _in_doubt(self, request: AuditRequest) -> SendingReport:
+        reason = KafkaRefusal(None, "A fault of this service came between.")
+        results = results_of(request.entities, Outcome.UNKNOWN, reason)
+        event = (utc_now(), "outcome", Outcome.UNKNOWN.value)
+        return await self._concluded(request, SendingReport(results, sent=True), (event,))
+
+    async def _concluded(
+        self, request: AuditRequest, report: SendingReport, events: tuple[Event, ...]
+    ) -> SendingReport:
+        conclusion = AuditConclusion(request.alteration_id, report.results, events)
+        with timed(self._metrics, Phase.TX2):
+            written = await self._outcomes.write(conclusion)
+        if not written and report.is_answered:
+            raise OutcomeNotRecordedError(
+                "The cluster has answered; its answer is not in the audit log yet and will be "
+                "written as soon as the log takes it. Ask for the alteration instead of repeating.",
+                sent=Sent.YES,
+                alteration_id=request.alteration_id,
+                results=tuple(report.results[ordinal] for ordinal in sorted(report.results)),
+            )
+        self._failpoints.reach("after_conclusion")
+        return report
+
+
+def _alterations(request: AuditRequest) -> list[ClientQuotaAlteration]:
+    return [entity.alteration for entity in request.entities]
+
+
+async def _judged(request: AuditRequest, answer: AlterAnswer) -> SendingReport:
+    return await off_loop(len(request.entities), _judgement, request, answer)
+
+
+def _judgement(request: AuditRequest, answer: AlterAnswer) -> SendingReport:
+    results = {
+        ordinal: result if result.outcome is not Outcome.UNKNOWN else _unjudged(result)
+        for ordinal, result in answered_results(request.entities, answer).items()
+    }
+    return SendingReport(results, False, answer.broker_id, throttle_time_s(answer))
+
+
+def _unjudged(result: AlterationResult) -> AlterationResult:
+    """A validation without an answer changed nothing: it is not sent, not unknown."""
+    return AlterationResult(
+        result.entity,
+        Outcome.NOT_SENT,
+        changed=False,
+        before=result.before,
+        after=result.before,
+        error=result.error,
+        warnings=result.warnings,
+    )

@@ -1,0 +1,293 @@
+"""The write-ahead log: intents committed with their locks; outcomes, retried until written."""
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import Final
+
+from app.domain.alterations import Quotas
+from app.domain.entities import ClientQuotaEntity
+from app.domain.errors import EntityBusyError, NotFoundError, NotSentError, QuotaError, Retry
+from app.service.alterations.command import AlterCommand
+from app.service.alterations.context import LifeContext
+from app.service.alterations.current_values import Barrier
+from app.service.alterations.entity_locks import EntitySlots, commit_intent
+from app.service.alterations.results import conclusion_not_sent
+from app.service.ports.audit_log import (
+    AuditConclusion,
+    AuditJournal,
+    AuditRequest,
+    Claim,
+    Intent,
+    KeyTakenError,
+)
+from app.service.ports.metrics import AlterationMetrics, Phase, timed
+from app.service.runtime.clock import USUAL, Patience
+from app.service.runtime.tasks import AlterationTasks
+
+logger = logging.getLogger(__name__)
+
+MAX_WAITING: Final = 1000
+"""How many outcomes may wait for Postgres before no further alteration is taken."""
+
+WAIT_S_PER_ENTITY: Final = 0.002
+"""How much longer an answer waits for the record of many entities, in seconds for each: as long as
+the log may take for them."""
+
+_FIRST_PAUSE_S: Final = 0.1
+_LONGEST_PAUSE_S: Final = 2.0
+
+
+def fault_before_sending(request: AuditRequest, fault: Exception) -> QuotaError:
+    """Log a fault of ours that kept an alteration from being sent; return the error to answer."""
+    logger.error("%s is not sent for a fault", request.alteration_id, exc_info=fault)
+    detail = "A fault of this service; report the request id. Nothing was sent."
+    return QuotaError(detail, retry=Retry.SAFE, alteration_id=request.alteration_id)
+
+
+class OutcomeWriter:
+    """Writes conclusions, in the background if it must.
+
+    Args:
+        journal: Takes them.
+        tasks: Runs what is written in the background.
+        metrics: Counts what waits.
+        wait_s: How long an answer waits for the record of a few entities, in seconds.
+    """
+
+    def __init__(
+        self,
+        journal: AuditJournal,
+        tasks: AlterationTasks,
+        metrics: AlterationMetrics,
+        *,
+        wait_s: float = USUAL.record_s,
+    ) -> None:
+        self._wait_s = wait_s
+        self._journal = journal
+        self._tasks = tasks
+        self._metrics = metrics
+        self.waiting = 0
+
+    def refuse_if_full(self) -> None:
+        """Take no new alteration while too many outcomes wait.
+
+        Raises:
+            NotSentError: Too many outcomes wait for Postgres.
+        """
+        if self.waiting >= MAX_WAITING:
+            detail = f"{self.waiting} outcomes wait for the audit log; nothing was sent."
+            raise NotSentError(detail, code="audit-log-unavailable")
+
+    async def write(self, conclusion: AuditConclusion) -> bool:
+        """Write; tell whether it was done in the time for so many entities."""
+        task = self._tasks.start(self._until_written(conclusion))
+        wait_s = self._wait_s + len(conclusion.results) * WAIT_S_PER_ENTITY
+        done, _ = await asyncio.wait({task}, timeout=wait_s)
+        return bool(done)
+
+    def write_later(self, conclusion: AuditConclusion) -> None:
+        """Write in the background; an intent that turns out not to exist needs no conclusion."""
+        self._tasks.start(self._until_written(conclusion))
+
+    async def _until_written(self, conclusion: AuditConclusion) -> None:
+        pause = _FIRST_PAUSE_S
+        self._count(1)
+        try:
+            while True:
+                try:
+                    await self._journal.record_conclusion(conclusion)
+                except NotSentError:
+                    self._metrics.audit_write_failed("tx2")
+                    logger.warning("outcome of %s not yet recorded", conclusion.alteration_id)
+                except NotFoundError:
+                    logger.warning("%s has no intent to conclude", conclusion.alteration_id)
+                    return
+                except ValueError:
+                    logger.exception("another outcome stands in the log; it is left as it is")
+                    return
+                except Exception:  # the outermost boundary of this task: the truth must not be lost
+                    self._metrics.audit_write_failed("tx2")
+                    logger.exception("outcome of %s not yet recorded", conclusion.alteration_id)
+                else:
+                    return
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, _LONGEST_PAUSE_S)
+        finally:
+            self._count(-1)
+
+    def _count(self, step: int) -> None:
+        self.waiting += step
+        self._metrics.outcomes_are_waiting(self.waiting)
+
+
+SEND_BY_S: Final = 3.0
+"""How long the checks between the record of an intent and its sending may take."""
+
+SEND_BY_S_PER_ENTITY: Final = 0.0005
+"""What they may take longer for each entity."""
+
+RECORD_S_PER_ROW: Final = 0.001
+"""What each row may add to the record of an intent."""
+
+
+def send_within_s(number: int, patience: Patience, *, tables: int = 2) -> float:
+    """Return how long after its transaction was begun an intent may still be handed over.
+
+    Recovery counts from the end of this time, as the database measures it.
+
+    Args:
+        number: Of entities.
+        patience: How long a transaction may take; where others shared it, it is tried again.
+        tables: To how many tables the intent adds a row for each entity.
+    """
+    record_s = 2 * patience.database_answer_s + number * tables * RECORD_S_PER_ROW
+    return record_s + SEND_BY_S + number * SEND_BY_S_PER_ENTITY
+
+
+RECENT_S: Final = 60.0
+"""A state that was audited so recently is waited for where no barrier can be set."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedIntent:
+    """An intent in the log.
+
+    Attributes:
+        request: As recorded; its ``before`` values were read without the slots.
+        known: What the log gave back under the slots.
+        send_by: Until when it may be handed over, by ``boot_time``.
+    """
+
+    request: AuditRequest
+    known: Intent
+    send_by: float
+
+    @property
+    def acknowledged(self) -> Quotas:
+        """What was applied a short while ago: a broker that does not show it may be behind."""
+        states = self.known.known.items()
+        return {one: state.values for one, state in states if state.age_s < RECENT_S}
+
+
+class Intents:
+    """Commits intents under the slots of their entities.
+
+    ``slots`` are shared with the intents of other sessions; null where there are none.
+    """
+
+    def __init__(
+        self,
+        journal: AuditJournal,
+        outcomes: OutcomeWriter,
+        barrier: Barrier,
+        context: LifeContext,
+        slots: EntitySlots | None = None,
+    ) -> None:
+        self._journal = journal
+        self._outcomes = outcomes
+        self._barrier = barrier
+        self._failpoints = context.failpoints
+        self._metrics = context.metrics
+        self._breaker = context.breaker
+        self._owner = context.owner
+        self._patience = context.patience
+        self._slots = slots or EntitySlots()
+
+    @asynccontextmanager
+    async def committed(
+        self, command: AlterCommand, request: AuditRequest
+    ) -> AsyncIterator[CommittedIntent]:
+        """Commit the intent and hold the entities while the block runs.
+
+        Raises:
+            EntityBusyError: Another alteration holds a slot for too long.
+            KeyTakenError: The idempotency key was used before.
+            NotSentError: The log cannot be written.
+        """
+        self._outcomes.refuse_if_full()
+        entities = tuple(one.alteration.entity for one in request.entities)
+        key, plan = command.key, command.plan
+        tables = 2 + (plan is not None) + (command.supersedes is not None)
+        claim = Claim(
+            self._owner,
+            entities,
+            key.claim(request.caller.principal, request.cluster_id) if key else None,
+            command.supersedes,
+            plan.claim if plan else None,
+            send_within_s=send_within_s(len(entities), self._patience, tables=tables),
+        )
+        async with self._held(entities, request.alteration_id) as deadline:
+            self._failpoints.reach("before_intent")
+            known, began = await self._commit(request, claim, deadline)
+            self._failpoints.reach("after_intent")
+            yield CommittedIntent(request, known, began + claim.send_within_s)
+
+    @asynccontextmanager
+    async def _held(
+        self, entities: tuple[ClientQuotaEntity, ...], alteration_id: str
+    ) -> AsyncIterator[float]:
+        began = time.monotonic()
+        try:
+            async with self._slots.hold(entities, alteration_id) as deadline:
+                self._metrics.phase_took(Phase.SLOT_WAIT, time.monotonic() - began)
+                yield deadline
+        except EntityBusyError:
+            self._metrics.slot_was_taken()
+            raise
+
+    async def _commit(
+        self, request: AuditRequest, claim: Claim, deadline: float
+    ) -> tuple[Intent, float]:
+        try:
+            with self._breaker.attempt(), timed(self._metrics, Phase.TX1):
+                committed = await commit_intent(
+                    self._journal, request, claim, deadline, self._failpoints
+                )
+        except NotSentError as error:
+            self._metrics.audit_write_failed("tx1")
+            if error.alteration_id is not None:
+                self._outcomes.write_later(conclusion_not_sent(request, error))
+            raise
+        except (QuotaError, KeyTakenError):
+            raise
+        except Exception as fault:  # the log may have the intent
+            unsent = fault_before_sending(request, fault)
+            self._outcomes.write_later(conclusion_not_sent(request, unsent))
+            raise unsent from fault
+        if claim.supersedes is not None:
+            self._metrics.superseded()
+        return committed
+
+    async def verified_values(
+        self,
+        request: AuditRequest,
+        *,
+        acknowledged: Quotas | None = None,
+        beside: Iterable[ClientQuotaEntity] = (),
+    ) -> Quotas:
+        """Return what a barrier read shows of the request's entities, and of those beside them.
+
+        Raises:
+            NotSentError: The barrier was not passed in time.
+        """
+        entities = [*(one.alteration.entity for one in request.entities), *beside]
+        broker_id = request.broker_id
+        if broker_id is None:
+            raise NotSentError("No broker was chosen.", code="cluster-unreachable")
+        with timed(self._metrics, Phase.BARRIER):
+            read = await self._barrier.read(
+                entities, broker_id=broker_id, acknowledged=acknowledged
+            )
+        return read.values
+
+
+def with_before(request: AuditRequest, values: Quotas) -> AuditRequest:
+    """Return the request with these values before."""
+    entities = tuple(
+        replace(one, before=values.get(one.alteration.entity, {})) for one in request.entities
+    )
+    return replace(request, entities=entities)

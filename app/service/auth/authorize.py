@@ -1,0 +1,195 @@
+"""May this caller do that? Kafka's own question, decided before any call that acts."""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple, Protocol
+
+from app.domain.authorization import (
+    AclBinding,
+    AuthorizerSettings,
+    DecisionRule,
+    Operation,
+    authorize,
+)
+from app.domain.entities import Caller, ClientQuotaEntity
+from app.domain.errors import ClusterAuthorizationError, NotSentError
+from app.service.ports.brokers import ClusterAclSource, ClusterRights
+
+logger = logging.getLogger(__name__)
+
+MAX_ACL_AGE_S: Final[Mapping[Operation, float]] = {
+    Operation.ALTER_CONFIGS: 10.0,
+    Operation.DESCRIBE_CONFIGS: 60.0,
+    Operation.DESCRIBE: 60.0,
+}
+"""How old the ACLs may be that a decision rests on."""
+
+_MOST_JUDGEMENTS: Final = 10_000
+"""With so many callers and hosts they are judged anew."""
+
+_NO_ENTITY: Final = ClientQuotaEntity(())
+
+
+@dataclass(frozen=True, slots=True)
+class AuthorizationPolicy:
+    """What no request reveals about the cluster's authorizer, mirrored in settings."""
+
+    authorizer: AuthorizerSettings
+    allow_without_authorizer: bool = False
+    auditors: frozenset[str] = frozenset()
+
+
+class Access(NamedTuple):
+    """A decision, as it is kept in the audit row.
+
+    Attributes:
+        evidence: Operation, rule, the ACL that decided, the age of the ACLs in seconds.
+        refusal: What the caller is told; null where the caller may.
+    """
+
+    evidence: Mapping[str, Any]
+    refusal: ClusterAuthorizationError | None = None
+
+
+class Authorizer(Protocol):
+    """Decides whether a caller may."""
+
+    def is_auditor(self, caller: Caller) -> bool:
+        """Tell whether the caller has the ``audit`` permission."""
+        ...
+
+    async def decide(self, caller: Caller, operation: Operation) -> Access:
+        """Decide whether the caller may.
+
+        Raises:
+            NotSentError: What decides cannot be had; nothing is allowed on doubt.
+        """
+        ...
+
+
+class ClusterAuthorizer:
+    """Decides like the broker's StandardAuthorizer, from its ACLs; fails closed."""
+
+    def __init__(
+        self,
+        acls: ClusterAclSource,
+        policy: AuthorizationPolicy,
+    ) -> None:
+        self._acls = acls
+        self._policy = policy
+        self._judged_by: tuple[AclBinding, ...] | None = None
+        self._judgements: dict[tuple[str, str, Operation], tuple[bool, Mapping[str, Any]]] = {}
+
+    def is_auditor(self, caller: Caller) -> bool:
+        """Tell whether the caller has the ``audit`` permission."""
+        return caller.principal in self._policy.auditors
+
+    async def decide(self, caller: Caller, operation: Operation) -> Access:
+        """Decide whether the caller may.
+
+        Raises:
+            NotSentError: The ACLs cannot be had; nothing is allowed on doubt.
+        """
+        settings = self._policy.authorizer
+        try:
+            snapshot = await self._acls.cluster_acls(max_age_s=MAX_ACL_AGE_S[operation])
+        except NotSentError:
+            decision = authorize(caller.principal, caller.host, operation, (), settings)
+            if decision.rule is not DecisionRule.SUPER_USER:
+                raise
+            return Access(decision.as_dict())
+        if not snapshot.has_authorizer:
+            return self.without_authorizer(operation)
+        allowed, grounds = self._judged(caller, operation, snapshot.bindings)
+        evidence = {**grounds, "acl_age_s": round(snapshot.age_s, 3)}
+        return Access(evidence, None if allowed else _denial(caller, operation))
+
+    def _judged(
+        self, caller: Caller, operation: Operation, bindings: tuple[AclBinding, ...]
+    ) -> tuple[bool, Mapping[str, Any]]:
+        """Decide by these ACLs; the same ACLs decide the same again."""
+        if self._judged_by is not bindings or len(self._judgements) >= _MOST_JUDGEMENTS:
+            self._judged_by, self._judgements = bindings, {}
+        asked = (caller.principal, caller.host, operation)
+        known = self._judgements.get(asked)
+        if known is None:
+            decision = authorize(*asked, bindings, self._policy.authorizer)
+            known = self._judgements[asked] = decision.allowed, decision.as_dict()
+        return known
+
+    def without_authorizer(self, operation: Operation) -> Access:
+        """Decide where the cluster has no authorizer that could."""
+        evidence = {"operation": operation.value, "rule": "no-authorizer"}
+        if self._policy.allow_without_authorizer:
+            return Access(evidence)
+        refusal = ClusterAuthorizationError(
+            "The cluster has no authorizer, so nobody's rights can be judged. Enable one, or set "
+            "QUOTAS_INSECURE_ALLOW_WITHOUT_AUTHORIZER=true.",
+            code="no-authorizer",
+            kafka_error="SECURITY_DISABLED",
+        )
+        return Access(evidence, refusal)
+
+
+def _denial(caller: Caller, operation: Operation) -> ClusterAuthorizationError:
+    return ClusterAuthorizationError(
+        f"{caller.principal} at {caller.host} lacks {operation.value} on the Cluster resource "
+        "kafka-cluster.",
+        kafka_error="CLUSTER_AUTHORIZATION_FAILED",
+    )
+
+
+RULE: Final = "broker"
+"""How the audit log names what decided."""
+
+
+class BrokerAuthorizer:
+    """Passes on what a broker says of this one caller.
+
+    Super users, and whatever an authorizer of another make goes by, need no mirror here. The host
+    that ACLs are matched with is this service's: the broker sees no other.
+
+    Args:
+        rights: Asks as the caller.
+        others: Decides for all other callers.
+    """
+
+    def __init__(self, rights: ClusterRights, others: ClusterAuthorizer) -> None:
+        self._rights = rights
+        self._others = others
+
+    def is_auditor(self, caller: Caller) -> bool:
+        """See ``Authorizer``."""
+        return self._others.is_auditor(caller)
+
+    async def decide(self, caller: Caller, operation: Operation) -> Access:
+        """See ``Authorizer``."""
+        rights = await self._rights.rights(operation, max_age_s=MAX_ACL_AGE_S[operation])
+        if not rights.has_authorizer:
+            return self._others.without_authorizer(operation)
+        evidence = {
+            "allowed": rights.allowed,
+            "rule": RULE,
+            "operation": operation.value,
+            "acl": None,
+            "asked": rights.asked,
+            "acl_age_s": round(rights.age_s, 3),
+        }
+        return Access(evidence, None if rights.allowed else refused(caller.principal, operation))
+
+
+def refused(principal: str, operation: Operation) -> ClusterAuthorizationError:
+    """Return the refusal of a caller whom the broker does not allow an operation."""
+    return ClusterAuthorizationError(lacks(principal, operation), kafka_error=NOT_AUTHORIZED)
+
+
+def lacks(principal: str, operation: Operation) -> str:
+    """Say in a sentence what the broker refused."""
+    return (
+        f"The broker says that {principal} lacks {operation.value} on the Cluster resource "
+        "kafka-cluster."
+    )
+
+
+NOT_AUTHORIZED: Final = "CLUSTER_AUTHORIZATION_FAILED"

@@ -1,0 +1,248 @@
+"""Denied attempts in the audit log: the first at once, further attempts added up by minute.
+
+A caller without rights must not be able to fill a log that nobody can delete from: whatever is
+asked for and however often, a principal, action and address have at most two rows for a minute.
+"""
+
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from app.domain.alterations import AlterationResult, ClientQuotaAlteration, KafkaRefusal, Outcome
+from app.domain.entities import Caller, ClientQuotaEntity
+from app.domain.errors import ClusterAuthorizationError, NotSentError
+from app.service.ports.audit_log import AuditJournal, AuditRequest
+from app.service.runtime.clock import new_alteration_id, utc_now
+from app.service.runtime.tasks import again_and_again
+
+logger = logging.getLogger(__name__)
+
+MAX_FIRST_ENTITIES: Final = 20
+"""So many entities of a denied request are named in its row."""
+
+MAX_ADDRESSES: Final = 10
+"""So many addresses of a principal have rows of their own in a minute."""
+
+MAX_PRINCIPALS: Final = 10_000
+"""So many principals have rows in a minute; the attempts of others are counted in the log."""
+
+OTHER_ADDRESSES: Final = "*"
+"""The address of a row that adds up the attempts from further addresses."""
+
+_PAUSE_S: Final = 1.0
+_NO_ENTITY: Final = ClientQuotaEntity(())
+
+
+class RequestedChange(NamedTuple):
+    """What a denied request asked for.
+
+    Attributes:
+        entities: How many; null where the body could not be read or was too large to look at.
+        first: The first of them, at most ``MAX_FIRST_ENTITIES``.
+        reason: The caller's own words, or null.
+    """
+
+    entities: int | None = None
+    first: Sequence[ClientQuotaEntity] = ()
+    reason: str | None = None
+
+
+NOTHING_READ: Final = RequestedChange()
+
+ReadChange: TypeAlias = Callable[[], Awaitable[RequestedChange]]
+
+
+async def _nothing() -> RequestedChange:
+    return NOTHING_READ
+
+
+def requested_change(
+    alterations: Sequence[ClientQuotaAlteration], reason: str | None
+) -> ReadChange:
+    """Return what reads a change that is in memory already."""
+
+    async def read() -> RequestedChange:
+        first = [one.entity for one in alterations[:MAX_FIRST_ENTITIES]]
+        return RequestedChange(len(alterations), first, reason)
+
+    return read
+
+
+@dataclass(frozen=True, slots=True)
+class DeniedAttempt:
+    """One refused request.
+
+    Attributes:
+        request_id: Of the HTTP request.
+        action: Method and path of the route, without what callers write into it.
+        evidence: How it was decided.
+        read: Reads what was asked for; called only for an attempt that gets a row of its own.
+    """
+
+    request_id: str
+    action: str
+    evidence: Mapping[str, Any]
+    read: ReadChange = _nothing
+
+
+class _Source(NamedTuple):
+    principal: str
+    action: str
+    address: str
+
+
+@dataclass(slots=True)
+class _Further:
+    """The latest of the attempts that have no row of their own yet, and their number."""
+
+    request: AuditRequest
+    number: int = 0
+
+
+class DeniedAttempts:
+    """Writes the rows.
+
+    Args:
+        cluster_id: Asks for the id of the cluster.
+        journal: Where the rows are written.
+        now: The wall clock.
+    """
+
+    def __init__(
+        self,
+        cluster_id: Callable[[], Awaitable[str]],
+        journal: AuditJournal,
+        *,
+        now: Callable[[], datetime] = utc_now,
+    ) -> None:
+        self._cluster_id = cluster_id
+        self._journal = journal
+        self._now = now
+        self._minute = self._present_minute()
+        self._further: dict[_Source, _Further] = {}
+        self._addresses: Counter[str] = Counter()
+        self._unrecorded = 0
+
+    async def record(
+        self, caller: Caller, refusal: ClusterAuthorizationError, attempt: DeniedAttempt
+    ) -> None:
+        """Write the first attempt of a minute at once, and count the others.
+
+        The refusal stands even if that fails.
+        """
+        await self._write_past_minute()
+        source = self._source(caller, attempt.action)
+        if source is None:
+            self._unrecorded += 1
+            return
+        further = self._further.get(source)
+        if further is None:
+            await self._record_first(source, caller, refusal, attempt)
+            return
+        further.number += 1
+        further.request = replace(further.request, request_id=attempt.request_id)
+
+    async def run(self) -> None:
+        """Write what was counted soon after the end of each minute, until cancelled."""
+        what = "writing denied attempts"
+        await again_and_again(what, self._write_past_minute, pause_s=_PAUSE_S, logger=logger)
+
+    async def write(self) -> None:
+        """Write a row for each source that made further attempts, and begin anew."""
+        further, self._further = self._further, {}
+        unrecorded, self._unrecorded = self._unrecorded, 0
+        self._minute = self._present_minute()
+        self._addresses.clear()
+        for each in further.values():
+            if each.number:
+                await self._append(_with_attempts(each.request, each.number))
+        if unrecorded:
+            logger.warning("%d denied attempts of further principals have no row", unrecorded)
+
+    async def _write_past_minute(self) -> None:
+        if self._minute != self._present_minute():
+            await self.write()
+
+    def _present_minute(self) -> datetime:
+        return self._now().replace(second=0, microsecond=0)
+
+    def _source(self, caller: Caller, action: str) -> _Source | None:
+        """Return what the attempt is counted under; null where there are too many principals."""
+        source = _Source(caller.principal, action, caller.host)
+        if source in self._further:
+            return source
+        number = self._addresses[caller.principal]
+        if not number and len(self._addresses) > MAX_PRINCIPALS:
+            return None
+        if number >= MAX_ADDRESSES:
+            return source._replace(address=OTHER_ADDRESSES)
+        return source
+
+    async def _record_first(
+        self,
+        source: _Source,
+        caller: Caller,
+        refusal: ClusterAuthorizationError,
+        attempt: DeniedAttempt,
+    ) -> None:
+        request = _audit_request(replace(caller, host=source.address), refusal, attempt)
+        self._addresses[source.principal] += 1
+        self._further[source] = _Further(request)
+        change = await attempt.read()
+        await self._append(_with_change(request, change))
+
+    async def _append(self, request: AuditRequest) -> None:
+        try:
+            cluster_id = await self._cluster_id()
+            await self._journal.record_final(
+                replace(request, cluster_id=cluster_id), _refused(request)
+            )
+        except NotSentError as failure:
+            logger.warning("a denied attempt could not be recorded: %s", failure.detail)
+
+
+def _audit_request(
+    caller: Caller, refusal: ClusterAuthorizationError, attempt: DeniedAttempt
+) -> AuditRequest:
+    return AuditRequest(
+        alteration_id="",
+        cluster_id="",
+        caller=caller,
+        action="denied",
+        request_id=attempt.request_id,
+        entities=(),
+        decision={
+            **attempt.evidence,
+            "code": refusal.code,
+            "kafka_error": refusal.kafka_error,
+            "detail": refusal.detail,
+            "route": attempt.action,
+        },
+    )
+
+
+def _with_change(request: AuditRequest, change: RequestedChange) -> AuditRequest:
+    first = None if change.entities is None else [entity.as_dict() for entity in change.first]
+    denied = {"entities": change.entities, "first": first, "attempts": 1}
+    return _row(request, denied, change.reason)
+
+
+def _with_attempts(request: AuditRequest, number: int) -> AuditRequest:
+    return _row(request, {"entities": None, "first": None, "attempts": number}, None)
+
+
+def _row(request: AuditRequest, denied: Mapping[str, Any], reason: str | None) -> AuditRequest:
+    return replace(
+        request,
+        alteration_id=new_alteration_id(),
+        reason=reason,
+        decision={**request.decision, "denied": denied},
+    )
+
+
+def _refused(request: AuditRequest) -> Mapping[int, AlterationResult]:
+    error = KafkaRefusal(request.decision["kafka_error"], request.decision["detail"])
+    return {0: AlterationResult(_NO_ENTITY, Outcome.REFUSED, error=error)}

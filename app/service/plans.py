@@ -1,0 +1,294 @@
+"""Plans: compare a document with the cluster, store what would have to be done, and apply it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from functools import partial
+from typing import Any, Final
+
+from app.domain.alterations import Quotas, Values
+from app.domain.entities import Caller, ClientQuotaEntity
+from app.domain.errors import (
+    ExpectationFailedError,
+    InvalidRequestError,
+    NotFoundError,
+    OwnerConflictError,
+    PlanExpiredError,
+    Retry,
+    TooManyRequestsError,
+    Violation,
+)
+from app.domain.plan_impact import Impacts, KeyImpact, summary
+from app.domain.planner import base_of, make_plan
+from app.domain.plans import Holdings, Plan, PlannedChange, PlanRequest
+from app.service.alterations.alter import AlterQuotas
+from app.service.alterations.command import AlterationReport, AlterCommand
+from app.service.ports.brokers import ClusterIdentity
+from app.service.ports.plans import (
+    MAX_PLAN_BYTES_OF_ONE,
+    MAX_PLANS_OF_ONE,
+    ChangeWithImpact,
+    KeptPlan,
+    OwnershipClaim,
+    PlanApplication,
+    PlanStore,
+    RestsOn,
+)
+from app.service.queries.describe import DescribeQuotas
+from app.service.runtime.clock import new_alteration_id, utc_now
+from app.service.runtime.offload import off_loop
+
+PLAN_LIFE: Final = timedelta(hours=24)
+"""How long a plan can be applied."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanCommand:
+    """A request for a plan, as read and authorized.
+
+    Attributes:
+        wanted: The document, and what may be touched for it.
+        scope: The scope as written.
+        violations: Broken rules of the request's own fields, found while it was read.
+    """
+
+    caller: Caller
+    wanted: PlanRequest
+    scope: tuple[str, ...] = ()
+    violations: tuple[Violation, ...] = ()
+
+
+class MakePlans:
+    """Answers ``POST /quotas/plans`` and ``GET /quotas/plans/{plan_id}``."""
+
+    def __init__(
+        self, describe: DescribeQuotas, store: PlanStore, cluster: ClusterIdentity
+    ) -> None:
+        self._describe = describe
+        self._store = store
+        self._cluster = cluster
+
+    async def make(self, command: PlanCommand) -> KeptPlan:
+        """Make a plan and keep it; nothing is sent.
+
+        Raises:
+            InvalidRequestError: What would change breaks a rule, or an entity is outside the scope.
+            NotSentError: No broker answers, or Postgres does not.
+            TooManyRequestsError: The caller has as many plans as one may have.
+        """
+        if command.violations:
+            raise InvalidRequestError(_BROKEN, violations=command.violations)
+        wanted = command.wanted
+        described = await self._describe.everything()
+        entities = [one.entity for one in wanted.quotas]
+        holdings = await self._store.holdings(described.cluster_id, wanted.owner, entities)
+        number = len(described.quotas) + len(entities)
+        plan, changes = await off_loop(number, planned, wanted, described.quotas, holdings)
+        now = utc_now()
+        kept = KeptPlan(
+            plan_id=new_alteration_id(),
+            cluster_id=described.cluster_id,
+            author=command.caller.principal,
+            owner=wanted.owner,
+            prune=wanted.prune,
+            adopt=wanted.adopt,
+            scope=command.scope,
+            created_at=now,
+            expires_at=now + PLAN_LIFE,
+            base=await off_loop(len(plan.rests_on), base_of, described.cluster_id, plan),
+            changes=changes,
+            conflicts=plan.conflicts,
+            kept=plan.kept,
+            rests_on=plan.rests_on,
+            document=wanted.quotas,
+        )
+        if not await self._store.keep(kept):
+            raise TooManyRequestsError(
+                _FULL, code="too-many-plans", retry=Retry.SAFE, retry_after_s=600
+            )
+        return kept
+
+    async def plan(self, plan_id: str) -> KeptPlan:
+        """Return a plan, without its document; an expired one too, while it is kept.
+
+        Raises:
+            NotFoundError: There is none for this cluster.
+        """
+        plan = await self._store.plan(await self._cluster.cluster_id(), plan_id)
+        if plan is None:
+            raise NotFoundError("There is no such plan, or it expired a day ago or earlier.")
+        return plan
+
+
+_FULL: Final = (
+    f"You have {MAX_PLANS_OF_ONE} plans, or {MAX_PLAN_BYTES_OF_ONE >> 20} MiB of them, that can "
+    "still be applied; this one was not stored. A plan expires after 24 hours."
+)
+
+_BROKEN: Final = "The plan breaks rules of Kafka or of this service; every violation is listed."
+
+
+def planned(
+    wanted: PlanRequest, stored: Quotas, holdings: Holdings
+) -> tuple[Plan, tuple[ChangeWithImpact, ...]]:
+    """Return a plan with the impact of each of its changes.
+
+    Raises:
+        InvalidRequestError: What would change breaks a rule, or an entity is outside the scope.
+    """
+    plan = make_plan(wanted, stored, holdings)
+    if plan.violations:
+        kafka_error = next((one.kafka_error for one in plan.violations if one.kafka_error), None)
+        raise InvalidRequestError(_BROKEN, kafka_error=kafka_error, violations=plan.violations)
+    if not plan.changes:
+        return plan, ()
+    impacts = Impacts(stored, plan.changes)
+    changes = tuple(ChangeWithImpact(one, _impact(impacts, one)) for one in plan.changes)
+    return plan, changes
+
+
+def _impact(impacts: Impacts, change: PlannedChange) -> dict[str, Any]:
+    keys = impacts.of(change)
+    return {
+        "summary": summary(change.alteration.entity, keys),
+        "keys": {key: _key_impact(one) for key, one in keys.items()},
+    }
+
+
+def _key_impact(one: KeyImpact) -> dict[str, Any]:
+    source = one.source
+    return {
+        "change": one.change,
+        "factor": one.factor,
+        "effective_before": one.effective_before,
+        "effective_after": one.effective_after,
+        "source": source
+        and {"entity": source.entity.as_dict(), "level": source.level, "name": str(source.name)},
+        "more_specific": one.more_specific,
+    }
+
+
+OUTDATED: Final = "plan-outdated"
+"""The code of a plan whose base has moved."""
+
+_MOVED: Final = "The cluster has changed since the plan was made; nothing was applied. Plan again."
+
+
+@dataclass(frozen=True, slots=True)
+class ApplyPlans:
+    """Answers ``POST /quotas/plans/{plan_id}/apply``."""
+
+    store: PlanStore
+    alter: AlterQuotas
+    cluster: ClusterIdentity
+
+    async def apply(self, command: AlterCommand, plan_id: str, *, force: bool) -> AlterationReport:
+        """Apply what was planned, whoever planned it.
+
+        Args:
+            command: Who asks and how; its alterations are those of the plan.
+            plan_id: Which plan.
+            force: Take keys over that other owners hold.
+
+        Raises:
+            NotFoundError: There is no such plan for this cluster.
+            PlanExpiredError: It is too old.
+            OwnerConflictError: Another owner holds a key that it would change.
+            ExpectationFailedError: What it rests on has changed.
+            QuotaError: As ``AlterQuotas.alter``.
+        """
+        try:
+            return await self._apply(command, plan_id, force=force)
+        except ExpectationFailedError as error:
+            raise _outdated(error) from error
+
+    async def _apply(self, command: AlterCommand, plan_id: str, *, force: bool) -> AlterationReport:
+        plan = await self.store.plan(await self.cluster.cluster_id(), plan_id)
+        if plan is None:
+            raise NotFoundError("There is no such plan, or it expired a day ago or earlier.")
+        check = partial(_check, plan, force=force or bool(command.violations))
+        number = len(plan.changes) + len(plan.rests_on)
+        applying = await off_loop(number, _alterations, command, plan, force=force)
+        if plan.changes or command.violations:
+            return await self.alter.alter(applying, check)
+        replay = await self.alter.replay(applying)
+        if replay is not None:
+            return replay
+        check()
+        return await self.alter.confirm(applying)
+
+
+_HELD: Final = (
+    "Another owner holds what the plan would change; nothing was applied. Leave those keys to it, "
+    "or take them over with force."
+)
+
+
+def _check(plan: KeptPlan, *, force: bool) -> None:
+    if plan.expires_at <= utc_now():
+        raise PlanExpiredError("The plan has expired; plan again.")
+    if plan.conflicts and not force:
+        raise OwnerConflictError(_HELD, violations=_conflicts(plan))
+
+
+def _conflicts(plan: KeptPlan) -> list[Violation]:
+    return [
+        Violation(
+            f"/conflicts/{position}",
+            "owner-conflict",
+            f"{one.key} of {one.entity.canonical_json()} is held by {one.owner}.",
+            values={"owner": one.owner, "current": {one.key: one.current}},
+        )
+        for position, one in enumerate(plan.conflicts)
+    ]
+
+
+def _alterations(command: AlterCommand, plan: KeptPlan, *, force: bool) -> AlterCommand:
+    changes = [one.change for one in plan.changes]
+    touched = {one.alteration.entity for one in changes}
+    claim = OwnershipClaim(
+        plan.owner, force, {one.alteration.entity: one.holders for one in changes}
+    )
+    expected = (_expected(one.alteration.entity, one.before, plan.rests_on) for one in changes)
+    return replace(
+        command,
+        alterations=tuple(one.alteration for one in changes),
+        action="apply_plan",
+        expected=dict(enumerate(expected)),
+        plan=PlanApplication(
+            plan.plan_id,
+            claim,
+            {one: values for one, values in plan.rests_on.items() if one not in touched},
+            _taken_over(plan),
+        ),
+    )
+
+
+def _expected(
+    entity: ClientQuotaEntity, before: Values, rests_on: RestsOn
+) -> Mapping[str, float | None]:
+    return rests_on.get(entity) or dict(before)
+
+
+def _taken_over(plan: KeptPlan) -> Mapping[int, Mapping[str, str]]:
+    ordinals = {one.change.alteration.entity: place for place, one in enumerate(plan.changes)}
+    taken: dict[int, dict[str, str]] = {}
+    for one in plan.conflicts:
+        taken.setdefault(ordinals[one.entity], {})[one.key] = one.owner
+    return taken
+
+
+def _outdated(error: ExpectationFailedError) -> ExpectationFailedError:
+    """Return the error in the words of a plan: its places are those of the plan's document."""
+    return ExpectationFailedError(
+        _MOVED,
+        code=OUTDATED,
+        violations=[
+            replace(one, pointer=f"/changes/{one.index}", code=OUTDATED)
+            if one.index is not None
+            else replace(one, code=OUTDATED)
+            for one in error.violations
+        ],
+        alteration_id=error.alteration_id,
+        replayed=error.replayed,
+    )

@@ -1,1 +1,0 @@
-"""Desired quotas: what a document would change, who owns what, and applying it."""

@@ -1,0 +1,1 @@
+"""The ports: what the use cases need of brokers, the audit log and operators."""

@@ -1,0 +1,263 @@
+"""What the use cases need of the audit log: intents with their locks, outcomes, rows."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Protocol
+
+from app.domain.alterations import AlterationResult, ClientQuotaAlteration, KafkaRefusal, Values
+from app.domain.entities import Caller, ClientQuotaEntity
+from app.domain.filters import ClientQuotaFilter
+from app.service.ports.plans import OwnershipClaim
+
+
+@dataclass(frozen=True, slots=True)
+class AuditEntity:
+    """One entity of an audited request: its place in the request, its operations, its values.
+
+    ``before`` is null where it is not known. ``ops`` are those of the request, in order.
+    """
+
+    ordinal: int
+    alteration: ClientQuotaAlteration
+    before: Values | None = None
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AuditRequest:
+    """Who asked for what: the part of the record that is known before anything is sent.
+
+    Attributes:
+        alteration_id: A UUIDv7; its time orders the log.
+        cluster_id: The cluster concerned.
+        caller: Principal, address and method.
+        action: ``alter``, ``validate``, ``denied``, ``revert``, ``apply_plan`` or ``drift``.
+        request_id: Of the HTTP request.
+        entities: The entities that may reach the cluster; none for a denied attempt.
+        local_refusals: Results by ordinal of entities that our own rules refused
+            (``all_or_nothing`` false): part of the alteration's document, not of the log's rows.
+        reason: The caller's own words, or null.
+        decision: How authorization decided: rule, operation, age of the ACLs.
+        options: ``all_or_nothing``, ``wait``, ``wait_ms``, ``validate_only``, and ``plan``.
+        broker_id: The broker chosen to send through, or null.
+    """
+
+    alteration_id: str
+    cluster_id: str
+    caller: Caller
+    action: str
+    request_id: str
+    entities: tuple[AuditEntity, ...]
+    local_refusals: Mapping[int, AlterationResult] = field(default_factory=dict)
+    reason: str | None = None
+    decision: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
+    broker_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AuditConclusion:
+    """What became of the entities of an intent: results by ordinal, and the events on the way.
+
+    ``events`` are (at, event, detail) with event ``sent``, ``outcome`` or ``recovery``.
+    """
+
+    alteration_id: str
+    results: Mapping[int, AlterationResult]
+    events: Sequence[tuple[datetime, str, str]] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AlterationRecord:
+    """Everything that the log knows of one alteration.
+
+    Attributes:
+        request: As recorded.
+        at: When the intent was committed.
+        results: By ordinal, in request order, local refusals included; an entity without a
+            conclusion yet is UNKNOWN once sent, or NOT_SENT.
+        concluded: Whether every entity has a conclusion.
+        history: (at, event, detail) in order: ``intent``, ``sent``, ``outcome``, ``recovery``.
+    """
+
+    request: AuditRequest
+    at: datetime
+    results: Mapping[int, AlterationResult]
+    concluded: bool
+    history: Sequence[tuple[datetime, str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class AuditRow:
+    """One row of ``GET /audit``: one entity of one recorded request.
+
+    ``entity`` and ``ops`` are null for denied attempts; ``denied`` then has ``entities`` (how many
+    were asked for), ``first`` (the first of them) and ``attempts``, and is null for other rows.
+    ``plan`` is what the plan behind the request was: ``plan_id``, ``owner``, ``force``, and from
+    whom keys of this entity were taken over, by key; null where there is none.
+    """
+
+    cluster_id: str
+    alteration_id: str
+    at: datetime
+    principal: str
+    authentication: str
+    client_address: str
+    action: str
+    entity: ClientQuotaEntity | None
+    ops: Sequence[Mapping[str, Any]] | None
+    before: Values | None
+    after: Values | None
+    outcome: str
+    reason: str | None
+    request_id: str
+    error: KafkaRefusal | None
+    plan: Mapping[str, Any] | None = None
+    denied: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AuditQuery:
+    """Conditions, ANDed; null means no condition. Newest first.
+
+    ``after`` is the position (at, alteration_id, ordinal) of the last row of the page before.
+    """
+
+    entity: ClientQuotaFilter | None = None
+    actor: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    outcome: str | None = None
+    action: str | None = None
+    limit: int = 100
+    after: tuple[datetime, str, int] | None = None
+    cluster_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AuditPage:
+    """Rows, and the position of the last one where more follow."""
+
+    rows: Sequence[AuditRow]
+    next_after: tuple[datetime, str, int] | None
+
+
+@dataclass(frozen=True, slots=True)
+class KeyClaim:
+    """An idempotency key: the SHA-256 of principal, cluster and key, and of what was asked."""
+
+    key_hash: bytes
+    fingerprint: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class KeptKey:
+    """What the log knows of an idempotency key that was used before."""
+
+    alteration_id: str
+    fingerprint: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What an intent takes with it, in the same transaction.
+
+    Attributes:
+        send_within_s: How long after its transaction was begun it may still be handed over.
+        owner: The process that sends; its heartbeat tells whether it lives.
+        entities: Whose slots are taken, each for this alteration alone; none for a request that
+            changes nothing.
+        key: The idempotency key, or null.
+        supersedes: The alteration whose quarantined slots are taken over, or null.
+        ownership: Who will hold the keys if they are applied; null for what is no plan's.
+    """
+
+    send_within_s: float = field(kw_only=True)
+    owner: str
+    entities: tuple[ClientQuotaEntity, ...]
+    key: KeyClaim | None = None
+    supersedes: str | None = None
+    ownership: OwnershipClaim | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class KnownState:
+    """The last audited state of an entity, and its age in seconds by the database's clock."""
+
+    values: Values
+    age_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """A committed intent.
+
+    Attributes:
+        at: The time that the log gave it, under the slots.
+        known: The last audited state of the entities that have one.
+    """
+
+    at: datetime
+    known: Mapping[ClientQuotaEntity, KnownState]
+
+
+class KeyTakenError(Exception):
+    """The idempotency key was used before; ``kept`` tells for what."""
+
+    def __init__(self, kept: KeptKey) -> None:
+        """Keep what is known of it."""
+        super().__init__(kept.alteration_id)
+        self.kept = kept
+
+
+class AuditJournal(Protocol):
+    """The append-only log. Every method raises ``NotSentError`` when Postgres does not do it."""
+
+    async def record_intent(self, request: AuditRequest, claim: Claim) -> Intent:
+        """Commit the intent, its slots and its key durably, all or none.
+
+        Where the error's ``alteration_id`` is set, the log may hold the intent all the same.
+
+        Raises:
+            EntityBusyError: A slot is taken; ``alteration_id`` says by whom. Nothing was written.
+            KeyTakenError: The idempotency key was used before. Nothing was written.
+        """
+        ...
+
+    async def kept_key(self, key_hash: bytes) -> KeptKey | None:
+        """Return what an idempotency key was used for, if it was and has not expired."""
+        ...
+
+    async def record_conclusion(self, conclusion: AuditConclusion) -> None:
+        """Commit what became of an intent; at most one conclusion for each entity.
+
+        In the same transaction slots are freed, or quarantined where the outcome is UNKNOWN, and
+        the last audited state of what was applied is kept. Where nothing was sent, or all was
+        throttled, the idempotency key is free again. Repeating it is safe.
+
+        Raises:
+            NotFoundError: The log has no such intent.
+        """
+        ...
+
+    async def record_final(
+        self, request: AuditRequest, results: Mapping[int, AlterationResult]
+    ) -> datetime:
+        """Commit a request that changed nothing and its results at once: denied or validated.
+
+        A denied request without entities is one row without an entity.
+        """
+        ...
+
+    async def alteration(self, alteration_id: str) -> AlterationRecord | None:
+        """Return one alteration, or null where there is none."""
+        ...
+
+    async def audit_rows(self, query: AuditQuery) -> AuditPage:
+        """Return one page of the log."""
+        ...
+
+    async def check_writable(self) -> None:
+        """Prove that an intent could be written now, without leaving a trace."""
+        ...

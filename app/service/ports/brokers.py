@@ -1,0 +1,304 @@
+"""What the use cases need of the brokers: quotas, quorum, configuration, rights, credentials."""
+
+from collections.abc import Awaitable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final, NamedTuple, Protocol
+
+from app.domain.alterations import ClientQuotaAlteration, KafkaRefusal, Outcome, Quotas
+from app.domain.authorization import AclBinding, Operation
+from app.domain.entities import ClientQuotaEntity
+from app.domain.filters import ClientQuotaFilter
+
+STANDSTILL_S: Final = 5.0
+"""How long a process may stand still between its last look at the clock and the last byte."""
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaChanges:
+    """In what an answer differs from an earlier one.
+
+    Attributes:
+        base: The quotas of the earlier answer.
+        changed: The whole values of each entity that differs; none where it is gone.
+    """
+
+    base: Quotas
+    changed: Quotas
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """A broker's answer to a describe.
+
+    Attributes:
+        quotas: Every matching entity with its values.
+        as_of: When the request was handed to the broker (UTC): the answer is at least that fresh
+            as this broker's own image, never fresher than claimed.
+        cluster_id: The cluster that the broker belongs to.
+        broker_id: The broker that answered.
+        changes: Since an earlier answer, where that is known.
+    """
+
+    quotas: Quotas
+    as_of: datetime
+    cluster_id: str
+    broker_id: int
+    changes: QuotaChanges | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EntityVerdict:
+    """A broker's word on one entity: APPLIED (or VALIDATED), REFUSED or UNKNOWN."""
+
+    outcome: Outcome
+    error: KafkaRefusal | None = None
+    throttle_time_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class AlterAnswer:
+    """A broker's answer to an alter: one verdict for each entity of the request.
+
+    Attributes:
+        verdicts: By entity; every entity of the request is present (one that the broker left
+            out is UNKNOWN).
+        broker_id: The broker that the request was sent through.
+        sent_at: When the bytes were handed to the socket (UTC).
+        answered_at: When the answer, or the certainty that none will come, was there (UTC).
+        late: Where time ran out: what comes of listening on, up to 95 s after the sending; its
+            verdicts are definite, or UNKNOWN again. Null otherwise.
+    """
+
+    verdicts: Mapping[ClientQuotaEntity, EntityVerdict]
+    broker_id: int
+    sent_at: datetime
+    answered_at: datetime
+    late: "Awaitable[AlterAnswer] | None" = None
+
+
+class ClusterIdentity(Protocol):
+    """Which cluster this process serves; another one never takes its place."""
+
+    async def cluster_id(self, *, timeout_s: float | None = None) -> str:
+        """Return the cluster's id, from memory once known.
+
+        Raises:
+            WrongClusterError: The brokers that answer are of another cluster.
+            NotSentError: No broker could be reached.
+        """
+        ...
+
+
+class ClientQuotaAdmin(ClusterIdentity, Protocol):
+    """The brokers' quota API (DescribeClientQuotas 48, AlterClientQuotas 49).
+
+    A time-out of null is that of the process; see ``Patience``.
+    """
+
+    async def describe_client_quotas(
+        self,
+        quota_filter: ClientQuotaFilter,
+        *,
+        broker_id: int | None = None,
+        timeout_s: float | None = None,
+    ) -> Described:
+        """Describe through one broker; only EXACT, DEFAULT and SPECIFIED components.
+
+        Args:
+            quota_filter: Already narrowed by ``ClientQuotaFilter.for_broker``.
+            broker_id: The broker to ask; null picks one.
+            timeout_s: The whole time allowed, connecting included.
+
+        Raises:
+            NotSentError: No broker could be reached, or none answered in time.
+            UnsupportedVersionError: The broker is older than 2.6.
+            InvalidRequestError: The broker refused the filter.
+            BrokerError: This service's own account lacks DESCRIBE_CONFIGS, or anything else.
+        """
+        ...
+
+    async def alter_client_quotas(
+        self,
+        alterations: Sequence[ClientQuotaAlteration],
+        *,
+        validate_only: bool,
+        broker_id: int | None = None,
+        timeout_s: float | None = None,
+        send_by: float | None = None,
+    ) -> AlterAnswer:
+        """Alter through one broker, in one request, never repeated once it was sent.
+
+        The values were judged already and are sent as float64. A lost, late or unreadable answer
+        gives UNKNOWN verdicts, not an exception.
+
+        Args:
+            alterations: Of entities that differ.
+            validate_only: Let the broker judge them, and change nothing.
+            broker_id: The broker to ask; null picks one.
+            timeout_s: The whole time allowed, connecting included.
+            send_by: Until when it may be handed over, by ``boot_time``; a process that stands
+                still between its last look at the clock and the last byte must not go on
+                ``STANDSTILL_S`` later.
+
+        Raises:
+            NotSentError: Not one byte of the request was handed to a socket.
+            UnsupportedVersionError: The broker is older than 2.6; nothing was sent.
+        """
+        ...
+
+    async def live_brokers(self, *, timeout_s: float | None = None) -> Sequence[int]:
+        """Return the ids of the live brokers, at least one.
+
+        Raises:
+            NotSentError: No broker could be reached, or none is live.
+        """
+        ...
+
+    async def preferred_broker(self, *, timeout_s: float | None = None) -> int:
+        """Return the live broker that this process sticks to, so that its reads are monotonic.
+
+        Raises:
+            NotSentError: No broker could be reached, or none is live.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class QuorumState:
+    """The metadata quorum, as its leader describes it. Source: DescribeQuorum (55).
+
+    Attributes:
+        leader_epoch: Changes with each leader.
+        high_watermark: What is committed.
+        log_ends: The log end offset of each node, voters and observers.
+    """
+
+    leader_epoch: int
+    high_watermark: int
+    log_ends: Mapping[int, int]
+
+
+class MetadataQuorum(Protocol):
+    """What tells whether a broker has seen everything that was committed."""
+
+    async def quorum(
+        self, *, broker_id: int | None = None, timeout_s: float | None = None
+    ) -> QuorumState:
+        """Ask through a broker.
+
+        Raises:
+            NotSentError: No answer in time.
+            BarrierUnavailableError: The service's own account lacks DESCRIBE on the cluster.
+        """
+        ...
+
+
+class BarrierUnavailableError(Exception):
+    """DescribeQuorum is not permitted, so nothing that is read can be verified."""
+
+
+class CallbackDetector(Protocol):
+    """Whether brokers decide about quotas by code of their own. Source: KIP-257."""
+
+    async def custom_callback(self) -> str | None:
+        """Return ``client.quota.callback.class`` of a live broker, null if none is known."""
+        ...
+
+
+class AclSnapshot(NamedTuple):
+    """The ACLs of the Cluster resource.
+
+    Attributes:
+        bindings: Every ACL whose resource type is Cluster.
+        taken_at: When the request was sent (UTC).
+        age_s: Seconds since then, by the monotonic clock.
+        has_authorizer: False where the cluster has none (SECURITY_DISABLED).
+    """
+
+    bindings: tuple[AclBinding, ...]
+    taken_at: datetime
+    age_s: float
+    has_authorizer: bool = True
+
+
+class ClusterAclSource(Protocol):
+    """DescribeAcls on the cluster; a short-lived, bounded copy, refreshed by one task at a time."""
+
+    async def cluster_acls(self, *, max_age_s: float) -> AclSnapshot:
+        """Return a snapshot that is at most ``max_age_s`` old.
+
+        Raises:
+            NotSentError: No snapshot that young can be had; the caller must fail closed.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Rights:
+    """What a broker says that a caller may do.
+
+    Attributes:
+        allowed: Whether the operation is allowed.
+        asked: How the broker was asked, in Kafka's words.
+        age_s: Seconds since the question was sent, by the monotonic clock.
+        has_authorizer: False where the cluster has none, so that everything is allowed.
+    """
+
+    allowed: bool
+    asked: str
+    age_s: float
+    has_authorizer: bool = True
+
+
+class ClusterRights(Protocol):
+    """Asks a broker what the caller may do, as the caller; its answers are kept for a while."""
+
+    async def rights(self, operation: Operation, *, max_age_s: float) -> Rights:
+        """Return an answer that is at most ``max_age_s`` old.
+
+        Raises:
+            NotSentError: None that young can be had; the caller must fail closed.
+        """
+        ...
+
+    def forget(self) -> None:
+        """Answer from nothing that was asked before this moment: a broker has refused the act."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ScramCredential:
+    """What Kafka tells of a credential: ``SCRAM-SHA-256`` or ``SCRAM-SHA-512``, and iterations."""
+
+    mechanism: str
+    iterations: int
+
+
+@dataclass(frozen=True, slots=True)
+class ScramUsers:
+    """A broker's answer.
+
+    Attributes:
+        users: By name, sorted; each has at least one credential.
+        as_of: When the broker was asked (UTC).
+        cluster_id: The cluster that it belongs to.
+    """
+
+    users: Mapping[str, tuple[ScramCredential, ...]]
+    as_of: datetime
+    cluster_id: str
+
+
+class ScramCredentialSource(Protocol):
+    """The brokers' DescribeUserScramCredentials (50)."""
+
+    async def scram_users(self) -> ScramUsers:
+        """Ask for every user that has credentials.
+
+        Raises:
+            NotSentError: No broker could be reached, or none answered in time.
+            UnsupportedVersionError: The broker is older than 2.7.
+            BrokerError: This service's own account lacks DESCRIBE on the cluster, or anything else.
+        """
+        ...

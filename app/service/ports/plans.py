@@ -1,0 +1,123 @@
+"""Plans as they are stored, and what the alteration that applies one carries with it."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final, Protocol
+
+from app.domain.entities import ClientQuotaEntity
+from app.domain.plans import Conflict, DesiredQuota, Holders, Holdings, Kept, PlannedChange
+
+RestsOn = Mapping[ClientQuotaEntity, Mapping[str, float | None]]
+"""Values that must hold, by entity and key; null: not set."""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnershipClaim:
+    """Who will hold the keys of an alteration once it is known to be applied.
+
+    The claim is written with the slots, in the transaction of the intent, and is made true in the
+    transaction that frees a slot with the outcome ``applied``, whoever writes that.
+
+    Attributes:
+        owner: Who will hold what is set; what is removed is held by nobody then.
+        force: Whether keys may be taken from other owners.
+        holders: Who held the keys when the plan was made, by entity.
+    """
+
+    owner: str
+    force: bool
+    holders: Mapping[ClientQuotaEntity, Holders]
+
+
+@dataclass(frozen=True, slots=True)
+class PlanApplication:
+    """The plan behind an alteration.
+
+    Attributes:
+        plan_id: Which plan.
+        claim: What its owner gets.
+        beside: What must hold of entities that the alteration does not touch.
+        taken_over: From whom keys are taken by force: by ordinal and key.
+    """
+
+    plan_id: str
+    claim: OwnershipClaim
+    beside: RestsOn = field(default_factory=dict)
+    taken_over: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
+
+    @property
+    def told(self) -> dict[str, Any]:
+        """What the audit log keeps of it."""
+        return {
+            "plan_id": self.plan_id,
+            "owner": self.claim.owner,
+            "force": self.claim.force,
+            "taken_over": {str(ordinal): dict(one) for ordinal, one in self.taken_over.items()},
+        }
+
+
+MAX_PLANS_OF_ONE: Final = 1_000
+MAX_PLAN_BYTES_OF_ONE: Final = 64 * 1024 * 1024
+"""How many plans of one principal are stored that have not expired, and their text in bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeWithImpact:
+    """A planned change, and what it means; ``impact`` is a document."""
+
+    change: PlannedChange
+    impact: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class KeptPlan:
+    """A plan that can be applied until it expires.
+
+    Attributes:
+        plan_id: A UUIDv7.
+        cluster_id: The cluster that it was made for.
+        author: The principal that asked for it.
+        owner: In whose name it is applied.
+        scope: Filter components as written.
+        base: A fingerprint of the values and owners that it rests on.
+        rests_on: Those values, by entity and key; null: not set.
+        document: What was desired; empty where it was not asked for.
+    """
+
+    plan_id: str
+    cluster_id: str
+    author: str
+    owner: str
+    prune: bool
+    adopt: bool
+    scope: tuple[str, ...]
+    created_at: datetime
+    expires_at: datetime
+    base: str
+    changes: tuple[ChangeWithImpact, ...]
+    conflicts: tuple[Conflict, ...]
+    kept: tuple[Kept, ...]
+    rests_on: Mapping[ClientQuotaEntity, Mapping[str, float | None]]
+    document: Sequence[DesiredQuota] = field(default=())
+
+
+class PlanStore(Protocol):
+    """Keeps plans and owners. Every method raises ``NotSentError`` when Postgres does not do it."""
+
+    async def holdings(
+        self, cluster_id: str, owner: str, entities: Iterable[ClientQuotaEntity]
+    ) -> Holdings:
+        """Return who holds which keys: of these entities, and of all entities the owner's own."""
+        ...
+
+    async def keep(self, plan: KeptPlan) -> bool:
+        """Store a plan, its document too; false where the author has as many as one may have.
+
+        That is ``MAX_PLANS_OF_ONE``, or ``MAX_PLAN_BYTES_OF_ONE`` before this one.
+        """
+        ...
+
+    async def plan(self, cluster_id: str, plan_id: str) -> KeptPlan | None:
+        """Return a plan for a cluster without its document; null where there is none any more."""
+        ...

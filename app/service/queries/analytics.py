@@ -1,0 +1,314 @@
+"""Analytics: what the pipeline found, as it was published, and the runs that find it."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Final, Protocol
+
+from app.domain.entities import Caller
+from app.domain.errors import (
+    ClusterAuthorizationError,
+    InvalidRequestError,
+    NotFoundError,
+    NotSentError,
+    Retry,
+    TooManyRequestsError,
+    Violation,
+)
+from app.domain.filters import ClientQuotaFilter, filter_violations
+from app.domain.pipeline_runs import OptionValue, run_violations
+from app.service.ports.brokers import ClusterIdentity
+from app.service.runtime.clock import new_alteration_id
+
+logger = logging.getLogger(__name__)
+
+NO_RUN: Final = "no-run"
+
+MAX_QUEUED_RUNS: Final = 100
+MAX_QUEUED_RUNS_OF_ONE: Final = 10
+"""How many runs may wait for a worker, in all and for one principal."""
+
+Row = Mapping[str, Any]
+"""A row of a table by column, as the database gives it."""
+
+Position = tuple[Any, ...]
+"""What the order of a listing compares, of the last row of a page."""
+
+
+class Result(StrEnum):
+    """A table that is listed."""
+
+    UTILIZATION = "utilization_daily"
+    INCIDENTS = "throttle_incident"
+    MINUTES = "bucket_minute"
+    RUNS = "pipeline_run"
+
+
+@dataclass(frozen=True, slots=True)
+class AnalyticsQuery:
+    """Conditions, ANDed; null means no condition.
+
+    Attributes:
+        table: What is listed.
+        cluster_id: Of the rows, and of the runs that name one.
+        key: A quota key.
+        entity: On the entity whose quota limits the bucket, or on the bucket's own names.
+        min_util_p99: The least p99 / limit; for incidents the least peak / limit.
+        since: The earliest day, minute or end of an incident, included.
+        until: The first that is too late.
+        bucket_id: Of the rows.
+        limit: Rows of a page.
+        after: The position of the last row of the page before.
+    """
+
+    table: Result
+    cluster_id: str | None = None
+    key: str | None = None
+    entity: ClientQuotaFilter | None = None
+    min_util_p99: float | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    bucket_id: int | None = None
+    limit: int = 100
+    after: Position | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedRun:
+    """The newest run that published a table."""
+
+    run_id: str
+    data_through: datetime | None
+    coverage: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class AnalyticsPage:
+    """Rows, and what is known of them.
+
+    Attributes:
+        run: The newest run behind the table; null before the first.
+        rows: In the table's order.
+        buckets: Who spends from the rows' buckets, and whose quotas limit them.
+        next_after: The position of the last row where more follow.
+    """
+
+    run: PublishedRun | None
+    rows: Sequence[Row]
+    buckets: Sequence[Row]
+    next_after: Position | None
+
+
+@dataclass(frozen=True, slots=True)
+class BucketName:
+    """A bucket as the metric tags name it."""
+
+    key: str
+    user: str
+    client_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class BucketUsage:
+    """The last day of a bucket, all brokers pooled; rates are in the key's unit.
+
+    Attributes:
+        throttled_minutes: Minutes in which it was throttled.
+        data_through: The end of the last minute of its day that is known.
+        coverage: 0 to 1: the minutes that the bucket has of those that brokers reported.
+    """
+
+    p95: float | None
+    p99: float | None
+    max: float | None
+    throttled_minutes: int | None
+    data_through: datetime | None
+    coverage: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class QueuedRun:
+    """A run that is asked for."""
+
+    run_id: str
+    cluster_id: str
+    job: str
+    options: Mapping[str, OptionValue]
+    requested_by: str
+
+
+class AnalyticsStore(Protocol):
+    """What the pipeline published. Every method may raise ``NotSentError``."""
+
+    async def page(self, query: AnalyticsQuery) -> AnalyticsPage:
+        """Return one page of a table."""
+        ...
+
+    async def run(self, cluster_id: str, run_id: str) -> Row | None:
+        """Return the newest run of an id for a cluster, or for several; null where none is."""
+        ...
+
+    async def queue(self, run: QueuedRun) -> Row | None:
+        """Add a run to the queue, and return its row; null where the queue is full.
+
+        It has at most ``MAX_QUEUED_RUNS``, and of one principal ``MAX_QUEUED_RUNS_OF_ONE``.
+        """
+        ...
+
+    async def cancel(self, cluster_id: str, run_id: str) -> Row | None:
+        """Ask for the end of a run that has not ended; return its row, or null."""
+        ...
+
+    async def usage(
+        self, cluster_id: str, buckets: Sequence[BucketName]
+    ) -> Mapping[BucketName, BucketUsage]:
+        """Return the last day of each bucket of which one is known."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Analytics:
+    """Answers ``/analytics/…`` of one cluster and tells ``GET /quotas/resolve`` about usage."""
+
+    store: AnalyticsStore
+    cluster: ClusterIdentity
+
+    async def page(self, query: AnalyticsQuery) -> AnalyticsPage:
+        """Return one page.
+
+        Raises:
+            InvalidRequestError: The entity filter breaks a rule.
+            NotFoundError: ``no-run``: no run has published the table, or there is no run at all.
+        """
+        if query.entity is not None:
+            violations = filter_violations(query.entity, "entity")
+            if violations:
+                detail = "The entity filter breaks a rule of the broker."
+                first = violations[0].kafka_error
+                raise InvalidRequestError(detail, kafka_error=first, violations=violations)
+        cluster_id = await self.cluster.cluster_id()
+        page = await self.store.page(replace(query, cluster_id=cluster_id))
+        if page.run is None and not (query.table is Result.RUNS and page.rows):
+            raise NotFoundError(
+                f"No run of the pipeline has published this of the cluster {cluster_id} yet: queue "
+                "one with POST /analytics/runs, or run `quota-pipeline run --pg`.",
+                code=NO_RUN,
+            )
+        return page
+
+    async def run(self, run_id: str) -> Row:
+        """Return one run.
+
+        Raises:
+            NotFoundError: There is none.
+        """
+        return _found(await self.store.run(await self.cluster.cluster_id(), run_id))
+
+    async def queue(self, caller: Caller, job: str, options: Mapping[str, OptionValue]) -> Row:
+        """Queue a run for a worker.
+
+        Raises:
+            InvalidRequestError: The job is not one that may be asked for, or an option is not.
+            TooManyRequestsError: Too many wait already.
+        """
+        cluster_id = await self.cluster.cluster_id()
+        violations = run_violations(job, options)
+        if options.get("cluster", cluster_id) != cluster_id:
+            violations.append(_of_another_cluster(cluster_id))
+        if violations:
+            detail = "The run breaks a rule; nothing was queued."
+            raise InvalidRequestError(detail, violations=violations)
+        run = QueuedRun(new_alteration_id(), cluster_id, job, options, caller.principal)
+        row = await self.store.queue(run)
+        if row is None:
+            raise TooManyRequestsError(
+                _FULL, code="too-many-runs", retry=Retry.SAFE, retry_after_s=60
+            )
+        logger.info("%s queued the run %s of %s", caller.principal, run.run_id, job)
+        return row
+
+    async def cancel(self, caller: Caller, run_id: str, *, may_cancel_any: bool) -> Row:
+        """Ask for the end of a run; one that has ended stays as it is.
+
+        Raises:
+            NotFoundError: There is none.
+            ClusterAuthorizationError: Another principal has queued it.
+        """
+        cluster_id = await self.cluster.cluster_id()
+        owner = _found(await self.store.run(cluster_id, run_id))["requested_by"]
+        if not may_cancel_any and owner not in (None, caller.principal):
+            detail = f"{owner} has queued the run, so {caller.principal} may not cancel it."
+            raise ClusterAuthorizationError(detail, code="run-of-another-caller")
+        row = _found(await self.store.cancel(cluster_id, run_id))
+        logger.info("%s cancelled the run %s", caller.principal, run_id)
+        return row
+
+    async def usage(
+        self, cluster_id: str, buckets: Sequence[BucketName]
+    ) -> Mapping[BucketName, BucketUsage] | None:
+        """Return the last day of each bucket of which one is known; null if nobody can tell now."""
+        try:
+            return await self.store.usage(cluster_id, buckets)
+        except NotSentError as error:
+            logger.warning("usage is left out of a resolution: %s", error.detail)
+            return None
+
+
+_FULL: Final = (
+    f"At most {MAX_QUEUED_RUNS} runs may wait, {MAX_QUEUED_RUNS_OF_ONE} of them queued by one "
+    "principal; nothing was queued. Wait for some to end, or cancel some of yours."
+)
+
+
+def _of_another_cluster(cluster_id: str) -> Violation:
+    detail = (
+        f"This service queues runs for its own cluster; leave cluster out, or say {cluster_id}."
+    )
+    return Violation("/options/cluster", "another-cluster", detail)
+
+
+def _found(row: Row | None) -> Row:
+    if row is None:
+        raise NotFoundError("There is no such run; GET /analytics/runs lists them.")
+    return row
+
+
+BUCKETS: Final = "dim_bucket"
+"""The table of who spends from a bucket, which goes along with others."""
+
+_ENTITY: Final = (
+    "quota_user",
+    "quota_user_default",
+    "quota_client_id",
+    "quota_client_default",
+)
+
+COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
+    Result.UTILIZATION: (
+        *("cluster_id", "dt", "broker_id", "key", "bucket_id", "level", "limit"),
+        *("minutes_present", "minutes_expected", "coverage", "bytes", "p50", "p95", "p99", "peak"),
+        *("minutes_over_80", "minutes_over_100", "throttled_minutes", "throttle_ms_max"),
+        *("util_p99", "headroom"),
+    ),
+    Result.INCIDENTS: (
+        *("cluster_id", "incident_id", "key", "bucket_id", "broker_id", "level", "start", "end"),
+        *("minutes", "peak_ratio", "throttle_ms_p95", "est_deferred_bytes", "brokers_affected"),
+        *(*_ENTITY, "first_contributors", "status"),
+    ),
+    Result.MINUTES: (
+        *("cluster_id", "dt", "ts", "broker_id", "key", "bucket_id", "rate_avg", "rate_max"),
+        *("throttle_ms_avg", "throttle_ms_max", "bytes_est", "limit", "level", "contributors"),
+    ),
+    Result.RUNS: (
+        *("run_id", "job", "options", "cluster_id", "state", "requested_by", "requested_at"),
+        *("cancel_requested", "started_at", "ended_at", "data_through", "coverage", "rows_in"),
+        *("rows_out", "published", "progress", "error"),
+    ),
+    BUCKETS: (
+        *("cluster_id", "bucket_id", "key", "level", "bucket_user", "bucket_client"),
+        *(*_ENTITY, "first_seen", "last_seen"),
+    ),
+}
+"""In order."""

@@ -1,0 +1,332 @@
+"""Describe: which quotas are stored, from a sorted snapshot that is patched by small changes."""
+
+import asyncio
+from bisect import bisect_left, bisect_right
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from operator import itemgetter
+from typing import Any, Final, NamedTuple, Protocol
+
+from app.domain.alterations import Quotas, Values
+from app.domain.entities import ClientQuotaEntity, SortKey
+from app.domain.errors import InvalidRequestError
+from app.domain.filters import ALL_ENTITIES, ClientQuotaFilter, MatchType, filter_violations
+from app.service.ports.brokers import ClientQuotaAdmin, Described
+from app.service.runtime.offload import off_loop, without_collection
+
+Entry = tuple[ClientQuotaEntity, Values]
+
+FEW_CHANGES: Final = 1_000
+"""Up to so many changes a list is patched; for more it is sorted anew."""
+
+_NAMED: Final = frozenset({MatchType.EXACT, MatchType.DEFAULT})
+_KEY: Final = itemgetter(0)
+
+
+class Ranked(NamedTuple):
+    """Entries in order, and what each is sorted by; neither list is ever changed."""
+
+    keys: list[SortKey]
+    entries: list[Entry]
+
+
+@dataclass(slots=True)
+class Rendering:
+    """What those who render all the entries of an image want to keep with them.
+
+    Attributes:
+        ranked: The entries in order.
+        kept: Whatever they keep, by a name of theirs.
+        earlier: What was kept with an earlier image, and the sort keys of all entries that differ
+            from it; null where that is not known.
+        turn: Whoever renders takes it, so that nothing is rendered twice.
+    """
+
+    ranked: Ranked
+    kept: dict[object, Any] = field(default_factory=dict)
+    earlier: tuple[Mapping[object, Any], frozenset[SortKey]] | None = None
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    def followed_by(self, ranked: Ranked, changed: frozenset[SortKey]) -> "Rendering":
+        """Return the rendering of the next image, which differs in these entries."""
+        if self.kept:
+            return Rendering(ranked, earlier=(self.kept, changed))
+        if self.earlier is None:
+            return Rendering(ranked)
+        kept, since = self.earlier
+        return Rendering(ranked, earlier=(kept, since | changed))
+
+
+@dataclass(slots=True)
+class ArrangedQuotas:
+    """The quotas of one image.
+
+    Attributes:
+        quotas: As described; never changed.
+        entries: All of them in the order of the contract; null until somebody asks.
+        rendering: What is kept with them; null until then.
+    """
+
+    quotas: Quotas
+    entries: Sequence[Entry] | None = None
+    rendering: Rendering | None = None
+    _postings: Mapping[tuple[str, str | None], list[ClientQuotaEntity]] | None = None
+
+    def sort(self, before: "ArrangedQuotas | None" = None, changes: Quotas | None = None) -> None:
+        """Bring the entries into order.
+
+        Args:
+            before: An earlier image, which may be in order already.
+            changes: Which entities differ from it.
+        """
+        changes = changes or {}
+        former = None if before is None else before.rendering
+        if former is not None and len(changes) <= FEW_CHANGES:
+            ranked = _patched(former.ranked, {one: self.quotas.get(one) for one in changes})
+            changed = frozenset(one.sort_key() for one in changes)
+            self.rendering = former.followed_by(ranked, changed)
+        else:
+            with without_collection():
+                ranked = _ranked(self.quotas)
+            self.rendering = Rendering(ranked)
+        self.entries = ranked.entries
+
+    def work_for(self, quota_filter: ClientQuotaFilter) -> int:
+        """Return how many entities there are to look at."""
+        if quota_filter.strict and _all_named(quota_filter):
+            return 1
+        return len(self.quotas) if self._postings is None else len(self.candidates(quota_filter))
+
+    def candidates(self, quota_filter: ClientQuotaFilter) -> Collection[ClientQuotaEntity]:
+        """Return a few entities that hold all that match, or all entities there are."""
+        named = [part for part in quota_filter.components if part.match_type in _NAMED]
+        if not named:
+            return self.quotas.keys()
+        if quota_filter.strict and _all_named(quota_filter):
+            names = {part.entity_type: part.match for part in named}
+            return [ClientQuotaEntity.of(names)]
+        if self._postings is None:
+            self._postings = _postings(self.quotas)
+        get = self._postings.get
+        return min((get((part.entity_type, part.match), []) for part in named), key=len)
+
+
+class ArrangedImages:
+    """The newest image that was asked for, arranged; shared by all who answer from it."""
+
+    def __init__(self) -> None:
+        self._newest: ArrangedQuotas | None = None
+        self._sorting = asyncio.Lock()
+
+    def of(self, described: Described) -> ArrangedQuotas:
+        """Return the arrangement of these very quotas; nothing is sorted yet."""
+        newest = self._newest
+        if newest is None or newest.quotas is not described.quotas:
+            self._newest = newest = ArrangedQuotas(described.quotas)
+        return newest
+
+    async def in_order(self, described: Described) -> ArrangedQuotas:
+        """Return the arrangement with all entries in order; many are sorted in a thread."""
+        async with self._sorting:
+            before = self._newest
+            arranged = self.of(described)
+            if arranged.entries is None:
+                changes = described.changes
+                if changes is not None and before is not None and before.quotas is changes.base:
+                    await off_loop(len(described.quotas), arranged.sort, before, changes.changed)
+                else:
+                    await off_loop(len(described.quotas), arranged.sort)
+            return arranged
+
+
+def matching(
+    arranged: ArrangedQuotas, quota_filter: ClientQuotaFilter, has_key: tuple[str, ...]
+) -> tuple[Entry, ...]:
+    """Return the entities that match, and have one of the keys if there are any, in order."""
+    found = _matching(arranged, quota_filter, has_key)
+    return tuple(sorted(found, key=lambda entry: entry[0].sort_key()))
+
+
+def _matching(
+    arranged: ArrangedQuotas, quota_filter: ClientQuotaFilter, wanted: tuple[str, ...]
+) -> Iterator[Entry]:
+    for entity in arranged.candidates(quota_filter):
+        values = arranged.quotas.get(entity)
+        if values is None or (wanted and not any(key in values for key in wanted)):
+            continue
+        if quota_filter.matches(entity):
+            yield entity, values
+
+
+def _all_named(quota_filter: ClientQuotaFilter) -> bool:
+    parts = quota_filter.components
+    return bool(parts) and all(part.match_type in _NAMED for part in parts)
+
+
+def _ranked(quotas: Quotas) -> Ranked:
+    pairs = [(entity.sort_key(), (entity, values)) for entity, values in quotas.items()]
+    pairs.sort(key=_KEY)
+    return Ranked([key for key, _ in pairs], [entry for _, entry in pairs])
+
+
+def _patched(before: Ranked, changed: Mapping[ClientQuotaEntity, Values | None]) -> Ranked:
+    """Return the entries with some replaced; null for one that is gone."""
+    keys, entries = before.keys.copy(), before.entries.copy()
+    for entity, values in changed.items():
+        key = entity.sort_key()
+        at = bisect_left(keys, key)
+        while at < len(keys) and keys[at] == key and entries[at][0] != entity:
+            at += 1
+        is_there = at < len(keys) and keys[at] == key
+        if values is None:
+            if is_there:
+                del keys[at], entries[at]
+        elif is_there:
+            entries[at] = (entity, values)
+        else:
+            keys.insert(at, key)
+            entries.insert(at, (entity, values))
+    return Ranked(keys, entries)
+
+
+def _postings(quotas: Quotas) -> Mapping[tuple[str, str | None], list[ClientQuotaEntity]]:
+    """Return the entities by each name, and by each default, that is part of them."""
+    postings: dict[tuple[str, str | None], list[ClientQuotaEntity]] = {}
+    for entity in quotas:
+        for kind, name in entity.entries:
+            postings.setdefault((kind, name), []).append(entity)
+    return postings
+
+
+class Image(Protocol):
+    """The describe-all answer, kept and shared."""
+
+    async def image(self, *, max_age_ms: int) -> Described:
+        """Return a describe-all answer that is at most that old."""
+        ...
+
+    def forget(self) -> None:
+        """Answer from no image that is older than this moment."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeQuery:
+    """What to describe.
+
+    Attributes:
+        quota_filter: Components and ``strict``.
+        has_key: Keep entities that have any of these keys; empty keeps all.
+        max_age_ms: 0 asks the broker now; more allows an image that old. Who asks for everything
+            at the same time as others shares what was asked after his call.
+    """
+
+    quota_filter: ClientQuotaFilter = ALL_ENTITIES
+    has_key: tuple[str, ...] = ()
+    max_age_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaListing:
+    """Matching entities in the order of the contract, all from one answer of one broker.
+
+    Attributes:
+        rendering: What is kept with the entries, shared by all listings of these very entries;
+            null where nothing is shared.
+    """
+
+    cluster_id: str
+    as_of: datetime
+    entries: Sequence[Entry]
+    rendering: Rendering | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaPage:
+    """A page of a listing.
+
+    Attributes:
+        listing: All that matches, of which the page is a part.
+        entries: Those of the page.
+        is_last: Whether none follows.
+    """
+
+    listing: QuotaListing
+    entries: Sequence[Entry]
+    is_last: bool
+
+
+class DescribeQuotas:
+    """Answers ``GET /quotas``; ``images`` may be shared with others who answer it."""
+
+    def __init__(
+        self, admin: ClientQuotaAdmin, image: Image, images: ArrangedImages | None = None
+    ) -> None:
+        self._admin = admin
+        self._image = image
+        self._images = images or ArrangedImages()
+
+    async def describe(self, query: DescribeQuery) -> QuotaListing:
+        """Return every matching entity.
+
+        Raises:
+            InvalidRequestError: The filter breaks a rule of the broker.
+            NotSentError: No broker answers.
+        """
+        violations = filter_violations(query.quota_filter)
+        if violations:
+            detail = "The filter breaks a rule of the broker."
+            first = violations[0].kafka_error
+            raise InvalidRequestError(detail, kafka_error=first, violations=violations)
+        described = await self._described(query)
+        if query == DescribeQuery(max_age_ms=query.max_age_ms):
+            arranged = await self._images.in_order(described)
+            entries, rendering = arranged.entries or (), arranged.rendering
+            return QuotaListing(described.cluster_id, described.as_of, entries, rendering)
+        found = await self._matching(described, query)
+        return QuotaListing(described.cluster_id, described.as_of, found)
+
+    async def _matching(self, described: Described, query: DescribeQuery) -> tuple[Entry, ...]:
+        """Return what matches, found in the arranged image or in the broker's own selection."""
+        if query.max_age_ms > 0:
+            arranged = self._images.of(described)
+            number = arranged.work_for(query.quota_filter)
+        else:
+            arranged = ArrangedQuotas(described.quotas)
+            number = len(described.quotas)
+        return await off_loop(number, matching, arranged, query.quota_filter, query.has_key)
+
+    async def everything(self) -> Described:
+        """Return every entity, as a broker describes them now.
+
+        Raises:
+            NotSentError: No broker answers.
+        """
+        return await self._described(DescribeQuery())
+
+    async def _described(self, query: DescribeQuery) -> Described:
+        wanted = query.quota_filter.for_broker()
+        if query.max_age_ms > 0 or wanted == ALL_ENTITIES:
+            return await self._image.image(max_age_ms=query.max_age_ms)
+        return await self._admin.describe_client_quotas(wanted)
+
+    async def page(
+        self, query: DescribeQuery, page_size: int, after: ClientQuotaEntity | None = None
+    ) -> QuotaPage:
+        """Describe, and return the entities that follow one; null returns the first ones.
+
+        Raises:
+            InvalidRequestError: As ``describe``.
+            NotSentError: As ``describe``.
+        """
+        listing = await self.describe(query)
+        begin = 0
+        if after is not None:
+            begin = bisect_right(listing.entries, after.sort_key(), key=_sort_key)
+        end = begin + page_size
+        return QuotaPage(listing, listing.entries[begin:end], end >= len(listing.entries))
+
+
+def _sort_key(entry: Entry) -> SortKey:
+    return entry[0].sort_key()

@@ -1,0 +1,306 @@
+"""Recovery: observe what became of an alteration whose answer was lost. It never re-sends one.
+
+Fences prove that a broker's queue holds nothing older, as far as anything does. A validate-only
+alteration is forwarded through the same queue as a real one. A single fence is overtaken where the
+broker's connection to the controller breaks, for it then queues again in reverse order; a second
+fence, sent a second after the first was answered, was not overtaken in any single disconnect
+measured on release 4.3.1. Only time is a proof: see ``FINAL_AFTER_S``.
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from app.domain.alterations import (
+    AlterationResult,
+    ClientQuotaAlteration,
+    Observation,
+    Outcome,
+    Values,
+    observe,
+    same_values,
+)
+from app.domain.errors import NotSentError, QuotaError
+from app.service.alterations.context import LifeContext
+from app.service.alterations.current_values import Barrier, BarrierRead
+from app.service.alterations.sending import record_in_portions
+from app.service.ports.brokers import BarrierUnavailableError, ClientQuotaAdmin, MetadataQuorum
+from app.service.ports.metrics import FoundBy
+from app.service.ports.recovery import OpenAlteration, Place, Recovered, RecoveryJournal
+from app.service.runtime.clock import utc_now
+from app.service.runtime.offload import off_loop
+from app.service.runtime.tasks import again_and_again
+
+logger = logging.getLogger(__name__)
+
+FENCE_TIMEOUT_S: Final = 2.0
+"""A fence that is answered later proves nothing."""
+
+BETWEEN_FENCES_S: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class FencePair:
+    """Two fences through one broker under one leader.
+
+    Attributes:
+        broker_id: The broker.
+        leader_epoch: Of both; null where DescribeQuorum is not permitted.
+        answered: When each was answered.
+    """
+
+    broker_id: int
+    leader_epoch: int | None
+    answered: tuple[datetime, datetime]
+
+    @property
+    def evidence(self) -> Mapping[str, Any]:
+        """What is kept in the log."""
+        return {
+            "broker_id": self.broker_id,
+            "leader_epoch": self.leader_epoch,
+            "fences": [at.isoformat() for at in self.answered],
+        }
+
+
+class Fences:
+    """Sends pairs of fences."""
+
+    def __init__(
+        self,
+        admin: ClientQuotaAdmin,
+        quorum: MetadataQuorum,
+        *,
+        between_s: float = BETWEEN_FENCES_S,
+    ) -> None:
+        self._admin = admin
+        self._quorum = quorum
+        self._between_s = between_s
+
+    async def pair(self, alteration: ClientQuotaAlteration, broker_id: int) -> FencePair:
+        """Send a pair of fences for the entity of an alteration; nothing is changed.
+
+        Raises:
+            NotSentError: An error, a slow answer or another leader: the pair proves nothing.
+        """
+        epoch = await self._epoch(broker_id)
+        first = await self._fence(alteration, broker_id)
+        await asyncio.sleep(self._between_s)
+        second = await self._fence(alteration, broker_id)
+        if await self._epoch(broker_id) != epoch:
+            raise NotSentError("The controller changed between two fences.", code="fence-broken")
+        return FencePair(broker_id, epoch, (first, second))
+
+    async def _epoch(self, broker_id: int) -> int | None:
+        try:
+            state = await self._quorum.quorum(broker_id=broker_id, timeout_s=FENCE_TIMEOUT_S)
+        except BarrierUnavailableError:
+            return None
+        return state.leader_epoch
+
+    async def _fence(self, alteration: ClientQuotaAlteration, broker_id: int) -> datetime:
+        answer = await self._admin.alter_client_quotas(
+            [alteration], validate_only=True, broker_id=broker_id, timeout_s=FENCE_TIMEOUT_S
+        )
+        verdict = answer.verdicts[alteration.entity]
+        if verdict.outcome is Outcome.UNKNOWN:
+            raise NotSentError("A fence was not answered in time.", code="fence-broken")
+        return utc_now()
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """One look at many entities through one broker.
+
+    Attributes:
+        pair: The fences before it.
+        read: What was read behind the barrier.
+        at: When (UTC).
+    """
+
+    pair: FencePair
+    read: BarrierRead
+    at: datetime
+
+    def findings(
+        self, batch: Sequence[OpenAlteration], *, final_after_s: float
+    ) -> Sequence[Recovered]:
+        """Return what was found of each entity; final where it was sent so long ago."""
+        common = self._evidence()
+        return [self._finding(one, common, final=one.age_s >= final_after_s) for one in batch]
+
+    def _finding(self, one: OpenAlteration, common: Mapping[str, Any], *, final: bool) -> Recovered:
+        alteration, before = one.audited.alteration, one.audited.before or {}
+        seen = self.read.values.get(alteration.entity, {})
+        observation = observe(alteration, before, seen)
+        evidence = {**common, **_seen(observation, seen)}
+        result = AlterationResult(
+            alteration.entity,
+            observation.outcome,
+            changed=not same_values(before, seen),
+            before=before,
+            after=seen,
+            warnings=one.audited.warnings,
+        )
+        return Recovered(one.alteration_id, one.audited.ordinal, result, final, evidence)
+
+    def _evidence(self) -> Mapping[str, Any]:
+        quorum = self.read.quorum
+        return {
+            **self.pair.evidence,
+            "observed_at": self.at.isoformat(),
+            "verified": self.read.verified,
+            "high_watermark": quorum.high_watermark if quorum else None,
+            "log_end": quorum.log_ends.get(self.pair.broker_id) if quorum else None,
+        }
+
+
+def _seen(observation: Observation, seen: Values) -> Mapping[str, Any]:
+    return {
+        "indistinguishable": observation.indistinguishable,
+        "seen": {key: str(value) for key, value in seen.items()},
+        "found": observation.outcome.value,
+    }
+
+
+FINAL_AFTER_S: Final = 95.0
+"""Nothing sent is applied later than this by brokers and controllers that are alive: 60 s in a
+broker's queue, 30 s of its socket, 5 s more. Source: ``NodeToControllerChannelManager``."""
+
+AT_ONCE: Final = 10_000
+"""How many entities one round claims: the largest alteration as a whole."""
+
+_PAUSE_S: Final = 1.0
+
+Batch = Sequence[OpenAlteration]
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryParts:
+    """What recovery works with."""
+
+    admin: ClientQuotaAdmin
+    journal: RecoveryJournal
+    fences: Fences
+    barrier: Barrier
+    context: LifeContext
+
+
+class Recovery:
+    """Claims what is open, observes it, and concludes it when nothing can come any more.
+
+    Args:
+        parts: What it works with.
+        final_after_s: When a verdict is final, in seconds after the sending.
+    """
+
+    def __init__(self, parts: RecoveryParts, *, final_after_s: float = FINAL_AFTER_S) -> None:
+        self._parts = parts
+        self._owner = parts.context.owner
+        self._failpoints = parts.context.failpoints
+        self._final_after_s = final_after_s
+
+    async def run(self) -> None:
+        """Beat and recover until cancelled; what fails is tried again in the next round."""
+        async with asyncio.TaskGroup() as group:
+            for what, work in (("a beat", self._beat), ("a round of recovery", self.round)):
+                group.create_task(again_and_again(what, work, pause_s=_PAUSE_S, logger=logger))
+
+    async def _beat(self) -> None:
+        cluster_id = await self._parts.admin.cluster_id()
+        await self._parts.journal.beat(cluster_id, self._owner)
+
+    async def round(self) -> int:
+        """Recover what can be claimed now; return how many entities were claimed.
+
+        Raises:
+            NotSentError: The log cannot be read, or it is not known whose alterations are ours.
+        """
+        journal = self._parts.journal
+        cluster_id = await self._parts.admin.cluster_id()
+        claimed = await journal.claim_open(cluster_id, self._owner, limit=AT_ONCE)
+        self._parts.context.metrics.intents_are_open(await journal.open_intents(cluster_id))
+        done = not claimed
+        try:
+            done = done or await self._recover_all(claimed)
+        finally:
+            if not done:
+                await self._give_back(cluster_id)
+        return len(claimed)
+
+    async def _give_back(self, cluster_id: str) -> None:
+        """Let others try: they may reach brokers that this process does not."""
+        with suppress(NotSentError):
+            await self._parts.journal.give_back(cluster_id, self._owner)
+
+    async def _recover_all(self, claimed: Sequence[OpenAlteration]) -> bool:
+        """Recover what was claimed; tell whether that was done."""
+        try:
+            by_broker = await self._by_broker(claimed)
+        except NotSentError as error:
+            logger.info("%d entities are not recovered yet: %s", len(claimed), error.detail)
+            return False
+        return all(await asyncio.gather(*(self._recover(*batch) for batch in by_broker.items())))
+
+    async def _by_broker(self, claimed: Sequence[OpenAlteration]) -> Mapping[int, Batch]:
+        """Group by the broker that it was sent through, or another where that one is gone."""
+        live = await self._parts.admin.live_brokers()
+        groups: dict[int | None, list[OpenAlteration]] = {}
+        for one in claimed:
+            broker_id = one.broker_id if one.broker_id in live else None
+            groups.setdefault(broker_id, []).append(one)
+        gone = groups.pop(None, [])
+        by_broker = {
+            broker_id: batch for broker_id, batch in groups.items() if broker_id is not None
+        }
+        if gone:
+            preferred = await self._parts.admin.preferred_broker()
+            by_broker.setdefault(preferred, []).extend(gone)
+        return by_broker
+
+    async def _recover(self, broker_id: int, batch: Batch) -> bool:
+        try:
+            found = await self._observed(broker_id, batch)
+            self._failpoints.reach("recovery_before_record")
+            ages = {one.place: one.age_s for one in batch}
+            async for recorded in record_in_portions(self._parts.journal, found):
+                self._failpoints.reach("recovery_after_record")
+                self._count(recorded, ages)
+        except QuotaError as error:
+            logger.info(
+                "%d entities sent through broker %d are not recovered yet: %s",
+                len(batch),
+                broker_id,
+                error.detail,
+            )
+        except Exception:  # what one broker answers must not keep the others from being asked
+            logger.exception("%d entities sent through broker %d", len(batch), broker_id)
+        else:
+            return True
+        return False
+
+    async def _observed(self, broker_id: int, batch: Batch) -> Sequence[Recovered]:
+        """Observe a whole batch behind one pair of fences, for a broker has one queue.
+
+        The fences are those of any alteration of the batch: one that a broker does not answer
+        must not stand before all others again and again.
+        """
+        fencing = random.choice(batch).audited.alteration  # noqa: S311 - no secret
+        pair = await self._parts.fences.pair(fencing, broker_id)
+        entities = [one.audited.alteration.entity for one in batch]
+        read = await self._parts.barrier.read(
+            entities, broker_id=broker_id, within_s=self._parts.context.patience.entities_s
+        )
+        sight = Sight(pair, read, utc_now())
+        return await off_loop(len(batch), sight.findings, batch, final_after_s=self._final_after_s)
+
+    def _count(self, recorded: Sequence[Recovered], ages: Mapping[Place, float]) -> None:
+        for one in recorded:
+            if one.final:
+                verdict = one.result.outcome.value
+                self._parts.context.metrics.recovered(verdict, FoundBy.FENCES, ages[one.place])

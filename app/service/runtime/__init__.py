@@ -1,0 +1,1 @@
+"""What the use cases need of the process: tasks, time, its state."""

@@ -1,0 +1,136 @@
+"""Time: the clock of records, identifiers that sort by it, and how long the service waits.
+
+No proof rests on a figure of ``Patience``. Those that recovery rests on are constants where they
+are used: ``SEND_BY_S``, ``FENCE_TIMEOUT_S``, ``FINAL_AFTER_S``.
+"""
+
+import secrets
+import time
+import uuid
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+_COUNTS_SLEEP: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+def utc_now() -> datetime:
+    """Return the present time in UTC."""
+    return datetime.now(UTC)
+
+
+def boot_time() -> float:
+    """Return seconds of a clock that goes on while the machine sleeps, where there is one."""
+    return time.clock_gettime(_COUNTS_SLEEP)
+
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def new_alteration_id(now_ms: int | None = None) -> str:
+    """Return a UUIDv7. Source: RFC 9562, section 5.7."""
+    milliseconds = time.time_ns() // 1_000_000 if now_ms is None else now_ms
+    value = (milliseconds & ((1 << 48) - 1)) << 80 | secrets.randbits(80)
+    value = value & ~(0xF << 76) | 0x7 << 76
+    value = value & ~(0x3 << 62) | 0x2 << 62
+    return str(uuid.UUID(int=value))
+
+
+def time_of(alteration_id: str) -> datetime:
+    """Return the time inside a UUIDv7, in UTC, to the millisecond.
+
+    Raises:
+        ValueError: Not a UUID, or one of a time after the year 9999.
+    """
+    milliseconds = uuid.UUID(alteration_id).int >> 80
+    try:
+        return _EPOCH + timedelta(milliseconds=milliseconds)
+    except OverflowError as error:
+        message = f"{alteration_id} is of a time after the year 9999"
+        raise ValueError(message) from error
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """Time-outs in seconds; the others are computed from those that are set.
+
+    Attributes:
+        database_connect_s: Until Postgres accepts a connection.
+        database_answer_s: Until a transaction of a few statements is committed.
+        broker_answer_s: Until a broker has answered a read, connecting included.
+    """
+
+    database_connect_s: float = 1.0
+    database_answer_s: float = 1.4
+    broker_answer_s: float = 5.0
+
+    @property
+    def conclusion_s(self) -> float:
+        """Until an outcome is written, which has nobody else to wait for it."""
+        return self.database_answer_s * 2
+
+    @property
+    def record_s(self) -> float:
+        """How long an answer waits for the record of its outcome."""
+        return self.database_answer_s * 15 / 7
+
+    @property
+    def entity_wait_s(self) -> float:
+        """Until another alteration of the same entity has ended.
+
+        It is longer than an intent takes: who waited so long finds the other's key in the log.
+        """
+        return self.database_answer_s * 10 / 7
+
+    @property
+    def statement_s(self) -> float:
+        """Postgres's own limit for a statement that writes: it ends what was given up."""
+        return self.database_answer_s * 10 / 7
+
+    @property
+    def lock_s(self) -> float:
+        """Postgres's own limit for the wait for a lock."""
+        return self.database_answer_s * 5 / 14
+
+    @property
+    def look_up_s(self) -> float:
+        """Until one alteration is read from the log."""
+        return max(5.0, self.database_answer_s)
+
+    @property
+    def list_s(self) -> float:
+        """Until a page of the log, or what a plan rests on, is read."""
+        return max(10.0, self.database_answer_s)
+
+    @property
+    def report_s(self) -> float:
+        """Until a large table is read; Postgres's own limit for any statement that reads."""
+        return max(30.0, self.database_answer_s)
+
+    @property
+    def check_s(self) -> float:
+        """Until a check of readiness is over, or a barrier is passed."""
+        return self.broker_answer_s * 2 / 5
+
+    @property
+    def fact_s(self) -> float:
+        """Until a broker has told its ACLs, its configuration, or what a caller may do."""
+        return self.broker_answer_s * 3 / 5
+
+    @property
+    def entities_s(self) -> float:
+        """Until the values of many entities are read behind a barrier."""
+        return max(6.0, self.broker_answer_s)
+
+    @property
+    def image_s(self) -> float:
+        """Until every quota of the cluster is described for a caller."""
+        return max(10.0, self.broker_answer_s)
+
+    @property
+    def alter_s(self) -> float:
+        """Until an alteration is answered; its answer is listened for longer."""
+        return max(15.0, self.broker_answer_s)
+
+
+USUAL: Final = Patience()

@@ -1,0 +1,95 @@
+"""Can this process serve reads, and writes?"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final
+
+from app.domain.errors import NotSentError, QuotaError
+from app.service.runtime.clock import USUAL
+
+CHECK_LIFE_S: Final = 2.0
+"""How long a check is believed."""
+
+_UNREACHABLE: Final = "cluster-unreachable"
+
+Check = Callable[[], Awaitable[str | None]]
+"""Returns what is wrong, or null; a ``QuotaError`` says it as well."""
+
+
+class Readiness:
+    """Runs the checks of the dependencies, each at most once in ``CHECK_LIFE_S``.
+
+    Args:
+        reading: What reads need, by the dependency's name.
+        writing: What alterations need beyond that.
+        within_s: How long a check may take, in seconds.
+    """
+
+    def __init__(
+        self,
+        reading: Mapping[str, Check],
+        writing: Mapping[str, Check],
+        *,
+        within_s: float = USUAL.check_s,
+    ) -> None:
+        self._reading = {name: _KeptCheck(check, within_s) for name, check in reading.items()}
+        self._writing = {name: _KeptCheck(check, within_s) for name, check in writing.items()}
+        self.draining = False
+
+    async def problems(self, *, for_write: bool) -> Mapping[str, str]:
+        """Return what stands in the way, by dependency; empty means ready."""
+        if self.draining:
+            return {"service": "The service is stopping."}
+        checks = {**self._reading, **(self._writing if for_write else {})}
+        found = await asyncio.gather(*(check.problem() for check in checks.values()))
+        return {name: problem for name, problem in zip(checks, found, strict=True) if problem}
+
+
+def without_addresses(check: Check, number: Callable[[], int]) -> Check:
+    """Let a check of the brokers say how many do not respond; where they are is in the log.
+
+    Anybody may ask whether the service is ready, without a credential.
+
+    Args:
+        check: Its error may name brokers.
+        number: How many brokers are tried.
+    """
+
+    async def counted() -> str | None:
+        try:
+            return await check()
+        except NotSentError as error:
+            reason = error.__cause__ if isinstance(error.__cause__, QuotaError) else error
+            if reason.code != _UNREACHABLE:
+                raise
+            return f"None of the brokers responds ({number()} tried); the log says why."
+
+    return counted
+
+
+class _KeptCheck:
+    """One check, its last result, and one task at a time that renews it."""
+
+    def __init__(self, check: Check, within_s: float) -> None:
+        self._check = check
+        self._within_s = within_s
+        self._lock = asyncio.Lock()
+        self._checked_at = float("-inf")
+        self._problem: str | None = None
+
+    async def problem(self) -> str | None:
+        async with self._lock:
+            if time.monotonic() - self._checked_at >= CHECK_LIFE_S:
+                self._problem = await self._renewed()
+                self._checked_at = time.monotonic()
+            return self._problem
+
+    async def _renewed(self) -> str | None:
+        try:
+            async with asyncio.timeout(self._within_s):
+                return await self._check()
+        except TimeoutError:
+            return f"No answer within {self._within_s:g} s."
+        except QuotaError as error:
+            return error.detail
