@@ -78,7 +78,7 @@ async def test_nobody_waits_for_an_answer_to_be_renewed(
 ):
     cluster.set_callback(CALLBACK)
     assert await facts.custom_callback() == CALLBACK
-    monkeypatch.setattr(clusters, "_KEPT_FOR_S", 0.0)
+    monkeypatch.setattr(clusters, "_MAX_AGE_S", 0.0)
     cluster.set_callback(None)
     assert at_once(facts) == CALLBACK
     async with asyncio.timeout(DEADLINE_S):

@@ -10,7 +10,7 @@ from app.domain.errors import NotSentError
 from app.domain.filters import ALL_ENTITIES
 from app.kafka.cluster_client import Brokers
 from app.kafka.config import KafkaSettings
-from app.kafka.pool import PLACES, Purpose
+from app.kafka.pool import MAX_CONNECTIONS, Purpose
 from app.kafka.quorum import KafkaMetadataQuorum
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from app.localdev.kafka import LocalKafka
@@ -101,7 +101,7 @@ async def test_a_network_that_comes_back_brings_the_late_answer(
 async def test_reads_do_not_wait_behind_alterations_that_hang(
     proxy: KafkaProxy, quota_admin: KafkaClientQuotaAdmin
 ):
-    names = [entity(user=unique()) for _ in range(PLACES[Purpose.ALTER])]
+    names = [entity(user=unique()) for _ in range(MAX_CONNECTIONS[Purpose.ALTER])]
     await quota_admin.describe_client_quotas(ALL_ENTITIES)
     proxy.hold(TO_BROKER, ALTER)
     hanging = [
