@@ -19,7 +19,6 @@ from app.http.models import (
     closed,
 )
 from app.http.query_params import (
-    MAX_AGE_MS,
     MAX_PAGE_SIZE,
     READ_INTEGER,
     Filter,
@@ -28,6 +27,9 @@ from app.http.query_params import (
     QueryParameters,
 )
 from app.http.yaml_format import API_VERSION
+
+OLDEST_IMAGE_MS: Final = 2**31 - 1
+"""The largest ``max_age_ms``: whoever asks for it takes any image there is."""
 
 
 class DescribeParameters(QueryParameters):
@@ -65,7 +67,7 @@ class DescribeParameters(QueryParameters):
     ] = ()
     max_age_ms: Annotated[
         int,
-        Field(ge=0, le=MAX_AGE_MS),
+        Field(ge=0, le=OLDEST_IMAGE_MS),
         READ_INTEGER,
         Field(
             description=(
