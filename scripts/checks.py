@@ -82,6 +82,7 @@ def main(arguments: list[str]) -> int:
         [Check("types", ["mypy"])],
         [
             Check("imports", ["lint-imports"]),
+            Check("house", ["python", "scripts/house.py"]),
             Check("OpenAPI diff", ["kafka-quota-service", "openapi", "--check"]),
             Check("lint", ["ruff", "check", "."]),
             Check("format", ["ruff", "format", "--check", "."]),

@@ -1,0 +1,188 @@
+"""Count the lines, files and names of each area; fail where a limit of `house.toml` is exceeded.
+
+The limits are what was reached: whoever gets below one lowers it. The targets are where this goes.
+"""
+
+import ast
+import graphlib
+import re
+import sys
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+SMALL_LINES = 60
+FIGURES = ("lines", "files", "median", "small", "words")
+
+
+@dataclass(frozen=True)
+class Area:
+    """The figures of an area.
+
+    Attributes:
+        lines: Of all its Python files.
+        files: Their number.
+        median: Of their lines; an `__init__.py` of a docstring alone is not counted.
+        small: Files under 60 lines for which the table has no reason.
+        words: Names with a word in them that the table does not want.
+    """
+
+    name: str
+    lines: int
+    files: int
+    median: int
+    small: int
+    words: int
+
+
+def main() -> int:
+    """Print the figures, and the violations; return the exit code."""
+    table = tomllib.loads((ROOT / "scripts" / "house.toml").read_text())
+    areas = [measure(ROOT, area, table) for area in table["area"]]
+    print(render(areas, table["area"]))
+    violations = [*violations_of(areas, table["area"]), *dead_reasons(ROOT, table["small"])]
+    circle = find_circle(ROOT, table["circles"])
+    if circle:
+        violations.append(f"These modules import each other: {' > '.join(circle)}.")
+    print(*violations, sep="\n")
+    return 1 if violations else 0
+
+
+def measure(root: Path, area: Mapping[str, Any], table: Mapping[str, Any]) -> Area:
+    """Count an area's files."""
+    files = list(files_of(root, area["paths"]))
+    lines = {file: len(file.read_text().splitlines()) for file in files}
+    modules = [file for file in files if not is_docstring_alone(file)]
+    small = [file for file in modules if lines[file] < SMALL_LINES]
+    return Area(
+        name=area["name"],
+        lines=sum(lines.values()),
+        files=len(files),
+        median=round(median([lines[file] for file in modules] or [0])),
+        small=sum(str(file.relative_to(root)) not in table["small"] for file in small),
+        words=sum(len(unwanted_names(file, table["words"])) for file in files),
+    )
+
+
+def files_of(root: Path, paths: Sequence[str]) -> Iterator[Path]:
+    """Yield the Python files below folders, or that match a pattern."""
+    for path in paths:
+        yield from sorted(root.glob(path if path.endswith(".py") else f"{path}/**/*.py"))
+
+
+def is_docstring_alone(file: Path) -> bool:
+    """Return whether a file is an `__init__.py` without code."""
+    return file.name == "__init__.py" and len(ast.parse(file.read_text()).body) <= 1
+
+
+def unwanted_names(file: Path, words: Sequence[str]) -> list[str]:
+    """Return the names that a file defines, its own among them, with an unwanted word in them."""
+    names = {file.stem, *defined_names(ast.parse(file.read_text()))}
+    return sorted(name for name in names if has_word(name, words))
+
+
+def defined_names(tree: ast.AST) -> Iterator[str]:
+    """Yield the names of functions, classes, parameters, variables and attributes."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+                yield node.name
+            case ast.arg():
+                yield node.arg
+            case ast.Name(ctx=ast.Store()):
+                yield node.id
+            case ast.Attribute(ctx=ast.Store()):
+                yield node.attr
+
+
+def has_word(name: str, words: Sequence[str]) -> bool:
+    """Return whether a name has one of the words in it, in singular or plural.
+
+    `one` counts at the end only: there it stands for a noun.
+    """
+    parts = re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", name).lower().strip("_").split("_")
+    unwanted = any(part in words or part.removesuffix("s") in words for part in parts)
+    return unwanted or parts[-1] in ("one", "ones")
+
+
+def render(areas: Sequence[Area], table: Sequence[Mapping[str, Any]]) -> str:
+    """Return the figures as a table: now / limit / target."""
+    lines = ["".join(["now/limit/target".ljust(18), *(name.rjust(22) for name in FIGURES)])]
+    for area, limits in zip(areas, table, strict=True):
+        cells = [
+            "/".join(
+                str(value)
+                for value in (
+                    getattr(area, name),
+                    limits.get(name, ""),
+                    limits.get(f"target_{name}", ""),
+                )
+            )
+            for name in FIGURES
+        ]
+        lines.append("".join([area.name.ljust(18), *(cell.rjust(22) for cell in cells)]))
+    return "\n".join(lines)
+
+
+def violations_of(areas: Sequence[Area], table: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield a sentence for each limit that is exceeded; the median's is a lower one."""
+    for area, limits in zip(areas, table, strict=True):
+        for name in FIGURES:
+            value, limit = getattr(area, name), limits.get(name)
+            if limit is None:
+                continue
+            if value < limit if name == "median" else value > limit:
+                yield f"{area.name}: {name} is {value}, the limit is {limit}."
+
+
+def dead_reasons(root: Path, small: Mapping[str, str]) -> Iterator[str]:
+    """Yield a sentence for each reason that no small file needs any more."""
+    for path in small:
+        file = root / path
+        if not file.is_file() or len(file.read_text().splitlines()) >= SMALL_LINES:
+            yield f"{path} is no small file any more: drop its reason."
+
+
+def find_circle(root: Path, allowed: Sequence[str]) -> list[str]:
+    """Return modules of `app` that import each other in a circle, or nothing.
+
+    Args:
+        root: Of the project.
+        allowed: Modules that are left out.
+    """
+    modules = {
+        ".".join(file.relative_to(root).with_suffix("").parts).removesuffix(".__init__"): file
+        for file in files_of(root, ["app"])
+    }
+    graph = {
+        module: set(imported_modules(file, modules))
+        for module, file in modules.items()
+        if module not in allowed
+    }
+    try:
+        graphlib.TopologicalSorter(graph).prepare()
+    except graphlib.CycleError as error:
+        return list(error.args[1])
+    return []
+
+
+def imported_modules(file: Path, modules: Mapping[str, Path]) -> Iterator[str]:
+    """Yield the modules among these that a file imports anywhere."""
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            for alias in node.names:
+                whole = f"{node.module}.{alias.name}"
+                if whole in modules:
+                    yield whole
+                elif node.module in modules:
+                    yield node.module
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name in modules)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
