@@ -12,10 +12,16 @@ from typing_extensions import TypedDict
 from app.domain.alterations import Outcome
 from app.domain.alterations import Values as StoredValues
 from app.domain.errors import BadPageTokenError, ClusterAuthorizationError
-from app.http.answers import entity_json, quota_value_json, refusal_json, values_json
+from app.http.encoding import (
+    JsonResponse,
+    entity_json,
+    quota_value_json,
+    refusal_json,
+    rfc3339,
+    values_json,
+)
 from app.http.filter_query import parse_filter
 from app.http.guards import MayReadAudit
-from app.http.json_text import JsonResponse
 from app.http.models import (
     AlterationId,
     AuditAction,
@@ -41,7 +47,6 @@ from app.http.query_params import (
 from app.http.responses import ASKING, answer_of, problems
 from app.http.route import GuardedRoute, operation_id
 from app.http.services import services_of
-from app.http.times import rfc3339
 from app.service.auth.denials import DeniedAttempt
 from app.service.ports.audit_log import AuditPage as RowPage
 from app.service.ports.audit_log import AuditQuery

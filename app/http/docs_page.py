@@ -9,7 +9,7 @@ from fastapi.openapi.docs import get_swagger_ui_html
 from starlette.responses import FileResponse, HTMLResponse, Response
 
 from app.domain.errors import NotFoundError
-from app.http.json_text import JsonResponse
+from app.http.encoding import JsonResponse
 from app.http.query_params import any_query
 from app.http.route import GuardedRoute, everybody
 

@@ -7,8 +7,7 @@ from typing import Final
 
 from app.domain.alterations import Values
 from app.domain.entities import ClientQuotaEntity
-from app.http.answers import entity_json, values_json
-from app.http.json_text import json_bytes
+from app.http.encoding import entity_json, json_bytes, values_json
 from app.http.quotas.formats import Format
 
 _ENTITY_TAG: Final = re.compile(r'(?:W/)?("[\x21\x23-\x7e\x80-\xff]*")')

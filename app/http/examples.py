@@ -18,9 +18,9 @@ from app.http.alterations.routes import alteration_json, record_json
 from app.http.analytics.documents import page_json, row_json
 from app.http.audit import audit_row_json
 from app.http.plans.routes import plan_json
-from app.http.quotas.capabilities import capabilities_json
 from app.http.quotas.formats import Format, QuotasAnswer, encode
-from app.http.resolve.documents import resolution_json, resolutions_json
+from app.http.quotas.routes import capabilities_json
+from app.http.resolve.rendering import resolution_json, resolutions_json
 from app.http.responses import PROBLEM_EXAMPLES
 from app.http.users import scram_users_json
 from app.http.yaml_format import API_VERSION

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends, Request, Response
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from app.http.json_text import JsonResponse
+from app.http.encoding import JsonResponse
 from app.http.models import closed
 from app.http.query_params import QueryParameters, StrictQuery
 from app.http.responses import ANY, answer_of, problems, text_answer

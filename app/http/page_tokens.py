@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from app.domain.errors import BadPageTokenError
-from app.http.json_text import json_bytes
+from app.http.encoding import json_bytes
 
 _DIGEST_BYTES: Final = 16
 

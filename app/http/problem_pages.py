@@ -7,8 +7,7 @@ from fastapi import APIRouter, Path
 from starlette.responses import HTMLResponse
 
 from app.domain.errors import NotFoundError
-from app.http.problem_codes import PROBLEMS
-from app.http.problem_text import ProblemText
+from app.http.problem_catalog import PROBLEMS, ProblemText
 from app.http.responses import ANY, problems, text_answer
 from app.http.route import PUBLIC, GuardedRoute, operation_id
 

@@ -30,7 +30,7 @@ from app.domain.errors import (
     UnsupportedVersionError,
     Violation,
 )
-from app.http.answers import alteration_result_json, quota_value_json
+from app.http.encoding import alteration_result_json, json_bytes, quota_value_json
 from app.http.errors import (
     BodyTooLargeError,
     HeadersTooLargeError,
@@ -42,8 +42,7 @@ from app.http.errors import (
     UnsupportedTransferCodingError,
 )
 from app.http.idempotency import REPLAYED_HEADER
-from app.http.json_text import json_bytes
-from app.http.problem_codes import PROBLEMS
+from app.http.problem_catalog import PROBLEMS
 
 MEDIA_TYPE: Final = "application/problem+json"
 

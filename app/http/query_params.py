@@ -22,9 +22,9 @@ from starlette.requests import Request
 from app.domain.entities import ENTITY_TYPES, EntityType
 from app.domain.errors import InvalidRequestError, UnreadableRequestError, Violation
 from app.domain.filters import filter_violations
+from app.http.encoding import read_time
 from app.http.filter_query import parse_component, parse_filter, unreadable_detail
 from app.http.strict_json import shown
-from app.http.times import read_time
 from app.http.validation import StrictModel, fault_of, own_error
 
 MAX_PAGE_SIZE: Final = 10_000

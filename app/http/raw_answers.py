@@ -4,7 +4,7 @@ import secrets
 from typing import Final
 
 from app.domain.errors import QuotaError
-from app.http.json_text import json_bytes
+from app.http.encoding import json_bytes
 from app.http.problems import MEDIA_TYPE, problem_document, problem_headers, status_of
 
 _HEADERS: Final = {

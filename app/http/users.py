@@ -6,13 +6,12 @@ from fastapi import APIRouter, Depends, Request, Response
 from pydantic import Field
 from typing_extensions import TypedDict
 
+from app.http.encoding import JsonResponse, rfc3339
 from app.http.guards import may_list_scram
-from app.http.json_text import JsonResponse
 from app.http.models import ClusterId, Time, closed
 from app.http.responses import READING, answer_of, problems
 from app.http.route import GuardedRoute, operation_id
 from app.http.services import services_of
-from app.http.times import rfc3339
 from app.service.ports.brokers import ScramUsers as Users
 
 router = APIRouter(

@@ -8,13 +8,14 @@ from typing import Any, Final, NamedTuple, TypeVar, get_args, get_type_hints
 
 from pydantic import (
     BaseModel,
-    BeforeValidator,
     ConfigDict,
     PrivateAttr,
     ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
     with_config,
 )
-from pydantic_core import PydanticCustomError
+from pydantic_core import InitErrorDetails, PydanticCustomError
 from typing_extensions import is_typeddict
 
 from app.domain.errors import (
@@ -60,8 +61,14 @@ def own_error(code: str, detail: str, **context: Any) -> PydanticCustomError:
     return PydanticCustomError(code_type, "{detail}", {"detail": detail, **context})
 
 
-def at_most(items: int, code: str, kafka_error: str | None = None) -> BeforeValidator:
-    """Refuse a longer list before any item is looked at: the request breaks a rule, 422.
+CHUNK_ITEMS: Final = 100
+"""So many items are validated in one call, which nothing else can run beside: 0.1 ms."""
+
+
+def at_most(items: int, code: str, kafka_error: str | None = None) -> WrapValidator:
+    """Read a list in chunks, until there are more faults than are listed.
+
+    A longer list is refused before any item is looked at: the request breaks a rule, 422.
 
     Args:
         items: At most so many.
@@ -69,13 +76,44 @@ def at_most(items: int, code: str, kafka_error: str | None = None) -> BeforeVali
         kafka_error: What a broker would have answered, or null.
     """
 
-    def check(value: Any) -> Any:
-        if isinstance(value, list) and len(value) > items:
+    def read(value: Any, validate: ValidatorFunctionWrapHandler) -> Any:
+        if not isinstance(value, list) or len(value) <= CHUNK_ITEMS:
+            return validate(value)
+        if len(value) > items:
             detail = f"{len(value)} items; a request takes at most {items}."
             raise own_error(code, detail, limit=items, kafka_error=kafka_error)
-        return value
+        return _read_in_chunks(value, validate)
 
-    return BeforeValidator(check)
+    return WrapValidator(read)
+
+
+def _read_in_chunks(items: list[Any], validate: ValidatorFunctionWrapHandler) -> list[Any]:
+    read: list[Any] = []
+    faults: list[InitErrorDetails] = []
+    for begin in range(0, len(items), CHUNK_ITEMS):
+        try:
+            read += validate(items[begin : begin + CHUNK_ITEMS])
+        except ValidationError as error:
+            faults += [_moved(one, begin) for one in error.errors(include_url=False)]
+        if len(faults) > MAX_VIOLATIONS:
+            break
+    if faults:
+        raise ValidationError.from_exception_data("items", faults)
+    return read
+
+
+def _moved(error: Any, begin: int) -> InitErrorDetails:
+    """Return an error of a chunk as one of the whole list."""
+    index, *location = error["loc"]
+    context = error.get("ctx", {})
+    kind = error["type"]
+    own = "detail" in context
+    return InitErrorDetails(
+        type=own_error(kind, context.pop("detail"), **context) if own else kind,
+        loc=(begin + index, *location),
+        input=error["input"],
+        ctx=context,
+    )
 
 
 def validated(model: type[M], value: Any) -> M:

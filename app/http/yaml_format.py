@@ -10,7 +10,7 @@ from typing import Final
 
 from app.domain.alterations import Values
 from app.domain.entities import ClientQuotaEntity
-from app.http.answers import JsonNumber, entity_json, values_json
+from app.http.encoding import JsonNumber, entity_json, values_json
 
 API_VERSION: Final = "quotas/v1"
 

@@ -12,7 +12,7 @@ from app.domain.validation import judge
 from app.http.alterations.models import AlterationRequest
 from app.http.metrics import HttpMetrics
 from app.http.plans.models import PlanRequest
-from app.http.problem_codes import PROBLEMS
+from app.http.problem_catalog import PROBLEMS
 from app.http.resolve.models import ResolveRequest
 from app.http.strict_json import parse_object
 from app.http.validation import validated

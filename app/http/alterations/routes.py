@@ -13,10 +13,9 @@ from app.http.alterations.models import (
 )
 from app.http.alterations.models import AlterationReport as ReportDocument
 from app.http.alterations.models import AlterationRequest, RevertRequest
-from app.http.answers import alteration_result_json
+from app.http.encoding import JsonResponse, alteration_result_json, rfc3339
 from app.http.guards import AnyCaller, MayAlter
 from app.http.idempotency import REPLAYED_HEADER, read_superseded
-from app.http.json_text import JsonResponse
 from app.http.metrics import HttpMetrics
 from app.http.models import UUID7_PATTERN
 from app.http.responses import (
@@ -30,7 +29,6 @@ from app.http.responses import (
 )
 from app.http.route import GuardedRoute, Key, operation_id
 from app.http.services import services_of
-from app.http.times import rfc3339
 from app.service.alterations.command import AlterationReport, AlterCommand
 from app.service.ports.audit_log import AlterationRecord
 from app.service.runtime.offload import off_loop

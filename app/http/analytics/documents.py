@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from datetime import date, datetime
 from typing import Any
 
-from app.http.answers import quota_value_json
-from app.http.times import rfc3339
+from app.http.encoding import quota_value_json, rfc3339
 from app.service.queries.analytics import AnalyticsPage, BucketUsage, Row
 
 _TEXTS = frozenset({"bucket_id"})

@@ -23,9 +23,9 @@ from app.http.analytics.models import (
     UtilizationPage,
     UtilizationParameters,
 )
+from app.http.encoding import JsonResponse
 from app.http.filter_query import parse_filter
 from app.http.guards import MayAlter, may_describe
-from app.http.json_text import JsonResponse
 from app.http.page_tokens import page_token, query_fingerprint, read_page_token
 from app.http.query_params import StrictQuery
 from app.http.responses import READING, WITH_BODY, answer_of, problems, request_examples

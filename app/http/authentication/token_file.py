@@ -10,8 +10,8 @@ from typing import Annotated, Final
 from pydantic import AfterValidator, TypeAdapter, ValidationError
 
 from app.domain.errors import UnreadableRequestError
+from app.http.encoding import read_time
 from app.http.strict_json import parse_json, shown
-from app.http.times import read_time
 from app.http.validation import StrictModel, own_error, violations_of
 
 _FIELDS: Final = frozenset({"principal", "token_sha256", "expires_at"})

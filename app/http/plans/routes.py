@@ -8,10 +8,9 @@ from fastapi import APIRouter, Path, Request, Response
 from app.domain.alterations import Op
 from app.domain.plans import Conflict, Kept
 from app.http.alterations.routes import alteration_response, altered
-from app.http.answers import entity_json, quota_value_json, values_json
+from app.http.encoding import JsonResponse, entity_json, quota_value_json, rfc3339, values_json
 from app.http.guards import MayAlter, MayDescribe
 from app.http.idempotency import read_superseded
-from app.http.json_text import JsonResponse
 from app.http.models import UUID7_PATTERN
 from app.http.plans.models import ApplyRequest, Plan, PlanRequest
 from app.http.responses import (
@@ -25,7 +24,6 @@ from app.http.responses import (
 )
 from app.http.route import GuardedRoute, Key, operation_id
 from app.http.services import services_of
-from app.http.times import rfc3339
 from app.service.alterations.command import AlterCommand
 from app.service.plans import ApplyPlans, MakePlans, PlanCommand
 from app.service.ports.plans import ChangeWithImpact, KeptPlan

@@ -1,21 +1,19 @@
-"""The formats of ``GET /quotas``: which one the caller accepts, and its encoder.
+"""The formats of ``GET /quotas``: JSON, lines of JSON, CSV and YAML."""
 
-An answer is encoded piece by piece.
-"""
-
+import csv
+import io
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
+from app.domain.alterations import Values
+from app.domain.entities import DEFAULT_NAME, ENTITY_TYPES, ClientQuotaEntity
 from app.http.accept import chosen
+from app.http.encoding import json_bytes, rfc3339, values_json
 from app.http.errors import NotAcceptableError
-from app.http.json_text import json_bytes
-from app.http.quotas.csv_format import csv_rows
-from app.http.quotas.json_entries import Entry, entry_texts
-from app.http.quotas.json_pieces import Piece, joined
-from app.http.times import rfc3339
+from app.http.quotas.rendering import Entry, Piece, entry_texts, joined
 from app.http.yaml_format import yaml_rows
 
 CHUNK_BYTES: Final = 64 * 1024
@@ -144,3 +142,58 @@ def _in_chunks(pieces: Iterable[bytes]) -> Iterator[bytes]:
             size = 0
     if waiting:
         yield b"".join(waiting)
+
+
+HEADER: Final = (
+    *(f"{kind.replace('-', '_')}_kind" for kind in ENTITY_TYPES),
+    *(str(kind) for kind in ENTITY_TYPES),
+    "key",
+    "value",
+)
+"""``user_kind,client_id_kind,ip_kind,user,client-id,ip,key,value``."""
+
+FORMULA_MARKS: Final = ("=", "+", "-", "@", "'", "\t", "\r", "\n")
+"""A cell that begins with one of these gets one leading ``'``, which a reader takes off again.
+
+Spreadsheets skip line ends before a formula. Nothing is lost: whatever begins with ``'`` has one
+more than it had.
+"""
+
+_FLUSH_CHARACTERS: Final = 16 * 1024
+
+
+def csv_rows(entries: Iterable[tuple[ClientQuotaEntity, Values]]) -> Iterator[bytes]:
+    r"""Yield the header and the rows in UTF-8; lines end with ``\r\n``."""
+    buffer = io.StringIO(newline="")
+    writer = csv.writer(buffer, lineterminator="\r\n")
+    writer.writerow(HEADER)
+    for entity, values in entries:
+        writer.writerows(_rows(entity, values))
+        if buffer.tell() > _FLUSH_CHARACTERS:
+            yield _taken(buffer)
+    yield _taken(buffer)
+
+
+def _taken(buffer: io.StringIO) -> bytes:
+    text = buffer.getvalue()
+    buffer.seek(0)
+    buffer.truncate()
+    return text.encode()
+
+
+def _rows(entity: ClientQuotaEntity, values: Values) -> Iterator[list[str]]:
+    names = entity.as_dict()
+    kinds = [_kind(names, kind) for kind in ENTITY_TYPES]
+    cells = [_guarded(names.get(kind) or "") for kind in ENTITY_TYPES]
+    for key, value in values_json(values).items():
+        yield [*kinds, *cells, _guarded(key), _guarded(str(value))]
+
+
+def _kind(names: dict[str, str | None], kind: str) -> str:
+    if kind not in names:
+        return "absent"
+    return "default" if names[kind] is DEFAULT_NAME else "name"
+
+
+def _guarded(cell: str) -> str:
+    return f"'{cell}" if cell.startswith(FORMULA_MARKS) else cell

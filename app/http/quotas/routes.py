@@ -1,5 +1,6 @@
 """``GET /quotas``: which quotas are stored; ``GET /quotas/capabilities``."""
 
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 from http import HTTPStatus
 from typing import Annotated, Any, Final
@@ -9,16 +10,25 @@ from starlette.responses import StreamingResponse
 
 from app.domain.entities import ENTITY_TYPES, ClientQuotaEntity
 from app.domain.errors import BadPageTokenError
+from app.domain.quota_keys import QUOTA_KEY_RULES, QuotaKeyRule
+from app.domain.validation import MAX_CHANGES, MAX_ENCODED_BYTES, MAX_NAME_BYTES
+from app.http.encoding import JsonResponse, quota_value_json
 from app.http.etags import if_none_match, quotas_etag, text_etag
 from app.http.filter_query import parse_filter
 from app.http.guards import may_describe
 from app.http.header_fields import list_field
-from app.http.json_text import JsonResponse
+from app.http.limits import MAX_BODY_BYTES
+from app.http.models import MAX_IDENTITIES, MAX_REASON_CHARACTERS, MAX_WAIT_MS
 from app.http.page_tokens import page_token, query_fingerprint, read_page_token
 from app.http.query_params import StrictQuery
-from app.http.quotas.capabilities import capabilities_json
-from app.http.quotas.formats import Format, QuotasAnswer, encode, metadata_headers, negotiate
-from app.http.quotas.json_pieces import joined, json_pieces
+from app.http.quotas.formats import (
+    Format,
+    QuotasAnswer,
+    encode,
+    json_frame,
+    metadata_headers,
+    negotiate,
+)
 from app.http.quotas.models import (
     QUOTA_LINES,
     QUOTA_TABLE,
@@ -26,12 +36,71 @@ from app.http.quotas.models import (
     DescribeParameters,
     QuotaListing,
 )
-from app.http.quotas.pieces_response import PiecesResponse
+from app.http.quotas.rendering import SEPARATOR, Piece, joined, json_pieces
 from app.http.responses import READING, answer_of, content_of, headers_of, problems, reference
 from app.http.route import GuardedRoute, operation_id
 from app.http.services import Services, services_of
 from app.service.queries.describe import DescribeQuery, Rendering
 from app.service.runtime.offload import off_loop
+
+_OLDEST_BROKER = "2.6"
+_CERTIFIED_BROKER = "4.3.1"
+
+
+def capabilities_json(brokers: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what can be asked for; ``brokers`` is what the cluster reports of itself."""
+    return {
+        "entity_types": [kind.value for kind in ENTITY_TYPES],
+        "keys": {key: _key_json(rule) for key, rule in QUOTA_KEY_RULES.items()},
+        "brokers": {"oldest": _OLDEST_BROKER, "certified": _CERTIFIED_BROKER, **brokers},
+        "limits": {
+            "body_bytes": MAX_BODY_BYTES,
+            "changes_per_request": MAX_CHANGES,
+            "encoded_bytes_per_request": MAX_ENCODED_BYTES,
+            "name_bytes": MAX_NAME_BYTES,
+            "identities_per_request": MAX_IDENTITIES,
+            "reason_characters": MAX_REASON_CHARACTERS,
+            "wait_ms": MAX_WAIT_MS,
+        },
+    }
+
+
+def _key_json(rule: QuotaKeyRule) -> dict[str, Any]:
+    return {
+        "unit": rule.unit,
+        "scope": rule.scope.value,
+        "entity_types": [kind.value for kind in ENTITY_TYPES if kind in rule.entity_types],
+        "integral": rule.integral,
+        "minimum": quota_value_json(float(rule.minimum)),
+        "maximum": quota_value_json(float(rule.maximum)),
+    }
+
+
+_PIECES_AT_ONCE: Final = 4
+"""Pieces in a message: about 200 KB."""
+
+
+class PiecesResponse(StreamingResponse):
+    """Sends pieces as fast as the caller takes them; there is nothing to wait for in a thread."""
+
+    def __init__(
+        self, answer: QuotasAnswer, pieces: Sequence[Piece], headers: Mapping[str, str]
+    ) -> None:
+        head, tail = json_frame(answer)
+        texts = [piece.text for piece in pieces]
+        separators = max(0, len(texts) - 1) * len(SEPARATOR)
+        length = len(head) + sum(map(len, texts)) + separators + len(tail)
+        bodies = _bodies(head, texts, tail)
+        super().__init__(bodies, headers={**headers, "Content-Length": str(length)})
+
+
+async def _bodies(head: bytes, texts: Sequence[bytes], tail: bytes) -> AsyncIterator[bytes]:
+    yield head
+    for begin in range(0, len(texts), _PIECES_AT_ONCE):
+        body = SEPARATOR.join(texts[begin : begin + _PIECES_AT_ONCE])
+        yield SEPARATOR + body if begin else body
+    yield tail
+
 
 router = APIRouter(
     tags=["quotas"], route_class=GuardedRoute, generate_unique_id_function=operation_id

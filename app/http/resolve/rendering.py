@@ -1,21 +1,194 @@
-"""Resolutions of many identities as JSON; the same text as that of ``resolutions_json``.
+"""Resolutions as JSON: documents, and bytes that are written by pattern."""
 
-Of each pattern one identity is resolved and made a document as ``GET /quotas/resolve`` does it; the
-document is the template for the others.
-"""
-
+import re
+import secrets
 from collections.abc import Hashable, Mapping, Sequence
-from typing import Final, TypeVar
+from datetime import datetime
+from typing import Any, Final, TypeVar
 
 from app.domain.addresses import canonical_ip
 from app.domain.entities import EntityType
+from app.domain.quota_keys import QuotaKey
 from app.domain.resolution_index import Patterns, QuotaIndex, Stored
-from app.http.answers import quota_value_json
-from app.http.json_text import json_bytes, json_texts
-from app.http.resolve.documents import answer_head, resolution_document
-from app.http.resolve.templates import NAME, Place, Template
-from app.service.queries.resolve import Identity, ResolutionBasis, resolved
+from app.domain.resolution_levels import ConfiguredQuota, LevelTried, Resolution, ResolvedQuota
+from app.http.analytics.documents import usage_json
+from app.http.encoding import entity_json, json_bytes, json_texts, quota_value_json, rfc3339
+from app.service.queries.analytics import BucketName, BucketUsage
+from app.service.queries.resolve import Identity, ResolutionBasis, ResolveAnswer, resolved
 from app.service.runtime.offload import without_collection
+
+
+def resolution_json(answer: ResolveAnswer, *, explain: bool) -> dict[str, Any]:
+    """Return the answer for one identity."""
+    resolution = answer.resolutions[0]
+    return {
+        **answer_head(answer.cluster_id, answer.as_of),
+        **resolution_document(resolution, answer.callback_class, explain=explain),
+    }
+
+
+def resolutions_json(answer: ResolveAnswer) -> dict[str, Any]:
+    """Return the answer for many identities, in order; ``proposed`` where there was a what-if."""
+    results = [resolution_document(one, answer.callback_class) for one in answer.resolutions]
+    if answer.proposed is not None:
+        for result, proposed in zip(results, answer.proposed, strict=True):
+            result["proposed"] = resolution_document(proposed, answer.callback_class)
+    return {**answer_head(answer.cluster_id, answer.as_of), "results": results}
+
+
+def answer_head(cluster_id: str, as_of: datetime) -> dict[str, Any]:
+    """Return what an answer begins with."""
+    return {"cluster_id": cluster_id, "as_of": rfc3339(as_of)}
+
+
+def resolution_document(
+    resolution: Resolution, callback_class: str | None, *, explain: bool = False
+) -> dict[str, Any]:
+    """Return one resolution, of which ``resolution_writing`` makes templates."""
+    notes = list(resolution.notes)
+    if callback_class is not None:
+        notes.append(
+            f"A broker has client.quota.callback.class={callback_class}: this is what is "
+            "configured, not necessarily what is enforced."
+        )
+    return {
+        "identity": dict(resolution.identity),
+        "authoritative": callback_class is None,
+        "quotas": {
+            key.value: _quota_json(quota, explain=explain)
+            for key, quota in resolution.quotas.items()
+        },
+        "notes": notes,
+    }
+
+
+def _quota_json(quota: ResolvedQuota, *, explain: bool) -> dict[str, Any]:
+    source = quota.source
+    document: dict[str, Any] = {
+        "value": None if quota.value is None else quota_value_json(quota.value),
+        "unit": quota.unit,
+        "scope": quota.scope.value,
+        "source": None if source is None else _place(source),
+        "shared_by": dict(quota.shared_by),
+        "overridden": [
+            {**_place(one), "value": quota_value_json(one.value)} for one in quota.overridden
+        ],
+    }
+    if explain:
+        document["levels"] = [_level_json(level) for level in quota.levels]
+    return document
+
+
+def _place(quota: ConfiguredQuota | LevelTried) -> Mapping[str, Any]:
+    return {"entity": entity_json(quota.entity), "level": quota.level, "name": quota.name}
+
+
+def _level_json(level: LevelTried) -> dict[str, Any]:
+    return {
+        **_place(level),
+        "value": None if level.value is None else quota_value_json(level.value),
+        "applies": level.applies,
+        "reason": level.reason,
+    }
+
+
+_NOT_NOW: Final = "The usage is left out: the database that holds it does not answer now."
+
+
+def buckets_of(resolution: Resolution) -> Mapping[QuotaKey, BucketName]:
+    """Return the bucket of each key; an address has none that the pipeline knows."""
+    return {
+        key: BucketName(key.value, quota.shared_by["user"], quota.shared_by["client-id"])
+        for key, quota in resolution.quotas.items()
+        if "ip" not in quota.shared_by
+    }
+
+
+def add_usage(
+    document: dict[str, Any],
+    resolution: Resolution,
+    usage: Mapping[BucketName, BucketUsage] | None,
+) -> None:
+    """Put ``usage`` beside each quota of a document; null for ``usage`` is a database in trouble.
+
+    Args:
+        document: Of the resolution; it is changed.
+        resolution: What it shows.
+        usage: Of the buckets of which anything is known.
+    """
+    buckets = buckets_of(resolution)
+    for key in resolution.quotas:
+        bucket = buckets.get(key)
+        known = None if usage is None or bucket is None else usage.get(bucket)
+        document["quotas"][key.value]["usage"] = usage_json(known)
+    if usage is None:
+        document["notes"].append(_NOT_NOW)
+
+
+Place = tuple[int, str]
+"""A number: the level and the key that it is stored under. A name: ``NAME`` and its type."""
+
+NAME: Final = 0
+
+_SECRET: Final = secrets.token_hex(8)
+"""Stands in every mark, so that no name or note can pass for one."""
+
+_MARK: Final = re.compile(rb'"%b:([0-9]+)"' % _SECRET.encode())
+
+
+class Template:
+    """The document of one identity, to be filled in for others of the same pattern.
+
+    Attributes:
+        places: What ``fill`` is given.
+
+    Args:
+        document: What ``resolution_document`` returns for an identity; it is changed.
+    """
+
+    def __init__(self, document: dict[str, Any]) -> None:
+        self._marks: dict[Place, str] = {}
+        self._mark(document)
+        first, *parts = _MARK.split(json_bytes(document))
+        self._order = [int(at) for at in parts[::2]]
+        texts = [first, *parts[1::2]]
+        self._text = b"%b".join([text.replace(b"%", b"%%") for text in texts])
+        self.places = list(self._marks)
+
+    def fill(self, columns: Sequence[Sequence[bytes]]) -> list[bytes]:
+        """Return documents as JSON.
+
+        Args:
+            columns: For each place the names or numbers, in JSON too, of all documents.
+        """
+        text = self._text
+        return [text % row for row in zip(*[columns[at] for at in self._order], strict=True)]
+
+    def fill_one(self, texts: Sequence[bytes]) -> bytes:
+        """Return one document as JSON, with a name or number for each place."""
+        return self._text % tuple([texts[at] for at in self._order])
+
+    def _mark(self, document: dict[str, Any]) -> None:
+        identity = dict(document["identity"])
+        self._mark_names(document["identity"], identity)
+        for key, quota in document["quotas"].items():
+            self._mark_names(quota["shared_by"], identity)
+            source = quota["source"]
+            if source is not None:
+                self._mark_names(source["entity"], identity)
+                quota["value"] = self._place(source["level"], key)
+            for one in quota["overridden"]:
+                self._mark_names(one["entity"], identity)
+                one["value"] = self._place(one["level"], key)
+
+    def _mark_names(self, names: dict[str, str | None], identity: Mapping[str, str]) -> None:
+        for kind, name in names.items():
+            if name is not None and name == identity.get(kind):
+                names[kind] = self._place(NAME, kind)
+
+    def _place(self, level: int, key: str) -> str:
+        return self._marks.setdefault((level, key), f"{_SECRET}:{len(self._marks)}")
+
 
 _USER: Final = EntityType.USER.value
 _CLIENT_ID: Final = EntityType.CLIENT_ID.value

@@ -4,18 +4,22 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Request, Response
 
+from app.http.encoding import JsonBytes, JsonResponse
 from app.http.guards import may_describe
-from app.http.json_text import JsonBytes, JsonResponse
 from app.http.query_params import StrictQuery
-from app.http.resolve.documents import resolution_json
 from app.http.resolve.models import (
     Resolution,
     ResolveAnswer,
     ResolveParameters,
     ResolveRequest,
 )
-from app.http.resolve.rendering import resolution_bytes, resolutions_bytes
-from app.http.resolve.usage import add_usage, buckets_of
+from app.http.resolve.rendering import (
+    add_usage,
+    buckets_of,
+    resolution_bytes,
+    resolution_json,
+    resolutions_bytes,
+)
 from app.http.responses import READING, WITH_BODY, answer_of, problems, request_examples
 from app.http.route import GuardedRoute, operation_id
 from app.http.services import services_of

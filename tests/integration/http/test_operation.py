@@ -10,7 +10,7 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from app.http.problem_codes import PROBLEMS
+from app.http.problem_catalog import PROBLEMS
 from tests.integration.http.changes import C, I, M, P, R, change
 from tests.testkit.kafka import unique
 from tests.testkit.raw_quotas import RawQuotas

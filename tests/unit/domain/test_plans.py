@@ -11,7 +11,7 @@ from app.domain.entities import ClientQuotaEntity
 from app.domain.filters import ClientQuotaFilterComponent
 from app.domain.planner import base_of, make_plan
 from app.domain.plans import DesiredQuota, DesiredValue, Holding, Plan, PlanRequest, WhyKept
-from app.http.answers import quota_value_json
+from app.http.encoding import quota_value_json
 
 P, C, R, I = (  # noqa: E741
     "producer_byte_rate",

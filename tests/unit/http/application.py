@@ -17,7 +17,7 @@ from app.http import problem_pages
 from app.http.authentication.trusted_proxies import NO_PROXIES
 from app.http.boundary import RequestBoundary
 from app.http.docs_page import install_docs
-from app.http.json_text import JsonResponse
+from app.http.encoding import JsonResponse
 from app.http.limits import read_json_body
 from app.http.metrics import HttpMetrics
 from app.http.problem_handlers import install_problem_handlers

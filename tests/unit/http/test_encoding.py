@@ -12,10 +12,15 @@ from hypothesis import strategies as st
 
 from app.domain.alterations import AlterationResult, KafkaRefusal, Outcome
 from app.domain.entities import ClientQuotaEntity
-from app.http.answers import alteration_result_json, quota_json, quota_value_json
-from app.http.json_text import json_bytes
+from app.http.encoding import (
+    alteration_result_json,
+    json_bytes,
+    quota_json,
+    quota_value_json,
+    read_time,
+    rfc3339,
+)
 from app.http.strict_json import parse_json
-from app.http.times import read_time, rfc3339
 
 ALICE = ClientQuotaEntity.of({"user": "alice", "client-id": None})
 

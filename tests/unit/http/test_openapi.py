@@ -20,7 +20,7 @@ from app.http.alterations.models import AlterationRequest
 from app.http.application import create_application
 from app.http.filter_query import parse_filter
 from app.http.models import IP_SCHEMA
-from app.http.problem_codes import PROBLEMS
+from app.http.problem_catalog import PROBLEMS
 from app.http.query_params import FILTER_SCHEMA
 from app.http.resolve.models import ResolveRequest
 from app.http.strict_json import parse_object

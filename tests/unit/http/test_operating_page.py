@@ -11,14 +11,16 @@ from pathlib import Path
 import pytest
 from prometheus_client import Gauge
 
-from app.http.alteration_problems import ALTERATION_PROBLEMS
-from app.http.analytics_problems import ANALYTICS_PROBLEMS
 from app.http.metrics import HttpMetrics
-from app.http.plan_problems import PLAN_PROBLEMS
-from app.http.problem_codes import PROBLEMS
-from app.http.problem_text import ProblemText
-from app.http.request_problems import REQUEST_PROBLEMS
-from app.http.service_problems import SERVICE_PROBLEMS
+from app.http.problem_catalog import (
+    ALTERATION_PROBLEMS,
+    ANALYTICS_PROBLEMS,
+    PLAN_PROBLEMS,
+    PROBLEMS,
+    REQUEST_PROBLEMS,
+    SERVICE_PROBLEMS,
+    ProblemText,
+)
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "operating.md"
 

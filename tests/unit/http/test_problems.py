@@ -29,7 +29,7 @@ from app.domain.errors import (
     Violation,
 )
 from app.http.errors import InvalidTokenError
-from app.http.problem_codes import PROBLEMS
+from app.http.problem_catalog import PROBLEMS
 from app.http.problem_pages import problem_page
 from app.http.problems import (
     STATUS,

@@ -11,15 +11,13 @@ from starlette.types import Message
 
 from app.domain.alterations import Quotas
 from app.domain.entities import ClientQuotaEntity
-from app.http.answers import quota_json
+from app.http.encoding import json_bytes, quota_json
 from app.http.etags import text_etag
-from app.http.json_text import json_bytes
-from app.http.quotas import json_pieces
+from app.http.quotas import rendering as json_pieces
 from app.http.quotas.formats import Format, QuotasAnswer, encode
-from app.http.quotas.json_entries import entry_texts
-from app.http.quotas.json_pieces import Piece, joined
-from app.http.quotas.json_pieces import json_pieces as written
-from app.http.quotas.pieces_response import PiecesResponse
+from app.http.quotas.rendering import Piece, entry_texts, joined
+from app.http.quotas.rendering import json_pieces as written
+from app.http.quotas.routes import PiecesResponse
 from app.service.ports.brokers import Described
 from app.service.queries.describe import ArrangedImages, Rendering
 from tests.testkit.fake_ports import EPOCH, changes_between

@@ -15,9 +15,8 @@ from app.domain.alterations import Quotas
 from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import QuotaError
 from app.domain.resolution_index import QuotaIndex
-from app.http.json_text import json_bytes, json_texts
-from app.http.resolve.documents import resolutions_json
-from app.http.resolve.rendering import resolutions_bytes
+from app.http.encoding import json_bytes, json_texts
+from app.http.resolve.rendering import resolutions_bytes, resolutions_json
 from app.service.auth.run_as_caller import RefusedAtTheActError
 from app.service.queries.analytics import BucketName, BucketUsage
 from app.service.queries.resolve import Identity, ResolutionBasis, ResolveQuery

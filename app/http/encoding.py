@@ -1,0 +1,163 @@
+"""Domain values, times and documents as JSON."""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import orjson
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from app.domain.alterations import AlterationResult, KafkaRefusal, Values
+from app.domain.entities import ENTITY_TYPES, ClientQuotaEntity
+from app.domain.quota_keys import LONG_MAX, TWO_TO_63
+
+_RFC3339: Final = re.compile(
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?"
+    r"([Zz]|[+-][0-9]{2}:[0-9]{2})"
+)
+_BEYOND_MICROSECONDS: Final = re.compile(r"(\.[0-9]{6})[0-9]+")
+
+
+def rfc3339(time: datetime) -> str:
+    """Return a time with a zone as ``2026-11-21T01:02:03.456Z``; finer digits are cut off."""
+    return f"{time.astimezone(UTC).isoformat(timespec='milliseconds')[: -len('+00:00')]}Z"
+
+
+def read_time(text: str) -> datetime:
+    """Read an RFC 3339 time with any offset and any number of digits; return it in UTC.
+
+    Raises:
+        ValueError: Not such a time, or outside the years 1 to 9999.
+    """
+    if not _RFC3339.fullmatch(text):
+        message = "not a time such as 2026-11-21T01:02:03.456Z"
+        raise ValueError(message)
+    try:
+        time = datetime.fromisoformat(_BEYOND_MICROSECONDS.sub(r"\1", text.upper()))
+        return time.astimezone(UTC)
+    except OverflowError as error:
+        message = "a time outside the years 1 to 9999"
+        raise ValueError(message) from error
+
+
+def json_bytes(document: Any) -> bytes:
+    """Encode a document; lone surrogates are escaped, integers may have any size.
+
+    Numbers that JSON lacks must be text already: see ``quota_value_json``.
+    """
+    try:
+        return orjson.dumps(document)
+    except TypeError:  # a lone surrogate, or an integer beyond 64 bits
+        return json.dumps(document, separators=(",", ":"), allow_nan=False).encode("ascii")
+
+
+def json_texts(scalars: Sequence[Any]) -> list[bytes]:
+    """Encode many strings and numbers, each like ``json_bytes``, in one call.
+
+    Each stands on a line of its own: no text in JSON holds a line break.
+    """
+    if not scalars:
+        return []
+    try:
+        whole = orjson.dumps(scalars, option=orjson.OPT_INDENT_2)
+    except TypeError:
+        return [json_bytes(one) for one in scalars]
+    return whole.removeprefix(b"[\n  ").removesuffix(b"\n]").split(b",\n  ")
+
+
+class JsonResponse(Response):
+    """A JSON answer, encoded with ``json_bytes``."""
+
+    media_type = "application/json"
+
+    def render(self, content: Any) -> bytes:
+        """Encode the content."""
+        return json_bytes(content)
+
+
+class JsonBytes(Response):
+    """A JSON answer that is encoded already."""
+
+    def __init__(self, content: bytes) -> None:
+        self.status_code = 200
+        self.background = None
+        self.body = content
+        self.raw_headers = [
+            (b"content-length", str(len(content)).encode("ascii")),
+            (b"content-type", b"application/json"),
+        ]
+
+    async def __call__(self, _scope: Scope, _receive: Receive, send: Send) -> None:
+        """Send it; no listener speaks anything that would wrap the messages."""
+        start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
+        await send(start)
+        await send({"type": "http.response.body", "body": self.body})
+
+
+JsonNumber = int | float | str
+
+_TYPES: Final = tuple(str(kind) for kind in ENTITY_TYPES)
+
+_NOT_NUMBERS: Final[Mapping[str, str]] = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
+
+
+def quota_value_json(value: float) -> JsonNumber:
+    """Return a stored value for JSON.
+
+    Integral values have no fraction; 2^63 is 9223372036854775807; beyond it a float is written,
+    because no 64-bit integer holds it; NaN and infinity are strings.
+    """
+    if value == TWO_TO_63:
+        return LONG_MAX
+    if abs(value) < TWO_TO_63:
+        return int(value) if value.is_integer() else value
+    return _NOT_NUMBERS.get(str(value), value)
+
+
+def values_json(values: Values) -> dict[str, JsonNumber]:
+    """Return the values of one entity, sorted by key."""
+    return {str(key): quota_value_json(float(values[key])) for key in sorted(values)}
+
+
+def entity_json(entity: ClientQuotaEntity) -> dict[str, str | None]:
+    """Return an entity as type to name, user first; null is the default."""
+    names = entity.as_dict()
+    return {**{kind: names[kind] for kind in _TYPES if kind in names}, **names}
+
+
+def quota_json(entity: ClientQuotaEntity, values: Values) -> dict[str, Any]:
+    """Return one element of ``quotas``."""
+    return {
+        "entity": entity_json(entity),
+        "entity_key": entity.key,
+        "values": values_json(values),
+    }
+
+
+def refusal_json(refusal: KafkaRefusal | None) -> dict[str, str | None] | None:
+    """Return why an entity was refused, or null."""
+    if refusal is None:
+        return None
+    return {"kafka_error": refusal.kafka_error, "message": refusal.message}
+
+
+def alteration_result_json(result: AlterationResult) -> dict[str, Any]:
+    """Return what became of one entity; ``warnings`` is there only where there are some."""
+    document: dict[str, Any] = {
+        "entity": entity_json(result.entity),
+        "outcome": result.outcome.value,
+        "changed": result.changed,
+        "before": _values_or_null(result.before),
+        "after": _values_or_null(result.after),
+        "error": refusal_json(result.error),
+    }
+    if result.warnings:
+        document["warnings"] = list(result.warnings)
+    return document
+
+
+def _values_or_null(values: Values | None) -> dict[str, JsonNumber] | None:
+    return None if values is None else values_json(values)
