@@ -45,4 +45,4 @@ openapi: install ## Write openapi/openapi.json anew
 	@$(BIN)/kafka-quota-service openapi
 
 clean-local: install ## Forget the data of `make run`
-	@$(BIN)/python -m app.localdev.clean
+	@$(BIN)/python -m app.localdev.local_directory

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import uvloop
 
-from app.localdev.errors import LocalDevError
+from app.localdev.local_directory import LocalDevError
 from benchmarks.errors import BenchmarkError
 from benchmarks.parts import PARTS, WITH_PEERS, measured
 from benchmarks.peers.installing import INSTALLERS, installed

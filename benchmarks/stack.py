@@ -10,13 +10,11 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from app.localdev.child import Child
 from app.localdev.examples import ALICE, set_example_acls
 from app.localdev.kafka import LocalKafka
-from app.localdev.ports import HOST, free_ports
 from app.localdev.postgres import LocalPostgres
-from app.localdev.service import LocalService, migrate
-from app.localdev.tokens import tokens_file, write_tokens
+from app.localdev.processes import HOST, Child, free_ports
+from app.localdev.service import LocalService, migrate, tokens_file, write_tokens
 from benchmarks.errors import BenchmarkError
 from benchmarks.progress import Progress
 

@@ -296,7 +296,7 @@ def _explained(what: str, output: str, log: Path) -> str:
 
 def _fetch_jars(venv: Path) -> None:
     program = (
-        "import sys; from app.localdev.errors import LocalDevError;"
+        "import sys; from app.localdev.local_directory import LocalDevError;"
         "from app.localdev.jars import class_path\n"
         "try: class_path(tools=True)\n"
         "except LocalDevError as error: sys.exit(str(error))"

@@ -13,9 +13,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from app.localdev.errors import LocalDevError
-from app.localdev.ports import HOST, free_ports, is_free
-from app.localdev.state import write_private
+from app.localdev.local_directory import LocalDevError, write_private
+from app.localdev.processes import HOST, free_ports, is_free
 
 RULES: Final = "RULE:^CN=([^,]+),.*$/$1/,DEFAULT"
 """The example caller's certificate is as good as the token of the principal of that name."""

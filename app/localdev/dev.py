@@ -10,29 +10,32 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
-from app.localdev.banner import Curl, banner
 from app.localdev.certificates import local_certificates
-from app.localdev.child import Child
-from app.localdev.errors import LocalDevError
 from app.localdev.examples import (
     ALICE,
     AUDITOR,
     BOB,
     PRINCIPALS,
+    Curl,
     a_plan_id,
     an_alteration_id,
+    banner,
     set_example_acls,
     set_example_quotas,
 )
 from app.localdev.kafka import LocalKafka
+from app.localdev.kafka_admin import curl_with_password, pass_through, store_passwords
 from app.localdev.load import prepare_load
-from app.localdev.local_directory import held, local_directory
-from app.localdev.parent_make import ParentMake
-from app.localdev.passwords import curl_with_password, pass_through, store_passwords
-from app.localdev.ports import free_ports
+from app.localdev.local_directory import LocalDevError, held, local_directory
 from app.localdev.postgres import LocalPostgres
-from app.localdev.service import LocalService, migrate, refuse_a_taken_port
-from app.localdev.tokens import tokens_file, write_tokens
+from app.localdev.processes import Child, ParentMake, free_ports
+from app.localdev.service import (
+    LocalService,
+    migrate,
+    refuse_a_taken_port,
+    tokens_file,
+    write_tokens,
+)
 
 SUPER_USERS = "User:ANONYMOUS;User:admin"
 

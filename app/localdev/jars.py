@@ -15,7 +15,7 @@ from typing import NamedTuple
 from jgo.config import GlobalSettings
 from jgo.maven import MavenContext
 
-from app.localdev.errors import LocalDevError
+from app.localdev.local_directory import LocalDevError
 
 KAFKA_VERSION = "4.3.1"
 OTHER_KAFKA_VERSIONS = ("3.9.2", "4.0.2", "4.2.1")

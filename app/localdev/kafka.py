@@ -11,13 +11,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from app.localdev.child import Child
-from app.localdev.class_archive import ArchiveRecording
-from app.localdev.errors import LocalDevError
-from app.localdev.jmx_exporter import agent_option
 from app.localdev.kafka_admin import cluster_id_of, silent_admin
 from app.localdev.kafka_jvm import (
+    ArchiveRecording,
     JvmOptions,
+    agent_option,
     broker_program,
     java_command,
     jvm_environment,
@@ -33,8 +31,8 @@ from app.localdev.kafka_properties import (
     scram_arguments,
     tls_properties,
 )
-from app.localdev.ports import HOST, STARTS, free_ports, is_free
-from app.localdev.state import read_state, write_state
+from app.localdev.local_directory import LocalDevError, read_state, write_state
+from app.localdev.processes import HOST, STARTS, Child, free_ports, is_free
 
 _READY_DEADLINE_S = 60.0
 _STOP_DEADLINE_S = 30.0

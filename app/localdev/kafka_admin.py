@@ -1,11 +1,28 @@
-"""An admin client for a cluster that may not be up yet: it asks quietly."""
+"""What is set in a local cluster beside quotas: ACLs and passwords."""
 
 import logging
+import shlex
+import time
+from collections.abc import Collection, Mapping
 
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
+
+from app.localdev.local_directory import LocalDevError
 
 _SILENT = logging.getLogger("app.localdev.silent")
+
 _SILENT.addHandler(logging.NullHandler())
 _SILENT.propagate = False
 
@@ -27,3 +44,103 @@ def cluster_id_of(client: AdminClient, timeout_s: float = 1.0) -> str | None:
     except KafkaException:
         return None
     return str(answer.cluster_id) if answer.nodes else None
+
+
+_TIMEOUT_S = 10.0
+_VISIBLE_DEADLINE_S = 30.0
+_POLL_S = 0.05
+
+
+def allow_on_cluster(bootstrap_servers: str, grants: Collection[tuple[str, AclOperation]]) -> None:
+    """Allow each (principal, operation) on the cluster from any host; return when visible.
+
+    Raises:
+        LocalDevError: the broker did not take the ACLs.
+    """
+    # confluent-kafka calls the resource type Cluster BROKER. Source: rd_kafka_ResourceType_t.
+    cluster = (ResourceType.BROKER, "kafka-cluster")
+    allow(bootstrap_servers, [allowed(*cluster, *grant) for grant in grants])
+
+
+def allowed(kind: ResourceType, name: str, principal: str, operation: AclOperation) -> AclBinding:
+    """Return the ACL that allows a principal an operation on one resource from any host."""
+    return AclBinding(
+        kind,
+        name,
+        ResourcePatternType.LITERAL,
+        principal,
+        "*",
+        operation,
+        AclPermissionType.ALLOW,
+    )
+
+
+def allow(bootstrap_servers: str, wanted: Collection[AclBinding]) -> None:
+    """Create ACLs; return when they are visible.
+
+    Raises:
+        LocalDevError: the broker did not take the ACLs.
+    """
+    client = silent_admin(bootstrap_servers)
+    try:
+        for future in client.create_acls(list(wanted), request_timeout=_TIMEOUT_S).values():
+            future.result()
+        _wait_until_visible(client, wanted)
+    except KafkaException as error:
+        raise LocalDevError(f"The example ACLs were not created: {error}.") from error
+
+
+def _wait_until_visible(client: AdminClient, wanted: Collection[AclBinding]) -> None:
+    everything = AclBindingFilter(
+        ResourceType.ANY,
+        None,
+        ResourcePatternType.ANY,
+        None,
+        None,
+        AclOperation.ANY,
+        AclPermissionType.ANY,
+    )
+    deadline = time.monotonic() + _VISIBLE_DEADLINE_S
+    while time.monotonic() < deadline:
+        seen = client.describe_acls(everything, request_timeout=_TIMEOUT_S).result()
+        if set(wanted) <= set(seen):
+            return
+        time.sleep(_POLL_S)
+    raise LocalDevError("The example ACLs are not visible: read the end of the broker's log.")
+
+
+_ITERATIONS = 4096
+
+
+def store_passwords(bootstrap_servers: str, passwords: Mapping[str, str]) -> None:
+    """Give each user this password for SCRAM-SHA-256, whatever it had before.
+
+    Raises:
+        LocalDevError: the broker did not take them.
+    """
+    info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, _ITERATIONS)
+    wanted = [
+        UserScramCredentialUpsertion(user, info, password.encode())
+        for user, password in passwords.items()
+    ]
+    client = silent_admin(bootstrap_servers)
+    try:
+        answers = client.alter_user_scram_credentials(wanted, request_timeout=_TIMEOUT_S)
+        for future in answers.values():
+            future.result()
+    except KafkaException as error:
+        raise LocalDevError(f"The users' passwords were not set: {error}.") from error
+
+
+def pass_through(sasl_bootstrap_servers: str) -> dict[str, str]:
+    """Return the variables that let the service log callers in at the local broker."""
+    return {
+        "QUOTAS_BASIC_SASL_MECHANISM": "SCRAM-SHA-256",
+        "QUOTAS_BASIC_SECURITY_PROTOCOL": "SASL_PLAINTEXT",
+        "QUOTAS_BASIC_BOOTSTRAP_SERVERS": sasl_bootstrap_servers,
+    }
+
+
+def curl_with_password(url: str, user: str, password: str) -> str:
+    """Return a line that calls as a user of the broker."""
+    return f"curl -sS -u {shlex.quote(f'{user}:{password}')} {shlex.quote(url + '/quotas')}"

@@ -1,14 +1,83 @@
-"""Command lines of the programs in the broker's class path."""
+"""The JVM of a broker: its options, its archive of classes, its metrics agent."""
 
+import fcntl
+import hashlib
 import os
 import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass
+from io import TextIOWrapper
 from pathlib import Path
+from typing import Final
 
 from app.java import JavaMissingError, find_java
-from app.localdev.class_archive import ArchiveRecording, archive_options
-from app.localdev.errors import LocalDevError
-from app.localdev.jars import class_path
+from app.localdev.jars import class_path, metrics_agent
+from app.localdev.local_directory import LocalDevError
+from app.localdev.processes import HOST
+
+_QUIET = "-Xlog:cds*=off"
+
+
+def archive_path(java: str, jars: Sequence[Path]) -> Path:
+    """Return where the archive for this Java and these jars is, or would be."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    build = Path(java).resolve()
+    inputs = "\n".join(map(str, (build, build.stat().st_mtime_ns, *jars)))
+    digest = hashlib.sha256(inputs.encode()).hexdigest()[:16]
+    return cache / "kafka-quota-service" / f"kafka-{digest}.jsa"
+
+
+def archive_options(java: str, jars: Sequence[Path]) -> list[str]:
+    """Return the options that use the archive, where there is one."""
+    archive = archive_path(java, jars)
+    return [f"-XX:SharedArchiveFile={archive}", _QUIET] if archive.exists() else []
+
+
+class ArchiveRecording:
+    """Writes a missing archive when a JVM ends in order; one process at a time does so."""
+
+    def __init__(self, java: str, jars: Sequence[Path]) -> None:
+        """Take the lock of the archive, unless there is one or another process has the lock."""
+        self._archive = archive_path(java, jars)
+        self._lock: TextIOWrapper | None = None
+        if not self._archive.exists():
+            self._lock = _locked(self._archive.with_suffix(".lock"))
+
+    @property
+    def _unfinished(self) -> Path:
+        return self._archive.with_suffix(".part")
+
+    def options(self) -> list[str]:
+        """Return the options of the JVM that is to write the archive."""
+        if self._lock is None:
+            return []
+        self._unfinished.unlink(missing_ok=True)
+        return [f"-XX:ArchiveClassesAtExit={self._unfinished}", _QUIET]
+
+    def finish(self, *, complete: bool) -> None:
+        """Publish what the JVM wrote, if it ended by itself; release the lock."""
+        if self._lock is None:
+            return
+        if complete and self._unfinished.exists():
+            self._unfinished.replace(self._archive)
+        self._unfinished.unlink(missing_ok=True)
+        self._lock.close()
+        self._lock = None
+
+
+def _locked(path: Path) -> TextIOWrapper | None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock = path.open("w")
+    except OSError:
+        return None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        lock.close()
+        return None
+    return lock
+
 
 _TOOL_DEADLINE_S = 120
 
@@ -103,3 +172,35 @@ def run_tool(
         timeout=_TOOL_DEADLINE_S,
         check=False,
     )
+
+
+_ATTRIBUTES: Final = "(byte-rate|request-time|mutation-rate|tokens|throttle-time)"
+_RESOURCES: Final = "(Produce|Fetch|Request|ControllerMutation)"
+
+# The first pattern comes first: the names of a pair match that of a user as well.
+_RULES: Final = f"""lowercaseOutputName: true
+includeObjectNames: ["kafka.server:type=Produce,*", "kafka.server:type=Fetch,*",
+  "kafka.server:type=Request,*", "kafka.server:type=ControllerMutation,*"]
+rules:
+- pattern: 'kafka.server<type={_RESOURCES}, user=(.*), client-id=(.*)><>{_ATTRIBUTES}'
+  name: kafka_server_quota_$4
+  labels: {{resource: $1, user: $2, client_id: $3}}
+- pattern: 'kafka.server<type={_RESOURCES}, user=(.*)><>{_ATTRIBUTES}'
+  name: kafka_server_quota_$3
+  labels: {{resource: $1, user: $2}}
+- pattern: 'kafka.server<type={_RESOURCES}, client-id=(.*)><>{_ATTRIBUTES}'
+  name: kafka_server_quota_$3
+  labels: {{resource: $1, client_id: $2}}
+"""
+"""Source: KafkaMbean, ClientQuotaManager, ControllerMutationQuotaManager."""
+
+
+def agent_option(directory: Path, port: int) -> str:
+    """Write the agent's rules into a directory; return what follows `-javaagent:`.
+
+    Raises:
+        LocalDevError: the agent's jar cannot be fetched.
+    """
+    rules = directory / "jmx_exporter.yaml"
+    rules.write_text(_RULES, encoding="utf-8")
+    return f"{metrics_agent()}={HOST}:{port}:{rules}"

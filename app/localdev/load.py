@@ -23,9 +23,8 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AclOperation, NewTopic, ResourceType
 
-from app.localdev.errors import LocalDevError
-from app.localdev.kafka_acls import allow, allowed
-from app.localdev.kafka_admin import silent_admin
+from app.localdev.kafka_admin import allow, allowed, silent_admin
+from app.localdev.local_directory import LocalDevError
 
 TOPIC: Final = "load"
 

@@ -1,13 +1,42 @@
-"""The directory of `dev`: one user at a time, and it can be forgotten."""
+"""The folder of the local services: who uses it, what it remembers, and how it is removed."""
 
 import fcntl
+import json
 import os
 import shutil
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
-from app.localdev.errors import LocalDevError
+
+class LocalDevError(Exception):
+    """Say in one sentence what stops the local broker or database, and what to do about it."""
+
+
+def read_state(path: Path) -> dict[str, Any]:
+    """Return what was written, or nothing where nothing was."""
+    if not path.exists():
+        return {}
+    state: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return state
+
+
+def write_state(path: Path, state: Mapping[str, Any]) -> None:
+    """Write the state, readable by its owner alone, all or nothing."""
+    write_private(path, json.dumps(state, indent=2) + "\n")
+
+
+def write_private(path: Path, text: str) -> None:
+    """Write a file that only its owner can read, all or nothing."""
+    part = path.with_name(path.name + ".part")
+    part.unlink(missing_ok=True)
+    descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(text)
+    part.replace(path)
+
 
 DEFAULT = ".local"
 
@@ -59,3 +88,10 @@ def forget(directory: Path) -> None:
         raise LocalDevError(f"{directory} was not made by `make run`: nothing was removed.")
     with held(directory):
         shutil.rmtree(directory)
+
+
+if __name__ == "__main__":
+    try:
+        forget(local_directory(os.environ))
+    except LocalDevError as error:
+        sys.exit(str(error))

@@ -1,19 +1,22 @@
-"""The service as a child of `dev`: its environment, its start, and requests to it."""
+"""The service as a child process, and the tokens that it takes."""
 
+import hashlib
 import http.client
 import json
+import secrets
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from app.localdev.child import Child
-from app.localdev.errors import LocalDevError
+from app.localdev.local_directory import LocalDevError, write_private
+from app.localdev.processes import Child
 
 _READY_DEADLINE_S = 60.0
 _STOP_DEADLINE_S = 30.0
@@ -129,3 +132,42 @@ def refuse_a_taken_port(host: str, port: int) -> None:
                 f"Port {port} of {host} cannot be used ({error.strerror}): stop what listens "
                 "there, or choose another port as in `QUOTAS_PORT=8081 make run`."
             ) from error
+
+
+_VALID_FOR = timedelta(days=365)
+
+
+def write_tokens(directory: Path, principals: Sequence[str]) -> Mapping[str, str]:
+    """Write `tokens.json` for the service, and for each principal a file with its token.
+
+    `User:alice` has the file `tokens/alice`. Tokens survive a restart; each start makes them
+    valid for another year.
+
+    Returns:
+        The token of each principal.
+    """
+    folder = directory / "tokens"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    tokens = {name: _token(folder / name.removeprefix("User:")) for name in principals}
+    expires_at = (datetime.now(UTC) + _VALID_FOR).isoformat(timespec="milliseconds")
+    accepted = [
+        {
+            "principal": principal,
+            "token_sha256": hashlib.sha256(token.encode()).hexdigest(),
+            "expires_at": expires_at.replace("+00:00", "Z"),
+        }
+        for principal, token in tokens.items()
+    ]
+    write_private(tokens_file(directory), json.dumps(accepted, indent=2) + "\n")
+    return tokens
+
+
+def tokens_file(directory: Path) -> Path:
+    """Return what `QUOTAS_TOKENS_FILE` names."""
+    return directory / "tokens.json"
+
+
+def _token(file: Path) -> str:
+    if not file.exists():
+        write_private(file, secrets.token_urlsafe(32))
+    return file.read_text(encoding="utf-8")

@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from app.localdev.errors import LocalDevError
+from app.localdev.local_directory import LocalDevError
 from benchmarks.errors import BenchmarkError
 from benchmarks.growth.asking import Asking
 from benchmarks.growth.report import growth_page

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Final
 
 from app.java import JavaMissingError, find_java
-from app.localdev.errors import LocalDevError
 from app.localdev.jars import class_path, kafka_version
 from app.localdev.kafka_jvm import jvm_environment
+from app.localdev.local_directory import LocalDevError
 from benchmarks.peers.peer import CURL, Peer, Peers
 from benchmarks.progress import Progress
 

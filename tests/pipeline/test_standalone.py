@@ -18,7 +18,7 @@ from confluent_kafka import Producer
 
 from app.domain.quota_keys import QuotaKey
 from app.localdev.kafka import LocalKafka
-from app.localdev.ports import HOST, free_ports
+from app.localdev.processes import HOST, free_ports
 from app.pipeline.arrow_storage import write_arrow
 from app.pipeline.folders import RunFolder
 from app.pipeline.spark import _prepare_environment, spark_session

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import httpx
 import yaml
 
-from app.localdev.ports import HOST
+from app.localdev.processes import HOST
 from tests.testkit.service import RunningService
 
 DEADLINE_S: Final = 30.0

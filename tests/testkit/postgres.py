@@ -13,8 +13,7 @@ from psycopg import sql
 
 from app.domain.alterations import ClientQuotaAlteration, Op, Values
 from app.domain.entities import Caller, ClientQuotaEntity
-from app.localdev.postgres import LocalPostgres
-from app.localdev.postgres_setup import OWNER
+from app.localdev.postgres import OWNER, LocalPostgres
 from app.postgres.migrate import migrate
 from app.service.ports.audit_log import AuditEntity, AuditJournal, AuditRequest, Claim, KeyClaim
 from app.service.runtime.clock import new_alteration_id

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from kafka.protocol.metadata import MetadataResponse
 
-from app.localdev.ports import HOST, free_ports
+from app.localdev.processes import HOST, free_ports
 from tests.testkit.event_loops import OwnLoop, any_thread
 from tests.testkit.fake_kafka.server import METADATA
 

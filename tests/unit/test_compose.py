@@ -14,7 +14,7 @@ import yaml
 
 from app.http.authentication.token_file import read_tokens
 from app.localdev.jars import KAFKA_VERSION
-from app.localdev.postgres_setup import binary
+from app.localdev.postgres import binary
 from app.main import main
 from app.settings import Settings
 from app.startup_checks import find_unsafe

@@ -8,11 +8,10 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from app.localdev.child import Child
 from app.localdev.kafka_admin import silent_admin
 from app.localdev.kafka_jvm import JvmOptions, java_command, jvm_environment, run_tool
 from app.localdev.kafka_properties import logging_text, properties_text
-from app.localdev.ports import HOST, free_ports
+from app.localdev.processes import HOST, Child, free_ports
 from tests.testkit.event_loops import in_a_thread
 from tests.testkit.proxy import KafkaProxy, kafka_proxy
 

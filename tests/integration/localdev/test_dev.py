@@ -13,13 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from app.localdev.descendants import descendants_of, wait_until_ended
 from app.localdev.dev import run_dev
 from app.localdev.kafka import LocalKafka
-from app.localdev.ports import free_ports
+from app.localdev.local_directory import read_state
 from app.localdev.postgres import LocalPostgres
+from app.localdev.processes import descendants_of, free_ports, wait_until_ended
 from app.localdev.service import LocalService
-from app.localdev.state import read_state
 from app.startup_checks import load_settings
 from tests.testkit.postgres import migrated_database
 from tests.testkit.raw_quotas import RawQuotas
@@ -140,7 +139,7 @@ def test_the_same_directory_cannot_be_used_twice(
 
 
 def test_the_data_of_a_running_dev_is_not_forgotten(dev: RunningDev, directory: Path):
-    command = [sys.executable, "-m", "app.localdev.clean"]
+    command = [sys.executable, "-m", "app.localdev.local_directory"]
     done = subprocess.run(
         command, env=environment(directory), capture_output=True, text=True, check=False
     )

@@ -5,9 +5,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from app.localdev.descendants import descendants_of, wait_until_ended
-from app.localdev.ports import free_ports
 from app.localdev.postgres import LocalPostgres
+from app.localdev.processes import descendants_of, free_ports, wait_until_ended
 
 DEADLINE_S = 30
 

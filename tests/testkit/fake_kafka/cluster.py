@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 
 from app.domain.authorization import AclBinding
 from app.domain.entities import ClientQuotaEntity
-from app.localdev.ports import free_ports
+from app.localdev.processes import free_ports
 from tests.testkit.event_loops import OwnLoop, any_thread
 from tests.testkit.fake_kafka.broker import FakeNode
 from tests.testkit.fake_kafka.controller import Applied, FakeController, Patience

@@ -14,8 +14,8 @@ from app.http.authentication.client_certificates import ClientCertificates
 from app.http.authentication.principal_mapping import PrincipalMapping
 from app.localdev import certificates
 from app.localdev.certificates import LocalCertificates, local_certificates
-from app.localdev.errors import LocalDevError
-from app.localdev.ports import free_ports
+from app.localdev.local_directory import LocalDevError
+from app.localdev.processes import free_ports
 from app.settings import Settings
 
 NEEDED = {

@@ -8,11 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from app.localdev.errors import LocalDevError
-from app.localdev.local_directory import forget, held, local_directory
-from app.localdev.ports import HOST, free_ports, is_free
-from app.localdev.state import read_state, write_private, write_state
-from app.localdev.tokens import tokens_file, write_tokens
+from app.localdev.local_directory import (
+    LocalDevError,
+    forget,
+    held,
+    local_directory,
+    read_state,
+    write_private,
+    write_state,
+)
+from app.localdev.processes import HOST, free_ports, is_free
+from app.localdev.service import tokens_file, write_tokens
 
 
 def test_the_directory_is_dot_local_here_unless_it_is_set(

@@ -10,10 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from app.localdev import descendants, parent_make
-from app.localdev.child import Child
-from app.localdev.descendants import descendants_of, wait_until_ended
-from app.localdev.errors import LocalDevError
+from app.localdev import processes
+from app.localdev.local_directory import LocalDevError
+from app.localdev.processes import Child, descendants_of, wait_until_ended
 
 DEADLINE_S = 30
 SLEEP = [sys.executable, "-c", "import time; time.sleep(600)"]
@@ -24,7 +23,7 @@ STUBBORN = (
 
 PARENT = """
 import pathlib, sys, time
-from app.localdev.child import Child
+from app.localdev.processes import Child
 child = Child("A child", pathlib.Path(sys.argv[1]))
 child.start(sys.argv[2:], directory=pathlib.Path("/"), environ={})
 print(child.pid, flush=True)
@@ -122,24 +121,24 @@ def test_children_and_their_children_are_found():
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as top:
         assert top.stdout is not None
         top.stdout.readline()
-        found = descendants.descendants_of(top.pid)
+        found = processes.descendants_of(top.pid)
         assert len(found) == 1
-        assert descendants.descendants_of(found[0]) == []
+        assert processes.descendants_of(found[0]) == []
         assert top.stdin is not None
         top.stdin.close()
-        descendants.wait_until_ended(found, 30)
-    assert descendants.descendants_of(top.pid) == []
+        processes.wait_until_ended(found, 30)
+    assert processes.descendants_of(top.pid) == []
 
 
 def test_both_sources_agree_on_this_process_tree():
-    from_proc = {(p.pid, p.parent) for p in descendants._from_proc()}
-    from_ps = {(p.pid, p.parent) for p in descendants._from_ps()}
+    from_proc = {(p.pid, p.parent) for p in processes._from_proc()}
+    from_ps = {(p.pid, p.parent) for p in processes._from_ps()}
     assert len(from_proc & from_ps) > 1
 
 
 PROGRAM = """
 import os, sys
-from app.localdev.parent_make import ParentMake
+from app.localdev.processes import ParentMake
 sys.stdin.readline()
 make = ParentMake(os.environ)
 print("watching", flush=True)
@@ -180,14 +179,14 @@ def test_one_look_at_a_parent_that_blocks_interrupts_is_not_enough(
     monkeypatch: pytest.MonkeyPatch,
 ):
     looks = iter([False, True, False, True, True])
-    monkeypatch.setattr(parent_make, "_blocks_interrupts", lambda _pid: next(looks))
-    make = parent_make.ParentMake({"MAKELEVEL": "1"})
+    monkeypatch.setattr(processes, "_blocks_interrupts", lambda _pid: next(looks))
+    make = processes.ParentMake({"MAKELEVEL": "1"})
     assert [make.wants_us_to_stop() for _ in range(4)] == [False, False, False, True]
 
 
 def test_without_make_nobody_wants_us_to_stop():
     program = (
-        "from app.localdev.parent_make import ParentMake; print(ParentMake({}).wants_us_to_stop())"
+        "from app.localdev.processes import ParentMake; print(ParentMake({}).wants_us_to_stop())"
     )
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True

@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from app.localdev.kafka import LocalKafka
-from app.localdev.ports import free_ports
+from app.localdev.processes import free_ports
 from tests.testkit.http import problem_of
 from tests.testkit.kafka import unique
 from tests.testkit.service import DEADLINE_S, STARTS_WITHIN_S, RunningService, running_service

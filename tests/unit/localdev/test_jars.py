@@ -1,4 +1,4 @@
-"""The jars of the local broker, and its properties."""
+"""The jars of the local broker."""
 
 import threading
 from collections.abc import Iterator
@@ -7,18 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from app.localdev.errors import LocalDevError
 from app.localdev.jars import OTHER_KAFKA_VERSIONS, class_path
-from app.localdev.kafka_properties import (
-    LocalTls,
-    broker_properties,
-    listener_names,
-    logging_text,
-    properties_text,
-    sasl_properties,
-    scram_arguments,
-    tls_properties,
-)
+from app.localdev.local_directory import LocalDevError
 
 
 class GarbageRepository(BaseHTTPRequestHandler):
@@ -99,52 +89,3 @@ def test_a_version_that_is_not_locked_is_one_sentence_with_those_that_are(
     monkeypatch.setenv("QUOTAS_LOCAL_KAFKA_VERSION", "1.2.3")
     with pytest.raises(LocalDevError, match=r"kafka-1\.2\.3, but for: .*kafka-4\.3\.1"):
         class_path()
-
-
-PORTS = {"CONTROLLER": 1, "PLAINTEXT": 2, "SASL_PLAINTEXT": 3}
-
-
-def test_the_controller_listener_is_not_advertised():
-    properties = broker_properties(Path("/data"), PORTS, "User:admin")
-    assert properties["listeners"].startswith("CONTROLLER://127.0.0.1:1,PLAINTEXT://127.0.0.1:2")
-    assert properties["advertised.listeners"] == (
-        "PLAINTEXT://127.0.0.1:2,SASL_PLAINTEXT://127.0.0.1:3"
-    )
-
-
-def test_acls_are_enforced():
-    properties = broker_properties(Path("/data"), PORTS, "User:admin")
-    assert properties["authorizer.class.name"].endswith(".StandardAuthorizer")
-    assert properties["super.users"] == "User:admin"
-
-
-def test_a_password_with_quotes_and_backslashes_is_quoted_for_jaas():
-    properties = sasl_properties(PORTS, {"alice": 'a"b\\c'})
-    jaas = properties["listener.name.sasl_plaintext.plain.sasl.jaas.config"]
-    assert jaas.endswith(r' required user_alice="a\"b\\c";')
-
-
-def test_backslashes_survive_the_properties_file():
-    assert properties_text({"key": "a\\b"}) == "key=a\\\\b\n"
-
-
-def test_scram_users_are_stored_for_both_mechanisms():
-    assert scram_arguments({"bob": "pw"}) == [
-        "--add-scram",
-        "SCRAM-SHA-256=[name=bob,password=pw]",
-        "--add-scram",
-        "SCRAM-SHA-512=[name=bob,password=pw]",
-    ]
-
-
-def test_tls_adds_two_listeners_with_pem_stores():
-    tls = LocalTls(Path("/key.pem"), Path("/ca.pem"))
-    assert listener_names(tls)[-2:] == ["SSL", "SASL_SSL"]
-    assert tls_properties(tls)["ssl.keystore.type"] == "PEM"
-    assert listener_names(None) == list(PORTS)
-    assert tls_properties(None) == {}
-
-
-def test_requests_are_logged_only_when_asked():
-    assert "kafka.request.logger" not in logging_text(None)
-    assert "kafka.request.logger" in logging_text(Path("/requests.log"))

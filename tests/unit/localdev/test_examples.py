@@ -8,8 +8,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from app.localdev.banner import Curl, banner
-from app.localdev.examples import ALICE, AUDITOR, BOB, GRANTS, MALLORY, QUOTAS
+from app.localdev.examples import ALICE, AUDITOR, BOB, GRANTS, MALLORY, QUOTAS, Curl, banner
 
 DOCUMENT = Path(__file__).parents[3] / "openapi" / "openapi.json"
 ROUTES = [

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from app.localdev.class_archive import ArchiveRecording, archive_options, archive_path
+from app.localdev.kafka_jvm import ArchiveRecording, archive_options, archive_path
 
 JARS = [Path("kafka.jar"), Path("log4j.jar")]
 JAVA = sys.executable
