@@ -129,7 +129,7 @@ def describe(app: FastAPI) -> None:
 def complete(document: Mapping[str, Any]) -> dict[str, Any]:
     """Return the document of FastAPI with the components that its routes refer to."""
     more = TypeAdapter(tuple[_MoreModels]).json_schema(ref_template=_TEMPLATE)
-    schemas = {**more["$defs"], **document["components"]["schemas"]}
+    schemas = _with_named_branches({**more["$defs"], **document["components"]["schemas"]})
     paths = {
         path: {method: _operation(operation) for method, operation in methods.items()}
         for path, methods in document["paths"].items()
@@ -150,6 +150,28 @@ def complete(document: Mapping[str, Any]) -> dict[str, Any]:
             "securitySchemes": SCHEMES,
         },
     }
+
+
+def _with_named_branches(schemas: Mapping[str, Any]) -> dict[str, Any]:
+    """Return schemas in which each branch with a title is a schema of its own.
+
+    Without a name generators of clients make it twice, and leave it out.
+    """
+    branches: dict[str, Any] = {}
+
+    def reference(branch: dict[str, Any]) -> dict[str, Any]:
+        if "title" not in branch:
+            return branch
+        branches[branch["title"]] = branch
+        return {"$ref": _TEMPLATE.format(model=branch["title"])}
+
+    whole = {
+        name: {**schema, "oneOf": [reference(branch) for branch in schema["oneOf"]]}
+        if "oneOf" in schema
+        else schema
+        for name, schema in schemas.items()
+    }
+    return {**whole, **branches}
 
 
 def _named(node: Any, schemas: Mapping[str, Any]) -> set[str]:

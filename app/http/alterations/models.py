@@ -114,8 +114,12 @@ def _value(key: QuotaKey) -> Schema:
     return {"type": kind, "minimum": minimum, "maximum": int(rule.maximum)}
 
 
+_FALSE: Final[Schema] = {"type": "boolean", "const": False}
+"""With its type: without it openapi-python-client writes code that no Python reads."""
+
+
 def _set(key: QuotaKey) -> Schema:
-    members = {"key": {"const": key.value}, "value": _value(key), "remove": {"const": False}}
+    members = {"key": {"const": key.value}, "value": _value(key), "remove": _FALSE}
     description = f"Set {key}, in {QUOTA_KEY_RULES[key].unit}."
     return _object(["key", "value"], members, title=f"Set {key}", description=description)
 
@@ -154,10 +158,10 @@ _EXPECTED_SCHEMA: Final[Schema] = {
 }
 
 
-def _alteration_of(entity: Schema, types: frozenset[EntityType]) -> Schema:
+def _alteration_of(title: str, entity: Schema, types: frozenset[EntityType]) -> Schema:
     keys = keys_for(frozenset(kind.value for kind in types))
     members = {"entity": entity, "ops": _ops(keys), "expected": _EXPECTED_SCHEMA}
-    return _object(["entity", "ops"], members)
+    return _object(["entity", "ops"], members, title=title)
 
 
 _USER_CLIENT_ENTITY: Final = _object(
@@ -183,8 +187,8 @@ _ALTERATION_SCHEMA: Final[Schema] = {
         "broker lists them, even where that breaks this schema."
     ),
     "oneOf": [
-        _alteration_of(_USER_CLIENT_ENTITY, USER_CLIENT_TYPES),
-        _alteration_of(_IP_ENTITY, IP_TYPES),
+        _alteration_of("UserClientAlteration", _USER_CLIENT_ENTITY, USER_CLIENT_TYPES),
+        _alteration_of("IpAlteration", _IP_ENTITY, IP_TYPES),
     ],
 }
 

@@ -138,6 +138,7 @@ def _option(rule: OptionRule) -> dict[str, Any]:
 def _run(job: str) -> dict[str, Any]:
     options = {name: _option(rule) for name, rule in RUNNABLE[job].items()}
     return {
+        "title": f"{job.title()}Run",
         "type": "object",
         "required": ["job"],
         "properties": {

@@ -1,0 +1,114 @@
+"""A client that openapi-python-client makes from the published document alters a real quota."""
+
+import importlib
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from tests.testkit.kafka import unique
+from tests.testkit.service import DEADLINE_S, RunningService
+
+ROOT = Path(__file__).resolve().parents[3]
+PACKAGE = "generated_client"
+GENERATES_WITHIN_S = 200.0
+
+
+class GeneratedClient:
+    """The generated package; ``session`` is its ``AuthenticatedClient``."""
+
+    def __init__(self, session: Any) -> None:
+        self._session = session
+
+    def call(self, operation: str, **arguments: object) -> Any:
+        """Call an operation, ``quotas.describe_quotas`` for example; return its document."""
+        return _module(f"api.{operation}").sync(client=self._session, **arguments)
+
+
+def _module(name: str) -> ModuleType:
+    return importlib.import_module(f"{PACKAGE}.{name}")
+
+
+def _model(name: str) -> type:
+    model: type = getattr(_module("models"), name)
+    return model
+
+
+@pytest.fixture(scope="module")
+def generated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Generate the client, let it be imported, and return what the generator printed."""
+    folder = tmp_path_factory.mktemp("client")
+    command = [Path(sys.executable).with_name("openapi-python-client"), "generate", "--meta=none"]
+    paths = [f"--path={ROOT / 'openapi/openapi.json'}", f"--output-path={folder / PACKAGE}"]
+    done = subprocess.run(
+        [*command, *paths],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=GENERATES_WITHIN_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    sys.path.insert(0, str(folder))
+    yield done.stdout + done.stderr
+    sys.path.remove(str(folder))
+    for name in [name for name in sys.modules if name.partition(".")[0] == PACKAGE]:
+        del sys.modules[name]
+
+
+@pytest.fixture
+def client(generated: str, service: RunningService) -> Iterator[GeneratedClient]:
+    """Return the generated client as alice."""
+    authenticated = _module("client").AuthenticatedClient
+    with authenticated(base_url=service.url, token="alice", timeout=DEADLINE_S) as session:
+        yield GeneratedClient(session)
+
+
+def test_nothing_is_left_out_of_the_generated_client(generated: str) -> None:
+    assert "Warning" not in generated
+    assert "Unable" not in generated
+
+
+def test_every_module_of_the_generated_client_can_be_imported(generated: str) -> None:
+    folder = Path(str(_module("client").__file__)).parent
+    names = [path.relative_to(folder).with_suffix("") for path in folder.rglob("*.py")]
+    for name in names:
+        _module(".".join(name.parts).removesuffix(".__init__"))
+    assert len(names) > 100
+
+
+def test_a_generated_client_alters_describes_and_resolves_a_quota(client: GeneratedClient) -> None:
+    user = unique()
+    request = _model("AlterationRequest").from_dict(
+        {
+            "alterations": [
+                {
+                    "entity": {"user": user},
+                    "ops": [{"key": "producer_byte_rate", "value": 1024}],
+                }
+            ]
+        }
+    )
+    report = client.call("alterations.alter_quotas", body=request)
+    assert isinstance(report, _model("AlterationReport")), report
+    assert [str(result.outcome) for result in report.results] == ["applied"]
+
+    listing = client.call("quotas.describe_quotas", filter_=[f"user={user}"])
+    assert isinstance(listing, _model("QuotaListing")), listing
+    (quota,) = listing.quotas
+    assert quota.values.to_dict() == {"producer_byte_rate": 1024}
+
+    resolution = client.call("resolve.resolve_quotas", user=user)
+    assert isinstance(resolution, _model("Resolution")), resolution
+    resolved = resolution.quotas.producer_byte_rate
+    assert (resolved.value, resolved.unit) == (1024, "bytes/s")
+
+
+def test_a_generated_client_reads_a_refusal_as_a_problem(client: GeneratedClient) -> None:
+    problem = client.call("resolve.resolve_quotas", ip="nowhere")
+    assert isinstance(problem, _model("Problem")), problem
+    assert [error.pointer for error in problem.errors] == ["ip"]
