@@ -27,9 +27,9 @@ from app.service.auth.run_as_caller import (
 from app.service.ports.brokers import CallbackDetector
 from app.service.ports.metrics import DependencyMetrics
 from app.service.queries.audit import AuditTrail
-from app.service.queries.describe import ArrangedImages, DescribeQuotas
-from app.service.queries.resolve import KeptIndex, ResolveQuotas
-from app.service.runtime.tasks import HeldTasks
+from app.service.queries.describe import DescribeQuotas, SortedSnapshots
+from app.service.queries.resolve import IndexCache, ResolveQuotas
+from app.service.runtime.tasks import SessionTasks
 
 _LOGINS_AT_ONCE: Final = 16
 """So that a crowd of unknown callers takes no more of the brokers."""
@@ -44,8 +44,8 @@ class SharedServices:
     audit: AuditTrail
     room: AlterationRoom
     callbacks: CallbackDetector
-    images: ArrangedImages
-    index: KeptIndex
+    images: SortedSnapshots
+    index: IndexCache
     metrics: DependencyMetrics
 
 
@@ -59,7 +59,7 @@ class CallerSession:
         self._brokers = brokers
         self._admin = admin
         self._rights = KafkaCallerRights(brokers, admin)
-        self._tasks = HeldTasks(shared.room.tasks)
+        self._tasks = SessionTasks(shared.room.tasks)
         authorizer = BrokerAuthorizer(self._rights, shared.authorizer)
         as_caller = CallerQuotaAdmin(admin, self._rights, principal)
         within_s = brokers.patience.image_s

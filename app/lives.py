@@ -12,18 +12,18 @@ from app.postgres.drift import PostgresDriftJournal
 from app.postgres.migrate import keep_house, months_ahead
 from app.postgres.pool import Database
 from app.postgres.recovery import PostgresRecovery
-from app.service.alterations.alter import AlterationParts, AlterQuotas
-from app.service.alterations.context import Failpoints, LifeContext
-from app.service.alterations.current_values import Barrier, PresentValues, QuotaReader
+from app.service.alterations.alter import AlterDeps, AlterQuotas
+from app.service.alterations.context import AlterContext, Failpoints
+from app.service.alterations.current_values import Barrier, CurrentValues, QuotaReader
 from app.service.alterations.entity_locks import EntitySlots
 from app.service.alterations.idempotency import Replays
-from app.service.alterations.sending import AlterationSending, LateAnswers
+from app.service.alterations.sending import AlterExecutor, LateAnswers
 from app.service.alterations.write_ahead import Intents, OutcomeWriter
 from app.service.auth.policy import PolicyGuard
 from app.service.ports.brokers import ClientQuotaAdmin
 from app.service.ports.metrics import AlterationMetrics
 from app.service.recovery.drift import DriftWatch
-from app.service.recovery.recovery import Fences, Recovery, RecoveryParts
+from app.service.recovery.recovery import Fences, Recovery, RecoveryDeps
 from app.service.runtime.circuit_breaker import CircuitBreaker
 from app.service.runtime.clock import USUAL, Patience
 from app.service.runtime.tasks import AlterationTasks, PartitionKeeper, Tasks
@@ -68,7 +68,7 @@ class AlterationRoom:
     """What all alterations share, whoever they are sent as: the log, the slots, the tasks."""
 
     outside: Outside
-    context: LifeContext
+    context: AlterContext
     journal: PostgresJournal
     recovery_journal: PostgresRecovery
     outcomes: OutcomeWriter
@@ -77,7 +77,7 @@ class AlterationRoom:
 
     def parts(
         self, admin: ClientQuotaAdmin, tasks: Tasks, reader: QuotaReader | None = None
-    ) -> AlterationParts:
+    ) -> AlterDeps:
         """Return what alters through these connections.
 
         The barrier is set with the service's own account in any case: it tells no quota, and
@@ -88,15 +88,15 @@ class AlterationRoom:
             tasks: Runs the alterations.
             reader: Reads what holds before and after; null lets ``admin`` do it.
         """
-        present = PresentValues(reader or admin)
+        present = CurrentValues(reader or admin)
         within_s = self.context.patience.check_s
         barrier = Barrier(self.outside.quorum, present, within_s=within_s)
         late = LateAnswers(self.recovery_journal, tasks, self.context.metrics)
-        return AlterationParts(
+        return AlterDeps(
             admin,
             present,
             Intents(self.journal, self.outcomes, barrier, self.context, self.slots),
-            AlterationSending(admin, self.journal, self.outcomes, late, self.context),
+            AlterExecutor(admin, self.journal, self.outcomes, late, self.context),
             Replays(self.journal, admin),
             tasks,
             self.outside.image,
@@ -129,11 +129,11 @@ def build_lives(
     watch = partial(metrics.breaker_is, "postgres")
     breaker = CircuitBreaker("audit-log-unavailable", _LOG_IS_DOWN, watch=watch)
     patience = settings.patience
-    context = LifeContext(settings.owner, metrics, breaker, settings.failpoints, policy, patience)
+    context = AlterContext(settings.owner, metrics, breaker, settings.failpoints, policy, patience)
     journal = PostgresJournal(database)
     recovery_journal = PostgresRecovery(database, final_after_s=settings.final_after_s)
     tasks = AlterationTasks()
-    barrier = Barrier(outside.quorum, PresentValues(admin), within_s=patience.check_s)
+    barrier = Barrier(outside.quorum, CurrentValues(admin), within_s=patience.check_s)
     outcomes = OutcomeWriter(journal, tasks, metrics, wait_s=patience.record_s)
     room = AlterationRoom(
         outside,
@@ -145,7 +145,7 @@ def build_lives(
         tasks,
     )
     fences = Fences(admin, outside.quorum)
-    parts = RecoveryParts(admin, recovery_journal, fences, barrier, context)
+    parts = RecoveryDeps(admin, recovery_journal, fences, barrier, context)
     watcher = DriftWatch(
         admin,
         barrier,

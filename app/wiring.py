@@ -40,8 +40,8 @@ from app.service.auth.denials import DeniedAttempts
 from app.service.auth.policy import NarrowingPolicy, NoPolicy
 from app.service.queries.analytics import Analytics
 from app.service.queries.audit import AuditTrail
-from app.service.queries.describe import ArrangedImages, DescribeQuotas
-from app.service.queries.resolve import KeptIndex, ResolveQuotas
+from app.service.queries.describe import DescribeQuotas, SortedSnapshots
+from app.service.queries.resolve import IndexCache, ResolveQuotas
 from app.service.runtime.readiness import Readiness, without_addresses
 from app.service.runtime.tasks import AlterationTasks
 from app.settings import Settings
@@ -136,7 +136,7 @@ class Wiring:
             )
             stack.push_async_callback(kept_failures.close)
             audit = AuditTrail(journal, authorizer, admin)
-            images, index = ArrangedImages(), KeptIndex()
+            images, index = SortedSnapshots(), IndexCache()
             shared = SharedServices(
                 authorizer, denials, audit, lives.room, cluster, images, index, counted
             )

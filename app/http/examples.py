@@ -25,10 +25,10 @@ from app.http.responses import PROBLEM_EXAMPLES
 from app.http.users import scram_users_json
 from app.http.yaml_format import API_VERSION
 from app.service.alterations.command import AlterationReport
-from app.service.plans import PLAN_LIFE, planned
+from app.service.plans import PLAN_TTL, planned
 from app.service.ports.audit_log import AlterationRecord, AuditEntity, AuditRequest, AuditRow
 from app.service.ports.brokers import ScramCredential, ScramUsers
-from app.service.ports.plans import KeptPlan
+from app.service.ports.plans import StoredPlan
 from app.service.queries.analytics import COLUMNS, AnalyticsPage, PublishedRun, Result, Row
 from app.service.queries.resolve import ResolveAnswer
 
@@ -257,7 +257,7 @@ def _plan() -> dict[str, Any]:
     }
     plan, changes = planned(wanted, given.QUOTAS, holdings)
     return plan_json(
-        KeptPlan(
+        StoredPlan(
             plan_id=_PLAN_ID,
             cluster_id=given.CLUSTER_ID,
             author=given.CALLER.principal,
@@ -266,7 +266,7 @@ def _plan() -> dict[str, Any]:
             adopt=False,
             scope=(),
             created_at=given.AT,
-            expires_at=given.AT + PLAN_LIFE,
+            expires_at=given.AT + PLAN_TTL,
             base=base_of(given.CLUSTER_ID, plan),
             changes=changes,
             conflicts=plan.conflicts,

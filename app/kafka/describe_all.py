@@ -25,7 +25,7 @@ from app.kafka.describe_layout import (
 )
 from app.kafka.quota_messages import DescribeAnswer, UnusualError, read_described
 from app.service.ports.brokers import QuotaChanges
-from app.service.runtime.offload import without_collection
+from app.service.runtime.offload import pause_gc
 
 
 def all_entries(body: bytes) -> dict[bytes, Entry]:
@@ -161,7 +161,7 @@ class DescribedAll:
         if not _says_the_same(payload, before):
             body = bytes(memoryview(payload)[_HEADER.size :])
             try:
-                with without_collection():
+                with pause_gc():
                     cached, changes = _read_ranges(body, before) or _read(body, before)
             except (UnusualError, IndexError, struct.error, UnicodeDecodeError):
                 return read_described(payload, version), None

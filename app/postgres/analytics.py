@@ -25,7 +25,7 @@ from app.service.queries.analytics import (
     Row,
 )
 
-_SHOWN: Final = ", ".join(map(quoted, COLUMNS[Result.RUNS]))
+_COLUMNS: Final = ", ".join(map(quoted, COLUMNS[Result.RUNS]))
 
 _PUBLISHED: Final = text(
     """
@@ -60,7 +60,7 @@ _BUCKETS: Final = text(
 )
 _RUN: Final = text(
     f"""
-    select {_SHOWN} from pipeline_run t
+    select {_COLUMNS} from pipeline_run t
     where run_id = :run_id and coalesce(cluster_id, :cluster_id) = :cluster_id
     order by seq desc limit 1
     """  # noqa: S608
@@ -79,7 +79,7 @@ _QUEUE: Final = text(
       select count(*) < :most
         and count(*) filter (where requested_by = :requested_by) < :most_of_one
       from pipeline_run where state = 'queued' and cluster_id = :cluster_id)
-    returning {_SHOWN}
+    returning {_COLUMNS}
     """  # noqa: S608
 )
 _CANCEL: Final = text(

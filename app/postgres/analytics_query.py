@@ -98,15 +98,15 @@ def page_statement(query: AnalyticsQuery) -> Statement:
     """
     statement = Statement()
     order = _ORDERS[query.table]
-    shown = [quoted(name) for name in COLUMNS[query.table]]
-    places = [f"{one.expression}::text as place_{n}" for n, one in enumerate(order)]
+    columns = [quoted(name) for name in COLUMNS[query.table]]
+    positions = [f"{one.expression}::text as place_{n}" for n, one in enumerate(order)]
     conditions = [*_conditions(query, statement)]
     if query.after is not None:
         conditions.append(_further_than(order, query.after, statement))
     where = " and ".join(["true", *conditions])
     by = ", ".join(f"{one.expression}{' desc' if one.falling else ''}" for one in order)
     statement.sql = (
-        f"select {', '.join([*shown, *places])} from {query.table.value} t "  # noqa: S608
+        f"select {', '.join([*columns, *positions])} from {query.table.value} t "  # noqa: S608
         f"where {where} order by {by} limit {statement.bind(query.limit + 1)}"
     )
     return statement
@@ -136,13 +136,13 @@ def _further_than(order: tuple[_Order, ...], after: Position, statement: Stateme
         f"cast({statement.bind(value)} as {one.kind})"
         for one, value in zip(order, values, strict=True)
     ]
-    ways = []
+    alternatives = []
     for n, one in enumerate(order):
         equal = [f"{each.expression} = {bounds[m]}" for m, each in enumerate(order[:n])]
-        ways.append(
+        alternatives.append(
             " and ".join([*equal, f"{one.expression} {'<' if one.falling else '>'} {bounds[n]}"])
         )
-    return f"({' or '.join(f'({way})' for way in ways)})"
+    return f"({' or '.join(f'({alternative})' for alternative in alternatives)})"
 
 
 def _conditions(query: AnalyticsQuery, statement: Statement) -> Iterator[str]:
@@ -199,9 +199,9 @@ def _last_day(until: datetime) -> date:
 
 def _of_entity(quota_filter: ClientQuotaFilter, statement: Statement) -> str:
     """Ask whether the entity whose quota limits, or the bucket's own names, meet the filter."""
-    parts = quota_filter.components
-    quota = " and ".join(["d.level > 0", *(_quota_part(one, statement) for one in parts)])
-    names = " and ".join(["true", *(_bucket_part(one, statement) for one in parts)])
+    components = quota_filter.components
+    quota = " and ".join(["d.level > 0", *(_quota_component(one, statement) for one in components)])
+    names = " and ".join(["true", *(_bucket_component(one, statement) for one in components)])
     return (
         "exists (select from dim_bucket d where d.bucket_id = t.bucket_id "
         "and d.cluster_id = t.cluster_id and d.level = t.level "
@@ -209,12 +209,12 @@ def _of_entity(quota_filter: ClientQuotaFilter, statement: Statement) -> str:
     )
 
 
-def _quota_part(part: ClientQuotaFilterComponent, statement: Statement) -> str:
-    if part.entity_type not in _NAMES:
-        return _of_no_bucket(part)
-    _, name, default = _NAMES[part.entity_type]
+def _quota_component(component: ClientQuotaFilterComponent, statement: Statement) -> str:
+    if component.entity_type not in _NAMES:
+        return _of_no_bucket(component)
+    _, name, default = _NAMES[component.entity_type]
     is_default, text = f"coalesce(d.{default}, false)", f"coalesce(d.{name}, '')"
-    match part.match_type:
+    match component.match_type:
         case MatchType.DEFAULT:
             return is_default
         case MatchType.SPECIFIED:
@@ -222,14 +222,14 @@ def _quota_part(part: ClientQuotaFilterComponent, statement: Statement) -> str:
         case MatchType.ABSENT:
             return f"(not {is_default} and {text} = '')"
         case _:
-            return f"(not {is_default} and {_named(text, part, statement)})"
+            return f"(not {is_default} and {_named(text, component, statement)})"
 
 
-def _bucket_part(part: ClientQuotaFilterComponent, statement: Statement) -> str:
-    if part.entity_type not in _NAMES:
-        return _of_no_bucket(part)
-    text = f"d.bucket_{_NAMES[part.entity_type][0]}"
-    match part.match_type:
+def _bucket_component(component: ClientQuotaFilterComponent, statement: Statement) -> str:
+    if component.entity_type not in _NAMES:
+        return _of_no_bucket(component)
+    text = f"d.bucket_{_NAMES[component.entity_type][0]}"
+    match component.match_type:
         case MatchType.DEFAULT:
             return "false"
         case MatchType.SPECIFIED:
@@ -237,17 +237,17 @@ def _bucket_part(part: ClientQuotaFilterComponent, statement: Statement) -> str:
         case MatchType.ABSENT:
             return f"{text} = ''"
         case _:
-            return _named(text, part, statement)
+            return _named(text, component, statement)
 
 
-def _named(column: str, part: ClientQuotaFilterComponent, statement: Statement) -> str:
-    wanted = part.match or ""
+def _named(column: str, component: ClientQuotaFilterComponent, statement: Statement) -> str:
+    wanted = component.match or ""
     if "\0" in wanted:
         return "false"
-    if part.match_type is MatchType.EXACT:
+    if component.match_type is MatchType.EXACT:
         return f"({column} <> '' and {column} = {statement.bind(wanted)})"
     return f"({column} <> '' and starts_with({column}, {statement.bind(wanted)}))"
 
 
-def _of_no_bucket(part: ClientQuotaFilterComponent) -> str:
-    return "true" if part.match_type is MatchType.ABSENT else "false"
+def _of_no_bucket(component: ClientQuotaFilterComponent) -> str:
+    return "true" if component.match_type is MatchType.ABSENT else "false"

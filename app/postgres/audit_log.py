@@ -19,16 +19,16 @@ from app.postgres.errors import CommitInDoubtError
 from app.postgres.event_records import alteration_record, audit_row
 from app.postgres.idempotency import find_key
 from app.postgres.intents import (
-    AloneError,
-    Draft,
-    DraftsTogether,
+    BatchRejectedError,
+    IntentBatch,
+    PendingIntent,
     number_of_rows,
     write_intent,
     write_intents,
 )
 from app.postgres.outcomes import (
     AlreadyConcludedError,
-    ConclusionsTogether,
+    OutcomeBatch,
     conclude,
     conclude_together,
     is_of,
@@ -37,7 +37,7 @@ from app.postgres.outcomes import (
 from app.postgres.payload import canonical_json, final_rows, leaf_hash, time_text
 from app.postgres.pool import Database, Lease
 from app.postgres.schema import REQUEST_ORDINAL, audit_event
-from app.service.alterations.group_commit import SharedTurns
+from app.service.alterations.group_commit import Batcher
 from app.service.ports.audit_log import (
     AlterationRecord,
     AuditConclusion,
@@ -46,7 +46,7 @@ from app.service.ports.audit_log import (
     AuditRequest,
     Claim,
     Intent,
-    KeptKey,
+    StoredKey,
 )
 from app.service.runtime.clock import time_of
 
@@ -100,9 +100,9 @@ class PostgresJournal:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._patience = database.patience
-        self._intents = SharedTurns(self._write_intents, DraftsTogether, patience_s=_PATIENCE_S)
-        self._conclusions = SharedTurns(
-            self._write_conclusions, ConclusionsTogether, patience_s=_PATIENCE_S
+        self._intents = Batcher(self._write_intents, IntentBatch, max_batch_wait_s=_PATIENCE_S)
+        self._conclusions = Batcher(
+            self._write_conclusions, OutcomeBatch, max_batch_wait_s=_PATIENCE_S
         )
 
     async def record_intent(self, request: AuditRequest, claim: Claim) -> Intent:
@@ -117,29 +117,29 @@ class PostgresJournal:
         """
         if claim.supersedes is not None and not _is_alteration_id(claim.supersedes):
             claim = replace(claim, supersedes=None)
-        draft = Draft(request, claim)
+        draft = PendingIntent(request, claim)
         try:
-            intent = await self._intents.take(draft)
+            intent = await self._intents.submit(draft)
             return intent or await self._write_alone(draft)
         except CommitInDoubtError as error:
             raise NotSentError(
                 error.detail, code=error.code, alteration_id=request.alteration_id
             ) from error
 
-    async def _write_alone(self, draft: Draft) -> Intent:
+    async def _write_alone(self, draft: PendingIntent) -> Intent:
         work = partial(write_intent, draft.request, draft.claim)
         return await self._database.writing.run(work)
 
-    async def _write_intents(self, drafts: Sequence[Draft]) -> Sequence[Intent | None]:
+    async def _write_intents(self, drafts: Sequence[PendingIntent]) -> Sequence[Intent | None]:
         """Write a turn of intents; those with null are to be tried alone."""
         if not drafts[0].can_share:
             return [None]
         try:
             return await self._database.writing.run(partial(write_intents, drafts))
-        except AloneError:
+        except BatchRejectedError:
             return [None] * len(drafts)
 
-    async def kept_key(self, key_hash: bytes) -> KeptKey | None:
+    async def stored_key(self, key_hash: bytes) -> StoredKey | None:
         """Return what an idempotency key was used for, if it was and has not expired.
 
         Raises:
@@ -159,7 +159,7 @@ class PostgresJournal:
             ValueError: The log has another outcome for some of the entities; it stands, and the
                 rest is recorded.
         """
-        if await self._conclusions.take(conclusion):
+        if await self._conclusions.submit(conclusion):
             return
         run = partial(self._database.writing.run, within_s=self._patience.conclusion_s)
         contradiction = None
@@ -180,7 +180,7 @@ class PostgresJournal:
         work = partial(conclude_together, conclusions)
         try:
             await self._database.writing.run(work, within_s=self._patience.conclusion_s)
-        except AloneError:
+        except BatchRejectedError:
             return [False] * len(conclusions)
         return [True] * len(conclusions)
 

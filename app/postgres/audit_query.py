@@ -87,16 +87,19 @@ def audit_statement(query: AuditQuery) -> Select[Any]:
         _latest(_later.c.payload).label("conclusion"),
     )
     statement = select(*columns).where(_started.c.listed, *_conditions(query))
-    place = _started
+    source = _started
     if query.outcome not in _DENSE:
-        statement, place = statement.join_from(_started, _ended, _ended_with(query.outcome)), _ended
+        statement, source = (
+            statement.join_from(_started, _ended, _ended_with(query.outcome)),
+            _ended,
+        )
     elif query.outcome is not None:
         statement = statement.where(_outcome() == query.outcome)
     if query.outcome == Outcome.UNKNOWN:
         statement = statement.join_from(_started, _SLOT, _is_held)
     return (
-        statement.where(*_place_conditions(query, place))
-        .order_by(place.c.at.desc(), place.c.alteration_id.desc(), place.c.ordinal)
+        statement.where(*_source_conditions(query, source))
+        .order_by(source.c.at.desc(), source.c.alteration_id.desc(), source.c.ordinal)
         .limit(query.limit + 1)
     )
 
@@ -146,30 +149,30 @@ def _conditions(query: AuditQuery) -> Iterator[ColumnElement[bool]]:
         yield _started.c.action == query.action
 
 
-def _place_conditions(query: AuditQuery, place: FromClause) -> Iterator[ColumnElement[bool]]:
+def _source_conditions(query: AuditQuery, source: FromClause) -> Iterator[ColumnElement[bool]]:
     """Time and page, on the table whose index gives the order."""
     if query.since is not None:
-        yield place.c.at >= query.since
+        yield source.c.at >= query.since
     if query.until is not None:
-        yield place.c.at < query.until
-    for rows in dict.fromkeys((place, _started)):
+        yield source.c.at < query.until
+    for rows in dict.fromkeys((source, _started)):
         if query.since is not None and query.since - _EARLIEST > _MOST_APART:
             yield rows.c.received_at >= query.since - _MOST_APART
         if query.until is not None and _LATEST - query.until > _MOST_APART:
             yield rows.c.received_at < query.until + _MOST_APART
     if query.after is not None:
-        yield from _further_than(place, *query.after)
+        yield from _further_than(source, *query.after)
 
 
 def _further_than(
-    place: FromClause, at: datetime, alteration_id: str, ordinal: int
+    source: FromClause, at: datetime, alteration_id: str, ordinal: int
 ) -> Iterator[ColumnElement[bool]]:
-    same_time, same_request = place.c.at == at, place.c.alteration_id == UUID(alteration_id)
-    yield place.c.at <= at
+    same_time, same_request = source.c.at == at, source.c.alteration_id == UUID(alteration_id)
+    yield source.c.at <= at
     yield or_(
-        place.c.at < at,
-        and_(same_time, place.c.alteration_id < UUID(alteration_id)),
-        and_(same_time, same_request, place.c.ordinal > ordinal),
+        source.c.at < at,
+        and_(same_time, source.c.alteration_id < UUID(alteration_id)),
+        and_(same_time, same_request, source.c.ordinal > ordinal),
     )
 
 

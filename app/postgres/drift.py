@@ -27,7 +27,7 @@ from app.domain.errors import EntityBusyError
 from app.postgres.bulk import SECONDS_PER_ROW, copy_rows, log_time
 from app.postgres.entity_locks import by_hash, entity_text, values_of, values_text
 from app.postgres.errors import DEADLOCK, LOCKED, sql_state
-from app.postgres.follow_up_events import late_row, stories
+from app.postgres.follow_up_events import late_row, read_histories
 from app.postgres.outcomes import Ended, close_slots
 from app.postgres.payload import EventRow, final_rows, time_text
 from app.postgres.pool import Database, Lease, T, Work
@@ -36,7 +36,7 @@ from app.service.ports.audit_log import AuditEntity, AuditRequest
 from app.service.ports.recovery import AuditedState, DoubtfulAlteration, Drift
 from app.service.runtime.clock import new_alteration_id, time_of
 
-_NOBODY_KNOWN: Final = Caller("unknown", "unknown", "unknown")
+_UNKNOWN_CALLER: Final = Caller("unknown", "unknown", "unknown")
 
 _SECONDS_PER_CHANGE: Final = 0.01
 
@@ -63,7 +63,7 @@ _VERSIONS: Final = text(
     """
 )
 
-_PLACE: Final = text(
+_ORDINALS: Final = text(
     """
     select ordinal from audit_event
     where received_at = :received_at and alteration_id = :alteration_id and ordinal >= 0
@@ -94,11 +94,11 @@ async def record_changes(
     }
     fresh = [entity for entity in free if versions.get(entity, 0) == changes[entity].version]
     at = time_text(await log_time(lease))
-    told = {entity: _story(cluster_id, ids[entity], changes[entity]) for entity in fresh}
-    ended = [Ended(ids[entity], {0: result}) for entity, (_, result) in told.items()]
+    events = {entity: _drift_event(cluster_id, ids[entity], changes[entity]) for entity in fresh}
+    ended = [Ended(ids[entity], {0: result}) for entity, (_, result) in events.items()]
     await close_slots(ended, lease)
     rows: list[EventRow] = []
-    for entity, (request, result) in told.items():
+    for entity, (request, result) in events.items():
         rows += [
             *final_rows(request, {0: result}, at),
             *await _late(changes[entity], request, lease),
@@ -121,17 +121,17 @@ async def _late(drift: Drift, request: AuditRequest, lease: Lease) -> Sequence[E
     linked = drift.linked_alteration_id
     if linked is None:
         return ()
-    place = {
+    parameters = {
         "received_at": time_of(linked),
         "alteration_id": UUID(linked),
         "entity": entity_text(drift.entity),
     }
-    ordinals = (await lease.connection.scalars(_PLACE, place)).all()
-    told = await stories([(linked, ordinal) for ordinal in ordinals], lease)
-    return [late_row(story, request.alteration_id) for story in told]
+    ordinals = (await lease.connection.scalars(_ORDINALS, parameters)).all()
+    events = await read_histories([(linked, ordinal) for ordinal in ordinals], lease)
+    return [late_row(history, request.alteration_id) for history in events]
 
 
-def _story(
+def _drift_event(
     cluster_id: str, alteration_id: str, drift: Drift
 ) -> tuple[AuditRequest, AlterationResult]:
     first_seen = drift.first_seen.isoformat(timespec="milliseconds")
@@ -142,7 +142,7 @@ def _story(
     request = AuditRequest(
         alteration_id=alteration_id,
         cluster_id=cluster_id,
-        caller=_NOBODY_KNOWN,
+        caller=_UNKNOWN_CALLER,
         action="drift",
         request_id=alteration_id,
         entities=(AuditEntity(0, alteration, drift.before),),
@@ -168,7 +168,7 @@ def _ops(before: Values, after: Values) -> Iterator[Op]:
 
 
 _AT_ONCE: Final = 100
-_KEPT_AT_ONCE: Final = 5_000
+_STATES_AT_ONCE: Final = 5_000
 
 _LEAD: Final = text(
     """
@@ -269,9 +269,11 @@ class PostgresDriftJournal:
         Raises:
             NotSentError: Not all was kept; repeating it is safe.
         """
-        for some in _portions(quotas, _KEPT_AT_ONCE):
-            kept = await asyncio.to_thread(_kept, {entity: quotas[entity] for entity in some})
-            await self._run(partial(_keep, {"cluster_id": cluster_id, **kept}))
+        for some in _portions(quotas, _STATES_AT_ONCE):
+            states = await asyncio.to_thread(
+                _states_to_store, {entity: quotas[entity] for entity in some}
+            )
+            await self._run(partial(_keep, {"cluster_id": cluster_id, **states}))
         await self._run(partial(_watch, cluster_id))
 
     async def record_drift(
@@ -325,16 +327,16 @@ async def _forget(cluster_id: str, lease: Lease) -> None:
     await lease.connection.execute(_FORGET, {"cluster_id": cluster_id})
 
 
-async def _keep(kept: Mapping[str, Any], lease: Lease) -> None:
-    await lease.extend(len(kept["hashes"]) * SECONDS_PER_ROW)
-    await lease.connection.execute(_KEEP, kept)
+async def _keep(states: Mapping[str, Any], lease: Lease) -> None:
+    await lease.extend(len(states["hashes"]) * SECONDS_PER_ROW)
+    await lease.connection.execute(_KEEP, states)
 
 
 async def _watch(cluster_id: str, lease: Lease) -> None:
     await lease.connection.execute(_WATCH, {"cluster_id": cluster_id})
 
 
-def _kept(quotas: Quotas) -> dict[str, Any]:
+def _states_to_store(quotas: Quotas) -> dict[str, Any]:
     hashes = by_hash(quotas)
     return {
         "hashes": list(hashes),

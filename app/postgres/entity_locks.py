@@ -22,7 +22,7 @@ from app.postgres.bulk import MANY, SECONDS_PER_ROW, bytes_array, integer_array
 from app.postgres.errors import DEADLOCK, LOCKED, sql_state
 from app.postgres.payload import canonical_json, values_from_json, values_to_json
 from app.postgres.pool import Lease
-from app.service.ports.audit_log import AuditRequest, Claim, KnownState
+from app.service.ports.audit_log import AuditRequest, Claim, LastState
 from app.service.ports.brokers import STANDSTILL_S
 from app.service.recovery.recovery import FINAL_AFTER_S
 from app.service.runtime.clock import time_of
@@ -30,7 +30,7 @@ from app.service.runtime.clock import time_of
 Hashes = Mapping[bytes, ClientQuotaEntity]
 """Entities by hash, in the order of the hashes: the order in which everybody takes slots."""
 
-_KNOWN: Final = text(
+_LAST_STATES: Final = text(
     """
     select json_agg(json_build_array(encode(entity_hash, 'hex'), "values",
       extract(epoch from clock_timestamp() - updated_at)::float8))::text
@@ -66,23 +66,23 @@ def values_of(stored: str) -> Values:
     return values_from_json(json.loads(stored)) or {}
 
 
-async def known_states(
+async def last_states(
     cluster_id: str, hashes: Hashes, lease: Lease
-) -> Mapping[ClientQuotaEntity, KnownState]:
+) -> Mapping[ClientQuotaEntity, LastState]:
     """Return the last audited state of those entities that have one."""
     if not hashes:
         return {}
     wanted = {"cluster_id": cluster_id, "hashes": bytes_array(hashes)}
-    told = await lease.connection.scalar(_KNOWN, wanted)
+    found = await lease.connection.scalar(_LAST_STATES, wanted)
     if len(hashes) < MANY:
-        return _known(told, hashes)
-    return await asyncio.to_thread(_known, told, hashes)
+        return _last_states(found, hashes)
+    return await asyncio.to_thread(_last_states, found, hashes)
 
 
-def _known(told: str | None, hashes: Hashes) -> dict[ClientQuotaEntity, KnownState]:
+def _last_states(found: str | None, hashes: Hashes) -> dict[ClientQuotaEntity, LastState]:
     return {
-        hashes[bytes.fromhex(digest)]: KnownState(values_of(stored), age_s)
-        for digest, stored, age_s in json.loads(told or "[]")
+        hashes[bytes.fromhex(digest)]: LastState(values_of(stored), age_s)
+        for digest, stored, age_s in json.loads(found or "[]")
     }
 
 
@@ -138,10 +138,10 @@ async def take_slots(request: AuditRequest, claim: Claim, hashes: Hashes, lease:
     Raises:
         EntityBusyError: One is taken.
     """
-    places = {one.alteration.entity: one.ordinal for one in request.entities}
+    ordinals = {one.alteration.entity: one.ordinal for one in request.entities}
     values = {
         **_scope(request, hashes),
-        "ordinals": integer_array(places[entity] for entity in hashes.values()),
+        "ordinals": integer_array(ordinals[entity] for entity in hashes.values()),
         "received_at": time_of(request.alteration_id),
         "owner": claim.owner,
         "broker_id": request.broker_id,

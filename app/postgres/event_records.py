@@ -47,13 +47,15 @@ def alteration_record(payloads: Sequence[str]) -> AlterationRecord:
     ]
     ends = [one for one in documents if one["event"] == _OUTCOME or _is_later(one)]
     concluded = {**_results(entities), **_ends(ends, entities)}
-    open_ones = {one["ordinal"]: _open(one) for one in entities if one["ordinal"] not in concluded}
-    told = {one["ordinal"] for one in ends}
+    open_results = {
+        one["ordinal"]: _open(one) for one in entities if one["ordinal"] not in concluded
+    }
+    reported = {one["ordinal"] for one in ends}
     return AlterationRecord(
         request=_request(request, entities, rejected),
         at=at,
-        results=dict(sorted({**rejected, **concluded, **open_ones}.items())),
-        concluded=told.issuperset(open_ones),
+        results=dict(sorted({**rejected, **concluded, **open_results}.items())),
+        concluded=reported.issuperset(open_results),
         history=[(at, *_DETAILS[request["event"]]), *_events(ends, entities)],
     )
 

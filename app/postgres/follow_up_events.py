@@ -13,7 +13,7 @@ from app.domain.alterations import AlterationResult, Outcome
 from app.domain.entities import ClientQuotaEntity
 from app.postgres.payload import EventRow, EventRows, result_to_json, time_text
 from app.postgres.pool import Lease
-from app.service.ports.recovery import Place, Recovered
+from app.service.ports.recovery import Recovered, RecoveryKey
 from app.service.runtime.clock import time_of
 
 RECOVERY: Final = "recovery"
@@ -29,7 +29,7 @@ _MARKS: Final[Mapping[str, tuple[str, bool]]] = {
 }
 """What a reader is told of the evidence: word, and the member that gives rise to it."""
 
-_STORIES: Final = text(
+_HISTORIES: Final = text(
     """
     select wanted.alteration_id::text, wanted.ordinal, story.at,
       greatest(story.at, clock_timestamp()) as now, greatest(story.last, 1) + 1 as next_seq,
@@ -49,7 +49,7 @@ _STORIES: Final = text(
 """The rows of each place are looked up by the primary key, whatever the planner believes."""
 
 
-class Story(NamedTuple):
+class EventHistory(NamedTuple):
     """Where the story of one entity of an alteration stands.
 
     Attributes:
@@ -67,22 +67,22 @@ class Story(NamedTuple):
     conclusion: str | None
 
 
-async def stories(places: Collection[Place], lease: Lease) -> Sequence[Story]:
+async def read_histories(keys: Collection[RecoveryKey], lease: Lease) -> Sequence[EventHistory]:
     """Return where the stories of these entities stand; what the log does not have is left out."""
-    times = {alteration_id: time_of(alteration_id) for alteration_id, _ in places}
-    values = {**by_column(places), "received_at": [times[one].isoformat() for one, _ in places]}
-    return [Story(*row) for row in await lease.connection.execute(_STORIES, values)]
+    times = {alteration_id: time_of(alteration_id) for alteration_id, _ in keys}
+    values = {**by_column(keys), "received_at": [times[one].isoformat() for one, _ in keys]}
+    return [EventHistory(*row) for row in await lease.connection.execute(_HISTORIES, values)]
 
 
-def by_column(places: Collection[Place]) -> dict[str, Any]:
+def by_column(keys: Collection[RecoveryKey]) -> dict[str, Any]:
     """Return places as the parameters of a statement; Postgres reads ids from text."""
     return {
-        "alteration_ids": [alteration_id for alteration_id, _ in places],
-        "ordinals": [ordinal for _, ordinal in places],
+        "alteration_ids": [alteration_id for alteration_id, _ in keys],
+        "ordinals": [ordinal for _, ordinal in keys],
     }
 
 
-def recovery_row(story: Story, recovered: Recovered) -> EventRow:
+def recovery_row(history: EventHistory, recovered: Recovered) -> EventRow:
     """Return what recovery found; only what is final has a verdict."""
     document = {
         "final": recovered.final,
@@ -91,31 +91,31 @@ def recovery_row(story: Story, recovered: Recovered) -> EventRow:
         "detail": _found(recovered),
     }
     verdict = recovered.result.outcome.value if recovered.final else None
-    return _later_row(story, RECOVERY, document, verdict)
+    return _later_row(history, RECOVERY, document, verdict)
 
 
-def superseded_rows(told: Sequence[Story], by: str) -> Iterator[EventRow]:
+def superseded_rows(histories: Sequence[EventHistory], by: str) -> Iterator[EventRow]:
     """Return the end of what another alteration took over; its truth is not known."""
-    for story in told:
+    for history in histories:
         document = {
             "result": result_to_json(AlterationResult(_ANY, Outcome.SUPERSEDED)),
             "superseded_by": by,
             "detail": f"superseded by alteration {by} before its outcome was known",
         }
-        yield _later_row(story, SUPERSEDED, document, Outcome.SUPERSEDED.value)
+        yield _later_row(history, SUPERSEDED, document, Outcome.SUPERSEDED.value)
 
 
-def late_row(story: Story, drift_id: str) -> EventRow:
+def late_row(history: EventHistory, drift_id: str) -> EventRow:
     """Return a note that the alteration was seen to be applied after all."""
     detail = f"seen to be applied after all, recorded as {drift_id}"
-    return _later_row(story, DRIFT, {"drift": drift_id, "detail": detail}, None)
+    return _later_row(history, DRIFT, {"drift": drift_id, "detail": detail}, None)
 
 
 def _later_row(
-    story: Story, event: str, document: Mapping[str, Any], verdict: str | None
+    history: EventHistory, event: str, document: Mapping[str, Any], verdict: str | None
 ) -> EventRow:
-    rows = EventRows(story.alteration_id, event, time_text(story.at), time_text(story.now))
-    return rows.row(story.ordinal, dict(document), {"seq": story.next_seq, "verdict": verdict})
+    rows = EventRows(history.alteration_id, event, time_text(history.at), time_text(history.now))
+    return rows.row(history.ordinal, dict(document), {"seq": history.next_seq, "verdict": verdict})
 
 
 def _found(recovered: Recovered) -> str:

@@ -14,7 +14,7 @@ from app.domain.alterations import AlterationResult, Outcome
 from app.domain.errors import EntityBusyError, Retry
 from app.postgres.errors import LOCKED, sql_state
 from app.postgres.pool import Lease
-from app.service.ports.audit_log import KeptKey, KeyClaim, KeyTakenError
+from app.service.ports.audit_log import KeyClaim, KeyTakenError, StoredKey
 from app.service.runtime.clock import time_of
 
 _WAIT_FOR_ITS_OWNER: Final = "1200ms"
@@ -35,7 +35,7 @@ _TAKE: Final = text(
     """
 )
 
-_KEPT: Final = text(
+_STORED_KEY: Final = text(
     """
     select alteration_id, fingerprint from idempotency
     where key_hash = :key_hash and expires_at > clock_timestamp()
@@ -86,15 +86,17 @@ async def take_key(key: KeyClaim, alteration_id: str, lease: Lease) -> None:
         "wait": _WAIT_FOR_ITS_OWNER,
     }
     while await _taken(values, lease) == 0:
-        kept = await find_key(key.key_hash, lease)
-        if kept is not None:
-            raise KeyTakenError(kept)
+        stored = await find_key(key.key_hash, lease)
+        if stored is not None:
+            raise KeyTakenError(stored)
 
 
-async def find_key(key_hash: bytes, lease: Lease) -> KeptKey | None:
+async def find_key(key_hash: bytes, lease: Lease) -> StoredKey | None:
     """Return what the key was used for; null where it was not, or long ago."""
-    found: Row[Any] | None = (await lease.connection.execute(_KEPT, {"key_hash": key_hash})).first()
-    return None if found is None else KeptKey(str(found.alteration_id), bytes(found.fingerprint))
+    found: Row[Any] | None = (
+        await lease.connection.execute(_STORED_KEY, {"key_hash": key_hash})
+    ).first()
+    return None if found is None else StoredKey(str(found.alteration_id), bytes(found.fingerprint))
 
 
 async def free_key_if_unused(

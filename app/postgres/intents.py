@@ -18,12 +18,12 @@ from app.postgres.entity_locks import (
     Hashes,
     by_hash,
     entity_hash,
-    known_states,
+    last_states,
     take_over,
     take_slots,
     values_of,
 )
-from app.postgres.follow_up_events import stories, superseded_rows
+from app.postgres.follow_up_events import read_histories, superseded_rows
 from app.postgres.idempotency import RENEW_KEY, take_key
 from app.postgres.ownership import claim_ownership
 from app.postgres.payload import (
@@ -35,7 +35,7 @@ from app.postgres.payload import (
     time_text,
 )
 from app.postgres.pool import Lease
-from app.service.ports.audit_log import AuditRequest, Claim, Intent, KnownState
+from app.service.ports.audit_log import AuditRequest, Claim, Intent, LastState
 from app.service.ports.brokers import STANDSTILL_S
 from app.service.runtime.clock import time_of
 
@@ -63,7 +63,7 @@ async def write_intent(request: AuditRequest, claim: Claim, lease: Lease) -> Int
     if hashes and claim.ownership is not None:
         await claim_ownership(request, claim.ownership, hashes, lease)
     at = await log_time(lease)
-    known = await known_states(request.cluster_id, hashes, lease)
+    known = await last_states(request.cluster_id, hashes, lease)
     number = len(ended) + number_of_rows(request)
     await copy_rows(lease, chain(ended, intent_rows(request, time_text(at))), number)
     return Intent(at.astimezone(UTC), known)
@@ -86,9 +86,9 @@ async def _superseded(
     ordinals = await take_over(request, superseded, hashes, lease)
     if not ordinals:
         return ()
-    told = await stories([(superseded, ordinal) for ordinal in ordinals], lease)
+    histories = await read_histories([(superseded, ordinal) for ordinal in ordinals], lease)
     await lease.connection.execute(RENEW_KEY, {"alteration_id": UUID(superseded)})
-    return list(superseded_rows(told, request.alteration_id))
+    return list(superseded_rows(histories, request.alteration_id))
 
 
 _RECORD: Final = """
@@ -97,12 +97,12 @@ _RECORD: Final = """
     """
 
 
-class AloneError(Exception):
+class BatchRejectedError(Exception):
     """The transaction failed for a reason that is not everybody's; each is to be tried alone."""
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
+class PendingIntent:
     """An intent that is to be written."""
 
     request: AuditRequest
@@ -118,7 +118,7 @@ class Draft:
         )
 
 
-class DraftsTogether:
+class IntentBatch:
     """The drafts of one transaction, while it fills: no entity and no key is there twice."""
 
     def __init__(self) -> None:
@@ -126,7 +126,7 @@ class DraftsTogether:
         self._rows = 0
         self._closed = False
 
-    def __call__(self, draft: Draft) -> bool:
+    def __call__(self, draft: PendingIntent) -> bool:
         """Take one more in, if it fits."""
         key = draft.claim.key
         claimed = {*draft.claim.entities, *(() if key is None else (key.key_hash,))}
@@ -143,27 +143,27 @@ class DraftsTogether:
         return fits
 
 
-async def write_intents(drafts: Sequence[Draft], lease: Lease) -> list[Intent | None]:
+async def write_intents(drafts: Sequence[PendingIntent], lease: Lease) -> list[Intent | None]:
     """Write those that get their keys and slots at once, and commit; null for the others.
 
     As for one alone, the log's time is taken when the slots are held.
 
     Raises:
-        AloneError: Somebody else holds a lock on one of the rows; nothing was written.
+        BatchRejectedError: Somebody else holds a lock on one of the rows; nothing was written.
     """
     wanted = [_Wanted.of(draft) for draft in drafts]
     await lease.extend(sum(number_of_rows(one.request) for one in drafts) * SECONDS_PER_ROW)
     try:
         ((at, granted, known),) = await committed(_RECORD, _parameters(wanted), lease)
     except (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected) as error:
-        raise AloneError from error
+        raise BatchRejectedError from error
     states = {
-        (cluster_id, bytes.fromhex(digest)): KnownState(values_of(stored), age_s)
+        (cluster_id, bytes.fromhex(digest)): LastState(values_of(stored), age_s)
         for cluster_id, digest, stored, age_s in known or ()
     }
     lucky = set(granted)
     return [
-        Intent(at.astimezone(UTC), one.known_of(states)) if one.id in lucky else None
+        Intent(at.astimezone(UTC), one.states_of(states)) if one.id in lucky else None
         for one in wanted
     ]
 
@@ -173,11 +173,11 @@ class _Wanted:
     """A draft, and the hashes of its entities."""
 
     id: UUID
-    draft: Draft
+    draft: PendingIntent
     hashes: Sequence[bytes]
 
     @classmethod
-    def of(cls, draft: Draft) -> "_Wanted":
+    def of(cls, draft: PendingIntent) -> "_Wanted":
         hashes = [entity_hash(one) for one in draft.claim.entities]
         return cls(UUID(draft.request.alteration_id), draft, hashes)
 
@@ -193,19 +193,19 @@ class _Wanted:
 
     def slots(self) -> Iterator[Mapping[str, Any]]:
         request = self.draft.request
-        places = {one.alteration.entity: one.ordinal for one in request.entities}
+        ordinals = {one.alteration.entity: one.ordinal for one in request.entities}
         for entity, digest in zip(self.draft.claim.entities, self.hashes, strict=True):
             yield {
                 "cluster_id": request.cluster_id,
                 "entity_hash": digest.hex(),
                 "alteration_id": str(self.id),
-                "ordinal": places[entity],
+                "ordinal": ordinals[entity],
                 "received_at": time_of(request.alteration_id).isoformat(),
                 "owner": self.draft.claim.owner,
                 "broker_id": request.broker_id,
             }
 
-    def known_of(self, known: Mapping[tuple[str, bytes], KnownState]) -> Mapping[Any, KnownState]:
+    def states_of(self, known: Mapping[tuple[str, bytes], LastState]) -> Mapping[Any, LastState]:
         cluster_id = self.draft.request.cluster_id
         pairs = zip(self.draft.claim.entities, self.hashes, strict=True)
         return {

@@ -92,11 +92,11 @@ def migrations_folder() -> Path:
     Raises:
         MigrationError: It is in neither place.
     """
-    places = (Path(__file__).parents[2] / "migrations", Path.cwd() / "migrations")
-    for place in places:
-        if (place / "env.py").is_file():
-            return place
-    raise MigrationError(f"There is no migrations folder at {' or '.join(map(str, places))}.")
+    folders = (Path(__file__).parents[2] / "migrations", Path.cwd() / "migrations")
+    for folder in folders:
+        if (folder / "env.py").is_file():
+            return folder
+    raise MigrationError(f"There is no migrations folder at {' or '.join(map(str, folders))}.")
 
 
 def revision_of(connection: Connection) -> str | None:

@@ -19,7 +19,7 @@ from app.postgres.bulk import MANY, SECONDS_PER_ROW, committed, copy_rows, durab
 from app.postgres.entity_locks import entity_text, values_text
 from app.postgres.follow_up_events import RECOVERY, SUPERSEDED
 from app.postgres.idempotency import free_key_if_unused, may_be_repeated
-from app.postgres.intents import AloneError
+from app.postgres.intents import BatchRejectedError
 from app.postgres.payload import (
     canonical_json,
     new_mark,
@@ -77,16 +77,16 @@ def closing(every: Sequence[Ended]) -> Mapping[str, Any]:
 def _definite(every: Iterable[Ended]) -> Iterator[Mapping[str, Any]]:
     for one in every:
         for ordinal, result in one.results.items():
-            place = {
+            row = {
                 "alteration_id": one.alteration_id,
                 "ordinal": ordinal,
                 "applied": result.outcome is Outcome.APPLIED,
             }
             if result.outcome in _SEEN and result.after is not None:
                 values = values_text(result.after)
-                yield {**place, "entity": entity_text(result.entity), "values": values}
+                yield {**row, "entity": entity_text(result.entity), "values": values}
             elif result.outcome is not Outcome.UNKNOWN:
-                yield place
+                yield row
 
 
 def _unknown(every: Iterable[Ended]) -> Iterator[Mapping[str, Any]]:
@@ -209,7 +209,7 @@ _NOT_EVERYBODYS: Final = (
 )
 
 
-class ConclusionsTogether:
+class OutcomeBatch:
     """The conclusions of one transaction, while it fills."""
 
     def __init__(self) -> None:
@@ -232,8 +232,8 @@ async def conclude_together(conclusions: Sequence[AuditConclusion], lease: Lease
     The slots are closed before the intents are looked at: what recovery has concluded shows then.
 
     Raises:
-        AloneError: One of them has no intent, or another conclusion, or a row is locked; nothing
-            was written.
+        BatchRejectedError: One of them has no intent, or another conclusion, or a row is locked;
+            nothing was written.
     """
     await lease.extend(sum(len(one.results) for one in conclusions) * SECONDS_PER_ROW)
     to_be_repeated = [one for one in conclusions if may_be_repeated(one.results.values())]
@@ -243,7 +243,7 @@ async def conclude_together(conclusions: Sequence[AuditConclusion], lease: Lease
             return
         await lease.driver.execute(_RECORD, _parameters(conclusions))
     except _NOT_EVERYBODYS as error:
-        raise AloneError from error
+        raise BatchRejectedError from error
     for one in to_be_repeated:
         await free_key_if_unused(one.alteration_id, one.results.values(), lease)
 

@@ -29,13 +29,13 @@ from app.service.ports.plans import (
     MAX_PLAN_BYTES_OF_ONE,
     MAX_PLANS_OF_ONE,
     ChangeWithImpact,
-    KeptPlan,
+    StoredPlan,
 )
 
 _NUMBERS = ("held", "current", "proposed")
 
 
-def plan_text(plan: KeptPlan) -> str:
+def plan_text(plan: StoredPlan) -> str:
     """Return everything of a plan that has no column."""
     return canonical_json(
         {
@@ -68,9 +68,9 @@ def document_text(document: Sequence[DesiredQuota]) -> str:
     )
 
 
-def kept_plan(document: Mapping[str, Any], **columns: Any) -> KeptPlan:
+def plan_of(document: Mapping[str, Any], **columns: Any) -> StoredPlan:
     """Return a plan from its text and its columns."""
-    return KeptPlan(
+    return StoredPlan(
         prune=document["prune"],
         adopt=document["adopt"],
         scope=tuple(document["scope"]),
@@ -208,7 +208,7 @@ class PostgresPlans:
             return holdings_of(rows)
         return await asyncio.to_thread(holdings_of, rows)
 
-    async def keep(self, plan: KeptPlan) -> bool:
+    async def keep(self, plan: StoredPlan) -> bool:
         """See ``PlanStore``.
 
         Raises:
@@ -218,7 +218,7 @@ class PostgresPlans:
         values = await asyncio.to_thread(_columns, plan) if many else _columns(plan)
         return await self._pool.run(partial(_keep, values), within_s=self._within_s)
 
-    async def plan(self, cluster_id: str, plan_id: str) -> KeptPlan | None:
+    async def plan(self, cluster_id: str, plan_id: str) -> StoredPlan | None:
         """See ``PlanStore``.
 
         Raises:
@@ -228,7 +228,7 @@ class PostgresPlans:
         if wanted is None:
             return None
         row = await self._pool.run(partial(_find, cluster_id, wanted), within_s=self._within_s)
-        return None if row is None else await asyncio.to_thread(_kept, row)
+        return None if row is None else await asyncio.to_thread(_plan_from_row, row)
 
 
 async def remove_expired_plans(number: int, lease: Lease) -> int:
@@ -247,7 +247,7 @@ async def _find(cluster_id: str, plan_id: uuid.UUID, lease: Lease) -> Row[Any] |
     return (await lease.connection.execute(_PLAN, wanted)).first()
 
 
-def _columns(plan: KeptPlan) -> dict[str, Any]:
+def _columns(plan: StoredPlan) -> dict[str, Any]:
     return {
         "plan_id": uuid.UUID(plan.plan_id),
         "cluster_id": plan.cluster_id,
@@ -261,9 +261,9 @@ def _columns(plan: KeptPlan) -> dict[str, Any]:
     }
 
 
-def _kept(row: Row[Any]) -> KeptPlan:
+def _plan_from_row(row: Row[Any]) -> StoredPlan:
     common = {name: getattr(row, name) for name in ("plan_id", "cluster_id", "author", "owner")}
-    return kept_plan(
+    return plan_of(
         json.loads(row.plan),
         **common,
         base=row.base,

@@ -13,13 +13,13 @@ from app.domain.alterations import AlterationResult, Outcome
 from app.domain.entities import ClientQuotaEntity
 from app.postgres.bulk import MANY, SECONDS_PER_ROW, copy_rows, joined_by_hash, log_time
 from app.postgres.event_records import audit_entity
-from app.postgres.follow_up_events import Story, by_column, recovery_row, stories
+from app.postgres.follow_up_events import EventHistory, by_column, read_histories, recovery_row
 from app.postgres.idempotency import free_key_if_unused
 from app.postgres.outcomes import Ended, close_slots
 from app.postgres.payload import values_from_json
 from app.postgres.pool import Database, Lease
 from app.service.ports.metrics import OpenIntents
-from app.service.ports.recovery import DoubtfulAlteration, OpenAlteration, Place, Recovered
+from app.service.ports.recovery import DoubtfulAlteration, OpenAlteration, Recovered, RecoveryKey
 from app.service.recovery.recovery import FINAL_AFTER_S
 
 _RECENT: Final = text(
@@ -181,45 +181,47 @@ _OBSERVED: Final = text(
 )
 
 
-Held = Mapping[Place, bool]
+Held = Mapping[RecoveryKey, bool]
 """The slots that this transaction has locked, and whether a finding was recorded of each."""
 
 
-async def record_found(recovered: Sequence[Recovered], lease: Lease) -> Mapping[Place, str]:
+async def record_found(recovered: Sequence[Recovered], lease: Lease) -> Mapping[RecoveryKey, str]:
     """Record findings, one for each entity; return why some were left as they are.
 
     The slots come first: where somebody else has concluded meanwhile, that is visible once they
     are locked.
     """
     await lease.extend(len(recovered) * SECONDS_PER_ROW)
-    found = {one.place: one for one in recovered}
+    found = {one.key: one for one in recovered}
     held = await _hold(found, lease)
-    told = {(one.alteration_id, one.ordinal): one for one in await stories(found, lease)}
-    left = {place: why for place, one in found.items() if (why := _objection(one, told))}
-    new = [one for place, one in found.items() if place not in left]
-    new = [one for one in new if _is_news(one, told[one.place], held)]
+    histories = {
+        (one.alteration_id, one.ordinal): one for one in await read_histories(found, lease)
+    }
+    left = {key: why for key, one in found.items() if (why := _objection(one, histories))}
+    new = [one for key, one in found.items() if key not in left]
+    new = [one for one in new if _is_news(one, histories[one.key], held)]
     if new:
         await log_time(lease)
         ended = _ended_by(one for one in new if one.final)
         await close_slots(ended, lease)
-        await _keep_observed([one.place for one in new if not one.final], lease)
-        await copy_rows(lease, (recovery_row(told[one.place], one) for one in new), len(new))
+        await _keep_observed([one.key for one in new if not one.final], lease)
+        await copy_rows(lease, (recovery_row(histories[one.key], one) for one in new), len(new))
         await _free_keys(ended, lease)
     return left
 
 
-async def _hold(places: Collection[Place], lease: Lease) -> Held:
-    async with joined_by_hash(len(places), lease):
-        rows = await lease.connection.execute(_HOLD, by_column(places))
+async def _hold(keys: Collection[RecoveryKey], lease: Lease) -> Held:
+    async with joined_by_hash(len(keys), lease):
+        rows = await lease.connection.execute(_HOLD, by_column(keys))
     return {(alteration_id, ordinal): observed for alteration_id, ordinal, observed in rows}
 
 
-def _objection(one: Recovered, told: Mapping[Place, Story]) -> str | None:
+def _objection(one: Recovered, histories: Mapping[RecoveryKey, EventHistory]) -> str | None:
     """Say why the log does not take this finding, or null: it does, or has it already."""
-    story = told.get(one.place)
-    if story is None:
+    history = histories.get(one.key)
+    if history is None:
         return f"the log has no entity {one.ordinal} of {one.alteration_id}"
-    known = _known_outcome(story)
+    known = _certain_outcome(history)
     if known is None or not one.final or known == one.result.outcome:
         return None
     return (
@@ -228,23 +230,23 @@ def _objection(one: Recovered, told: Mapping[Place, Story]) -> str | None:
     )
 
 
-def _is_news(one: Recovered, story: Story, held: Held) -> bool:
+def _is_news(one: Recovered, history: EventHistory, held: Held) -> bool:
     """Tell whether the log does not have this finding, nor anything better."""
-    if story.conclusion is not None:
+    if history.conclusion is not None:
         return False
-    return one.final or not held.get(one.place, False)
+    return one.final or not held.get(one.key, False)
 
 
-def _known_outcome(story: Story) -> str | None:
-    if story.conclusion is None:
+def _certain_outcome(history: EventHistory) -> str | None:
+    if history.conclusion is None:
         return None
-    return str(json.loads(story.conclusion)["result"]["outcome"])
+    return str(json.loads(history.conclusion)["result"]["outcome"])
 
 
-async def _keep_observed(places: Sequence[Place], lease: Lease) -> None:
-    if places:
-        async with joined_by_hash(len(places), lease):
-            await lease.connection.execute(_OBSERVED, by_column(places))
+async def _keep_observed(keys: Sequence[RecoveryKey], lease: Lease) -> None:
+    if keys:
+        async with joined_by_hash(len(keys), lease):
+            await lease.connection.execute(_OBSERVED, by_column(keys))
 
 
 async def _free_keys(ended: Iterable[Ended], lease: Lease) -> None:
@@ -339,7 +341,7 @@ class PostgresRecovery:
         """
         return await self._database.recovering.run(partial(_count, cluster_id))
 
-    async def record_recovery(self, recovered: Sequence[Recovered]) -> Mapping[Place, str]:
+    async def record_recovery(self, recovered: Sequence[Recovered]) -> Mapping[RecoveryKey, str]:
         """Add what was found to the log, all in one transaction; what is final frees the slot.
 
         Repeating it is harmless. What was only observed is left out once more is known.

@@ -28,17 +28,17 @@ from app.service.ports.plans import (
     MAX_PLAN_BYTES_OF_ONE,
     MAX_PLANS_OF_ONE,
     ChangeWithImpact,
-    KeptPlan,
     OwnershipClaim,
     PlanApplication,
     PlanStore,
-    RestsOn,
+    ReadSet,
+    StoredPlan,
 )
 from app.service.queries.describe import DescribeQuotas
 from app.service.runtime.clock import new_alteration_id, utc_now
 from app.service.runtime.offload import off_loop
 
-PLAN_LIFE: Final = timedelta(hours=24)
+PLAN_TTL: Final = timedelta(hours=24)
 """How long a plan can be applied."""
 
 
@@ -68,7 +68,7 @@ class MakePlans:
         self._store = store
         self._cluster = cluster
 
-    async def make(self, command: PlanCommand) -> KeptPlan:
+    async def make(self, command: PlanCommand) -> StoredPlan:
         """Make a plan and keep it; nothing is sent.
 
         Raises:
@@ -85,7 +85,7 @@ class MakePlans:
         number = len(described.quotas) + len(entities)
         plan, changes = await off_loop(number, planned, wanted, described.quotas, holdings)
         now = utc_now()
-        kept = KeptPlan(
+        kept = StoredPlan(
             plan_id=new_alteration_id(),
             cluster_id=described.cluster_id,
             author=command.caller.principal,
@@ -94,7 +94,7 @@ class MakePlans:
             adopt=wanted.adopt,
             scope=command.scope,
             created_at=now,
-            expires_at=now + PLAN_LIFE,
+            expires_at=now + PLAN_TTL,
             base=await off_loop(len(plan.rests_on), base_of, described.cluster_id, plan),
             changes=changes,
             conflicts=plan.conflicts,
@@ -108,7 +108,7 @@ class MakePlans:
             )
         return kept
 
-    async def plan(self, plan_id: str) -> KeptPlan:
+    async def plan(self, plan_id: str) -> StoredPlan:
         """Return a plan, without its document; an expired one too, while it is kept.
 
         Raises:
@@ -224,14 +224,14 @@ _HELD: Final = (
 )
 
 
-def _check(plan: KeptPlan, *, force: bool) -> None:
+def _check(plan: StoredPlan, *, force: bool) -> None:
     if plan.expires_at <= utc_now():
         raise PlanExpiredError("The plan has expired; plan again.")
     if plan.conflicts and not force:
         raise OwnerConflictError(_HELD, violations=_conflicts(plan))
 
 
-def _conflicts(plan: KeptPlan) -> list[Violation]:
+def _conflicts(plan: StoredPlan) -> list[Violation]:
     return [
         Violation(
             f"/conflicts/{position}",
@@ -243,7 +243,7 @@ def _conflicts(plan: KeptPlan) -> list[Violation]:
     ]
 
 
-def _alterations(command: AlterCommand, plan: KeptPlan, *, force: bool) -> AlterCommand:
+def _alterations(command: AlterCommand, plan: StoredPlan, *, force: bool) -> AlterCommand:
     changes = [one.change for one in plan.changes]
     touched = {one.alteration.entity for one in changes}
     claim = OwnershipClaim(
@@ -265,13 +265,13 @@ def _alterations(command: AlterCommand, plan: KeptPlan, *, force: bool) -> Alter
 
 
 def _expected(
-    entity: ClientQuotaEntity, before: Values, rests_on: RestsOn
+    entity: ClientQuotaEntity, before: Values, rests_on: ReadSet
 ) -> Mapping[str, float | None]:
     return rests_on.get(entity) or dict(before)
 
 
-def _taken_over(plan: KeptPlan) -> Mapping[int, Mapping[str, str]]:
-    ordinals = {one.change.alteration.entity: place for place, one in enumerate(plan.changes)}
+def _taken_over(plan: StoredPlan) -> Mapping[int, Mapping[str, str]]:
+    ordinals = {one.change.alteration.entity: ordinal for ordinal, one in enumerate(plan.changes)}
     taken: dict[int, dict[str, str]] = {}
     for one in plan.conflicts:
         taken.setdefault(ordinals[one.entity], {})[one.key] = one.owner

@@ -18,7 +18,7 @@ from app.kafka.config import KafkaSettings
 from app.kafka.quorum import KafkaMetadataQuorum
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from app.localdev.kafka import LocalKafka
-from app.service.alterations.current_values import Barrier, PresentValues
+from app.service.alterations.current_values import Barrier, CurrentValues
 from app.service.ports.brokers import BarrierUnavailableError
 from tests.testkit.fake_kafka.cluster import fake_cluster
 from tests.testkit.kafka import (
@@ -177,7 +177,7 @@ async def test_a_change_is_seen_behind_a_barrier(plain: Brokers):
     admin = KafkaClientQuotaAdmin(plain)
     of = entity(user=unique())
     await store(admin, setting(of, producer_byte_rate=4711))
-    barrier = Barrier(KafkaMetadataQuorum(plain), PresentValues(admin))
+    barrier = Barrier(KafkaMetadataQuorum(plain), CurrentValues(admin))
     read = await barrier.read([of], broker_id=1)
     assert read.verified
     assert read.values == {of: {"producer_byte_rate": 4711.0}}

@@ -20,11 +20,11 @@ from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import EntityBusyError, NotSentError, WrongClusterError
 from app.domain.filters import ALL_ENTITIES, ClientQuotaFilter
 from app.domain.plans import Holding, Holdings
-from app.service.alterations.alter import AlterationParts, AlterQuotas
-from app.service.alterations.context import Failpoints, LifeContext
-from app.service.alterations.current_values import Barrier, PresentValues
+from app.service.alterations.alter import AlterDeps, AlterQuotas
+from app.service.alterations.context import AlterContext, Failpoints
+from app.service.alterations.current_values import Barrier, CurrentValues
 from app.service.alterations.idempotency import Replays
-from app.service.alterations.sending import AlterationSending, LateAnswers
+from app.service.alterations.sending import AlterExecutor, LateAnswers
 from app.service.alterations.write_ahead import Intents, OutcomeWriter
 from app.service.auth.policy import NoPolicy, PolicyGuard
 from app.service.ports.audit_log import (
@@ -35,9 +35,9 @@ from app.service.ports.audit_log import (
     AuditRequest,
     Claim,
     Intent,
-    KeptKey,
     KeyTakenError,
-    KnownState,
+    LastState,
+    StoredKey,
 )
 from app.service.ports.brokers import (
     AlterAnswer,
@@ -50,8 +50,8 @@ from app.service.ports.brokers import (
     ScramUsers,
 )
 from app.service.ports.metrics import AlterationMetrics, OpenIntents
-from app.service.ports.plans import KeptPlan
-from app.service.ports.recovery import OpenAlteration, Place, Recovered
+from app.service.ports.plans import StoredPlan
+from app.service.ports.recovery import OpenAlteration, Recovered, RecoveryKey
 from app.service.queries.analytics import (
     COLUMNS,
     AnalyticsPage,
@@ -202,11 +202,11 @@ class FakeJournal:
         self.finals: list[tuple[AuditRequest, Mapping[int, AlterationResult]]] = []
         self.slots: dict[ClientQuotaEntity, str] = {}
         self.held_for_s = 1.0
-        self.keys: dict[bytes, KeptKey] = {}
-        self.states: dict[ClientQuotaEntity, KnownState] = {}
+        self.keys: dict[bytes, StoredKey] = {}
+        self.states: dict[ClientQuotaEntity, LastState] = {}
         self.open: list[OpenAlteration] = []
         self.recovered: list[Recovered] = []
-        self.concluded: set[Place] = set()
+        self.concluded: set[RecoveryKey] = set()
 
     async def record_intent(self, request: AuditRequest, claim: Claim) -> Intent:
         """Keep an intent with its slots and its key."""
@@ -220,15 +220,15 @@ class FakeJournal:
             raise EntityBusyError("Busy.", alteration_id=holder, retry_after_s=self.held_for_s)
         self.slots |= dict.fromkeys(claim.entities, request.alteration_id)
         if claim.key is not None:
-            kept = KeptKey(request.alteration_id, claim.key.fingerprint)
+            kept = StoredKey(request.alteration_id, claim.key.fingerprint)
             self.keys[claim.key.key_hash] = kept
         self.intents.append(request)
         known = {one: state for one, state in self.states.items() if one in claim.entities}
         return Intent(EPOCH, known)
 
-    async def kept_key(self, key_hash: bytes) -> KeptKey | None:
+    async def stored_key(self, key_hash: bytes) -> StoredKey | None:
         """Return what a key was used for."""
-        self._do("kept_key")
+        self._do("stored_key")
         return self.keys.get(key_hash)
 
     async def record_conclusion(self, conclusion: AuditConclusion) -> None:
@@ -239,7 +239,7 @@ class FakeJournal:
             if result.outcome is not Outcome.UNKNOWN:
                 self.slots.pop(result.entity, None)
             if result.outcome is Outcome.APPLIED:
-                self.states[result.entity] = KnownState(result.after or {}, 0.0)
+                self.states[result.entity] = LastState(result.after or {}, 0.0)
         if {one.outcome for one in conclusion.results.values()} == {Outcome.NOT_SENT}:
             freed = conclusion.alteration_id
             self.keys = {
@@ -265,11 +265,11 @@ class FakeJournal:
         """Count what the test put there."""
         return OpenIntents(len(self.open), 0.0, len(self.open))
 
-    async def record_recovery(self, recovered: Sequence[Recovered]) -> Mapping[Place, str]:
+    async def record_recovery(self, recovered: Sequence[Recovered]) -> Mapping[RecoveryKey, str]:
         """Keep what recovery found; ``concluded`` is left as it is."""
         self._do("record_recovery")
-        left = {one.place: "concluded" for one in recovered if one.place in self.concluded}
-        self.recovered += [one for one in recovered if one.place not in left]
+        left = {one.key: "concluded" for one in recovered if one.key in self.concluded}
+        self.recovered += [one for one in recovered if one.key not in left]
         return left
 
     async def record_final(
@@ -317,7 +317,7 @@ class FakePlans:
     """Keeps what it is told; a test says who holds what."""
 
     def __init__(self) -> None:
-        self.kept: dict[str, KeptPlan] = {}
+        self.kept: dict[str, StoredPlan] = {}
         self.most = 1_000
         self.held: dict[ClientQuotaEntity, dict[str, Holding]] = {}
 
@@ -327,13 +327,13 @@ class FakePlans:
         """Return who holds what."""
         return self.held
 
-    async def keep(self, plan: KeptPlan) -> bool:
+    async def keep(self, plan: StoredPlan) -> bool:
         """Keep a plan, unless there are as many as there may be."""
         if len(self.kept) < self.most:
             self.kept[plan.plan_id] = plan
         return plan.plan_id in self.kept
 
-    async def plan(self, cluster_id: str, plan_id: str) -> KeptPlan | None:
+    async def plan(self, cluster_id: str, plan_id: str) -> StoredPlan | None:
         """Return a plan for a cluster."""
         plan = self.kept.get(plan_id)
         return plan if plan is not None and plan.cluster_id == cluster_id else None
@@ -393,10 +393,10 @@ class FakeAnalytics:
         return {one: self.known[one] for one in buckets if one in self.known}
 
 
-def life_context(metrics: AlterationMetrics) -> LifeContext:
+def life_context(metrics: AlterationMetrics) -> AlterContext:
     """Return a context in which nothing is broken yet."""
     breaker = CircuitBreaker("audit-log-unavailable", "Down.")
-    return LifeContext("test", metrics, breaker, Failpoints())
+    return AlterContext("test", metrics, breaker, Failpoints())
 
 
 @dataclass(frozen=True)
@@ -415,14 +415,14 @@ class FakeSurroundings:
         context = life_context(self.metrics)
         outcomes = OutcomeWriter(self.journal, self.tasks, self.metrics)
         late = LateAnswers(self.journal, self.tasks, self.metrics)
-        present = PresentValues(self.brokers)
+        present = CurrentValues(self.brokers)
         barrier = Barrier(self.brokers, present)
         return AlterQuotas(
-            AlterationParts(
+            AlterDeps(
                 self.brokers,
                 present,
                 Intents(self.journal, outcomes, barrier, context),
-                AlterationSending(self.brokers, self.journal, outcomes, late, context),
+                AlterExecutor(self.brokers, self.journal, outcomes, late, context),
                 Replays(self.journal, self.brokers),
                 self.tasks,
                 image or FakeImage(self.brokers),

@@ -26,7 +26,7 @@ from app.http.route import GuardedRoute, Key, operation_id
 from app.http.services import services_of
 from app.service.alterations.command import AlterCommand
 from app.service.plans import ApplyPlans, MakePlans, PlanCommand
-from app.service.ports.plans import ChangeWithImpact, KeptPlan
+from app.service.ports.plans import ChangeWithImpact, StoredPlan
 from app.service.runtime.offload import off_loop
 
 router = APIRouter(
@@ -122,15 +122,15 @@ def _plans(request: Request) -> MakePlans:
     return MakePlans(services.describe, services.plans, services.cluster)
 
 
-async def _answered(plan: KeptPlan) -> Response:
+async def _answered(plan: StoredPlan) -> Response:
     return await off_loop(len(plan.changes), _response, plan)
 
 
-def _response(plan: KeptPlan) -> Response:
+def _response(plan: StoredPlan) -> Response:
     return JsonResponse(plan_json(plan))
 
 
-def plan_json(plan: KeptPlan) -> dict[str, Any]:
+def plan_json(plan: StoredPlan) -> dict[str, Any]:
     """Return the answer to a request for a plan."""
     return {
         "plan_id": plan.plan_id,

@@ -15,7 +15,7 @@ from app.http.analytics.documents import usage_json
 from app.http.encoding import entity_json, json_bytes, json_texts, quota_value_json, rfc3339
 from app.service.queries.analytics import BucketName, BucketUsage
 from app.service.queries.resolve import Identity, ResolutionBasis, ResolveAnswer, resolved
-from app.service.runtime.offload import without_collection
+from app.service.runtime.offload import pause_gc
 
 
 def resolution_json(answer: ResolveAnswer, *, explain: bool) -> dict[str, Any]:
@@ -210,7 +210,7 @@ Names = Mapping[str, Sequence[str]]
 def resolutions_bytes(basis: ResolutionBasis) -> bytes:
     """Return the answer for many identities, in order; ``proposed`` where there was a what-if."""
     head = json_bytes({**answer_head(basis.cluster_id, basis.as_of), "results": []})
-    with without_collection():
+    with pause_gc():
         return b"".join([head.removesuffix(b"]}"), b",".join(_results(basis)), b"]}"])
 
 

@@ -20,7 +20,7 @@ from app.service.alterations.command import (
     audit_request,
     raise_violations,
 )
-from app.service.alterations.current_values import PresentValues, is_readable
+from app.service.alterations.current_values import CurrentValues, is_readable
 from app.service.alterations.idempotency import Replays
 from app.service.alterations.preconditions import (
     NOT_AS_EXPECTED,
@@ -36,7 +36,7 @@ from app.service.alterations.results import (
     in_order,
     raise_unless_done,
 )
-from app.service.alterations.sending import AlterationSending
+from app.service.alterations.sending import AlterExecutor
 from app.service.alterations.write_ahead import CommittedIntent, Intents, with_before
 from app.service.auth.policy import PolicyGuard
 from app.service.ports.audit_log import AuditRequest, KeyTakenError
@@ -47,13 +47,13 @@ from app.service.runtime.tasks import Tasks
 
 
 @dataclass(frozen=True, slots=True)
-class AlterationParts:
+class AlterDeps:
     """What the life of an alteration is made of."""
 
     admin: ClientQuotaAdmin
-    present: PresentValues
+    present: CurrentValues
     intents: Intents
-    sending: AlterationSending
+    sending: AlterExecutor
     replays: Replays
     tasks: Tasks
     image: Image
@@ -67,8 +67,8 @@ def no_check() -> None:
 class AlterQuotas:
     """Answers ``POST /quotas/alterations``."""
 
-    def __init__(self, parts: AlterationParts) -> None:
-        self._parts = parts
+    def __init__(self, deps: AlterDeps) -> None:
+        self._deps = deps
 
     async def alter(
         self, command: AlterCommand, check: Callable[[], None] = no_check
@@ -89,13 +89,13 @@ class AlterQuotas:
             UnknownOutcomeError: Sent, and no definite answer.
             TooManyRequestsError: The broker throttles.
         """
-        command = await self._parts.policy.admitted(command)
-        replay = await self._parts.replays.known(command)
+        command = await self._deps.policy.admitted(command)
+        replay = await self._deps.replays.known(command)
         if replay is not None:
             return replay
         check()
         judgement = await self._judged(command)
-        return await self._parts.tasks.run(self._run(command, judgement))
+        return await self._deps.tasks.run(self._run(command, judgement))
 
     async def replay(self, command: AlterCommand) -> AlterationReport | None:
         """Return the answer to an idempotency key that was used before, null for a new one.
@@ -103,7 +103,7 @@ class AlterQuotas:
         Raises:
             QuotaError: As ``Replays.known``.
         """
-        return await self._parts.replays.known(command)
+        return await self._deps.replays.known(command)
 
     async def confirm(self, command: AlterCommand) -> AlterationReport:
         """Record that a plan without changes was applied, if what it rests on still holds.
@@ -112,30 +112,30 @@ class AlterQuotas:
             ExpectationFailedError: Something that the plan rests on has changed.
             NotSentError: The cluster or the audit log cannot be reached.
         """
-        return await self._parts.tasks.run(self._confirmed(command))
+        return await self._deps.tasks.run(self._confirmed(command))
 
     async def _confirmed(self, command: AlterCommand) -> AlterationReport:
         request = await self._request(command, _NOTHING)
         beside = command.plan.beside if command.plan else {}
         if beside:
-            values = await self._parts.intents.verified_values(request, beside=beside)
+            values = await self._deps.intents.verified_values(request, beside=beside)
             failed = await off_loop(len(beside), moved_beside, beside, values)
             if failed:
                 raise ExpectationFailedError(NOT_AS_EXPECTED, violations=failed)
         try:
-            async with self._parts.intents.committed(command, request):
+            async with self._deps.intents.committed(command, request):
                 return AlterationReport(
                     request.alteration_id, request.cluster_id, validate_only=False, results=()
                 )
         except KeyTakenError as error:
-            return await self._parts.replays.replay(command, error.kept)
+            return await self._deps.replays.replay(command, error.kept)
 
     async def _judged(self, command: AlterCommand) -> Judgement:
         number = len(command.alterations)
         judgement = await off_loop(number, judge, command.alterations, {})
         if judgement.needs_stored:
             entities = [one.entity for one in command.alterations]
-            stored = await self._parts.present.read(entities)
+            stored = await self._deps.present.read(entities)
             judgement = await off_loop(number, judge, command.alterations, stored)
         if command.violations:
             judgement = replace(judgement, violations=command.violations + judgement.violations)
@@ -150,9 +150,9 @@ class AlterQuotas:
             try:
                 request, sending = await self._changed(command, request)
             except KeyTakenError as error:
-                return await self._parts.replays.replay(command, error.kept)
+                return await self._deps.replays.replay(command, error.kept)
             except EntityBusyError:
-                replay = await self._parts.replays.known(command)
+                replay = await self._deps.replays.known(command)
                 if replay is None:
                     raise
                 return replay  # what it waited for was the first request with its own key
@@ -167,10 +167,10 @@ class AlterQuotas:
         return report
 
     async def _request(self, command: AlterCommand, judgement: Judgement) -> AuditRequest:
-        cluster_id = await self._parts.admin.cluster_id()
-        broker_id = await self._parts.admin.preferred_broker()
+        cluster_id = await self._deps.admin.cluster_id()
+        broker_id = await self._deps.admin.preferred_broker()
         every = [one.entity for one in judgement.alterations]
-        stored = await self._parts.present.read(every, broker_id)
+        stored = await self._deps.present.read(every, broker_id)
         target = Target(cluster_id, broker_id)
         return await off_loop(len(every), audit_request, command, judgement, stored, target)
 
@@ -178,25 +178,25 @@ class AlterQuotas:
         self, command: AlterCommand, request: AuditRequest
     ) -> tuple[AuditRequest, SendingReport]:
         """Check everything as a real alteration would, without slots and without a change."""
-        values = await self._parts.intents.verified_values(request)
+        values = await self._deps.intents.verified_values(request)
         request = await off_loop(len(values), with_before, request, values)
         failed = await self._failed_expectations(command, request)
         if failed:
-            await self._parts.sending.keep_refused_expectations(request, reasons(failed))
+            await self._deps.sending.keep_refused_expectations(request, reasons(failed))
             raise expectation_failed(failed, request)
-        return request, await self._parts.sending.validate(request)
+        return request, await self._deps.sending.validate(request)
 
     async def _changed(
         self, command: AlterCommand, request: AuditRequest
     ) -> tuple[AuditRequest, SendingReport]:
-        async with self._parts.intents.committed(command, request) as intent:
+        async with self._deps.intents.committed(command, request) as intent:
             request, sending = await self._sent(command, intent)
         return request, sending
 
     async def _sent(
         self, command: AlterCommand, intent: CommittedIntent
     ) -> tuple[AuditRequest, SendingReport]:
-        sending = self._parts.sending
+        sending = self._deps.sending
         try:
             request, failed = await self._as_expected(command, intent)
         except Exception as error:  # noqa: BLE001 - whatever it is, nothing was handed over
@@ -221,13 +221,13 @@ class AlterQuotas:
     def _forget_image(self, results: Iterable[AlterationResult]) -> None:
         """Let nobody be answered from an older image, where something may have changed."""
         if any(one.outcome in _CHANGING for one in results):
-            self._parts.image.forget()
+            self._deps.image.forget()
 
     async def _as_expected(
         self, command: AlterCommand, intent: CommittedIntent
     ) -> tuple[AuditRequest, Sequence[Violation]]:
         """Return the request with what truly held before, and what was not to be expected."""
-        intents = self._parts.intents
+        intents = self._deps.intents
         beside = command.plan.beside if command.plan else {}
         values = await intents.verified_values(
             intent.request, acknowledged=intent.acknowledged, beside=beside
@@ -250,9 +250,9 @@ class AlterQuotas:
         if command.wait is Wait.NONE or not after:
             return None
         readable = await is_readable(
-            command, after, sending.broker_id, self._parts.admin, self._parts.present
+            command, after, sending.broker_id, self._deps.admin, self._deps.present
         )
-        self._parts.image.forget()
+        self._deps.image.forget()
         return readable
 
 

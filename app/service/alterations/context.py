@@ -63,7 +63,7 @@ class Failpoints:
 
 
 @dataclass(frozen=True, slots=True)
-class LifeContext:
+class AlterContext:
     """Shared by the parts.
 
     Attributes:

@@ -16,7 +16,7 @@ from app.domain.entities import ENTITY_TYPES, ClientQuotaEntity, EntityType
 from app.domain.errors import NotSentError, QuotaError
 from app.domain.filters import ALL_ENTITIES, ClientQuotaFilter, ClientQuotaFilterComponent
 from app.service.alterations.command import AlterCommand, Wait
-from app.service.alterations.group_commit import SharedTurns
+from app.service.alterations.group_commit import Batcher
 from app.service.ports.brokers import (
     BarrierUnavailableError,
     ClientQuotaAdmin,
@@ -33,7 +33,7 @@ MOST_SINGLE_READS: Final = 4
 """From how many entities on one describe-all is cheaper than a describe for each."""
 
 MOST_AT_ONCE: Final = 8
-"""How many describes of single entities are under way; who comes then shares one of everything."""
+"""How many describes of single entities are in flight; who comes then shares one of everything."""
 
 SLOW_S: Final = 0.02
 """A single one that takes longer scans a large cluster: then nobody reads singly beside others, so
@@ -63,7 +63,7 @@ class QuotaReader(Protocol):
         ...
 
 
-class PresentValues:
+class CurrentValues:
     """Reads what a broker shows now; it may be older than the last acknowledged alteration."""
 
     def __init__(self, admin: QuotaReader) -> None:
@@ -71,15 +71,15 @@ class PresentValues:
         self._single_reads = 0
         self._sharing = 0
         self._took_s = 0.0
-        self._everything = SharedTurns(
-            self._describe_everything, OfOneBroker, patience_s=PATIENCE_S
+        self._everything = Batcher(
+            self._describe_everything, OfOneBroker, max_batch_wait_s=PATIENCE_S
         )
 
     async def read(
         self, entities: Sequence[ClientQuotaEntity], broker_id: int | None = None
     ) -> dict[ClientQuotaEntity, Values]:
         """Return the values of the entities; an entity without any is left out."""
-        wanted = await off_loop(len(entities), _storable_ones, entities)
+        wanted = await off_loop(len(entities), _storable_entities, entities)
         if not wanted:
             return {}
         if self._are_read_singly(wanted):
@@ -87,7 +87,7 @@ class PresentValues:
         self._sharing += 1
         began = time.monotonic()
         try:
-            described = await self._everything.take(broker_id)
+            described = await self._everything.submit(broker_id)
         finally:
             self._sharing -= 1
         self._took_s = min(self._took_s, time.monotonic() - began)  # one is no slower than all
@@ -95,11 +95,11 @@ class PresentValues:
 
     def _are_read_singly(self, wanted: Collection[ClientQuotaEntity]) -> bool:
         if self._took_s > SLOW_S:
-            has_room = not self._single_reads and not self._sharing
+            has_capacity = not self._single_reads and not self._sharing
         else:
-            has_room = self._single_reads + len(wanted) <= MOST_AT_ONCE
+            has_capacity = self._single_reads + len(wanted) <= MOST_AT_ONCE
         few = len(wanted) <= MOST_SINGLE_READS
-        return few and has_room and all(_describable(one) for one in wanted)
+        return few and has_capacity and all(_describable(one) for one in wanted)
 
     async def _read_singly(
         self, wanted: Collection[ClientQuotaEntity], broker_id: int | None
@@ -107,7 +107,7 @@ class PresentValues:
         self._single_reads += len(wanted)
         began = time.monotonic()
         try:
-            answers = await asyncio.gather(*(self._read_one(one, broker_id) for one in wanted))
+            answers = await asyncio.gather(*(self._read_entity(one, broker_id) for one in wanted))
         finally:
             self._single_reads -= len(wanted)
             self._took_s = time.monotonic() - began
@@ -117,7 +117,7 @@ class PresentValues:
         described = await self._admin.describe_client_quotas(ALL_ENTITIES, broker_id=brokers[0])
         return [described] * len(brokers)
 
-    async def _read_one(
+    async def _read_entity(
         self, entity: ClientQuotaEntity, broker_id: int | None
     ) -> tuple[ClientQuotaEntity, Values]:
         components = (
@@ -134,21 +134,21 @@ class PresentValues:
         self, after: Quotas, *, within_s: float, brokers: Sequence[int | None] = (None,)
     ) -> bool:
         """Wait until each of the brokers shows these values; tell whether they all did."""
-        shown = True
+        visible = True
         try:
             async with asyncio.timeout(within_s), asyncio.TaskGroup() as group:
                 for broker in brokers:
-                    group.create_task(self._shown_by(after, broker))
+                    group.create_task(self._visible_through(after, broker))
         except* (TimeoutError, QuotaError):
-            shown = False
-        return shown
+            visible = False
+        return visible
 
-    async def _shown_by(self, after: Quotas, broker_id: int | None) -> None:
+    async def _visible_through(self, after: Quotas, broker_id: int | None) -> None:
         waiting = after
         pauses = _pauses()
         while True:
-            shown = await self.read(tuple(waiting), broker_id)
-            waiting = await off_loop(len(waiting), _not_shown, waiting, shown)
+            visible = await self.read(tuple(waiting), broker_id)
+            waiting = await off_loop(len(waiting), _not_visible, waiting, visible)
             if not waiting:
                 return
             await asyncio.sleep(next(pauses))
@@ -167,7 +167,7 @@ class OfOneBroker:
         return broker_id in self._brokers
 
 
-def _storable_ones(entities: Sequence[ClientQuotaEntity]) -> set[ClientQuotaEntity]:
+def _storable_entities(entities: Sequence[ClientQuotaEntity]) -> set[ClientQuotaEntity]:
     return {one for one in entities if _storable(one)}
 
 
@@ -177,12 +177,12 @@ def _of_these(
     return {one: quotas[one] for one in wanted if one in quotas}
 
 
-def _not_shown(expected: Quotas, shown: Quotas) -> Quotas:
+def _not_visible(expected: Quotas, visible: Quotas) -> Quotas:
     """Return those of the expected values that do not hold in what is shown."""
     return {
         entity: values
         for entity, values in expected.items()
-        if not same_values(shown.get(entity, {}), values)
+        if not same_values(visible.get(entity, {}), values)
     }
 
 
@@ -247,14 +247,14 @@ class Barrier:
     def __init__(
         self,
         quorum: MetadataQuorum,
-        present: PresentValues,
+        present: CurrentValues,
         *,
         within_s: float = USUAL.check_s,
     ) -> None:
         self._quorum = quorum
         self._present = present
         self._within_s = within_s
-        self._states = SharedTurns(self._ask, OfOneBroker, patience_s=PATIENCE_S)
+        self._states = Batcher(self._ask, OfOneBroker, max_batch_wait_s=PATIENCE_S)
 
     async def read(
         self,
@@ -305,14 +305,14 @@ class Barrier:
             raise _not_caught_up(broker_id, self._within_s) from None
 
     async def _passed(self, broker_id: int) -> QuorumState | None:
-        first = state = await self._states.take(broker_id)
+        first = state = await self._states.submit(broker_id)
         while (
             first is not None
             and state is not None
             and state.log_ends.get(broker_id, -1) < first.high_watermark
         ):
             await asyncio.sleep(_POLL_S)
-            state = await self._states.take(broker_id)
+            state = await self._states.submit(broker_id)
         if state is not None:
             await asyncio.sleep(PUBLISHING_S)
         return state and first
@@ -336,7 +336,7 @@ async def is_readable(
     after: Quotas,
     broker_id: int | None,
     admin: ClientQuotaAdmin,
-    present: PresentValues,
+    present: CurrentValues,
 ) -> bool:
     """Wait for as long as the caller does; tell whether the brokers that count have shown it.
 

@@ -21,13 +21,13 @@ from app.service.runtime.clock import boot_time
 Item = TypeVar("Item")
 Done = TypeVar("Done")
 
-MOST_TURNS: Final = 8
-"""How many turns may be under way at once, where the first ones do not end."""
+MAX_BATCHES: Final = 8
+"""How many batches may be in flight at once, where the first do not end."""
 
 
 @dataclass(eq=False, slots=True)
-class _Seat(Generic[Item, Done]):
-    """A caller who waits for a turn or is in one."""
+class _PendingItem(Generic[Item, Done]):
+    """An item that waits for a batch or is in a batch."""
 
     item: Item
     done: "asyncio.Future[Done]" = field(
@@ -35,90 +35,92 @@ class _Seat(Generic[Item, Done]):
     )
 
 
-class SharedTurns(Generic[Item, Done]):
-    """Does the work of many callers together, one turn after the other.
+class Batcher(Generic[Item, Done]):
+    """Does the work of many callers in batches, one after the other.
 
     Args:
-        work: Does a turn; gives for each item what its caller gets, or the error that he gets. What
-            it raises is everybody's error.
-        room: Opens the room of a turn, which is asked of each item in order whether it fits in with
-            those before it; the first one goes in any case.
-        patience_s: A turn that takes longer holds up nobody else.
+        work: Does a batch; returns for each item the result or the error of its caller. What it
+            raises is the error of every caller.
+        admits: Starts a batch; its result is asked of each item in order whether it fits in with
+            those before it. The first item goes in any case.
+        max_batch_wait_s: A batch that takes longer holds up nobody else, in seconds.
     """
 
     def __init__(
         self,
         work: Callable[[Sequence[Item]], Awaitable[Sequence[Done | Exception]]],
-        room: Callable[[], Callable[[Item], bool]],
+        admits: Callable[[], Callable[[Item], bool]],
         *,
-        patience_s: float,
+        max_batch_wait_s: float,
     ) -> None:
         self._work = work
-        self._room = room
-        self._patience_s = patience_s
-        self._waiting: list[_Seat[Item, Done]] = []
-        self._under_way: set[asyncio.Task[None]] = set()
+        self._admits = admits
+        self._max_batch_wait_s = max_batch_wait_s
+        self._waiting: list[_PendingItem[Item, Done]] = []
+        self._in_flight: set[asyncio.Task[None]] = set()
         self._blocking: asyncio.Task[None] | None = None
 
-    async def take(self, item: Item) -> Done:
-        """Do this with others; return what came of it, or raise it.
+    async def submit(self, item: Item) -> Done:
+        """Do this with others; return its result, or raise its error.
 
-        A caller who goes away before his turn has begun leaves it; later the turn goes on.
+        A caller who goes away before the batch has begun leaves it; later the batch goes on.
         """
-        seat: _Seat[Item, Done] = _Seat(item)
-        self._waiting.append(seat)
+        pending: _PendingItem[Item, Done] = _PendingItem(item)
+        self._waiting.append(pending)
         if self._blocking is None:
             self._begin()
-        return await seat.done
+        return await pending.done
 
     def _begin(self) -> None:
-        """Begin a turn with all who fit into it, in the order in which they came."""
-        self._waiting = [seat for seat in self._waiting if not seat.done.cancelled()]
-        if not self._waiting or len(self._under_way) >= MOST_TURNS:
+        """Begin a batch with all items that fit into it, in the order in which they came."""
+        self._waiting = [pending for pending in self._waiting if not pending.done.cancelled()]
+        if not self._waiting or len(self._in_flight) >= MAX_BATCHES:
             return
-        fits = self._room()
-        seats: list[_Seat[Item, Done]] = []
-        later: list[_Seat[Item, Done]] = []
-        for seat in self._waiting:
-            room = fits(seat.item) or not seats
-            (seats if room else later).append(seat)
+        fits = self._admits()
+        items: list[_PendingItem[Item, Done]] = []
+        later: list[_PendingItem[Item, Done]] = []
+        for pending in self._waiting:
+            admits = fits(pending.item) or not items
+            (items if admits else later).append(pending)
         self._waiting = later
-        turn = asyncio.create_task(self._turn(seats), context=Context())
-        self._under_way.add(turn)
-        self._blocking = turn
-        impatient = asyncio.get_running_loop().call_later(self._patience_s, self._unblock, turn)
-        turn.add_done_callback(lambda _: impatient.cancel())
-        turn.add_done_callback(self._end)
+        batch = asyncio.create_task(self._run_batch(items), context=Context())
+        self._in_flight.add(batch)
+        self._blocking = batch
+        impatient = asyncio.get_running_loop().call_later(
+            self._max_batch_wait_s, self._unblock, batch
+        )
+        batch.add_done_callback(lambda _: impatient.cancel())
+        batch.add_done_callback(self._end)
 
-    def _end(self, turn: "asyncio.Task[None]") -> None:
-        self._under_way.discard(turn)
-        if self._blocking is turn:
-            self._unblock(turn)
+    def _end(self, batch: "asyncio.Task[None]") -> None:
+        self._in_flight.discard(batch)
+        if self._blocking is batch:
+            self._unblock(batch)
         elif self._blocking is None:
             self._begin()
 
-    def _unblock(self, turn: "asyncio.Task[None]") -> None:
-        if self._blocking is turn:
+    def _unblock(self, batch: "asyncio.Task[None]") -> None:
+        if self._blocking is batch:
             self._blocking = None
             self._begin()
 
-    async def _turn(self, seats: Sequence[_Seat[Item, Done]]) -> None:
-        pairs: Sequence[tuple[_Seat[Item, Done], Done | Exception]]
+    async def _run_batch(self, items: Sequence[_PendingItem[Item, Done]]) -> None:
+        pairs: Sequence[tuple[_PendingItem[Item, Done], Done | Exception]]
         try:
-            pairs = list(zip(seats, await self._work([one.item for one in seats]), strict=True))
+            pairs = list(zip(items, await self._work([one.item for one in items]), strict=True))
         except asyncio.CancelledError:
-            for seat in seats:
-                seat.done.cancel()
+            for pending in items:
+                pending.done.cancel()
             raise
         except Exception as error:  # noqa: BLE001 - it is raised where the caller waits
-            pairs = [(seat, _own(error)) for seat in seats]
-        for seat, result in pairs:
-            if seat.done.done():
+            pairs = [(pending, _own(error)) for pending in items]
+        for pending, result in pairs:
+            if pending.done.done():
                 continue
             if isinstance(result, Exception):
-                seat.done.set_exception(result)
+                pending.done.set_exception(result)
             else:
-                seat.done.set_result(result)
+                pending.done.set_result(result)
 
 
 def _own(error: Exception) -> Exception:
@@ -132,12 +134,12 @@ def _own(error: Exception) -> Exception:
 PATIENCE_S: Final = 1.0
 """A request without an answer for so long holds up nobody else."""
 
-LARGEST_SHARING: Final = 500
+MAX_SHARED_ENTITIES: Final = 500
 """A request of more entities goes by itself: it is its own group."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Passenger:
+class _BatchItem:
     """What one caller sends, and until when by ``boot_time``."""
 
     alterations: Sequence[ClientQuotaAlteration]
@@ -145,7 +147,7 @@ class _Passenger:
     send_by: float
 
 
-class SharedSending:
+class AlterBatcher:
     """Sends alterations whose intents are committed; each caller gets his own verdicts.
 
     Source of the bounds: ``QuorumController.MAX_RECORDS_PER_USER_OP``; the controller refuses a
@@ -154,7 +156,7 @@ class SharedSending:
 
     def __init__(self, admin: ClientQuotaAdmin) -> None:
         self._admin = admin
-        self._turns = SharedTurns(self._send, _Request, patience_s=PATIENCE_S)
+        self._batcher = Batcher(self._send, _AlterBatch, max_batch_wait_s=PATIENCE_S)
 
     async def send(
         self,
@@ -174,10 +176,10 @@ class SharedSending:
             NotSentError: Not one byte was handed to a socket, or it was too late for that.
             QuotaError: As ``ClientQuotaAdmin.alter_client_quotas``.
         """
-        return await self._turns.take(_Passenger(alterations, broker_id, send_by))
+        return await self._batcher.submit(_BatchItem(alterations, broker_id, send_by))
 
-    async def _send(self, passengers: Sequence[_Passenger]) -> Sequence[AlterAnswer | Exception]:
-        in_time = _in_time(passengers)
+    async def _send(self, items: Sequence[_BatchItem]) -> Sequence[AlterAnswer | Exception]:
+        in_time = _in_time(items)
         while in_time:
             try:
                 answer = await self._admin.alter_client_quotas(
@@ -192,18 +194,16 @@ class SharedSending:
                     raise  # it was not for lack of time
             else:
                 sent = set(map(id, in_time))
-                return [
-                    _part_of(answer, one) if id(one) in sent else _too_late() for one in passengers
-                ]
-        return [_too_late() for _ in passengers]
+                return [_share_of(answer, one) if id(one) in sent else _too_late() for one in items]
+        return [_too_late() for _ in items]
 
 
-def _in_time(passengers: Sequence[_Passenger]) -> list[_Passenger]:
+def _in_time(items: Sequence[_BatchItem]) -> list[_BatchItem]:
     now = boot_time()
-    return [one for one in passengers if one.send_by >= now]
+    return [one for one in items if one.send_by >= now]
 
 
-class _Request:
+class _AlterBatch:
     """One request while it fills."""
 
     def __init__(self) -> None:
@@ -212,15 +212,15 @@ class _Request:
         self._changes = 0
         self._bytes = 0
 
-    def __call__(self, passenger: _Passenger) -> bool:
+    def __call__(self, item: _BatchItem) -> bool:
         """Take one more in, if the controller takes them all and no entity is there twice."""
-        entities = {one.entity for one in passenger.alterations}
-        brokers = self._brokers | {passenger.broker_id}
-        changes = self._changes + sum(len(one.ops) for one in passenger.alterations)
-        if len(entities) > LARGEST_SHARING:
+        entities = {one.entity for one in item.alterations}
+        brokers = self._brokers | {item.broker_id}
+        changes = self._changes + sum(len(one.ops) for one in item.alterations)
+        if len(entities) > MAX_SHARED_ENTITIES:
             size = MAX_ENCODED_BYTES + 1
         else:
-            size = self._bytes + sum(map(encoded_bytes, passenger.alterations))
+            size = self._bytes + sum(map(encoded_bytes, item.alterations))
         fits = (
             len(brokers) == 1
             and changes <= MAX_CHANGES
@@ -233,24 +233,24 @@ class _Request:
         return fits
 
 
-class _LatePart:
-    """One caller's part of an answer that is still listened for."""
+class _LateShare:
+    """One caller's share of an answer that is still awaited."""
 
-    def __init__(self, late: Awaitable[AlterAnswer], passenger: _Passenger) -> None:
+    def __init__(self, late: Awaitable[AlterAnswer], item: _BatchItem) -> None:
         self._late = late
-        self._passenger = passenger
+        self._item = item
 
     def __await__(self) -> Generator[Any, None, AlterAnswer]:
-        """Wait for it as the whole."""
+        """Wait for the whole answer."""
         answer = yield from self._late.__await__()
-        return _part_of(answer, self._passenger)
+        return _share_of(answer, self._item)
 
 
-def _part_of(answer: AlterAnswer, passenger: _Passenger) -> AlterAnswer:
+def _share_of(answer: AlterAnswer, item: _BatchItem) -> AlterAnswer:
     verdicts: Mapping[ClientQuotaEntity, EntityVerdict] = {
-        one.entity: answer.verdicts[one.entity] for one in passenger.alterations
+        one.entity: answer.verdicts[one.entity] for one in item.alterations
     }
-    late = None if answer.late is None else _LatePart(answer.late, passenger)
+    late = None if answer.late is None else _LateShare(answer.late, item)
     return replace(answer, verdicts=verdicts, late=late)
 
 

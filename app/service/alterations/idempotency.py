@@ -11,7 +11,7 @@ from app.domain.errors import (
 from app.service.alterations.command import AlterationReport, AlterCommand
 from app.service.alterations.preconditions import NOT_AS_EXPECTED, failed_before
 from app.service.alterations.results import SendingReport, raise_unless_done
-from app.service.ports.audit_log import AlterationRecord, AuditJournal, KeptKey
+from app.service.ports.audit_log import AlterationRecord, AuditJournal, StoredKey
 from app.service.ports.brokers import ClientQuotaAdmin
 
 
@@ -35,20 +35,20 @@ class Replays:
         if command.key is None or command.validate_only:
             return None
         claim = command.key.claim(command.caller.principal, await self._admin.cluster_id())
-        kept = await self._journal.kept_key(claim.key_hash)
-        return None if kept is None else await self.replay(command, kept)
+        stored = await self._journal.stored_key(claim.key_hash)
+        return None if stored is None else await self.replay(command, stored)
 
-    async def replay(self, command: AlterCommand, kept: KeptKey) -> AlterationReport:
+    async def replay(self, command: AlterCommand, stored: StoredKey) -> AlterationReport:
         """Return what became of the alteration that the key belongs to; else as ``known``."""
-        if command.key is None or kept.fingerprint != command.key.fingerprint:
+        if command.key is None or stored.fingerprint != command.key.fingerprint:
             raise _reused()
-        record = await self._journal.alteration(kept.alteration_id)
+        record = await self._journal.alteration(stored.alteration_id)
         if record is None or not record.concluded:
             raise EntityBusyError(
                 "The request with this idempotency key is still running; ask again.",
                 code="idempotency-key-running",
                 retry=Retry.SAME_KEY_ONLY,
-                alteration_id=kept.alteration_id,
+                alteration_id=stored.alteration_id,
                 retry_after_s=1,
             )
         failed = failed_before(record)
@@ -56,7 +56,7 @@ class Replays:
             raise ExpectationFailedError(
                 NOT_AS_EXPECTED,
                 violations=failed,
-                alteration_id=kept.alteration_id,
+                alteration_id=stored.alteration_id,
                 replayed=True,
             )
         report = _report(record)

@@ -9,7 +9,7 @@ from app.domain.errors import ExpectationFailedError, Violation
 from app.domain.validation import exact_float
 from app.service.alterations.command import Expected
 from app.service.ports.audit_log import AlterationRecord, AuditEntity, AuditRequest
-from app.service.ports.plans import RestsOn
+from app.service.ports.plans import ReadSet
 
 NOT_AS_EXPECTED: Final = "The present values are not the expected ones; nothing was applied."
 
@@ -47,7 +47,7 @@ def failed_before(record: AlterationRecord) -> list[Violation]:
     ]
 
 
-def moved_beside(beside: RestsOn, values: Quotas) -> list[Violation]:
+def moved_beside(beside: ReadSet, values: Quotas) -> list[Violation]:
     """Return an entry for each entity that a plan rests on and that does not hold its values.
 
     Args:

@@ -8,8 +8,8 @@ from typing import Final
 
 from app.domain.alterations import AlterationResult, ClientQuotaAlteration, KafkaRefusal, Outcome
 from app.domain.errors import NotSentError, OutcomeNotRecordedError, QuotaError, Sent
-from app.service.alterations.context import LifeContext
-from app.service.alterations.group_commit import SharedSending
+from app.service.alterations.context import AlterContext
+from app.service.alterations.group_commit import AlterBatcher
 from app.service.alterations.results import (
     SendingReport,
     answered_results,
@@ -48,7 +48,7 @@ async def record_in_portions(
         left = await journal.record_recovery(portion)
         for (alteration_id, _), why in left.items():
             logger.warning("%s was concluded elsewhere: %s", alteration_id, why)
-        yield [one for one in portion if one.place not in left]
+        yield [one for one in portion if one.key not in left]
 
 
 _DEFINITE = frozenset({Outcome.APPLIED, Outcome.REFUSED})
@@ -112,7 +112,7 @@ def _evidence(late: AlterAnswer, verdict: EntityVerdict) -> Mapping[str, object]
 Event = tuple[datetime, str, str]
 
 
-class AlterationSending:
+class AlterExecutor:
     """Sends what was judged and committed, and commits what became of it."""
 
     def __init__(
@@ -121,10 +121,10 @@ class AlterationSending:
         journal: AuditJournal,
         outcomes: OutcomeWriter,
         late: LateAnswers,
-        context: LifeContext,
+        context: AlterContext,
     ) -> None:
         self._admin = admin
-        self._shared = SharedSending(admin)
+        self._shared = AlterBatcher(admin)
         self._journal = journal
         self._outcomes = outcomes
         self._late = late

@@ -12,7 +12,7 @@ from app.domain.alterations import Quotas
 from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import EntityBusyError, NotFoundError, NotSentError, QuotaError, Retry
 from app.service.alterations.command import AlterCommand
-from app.service.alterations.context import LifeContext
+from app.service.alterations.context import AlterContext
 from app.service.alterations.current_values import Barrier
 from app.service.alterations.entity_locks import EntitySlots, commit_intent
 from app.service.alterations.results import conclusion_not_sent
@@ -184,7 +184,7 @@ class Intents:
         journal: AuditJournal,
         outcomes: OutcomeWriter,
         barrier: Barrier,
-        context: LifeContext,
+        context: AlterContext,
         slots: EntitySlots | None = None,
     ) -> None:
         self._journal = journal

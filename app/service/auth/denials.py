@@ -16,7 +16,7 @@ from app.domain.entities import Caller, ClientQuotaEntity
 from app.domain.errors import ClusterAuthorizationError, NotSentError
 from app.service.ports.audit_log import AuditJournal, AuditRequest
 from app.service.runtime.clock import new_alteration_id, utc_now
-from app.service.runtime.tasks import again_and_again
+from app.service.runtime.tasks import run_forever
 
 logger = logging.getLogger(__name__)
 
@@ -148,7 +148,7 @@ class DeniedAttempts:
     async def run(self) -> None:
         """Write what was counted soon after the end of each minute, until cancelled."""
         what = "writing denied attempts"
-        await again_and_again(what, self._write_past_minute, pause_s=_PAUSE_S, logger=logger)
+        await run_forever(what, self._write_past_minute, pause_s=_PAUSE_S, logger=logger)
 
     async def write(self) -> None:
         """Write a row for each source that made further attempts, and begin anew."""

@@ -13,7 +13,7 @@ from app.domain.errors import (
     Retry,
 )
 from app.domain.filters import ALL_ENTITIES, ClientQuotaFilter
-from app.service.alterations.alter import AlterationParts, AlterQuotas, no_check
+from app.service.alterations.alter import AlterDeps, AlterQuotas, no_check
 from app.service.alterations.command import AlterationReport, AlterCommand
 from app.service.alterations.current_values import QuotaReader
 from app.service.auth.authorize import NOT_AUTHORIZED, RULE, lacks
@@ -125,10 +125,10 @@ class CallerQuotaAdmin:
             timeout_s=timeout_s,
             send_by=send_by,
         )
-        verdicts = {entity: self._said(one) for entity, one in answer.verdicts.items()}
+        verdicts = {entity: self._own_verdict(one) for entity, one in answer.verdicts.items()}
         return replace(answer, verdicts=verdicts)
 
-    def _said(self, verdict: EntityVerdict) -> EntityVerdict:
+    def _own_verdict(self, verdict: EntityVerdict) -> EntityVerdict:
         if verdict.error is None or verdict.error.kafka_error != NOT_AUTHORIZED:
             return verdict
         self._rights.forget()
@@ -187,8 +187,8 @@ class AlterAsCaller(AlterQuotas):
         denials: Records the attempt where the broker refuses what was thought allowed.
     """
 
-    def __init__(self, parts: AlterationParts, principal: str, denials: DeniedAttempts) -> None:
-        super().__init__(parts)
+    def __init__(self, deps: AlterDeps, principal: str, denials: DeniedAttempts) -> None:
+        super().__init__(deps)
         self._principal = principal
         self._denials = denials
 

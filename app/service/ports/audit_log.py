@@ -152,7 +152,7 @@ class KeyClaim:
 
 
 @dataclass(frozen=True, slots=True)
-class KeptKey:
+class StoredKey:
     """What the log knows of an idempotency key that was used before."""
 
     alteration_id: str
@@ -182,7 +182,7 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True)
-class KnownState:
+class LastState:
     """The last audited state of an entity, and its age in seconds by the database's clock."""
 
     values: Values
@@ -199,13 +199,13 @@ class Intent:
     """
 
     at: datetime
-    known: Mapping[ClientQuotaEntity, KnownState]
+    known: Mapping[ClientQuotaEntity, LastState]
 
 
 class KeyTakenError(Exception):
     """The idempotency key was used before; ``kept`` tells for what."""
 
-    def __init__(self, kept: KeptKey) -> None:
+    def __init__(self, kept: StoredKey) -> None:
         """Keep what is known of it."""
         super().__init__(kept.alteration_id)
         self.kept = kept
@@ -225,7 +225,7 @@ class AuditJournal(Protocol):
         """
         ...
 
-    async def kept_key(self, key_hash: bytes) -> KeptKey | None:
+    async def stored_key(self, key_hash: bytes) -> StoredKey | None:
         """Return what an idempotency key was used for, if it was and has not expired."""
         ...
 

@@ -8,7 +8,7 @@ from typing import Any, Final, Protocol
 from app.domain.entities import ClientQuotaEntity
 from app.domain.plans import Conflict, DesiredQuota, Holders, Holdings, Kept, PlannedChange
 
-RestsOn = Mapping[ClientQuotaEntity, Mapping[str, float | None]]
+ReadSet = Mapping[ClientQuotaEntity, Mapping[str, float | None]]
 """Values that must hold, by entity and key; null: not set."""
 
 
@@ -43,7 +43,7 @@ class PlanApplication:
 
     plan_id: str
     claim: OwnershipClaim
-    beside: RestsOn = field(default_factory=dict)
+    beside: ReadSet = field(default_factory=dict)
     taken_over: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
 
     @property
@@ -71,7 +71,7 @@ class ChangeWithImpact:
 
 
 @dataclass(frozen=True, slots=True)
-class KeptPlan:
+class StoredPlan:
     """A plan that can be applied until it expires.
 
     Attributes:
@@ -111,13 +111,13 @@ class PlanStore(Protocol):
         """Return who holds which keys: of these entities, and of all entities the owner's own."""
         ...
 
-    async def keep(self, plan: KeptPlan) -> bool:
+    async def keep(self, plan: StoredPlan) -> bool:
         """Store a plan, its document too; false where the author has as many as one may have.
 
         That is ``MAX_PLANS_OF_ONE``, or ``MAX_PLAN_BYTES_OF_ONE`` before this one.
         """
         ...
 
-    async def plan(self, cluster_id: str, plan_id: str) -> KeptPlan | None:
+    async def plan(self, cluster_id: str, plan_id: str) -> StoredPlan | None:
         """Return a plan for a cluster without its document; null where there is none any more."""
         ...

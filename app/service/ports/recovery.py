@@ -10,7 +10,7 @@ from app.domain.entities import ClientQuotaEntity
 from app.service.ports.audit_log import AuditEntity
 from app.service.ports.metrics import OpenIntents
 
-Place = tuple[str, int]
+RecoveryKey = tuple[str, int]
 """An entity of an alteration: the alteration's id, and the entity's ordinal in it."""
 
 
@@ -36,7 +36,7 @@ class OpenAlteration:
     observed: bool
 
     @property
-    def place(self) -> Place:
+    def key(self) -> RecoveryKey:
         """Which entity of which alteration."""
         return self.alteration_id, self.audited.ordinal
 
@@ -59,7 +59,7 @@ class Recovered:
     evidence: Mapping[str, Any]
 
     @property
-    def place(self) -> Place:
+    def key(self) -> RecoveryKey:
         """Which entity of which alteration."""
         return self.alteration_id, self.ordinal
 
@@ -90,7 +90,7 @@ class RecoveryJournal(Protocol):
         """Return what has no definite outcome yet, of all processes that serve the cluster."""
         ...
 
-    async def record_recovery(self, recovered: Sequence[Recovered]) -> Mapping[Place, str]:
+    async def record_recovery(self, recovered: Sequence[Recovered]) -> Mapping[RecoveryKey, str]:
         """Add what was found to the log; free the slots and keep the states where it is final.
 
         All of it is one transaction, and repeating it is harmless.

@@ -13,7 +13,7 @@ from app.domain.entities import ClientQuotaEntity, SortKey
 from app.domain.errors import InvalidRequestError
 from app.domain.filters import ALL_ENTITIES, ClientQuotaFilter, MatchType, filter_violations
 from app.service.ports.brokers import ClientQuotaAdmin, Described
-from app.service.runtime.offload import off_loop, without_collection
+from app.service.runtime.offload import off_loop, pause_gc
 
 Entry = tuple[ClientQuotaEntity, Values]
 
@@ -59,7 +59,7 @@ class Rendering:
 
 
 @dataclass(slots=True)
-class ArrangedQuotas:
+class SortedSnapshot:
     """The quotas of one image.
 
     Attributes:
@@ -73,7 +73,7 @@ class ArrangedQuotas:
     rendering: Rendering | None = None
     _postings: Mapping[tuple[str, str | None], list[ClientQuotaEntity]] | None = None
 
-    def sort(self, before: "ArrangedQuotas | None" = None, changes: Quotas | None = None) -> None:
+    def sort(self, before: "SortedSnapshot | None" = None, changes: Quotas | None = None) -> None:
         """Bring the entries into order.
 
         Args:
@@ -87,7 +87,7 @@ class ArrangedQuotas:
             changed = frozenset(one.sort_key() for one in changes)
             self.rendering = former.followed_by(ranked, changed)
         else:
-            with without_collection():
+            with pause_gc():
                 ranked = _ranked(self.quotas)
             self.rendering = Rendering(ranked)
         self.entries = ranked.entries
@@ -112,21 +112,21 @@ class ArrangedQuotas:
         return min((get((part.entity_type, part.match), []) for part in named), key=len)
 
 
-class ArrangedImages:
+class SortedSnapshots:
     """The newest image that was asked for, arranged; shared by all who answer from it."""
 
     def __init__(self) -> None:
-        self._newest: ArrangedQuotas | None = None
+        self._newest: SortedSnapshot | None = None
         self._sorting = asyncio.Lock()
 
-    def of(self, described: Described) -> ArrangedQuotas:
+    def of(self, described: Described) -> SortedSnapshot:
         """Return the arrangement of these very quotas; nothing is sorted yet."""
         newest = self._newest
         if newest is None or newest.quotas is not described.quotas:
-            self._newest = newest = ArrangedQuotas(described.quotas)
+            self._newest = newest = SortedSnapshot(described.quotas)
         return newest
 
-    async def in_order(self, described: Described) -> ArrangedQuotas:
+    async def in_order(self, described: Described) -> SortedSnapshot:
         """Return the arrangement with all entries in order; many are sorted in a thread."""
         async with self._sorting:
             before = self._newest
@@ -141,7 +141,7 @@ class ArrangedImages:
 
 
 def matching(
-    arranged: ArrangedQuotas, quota_filter: ClientQuotaFilter, has_key: tuple[str, ...]
+    arranged: SortedSnapshot, quota_filter: ClientQuotaFilter, has_key: tuple[str, ...]
 ) -> tuple[Entry, ...]:
     """Return the entities that match, and have one of the keys if there are any, in order."""
     found = _matching(arranged, quota_filter, has_key)
@@ -149,7 +149,7 @@ def matching(
 
 
 def _matching(
-    arranged: ArrangedQuotas, quota_filter: ClientQuotaFilter, wanted: tuple[str, ...]
+    arranged: SortedSnapshot, quota_filter: ClientQuotaFilter, wanted: tuple[str, ...]
 ) -> Iterator[Entry]:
     for entity in arranged.candidates(quota_filter):
         values = arranged.quotas.get(entity)
@@ -261,11 +261,11 @@ class DescribeQuotas:
     """Answers ``GET /quotas``; ``images`` may be shared with others who answer it."""
 
     def __init__(
-        self, admin: ClientQuotaAdmin, image: Image, images: ArrangedImages | None = None
+        self, admin: ClientQuotaAdmin, image: Image, images: SortedSnapshots | None = None
     ) -> None:
         self._admin = admin
         self._image = image
-        self._images = images or ArrangedImages()
+        self._images = images or SortedSnapshots()
 
     async def describe(self, query: DescribeQuery) -> QuotaListing:
         """Return every matching entity.
@@ -293,7 +293,7 @@ class DescribeQuotas:
             arranged = self._images.of(described)
             number = arranged.work_for(query.quota_filter)
         else:
-            arranged = ArrangedQuotas(described.quotas)
+            arranged = SortedSnapshot(described.quotas)
             number = len(described.quotas)
         return await off_loop(number, matching, arranged, query.quota_filter, query.has_key)
 

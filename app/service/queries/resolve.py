@@ -18,10 +18,10 @@ from app.service.alterations.preconditions import failed_expectations
 from app.service.ports.audit_log import AuditEntity
 from app.service.ports.brokers import CallbackDetector, Described
 from app.service.queries.describe import Image
-from app.service.runtime.offload import off_loop, without_collection
+from app.service.runtime.offload import off_loop, pause_gc
 
 DEFAULT_RESOLVE_AGE_MS: Final = 5_000
-MOST_LAID_OVER: Final = 2_000
+MAX_OVERLAY: Final = 2_000
 """With so many changes since it was built an index is built anew."""
 
 
@@ -108,7 +108,7 @@ def resolved(index: QuotaIndex, identity: Identity, *, explain: bool = False) ->
     return resolve_client(index, identity.user or "", identity.client_id, explain=explain)
 
 
-class KeptIndex:
+class IndexCache:
     """The index of the newest image: it costs much more than one resolution.
 
     Where the next image differs in little, what has changed is laid over the index there is.
@@ -142,7 +142,7 @@ class KeptIndex:
             else:
                 changed = await off_loop(len(quotas), _differences, base, quotas)
             laid_over = self._laid_over.union(changed)
-            if len(laid_over) <= MOST_LAID_OVER:
+            if len(laid_over) <= MAX_OVERLAY:
                 index = await off_loop(len(changed), before.with_values, changed)
                 self._laid_over, self._newest, self.memo = laid_over, (quotas, index), {}
                 return index
@@ -152,7 +152,7 @@ class KeptIndex:
 
 
 def _whole_index(quotas: Quotas) -> QuotaIndex:
-    with without_collection():
+    with pause_gc():
         return QuotaIndex.of(quotas)
 
 
@@ -167,11 +167,11 @@ class ResolveQuotas:
     """Answers ``GET`` and ``POST /quotas/resolve``; ``index`` may be shared with others."""
 
     def __init__(
-        self, image: Image, callbacks: CallbackDetector, index: KeptIndex | None = None
+        self, image: Image, callbacks: CallbackDetector, index: IndexCache | None = None
     ) -> None:
         self._image = image
         self._callbacks = callbacks
-        self._index = index or KeptIndex()
+        self._index = index or IndexCache()
 
     async def resolve(self, query: ResolveQuery) -> ResolveAnswer:
         """Resolve every identity against one image.

@@ -23,7 +23,7 @@ from app.service.ports.brokers import ClientQuotaAdmin, Described
 from app.service.ports.metrics import AlterationMetrics, DriftOrigin
 from app.service.ports.recovery import AuditedState, Drift, DriftJournal
 from app.service.runtime.offload import off_loop
-from app.service.runtime.tasks import again_and_again
+from app.service.runtime.tasks import run_forever
 
 INTERVAL_S: Final = 60.0
 """How often the cluster is compared with the log; a change that lasts twice as long is seen."""
@@ -64,7 +64,7 @@ class DriftWatch:
     async def run(self) -> None:
         """Watch until cancelled; what fails is tried again in the next round."""
         what = "a round of the watch for drift"
-        await again_and_again(what, self.round, pause_s=self._interval_s, logger=logger)
+        await run_forever(what, self.round, pause_s=self._interval_s, logger=logger)
 
     async def round(self) -> Sequence[ClientQuotaEntity]:
         """Compare once; return the entities whose drift was recorded.
@@ -100,9 +100,9 @@ class DriftWatch:
         return recorded
 
     def _count(self, recorded: Sequence[ClientQuotaEntity], changes: Sequence[Drift]) -> None:
-        kept = set(recorded)
+        recorded_entities = set(recorded)
         for change in changes:
-            if change.entity in kept:
+            if change.entity in recorded_entities:
                 late = change.linked_alteration_id is not None
                 self._metrics.drifted(DriftOrigin.LATE_APPLY if late else DriftOrigin.OUTSIDE)
 

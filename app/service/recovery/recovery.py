@@ -26,15 +26,15 @@ from app.domain.alterations import (
     same_values,
 )
 from app.domain.errors import NotSentError, QuotaError
-from app.service.alterations.context import LifeContext
+from app.service.alterations.context import AlterContext
 from app.service.alterations.current_values import Barrier, BarrierRead
 from app.service.alterations.sending import record_in_portions
 from app.service.ports.brokers import BarrierUnavailableError, ClientQuotaAdmin, MetadataQuorum
 from app.service.ports.metrics import FoundBy
-from app.service.ports.recovery import OpenAlteration, Place, Recovered, RecoveryJournal
+from app.service.ports.recovery import OpenAlteration, Recovered, RecoveryJournal, RecoveryKey
 from app.service.runtime.clock import utc_now
 from app.service.runtime.offload import off_loop
-from app.service.runtime.tasks import again_and_again
+from app.service.runtime.tasks import run_forever
 
 logger = logging.getLogger(__name__)
 
@@ -114,7 +114,7 @@ class Fences:
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class FencedObservation:
     """One look at many entities through one broker.
 
     Attributes:
@@ -181,14 +181,14 @@ Batch = Sequence[OpenAlteration]
 
 
 @dataclass(frozen=True, slots=True)
-class RecoveryParts:
+class RecoveryDeps:
     """What recovery works with."""
 
     admin: ClientQuotaAdmin
     journal: RecoveryJournal
     fences: Fences
     barrier: Barrier
-    context: LifeContext
+    context: AlterContext
 
 
 class Recovery:
@@ -199,21 +199,21 @@ class Recovery:
         final_after_s: When a verdict is final, in seconds after the sending.
     """
 
-    def __init__(self, parts: RecoveryParts, *, final_after_s: float = FINAL_AFTER_S) -> None:
-        self._parts = parts
-        self._owner = parts.context.owner
-        self._failpoints = parts.context.failpoints
+    def __init__(self, deps: RecoveryDeps, *, final_after_s: float = FINAL_AFTER_S) -> None:
+        self._deps = deps
+        self._owner = deps.context.owner
+        self._failpoints = deps.context.failpoints
         self._final_after_s = final_after_s
 
     async def run(self) -> None:
         """Beat and recover until cancelled; what fails is tried again in the next round."""
         async with asyncio.TaskGroup() as group:
             for what, work in (("a beat", self._beat), ("a round of recovery", self.round)):
-                group.create_task(again_and_again(what, work, pause_s=_PAUSE_S, logger=logger))
+                group.create_task(run_forever(what, work, pause_s=_PAUSE_S, logger=logger))
 
     async def _beat(self) -> None:
-        cluster_id = await self._parts.admin.cluster_id()
-        await self._parts.journal.beat(cluster_id, self._owner)
+        cluster_id = await self._deps.admin.cluster_id()
+        await self._deps.journal.beat(cluster_id, self._owner)
 
     async def round(self) -> int:
         """Recover what can be claimed now; return how many entities were claimed.
@@ -221,10 +221,10 @@ class Recovery:
         Raises:
             NotSentError: The log cannot be read, or it is not known whose alterations are ours.
         """
-        journal = self._parts.journal
-        cluster_id = await self._parts.admin.cluster_id()
+        journal = self._deps.journal
+        cluster_id = await self._deps.admin.cluster_id()
         claimed = await journal.claim_open(cluster_id, self._owner, limit=AT_ONCE)
-        self._parts.context.metrics.intents_are_open(await journal.open_intents(cluster_id))
+        self._deps.context.metrics.intents_are_open(await journal.open_intents(cluster_id))
         done = not claimed
         try:
             done = done or await self._recover_all(claimed)
@@ -236,7 +236,7 @@ class Recovery:
     async def _give_back(self, cluster_id: str) -> None:
         """Let others try: they may reach brokers that this process does not."""
         with suppress(NotSentError):
-            await self._parts.journal.give_back(cluster_id, self._owner)
+            await self._deps.journal.give_back(cluster_id, self._owner)
 
     async def _recover_all(self, claimed: Sequence[OpenAlteration]) -> bool:
         """Recover what was claimed; tell whether that was done."""
@@ -249,7 +249,7 @@ class Recovery:
 
     async def _by_broker(self, claimed: Sequence[OpenAlteration]) -> Mapping[int, Batch]:
         """Group by the broker that it was sent through, or another where that one is gone."""
-        live = await self._parts.admin.live_brokers()
+        live = await self._deps.admin.live_brokers()
         groups: dict[int | None, list[OpenAlteration]] = {}
         for one in claimed:
             broker_id = one.broker_id if one.broker_id in live else None
@@ -259,7 +259,7 @@ class Recovery:
             broker_id: batch for broker_id, batch in groups.items() if broker_id is not None
         }
         if gone:
-            preferred = await self._parts.admin.preferred_broker()
+            preferred = await self._deps.admin.preferred_broker()
             by_broker.setdefault(preferred, []).extend(gone)
         return by_broker
 
@@ -267,8 +267,8 @@ class Recovery:
         try:
             found = await self._observed(broker_id, batch)
             self._failpoints.reach("recovery_before_record")
-            ages = {one.place: one.age_s for one in batch}
-            async for recorded in record_in_portions(self._parts.journal, found):
+            ages = {one.key: one.age_s for one in batch}
+            async for recorded in record_in_portions(self._deps.journal, found):
                 self._failpoints.reach("recovery_after_record")
                 self._count(recorded, ages)
         except QuotaError as error:
@@ -291,16 +291,18 @@ class Recovery:
         must not stand before all others again and again.
         """
         fencing = random.choice(batch).audited.alteration  # noqa: S311 - no secret
-        pair = await self._parts.fences.pair(fencing, broker_id)
+        pair = await self._deps.fences.pair(fencing, broker_id)
         entities = [one.audited.alteration.entity for one in batch]
-        read = await self._parts.barrier.read(
-            entities, broker_id=broker_id, within_s=self._parts.context.patience.entities_s
+        read = await self._deps.barrier.read(
+            entities, broker_id=broker_id, within_s=self._deps.context.patience.entities_s
         )
-        sight = Sight(pair, read, utc_now())
-        return await off_loop(len(batch), sight.findings, batch, final_after_s=self._final_after_s)
+        observation = FencedObservation(pair, read, utc_now())
+        return await off_loop(
+            len(batch), observation.findings, batch, final_after_s=self._final_after_s
+        )
 
-    def _count(self, recorded: Sequence[Recovered], ages: Mapping[Place, float]) -> None:
+    def _count(self, recorded: Sequence[Recovered], ages: Mapping[RecoveryKey, float]) -> None:
         for one in recorded:
             if one.final:
                 verdict = one.result.outcome.value
-                self._parts.context.metrics.recovered(verdict, FoundBy.FENCES, ages[one.place])
+                self._deps.context.metrics.recovered(verdict, FoundBy.FENCES, ages[one.key])

@@ -36,7 +36,7 @@ _paused = 0
 
 
 @contextmanager
-def without_collection() -> Iterator[None]:
+def pause_gc() -> Iterator[None]:
     """Build many objects, none of them in a cycle, without looking for cycles among them.
 
     The collector is the process's: it looks again when the last block of all threads has ended, but

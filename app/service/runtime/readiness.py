@@ -8,7 +8,7 @@ from typing import Final
 from app.domain.errors import NotSentError, QuotaError
 from app.service.runtime.clock import USUAL
 
-CHECK_LIFE_S: Final = 2.0
+CHECK_TTL_S: Final = 2.0
 """How long a check is believed."""
 
 _UNREACHABLE: Final = "cluster-unreachable"
@@ -18,7 +18,7 @@ Check = Callable[[], Awaitable[str | None]]
 
 
 class Readiness:
-    """Runs the checks of the dependencies, each at most once in ``CHECK_LIFE_S``.
+    """Runs the checks of the dependencies, each at most once in ``CHECK_TTL_S``.
 
     Args:
         reading: What reads need, by the dependency's name.
@@ -33,8 +33,8 @@ class Readiness:
         *,
         within_s: float = USUAL.check_s,
     ) -> None:
-        self._reading = {name: _KeptCheck(check, within_s) for name, check in reading.items()}
-        self._writing = {name: _KeptCheck(check, within_s) for name, check in writing.items()}
+        self._reading = {name: _CachedCheck(check, within_s) for name, check in reading.items()}
+        self._writing = {name: _CachedCheck(check, within_s) for name, check in writing.items()}
         self.draining = False
 
     async def problems(self, *, for_write: bool) -> Mapping[str, str]:
@@ -68,7 +68,7 @@ def without_addresses(check: Check, number: Callable[[], int]) -> Check:
     return counted
 
 
-class _KeptCheck:
+class _CachedCheck:
     """One check, its last result, and one task at a time that renews it."""
 
     def __init__(self, check: Check, within_s: float) -> None:
@@ -80,7 +80,7 @@ class _KeptCheck:
 
     async def problem(self) -> str | None:
         async with self._lock:
-            if time.monotonic() - self._checked_at >= CHECK_LIFE_S:
+            if time.monotonic() - self._checked_at >= CHECK_TTL_S:
                 self._problem = await self._renewed()
                 self._checked_at = time.monotonic()
             return self._problem

@@ -85,7 +85,7 @@ class AlterationTasks:
         return len(self._tasks)
 
 
-class HeldTasks:
+class SessionTasks:
     """Runs tasks among those of the application, and knows when the last of its own has ended."""
 
     def __init__(self, tasks: Tasks) -> None:
@@ -131,7 +131,7 @@ class HeldTasks:
             self._quiet.set()
 
 
-async def again_and_again(
+async def run_forever(
     what: str, work: Callable[[], Awaitable[object]], *, pause_s: float, logger: logging.Logger
 ) -> None:
     """Work until cancelled; what fails is tried again in the next round.
@@ -186,7 +186,7 @@ class PartitionKeeper:
     async def run(self) -> None:
         """Keep partitions ahead until cancelled."""
         while True:
-            pause_s = await self._kept()
+            pause_s = await self._maintain()
             await self._tell()
             await asyncio.sleep(pause_s)
 
@@ -198,7 +198,7 @@ class PartitionKeeper:
         except Exception:  # the outermost boundary of this task, which must not end
             logger.exception("partitions of the audit log were not counted")
 
-    async def _kept(self) -> float:
+    async def _maintain(self) -> float:
         """Return how long to wait until the next time, in seconds."""
         try:
             made = await self._ensure()

@@ -12,7 +12,7 @@ from app.domain.filters import ALL_ENTITIES
 from app.kafka.cluster_client import Brokers
 from app.kafka.quorum import KafkaMetadataQuorum
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
-from app.service.alterations.current_values import Barrier, PresentValues
+from app.service.alterations.current_values import Barrier, CurrentValues
 from app.service.ports.brokers import AlterAnswer
 from tests.testkit.fake_kafka.cluster import FakeCluster, fake_cluster
 from tests.testkit.fake_kafka.server import ALTER, DESCRIBE, closing
@@ -242,7 +242,7 @@ async def values_of_at(admin: KafkaClientQuotaAdmin, broker_id: int) -> dict[str
 async def test_a_barrier_waits_for_a_broker_that_fetches_and_publishes_late(
     cluster: FakeCluster, admin: KafkaClientQuotaAdmin, brokers: Brokers
 ):
-    barrier = Barrier(KafkaMetadataQuorum(brokers), PresentValues(admin))
+    barrier = Barrier(KafkaMetadataQuorum(brokers), CurrentValues(admin))
     cluster.lag(1, fetching_s=0.1, publishing_s=0.03)
     value, stale = 0, 0
     async with asyncio.timeout(DEADLINE_S):

@@ -7,7 +7,7 @@ import pytest
 
 from app.domain.errors import NotSentError
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
-from app.service.alterations.group_commit import SharedSending
+from app.service.alterations.group_commit import AlterBatcher
 from app.service.runtime.clock import boot_time
 from tests.testkit.fake_kafka.cluster import FakeCluster, fake_cluster
 from tests.testkit.kafka import DEADLINE_S, entity, setting, until
@@ -26,7 +26,7 @@ async def sent_too_late(admin: KafkaClientQuotaAdmin) -> asyncio.Task[object]:
     """Return a sending that has waited until its intent was too old."""
     send_by = boot_time() + SEND_WITHIN_S
     change = [setting(BOB, producer_byte_rate=2)]
-    work = SharedSending(admin).send(change, broker_id=None, send_by=send_by)
+    work = AlterBatcher(admin).send(change, broker_id=None, send_by=send_by)
     sending: asyncio.Task[object] = asyncio.create_task(work)
     await until(lambda: boot_time() > send_by)
     return sending

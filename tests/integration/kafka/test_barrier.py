@@ -19,7 +19,7 @@ from app.kafka.config import KafkaSettings
 from app.kafka.quorum import KafkaMetadataQuorum
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from app.localdev.kafka import LocalKafka
-from app.service.alterations.current_values import Barrier, PresentValues
+from app.service.alterations.current_values import Barrier, CurrentValues
 from app.service.ports.brokers import BarrierUnavailableError
 from tests.testkit.kafka import DEADLINE_S, PLAIN_USERS, entity, eventually, setting, store, unique
 
@@ -77,7 +77,7 @@ def grant(broker: LocalKafka) -> Iterator[Grant]:
 async def test_a_read_behind_a_barrier_is_never_older_than_an_acknowledged_change(
     brokers: Brokers, quota_admin: KafkaClientQuotaAdmin
 ):
-    barrier = Barrier(KafkaMetadataQuorum(brokers), PresentValues(quota_admin))
+    barrier = Barrier(KafkaMetadataQuorum(brokers), CurrentValues(quota_admin))
     broker_id = await quota_admin.preferred_broker()
 
     async def lane() -> list[tuple[float, float]]:
@@ -119,7 +119,7 @@ async def test_a_barrier_that_is_not_permitted_gives_values_that_are_not_verifie
     nobody: Brokers, grant: Grant, quota_admin: KafkaClientQuotaAdmin
 ):
     grant(AclOperation.ALTER_CONFIGS)
-    present = PresentValues(quota_admin)
+    present = CurrentValues(quota_admin)
     read = await Barrier(KafkaMetadataQuorum(nobody), present).read(
         [entity(user=unique())], broker_id=1
     )

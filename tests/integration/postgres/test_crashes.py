@@ -82,7 +82,7 @@ async def check(
     journal: PostgresJournal, tables: Tables, writer: Writer, request: AuditRequest
 ) -> None:
     record = await journal.alteration(request.alteration_id)
-    key = await journal.kept_key(request.alteration_id.replace("-", "").encode())
+    key = await journal.stored_key(request.alteration_id.replace("-", "").encode())
     slots = tables.slots(request)
     assert (record is None) == (key is None)
     if record is None:

@@ -7,7 +7,7 @@ import pytest
 from app.domain.errors import NotSentError
 from app.postgres.drift import PostgresDriftJournal
 from app.postgres.pool import Database
-from app.service.alterations.current_values import Barrier, PresentValues
+from app.service.alterations.current_values import Barrier, CurrentValues
 from app.service.recovery.drift import DriftWatch
 from tests.testkit.fake_metrics import CountedMetrics
 from tests.testkit.fake_ports import FakeBrokers
@@ -30,7 +30,7 @@ async def test_who_cannot_reach_the_cluster_lets_another_watch(two: tuple[Databa
     brokers = FakeBrokers([]), FakeBrokers([])
     journals = [PostgresDriftJournal(database) for database in two]
     blind, seeing = (
-        DriftWatch(each, Barrier(each, PresentValues(each)), journal, CountedMetrics())
+        DriftWatch(each, Barrier(each, CurrentValues(each)), journal, CountedMetrics())
         for each, journal in zip(brokers, journals, strict=True)
     )
     brokers[0].reachable = False

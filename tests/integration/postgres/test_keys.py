@@ -16,9 +16,9 @@ from app.service.ports.audit_log import (
     AuditRequest,
     Claim,
     Intent,
-    KeptKey,
     KeyClaim,
     KeyTakenError,
+    StoredKey,
 )
 from app.service.ports.recovery import Recovered
 from tests.integration.postgres.calls import until_somebody_waits
@@ -44,7 +44,7 @@ async def take(journal: PostgresJournal, request: AuditRequest, key: KeyClaim) -
     return await journal.record_intent(request, claim_of(request, key=key))
 
 
-async def kept_by(journal: PostgresJournal, request: AuditRequest, key: KeyClaim) -> KeptKey:
+async def kept_by(journal: PostgresJournal, request: AuditRequest, key: KeyClaim) -> StoredKey:
     with pytest.raises(KeyTakenError) as raised:
         await take(journal, request, key)
     return raised.value.kept
@@ -54,10 +54,10 @@ async def test_a_key_is_kept_with_its_intent_and_found_again(
     journal: PostgresJournal, tables: Tables
 ):
     key, request = key_of("k"), request_of("alice")
-    assert await journal.kept_key(key.key_hash) is None
+    assert await journal.stored_key(key.key_hash) is None
     await take(journal, request, key)
-    kept = KeptKey(request.alteration_id, key.fingerprint)
-    assert await journal.kept_key(key.key_hash) == kept
+    kept = StoredKey(request.alteration_id, key.fingerprint)
+    assert await journal.stored_key(key.key_hash) == kept
     again, other = request_of("alice"), key_of("k", "another body")
     assert await kept_by(journal, again, key) == kept
     assert await kept_by(journal, again, other) == kept
@@ -118,7 +118,7 @@ async def test_who_repeats_a_key_waits_for_the_commit_of_the_first(
                 getattr(other, end)()
             (result,) = await asyncio.gather(waiting, return_exceptions=True)
         assert isinstance(result, Intent if wins else KeyTakenError)
-        kept = await journal.kept_key(key.key_hash)
+        kept = await journal.stored_key(key.key_hash)
         assert kept is not None
         assert kept.alteration_id == (second if wins else first).alteration_id
 
@@ -185,10 +185,10 @@ async def test_a_key_is_free_again_when_its_alteration_may_be_repeated(
     await take(journal, request, key)
     for _ in range(2):
         await journal.record_conclusion(ended(request, *outcomes, error=error))
-        assert await journal.kept_key(key.key_hash) is None
+        assert await journal.stored_key(key.key_hash) is None
     await take(journal, again, key)
     await journal.record_conclusion(ended(request, *outcomes, error=error))
-    kept = await journal.kept_key(key.key_hash)
+    kept = await journal.stored_key(key.key_hash)
     assert kept is not None
     assert kept.alteration_id == again.alteration_id
     await journal.record_conclusion(concluded(again))
@@ -211,7 +211,7 @@ async def test_a_key_is_kept_when_anything_was_sent_or_is_refused_for_good(
     key, request = key_of("k"), request_of("alice", "bob")
     await take(journal, request, key)
     await journal.record_conclusion(ended(request, *outcomes, error=error))
-    assert await journal.kept_key(key.key_hash) is not None
+    assert await journal.stored_key(key.key_hash) is not None
 
 
 async def test_a_key_is_kept_until_every_entity_is_known_not_to_be_sent(
@@ -222,13 +222,13 @@ async def test_a_key_is_kept_until_every_entity_is_known_not_to_be_sent(
     both = ended(request, *[Outcome.NOT_SENT] * 3)
     first = replace(both, results={0: both.results[0]})
     await journal.record_conclusion(first)
-    assert await journal.kept_key(key.key_hash) is not None
+    assert await journal.stored_key(key.key_hash) is not None
     found = replace(both.results[1], outcome=Outcome.NOT_APPLIED)
     recovered = Recovered(request.alteration_id, 1, found, final=True, evidence={})
     await PostgresRecovery(database).record_recovery([recovered])
     with pytest.raises(ValueError, match="already not_applied"):
         await journal.record_conclusion(both)
-    assert await journal.kept_key(key.key_hash) is None
+    assert await journal.stored_key(key.key_hash) is None
 
 
 @pytest.mark.parametrize(
@@ -247,10 +247,10 @@ async def test_a_key_is_free_where_all_was_found_not_applied(
     await journal.record_conclusion(concluded(request, Outcome.UNKNOWN, None))
     recovery = PostgresRecovery(database)
     for ordinal, result in ended(request, *outcomes).results.items():
-        assert await journal.kept_key(key.key_hash) is not None
+        assert await journal.stored_key(key.key_hash) is not None
         found = Recovered(request.alteration_id, ordinal, result, final=True, evidence={})
         await recovery.record_recovery([found])
-    kept = await journal.kept_key(key.key_hash)
+    kept = await journal.stored_key(key.key_hash)
     assert (kept is None) is is_free
     if is_free:
         await take(journal, request_of("alice", "bob"), key)
@@ -263,11 +263,11 @@ async def test_an_expired_key_is_a_new_one_and_is_removed_in_time(
     await take(journal, first, key)
     expire = "update idempotency set expires_at = clock_timestamp()"
     tables.run(expire)
-    assert await journal.kept_key(key.key_hash) is None
+    assert await journal.stored_key(key.key_hash) is None
     renewed = key_of("k", "another body")
     await take(journal, second, renewed)
-    kept = KeptKey(second.alteration_id, renewed.fingerprint)
-    assert await journal.kept_key(key.key_hash) == kept
+    kept = StoredKey(second.alteration_id, renewed.fingerprint)
+    assert await journal.stored_key(key.key_hash) == kept
     await keep_house(database)
     assert tables.count("idempotency") == 1
     tables.run(expire)

@@ -18,7 +18,7 @@ from app.postgres.plans import PostgresPlans
 from app.postgres.pool import Database
 from app.postgres.recovery import PostgresRecovery
 from app.service.ports.audit_log import AuditConclusion, AuditRequest, Claim
-from app.service.ports.plans import ChangeWithImpact, KeptPlan, OwnershipClaim
+from app.service.ports.plans import ChangeWithImpact, OwnershipClaim, StoredPlan
 from app.service.ports.recovery import Recovered
 from app.service.runtime.clock import new_alteration_id
 from tests.integration.postgres.slots import Tables, concluded
@@ -192,7 +192,7 @@ async def test_a_request_about_nothing_is_kept_and_concluded(journal: PostgresJo
     await journal.record_conclusion(AuditConclusion(request.alteration_id, {}))
 
 
-def a_plan(user: str = "alice", age: timedelta = timedelta()) -> KeptPlan:
+def a_plan(user: str = "alice", age: timedelta = timedelta()) -> StoredPlan:
     entity = ClientQuotaEntity.of({"user": user, "client-id": None})
     change = PlannedChange(
         ClientQuotaAlteration(entity, (Op(P, Decimal("0.1")), Op(C, remove=True))),
@@ -201,7 +201,7 @@ def a_plan(user: str = "alice", age: timedelta = timedelta()) -> KeptPlan:
         {P: "other", C: None},
     )
     created = datetime(2026, 11, 21, 1, 2, 3, 456000, tzinfo=UTC) - age
-    return KeptPlan(
+    return StoredPlan(
         plan_id=new_alteration_id(),
         cluster_id=CLUSTER,
         author="User:bob",

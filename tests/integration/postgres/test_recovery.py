@@ -278,7 +278,7 @@ async def test_odd_values_and_names_come_back_from_recovery(
 async def test_there_is_no_recovery_without_an_intent(recovery: PostgresRecovery):
     nobody = found(request_of("alice"), Outcome.APPLIED, final=True)
     left = await recovery.record_recovery([nobody])
-    assert left == {nobody.place: f"the log has no entity 0 of {nobody.alteration_id}"}
+    assert left == {nobody.key: f"the log has no entity 0 of {nobody.alteration_id}"}
 
 
 async def test_a_conclusion_renews_the_key_also_when_recovery_finds_it(

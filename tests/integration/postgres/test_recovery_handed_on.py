@@ -9,9 +9,9 @@ from app.domain.alterations import ClientQuotaAlteration
 from app.domain.errors import NotSentError
 from app.postgres.audit_log import PostgresJournal
 from app.postgres.recovery import PostgresRecovery
-from app.service.alterations.context import Failpoints, LifeContext
-from app.service.alterations.current_values import Barrier, PresentValues
-from app.service.recovery.recovery import FencePair, Fences, Recovery, RecoveryParts
+from app.service.alterations.context import AlterContext, Failpoints
+from app.service.alterations.current_values import Barrier, CurrentValues
+from app.service.recovery.recovery import FencePair, Fences, Recovery, RecoveryDeps
 from app.service.runtime.circuit_breaker import CircuitBreaker
 from tests.integration.postgres.recovering import given_up
 from tests.integration.postgres.slots import Tables
@@ -36,10 +36,10 @@ def recovery_of(
 ) -> Recovery:
     brokers = FakeBrokers([], CLUSTER)
     brokers.reachable = reachable
-    barrier = Barrier(brokers, PresentValues(brokers))
+    barrier = Barrier(brokers, CurrentValues(brokers))
     breaker = CircuitBreaker("audit-log-unavailable", "Down.")
-    context = LifeContext(owner, CountedMetrics(), breaker, Failpoints())
-    parts = RecoveryParts(brokers, journal, fences(brokers, brokers, between_s=0), barrier, context)
+    context = AlterContext(owner, CountedMetrics(), breaker, Failpoints())
+    parts = RecoveryDeps(brokers, journal, fences(brokers, brokers, between_s=0), barrier, context)
     return Recovery(parts)
 
 

@@ -12,7 +12,7 @@ import pytest
 from app.domain.alterations import Outcome
 from app.domain.errors import EntityBusyError, NotFoundError
 from app.postgres.audit_log import PostgresJournal
-from app.postgres.intents import AloneError, Draft, DraftsTogether, write_intents
+from app.postgres.intents import BatchRejectedError, IntentBatch, PendingIntent, write_intents
 from app.postgres.outcomes import conclude_together
 from app.postgres.payload import canonical_json
 from app.postgres.pool import Database
@@ -115,7 +115,7 @@ async def test_a_used_key_stops_its_own_request_only(journal: PostgresJournal, t
     assert isinstance(found[2], KeyTakenError)
     assert found[2].kept.alteration_id == used.alteration_id
     assert not tables.slots(repeat)
-    kept = await journal.kept_key(OTHER_KEY.key_hash)
+    kept = await journal.stored_key(OTHER_KEY.key_hash)
     assert kept is not None
     assert kept.alteration_id == fresh.alteration_id
 
@@ -157,8 +157,10 @@ async def test_who_would_wait_for_a_lock_is_told_to_go_alone(
     await intend(journal, request)
     with psycopg.connect(audit_database.owner_url) as other:
         other.execute("delete from entity_slot")
-        drafts = [Draft(one, claim_of(one)) for one in (request_of("a"), request_of("locked"))]
-        with pytest.raises(AloneError):
+        drafts = [
+            PendingIntent(one, claim_of(one)) for one in (request_of("a"), request_of("locked"))
+        ]
+        with pytest.raises(BatchRejectedError):
             await database.writing.run(lambda lease: write_intents(drafts, lease))
         assert await journal.alteration(drafts[0].request.alteration_id) is None
         good, waiting = request_of("a"), request_of("locked")
@@ -168,13 +170,13 @@ async def test_who_would_wait_for_a_lock_is_told_to_go_alone(
 
 
 async def test_a_draft_that_takes_over_shares_with_nobody():
-    room = DraftsTogether()
+    room = IntentBatch()
     plain, taking = request_of("a"), request_of("b")
-    assert room(Draft(plain, claim_of(plain)))
-    assert not room(Draft(taking, claim_of(taking, supersedes=plain.alteration_id)))
-    alone = DraftsTogether()
-    assert not alone(Draft(taking, claim_of(taking, supersedes=plain.alteration_id)))
-    assert not alone(Draft(plain, claim_of(plain)))
+    assert room(PendingIntent(plain, claim_of(plain)))
+    assert not room(PendingIntent(taking, claim_of(taking, supersedes=plain.alteration_id)))
+    alone = IntentBatch()
+    assert not alone(PendingIntent(taking, claim_of(taking, supersedes=plain.alteration_id)))
+    assert not alone(PendingIntent(plain, claim_of(plain)))
 
 
 async def test_conclusions_of_one_turn_free_their_slots_and_keep_their_states(
@@ -229,7 +231,7 @@ async def test_what_contradicts_the_log_fails_alone_and_frees_nothing(
     await journal.record_conclusion(concluded(told))
     await intend(journal, good)
     both = [concluded(good), concluded(told, Outcome.REFUSED, None)]
-    with pytest.raises(AloneError):
+    with pytest.raises(BatchRejectedError):
         await database.writing.run(lambda lease: conclude_together(both, lease))
     assert tables.slots(good)
     first, second = await all_of([journal.record_conclusion(one) for one in both])

@@ -46,7 +46,7 @@ async def test_a_request_takes_all_its_slots_or_writes_nothing(
     with pytest.raises(EntityBusyError):
         await journal.record_intent(several, claim_of(several, key=KEY))
     assert await journal.alteration(several.alteration_id) is None
-    assert await journal.kept_key(KEY.key_hash) is None
+    assert await journal.stored_key(KEY.key_hash) is None
     assert tables.count("audit_event") == before
     assert tables.count("entity_slot") == 1
     await take(journal, request_of("a", "c"))

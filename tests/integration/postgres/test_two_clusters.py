@@ -121,10 +121,10 @@ async def test_a_key_belongs_to_one_principal_on_one_cluster(journal: PostgresJo
     here, there = request_of("alice"), elsewhere("alice")
     for request in (here, there):
         claim = key.claim(ALICE.principal, request.cluster_id)
-        assert await journal.kept_key(claim.key_hash) is None
+        assert await journal.stored_key(claim.key_hash) is None
         await journal.record_intent(request, claim_of(request, key=claim))
     for request in (here, there):
-        kept = await journal.kept_key(key.claim(ALICE.principal, request.cluster_id).key_hash)
+        kept = await journal.stored_key(key.claim(ALICE.principal, request.cluster_id).key_hash)
         assert kept is not None
         assert kept.alteration_id == request.alteration_id
 

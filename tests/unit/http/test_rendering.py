@@ -19,7 +19,7 @@ from app.http.quotas.rendering import Piece, entry_texts, joined
 from app.http.quotas.rendering import json_pieces as written
 from app.http.quotas.routes import PiecesResponse
 from app.service.ports.brokers import Described
-from app.service.queries.describe import ArrangedImages, Rendering
+from app.service.queries.describe import Rendering, SortedSnapshots
 from tests.testkit.fake_ports import EPOCH, changes_between
 
 ODD_NAMES = (
@@ -83,7 +83,7 @@ class Images:
     """One image after the other, each with what has changed."""
 
     def __init__(self) -> None:
-        self._images = ArrangedImages()
+        self._images = SortedSnapshots()
         self._before: Quotas | None = None
 
     async def rendering(self, quotas: Quotas) -> Rendering:
@@ -195,7 +195,7 @@ def _split(written: bytes, texts: dict[bytes, object]) -> Iterator[bytes]:
 async def test_it_is_what_an_encoder_makes_of_it(number: int, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(json_pieces, "PIECE_ENTRIES", 3)
     quotas = {ClientQuotaEntity.of({"user": f"user-{each}"}): {"k": 1.0} for each in range(number)}
-    arranged = await ArrangedImages().in_order(Described(quotas, EPOCH, "cluster", 1))
+    arranged = await SortedSnapshots().in_order(Described(quotas, EPOCH, "cluster", 1))
     assert arranged.rendering is not None
     entries = arranged.entries or ()
     pieces = written(arranged.rendering)

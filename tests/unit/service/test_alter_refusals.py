@@ -35,7 +35,7 @@ from app.service.alterations.command import AlterationReport, AlterCommand, Idem
 from app.service.plans import ApplyPlans
 from app.service.ports.audit_log import AuditConclusion
 from app.service.ports.brokers import EntityVerdict
-from app.service.ports.plans import ChangeWithImpact, KeptPlan
+from app.service.ports.plans import ChangeWithImpact, StoredPlan
 from app.service.runtime.clock import utc_now
 from tests.testkit.fake_ports import FakePlans, Verdicts, refused
 from tests.testkit.virtual_time import in_virtual_time
@@ -292,7 +292,7 @@ COMMAND = AlterCommand(CI, {"rule": "allow-acl"}, "r2", ())
 @pytest.mark.parametrize("changes", [True, False])
 async def test_a_plan_for_another_cluster_is_not_applied_here(world: World, changes: bool) -> None:
     change = PlannedChange(setting(ALICE, "5"), {}, {KEY: 5.0}, {KEY: None})
-    plan = KeptPlan(
+    plan = StoredPlan(
         plan_id="p1",
         cluster_id="elsewhere",
         author="User:ci",

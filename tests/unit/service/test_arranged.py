@@ -15,8 +15,8 @@ from app.domain.resolution_index import QuotaIndex
 from app.service.ports.brokers import Described, QuotaChanges
 from app.service.queries import describe as arranging
 from app.service.queries import resolve
-from app.service.queries.describe import ArrangedImages, ArrangedQuotas, Entry, matching
-from app.service.queries.resolve import KeptIndex
+from app.service.queries.describe import Entry, SortedSnapshot, SortedSnapshots, matching
+from app.service.queries.resolve import IndexCache
 from tests.testkit.fake_ports import EPOCH, changes_between
 
 NAMES = st.none() | st.sampled_from(["a", "ab", "b", "<default>", ""])
@@ -64,7 +64,7 @@ def test_what_matches_is_what_a_look_at_every_entity_finds(
             if quota_filter.matches(one) and (not has_key or set(has_key) & set(values))
         }
     )
-    arranged = ArrangedQuotas(quotas)
+    arranged = SortedSnapshot(quotas)
     assert matching(arranged, quota_filter, has_key) == expected
     assert matching(arranged, quota_filter, has_key) == expected
     assert arranged.work_for(quota_filter) <= max(1, len(quotas))
@@ -78,7 +78,7 @@ async def test_an_order_that_is_patched_is_the_order(
     before = arranging.FEW_CHANGES
     arranging.FEW_CHANGES = few
     try:
-        images = ArrangedImages()
+        images = SortedSnapshots()
         first = await images.in_order(described(worlds[0]))
         assert comparable(first.entries) == comparable(in_order(worlds[0]))
         for old, new in itertools.pairwise(worlds):
@@ -104,7 +104,7 @@ def same(entity: ClientQuotaEntity, entry: Entry) -> bool:
 
 
 async def test_the_same_quotas_are_arranged_once():
-    images, quotas = ArrangedImages(), {ClientQuotaEntity.of({"user": "a"}): {"k": 1.0}}
+    images, quotas = SortedSnapshots(), {ClientQuotaEntity.of({"user": "a"}): {"k": 1.0}}
     first = await images.in_order(described(quotas))
     assert await images.in_order(described(quotas)) is first
     assert images.of(described(quotas)) is first
@@ -117,15 +117,15 @@ async def test_the_same_quotas_are_arranged_once():
 async def test_an_index_with_changes_laid_over_it_is_the_index_of_the_quotas(
     most: int, skips: bool, worlds: list[Mapping[ClientQuotaEntity, Mapping[str, float]]]
 ):
-    before = resolve.MOST_LAID_OVER
-    resolve.MOST_LAID_OVER = most
+    before = resolve.MAX_OVERLAY
+    resolve.MAX_OVERLAY = most
     try:
-        kept = KeptIndex()
+        kept = IndexCache()
         await kept.of(described(worlds[0]))
         for old, new in itertools.pairwise(worlds):
             changes = None if skips else changes_between(old, new)
             index = await kept.of(described(new, changes))
-            fresh = await KeptIndex().of(described(new))
+            fresh = await IndexCache().of(described(new))
             for user in ("a", "ab", ""):
                 for client_id in ("a", "<default>", "z"):
                     found = index.client_values(user, client_id)
@@ -135,7 +135,7 @@ async def test_an_index_with_changes_laid_over_it_is_the_index_of_the_quotas(
             assert index.counts == fresh.counts
             assert index.host_names == fresh.host_names
     finally:
-        resolve.MOST_LAID_OVER = before
+        resolve.MAX_OVERLAY = before
 
 
 async def test_many_who_need_the_same_index_wait_for_one(monkeypatch: pytest.MonkeyPatch):
@@ -147,6 +147,6 @@ async def test_many_who_need_the_same_index_wait_for_one(monkeypatch: pytest.Mon
         return build(all_of_them)
 
     monkeypatch.setattr(QuotaIndex, "of", counted)
-    kept = KeptIndex()
+    kept = IndexCache()
     indexes = await asyncio.gather(*(kept.of(described(quotas)) for _ in range(20)))
     assert len({id(index) for index in indexes}) == len(built) == 1

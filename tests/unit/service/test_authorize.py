@@ -23,7 +23,7 @@ from app.service.auth.run_as_caller import (
     RefusedAtTheActError,
 )
 from app.service.ports.brokers import AclSnapshot, AlterAnswer, EntityVerdict, Rights
-from app.service.runtime.tasks import AlterationTasks, HeldTasks
+from app.service.runtime.tasks import AlterationTasks, SessionTasks
 from tests.testkit.fake_ports import EPOCH, FakeBrokers, FakeImage
 
 ALICE = Caller("User:alice", "127.0.0.1", "bearer")
@@ -253,7 +253,7 @@ async def test_the_newest_image_is_the_caller_s_own(rights: FakeRights) -> None:
 
 async def test_held_tasks_know_when_the_last_has_ended() -> None:
     tasks = AlterationTasks()
-    held = HeldTasks(tasks)
+    held = SessionTasks(tasks)
     await held.quiet()
     gate = asyncio.Event()
 
@@ -277,7 +277,7 @@ async def test_held_tasks_know_when_the_last_has_ended() -> None:
 
 async def test_held_tasks_are_not_quiet_between_an_alteration_and_its_late_answer() -> None:
     tasks = AlterationTasks()
-    held = HeldTasks(tasks)
+    held = SessionTasks(tasks)
     gate, late = asyncio.Event(), asyncio.Event()
 
     async def listen() -> None:
@@ -304,7 +304,7 @@ async def test_held_tasks_are_not_quiet_between_an_alteration_and_its_late_answe
 
 async def test_held_tasks_that_are_stopped_before_they_begin_are_held_no_longer() -> None:
     tasks = AlterationTasks()
-    held = HeldTasks(tasks)
+    held = SessionTasks(tasks)
 
     async def listen() -> None:
         raise AssertionError("it must not run")
@@ -323,4 +323,4 @@ async def test_held_tasks_take_no_more_than_the_application_does() -> None:
         raise AssertionError("it must not run")
 
     with pytest.raises(NotSentError):
-        await HeldTasks(tasks).run(work())
+        await SessionTasks(tasks).run(work())

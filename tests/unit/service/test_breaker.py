@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from app.domain.errors import EntityBusyError, NotSentError
-from app.service.ports.audit_log import KeptKey, KeyTakenError
+from app.service.ports.audit_log import KeyTakenError, StoredKey
 from app.service.ports.metrics import BreakerState
 from app.service.runtime.circuit_breaker import FAILURES, PROBE_EVERY_S, CircuitBreaker
 from tests.testkit.virtual_time import ManualClock
@@ -104,7 +104,7 @@ def test_a_probe_that_fails_keeps_it_open_for_two_seconds_more(dependency: Depen
 
 
 @pytest.mark.parametrize(
-    "answer", [EntityBusyError("busy"), KeyTakenError(KeptKey("id", b""))], ids=["busy", "taken"]
+    "answer", [EntityBusyError("busy"), KeyTakenError(StoredKey("id", b""))], ids=["busy", "taken"]
 )
 def test_an_answer_that_is_a_refusal_is_an_answer(dependency: Dependency, answer: Exception):
     dependency.fail(FAILURES)

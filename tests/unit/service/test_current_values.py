@@ -9,7 +9,7 @@ import pytest
 from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import EntityBusyError, NotSentError
 from app.domain.filters import ALL_ENTITIES, ClientQuotaFilter
-from app.service.alterations.current_values import MOST_AT_ONCE, SLOW_S, PresentValues
+from app.service.alterations.current_values import MOST_AT_ONCE, SLOW_S, CurrentValues
 from app.service.alterations.entity_locks import EntitySlots
 from app.service.ports.brokers import Described
 from app.service.runtime.clock import USUAL
@@ -123,7 +123,7 @@ async def until_quiet() -> None:
 @in_virtual_time
 async def test_a_crowd_shares_one_read_of_everything():
     broker = Broker()
-    present = PresentValues(broker)
+    present = CurrentValues(broker)
     reads = [asyncio.create_task(present.read([one], 1)) for one in ENTITIES]
     await until_quiet()
     assert broker.asked_for_everything == 1
@@ -136,7 +136,7 @@ async def test_a_crowd_shares_one_read_of_everything():
 @in_virtual_time
 async def test_few_at_once_are_read_one_by_one_and_again_after_a_crowd():
     broker = Broker()
-    present = PresentValues(broker)
+    present = CurrentValues(broker)
     broker.answers.set()
     await asyncio.gather(*(present.read([one], 1) for one in ENTITIES))
     asked = broker.asked_for_everything
@@ -147,7 +147,7 @@ async def test_few_at_once_are_read_one_by_one_and_again_after_a_crowd():
 @in_virtual_time
 async def test_a_read_is_shared_by_those_who_ask_the_same_broker():
     broker = Broker()
-    present = PresentValues(broker)
+    present = CurrentValues(broker)
     reads = [asyncio.create_task(present.read(ENTITIES, number % 2)) for number in range(6)]
     await until_quiet()
     broker.answers.set()
@@ -158,7 +158,7 @@ async def test_a_read_is_shared_by_those_who_ask_the_same_broker():
 @in_virtual_time
 async def test_where_a_single_read_is_slow_nobody_reads_singly_beside_others():
     broker = Broker(takes_s=2 * SLOW_S)
-    present = PresentValues(broker)
+    present = CurrentValues(broker)
     broker.answers.set()
     assert await present.read([ENTITIES[0]], 1) == {ENTITIES[0]: STORED[ENTITIES[0]]}
     broker.answers.clear()
@@ -200,7 +200,7 @@ class Brokers(Broker):
 @in_virtual_time
 async def test_where_one_broker_cannot_show_it_nobody_goes_on_asking_the_others():
     brokers = Brokers()
-    present = PresentValues(brokers)
+    present = CurrentValues(brokers)
     before = asyncio.all_tasks()
     assert not await present.until_readable(STORED, within_s=30.0, brokers=(1, 2, 3))
     async with asyncio.timeout(30):
@@ -212,7 +212,7 @@ async def test_where_one_broker_cannot_show_it_nobody_goes_on_asking_the_others(
 @in_virtual_time
 async def test_a_read_that_was_slow_once_is_forgotten_when_all_are_read_in_less_time():
     broker = Broker(takes_s=2 * SLOW_S)
-    present = PresentValues(broker)
+    present = CurrentValues(broker)
     broker.answers.set()
     await present.read([ENTITIES[0]], 1)
     broker.takes_s = 0.0

@@ -8,7 +8,7 @@ import pytest
 
 from app.domain.alterations import ClientQuotaAlteration, Op, Outcome, Quotas
 from app.domain.entities import ClientQuotaEntity
-from app.service.alterations.current_values import Barrier, PresentValues
+from app.service.alterations.current_values import Barrier, CurrentValues
 from app.service.ports.recovery import AuditedState, DoubtfulAlteration, Drift
 from app.service.recovery.drift import DriftWatch
 from tests.testkit.fake_metrics import CountedMetrics
@@ -60,7 +60,7 @@ class World:
 
     def __post_init__(self) -> None:
         self.brokers = FakeBrokers([])
-        barrier = Barrier(self.brokers, PresentValues(self.brokers))
+        barrier = Barrier(self.brokers, CurrentValues(self.brokers))
         self.watch = DriftWatch(self.brokers, barrier, self.log, CountedMetrics())
 
 

@@ -10,7 +10,7 @@ from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import NotSentError
 from app.domain.validation import MAX_CHANGES
 from app.service.alterations import group_commit
-from app.service.alterations.group_commit import MOST_TURNS, SharedSending, SharedTurns
+from app.service.alterations.group_commit import MAX_BATCHES, AlterBatcher, Batcher
 from app.service.ports.brokers import AlterAnswer, EntityVerdict
 from app.service.runtime.clock import boot_time
 from tests.testkit.fake_ports import EPOCH, FakeBrokers, refused
@@ -19,17 +19,17 @@ LONG_S = 30.0
 
 
 class Work:
-    """Records the turns; each ends when it is told to."""
+    """Records the batcher; each ends when it is told to."""
 
     def __init__(self, *, held: bool = True) -> None:
-        self.turns: list[list[str]] = []
+        self.batcher: list[list[str]] = []
         self.gates: list[asyncio.Event] = []
         self.held = held
         self.at_once = 0
         self._under_way = 0
 
     async def __call__(self, items: Sequence[str]) -> Sequence[str | Exception]:
-        self.turns.append(list(items))
+        self.batcher.append(list(items))
         gate = asyncio.Event()
         self.gates.append(gate)
         self._under_way += 1
@@ -41,7 +41,7 @@ class Work:
 
     async def begun(self, number: int) -> None:
         async with asyncio.timeout(LONG_S):
-            while len(self.turns) < number:
+            while len(self.batcher) < number:
                 await asyncio.sleep(0)
 
 
@@ -63,48 +63,52 @@ def at_most(number: int) -> Callable[[], Callable[[str], bool]]:
     return room
 
 
-def turns_of(work: Work, *, places: int = 100, patience_s: float = LONG_S) -> SharedTurns[str, str]:
-    return SharedTurns(work, at_most(places), patience_s=patience_s)
+def batcher_of(
+    work: Work, *, places: int = 100, max_batch_wait_s: float = LONG_S
+) -> Batcher[str, str]:
+    return Batcher(work, at_most(places), max_batch_wait_s=max_batch_wait_s)
 
 
 async def test_alone_nobody_waits():
     work = Work(held=False)
-    assert await turns_of(work).take("a") == "A"
-    assert work.turns == [["a"]]
+    assert await batcher_of(work).submit("a") == "A"
+    assert work.batcher == [["a"]]
 
 
 async def test_who_comes_during_a_turn_goes_with_the_next():
     work = Work()
-    turns = turns_of(work)
-    first = asyncio.create_task(turns.take("a"))
+    batcher = batcher_of(work)
+    first = asyncio.create_task(batcher.submit("a"))
     await work.begun(1)
-    others = [asyncio.create_task(turns.take(name)) for name in ("b", "c", "d")]
+    others = [asyncio.create_task(batcher.submit(name)) for name in ("b", "c", "d")]
     await asyncio.sleep(0)
-    assert work.turns == [["a"]]
+    assert work.batcher == [["a"]]
     work.gates[0].set()
     await work.begun(2)
     work.gates[1].set()
     assert await asyncio.gather(first, *others) == ["A", "B", "C", "D"]
-    assert work.turns == [["a"], ["b", "c", "d"]]
+    assert work.batcher == [["a"], ["b", "c", "d"]]
 
 
 async def test_who_does_not_fit_keeps_the_order_for_the_turn_after():
     work = Work()
-    turns = turns_of(work, places=2)
-    tasks = [asyncio.create_task(turns.take("a"))]
+    batcher = batcher_of(work, places=2)
+    tasks = [asyncio.create_task(batcher.submit("a"))]
     await work.begun(1)
-    tasks += [asyncio.create_task(turns.take(name)) for name in ("b", "big", "c", "d")]
+    tasks += [asyncio.create_task(batcher.submit(name)) for name in ("b", "big", "c", "d")]
     await asyncio.sleep(0)
     work.held = False
     work.gates[0].set()
     await asyncio.gather(*tasks)
-    assert work.turns == [["a"], ["b", "c"], ["big"], ["d"]]
+    assert work.batcher == [["a"], ["b", "c"], ["big"], ["d"]]
 
 
 async def test_the_error_of_one_is_nobody_elses():
     work = Work(held=False)
-    turns = turns_of(work)
-    good, bad = await asyncio.gather(turns.take("a"), turns.take("bad"), return_exceptions=True)
+    batcher = batcher_of(work)
+    good, bad = await asyncio.gather(
+        batcher.submit("a"), batcher.submit("bad"), return_exceptions=True
+    )
     assert good == "A"
     assert isinstance(bad, KeyError)
 
@@ -113,11 +117,11 @@ async def test_what_the_work_raises_is_everybodys():
     async def broken(_items: Sequence[str]) -> Sequence[str | Exception]:
         raise OSError("gone")
 
-    turns: SharedTurns[str, str] = SharedTurns(broken, at_most(9), patience_s=LONG_S)
-    found = await asyncio.gather(turns.take("a"), turns.take("b"), return_exceptions=True)
+    batcher: Batcher[str, str] = Batcher(broken, at_most(9), max_batch_wait_s=LONG_S)
+    found = await asyncio.gather(batcher.submit("a"), batcher.submit("b"), return_exceptions=True)
     assert [type(one) for one in found] == [OSError, OSError]
     with pytest.raises(OSError, match="gone"):
-        await turns.take("c")
+        await batcher.submit("c")
 
 
 async def test_each_caller_gets_an_error_of_its_own():
@@ -126,8 +130,8 @@ async def test_each_caller_gets_an_error_of_its_own():
     async def broken(_items: Sequence[str]) -> Sequence[str | Exception]:
         raise shared
 
-    turns: SharedTurns[str, str] = SharedTurns(broken, at_most(9), patience_s=LONG_S)
-    found = await asyncio.gather(turns.take("a"), turns.take("b"), return_exceptions=True)
+    batcher: Batcher[str, str] = Batcher(broken, at_most(9), max_batch_wait_s=LONG_S)
+    found = await asyncio.gather(batcher.submit("a"), batcher.submit("b"), return_exceptions=True)
     assert found[0] is not found[1]
     for error in found:
         assert isinstance(error, NotSentError)
@@ -139,36 +143,36 @@ async def test_results_of_a_wrong_number_are_a_fault_and_nobody_waits_for_ever()
     async def short(items: Sequence[str]) -> Sequence[str | Exception]:
         return items[:1]
 
-    turns: SharedTurns[str, str] = SharedTurns(short, at_most(9), patience_s=LONG_S)
-    waiting = [asyncio.create_task(turns.take(name)) for name in ("a", "b", "c")]
+    batcher: Batcher[str, str] = Batcher(short, at_most(9), max_batch_wait_s=LONG_S)
+    waiting = [asyncio.create_task(batcher.submit(name)) for name in ("a", "b", "c")]
     found = await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), LONG_S)
     assert [type(one) for one in found] == [str, ValueError, ValueError]
 
 
 async def test_who_goes_away_before_his_turn_is_not_in_it():
     work = Work()
-    turns = turns_of(work)
-    first = asyncio.create_task(turns.take("a"))
+    batcher = batcher_of(work)
+    first = asyncio.create_task(batcher.submit("a"))
     await work.begun(1)
-    gone, stays = asyncio.create_task(turns.take("b")), asyncio.create_task(turns.take("c"))
+    gone, stays = asyncio.create_task(batcher.submit("b")), asyncio.create_task(batcher.submit("c"))
     await asyncio.sleep(0)
     gone.cancel()
     await asyncio.sleep(0)
     work.held = False
     work.gates[0].set()
     assert await asyncio.gather(first, stays) == ["A", "C"]
-    assert work.turns == [["a"], ["c"]]
+    assert work.batcher == [["a"], ["c"]]
 
 
 async def test_who_goes_away_during_his_turn_does_not_end_it():
     work = Work()
-    turns = turns_of(work)
-    gone = asyncio.create_task(turns.take("a"))
+    batcher = batcher_of(work)
+    gone = asyncio.create_task(batcher.submit("a"))
     await work.begun(1)
     gone.cancel()
-    stays = asyncio.create_task(turns.take("b"))
+    stays = asyncio.create_task(batcher.submit("b"))
     await asyncio.sleep(0)
-    assert work.turns == [["a"]]
+    assert work.batcher == [["a"]]
     work.held = False
     work.gates[0].set()
     assert await stays == "B"
@@ -176,19 +180,19 @@ async def test_who_goes_away_during_his_turn_does_not_end_it():
 
 async def test_a_turn_that_does_not_end_holds_up_nobody_for_long():
     work = Work()
-    turns = turns_of(work, patience_s=0.01)
+    batcher = batcher_of(work, max_batch_wait_s=0.01)
     tasks = []
-    for number in range(MOST_TURNS):
-        tasks.append(asyncio.create_task(turns.take(f"n{number}")))
+    for number in range(MAX_BATCHES):
+        tasks.append(asyncio.create_task(batcher.submit(f"n{number}")))
         await work.begun(number + 1)
-    tasks.append(asyncio.create_task(turns.take("last")))
+    tasks.append(asyncio.create_task(batcher.submit("last")))
     work.held = False
     work.gates[3].set()
     assert await asyncio.wait_for(tasks[-1], LONG_S) == "LAST"
-    assert work.at_once == MOST_TURNS
+    assert work.at_once == MAX_BATCHES
     for gate in work.gates:
         gate.set()
-    assert len(await asyncio.gather(*tasks)) == MOST_TURNS + 1
+    assert len(await asyncio.gather(*tasks)) == MAX_BATCHES + 1
 
 
 class Broker(FakeBrokers):
@@ -234,7 +238,7 @@ class Sender:
 
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
-        self.sending = SharedSending(broker)
+        self.sending = AlterBatcher(broker)
         self.tasks: list[asyncio.Task[AlterAnswer]] = []
 
     def start(
@@ -337,7 +341,7 @@ async def test_what_does_not_fit_goes_with_another_request(
 async def test_a_large_request_goes_by_itself(
     sender: Sender, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(group_commit, "LARGEST_SHARING", 2)
+    monkeypatch.setattr(group_commit, "MAX_SHARED_ENTITIES", 2)
     gate = await sender.held()
     sender.start([*change("a"), *change("b"), *change("c")])
     sender.start(change("d"))

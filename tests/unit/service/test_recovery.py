@@ -11,12 +11,12 @@ from app.domain.alterations import ClientQuotaAlteration, KafkaRefusal, Op, Outc
 from app.domain.entities import Caller, ClientQuotaEntity
 from app.domain.errors import BrokerError
 from app.service.alterations import sending
-from app.service.alterations.current_values import Barrier, PresentValues
+from app.service.alterations.current_values import Barrier, CurrentValues
 from app.service.alterations.sending import LateAnswers
 from app.service.ports.audit_log import AuditEntity, AuditRequest
 from app.service.ports.brokers import AlterAnswer, EntityVerdict
 from app.service.ports.recovery import OpenAlteration
-from app.service.recovery.recovery import FencePair, Fences, Recovery, RecoveryParts
+from app.service.recovery.recovery import FencePair, Fences, Recovery, RecoveryDeps
 from app.service.runtime.tasks import AlterationTasks
 from tests.testkit.fake_metrics import CountedMetrics
 from tests.testkit.fake_ports import EPOCH, FakeBrokers, FakeJournal, life_context, refused
@@ -35,10 +35,10 @@ class World:
         self.brokers = FakeBrokers(self.log)
         self.journal = FakeJournal(self.log)
         self.fences = fences = Fences(self.brokers, self.brokers)
-        barrier = Barrier(self.brokers, PresentValues(self.brokers))
+        barrier = Barrier(self.brokers, CurrentValues(self.brokers))
         self.metrics = CountedMetrics()
         context = life_context(self.metrics)
-        parts = RecoveryParts(self.brokers, self.journal, fences, barrier, context)
+        parts = RecoveryDeps(self.brokers, self.journal, fences, barrier, context)
         self.recovery = Recovery(parts, final_after_s=95)
 
     def leave_open(self, *, age_s: float = 1.0, before: float | None = None) -> None:
@@ -176,7 +176,7 @@ async def test_a_batch_is_observed_behind_one_pair_of_fences_and_recorded_in_por
     assert world.log.count("validate") == 2
     assert world.log.count("record_recovery") == 3
     found = world.journal.recovered
-    assert [one.place for one in found] == [("a1", ordinal) for ordinal in range(500)]
+    assert [one.key for one in found] == [("a1", ordinal) for ordinal in range(500)]
     assert [one.final for one in found] == [False, *[True] * 499]
     outcomes = (Outcome.NOT_APPLIED, Outcome.APPLIED)
     assert [one.result.outcome for one in found] == [outcomes[n % 2] for n in range(500)]
@@ -219,7 +219,7 @@ async def test_what_another_process_has_concluded_is_not_counted(world: World) -
     world.leave_many(3)
     world.journal.concluded = {("a1", 2)}
     await world.recovery.round()
-    assert [one.place for one in world.journal.recovered] == [("a1", 0), ("a1", 1)]
+    assert [one.key for one in world.journal.recovered] == [("a1", 0), ("a1", 1)]
     assert world.metrics.counts["applied by fences"] == 1
     assert "not_applied by fences" not in world.metrics.counts
 

@@ -17,7 +17,7 @@ from app.service.alterations import alter
 from app.service.queries import resolve
 from app.service.queries.resolve import Identity, ResolveQuery, ResolveQuotas
 from app.service.runtime import offload
-from app.service.runtime.offload import MANY, off_loop, without_collection
+from app.service.runtime.offload import MANY, off_loop, pause_gc
 from app.service.runtime.readiness import Check, Readiness, without_addresses
 from app.service.runtime.tasks import INTERVAL_S, PartitionKeeper
 from tests.testkit.fake_metrics import CountedMetrics
@@ -108,8 +108,8 @@ def thawed() -> Iterator[None]:
 
 @pytest.mark.usefixtures("thawed")
 def test_nothing_is_collected_in_the_block_and_all_is_as_before_after_the_outermost():
-    with without_collection():
-        with without_collection():
+    with pause_gc():
+        with pause_gc():
             assert not gc.isenabled()
         assert not gc.isenabled()
     assert gc.isenabled()
@@ -117,7 +117,7 @@ def test_nothing_is_collected_in_the_block_and_all_is_as_before_after_the_outerm
 
 @pytest.mark.usefixtures("thawed")
 def test_a_block_that_fails_leaves_the_collector_as_it_was():
-    with pytest.raises(KeyError), without_collection():
+    with pytest.raises(KeyError), pause_gc():
         raise KeyError
     assert gc.isenabled()
 
@@ -127,7 +127,7 @@ def test_what_lasts_is_not_looked_at_again_and_is_freed_when_nobody_refers_to_it
     monkeypatch: pytest.MonkeyPatch,
 ):
     monkeypatch.setattr(offload, "LASTING", 500)
-    with without_collection():
+    with pause_gc():
         built = [Thing() for _ in range(1000)]
     assert gc.get_freeze_count() >= 1000
     last = weakref.ref(built[-1])
@@ -137,7 +137,7 @@ def test_what_lasts_is_not_looked_at_again_and_is_freed_when_nobody_refers_to_it
 
 @pytest.mark.usefixtures("thawed")
 def test_a_block_that_leaves_little_behind_is_looked_at_as_usual():
-    with without_collection():
+    with pause_gc():
         built = [Thing() for _ in range(1000)]
     assert gc.get_freeze_count() == 0
     assert len(built) == 1000
