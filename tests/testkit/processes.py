@@ -39,7 +39,7 @@ def run_client(
         name: value for name, value in os.environ.items() if not name.startswith("KAFKA_CLIENT_")
     }
     return subprocess.run(
-        [sys.executable, "-m", "app.client.main", *words],
+        [sys.executable, "-m", "app.client.cli", *words],
         input=stdin,
         env={
             **kept,

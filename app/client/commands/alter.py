@@ -1,13 +1,69 @@
-"""``--alter``: set and remove quotas of one entity."""
+"""``--alter`` and ``revert ID``: change an entity's quotas, or take an alteration back."""
 
-from collections.abc import Mapping
-from typing import Any
+import sys
+from argparse import ArgumentParser
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final
+from urllib.parse import quote
 
-from app.client.alterations import conclude, refused_with_places
-from app.client.context import Context
-from app.client.errors import UsageError
-from app.client.selection import entity_chosen
-from app.client.values import read_changes
+from app.client.arguments import add_change_options, entity_chosen
+from app.client.entities import read_changes, show_entity
+from app.client.errors import DONE, REFUSED, UNKNOWN_OUTCOME, UNREACHABLE, UsageError
+from app.client.http import document
+from app.client.output import Context, yaml_lines
+from app.client.problems import Place, ServiceError
+
+_EXIT_CODES: Final[Mapping[str, int]] = {
+    "applied": DONE,
+    "validated": DONE,
+    "partial": REFUSED,
+    "refused": REFUSED,
+    "unknown": UNKNOWN_OUTCOME,
+    "not_sent": UNREACHABLE,
+}
+
+_FINE: Final = ("applied", "validated")
+
+
+@contextmanager
+def refused_with_places(place: Place) -> Iterator[None]:
+    """Let a refusal say what the user wrote, beside the service's pointers."""
+    try:
+        yield
+    except ServiceError as error:
+        error.place = place
+        raise
+
+
+def conclude(context: Context, answer: Any) -> int:
+    """Print what there is to say, and return the exit code; success alone is silent."""
+    report = document(answer, "outcome", "results", "validate_only")
+    if context.output == "json":
+        context.print_json(report)
+    elif context.output == "yaml":
+        context.print(yaml_lines(report))
+    for result in report["results"]:
+        for sentence in _sentences(result):
+            context.note(f"{show_entity(result['entity'])}: {sentence}")
+    code = _EXIT_CODES.get(report["outcome"], UNKNOWN_OUTCOME)
+    if code == UNKNOWN_OUTCOME:
+        location = context.service.absolute(answer.headers.get("location", ""))
+        context.note("The outcome is unknown. Ask Location what became of it.")
+        context.note(f"Location: {location}")
+    elif report.get("readable") is False and not report["validate_only"]:
+        context.note("Applied; it could not be described within the time to wait.")
+    sys.stderr.flush()
+    return code
+
+
+def _sentences(result: Mapping[str, Any]) -> Iterator[str]:
+    yield from (f"warning: {sentence}" for sentence in result.get("warnings", []))
+    if result["outcome"] in _FINE:
+        return
+    error = result.get("error") or {}
+    told = [error[name] for name in ("kafka_error", "message") if error.get(name)]
+    yield ": ".join([result["outcome"].replace("_", " "), *told])
 
 
 def run(context: Context) -> int:
@@ -45,3 +101,18 @@ def _written(body: Mapping[str, Any], pointer: str) -> str | None:
         op = alteration["ops"][int(parts[3])]
         return f"--delete {op['key']}" if "remove" in op else f"--add {op['key']}={op['value']}"
     return None
+
+
+def add_revert_arguments(parser: ArgumentParser) -> None:
+    """Add the options of the subcommand."""
+    parser.add_argument("alteration", metavar="ID", help="as `audit` shows it")
+    add_change_options(parser)
+
+
+def run_revert(context: Context) -> int:
+    """Send the inverse; refused where the values have changed since."""
+    context.refuse_output("csv")
+    body = {name: context.option(name) for name in ("validate_only", "reason")}
+    body = {name: value for name, value in body.items() if value is not None}
+    path = f"/quotas/alterations/{quote(context.options.alteration, safe='')}/revert"
+    return conclude(context, context.service.alter(path, body, context.option("idempotency_key")))

@@ -6,13 +6,10 @@ from argparse import ArgumentParser
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from app.client.connection import document
-from app.client.context import Context
-from app.client.entities import show_entity, visible
+from app.client.entities import show_entity, show_value, visible
 from app.client.errors import DONE, UsageError
-from app.client.terminal import Progress, Style, table
-from app.client.values import show_value
-from app.client.yaml_writing import flow
+from app.client.http import document
+from app.client.output import Context, Progress, Style, flow, table
 
 _DEFAULT_LIMIT: Final = 100
 _PAGE: Final = 1000

@@ -4,8 +4,8 @@ import argparse
 from collections.abc import Iterator
 
 from app.client.arguments import SUBCOMMANDS, parser
-from app.client.context import Context
 from app.client.errors import DONE
+from app.client.output import Context
 
 _PROGRAM = "kafka-client-quotas"
 

@@ -1,13 +1,81 @@
-"""``--describe``: the entities that match, and their values."""
+"""``--describe``: the entities that match; with ``--show-overridden`` also what they inherit."""
 
-from typing import Final
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
 
-from app.client.connection import document
-from app.client.context import Context
+from app.client.arguments import filters_of
+from app.client.entities import Entity, show_entity, show_value, visible
 from app.client.errors import DONE
-from app.client.inheritance import inherited_lines
-from app.client.rendering import describe_lines
-from app.client.selection import filters_of
+from app.client.http import document
+from app.client.output import Context, describe_lines
+
+_SET_HERE: Final = "set here"
+_INHERITED: Final = ("inherited", "overridden")
+_IDENTITIES_AT_ONCE: Final = 10_000
+_ANY_ADDRESS: Final = "192.0.2.0"
+"""Of a network for examples (RFC 5737)."""
+
+
+def identity_of(entity: Entity, taken: frozenset[str]) -> dict[str, str]:
+    """Return the connection that meets an entity first: a made-up name stands for a default.
+
+    Args:
+        entity: As stored.
+        taken: The names that stored entities have.
+    """
+    if "ip" in entity:
+        return {"ip": entity["ip"] or _free(_ANY_ADDRESS, taken)}
+    names = {kind: name or _free(f"any-{kind}", taken) for kind, name in entity.items()}
+    return {"user": _free("any-user", taken), **names}
+
+
+def _free(name: str, taken: frozenset[str]) -> str:
+    while name in taken:
+        if name.startswith("any-"):
+            name = f"{name}-"
+        else:
+            head, _, last = name.rpartition(".")
+            name = f"{head}.{int(last) + 1}"
+    return name
+
+
+def inherited_lines(service: Any, quotas: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield a block for each entity; what less specific entities have and lose begins with *."""
+    taken = frozenset(
+        name for quota in quotas for name in quota["entity"].values() if name is not None
+    )
+    for start in range(0, len(quotas), _IDENTITIES_AT_ONCE):
+        some = quotas[start : start + _IDENTITIES_AT_ONCE]
+        identities = [identity_of(quota["entity"], taken) for quota in some]
+        body = {"identities": identities, "max_age_ms": 0}
+        answer = service.ask("/quotas/resolve", body, "results")
+        for at, (quota, result) in enumerate(zip(some, answer["results"], strict=True), start):
+            if at:
+                yield ""
+            yield show_entity(quota["entity"])
+            yield from _effective(quota, result["quotas"])
+
+
+def _effective(
+    quota: Mapping[str, Any], resolved: Mapping[str, Mapping[str, Any]]
+) -> Iterator[str]:
+    entity, own = quota["entity"], quota["values"]
+    for key in sorted({*own, *resolved}):
+        places = _places(resolved.get(key))
+        if key in own and entity not in [place for place, _ in places]:
+            places = [(entity, own[key]), *places]
+        for at, (place, value) in enumerate(places):
+            line = f"{'*' if at else ''}{visible(key)}={show_value(value)} {show_entity(place)}"
+            yield f"{line} ({_SET_HERE if place == entity else _INHERITED[at > 0]})"
+
+
+def _places(quota: Mapping[str, Any] | None) -> list[tuple[Entity, Any]]:
+    """Return where a key is set for a connection: what applies, then what loses."""
+    if quota is None or quota["source"] is None:
+        return []
+    effective = (quota["source"]["entity"], quota["value"])
+    return [effective, *((one["entity"], one["value"]) for one in quota["overridden"])]
+
 
 _MEDIA_TYPES: Final = {"yaml": "application/yaml", "csv": "text/csv"}
 

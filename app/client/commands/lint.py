@@ -4,22 +4,21 @@ from argparse import ArgumentParser
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from app.client.connection import document
-from app.client.context import Context
 from app.client.entities import show_entity, visible
 from app.client.errors import DONE, REFUSED
-from app.client.lint.finding import Finding, Severity
-from app.client.lint.levels import Levels
-from app.client.lint.names import (
+from app.client.http import document
+from app.client.lint import (
+    Finding,
+    Levels,
+    Severity,
     catching_brokers,
     not_numbers,
     odd_addresses,
     prefixed,
     without_credentials,
 )
+from app.client.output import Context, Style, flow
 from app.client.problems import ServiceError
-from app.client.terminal import Style
-from app.client.yaml_writing import flow
 
 _COLOURS: Final[Mapping[Severity, str]] = {Severity.WARNING: "yellow", Severity.HINT: "dim"}
 

@@ -1,13 +1,177 @@
-"""``plan FILE``: show what would change for a document to hold."""
+"""``plan FILE`` and ``apply``: show what would change for a document to hold, and do it."""
 
+import sys
 from argparse import ArgumentParser
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from decimal import Decimal
+from typing import Any, Final
+from urllib.parse import quote
 
-from app.client.alterations import refused_with_places
-from app.client.context import Context
-from app.client.documents import read_document
-from app.client.errors import DONE, REFUSED
-from app.client.plans import PLAN_MEMBERS, add_plan_options, plan_body, plan_lines
-from app.client.yaml_writing import yaml_lines
+from app.client.arguments import add_change_options
+from app.client.commands.alter import conclude, refused_with_places
+from app.client.documents import Document, read_document
+from app.client.entities import show_entity, show_value, visible
+from app.client.errors import DONE, REFUSED, UsageError
+from app.client.http import document as json_of
+from app.client.output import Context, Style, table, yaml_lines
+
+PLAN_MEMBERS: Final = ("plan_id", "changes", "conflicts", "expires_at")
+"""What an answer with a plan has."""
+
+_COLOURS: Final[Mapping[str, str]] = {
+    "set": "green",
+    "raised": "green",
+    "lowered": "yellow",
+    "removed": "red",
+    "unchanged": "dim",
+}
+_MARKS: Final[Mapping[str, str]] = {"set": "+", "removed": "-", "unchanged": " "}
+
+
+def add_plan_options(parser: ArgumentParser) -> None:
+    """Add what the service needs to make a plan."""
+    group = parser.add_argument_group("plan")
+    group.add_argument("--owner", metavar="NAME", help="in whose name (default: the caller)")
+    group.add_argument(
+        "--scope",
+        action="append",
+        metavar="COMPONENT",
+        help="touch only what matches, as in user^=team-a-; repeats",
+    )
+    group.add_argument(
+        "--prune",
+        action="store_true",
+        help="also remove what the owner applied before and the file does not name any more",
+    )
+    group.add_argument(
+        "--adopt", action="store_true", help="also own the keys that have their values already"
+    )
+
+
+def plan_body(context: Context, document: Document) -> dict[str, Any]:
+    """Return the request for a plan."""
+    body: dict[str, Any] = {"document": document.body()}
+    for name in ("owner", "scope", "prune", "adopt"):
+        value = context.option(name)
+        if value is not None:
+            body[name] = value
+    return body
+
+
+def plan_lines(plan: Mapping[str, Any], style: Style) -> Iterator[str]:
+    """Yield what would change, who is in the way, and what pruning leaves."""
+    for change in plan["changes"]:
+        yield style.paint(show_entity(change["entity"]), "bold")
+        yield from _change_lines(change, style)
+        yield ""
+    yield from _conflict_lines(plan["conflicts"], style)
+    yield from _kept_lines(plan.get("kept", ()))
+    yield _summary(plan)
+
+
+def _change_lines(change: Mapping[str, Any], style: Style) -> Iterator[str]:
+    rows, colours = [], []
+    for op in change["ops"]:
+        impact = _impact(change, op["key"])
+        kind = str(impact.get("change") or ("removed" if op.get("remove") else "set"))
+        rows.append(_row(change, op, kind, impact))
+        colours.append(_COLOURS.get(kind))
+    for line, colour in zip(table(rows, right=(1, 3)), colours, strict=True):
+        yield style.paint(f"  {line}", colour)
+
+
+def _row(
+    change: Mapping[str, Any], op: Mapping[str, Any], kind: str, impact: Mapping[str, Any]
+) -> list[str]:
+    key = op["key"]
+    before = change["before"].get(key)
+    after = None if op.get("remove") else op["value"]
+    return [
+        f"{_MARKS.get(kind, '~')} {visible(key)}",
+        _shown(before),
+        "->",
+        _shown(after),
+        f"{kind}{_factor(impact)}{_note(change['entity'], impact)}",
+    ]
+
+
+def _impact(change: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    impact = change.get("impact") or {}
+    keys = impact.get("keys", impact) if isinstance(impact, Mapping) else {}
+    found = keys.get(key) if isinstance(keys, Mapping) else None
+    return found if isinstance(found, Mapping) else {}
+
+
+def _shown(value: Any) -> str:
+    return "unset" if value is None else show_value(value)
+
+
+def _factor(impact: Mapping[str, Any]) -> str:
+    factor = impact.get("factor")
+    return "" if not isinstance(factor, int | float) else f" x{Decimal(f'{factor:.3g}'):f}"
+
+
+def _note(entity: Mapping[str, Any], impact: Mapping[str, Any]) -> str:
+    """Tell where the callers of the entity get something else, and where nothing is left."""
+    source, effective = impact.get("source"), impact.get("effective_after")
+    if impact.get("change") == "removed":
+        return ", then unlimited" if source is None else f", then {_of(effective, source)}"
+    if source is not None and source["entity"] != entity:
+        return f", but {_of(effective, source)} goes before it"
+    more = impact.get("more_specific") or 0
+    return f", but {_count(more, 'entity goes', 'entities go')} before it" if more else ""
+
+
+def _of(value: Any, source: Mapping[str, Any]) -> str:
+    return f"{_shown(value)} of {show_entity(source['entity'])}"
+
+
+def _conflict_lines(conflicts: Sequence[Mapping[str, Any]], style: Style) -> Iterator[str]:
+    if not conflicts:
+        return
+    yield style.paint("Held by other owners:", "red")
+    rows = [
+        [
+            f"  {show_entity(one['entity'])}",
+            visible(one["key"]),
+            f"of {visible(one['owner'])}:",
+            f"holds {_shown(one['held'])},",
+            f"is {_shown(one['current'])},",
+            f"planned {_shown(one['proposed'])}",
+        ]
+        for one in conflicts
+    ]
+    yield from table(rows)
+    yield ""
+
+
+def _kept_lines(kept: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    rows = [
+        [f"  {show_entity(one['entity'])}", f"{visible(one['key'])}={show_value(one['value'])}"]
+        for one in kept
+    ]
+    if rows:
+        yield "Not pruned, because somebody else has changed them since:"
+        yield from table(rows)
+        yield ""
+
+
+def _summary(plan: Mapping[str, Any]) -> str:
+    changes = plan["changes"]
+    if not changes:
+        return "No changes."
+    removed = sum(1 for change in changes for op in change["ops"] if op.get("remove"))
+    ops = sum(len(change["ops"]) for change in changes)
+    held = len(plan["conflicts"])
+    conflicts = f", {_count(held, 'conflict', 'conflicts')}" if held else ""
+    return (
+        f"Plan {plan['plan_id']}: {_count(len(changes), 'entity', 'entities')}, {ops - removed} to "
+        f"set, {removed} to remove{conflicts}; valid until {plan['expires_at']}."
+    )
+
+
+def _count(number: int, one: str, many: str) -> str:
+    return f"{number} {one if number == 1 else many}"
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -29,3 +193,46 @@ def run(context: Context) -> int:
     else:
         context.print(plan_lines(plan, context.style))
     return REFUSED if plan["changes"] or plan["conflicts"] else DONE
+
+
+def add_apply_arguments(parser: ArgumentParser) -> None:
+    """Add the options of the subcommand."""
+    parser.add_argument("file", nargs="?", metavar="FILE", help="a document; - reads stdin")
+    parser.add_argument("--plan", metavar="ID", help="apply a plan that was made before")
+    add_plan_options(parser)
+    parser.add_argument("--force", action="store_true", help="take over what other owners hold")
+    add_change_options(parser, validate=False)
+
+
+def run_apply(context: Context) -> int:
+    """Plan and apply; the plan is shown on standard error."""
+    context.refuse_output("csv")
+    plan = _plan(context)
+    if context.output == "text":
+        sys.stdout.flush()
+        style = Style.of(sys.stderr, context.option("color", "auto"))
+        sys.stderr.writelines(f"{line}\n" for line in plan_lines(plan, style))
+    body = {name: context.option(name) for name in ("force", "reason")}
+    body = {name: value for name, value in body.items() if value is not None}
+    path = f"/quotas/plans/{quote(plan['plan_id'], safe='')}/apply"
+    again = f"`apply --plan {plan['plan_id']}`, with the same --force and --reason,"
+    answer = context.service.alter(path, body, context.option("idempotency_key"), again)
+    code = conclude(context, answer)
+    if code == DONE and context.output == "text":
+        context.note(f"Applied: alteration {json_of(answer, 'alteration_id')['alteration_id']}.")
+    return code
+
+
+def _plan(context: Context) -> Any:
+    file, plan_id = context.option("file"), context.option("plan")
+    if (file is None) == (plan_id is None):
+        raise UsageError("apply needs a FILE, or --plan ID; one of them.")
+    if plan_id is not None:
+        if any(context.option(name) for name in ("owner", "scope", "prune", "adopt")):
+            raise UsageError("--owner, --scope, --prune and --adopt are part of the plan already.")
+        return json_of(
+            context.service.get(f"/quotas/plans/{quote(plan_id, safe='')}"), *PLAN_MEMBERS
+        )
+    document = read_document(file)
+    with refused_with_places(document.place):
+        return context.service.ask("/quotas/plans", plan_body(context, document), *PLAN_MEMBERS)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from app.client.main import main
+from app.client.cli import main
 from app.localdev.kafka import LocalKafka
 from tests.testkit.raw_quotas import RawQuotas
 from tests.testkit.service import PRINCIPALS, RunningService

@@ -76,8 +76,8 @@ def test_the_example_for_continuous_integration_is_a_workflow(tmp_path: Path):
     assert ran.returncode == 0, ran.stdout
 
 
-COMMAND = f"{sys.executable} -m app.client.main completion bash"
-USAGE = f"{sys.executable} -m app.client.main --describe --alter"
+COMMAND = f"{sys.executable} -m app.client.cli completion bash"
+USAGE = f"{sys.executable} -m app.client.cli --describe --alter"
 
 
 def run_in_shell(line: str) -> subprocess.CompletedProcess[str]:

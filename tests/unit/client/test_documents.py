@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from app.client.documents import read_document
+from app.client.documents import document_lines, read_document
 from app.client.errors import UsageError
-from app.client.yaml_writing import document_lines
 
 HEAD = "apiVersion: quotas/v1\n"
 

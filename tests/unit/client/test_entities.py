@@ -4,9 +4,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.client.entities import read_name, read_names, show_entity, show_name
+from app.client.entities import (
+    read_changes,
+    read_name,
+    read_names,
+    read_value,
+    show_entity,
+    show_name,
+    show_value,
+)
 from app.client.errors import UsageError
-from app.client.values import read_changes, read_value, show_value
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from app.client.commands.import_file import read_foreign
+from app.client.cli import main
+from app.client.commands.export import read_foreign
 from app.client.documents import read_document
 from app.client.errors import UsageError
-from app.client.main import main
 
 P, C, R, I = (  # noqa: E741
     "producer_byte_rate",

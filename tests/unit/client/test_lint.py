@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 
 from app.client.arguments import parser
 from app.client.entities import entity_of, read_names, read_types
-from app.client.lint.finding import Finding, alter_line
-from app.client.lint.levels import Levels
-from app.client.lint.names import (
+from app.client.lint import (
+    Finding,
+    Levels,
+    alter_line,
     catching_brokers,
     not_numbers,
     odd_addresses,

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from app.client import sending
-from app.client.main import main
+from app.client import http
+from app.client.cli import main
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ APPLIED = Reply(200, report())
 
 @pytest.fixture(autouse=True)
 def in_no_hurry(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(sending.time, "sleep", lambda _: None)
+    monkeypatch.setattr(http.time, "sleep", lambda _: None)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     for name in ("SERVER", "TOKEN_FILE", "PROFILE"):
         monkeypatch.delenv(f"KAFKA_CLIENT_QUOTAS_{name}", raising=False)
@@ -212,7 +212,7 @@ def test_ctrl_c_during_an_alteration_is_130_and_names_the_key(
     def interrupt(_: float) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(sending.time, "sleep", interrupt)
+    monkeypatch.setattr(http.time, "sleep", interrupt)
     with scripted_service(LOST) as service:
         assert main([*ALTER, "--server", service.url]) == 130
     (key,) = keys(service)

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from app.client.commands import audit, lint, resolve_file
-from app.client.imports.collected import Collected
-from app.client.lint.finding import Finding, Severity
-from app.client.plans import plan_lines
-from app.client.terminal import Progress, Style, table
+from app.client.commands import audit, lint, resolve
+from app.client.commands.plan import plan_lines
+from app.client.imports import Collected
+from app.client.lint import Finding, Severity
+from app.client.output import Progress, Style, table
 
 PLAN = {
     "plan_id": "p1",
@@ -122,7 +122,7 @@ def test_columns_are_aligned_without_blanks_at_the_end():
 
 def test_progress_is_for_terminals(monkeypatch: pytest.MonkeyPatch):
     clock = iter(range(0, 100, 10))
-    monkeypatch.setattr("app.client.terminal.time.monotonic", lambda: next(clock))
+    monkeypatch.setattr("app.client.output.time.monotonic", lambda: next(clock))
     told = {}
     for stream in (Terminal(), io.StringIO()):
         progress = Progress("rows", stream)
@@ -134,7 +134,7 @@ def test_progress_is_for_terminals(monkeypatch: pytest.MonkeyPatch):
 
 def completions(*words: str) -> list[str]:
     script = subprocess.run(
-        [sys.executable, "-m", "app.client.main", "completion", "bash"],
+        [sys.executable, "-m", "app.client.cli", "completion", "bash"],
         capture_output=True,
         text=True,
         check=True,
@@ -188,7 +188,7 @@ def test_a_note_names_its_identities_unless_it_is_about_all():
     users: list[Any] = [{"identity": {"user": name}, "notes": ["for all"]} for name in "abcdef"]
     for result in users[1:]:
         result["notes"] = [*result["notes"], "for some"]
-    assert list(resolve_file._notes(users)) == [
+    assert list(resolve._notes(users)) == [
         "Note: for all",
         "Note for {user=b}, {user=c}, {user=d} and 2 more: for some",
     ]

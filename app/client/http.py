@@ -1,18 +1,156 @@
-"""The HTTP interface: one connection, answers or errors, alterations that are safe to repeat."""
+"""The HTTP interface: one connection with a credential, and alterations that are safe to repeat."""
 
 import json
+import ssl
+import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final
 
-from app.client.configuration import Configuration
-from app.client.credentials import authorization, tls
+from app.client.config import Configuration
 from app.client.entities import visible
 from app.client.errors import StoppedError, UnknownOutcomeError, UnreachableError, UsageError
 from app.client.http_library import httpx
 from app.client.problems import ServiceError
-from app.client.sending import LostAnswerError, Sending
+
+
+def authorization(configured: Configuration) -> tuple[str, bytes] | None:
+    """Return the ``Authorization`` header, or null where there is none; may ask for a password.
+
+    Raises:
+        UsageError: A file that cannot be read, or holds something else.
+    """
+    if configured.token_file is not None:
+        return ("Authorization", b"Bearer " + _line(configured.token_file, "--token-file"))
+    if configured.user is not None:
+        return ("Authorization", b"Basic " + _basic(configured.user, configured.password_file))
+    return None
+
+
+def _basic(user: str, password_file: Path | None) -> bytes:
+    from base64 import b64encode  # noqa: PLC0415 - few calls need it
+
+    if ":" in user:
+        raise UsageError("--user: a user name of Basic authentication holds no colon (RFC 7617).")
+    if password_file is not None:
+        password = _line(password_file, "--password-file")
+    else:
+        password = _asked(user)
+    return b64encode(user.encode() + b":" + password)
+
+
+def _asked(user: str) -> bytes:
+    import getpass  # noqa: PLC0415 - few calls need it
+    import warnings  # noqa: PLC0415
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", getpass.GetPassWarning)
+        try:
+            return getpass.getpass(f"Password of {visible(user)}: ").encode()
+        except (EOFError, getpass.GetPassWarning):
+            message = "There is no terminal to ask for a password: give --password-file."
+            raise UsageError(message) from None
+
+
+def _line(file: Path, option: str) -> bytes:
+    try:
+        text = file.read_text(encoding="utf-8").rstrip("\r\n")
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{option} {file} cannot be read: {error}.") from error
+    text = text.strip() if option == "--token-file" else text
+    if not text or not text.isprintable() or (option == "--token-file" and not text.isascii()):
+        raise UsageError(f"{option} {file} does not hold one line of text.")
+    return text.encode()
+
+
+def tls(configured: Configuration) -> ssl.SSLContext:
+    """Return what ``https`` is checked with: the usual authorities, or those of ``--cacert``.
+
+    For ``http`` it trusts nobody and is not used.
+
+    Raises:
+        UsageError: A file that cannot be read, or holds something else.
+    """
+    if not configured.server.startswith("https:"):
+        return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    try:
+        context = ssl.create_default_context(cafile=configured.cacert)
+        if configured.cert is not None:
+            context.load_cert_chain(configured.cert, configured.key)
+    except OSError as error:
+        files = [configured.cacert, configured.cert, configured.key]
+        named = ", ".join(str(file) for file in files if file is not None)
+        raise UsageError(f"The certificates cannot be used ({named}): {error}.") from error
+    return context
+
+
+_PAUSES_S: Final = (0.5, 1.0, 2.0, 4.0, 8.0, 0.0)
+"""After each try; none follows the last."""
+_LONGEST_PAUSE_S: Final = 30.0
+
+_BUSY: Final = (409, 429)
+"""Nothing was done, and it may work in a moment: tried again after ``Retry-After``."""
+
+_NEVER_SENT: Final = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
+
+
+class LostAnswerError(Exception):
+    """It was sent, and no answer came that tells what became of it."""
+
+
+class Sending:
+    """One alteration and its tries.
+
+    Args:
+        post: Sends it once.
+    """
+
+    def __init__(self, post: Callable[[], httpx.Response]) -> None:
+        self._post = post
+        self._lost: str | None = None
+
+    def answer(self) -> httpx.Response:
+        """Return the answer that counts.
+
+        Raises:
+            httpx.HTTPError: Nothing was ever sent.
+            LostAnswerError: It may have been done.
+        """
+        answer: httpx.Response | None = None
+        for pause_s in _PAUSES_S:
+            answer = self._try()
+            if answer is not None and not _is_busy(answer):
+                return answer
+            if pause_s:
+                time.sleep(pause_s if answer is None else _retry_after_s(answer))
+        if answer is not None and self._lost is None:
+            return answer
+        raise LostAnswerError(self._lost)
+
+    def _try(self) -> httpx.Response | None:
+        """Return an answer, or null where it says nothing of an earlier try that was lost."""
+        try:
+            answer = self._post()
+        except httpx.HTTPError as error:
+            if self._lost is None and isinstance(error, _NEVER_SENT):
+                raise
+            self._lost = visible(str(error)) or type(error).__name__
+            return None
+        if self._lost is not None and answer.is_server_error and "location" not in answer.headers:
+            return None
+        return answer
+
+
+def _is_busy(answer: httpx.Response) -> bool:
+    return answer.status_code in _BUSY and "retry-after" in answer.headers
+
+
+def _retry_after_s(answer: httpx.Response) -> float:
+    text = answer.headers["retry-after"]
+    return min(float(text), _LONGEST_PAUSE_S) if text.isdigit() else 1.0
+
 
 _CONNECT_S: Final = 10.0
 _LONGEST_KEY: Final = 255

@@ -1,4 +1,4 @@
-"""``resolve FILE``: what applies to each identity of a file."""
+"""``--resolve`` and ``resolve FILE``: which quotas apply, and where each comes from."""
 
 import csv
 import io
@@ -6,15 +6,61 @@ from argparse import ArgumentParser
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from app.client.context import Context
-from app.client.documents import read_document
-from app.client.entities import show_entity
-from app.client.errors import DONE
-from app.client.identities import Identity, read_identities
-from app.client.rendering import resolve_lines
-from app.client.terminal import Progress
-from app.client.values import show_value
-from app.client.yaml_writing import flow
+from app.client.arguments import defaults_of, entity_chosen
+from app.client.documents import Identity, read_document, read_identities
+from app.client.entities import show_entity, show_value
+from app.client.errors import DONE, UsageError
+from app.client.http import document
+from app.client.output import Context, Progress, flow, resolve_lines, yaml_lines
+
+_NOW: Final = ("max_age_ms", "0")
+"""Who has just altered something wants to see it."""
+
+
+def run(context: Context) -> int:
+    """Print a line for each key that is limited; without a line it is unlimited."""
+    if defaults_of(context):
+        raise UsageError(
+            "--resolve asks for a connection, which has names: give a user (and a client-id) of "
+            "your own choice, or --describe --defaults to see a default."
+        )
+    identity = entity_chosen(context)
+    if "ip" not in identity and "user" not in identity:
+        raise UsageError(
+            "--resolve needs a user, or an ip; the user of a connection that is not authenticated "
+            "is ANONYMOUS."
+        )
+    answer = document(context.service.get("/quotas/resolve", [*identity.items(), _NOW]), "quotas")
+    _print(context, answer)
+    return DONE
+
+
+def _print(context: Context, answer: Mapping[str, Any]) -> None:
+    if context.output == "json":
+        context.print_json(answer)
+    elif context.output == "yaml":
+        context.print(yaml_lines(answer))
+    elif context.output == "csv":
+        context.print(csv_lines(answer["quotas"]))
+    else:
+        show_overridden = bool(context.option("show_overridden"))
+        context.print(resolve_lines(answer["quotas"], show_overridden=show_overridden))
+    for sentence in answer.get("notes", []):
+        context.note(f"Note: {sentence}")
+
+
+def csv_lines(quotas: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Return ``key,value,unit,scope,level,source``; value, level and source empty: unlimited."""
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(["key", "value", "unit", "scope", "level", "source"])
+    for key in sorted(quotas):
+        quota, source = quotas[key], quotas[key]["source"]
+        value = "" if quota["value"] is None else show_value(quota["value"])
+        place = ["", ""] if source is None else [source["name"], show_entity(source["entity"])]
+        writer.writerow([key, value, quota["unit"], quota["scope"], *place])
+    return buffer.getvalue().splitlines()
+
 
 _AT_ONCE: Final = 10_000
 """So many identities does the service take in one request."""
@@ -25,7 +71,7 @@ _NAMED: Final = 3
 _HEADING: Final = ("user", "client-id", "ip", "key", "value", "level", "source")
 
 
-def add_arguments(parser: ArgumentParser) -> None:
+def add_resolve_arguments(parser: ArgumentParser) -> None:
     """Add the options of the subcommand."""
     parser.add_argument(
         "file",
@@ -40,7 +86,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
 
 
-def run(context: Context) -> int:
+def run_resolve_file(context: Context) -> int:
     """Print a block for each identity; with a what-if what would apply then."""
     identities = read_identities(context.options.file)
     alterations = _alterations(context.option("what_if"))
@@ -50,7 +96,7 @@ def run(context: Context) -> int:
     elif context.output == "yaml":
         context.print(f"- {flow(result)}" for result in results)
     elif context.output == "csv":
-        context.print(_csv(results))
+        context.print(_file_csv(results))
     else:
         context.print(_lines(results, show_overridden=bool(context.option("show_overridden"))))
     for sentence in _notes(results):
@@ -109,7 +155,7 @@ def _lines(results: Sequence[Mapping[str, Any]], *, show_overridden: bool) -> It
         yield from resolve_lines(told["quotas"], show_overridden=show_overridden)
 
 
-def _csv(results: Sequence[Mapping[str, Any]]) -> list[str]:
+def _file_csv(results: Sequence[Mapping[str, Any]]) -> list[str]:
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
     writer.writerow(_HEADING)

@@ -1,16 +1,42 @@
-"""``kafka-client-quotas``."""
+"""``kafka-client-quotas``: its streams, its exit codes, and which command runs."""
 
 import argparse
+import io
+import os
 import sys
 from collections.abc import Sequence
 from typing import Final
 
-from app.client import streams
-from app.client.arguments import command, parser
-from app.client.context import Context
+from app.client.arguments import function_of, parser
 from app.client.entities import visible
 from app.client.errors import BROKEN_PIPE, INTERRUPTED, USAGE, ClientError, UsageError
+from app.client.output import Context
 from app.client.problems import ServiceError, explain
+
+
+def prepare() -> None:
+    """Make both streams take whatever is written.
+
+    What the terminal's encoding lacks is shown as an escape that ``--names`` reads. A stream that
+    the caller closed is one that nobody reads: what the command does is not lost with it.
+    """
+    if sys.stdout is None:
+        sys.stdout = _nobody()
+    if sys.stderr is None:
+        sys.stderr = _nobody()
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _nobody() -> io.TextIOWrapper:
+    return io.TextIOWrapper(io.FileIO(os.open(os.devnull, os.O_WRONLY), "w"), encoding="utf-8")
+
+
+def drop_output() -> None:
+    """Drop what is still in the buffer, or the interpreter would complain of it at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
 
 PROGRAM: Final = "kafka-client-quotas"
 
@@ -27,7 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         output went away.
     """
     words = tuple(sys.argv[1:] if argv is None else argv)
-    streams.prepare()
+    prepare()
     try:
         return _run(words)
     except SystemExit as stop:  # argparse: 0 after --help, 2 after wrong usage
@@ -42,10 +68,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         _say("stopped.")
         return INTERRUPTED
     except BrokenPipeError:
-        streams.drop_output()
+        drop_output()
         return BROKEN_PIPE
     except OSError as error:
-        streams.drop_output()
+        drop_output()
         place = error.filename or "The output"
         _say(f"{place} cannot be written: {error.strerror}. What was asked for may be done.")
         return USAGE
@@ -57,7 +83,7 @@ def _run(words: tuple[str, ...]) -> int:
     options = parser(words).parse_args(words)
     context = Context(options)
     try:
-        code = int(command(_chosen(options)).run(context))
+        code = int(function_of(_chosen(options), "run")(context))
         sys.stdout.flush()
         return code
     finally:

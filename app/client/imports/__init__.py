@@ -1,1 +1,0 @@
-"""What other tools keep, read into entities and values: one module for each tool."""

@@ -1,1 +1,0 @@
-"""What is stored and does nothing, or not what it seems to."""

@@ -1,0 +1,260 @@
+"""What a command prints: text as in KIP-546, tables, YAML, colours, progress.
+
+Source: KIP-546, ``ClientQuotasCommand``, "Output".
+"""
+
+import json
+import os
+import re
+import sys
+import time
+from argparse import Namespace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final, TextIO
+
+from app.client.config import configuration
+from app.client.entities import Entity, show_entity, show_value, visible
+from app.client.errors import UsageError
+
+_COLOURS: Final = {"red": 31, "green": 32, "yellow": 33, "bold": 1, "dim": 2}
+_PROGRESS_AFTER_S: Final = 1.0
+_PROGRESS_EVERY_S: Final = 0.5
+
+
+@dataclass(frozen=True)
+class Style:
+    """Colours, or none: as ``--color`` says, else on a terminal unless ``NO_COLOR`` is set.
+
+    Source: no-color.org.
+    """
+
+    coloured: bool
+
+    @classmethod
+    def of(cls, stream: TextIO, wish: str) -> "Style":
+        """Decide for one stream; ``wish`` is ``auto``, ``always`` or ``never``."""
+        if wish != "auto":
+            return cls(wish == "always")
+        plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+        return cls(stream.isatty() and not plain)
+
+    def paint(self, text: str, colour: str | None) -> str:
+        """Return the text in a colour, if colours are on."""
+        if colour is None or not self.coloured:
+            return text
+        return f"\x1b[{_COLOURS[colour]}m{text}\x1b[0m"
+
+
+def table(rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> list[str]:
+    """Return rows as lines with aligned columns, two blanks apart; no blanks at the end.
+
+    Args:
+        rows: Equally long.
+        right: The columns that are aligned to the right.
+    """
+    if not rows:
+        return []
+    widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
+    lines = []
+    for row in rows:
+        cells = [
+            cell.rjust(width) if at in right else cell.ljust(width)
+            for at, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        lines.append("  ".join(cells).rstrip())
+    return lines
+
+
+def safe_lines(text: str) -> str:
+    """Return text of others in which only line ends, and no other controls, are left."""
+    return "\n".join(visible(line) for line in text.splitlines())
+
+
+class Progress:
+    """Says on a terminal what takes long; a pipe gets nothing."""
+
+    def __init__(self, what: str, stream: TextIO | None = None) -> None:
+        self._what = what
+        self._stream = sys.stderr if stream is None else stream
+        self._next = time.monotonic() + _PROGRESS_AFTER_S
+        self._shown = False
+
+    def tell(self, done: int, total: int | None = None) -> None:
+        """Show how far it is, at most twice a second."""
+        now = time.monotonic()
+        if now < self._next or not self._stream.isatty():
+            return
+        self._next = now + _PROGRESS_EVERY_S
+        self._shown = True
+        of = "" if total is None else f" of {total:,}"
+        self._stream.write(f"\r\x1b[K{self._what}: {done:,}{of}")
+        self._stream.flush()
+
+    def end(self) -> None:
+        """Take the line away again."""
+        if self._shown:
+            self._stream.write("\r\x1b[K")
+            self._stream.flush()
+
+
+_DEFAULT_TIMEOUT_S: Final = 90.0
+"""Longer than the service waits for anything (``wait_ms`` is at most a minute)."""
+
+
+@dataclass
+class Context:
+    """One run of the command."""
+
+    options: Namespace
+
+    @cached_property
+    def service(self) -> Any:
+        """The service, an ``app.client.http.Connection``; made where it is needed."""
+        from app.client.http import Connection  # noqa: PLC0415 - takes a while to import
+
+        timeout_s = getattr(self.options, "timeout", None) or _DEFAULT_TIMEOUT_S
+        return Connection(configuration(self.options, os.environ), timeout_s)
+
+    @property
+    def output(self) -> str:
+        """The format that was asked for; ``text`` by default."""
+        return str(getattr(self.options, "output", None) or "text")
+
+    def refuse_output(self, *formats: str) -> None:
+        """Refuse formats that a command does not write.
+
+        Raises:
+            UsageError: One of them was asked for.
+        """
+        if self.output in formats:
+            raise UsageError(f"--output {self.output} is not written here.")
+
+    @cached_property
+    def style(self) -> Style:
+        """The colours of standard output."""
+        return Style.of(sys.stdout, getattr(self.options, "color", None) or "auto")
+
+    def option(self, name: str, default: Any = None) -> Any:
+        """Return an option, or the default where it was not given."""
+        value = getattr(self.options, name, None)
+        return default if value is None else value
+
+    def print(self, lines: Iterable[str]) -> None:
+        """Write lines to standard output."""
+        for line in lines:
+            sys.stdout.write(f"{line}\n")
+
+    def print_json(self, value: Any) -> None:
+        """Write JSON in ASCII, so that no name acts on a terminal; the values are exact."""
+        sys.stdout.write(json.dumps(value, indent=2) + "\n")
+
+    def print_bytes(self, content: bytes) -> None:
+        """Write an answer as it came; on a terminal without what would act on it."""
+        if sys.stdout.isatty():
+            self.print(visible(line) for line in content.decode().splitlines())
+            return
+        sys.stdout.flush()
+        sys.stdout.buffer.write(content)
+        sys.stdout.buffer.flush()
+
+    def note(self, text: str) -> None:
+        """Tell a person something on standard error."""
+        sys.stdout.flush()
+        sys.stderr.write(f"{visible(text)}\n")
+
+    def close(self) -> None:
+        """Close what was opened."""
+        if "service" in self.__dict__:
+            self.service.close()
+
+
+def describe_lines(quotas: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield a block for each entity: the entity, then its values by key; a blank line between."""
+    for at, quota in enumerate(quotas):
+        if at:
+            yield ""
+        yield show_entity(quota["entity"])
+        for key, value in sorted(quota["values"].items()):
+            yield f"{visible(key)}={show_value(value)}"
+
+
+def resolve_lines(
+    quotas: Mapping[str, Mapping[str, Any]], *, show_overridden: bool = False
+) -> Iterator[str]:
+    """Yield ``key=value {source}`` for each key that is limited; what it overrides begins with *.
+
+    A key without a line is unlimited.
+    """
+    for key in sorted(quotas):
+        quota = quotas[key]
+        if quota["source"] is not None:
+            yield _sourced(key, quota["value"], quota["source"]["entity"])
+        if show_overridden:
+            yield from _overridden(key, quota["overridden"])
+
+
+def _overridden(key: str, overridden: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    for one in overridden:
+        yield f"*{_sourced(key, one['value'], one['entity'])}"
+
+
+def _sourced(key: str, value: Any, entity: Entity) -> str:
+    return f"{visible(key)}={show_value(value)} {show_entity(entity)}"
+
+
+_PLAIN: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")
+_WORDS: Final = frozenset({"null", "true", "false", "yes", "no", "on", "off", "y", "n"})
+"""Plain words that YAML 1.1 reads as null or boolean, in any case."""
+
+
+def yaml_lines(value: Mapping[str, Any], indent: str = "") -> Iterator[str]:
+    """Yield a mapping in block style; what is in lists stands in one line each."""
+    for key, member in value.items():
+        if isinstance(member, Mapping) and member and any(map(_is_large, member.values())):
+            yield f"{indent}{_text(key)}:"
+            yield from yaml_lines(member, f"{indent}  ")
+        elif isinstance(member, list) and member:
+            yield f"{indent}{_text(key)}:"
+            yield from (f"{indent}  - {flow(item)}" for item in member)
+        else:
+            yield f"{indent}{_text(key)}: {flow(member)}"
+
+
+def _is_large(value: Any) -> bool:
+    return isinstance(value, Mapping | list)
+
+
+def flow(value: Any) -> str:
+    """Return a value in one line."""
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{_text(key)}: {flow(member)}' for key, member in value.items())}}}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(flow, value))}]"
+    if isinstance(value, str):
+        return _text(value)
+    return _number(value) if isinstance(value, float) else json.dumps(value)
+
+
+def _text(text: str) -> str:
+    if _PLAIN.fullmatch(text) and text.lower() not in _WORDS:
+        return text
+    return f'"{"".join(map(_escaped, text))}"'
+
+
+def _escaped(character: str) -> str:
+    if character in '"\\':
+        return f"\\{character}"
+    if character.isascii() and character.isprintable():
+        return character
+    code = ord(character)
+    if code <= 0xFF:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
+
+
+def _number(value: float) -> str:
+    """Write a float with a point, as YAML 1.1 wants it."""
+    mantissa, mark, exponent = repr(value).partition("e")
+    return f"{mantissa}{'' if '.' in mantissa else '.0'}{mark}{exponent}"
