@@ -1,1 +1,1 @@
-"""The audit log in Postgres: the only room that speaks SQL."""
+"""The audit log in Postgres: the only package that speaks SQL."""

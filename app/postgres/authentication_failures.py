@@ -30,7 +30,7 @@ class PostgresAuthenticationFailures:
         """Keep counts in one transaction, each once.
 
         Raises:
-            NotSentError: They may not be kept.
+            NotSentError: They may not be stored.
         """
         await self._database.recovering.run(partial(_insert, counts))
 

@@ -15,7 +15,7 @@ class Limits:
     """What one pool may use.
 
     Attributes:
-        name: What operators are told.
+        name: What is reported to operators.
         size: Connections.
         reports: Whether its statements may take as long as a report, by the server's own limit.
         autocommit: Whether each statement is its own transaction.

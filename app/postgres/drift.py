@@ -267,7 +267,7 @@ class PostgresDriftJournal:
         """Keep what the cluster holds at first sight, where no state was audited yet.
 
         Raises:
-            NotSentError: Not all was kept; repeating it is safe.
+            NotSentError: Not all was stored; repeating it is safe.
         """
         for some in _portions(quotas, _STATES_AT_ONCE):
             states = await asyncio.to_thread(

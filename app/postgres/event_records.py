@@ -32,7 +32,7 @@ _DETAILS: Final[Mapping[str, tuple[str, str]]] = {
     "validated": ("outcome", "judged; nothing was changed"),
     "drift": ("outcome", "seen in the cluster; this service did not make the change"),
 }
-"""The first event of a story, by the kind of its first row: event and detail."""
+"""The first event of a history, by the kind of its first row: event and detail."""
 
 
 def alteration_record(payloads: Sequence[str]) -> AlterationRecord:

@@ -21,13 +21,13 @@ SUPERSEDED: Final = "superseded"
 DRIFT: Final = "drift"
 
 _ANY: Final = ClientQuotaEntity(())
-"""A result is written without its entity, which the start of its story names."""
+"""A result is written without its entity, which the start of its history names."""
 
 _MARKS: Final[Mapping[str, tuple[str, bool]]] = {
     "indistinguishable": ("indistinguishable", True),
     "unverified": ("verified", False),
 }
-"""What a reader is told of the evidence: word, and the member that gives rise to it."""
+"""What a reader sees of the evidence: word, and the member that gives rise to it."""
 
 _HISTORIES: Final = text(
     """
@@ -46,7 +46,7 @@ _HISTORIES: Final = text(
     where story.at is not null
     """
 )
-"""The rows of each place are looked up by the primary key, whatever the planner believes."""
+"""The rows of each key are looked up by the primary key, whatever the planner believes."""
 
 
 class EventHistory(NamedTuple):

@@ -25,7 +25,7 @@ from app.service.runtime.clock import time_of
 Document = dict[str, Any]
 
 MESSAGE_LENGTH: Final = 1000
-"""A broker's message is kept up to this length, in characters."""
+"""A broker's message is stored up to this length, in characters."""
 
 _DIGITS_OF_AN_INTEGER: Final = 21
 _LEAF: Final = b"\x00"

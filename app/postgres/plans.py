@@ -212,7 +212,7 @@ class PostgresPlans:
         """See ``PlanStore``.
 
         Raises:
-            NotSentError: Not kept, or not known to be.
+            NotSentError: Not stored, or not for certain.
         """
         many = len(plan.document) + len(plan.rests_on) >= MANY
         values = await asyncio.to_thread(_columns, plan) if many else _columns(plan)

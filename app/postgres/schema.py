@@ -49,7 +49,7 @@ audit_event: Final = Table(
 )
 """One row for each event of a request (ordinal -1) or of one of its entities.
 
-`seq` 0 is the start of an entity's story, 1 its outcome; higher ones are what recovery found, what
+`seq` 0 is an entity's start, 1 its outcome; higher ones are what recovery found, what
 superseded it, and that it was applied late after all. `at` is the time of the start on every
 row. What names the request and the entity stands on the starts only. `payload` is the record and
 `leaf_hash` its seal; the other columns are there to find it by. `listed` marks the rows of
@@ -70,7 +70,7 @@ ANALYTICS_TABLES: Final = (
     "staged_bucket_minute",
     "staged_dim_bucket",
 )
-"""What the pipeline publishes, by way of what is staged, and its runs."""
+"""What the pipeline stages and publishes, and its runs."""
 
 WORKING_TABLES: Final = (
     "entity_slot",

@@ -28,7 +28,7 @@ POINTS: Final = (
     "recovery_before_record",
     "recovery_after_record",
 )
-"""Every place, in the order in which an alteration and its recovery pass them."""
+"""Every failpoint, in the order in which an alteration and its recovery pass them."""
 
 ACTIONS: Final = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}
 
@@ -68,8 +68,8 @@ class AlterContext:
 
     Attributes:
         owner: The name of this process in the log.
-        metrics: What operators are told in numbers.
-        breaker: Before the audit log, on the way to an intent.
+        metrics: Reports to operators in numbers.
+        breaker: Before the audit log, when an intent is written.
         failpoints: None is armed outside of tests.
         policy: Takes away from what the ACLs allow.
         patience: How long others may take.

@@ -20,7 +20,7 @@ from app.service.runtime.clock import utc_now
 logger = logging.getLogger(__name__)
 
 MAX_SOURCES: Final = 10_000
-"""So many networks are kept apart in a minute; the others are counted together."""
+"""So many networks are counted apart in a minute; the others are counted together."""
 
 MAX_WAITING: Final = 50_000
 """So many rows wait for Postgres one by one; then those of a minute are added up."""
@@ -39,8 +39,8 @@ class FailureCount:
     Attributes:
         row_id: Given once, so that a write whose commit is in doubt can be repeated.
         minute: Its beginning, UTC.
-        source: The network as ``203.0.113.0/24``; null where it is not known or not kept apart.
-        method: The kind of credential; ``none`` where none was shown.
+        source: The network as ``203.0.113.0/24``; null where it is uncertain or not counted apart.
+        method: The kind of credential; ``none`` where none was presented.
         reason: The code of the refusal.
         number: Of refused credentials.
     """
@@ -60,7 +60,7 @@ class FailureJournal(Protocol):
         """Keep them, each once however often it comes.
 
         Raises:
-            NotSentError: They may not be kept; they can be given again.
+            NotSentError: They may not be stored; they can be passed again.
         """
         ...
 
@@ -114,7 +114,7 @@ class FailureWriter:
 
     Args:
         failures: Where it is counted.
-        journal: Where it is kept.
+        journal: Where it is stored.
         metrics: Told when that failed.
     """
 

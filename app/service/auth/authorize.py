@@ -45,7 +45,7 @@ class Access(NamedTuple):
 
     Attributes:
         evidence: Operation, rule, the ACL that decided, the age of the ACLs in seconds.
-        refusal: What the caller is told; null where the caller may.
+        refusal: What is reported to the caller; null where the caller may.
     """
 
     evidence: Mapping[str, Any]

@@ -65,7 +65,7 @@ class SortedSnapshot:
     Attributes:
         quotas: As described; never changed.
         entries: All of them in the order of the contract; null until somebody asks.
-        rendering: What is kept with them; null until then.
+        rendering: What is cached with them; null until then.
     """
 
     quotas: Quotas
@@ -232,7 +232,7 @@ class QuotaListing:
     """Matching entities in the order of the contract, all from one answer of one broker.
 
     Attributes:
-        rendering: What is kept with the entries, shared by all listings of these very entries;
+        rendering: What is cached with the entries, shared by all listings of these very entries;
             null where nothing is shared.
     """
 

@@ -11,7 +11,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 MANY: Final = 200
-"""From so many items on; fewer take a millisecond or two, no more than the way to a thread."""
+"""From so many items on; fewer take a millisecond or two, no more than a thread costs."""
 
 
 async def off_loop(number: int, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

@@ -159,7 +159,7 @@ async def run_forever(
 
 
 INTERVAL_S: Final = 6 * 3600.0
-"""How often missing partitions are made, in seconds; three months are kept ahead."""
+"""How often missing partitions are made, in seconds; three months are made ahead."""
 
 _AFTER_FAILURE_S: Final = 60.0
 
@@ -170,7 +170,7 @@ class PartitionKeeper:
     Args:
         ensure: Makes what is missing and returns how many were.
         months_ahead: Counts the months after the present one that have a partition.
-        metrics: Where that is told, also when nothing could be made.
+        metrics: Where that is reported, also when nothing could be made.
     """
 
     def __init__(
