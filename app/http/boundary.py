@@ -11,7 +11,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.domain.errors import QuotaError
-from app.http.limits import refuse_bad_headers
+from app.http.headers import refuse_bad_headers
 from app.http.metrics import HttpMetrics
 from app.http.problem_handlers import answer, answer_to_fault
 from app.http.request_context import RequestContext, open_context

@@ -16,9 +16,8 @@ from app.http.alterations.models import AlterationRequest
 from app.http.authentication.basic import SessionCaller
 from app.http.authentication.presented import presented_by
 from app.http.errors import UntrustedIdentityError
-from app.http.large_bodies import SMALL_BYTES
-from app.http.limits import read_json_body
 from app.http.rate_limits import Limited
+from app.http.request_body import SMALL_BYTES, read_json_body
 from app.http.request_context import ON_OPERATIONS_PORT, action_of, context_of, remember_caller
 from app.http.services import Services, services_of
 from app.http.strict_json import JsonObject, parse_object

@@ -41,7 +41,7 @@ from app.http.errors import (
     UnsupportedMediaTypeError,
     UnsupportedTransferCodingError,
 )
-from app.http.idempotency import REPLAYED_HEADER
+from app.http.headers import REPLAYED_HEADER
 from app.http.problem_catalog import PROBLEMS
 
 MEDIA_TYPE: Final = "application/problem+json"

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Final
 
 from app.http.errors import RateLimitedError
-from app.http.large_bodies import LargeBodies
+from app.http.request_body import LargeBodies
 from app.http.token_buckets import TokenBuckets
 
 BURST_S: Final = 2.0

@@ -34,7 +34,7 @@ from app.http.example_values import (
     PAGE_TOKEN,
     REQUEST_ID,
 )
-from app.http.idempotency import KEY_HEADER, LONGEST_KEY, REPLAYED_HEADER, SUPERSEDE_HEADER
+from app.http.headers import KEY_HEADER, LONGEST_KEY, REPLAYED_HEADER, SUPERSEDE_HEADER
 from app.http.models import UUID7_PATTERN
 from app.http.problem_catalog import PROBLEMS
 from app.http.problems import MEDIA_TYPE, problem_document, status_of

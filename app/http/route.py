@@ -11,7 +11,7 @@ from starlette.datastructures import QueryParams
 from starlette.routing import BaseRoute
 
 from app.http.guards import admit_without_credential, begin_work, read_object
-from app.http.idempotency import read_key
+from app.http.headers import read_key
 from app.http.query_params import StrictQuery, no_parameters, openapi_parameters
 from app.http.responses import CALLER, reference
 from app.http.strict_json import JsonObject

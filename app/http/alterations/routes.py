@@ -15,7 +15,7 @@ from app.http.alterations.models import AlterationReport as ReportDocument
 from app.http.alterations.models import AlterationRequest, RevertRequest
 from app.http.encoding import JsonResponse, alteration_result_json, rfc3339
 from app.http.guards import AnyCaller, MayAlter
-from app.http.idempotency import REPLAYED_HEADER, read_superseded
+from app.http.headers import REPLAYED_HEADER, read_superseded
 from app.http.metrics import HttpMetrics
 from app.http.models import UUID7_PATTERN
 from app.http.responses import (

@@ -10,7 +10,7 @@ from app.domain.plans import Conflict, Kept
 from app.http.alterations.routes import alteration_response, altered
 from app.http.encoding import JsonResponse, entity_json, quota_value_json, rfc3339, values_json
 from app.http.guards import MayAlter, MayDescribe
-from app.http.idempotency import read_superseded
+from app.http.headers import read_superseded
 from app.http.models import UUID7_PATTERN
 from app.http.plans.models import ApplyRequest, Plan, PlanRequest
 from app.http.responses import (

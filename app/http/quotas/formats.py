@@ -1,6 +1,7 @@
-"""The formats of ``GET /quotas``: JSON, lines of JSON, CSV and YAML."""
+"""The formats of ``GET /quotas``, and the entity tags of its answers."""
 
 import csv
+import hashlib
 import io
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,9 +11,9 @@ from typing import Final
 
 from app.domain.alterations import Values
 from app.domain.entities import DEFAULT_NAME, ENTITY_TYPES, ClientQuotaEntity
-from app.http.accept import chosen
-from app.http.encoding import json_bytes, rfc3339, values_json
+from app.http.encoding import entity_json, json_bytes, rfc3339, values_json
 from app.http.errors import NotAcceptableError
+from app.http.headers import chosen
 from app.http.quotas.rendering import Entry, Piece, entry_texts, joined
 from app.http.yaml_format import yaml_rows
 
@@ -197,3 +198,41 @@ def _kind(names: dict[str, str | None], kind: str) -> str:
 
 def _guarded(cell: str) -> str:
     return f"'{cell}" if cell.startswith(FORMULA_MARKS) else cell
+
+
+def quotas_etag(
+    media_type: Format,
+    cluster_id: str,
+    entries: Iterable[tuple[ClientQuotaEntity, Values]],
+    page: str = "",
+) -> str:
+    """Return the strong entity tag of an answer of ``GET /quotas``.
+
+    ``as_of`` is left out: an answer that says the same a minute later has the same tag.
+
+    Args:
+        media_type: The format; each has its own tag.
+        cluster_id: Of the answer.
+        entries: Of the answer, in its order.
+        page: Which part of the whole answer this is, such as page size and position.
+    """
+    parts = (json_bytes([entity_json(entity), values_json(values)]) for entity, values in entries)
+    return _etag([media_type.value, cluster_id, page], parts)
+
+
+def text_etag(media_type: Format, cluster_id: str, text: Iterable[bytes]) -> str:
+    """Return the strong entity tag of a whole answer whose entities are written already.
+
+    Args:
+        media_type: The format.
+        cluster_id: Of the answer.
+        text: The entities; where it is cut does not matter.
+    """
+    return _etag([media_type.value, cluster_id], text)
+
+
+def _etag(of: Sequence[str], parts: Iterable[bytes]) -> str:
+    digest = hashlib.blake2b(json_bytes(of), digest_size=16)
+    for part in parts:
+        digest.update(part)
+    return f'"{digest.hexdigest()}"'

@@ -13,11 +13,9 @@ from app.domain.errors import BadPageTokenError
 from app.domain.quota_keys import QUOTA_KEY_RULES, QuotaKeyRule
 from app.domain.validation import MAX_CHANGES, MAX_ENCODED_BYTES, MAX_NAME_BYTES
 from app.http.encoding import JsonResponse, quota_value_json
-from app.http.etags import if_none_match, quotas_etag, text_etag
 from app.http.filter_query import parse_filter
 from app.http.guards import may_describe
-from app.http.header_fields import list_field
-from app.http.limits import MAX_BODY_BYTES
+from app.http.headers import if_none_match, list_field
 from app.http.models import MAX_IDENTITIES, MAX_REASON_CHARACTERS, MAX_WAIT_MS
 from app.http.page_tokens import page_token, query_fingerprint, read_page_token
 from app.http.query_params import StrictQuery
@@ -28,6 +26,8 @@ from app.http.quotas.formats import (
     json_frame,
     metadata_headers,
     negotiate,
+    quotas_etag,
+    text_etag,
 )
 from app.http.quotas.models import (
     QUOTA_LINES,
@@ -37,6 +37,7 @@ from app.http.quotas.models import (
     QuotaListing,
 )
 from app.http.quotas.rendering import SEPARATOR, Piece, joined, json_pieces
+from app.http.request_body import MAX_BODY_BYTES
 from app.http.responses import READING, answer_of, content_of, headers_of, problems, reference
 from app.http.route import GuardedRoute, operation_id
 from app.http.services import Services, services_of

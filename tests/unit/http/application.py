@@ -18,10 +18,10 @@ from app.http.authentication.trusted_proxies import NO_PROXIES
 from app.http.boundary import RequestBoundary
 from app.http.docs_page import install_docs
 from app.http.encoding import JsonResponse
-from app.http.limits import read_json_body
 from app.http.metrics import HttpMetrics
 from app.http.problem_handlers import install_problem_handlers
 from app.http.rate_limits import Limits, RateLimits
+from app.http.request_body import read_json_body
 from app.http.request_context import remember_caller
 from app.http.strict_json import parse_object
 

@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 
 from app.domain.errors import ClusterAuthorizationError, UnauthenticatedError
 from app.http.errors import InvalidTokenError
-from app.http.limits import MAX_HEADER_BYTES
+from app.http.headers import MAX_HEADER_BYTES
 from app.http.metrics import HttpMetrics
 from tests.unit.http.application import RawHeaders, around, sample, send, within
 

@@ -13,9 +13,8 @@ from starlette.datastructures import Headers
 from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import UnreadableRequestError
 from app.http.errors import NotAcceptableError
-from app.http.etags import if_none_match, quotas_etag
-from app.http.idempotency import LONGEST_KEY, fingerprint, read_key, read_superseded
-from app.http.quotas.formats import Format, negotiate
+from app.http.headers import LONGEST_KEY, fingerprint, if_none_match, read_key, read_superseded
+from app.http.quotas.formats import Format, negotiate, quotas_etag
 from app.http.responses import REQUEST_HEADERS
 from app.http.strict_json import parse_object
 

@@ -12,9 +12,8 @@ from starlette.types import Message
 from app.domain.alterations import Quotas
 from app.domain.entities import ClientQuotaEntity
 from app.http.encoding import json_bytes, quota_json
-from app.http.etags import text_etag
 from app.http.quotas import rendering as json_pieces
-from app.http.quotas.formats import Format, QuotasAnswer, encode
+from app.http.quotas.formats import Format, QuotasAnswer, encode, text_etag
 from app.http.quotas.rendering import Piece, entry_texts, joined
 from app.http.quotas.rendering import json_pieces as written
 from app.http.quotas.routes import PiecesResponse

@@ -15,16 +15,17 @@ from starlette.types import ASGIApp, Message
 
 from app.domain.errors import MAX_VIOLATIONS, InvalidRequestError, UnreadableRequestError
 from app.http.errors import BodyTooLargeError, RequestTimeoutError
-from app.http.large_bodies import (
+from app.http.metrics import HttpMetrics
+from app.http.request_body import (
     AT_ONCE,
+    MAX_BODY_BYTES,
     SMALL_BYTES,
     VERY_LARGE_AT_ONCE,
     VERY_LARGE_BYTES,
     BodySlot,
     LargeBodies,
+    read_json_body,
 )
-from app.http.limits import MAX_BODY_BYTES, read_json_body
-from app.http.metrics import HttpMetrics
 from app.http.strict_json import MAX_DEPTH, MAX_VALUES, JsonObject, parse_json, parse_object
 from tests.unit.http.application import around, send
 
@@ -444,7 +445,7 @@ async def test_the_slot_is_free_again_after_a_body_that_is_too_large():
 async def test_who_sends_a_byte_at_a_time_does_not_hold_a_slot_for_long(
     slot: BodySlot, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("app.http.limits._GRACE_S", 0.05)
+    monkeypatch.setattr("app.http.request_body._GRACE_S", 0.05)
     sent = 0
 
     async def receive() -> Message:

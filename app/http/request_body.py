@@ -1,26 +1,87 @@
-"""Limits on what is read from a connection, before anybody looks at the content."""
+"""Bodies of requests: their limits, and slots for the large ones."""
 
 import asyncio
 import math
-import re
-from collections.abc import Sequence
-from typing import Final
+from contextlib import AsyncExitStack
+from types import TracebackType
+from typing import Final, Self
 
 from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect, Request
-from starlette.types import Scope
 
-from app.domain.errors import UnreadableRequestError, Violation
+from app.domain.errors import UnreadableRequestError
 from app.http.errors import (
     BodyTooLargeError,
-    HeadersTooLargeError,
     RequestTimeoutError,
     UnsupportedMediaTypeError,
 )
-from app.http.large_bodies import SMALL_BYTES, VERY_LARGE_BYTES, BodySlot
 
-MAX_HEADER_BYTES: Final = 32 * 1024
-"""The path, the query and all headers together, in bytes."""
+SMALL_BYTES: Final = 16 * 1024
+"""Bodies up to this size need no slot. Whoever waits for one holds that much, and the chunk that
+passed it: what hundreds of large bodies at a time add up to."""
+
+AT_ONCE: Final = 4
+VERY_LARGE_BYTES: Final = 1024 * 1024
+"""Over this size, or of unknown size; at the least rate of bodies others hold a slot for 6 s."""
+
+VERY_LARGE_AT_ONCE: Final = 3
+
+
+class LargeBodies:
+    """Lets callers wait until a slot is free; a caller's own bodies come one after the other."""
+
+    def __init__(self) -> None:
+        self.slots = asyncio.Semaphore(AT_ONCE)
+        self.very_large_slots = asyncio.Semaphore(VERY_LARGE_AT_ONCE)
+        self.queues: dict[str, _Queue] = {}
+
+    def slot(self, principal: str) -> "BodySlot":
+        """Return the slot of one request; it is free again when its block ends."""
+        return BodySlot(self, principal)
+
+
+class BodySlot:
+    """Taken by a body once it proves to be large; held until it is parsed."""
+
+    def __init__(self, bodies: LargeBodies, principal: str) -> None:
+        self._bodies = bodies
+        self._principal = principal
+        self._held = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self._held.aclose()
+
+    async def take(self, *, very_large: bool = False) -> None:
+        """Wait for the slot."""
+        queues = self._bodies.queues
+        slots = self._bodies.very_large_slots if very_large else self._bodies.slots
+        own = queues.setdefault(self._principal, _Queue())
+        own.members += 1
+        self._held.callback(self._leave, own)
+        await self._held.enter_async_context(own.lock)
+        await self._held.enter_async_context(slots)
+
+    def _leave(self, own: "_Queue") -> None:
+        own.members -= 1
+        if not own.members:
+            del self._bodies.queues[self._principal]
+
+
+class _Queue:
+    """The bodies of one caller: those that wait and the one that is read."""
+
+    def __init__(self) -> None:
+        self.lock = asyncio.Lock()
+        self.members = 0
+
 
 MAX_BODY_BYTES: Final = 8 * 1024 * 1024
 BODY_DEADLINE_S: Final = 30.0
@@ -30,62 +91,6 @@ MIN_BYTES_PER_S: Final = 256 * 1024
 """How fast a body must come that holds one of the few slots: 8 MiB in 32 s."""
 
 _GRACE_S: Final = 2.0
-_LINE_OVERHEAD_BYTES: Final = 4
-
-
-def refuse_bad_headers(scope: Scope) -> None:
-    """Refuse headers that are too large or that two readers could understand differently.
-
-    Raises:
-        HeadersTooLargeError: Over 32 KiB in all.
-        UnreadableRequestError: Several credentials, or a body whose end is ambiguous.
-    """
-    size = len(scope.get("raw_path") or b"") + len(scope["query_string"])
-    judged: list[tuple[bytes, bytes]] = []
-    for pair in scope["headers"]:
-        name, value = pair
-        size += len(name) + len(value) + _LINE_OVERHEAD_BYTES
-        if name in _JUDGED:
-            judged.append(pair)
-    if size > MAX_HEADER_BYTES:
-        detail = f"The path, the query and the headers have over {MAX_HEADER_BYTES} bytes."
-        raise HeadersTooLargeError(detail)
-    _refuse_ambiguous(judged)
-
-
-def _refuse_ambiguous(judged: Sequence[tuple[bytes, bytes]]) -> None:
-    credentials = [value for name, value in judged if name == _AUTHORIZATION]
-    if len(credentials) > 1 or any(b"," in one and _are_joined(one) for one in credentials):
-        raise _unreadable("authorization", "several-credentials", _SEVERAL_CREDENTIALS)
-    names = [name for name, _ in judged]
-    if len(names) == len(credentials):
-        return
-    lengths = names.count(_CONTENT_LENGTH)
-    if lengths > 1 or (lengths and _TRANSFER_ENCODING in names):
-        raise _unreadable("content-length", "ambiguous-length", _AMBIGUOUS_LENGTH)
-
-
-def _are_joined(credentials: bytes) -> bool:
-    return _JOINED_CREDENTIALS.search(credentials.decode("latin-1")) is not None
-
-
-_AUTHORIZATION: Final = b"authorization"
-_CONTENT_LENGTH: Final = b"content-length"
-_TRANSFER_ENCODING: Final = b"transfer-encoding"
-_JUDGED: Final = frozenset({_AUTHORIZATION, _CONTENT_LENGTH, _TRANSFER_ENCODING})
-
-_JOINED_CREDENTIALS: Final = re.compile(r"(?<![^\s,])[^\s,]++ ++[^\s,]++ *+, *+[^\s,]++ ++[^\s,]")
-"""Two credentials in one header, as a proxy may join them.
-
-Possessive and from the beginning of a word: a long header takes no longer than its length.
-"""
-
-_SEVERAL_CREDENTIALS: Final = "Give exactly one Authorization header."
-_AMBIGUOUS_LENGTH: Final = "Give one Content-Length, and none with Transfer-Encoding."
-
-
-def _unreadable(header: str, code: str, detail: str) -> UnreadableRequestError:
-    return UnreadableRequestError(detail, code=code, violations=[Violation(header, code, detail)])
 
 
 async def read_json_body(

@@ -1,0 +1,245 @@
+"""Headers of requests: limits, media ranges, entity tags, and what ties two requests."""
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, Final
+
+from starlette.datastructures import Headers
+from starlette.types import Scope
+
+from app.domain.errors import UnreadableRequestError, Violation
+from app.http.errors import (
+    HeadersTooLargeError,
+)
+from app.http.strict_json import JsonValue
+from app.service.alterations.command import IdempotencyKey
+
+MAX_HEADER_BYTES: Final = 32 * 1024
+"""The path, the query and all headers together, in bytes."""
+
+_LINE_OVERHEAD_BYTES: Final = 4
+
+
+def refuse_bad_headers(scope: Scope) -> None:
+    """Refuse headers that are too large or that two readers could understand differently.
+
+    Raises:
+        HeadersTooLargeError: Over 32 KiB in all.
+        UnreadableRequestError: Several credentials, or a body whose end is ambiguous.
+    """
+    size = len(scope.get("raw_path") or b"") + len(scope["query_string"])
+    judged: list[tuple[bytes, bytes]] = []
+    for pair in scope["headers"]:
+        name, value = pair
+        size += len(name) + len(value) + _LINE_OVERHEAD_BYTES
+        if name in _JUDGED:
+            judged.append(pair)
+    if size > MAX_HEADER_BYTES:
+        detail = f"The path, the query and the headers have over {MAX_HEADER_BYTES} bytes."
+        raise HeadersTooLargeError(detail)
+    _refuse_ambiguous(judged)
+
+
+def _refuse_ambiguous(judged: Sequence[tuple[bytes, bytes]]) -> None:
+    credentials = [value for name, value in judged if name == _AUTHORIZATION]
+    if len(credentials) > 1 or any(b"," in one and _are_joined(one) for one in credentials):
+        raise _unreadable("authorization", "several-credentials", _SEVERAL_CREDENTIALS)
+    names = [name for name, _ in judged]
+    if len(names) == len(credentials):
+        return
+    lengths = names.count(_CONTENT_LENGTH)
+    if lengths > 1 or (lengths and _TRANSFER_ENCODING in names):
+        raise _unreadable("content-length", "ambiguous-length", _AMBIGUOUS_LENGTH)
+
+
+def _are_joined(credentials: bytes) -> bool:
+    return _JOINED_CREDENTIALS.search(credentials.decode("latin-1")) is not None
+
+
+_AUTHORIZATION: Final = b"authorization"
+_CONTENT_LENGTH: Final = b"content-length"
+_TRANSFER_ENCODING: Final = b"transfer-encoding"
+_JUDGED: Final = frozenset({_AUTHORIZATION, _CONTENT_LENGTH, _TRANSFER_ENCODING})
+
+_JOINED_CREDENTIALS: Final = re.compile(r"(?<![^\s,])[^\s,]++ ++[^\s,]++ *+, *+[^\s,]++ ++[^\s,]")
+"""Two credentials in one header, as a proxy may join them.
+
+Possessive and from the beginning of a word: a long header takes no longer than its length.
+"""
+
+_SEVERAL_CREDENTIALS: Final = "Give exactly one Authorization header."
+_AMBIGUOUS_LENGTH: Final = "Give one Content-Length, and none with Transfer-Encoding."
+
+
+_WEIGHT: Final = re.compile(r"0(\.[0-9]{0,3})?|1(\.0{0,3})?")
+
+
+@dataclass(frozen=True, slots=True)
+class _MediaRange:
+    kind: str
+    subtype: str
+    weight: float
+
+    def specificity(self, media_type: str) -> int:
+        """Return 0 for no match, up to 3 for the exact type."""
+        kind, _, subtype = media_type.partition("/")
+        if (self.kind, self.subtype) == (kind, subtype):
+            return 3
+        if (self.kind, self.subtype) == (kind, "*"):
+            return 2
+        return int((self.kind, self.subtype) == ("*", "*"))
+
+
+def chosen(accept: str | None, offered: Sequence[str]) -> str | None:
+    """Return the offered media type that the caller likes best; null if none is acceptable.
+
+    The most specific range decides about a type; among equals the first offered wins. Parameters
+    other than ``q`` are ignored, and so is an element that is no media range.
+
+    Args:
+        accept: The header, several joined with commas; null or blank accepts everything.
+        offered: Media types, the default first.
+    """
+    if accept is None or not accept.strip():
+        return offered[0]
+    ranges = list(_ranges(accept))
+    best = max(offered, key=lambda media_type: _weight(media_type, ranges))
+    return best if _weight(best, ranges) > 0 else None
+
+
+def _weight(media_type: str, ranges: Sequence[_MediaRange]) -> float:
+    matching = [(one.specificity(media_type), one.weight) for one in ranges]
+    specificity, weight = max(matching, default=(0, 0.0))
+    return weight if specificity else 0.0
+
+
+def _ranges(accept: str) -> Iterator[_MediaRange]:
+    for element in accept.split(","):
+        name, *parameters = (part.strip().lower() for part in element.split(";"))
+        kind, slash, subtype = name.partition("/")
+        weight = _quality(parameters)
+        if slash and kind and subtype and weight is not None:
+            yield _MediaRange(kind, subtype, weight)
+
+
+def _quality(parameters: Sequence[str]) -> float | None:
+    for parameter in parameters:
+        name, _, text = parameter.partition("=")
+        if name.strip() == "q":
+            return float(text) if _WEIGHT.fullmatch(text.strip()) else None
+    return 1.0
+
+
+def list_field(headers: Headers, name: str) -> str | None:
+    """Return a field whose value is a list, its lines joined with commas; null if it is absent."""
+    lines = headers.getlist(name)
+    return ", ".join(lines) if lines else None
+
+
+_ENTITY_TAG: Final = re.compile(r'(?:W/)?("[\x21\x23-\x7e\x80-\xff]*")')
+_LIST: Final = re.compile(
+    rf"[\s,]*{_ENTITY_TAG.pattern}(?:[ \t]*,[\s,]*{_ENTITY_TAG.pattern})*[\s,]*"
+)
+
+
+def if_none_match(header: str | None, etag: str) -> bool:
+    """Tell whether ``If-None-Match`` names the tag, so that the answer is 304.
+
+    Weak comparison; ``*`` names every tag. A header that is no list of tags names none.
+    """
+    if header is None:
+        return False
+    if header.strip() == "*":
+        return True
+    return bool(_LIST.fullmatch(header)) and etag in _ENTITY_TAG.findall(header)
+
+
+KEY_HEADER: Final = "Idempotency-Key"
+SUPERSEDE_HEADER: Final = "Supersede"
+REPLAYED_HEADER: Final = "Idempotent-Replayed"
+
+LONGEST_KEY: Final = 255
+_BLANKS: Final = " \t"
+_PRINTABLE: Final = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?")
+_QUOTED: Final = re.compile(r'"((?:[\x20\x21\x23-\x5b\x5d-\x7e]|\\["\\])*)"')
+_ALTERATION_ID: Final = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
+def read_key(headers: Headers, route: str, body: JsonValue) -> IdempotencyKey | None:
+    """Return the key with the fingerprint of what is asked, or null where none is given.
+
+    Args:
+        headers: Of the request; the key may be bare or a quoted string.
+        route: The route's template, which is part of what is asked.
+        body: As read; two bodies that are equal as JSON have the same fingerprint.
+
+    Raises:
+        UnreadableRequestError: Several keys, or one that is not 1-255 printable ASCII characters.
+    """
+    given = headers.getlist(KEY_HEADER)
+    if not given:
+        return None
+    text = _unquoted(given[0].strip(_BLANKS))
+    if len(given) > 1 or not 1 <= len(text) <= LONGEST_KEY or not _PRINTABLE.fullmatch(text):
+        detail = f"Give one {KEY_HEADER} of 1 to {LONGEST_KEY} printable ASCII characters."
+        raise _unreadable(KEY_HEADER, "bad-idempotency-key", detail)
+    return IdempotencyKey(text, fingerprint(route, body))
+
+
+def read_superseded(headers: Headers) -> str | None:
+    """Return the id of the alteration that this one takes over from, or null.
+
+    Raises:
+        UnreadableRequestError: Not one alteration id.
+    """
+    given = headers.getlist(SUPERSEDE_HEADER)
+    if not given:
+        return None
+    text = given[0].strip(_BLANKS).lower()
+    if len(given) == 1 and _ALTERATION_ID.fullmatch(text):
+        return text
+    detail = f"{SUPERSEDE_HEADER} takes the id of one alteration."
+    raise _unreadable(SUPERSEDE_HEADER, "bad-supersede", detail)
+
+
+def fingerprint(route: str, body: JsonValue) -> bytes:
+    """Return the SHA-256 of what is asked.
+
+    The order of members, blanks and the form of numbers do not count.
+    """
+    text = json.dumps([route, _canonical(body)], sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode("ascii")).digest()
+
+
+def _canonical(value: JsonValue) -> Any:
+    """Mark numbers, so that 1, 1.0 and 1e0 are equal and "1" is not."""
+    if isinstance(value, Decimal):
+        return {"number": _number(value)}
+    if isinstance(value, list):
+        return [_canonical(one) for one in value]
+    if isinstance(value, Mapping):
+        return {"object": {name: _canonical(one) for name, one in value.items()}}
+    return value
+
+
+def _number(value: Decimal) -> str:
+    """Return one text for each value, exact to the last digit."""
+    sign, digits, exponent = value.as_tuple()
+    text = "".join(map(str, digits)).lstrip("0")
+    stripped = text.rstrip("0")
+    if not stripped or not isinstance(exponent, int):
+        return "0"
+    return f"{'-' if sign else ''}{stripped}e{exponent + len(text) - len(stripped)}"
+
+
+def _unquoted(text: str) -> str:
+    quoted = _QUOTED.fullmatch(text)
+    return re.sub(r"\\(.)", r"\1", quoted[1]) if quoted else text
+
+
+def _unreadable(header: str, code: str, detail: str) -> UnreadableRequestError:
+    return UnreadableRequestError(detail, code=code, violations=[Violation(header, code, detail)])
