@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+import httpx
+
 from app.client.config import Configuration
 from app.client.entities import visible
 from app.client.errors import StoppedError, UnknownOutcomeError, UnreachableError, UsageError
-from app.client.http_library import httpx
 from app.client.problems import ServiceError
 
 

@@ -76,11 +76,6 @@ def number_of(text: str) -> Number | None:
     return int(value) if value.is_integer() else value
 
 
-def _as_exported(entity: Mapping[str, str | None]) -> dict[str, str | None]:
-    """Return an entity with its types in the order of an export."""
-    return {kind.value: entity[kind] for kind in ENTITY_TYPES if kind in entity}
-
-
 def member(node: Node | None, *path: str) -> Node | None:
     """Return what a path of keys leads to, or null."""
     for key in path:

@@ -3,6 +3,8 @@
 Source: KIP-546, ``ClientQuotasCommand``, "Output".
 """
 
+import csv
+import io
 import json
 import os
 import re
@@ -19,6 +21,7 @@ from app.client.entities import Entity, show_entity, show_value, visible
 from app.client.errors import UsageError
 
 _COLOURS: Final = {"red": 31, "green": 32, "yellow": 33, "bold": 1, "dim": 2}
+_SPREADSHEET_MARKS: Final = ("=", "+", "-", "@", "'", "\t")
 _PROGRESS_AFTER_S: Final = 1.0
 _PROGRESS_EVERY_S: Final = 0.5
 
@@ -67,9 +70,18 @@ def table(rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> list[str]
     return lines
 
 
-def safe_lines(text: str) -> str:
-    """Return text of others in which only line ends, and no other controls, are left."""
-    return "\n".join(visible(line) for line in text.splitlines())
+def csv_lines(heading: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """Return a heading and rows as lines of CSV."""
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(heading)
+    writer.writerows(rows)
+    return buffer.getvalue().splitlines()
+
+
+def guarded(cell: str) -> str:
+    """Keep a spreadsheet from running a cell, as the service's own CSV does."""
+    return f"'{cell}" if cell.startswith(_SPREADSHEET_MARKS) else cell
 
 
 class Progress:

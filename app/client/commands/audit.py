@@ -1,7 +1,5 @@
 """``audit``: who changed what, and when; newest first."""
 
-import csv
-import io
 from argparse import ArgumentParser
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
@@ -9,7 +7,7 @@ from typing import Any, Final
 from app.client.entities import show_entity, show_value, visible
 from app.client.errors import DONE, UsageError
 from app.client.http import document
-from app.client.output import Context, Progress, Style, flow, table
+from app.client.output import Context, Progress, Style, csv_lines, flow, guarded, table
 
 _DEFAULT_LIMIT: Final = 100
 _PAGE: Final = 1000
@@ -23,7 +21,7 @@ _COLOURS: Final[Mapping[str, str]] = {
     "unknown": "yellow",
 }
 _NOT_CHANGED: Final = ("refused", "not_applied", "not_sent")
-_SPREADSHEET_MARKS: Final = ("=", "+", "-", "@", "'", "\t")
+_NOTHING: Final = "-"
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -52,7 +50,10 @@ def run(context: Context) -> int:
     elif context.output == "yaml":
         context.print(f"- {flow(row)}" for row in rows)
     elif context.output == "csv":
-        context.print(_csv(rows))
+        cells = (
+            [cell if cell == _NOTHING else guarded(cell) for cell in _cells(row)] for row in rows
+        )
+        context.print(csv_lines(_HEADER, cells))
     else:
         context.print(_lines(rows, context.style))
     return DONE
@@ -93,9 +94,9 @@ def _cells(row: Mapping[str, Any]) -> list[str]:
         visible(row["principal"]),
         row["action"],
         row["outcome"],
-        "-" if entity is None else show_entity(entity),
+        _NOTHING if entity is None else show_entity(entity),
         visible(_change(row)),
-        visible(row["reason"] or "-"),
+        visible(row["reason"] or _NOTHING),
         row["alteration_id"],
     ]
 
@@ -109,18 +110,4 @@ def _change(row: Mapping[str, Any]) -> str:
         was = f"{show_value(before[key])} -> " if key in before else ""
         now = "removed" if op.get("remove") else show_value(op.get("value"))
         told.append(f"{key}: {was}{now}")
-    return ", ".join(told) or "-"
-
-
-def _csv(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(_HEADER)
-    for row in rows:
-        writer.writerow([_guarded(cell) for cell in _cells(row)])
-    yield from buffer.getvalue().splitlines()
-
-
-def _guarded(cell: str) -> str:
-    """Keep a spreadsheet from running a cell, as the service's own CSV does."""
-    return f"'{cell}" if cell.startswith(_SPREADSHEET_MARKS) and cell != "-" else cell
+    return ", ".join(told) or _NOTHING

@@ -1,7 +1,5 @@
 """``--resolve`` and ``resolve FILE``: which quotas apply, and where each comes from."""
 
-import csv
-import io
 from argparse import ArgumentParser
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
@@ -11,10 +9,13 @@ from app.client.documents import Identity, read_document, read_identities
 from app.client.entities import show_entity, show_value
 from app.client.errors import DONE, UsageError
 from app.client.http import document
-from app.client.output import Context, Progress, flow, resolve_lines, yaml_lines
+from app.client.output import Context, Progress, csv_lines, flow, guarded, resolve_lines, yaml_lines
 
 _NOW: Final = ("max_age_ms", "0")
 """Who has just altered something wants to see it."""
+
+_COLUMNS: Final = ("key", "value", "unit", "scope", "level", "source")
+"""Value, level and source are empty where a key is unlimited."""
 
 
 def run(context: Context) -> int:
@@ -41,7 +42,8 @@ def _print(context: Context, answer: Mapping[str, Any]) -> None:
     elif context.output == "yaml":
         context.print(yaml_lines(answer))
     elif context.output == "csv":
-        context.print(csv_lines(answer["quotas"]))
+        rows = (_csv_row(key, quota) for key, quota in sorted(answer["quotas"].items()))
+        context.print(csv_lines(_COLUMNS, rows))
     else:
         show_overridden = bool(context.option("show_overridden"))
         context.print(resolve_lines(answer["quotas"], show_overridden=show_overridden))
@@ -49,17 +51,11 @@ def _print(context: Context, answer: Mapping[str, Any]) -> None:
         context.note(f"Note: {sentence}")
 
 
-def csv_lines(quotas: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Return ``key,value,unit,scope,level,source``; value, level and source empty: unlimited."""
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(["key", "value", "unit", "scope", "level", "source"])
-    for key in sorted(quotas):
-        quota, source = quotas[key], quotas[key]["source"]
-        value = "" if quota["value"] is None else show_value(quota["value"])
-        place = ["", ""] if source is None else [source["name"], show_entity(source["entity"])]
-        writer.writerow([key, value, quota["unit"], quota["scope"], *place])
-    return buffer.getvalue().splitlines()
+def _csv_row(key: str, quota: Mapping[str, Any]) -> list[str]:
+    source = quota["source"]
+    value = "" if quota["value"] is None else show_value(quota["value"])
+    level = ["", ""] if source is None else [source["name"], show_entity(source["entity"])]
+    return [key, value, quota["unit"], quota["scope"], *level]
 
 
 _AT_ONCE: Final = 10_000
@@ -96,7 +92,7 @@ def run_resolve_file(context: Context) -> int:
     elif context.output == "yaml":
         context.print(f"- {flow(result)}" for result in results)
     elif context.output == "csv":
-        context.print(_file_csv(results))
+        context.print(csv_lines(_HEADING, _file_rows(results)))
     else:
         context.print(_lines(results, show_overridden=bool(context.option("show_overridden"))))
     for sentence in _notes(results):
@@ -155,16 +151,11 @@ def _lines(results: Sequence[Mapping[str, Any]], *, show_overridden: bool) -> It
         yield from resolve_lines(told["quotas"], show_overridden=show_overridden)
 
 
-def _file_csv(results: Sequence[Mapping[str, Any]]) -> list[str]:
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(_HEADING)
+def _file_rows(results: Sequence[Mapping[str, Any]]) -> Iterator[list[str]]:
     for result in results:
-        names = [result["identity"].get(kind, "") for kind in _HEADING[:3]]
+        names = [guarded(result["identity"].get(kind, "")) for kind in _HEADING[:3]]
         quotas = result.get("proposed", result)["quotas"]
-        for key in sorted(quotas):
-            writer.writerow([_guarded(name) for name in names] + _row(key, quotas[key]))
-    return buffer.getvalue().splitlines()
+        yield from (names + _row(key, quotas[key]) for key in sorted(quotas))
 
 
 def _row(key: str, quota: Mapping[str, Any]) -> list[str]:
@@ -172,8 +163,3 @@ def _row(key: str, quota: Mapping[str, Any]) -> list[str]:
     if source is None:
         return [key, "", "", ""]
     return [key, show_value(quota["value"]), source["name"], show_entity(source["entity"])]
-
-
-def _guarded(cell: str) -> str:
-    """Keep a spreadsheet from running a name, as the service's own CSV does."""
-    return f"'{cell}" if cell.startswith(("=", "+", "-", "@", "'", "\t")) else cell
