@@ -89,7 +89,7 @@ Exit codes: 0 done, 1 refused (or plan has changes), 2 usage, 3 not authorized,
 
 
 class Parser(argparse.ArgumentParser):
-    """Takes no abbreviations, which would change meaning when options are added."""
+    """Takes no abbreviations, which would become ambiguous when options are added."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(
@@ -144,13 +144,15 @@ def function_of(command: str, function: str) -> Any:
 
 def _add_operations(main: Parser) -> None:
     group = main.add_argument_group("operations")
-    one = group.add_mutually_exclusive_group()
+    exclusive = group.add_mutually_exclusive_group()
     for name, line in (
         ("describe", "print the entities that match, and their values"),
         ("resolve", "print which quotas apply to a connection, and where each comes from"),
         ("alter", "set and remove quotas of one entity"),
     ):
-        one.add_argument(f"--{name}", dest="operation", action="store_const", const=name, help=line)
+        exclusive.add_argument(
+            f"--{name}", dest="operation", action="store_const", const=name, help=line
+        )
 
 
 def add_selection_options(to: argparse.ArgumentParser) -> None:
@@ -199,7 +201,7 @@ def add_change_options(group: Any, *, validate: bool = True) -> None:
         group.add_argument(
             "--validate-only", action="store_true", help="let service and broker check; do nothing"
         )
-    group.add_argument("--reason", metavar="TEXT", help="why; kept in the audit log")
+    group.add_argument("--reason", metavar="TEXT", help="why; recorded in the audit log")
     group.add_argument(
         "--idempotency-key", metavar="KEY", help="of an earlier try, which this one repeats"
     )

@@ -17,7 +17,7 @@ from app.client.problems import ServiceError, explain
 def prepare() -> None:
     """Make both streams take whatever is written.
 
-    What the terminal's encoding lacks is shown as an escape that ``--names`` reads. A stream that
+    What the terminal's encoding lacks is written as an escape that ``--names`` reads. A stream that
     the caller closed is one that nobody reads: what the command does is not lost with it.
     """
     if sys.stdout is None:
@@ -72,8 +72,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return BROKEN_PIPE
     except OSError as error:
         drop_output()
-        place = error.filename or "The output"
-        _say(f"{place} cannot be written: {error.strerror}. What was asked for may be done.")
+        target = error.filename or "The output"
+        _say(f"{target} cannot be written: {error.strerror}. What was asked for may be done.")
         return USAGE
 
 

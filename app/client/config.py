@@ -36,12 +36,12 @@ _FILES: Final = ("token_file", "password_file", "cacert", "cert", "key")
 MEMBERS: Final = (*_TEXTS, *_FILES)
 
 _CREDENTIALS: Final = (("token_file",), ("user", "password_file"))
-"""Each group is one way of saying who calls; one that is asked for nearer hides the others."""
+"""Each group is a credential; one from a nearer layer hides the others."""
 
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """Where to call, and as whom; every file as a path."""
+    """Where to call, and as which user; every file as a path."""
 
     server: str = DEFAULT_SERVER
     token_file: Path | None = None
@@ -53,7 +53,7 @@ class Configuration:
 
 
 def config_file(environ: Mapping[str, str]) -> Path:
-    """Return where profiles are kept."""
+    """Return the path of the file of profiles."""
     folder = environ.get("XDG_CONFIG_HOME") or "~/.config"
     return Path(folder).expanduser() / "kafka-client-quotas" / "config.toml"
 
@@ -64,14 +64,14 @@ def configuration(options: Namespace, environ: Mapping[str, str]) -> Configurati
     Raises:
         UsageError: The file or the profile cannot be used, or there are two credentials.
     """
-    given = vars(options)
-    near = {name: given[name] for name in MEMBERS if given.get(name) is not None}
+    arguments = vars(options)
+    near = {name: arguments[name] for name in MEMBERS if arguments.get(name) is not None}
     middle = {
         name: environ[PREFIX + name.upper()]
         for name in MEMBERS
         if environ.get(PREFIX + name.upper())
     }
-    asked = given.get("profile") or environ.get(f"{PREFIX}PROFILE")
+    asked = arguments.get("profile") or environ.get(f"{PREFIX}PROFILE")
     merged: dict[str, Any] = {}
     for layer in (near, middle, _profile(config_file(environ), asked)):
         _one_credential(layer)
@@ -88,7 +88,7 @@ def configuration(options: Namespace, environ: Mapping[str, str]) -> Configurati
 
 def _one_credential(layer: Mapping[str, Any]) -> None:
     if "token_file" in layer and "user" in layer:
-        raise UsageError("Both a token file and a user are given: name one of them.")
+        raise UsageError("Both a token file and a user are set: name one of them.")
 
 
 def _without_hidden(layer: Mapping[str, Any], nearer: Mapping[str, Any]) -> dict[str, Any]:
@@ -115,8 +115,8 @@ def _profile(file: Path, asked: str | None) -> dict[str, Any]:
     if name is None:
         return {}
     if name not in profiles:
-        known = ", ".join(profiles) or "none"
-        raise UsageError(f"{file} has no profile {visible(str(name))}; it has {visible(known)}.")
+        names = ", ".join(profiles) or "none"
+        raise UsageError(f"{file} has no profile {visible(str(name))}; it has {visible(names)}.")
     return {
         member: str(file.parent / Path(value).expanduser()) if member in _FILES else value
         for member, value in profiles[name].items()

@@ -116,7 +116,7 @@ class Document:
         """Return it as JSON."""
         return {"apiVersion": API_VERSION, "quotas": self.quotas}
 
-    def place(self, pointer: str) -> str | None:
+    def locate(self, pointer: str) -> str | None:
         """Return ``FILE:LINE`` for a pointer into a request for a plan, or null."""
         if not pointer.startswith("/document"):
             return None

@@ -16,13 +16,13 @@ Entity = Mapping[str, str | None]
 """Type to name; null is the default entity."""
 
 DEFAULT: Final = "<default>"
-"""How the default entity is shown. A name that is this text is shown with a backslash before it."""
+"""How the default entity is printed. A name that is this text gets a backslash before it."""
 
-_KNOWN: Final = tuple(kind.value for kind in ENTITY_TYPES)
+_TYPES: Final = tuple(kind.value for kind in ENTITY_TYPES)
 _HEX: Final = "[0-9a-fA-F]"
 _ESCAPE: Final = re.compile(rf"\\(?:x({_HEX}{{2}})|u({_HEX}{{4}})|U({_HEX}{{8}})|([\\,=<>{{}}]))")
-_PART: Final = re.compile(r"\\.|[^,]", re.DOTALL)
-"""Of a piece: an escape, or a character that is no comma; a comma stands between pieces."""
+_CHARACTER: Final = re.compile(r"\\.|[^,]", re.DOTALL)
+"""An escape, or a character that is no comma; commas separate the items."""
 
 
 def read_names(text: str, option: str) -> list[tuple[str, str]]:
@@ -31,24 +31,24 @@ def read_names(text: str, option: str) -> list[tuple[str, str]]:
     The first ``=`` ends the type. In a name ``\,`` is a comma and ``\\`` a backslash.
 
     Raises:
-        UsageError: A piece that is no pair, an unknown type or escape.
+        UsageError: An item that is no pair, an unknown type or escape.
     """
-    return [_pair(piece, option, escaped=True) for piece in _pieces(text)]
+    return [_pair(item, option, escaped=True) for item in _split_names(text)]
 
 
-def _pieces(text: str) -> list[str]:
+def _split_names(text: str) -> list[str]:
     """Split at the commas that no backslash stands before."""
-    pieces = [""]
+    items = [""]
     at = 0
     while at < len(text):
-        part = _PART.match(text, at)
-        if part is None:
-            pieces.append("")
+        match = _CHARACTER.match(text, at)
+        if match is None:
+            items.append("")
             at += 1
         else:
-            pieces[-1] += part.group()
-            at = part.end()
-    return pieces
+            items[-1] += match.group()
+            at = match.end()
+    return items
 
 
 def read_name(text: str) -> tuple[str, str]:
@@ -58,24 +58,24 @@ def read_name(text: str) -> tuple[str, str]:
 
 def read_types(text: str, option: str) -> list[str]:
     """Read ``user,client-id``."""
-    return [_known(kind.strip(), option) for kind in text.split(",")]
+    return [_checked_type(kind.strip(), option) for kind in text.split(",")]
 
 
-def _pair(piece: str, option: str, *, escaped: bool) -> tuple[str, str]:
-    kind, mark, name = piece.partition("=")
+def _pair(item: str, option: str, *, escaped: bool) -> tuple[str, str]:
+    kind, mark, name = item.partition("=")
     if not mark:
         raise UsageError(
-            f"{option}: {visible(piece)} is not TYPE=NAME. If a comma belongs to a name, write \\, "
+            f"{option}: {visible(item)} is not TYPE=NAME. If a comma belongs to a name, write \\, "
             "for it, or give the pair whole with --name."
         )
-    return _known(kind.strip(), option), _unescaped(name, option) if escaped else name
+    return _checked_type(kind.strip(), option), _unescaped(name, option) if escaped else name
 
 
-def _known(kind: str, option: str) -> str:
-    if kind in _KNOWN:
+def _checked_type(kind: str, option: str) -> str:
+    if kind in _TYPES:
         return kind
     raise UsageError(
-        f"{option}: {visible(kind)} is not an entity type; those are {', '.join(_KNOWN)}. "
+        f"{option}: {visible(kind)} is not an entity type; those are {', '.join(_TYPES)}. "
         "If a comma belongs to a name, write \\, for it, or give the pair whole with --name."
     )
 
@@ -103,8 +103,8 @@ def _from_code(code: int) -> str:
 
 def show_entity(entity: Entity) -> str:
     """Return ``{user=<default>, client-id=etl}``, types in the order of answers."""
-    kinds = [kind for kind in _KNOWN if kind in entity]
-    kinds += [kind for kind in entity if kind not in _KNOWN]
+    kinds = [kind for kind in _TYPES if kind in entity]
+    kinds += [kind for kind in entity if kind not in _TYPES]
     return f"{{{', '.join(f'{visible(kind)}={show_name(entity[kind])}' for kind in kinds)}}}"
 
 
@@ -121,7 +121,9 @@ def visible(text: str) -> str:
     """Return text in which controls, marks of direction and the like are escapes."""
     if text.isprintable():
         return text
-    return "".join(one if one.isprintable() else _code(ord(one)) for one in text)
+    return "".join(
+        character if character.isprintable() else _code(ord(character)) for character in text
+    )
 
 
 def _code(number: int) -> str:
@@ -140,7 +142,7 @@ def entity_of(names: Iterable[tuple[str, str]], defaults: Iterable[str]) -> dict
     pairs: list[tuple[str, Any]] = [*names, *((kind, None) for kind in defaults)]
     for kind, name in pairs:
         if kind in entity:
-            raise UsageError(f"{kind} is given twice; an entity has each type at most once.")
+            raise UsageError(f"{kind} is there twice; an entity has each type at most once.")
         entity[kind] = name
     return entity
 
@@ -185,7 +187,7 @@ def read_value(key: str, text: str) -> Number:
     number, unit, per_second = read.groups()
     units = _OF_KEYS.get(key, _PLAIN)
     if unit not in units or (per_second and unit == "%"):
-        raise UsageError(f"{visible(key)}={visible(text)}: {_units_said(key, units)}")
+        raise UsageError(f"{visible(key)}={visible(text)}: {_unit_hint(key, units)}")
     return exact(Decimal(number) * _UNITS.get(unit, 1), f"{visible(key)}={visible(text)}")
 
 
@@ -203,7 +205,7 @@ def exact(number: Decimal, where: str) -> Number:
     return nearest
 
 
-def _units_said(key: str, units: tuple[str, ...]) -> str:
+def _unit_hint(key: str, units: tuple[str, ...]) -> str:
     if len(units) > 2:
         return f"units of a byte rate are {', '.join(units[1:])} (or none: bytes per second)."
     if "%" in units:
@@ -220,18 +222,18 @@ def read_changes(add: str | None, delete: str | None) -> list[dict[str, Any]]:
     """Read ``--add`` and ``--delete`` into the ops of an alteration.
 
     Raises:
-        UsageError: A piece that is not ``key=value`` or a key, or nothing at all.
+        UsageError: An item that is not ``key=value`` or a key, or nothing at all.
     """
     ops: list[dict[str, Any]] = []
-    for piece in _split_commas(add):
-        key, mark, text = piece.partition("=")
+    for item in _split_commas(add):
+        key, mark, text = item.partition("=")
         if not mark:
-            raise UsageError(f"--add: {visible(piece)} is not key=value.")
+            raise UsageError(f"--add: {visible(item)} is not key=value.")
         ops.append({"key": key.strip(), "value": read_value(key.strip(), text)})
-    for piece in _split_commas(delete):
-        if "=" in piece:
-            raise UsageError(f"--delete: {visible(piece)} has a value; name the key alone.")
-        ops.append({"key": piece.strip(), "remove": True})
+    for item in _split_commas(delete):
+        if "=" in item:
+            raise UsageError(f"--delete: {visible(item)} has a value; name the key alone.")
+        ops.append({"key": item.strip(), "remove": True})
     return ops
 
 

@@ -32,12 +32,12 @@ class UnreachableError(ClientError):
 
 
 class UnknownOutcomeError(ClientError):
-    """Something was sent, and what became of it is not known."""
+    """Something was sent, and what became of it is unknown."""
 
     exit_code = UNKNOWN_OUTCOME
 
 
 class StoppedError(ClientError):
-    """Ctrl-C came while something was under way; the message says what that means."""
+    """Ctrl-C came while something was under way; the message says what to do."""
 
     exit_code = INTERRUPTED

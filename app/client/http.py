@@ -92,7 +92,7 @@ _PAUSES_S: Final = (0.5, 1.0, 2.0, 4.0, 8.0, 0.0)
 _LONGEST_PAUSE_S: Final = 30.0
 
 _BUSY: Final = (409, 429)
-"""Nothing was done, and it may work in a moment: tried again after ``Retry-After``."""
+"""Nothing was done, and it may work soon: tried again after ``Retry-After``."""
 
 _NEVER_SENT: Final = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 
@@ -276,14 +276,14 @@ class Connection:
 
     def _unreachable(self, error: httpx.HTTPError) -> UnreachableError:
         server = visible(self.configured.server)
-        said = visible(str(error)) or type(error).__name__
-        if "CERTIFICATE_VERIFY_FAILED" in said:
+        reason = visible(str(error)) or type(error).__name__
+        if "CERTIFICATE_VERIFY_FAILED" in reason:
             return UnreachableError(
                 f"{server} shows a certificate that is not trusted here; nothing was sent. If its "
-                f"authority is your own, name it with --cacert ({said})."
+                f"authority is your own, name it with --cacert ({reason})."
             )
         return UnreachableError(
-            f"{server} cannot be reached ({said}). Nothing was changed. Is it the address of the "
+            f"{server} cannot be reached ({reason}). Nothing was changed. Is it the address of the "
             "service, and is it running?"
         )
 
@@ -321,11 +321,11 @@ def document(answer: httpx.Response, *needed: str) -> Any:
         UnreachableError: It is none, so it is not the service's.
     """
     try:
-        told = answer.json()
+        content = answer.json()
     except ValueError:
-        told = None
-    if isinstance(told, dict) and set(needed) <= told.keys():
-        return told
+        content = None
+    if isinstance(content, dict) and set(needed) <= content.keys():
+        return content
     raise UnreachableError(
         f"{visible(str(answer.url))} is answered by something else than the quota service: is "
         "--server its address?"

@@ -22,7 +22,7 @@ class Collected:
         self.lost: list[str] = []
 
     def lose(self, line: int, sentence: str) -> None:
-        """Note what has no place in a document."""
+        """Note what a document cannot hold."""
         self.lost.append(visible(f"{self._file}:{line}: {sentence}"))
 
     def add(self, entity: Mapping[str, str | None], key: str, text: str, line: int) -> None:
@@ -39,10 +39,10 @@ class Collected:
     def _put(self, entity: ClientQuotaEntity, key: str, value: Number, line: int) -> None:
         before = self._values.setdefault(entity, {}).setdefault(key, value)
         if before != value:
-            shown = f"{show_entity(entity.as_dict())} {key}"
+            what = f"{show_entity(entity.as_dict())} {key}"
             self.lose(
                 line,
-                f"{shown}={show_value(value)}: it was {show_value(before)} before, which is kept",
+                f"{what}={show_value(value)}: it was {show_value(before)} before, which stays",
             )
 
     def quotas(self) -> list[Mapping[str, Any]]:
@@ -152,7 +152,7 @@ def _read_quotas(entity_text: str, values_text: str, line: int, into: Collected)
     if secret:
         into.lose(line, f"the SCRAM credentials of {entity.get('user')} are no quota")
     for key, value in _VALUE.findall(values_text):
-        # Beside credentials what is no quota may be a key of theirs: it is not even shown.
+        # Beside credentials what is no quota may be a key of theirs: it is not even printed.
         if key in QUOTA_KEY_RULES or not secret:
             into.add(entity, key, value, line)
 
@@ -306,9 +306,9 @@ def read_rpk(nodes: Sequence[Node], into: Collected) -> None:
     """
     for quota in [quota for node in nodes for quota in items(node, "quotas")]:
         entity: dict[str, str | None] = {}
-        for part in items(quota, "entity"):
-            name = text(part, "name")
-            entity[text(part, "type") or ""] = None if name == DEFAULT else name
+        for component in items(quota, "entity"):
+            name = text(component, "name")
+            entity[text(component, "type") or ""] = None if name == DEFAULT else name
         if not entity or not entity.keys() <= {"user", "client-id", "ip"}:
             kinds = ", ".join(entity) or "no type"
             names = ", ".join(str(name) for name in entity.values())

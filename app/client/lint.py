@@ -57,18 +57,18 @@ def alter_line(
     entity: Entity, add: Mapping[str, Any] | None = None, delete: Sequence[str] = ()
 ) -> str:
     """Return the command that changes an entity, ready for a shell."""
-    known = [kind.value for kind in ENTITY_TYPES if kind in entity]
-    names = [f"{kind}={show_name(entity[kind])}" for kind in known if entity[kind] is not None]
-    defaults = [kind for kind in known if entity[kind] is None]
+    kinds = [kind.value for kind in ENTITY_TYPES if kind in entity]
+    names = [f"{kind}={show_name(entity[kind])}" for kind in kinds if entity[kind] is not None]
+    defaults = [kind for kind in kinds if entity[kind] is None]
     words = ["kafka-client-quotas", "--alter"]
-    for option, parts in (
+    for option, texts in (
         ("--names", names),
         ("--defaults", defaults),
         ("--add", [f"{key}={show_value(value)}" for key, value in (add or {}).items()]),
         ("--delete", list(delete)),
     ):
-        if parts:
-            words += [option, ",".join(parts)]
+        if texts:
+            words += [option, ",".join(texts)]
     return shlex.join(words)
 
 
@@ -206,15 +206,15 @@ def prefixed(quotas: Iterable[Quota]) -> Iterator[Finding]:
             )  # fmt: skip
 
 
-def without_credentials(quotas: Iterable[Quota], known: frozenset[str]) -> Iterator[Finding]:
+def without_credentials(quotas: Iterable[Quota], users: frozenset[str]) -> Iterator[Finding]:
     """Yield users who have no SCRAM credentials, where there are users who have.
 
-    Names of certificates (with ``=``) log in in another way.
+    Names of certificates (with ``=``) log in otherwise.
     """
     for quota in quotas:
         name = quota["entity"].get("user")
-        other = name is None or name in known or "=" in name or name.startswith(_PREFIX)
-        if known and not other and name != _ANONYMOUS:
+        other = name is None or name in users or "=" in name or name.startswith(_PREFIX)
+        if users and not other and name != _ANONYMOUS:
             message = f"{show_name(name)} has no SCRAM credentials; unless it logs in otherwise"
             message += ", nobody can be it"
             fix = alter_line(quota["entity"], delete=list(quota["values"]))
@@ -240,7 +240,7 @@ def odd_addresses(quotas: Iterable[Quota]) -> Iterator[Finding]:
 
 
 def not_numbers(quotas: Iterable[Quota]) -> Iterator[Finding]:
-    """Yield values that are no numbers, which limit nothing that can be told."""
+    """Yield values that are no numbers, which limit nothing measurable."""
     for quota in quotas:
         for key, value in quota["values"].items():
             if isinstance(value, str):

@@ -16,7 +16,7 @@ from yaml.nodes import MappingNode, ScalarNode, SequenceNode
 from app.client.entities import visible
 from app.client.errors import UsageError
 
-_SHOWN_AT_MOST: Final = 100
+_MAX_LINES: Final = 100
 
 
 class Kind(Enum):
@@ -51,7 +51,7 @@ class Node:
 
 
 class Faults:
-    """Collects what is wrong with a file, so that all of it is told at once."""
+    """Collects what is wrong with a file, so that all of it is reported at once."""
 
     def __init__(self, file: str) -> None:
         self.file = file
@@ -69,18 +69,18 @@ class Faults:
         """
         if not self._faults:
             return
-        told = sorted(self._faults)
-        lines = [f"{self.file}:{line}: {visible(what)}" for line, what in told[:_SHOWN_AT_MOST]]
-        if len(told) > _SHOWN_AT_MOST:
-            lines.append(f"and {len(told) - _SHOWN_AT_MOST} more")
+        faults = sorted(self._faults)
+        lines = [f"{self.file}:{line}: {visible(what)}" for line, what in faults[:_MAX_LINES]]
+        if len(faults) > _MAX_LINES:
+            lines.append(f"and {len(faults) - _MAX_LINES} more")
         raise UsageError("\n".join(lines))
 
-    def members(self, node: Node, known: frozenset[str] | None) -> Iterator[tuple[str, Node]]:
+    def members(self, node: Node, allowed: frozenset[str] | None) -> Iterator[tuple[str, Node]]:
         """Yield the members of a mapping, each key once.
 
         Args:
             node: What should be a mapping.
-            known: The keys it may have; null: any.
+            allowed: The keys it may have; null: any.
         """
         if node.kind is not Kind.MAPPING:
             self.add(node.line, f"this is {node.kind.value}, not a mapping")
@@ -89,8 +89,8 @@ class Faults:
         for key, member in node.members:
             if key in seen:
                 self.add(member.line, f"{key} is there twice (before: line {seen[key]})")
-            elif known is not None and key not in known:
-                self.add(member.line, f"{key} is unknown here; known: {', '.join(sorted(known))}")
+            elif allowed is not None and key not in allowed:
+                self.add(member.line, f"{key} is unknown here; known: {', '.join(sorted(allowed))}")
             else:
                 yield key, member
             seen.setdefault(key, member.line)

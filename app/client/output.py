@@ -149,7 +149,7 @@ class Context:
         return Style.of(sys.stdout, getattr(self.options, "color", None) or "auto")
 
     def option(self, name: str, default: Any = None) -> Any:
-        """Return an option, or the default where it was not given."""
+        """Return an option, or the default where it is absent."""
         value = getattr(self.options, name, None)
         return default if value is None else value
 
@@ -208,8 +208,8 @@ def resolve_lines(
 
 
 def _overridden(key: str, overridden: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    for one in overridden:
-        yield f"*{_sourced(key, one['value'], one['entity'])}"
+    for entry in overridden:
+        yield f"*{_sourced(key, entry['value'], entry['entity'])}"
 
 
 def _sourced(key: str, value: Any, entity: Entity) -> str:

@@ -1,4 +1,4 @@
-"""What the service refuses, in words: its detail, every violation with its place, what to do."""
+"""What the service refuses, in words: its detail, every violation and where it is, what to do."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -12,7 +12,7 @@ from app.client.errors import (
     ClientError,
 )
 
-Place = Callable[[str], str | None]
+Locate = Callable[[str], str | None]
 """From a JSON pointer of the request to what the user wrote, or null."""
 
 _UNAUTHORIZED: Final = (401, 403)
@@ -20,7 +20,7 @@ _SERVER_ERROR: Final = 500
 
 _NO_OUTCOME_YET: Final = ("outcome-not-recorded", "idempotency-key-running")
 
-_SHOWN_AT_MOST: Final = 100
+_MAX_VIOLATIONS: Final = 100
 
 _NEXT: Final[Mapping[str, str]] = {
     "unauthenticated": "Give a credential: --token-file, --user or --cert, or a profile.",
@@ -61,14 +61,14 @@ class ServiceError(ClientError):
         status: Of the answer.
         problem: The document, empty where there is none.
         location: Where the truth about an alteration will be, or null.
-        place: Finds what the user wrote for a pointer, or null.
+        locate: Finds what the user wrote for a pointer, or null.
     """
 
     def __init__(self, status: int, problem: Mapping[str, Any], location: str | None) -> None:
         self.status = status
         self.problem = problem
         self.location = location
-        self.place: Place | None = None
+        self.locate: Locate | None = None
         super().__init__(str(problem.get("detail") or problem.get("title") or f"status {status}"))
 
     @property
@@ -97,7 +97,7 @@ def explain(error: ServiceError) -> list[str]:
     ]
     if problem.get("detail") and problem.get("detail") != problem.get("title"):
         lines.append(f"  {problem['detail']}")
-    lines += _violations(problem, error.place)
+    lines += _violations(problem, error.locate)
     kafka_error = problem.get("kafka_error")
     if kafka_error:
         lines.append(f"  Kafka calls it {kafka_error}.")
@@ -111,23 +111,28 @@ def explain(error: ServiceError) -> list[str]:
     return [visible(line) for line in lines]
 
 
-def _violations(problem: Mapping[str, Any], place: Place | None) -> list[str]:
+def _violations(problem: Mapping[str, Any], locate: Locate | None) -> list[str]:
     errors = problem.get("errors")
     if not isinstance(errors, list):
         return []
-    lines = [_violation(one, place) for one in errors[:_SHOWN_AT_MOST] if isinstance(one, dict)]
-    left = len(errors) - _SHOWN_AT_MOST
+    lines = [
+        _violation(violation, locate)
+        for violation in errors[:_MAX_VIOLATIONS]
+        if isinstance(violation, dict)
+    ]
+    left = len(errors) - _MAX_VIOLATIONS
     if left <= 0:
         return lines
     at_least = "at least " if errors[-1] and errors[-1].get("code") == "more" else ""
     return [*lines, f"  and {at_least}{left} more"]
 
 
-def _violation(one: Mapping[str, Any], place: Place | None) -> str:
-    pointer = str(one.get("pointer") or "")
-    written = place(pointer) if place is not None else None
+def _violation(violation: Mapping[str, Any], locate: Locate | None) -> str:
+    pointer = str(violation.get("pointer") or "")
+    written = locate(pointer) if locate is not None else None
     where = f"{written} ({pointer})" if written else pointer
-    return f"  {where}: {one.get('detail') or one.get('code')}{_current(one.get('values'))}"
+    detail = violation.get("detail") or violation.get("code")
+    return f"  {where}: {detail}{_current(violation.get('values'))}"
 
 
 def _current(values: Any) -> str:
@@ -135,5 +140,5 @@ def _current(values: Any) -> str:
     current = values.get("current") if isinstance(values, Mapping) else None
     if not isinstance(current, Mapping):
         return ""
-    told = ", ".join(f"{key}={show_value(value)}" for key, value in sorted(current.items()))
-    return f" Now: {told or 'no value'}."
+    values_text = ", ".join(f"{key}={show_value(value)}" for key, value in sorted(current.items()))
+    return f" Now: {values_text or 'no value'}."

@@ -96,7 +96,7 @@ Check = Callable[[Mapping[str, str]], object]
 def run_dev(environ: Mapping[str, str], check: Check, *, load: bool = False) -> int:
     """Run everything until SIGINT, SIGTERM or SIGHUP; return the exit code.
 
-    State is kept in `.local` of the current directory, or in `QUOTAS_LOCAL_DIR`. A broker of
+    State is stored in `.local` of the current directory, or in `QUOTAS_LOCAL_DIR`. A broker of
     `QUOTAS_KAFKA_BOOTSTRAP_SERVERS` or a database of `QUOTAS_DATABASE_URL` is used instead of an
     embedded one; a broker that is not ours gets no example ACLs and quotas.
 

@@ -93,7 +93,7 @@ class LocalKafka:
 
     @property
     def cluster_id(self) -> str:
-        """The cluster id, known from the first start on."""
+        """The cluster id, set from the first start on."""
         return str(self._state["cluster_id"])
 
     @property

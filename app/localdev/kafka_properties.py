@@ -21,7 +21,7 @@ QUOTA_REQUESTS = ("ALTER_CLIENT_QUOTAS", "DESCRIBE_CLIENT_QUOTAS")
 
 @dataclass(frozen=True)
 class LocalTls:
-    """PEM files of a broker: its key (PKCS 8) with its certificates, and whom it trusts."""
+    """PEM files of a broker: its key (PKCS 8) with its certificates, and its authorities."""
 
     keystore_file: Path
     truststore_file: Path
@@ -80,7 +80,7 @@ def sasl_properties(ports: Mapping[str, int], plain_users: Mapping[str, str]) ->
 
 
 def tls_properties(tls: LocalTls | None) -> dict[str, str]:
-    """Return the broker's side of TLS; a client certificate is looked at when one is shown."""
+    """Return the broker's side of TLS; a client certificate is checked where there is one."""
     if tls is None:
         return {}
     return {
@@ -155,4 +155,6 @@ def _escaped(value: str) -> str:
     """Escape what `java.util.Properties` would read otherwise: it takes a file for Latin 1."""
     units = value.replace("\\", "\\\\").encode("utf-16-be")
     numbers = (int.from_bytes(units[at : at + 2], "big") for at in range(0, len(units), 2))
-    return "".join(chr(one) if one < _FIRST_BEYOND_ASCII else f"\\u{one:04x}" for one in numbers)
+    return "".join(
+        chr(unit) if unit < _FIRST_BEYOND_ASCII else f"\\u{unit:04x}" for unit in numbers
+    )

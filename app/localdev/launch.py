@@ -49,7 +49,7 @@ def _become(user: str, linux: ctypes.CDLL | None) -> None:
 def _keep_reach(linux: ctypes.CDLL) -> None:
     header = (ctypes.c_uint32 * 2)(CAPABILITY_VERSION_3, 0)
     mask = 1 << CAP_DAC_OVERRIDE
-    # Two words each of effective, permitted, inheritable; the capability lives in the first.
+    # Two words each of effective, permitted, inheritable; the capability is in the first.
     data = (ctypes.c_uint32 * 6)(mask, mask, mask, 0, 0, 0)
     _checked(linux.capset(header, data))
     _checked(linux.prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, CAP_DAC_OVERRIDE, 0, 0))

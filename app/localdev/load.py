@@ -101,8 +101,8 @@ def prepare_load(bootstrap_servers: str) -> None:
         LocalDevError: the broker did not do it.
     """
     admin = silent_admin(bootstrap_servers)
-    kept = {"retention.bytes": str(_PARTITION_BYTES), "segment.bytes": str(_SEGMENT_BYTES)}
-    topic = NewTopic(TOPIC, num_partitions=_PARTITIONS, replication_factor=1, config=kept)
+    retention = {"retention.bytes": str(_PARTITION_BYTES), "segment.bytes": str(_SEGMENT_BYTES)}
+    topic = NewTopic(TOPIC, num_partitions=_PARTITIONS, replication_factor=1, config=retention)
     try:
         admin.create_topics([topic], request_timeout=_TIMEOUT_S)[TOPIC].result()
     except KafkaException as error:
@@ -169,18 +169,18 @@ def _consume(login: Mapping[str, object], client: LoadClient, done: threading.Ev
             for message in consumer.consume(wanted, timeout=_TICK_S) if wanted else ():
                 if message.error() is not None:
                     # At its end, mostly: what there is is read again and again.
-                    place = TopicPartition(TOPIC, message.partition(), OFFSET_BEGINNING)
-                    consumer.incremental_unassign([place])
-                    consumer.incremental_assign([place])
+                    partition = TopicPartition(TOPIC, message.partition(), OFFSET_BEGINNING)
+                    consumer.incremental_unassign([partition])
+                    consumer.incremental_assign([partition])
 
 
 def _amounts(bytes_per_s: int, done: threading.Event) -> Iterator[int]:
     """Give, ten times a second, how many records are due."""
-    begun, given = time.monotonic(), 0
+    begun, yielded = time.monotonic(), 0
     while not done.wait(_TICK_S):
         due = int((time.monotonic() - begun) * bytes_per_s / _RECORD_BYTES)
-        yield due - given
-        given = due
+        yield due - yielded
+        yielded = due
 
 
 if __name__ == "__main__":

@@ -30,12 +30,12 @@ def write_state(path: Path, state: Mapping[str, Any]) -> None:
 
 def write_private(path: Path, text: str) -> None:
     """Write a file that only its owner can read, all or nothing."""
-    part = path.with_name(path.name + ".part")
-    part.unlink(missing_ok=True)
-    descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    temporary = path.with_name(path.name + ".part")
+    temporary.unlink(missing_ok=True)
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         file.write(text)
-    part.replace(path)
+    temporary.replace(path)
 
 
 DEFAULT = ".local"

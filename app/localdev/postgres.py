@@ -116,8 +116,8 @@ def ensure_roles(superuser_url: str, passwords: Mapping[str, str]) -> None:
     """Create the two roles of the service, unless they exist."""
     with psycopg.connect(superuser_url, autocommit=True) as connection:
         for role in (OWNER, SERVICE):
-            known = connection.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", [role])
-            if known.fetchone() is None:
+            existing = connection.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", [role])
+            if existing.fetchone() is None:
                 create = sql.SQL("CREATE ROLE {} LOGIN PASSWORD {}")
                 password = sql.Literal(passwords[role])
                 connection.execute(create.format(sql.Identifier(role), password))
@@ -127,8 +127,8 @@ def ensure_database(superuser_url: str, name: str) -> None:
     """Create a database of the owner's to which the service may connect, unless it exists."""
     database, owner, service = (sql.Identifier(word) for word in (name, OWNER, SERVICE))
     with psycopg.connect(superuser_url, autocommit=True) as connection:
-        known = connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", [name])
-        if known.fetchone() is None:
+        existing = connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", [name])
+        if existing.fetchone() is None:
             create = sql.SQL("CREATE DATABASE {} OWNER {}")
             connection.execute(create.format(database, owner))
         revoke = sql.SQL("REVOKE ALL ON DATABASE {} FROM PUBLIC")
@@ -282,7 +282,7 @@ class LocalPostgres:
             "log_timezone": "UTC",
             **self.settings,
         }
-        options = [part for key, value in settings.items() for part in ("-c", f"{key}={value}")]
+        options = [option for key, value in settings.items() for option in ("-c", f"{key}={value}")]
         return [binary("postgres"), "-D", self._data, *options]
 
     def _wait_until_ready(self) -> None:

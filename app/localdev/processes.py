@@ -116,7 +116,7 @@ class Child:
             os.kill(self.pid, number)
 
     def lacks_port(self) -> bool:
-        """Tell whether the program says that another one has the port that it was given."""
+        """Return whether the program reports that its port is taken."""
         with self.log_path.open("rb") as log:
             log.seek(self._logged_before)
             return _PORT_TAKEN in log.read()
@@ -128,10 +128,10 @@ class Child:
 
 
 def launched(command: Sequence[str | Path], run_as: RunAs | None = None) -> list[str]:
-    """Return the command line that runs the command under the launcher of this room."""
+    """Return the command line that runs the command under ``launch.py``."""
     user, reach = (run_as.user, "1" if run_as.reach else "0") if run_as else ("-", "0")
     launcher = [sys.executable, "-I", "-S", str(_LAUNCHER), str(os.getpid()), user, reach]
-    return launcher + [str(part) for part in command]
+    return launcher + [str(argument) for argument in command]
 
 
 _PROC = Path("/proc")
@@ -222,8 +222,8 @@ class ParentMake:
     def wants_us_to_stop(self) -> bool:
         """Tell whether make was interrupted or has gone; never without make.
 
-        An interrupt shows at two looks in a row: whoever starts a process has signals blocked for
-        that moment.
+        An interrupt must be there at two looks in a row: starting a process blocks signals for an
+        instant.
         """
         if self._pid is None:
             return False

@@ -100,7 +100,7 @@ def migrate(environ: Mapping[str, str]) -> None:
     """Bring the tables up to date.
 
     Raises:
-        LocalDevError: they are not (with what the command said).
+        LocalDevError: they are not (with the command's output).
     """
     done = subprocess.run(
         [*_MAIN, "migrate"],

@@ -12,7 +12,7 @@ from app.client.entities import read_changes, show_entity
 from app.client.errors import DONE, REFUSED, UNKNOWN_OUTCOME, UNREACHABLE, UsageError
 from app.client.http import document
 from app.client.output import Context, yaml_lines
-from app.client.problems import Place, ServiceError
+from app.client.problems import Locate, ServiceError
 
 _EXIT_CODES: Final[Mapping[str, int]] = {
     "applied": DONE,
@@ -27,12 +27,12 @@ _FINE: Final = ("applied", "validated")
 
 
 @contextmanager
-def refused_with_places(place: Place) -> Iterator[None]:
+def locate_refusals(locate: Locate) -> Iterator[None]:
     """Let a refusal say what the user wrote, beside the service's pointers."""
     try:
         yield
     except ServiceError as error:
-        error.place = place
+        error.locate = locate
         raise
 
 
@@ -62,14 +62,14 @@ def _sentences(result: Mapping[str, Any]) -> Iterator[str]:
     if result["outcome"] in _FINE:
         return
     error = result.get("error") or {}
-    told = [error[name] for name in ("kafka_error", "message") if error.get(name)]
-    yield ": ".join([result["outcome"].replace("_", " "), *told])
+    reasons = [error[name] for name in ("kafka_error", "message") if error.get(name)]
+    yield ": ".join([result["outcome"].replace("_", " "), *reasons])
 
 
 def run(context: Context) -> int:
     """Alter; print nothing where it is done."""
     context.refuse_output("csv")
-    ops = read_changes(_joined(context, "add"), _joined(context, "delete"))
+    ops = read_changes(_join_lists(context, "add"), _join_lists(context, "delete"))
     if not ops:
         raise UsageError("--alter needs --add or --delete.")
     body: dict[str, Any] = {
@@ -79,26 +79,26 @@ def run(context: Context) -> int:
     if context.option("reason") is not None:
         body["reason"] = context.option("reason")
     key = context.option("idempotency_key")
-    with refused_with_places(lambda pointer: _written(body, pointer)):
+    with locate_refusals(lambda pointer: _written(body, pointer)):
         answer = context.service.alter("/quotas/alterations", body, key)
     return conclude(context, answer)
 
 
-def _joined(context: Context, name: str) -> str | None:
-    given = context.option(name)
-    return None if given is None else ",".join(given)
+def _join_lists(context: Context, name: str) -> str | None:
+    texts = context.option(name)
+    return None if texts is None else ",".join(texts)
 
 
 def _written(body: Mapping[str, Any], pointer: str) -> str | None:
     """Return what the user wrote for a pointer into the body."""
-    parts = pointer.split("/")[1:]
-    if parts[:2] != ["alterations", "0"] or len(parts) < 3:
-        return "--reason" if parts == ["reason"] else None
+    path = pointer.split("/")[1:]
+    if path[:2] != ["alterations", "0"] or len(path) < 3:
+        return "--reason" if path == ["reason"] else None
     alteration = body["alterations"][0]
-    if parts[2] == "entity":
+    if path[2] == "entity":
         return "--names and --defaults"
-    if parts[2] == "ops" and len(parts) > 3 and parts[3].isdigit():
-        op = alteration["ops"][int(parts[3])]
+    if path[2] == "ops" and len(path) > 3 and path[3].isdigit():
+        op = alteration["ops"][int(path[3])]
         return f"--delete {op['key']}" if "remove" in op else f"--add {op['key']}={op['value']}"
     return None
 

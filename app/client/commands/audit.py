@@ -104,10 +104,10 @@ def _cells(row: Mapping[str, Any]) -> list[str]:
 def _change(row: Mapping[str, Any]) -> str:
     # What was refused has changed nothing: there is no arrow from what holds.
     before = {} if row["outcome"] in _NOT_CHANGED else row["before"] or {}
-    told = []
+    changes = []
     for op in row["ops"] or ():
         key = op["key"]
         was = f"{show_value(before[key])} -> " if key in before else ""
         now = "removed" if op.get("remove") else show_value(op.get("value"))
-        told.append(f"{key}: {was}{now}")
-    return ", ".join(told) or _NOTHING
+        changes.append(f"{key}: {was}{now}")
+    return ", ".join(changes) or _NOTHING

@@ -33,12 +33,17 @@ def _options() -> dict[str, list[argparse.Action]]:
     """Return the options of the command itself, under ``""``, and of each subcommand."""
     main = parser(tuple(SUBCOMMANDS))
     actions = main._actions  # noqa: SLF001 - argparse has no other way to list them
-    (subcommands,) = [one.choices for one in actions if isinstance(one.choices, dict)]
-    return {"": _shown(main), **{name: _shown(one) for name, one in subcommands.items()}}
+    (subcommands,) = [
+        subparser.choices for subparser in actions if isinstance(subparser.choices, dict)
+    ]
+    return {
+        "": _visible_actions(main),
+        **{name: _visible_actions(subparser) for name, subparser in subcommands.items()},
+    }
 
 
-def _shown(one: argparse.ArgumentParser) -> list[argparse.Action]:
-    return [action for action in one._actions if action.help != argparse.SUPPRESS]  # noqa: SLF001
+def _visible_actions(subparser: argparse.ArgumentParser) -> list[argparse.Action]:
+    return [action for action in subparser._actions if action.help != argparse.SUPPRESS]  # noqa: SLF001
 
 
 def _flags(actions: list[argparse.Action]) -> str:

@@ -61,20 +61,20 @@ def _effective(
 ) -> Iterator[str]:
     entity, own = quota["entity"], quota["values"]
     for key in sorted({*own, *resolved}):
-        places = _places(resolved.get(key))
-        if key in own and entity not in [place for place, _ in places]:
-            places = [(entity, own[key]), *places]
-        for at, (place, value) in enumerate(places):
-            line = f"{'*' if at else ''}{visible(key)}={show_value(value)} {show_entity(place)}"
-            yield f"{line} ({_SET_HERE if place == entity else _INHERITED[at > 0]})"
+        sources = _sources(resolved.get(key))
+        if key in own and entity not in [source for source, _ in sources]:
+            sources = [(entity, own[key]), *sources]
+        for at, (source, value) in enumerate(sources):
+            line = f"{'*' if at else ''}{visible(key)}={show_value(value)} {show_entity(source)}"
+            yield f"{line} ({_SET_HERE if source == entity else _INHERITED[at > 0]})"
 
 
-def _places(quota: Mapping[str, Any] | None) -> list[tuple[Entity, Any]]:
+def _sources(quota: Mapping[str, Any] | None) -> list[tuple[Entity, Any]]:
     """Return where a key is set for a connection: what applies, then what loses."""
     if quota is None or quota["source"] is None:
         return []
     effective = (quota["source"]["entity"], quota["value"])
-    return [effective, *((one["entity"], one["value"]) for one in quota["overridden"])]
+    return [effective, *((loser["entity"], loser["value"]) for loser in quota["overridden"])]
 
 
 _MEDIA_TYPES: Final = {"yaml": "application/yaml", "csv": "text/csv"}

@@ -23,7 +23,7 @@ from app.client.problems import ServiceError
 _COLOURS: Final[Mapping[Severity, str]] = {Severity.WARNING: "yellow", Severity.HINT: "dim"}
 
 _TELLS_NOT: Final = (403, 404, 501, 502)
-"""The service, or the broker, does not tell who has credentials; the other rules do not need it."""
+"""The service, or the broker, does not report who has credentials: one rule does not run then."""
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -68,17 +68,17 @@ def _scram_users(context: Context) -> frozenset[str]:
     except ServiceError as error:
         if error.status not in _TELLS_NOT:
             raise
-        context.note(f"Note: who has credentials is not told ({error}).")
+        context.note(f"Note: who has credentials is unknown ({error}).")
         return frozenset()
     return frozenset(user["user"] for user in answer["users"])
 
 
 def _lines(found: Sequence[Finding], style: Style) -> Iterator[str]:
     for finding in found:
-        place = show_entity(finding.entity)
+        entity = show_entity(finding.entity)
         key = "" if finding.key is None else f" {visible(finding.key)}"
         severity = style.paint(f"{finding.severity.value}:", _COLOURS[finding.severity])
-        yield f"{severity} {style.paint(place, 'bold')}{key} {finding.message} [{finding.rule}]"
+        yield f"{severity} {style.paint(entity, 'bold')}{key} {finding.message} [{finding.rule}]"
         yield from (f"    {fix}" for fix in finding.fixes)
     warnings = sum(1 for finding in found if finding.severity is Severity.WARNING)
     hints = len(found) - warnings
@@ -92,4 +92,4 @@ def _count(number: int, what: str) -> str:
 def _fails(fail_on: str | None, found: Sequence[Finding]) -> bool:
     if fail_on == "findings":
         return bool(found)
-    return fail_on == "warnings" and any(one.severity is Severity.WARNING for one in found)
+    return fail_on == "warnings" and any(finding.severity is Severity.WARNING for finding in found)

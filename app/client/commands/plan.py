@@ -8,7 +8,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from app.client.arguments import add_change_options
-from app.client.commands.alter import conclude, refused_with_places
+from app.client.commands.alter import conclude, locate_refusals
 from app.client.documents import Document, read_document
 from app.client.entities import show_entity, show_value, visible
 from app.client.errors import DONE, REFUSED, UsageError
@@ -59,13 +59,13 @@ def plan_body(context: Context, document: Document) -> dict[str, Any]:
 
 
 def plan_lines(plan: Mapping[str, Any], style: Style) -> Iterator[str]:
-    """Yield what would change, who is in the way, and what pruning leaves."""
+    """Yield what would change, the conflicts, and what pruning leaves."""
     for change in plan["changes"]:
         yield style.paint(show_entity(change["entity"]), "bold")
         yield from _change_lines(change, style)
         yield ""
     yield from _conflict_lines(plan["conflicts"], style)
-    yield from _kept_lines(plan.get("kept", ()))
+    yield from _unpruned_lines(plan.get("kept", ()))
     yield _summary(plan)
 
 
@@ -88,9 +88,9 @@ def _row(
     after = None if op.get("remove") else op["value"]
     return [
         f"{_MARKS.get(kind, '~')} {visible(key)}",
-        _shown(before),
+        _value_text(before),
         "->",
-        _shown(after),
+        _value_text(after),
         f"{kind}{_factor(impact)}{_note(change['entity'], impact)}",
     ]
 
@@ -102,7 +102,7 @@ def _impact(change: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     return found if isinstance(found, Mapping) else {}
 
 
-def _shown(value: Any) -> str:
+def _value_text(value: Any) -> str:
     return "unset" if value is None else show_value(value)
 
 
@@ -123,7 +123,7 @@ def _note(entity: Mapping[str, Any], impact: Mapping[str, Any]) -> str:
 
 
 def _of(value: Any, source: Mapping[str, Any]) -> str:
-    return f"{_shown(value)} of {show_entity(source['entity'])}"
+    return f"{_value_text(value)} of {show_entity(source['entity'])}"
 
 
 def _conflict_lines(conflicts: Sequence[Mapping[str, Any]], style: Style) -> Iterator[str]:
@@ -132,23 +132,26 @@ def _conflict_lines(conflicts: Sequence[Mapping[str, Any]], style: Style) -> Ite
     yield style.paint("Held by other owners:", "red")
     rows = [
         [
-            f"  {show_entity(one['entity'])}",
-            visible(one["key"]),
-            f"of {visible(one['owner'])}:",
-            f"holds {_shown(one['held'])},",
-            f"is {_shown(one['current'])},",
-            f"planned {_shown(one['proposed'])}",
+            f"  {show_entity(entry['entity'])}",
+            visible(entry["key"]),
+            f"of {visible(entry['owner'])}:",
+            f"holds {_value_text(entry['held'])},",
+            f"is {_value_text(entry['current'])},",
+            f"planned {_value_text(entry['proposed'])}",
         ]
-        for one in conflicts
+        for entry in conflicts
     ]
     yield from table(rows)
     yield ""
 
 
-def _kept_lines(kept: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+def _unpruned_lines(unpruned: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     rows = [
-        [f"  {show_entity(one['entity'])}", f"{visible(one['key'])}={show_value(one['value'])}"]
-        for one in kept
+        [
+            f"  {show_entity(entry['entity'])}",
+            f"{visible(entry['key'])}={show_value(entry['value'])}",
+        ]
+        for entry in unpruned
     ]
     if rows:
         yield "Not pruned, because somebody else has changed them since:"
@@ -170,8 +173,8 @@ def _summary(plan: Mapping[str, Any]) -> str:
     )
 
 
-def _count(number: int, one: str, many: str) -> str:
-    return f"{number} {one if number == 1 else many}"
+def _count(number: int, singular: str, plural: str) -> str:
+    return f"{number} {singular if number == 1 else plural}"
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -184,7 +187,7 @@ def run(context: Context) -> int:
     """Print the plan; exit code 1 where it has changes, so that a script can tell."""
     context.refuse_output("csv")
     document = read_document(context.options.file)
-    with refused_with_places(document.place):
+    with locate_refusals(document.locate):
         plan = context.service.ask("/quotas/plans", plan_body(context, document), *PLAN_MEMBERS)
     if context.output == "json":
         context.print_json(plan)
@@ -205,7 +208,7 @@ def add_apply_arguments(parser: ArgumentParser) -> None:
 
 
 def run_apply(context: Context) -> int:
-    """Plan and apply; the plan is shown on standard error."""
+    """Plan and apply; the plan is printed on standard error."""
     context.refuse_output("csv")
     plan = _plan(context)
     if context.output == "text":
@@ -229,10 +232,10 @@ def _plan(context: Context) -> Any:
         raise UsageError("apply needs a FILE, or --plan ID; one of them.")
     if plan_id is not None:
         if any(context.option(name) for name in ("owner", "scope", "prune", "adopt")):
-            raise UsageError("--owner, --scope, --prune and --adopt are part of the plan already.")
+            raise UsageError("--owner, --scope, --prune and --adopt belong to the plan already.")
         return json_of(
             context.service.get(f"/quotas/plans/{quote(plan_id, safe='')}"), *PLAN_MEMBERS
         )
     document = read_document(file)
-    with refused_with_places(document.place):
+    with locate_refusals(document.locate):
         return context.service.ask("/quotas/plans", plan_body(context, document), *PLAN_MEMBERS)

@@ -147,8 +147,8 @@ def _lines(results: Sequence[Mapping[str, Any]], *, show_overridden: bool) -> It
         if at:
             yield ""
         yield show_entity(result["identity"])
-        told = result.get("proposed", result)
-        yield from resolve_lines(told["quotas"], show_overridden=show_overridden)
+        effective = result.get("proposed", result)
+        yield from resolve_lines(effective["quotas"], show_overridden=show_overridden)
 
 
 def _file_rows(results: Sequence[Mapping[str, Any]]) -> Iterator[list[str]]:

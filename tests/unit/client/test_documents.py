@@ -131,9 +131,9 @@ def test_an_entity_twice_in_one_line_is_refused(file: Path):
 def test_pointers_of_the_service_are_found_in_the_file(file: Path):
     file.write_text(f"{HEAD}quotas:\n  - entity: {{user: a}}\n    values:\n      a/b: 1\n")
     document = read_document(str(file))
-    assert document.place("/document/quotas/0/values/a~1b") == f"{file}:5"
-    assert document.place("/document/quotas/0/entity/ip") == f"{file}:3"
-    assert document.place("/owner") is None
+    assert document.locate("/document/quotas/0/values/a~1b") == f"{file}:5"
+    assert document.locate("/document/quotas/0/entity/ip") == f"{file}:3"
+    assert document.locate("/owner") is None
 
 
 def test_what_is_written_is_read_back(file: Path):

@@ -186,7 +186,7 @@ def test_two_values_for_one_key_are_told_and_the_first_is_kept(tmp_path: Path):
     line = "Quota configs for client-id 'etl' are producer_byte_rate="
     quotas, lost = imported(tmp_path, f"{line}6.0\n{line}6.0\n{line}7.0\n")
     assert quotas == [({"client-id": "etl"}, {P: 6})]
-    assert lost == ["3: {client-id=etl} producer_byte_rate=7: it was 6 before, which is kept"]
+    assert lost == ["3: {client-id=etl} producer_byte_rate=7: it was 6 before, which stays"]
 
 
 def test_no_secret_is_printed_and_the_document_is_one(
