@@ -35,7 +35,6 @@ QUERYING: Final = Limits("querying", size=4, reports=True, autocommit=True)
 
 
 _SETTINGS: Final[Mapping[str, object]] = {
-    "idle_in_transaction_session_timeout": 5_000,
     "client_connection_check_interval": 1_000,
     "timezone": "UTC",
     "plan_cache_mode": "force_custom_plan",
@@ -63,6 +62,7 @@ def connection_parameters(url: str, limits: Limits, patience: Patience) -> dict[
     settings = {
         "statement_timeout": round(statement_s * 1000),
         "lock_timeout": round(patience.lock_s * 1000),
+        "idle_in_transaction_session_timeout": round(patience.idle_s * 1000),
         **_SETTINGS,
     }
     options = [parameters.get("options", "")]

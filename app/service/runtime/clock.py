@@ -93,6 +93,11 @@ class Patience:
         return self.database_answer_s * 5 / 14
 
     @property
+    def idle_s(self) -> float:
+        """Postgres's own limit for a transaction whose client asks nothing: its locks are free."""
+        return max(5.0, self.database_answer_s)
+
+    @property
     def look_up_s(self) -> float:
         """Until one alteration is read from the log."""
         return max(5.0, self.database_answer_s)

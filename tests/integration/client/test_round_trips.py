@@ -61,7 +61,7 @@ def test_a_plan_tells_what_would_change_by_its_exit_code(
     assert (planned.code, planned.err) == (1, "")
     assert planned.out.splitlines()[:5] == [
         "{user=team-a-etl}",
-        "  ~ producer_byte_rate  1024  ->  10485760  raised x1.02e+04",
+        "  ~ producer_byte_rate  1024  ->  10485760  raised x10200",
         "",
         "{user=team-a-web, client-id=<default>}",
         "  + request_percentage  unset  ->  12.5  set",

@@ -37,7 +37,7 @@ async def test_a_silent_call_is_cut_off_where_no_file_can_be_opened(
     async def one(lease: Lease) -> object:
         return await lease.connection.scalar(text("select 1"))
 
-    pool = database.querying
+    pool = database.writing
     assert await pool.run(one) == 1
     with no_file_left(), pytest.raises(CommitInDoubtError if commits else NotSentError):
         await pool.run(hang, within_s=0.3)
