@@ -104,9 +104,12 @@ _TAKE: Final = text(
 
 _HOLDER: Final = text(
     """
-    select entity_hash, alteration_id, case state when 'quarantined' then extract(epoch from
-      handed_over_by + make_interval(secs => :final_after) - clock_timestamp()) end as seconds
-    from entity_slot
+    select entity_hash, alteration_id, extract(epoch from (
+        select max(handed_over_by) from entity_slot as own
+        where own.alteration_id = slot.alteration_id and own.state = 'quarantined'
+          and (own.ordinal = slot.ordinal or slot.ordinal < 0)
+      ) + make_interval(secs => :final_after) - clock_timestamp()) as seconds
+    from entity_slot as slot
     where cluster_id = :cluster_id and entity_hash = any(cast(:hashes as bytea[]))
       and alteration_id <> :alteration_id
     order by entity_hash limit 1
@@ -130,15 +133,20 @@ _FREE: Final = text(
 )
 
 
+_FREE_RESTS: Final = text("select free_rests(cast(:ids as uuid[]))")
+
+
 async def take_slots(request: AuditRequest, claim: Claim, hashes: Hashes, lease: Lease) -> None:
     """Take the slots of all entities; they are free again when the transaction fails.
 
-    A slot that an uncommitted transaction takes or frees is waited for.
+    A slot that an uncommitted transaction takes or frees is waited for. What is only rested on has
+    ordinals from -2 down: the log has no row of it, and nothing is to be recovered.
 
     Raises:
         EntityBusyError: One is taken.
     """
-    ordinals = {one.alteration.entity: one.ordinal for one in request.entities}
+    ordinals = {entity: -2 - n for n, entity in enumerate(claim.rests_on)}
+    ordinals |= {one.alteration.entity: one.ordinal for one in request.entities}
     values = {
         **_scope(request, hashes),
         "ordinals": integer_array(ordinals[entity] for entity in hashes.values()),
@@ -170,6 +178,7 @@ async def take_over(
     ordinals = (await lease.connection.scalars(_IN_QUARANTINE, values)).all()
     freed = {"alteration_id": UUID(superseded), "ordinals": list(ordinals)}
     await lease.connection.execute(_FREE, freed)
+    await lease.connection.execute(_FREE_RESTS, {"ids": [UUID(superseded)]})
     return ordinals
 
 

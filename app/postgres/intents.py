@@ -13,6 +13,7 @@ from uuid import UUID
 
 import psycopg
 
+from app.domain.entities import ClientQuotaEntity
 from app.postgres.bulk import MANY, SECONDS_PER_ROW, committed, copy_rows, log_time
 from app.postgres.entity_locks import (
     Hashes,
@@ -54,16 +55,17 @@ async def write_intent(request: AuditRequest, claim: Claim, lease: Lease) -> Int
     """
     if claim.key is not None:
         await take_key(claim.key, request.alteration_id, lease)
-    hashes = await _hashes(claim)
+    hashes = await _hashes(claim.entities)
     ended: Sequence[EventRow] = ()
     if hashes and claim.supersedes is not None:
         ended = await _superseded(request, claim.supersedes, hashes, lease)
-    if hashes:
-        await take_slots(request, claim, hashes, lease)
+    held = await _hashes((*claim.entities, *claim.rests_on)) if claim.rests_on else hashes
+    if held:
+        await take_slots(request, claim, held, lease)
     if hashes and claim.ownership is not None:
         await claim_ownership(request, claim.ownership, hashes, lease)
     at = await log_time(lease)
-    known = await last_states(request.cluster_id, hashes, lease)
+    known = await last_states(request.cluster_id, held, lease)
     number = len(ended) + number_of_rows(request)
     await copy_rows(lease, chain(ended, intent_rows(request, time_text(at))), number)
     return Intent(at.astimezone(UTC), known)
@@ -74,10 +76,10 @@ def number_of_rows(request: AuditRequest) -> int:
     return 1 + len(request.entities) + len(request.local_refusals)
 
 
-async def _hashes(claim: Claim) -> Hashes:
-    if len(claim.entities) < MANY:
-        return by_hash(claim.entities)
-    return await asyncio.to_thread(by_hash, claim.entities)
+async def _hashes(entities: Sequence[ClientQuotaEntity]) -> Hashes:
+    if len(entities) < MANY:
+        return by_hash(entities)
+    return await asyncio.to_thread(by_hash, entities)
 
 
 async def _superseded(
@@ -110,10 +112,11 @@ class PendingIntent:
 
     @property
     def can_share(self) -> bool:
-        """Whether others may be written with it: it is small, and takes nothing over."""
+        """Whether others may be written with it: it is small, and claims only its own entities."""
         return (
             self.claim.supersedes is None
             and self.claim.ownership is None
+            and not self.claim.rests_on
             and number_of_rows(self.request) < MANY
         )
 

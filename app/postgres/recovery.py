@@ -83,7 +83,7 @@ _CLAIM: Final = text(
     """
     with due as (
       select cluster_id, entity_hash from entity_slot as slot
-      where cluster_id = :cluster_id
+      where cluster_id = :cluster_id and ordinal >= 0
         and (claimed_until is null or claimed_until < now() or claimed_by = :owner)
         and (not observed or handed_over_by <= now() - make_interval(secs => :final_after))
         and (state = 'quarantined' or handed_over_by < now() - interval '1 min'
@@ -282,7 +282,7 @@ _OPEN: Final = text(
     """
     select count(*) as number, count(*) filter (where state = 'quarantined') as quarantined,
       coalesce(extract(epoch from clock_timestamp() - min(taken_at)), 0)::float8 as oldest_s
-    from entity_slot where cluster_id = :cluster_id
+    from entity_slot where cluster_id = :cluster_id and ordinal >= 0
     """
 )
 

@@ -1,7 +1,7 @@
 """A real Postgres for the whole run, a fresh migrated database for each test, and what to log."""
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
@@ -136,10 +136,12 @@ def claim_of(
     owner: str = "owner",
     key: KeyClaim | None = None,
     supersedes: str | None = None,
+    rests_on: Sequence[str] = (),
 ) -> Claim:
-    """Return a claim of all entities of the request."""
+    """Return a claim of all entities of the request, and of the users that it rests on."""
     entities = tuple(one.alteration.entity for one in request.entities)
-    return Claim(owner, entities, key, supersedes, send_within_s=SEND_WITHIN_S)
+    beside = tuple(ClientQuotaEntity.of({"user": user}) for user in rests_on)
+    return Claim(owner, entities, key, supersedes, rests_on=beside, send_within_s=SEND_WITHIN_S)
 
 
 async def intend(journal: AuditJournal, request: AuditRequest) -> datetime:

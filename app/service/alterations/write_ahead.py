@@ -211,6 +211,7 @@ class Intents:
         self._outcomes.refuse_if_full()
         entities = tuple(one.alteration.entity for one in request.entities)
         key, plan = command.key, command.plan
+        rests_on = tuple(plan.beside) if plan and entities else ()
         tables = 2 + (plan is not None) + (command.supersedes is not None)
         claim = Claim(
             self._owner,
@@ -218,9 +219,12 @@ class Intents:
             key.claim(request.caller.principal, request.cluster_id) if key else None,
             command.supersedes,
             plan.claim if plan else None,
-            send_within_s=send_within_s(len(entities), self._patience, tables=tables),
+            rests_on,
+            send_within_s=send_within_s(
+                len(entities) + len(rests_on), self._patience, tables=tables
+            ),
         )
-        async with self._held(entities, request.alteration_id) as deadline:
+        async with self._held((*entities, *rests_on), request.alteration_id) as deadline:
             self._failpoints.reach("before_intent")
             known, began = await self._commit(request, claim, deadline)
             self._failpoints.reach("after_intent")

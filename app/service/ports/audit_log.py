@@ -171,6 +171,8 @@ class Claim:
         key: The idempotency key, or null.
         supersedes: The alteration whose quarantined slots are taken over, or null.
         ownership: Who will hold the keys if they are applied; null for what is no plan's.
+        rests_on: Whose slots are taken too, because what is changed depends on their values; they
+            are free again with the last of ``entities``.
     """
 
     send_within_s: float = field(kw_only=True)
@@ -179,6 +181,7 @@ class Claim:
     key: KeyClaim | None = None
     supersedes: str | None = None
     ownership: OwnershipClaim | None = None
+    rests_on: tuple[ClientQuotaEntity, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """kill -9 while a plan is applied: owners hold what was applied, and nothing else."""
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any, Final
 
 import httpx
@@ -8,11 +9,11 @@ import psycopg
 
 from app.domain.entities import ClientQuotaEntity
 from app.localdev.postgres import LocalPostgres
-from tests.faults.crash_recovery.conftest import NewWorld
+from tests.faults.crash_recovery.conftest import NewWorld, World
 from tests.faults.crash_recovery.replica import Replica
 from tests.faults.crash_recovery.run import HEADERS, Run
 from tests.testkit.fake_kafka.cluster import FakeCluster
-from tests.testkit.kafka import eventually, unique
+from tests.testkit.kafka import eventually, unique, until
 from tests.testkit.sizes import size
 
 HELD: Final = {
@@ -27,9 +28,9 @@ HELD: Final = {
 KEY: Final = "producer_byte_rate"
 
 
-async def plan(replica: Replica, users: list[str], value: int, owner: str) -> Any:
+async def plan(replica: Replica, wanted: Mapping[str, int], owner: str) -> Any:
     """Plan a value for each user, as what is left of the file."""
-    quotas = [{"entity": {"user": user}, "values": {KEY: value}} for user in users]
+    quotas = [{"entity": {"user": one}, "values": {KEY: value}} for one, value in wanted.items()]
     body = {"document": {"apiVersion": "quotas/v1", "quotas": quotas}, "owner": owner}
     async with httpx.AsyncClient(base_url=replica.url, headers=HEADERS, timeout=60.0) as http:
         answer = await http.post("/quotas/plans", json={**body, "prune": True})
@@ -62,13 +63,13 @@ async def killed_at(points: tuple[str, ...], run: Run, cluster: FakeCluster) -> 
     users = {point: [unique(point.replace("_", "-")) for _ in range(3)] for point in points}
     living = await asyncio.to_thread(run.serve)
     for point, three in users.items():
-        answer = await apply(living, await plan(living, three, 1, point))
+        answer = await apply(living, await plan(living, dict.fromkeys(three, 1), point))
         assert answer is not None
         assert answer.status_code == httpx.codes.OK, answer.text
     await asyncio.to_thread(living.kill)
     for point, (first, second, _) in users.items():
         mortal = await asyncio.to_thread(run.serve, test_failpoint=f"{point}:kill")
-        planned = await plan(mortal, [first, second], 2, point)
+        planned = await plan(mortal, dict.fromkeys((first, second), 2), point)
         assert len(planned["changes"]) == 3
         assert await apply(mortal, planned) is None
         await asyncio.to_thread(mortal.wait_until_ended)
@@ -90,8 +91,8 @@ async def nothing_is_left_to_do(
     replica: Replica, cluster: FakeCluster, owner: str, left: list[str], value: int
 ) -> None:
     """The file that describes the outcome plans to nothing, and an empty one removes just that."""
-    assert (await plan(replica, left, value, owner))["changes"] == []
-    leaving = await plan(replica, [], value, owner)
+    assert (await plan(replica, dict.fromkeys(left, value), owner))["changes"] == []
+    leaving = await plan(replica, {}, owner)
     assert {one["entity"]["user"] for one in leaving["changes"]} == set(left)
     stored = cluster.quotas
     for user in left:
@@ -104,3 +105,61 @@ async def test_an_owner_holds_what_was_applied_before_and_after_the_sending(
     """The two points where nothing but the cluster knows; a long run tries all of them."""
     points = size(("before_send", "after_answer"), tuple(HELD))
     await killed_at(points, *new_world(postgres))
+
+
+async def settled_at_1000(run: Run) -> tuple[Replica, str, str]:
+    """Return a replica, and two users that a plan has given 1000."""
+    living = await asyncio.to_thread(run.serve)
+    x, y = unique("x"), unique("y")
+    answer = await apply(living, await plan(living, {x: 1000, y: 1000}, "team"))
+    assert answer is not None
+    assert answer.status_code == httpx.codes.OK, answer.text
+    return living, x, y
+
+
+def values(cluster: FakeCluster, *users: str) -> list[float]:
+    """Return what the users have."""
+    return [cluster.quotas[ClientQuotaEntity.of({"user": user})][KEY] for user in users]
+
+
+async def test_a_frozen_plan_holds_what_it_rests_on(world: World) -> None:
+    """Both plans rest on what the other one changes: were both applied, neither would hold."""
+    run, cluster = world
+    run.final_after_s = 95.0
+    living, x, y = await settled_at_1000(run)
+    first = await plan(living, {x: 1000, y: 2000}, "team")
+    second = await plan(living, {x: 2000, y: 1000}, "team")
+    mortal = await asyncio.to_thread(run.serve, test_failpoint="before_send:stop")
+    applying = asyncio.create_task(apply(mortal, first))
+    await until(mortal.is_frozen)
+    refused = await apply(living, second)
+    mortal.thaw()
+    answer = await applying
+    assert refused is not None
+    assert answer is not None
+    sent = answer.status_code == httpx.codes.OK
+    assert values(cluster, x, y) == [1000, 2000 if sent else 1000]
+    assert (refused.status_code, refused.json()["code"]) == (409, "entity-busy")
+    assert await run.until_quiet() < run.quiet_within_s
+    again = await apply(living, second)
+    assert again is not None
+    assert again.status_code == (httpx.codes.PRECONDITION_FAILED if sent else httpx.codes.OK)
+
+
+async def test_what_a_killed_plan_rests_on_is_held_until_recovery_concludes(world: World) -> None:
+    run, cluster = world
+    living, x, y = await settled_at_1000(run)
+    first = await plan(living, {x: 1000, y: 2000}, "team")
+    second = await plan(living, {x: 2000, y: 1000}, "team")
+    mortal = await asyncio.to_thread(run.serve, test_failpoint="before_send:kill")
+    assert await apply(mortal, first) is None
+    await asyncio.to_thread(mortal.wait_until_ended)
+    refused = await apply(living, second)
+    assert refused is not None
+    assert refused.json()["code"] == "entity-busy"
+    assert await run.until_quiet() < run.quiet_within_s
+    assert values(cluster, x, y) == [1000, 1000]
+    answer = await apply(living, second)
+    assert answer is not None
+    assert answer.status_code == httpx.codes.OK, answer.text
+    assert values(cluster, x, y) == [2000, 1000]

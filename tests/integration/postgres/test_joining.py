@@ -56,12 +56,12 @@ async def holding(request: AuditRequest, lease: Lease) -> str:
 
 
 async def closed(request: AuditRequest, lease: Lease) -> str:
-    """Return how the statement in the function would close the slots."""
+    """Return how the first statement in the function would close the slots."""
     source = await lease.connection.scalar(
         text("select prosrc from pg_proc where proname = 'close_slots'")
     )
     assert isinstance(source, str)
-    statement = source.partition("begin")[2].rpartition("end")[0].strip(" \n;")
+    statement = source.partition("begin")[2].partition(";")[0].strip()
     for name in ("definite", "unknown"):
         statement = statement.replace(f"recordset({name})", f"recordset(%({name})s::json)")
     statement = statement.replace("any(ids)", "any(%(ids)s)")

@@ -1,28 +1,49 @@
 """Plans and owners in Postgres: owners follow what the log says, whoever writes it."""
 
+import asyncio
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from typing import Any
 
+import psycopg
 import pytest
 
 from app.domain.alterations import AlterationResult, ClientQuotaAlteration, Op, Outcome
 from app.domain.entities import ClientQuotaEntity
-from app.domain.errors import ExpectationFailedError, OwnerConflictError, QuotaError
+from app.domain.errors import (
+    EntityBusyError,
+    ExpectationFailedError,
+    OwnerConflictError,
+    QuotaError,
+)
 from app.domain.plans import Conflict, DesiredQuota, Holding, Kept, PlannedChange, WhyKept
 from app.postgres import plans as postgres_plans
 from app.postgres.audit_log import PostgresJournal
 from app.postgres.bulk import MANY
 from app.postgres.migrate import keep_house
+from app.postgres.outcomes import _CLOSE as CLOSE
+from app.postgres.outcomes import Ended, closing
 from app.postgres.plans import PostgresPlans
 from app.postgres.pool import Database
 from app.postgres.recovery import PostgresRecovery
 from app.service.ports.audit_log import AuditConclusion, AuditRequest, Claim
 from app.service.ports.plans import ChangeWithImpact, OwnershipClaim, StoredPlan
 from app.service.ports.recovery import Recovered
+from app.service.recovery.recovery import FINAL_AFTER_S
 from app.service.runtime.clock import new_alteration_id
-from tests.integration.postgres.slots import Tables, concluded
-from tests.testkit.postgres import CLUSTER, HOSTILE_NAMES, audit_entity, audit_request, claim_of
+from tests.integration.postgres.calls import until_somebody_waits
+from tests.integration.postgres.recovering import claimed, found
+from tests.integration.postgres.slots import AFTER, Tables, concluded, request_of
+from tests.testkit.postgres import (
+    CLUSTER,
+    HOSTILE_NAMES,
+    AuditDatabase,
+    audit_entity,
+    audit_request,
+    claim_of,
+)
 
 P, C = "producer_byte_rate", "consumer_byte_rate"
 
@@ -181,6 +202,108 @@ async def test_the_claims_of_a_large_plan_are_settled_at_once(
     assert tables.count("entity_slot") == 0
     triggers = "select from pg_trigger where tgrelid = 'entity_slot'::regclass and not tgisinternal"
     assert tables.run(triggers) == []
+
+
+async def rested(
+    journal: PostgresJournal, users: str, *beside: str, owner: str = "owner"
+) -> AuditRequest:
+    """Return an alteration that has begun, and rests on users beside its own."""
+    request = request_of(*users)
+    await journal.record_intent(request, claim_of(request, owner, rests_on=beside))
+    return request
+
+
+async def test_what_a_plan_rests_on_is_held_until_all_of_it_is_concluded(
+    journal: PostgresJournal, tables: Tables
+):
+    """Also from another plan that rests on it; who comes is told how long that can last."""
+    request = await rested(journal, "ab", "x", "y")
+    altering, planned = request_of("x"), request_of("c")
+    claims = [(altering, claim_of(altering)), (planned, claim_of(planned, rests_on=["y"]))]
+    for other, claim in claims:
+        with pytest.raises(EntityBusyError) as raised:
+            await journal.record_intent(other, claim)
+        assert raised.value.alteration_id == request.alteration_id
+        assert raised.value.retry_after_s == 1
+    applied, unknown = concluded(request), concluded(request, Outcome.UNKNOWN, None)
+    results = {0: applied.results[0], 1: unknown.results[1]}
+    await journal.record_conclusion(replace(applied, results=results))
+    assert list(tables.slots(request)) == [-3, -2, 1]
+    for other, claim in claims:
+        with pytest.raises(EntityBusyError) as raised:
+            await journal.record_intent(other, claim)
+        assert raised.value.retry_after_s is not None
+        assert 1 < raised.value.retry_after_s <= FINAL_AFTER_S
+
+
+async def test_an_alteration_gives_back_what_is_last_known_of_what_it_rests_on(
+    journal: PostgresJournal,
+):
+    before = request_of("x")
+    await journal.record_intent(before, claim_of(before))
+    await journal.record_conclusion(concluded(before))
+    request = request_of("a")
+    intent = await journal.record_intent(request, claim_of(request, rests_on=["x", "y"]))
+    assert [state.values for state in intent.known.values()] == [AFTER]
+
+
+async def test_recovery_does_not_look_at_what_is_only_rested_on_and_frees_it_in_the_end(
+    journal: PostgresJournal, database: Database, tables: Tables
+):
+    recovery = PostgresRecovery(database, final_after_s=0)
+    request = await rested(journal, "ab", "x", owner="dead")
+    tables.age(request, 60.0)
+    assert (await recovery.open_intents(CLUSTER)).number == 2
+    assert [one.key for one in await claimed(recovery)] == [
+        (request.alteration_id, 0),
+        (request.alteration_id, 1),
+    ]
+    assert tables.slots(request)[-2].claimed_by is None
+    for ordinal, left in ((0, [-2, 1]), (1, [])):
+        ended = found(request, Outcome.NOT_APPLIED, final=True, ordinal=ordinal)
+        assert await recovery.record_recovery([ended]) == {}
+        assert list(tables.slots(request)) == left
+
+
+async def test_of_two_that_conclude_halves_at_once_the_later_frees_what_they_rest_on(
+    journal: PostgresJournal, tables: Tables, audit_database: AuditDatabase
+):
+    """The first has freed its half and has not committed when the second comes to the end."""
+    request = await rested(journal, "ab", "x")
+    results = concluded(request).results
+    halves = [closing([Ended(request.alteration_id, {n: results[n]})]) for n in results]
+
+    def close(half: Mapping[str, Any]) -> None:
+        with psycopg.connect(audit_database.service_url) as connection:
+            connection.execute(CLOSE, half)
+
+    with psycopg.connect(audit_database.service_url) as first:
+        first.execute(CLOSE, halves[0])
+        second = asyncio.create_task(asyncio.to_thread(close, halves[1]))
+        await until_somebody_waits(audit_database)
+        first.commit()
+        await second
+    assert tables.count("entity_slot") == 0
+
+
+async def test_who_supersedes_all_of_a_plan_frees_what_it_rests_on(
+    journal: PostgresJournal, tables: Tables
+):
+    old = await rested(journal, "ab", "x")
+    await journal.record_conclusion(concluded(old, Outcome.UNKNOWN, None))
+    for user, left in (("a", [-2, 1]), ("b", [])):
+        new = request_of(user)
+        await journal.record_intent(new, claim_of(new, supersedes=old.alteration_id))
+        assert list(tables.slots(old)) == left
+
+
+async def test_many_entities_that_a_plan_rests_on_are_taken_and_freed(
+    journal: PostgresJournal, tables: Tables
+):
+    request = await rested(journal, "a", *(f"user-{n}" for n in range(10_000)))
+    assert len(tables.slots(request)) == 10_001
+    await journal.record_conclusion(concluded(request))
+    assert tables.count("entity_slot") == 0
 
 
 async def test_a_request_about_nothing_is_kept_and_concluded(journal: PostgresJournal):
