@@ -2,6 +2,7 @@
 
 import json
 import re
+import tomllib
 from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
@@ -136,6 +137,26 @@ def test_every_link_leads_somewhere(subtests: pytest.Subtests):
         with subtests.test(document=document):
             for target in links(document):
                 assert target.startswith("https://") or (document.parent / target).exists(), target
+
+
+@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "docs/architecture.md"])
+def test_every_file_that_the_map_names_exists(page: str):
+    files = re.findall(r"`((?:app|tests)/[\w/]+\.(?:py|txt))`", (ROOT / page).read_text())
+    assert len(files) > 10
+    assert [file for file in files if not (ROOT / file).exists()] == []
+
+
+def test_the_picture_of_the_layers_is_the_contract():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    contracts = project["tool"]["importlinter"]["contracts"]
+    layers = next(one["layers"] for one in contracts if one.get("containers") == ["app"])
+    picture = (ROOT / "docs/architecture.md").read_text().split("```")[1]
+    assert dict(re.findall(r'(L\d+)\["([^"]+)"\]', picture)) == {
+        f"L{number}": layer for number, layer in enumerate(layers, 1)
+    }
+    assert re.findall(r"(L\d+)[^>\n]*--> (L\d+)", picture) == [
+        (f"L{number}", f"L{number + 1}") for number in range(1, len(layers))
+    ]
 
 
 def test_links_are_found():
