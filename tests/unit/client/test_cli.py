@@ -12,6 +12,16 @@ from pathlib import Path
 import pytest
 
 from app.client.arguments import parser
+from app.client.cli import main
+
+ALTER = ("--alter", "--names", "user=alice", "--add", "producer_byte_rate=1")
+
+
+@pytest.fixture(autouse=True)
+def no_configuration(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    for name in ("SERVER", "TOKEN_FILE", "PROFILE"):
+        monkeypatch.delenv(f"KAFKA_CLIENT_QUOTAS_{name}", raising=False)
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "nan", "inf", "86401", "soon", ""])
@@ -99,3 +109,53 @@ def test_output_that_cannot_be_written_is_one_sentence():
 def test_a_closed_stream_is_one_that_nobody_reads(line: str, code: int):
     ended = run_in_shell(line)
     assert (ended.returncode, ended.stdout, ended.stderr) == (code, "", "")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        (),
+        ("--describe", "--alter"),
+        ("--describe", "plan", "x"),
+        ("--describe", "--names", "group=a"),
+        ("--describe", "--names", "user=a", "--defaults", "user"),
+        ("--describe", "--add", "producer_byte_rate=1"),
+        ("--describe", "--bootstrap-server", "localhost:9092"),
+        ("--resolve", "--names", "client-id=a"),
+        ("--resolve", "--defaults", "user"),
+        ("--resolve", "--names", "user=a", "--prefix", "user=b"),
+        ("--alter", "--names", "user=a"),
+        ("--alter", "--add", "producer_byte_rate=1"),
+        (*ALTER, "--show-overridden"),
+        ("--descr",),
+        ("plan",),
+        ("plan", "/nonexistent/file"),
+        ("apply",),
+        ("apply", "x", "--plan", "y"),
+        ("--describe", "--server", "localhost:8080"),
+        ("--describe", "--server", "http://[::1"),
+        ("--describe", "--token-file", "/nonexistent/token"),
+        ("--describe", "--token-file", "x", "--user", "y"),
+        ("--describe", "--password-file", "x"),
+        ("--describe", "--profile", "none"),
+        ("--describe", "--timeout", "0"),
+        ("audit", "--limit", "-1"),
+        (*ALTER, "--output", "csv"),
+        (*ALTER, "--idempotency-key", "\u00e9"),
+        ("--describe", "--names", "user=\udcff"),
+        ("--describe", "--server", "http://alice:secret@127.0.0.1:1"),
+    ],
+    ids=" ".join,
+)
+def test_wrong_usage_is_2_and_says_why(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]):
+    assert main(list(words)) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith(("kafka-client-quotas: ", "usage: "))
+    assert "secret" not in printed.err
+
+
+@pytest.mark.parametrize("word", ["--help", "plan --help", "import --help", "lint --help"])
+def test_help_is_no_error(word: str, capsys: pytest.CaptureFixture[str]):
+    assert main(word.split()) == 0
+    assert "--server" in capsys.readouterr().out

@@ -232,56 +232,6 @@ def test_names_in_answers_cannot_move_the_terminal(capsys: pytest.CaptureFixture
         assert all(character.isprintable() or character == "\n" for character in printed)
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        (),
-        ("--describe", "--alter"),
-        ("--describe", "plan", "x"),
-        ("--describe", "--names", "group=a"),
-        ("--describe", "--names", "user=a", "--defaults", "user"),
-        ("--describe", "--add", "producer_byte_rate=1"),
-        ("--describe", "--bootstrap-server", "localhost:9092"),
-        ("--resolve", "--names", "client-id=a"),
-        ("--resolve", "--defaults", "user"),
-        ("--resolve", "--names", "user=a", "--prefix", "user=b"),
-        ("--alter", "--names", "user=a"),
-        ("--alter", "--add", "producer_byte_rate=1"),
-        (*ALTER, "--show-overridden"),
-        ("--descr",),
-        ("plan",),
-        ("plan", "/nonexistent/file"),
-        ("apply",),
-        ("apply", "x", "--plan", "y"),
-        ("--describe", "--server", "localhost:8080"),
-        ("--describe", "--server", "http://[::1"),
-        ("--describe", "--token-file", "/nonexistent/token"),
-        ("--describe", "--token-file", "x", "--user", "y"),
-        ("--describe", "--password-file", "x"),
-        ("--describe", "--profile", "none"),
-        ("--describe", "--timeout", "0"),
-        ("audit", "--limit", "-1"),
-        (*ALTER, "--output", "csv"),
-        (*ALTER, "--idempotency-key", "\u00e9"),
-        ("--describe", "--names", "user=\udcff"),
-        ("--describe", "--server", "http://alice:secret@127.0.0.1:1"),
-    ],
-    ids=" ".join,
-)
-def test_wrong_usage_is_2_and_says_why(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]):
-    assert main(list(words)) == 2
-    printed = capsys.readouterr()
-    assert printed.out == ""
-    assert printed.err.startswith(("kafka-client-quotas: ", "usage: "))
-    assert "secret" not in printed.err
-
-
-@pytest.mark.parametrize("word", ["--help", "plan --help", "import --help", "lint --help"])
-def test_help_is_no_error(word: str, capsys: pytest.CaptureFixture[str]):
-    assert main(word.split()) == 0
-    assert "--server" in capsys.readouterr().out
-
-
 def test_a_profile_names_service_and_credential(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
