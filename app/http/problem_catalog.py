@@ -203,7 +203,7 @@ ALTERATION_PROBLEMS: Final[Mapping[str, ProblemText]] = {
     "entity-busy": ProblemText(
         "Another alteration of the same entity is in flight",
         "Two alterations of one entity never run at once: their record would not say which one "
-        "the cluster kept. Nothing was sent.",
+        "the cluster kept. A plan also holds what it rests on. Nothing was sent.",
         "Send the request again after the time in Retry-After.",
         "Where it lasts, the outcome of the alteration named in the answer is unknown: it holds "
         "its entities until recovery is final, 95 s after the sending.",
