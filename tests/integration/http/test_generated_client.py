@@ -1,6 +1,7 @@
 """A client that openapi-python-client makes from the published document alters a real quota."""
 
 import importlib
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -40,13 +41,18 @@ def _model(name: str) -> type:
 
 @pytest.fixture(scope="module")
 def generated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Generate the client, let it be imported, and return what the generator printed."""
+    """Generate the client, let it be imported, and return what the generator printed.
+
+    It formats what it writes by the ruff that it finds on the PATH.
+    """
     folder = tmp_path_factory.mktemp("client")
-    command = [Path(sys.executable).with_name("openapi-python-client"), "generate", "--meta=none"]
+    programs = Path(sys.executable).parent
+    command = [programs / "openapi-python-client", "generate", "--meta=none"]
     paths = [f"--path={ROOT / 'openapi/openapi.json'}", f"--output-path={folder / PACKAGE}"]
     done = subprocess.run(
         [*command, *paths],
         cwd=folder,
+        env={**os.environ, "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"},
         capture_output=True,
         text=True,
         timeout=GENERATES_WITHIN_S,
