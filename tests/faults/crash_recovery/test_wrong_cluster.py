@@ -84,7 +84,7 @@ async def seen_of(run: Run, cluster: FakeCluster, replica: Replica) -> Seen:
     assert (await alter(run, replica, still_open)).end is End.UNKNOWN
     await ask(replica, "GET", "/quotas/resolve?user=alice&max_age_ms=3600000")
     page = (await ask(replica, "GET", "/quotas?page_size=1")).json()
-    plan_id = (await plan(replica, [unique("planned")], 7, "team"))["plan_id"]
+    plan_id = (await plan(replica, {unique("planned"): 7}, "team"))["plan_id"]
     return Seen(applied, key, answer.alteration_id, still_open, plan_id, page["next_page_token"])
 
 
