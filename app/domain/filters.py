@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import Self
 
 from app.domain.entities import DEFAULT_NAME, ENTITY_TYPES, ClientQuotaEntity, EntityType
-from app.domain.errors import Violation
+from app.domain.errors import InvalidRequestError, Violation
 
 
 class MatchType(StrEnum):
@@ -128,6 +128,22 @@ def filter_violations(quota_filter: ClientQuotaFilter, pointer: str = "filter") 
             )
         )
     return violations
+
+
+def check_filter(quota_filter: ClientQuotaFilter, pointer: str = "filter") -> None:
+    """Refuse a filter that a broker would refuse.
+
+    Raises:
+        InvalidRequestError: With every violation, and the error that the broker gives.
+    """
+    violations = filter_violations(quota_filter, pointer)
+    if violations:
+        subject = "filter" if pointer == "filter" else f"{pointer} filter"
+        raise InvalidRequestError(
+            f"The {subject} breaks a rule of the broker.",
+            kafka_error=violations[0].kafka_error,
+            violations=violations,
+        )
 
 
 def _component_violations(quota_filter: ClientQuotaFilter, pointer: str) -> Iterator[Violation]:

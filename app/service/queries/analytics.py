@@ -17,7 +17,7 @@ from app.domain.errors import (
     TooManyRequestsError,
     Violation,
 )
-from app.domain.filters import ClientQuotaFilter, filter_violations
+from app.domain.filters import ClientQuotaFilter, check_filter
 from app.domain.pipeline_runs import OptionValue, run_violations
 from app.service.ports.brokers import ClusterIdentity
 from app.service.runtime.clock import new_alteration_id
@@ -183,11 +183,7 @@ class Analytics:
             NotFoundError: ``no-run``: no run has published the table, or there is no run at all.
         """
         if query.entity is not None:
-            violations = filter_violations(query.entity, "entity")
-            if violations:
-                detail = "The entity filter breaks a rule of the broker."
-                first = violations[0].kafka_error
-                raise InvalidRequestError(detail, kafka_error=first, violations=violations)
+            check_filter(query.entity, "entity")
         cluster_id = await self.cluster.cluster_id()
         page = await self.store.page(replace(query, cluster_id=cluster_id))
         if page.run is None and not (query.table is Result.RUNS and page.rows):

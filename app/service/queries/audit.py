@@ -3,8 +3,8 @@
 from dataclasses import dataclass, replace
 
 from app.domain.entities import Caller
-from app.domain.errors import ClusterAuthorizationError, InvalidRequestError, NotFoundError
-from app.domain.filters import filter_violations
+from app.domain.errors import ClusterAuthorizationError, NotFoundError
+from app.domain.filters import check_filter
 from app.service.auth.authorize import ClusterAuthorizer
 from app.service.ports.audit_log import AlterationRecord, AuditJournal, AuditPage, AuditQuery
 from app.service.ports.brokers import ClusterIdentity
@@ -28,11 +28,7 @@ class AuditTrail:
         if not self.authorizer.is_auditor(caller):
             query = _own(caller, query)
         if query.entity is not None:
-            violations = filter_violations(query.entity, "entity")
-            if violations:
-                detail = "The entity filter breaks a rule of the broker."
-                first = violations[0].kafka_error
-                raise InvalidRequestError(detail, kafka_error=first, violations=violations)
+            check_filter(query.entity, "entity")
         own = replace(query, cluster_id=await self.cluster.cluster_id())
         return await self.journal.audit_rows(own)
 

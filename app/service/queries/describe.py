@@ -10,8 +10,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from app.domain.alterations import Quotas, Values
 from app.domain.entities import ClientQuotaEntity, SortKey
-from app.domain.errors import InvalidRequestError
-from app.domain.filters import ALL_ENTITIES, ClientQuotaFilter, MatchType, filter_violations
+from app.domain.filters import ALL_ENTITIES, ClientQuotaFilter, MatchType, check_filter
 from app.service.ports.brokers import ClientQuotaAdmin, Described
 from app.service.runtime.offload import off_loop, pause_gc
 
@@ -274,11 +273,7 @@ class DescribeQuotas:
             InvalidRequestError: The filter breaks a rule of the broker.
             NotSentError: No broker answers.
         """
-        violations = filter_violations(query.quota_filter)
-        if violations:
-            detail = "The filter breaks a rule of the broker."
-            first = violations[0].kafka_error
-            raise InvalidRequestError(detail, kafka_error=first, violations=violations)
+        check_filter(query.quota_filter)
         described = await self._described(query)
         if query == DescribeQuery(max_age_ms=query.max_age_ms):
             arranged = await self._images.in_order(described)
