@@ -9,19 +9,18 @@ from typing import Final
 from cryptography import x509
 
 from app.caller_sessions import OpenSessions
+from app.http.authentication.authenticator import Method, Methods
 from app.http.authentication.basic import Basic
-from app.http.authentication.bearer import Bearer
-from app.http.authentication.bearer_tokens import BearerTokens
-from app.http.authentication.client_certificates import ClientCertificates
-from app.http.authentication.identity_provider import IdentityProvider
-from app.http.authentication.json_web_tokens import TokenRules
-from app.http.authentication.login_attempts import LoginAttempts
-from app.http.authentication.methods import Method, Methods
+from app.http.authentication.bearer import Bearer, BearerTokens, TokensFileError
+from app.http.authentication.certificates import (
+    ClientCertificates,
+    DirectCertificate,
+    ProxyCertificate,
+)
+from app.http.authentication.oidc import IdentityProvider, KeySource, TokenRules
 from app.http.authentication.principal_mapping import PrincipalMapping
-from app.http.authentication.shown_certificates import DirectCertificate, ProxyCertificate
-from app.http.authentication.signing_keys import KeySource
-from app.http.authentication.token_file import TokensFileError
 from app.http.metrics import HttpMetrics
+from app.http.rate_limits import LoginAttempts
 from app.kafka.config import key_password
 from app.settings import AuthenticatorKind, Settings, SettingsError, reveal, unusable_file
 

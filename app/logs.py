@@ -10,8 +10,7 @@ from typing import Any, Final
 import orjson
 import structlog
 
-from app.http.boundary import RequestLog, log_request
-from app.http.request_context import add_request
+from app.http.middleware import RequestLog, add_request, log_request
 from app.settings import LogFormat
 
 _QUIET: Final = ("uvicorn.access", "asyncio")

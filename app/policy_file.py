@@ -30,9 +30,9 @@ from app.domain.filters import (
 )
 from app.domain.policy import ANYBODY, EVERY_KEY, KeyLimits, Policy, PolicyRule
 from app.domain.quota_keys import QUOTA_KEY_RULES, meant
-from app.http.authentication.token_file import is_principal
-from app.http.filter_query import GRAMMAR, parse_component
-from app.http.strict_json import shown
+from app.http.authentication.bearer import is_principal
+from app.http.query_params import GRAMMAR, parse_component
+from app.http.request_body import shown
 from app.service.auth.policy import PolicyInForce
 
 MAX_BYTES: Final = 1024 * 1024

@@ -17,11 +17,9 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from app.http.application import create_asgi
-from app.http.connections import Acceptor, ConnectionLimits, Connections
-from app.http.open_files import room_for_connections
-from app.http.receive_limits import ReceiveLimits
-from app.http.receiving import ReceivingProtocol, receiving_protocol
-from app.http.request_context import ON_OPERATIONS_PORT
+from app.http.connections import Acceptor, ConnectionLimits, Connections, room_for_connections
+from app.http.middleware import ON_OPERATIONS_PORT
+from app.http.receiving import ReceiveLimits, ReceivingProtocol, receiving_protocol
 from app.listeners import Listener, own_socket
 from app.logs import request_log
 from app.settings import Settings

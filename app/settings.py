@@ -20,12 +20,11 @@ from pydantic import (
 from pydantic_core import ErrorDetails
 
 from app.domain.authorization import parse_super_users
-from app.http.authentication.client_cert_header import ClientCertHeader
-from app.http.authentication.forwarded import ForwardedHeader
-from app.http.authentication.json_web_tokens import ALGORITHMS
+from app.http.authentication.authenticator import principal_of
+from app.http.authentication.certificates import ClientCertHeader
+from app.http.authentication.oidc import ALGORITHMS, is_confidential
 from app.http.authentication.principal_mapping import PrincipalMapping
-from app.http.authentication.principals import principal_of
-from app.http.authentication.signing_keys import is_confidential
+from app.http.authentication.proxies import ForwardedHeader
 from app.http.errors import InvalidTokenError
 from app.kafka.config import KafkaSettings, PassThrough, SaslMechanism, SecurityProtocol
 from app.postgres.connect import read_url

@@ -13,11 +13,10 @@ from typing import Any, Final
 from app.authenticators import Authenticators
 from app.caller_sessions import SharedServices, open_sessions
 from app.domain.authorization import AuthorizerSettings, Operation
-from app.http.authentication.trusted_proxies import TrustedProxies
-from app.http.metrics import HttpMetrics
+from app.http.authentication.proxies import TrustedProxies
+from app.http.metrics import HttpMetrics, SharedCounts
 from app.http.rate_limits import Limits, RateLimits
 from app.http.services import Services
-from app.http.worker_metrics import SharedCounts
 from app.kafka.acls import KafkaClusterAclSource
 from app.kafka.broker_config import KafkaCluster
 from app.kafka.cluster_client import Brokers

@@ -18,7 +18,7 @@ from uvicorn import Config
 from uvicorn.config import STARTUP_FAILURE
 from uvicorn.supervisors.multiprocess import Multiprocess, Process
 
-from app.http.worker_metrics import SharedCounts, forget_worker
+from app.http.metrics import SharedCounts, forget_worker
 from app.listeners import Listener, listeners
 from app.logs import configure_logs, name_worker
 from app.server import Port, build_server, report_listening

@@ -1,29 +1,130 @@
-"""The application: routes, strictness around them, errors as problem documents."""
+"""The application: its routes, strictness around them, errors as problem documents."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from importlib.metadata import version
-from typing import Final
+from typing import Any, Final
 
-from fastapi import FastAPI
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.routing import Match
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from app.domain.errors import NotFoundError
-from app.http import audit, operation, problem_pages, users
+from app.domain.errors import NotFoundError, QuotaError, UnreadableRequestError, Violation
+from app.http import audit, operation, pages, users
 from app.http.alterations import routes as alterations
 from app.http.analytics import routes as analytics
-from app.http.boundary import RequestBoundary, RequestLog, log_request
-from app.http.docs_page import install_docs
-from app.http.loop_lag import observed_lag
-from app.http.metrics import HttpMetrics
+from app.http.errors import BodyTooLargeError, MethodNotAllowedError
+from app.http.metrics import HttpMetrics, observed_lag
+from app.http.middleware import (
+    ON_OPERATIONS_PORT,
+    RequestBoundary,
+    RequestLog,
+    action_of,
+    answer,
+    answer_to_fault,
+    context_of,
+    log_request,
+)
 from app.http.openapi import describe
 from app.http.plans import routes as plans
-from app.http.problem_handlers import install_problem_handlers
 from app.http.quotas import routes as quotas
-from app.http.request_context import ON_OPERATIONS_PORT
+from app.http.request_body import child
 from app.http.resolve import routes as resolve
 from app.http.route import refuse_undeclared
-from app.http.services import Services
+from app.http.services import Services, services_of
+from app.service.auth.authorize import RULE
+from app.service.auth.denials import DeniedAttempt
+from app.service.auth.run_as_caller import RefusedAtTheActError
+from app.service.runtime.offload import off_loop
+
+_METHODS: Final[Mapping[str, tuple[str, ...]]] = {
+    "GET": ("GET", "HEAD"),
+    **{method: (method,) for method in ("POST", "PUT", "PATCH", "DELETE", "OPTIONS")},
+}
+"""What a route takes to what a caller may send: the boundary reads HEAD as GET."""
+
+_OF_STATUS: Final[Mapping[int, tuple[type[QuotaError], str]]] = {
+    400: (UnreadableRequestError, "The request cannot be read."),
+    404: (NotFoundError, "Nothing is at this path."),
+    405: (MethodNotAllowedError, "This path does not take that method; see the header Allow."),
+    413: (BodyTooLargeError, "The body is too large; split the request."),
+}
+
+
+def install_problem_handlers(app: FastAPI) -> None:
+    """Make every error a problem document, faults included."""
+    app.add_exception_handler(QuotaError, _on_quota_error)
+    app.add_exception_handler(RefusedAtTheActError, _on_refusal_at_the_act)
+    app.add_exception_handler(HTTPException, _on_http_exception)
+    app.add_exception_handler(RequestValidationError, _on_validation_error)
+    app.add_exception_handler(Exception, _on_fault)
+
+
+async def _on_fault(request: Request, _: Exception) -> Response:
+    return answer_to_fault(request)
+
+
+async def _on_quota_error(request: Request, error: Exception) -> Response:
+    if not isinstance(error, QuotaError):
+        raise error
+    number = len(error.results or ()) + len(error.violations)
+    return await off_loop(number, answer, request, error)
+
+
+async def _on_refusal_at_the_act(request: Request, error: Exception) -> Response:
+    """Keep the attempt of a caller whom a broker refused a read that was thought allowed."""
+    if not isinstance(error, RefusedAtTheActError):
+        raise error
+    context = context_of(request)
+    if context.caller is not None:
+        evidence = {"allowed": False, "rule": RULE, "asked": "DescribeClientQuotas"}
+        attempt = DeniedAttempt(context.request_id, action_of(request), evidence)
+        await services_of(request).denials.record(context.caller, error, attempt)
+    return answer(request, error)
+
+
+async def _on_http_exception(request: Request, error: Exception) -> Response:
+    if not isinstance(error, HTTPException):
+        raise error
+    kind, detail = _OF_STATUS.get(error.status_code, (QuotaError, "The request failed."))
+    headers = dict(error.headers or {})
+    if kind is MethodNotAllowedError:
+        headers["Allow"] = ", ".join(_allowed_methods(request))
+    return answer(request, kind(detail), headers)
+
+
+def _allowed_methods(request: Request) -> list[str]:
+    """Return every method of the path; starlette names those of one route only."""
+    routes = request.app.router.routes
+    return [
+        name
+        for method, names in _METHODS.items()
+        if any(
+            route.matches({**request.scope, "method": method})[0] is Match.FULL for route in routes
+        )
+        for name in names
+    ]
+
+
+async def _on_validation_error(request: Request, error: Exception) -> Response:
+    if not isinstance(error, RequestValidationError):
+        raise error
+    violations = [_violation(one) for one in error.errors()]
+    detail = "The request cannot be read."
+    return answer(request, UnreadableRequestError(detail, violations=violations))
+
+
+def _violation(error: Mapping[str, Any]) -> Violation:
+    source, *places = error["loc"]
+    pointer = ""
+    for place in places:
+        pointer = child(pointer, place)
+    return Violation(
+        pointer if source == "body" else pointer.removeprefix("/"), "wrong-type", str(error["msg"])
+    )
+
 
 _FEATURES: Final = (
     resolve,
@@ -34,7 +135,7 @@ _FEATURES: Final = (
     users,
     analytics,
     operation,
-    problem_pages,
+    pages,
 )
 
 Lifespan = Callable[[], AbstractAsyncContextManager[Services]]
@@ -68,7 +169,6 @@ def create_application(lifespan: Lifespan) -> FastAPI:
     for feature in _FEATURES:
         # Not include_router, which would match the path of each request twice.
         app.router.routes.extend(feature.router.routes)
-    install_docs(app)
     install_problem_handlers(app)
     describe(app)
     return app

@@ -20,7 +20,6 @@ from app.http.encoding import (
     rfc3339,
     values_json,
 )
-from app.http.filter_query import parse_filter
 from app.http.guards import MayReadAudit
 from app.http.models import (
     AlterationId,
@@ -35,7 +34,7 @@ from app.http.models import (
     Values,
     closed,
 )
-from app.http.page_tokens import page_token, query_fingerprint, read_page_token
+from app.http.pagination import page_token, query_fingerprint, read_page_token
 from app.http.query_params import (
     Filter,
     PageSize,
@@ -43,6 +42,7 @@ from app.http.query_params import (
     QueryParameters,
     StrictQuery,
     TimeParameter,
+    parse_filter,
 )
 from app.http.responses import ASKING, answer_of, problems
 from app.http.route import GuardedRoute, operation_id

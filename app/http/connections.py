@@ -5,6 +5,7 @@ import errno
 import logging
 import socket
 import ssl
+import sys
 from collections import OrderedDict
 from collections.abc import Callable
 from contextvars import Context
@@ -13,6 +14,38 @@ from functools import partial
 from typing import Final
 
 from app.http.rate_limits import network_of
+
+if sys.platform != "win32":
+    import resource
+
+OTHER_FILES: Final = 100
+"""What the process needs besides: brokers, Postgres, files."""
+
+
+def room_for_connections(wanted: int, besides: int = 0) -> int:
+    """Return how many connections fit, after asking the system for as many files as it grants.
+
+    Args:
+        wanted: So many at most.
+        besides: Files that are needed beyond these and ``OTHER_FILES``.
+    """
+    if sys.platform == "win32":
+        return wanted
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    other = OTHER_FILES + besides
+    granted, needed = _number(soft), wanted + other
+    if granted < needed:
+        granted = min(needed, _number(hard))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (granted, hard))
+    room = max(1, min(wanted, granted - other))
+    if room < wanted:
+        logger.warning("%d files may be open, so %d connections fit", granted, room)
+    return room
+
+
+def _number(limit: int) -> int:
+    return sys.maxsize if limit == resource.RLIM_INFINITY else limit
+
 
 HANDSHAKE_S: Final = 10.0
 """How long a TLS handshake may take, in seconds."""

@@ -13,14 +13,13 @@ from app.domain.authorization import Operation
 from app.domain.entities import Caller
 from app.domain.errors import QuotaError, UnauthenticatedError
 from app.http.alterations.models import AlterationRequest
+from app.http.authentication.authenticator import presented_by
 from app.http.authentication.basic import SessionCaller
-from app.http.authentication.presented import presented_by
 from app.http.errors import UntrustedIdentityError
+from app.http.middleware import ON_OPERATIONS_PORT, action_of, context_of, remember_caller
 from app.http.rate_limits import Limited
-from app.http.request_body import SMALL_BYTES, read_json_body
-from app.http.request_context import ON_OPERATIONS_PORT, action_of, context_of, remember_caller
+from app.http.request_body import SMALL_BYTES, JsonObject, parse_object, read_json_body
 from app.http.services import Services, services_of
-from app.http.strict_json import JsonObject, parse_object
 from app.http.validation import validated
 from app.service.auth.authorize import Access
 from app.service.auth.denials import (

@@ -15,7 +15,7 @@ from app.domain.errors import UnreadableRequestError, Violation
 from app.http.errors import (
     HeadersTooLargeError,
 )
-from app.http.strict_json import JsonValue
+from app.http.request_body import JsonValue
 from app.service.alterations.command import IdempotencyKey
 
 MAX_HEADER_BYTES: Final = 32 * 1024

@@ -1,10 +1,16 @@
 """Metrics of the HTTP interface, for Prometheus. No label names an entity or a principal."""
 
+import asyncio
 import math
+import os
 import time
 from collections import Counter as Tally
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
 from http import HTTPStatus
+from pathlib import Path
 from typing import Final
 
 from prometheus_client import (
@@ -12,17 +18,124 @@ from prometheus_client import (
     Counter,
     Gauge,
     Histogram,
+    Metric,
     PlatformCollector,
     ProcessCollector,
     disable_created_metrics,
     exposition,
+    values,
+)
+from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
+from prometheus_client.registry import Collector
+
+from app.http.rate_limits import TokenBucket
+from app.http.service_metrics import (
+    PrometheusAlterationMetrics,
+    PrometheusDependencyMetrics,
+    PrometheusPolicyMetrics,
 )
 
-from app.http.alteration_metrics import PrometheusAlterationMetrics
-from app.http.dependency_metrics import PrometheusDependencyMetrics
-from app.http.policy_metrics import PrometheusPolicyMetrics
-from app.http.token_buckets import TokenBucket
-from app.http.worker_metrics import SharedCounts
+_FOLDER: Final = "PROMETHEUS_MULTIPROC_DIR"
+
+
+@dataclass(frozen=True, slots=True)
+class SharedCounts:
+    """Where the workers of one service count.
+
+    Attributes:
+        folder: Of all of them.
+        number: Of this worker. Whoever takes its turn after its end counts on in its files, so no
+            sum falls, and there are no more files than workers.
+    """
+
+    folder: Path
+    number: int
+
+    def begin(self) -> None:
+        """Have every metric that is made from now on counted there."""
+        os.environ[_FOLDER] = str(self.folder)
+        values.ValueClass = values.MultiProcessValue(lambda: self.number)  # type: ignore[no-untyped-call]
+        self.folder.joinpath(f"{self.number}.pid").write_text(str(os.getpid()))
+
+    def registry(self) -> CollectorRegistry:
+        """Return what shows the counts of all workers."""
+        registry = CollectorRegistry()
+        PlatformCollector(registry=registry)
+        registry.register(_Counts(self.folder))
+        registry.register(_Processes(self.folder))
+        return registry
+
+
+def forget_worker(folder: Path, number: int) -> None:
+    """Take the gauges of a worker away that has ended; what it counted stays."""
+    mark_process_dead(number, str(folder))  # type: ignore[no-untyped-call]
+    folder.joinpath(f"{number}.pid").unlink(missing_ok=True)
+
+
+class _Counts(Collector):
+    """What the workers counted, added up; gauges that are each worker's have a label for it."""
+
+    def __init__(self, folder: Path) -> None:
+        self._of_all = MultiProcessCollector(None, str(folder))  # type: ignore[no-untyped-call]
+
+    def collect(self) -> Iterable[Metric]:
+        """Return the metrics."""
+        for metric in self._of_all.collect():  # type: ignore[no-untyped-call]
+            metric.samples = [
+                one._replace(labels={_renamed(name): value for name, value in one.labels.items()})
+                for one in metric.samples
+            ]
+            yield metric
+
+
+def _renamed(label: str) -> str:
+    return "worker" if label == "pid" else label
+
+
+class _Processes(Collector):
+    """Memory, processor time and files of each worker's process."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def collect(self) -> Iterable[Metric]:
+        """Return the metrics."""
+        found: dict[str, Metric] = {}
+        for file in sorted(self._folder.glob("*.pid")):
+            try:
+                pid = int(file.read_text())
+            except (FileNotFoundError, ValueError):
+                continue  # it has just ended, or begins
+            for metric in ProcessCollector(pid=partial(int, pid), registry=None).collect():
+                into = found.setdefault(metric.name, metric)
+                samples = [one._replace(labels={"worker": file.stem}) for one in metric.samples]
+                into.samples = samples if into is metric else [*into.samples, *samples]
+        return found.values()
+
+
+EVERY_S: Final = 0.5
+
+
+@asynccontextmanager
+async def observed_lag(
+    observe: Callable[[float], None], *, every_s: float = EVERY_S
+) -> AsyncIterator[None]:
+    """Measure while the block runs; ``observe`` is told the lag in seconds."""
+    task = asyncio.create_task(_observe(observe, every_s))
+    try:
+        yield
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+async def _observe(observe: Callable[[float], None], every_s: float) -> None:
+    while True:
+        began = time.monotonic()
+        await asyncio.sleep(every_s)
+        observe(max(0.0, time.monotonic() - began - every_s))
+
 
 _METHODS: Final = frozenset(
     {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT"}

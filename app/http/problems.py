@@ -1,6 +1,7 @@
 """Errors as problem documents: the one table from class to status. Source: RFC 9457."""
 
 import math
+import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from http import HTTPStatus
@@ -210,3 +211,27 @@ def _plain(value: Any) -> Any:
             return [_plain(item) for item in value]
         case _:
             return value
+
+
+_HEADERS: Final = {
+    "Content-Type": MEDIA_TYPE,
+    "Cache-Control": "no-store",
+    "X-Content-Type-Options": "nosniff",
+    "Connection": "close",
+}
+
+
+def raw_problem(error: QuotaError) -> bytes:
+    """Return an answer of HTTP/1.1 after which the connection is closed."""
+    request_id = secrets.token_hex(16)
+    body = json_bytes(problem_document(error, request_id, ""))
+    status = status_of(error)
+    headers = {
+        **_HEADERS,
+        **problem_headers(error),
+        "X-Request-Id": request_id,
+        "Content-Length": str(len(body)),
+    }
+    lines = [f"HTTP/1.1 {status.value} {status.phrase}"]
+    lines += [f"{name}: {value}" for name, value in headers.items()]
+    return "\r\n".join([*lines, "", ""]).encode("ascii") + body

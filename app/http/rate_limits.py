@@ -1,16 +1,83 @@
 """Fairness: what one caller may have of this process, so that there is enough for the others."""
 
+import hashlib
 import ipaddress
+import secrets
 import time
+from collections import Counter, OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
-from typing import Final
+from typing import Final, NoReturn, Protocol
 
 from app.http.errors import RateLimitedError
 from app.http.request_body import LargeBodies
-from app.http.token_buckets import TokenBuckets
+
+MAX_BUCKETS: Final = 10_000
+"""So many are remembered; the one that was not used for longest is forgotten first."""
+
+
+class TokenBucket:
+    """Full at first.
+
+    Args:
+        rate_per_s: Tokens a second, over 0.
+        burst_s: How many seconds' worth of tokens it holds.
+        now: The present time, in seconds of any clock that never goes back.
+    """
+
+    __slots__ = ("_at", "_burst", "_rate_per_s", "_tokens")
+
+    def __init__(self, rate_per_s: float, burst_s: float, now: float) -> None:
+        self._rate_per_s = rate_per_s
+        self._burst = max(1.0, rate_per_s * burst_s)
+        self._tokens = self._burst
+        self._at = now
+
+    def take(self, now: float) -> float:
+        """Take a token and return 0, or return in how many seconds there will be one."""
+        self._tokens = min(self._burst, self._tokens + (now - self._at) * self._rate_per_s)
+        self._at = now
+        if self._tokens >= 1.0:
+            self._tokens -= 1.0
+            return 0.0
+        return (1.0 - self._tokens) / self._rate_per_s
+
+
+class TokenBuckets:
+    """A bucket for each name, in bounded memory.
+
+    A name that was forgotten begins with a full bucket; so do 10,000 others before that.
+
+    Args:
+        rate_per_s: Tokens a second for each name; 0 for no limit.
+        burst_s: How many seconds' worth a name may take at once.
+        most: How many names are remembered.
+    """
+
+    def __init__(self, rate_per_s: float, burst_s: float, *, most: int = MAX_BUCKETS) -> None:
+        self._rate_per_s = rate_per_s
+        self._burst_s = burst_s
+        self._most = most
+        self._buckets: OrderedDict[str, TokenBucket] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._buckets)
+
+    def take(self, name: str, now: float) -> float:
+        """Take a token of a name and return 0, or return in how many seconds there will be one."""
+        if self._rate_per_s == 0:
+            return 0.0
+        bucket = self._buckets.get(name)
+        if bucket is None:
+            bucket = self._buckets[name] = TokenBucket(self._rate_per_s, self._burst_s, now)
+            if len(self._buckets) > self._most:
+                self._buckets.popitem(last=False)
+        else:
+            self._buckets.move_to_end(name)
+        return bucket.take(now)
+
 
 BURST_S: Final = 2.0
 """How many seconds' worth of requests a principal may send at once."""
@@ -174,3 +241,134 @@ def network_of(address: str) -> str:
     if parsed.ipv4_mapped:
         return str(parsed.ipv4_mapped)
     return str(ipaddress.ip_network((parsed, _IPV6_NETWORK_BITS), strict=False))
+
+
+MOST_FAILURES: Final = 5
+"""So many wrong passwords one address may send for one user ..."""
+
+WITHIN_S: Final = 60.0
+"""... in so many seconds."""
+
+MOST_OF_ADDRESS: Final = 100
+"""So many one address may send for all users in that time."""
+
+MOST_UNDER_WAY: Final = 8
+"""So many logins of one address may be under way, of the 64 that there may be of all."""
+
+MOST_REMEMBERED: Final = 10_000
+"""So many pairs of user and address are counted. None is forgotten before its time: where there are
+so many, users that are not among them cannot log in."""
+
+Failures = OrderedDict[bytes, list[float]]
+"""When they were, by digest, in the order of the last attempts."""
+
+_DIGEST_BYTES: Final = 16
+_LOGIN_SOON_S: Final = 1.0
+
+
+class EndAttempt(Protocol):
+    """Ends an attempt, once."""
+
+    def __call__(self, *, has_failed: bool) -> None:
+        """Note whether the login failed."""
+        ...
+
+
+class LoginAttempts:
+    """Counts failed logins for each user and address, and for each address, in this process.
+
+    An attempt counts as failed from its beginning on, until it has succeeded: concurrent attempts
+    do not pass the limit. Names are not stored, only a keyed digest of each.
+
+    Args:
+        count: Called for each login over a limit.
+        now: A clock in seconds that never goes back.
+    """
+
+    def __init__(
+        self,
+        count: Callable[[], None] = lambda: None,
+        *,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._count = count
+        self._now = now
+        self._key = secrets.token_bytes(_DIGEST_BYTES)
+        self._failures: Failures = OrderedDict()
+        self._of_address: Failures = OrderedDict()
+        self._under_way: Counter[bytes] = Counter()
+
+    def __len__(self) -> int:
+        return len(self._failures)
+
+    def begin(self, user: str, address: str) -> EndAttempt:
+        """Count an attempt; return what ends it.
+
+        Raises:
+            RateLimitedError: One too many; its ``retry_after_s`` says when there may be another.
+        """
+        now, network = self._now(), network_of(address)
+        self._forget(now)
+        whole, pair = self._digest(network), self._digest(f"{network} {user}")
+        if self._under_way[whole] >= MOST_UNDER_WAY:
+            self._refuse(f"{MOST_UNDER_WAY} logins from this address are under way.", _LOGIN_SOON_S)
+        failures = _recent(self._failures, pair, now)
+        if len(failures) >= MOST_FAILURES:
+            detail = f"{MOST_FAILURES} logins of this user from this address failed in a minute."
+            self._refuse(detail, failures[0] + WITHIN_S - now)
+        of_address = _recent(self._of_address, whole, now)
+        if len(of_address) >= MOST_OF_ADDRESS:
+            detail = f"{MOST_OF_ADDRESS} logins from this address failed in a minute."
+            self._refuse(detail, of_address[0] + WITHIN_S - now)
+        if pair not in self._failures and len(self._failures) >= MOST_REMEMBERED:
+            self._refuse("Too many logins of other users failed within a minute.", WITHIN_S)
+        _add(self._failures, pair, failures, now)
+        _add(self._of_address, whole, of_address, now)
+        self._under_way[whole] += 1
+
+        def end(*, has_failed: bool) -> None:
+            self._under_way[whole] -= 1
+            if not self._under_way[whole]:
+                del self._under_way[whole]
+            if not has_failed:
+                self._take_back(pair, whole, now)
+
+        return end
+
+    def _take_back(self, pair: bytes, whole: bytes, at: float) -> None:
+        for counts, key in ((self._failures, pair), (self._of_address, whole)):
+            times = counts.get(key)
+            if times is not None and at in times:
+                times.remove(at)
+                if not times:
+                    del counts[key]
+
+    def _forget(self, now: float) -> None:
+        """Forget failures that are over; counts are in the order of their last attempts."""
+        for counts in (self._failures, self._of_address):
+            while counts:
+                oldest = next(iter(counts.values()))
+                if oldest and oldest[-1] > now - WITHIN_S:
+                    break
+                counts.popitem(last=False)
+
+    def _digest(self, text: str) -> bytes:
+        return hashlib.blake2b(text.encode(), digest_size=_DIGEST_BYTES, key=self._key).digest()
+
+    def _refuse(self, detail: str, wait_s: float) -> NoReturn:
+        self._count()
+        raise RateLimitedError(detail, retry_after_s=wait_s)
+
+
+def _recent(counts: Failures, key: bytes, now: float) -> list[float]:
+    """Return when the failures were that still count."""
+    times = counts.get(key, [])
+    while times and times[0] <= now - WITHIN_S:
+        times.pop(0)
+    return times
+
+
+def _add(counts: Failures, key: bytes, times: list[float], at: float) -> None:
+    times.append(at)
+    counts[key] = times
+    counts.move_to_end(key)

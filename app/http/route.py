@@ -13,8 +13,8 @@ from starlette.routing import BaseRoute
 from app.http.guards import admit_without_credential, begin_work, read_object
 from app.http.headers import read_key
 from app.http.query_params import StrictQuery, no_parameters, openapi_parameters
+from app.http.request_body import JsonObject
 from app.http.responses import CALLER, reference
-from app.http.strict_json import JsonObject
 from app.http.validation import validated
 from app.service.alterations.command import IdempotencyKey
 

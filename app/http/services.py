@@ -8,8 +8,8 @@ from starlette.requests import Request
 from starlette.types import Scope
 
 from app.domain.entities import Caller
-from app.http.authentication.presented import Presented
-from app.http.authentication.trusted_proxies import NO_PROXIES, TrustedProxies
+from app.http.authentication.authenticator import Presented
+from app.http.authentication.proxies import NO_PROXIES, TrustedProxies
 from app.http.metrics import HttpMetrics
 from app.http.rate_limits import RateLimits
 from app.service.alterations.alter import AlterQuotas

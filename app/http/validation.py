@@ -25,8 +25,7 @@ from app.domain.errors import (
     UnreadableRequestError,
     Violation,
 )
-from app.http.json_pointer import child
-from app.http.strict_json import JsonValue, shown
+from app.http.request_body import JsonValue, child, shown
 
 Location = tuple[int | str, ...]
 PydanticError = Mapping[str, Any]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from app.authenticators import Authenticators, identity_provider, tls_context
-from app.http.authentication.forwarded import ForwardedHeader
+from app.http.authentication.proxies import ForwardedHeader
 from app.http.metrics import HttpMetrics
 from app.kafka.config import ssl_context
 from app.listeners import listeners

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from app.http.authentication.token_file import read_tokens
+from app.http.authentication.bearer import read_tokens
 from app.localdev.jars import KAFKA_VERSION
 from app.localdev.postgres import binary
 from app.main import main

@@ -9,8 +9,7 @@ import structlog
 from starlette.requests import Request
 
 from app.domain.entities import Caller
-from app.http.boundary import log_request
-from app.http.request_context import open_context, remember_caller
+from app.http.middleware import log_request, open_context, remember_caller
 from app.logs import configure_logs, name_worker, request_log
 from app.settings import LogFormat
 
@@ -19,8 +18,8 @@ Output = pytest.CaptureFixture[bytes]
 
 @pytest.fixture(autouse=True)
 def logging_as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    fresh = structlog.get_logger("app.http.boundary")  # one keeps the output that it had first
-    monkeypatch.setattr("app.http.boundary.logger", fresh)
+    fresh = structlog.get_logger("app.http.middleware")  # one keeps the output that it had first
+    monkeypatch.setattr("app.http.middleware.logger", fresh)
     handlers, level = logging.root.handlers, logging.root.level
     yield
     logging.root.handlers = handlers

@@ -44,7 +44,7 @@ from app.http.models import (
     Values,
     closed,
 )
-from app.http.strict_json import JsonValue, shown
+from app.http.request_body import JsonValue, shown
 from app.http.validation import RequestBody, at_most, kind_of, own_error, strict
 from app.service.alterations.command import Expected, Wait
 

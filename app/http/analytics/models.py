@@ -16,7 +16,7 @@ from app.http.query_params import (
     QueryParameters,
     TimeParameter,
 )
-from app.http.strict_json import JsonValue
+from app.http.request_body import JsonValue
 from app.http.validation import RequestBody, kind_of, own_error
 
 RUN_ID_PATTERN: Final = "^[A-Za-z0-9._-]{1,64}$"

@@ -24,10 +24,9 @@ from app.http.analytics.models import (
     UtilizationParameters,
 )
 from app.http.encoding import JsonResponse
-from app.http.filter_query import parse_filter
 from app.http.guards import MayAlter, may_describe
-from app.http.page_tokens import page_token, query_fingerprint, read_page_token
-from app.http.query_params import StrictQuery
+from app.http.pagination import page_token, query_fingerprint, read_page_token
+from app.http.query_params import StrictQuery, parse_filter
 from app.http.responses import READING, WITH_BODY, answer_of, problems, request_examples
 from app.http.route import GuardedRoute, operation_id
 from app.http.services import services_of

@@ -12,11 +12,9 @@ from typing import Final, Protocol
 
 from app.domain.entities import Caller
 from app.domain.errors import NotSentError
-from app.http.authentication.hosts import host_of
-from app.http.authentication.login_attempts import EndAttempt
-from app.http.authentication.presented import Presented
-from app.http.authentication.principals import principal_of
+from app.http.authentication.authenticator import Presented, host_of, principal_of
 from app.http.errors import InvalidTokenError, LoginFailedError, UnencryptedPasswordError
+from app.http.rate_limits import EndAttempt
 from app.http.services import CallerServices
 
 AUTHENTICATION: Final = "basic"

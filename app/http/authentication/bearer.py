@@ -3,21 +3,202 @@
 Source: RFC 6750.
 """
 
+import hashlib
+import hmac
 import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from functools import lru_cache
-from typing import Any, Final
+from pathlib import Path
+from typing import Annotated, Any, Final
 
+import structlog
+from pydantic import AfterValidator, TypeAdapter, ValidationError
 from starlette.types import Scope
 
 from app.domain.entities import Caller
-from app.domain.errors import UnauthenticatedError
-from app.http.authentication import bearer_tokens, json_web_tokens
-from app.http.authentication.bearer_tokens import BearerTokens
-from app.http.authentication.hosts import host_of
-from app.http.authentication.identity_headers import HARMLESS_NAMES
-from app.http.authentication.json_web_tokens import JsonWebTokens
-from app.http.authentication.presented import Presented
+from app.domain.errors import UnauthenticatedError, UnreadableRequestError
+from app.http.authentication.authenticator import HARMLESS_NAMES, Presented, host_of, is_admissible
+from app.http.authentication.oidc import OIDC, JsonWebTokens
+from app.http.encoding import read_time
 from app.http.errors import InvalidTokenError
+from app.http.request_body import parse_json, shown
+from app.http.validation import StrictModel, own_error, violations_of
+from app.service.runtime.clock import utc_now
+
+_PRINCIPAL: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]*:[^\x00-\x1f\x7f]+")
+_SHA256: Final = re.compile("[0-9A-Fa-f]{64}")
+_NOBODY: Final = frozenset({"User:ANONYMOUS", "User:*"})
+"""The principal of an unauthenticated connection, and the wildcard of ACLs."""
+
+
+def is_principal(text: str) -> bool:
+    """Tell whether a text is a principal as Kafka prints it: a type, a colon, a name."""
+    return _PRINCIPAL.fullmatch(text) is not None
+
+
+class TokensFileError(Exception):
+    """The file cannot be used; the text names the file and every entry at fault."""
+
+
+def _checked_principal(text: str) -> str:
+    if not is_principal(text):
+        raise own_error("invalid", f"{shown(text)} is not a principal such as User:alice")
+    if text in _NOBODY:
+        raise own_error("invalid", f"{text} cannot be given a token")
+    return text
+
+
+def _checked_digest(text: str) -> str:
+    if not _SHA256.fullmatch(text):
+        raise own_error("invalid", "this is not a SHA-256 in hexadecimal")
+    return text
+
+
+def _checked_time(text: str) -> str:
+    try:
+        read_time(text)
+    except ValueError as error:
+        raise own_error("invalid", str(error)) from None
+    return text
+
+
+@dataclass(frozen=True, slots=True)
+class TokenEntry:
+    """Whose token it is, and until when it is good (UTC, exclusive)."""
+
+    principal: str
+    expires_at: datetime
+
+
+Tokens = Mapping[bytes, TokenEntry]
+"""By the SHA-256 of the token."""
+
+
+class _Entry(StrictModel):
+    principal: Annotated[str, AfterValidator(_checked_principal)]
+    token_sha256: Annotated[str, AfterValidator(_checked_digest)]
+    expires_at: Annotated[str, AfterValidator(_checked_time)]
+
+
+_ENTRIES: Final = TypeAdapter(list[_Entry])
+
+
+def read_tokens(path: Path) -> Tokens:
+    """Read the file: a JSON list of ``{"principal", "token_sha256", "expires_at"}``.
+
+    Raises:
+        TokensFileError: The file is missing, is not such a list, names a token twice, or has a
+            principal that nobody can be.
+    """
+    try:
+        value = parse_json(path.read_bytes())
+    except OSError as error:
+        raise _refused(path, [str(error.strerror)]) from error
+    except UnreadableRequestError as error:
+        raise _refused(path, [f"{one.pointer} {one.detail}" for one in error.violations]) from None
+    if not isinstance(value, list):
+        raise _refused(path, ["it must be a list"])
+    try:
+        entries = _ENTRIES.validate_python(value)
+    except ValidationError as error:
+        found = violations_of(error.errors(include_url=False), list[_Entry])
+        raise _refused(path, [f"{one.pointer} {one.detail}" for one in found]) from None
+    return _tokens(path, entries)
+
+
+def _tokens(path: Path, entries: Sequence[_Entry]) -> Tokens:
+    tokens: dict[bytes, TokenEntry] = {}
+    repeated = []
+    for index, entry in enumerate(entries):
+        digest = bytes.fromhex(entry.token_sha256)
+        if digest in tokens:
+            repeated.append(f"/{index}/token_sha256 the token is there twice")
+        tokens[digest] = TokenEntry(entry.principal, read_time(entry.expires_at))
+    if repeated:
+        raise _refused(path, repeated)
+    return tokens
+
+
+def _refused(path: Path, faults: list[str]) -> TokensFileError:
+    text = "; ".join(fault.strip().rstrip(".") for fault in faults)
+    return TokensFileError(f"The tokens file {path} cannot be used: {text}.")
+
+
+BEARER: Final = "bearer-token"
+"""How the audit log names this kind of authentication."""
+
+_CHECK_INTERVAL_S: Final = 1.0
+_NO_DIGEST: Final = bytes(hashlib.sha256().digest_size)
+
+logger = structlog.get_logger(__name__)
+
+Version = tuple[int, int, int] | None
+
+
+class BearerTokens:
+    """Knows whose a token is; follows changes of the file.
+
+    Args:
+        path: The file, as in ``QUOTAS_TOKENS_FILE``.
+        now: The wall clock, which expiry is judged by.
+        monotonic: A clock in seconds, for looking at the file at most once a second.
+
+    Raises:
+        TokensFileError: The file cannot be used. Once started, a bad file is logged and the
+            tokens read before stay good.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        now: Callable[[], datetime] = utc_now,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._path = path
+        self._now = now
+        self._monotonic = monotonic
+        self._version = self._present_version()
+        self._tokens = read_tokens(path)
+        self._next_check = monotonic() + _CHECK_INTERVAL_S
+
+    def principal(self, token: str) -> str | None:
+        """Return whose token it is; null where nobody may call with it, or it has expired."""
+        self._follow_changes()
+        digest = hashlib.sha256(token.encode("ascii")).digest()
+        entry = self._tokens.get(digest)
+        known = digest if entry is not None else _NO_DIGEST
+        if not hmac.compare_digest(known, digest) or entry is None:
+            return None
+        if self._now() >= entry.expires_at or not is_admissible(entry.principal):
+            return None
+        return entry.principal
+
+    def _follow_changes(self) -> None:
+        if self._monotonic() < self._next_check:
+            return
+        self._next_check = self._monotonic() + _CHECK_INTERVAL_S
+        version = self._present_version()
+        if version == self._version:
+            return
+        self._version = version
+        try:
+            self._tokens = read_tokens(self._path)
+        except TokensFileError as error:
+            logger.error("the tokens read before stay good", reason=str(error))  # noqa: TRY400
+        else:
+            logger.info("tokens read again", tokens=len(self._tokens))
+
+    def _present_version(self) -> Version:
+        try:
+            status = self._path.stat()
+        except OSError:
+            return None
+        return status.st_mtime_ns, status.st_ino, status.st_size
+
 
 _SCHEME: Final = re.compile(r"bearer(\s|$)", re.IGNORECASE)
 _CREDENTIALS: Final = re.compile(r"bearer +([A-Za-z0-9._~+/-]+=*)", re.IGNORECASE)
@@ -38,7 +219,7 @@ class Bearer:
         self._tokens = tokens
         self._signed = signed
 
-    name = bearer_tokens.AUTHENTICATION
+    name = BEARER
     advice = "Send the header Authorization: Bearer with a token"
     scheme = "Bearer"
 
@@ -90,17 +271,17 @@ class Bearer:
     async def _judged(self, token: str) -> tuple[str, str]:
         principal = None if self._tokens is None else self._tokens.principal(token)
         if principal is not None:
-            return principal, bearer_tokens.AUTHENTICATION
+            return principal, BEARER
         if self._signed is None or not self._signed.looks_like_one(token):
             raise InvalidTokenError("The token is not known, has expired, or is nobody's.")
-        return await self._signed.principal(token), json_web_tokens.AUTHENTICATION
+        return await self._signed.principal(token), OIDC
 
 
 @lru_cache(maxsize=1024)
 def _caller(principal: str, address: str) -> Caller | None:
     """Return who has a token of the file; null for an address that is none."""
     try:
-        return Caller(principal, host_of(address), bearer_tokens.AUTHENTICATION)
+        return Caller(principal, host_of(address), BEARER)
     except UnauthenticatedError:
         return None
 

@@ -13,7 +13,6 @@ from app.domain.errors import Violation
 from app.domain.filters import ClientQuotaFilter, ClientQuotaFilterComponent, filter_violations
 from app.domain.plans import DesiredQuota, DesiredValue, WhyKept
 from app.http.alterations.models import UP_TO_MAX_ENTITIES, Reason, Waiting, broken_reason
-from app.http.filter_query import parse_component
 from app.http.models import (
     QUOTA_VALUES,
     STORED_VALUE,
@@ -27,8 +26,8 @@ from app.http.models import (
     Time,
     closed,
 )
-from app.http.query_params import COMPONENT_SCHEMA
-from app.http.strict_json import JsonValue, shown
+from app.http.query_params import COMPONENT_SCHEMA, parse_component
+from app.http.request_body import JsonValue, shown
 from app.http.validation import RequestBody, StrictModel, at_most, kind_of, own_error, strict
 from app.http.yaml_format import API_VERSION
 

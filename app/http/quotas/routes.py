@@ -13,12 +13,11 @@ from app.domain.errors import BadPageTokenError
 from app.domain.quota_keys import QUOTA_KEY_RULES, QuotaKeyRule
 from app.domain.validation import MAX_CHANGES, MAX_ENCODED_BYTES, MAX_NAME_BYTES
 from app.http.encoding import JsonResponse, quota_value_json
-from app.http.filter_query import parse_filter
 from app.http.guards import may_describe
 from app.http.headers import if_none_match, list_field
 from app.http.models import MAX_IDENTITIES, MAX_REASON_CHARACTERS, MAX_WAIT_MS
-from app.http.page_tokens import page_token, query_fingerprint, read_page_token
-from app.http.query_params import StrictQuery
+from app.http.pagination import page_token, query_fingerprint, read_page_token
+from app.http.query_params import StrictQuery, parse_filter
 from app.http.quotas.formats import (
     Format,
     QuotasAnswer,

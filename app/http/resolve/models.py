@@ -22,7 +22,6 @@ from app.http.alterations.models import (
     whole_number,
 )
 from app.http.analytics.models import Usage
-from app.http.json_pointer import child
 from app.http.models import (
     IP_SCHEMA,
     MAX_IDENTITIES,
@@ -34,7 +33,7 @@ from app.http.models import (
     some_of_the_keys,
 )
 from app.http.query_params import MAX_AGE_MS, READ_INTEGER, Flag, QueryParameters
-from app.http.strict_json import shown
+from app.http.request_body import child, shown
 from app.http.validation import at_most, strict
 from app.service.queries.resolve import DEFAULT_RESOLVE_AGE_MS, ResolveQuery
 from app.service.queries.resolve import Identity as DomainIdentity

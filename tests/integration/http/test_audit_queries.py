@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from app.http.page_tokens import page_token, query_fingerprint
+from app.http.pagination import page_token, query_fingerprint
 from tests.integration.http.audit_rows import audit, post, rows
 from tests.integration.http.changes import C, I, P, R, applied, change
 from tests.testkit.kafka import unique

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from app.http.page_tokens import page_token, query_fingerprint
+from app.http.pagination import page_token, query_fingerprint
 from app.localdev.kafka import LocalKafka
 from tests.integration.http.changes import C, P
 from tests.testkit.kafka import unique

@@ -13,17 +13,14 @@ from starlette.types import ASGIApp, Message
 
 from app.domain.entities import Caller
 from app.domain.errors import QuotaError
-from app.http import problem_pages
-from app.http.authentication.trusted_proxies import NO_PROXIES
-from app.http.boundary import RequestBoundary
-from app.http.docs_page import install_docs
+from app.http import pages
+from app.http.application import install_problem_handlers
+from app.http.authentication.proxies import NO_PROXIES
 from app.http.encoding import JsonResponse
 from app.http.metrics import HttpMetrics
-from app.http.problem_handlers import install_problem_handlers
+from app.http.middleware import RequestBoundary, remember_caller
 from app.http.rate_limits import Limits, RateLimits
-from app.http.request_body import read_json_body
-from app.http.request_context import remember_caller
-from app.http.strict_json import parse_object
+from app.http.request_body import parse_object, read_json_body
 
 RawHeaders = Sequence[tuple[bytes, bytes]]
 
@@ -96,8 +93,7 @@ def application(errors: Sequence[Exception] = ()) -> FastAPI:
     unlimited = RateLimits(Limits(0, 0, 0, 0))
     app.state.services = SimpleNamespace(proxies=NO_PROXIES, limits=unlimited)
     install_problem_handlers(app)
-    install_docs(app)
-    app.include_router(problem_pages.router)
+    app.include_router(pages.router)
     app.include_router(routes)
     return app
 

@@ -11,8 +11,7 @@ from starlette.types import ASGIApp
 from app.domain.authorization import AclBinding, AuthorizerSettings
 from app.domain.entities import Caller
 from app.http.application import create_application, within_boundary
-from app.http.authentication.methods import Methods
-from app.http.authentication.presented import Presented
+from app.http.authentication.authenticator import Methods, Presented
 from app.http.errors import InvalidTokenError
 from app.http.metrics import HttpMetrics
 from app.http.rate_limits import Limits, RateLimits

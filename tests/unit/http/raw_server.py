@@ -16,8 +16,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from app.http.connections import Acceptor, ConnectionLimits, Connections
 from app.http.metrics import HttpMetrics
-from app.http.receive_limits import ReceiveLimits
-from app.http.receiving import ReceivingProtocol, receiving_protocol
+from app.http.receiving import ReceiveLimits, ReceivingProtocol, receiving_protocol
 
 DEADLINE_S = 30.0
 LARGE_ANSWER = 16 * 1024 * 1024

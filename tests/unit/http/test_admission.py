@@ -10,9 +10,9 @@ import pytest
 from starlette.types import Message, Receive, Scope, Send
 
 from app.domain.entities import ClientQuotaEntity
-from app.http.authentication.trusted_proxies import TrustedProxies
+from app.http.authentication.proxies import TrustedProxies
+from app.http.middleware import ON_OPERATIONS_PORT
 from app.http.rate_limits import FAILURES_BURST_S, PUBLIC_BURST_S, Limits
-from app.http.request_context import ON_OPERATIONS_PORT
 from tests.unit.http.application import Answer, send
 from tests.unit.http.fake_service import ALTERATIONS, UNLIMITED, FakeService, setting
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 import pytest
 
 from app.http.connections import ConnectionLimits
-from app.http.receive_limits import ReceiveLimits
+from app.http.receiving import ReceiveLimits
 from tests.testkit.certificates import Authority, person
 from tests.unit.http.raw_server import (
     LARGE_ANSWER,

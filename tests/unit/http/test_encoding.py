@@ -20,7 +20,7 @@ from app.http.encoding import (
     read_time,
     rfc3339,
 )
-from app.http.strict_json import parse_json
+from app.http.request_body import parse_json
 
 ALICE = ClientQuotaEntity.of({"user": "alice", "client-id": None})
 

@@ -12,7 +12,7 @@ from app.domain.filters import (
     MatchType,
     filter_violations,
 )
-from app.http.filter_query import parse_component, parse_filter
+from app.http.query_params import parse_component, parse_filter
 
 NAMES = st.text(st.characters(codec="utf-8"), max_size=30)
 KINDS = st.sampled_from(["user", "client-id", "ip"])

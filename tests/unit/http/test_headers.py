@@ -15,8 +15,8 @@ from app.domain.errors import UnreadableRequestError
 from app.http.errors import NotAcceptableError
 from app.http.headers import LONGEST_KEY, fingerprint, if_none_match, read_key, read_superseded
 from app.http.quotas.formats import Format, negotiate, quotas_etag
+from app.http.request_body import parse_object
 from app.http.responses import REQUEST_HEADERS
-from app.http.strict_json import parse_object
 
 
 def test_the_format_that_the_caller_likes_best_is_chosen(subtests: pytest.Subtests):

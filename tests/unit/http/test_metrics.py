@@ -9,10 +9,8 @@ from pathlib import Path
 import pytest
 from prometheus_client import values
 
-from app.http.dependency_metrics import POOLS
-from app.http.loop_lag import observed_lag
-from app.http.metrics import HttpMetrics
-from app.http.worker_metrics import SharedCounts, forget_worker
+from app.http.metrics import HttpMetrics, SharedCounts, forget_worker, observed_lag
+from app.http.service_metrics import POOLS
 from app.service.ports.metrics import (
     AlterationMetrics,
     BreakerState,

@@ -4,7 +4,7 @@ import resource
 
 import pytest
 
-from app.http.open_files import OTHER_FILES, room_for_connections
+from app.http.connections import OTHER_FILES, room_for_connections
 
 INFINITE = resource.RLIM_INFINITY
 

@@ -18,12 +18,11 @@ from app.domain.filters import filter_violations
 from app.domain.validation import judge
 from app.http.alterations.models import AlterationRequest
 from app.http.application import create_application
-from app.http.filter_query import parse_filter
 from app.http.models import IP_SCHEMA
 from app.http.problem_catalog import PROBLEMS
-from app.http.query_params import FILTER_SCHEMA
+from app.http.query_params import FILTER_SCHEMA, parse_filter
+from app.http.request_body import parse_object
 from app.http.resolve.models import ResolveRequest
-from app.http.strict_json import parse_object
 from app.http.validation import validated
 
 ANY = "400 431 default 429"

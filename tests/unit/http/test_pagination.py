@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.domain.errors import BadPageTokenError
-from app.http.page_tokens import page_token, query_fingerprint, read_page_token
+from app.http.pagination import page_token, query_fingerprint, read_page_token
 
 QUERY = query_fingerprint("quotas", {"filter": ("user",), "strict": False})
 POSITION = {"user": "alice", "client-id": None}

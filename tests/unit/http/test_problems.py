@@ -29,8 +29,8 @@ from app.domain.errors import (
     Violation,
 )
 from app.http.errors import InvalidTokenError
+from app.http.pages import problem_page
 from app.http.problem_catalog import PROBLEMS
-from app.http.problem_pages import problem_page
 from app.http.problems import (
     STATUS,
     problem_document,

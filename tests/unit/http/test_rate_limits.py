@@ -10,18 +10,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.domain.errors import Retry, Sent
-from app.http.authentication.login_attempts import (
+from app.http.errors import RateLimitedError
+from app.http.problems import problem_headers, status_of
+from app.http.rate_limits import (
+    BURST_S,
     MOST_FAILURES,
     MOST_OF_ADDRESS,
     MOST_REMEMBERED,
     MOST_UNDER_WAY,
     WITHIN_S,
+    Limited,
+    Limits,
     LoginAttempts,
+    RateLimits,
+    TokenBucket,
+    TokenBuckets,
 )
-from app.http.errors import RateLimitedError
-from app.http.problems import problem_headers, status_of
-from app.http.rate_limits import BURST_S, Limited, Limits, RateLimits
-from app.http.token_buckets import TokenBucket, TokenBuckets
 from tests.testkit.virtual_time import ManualClock
 
 LIMITS = Limits(reads_per_s=10, alterations_per_s=2, requests_at_once=3, failures_per_s=5)

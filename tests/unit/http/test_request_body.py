@@ -19,14 +19,18 @@ from app.http.metrics import HttpMetrics
 from app.http.request_body import (
     AT_ONCE,
     MAX_BODY_BYTES,
+    MAX_DEPTH,
+    MAX_VALUES,
     SMALL_BYTES,
     VERY_LARGE_AT_ONCE,
     VERY_LARGE_BYTES,
     BodySlot,
+    JsonObject,
     LargeBodies,
+    parse_json,
+    parse_object,
     read_json_body,
 )
-from app.http.strict_json import MAX_DEPTH, MAX_VALUES, JsonObject, parse_json, parse_object
 from tests.unit.http.application import around, send
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=20)

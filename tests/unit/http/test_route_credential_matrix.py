@@ -16,9 +16,8 @@ from starlette.types import Message
 from structlog.testing import capture_logs
 
 from app.http.application import create_application
-from app.http.authentication.bearer import Bearer
-from app.http.authentication.bearer_tokens import BearerTokens
-from app.http.authentication.methods import Methods
+from app.http.authentication.authenticator import Methods
+from app.http.authentication.bearer import Bearer, BearerTokens
 from app.http.guards import any_caller, may_alter, may_describe, may_list_scram, may_read_audit
 from app.http.route import (
     PUBLIC as FOR_EVERYBODY,

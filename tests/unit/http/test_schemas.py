@@ -12,8 +12,8 @@ from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import MAX_VIOLATIONS, InvalidRequestError, UnreadableRequestError
 from app.http.alterations.models import AlterationRequest, RevertRequest
 from app.http.plans.models import PlanRequest
+from app.http.request_body import JsonObject, parse_object
 from app.http.resolve.models import ResolveRequest
-from app.http.strict_json import JsonObject, parse_object
 from app.http.validation import validated
 from app.service.alterations.command import Wait
 from app.service.queries.resolve import Identity

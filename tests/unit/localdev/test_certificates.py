@@ -10,7 +10,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from app.authenticators import tls_context
-from app.http.authentication.client_certificates import ClientCertificates
+from app.http.authentication.certificates import ClientCertificates
 from app.http.authentication.principal_mapping import PrincipalMapping
 from app.localdev import certificates
 from app.localdev.certificates import LocalCertificates, local_certificates

@@ -6,7 +6,7 @@ from urllib.parse import quote
 import httpx
 import pytest
 
-from app.http.page_tokens import page_token, query_fingerprint
+from app.http.pagination import page_token, query_fingerprint
 from app.pipeline.tables import BUCKET_MINUTE, DIM_BUCKET, THROTTLE_INCIDENT, UTILIZATION_DAILY
 from tests.integration.http.analytics.conftest import Published
 from tests.pipeline.publish.results import (

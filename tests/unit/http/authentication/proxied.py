@@ -6,12 +6,14 @@ from dataclasses import replace
 from ipaddress import ip_network
 from urllib.parse import quote
 
-from app.http.authentication.client_cert_header import ClientCertHeader
-from app.http.authentication.client_certificates import ClientCertificates
-from app.http.authentication.methods import Methods
+from app.http.authentication.authenticator import Methods
+from app.http.authentication.certificates import (
+    ClientCertHeader,
+    ClientCertificates,
+    ProxyCertificate,
+)
 from app.http.authentication.principal_mapping import PrincipalMapping
-from app.http.authentication.shown_certificates import ProxyCertificate
-from app.http.authentication.trusted_proxies import TrustedProxies
+from app.http.authentication.proxies import TrustedProxies
 from tests.testkit.certificates import Authority, person
 from tests.unit.http.application import Answer, RawHeaders, send
 from tests.unit.http.fake_service import FakeService, Names

@@ -7,10 +7,10 @@ from starlette.datastructures import Headers
 
 from app.domain.entities import Caller
 from app.domain.errors import NotSentError
+from app.http.authentication.authenticator import Presented
 from app.http.authentication.basic import Basic, SessionCaller
-from app.http.authentication.login_attempts import MOST_FAILURES, LoginAttempts
-from app.http.authentication.presented import Presented
 from app.http.errors import LoginFailedError, RateLimitedError, UnencryptedPasswordError
+from app.http.rate_limits import MOST_FAILURES, LoginAttempts
 
 
 class FakeLease:

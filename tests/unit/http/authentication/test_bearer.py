@@ -13,17 +13,13 @@ from structlog.testing import capture_logs
 
 from app.domain.entities import Caller
 from app.domain.errors import UnauthenticatedError
+from app.http.authentication.authenticator import Methods, Presented
 from app.http.authentication.basic import Basic, SessionPool
-from app.http.authentication.bearer import Bearer
-from app.http.authentication.bearer_tokens import BearerTokens
-from app.http.authentication.client_certificates import ClientCertificates
-from app.http.authentication.login_attempts import LoginAttempts
-from app.http.authentication.methods import Methods
-from app.http.authentication.presented import Presented
-from app.http.authentication.shown_certificates import DirectCertificate
-from app.http.authentication.token_file import TokensFileError, read_tokens
+from app.http.authentication.bearer import Bearer, BearerTokens, TokensFileError, read_tokens
+from app.http.authentication.certificates import ClientCertificates, DirectCertificate
 from app.http.errors import InvalidTokenError
 from app.http.problems import problem_headers
+from app.http.rate_limits import LoginAttempts
 from tests.unit.http.application import RawHeaders
 
 EXPIRES = datetime(2027, 1, 1, tzinfo=UTC)

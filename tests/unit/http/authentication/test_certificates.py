@@ -8,8 +8,7 @@ from urllib.parse import quote
 import pytest
 from cryptography.x509.oid import NameOID
 
-from app.http.authentication.client_cert_header import ClientCertHeader
-from app.http.authentication.client_certificates import ClientCertificates
+from app.http.authentication.certificates import ClientCertHeader, ClientCertificates
 from app.http.authentication.principal_mapping import PrincipalMapping
 from app.http.errors import InvalidCertificateError
 from tests.testkit.certificates import Authority, Subject, person

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from app.http.authentication.distinguished_names import java_name, subject_of
+from app.http.authentication.x500_names import java_name, subject_of
 
 HERE = Path(__file__).parent
 OLD = json.loads((HERE / "names_java_17.json").read_text())

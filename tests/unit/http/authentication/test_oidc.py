@@ -11,8 +11,7 @@ import pytest
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from app.domain.errors import NotSentError
-from app.http.authentication.json_web_tokens import ALGORITHMS
-from app.http.authentication.signing_keys import KeySource, SigningKeys, is_confidential
+from app.http.authentication.oidc import ALGORITHMS, KeySource, SigningKeys, is_confidential
 from app.http.errors import InvalidTokenError
 from tests.testkit.virtual_time import in_virtual_time
 from tests.unit.http.authentication.tokens import (

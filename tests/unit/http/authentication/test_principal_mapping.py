@@ -9,8 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from app.http.authentication.java_patterns import JavaPatternError, compile_java
-from app.http.authentication.principal_mapping import PrincipalMapping
+from app.http.authentication.principal_mapping import (
+    JavaPatternError,
+    PrincipalMapping,
+    compile_java,
+)
 
 VECTORS = json.loads((Path(__file__).parent / "mappings.json").read_text())
 

@@ -7,10 +7,9 @@ from ipaddress import ip_network
 import pytest
 from starlette.requests import Request
 
-from app.http.authentication.client_cert_header import ClientCertHeader
-from app.http.authentication.forwarded import ForwardedHeader
-from app.http.authentication.presented import presented_by
-from app.http.authentication.trusted_proxies import NO_PROXIES, TrustedProxies
+from app.http.authentication.authenticator import presented_by
+from app.http.authentication.certificates import ClientCertHeader
+from app.http.authentication.proxies import NO_PROXIES, ForwardedHeader, TrustedProxies
 from app.http.rate_limits import Limits, RateLimits
 from tests.unit.http.authentication.proxied import ELSEWHERE, GOOD, HERE, XFCC, Proxied
 

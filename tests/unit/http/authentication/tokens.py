@@ -11,8 +11,13 @@ import httpx
 import jwt
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
-from app.http.authentication.json_web_tokens import ALGORITHMS, JsonWebTokens, TokenRules
-from app.http.authentication.signing_keys import KeySource, SigningKeys
+from app.http.authentication.oidc import (
+    ALGORITHMS,
+    JsonWebTokens,
+    KeySource,
+    SigningKeys,
+    TokenRules,
+)
 
 ISSUER: Final = "https://login.example.org/realm"
 JWKS_URL: Final = f"{ISSUER}/keys"

@@ -1,19 +1,71 @@
-"""``GET /problems/{code}``: what a problem means, for people."""
+"""Pages for people: the OpenAPI document in a browser without internet access, and each problem."""
 
+from collections.abc import Mapping
 from html import escape
+from importlib.resources import files
 from typing import Annotated, Final
 
-from fastapi import APIRouter, Path
-from starlette.responses import HTMLResponse
+from fastapi import APIRouter, Depends, Path, Request
+from fastapi.openapi.docs import get_swagger_ui_html
+from starlette.responses import FileResponse, HTMLResponse, Response
 
 from app.domain.errors import NotFoundError
+from app.http.encoding import JsonResponse
 from app.http.problem_catalog import PROBLEMS, ProblemText
+from app.http.query_params import any_query
 from app.http.responses import ANY, problems, text_answer
 from app.http.route import PUBLIC, GuardedRoute, operation_id
 
 router = APIRouter(
     tags=["operation"], route_class=GuardedRoute, generate_unique_id_function=operation_id
 )
+
+_ASSETS: Final[Mapping[str, str]] = {
+    "swagger-ui-bundle.js": "text/javascript",
+    "swagger-ui.css": "text/css",
+    "favicon.png": "image/png",
+}
+
+_DOCS_SECURITY: Final = (
+    "default-src 'self'; script-src 'self' 'unsafe-inline'; style-src 'self' 'unsafe-inline'; "
+    "img-src 'self' data:; frame-ancestors 'none'"
+)
+
+_DOCUMENT: Final = "/openapi.json"
+_UNREAD: Final = [*PUBLIC, Depends(any_query)]
+"""Of pages that everybody sees, whatever the query."""
+
+
+@router.get(_DOCUMENT, include_in_schema=False, dependencies=_UNREAD)
+async def show_document(request: Request) -> Response:
+    """Send the OpenAPI document."""
+    return JsonResponse(request.app.openapi())
+
+
+@router.get("/docs", include_in_schema=False, dependencies=_UNREAD)
+async def show_docs(request: Request) -> HTMLResponse:
+    """Show the OpenAPI document."""
+    page = get_swagger_ui_html(
+        openapi_url=_DOCUMENT,
+        title=request.app.title,
+        swagger_js_url="/docs/assets/swagger-ui-bundle.js",
+        swagger_css_url="/docs/assets/swagger-ui.css",
+        swagger_favicon_url="/docs/assets/favicon.png",
+        swagger_ui_parameters={"persistAuthorization": True},
+    )
+    page.headers["Content-Security-Policy"] = _DOCS_SECURITY
+    return page
+
+
+@router.get("/docs/assets/{name}", include_in_schema=False, dependencies=_UNREAD)
+async def show_asset(name: str) -> Response:
+    """Send a file of the page, as it was installed with this service."""
+    media_type = _ASSETS.get(name)
+    if media_type is None:
+        raise NotFoundError("The documentation has no such file.")
+    asset = files("fastapi_offline") / "static" / name
+    return FileResponse(str(asset), media_type=media_type)
+
 
 _SECURITY: Final = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"
 
