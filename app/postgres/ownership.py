@@ -1,6 +1,6 @@
 """Owners of keys: who holds them now, and who will once an alteration was applied for certain.
 
-What an owner holds changes under the lock of its entity only; the migrations' ``settle_claim`` does
+What an owner holds changes under the lock of its entity only; the migration's ``close_slots`` does
 it, in the transaction that frees the lock.
 """
 

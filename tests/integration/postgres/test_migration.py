@@ -57,7 +57,7 @@ def test_the_service_expects_the_newest_migration(audit_database: AuditDatabase)
         columns = {column["name"] for column in inspect(connection).get_columns("audit_event")}
     connection.engine.dispose()
     assert scripts.get_heads() == [SCHEMA_REVISION]
-    assert columns == {column.name for column in audit_event.columns} | {"xid"}
+    assert columns == {column.name for column in audit_event.columns}
 
 
 def test_migrations_that_run_at_once_take_turns(empty_database: AuditDatabase):

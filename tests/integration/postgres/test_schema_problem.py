@@ -31,7 +31,7 @@ async def test_a_migrated_database_has_no_problem(audit_database: AuditDatabase)
 async def test_a_database_of_the_version_before_is_named(audit_database: AuditDatabase):
     run_as(
         audit_database.owner_url,
-        "update alembic_version set version_num = '0001'",
+        "update alembic_version set version_num = '0000'",
         f"drop table {', '.join(WORKING_TABLES)}",
     )
     assert f"older than {SCHEMA_REVISION}" in (await problem_of(audit_database.service_url) or "")
@@ -50,8 +50,8 @@ async def test_an_empty_database_has_no_audit_log(empty_database: AuditDatabase)
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ("update alembic_version set version_num = '0001'", f"older than {SCHEMA_REVISION}"),
-        ("update alembic_version set version_num = '0002'", f"older than {SCHEMA_REVISION}"),
+        ("update alembic_version set version_num = '0000'", f"older than {SCHEMA_REVISION}"),
+        ("update alembic_version set version_num = '0002'", f"newer than {SCHEMA_REVISION}"),
         ("update alembic_version set version_num = '9999'", f"newer than {SCHEMA_REVISION}"),
         ("delete from alembic_version", f"older than {SCHEMA_REVISION}"),
         ("revoke insert on audit_event from quotas_service", "may not read and add"),

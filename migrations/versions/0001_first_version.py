@@ -1,0 +1,605 @@
+"""Create the schema: the audit log, what alterations lock, plans, results of the pipeline.
+
+The log is one append-only table with a partition for each month. A request is a row of ordinal -1
+and one row for each entity (its ordinal is its position in the request). What became of an entity
+is a further row of the same ordinal. All rows of a request lie in the partition of the time inside
+its id, `received_at`. The other tables are working data that the service changes.
+"""
+
+from collections.abc import Sequence
+
+from alembic import op
+from sqlalchemy import text
+
+revision: str = "0001"
+down_revision: str | None = None
+branch_labels: str | Sequence[str] | None = None
+depends_on: str | Sequence[str] | None = None
+
+AUDIT_EVENT = r"""
+create table audit_event (
+  received_at timestamptz not null,
+  alteration_id uuid not null,
+  ordinal smallint not null check (ordinal between -1 and 32000),
+  seq smallint not null,
+  event_type text not null check (event_type in ('intent', 'denied', 'validated', 'rejected',
+    'outcome', 'recovery', 'superseded', 'drift')),
+  at timestamptz not null,
+  occurred_at timestamptz not null,
+  cluster_id text check (length(cluster_id) between 1 and 249),
+  principal text check (octet_length(principal) <= 1024),
+  action text
+    check (action in ('alter', 'validate', 'denied', 'revert', 'apply_plan', 'drift')),
+  user_kind text check (user_kind in ('absent', 'default', 'name')),
+  user_name bytea check ((user_kind is not distinct from 'name') = (user_name is not null)),
+  client_id_kind text check (client_id_kind in ('absent', 'default', 'name')),
+  client_id_name bytea
+    check ((client_id_kind is not distinct from 'name') = (client_id_name is not null)),
+  ip_kind text check (ip_kind in ('absent', 'default', 'name')),
+  ip_name bytea check ((ip_kind is not distinct from 'name') = (ip_name is not null)),
+  other_types boolean,
+  verdict text check (verdict in ('applied', 'validated', 'refused', 'not_applied', 'unknown',
+    'not_sent', 'observed_other', 'superseded')),
+  payload text not null check (octet_length(payload) <= 33554432),
+  leaf_hash bytea not null
+    constraint hash_seals_the_payload
+    check (leaf_hash = sha256('\x00'::bytea || convert_to(payload, 'UTF8'))),
+  listed boolean not null
+    generated always as (seq = 0 and ordinal >= 0 and event_type <> 'rejected') stored,
+  primary key (received_at, alteration_id, ordinal, seq),
+  constraint one_event_of_a_kind check (case
+    when event_type = 'outcome' then seq = 1
+    when event_type in ('recovery', 'superseded') then seq >= 2
+    when event_type = 'drift' then seq = 0 or seq >= 2
+    else seq = 0 end),
+  constraint only_a_start_names_the_request
+    check (num_nonnulls(cluster_id, principal, action) = case seq when 0 then 3 else 0 end),
+  constraint only_an_entity_has_kinds check (
+    num_nonnulls(user_kind, client_id_kind, ip_kind, other_types) in (0, 4)
+    and (user_kind is null or (seq = 0 and ordinal >= 0))),
+  constraint an_end_has_a_verdict check (case
+    when ordinal < 0 or event_type = 'intent' then verdict is null
+    when event_type = 'drift' then (verdict is null) = (seq > 0)
+    else verdict is not null or event_type = 'recovery' end)
+) partition by range (received_at);
+create index audit_event_newest
+  on audit_event (cluster_id, at desc, alteration_id desc, ordinal) where listed;
+create index audit_event_by_principal
+  on audit_event (cluster_id, principal, at desc, alteration_id desc, ordinal) where listed;
+create index audit_event_by_user on audit_event
+  (cluster_id, user_kind, substr(user_name, 1, 64),
+  at desc, alteration_id desc, ordinal)
+  where user_kind <> 'absent';
+create index audit_event_by_client_id on audit_event
+  (cluster_id, client_id_kind, substr(client_id_name, 1, 64),
+  at desc, alteration_id desc, ordinal)
+  where client_id_kind <> 'absent';
+create index audit_event_by_ip on audit_event
+  (cluster_id, ip_kind, substr(ip_name, 1, 64),
+  at desc, alteration_id desc, ordinal)
+  where ip_kind <> 'absent';
+create index audit_event_by_action
+  on audit_event (cluster_id, action, at desc, alteration_id desc, ordinal)
+  where listed and action <> 'alter';
+create index audit_event_by_verdict
+  on audit_event (verdict, at desc, alteration_id desc, ordinal)
+  where verdict <> 'applied' and event_type <> 'rejected';
+create unique index audit_event_one_conclusion
+  on audit_event (received_at, alteration_id, ordinal)
+  where seq > 0 and verdict <> 'unknown';
+create index audit_event_found_later on audit_event (occurred_at) where seq > 1;
+"""
+
+LOCKS_AND_PLANS = """
+create table entity_slot (
+  cluster_id text not null check (length(cluster_id) between 1 and 249),
+  entity_hash bytea not null check (octet_length(entity_hash) = 32),
+  alteration_id uuid not null,
+  ordinal smallint not null check (ordinal between -32000 and 32000),
+  received_at timestamptz not null,
+  owner text not null check (length(owner) between 1 and 255),
+  state text not null default 'open' check (state in ('open', 'quarantined')),
+  broker_id integer,
+  taken_at timestamptz not null default clock_timestamp(),
+  handed_over_by timestamptz not null,
+  observed boolean not null default false,
+  claimed_by text,
+  claimed_until timestamptz,
+  claim json,
+  primary key (cluster_id, entity_hash),
+  constraint handed_over_under_the_slot check (handed_over_by >= taken_at),
+  constraint a_claim_has_an_end check ((claimed_by is null) = (claimed_until is null))
+) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
+create unique index entity_slot_of_alteration on entity_slot (alteration_id, ordinal);
+create index entity_slot_by_age on entity_slot (cluster_id, handed_over_by);
+create table idempotency (
+  key_hash bytea primary key check (octet_length(key_hash) = 32),
+  fingerprint bytea not null check (octet_length(fingerprint) = 32),
+  alteration_id uuid not null,
+  expires_at timestamptz not null
+);
+create index idempotency_of_alteration on idempotency (alteration_id);
+create index idempotency_by_expiry on idempotency (expires_at);
+create table entity_state (
+  cluster_id text not null check (length(cluster_id) between 1 and 249),
+  entity_hash bytea not null check (octet_length(entity_hash) = 32),
+  entity text not null,
+  "values" text not null,
+  version bigint not null check (version > 0),
+  alteration_id uuid,
+  updated_at timestamptz not null,
+  primary key (cluster_id, entity_hash)
+);
+create table worker (
+  cluster_id text not null check (length(cluster_id) between 1 and 249),
+  owner text not null,
+  seen_at timestamptz not null,
+  primary key (cluster_id, owner)
+);
+create table drift_baseline (cluster_id text primary key, taken_at timestamptz not null);
+create table quota_plan (
+  plan_id uuid primary key,
+  cluster_id text not null check (length(cluster_id) between 1 and 249),
+  author text not null check (octet_length(author) <= 1024),
+  owner text not null check (length(owner) between 1 and 128),
+  base text not null check (base ~ '^[0-9a-f]{64}$'),
+  created_at timestamptz not null,
+  expires_at timestamptz not null check (expires_at > created_at),
+  plan text not null,
+  document text not null
+);
+create index quota_plan_by_expiry on quota_plan (expires_at);
+create table quota_owner (
+  cluster_id text not null check (length(cluster_id) between 1 and 249),
+  entity_hash bytea not null check (octet_length(entity_hash) = 32),
+  key text not null,
+  owner text not null check (length(owner) between 1 and 128),
+  value double precision not null,
+  entity text not null,
+  alteration_id uuid not null,
+  applied_at timestamptz not null,
+  primary key (cluster_id, entity_hash, key)
+);
+create index quota_owner_by_owner on quota_owner (cluster_id, owner);
+"""
+
+AUTHENTICATION_FAILURE = """
+create table authentication_failure (
+  id uuid primary key,
+  minute timestamptz not null check (minute = date_trunc('minute', minute, 'UTC')),
+  source cidr,
+  method text not null check (length(method) between 1 and 64),
+  reason text not null check (length(reason) between 1 and 64),
+  n bigint not null check (n > 0),
+  recorded_at timestamptz not null default clock_timestamp()
+);
+create index authentication_failure_newest on authentication_failure (minute desc);
+"""
+
+APPEND_ONLY = """
+create function refuse_change_of_audit_event() returns trigger language plpgsql as $$
+begin
+  raise exception 'The audit log is append-only: % on % is refused.', tg_op, tg_table_name
+    using errcode = 'insufficient_privilege';
+end
+$$;
+"""
+
+GUARD = """
+create trigger {table}_row before update or delete on {table}
+  for each row execute function refuse_change_of_audit_event();
+alter table {table} enable always trigger {table}_row;
+create trigger {table}_truncate before truncate on {table}
+  for each statement execute function refuse_change_of_audit_event();
+alter table {table} enable always trigger {table}_truncate;
+revoke all on {table} from public;
+"""
+
+PARTITIONS = """
+create function ensure_audit_partitions(months_back integer, months_ahead integer)
+returns integer language plpgsql security definer
+set search_path to {schema}, pg_temp set timezone = 'UTC' as $$
+declare
+  this_month constant timestamptz := date_trunc('month', now());
+  first_day timestamptz;
+  partition_name text;
+  created integer := 0;
+begin
+  if months_back not between 0 and 12 or months_ahead not between 0 and 24 then
+    raise exception 'at most 12 months back and 24 ahead';
+  end if;
+  perform pg_advisory_xact_lock(hashtext('ensure_audit_partitions'));
+  for step in -months_back .. months_ahead loop
+    first_day := this_month + make_interval(months => step);
+    partition_name := to_char(first_day, '"audit_event_y"YYYY"m"MM');
+    if to_regclass(partition_name) is null then
+      execute format('create table %I partition of audit_event for values from (%L) to (%L)',
+                     partition_name, first_day, first_day + interval '1 month');
+      execute format('revoke all on %I from public', partition_name);
+      execute format('alter table %I enable always trigger audit_event_row', partition_name);
+      execute format('create trigger audit_event_truncate before truncate on %I for each '
+                     'statement execute function refuse_change_of_audit_event()', partition_name);
+      execute format('alter table %I enable always trigger audit_event_truncate', partition_name);
+      created := created + 1;
+    end if;
+  end loop;
+  return created;
+end
+$$;
+revoke all on function ensure_audit_partitions(integer, integer) from public;
+"""
+
+_ENTITY = """
+  quota_user text,
+  quota_user_default boolean,
+  quota_client_id text,
+  quota_client_default boolean"""
+
+RESULTS = {
+    "utilization_daily": """
+  cluster_id text not null,
+  dt date not null,
+  broker_id integer,
+  key text not null,
+  bucket_id bigint not null,
+  level smallint,
+  "limit" double precision,
+  minutes_present integer,
+  minutes_expected integer,
+  coverage double precision,
+  bytes bigint,
+  p50 double precision,
+  p95 double precision,
+  p99 double precision,
+  peak double precision,
+  minutes_over_80 integer,
+  minutes_over_100 integer,
+  throttled_minutes integer,
+  throttle_ms_max double precision,
+  util_p99 double precision,
+  headroom double precision""",
+    "throttle_incident": f"""
+  cluster_id text not null,
+  incident_id text not null,
+  key text not null,
+  bucket_id bigint not null,
+  broker_id integer,
+  level smallint,
+  start timestamptz not null,
+  "end" timestamptz not null,
+  minutes integer,
+  peak_ratio double precision,
+  throttle_ms_p95 double precision,
+  est_deferred_bytes bigint,
+  brokers_affected integer,{_ENTITY},
+  first_contributors text,
+  status text""",
+    "bucket_minute": """
+  cluster_id text not null,
+  dt date not null,
+  ts timestamptz not null,
+  broker_id integer not null,
+  key text not null,
+  bucket_id bigint not null,
+  rate_avg double precision,
+  rate_max double precision,
+  throttle_ms_avg double precision,
+  throttle_ms_max double precision,
+  bytes_est bigint,
+  "limit" double precision,
+  level smallint,
+  contributors integer""",
+    "dim_bucket": f"""
+  cluster_id text not null,
+  bucket_id bigint not null,
+  key text not null,
+  level smallint not null,
+  bucket_user text not null,
+  bucket_client text not null,{_ENTITY},
+  first_seen timestamptz,
+  last_seen timestamptz""",
+}
+
+RESULT_INDEXES = """
+create unique index utilization_daily_once
+  on utilization_daily (cluster_id, dt, key, bucket_id, coalesce(broker_id, -1));
+create index utilization_daily_fullest on utilization_daily
+  (cluster_id, dt desc, coalesce(util_p99, -1) desc, bucket_id, coalesce(broker_id, -1));
+create index utilization_daily_of_bucket
+  on utilization_daily (cluster_id, bucket_id, dt desc);
+create unique index throttle_incident_once on throttle_incident (cluster_id, incident_id);
+create index throttle_incident_newest
+  on throttle_incident (cluster_id, start desc, incident_id);
+create unique index bucket_minute_once
+  on bucket_minute (cluster_id, bucket_id, ts, broker_id);
+create index bucket_minute_of_day on bucket_minute using brin (dt);
+create unique index dim_bucket_once on dim_bucket
+  (cluster_id, bucket_id, level, coalesce(quota_user, ''), coalesce(quota_user_default, false),
+  coalesce(quota_client_id, ''), coalesce(quota_client_default, false));
+create index dim_bucket_by_names on dim_bucket
+  (cluster_id, bucket_user, bucket_client, key);
+"""
+
+PIPELINE_RUN = """
+create table pipeline_run (
+  seq bigint generated always as identity primary key,
+  run_id text not null check (length(run_id) between 1 and 64),
+  job text not null,
+  options jsonb not null default '{}',
+  cluster_id text,
+  state text not null
+    check (state in ('queued', 'running', 'succeeded', 'failed', 'cancelled')),
+  requested_by text,
+  requested_at timestamptz not null default clock_timestamp(),
+  cancel_requested boolean not null default false,
+  started_at timestamptz,
+  ended_at timestamptz,
+  data_through timestamptz,
+  coverage double precision check (coverage between 0 and 1),
+  rows_in bigint,
+  rows_out bigint,
+  published text[] not null default '{}',
+  progress text,
+  error text,
+  constraint an_ended_run_has_an_end check
+    ((ended_at is null) = (state in ('queued', 'running')))
+);
+create index pipeline_run_by_id on pipeline_run (run_id, seq desc);
+create index pipeline_run_open on pipeline_run (state, seq) where ended_at is null;
+"""
+
+SETTINGS = """
+  set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_hashjoin = off
+  set enable_mergejoin = off
+"""
+
+PAYLOAD_TIME = """
+create function payload_time(at timestamptz) returns text language sql stable as $$
+  select to_char(at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"+00:00"')
+$$;
+"""
+
+COMMIT_DURABLY = """
+create function commit_durably() returns void language sql volatile as $$
+  select set_config('synchronous_commit', case current_setting('synchronous_commit')
+    when 'remote_apply' then 'remote_apply' else 'on' end, true)
+$$;
+"""
+
+RECORD_INTENTS = """
+create function record_intents(
+  ids uuid[], keys json, slots json, events json, handed_over_within double precision, mark text,
+  out at timestamptz, out granted uuid[], out known json
+) language plpgsql {settings} as $$
+#variable_conflict use_column
+declare
+  holding uuid[];
+  now_text text;
+begin
+  perform commit_durably(), set_config('lock_timeout', '50ms', true);
+  with wanted as materialized (
+    select decode(key_hash, 'hex') as key_hash, decode(fingerprint, 'hex') as fingerprint,
+      alteration_id
+    from json_to_recordset(keys)
+      as wanted(key_hash text, fingerprint text, alteration_id uuid)
+  ), taken as (
+    insert into idempotency (key_hash, fingerprint, alteration_id, expires_at)
+    select key_hash, fingerprint, alteration_id, clock_timestamp() + interval '24 hours'
+    from wanted order by key_hash
+    on conflict (key_hash) do update set
+      fingerprint = excluded.fingerprint,
+      alteration_id = excluded.alteration_id,
+      expires_at = excluded.expires_at
+    where idempotency.expires_at <= clock_timestamp()
+    returning alteration_id
+  )
+  select array_agg(id) into granted from unnest(ids) as id
+  where id not in (select alteration_id from wanted) or id in (select alteration_id from taken);
+  with wanted as materialized (
+    select * from json_to_recordset(slots) as wanted(cluster_id text, entity_hash text,
+      alteration_id uuid, ordinal smallint, received_at timestamptz, owner text, broker_id integer)
+  ), clock as materialized (select clock_timestamp() as now), taken as (
+    insert into entity_slot (cluster_id, entity_hash, alteration_id, ordinal, received_at, owner,
+      broker_id, taken_at, handed_over_by)
+    select cluster_id, decode(entity_hash, 'hex'), alteration_id, ordinal, received_at, owner,
+      broker_id, now, now + make_interval(secs => handed_over_within)
+    from clock, wanted
+    order by cluster_id, entity_hash
+    on conflict (cluster_id, entity_hash) do nothing
+    returning alteration_id
+  )
+  select array_agg(id) into holding from unnest(ids) as id
+  where (select count(*) from taken where alteration_id = id)
+    = (select count(*) from wanted where alteration_id = id);
+  at := clock_timestamp();
+  granted := array(select unnest(granted) intersect select unnest(holding));
+  if cardinality(granted) < cardinality(ids) then
+    delete from entity_slot where alteration_id = any(ids) and alteration_id <> all(granted);
+    delete from idempotency where alteration_id = any(ids) and alteration_id <> all(granted);
+  end if;
+  now_text := payload_time(at);
+  insert into audit_event (received_at, alteration_id, ordinal, seq, event_type, at, occurred_at,
+    payload, leaf_hash, verdict, cluster_id, principal, action, user_kind, user_name,
+    client_id_kind, client_id_name, ip_kind, ip_name, other_types)
+  select received_at, alteration_id, ordinal, 0, event_type, at, at,
+    filled, sha256('\\x00'::bytea || convert_to(filled, 'UTF8')), verdict, cluster_id, principal,
+    action, user_kind, decode(user_name, 'hex'), client_id_kind, decode(client_id_name, 'hex'),
+    ip_kind, decode(ip_name, 'hex'), other_types
+  from json_to_recordset(events) as event(received_at timestamptz, alteration_id uuid,
+      ordinal smallint, event_type text, payload text, verdict text, cluster_id text,
+      principal text, action text, user_kind text, user_name text, client_id_kind text,
+      client_id_name text, ip_kind text, ip_name text, other_types boolean),
+    lateral (select replace(payload, mark, now_text) as filled) as sealed
+  where alteration_id = any(granted);
+  select json_agg(json_build_array(wanted.cluster_id, wanted.entity_hash, state."values",
+    extract(epoch from clock_timestamp() - state.updated_at)::float8)) into known
+  from json_to_recordset(slots) as wanted(cluster_id text, entity_hash text)
+    join entity_state as state on state.cluster_id = wanted.cluster_id
+      and state.entity_hash = decode(wanted.entity_hash, 'hex');
+end
+$$;
+"""
+
+FREE_RESTS = """
+create function free_rests(ids uuid[]) returns void language plpgsql as $$
+begin
+  perform from entity_slot where alteration_id = any(ids) and ordinal < 0
+  order by cluster_id, entity_hash for update;
+  if found then
+    delete from entity_slot as slot
+    where alteration_id = any(ids) and ordinal < 0 and not exists (
+      select from entity_slot as other
+      where other.alteration_id = slot.alteration_id and other.ordinal >= 0);
+  end if;
+end
+$$;
+"""
+
+CLOSE_SLOTS = """
+create function close_slots(definite json, unknown json, ids uuid[]) returns void
+language plpgsql as $$
+#variable_conflict use_column
+begin
+  with freed as (
+    delete from entity_slot as slot
+    using json_to_recordset(definite)
+      as ended(alteration_id uuid, ordinal smallint, entity text, "values" text, applied boolean)
+    where slot.alteration_id = ended.alteration_id and slot.ordinal = ended.ordinal
+    returning slot.cluster_id, slot.entity_hash, slot.alteration_id, ended.entity,
+      ended."values", ended.applied, slot.claim
+  ), quarantined as (
+    update entity_slot as slot set state = 'quarantined', handed_over_by =
+      greatest(taken_at, least(handed_over_by, clock_timestamp()))
+    from json_to_recordset(unknown) as silent(alteration_id uuid, ordinal smallint)
+    where slot.alteration_id = silent.alteration_id and slot.ordinal = silent.ordinal
+  ), renewed as (
+    update idempotency set expires_at = clock_timestamp() + interval '24 hours'
+    where alteration_id = any(ids)
+  ), settled as materialized (
+    select * from freed where applied and claim is not null
+  ), let_go as (
+    delete from quota_owner as held
+    using (select cluster_id, entity_hash, json_array_elements_text(claim -> 'removed') as key
+      from settled) as removed
+    where held.cluster_id = removed.cluster_id and held.entity_hash = removed.entity_hash
+      and held.key = removed.key
+  ), owned as (
+    insert into quota_owner
+      (cluster_id, entity_hash, key, owner, value, entity, alteration_id, applied_at)
+    select cluster_id, entity_hash, (pair).key, claim ->> 'owner',
+      (pair).value::double precision, claim ->> 'entity', alteration_id, clock_timestamp()
+    from (select settled.*, json_each_text(claim -> 'values') as pair from settled) as wanted
+    order by cluster_id, entity_hash, (pair).key
+    on conflict (cluster_id, entity_hash, key) do update set
+      owner = excluded.owner,
+      value = excluded.value,
+      alteration_id = excluded.alteration_id,
+      applied_at = excluded.applied_at
+  )
+  insert into entity_state as known
+    (cluster_id, entity_hash, entity, "values", version, alteration_id, updated_at)
+  select cluster_id, entity_hash, entity, "values", 1, alteration_id, clock_timestamp()
+  from freed where entity is not null
+  order by cluster_id, entity_hash
+  on conflict (cluster_id, entity_hash) do update set
+    "values" = excluded."values",
+    version = known.version + 1,
+    alteration_id = excluded.alteration_id,
+    updated_at = excluded.updated_at;
+  perform free_rests(ids);
+end
+$$;
+"""
+
+RECORD_OUTCOMES = """
+create function record_outcomes(
+  definite json, unknown json, ids uuid[], events json, at_mark text, now_mark text
+) returns void language plpgsql {settings} as $$
+#variable_conflict use_column
+declare
+  written bigint;
+begin
+  perform commit_durably(), close_slots(definite, unknown, ids);
+  with ended as materialized (
+    select * from json_to_recordset(events) as ended(received_at timestamptz, alteration_id uuid,
+      ordinal smallint, payload text, verdict text)
+  ), started as materialized (
+    select alteration_id, min(at) as at, greatest(min(at), clock_timestamp()) as now,
+      count(*) filter (where event_type = 'intent') as intents,
+      count(*) filter (where event_type <> 'intent') as found
+    from ended join audit_event using (received_at, alteration_id, ordinal)
+    where event_type = 'intent'
+      or event_type in ('recovery', 'superseded') and audit_event.verdict is not null
+    group by alteration_id
+  ), sealed as (
+    select received_at, alteration_id, ordinal, at, now, verdict, replace(
+      replace(payload, at_mark, payload_time(at)), now_mark, payload_time(now)) as payload
+    from ended join started using (alteration_id)
+    where found = 0 and intents =
+      (select count(*) from ended as own where own.alteration_id = started.alteration_id)
+  ), inserted as (
+    insert into audit_event (received_at, alteration_id, ordinal, seq, event_type, at, occurred_at,
+      payload, leaf_hash, verdict)
+    select received_at, alteration_id, ordinal, 1, 'outcome', at, now,
+      payload, sha256('\\x00'::bytea || convert_to(payload, 'UTF8')), verdict
+    from sealed
+    returning 1
+  )
+  select count(*) into written from inserted;
+  if written <> json_array_length(events) then
+    raise no_data_found using message = 'an intent is missing or has a conclusion already';
+  end if;
+end
+$$;
+"""
+
+TABLES = (
+    "audit_event",
+    "entity_slot",
+    "idempotency",
+    "entity_state",
+    "worker",
+    "drift_baseline",
+    "quota_plan",
+    "quota_owner",
+    "authentication_failure",
+    "pipeline_run",
+    *RESULTS,
+    *(f"staged_{name}" for name in RESULTS),
+)
+
+FUNCTIONS = (
+    "record_outcomes(json, json, uuid[], json, text, text)",
+    "close_slots(json, json, uuid[])",
+    "free_rests(uuid[])",
+    "record_intents(uuid[], json, json, json, double precision, text)",
+    "commit_durably()",
+    "payload_time(timestamptz)",
+    "ensure_audit_partitions(integer, integer)",
+    "refuse_change_of_audit_event()",
+)
+
+
+def upgrade() -> None:
+    """Create everything but the partitions, which `ensure_audit_partitions` makes."""
+    for script in (AUDIT_EVENT, LOCKS_AND_PLANS, AUTHENTICATION_FAILURE, APPEND_ONLY):
+        op.execute(script)
+    for table in ("audit_event", "authentication_failure"):
+        op.execute(GUARD.format(table=table))
+    schema = op.get_bind().scalar(text("select quote_ident(current_schema())"))
+    op.execute(PARTITIONS.replace("{schema}", schema))
+    for name, columns in RESULTS.items():
+        op.execute(f"create table {name} ({columns})")
+        op.execute(f"create unlogged table staged_{name} (run bigint not null, {columns})")
+        op.execute(f"create index staged_{name}_of_run on staged_{name} (run)")
+    for script in (RESULT_INDEXES, PIPELINE_RUN, PAYLOAD_TIME, COMMIT_DURABLY, FREE_RESTS):
+        op.execute(script)
+    for script in (RECORD_INTENTS, CLOSE_SLOTS, RECORD_OUTCOMES):
+        op.execute(script.replace("{settings}", SETTINGS))
+
+
+def downgrade() -> None:
+    """Drop everything, the log with its rows."""
+    op.execute(f"drop table {', '.join(TABLES)}")
+    for function in FUNCTIONS:
+        op.execute(f"drop function {function}")
