@@ -6,6 +6,7 @@ What RFC 8259 leaves open is refused, and numbers keep every digit.
 import asyncio
 import json
 import math
+import re
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
@@ -169,6 +170,14 @@ def shown(text: str) -> str:
     """Quote text of the caller's for a sentence, shortened where it is long."""
     short = text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"
     return repr(short)
+
+
+_HALF_OF_A_PAIR: Final = re.compile("[\ud800-\udfff]")
+
+
+def has_lone_surrogate(text: str) -> bool:
+    """Tell whether a text holds half of a surrogate pair, so that it is no Unicode text."""
+    return not text.isascii() and bool(_HALF_OF_A_PAIR.search(text))
 
 
 def _decoded(body: bytes) -> str:

@@ -25,7 +25,7 @@ from app.domain.errors import (
     UnreadableRequestError,
     Violation,
 )
-from app.http.request_body import JsonValue, child, shown
+from app.http.request_body import JsonValue, child, has_lone_surrogate, shown
 
 Location = tuple[int | str, ...]
 PydanticError = Mapping[str, Any]
@@ -125,7 +125,39 @@ def validated(model: type[M], value: Any) -> M:
     try:
         return model.model_validate(value)
     except ValidationError as error:
-        raise refusal(error.errors(include_url=False), model) from None
+        errors: Sequence[PydanticError] = error.errors(include_url=False)
+    taken: list[PydanticError] = []
+    while len(taken) <= MAX_VIOLATIONS:
+        hiding = [one["loc"] for one in errors if one["type"] == _NOT_UNICODE]
+        if not hiding:
+            break
+        taken += [one for location in hiding for one in _take_out(value, location)]
+        errors = _errors(model, value)
+    raise refusal([*taken, *errors], model)
+
+
+_NOT_UNICODE: Final = "string_unicode"
+"""Pydantic's error for a member whose name holds half of a surrogate pair. It looks at nothing
+else of the object then."""
+
+
+def _take_out(value: Any, location: Location) -> list[PydanticError]:
+    """Take such members out of the object at a location; return an error for each."""
+    for token in location:
+        value = value[token]
+    names = list(islice(filter(has_lone_surrogate, value), MAX_VIOLATIONS + 1))
+    return [
+        {"type": "extra_forbidden", "loc": (*location, name), "input": value.pop(name)}
+        for name in names
+    ]
+
+
+def _errors(model: type[BaseModel], value: Any) -> Sequence[PydanticError]:
+    try:
+        model.model_validate(value)
+    except ValidationError as error:
+        return error.errors(include_url=False)
+    return []
 
 
 def refusal(errors: Sequence[PydanticError], model: type[BaseModel] | None = None) -> QuotaError:
@@ -147,13 +179,10 @@ def violations_of(errors: Sequence[PydanticError], shape: Any) -> Iterator[Viola
     for error in errors:
         fault = fault_of(error)
         detail = fault.detail(error)
-        pointer = pointer_to(error["loc"])
-        if error["type"] == "string_unicode":
-            pointer = child(pointer, error["input"])
-        elif error["type"] == "extra_forbidden":
+        if error["type"] == "extra_forbidden":
             known = ", ".join(sorted(_members(_shape_in(shape), error["loc"][:-1])))
             detail = f"Unknown field {shown(str(error['loc'][-1]))}; known are {known}."
-        yield Violation(pointer, fault.code, detail)
+        yield Violation(pointer_to(error["loc"]), fault.code, detail)
 
 
 def pointer_to(location: Location) -> str:
@@ -195,9 +224,6 @@ def _wrong_type(wanted: str) -> Fault:
 _FAULTS: Final[Mapping[str, Fault]] = {
     "missing": Fault("missing-field", lambda error: f"The field {error['loc'][-1]} is missing."),
     "extra_forbidden": Fault("unknown-field", lambda _: ""),
-    "string_unicode": Fault(
-        "unknown-field", lambda error: f"Unknown field {shown(str(error['input']))}."
-    ),
     **dict.fromkeys(("model_type", "dict_type"), _wrong_type("an object")),
     **dict.fromkeys(("list_type", "tuple_type"), _wrong_type("an array")),
     "string_type": _wrong_type("a string"),

@@ -1,6 +1,5 @@
 """Documents of alterations: what is asked, what became of it, its record."""
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import Annotated, Any, Final, Literal, NotRequired, Self
@@ -44,7 +43,7 @@ from app.http.models import (
     Values,
     closed,
 )
-from app.http.request_body import JsonValue, shown
+from app.http.request_body import JsonValue, has_lone_surrogate, shown
 from app.http.validation import RequestBody, at_most, kind_of, own_error, strict
 from app.service.alterations.command import Expected, Wait
 
@@ -389,13 +388,7 @@ def broken_number(name: str, number: Decimal, maximum: int) -> Iterator[Violatio
         yield Violation(f"/{name}", "out-of-range", detail)
 
 
-_HALF_OF_A_PAIR: Final = re.compile("[\ud800-\udfff]")
 LONE_SURROGATE: Final = "This must be Unicode text; it holds half of a surrogate pair."
-
-
-def has_lone_surrogate(text: str) -> bool:
-    """Tell whether a text holds half of a surrogate pair, so that it is no Unicode text."""
-    return not text.isascii() and bool(_HALF_OF_A_PAIR.search(text))
 
 
 def broken_reason(reason: str | None) -> Iterator[Violation]:

@@ -18,7 +18,6 @@ from app.http.alterations.models import (
     ClientQuotaAlteration,
     Proposals,
     broken_number,
-    has_lone_surrogate,
     whole_number,
 )
 from app.http.analytics.models import Usage
@@ -33,7 +32,7 @@ from app.http.models import (
     some_of_the_keys,
 )
 from app.http.query_params import MAX_AGE_MS, READ_INTEGER, Flag, QueryParameters
-from app.http.request_body import child, shown
+from app.http.request_body import child, has_lone_surrogate, shown
 from app.http.validation import at_most, strict
 from app.service.queries.resolve import DEFAULT_RESOLVE_AGE_MS, ResolveQuery
 from app.service.queries.resolve import Identity as DomainIdentity

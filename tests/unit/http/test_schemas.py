@@ -158,6 +158,38 @@ def test_everything_that_cannot_be_read_is_listed_at_once():
     )
 
 
+def test_a_name_that_is_no_unicode_hides_no_other_fault():
+    document = {
+        "alterations": [
+            {"entity": {"user": 1}, "ops": [{"\ud800": 1, "key": 2}], "a\udfff": 1, "b\udfff": 2},
+            {"entity": {}, "ops": 3, "expected": {"k": True}},
+        ],
+        "reason": 4,
+        "\ud800": 5,
+        "unknown": 6,
+    }
+    assert sorted(faults(read_alter_request, document)) == sorted(
+        [
+            ("/\ud800", "unknown-field"),
+            ("/unknown", "unknown-field"),
+            ("/reason", "wrong-type"),
+            ("/alterations/0/a\udfff", "unknown-field"),
+            ("/alterations/0/b\udfff", "unknown-field"),
+            ("/alterations/0/entity/user", "wrong-type"),
+            ("/alterations/0/ops/0/\ud800", "unknown-field"),
+            ("/alterations/0/ops/0/key", "wrong-type"),
+            ("/alterations/1/ops", "wrong-type"),
+            ("/alterations/1/expected/k", "wrong-type"),
+        ]
+    )
+
+
+def test_very_many_names_that_are_no_unicode_end_where_the_list_of_faults_does():
+    document = {"alterations": [{"entity": {}, "ops": [], "\ud800": 1}] * 5000, "reason": 1}
+    document |= {f"\ud800{number}": 1 for number in range(5000)}
+    assert len(faults(read_alter_request, document)) == MAX_VIOLATIONS + 1
+
+
 @pytest.mark.parametrize("alterations", [{}, None, "x", 1])
 def test_alterations_that_are_no_list_cannot_be_read(alterations: Any):
     document = {"alterations": alterations}
