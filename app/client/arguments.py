@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any, Final
 
-from app.client.entities import DEFAULT, entity_of, read_name, read_names, read_types
+from app.client.entities import entity_of, read_name, read_names, read_types
 from app.client.errors import UsageError
 from app.client.output import Context
+from app.domain.entities import DEFAULT
 
 _LONGEST_WAIT_S: Final = 86_400
 

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from typing import Final
 
 from app.client.arguments import function_of, parser
-from app.client.entities import visible
 from app.client.errors import BROKEN_PIPE, INTERRUPTED, USAGE, ClientError, UsageError
 from app.client.output import Context
 from app.client.problems import ServiceError, explain
+from app.domain.entities import visible
 
 
 def prepare() -> None:

@@ -25,8 +25,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from app.client.entities import visible
 from app.client.errors import UsageError
+from app.domain.entities import visible
 
 DEFAULT_SERVER: Final = "http://localhost:8080"
 PREFIX: Final = "KAFKA_CLIENT_QUOTAS_"

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Final
 
-from app.client.entities import Number, exact, read_value, show_entity
+from app.client.entities import Number, exact, read_value
 from app.client.errors import UsageError
 from app.client.nodes import Faults, Kind, Node, parse, read_file
 from app.client.output import flow
-from app.domain.entities import ENTITY_TYPES, ClientQuotaEntity
+from app.domain.entities import ENTITY_TYPES, ClientQuotaEntity, show_entity
 
 Identity = dict[str, str]
 

@@ -10,13 +10,10 @@ from decimal import Decimal
 from typing import Any, Final
 
 from app.client.errors import UsageError
-from app.domain.entities import ENTITY_TYPES
+from app.domain.entities import ENTITY_TYPES, visible
 
 Entity = Mapping[str, str | None]
 """Type to name; null is the default entity."""
-
-DEFAULT: Final = "<default>"
-"""How the default entity is printed. A name that is this text gets a backslash before it."""
 
 _TYPES: Final = tuple(kind.value for kind in ENTITY_TYPES)
 _HEX: Final = "[0-9a-fA-F]"
@@ -99,37 +96,6 @@ def _from_code(code: int) -> str:
     if code > 0x10FFFF or 0xD800 <= code <= 0xDFFF:
         raise UsageError(f"U+{code:04X} is not a character.")
     return chr(code)
-
-
-def show_entity(entity: Entity) -> str:
-    """Return ``{user=<default>, client-id=etl}``, types in the order of answers."""
-    kinds = [kind for kind in _TYPES if kind in entity]
-    kinds += [kind for kind in entity if kind not in _TYPES]
-    return f"{{{', '.join(f'{visible(kind)}={show_name(entity[kind])}' for kind in kinds)}}}"
-
-
-def show_name(name: str | None) -> str:
-    r"""Return a name for people, as ``--names`` reads it; nothing a terminal would act on."""
-    if name is None:
-        return DEFAULT
-    if name == DEFAULT:
-        return f"\\{name}"
-    return visible(name.replace("\\", "\\\\").replace(",", "\\,"))
-
-
-def visible(text: str) -> str:
-    """Return text in which controls, marks of direction and the like are escapes."""
-    if text.isprintable():
-        return text
-    return "".join(
-        character if character.isprintable() else _code(ord(character)) for character in text
-    )
-
-
-def _code(number: int) -> str:
-    if number <= 0xFF:
-        return f"\\x{number:02x}"
-    return f"\\u{number:04x}" if number <= 0xFFFF else f"\\U{number:08x}"
 
 
 def entity_of(names: Iterable[tuple[str, str]], defaults: Iterable[str]) -> dict[str, str | None]:

@@ -12,9 +12,9 @@ from typing import Any, Final
 import httpx
 
 from app.client.config import Configuration
-from app.client.entities import visible
 from app.client.errors import StoppedError, UnknownOutcomeError, UnreachableError, UsageError
 from app.client.problems import ServiceError
+from app.domain.entities import visible
 
 
 def authorization(configured: Configuration) -> tuple[str, bytes] | None:

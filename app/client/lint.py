@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-from app.client.entities import Entity, show_entity, show_name, show_value
+from app.client.entities import Entity, show_value
 from app.domain.addresses import canonical_ip
-from app.domain.entities import ENTITY_TYPES
+from app.domain.entities import ENTITY_TYPES, show_entity, show_name
 from app.domain.quota_keys import LARGEST_FRACTIONAL, LONG_MAX, QUOTA_KEY_RULES
 from app.domain.resolution_levels import PRECEDENCE, PrecedenceLevel, Slot
 

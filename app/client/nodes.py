@@ -13,8 +13,8 @@ from typing import Any, Final
 import yaml
 from yaml.nodes import MappingNode, ScalarNode, SequenceNode
 
-from app.client.entities import visible
 from app.client.errors import UsageError
+from app.domain.entities import visible
 
 _MAX_LINES: Final = 100
 

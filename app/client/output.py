@@ -17,8 +17,9 @@ from functools import cached_property
 from typing import Any, Final, TextIO
 
 from app.client.config import configuration
-from app.client.entities import Entity, show_entity, show_value, visible
+from app.client.entities import Entity, show_value
 from app.client.errors import UsageError
+from app.domain.entities import show_entity, visible
 
 _COLOURS: Final = {"red": 31, "green": 32, "yellow": 33, "bold": 1, "dim": 2}
 _SPREADSHEET_MARKS: Final = ("=", "+", "-", "@", "'", "\t")

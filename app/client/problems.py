@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from app.client.entities import show_value, visible
+from app.client.entities import show_value
 from app.client.errors import (
     NOT_AUTHORIZED,
     REFUSED,
@@ -11,6 +11,7 @@ from app.client.errors import (
     UNREACHABLE,
     ClientError,
 )
+from app.domain.entities import visible
 
 Locate = Callable[[str], str | None]
 """From a JSON pointer of the request to what the user wrote, or null."""

@@ -10,6 +10,9 @@ from typing import Final, NamedTuple, Self
 DEFAULT_NAME: Final = None
 """The name of the default entity: null on the wire, never the text ``<default>``."""
 
+DEFAULT: Final = "<default>"
+"""How the default entity is printed. A name that is this text gets a backslash before it."""
+
 
 class EntityType(StrEnum):
     """The entity types that a broker knows. Source: ``ClientQuotaEntity``."""
@@ -76,6 +79,10 @@ class ClientQuotaEntity(NamedTuple):
         """The entity types that are part of the entity."""
         return frozenset(kind for kind, _ in self.entries)
 
+    def __str__(self) -> str:
+        """Return the entity for people; every sentence that names it has it like this."""
+        return show_entity(dict(self.entries))
+
     def as_dict(self) -> dict[str, str | None]:
         """Return the entity as in JSON: type to name, null for the default."""
         return dict(self.entries)
@@ -102,6 +109,37 @@ class ClientQuotaEntity(NamedTuple):
             elif kind == _IP:
                 ip = rank
         return user, client_id, ip
+
+
+def show_entity(entity: Mapping[str, str | None]) -> str:
+    """Return ``{user=<default>, client-id=etl}`` for people, types in the order of answers."""
+    kinds = [kind.value for kind in ENTITY_TYPES if kind in entity]
+    kinds += [kind for kind in entity if kind not in ENTITY_TYPES]
+    return f"{{{', '.join(f'{visible(kind)}={show_name(entity[kind])}' for kind in kinds)}}}"
+
+
+def show_name(name: str | None) -> str:
+    r"""Return a name for people, as ``--names`` reads it; nothing a terminal would act on."""
+    if name is None:
+        return DEFAULT
+    if name == DEFAULT:
+        return f"\\{name}"
+    return visible(name.replace("\\", "\\\\").replace(",", "\\,"))
+
+
+def visible(text: str) -> str:
+    """Return text in which controls, marks of direction and the like are escapes."""
+    if text.isprintable():
+        return text
+    return "".join(
+        character if character.isprintable() else _code(ord(character)) for character in text
+    )
+
+
+def _code(number: int) -> str:
+    if number <= 0xFF:
+        return f"\\x{number:02x}"
+    return f"\\u{number:04x}" if number <= 0xFFFF else f"\\U{number:08x}"
 
 
 @dataclass(frozen=True, slots=True)

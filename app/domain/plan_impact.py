@@ -199,7 +199,7 @@ def _clause(entity: ClientQuotaEntity, key: str, one: KeyImpact) -> str:
 
 
 def _of(source: ConfiguredQuota) -> str:
-    return f"{_number(source.value)} of {source.entity.canonical_json()}"
+    return f"{_number(source.value)} of {source.entity}"
 
 
 def _number(value: float) -> str:

@@ -190,7 +190,7 @@ async def _busy(request: AuditRequest, hashes: Hashes, lease: Lease) -> EntityBu
         return EntityBusyError(detail, retry=Retry.SAFE, retry_after_s=1)
     held, entity = str(holder.alteration_id), hashes[bytes(holder.entity_hash)]
     return EntityBusyError(
-        f"Another alteration ({held}) of {entity.canonical_json()} is in flight, or its outcome is "
+        f"Another alteration ({held}) of {entity} is in flight, or its outcome is "
         "not known yet; nothing was sent. Try again when it is done.",
         retry=Retry.SAFE,
         alteration_id=held,

@@ -8,11 +8,10 @@ from operator import itemgetter
 from typing import Final
 
 from app.domain.alterations import AlterationResult, ClientQuotaAlteration, Outcome
-from app.domain.entities import Caller, ClientQuotaEntity
+from app.domain.entities import Caller, ClientQuotaEntity, show_entity
 from app.postgres.follow_up_events import DRIFT, RECOVERY, SUPERSEDED
 from app.postgres.payload import (
     Document,
-    canonical_json,
     listed_op,
     ops_from_json,
     refusal_from_json,
@@ -171,7 +170,7 @@ def _events(
     ends: Sequence[Document], entities: Sequence[Document]
 ) -> Iterator[tuple[datetime, str, str]]:
     """In the order of the database's clock; what concerns one of several entities names it."""
-    names = {one["ordinal"]: canonical_json(one["entity"]) for one in entities}
+    names = {one["ordinal"]: show_entity(one["entity"]) for one in entities}
     for end in sorted(ends, key=itemgetter("occurred_at")):
         for time, event, detail in end.get("events", ()):
             yield datetime.fromisoformat(time), event, detail

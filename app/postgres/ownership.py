@@ -102,7 +102,7 @@ def _check(
         actual = present.get(key)
         if actual == planned:
             continue
-        where = f"{key} of {entity.canonical_json()}"
+        where = f"{key} of {entity}"
         if actual not in (None, claim.owner) and not claim.force:
             raise OwnerConflictError(f"{where} is held by {actual} now; nothing was applied.")
         raise ExpectationFailedError(

@@ -236,7 +236,7 @@ def _conflicts(plan: StoredPlan) -> list[Violation]:
         Violation(
             f"/conflicts/{position}",
             "owner-conflict",
-            f"{one.key} of {one.entity.canonical_json()} is held by {one.owner}.",
+            f"{one.key} of {one.entity} is held by {one.owner}.",
             values={"owner": one.owner, "current": {one.key: one.current}},
         )
         for position, one in enumerate(plan.conflicts)

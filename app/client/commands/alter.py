@@ -8,11 +8,12 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from app.client.arguments import add_change_options, entity_chosen
-from app.client.entities import read_changes, show_entity
+from app.client.entities import read_changes
 from app.client.errors import DONE, REFUSED, UNKNOWN_OUTCOME, UNREACHABLE, UsageError
 from app.client.http import document
 from app.client.output import Context, yaml_lines
 from app.client.problems import Locate, ServiceError
+from app.domain.entities import show_entity
 
 _EXIT_CODES: Final[Mapping[str, int]] = {
     "applied": DONE,

@@ -4,10 +4,11 @@ from argparse import ArgumentParser
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from app.client.entities import show_entity, show_value, visible
+from app.client.entities import show_value
 from app.client.errors import DONE, UsageError
 from app.client.http import document
 from app.client.output import Context, Progress, Style, csv_lines, flow, guarded, table
+from app.domain.entities import show_entity, visible
 
 _DEFAULT_LIMIT: Final = 100
 _PAGE: Final = 1000

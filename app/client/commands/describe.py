@@ -4,10 +4,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from app.client.arguments import filters_of
-from app.client.entities import Entity, show_entity, show_value, visible
+from app.client.entities import Entity, show_value
 from app.client.errors import DONE
 from app.client.http import document
 from app.client.output import Context, describe_lines
+from app.domain.entities import show_entity, visible
 
 _SET_HERE: Final = "set here"
 _INHERITED: Final = ("inherited", "overridden")

@@ -4,7 +4,6 @@ from argparse import ArgumentParser
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from app.client.entities import show_entity, visible
 from app.client.errors import DONE, REFUSED
 from app.client.http import document
 from app.client.lint import (
@@ -19,6 +18,7 @@ from app.client.lint import (
 )
 from app.client.output import Context, Style, flow
 from app.client.problems import ServiceError
+from app.domain.entities import show_entity, visible
 
 _COLOURS: Final[Mapping[Severity, str]] = {Severity.WARNING: "yellow", Severity.HINT: "dim"}
 

@@ -10,10 +10,11 @@ from urllib.parse import quote
 from app.client.arguments import add_change_options
 from app.client.commands.alter import conclude, locate_refusals
 from app.client.documents import Document, read_document
-from app.client.entities import show_entity, show_value, visible
+from app.client.entities import show_value
 from app.client.errors import DONE, REFUSED, UsageError
 from app.client.http import document as json_of
 from app.client.output import Context, Style, table, yaml_lines
+from app.domain.entities import show_entity, visible
 
 PLAN_MEMBERS: Final = ("plan_id", "changes", "conflicts", "expires_at")
 """What an answer with a plan has."""

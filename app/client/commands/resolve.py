@@ -6,10 +6,11 @@ from typing import Any, Final
 
 from app.client.arguments import defaults_of, entity_chosen
 from app.client.documents import Identity, read_document, read_identities
-from app.client.entities import show_entity, show_value
+from app.client.entities import show_value
 from app.client.errors import DONE, UsageError
 from app.client.http import document
 from app.client.output import Context, Progress, csv_lines, flow, guarded, resolve_lines, yaml_lines
+from app.domain.entities import show_entity
 
 _NOW: Final = ("max_age_ms", "0")
 """Who has just altered something wants to see it."""

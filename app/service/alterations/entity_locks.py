@@ -70,7 +70,7 @@ class EntitySlots:
 
     def _busy(self, entity: ClientQuotaEntity) -> EntityBusyError:
         return EntityBusyError(
-            f"Another alteration ({self._held[entity]}) of {entity.canonical_json()} is in "
+            f"Another alteration ({self._held[entity]}) of {entity} is in "
             "flight; nothing was sent. Try again when it is done.",
             retry=Retry.SAFE,
             retry_after_s=1,

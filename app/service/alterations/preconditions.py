@@ -59,7 +59,7 @@ def moved_beside(beside: ReadSet, values: Quotas) -> list[Violation]:
         present = values.get(entity, {})
         wrong = [key for key, value in expected.items() if not same_value(present.get(key), value)]
         if wrong:
-            named = f"{', '.join(wrong)} of {entity.canonical_json()}"
+            named = f"{', '.join(wrong)} of {entity}"
             moved.append(
                 Violation(
                     "plan_id",

@@ -125,6 +125,7 @@ async def test_an_unknown_outcome_keeps_the_entity_in_quarantine(
     with pytest.raises(EntityBusyError) as raised:
         await take(journal, request_of("alice"))
     assert raised.value.alteration_id == request.alteration_id
+    assert " of {user=alice} is in flight" in raised.value.detail
     assert 60 < (raised.value.retry_after_s or 0) <= 95
     await take(journal, request_of("bob"))
 

@@ -4,16 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.client.entities import (
-    read_changes,
-    read_name,
-    read_names,
-    read_value,
-    show_entity,
-    show_name,
-    show_value,
-)
+from app.client.entities import read_changes, read_name, read_names, read_value, show_value
 from app.client.errors import UsageError
+from app.domain.entities import show_entity, show_name
 
 
 @pytest.mark.parametrize(

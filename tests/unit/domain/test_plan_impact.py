@@ -65,12 +65,12 @@ def test_it_says_what_applies_before_and_after(subtests: pytest.Subtests):
 def test_a_sentence_says_when_a_change_has_no_effect():
     of = entity(client_id="etl")
     assert summary(of, {P: impact(of, P, 70)}) == (
-        'producer_byte_rate raised by a factor of 10, but 5 of {"user":null} goes before it '
+        "producer_byte_rate raised by a factor of 10, but 5 of {user=<default>} goes before it "
         "(4 more specific entities with a value)."
     )
     of = entity(user="alice")
     assert summary(of, {P: impact(of, P, None)}) == (
-        'producer_byte_rate removed, then 5 of {"user":null} applies '
+        "producer_byte_rate removed, then 5 of {user=<default>} applies "
         "(2 more specific entities with a value)."
     )
     of = entity(user="carol")

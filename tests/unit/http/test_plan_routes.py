@@ -89,7 +89,9 @@ async def test_a_conflict_is_told_before_anything_is_written(service: FakeServic
     plan_id = await planned(service, 10)
     answer = await apply(service, plan_id)
     assert (answer.status, answer.document["code"]) == (409, "owner-conflict")
-    assert answer.document["errors"][0]["values"] == {"owner": "other", "current": {RATE: 5}}
+    (conflict,) = answer.document["errors"]
+    assert conflict["values"] == {"owner": "other", "current": {RATE: 5}}
+    assert conflict["detail"] == f"{RATE} of {{user=alice}} is held by other."
     assert "retry-after" not in answer.headers
     assert "record_intent" not in service.log
     assert (await apply(service, plan_id, {"force": True})).status == 200
