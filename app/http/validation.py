@@ -127,18 +127,15 @@ def validated(model: type[M], value: Any) -> M:
     except ValidationError as error:
         errors: Sequence[PydanticError] = error.errors(include_url=False)
     taken: list[PydanticError] = []
-    while len(taken) <= MAX_VIOLATIONS:
-        hiding = [one["loc"] for one in errors if one["type"] == _NOT_UNICODE]
-        if not hiding:
-            break
+    while len(taken) <= MAX_VIOLATIONS and (hiding := _hiding(errors)):
         taken += [one for location in hiding for one in _take_out(value, location)]
         errors = _errors(model, value)
     raise refusal([*taken, *errors], model)
 
 
-_NOT_UNICODE: Final = "string_unicode"
-"""Pydantic's error for a member whose name holds half of a surrogate pair. It looks at nothing
-else of the object then."""
+def _hiding(errors: Sequence[PydanticError]) -> list[Location]:
+    """Return where a name holds half of a surrogate pair: Pydantic looks at nothing else there."""
+    return [one["loc"] for one in errors if one["type"] == "string_unicode"]
 
 
 def _take_out(value: Any, location: Location) -> list[PydanticError]:
