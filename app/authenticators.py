@@ -8,7 +8,7 @@ from typing import Final
 
 from cryptography import x509
 
-from app.caller_sessions import OpenSessions
+from app.alteration_wiring import OpenSessions
 from app.http.authentication.authenticator import Method, Methods
 from app.http.authentication.basic import Basic
 from app.http.authentication.bearer import Bearer, BearerTokens, TokensFileError

@@ -12,11 +12,11 @@ from app.authenticators import bearer_tokens, oidc_authorities, proxied_certific
 from app.domain.errors import NotSentError, WrongClusterError
 from app.kafka.cluster_client import Brokers
 from app.kafka.config import KafkaSettings, SaslMechanism, ssl_context
-from app.listeners import Listener
 from app.policy_file import PolicyFileError, read_policy
 from app.postgres.connect import read_url
 from app.postgres.pool import Database
 from app.postgres.schema import ServerFacts, ensure_partitions, schema_problem, server_facts
+from app.server import Listener
 from app.service.recovery.recovery import FINAL_AFTER_S
 from app.settings import (
     Network,

@@ -10,8 +10,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import Any, Final
 
+from app.alteration_wiring import LifeSettings, Outside, SharedServices, build_lives, open_sessions
 from app.authenticators import Authenticators
-from app.caller_sessions import SharedServices, open_sessions
 from app.domain.authorization import AuthorizerSettings, Operation
 from app.http.authentication.proxies import TrustedProxies
 from app.http.metrics import HttpMetrics, SharedCounts
@@ -24,7 +24,6 @@ from app.kafka.image import QuotaImage
 from app.kafka.quorum import KafkaMetadataQuorum
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from app.kafka.scram import KafkaScramCredentials
-from app.lives import LifeSettings, Outside, build_lives
 from app.policy_file import read_policy
 from app.postgres.analytics import PostgresAnalytics
 from app.postgres.audit_log import PostgresJournal

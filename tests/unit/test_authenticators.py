@@ -13,7 +13,7 @@ from app.authenticators import Authenticators, identity_provider, tls_context
 from app.http.authentication.proxies import ForwardedHeader
 from app.http.metrics import HttpMetrics
 from app.kafka.config import ssl_context
-from app.listeners import listeners
+from app.server import listeners
 from app.settings import AuthenticatorKind, Settings, SettingsError
 from app.startup_checks import load_settings, warn
 from tests.testkit.certificates import Authority, person

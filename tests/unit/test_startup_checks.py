@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from app.listeners import Listener
+from app.server import Listener
 from app.settings import Settings, SettingsError
 from app.startup_checks import (
     find_unsafe,

@@ -1,0 +1,309 @@
+"""Builds what alterations run on, and the sessions of callers who log in at the brokers."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from app.domain.errors import NotSentError
+from app.http.errors import LoginFailedError
+from app.http.services import CallerServices
+from app.kafka.acls import KafkaCallerRights
+from app.kafka.cluster_client import Brokers
+from app.kafka.config import PassThrough, ssl_context
+from app.kafka.handshake import LoginRefusedError
+from app.kafka.image import QuotaImage
+from app.kafka.quorum import KafkaMetadataQuorum
+from app.kafka.quota_admin import KafkaClientQuotaAdmin
+from app.kafka.sessions import Sessions
+from app.postgres.audit_log import PostgresJournal
+from app.postgres.drift import PostgresDriftJournal
+from app.postgres.migrate import keep_house, months_ahead
+from app.postgres.pool import Database
+from app.postgres.recovery import PostgresRecovery
+from app.service.alterations.alter import AlterDeps, AlterQuotas
+from app.service.alterations.context import AlterContext, Failpoints
+from app.service.alterations.current_values import Barrier, CurrentValues, QuotaReader
+from app.service.alterations.entity_locks import EntitySlots
+from app.service.alterations.idempotency import Replays
+from app.service.alterations.revert import RevertAlterations
+from app.service.alterations.sending import AlterExecutor, LateAnswers
+from app.service.alterations.write_ahead import Intents, OutcomeWriter
+from app.service.auth.authorize import BrokerAuthorizer, ClusterAuthorizer
+from app.service.auth.denials import DeniedAttempts
+from app.service.auth.policy import PolicyGuard
+from app.service.auth.run_as_caller import (
+    AlterAsCaller,
+    CallerImage,
+    CallerQuotaAdmin,
+    RecordReader,
+)
+from app.service.ports.brokers import CallbackDetector, ClientQuotaAdmin
+from app.service.ports.metrics import AlterationMetrics, DependencyMetrics
+from app.service.queries.audit import AuditTrail
+from app.service.queries.describe import DescribeQuotas, SortedSnapshots
+from app.service.queries.resolve import IndexCache, ResolveQuotas
+from app.service.recovery.drift import DriftWatch
+from app.service.recovery.recovery import Fences, Recovery, RecoveryDeps
+from app.service.runtime.circuit_breaker import CircuitBreaker
+from app.service.runtime.clock import USUAL, Patience
+from app.service.runtime.tasks import AlterationTasks, PartitionKeeper, SessionTasks, Tasks
+
+_LOG_IS_DOWN: Final = (
+    "The audit log has not answered several times in a row; nothing was sent. It is tried again "
+    "every two seconds."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """What alterations are lived upon: the cluster and the log."""
+
+    admin: KafkaClientQuotaAdmin
+    quorum: KafkaMetadataQuorum
+    image: QuotaImage
+    database: Database
+
+
+@dataclass(frozen=True, slots=True)
+class LifeSettings:
+    """How alterations are lived.
+
+    Attributes:
+        owner: The name of this process in the log.
+        failpoints: None is armed outside of tests.
+        drift_interval_s: How often the cluster is compared with the log, in seconds.
+        final_after_s: When recovery is final, in seconds after the sending.
+        patience: How long others may take.
+    """
+
+    owner: str
+    failpoints: Failpoints
+    final_after_s: float
+    drift_interval_s: float
+    patience: Patience = USUAL
+
+
+@dataclass(frozen=True, slots=True)
+class AlterationRoom:
+    """What all alterations share, whoever they are sent as: the log, the slots, the tasks."""
+
+    outside: Outside
+    context: AlterContext
+    journal: PostgresJournal
+    recovery_journal: PostgresRecovery
+    outcomes: OutcomeWriter
+    slots: EntitySlots
+    tasks: AlterationTasks
+
+    def parts(
+        self, admin: ClientQuotaAdmin, tasks: Tasks, reader: QuotaReader | None = None
+    ) -> AlterDeps:
+        """Return what alters through these connections.
+
+        The barrier is set with the service's own account in any case: it tells no quota, and
+        callers who may not ask for it would have their expectations judged by a stale read.
+
+        Args:
+            admin: Alters.
+            tasks: Runs the alterations.
+            reader: Reads what holds before and after; null lets ``admin`` do it.
+        """
+        present = CurrentValues(reader or admin)
+        within_s = self.context.patience.check_s
+        barrier = Barrier(self.outside.quorum, present, within_s=within_s)
+        late = LateAnswers(self.recovery_journal, tasks, self.context.metrics)
+        return AlterDeps(
+            admin,
+            present,
+            Intents(self.journal, self.outcomes, barrier, self.context, self.slots),
+            AlterExecutor(admin, self.journal, self.outcomes, late, self.context),
+            Replays(self.journal, admin),
+            tasks,
+            self.outside.image,
+            self.context.policy,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Lives:
+    """The two ends of an alteration's life, what goes on beside it, and the tasks."""
+
+    alter: AlterQuotas
+    room: AlterationRoom
+    recovery: Recovery
+    drift: DriftWatch
+    partitions: PartitionKeeper
+    tasks: AlterationTasks
+
+    def begin(self) -> None:
+        """Recover, watch and keep partitions in the background."""
+        for watching in (self.recovery.run(), self.drift.run(), self.partitions.run()):
+            self.tasks.watch(watching)
+
+
+def build_lives(
+    outside: Outside, settings: LifeSettings, metrics: AlterationMetrics, policy: PolicyGuard
+) -> Lives:
+    """Put the parts together."""
+    admin, database = outside.admin, outside.database
+    watch = partial(metrics.breaker_is, "postgres")
+    breaker = CircuitBreaker("audit-log-unavailable", _LOG_IS_DOWN, watch=watch)
+    patience = settings.patience
+    context = AlterContext(settings.owner, metrics, breaker, settings.failpoints, policy, patience)
+    journal = PostgresJournal(database)
+    recovery_journal = PostgresRecovery(database, final_after_s=settings.final_after_s)
+    tasks = AlterationTasks()
+    barrier = Barrier(outside.quorum, CurrentValues(admin), within_s=patience.check_s)
+    outcomes = OutcomeWriter(journal, tasks, metrics, wait_s=patience.record_s)
+    room = AlterationRoom(
+        outside,
+        context,
+        journal,
+        recovery_journal,
+        outcomes,
+        EntitySlots(patience.entity_wait_s),
+        tasks,
+    )
+    fences = Fences(admin, outside.quorum)
+    parts = RecoveryDeps(admin, recovery_journal, fences, barrier, context)
+    watcher = DriftWatch(
+        admin,
+        barrier,
+        PostgresDriftJournal(database),
+        metrics,
+        interval_s=settings.drift_interval_s,
+    )
+    return Lives(
+        AlterQuotas(room.parts(admin, tasks)),
+        room,
+        Recovery(parts, final_after_s=settings.final_after_s),
+        watcher,
+        PartitionKeeper(partial(keep_house, database), partial(months_ahead, database), metrics),
+        tasks,
+    )
+
+
+_LOGINS_AT_ONCE: Final = 16
+"""So that a crowd of unknown callers takes no more of the brokers."""
+
+
+@dataclass(frozen=True, slots=True)
+class SharedServices:
+    """What the sessions of all callers share: nothing in it asks a broker what a caller may ask."""
+
+    authorizer: ClusterAuthorizer
+    denials: DeniedAttempts
+    audit: AuditTrail
+    room: AlterationRoom
+    callbacks: CallbackDetector
+    images: SortedSnapshots
+    index: IndexCache
+    metrics: DependencyMetrics
+
+
+class CallerSession:
+    """One caller's connections, and the services upon them."""
+
+    def __init__(
+        self, brokers: Brokers, admin: KafkaClientQuotaAdmin, user: str, shared: SharedServices
+    ) -> None:
+        principal = f"User:{user}"
+        self._brokers = brokers
+        self._admin = admin
+        self._rights = KafkaCallerRights(brokers, admin)
+        self._tasks = SessionTasks(shared.room.tasks)
+        authorizer = BrokerAuthorizer(self._rights, shared.authorizer)
+        as_caller = CallerQuotaAdmin(admin, self._rights, principal)
+        within_s = brokers.patience.image_s
+        image = CallerImage(as_caller, shared.room.outside.image, within_s=within_s)
+        reader = RecordReader(as_caller, shared.room.outside.admin)
+        parts = shared.room.parts(as_caller, self._tasks, reader)
+        alter = AlterAsCaller(parts, principal, shared.denials)
+        self.services = CallerServices(
+            authorizer,
+            DescribeQuotas(as_caller, image, shared.images),
+            alter,
+            RevertAlterations(shared.audit, alter),
+            ResolveQuotas(image, shared.callbacks, shared.index),
+        )
+
+    @property
+    def is_spoilt(self) -> bool:
+        """Whether the brokers have refused the password since."""
+        return self._brokers.login_was_refused
+
+    async def close(self, *, at_once: bool) -> None:
+        """Drop the connections, when the last alteration has ended or at once."""
+        try:
+            if not at_once:
+                await self._tasks.quiet()
+        finally:
+            await self._rights.close()
+            await self._admin.close()
+
+
+class Logins:
+    """Opens sessions.
+
+    Args:
+        way: How callers are logged in.
+        shared: What their sessions have in common.
+    """
+
+    def __init__(self, way: PassThrough, shared: SharedServices) -> None:
+        self._way = way
+        self._shared = shared
+        self._context = ssl_context(way.settings("user", "password"))
+        self._places = asyncio.Semaphore(_LOGINS_AT_ONCE)
+
+    async def open(self, user: str, password: str) -> CallerSession:
+        """Log in.
+
+        Raises:
+            LoginFailedError: The brokers do not accept the user with this password.
+            NotSentError: They cannot be reached, or are of another cluster.
+        """
+        settings = self._way.settings(user, password)
+        brokers = Brokers(
+            settings,
+            self._shared.metrics,
+            context=self._context,
+            one_login=True,
+            patience=self._shared.room.context.patience,
+        )
+        try:
+            async with asyncio.timeout(brokers.patience.broker_answer_s):
+                await self._log_in(brokers)
+            return CallerSession(
+                brokers, KafkaClientQuotaAdmin(brokers, keeps_everything=False), user, self._shared
+            )
+        except TimeoutError:
+            await brokers.close()
+            raise NotSentError("The login took too long.", code="cluster-unreachable") from None
+        except BaseException:
+            await brokers.close()
+            raise
+
+    async def _log_in(self, brokers: Brokers) -> None:
+        deadline = asyncio.get_running_loop().time() + brokers.patience.broker_answer_s
+        async with self._places:
+            try:
+                view = await brokers.view(deadline)
+            except LoginRefusedError:
+                detail = "The brokers do not accept this user with this password."
+                raise LoginFailedError(detail) from None
+        ours = await self._shared.room.outside.admin.cluster_id()
+        if view.cluster_id != ours:
+            detail = "QUOTAS_BASIC_BOOTSTRAP_SERVERS leads to another cluster."
+            raise NotSentError(detail, code="cluster-unreachable")
+
+
+OpenSessions = Callable[[PassThrough], Sessions[CallerSession]]
+"""Makes the sessions of a way to log in, once what they share is open."""
+
+
+def open_sessions(shared: SharedServices, way: PassThrough) -> Sessions[CallerSession]:
+    """Return the sessions, of which there are none yet."""
+    return Sessions(Logins(way, shared).open)
