@@ -108,6 +108,8 @@ _TAGS: Final = (
 
 _REFERENCE: Final = re.compile('"#/components/schemas/([^"]+)"')
 
+_TYPES: Final = {str: "string", bool: "boolean", int: "integer"}
+
 _TEMPLATE: Final = "#/components/schemas/{model}"
 
 _MoreModels = Problem | QuotaDocument
@@ -129,7 +131,7 @@ def describe(app: FastAPI) -> None:
 def complete(document: Mapping[str, Any]) -> dict[str, Any]:
     """Return the document of FastAPI with the components that its routes refer to."""
     more = TypeAdapter(tuple[_MoreModels]).json_schema(ref_template=_TEMPLATE)
-    schemas = _with_named_branches({**more["$defs"], **document["components"]["schemas"]})
+    schemas = _with_named_objects({**more["$defs"], **document["components"]["schemas"]})
     paths = {
         path: {method: _operation(operation) for method, operation in methods.items()}
         for path, methods in document["paths"].items()
@@ -152,26 +154,26 @@ def complete(document: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _with_named_branches(schemas: Mapping[str, Any]) -> dict[str, Any]:
-    """Return schemas in which each branch with a title is a schema of its own.
+def _with_named_objects(schemas: Mapping[str, Any]) -> dict[str, Any]:
+    """Return schemas in which each titled object, and each default, is a schema of its own.
 
-    Without a name generators of clients make it twice, and leave it out.
+    Generators of clients number an object without a name, or leave it out; and openapi-typescript
+    makes a member required that has its default beside it.
     """
-    branches: dict[str, Any] = {}
+    named: dict[str, Any] = {}
 
-    def reference(branch: dict[str, Any]) -> dict[str, Any]:
-        if "title" not in branch:
-            return branch
-        branches[branch["title"]] = branch
-        return {"$ref": _TEMPLATE.format(model=branch["title"])}
+    def lifted(node: Any) -> Any:
+        if isinstance(node, list):
+            return [lifted(item) for item in node]
+        members = {name: lifted(node[name]) for name in node} if isinstance(node, dict) else node
+        match node:
+            case {"title": str(title), "properties": _} | {"title": str(title), "default": _}:
+                name = re.sub("(?:^|[ _])(.)", lambda match: match[1].upper(), title)
+                named[name] = members
+                return {"$ref": _TEMPLATE.format(model=name)}
+        return members
 
-    whole = {
-        name: {**schema, "oneOf": [reference(branch) for branch in schema["oneOf"]]}
-        if "oneOf" in schema
-        else schema
-        for name, schema in schemas.items()
-    }
-    return {**whole, **branches}
+    return {**lifted(schemas), **named}
 
 
 def _named(node: Any, schemas: Mapping[str, Any]) -> set[str]:
@@ -198,14 +200,23 @@ def _plain(node: Any) -> Any:
     """Return a schema without titles, which repeat names, and with whole bounds as integers."""
     match node:
         case dict():
-            return {
+            members = {
                 name: _plain(value)
                 for name, value in node.items()
                 if name != "title" or isinstance(value, dict)
             }
+            return {**_type_of_constant(node), **members}
         case list():
             return [_plain(one) for one in node]
         case float() if node.is_integer():
             return int(node)
         case _:
             return node
+
+
+def _type_of_constant(schema: Mapping[str, Any]) -> dict[str, str]:
+    """Without it openapi-python-client writes code that no Python reads."""
+    match schema:
+        case {"const": value} | {"enum": [value, *_]}:
+            return {"type": _TYPES[type(value)]}
+    return {}

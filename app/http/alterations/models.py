@@ -85,17 +85,21 @@ _BYTE_RATE: Final[Schema] = {
         "9223372036854776000, which JavaScript writes for it."
     ),
     "anyOf": [
-        {"minimum": 1, "maximum": 2**_EXACT_BITS},
-        *(
-            {"minimum": 2**bits, "maximum": 2 ** (bits + 1), "multipleOf": 2 ** (bits - 52)}
-            for bits in range(_EXACT_BITS, _LONG_BITS)
-        ),
-        {"enum": [LONG_MAX, JAVASCRIPT_TWO_TO_63]},
+        {"type": "integer", **bounds}
+        for bounds in (
+            {"minimum": 1, "maximum": 2**_EXACT_BITS},
+            *(
+                {"minimum": 2**bits, "maximum": 2 ** (bits + 1), "multipleOf": 2 ** (bits - 52)}
+                for bits in range(_EXACT_BITS, _LONG_BITS)
+            ),
+            {"enum": [LONG_MAX, JAVASCRIPT_TWO_TO_63]},
+        )
     ],
 }
 
 
-def _object(required: Sequence[str], properties: Mapping[str, Any], **more: Any) -> Schema:
+def object_schema(required: Sequence[str], properties: Mapping[str, Any], **more: Any) -> Schema:
+    """Return the schema of an object without other members."""
     return {
         "type": "object",
         "required": list(required),
@@ -113,18 +117,14 @@ def _value(key: QuotaKey) -> Schema:
     return {"type": kind, "minimum": minimum, "maximum": int(rule.maximum)}
 
 
-_FALSE: Final[Schema] = {"type": "boolean", "const": False}
-"""With its type: without it openapi-python-client writes code that no Python reads."""
-
-
 def _set(key: QuotaKey) -> Schema:
-    members = {"key": {"const": key.value}, "value": _value(key), "remove": _FALSE}
+    members = {"key": {"const": key.value}, "value": _value(key), "remove": {"const": False}}
     description = f"Set {key}, in {QUOTA_KEY_RULES[key].unit}."
-    return _object(["key", "value"], members, title=f"Set {key}", description=description)
+    return object_schema(["key", "value"], members, title=f"Set {key}", description=description)
 
 
-def _ops(keys: Sequence[QuotaKey]) -> Schema:
-    """Return a list in which each key occurs at most once."""
+def _ops(types: str, keys: Sequence[QuotaKey]) -> Schema:
+    """Return a list in which each key occurs at most once; ``types`` is in its schemas' names."""
     remove = {"key": {"enum": [key.value for key in keys]}, "remove": {"const": True}}
     return {
         "type": "array",
@@ -134,7 +134,7 @@ def _ops(keys: Sequence[QuotaKey]) -> Schema:
         "items": {
             "oneOf": [
                 *(_set(key) for key in keys),
-                _object(list(remove), remove, title="Remove", description="Remove a key."),
+                object_schema(list(remove), remove, title=f"Remove{types}Key"),
             ]
         },
         "allOf": [
@@ -157,19 +157,19 @@ _EXPECTED_SCHEMA: Final[Schema] = {
 }
 
 
-def _alteration_of(title: str, entity: Schema, types: frozenset[EntityType]) -> Schema:
-    keys = keys_for(frozenset(kind.value for kind in types))
-    members = {"entity": entity, "ops": _ops(keys), "expected": _EXPECTED_SCHEMA}
-    return _object(["entity", "ops"], members, title=title)
+def _alteration_of(types: str, entity: Schema, keys: Sequence[QuotaKey]) -> Schema:
+    members = {"entity": entity, "ops": _ops(types, keys), "expected": _EXPECTED_SCHEMA}
+    return object_schema(["entity", "ops"], members, title=f"{types}Alteration")
 
 
-_USER_CLIENT_ENTITY: Final = _object(
+_USER_CLIENT_ENTITY: Final = object_schema(
     (),
     {EntityType.USER.value: _NAME, EntityType.CLIENT_ID.value: _NAME},
+    title="UserClientEntity",
     description="A user, a client-id, or both.",
     minProperties=1,
 )
-_IP_ENTITY: Final = _object(
+_IP_ENTITY: Final = object_schema(
     [EntityType.IP.value],
     {
         EntityType.IP.value: {
@@ -177,6 +177,7 @@ _IP_ENTITY: Final = _object(
             "description": "Null names the default entity.",
         }
     },
+    title="IpEntity",
     description="An address; it is stored in its canonical text.",
 )
 
@@ -186,8 +187,8 @@ _ALTERATION_SCHEMA: Final[Schema] = {
         "broker lists them, even where that breaks this schema."
     ),
     "oneOf": [
-        _alteration_of("UserClientAlteration", _USER_CLIENT_ENTITY, USER_CLIENT_TYPES),
-        _alteration_of("IpAlteration", _IP_ENTITY, IP_TYPES),
+        _alteration_of("UserClient", _USER_CLIENT_ENTITY, keys_for(USER_CLIENT_TYPES)),
+        _alteration_of("Ip", _IP_ENTITY, keys_for(IP_TYPES)),
     ],
 }
 

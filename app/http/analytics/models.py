@@ -136,15 +136,17 @@ def _option(rule: OptionRule) -> dict[str, Any]:
 
 
 def _run(job: str) -> dict[str, Any]:
-    options = {name: _option(rule) for name, rule in RUNNABLE[job].items()}
+    options = {
+        "title": f"{job.title()}Options",
+        "type": "object",
+        "properties": {name: _option(rule) for name, rule in RUNNABLE[job].items()},
+        "additionalProperties": False,
+    }
     return {
         "title": f"{job.title()}Run",
         "type": "object",
         "required": ["job"],
-        "properties": {
-            "job": {"const": job},
-            "options": {"type": "object", "properties": options, "additionalProperties": False},
-        },
+        "properties": {"job": {"const": job}, "options": options},
         "additionalProperties": False,
     }
 

@@ -18,6 +18,7 @@ from app.http.alterations.models import (
     ClientQuotaAlteration,
     Proposals,
     broken_number,
+    object_schema,
     whole_number,
 )
 from app.http.analytics.models import Usage
@@ -134,18 +135,8 @@ _IDENTITY: Final = WithJsonSchema(
             "missing one; answers leave it out and have addresses in canonical text."
         ),
         "oneOf": [
-            {
-                "type": "object",
-                "required": ["user"],
-                "properties": {"user": _TEXT, "client-id": _TEXT},
-                "additionalProperties": False,
-            },
-            {
-                "type": "object",
-                "required": ["ip"],
-                "properties": {"ip": IP_SCHEMA},
-                "additionalProperties": False,
-            },
+            object_schema(["user"], {"user": _TEXT, "client-id": _TEXT}, title="UserIdentity"),
+            object_schema(["ip"], {"ip": IP_SCHEMA}, title="IpIdentity"),
         ],
     }
 )
@@ -254,13 +245,8 @@ _BUCKET: Final = WithJsonSchema(
     {
         "description": "The bucket: who spends from the same allowance, as metric tags.",
         "oneOf": [
-            {
-                "type": "object",
-                "required": list(names),
-                "properties": dict.fromkeys(names, _TEXT),
-                "additionalProperties": False,
-            }
-            for names in (("user", "client-id"), ("ip",))
+            object_schema(names, dict.fromkeys(names, _TEXT), title=title)
+            for title, names in (("UserClientBucket", ("user", "client-id")), ("IpBucket", ("ip",)))
         ],
     }
 )

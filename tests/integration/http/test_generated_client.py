@@ -1,21 +1,25 @@
-"""A client that openapi-python-client makes from the published document alters a real quota."""
+"""Clients that generators make from the published document alter a real quota."""
 
 import importlib
 import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import httpx
 import pytest
 
 from tests.testkit.kafka import unique
 from tests.testkit.service import DEADLINE_S, RunningService
 
 ROOT = Path(__file__).resolve().parents[3]
+DOCUMENT = ROOT / "openapi/openapi.json"
 PACKAGE = "generated_client"
+MODELS = "generated_models"
 GENERATES_WITHIN_S = 200.0
 
 
@@ -46,11 +50,16 @@ def generated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     It formats what it writes by the ruff that it finds on the PATH.
     """
     folder = tmp_path_factory.mktemp("client")
+    paths = [f"--path={DOCUMENT}", f"--output-path={folder / PACKAGE}"]
+    printed = _generate(folder, "openapi-python-client", "generate", "--meta=none", *paths)
+    with _importable(folder, PACKAGE):
+        yield printed
+
+
+def _generate(folder: Path, program: str, *arguments: str) -> str:
     programs = Path(sys.executable).parent
-    command = [programs / "openapi-python-client", "generate", "--meta=none"]
-    paths = [f"--path={ROOT / 'openapi/openapi.json'}", f"--output-path={folder / PACKAGE}"]
     done = subprocess.run(
-        [*command, *paths],
+        [programs / program, *arguments],
         cwd=folder,
         env={**os.environ, "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"},
         capture_output=True,
@@ -59,10 +68,15 @@ def generated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+@contextmanager
+def _importable(folder: Path, package: str) -> Iterator[None]:
     sys.path.insert(0, str(folder))
-    yield done.stdout + done.stderr
+    yield
     sys.path.remove(str(folder))
-    for name in [name for name in sys.modules if name.partition(".")[0] == PACKAGE]:
+    for name in [name for name in sys.modules if name.partition(".")[0] == package]:
         del sys.modules[name]
 
 
@@ -117,4 +131,42 @@ def test_a_generated_client_alters_describes_and_resolves_a_quota(client: Genera
 def test_a_generated_client_reads_a_refusal_as_a_problem(client: GeneratedClient) -> None:
     problem = client.call("resolve.resolve_quotas", ip="nowhere")
     assert isinstance(problem, _model("Problem")), problem
+    assert [error.pointer for error in problem.errors] == ["ip"]
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ModuleType]:
+    """Return the models that datamodel-codegen makes."""
+    folder = tmp_path_factory.mktemp("models")
+    paths = [f"--input={DOCUMENT}", f"--output={folder / MODELS}.py"]
+    kinds = ["--input-file-type=openapi", "--output-model-type=pydantic_v2.BaseModel"]
+    _generate(folder, "datamodel-codegen", *paths, *kinds, "--target-python-version=3.11")
+    with _importable(folder, MODELS):
+        yield importlib.import_module(MODELS)
+
+
+def test_generated_models_write_requests_and_read_answers(
+    models: ModuleType, service: RunningService
+) -> None:
+    alice = {"Authorization": "Bearer alice"}
+    user = unique()
+    alteration = {"entity": {"user": user}, "ops": [{"key": "producer_byte_rate", "value": 1024}]}
+    request = models.AlterationRequest.model_validate({"alterations": [alteration]})
+    with httpx.Client(base_url=service.url, headers=alice, timeout=DEADLINE_S) as client:
+        altered = client.post(
+            "/quotas/alterations",
+            content=request.model_dump_json(by_alias=True, exclude_unset=True),
+            headers={"Content-Type": "application/json"},
+        )
+        described = client.get("/quotas", params={"filter": f"user={user}"})
+        resolved = client.get("/quotas/resolve", params={"user": user})
+        refused = client.get("/quotas/resolve", params={"ip": "nowhere"})
+
+    report = models.AlterationReport.model_validate_json(altered.text)
+    assert [result.outcome for result in report.results] == ["applied"]
+    (quota,) = models.QuotaListing.model_validate_json(described.text).quotas
+    assert quota.values.model_dump() == {"producer_byte_rate": 1024}
+    resolution = models.Resolution.model_validate_json(resolved.text).quotas.producer_byte_rate
+    assert (resolution.value.root, resolution.unit) == (1024, "bytes/s")
+    problem = models.Problem.model_validate_json(refused.text)
     assert [error.pointer for error in problem.errors] == ["ip"]
