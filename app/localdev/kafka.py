@@ -3,9 +3,8 @@
 import base64
 import shutil
 import signal
-import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -32,11 +31,9 @@ from app.localdev.kafka_properties import (
     tls_properties,
 )
 from app.localdev.local_directory import LocalDevError, read_state, write_state
-from app.localdev.processes import HOST, STARTS, Child, free_ports, is_free
+from app.localdev.processes import HOST, Child, free_ports, is_free
 
-_READY_DEADLINE_S = 60.0
 _STOP_DEADLINE_S = 30.0
-_POLL_S = 0.05
 
 
 @dataclass
@@ -140,17 +137,7 @@ class LocalKafka:
         if self._child.is_running():
             return
         self.directory.mkdir(parents=True, exist_ok=True)
-        for attempt in range(1, STARTS + 1):
-            self._prepare()
-            self._run()
-            try:
-                self._wait_until_ready()
-            except LocalDevError:
-                self.kill()
-                if not self._child.lacks_port() or attempt == STARTS:
-                    raise
-            else:
-                return
+        self._child.bring_up(self._launch, self.kill)
 
     def stop(self) -> None:
         """Shut the node down in order; kill it when it takes longer than 30 s."""
@@ -226,7 +213,8 @@ class LocalKafka:
             self._recording.finish(complete=complete)
             self._recording = None
 
-    def _run(self) -> None:
+    def _launch(self) -> Callable[[], bool]:
+        self._prepare()
         logging_file = self.directory / "log4j2.properties"
         agent = agent_option(self.directory, self._state["metrics_port"]) if self.metrics else None
         if not self.metrics:
@@ -241,16 +229,8 @@ class LocalKafka:
         )
         command = [*java_command("kafka.Kafka", options), str(self._properties_path)]
         self._child.start(command, directory=self.directory, environ=jvm_environment())
-
-    def _wait_until_ready(self) -> None:
         client = silent_admin(self.bootstrap_servers)
-        deadline = time.monotonic() + _READY_DEADLINE_S
-        while time.monotonic() < deadline and self._child.is_running():
-            if cluster_id_of(client) == self.cluster_id:
-                return
-            time.sleep(_POLL_S)
-        last_lines = self._child.last_lines()
-        raise LocalDevError(f"The broker did not come up; its log ends:\n{last_lines}")
+        return lambda: cluster_id_of(client) == self.cluster_id
 
 
 def _new_cluster_id() -> str:

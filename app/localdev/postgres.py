@@ -8,9 +8,9 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
@@ -22,7 +22,6 @@ from psycopg import sql
 from app.localdev.local_directory import LocalDevError, read_state, write_private, write_state
 from app.localdev.processes import (
     HOST,
-    STARTS,
     Child,
     RunAs,
     descendants_of,
@@ -139,9 +138,7 @@ def ensure_database(superuser_url: str, name: str) -> None:
 
 DATABASE = "quotas"
 
-_READY_DEADLINE_S = 60.0
 _STOP_DEADLINE_S = 30.0
-_POLL_S = 0.02
 _LONGEST_SOCKET_PATH = 100
 
 
@@ -216,20 +213,7 @@ class LocalPostgres:
         if "passwords" not in self._state:
             self._state["passwords"] = {role: secrets.token_hex(16) for role in ROLES}
             initialize(self._data, self._state["passwords"][SUPERUSER], run_as)
-        for attempt in range(1, STARTS + 1):
-            if "port" not in self._state or not is_free(self._state["port"]):
-                self._state["port"] = free_ports(1)[0]
-            write_state(self._state_path, self._state)
-            self._child.start(
-                self._command(), directory=Path("/"), environ=environment(), run_as=run_as
-            )
-            try:
-                self._wait_until_ready()
-            except LocalDevError:
-                if not self._child.lacks_port() or attempt == STARTS:
-                    raise
-            else:
-                break
+        self._child.bring_up(partial(self._launch, run_as), self.kill)
         ensure_roles(self.superuser_url, self._state["passwords"])
         self.create_database(DATABASE)
 
@@ -272,6 +256,15 @@ class LocalPostgres:
         password = self._state["passwords"][role]
         return f"postgresql://{role}:{password}@{HOST}:{self._state['port']}/{database}"
 
+    def _launch(self, run_as: RunAs | None) -> Callable[[], bool]:
+        if "port" not in self._state or not is_free(self._state["port"]):
+            self._state["port"] = free_ports(1)[0]
+        write_state(self._state_path, self._state)
+        self._child.start(
+            self._command(), directory=Path("/"), environ=environment(), run_as=run_as
+        )
+        return self._is_ready
+
     def _command(self) -> list[str | Path]:
         short = len(str(self._data)) <= _LONGEST_SOCKET_PATH - len("/.s.PGSQL.65535.lock")
         settings = {
@@ -285,18 +278,12 @@ class LocalPostgres:
         options = [option for key, value in settings.items() for option in ("-c", f"{key}={value}")]
         return [binary("postgres"), "-D", self._data, *options]
 
-    def _wait_until_ready(self) -> None:
-        deadline = time.monotonic() + _READY_DEADLINE_S
-        while time.monotonic() < deadline and self._child.is_running():
-            try:
-                psycopg.connect(self.superuser_url, connect_timeout=5).close()
-            except psycopg.OperationalError:
-                time.sleep(_POLL_S)
-            else:
-                return
-        last_lines = self._child.last_lines()
-        self.kill()
-        raise LocalDevError(f"Postgres did not come up; its log ends:\n{last_lines}")
+    def _is_ready(self) -> bool:
+        try:
+            psycopg.connect(self.superuser_url, connect_timeout=5).close()
+        except psycopg.OperationalError:
+            return False
+        return True
 
 
 def _send(pids: list[int], number: signal.Signals) -> None:

@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +19,9 @@ from app.localdev.local_directory import LocalDevError
 _LAUNCHER = Path(__file__).with_name("launch.py")
 _TAIL_LINES = 15
 _PORT_TAKEN = b"Address already in use"
+_STARTS = 3
+_READY_DEADLINE_S = 60.0
+_POLL_S = 0.01
 
 # Linux sends the parent-death signal when the *thread* that forked ends. This one ends with us.
 _SPAWNER = ThreadPoolExecutor(1, thread_name_prefix="spawner")
@@ -72,6 +75,34 @@ class Child:
                 start_new_session=True,
             ).result()
 
+    def bring_up(self, launch: Callable[[], Callable[[], bool]], kill: Callable[[], None]) -> None:
+        """Start the program and return when it is ready; again where its port was taken meanwhile.
+
+        Args:
+            launch: Chooses free ports, calls `start`, and returns a function that asks whether
+                the program answers.
+            kill: Ends a program that did not come up, with whatever belongs to it.
+
+        Raises:
+            LocalDevError: The program did not come up (with the last lines of its log).
+        """
+        for _ in range(_STARTS):
+            if self._becomes(launch()):
+                return
+            last_lines = self.last_lines()
+            kill()
+            if not self._lacks_port():
+                break
+        raise LocalDevError(f"{self.name} did not come up; its log ends:\n{last_lines}")
+
+    def _becomes(self, is_ready: Callable[[], bool]) -> bool:
+        deadline = time.monotonic() + _READY_DEADLINE_S
+        while time.monotonic() < deadline and self.is_running():
+            if is_ready():
+                return True
+            time.sleep(_POLL_S)
+        return False
+
     def is_running(self) -> bool:
         """Tell whether the program was started and has not ended."""
         return self._process is not None and self._process.poll() is None
@@ -115,8 +146,7 @@ class Child:
         if self.is_running():
             os.kill(self.pid, number)
 
-    def lacks_port(self) -> bool:
-        """Return whether the program reports that its port is taken."""
+    def _lacks_port(self) -> bool:
         with self.log_path.open("rb") as log:
             log.seek(self._logged_before)
             return _PORT_TAKEN in log.read()
@@ -135,7 +165,6 @@ def launched(command: Sequence[str | Path], run_as: RunAs | None = None) -> list
 
 
 _PROC = Path("/proc")
-_POLL_S = 0.01
 _ENDED = "Z"
 _HALTED = "T"
 
@@ -244,9 +273,6 @@ def _blocks_interrupts(pid: int) -> bool:
 
 
 HOST = "127.0.0.1"
-
-STARTS = 3
-"""How often a server is started whose port another program took between probe and start."""
 
 _LOWEST = 15000
 _RANGE_FILE = Path("/proc/sys/net/ipv4/ip_local_port_range")
