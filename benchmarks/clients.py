@@ -124,7 +124,7 @@ async def busy(clients: Sequence[Client], seconds: float) -> Window:
     gc.disable()
     try:
         begun = time.perf_counter()
-        taken = await asyncio.gather(*(_alter_until(one, begun + seconds) for one in clients))
+        taken = await asyncio.gather(*(_alter_until(client, begun + seconds) for client in clients))
         return Window(list(itertools.chain(*taken)), time.perf_counter() - begun)
     finally:
         gc.enable()

@@ -29,7 +29,7 @@ async def load(job: dict[str, Any]) -> dict[str, float]:
     begun = time.perf_counter()
     end = begun + job["seconds"]
     try:
-        taken = await asyncio.gather(*(_busy(one, request, end) for one in connections))
+        taken = await asyncio.gather(*(_busy(item, request, end) for item in connections))
     finally:
         for connection in connections:
             connection.close()

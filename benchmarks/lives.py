@@ -51,15 +51,15 @@ class _Windows:
 
     @property
     def rate(self) -> Measure:
-        return Measure([len(one.took_ms) / one.seconds for one in self.done])
+        return Measure([len(item.took_ms) / item.seconds for item in self.done])
 
     @property
     def latency(self) -> Measure:
-        return Measure([statistics.median(one.took_ms) for one in self.done])
+        return Measure([statistics.median(item.took_ms) for item in self.done])
 
     @property
     def ordered_ms(self) -> list[float]:
-        return sorted(took_ms for one in self.done for took_ms in one.took_ms)
+        return sorted(took_ms for item in self.done for took_ms in item.took_ms)
 
     def row(self, arm: str, bare: "_Windows") -> list[str]:
         ordered = self.ordered_ms
@@ -89,8 +89,8 @@ async def measure_lives(session: Session, plan: Plan) -> Part:
     """Measure alterations of one entity by several numbers of clients."""
     found = [await _measure(session, plan, number) for number in _CLIENTS]
     rows = []
-    for one in found:
-        rows += [one.bare.row(_BARE, one.bare), one.post.row(_POST, one.bare)]
+    for result in found:
+        rows += [result.bare.row(_BARE, result.bare), result.post.row(_POST, result.bare)]
     alone = found[0]
     goal = Goal(
         "`POST` of 1 entity, 1 client, `wait: none`, at the median: ms more than a bare alter",
@@ -101,13 +101,13 @@ async def measure_lives(session: Session, plan: Plan) -> Part:
         Goal(
             f"alterations of {number} clients / of {number} bare clients, a second",
             _TIMES_BARE[number],
-            one.post.rate.ratio_to(one.bare.rate),
+            result.post.rate.ratio_to(result.bare.rate),
             at_most=False,
         )
-        for number, one in zip(_CLIENTS, found, strict=True)
+        for number, result in zip(_CLIENTS, found, strict=True)
         if number in _TIMES_BARE
     ]
-    repeats = sum(client.repeats for one in found for client in one.post.clients)
+    repeats = sum(client.repeats for result in found for client in result.post.clients)
     note = f"{_note(plan, alone.means_ms)} Requests repeated after a 503: {repeats}."
     return Part(Table("The whole life of an alteration", note, _COLUMNS, rows), (goal, *rates))
 

@@ -47,7 +47,7 @@ class Measure:
 
     def times(self, factor: float) -> "Measure":
         """Return the measure with every figure multiplied."""
-        return Measure([None if one is None else one * factor for one in self.by_round])
+        return Measure([None if item is None else item * factor for item in self.by_round])
 
     def ratio_to(self, other: "Measure") -> float:
         """Return the median of the ratios of each round in which both took part.

@@ -82,8 +82,8 @@ async def paced_load(job: dict[str, Any]) -> dict[str, float]:
             connections.send(due)
         await connections.end()
     finally:
-        for one in opened:
-            one.close()
+        for item in opened:
+            item.close()
     ordered = sorted(connections.latencies)
     return {
         "answers": len(ordered),

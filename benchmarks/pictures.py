@@ -45,17 +45,17 @@ def draw(parts: Sequence[Part], folder: Path) -> None:
 
 def rows(measures: Mapping[str, Measure]) -> Iterator[list[str]]:
     """Yield the lines of the CSV, in milliseconds."""
-    for name, one in measures.items():
-        figures = (one.minimum, one.median, one.p99, one.maximum)
-        yield [_plain(name), str(one.n), *(f"{figure:.3f}" for figure in figures)]
+    for name, measure in measures.items():
+        figures = (measure.minimum, measure.median, measure.p99, measure.maximum)
+        yield [_plain(name), str(measure.n), *(f"{figure:.3f}" for figure in figures)]
 
 
 def _draw(part: Part, place: Path) -> None:
     names = [_plain(name) for name in part.measures]
     measures = list(part.measures.values())
-    medians = [one.median for one in measures]
-    below = [one.median - one.minimum for one in measures]
-    above = [one.maximum - one.median for one in measures]
+    medians = [item.median for item in measures]
+    below = [item.median - item.minimum for item in measures]
+    above = [item.maximum - item.median for item in measures]
     figure = new_figure(1.2 + 0.34 * len(names))
     axes = figure.subplots()
     axes.barh(names, medians, color=BLUE, height=0.6)
@@ -72,7 +72,7 @@ def _draw(part: Part, place: Path) -> None:
     axes.set_xscale("log")
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:,g}")
     axes.margins(x=0.12)
-    axes.set_xlim(left=10.0 ** math.floor(math.log10(min(one.minimum for one in measures))))
+    axes.set_xlim(left=10.0 ** math.floor(math.log10(min(item.minimum for item in measures))))
     axes.invert_yaxis()
     headline(figure, part.table.title, _LINE)
     save(figure, place)

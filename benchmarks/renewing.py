@@ -82,7 +82,7 @@ class _Way:
 
     def row(self, base: Measure) -> list[str]:
         columns = zip(*self.loads, strict=True)
-        answers, _, p50_ms, _, p999_ms, max_ms = (Measure(list(one)) for one in columns)
+        answers, _, p50_ms, _, p999_ms, max_ms = (Measure(list(column)) for column in columns)
         figures = (
             Measure(self.renewals_per_s).median,
             Measure(self.changes_per_s).median,

@@ -45,7 +45,7 @@ class _Windows:
 
     def row(self, connections: int, route: str, ratio: float) -> list[str]:
         rate = self.rate
-        cells = [shown(one) for one in (rate.minimum, rate.median, rate.maximum)]
+        cells = [shown(item) for item in (rate.minimum, rate.median, rate.maximum)]
         cells += [
             shown(Measure([load.p50_ms for load in self.loads]).median),
             shown(Measure([load.p99_ms for load in self.loads]).median),

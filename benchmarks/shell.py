@@ -38,8 +38,12 @@ async def measure_shell(session: Session, plan: Plan, peers: Peers) -> Part:
     our_way = _CURL if peers.has_curl else _POST
     bare, ours, tool = measures[_BARE], measures[our_way], measures[_TOOL]
     rows = [
-        [*latency_cells(name, one), shown(one.ratio_to(bare)), shown(one.ratio_to(ours))]
-        for name, one in measures.items()
+        [
+            *latency_cells(name, measure),
+            shown(measure.ratio_to(bare)),
+            shown(measure.ratio_to(ours)),
+        ]
+        for name, measure in measures.items()
     ]
     note = (
         "One entity, 2 keys, from the start of the process to its end; the two warm clients are "

@@ -182,7 +182,7 @@ def _row(arm: _Sender, base: _Sender) -> list[str]:
     return [
         arm.name,
         str(arm.shown.n),
-        *(shown(one.median) for one in (arm.acknowledged, arm.lag, arm.shown)),
+        *(shown(item.median) for item in (arm.acknowledged, arm.lag, arm.shown)),
         shown(arm.lag.ratio_to(base.lag)),
         shown(arm.shown.ratio_to(base.shown)),
     ]

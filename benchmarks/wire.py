@@ -62,7 +62,7 @@ class WireQuotas:
         body = alter_body(alterations, NEWEST_VERSION, validate_only=False)
         payload = await self._ask(ALTER_API, body)
         verdicts = read_verdicts(payload, NEWEST_VERSION, validate_only=False)
-        outcomes = {verdicts[one.entity].outcome for one in alterations}
+        outcomes = {verdicts[alteration.entity].outcome for alteration in alterations}
         if outcomes != {Outcome.APPLIED}:
             raise BenchmarkError(f"the broker did not apply an alteration: {outcomes}")
 

@@ -42,13 +42,13 @@ def main() -> int:
 
 def _compared(report: Report) -> list[Report]:
     """Return the packages that were compared; of the others nothing is published."""
-    return [one for one in report["dependencies"] if "skip_reason" not in one]
+    return [dependency for dependency in report["dependencies"] if "skip_reason" not in dependency]
 
 
 def summary(report: Report) -> str:
     """Say how many packages were compared; those that nothing is published about were not."""
     packages = report["dependencies"]
-    unread = [one["name"] for one in packages if "skip_reason" in one]
+    unread = [package["name"] for package in packages if "skip_reason" in package]
     if not _compared(report):
         return "THE ADVISORIES CANNOT BE REACHED, so nothing was compared."
     text = f"{len(packages) - len(unread)} of {len(packages)} packages compared"

@@ -60,11 +60,11 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", nargs="+", metavar="NAME", help="names, or the beginning of them")
     arguments = parser.parse_args(words)
     every = read_mutants()
-    chosen = [one for one in every if one.name.startswith(tuple(arguments.only or [""]))]
+    chosen = [item for item in every if item.name.startswith(tuple(arguments.only or [""]))]
     if not chosen:
         parser.error("no defect has such a name; --list prints them")
     if arguments.list:
-        print("\n".join(f"{one.name}: {one.promise} ({one.file})" for one in chosen))
+        print("\n".join(f"{item.name}: {item.promise} ({item.file})" for item in chosen))
         return 0
     faults = list(faults_of(every))
     print("\n".join(faults) or f"{len(every)} defects apply.", flush=True)
@@ -85,12 +85,12 @@ def read_mutants() -> list[Mutant]:
 
 def faults_of(mutants: Sequence[Mutant]) -> Iterator[str]:
     """Yield what is wrong with the list; a text must occur once, and the result be Python."""
-    names = [one.name for one in mutants]
+    names = [mutant.name for mutant in mutants]
     for name in sorted({name for name in names if names.count(name) > 1}):
         yield f"{name}: the name is used twice"
-    for one in mutants:
-        for fault in _faults_of_one(one):
-            yield f"{one.name}: {fault}"
+    for mutant in mutants:
+        for fault in _faults_of_one(mutant):
+            yield f"{mutant.name}: {fault}"
 
 
 def _faults_of_one(mutant: Mutant) -> Iterator[str]:
@@ -113,12 +113,12 @@ def run(mutants: Sequence[Mutant]) -> int:
     """Run the tests of each defect in a copy; return 0 when all were found."""
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
         copy = copied(Path(folder) / "checkout")
-        every_test = sorted({path for one in mutants for path in one.tests})
+        every_test = sorted({path for mutant in mutants for path in mutant.tests})
         unchanged = _run_tests("no defect", every_test, copy, "all tests pass")
         if unchanged.code != 0:
             print(f"{unchanged.printed}\nWhat fails without a defect proves nothing.")
             return 1
-        missed = [one.name for one in mutants if not is_found(one, copy)]
+        missed = [mutant.name for mutant in mutants if not is_found(mutant, copy)]
     print(f"{len(mutants) - len(missed)} of {len(mutants)} defects were found.")
     return 1 if missed else 0
 

@@ -163,7 +163,7 @@ def _consume(login: Mapping[str, object], client: LoadClient, done: threading.Ev
         "queued.max.messages.kbytes": _FETCH_BYTES // 1000,
     }
     with closing(Consumer({**login, **reading})) as consumer:
-        start = [TopicPartition(TOPIC, one, OFFSET_BEGINNING) for one in range(_PARTITIONS)]
+        start = [TopicPartition(TOPIC, number, OFFSET_BEGINNING) for number in range(_PARTITIONS)]
         consumer.assign(start)
         for wanted in _amounts(client.bytes_per_s, done):
             for message in consumer.consume(wanted, timeout=_TICK_S) if wanted else ():

@@ -48,7 +48,7 @@ def read_files(place: Path, table: Table) -> pa.Table:
         for file in sorted(place.rglob("*.parquet"))
     ]
     rows = [part.to_table() for part in parts]
-    typed = [_typed(one, schema) for one in rows]
+    typed = [_typed(row, schema) for row in rows]
     return pa.concat_tables(typed) if typed else schema.empty_table()
 
 

@@ -164,7 +164,7 @@ class Shares:
             hashes: Equal for rows that belong together.
         """
         known = [self.places.get(place, (0, self.parts)) for place in places]
-        first, count = (np.array(one, np.int64) for one in zip(*known, strict=True))
+        first, count = (np.array(item, np.int64) for item in zip(*known, strict=True))
         share = hashes % count.astype(np.uint64)[codes]
         parts: Integers = first[codes] + share.astype(np.int64)
         return parts
@@ -183,7 +183,7 @@ def _hashed(column: Coded | Integers) -> Hashes:
     if not isinstance(column, Coded):
         return column.astype(np.uint64)
     values = column.values.to_pylist()
-    known = np.array([crc32(str(one).encode()) for one in values], np.uint64)
+    known = np.array([crc32(str(value).encode()) for value in values], np.uint64)
     hashes: Hashes = known[column.codes] if len(values) else np.zeros(0, np.uint64)
     return hashes
 

@@ -163,8 +163,8 @@ class RunFolder:
         aside = self._aside / table.name
         for path in sorted(aside.glob("/".join(f"{name}=*" for name in table.partitions))):
             yield f"{table.name}/{path.relative_to(aside)}"
-        for one in replaces:
-            yield f"{table.name}/{partition_place(table, one)}"
+        for replace in replaces:
+            yield f"{table.name}/{partition_place(table, replace)}"
 
 
 def partition_place(table: Table, partition: Partition) -> str:
@@ -173,7 +173,7 @@ def partition_place(table: Table, partition: Partition) -> str:
 
 
 def _escaped(value: str) -> str:
-    return "".join(f"%{ord(one):02X}" if one in _ESCAPED else one for one in value)
+    return "".join(f"%{ord(item):02X}" if item in _ESCAPED else item for item in value)
 
 
 def _finish(folder: Path) -> None:

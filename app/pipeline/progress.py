@@ -56,7 +56,7 @@ class Progress:
 
     def _line(self) -> str | None:
         """Return what runs now; null between jobs."""
-        stages = [self._tracker.getStageInfo(one) for one in self._tracker.getActiveStageIds()]
+        stages = [self._tracker.getStageInfo(item) for item in self._tracker.getActiveStageIds()]
         known = [stage for stage in stages if stage is not None]
         if not known:
             return None

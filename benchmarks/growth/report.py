@@ -34,8 +34,8 @@ def growth_page(where: Sequence[tuple[str, str]], steps: Sequence[Grown], failur
 
 def _reads(steps: Sequence[Grown]) -> str:
     kinds = list(steps[0].reads) if steps else []
-    columns = ("ms, and megabytes", *(f"{one.entities:,}" for one in steps))
-    return grid(columns, [[kind, *(_cell(one.reads[kind]) for one in steps)] for kind in kinds])
+    columns = ("ms, and megabytes", *(f"{step.entities:,}" for step in steps))
+    return grid(columns, [[kind, *(_cell(step.reads[kind]) for step in steps)] for kind in kinds])
 
 
 def _cell(asked: Asked) -> str:
@@ -47,25 +47,25 @@ def _cell(asked: Asked) -> str:
 
 
 def _writes(steps: Sequence[Grown]) -> str:
-    columns = ("ms", *(f"{one.entities:,}" for one in steps))
+    columns = ("ms", *(f"{step.entities:,}" for step in steps))
     rows = [
-        [f"{IN_ONE_REQUEST:,} new entities, median", *(shown(loaded_ms(one)) for one in steps)],
-        ["one alteration more", *(_cell(one.single) for one in steps)],
-        ["requests that failed and were repeated", *(_failures(one) for one in steps)],
+        [f"{IN_ONE_REQUEST:,} new entities, median", *(shown(loaded_ms(step)) for step in steps)],
+        ["one alteration more", *(_cell(step.single) for step in steps)],
+        ["requests that failed and were repeated", *(_failures(step) for step in steps)],
     ]
     return grid(columns, rows)
 
 
 def _failures(step: Grown) -> str:
-    codes = [f"{one.status} {one.code}" for one in step.loading if not one.worked]
+    codes = [f"{item.status} {item.code}" for item in step.loading if not item.worked]
     return f"{len(codes)}: {', '.join(sorted(set(codes)))}" if codes else "0"
 
 
 def _memory(steps: Sequence[Grown]) -> str:
-    columns = ("MiB, and the most so far", *(f"{one.entities:,}" for one in steps))
+    columns = ("MiB, and the most so far", *(f"{step.entities:,}" for step in steps))
     rows = [
-        ["service", *(f"{now:,} ({most:,})" for now, most in (one.service_mib for one in steps))],
-        ["broker", *(f"{now:,} ({most:,})" for now, most in (one.broker_mib for one in steps))],
-        ["the service is alive", *("yes" if one.alive else "**no**" for one in steps)],
+        ["service", *(f"{now:,} ({most:,})" for now, most in (step.service_mib for step in steps))],
+        ["broker", *(f"{now:,} ({most:,})" for now, most in (step.broker_mib for step in steps))],
+        ["the service is alive", *("yes" if step.alive else "**no**" for step in steps)],
     ]
     return grid(columns, rows)

@@ -127,13 +127,13 @@ def _resolved(asking: Asking) -> Asked:
 
 def _median(asked: Sequence[Asked]) -> Asked:
     """Return the first failure, or the one in the middle."""
-    failed = [one for one in asked if not one.worked]
-    return failed[0] if failed else sorted(asked, key=lambda one: one.ms)[len(asked) // 2]
+    failed = [item for item in asked if not item.worked]
+    return failed[0] if failed else sorted(asked, key=lambda item: item.ms)[len(asked) // 2]
 
 
 def loaded_ms(grown: Grown) -> float:
     """Return the median milliseconds of a full request of the step; 0 where there was none."""
-    worked = [one.ms for one in grown.loading if one.worked]
+    worked = [item.ms for item in grown.loading if item.worked]
     return median(worked) if worked else 0.0
 
 
@@ -141,7 +141,7 @@ def _memory_mib(pid: int) -> tuple[int, int]:
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     kib = {
         name: value.split()[0]
-        for name, _, value in (one.partition(":") for one in lines)
+        for name, _, value in (line.partition(":") for line in lines)
         if value.strip()
     }
     return int(kib["VmRSS"]) // _KIB_A_MIB, int(kib["VmHWM"]) // _KIB_A_MIB

@@ -23,7 +23,7 @@ def run(client: KafkaAdminClient, job: dict[str, Any]) -> dict[str, Any]:
     begun = time.perf_counter()
     answer = manager.run(manager.send, request)
     took = time.perf_counter() - begun
-    refused = [one for one in (answer, *answer.entries) if getattr(one, "error_code", 0)]
+    refused = [item for item in (answer, *answer.entries) if getattr(item, "error_code", 0)]
     if refused:
         return {"error": str(refused[0])}
     return {"ms": took * 1000, "entities": len(answer.entries)}

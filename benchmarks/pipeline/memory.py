@@ -53,10 +53,10 @@ def _family(pid: int) -> Iterator[tuple[str, int]]:
     """Return program and resident bytes of a process and its descendants; shared pages count."""
     processes = dict(_processes())
     family = {pid}
-    while more := {one for one, (parent, *_) in processes.items() if parent in family} - family:
+    while more := {key for key, (parent, *_) in processes.items() if parent in family} - family:
         family |= more
-    for one in family & processes.keys():
-        _, name, resident = processes[one]
+    for key in family & processes.keys():
+        _, name, resident = processes[key]
         yield name, resident
 
 

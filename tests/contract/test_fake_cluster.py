@@ -69,8 +69,14 @@ def comparable(verdicts: list[Verdict], entries: tuple[Entry, ...]) -> list[obje
     """
     several = any(len(entry.ops) > 1 for entry in entries)
     return sorted(
-        repr((sorted(one.entity, key=repr), one.code, None if several else named(one.message)))
-        for one in verdicts
+        repr(
+            (
+                sorted(verdict.entity, key=repr),
+                verdict.code,
+                None if several else named(verdict.message),
+            )
+        )
+        for verdict in verdicts
     )
 
 

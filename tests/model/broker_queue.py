@@ -180,7 +180,7 @@ def time_may_pass(assumed: Assumption, state: State, writer: int) -> bool:
 
 def audited_value(state: State) -> int:
     """Return the value that the audit log says holds."""
-    said = [one.value for one in state.audit if one.verdict != "superseded"]
+    said = [item.value for item in state.audit if item.verdict != "superseded"]
     return said[-1] if said else INITIAL
 
 

@@ -141,7 +141,7 @@ def _fence(rules: Rules, state: State, writer: int) -> Iterator[State]:
 
 def _verdict(rules: Rules, state: State, writer: int, seen: int) -> str:
     other = 1 - writer
-    superseded = any(one[:2] == (other, "superseded") for one in state.audit)
+    superseded = any(item[:2] == (other, "superseded") for item in state.audit)
     if seen == VALUES[writer]:
         return "applied"
     if rules.doubts and superseded and seen == VALUES[other]:

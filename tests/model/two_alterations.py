@@ -103,7 +103,7 @@ def _writer_moves(design: Design, state: State, writer: int) -> Iterator[State]:
 
 
 def _recovery_moves(design: Design, state: State, writer: int) -> Iterator[State]:
-    concluded = any(one == writer for one, _ in state.conclusions)
+    concluded = any(item == writer for item, _ in state.conclusions)
     fenced = not design.fence or writer not in state.in_flight
     if state.steps[writer] is not Step.LOST or concluded or not fenced:
         return

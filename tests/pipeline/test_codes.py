@@ -30,7 +30,7 @@ def test_whole_numbers_are_numbered_however_far_apart(values: list[int]):
 
 
 def test_two_values_may_become_one():
-    coded = Coded.of(pa.array(["a", "", "b", ""])).mapped(lambda one: one or "b", pa.string())
+    coded = Coded.of(pa.array(["a", "", "b", ""])).mapped(lambda item: item or "b", pa.string())
     assert coded.encoded().to_pylist() == ["a", "b", "b", "b"]
     assert coded.values.to_pylist() == ["a", "b"]
 

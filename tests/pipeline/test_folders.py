@@ -20,7 +20,7 @@ DEADLINE_S = 30
 
 def bins(spark: SparkSession, *rows: tuple[int, int]) -> DataFrame:
     """Return one count for each (day of November, bin)."""
-    days = [(CLUSTER, date(2026, 11, day), 1, "k", 7, one, 1) for day, one in rows]
+    days = [(CLUSTER, date(2026, 11, day), 1, "k", 7, item, 1) for day, item in rows]
     return spark.createDataFrame(days, schema_of(UTILIZATION_HIST))
 
 
@@ -127,7 +127,7 @@ def test_what_is_written_without_spark_reads_the_same(spark: SparkSession, tmp_p
     run = RunFolder(tmp_path, "one")
     write_arrow(rows, QUOTA_VERSION, run)
     run.publish()
-    assert [tuple(one) for one in read_table(spark, [tmp_path], QUOTA_VERSION).collect()] == [row]
+    assert [tuple(item) for item in read_table(spark, [tmp_path], QUOTA_VERSION).collect()] == [row]
 
 
 @pytest.mark.parametrize("table", TABLES.values(), ids=lambda table: table.name)

@@ -91,5 +91,5 @@ def test_a_command_that_is_interrupted_while_its_jvm_starts_leaves_nothing_behin
         assert "Traceback" not in told
         until(lambda: not processes(GROUP, command.pid))
     finally:
-        for one in processes(GROUP, command.pid):
-            os.kill(one, signal.SIGKILL)
+        for process in processes(GROUP, command.pid):
+            os.kill(process, signal.SIGKILL)

@@ -198,7 +198,7 @@ def test_nothing_was_quarantined_and_every_scrape_counts(outcome: Outcome):
 
 def test_each_picture_shows_the_buckets_that_were_throttled(outcome: Outcome):
     pictures = sorted(outcome.pictures.glob("*.png"))
-    assert [one.stem for one in pictures] == [
+    assert [item.stem for item in pictures] == [
         "percentile_ladder",
         "rate_against_limit",
         "utilization_heat_map",

@@ -11,5 +11,5 @@ def test_a_row_group_ends_after_a_million_rows(spark: SparkSession, tmp_path: Pa
     rows.write.parquet(str(tmp_path / "rows"))
     (file,) = (tmp_path / "rows").glob("part-*.parquet")
     footer = pq.read_metadata(file)
-    sizes = [footer.row_group(one).num_rows for one in range(footer.num_row_groups)]
+    sizes = [footer.row_group(number).num_rows for number in range(footer.num_row_groups)]
     assert sizes == [1_000_000, 1_000_000, 100_000]

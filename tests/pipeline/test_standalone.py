@@ -57,7 +57,7 @@ class Cluster:
 
     def alive(self) -> int:
         try:
-            return sum(one["state"] == "ALIVE" for one in self.status()["workers"])
+            return sum(worker["state"] == "ALIVE" for worker in self.status()["workers"])
         except (OSError, json.JSONDecodeError):
             # A master that starts answers with an empty page at first.
             return 0
@@ -129,7 +129,7 @@ def rows_of(out: Path, table: Table) -> list[dict[str, Any]]:
 
 
 def on(cluster: Cluster) -> list[str]:
-    settings = [part for one in SMALL.items() for part in ("--conf", "=".join(one))]
+    settings = [part for item in SMALL.items() for part in ("--conf", "=".join(item))]
     return ["--master", cluster.master, *settings]
 
 
@@ -144,15 +144,15 @@ def test_files_and_a_topic_are_ingested_on_two_workers_as_on_one_machine(
     assert minutes(tmp_path / "spread") == minutes(tmp_path / "alone")
     with LocalKafka(tmp_path / "kafka", extra_properties={"num.partitions": "4"}) as kafka:
         producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
-        for one in POINTS:
-            producer.produce("metrics", adapter_message(one))
+        for point in POINTS:
+            producer.produce("metrics", adapter_message(point))
         assert producer.flush(60) == 0
         topic = ("--format", "kafka-json", "--input", f"kafka://{kafka.bootstrap_servers}/metrics")
         streamed = ingest(*topic, "--out", tmp_path / "topic", *on(cluster))
-    assert sum(one["to"] - one["from"] for one in streamed["offsets"]) == len(POINTS)
+    assert sum(offset["to"] - offset["from"] for offset in streamed["offsets"]) == len(POINTS)
     assert minutes(tmp_path / "topic") == minutes(tmp_path / "alone")
     done = cluster.status()["completedapps"]
-    assert [one["state"] for one in done] == ["FINISHED", "FINISHED"]
+    assert [item["state"] for item in done] == ["FINISHED", "FINISHED"]
 
 
 def test_the_chain_to_incidents_gives_on_two_workers_what_it_gives_on_one_machine(
@@ -182,4 +182,4 @@ def test_workers_import_the_program_that_is_sent_to_them(cluster: Cluster):
             return str(found.__file__)
 
         places = session.sparkContext.parallelize(range(8), 8).map(place).collect()
-    assert {one.rpartition("app.zip")[1] for one in places} == {"app.zip"}
+    assert {position.rpartition("app.zip")[1] for position in places} == {"app.zip"}

@@ -25,15 +25,15 @@ def allow(kafka: LocalKafka, *acls: AclBinding) -> None:
     client = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
     for future in client.create_acls(list(acls)).values():
         future.result(DEADLINE_S)
-    wait_until(lambda: all(_found(client, one) for one in acls))
+    wait_until(lambda: all(_found(client, acl) for acl in acls))
 
 
 def take_back(kafka: LocalKafka, *acls: AclBinding) -> None:
     """Remove ACLs, and wait until the broker says so."""
     client = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
-    for future in client.delete_acls([exactly(one) for one in acls]).values():
+    for future in client.delete_acls([exactly(acl) for acl in acls]).values():
         future.result(DEADLINE_S)
-    wait_until(lambda: not any(_found(client, one) for one in acls))
+    wait_until(lambda: not any(_found(client, acl) for acl in acls))
 
 
 def wait_until(holds: Callable[[], object], deadline_s: float = DEADLINE_S) -> None:

@@ -191,11 +191,11 @@ def revoke(
         _until(service, user, 200)
     take_back(kafka, right)
     seen_at = time.monotonic()
-    passed = [one for service in services for one in _until(service, user, 403)]
-    for one in passed:
-        age_s = decision_of(one.answer)["acl_age_s"]
+    passed = [item for service in services for item in _until(service, user, 403)]
+    for item in passed:
+        age_s = decision_of(item.answer)["acl_age_s"]
         assert age_s <= OLDEST_ACLS_S
-        assert one.begun_at - age_s <= seen_at + _ROUNDING_S, "it rested on ACLs without the right"
+        assert item.begun_at - age_s <= seen_at + _ROUNDING_S, "it rested on ACLs without the right"
     return len(passed)
 
 

@@ -110,7 +110,7 @@ class FakeBrokers:
             self.stale_reads -= 1
         else:
             self._shown = {entity: dict(values) for entity, values in self.quotas.items()}
-        matching = {one: values for one, values in self._shown.items() if quota_filter.matches(one)}
+        matching = {key: values for key, values in self._shown.items() if quota_filter.matches(key)}
         return Described(matching, EPOCH, self.cluster, broker_id or 1)
 
     async def alter_client_quotas(
@@ -214,7 +214,7 @@ class FakeJournal:
         if claim.key is not None and claim.key.key_hash in self.keys:
             raise KeyTakenError(self.keys[claim.key.key_hash])
         free = (None, claim.supersedes)
-        taken = [one for one in claim.entities if self.slots.get(one) not in free]
+        taken = [entity for entity in claim.entities if self.slots.get(entity) not in free]
         if taken:
             holder = self.slots[taken[0]]
             raise EntityBusyError("Busy.", alteration_id=holder, retry_after_s=self.held_for_s)
@@ -223,7 +223,7 @@ class FakeJournal:
             kept = StoredKey(request.alteration_id, claim.key.fingerprint)
             self.keys[claim.key.key_hash] = kept
         self.intents.append(request)
-        known = {one: state for one, state in self.states.items() if one in claim.entities}
+        known = {key: state for key, state in self.states.items() if key in claim.entities}
         return Intent(EPOCH, known)
 
     async def stored_key(self, key_hash: bytes) -> StoredKey | None:
@@ -240,7 +240,7 @@ class FakeJournal:
                 self.slots.pop(result.entity, None)
             if result.outcome is Outcome.APPLIED:
                 self.states[result.entity] = LastState(result.after or {}, 0.0)
-        if {one.outcome for one in conclusion.results.values()} == {Outcome.NOT_SENT}:
+        if {item.outcome for item in conclusion.results.values()} == {Outcome.NOT_SENT}:
             freed = conclusion.alteration_id
             self.keys = {
                 key: kept for key, kept in self.keys.items() if kept.alteration_id != freed
@@ -268,8 +268,8 @@ class FakeJournal:
     async def record_recovery(self, recovered: Sequence[Recovered]) -> Mapping[RecoveryKey, str]:
         """Keep what recovery found; ``concluded`` is left as it is."""
         self._do("record_recovery")
-        left = {one.key: "concluded" for one in recovered if one.key in self.concluded}
-        self.recovered += [one for one in recovered if one.key not in left]
+        left = {item.key: "concluded" for item in recovered if item.key in self.concluded}
+        self.recovered += [item for item in recovered if item.key not in left]
         return left
 
     async def record_final(
@@ -390,7 +390,7 @@ class FakeAnalytics:
     ) -> Mapping[BucketName, BucketUsage]:
         if self.down:
             raise NotSentError("Postgres does not answer.")
-        return {one: self.known[one] for one in buckets if one in self.known}
+        return {bucket: self.known[bucket] for bucket in buckets if bucket in self.known}
 
 
 def life_context(metrics: AlterationMetrics) -> AlterContext:
@@ -433,6 +433,6 @@ class FakeSurroundings:
 
 def changes_between(before: Quotas, after: Quotas) -> QuotaChanges:
     """Return what a decoder reports as changed between two responses."""
-    gone = {one: {} for one in before if one not in after}
-    new = {one: values for one, values in after.items() if before.get(one) != values}
+    gone = {item: {} for item in before if item not in after}
+    new = {key: values for key, values in after.items() if before.get(key) != values}
     return QuotaChanges(before, {**gone, **new})

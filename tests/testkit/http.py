@@ -102,8 +102,8 @@ def problem_of(answer: httpx.Response, status: int) -> dict[str, Any]:
 
 def places_of(problem: dict[str, Any]) -> Places:
     """Return where the violations are; each says something."""
-    assert all(one["detail"] for one in problem["errors"])
-    return {(one["pointer"], one["code"]) for one in problem["errors"]}
+    assert all(error["detail"] for error in problem["errors"])
+    return {(error["pointer"], error["code"]) for error in problem["errors"]}
 
 
 def assert_refused(answer: httpx.Response, status: int, places: Places) -> dict[str, Any]:

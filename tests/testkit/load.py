@@ -67,7 +67,7 @@ class Plan:
 
     def body(self, wait: str) -> Mapping[str, Any]:
         """Return the document of the request."""
-        wanted = {(one.entity, one.key): one.value for one in self.expected}
+        wanted = {(item.entity, item.key): item.value for item in self.expected}
         alterations = []
         for entity, writes in groupby(self.writes, key=lambda write: write.entity):
             ops = [{"key": write.key, "value": write.value} for write in writes]
@@ -135,13 +135,15 @@ class Driver:
     async def _carry_out(self, http: httpx.AsyncClient, name: str, plan: Plan) -> None:
         times = 1 if plan.key is None else 3
         answers = await asyncio.gather(*(self._call(http, name, plan) for _ in range(times)))
-        if plan.key is not None and all(one is None or one.end is not End.OK for one in answers):
+        if plan.key is not None and all(
+            answer is None or answer.end is not End.OK for answer in answers
+        ):
             answers.append(await self._call(http, name, plan))
         if None in answers:
             await self._until_somebody_answers(http)
-        elif any(one is not None and one.status == _UNAVAILABLE for one in answers):
+        elif any(answer is not None and answer.status == _UNAVAILABLE for answer in answers):
             await asyncio.sleep(self._random.uniform(0.0, _BACK_OFF_S))
-        if any(one is not None and one.end is End.OK for one in answers):
+        if any(answer is not None and answer.end is End.OK for answer in answers):
             for entity, key, value in plan.writes:
                 self._believed[entity, key] = value or 0.0
 

@@ -119,7 +119,7 @@ def ops_of(planned: Any) -> list[tuple[Place, Any]]:
 def planned_before(planned: Any, place: Place) -> float | None:
     """Return the value that a plan saw at a place."""
     user, key = place
-    (change,) = (one for one in planned["changes"] if ending(one) == user)
+    (change,) = (item for item in planned["changes"] if ending(item) == user)
     value: float | None = change["before"].get(key)
     return value
 
@@ -158,6 +158,6 @@ def replayed(teams: list[Team]) -> Model:
             at = team.api.get(path).json()["history"][0]["at"]
             found.append((at, alteration_id, team.owner, planned))
     model = Model()
-    for _, _, owner, planned in sorted(found, key=lambda one: one[:2]):
+    for _, _, owner, planned in sorted(found, key=lambda item: item[:2]):
         model.take(owner, planned)
     return model

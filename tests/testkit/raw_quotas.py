@@ -171,7 +171,7 @@ class RawQuotas:
             assert {verdict.code for verdict in verdicts} == {0}, verdicts
         wanted = {entity: printed(values) for entity, values in world.items()}
         self.wait_until(
-            lambda: {one: printed(values) for one, values in self.everything().items()} == wanted
+            lambda: {key: printed(values) for key, values in self.everything().items()} == wanted
         )
 
     @staticmethod

@@ -121,7 +121,11 @@ class DefaultQuotaCallback:
         return None
 
     def _first(self, *entities: Slots) -> float | None:
-        found = (self.overridden_quotas[one] for one in entities if one in self.overridden_quotas)
+        found = (
+            self.overridden_quotas[entity]
+            for entity in entities
+            if entity in self.overridden_quotas
+        )
         return next(found, None)
 
 

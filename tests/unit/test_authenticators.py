@@ -222,7 +222,7 @@ def test_tls_has_the_port_or_one_of_its_own(
     files: Path, given: dict[str, str], ports: list[tuple[int, bool]]
 ):
     read = settings(files, **given)
-    assert [(one.port, one.tls is not None) for one in listeners(read)] == ports
+    assert [(listener.port, listener.tls is not None) for listener in listeners(read)] == ports
     assert read.has_plain_listener is any(not encrypted for _, encrypted in ports)
 
 
@@ -268,7 +268,7 @@ async def test_callers_are_told_of_the_ways_in_their_order(files: Path):
     chosen = Authenticators(settings(files, **given), HttpMetrics())
     async with AsyncExitStack() as stack:
         methods: Any = chosen.open(stack, _no_sessions)
-    assert [one.name for one in methods._methods] == ["client-certificate", "bearer-token"]
+    assert [method.name for method in methods._methods] == ["client-certificate", "bearer-token"]
 
 
 def _no_sessions(_: object) -> Any:

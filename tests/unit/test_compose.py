@@ -107,7 +107,7 @@ def test_the_service_understands_its_settings(stack: Stack):
 def test_the_service_starts_in_production_only_with_what_is_said_aloud(stack: Stack):
     environ = {"QUOTAS_HOST": "0.0.0.0", **stack.environment("service")}
     assert find_unsafe(Settings.from_env(environ)) == []
-    ports = [port for one in stack.services.values() for port in one.get("ports", [])]
+    ports = [port for service in stack.services.values() for port in service.get("ports", [])]
     assert ports
     assert all(port.startswith("127.0.0.1:") for port in ports)
     switches = [name for name, value in environ.items() if value == "true"]

@@ -44,8 +44,8 @@ def instructions() -> list[Instruction]:
 
 
 def those(word: str, stage: int | None = None) -> list[str]:
-    wanted = [one for one in instructions() if one.word == word]
-    return [one.rest for one in wanted if stage in (None, one.stage)]
+    wanted = [instruction for instruction in instructions() if instruction.word == word]
+    return [item.rest for item in wanted if stage in (None, item.stage)]
 
 
 def final_stage() -> int:

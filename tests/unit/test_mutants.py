@@ -33,7 +33,7 @@ def test_every_defect_applies(mutants: Any):
     every = mutants.read_mutants()
     assert len(every) >= 20
     assert list(mutants.faults_of(every)) == []
-    assert {one.file.split("/")[1] for one in every} >= {"domain", "service", "postgres"}
+    assert {item.file.split("/")[1] for item in every} >= {"domain", "service", "postgres"}
 
 
 def defect(mutants: Any, old: str, new: str, file: str = "sums.py") -> Any:

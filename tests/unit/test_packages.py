@@ -35,7 +35,10 @@ def tool(audit: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 
 def package(name: str, *advisories: str) -> dict[str, Any]:
-    vulns = [{"id": one, "aliases": [f"CVE-{one}"], "fix_versions": ["2.0"]} for one in advisories]
+    vulns = [
+        {"id": advisory, "aliases": [f"CVE-{advisory}"], "fix_versions": ["2.0"]}
+        for advisory in advisories
+    ]
     return {"name": name, "version": "1.0", "vulns": vulns}
 
 
@@ -103,12 +106,16 @@ def test_every_locked_package_is_in_the_bill():
     bill = json.loads((ROOT / "dist" / "sbom.cdx.json").read_text(encoding="utf-8"))
     lines = (ROOT / "requirements" / "service.txt").read_text(encoding="utf-8").splitlines()
     locked = {line.split()[0] for line in lines if line and line[0].isalnum()}
-    listed = {f"{one['name']}=={one['version']}" for one in bill["components"]}
-    assert {re.sub(r"\[.*\]", "", one) for one in locked} == listed
-    assert all(one["externalReferences"][0]["hashes"] for one in bill["components"])
+    listed = {f"{component['name']}=={component['version']}" for component in bill["components"]}
+    assert {re.sub(r"\[.*\]", "", item) for item in locked} == listed
+    assert all(component["externalReferences"][0]["hashes"] for component in bill["components"])
 
 
 def test_uvicorn_whose_internals_are_overridden_is_pinned_exactly():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    (uvicorn,) = [one for one in project["project"]["dependencies"] if one.startswith("uvicorn")]
+    (uvicorn,) = [
+        dependency
+        for dependency in project["project"]["dependencies"]
+        if dependency.startswith("uvicorn")
+    ]
     assert re.fullmatch(r"uvicorn==\d+\.\d+\.\d+", uvicorn)

@@ -37,8 +37,8 @@ def test_a_file_is_read():
     (rule,) = policy.rules
     assert not policy.others_may
     assert rule.principals == {"User:ci-a", "User:CN=ci, O=Example"}
-    assert [len(one.components) for one in rule.entities] == [1, 2]
-    assert all(one.strict for one in rule.entities)
+    assert [len(entity.components) for entity in rule.entities] == [1, 2]
+    assert all(entity.strict for entity in rule.entities)
     assert rule.entities[0].components[0].match_type is MatchType.PREFIX
     unlimited = KeyLimits(Decimal(1024), Decimal(2**63), remove=True)
     assert rule.keys == {"producer_byte_rate": unlimited, "*": KeyLimits()}

@@ -123,7 +123,7 @@ def test_every_body_shown_can_be_read_and_only_the_example_of_an_error_breaks_a_
         else:
             assert path == "/quotas/alterations"
             proposals = validated(AlterationRequest, document).changes
-        broken.append([one.code for one in judge(proposals, {}).violations])
+        broken.append([violation.code for violation in judge(proposals, {}).violations])
     assert broken == [[], [], ["fraction", "below-minimum"]]
 
 
@@ -149,7 +149,9 @@ def test_every_file_that_the_map_names_exists(page: str):
 def test_the_picture_of_the_layers_is_the_contract():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     contracts = project["tool"]["importlinter"]["contracts"]
-    layers = next(one["layers"] for one in contracts if one.get("containers") == ["app"])
+    layers = next(
+        contract["layers"] for contract in contracts if contract.get("containers") == ["app"]
+    )
     picture = (ROOT / "docs/architecture.md").read_text().split("```")[1]
     assert dict(re.findall(r'(L\d+)\["([^"]+)"\]', picture)) == {
         f"L{number}": layer for number, layer in enumerate(layers, 1)

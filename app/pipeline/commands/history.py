@@ -97,13 +97,13 @@ def _report(job: Job, conflicts: list[Conflict]) -> None:
     job.findings = len(conflicts)
     told = [
         {
-            "cluster_id": one.cluster_id,
-            "entity": one.entity.as_dict(),
-            "at": one.at.isoformat(timespec="milliseconds"),
-            "conflict": one.told,
+            "cluster_id": conflict.cluster_id,
+            "entity": conflict.entity.as_dict(),
+            "at": conflict.at.isoformat(timespec="milliseconds"),
+            "conflict": conflict.told,
         }
-        for one in conflicts[:_CONFLICTS_SHOWN]
+        for conflict in conflicts[:_CONFLICTS_SHOWN]
     ]
     job.counts["conflicts"] = told
-    for one in told:
-        job.say(f"{one['at']} {one['entity']}: {one['conflict']}")
+    for item in told:
+        job.say(f"{item['at']} {item['entity']}: {item['conflict']}")

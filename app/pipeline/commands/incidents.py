@@ -113,7 +113,9 @@ def write_incidents(job: Job, material: Material, out: RunFolder) -> None:
     if kept is not None:
         kept_rows = kept.count()
         told = told.select(*kept.columns).unionByName(kept)
-    clusters = [{"cluster_id": one} for one in sorted({day["cluster_id"] for day in material.days})]
+    clusters = [
+        {"cluster_id": item} for item in sorted({day["cluster_id"] for day in material.days})
+    ]
     rows = write_result(job, told, THROTTLE_INCIDENT, out, clusters)
     for frame in (notable, found):
         frame.unpersist()

@@ -149,8 +149,8 @@ def _write_checks(job: Job, session: SparkSession, counted: Tally, out: RunFolde
         "used": counted.used,
         "quarantined_by_reason": counted.refused,
         "left_out": counted.left_out,
-        "clusters": sorted({one.cluster_id for one in counted.brokers}),
-        "dq_failed": [one.check for one in judgement if not one.passed],
+        "clusters": sorted({broker.cluster_id for broker in counted.brokers}),
+        "dq_failed": [item.check for item in judgement if not item.passed],
     }
 
 
@@ -182,8 +182,8 @@ def _replaced(job: Job, counted: Tally) -> Iterator[Partition]:
     since, until = job.period()
     if since is None or until is None:
         return
-    clusters = {one.cluster_id for one in counted.brokers} | {job.options.cluster} - {None}
+    clusters = {broker.cluster_id for broker in counted.brokers} | {job.options.cluster} - {None}
     last = until - timedelta(microseconds=1)
     for number in range(since.toordinal(), last.toordinal() + 1):
         day = date.fromordinal(number).isoformat()
-        yield from ({"cluster_id": one, "dt": day} for one in sorted(clusters))
+        yield from ({"cluster_id": cluster, "dt": day} for cluster in sorted(clusters))

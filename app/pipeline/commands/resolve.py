@@ -173,8 +173,8 @@ def _count_rows(job: Job, observations: Observations, buckets: DataFrame) -> Non
 def _count_minutes(job: Job, told: DataFrame) -> None:
     explain(job, BUCKET_MINUTE, told)
     tasks = told.collect()
-    job.counts["rows_out"] = {"bucket_minute": sum(one.minutes for one in tasks)}
-    _require_all_rows(job, sum(one.rows for one in tasks))
+    job.counts["rows_out"] = {"bucket_minute": sum(task.minutes for task in tasks)}
+    _require_all_rows(job, sum(task.rows for task in tasks))
 
 
 def _require_all_rows(job: Job, resolved: int) -> None:

@@ -81,11 +81,11 @@ def write_utilization(
         out.wrote(table, days)
     job.counts.setdefault("rows_out", {}).update(
         {
-            UTILIZATION_DAILY.name: sum(one.daily for one in tasks),
-            UTILIZATION_HIST.name: sum(one.hist for one in tasks),
+            UTILIZATION_DAILY.name: sum(task.daily for task in tasks),
+            UTILIZATION_HIST.name: sum(task.hist for task in tasks),
         }
     )
-    job.counts["rows_in"] = sum(one.minutes for one in tasks)
-    job.findings += sum(one.over for one in tasks)
+    job.counts["rows_in"] = sum(task.minutes for task in tasks)
+    job.findings += sum(task.over for task in tasks)
     if not job.counts["rows_in"]:
         job.say("the input has no minutes of this cluster and period.")

@@ -115,15 +115,15 @@ def command_of(taken: QueuedRun, root: Path) -> list[str]:
     """
     violations = run_violations(taken.job, taken.options)
     if violations:
-        raise UsageError(" ".join(one.detail for one in violations))
+        raise UsageError(" ".join(violation.detail for violation in violations))
     rules = RUNNABLE[taken.job]
     defaults = [*_WHOLE_FOLDER, *(["quotas"] if "quotas" in rules else [])]
     options: Mapping[str, Any] = {**dict.fromkeys(defaults, "."), **taken.options}
     command = [sys.executable, "-m", "app.pipeline.main", taken.job]
     for name, value in options.items():
-        for one in value if isinstance(value, tuple) else (value,):
+        for item in value if isinstance(value, tuple) else (value,):
             folder = rules[name].kind is OptionKind.FOLDER
-            command.append(f"--{name}={_below(root, one, name) if folder else one}")
+            command.append(f"--{name}={_below(root, item, name) if folder else item}")
     return [*command, *(["--pg"] if taken.job in PUBLISHING else [])]
 
 

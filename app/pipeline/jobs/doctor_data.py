@@ -43,7 +43,7 @@ def data_checks(inputs: Inputs, now: datetime) -> Iterator[Check]:
     if inputs.has(BUCKET_MINUTE):
         yield _unlimited(inputs)
         yield _throttling(inputs)
-    minutes = next((one for one in (OBSERVATION_MINUTE, BUCKET_MINUTE) if inputs.has(one)), None)
+    minutes = next((item for item in (OBSERVATION_MINUTE, BUCKET_MINUTE) if inputs.has(item)), None)
     if minutes is not None:
         yield from _brokers(inputs, minutes, now)
     if inputs.has(QUARANTINE):
@@ -143,14 +143,14 @@ def _brokers(inputs: Inputs, table: Table, now: datetime) -> Iterator[Check]:
     brokers = minutes.group_by(["cluster_id", "broker_id"]).aggregate(
         [("ts", "count"), ("ts", "min"), ("ts", "max")]
     )
-    rows = sorted(brokers.to_pylist(), key=lambda one: (one["cluster_id"], one["broker_id"]))
-    for cluster in sorted({one["cluster_id"] for one in rows}):
-        mine = [one for one in rows if one["cluster_id"] == cluster]
-        begin = min(one["ts_min"] for one in mine)
-        end = max(one["ts_max"] for one in mine)
+    rows = sorted(brokers.to_pylist(), key=lambda item: (item["cluster_id"], item["broker_id"]))
+    for cluster in sorted({row["cluster_id"] for row in rows}):
+        mine = [row for row in rows if row["cluster_id"] == cluster]
+        begin = min(item["ts_min"] for item in mine)
+        end = max(item["ts_max"] for item in mine)
         span = (end - begin) // timedelta(minutes=1) + 1
-        for one in mine:
-            yield _covered(one, span)
+        for item in mine:
+            yield _covered(item, span)
         yield _skew(cluster, mine, end, now)
 
 
@@ -170,7 +170,7 @@ def _skew(cluster: str, brokers: list[dict[str, Any]], end: datetime, now: datet
             f"the last minute, {end:%Y-%m-%d %H:%M} UTC, is in the future: set the clocks by NTP."
         )
         return fail(name, told)
-    late = [one["broker_id"] for one in brokers if end - one["ts_max"] > _MOST_SKEW]
+    late = [broker["broker_id"] for broker in brokers if end - broker["ts_max"] > _MOST_SKEW]
     if late:
         told = (
             f"the last minute of broker {', '.join(map(str, late))} is more than 5 minutes before "
@@ -183,6 +183,6 @@ def _skew(cluster: str, brokers: list[dict[str, Any]], end: datetime, now: datet
 def _quarantined(inputs: Inputs) -> Check:
     rows = inputs.read(QUARANTINE, ["reason", "n"])
     reasons = rows.group_by("reason").aggregate([("n", "sum")]).to_pylist()
-    reasons.sort(key=lambda one: (-one["n_sum"], one["reason"]))
-    most = ", ".join(f"{one['reason']} ({one['n_sum']:,})" for one in reasons[:3])
+    reasons.sort(key=lambda item: (-item["n_sum"], item["reason"]))
+    most = ", ".join(f"{reason['reason']} ({reason['n_sum']:,})" for reason in reasons[:3])
     return warn("quarantine", f"rows were left out by ingest: {most}. The table has their text.")

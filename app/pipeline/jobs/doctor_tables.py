@@ -129,8 +129,8 @@ def _time_range(
         for number in range(group.num_columns)
         if group.column(number).path_in_schema == column
     ]
-    known = [one for one in found if one is not None and one.has_min_max]
+    known = [result for result in found if result is not None and result.has_min_max]
     return (
-        min((one.min for one in known), default=None),
-        max((one.max for one in known), default=None),
+        min((item.min for item in known), default=None),
+        max((item.max for item in known), default=None),
     )

@@ -46,7 +46,7 @@ def _affected(rows: pa.Table) -> Integers:
     """
     cluster, key = (Coded.of(rows[name]) for name in _BUCKET[:2])
     ids = Coded.of_integers(array_of(rows["bucket_id"]))
-    names = packed([(one.codes, len(one)) for one in (cluster, key, ids)])
+    names = packed([(item.codes, len(item)) for item in (cluster, key, ids)])
     bucket = np.unique(names, return_inverse=True)[1]
     start, end = (micros_of(rows[name]) // _MINUTE_US for name in ("start", "end"))
     least, most = int(start.min()), int(end.max())

@@ -82,8 +82,8 @@ def _members(pairs: DataFrame, present: DataFrame) -> DataFrame:
     tags = [(user, client), (user, none), (none, client)]
     candidates = sf.array(
         *(
-            sf.struct(sf.lit(rank).alias("rank"), one.alias(_TAGS[0]), other.alias(_TAGS[1]))
-            for rank, (one, other) in enumerate(tags)
+            sf.struct(sf.lit(rank).alias("rank"), item.alias(_TAGS[0]), other.alias(_TAGS[1]))
+            for rank, (item, other) in enumerate(tags)
         )
     )
     return (
@@ -104,10 +104,10 @@ def _as_json() -> Column:
     return sf.to_json(
         sf.transform(
             first,
-            lambda one: sf.struct(
-                one["user"].alias("user"),
-                one["client_id"].alias("client-id"),
-                one["rate_max"].alias("rate_max"),
+            lambda item: sf.struct(
+                item["user"].alias("user"),
+                item["client_id"].alias("client-id"),
+                item["rate_max"].alias("rate_max"),
             ),
         )
     )

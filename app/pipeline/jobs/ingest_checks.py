@@ -162,24 +162,24 @@ def _quarantine(counted: Tally) -> Iterator[Check]:
 
 
 def _clocks(counted: Tally, now: datetime) -> Iterator[Check]:
-    last = max((one.last for one in counted.brokers), default=now)
+    last = max((broker.last for broker in counted.brokers), default=now)
     ahead = max(0.0, (last - now).total_seconds())
     detail = f"the last point is of {last:%Y-%m-%dT%H:%M:%SZ}" if counted.brokers else ""
     yield Check("seconds_ahead_of_this_clock", ahead, _SKEW_S, ahead <= _SKEW_S, detail)
-    failed = sum(one.failed for one in counted.brokers)
+    failed = sum(broker.failed for broker in counted.brokers)
     yield Check("failed_scrapes", float(failed), 0.0, failed == 0, "points of `up` that are 0")
 
 
 def _coverage(counted: Tally) -> Iterator[Check]:
     """Compare the minutes in which each broker reported with those of its cluster's span."""
-    for one in counted.brokers:
-        mates = [mate for mate in counted.brokers if mate.cluster_id == one.cluster_id]
+    for broker in counted.brokers:
+        mates = [mate for mate in counted.brokers if mate.cluster_id == broker.cluster_id]
         first, last = min(mate.first for mate in mates), max(mate.last for mate in mates)
         span = int(last.timestamp()) // _MINUTE_S - int(first.timestamp()) // _MINUTE_S + 1
-        share = one.minutes / span
-        detail = f"{one.minutes} of {span} minutes from {first:%Y-%m-%dT%H:%MZ}"
-        name = f"coverage cluster {one.cluster_id} broker {one.broker_id}"
+        share = broker.minutes / span
+        detail = f"{broker.minutes} of {span} minutes from {first:%Y-%m-%dT%H:%MZ}"
+        name = f"coverage cluster {broker.cluster_id} broker {broker.broker_id}"
         yield Check(name, share, _COVERAGE, share >= _COVERAGE, detail)
-        behind = (last - one.last).total_seconds()
-        name = f"seconds_behind cluster {one.cluster_id} broker {one.broker_id}"
+        behind = (last - broker.last).total_seconds()
+        name = f"seconds_behind cluster {broker.cluster_id} broker {broker.broker_id}"
         yield Check(name, behind, _SKEW_S, behind <= _SKEW_S, f"its cluster has {last:%H:%M:%SZ}")

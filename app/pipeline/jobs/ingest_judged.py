@@ -80,7 +80,7 @@ def judged(points: pa.Table, cluster: str | None) -> Judged:
     names = _named(points, cluster)
     ts = _numbers(points["ts"].cast(pa.int64()))
     attribute = Coded.of(points["attribute"])
-    places = np.array([ATTRIBUTES.index(one) for one in attribute.values.to_pylist()], np.int8)
+    places = np.array([ATTRIBUTES.index(value) for value in attribute.values.to_pylist()], np.int8)
     attributes = places[attribute.codes]
     values = points["value"].combine_chunks().to_numpy(zero_copy_only=False)
     group = _groups(names, ts)
@@ -94,7 +94,7 @@ def judged(points: pa.Table, cluster: str | None) -> Judged:
     again = ~first & ~begins(sorted_ts) & ~begins(sorted_attributes.astype(np.int64))
     rates = _per_group(sorted_attributes == _RATE, first)
     return Judged(
-        names={name: one.chosen(order) for name, one in names.items()},
+        names={name: item.chosen(order) for name, item in names.items()},
         ts=sorted_ts,
         attributes=sorted_attributes,
         values=values[order],
@@ -109,7 +109,7 @@ def _named(points: pa.Table, cluster: str | None) -> Mapping[str, Coded]:
     names = {name: Coded.of(points[name]) for name in _TEXTS}
     brokers = Coded.of_integers(_numbers(points["broker_id"]))
     told = Coded.of(points["cluster_id"])
-    named = told.mapped(lambda one: cluster or one or UNNAMED, pa.string())
+    named = told.mapped(lambda item: cluster or item or UNNAMED, pa.string())
     return {"cluster_id": named, "told": told, **names, "broker_id": brokers}
 
 

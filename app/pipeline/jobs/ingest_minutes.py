@@ -33,10 +33,12 @@ def minutes(points: Judged) -> Iterator[tuple[str, int, pa.Table]]:
     starts = np.flatnonzero(points.begins)
     if not len(starts):
         return
-    rate, throttle = (_sums(points, one, starts) for one in (_RATE, _THROTTLE))
+    rate, throttle = (_sums(points, item, starts) for item in (_RATE, _THROTTLE))
     kept = rate["n"] > 0
     rows = starts[kept]
-    rate, throttle = ({name: one[kept] for name, one in each.items()} for each in (rate, throttle))
+    rate, throttle = (
+        {name: item[kept] for name, item in each.items()} for each in (rate, throttle)
+    )
     columns = {
         "ts": pa.array(points.minutes[rows] * MINUTE_US, pa.timestamp("us", "UTC")),
         "broker_id": points.names["broker_id"].chosen(rows).encoded().cast(pa.int32()),
@@ -93,7 +95,7 @@ def _average(sums: Mapping[str, Integers]) -> Integers:
 
 
 def _is_of_bytes(keys: Coded) -> Flags:
-    return np.array([one in _BYTE_KEYS for one in keys.values.to_pylist()])[keys.codes]
+    return np.array([value in _BYTE_KEYS for value in keys.values.to_pylist()])[keys.codes]
 
 
 def _numbered(days: Integers) -> tuple[Integers, int]:

@@ -65,10 +65,10 @@ class Task:
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Do the work of one task."""
         for number, tables in gathered(batches):
-            refused = [one for one in tables if "problem" in one.column_names]
+            refused = [item for item in tables if "problem" in item.column_names]
             for table in refused:
                 yield from _refused(table)
-            fine = [one for one in tables if "problem" not in one.column_names]
+            fine = [item for item in tables if "problem" not in item.column_names]
             if fine:
                 yield from self._counted(pa.concat_tables(fine).unify_dictionaries(), number)
 
@@ -150,8 +150,8 @@ def _used(known: Judged) -> Iterator[pa.RecordBatch]:
     codes = (known.attributes.astype(np.int64) * len(told) + told.codes)[known.counts]
     found, counts = np.unique(codes, return_counts=True)
     columns = {
-        "attribute": pa.array([ATTRIBUTES[one // len(told)] for one in found.tolist()]),
-        "told": pa.array([told.values[one % len(told)].as_py() for one in found.tolist()]),
+        "attribute": pa.array([ATTRIBUTES[item // len(told)] for item in found.tolist()]),
+        "told": pa.array([told.values[item % len(told)].as_py() for item in found.tolist()]),
         "n": pa.array(counts),
     }
     yield from _told(USED, len(found), columns)
@@ -161,6 +161,6 @@ def _told(kind: str, n: int, columns: Mapping[str, Any]) -> Iterator[pa.RecordBa
     if not n:
         return
     told = {**columns, "kind": pa.array([kind] * n)}
-    arrays = [told.get(one.name, pa.nulls(n, one.type)) for one in _TOLD]
+    arrays = [told.get(item.name, pa.nulls(n, item.type)) for item in _TOLD]
     table = pa.table(arrays, _TOLD.names)
     yield from table.cast(_TOLD).to_batches(max_chunksize=20_000)

@@ -70,7 +70,7 @@ class EntityHistory:
 
     def rows(self) -> list[dict[str, Any]]:
         """Return all versions, those that still hold with an open end."""
-        return [*self.versions, *(_version(key, one, None) for key, one in self._held.items())]
+        return [*self.versions, *(_version(key, item, None) for key, item in self._held.items())]
 
     def _add_snapshot(self, snapshot: Snapshot) -> None:
         if self._last_sent is not None and snapshot.taken_at - self._last_sent < SETTLING:
@@ -130,7 +130,7 @@ class EntityHistory:
                 self._held[key] = _Held(value, at, origin, number)
 
     def _values(self) -> dict[str, float]:
-        return {key: one.value for key, one in self._held.items()}
+        return {key: item.value for key, item in self._held.items()}
 
     def _differs(self, values: Values) -> bool:
         return not same_values(self._values(), values)

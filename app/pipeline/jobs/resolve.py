@@ -48,15 +48,15 @@ def resolve(
     Source: ``ClientQuotaManager.DefaultQuotaCallback`` of Kafka 4.3.1.
     """
     own = [f"`{name}`" for name in observations.columns]
-    known = [f"coalesce({one}, '') AS {one}" if one[1:-1] in _NAMES else one for one in own]
-    hashes = [f"{hashing.of(one.names)} AS {_hash_name(one)}" for one in look_ups]
+    known = [f"coalesce({item}, '') AS {item}" if item[1:-1] in _NAMES else item for item in own]
+    hashes = [f"{hashing.of(lookup.names)} AS {_hash_name(lookup)}" for lookup in look_ups]
     frame = observations.selectExpr(*known).selectExpr("*", *hashes)
     for look_up in look_ups:
         frame = _looked_up(frame, look_up, broadcast_max)
-    values = {level: _value(one, level) for one in look_ups for level in one.levels}
+    values = {level: _value(lookup, level) for lookup in look_ups for level in lookup.levels}
     at_levels = {level: f"value_of_level_{level}" for level in sorted(values)}
-    frame = frame.selectExpr("*", *(f"{values[one]} AS {at}" for one, at in at_levels.items()))
-    bare = next(one for one in look_ups if not one.names)
+    frame = frame.selectExpr("*", *(f"{values[key]} AS {at}" for key, at in at_levels.items()))
+    bare = next(lookup for lookup in look_ups if not lookup.names)
     lone_kind = case([(_same_names(bare), _prefixed(bare, LONE_KIND))])
     frame = frame.selectExpr(
         "*",

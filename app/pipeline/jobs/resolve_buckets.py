@@ -73,7 +73,7 @@ def dim_buckets(resolved: DataFrame) -> DataFrame:
         "quota_client_id": case([(client, "bucket_client")], "''"),
         "quota_client_default": names_client_id("`level`", Slot.DEFAULT),
     }
-    return seen.selectExpr("*", *(f"{one} AS {name}" for name, one in entity.items()))
+    return seen.selectExpr("*", *(f"{item} AS {name}" for name, item in entity.items()))
 
 
 def refuse_collisions(buckets: DataFrame) -> None:

@@ -61,7 +61,9 @@ def observed_names(
 
 def moments_of(look_ups: Iterable[LookUp]) -> Sequence[int]:
     """Return when look-ups change; nothing where they hold for ever."""
-    frames = [one.frame.select("since") for one in look_ups if "since" in one.frame.columns]
+    frames = [
+        lookup.frame.select("since") for lookup in look_ups if "since" in lookup.frame.columns
+    ]
     if not frames:
         return ()
     first, *others = frames
@@ -88,7 +90,7 @@ class Named:
     @classmethod
     def of(cls, names: Sequence[Coded], times: Integers, moments: Integers) -> "Named":
         """Number the names, in their order; the same rows always get the same numbers."""
-        columns = [(one.codes, len(one)) for one in names]
+        columns = [(item.codes, len(item)) for item in names]
         if len(moments):
             since = np.searchsorted(moments, times, side="right")
             columns.append((since, len(moments) + 1))

@@ -55,7 +55,7 @@ class Groups:
         group = packed(
             [
                 (place, len(clusters) * len(day)),
-                *((one.codes, len(one)) for one in (keys, bucket, broker)),
+                *((item.codes, len(item)) for item in (keys, bucket, broker)),
                 (array_of(members["minute"]), _DAY_MINUTES),
             ]
         )

@@ -47,7 +47,7 @@ class Task:
         sums = sums_of(members, groups)
         self._write(members, groups, pa.table(_columns(members, groups, sums)), number)
         told = (len(groups.starts), int(sums["rows"].sum()))
-        return pa.record_batch([pa.array([one]) for one in told], ["minutes", "rows"])
+        return pa.record_batch([pa.array([item]) for item in told], ["minutes", "rows"])
 
     def _write(self, members: pa.Table, groups: Groups, rows: pa.Table, number: int) -> None:
         cuts = np.flatnonzero(begins(groups.days))

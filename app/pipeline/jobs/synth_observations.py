@@ -152,7 +152,7 @@ def _measure(plan: Plan, minutes: DataFrame) -> DataFrame:
 def _rate() -> Column:
     """Return a rate that decimal fractions tell exactly: byte rates in twentieths."""
     key = F.col("key_number")
-    usual = F.get(F.array(*(F.lit(float(one)) for one in _UNLIMITED_RATES)), key)
+    usual = F.get(F.array(*(F.lit(float(item)) for item in _UNLIMITED_RATES)), key)
     # Quiet nights: a parabola, as libraries disagree about the last digit of a sine.
     noon = F.abs(F.col("minute") - MINUTES_A_DAY // 2) / F.lit(MINUTES_A_DAY // 2)
     wave = F.lit(1.0) - F.lit(0.8) * noon * noon

@@ -34,7 +34,7 @@ def tidy_points(observations: DataFrame) -> DataFrame:
         _sample(attribute, F.col("rate_avg")),
         F.when(throttle.isNotNull(), _sample(F.lit("throttle_time"), throttle)),
     )
-    samples = F.filter(both, lambda one: one.isNotNull())
+    samples = F.filter(both, lambda item: item.isNotNull())
     points = observations.select(
         *("cluster_id", "broker_id", "user", "client_id"),
         (F.col("ts") + F.make_dt_interval(secs=F.lit(_SCRAPED_AFTER_S))).alias("ts"),

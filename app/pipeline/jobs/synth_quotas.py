@@ -100,7 +100,7 @@ def entities_of_levels(entities: int) -> Mapping[int, int]:
 def _of_level(session: SparkSession, plan: Plan, level: int, count: int) -> DataFrame:
     numbers = session.range(0, count, 1, -(-count // _ENTITIES_A_FILE))
     number = F.col("id") * _every(level)
-    entries = F.filter(_entries(plan, level, F.col("id")), lambda one: one.isNotNull())
+    entries = F.filter(_entries(plan, level, F.col("id")), lambda item: item.isNotNull())
     keyed = numbers.select(*_entity(plan, level, number), F.explode(entries).alias("entry"))
     return keyed.select(
         F.lit(plan.cluster).alias("cluster_id"),
@@ -159,7 +159,7 @@ def _has_key(plan: Plan, level: int, number: Column, key: Column) -> Column:
     if level in _DEFAULT_KEYS:
         bits = F.lit(_DEFAULT_KEYS[level])
     else:
-        sets = F.array(*(F.lit(one) for one in _KEY_SETS))
+        sets = F.array(*(F.lit(item) for item in _KEY_SETS))
         drawn = _hash(plan, level, number, F.lit("keys"))
         bits = F.get(sets, F.pmod(drawn, F.lit(len(_KEY_SETS))))
     return F.call_function("shiftright", bits, key).bitwiseAND(F.lit(1)) == 1

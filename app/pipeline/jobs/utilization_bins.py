@@ -56,7 +56,7 @@ class Bins:
         names = ("bucket", "broker", "bin")
         pooled = _summed(
             {name: everywhere[name] for name in names},
-            {name: one for name, one in everywhere.items() if name not in names},
+            {name: item for name, item in everywhere.items() if name not in names},
         )
         told = _merged(pooled, by_broker, int(bucket[-1]) + 1)
         return cls(
@@ -128,13 +128,15 @@ def _summed(
 ) -> dict[str, npt.NDArray[Any]]:
     """Sum up rows of the same bucket, broker and bin, in the order of these."""
     bins = np.where(named["bin"] == ZERO_BIN, -1, named["bin"] - _least(named["bin"]))
-    sizes = {name: int(one.max()) + 1 for name, one in named.items()} | {"bin": int(bins.max()) + 2}
+    sizes = {name: int(item.max()) + 1 for name, item in named.items()} | {
+        "bin": int(bins.max()) + 2
+    }
     columns = {**named, "bin": bins + 1}
     pack = packed([(columns[name], sizes[name]) for name in ("bucket", "broker", "bin")])
     order = np.argsort(pack, kind="stable")
     first = begins(pack[order])
     starts = np.flatnonzero(first)
-    told: dict[str, npt.NDArray[Any]] = {name: one[order[starts]] for name, one in named.items()}
+    told: dict[str, npt.NDArray[Any]] = {name: item[order[starts]] for name, item in named.items()}
     alone = len(starts) == len(order)
     latest = None if alone else _latest(rows["moment"][order], starts, first)
     for name, values in rows.items():
@@ -172,8 +174,8 @@ def _merged(
     of_pools = np.arange(len(pooled["bin"])) + before[pooled["bucket"]]
     of_others = np.arange(len(by_broker["bin"])) + pools[by_broker["bucket"]]
     told = {}
-    for name, one in by_broker.items():
-        both = np.empty(len(of_pools) + len(of_others), one.dtype)
-        both[of_pools], both[of_others] = pooled[name], one
+    for name, item in by_broker.items():
+        both = np.empty(len(of_pools) + len(of_others), item.dtype)
+        both[of_pools], both[of_others] = pooled[name], item
         told[name] = both
     return told

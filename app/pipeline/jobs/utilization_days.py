@@ -61,7 +61,7 @@ class Days:
             "minutes_expected": pa.array(heard),
             "coverage": pa.array(sums["n"] / heard),
             "bytes": pa.array(sums["bytes"], mask=sums["moved"] == 0),
-            **{f"p{percent}": pa.array(one) for percent, one in levels.items()},
+            **{f"p{percent}": pa.array(level) for percent, level in levels.items()},
             "peak": pa.array(peak),
             "minutes_over_80": pa.array(sums["over_80"]),
             "minutes_over_100": pa.array(sums["over_100"]),

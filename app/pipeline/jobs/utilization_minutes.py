@@ -48,7 +48,7 @@ class BucketMinutes:
         folders: dict[tuple[str, int], set[str]] = {}
         for piece in self.pieces:
             folders.setdefault(piece.place, set()).add(piece.path.rpartition("/")[0])
-        alone = all(len(one) == 1 for one in folders.values())
+        alone = all(len(folder) == 1 for folder in folders.values())
         return alone and all(piece.whole for piece in self.pieces)
 
     def read(self, number: int) -> pa.Table:
@@ -96,7 +96,7 @@ class _Heard:
                     pa.array([piece.cluster] * len(ids)),
                     pa.array([piece.day] * len(ids), pa.int32()),
                     pa.array(ids, pa.int32()),
-                    pa.array([np.packbits(one).tobytes() for one in heard], pa.binary()),
+                    pa.array([np.packbits(item).tobytes() for item in heard], pa.binary()),
                 ],
                 ["cluster_id", "day", "broker_id", "minutes"],
             )

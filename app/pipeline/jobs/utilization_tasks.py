@@ -47,7 +47,7 @@ class Sum:
             write_day(rows, table, f"{self.place}/{table.name}", day, number)
         told = (days.rows.num_rows, hist.num_rows, minutes.num_rows, days.over)
         names = ("daily", "hist", "minutes", "over")
-        return pa.record_batch([pa.array([one], pa.int64()) for one in told], names)
+        return pa.record_batch([pa.array([item], pa.int64()) for item in told], names)
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class OfBlobs:
             minutes = pa.concat_tables(tables).unify_dictionaries()
             clusters, days = Coded.of(minutes["cluster_id"]), array_of(minutes["day"])
             place = clusters.codes * (int(days.max()) + 1) + days
-            for one in np.unique(place).tolist():
-                rows = minutes.filter(pa.array(place == one))
+            for item in np.unique(place).tolist():
+                rows = minutes.filter(pa.array(place == item))
                 day = (rows["cluster_id"][0].as_py(), rows["day"][0].as_py())
                 yield self.sums.day(rows, day, number)

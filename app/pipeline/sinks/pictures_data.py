@@ -74,7 +74,7 @@ class Results:
 
     def minutes(self, buckets: Sequence[Worst]) -> pa.Table:
         """Return the rows of ``BUCKET_MINUTE`` of these buckets, of the last seven days at most."""
-        ids = pa.array(sorted({one.day["bucket_id"] for one in buckets}), pa.int64())
+        ids = pa.array(sorted({bucket.day["bucket_id"] for bucket in buckets}), pa.int64())
         chosen = pc.field("bucket_id").isin(ids) & self._period(buckets)
         schema = arrow_schema(BUCKET_MINUTE)
         kinds = partitioning(
@@ -96,7 +96,7 @@ class Results:
         return [folder for folder in dict.fromkeys(self.folders) if has_table(folder, table)]
 
     def _period(self, buckets: Sequence[Worst]) -> pc.Expression:
-        last = max((one.day["dt"] for one in buckets), default=date.max)
+        last = max((bucket.day["dt"] for bucket in buckets), default=date.max)
         chosen = pc.field("dt") > last - timedelta(days=_DAYS)
         if self.cluster is not None:
             chosen &= pc.field("cluster_id") == self.cluster

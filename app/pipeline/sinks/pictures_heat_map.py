@@ -42,7 +42,7 @@ def heat_map(results: Results) -> tuple[Figure, list[Sequence[Any]]]:
     """
     worst = results.worst(_BUCKETS)
     cells = _cells(results, worst)
-    rows = [one for one in worst if any(identity == one.identity for identity, _ in cells)]
+    rows = [item for item in worst if any(identity == item.identity for identity, _ in cells)]
     figure = new_figure(2.2 + 0.3 * max(len(rows), 6))
     axes = figure.add_subplot()
     headline(figure, _TITLE, _LINE)
@@ -51,10 +51,10 @@ def heat_map(results: Results) -> tuple[Figure, list[Sequence[Any]]]:
     else:
         say_empty(axes, "No bucket with a limit has minutes here.")
     table: list[Sequence[Any]] = [
-        (*one.identity, one.label, hour.isoformat(), round(share, 6))
-        for one in rows
+        (*row.identity, row.label, hour.isoformat(), round(share, 6))
+        for row in rows
         for (identity, hour), share in sorted(cells.items(), key=lambda item: item[0][1])
-        if identity == one.identity
+        if identity == row.identity
     ]
     return figure, table
 
@@ -75,7 +75,7 @@ def _cells(results: Results, worst: Sequence[Worst]) -> Cells:
 def _draw(figure: Figure, axes: Axes, rows: Sequence[Worst], cells: Cells) -> None:
     first, last = min(hour for _, hour in cells), max(hour for _, hour in cells)
     hours = [first + _HOUR * number for number in range((last - first) // _HOUR + 1)]
-    grid = np.array([[cells.get((one.identity, hour), np.nan) for hour in hours] for one in rows])
+    grid = np.array([[cells.get((row.identity, hour), np.nan) for hour in hours] for row in rows])
     colours = colormaps["cividis"].with_extremes(over=VERMILION, bad=PALE)
     mesh = axes.pcolormesh(
         np.arange(len(hours) + 1),
@@ -90,7 +90,7 @@ def _draw(figure: Figure, axes: Axes, rows: Sequence[Worst], cells: Cells) -> No
     axes.invert_yaxis()
     axes.spines[:].set_visible(False)
     axes.tick_params(length=0)
-    axes.set_yticks(np.arange(len(rows)) + 0.5, [one.label for one in rows])
+    axes.set_yticks(np.arange(len(rows)) + 0.5, [row.label for row in rows])
     _label_hours(axes, hours)
     bar = figure.colorbar(mesh, ax=axes, extend="max", pad=0.01, aspect=30, fraction=0.04)
     bar.set_ticks([0, 0.25, 0.5, 0.75, 1.0], labels=["0", "25 %", "50 %", "75 %", "100 %"])

@@ -58,7 +58,7 @@ def ladder(results: Results) -> tuple[Figure, list[Sequence[Any]]]:
         say_empty(axes, "No bucket has a limit here.")
     ours = ("dt", "broker_id", "limit", "p50", "p95", "p99", "peak", "util_p99", "headroom")
     return figure, [
-        (*one.identity, one.label, *(str(one.day[name]) for name in ours)) for one in worst
+        (*item.identity, item.label, *(str(item.day[name]) for name in ours)) for item in worst
     ]
 
 
@@ -72,7 +72,8 @@ def _scale(axes: Axes, highest: float) -> None:
 def _draw(axes: Axes, worst: Sequence[Worst]) -> None:
     rungs = np.arange(len(worst))
     shares = {
-        name: np.array([one.day[name] / one.day["limit"] for one in worst]) for name, _, _ in _STEPS
+        name: np.array([item.day[name] / item.day["limit"] for item in worst])
+        for name, _, _ in _STEPS
     }
     axes.axvspan(1.0, 1e6, color=VERMILION, alpha=0.07, linewidth=0)
     axes.axvline(1.0, color=BLACK, linewidth=1.2, dashes=(4, 2))
@@ -91,16 +92,16 @@ def _draw(axes: Axes, worst: Sequence[Worst]) -> None:
         )
     _scale(axes, float(np.max(shares["peak"])))
     axes.set_ylim(len(worst) - 0.4, -0.6)
-    axes.set_yticks(rungs, [one.label for one in worst])
+    axes.set_yticks(rungs, [item.label for item in worst])
     axes.xaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{100 * share:,g} %"))
     axes.tick_params(axis="y", length=0)
     axes.spines["left"].set_visible(False)
     axes.grid(axis="x", color="#EEEEEE", linewidth=0.8)
     axes.set_axisbelow(True)
     axes.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=4, frameon=False)
-    for rung, one in zip(rungs, worst, strict=True):
+    for rung, item in zip(rungs, worst, strict=True):
         axes.annotate(
-            amount(one.day["limit"], one.day["key"]),
+            amount(item.day["limit"], item.day["key"]),
             (1.0, rung),
             (1.008, rung),
             xycoords=axes.get_yaxis_transform(),

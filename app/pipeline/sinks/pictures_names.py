@@ -66,7 +66,9 @@ def short_amount(value: float, key: str) -> str:
 
 def cut(text: str, longest: int = LONGEST) -> str:
     """Return the text with what the font lacks escaped, and its middle left out if it is long."""
-    shown = "".join(one if _can_be_drawn(one) else _escaped(one) for one in text)
+    shown = "".join(
+        character if _can_be_drawn(character) else _escaped(character) for character in text
+    )
     if len(shown) <= longest:
         return shown
     head = (longest - 1) * 2 // 3

@@ -46,20 +46,20 @@ def rates(results: Results) -> tuple[Figure, list[Sequence[Any]]]:
     """
     worst = results.worst(_BUCKETS)
     minutes = results.minutes(worst)
-    days = [(one, _day(minutes, one)) for one in worst]
-    shown = [(one, rows) for one, rows in days if rows]
+    days = [(item, _day(minutes, item)) for item in worst]
+    shown = [(item, rows) for item, rows in days if rows]
     figure = new_figure(1.0 + 2.1 * max(len(shown), 1))
     headline(figure, _TITLE, _LINE)
     if not shown:
         say_empty(figure.add_subplot(), "No bucket with a limit has minutes here.")
-    for number, (one, rows) in enumerate(shown):
+    for number, (item, rows) in enumerate(shown):
         axes = figure.add_subplot(len(shown), 1, number + 1)
-        _draw(axes, one, rows)
+        _draw(axes, item, rows)
         if number == 0:
             axes.legend(
                 loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=4, frameon=False, fontsize=8
             )
-    return figure, [_csv_row(one, row) for one, rows in shown for row in rows]
+    return figure, [_csv_row(item, row) for item, rows in shown for row in rows]
 
 
 def _day(minutes: pa.Table, one: Worst) -> list[Row]:

@@ -112,7 +112,9 @@ class _Replacement:
     @classmethod
     def of(cls, name: str, days: Iterable[Place], seq: int, number: int) -> "_Replacement":
         dated = [(place.cluster_id, place.day) for place in days if place.day is not None]
-        return cls(TABLES[name], [one for one, _ in dated], [day for _, day in dated], seq, number)
+        return cls(
+            TABLES[name], [item for item, _ in dated], [day for _, day in dated], seq, number
+        )
 
 
 def _replace(connection: psycopg.Connection[Any], new: _Replacement) -> None:
@@ -140,5 +142,5 @@ def _replace(connection: psycopg.Connection[Any], new: _Replacement) -> None:
 
 def _number(counted: object) -> int | None:
     if isinstance(counted, Mapping):
-        return sum(one for one in counted.values() if isinstance(one, int))
+        return sum(item for item in counted.values() if isinstance(item, int))
     return counted if isinstance(counted, int) else None

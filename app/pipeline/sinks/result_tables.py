@@ -49,7 +49,7 @@ def carry_names(job: Job, session: SparkSession, run: RunFolder, scope: Scope) -
     Later jobs and readers name entities by it. Null where neither folder has one.
     """
     folders = job.inputs()
-    if run.folder not in folders and any(has_table(one, DIM_BUCKET) for one in folders):
+    if run.folder not in folders and any(has_table(folder, DIM_BUCKET) for folder in folders):
         folders = [*folders, run.folder]
         names = read_buckets(session, folders, scope)
         if names is not None:
@@ -65,6 +65,11 @@ def say_plan(job: Job, *, reads: Sequence[Table], writes: Sequence[Table]) -> No
         UsageError: ``--input`` or ``--out`` is missing, or an input has none of the tables.
     """
     folders = job.inputs()
-    places = [str(one / table.name) for one in folders for table in reads if has_table(one, table)]
+    places = [
+        str(folder / table.name)
+        for folder in folders
+        for table in reads
+        if has_table(folder, table)
+    ]
     job.counts["would_read"] = places
     job.counts["would_write"] = [f"{job.options.out}/{table.name}" for table in writes]

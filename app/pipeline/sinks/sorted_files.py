@@ -54,7 +54,7 @@ def _write(rows: pa.Table, file: Path, footer: Mapping[bytes, bytes]) -> None:
         rows.schema,
         compression="zstd",
         # Numbers mostly differ: a dictionary of them takes longer to make than it saves.
-        use_dictionary=[one.name for one in rows.schema if _is_text(one.type)],
+        use_dictionary=[item.name for item in rows.schema if _is_text(item.type)],
         dictionary_pagesize_limit=_MOST_DICTIONARY,
         # Readers would get dictionaries for texts; but without the schema its metadata is lost.
         store_schema=False,
@@ -64,7 +64,7 @@ def _write(rows: pa.Table, file: Path, footer: Mapping[bytes, bytes]) -> None:
 
 
 def _arranged(rows: pa.Table, table: Table) -> pa.Table:
-    fields = [one for one in arrow_schema(table) if one.name not in table.partitions]
+    fields = [item for item in arrow_schema(table) if item.name not in table.partitions]
     columns = [
         _typed(rows[field.name], field.type)
         if field.name in rows.column_names

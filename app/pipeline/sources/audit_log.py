@@ -107,7 +107,7 @@ def _values(document: Mapping[str, Any] | None) -> Values | None:
 
 
 def _ops(documents: Sequence[Mapping[str, Any]]) -> Iterator[Op]:
-    for one in documents:
-        value = one.get("value")
+    for document in documents:
+        value = document.get("value")
         exact = None if value is None else Decimal(str(value))
-        yield Op(one["key"], exact, one.get("remove", False))
+        yield Op(document["key"], exact, document.get("remove", False))

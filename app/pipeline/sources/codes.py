@@ -70,7 +70,7 @@ class Coded:
 
     def mapped(self, change: Callable[[Any], Any], kind: pa.DataType) -> Self:
         """Change each value, none of them to null; several may become one."""
-        changed = Coded.of(pa.array([change(one) for one in self.values.to_pylist()], kind))
+        changed = Coded.of(pa.array([change(value) for value in self.values.to_pylist()], kind))
         return type(self)(changed.codes[self.codes], changed.values)
 
     def chosen(self, rows: Any) -> Self:
@@ -148,5 +148,5 @@ def in_order(keys: Integers, ties: Sequence[npt.NDArray[Any]]) -> Integers:
     places = np.flatnonzero(shared)
     if len(places):
         rows = order[places]
-        order[places] = rows[np.lexsort((*(one[rows] for one in reversed(ties)), keys[rows]))]
+        order[places] = rows[np.lexsort((*(ty[rows] for ty in reversed(ties)), keys[rows]))]
     return order

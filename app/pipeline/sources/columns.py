@@ -57,13 +57,13 @@ def _forgive(found: dict[str, str | None], headers: Sequence[str], missing: list
             forgiven.append("broker_id")
     if found["metric"] or found["resource"]:
         forgiven += ["metric", "resource"]
-    missing[:] = [one for one in missing if one not in forgiven]
+    missing[:] = [item for item in missing if item not in forgiven]
 
 
 def _alike(name: str, headers: Sequence[str]) -> str | None:
     if name in headers:
         return name
-    return next((one for one in headers if _plain(one) == _plain(name)), None)
+    return next((header for header in headers if _plain(header) == _plain(name)), None)
 
 
 def _plain(name: str) -> str:

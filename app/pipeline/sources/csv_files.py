@@ -31,7 +31,7 @@ def read_csv(stream: BinaryIO, columns: Columns, points: Points) -> Iterator[pa.
     """Read the rows below the header; a name may hold line breaks, where it is quoted."""
     records = _records(stream)
     header = next(records)[1] or []
-    places = [header.index(columns[one] or "") if columns[one] else None for one in FIELDS]
+    places = [header.index(columns[field] or "") if columns[field] else None for field in FIELDS]
     for line, cells, raw in records:
         if cells is None or len(cells) != len(header):
             points.reject(line, UNPARSABLE, raw)

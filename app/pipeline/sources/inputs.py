@@ -60,12 +60,12 @@ def topic_inputs(uris: Iterable[str], settings: Settings) -> Inputs:
     inputs = Inputs(settings=settings)
     for uri in sorted(set(uris)):
         servers, topic = topic_of(uri)
-        for one in offsets_of(topic, {**settings, "bootstrap.servers": servers}):
+        for item in offsets_of(topic, {**settings, "bootstrap.servers": servers}):
             piece = {"file": len(inputs.names), "servers": servers}
-            inputs.names.append(f"{SCHEME}{servers}/{topic}/{one.partition}")
-            inputs.ranges.append(one)
-            inputs.points += one.end - one.first
-            inputs.pieces += [{**piece, "range": asdict(part)} for part in cut(one)]
+            inputs.names.append(f"{SCHEME}{servers}/{topic}/{item.partition}")
+            inputs.ranges.append(item)
+            inputs.points += item.end - item.first
+            inputs.pieces += [{**piece, "range": asdict(part)} for part in cut(item)]
     return inputs
 
 
@@ -97,7 +97,11 @@ def _files_of(uri: str, kind: str) -> list[Path]:
     if not found:
         message = f"--input {uri} does not exist."
         raise UsageError(message)
-    return [file for one in found for file in (_files_in(one, kind) if one.is_dir() else [one])]
+    return [
+        file
+        for result in found
+        for file in (_files_in(result, kind) if result.is_dir() else [result])
+    ]
 
 
 def _files_in(folder: Path, kind: str) -> list[Path]:

@@ -53,7 +53,7 @@ def _add_export_line(number: int, line: bytes, points: Points) -> None:
         points.reject(number, UNPARSABLE, text_of(line))
         return
     # What is no number in JSON is null in an export.
-    read = [(milliseconds_of(ts), number_of("NaN" if one is None else one)) for ts, one in pairs]
+    read = [(milliseconds_of(ts), number_of("NaN" if item is None else item)) for ts, item in pairs]
     add_series(number, series, pairs, read, points)
 
 

@@ -150,6 +150,6 @@ def _text_of(error: KafkaException, settings: Settings) -> str:
 def ranges_report(ranges: Sequence[OffsetRange]) -> list[dict[str, object]]:
     """Return what the report says of them, so that the same can be read again."""
     return [
-        {"topic": one.topic, "partition": one.partition, "from": one.first, "to": one.end}
-        for one in ranges
+        {"topic": span.topic, "partition": span.partition, "from": span.first, "to": span.end}
+        for span in ranges
     ]

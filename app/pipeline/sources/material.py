@@ -45,7 +45,7 @@ def material_of(job: Job) -> Material:
     else:
         inputs = file_inputs(options.input, kind, told)
     tags = FORMATS[kind].tags if told.urlencoded is None else told.urlencoded
-    since, until = (None if one is None else _micros_of(one) for one in job.period())
+    since, until = (None if item is None else _micros_of(item) for item in job.period())
     return Material(kind, inputs, Rules(told, tags, since, until))
 
 

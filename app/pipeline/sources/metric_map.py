@@ -73,7 +73,7 @@ class MetricMap:
         if problem:
             message = f"{where}: {problem}"
             raise UsageError(message)
-        instances = {str(name): one for name, one in known["instances"].items()}
+        instances = {str(name): instance for name, instance in known["instances"].items()}
         return cls(**{**known, "instances": instances})
 
     def as_json(self) -> Mapping[str, Any]:
@@ -89,7 +89,9 @@ def _problem(told: Mapping[str, Any]) -> str | None:
         for name, header in columns.items()
     ):
         return f"`columns` must map some of {', '.join(known)} to a header or null."
-    if not isinstance(instances, dict) or not all(type(one) is int for one in instances.values()):
+    if not isinstance(instances, dict) or not all(
+        type(instance) is int for instance in instances.values()
+    ):
         return "`instances` must map the value of a label to a broker id, a whole number."
     if told["urlencoded"] not in (True, False, None):
         return "`urlencoded` must be true or false."

@@ -47,7 +47,7 @@ def read_points(session: SparkSession, inputs: Inputs, rules: Rules) -> DataFram
         rules: How points are judged.
     """
     shares = _shares(session, inputs)
-    layouts = layouts_of([one for one in inputs.pieces if one.get("types")])
+    layouts = layouts_of([chunk for chunk in inputs.pieces if chunk.get("types")])
     task = ReadPoints(inputs.pieces, inputs.settings, rules.as_json(), shares, layouts)
     blobs = for_each(session, len(inputs.pieces), task, BLOB_DDL)
     return exchanged(blobs, shares.parts)
@@ -55,7 +55,7 @@ def read_points(session: SparkSession, inputs: Inputs, rules: Rules) -> DataFram
 
 def _shares(session: SparkSession, inputs: Inputs) -> Shares:
     """Give days tasks of their own, where footers make it cheap to count the points of each."""
-    if not all(one.get("types") for one in inputs.pieces):
+    if not all(chunk.get("types") for chunk in inputs.pieces):
         return Shares.anywhere(inputs.points)
     days: dict[tuple[str, int], int] = {}
     told = for_each(session, len(inputs.pieces), CountDays(inputs.pieces), "day bigint, n bigint")
@@ -78,7 +78,9 @@ class CountDays:
             except _BROKEN:
                 continue
             columns = (counts.keys(), counts.values())
-            yield pa.record_batch([pa.array(one, pa.int64()) for one in columns], ["day", "n"])
+            yield pa.record_batch(
+                [pa.array(column, pa.int64()) for column in columns], ["day", "n"]
+            )
 
 
 @dataclass(frozen=True)
@@ -146,7 +148,7 @@ def _read_by_row(
     given: list[pa.RecordBatch] = []
     for batch in read_piece(piece, settings, Points(piece["file"], rules)):
         given.append(batch)
-        if sum(one.num_rows for one in given) >= _ROWS_AT_ONCE:
+        if sum(item.num_rows for item in given) >= _ROWS_AT_ONCE:
             yield _judged(given)
             given = []
     if given:

@@ -26,9 +26,9 @@ def read_parquet(piece: Mapping[str, Any], points: Points) -> Iterator[pa.Record
         points: Where to.
     """
     groups, columns = piece["groups"], piece["columns"]
-    headers = sorted({one for one in columns.values() if one})
+    headers = sorted({column for column in columns.values() if column})
     with pq.ParquetFile(piece["path"]) as file:
-        line = 1 + sum(file.metadata.row_group(one).num_rows for one in range(groups[0]))
+        line = 1 + sum(file.metadata.row_group(number).num_rows for number in range(groups[0]))
         for batch in file.iter_batches(_ROWS, row_groups=groups, columns=headers):
             _add(batch, line, piece, points)
             line += batch.num_rows
@@ -57,7 +57,7 @@ def _cells(field: str, column: pa.Array) -> list[Any]:
     if field == "value":
         if pa.types.is_floating(column.type):
             return list(column.cast(pa.float64()).to_pylist())
-        return [_number(one) for one in column.to_pylist()]
+        return [_number(row) for row in column.to_pylist()]
     return _texts(pc.fill_null(column.cast(pa.string()), ""))
 
 
@@ -67,7 +67,7 @@ def _texts(column: pa.Array) -> list[Any]:
         return list(column.to_pylist())
     except UnicodeDecodeError:
         told = column.cast(pa.string()).cast(pa.binary()).to_pylist()
-        return [one if one is None else one.decode(errors="surrogateescape") for one in told]
+        return [item if item is None else item.decode(errors="surrogateescape") for item in told]
 
 
 def _number(told: object) -> float | None:
@@ -78,8 +78,8 @@ def _times(column: pa.Array) -> list[int | None]:
     if pa.types.is_timestamp(column.type):
         # Without a zone it is UTC.
         told = column.cast(_TIME, safe=False).cast(pa.int64()).to_pylist()
-        return [None if one is None else within(one) for one in told]
-    return [time_of(one) for one in column.to_pylist()]
+        return [None if item is None else within(item) for item in told]
+    return [time_of(row) for row in column.to_pylist()]
 
 
 def _text_of(batch: pa.RecordBatch, at: int) -> str:

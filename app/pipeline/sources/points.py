@@ -165,8 +165,8 @@ class Points:
         if self._rows and (last or len(self._rows) >= _ROWS_OF_BATCH):
             columns = zip(*self._rows, strict=True)
             arrays = [
-                pa.array(column, one.type)
-                for column, one in zip(columns, POINT_SCHEMA, strict=True)
+                pa.array(column, item.type)
+                for column, item in zip(columns, POINT_SCHEMA, strict=True)
             ]
             self._rows = []
             yield pa.record_batch(arrays, schema=POINT_SCHEMA)

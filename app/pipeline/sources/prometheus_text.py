@@ -52,7 +52,7 @@ def quota_samples(text: str) -> Iterator[Sample]:
     for family in text_string_to_metric_families(_quota_lines(text)):
         for sample in family.samples:
             labels = _labels(sample.labels)
-            resource, user, client = (labels.get(one, "") for one in _COLUMNS)
+            resource, user, client = (labels.get(column, "") for column in _COLUMNS)
             yield Sample(sample.name, resource, user, client, float(sample.value))
 
 
@@ -75,7 +75,7 @@ _SAMPLE: Final = re.compile(r"\s*[a-zA-Z_:][a-zA-Z0-9_:]*\s*(\{.*\})?\s+\S+")
 
 
 def _hyphenless(line: str) -> str:
-    return _HYPHENED.sub(lambda one: f"{one[1]}client_id=" if one[1] else one[0], line)
+    return _HYPHENED.sub(lambda item: f"{item[1]}client_id=" if item[1] else item[0], line)
 
 
 _HYPHENED: Final = re.compile(r'"(?:\\.|[^"\\])*"|([{,]\s*)client-id=', re.IGNORECASE)

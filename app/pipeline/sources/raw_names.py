@@ -73,10 +73,10 @@ class Labelled:
 
     def _read_metrics(self) -> Flags:
         metric, resource = self._told["metric"], self._told["resource"]
-        found = _pairs(metric, resource, lambda one, other: meaning_of(_text(one), _text(other)))
-        keys = [(one or _NOTHING).key for one in found.values]
+        found = _pairs(metric, resource, lambda item, other: meaning_of(_text(item), _text(other)))
+        keys = [(value or _NOTHING).key for value in found.values]
         self.names["key"] = _as_column(found.codes, keys)
-        places = [ATTRIBUTES.index(one.attribute) if one else -1 for one in found.values]
+        places = [ATTRIBUTES.index(value.attribute) if value else -1 for value in found.values]
         self.attributes = np.array([*places, -1], np.int8)[found.codes]
         return self.attributes < 0
 
@@ -85,7 +85,7 @@ class Labelled:
             return self._points.broker(Labels(broker=_text(broker), instance=_text(instance)))
 
         found = _pairs(self._told["broker"], self._told["instance"], read)
-        ids = np.array([-1 if one is None else one for one in (*found.values, None)])
+        ids = np.array([-1 if item is None else item for item in (*found.values, None)])
         self.brokers = ids[found.codes]
         return self.brokers < 0
 
@@ -100,10 +100,10 @@ class Labelled:
     def _read_name(self, name: str, read: Any, nameless: Flags) -> Flags:
         """Read names, that of some rows as ''; tell which cannot be read."""
         told = self._told[name]
-        known = [_decoded(one, read) for one in told.values.to_pylist()]
-        readable = np.array([one is not None for one in (*known, "")])[told.codes]
+        known = [_decoded(value, read) for value in told.values.to_pylist()]
+        readable = np.array([item is not None for item in (*known, "")])[told.codes]
         codes = np.where(nameless, len(known), told.codes)
-        self.names[name] = _as_column(codes, [one or "" for one in (*known, "")])
+        self.names[name] = _as_column(codes, [item or "" for item in (*known, "")])
         return ~readable & ~nameless
 
 

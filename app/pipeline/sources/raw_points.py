@@ -89,7 +89,7 @@ def _fine_points(raw: pa.Table, read: Labelled, values: npt.NDArray[Any], rows: 
     columns: dict[str, pa.Array] = {
         name: _taken(raw[name], rows) for name in ("file", "line", "ts")
     }
-    columns |= {name: one.chosen(rows).encoded() for name, one in read.names.items()}
+    columns |= {name: item.chosen(rows).encoded() for name, item in read.names.items()}
     columns["broker_id"] = pa.array(read.brokers[rows].astype(np.int32))
     columns["attribute"] = pa.DictionaryArray.from_arrays(
         pa.array(attributes), pa.array(ATTRIBUTES)
@@ -133,8 +133,8 @@ def _readable_rows(raw: pa.Table) -> list[dict[str, Any]]:
         raw = raw.set_column(at, name, raw[name].cast(pa.string()).cast(pa.binary()))
     return [
         {
-            name: one.decode(errors="surrogateescape") if isinstance(one, bytes) else one
-            for name, one in row.items()
+            name: item.decode(errors="surrogateescape") if isinstance(item, bytes) else item
+            for name, item in row.items()
         }
         for row in raw.to_pylist()
     ]

@@ -74,7 +74,7 @@ def read_raw(piece: Mapping[str, Any]) -> Iterator[pa.Table]:
     groups, types = piece["groups"], piece["types"]
     texts = [header for header, kind in types.items() if kind == "string"]
     with pq.ParquetFile(piece["path"], read_dictionary=texts) as file:
-        line = 1 + sum(file.metadata.row_group(one).num_rows for one in range(groups[0]))
+        line = 1 + sum(file.metadata.row_group(number).num_rows for number in range(groups[0]))
         wanted = {"row_groups": groups, "columns": piece["headers"]}
         for batch in file.iter_batches(_ROWS_AT_ONCE, **wanted):
             yield _raw(pa.Table.from_batches([batch]), line, piece)

@@ -55,12 +55,12 @@ def read_query_range(stream: BinaryIO, points: Points) -> Iterator[pa.RecordBatc
     if not isinstance(result, list):
         points.reject(0, UNREADABLE, "no answer of query_range: data.result lacks series")
         return
-    for number, one in enumerate(result, 1):
-        pairs = _pairs_of(one)
+    for number, item in enumerate(result, 1):
+        pairs = _pairs_of(item)
         if pairs is None:
-            points.reject(number, UNPARSABLE, json.dumps(one, ensure_ascii=False))
+            points.reject(number, UNPARSABLE, json.dumps(item, ensure_ascii=False))
         else:
-            add_series(number, one["metric"], pairs, [_point_of(pair) for pair in pairs], points)
+            add_series(number, item["metric"], pairs, [_point_of(pair) for pair in pairs], points)
         yield from points.batches()
 
 

@@ -54,14 +54,14 @@ def readable(name: str) -> str | None:
 def _unescaped(quoted: str) -> str | None:
     parts: list[str] = []
     characters = iter(quoted)
-    for one in characters:
-        if one == "\\":
+    for character in characters:
+        if character == "\\":
             meant = _ESCAPES.get(next(characters, ""))
             if meant is None:
                 return None
             parts.append(meant)
-        elif one == '"':
+        elif character == '"':
             return None
         else:
-            parts.append(one)
+            parts.append(character)
     return readable("".join(parts))

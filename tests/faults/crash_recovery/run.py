@@ -153,7 +153,7 @@ class Run:
         )
         ids = {call.answer.alteration_id for call in calls if call.answer}
         with httpx.Client(base_url=self.urls[-1], headers=HEADERS, timeout=30) as http:
-            documents = {one: _outcomes(http, one) for one in ids if one is not None}
+            documents = {item: _outcomes(http, item) for item in ids if item is not None}
             described = _described(http)
         return Evidence(calls, audit, oracle, described, documents, **members)
 
@@ -172,8 +172,8 @@ def _outcomes(http: httpx.Client, alteration_id: str) -> Mapping[ClientQuotaEnti
 def _described(http: httpx.Client) -> Described:
     document = http.get("/quotas").raise_for_status().json()
     return {
-        ClientQuotaEntity.of(one["entity"]): {
-            key: float(value) for key, value in one["values"].items()
+        ClientQuotaEntity.of(quota["entity"]): {
+            key: float(value) for key, value in quota["values"].items()
         }
-        for one in document["quotas"]
+        for quota in document["quotas"]
     }

@@ -55,8 +55,8 @@ async def killed_at(run: Run, point: str, write: Write) -> Replica:
 def conclusions_of(evidence: Evidence, write: Write) -> list[tuple[str, str | None]]:
     return [
         (event.kind, event.outcome)
-        for one in evidence.audited_of.get(write, [])
-        for event in one.conclusions
+        for item in evidence.audited_of.get(write, [])
+        for event in item.conclusions
     ]
 
 
@@ -104,7 +104,7 @@ async def frozen(run: Run, cluster: FakeCluster) -> None:
 
 async def number_of_concluded(run: Run) -> int:
     audit = await asyncio.to_thread(run.audit)
-    return sum(bool(one.conclusions) for one in audit.entities)
+    return sum(bool(entity.conclusions) for entity in audit.entities)
 
 
 def is_recovered(ends: list[tuple[str, str]]) -> bool:

@@ -42,7 +42,7 @@ async def postgres_is_killed_and_hangs(
 async def replicas_and_brokers_are_out(run: Run, cluster: FakeCluster) -> None:
     run.final_after_s = LONGER_THAN_A_FREEZE_S
     replicas = [await asyncio.to_thread(run.serve) for _ in range(2)]
-    frozen = [hanging(one.freeze, one.thaw, 6.0) for one in replicas]
+    frozen = [hanging(replica.freeze, replica.thaw, 6.0) for replica in replicas]
     killed = dying(lambda: cluster.kill(1), lambda: cluster.start(1), 0.5)
     hung = hanging(lambda: cluster.freeze(1), lambda: cluster.thaw(1), 1.5)
     paused = hanging(cluster.pause_controller, cluster.resume_controller, 1.5)

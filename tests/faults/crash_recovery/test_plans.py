@@ -30,7 +30,7 @@ KEY: Final = "producer_byte_rate"
 
 async def plan(replica: Replica, wanted: Mapping[str, int], owner: str) -> Any:
     """Plan a value for each user, as what is left of the file."""
-    quotas = [{"entity": {"user": one}, "values": {KEY: value}} for one, value in wanted.items()]
+    quotas = [{"entity": {"user": key}, "values": {KEY: value}} for key, value in wanted.items()]
     body = {"document": {"apiVersion": "quotas/v1", "quotas": quotas}, "owner": owner}
     async with httpx.AsyncClient(base_url=replica.url, headers=HEADERS, timeout=60.0) as http:
         answer = await http.post("/quotas/plans", json={**body, "prune": True})
@@ -93,7 +93,7 @@ async def nothing_is_left_to_do(
     """The file that describes the outcome plans to nothing, and an empty one removes just that."""
     assert (await plan(replica, dict.fromkeys(left, value), owner))["changes"] == []
     leaving = await plan(replica, {}, owner)
-    assert {one["entity"]["user"] for one in leaving["changes"]} == set(left)
+    assert {change["entity"]["user"] for change in leaving["changes"]} == set(left)
     stored = cluster.quotas
     for user in left:
         assert stored[ClientQuotaEntity.of({"user": user})] == {KEY: value}

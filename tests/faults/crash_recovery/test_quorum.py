@@ -87,7 +87,7 @@ async def test_a_quorum_that_fails_leaves_nothing_wrong(run: Run, nodes: Quorum,
     read_log = partial(metadata_log, nodes.controller.directory)
     earlier = len((await asyncio.to_thread(read_log)).records)
     replicas = [await asyncio.to_thread(run.serve) for _ in range(2)]
-    reborn: list[Outage] = [dying(one.kill, one.start, 0.0) for one in replicas]
+    reborn: list[Outage] = [dying(replica.kill, replica.start, 0.0) for replica in replicas]
     outages = SCENARIOS[scenario](nodes)
     await during_a_load(run, [*outages, *reborn], between_s=4.0)
     await asyncio.to_thread(nodes.wait_until_ready)

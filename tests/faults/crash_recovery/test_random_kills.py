@@ -26,7 +26,7 @@ async def test_killing_the_service_at_random_leaves_nothing_wrong(world: World):
     cluster.decide_by(None)
     evidence = await run.judge(lambda: of_apply_log(cluster.apply_log))
     assert len(evidence.oracle.records) > KILLS
-    assert any(one.was_recovered for one in evidence.audit.entities)
+    assert any(entity.was_recovered for entity in evidence.audit.entities)
 
 
 async def _kill_often(run: Run, driver: Driver) -> None:

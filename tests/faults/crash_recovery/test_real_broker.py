@@ -52,7 +52,7 @@ async def test_a_real_broker_that_is_killed_paused_and_cut_off_leaves_nothing_wr
 ):
     run.final_after_s = FINAL_AFTER_S
     replicas = [await asyncio.to_thread(run.serve) for _ in range(2)]
-    reborn: list[Outage] = [dying(one.kill, one.start, 0.0) for one in replicas]
+    reborn: list[Outage] = [dying(replica.kill, replica.start, 0.0) for replica in replicas]
     lost = hanging(partial(proxy.close_at, TO_CLIENT, ALTER, times=3), proxy.pass_all, 1.0)
     never = hanging(partial(proxy.close_at, TO_BROKER, ALTER, times=3), proxy.pass_all, 1.0)
     torn = hanging(partial(proxy.cut_after, 6, TO_CLIENT, ALTER, times=3), proxy.pass_all, 1.0)
@@ -65,7 +65,7 @@ async def test_a_real_broker_that_is_killed_paused_and_cut_off_leaves_nothing_wr
     proxy.pass_all()
     evidence = await run.judge(lambda: metadata_log(node.directory))
     assert evidence.oracle.records
-    assert any(one.was_recovered for one in evidence.audit.entities)
+    assert any(entity.was_recovered for entity in evidence.audit.entities)
 
 
 @pytest.fixture
@@ -90,10 +90,10 @@ async def test_killing_replicas_over_a_real_broker_leaves_nothing_wrong(
 ):
     run = run_of_95_s
     replicas = [await asyncio.to_thread(run.serve) for _ in range(3)]
-    reborn: list[Outage] = [dying(one.kill, one.start, 0.0) for one in replicas]
+    reborn: list[Outage] = [dying(replica.kill, replica.start, 0.0) for replica in replicas]
     await during_a_load(run, (KILLS // len(reborn)) * reborn, between_s=0.5)
     evidence = await run.judge(lambda: metadata_log(own_node.directory))
-    assert any(one.was_recovered for one in evidence.audit.entities)
+    assert any(entity.was_recovered for entity in evidence.audit.entities)
 
 
 @pytest.mark.long
@@ -102,7 +102,7 @@ async def test_a_broker_that_hangs_and_dies_leaves_nothing_wrong(
 ):
     run = run_of_95_s
     replicas = [await asyncio.to_thread(run.serve) for _ in range(2)]
-    frozen: list[Outage] = [hanging(one.freeze, one.thaw, 30.0) for one in replicas]
+    frozen: list[Outage] = [hanging(replica.freeze, replica.thaw, 30.0) for replica in replicas]
     paused = [hanging(own_node.pause, own_node.resume, seconds) for seconds in (5.0, 20.0, 40.0)]
     killed = dying(own_node.kill, own_node.start, 1.0)
     await during_a_load(run, [*paused, killed, *frozen, killed], between_s=5.0)

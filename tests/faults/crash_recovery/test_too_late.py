@@ -62,7 +62,7 @@ async def applied_again_over_a_later_change(run: Run, cluster: FakeCluster) -> N
 
 def audited(run: Run, write: Write) -> AuditedEntity:
     """Return the story of the one intent that names a write."""
-    (story,) = [one for one in run.audit().entities if write in one.writes]
+    (story,) = [entity for entity in run.audit().entities if write in entity.writes]
     return story
 
 

@@ -54,7 +54,7 @@ async def test_killing_services_of_two_clusters_leaves_each_record_its_own(
     for run, cluster in worlds:
         evidence = await run.judge(lambda cluster=cluster: of_apply_log(cluster.apply_log))
         assert len(evidence.oracle.records) > KILLS
-        assert any(one.was_recovered for one in evidence.audit.entities)
+        assert any(entity.was_recovered for entity in evidence.audit.entities)
         assert evidence.audit.drift == []
         assert _sent_to(cluster) <= _asked_of(run)
     await asyncio.gather(*(_drift_is_recorded(*world) for world in worlds))
@@ -90,7 +90,7 @@ def _asked_of(run: Run) -> set[Write]:
 
 async def _drift_is_recorded(run: Run, cluster: FakeCluster) -> None:
     """Let another tool change an entity of this cluster, and wait until the log has it."""
-    entity, key = next((one, key) for one, values in cluster.quotas.items() for key in values)
+    entity, key = next((item, key) for item, values in cluster.quotas.items() for key in values)
     write = Write(entity, key, 7.0)
     cluster.store(entity, {key: write.value})
 

@@ -45,7 +45,9 @@ class Balancer:
         """Ask every replica again and again."""
         async with httpx.AsyncClient(timeout=1.0) as http:
             while not self.enough:
-                answers = await asyncio.gather(*(is_ready(http, one) for one in self.replicas))
+                answers = await asyncio.gather(
+                    *(is_ready(http, replica) for replica in self.replicas)
+                )
                 pairs = zip(self.replicas, answers, strict=True)
                 self.ready = [replica for replica, ready in pairs if ready]
                 await asyncio.sleep(_POLL_S)
@@ -74,8 +76,8 @@ class Balancer:
                 except httpx.TransportError as error:
                     self.broken.append(repr(error))
                     continue
-                for one in answers:
-                    self.statuses[one.status_code] = self.statuses.get(one.status_code, 0) + 1
+                for answer in answers:
+                    self.statuses[answer.status_code] = self.statuses.get(answer.status_code, 0) + 1
 
 
 async def is_ready(http: httpx.AsyncClient, replica: RunningService) -> bool:

@@ -17,7 +17,7 @@ from tests.testkit.fake_metrics import CountedDependencies
 from tests.testkit.kafka import DEADLINE_S, entity, setting, until
 
 ALICE, BOB = entity(user="alice"), entity(user="bob")
-BOTH = [setting(one, producer_byte_rate=1) for one in (ALICE, BOB)]
+BOTH = [setting(item, producer_byte_rate=1) for item in (ALICE, BOB)]
 
 
 @pytest.fixture

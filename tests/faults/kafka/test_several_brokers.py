@@ -159,7 +159,9 @@ async def test_that_no_broker_responds_is_logged_once_and_so_is_their_return(
 
     def logged() -> list[str]:
         lines = [
-            one.getMessage() for one in caplog.records if one.name == "app.kafka.cluster_client"
+            record.getMessage()
+            for record in caplog.records
+            if record.name == "app.kafka.cluster_client"
         ]
         return [line.partition(":")[0] for line in lines]
 

@@ -93,8 +93,12 @@ async def test_nothing_is_asked_until_the_first_cluster_is_back(
     assert await admin.cluster_id() == "fake"
     assert (await admin.describe_client_quotas(ALL_ENTITIES)).cluster_id == "fake"
     watching.cancel()
-    logged = [one.getMessage() for one in caplog.records if one.name == "app.kafka.cluster_client"]
-    assert ["restart the service" in one for one in logged] == [True, False]
+    logged = [
+        record.getMessage()
+        for record in caplog.records
+        if record.name == "app.kafka.cluster_client"
+    ]
+    assert ["restart the service" in item for item in logged] == [True, False]
     assert "answers again" in logged[1]
 
 

@@ -51,7 +51,7 @@ def test_each_kind_of_finding_is_told(command: Command, raw: RawQuotas, known_us
 
     def found() -> dict[str, object]:
         answer = command.printed("lint", "--output=json", "--broker-user=kafka", principal="bob")
-        return {one["rule"]: one["entity"] for one in json.loads(answer)["findings"]}
+        return {finding["rule"]: finding["entity"] for finding in json.loads(answer)["findings"]}
 
     wanted = {
         "catches-brokers": {"user": None},

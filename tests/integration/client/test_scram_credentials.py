@@ -47,7 +47,7 @@ def test_users_are_told_with_mechanism_and_iterations_only(service: RunningServi
     def told() -> list[object]:
         answer = service.api("bob").get(PATH)
         assert answer.status_code == httpx.codes.OK
-        return [one for one in answer.json()["users"] if one["user"].startswith("scram-")]
+        return [user for user in answer.json()["users"] if user["user"].startswith("scram-")]
 
     wanted = [
         {

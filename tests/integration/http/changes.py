@@ -34,4 +34,4 @@ def applied(service: RunningService, names: Names, values: Mapping[str, Any]) ->
 
 def outcomes(document: Mapping[str, Any]) -> list[str]:
     """Return the word for each entity."""
-    return [one["outcome"] for one in document["results"]]
+    return [result["outcome"] for result in document["results"]]

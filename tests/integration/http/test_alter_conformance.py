@@ -46,7 +46,7 @@ def test_a_broken_rule_is_told_and_nothing_reaches_the_broker(
     for answer in answers:
         problem = answer.json()
         assert (answer.status_code, problem["sent_to_cluster"]) == (422, "no")
-        assert {one["code"] for one in problem["errors"]} == case.codes
+        assert {error["code"] for error in problem["errors"]} == case.codes
         assert problem["kafka_error"] == kafka_error
     (verdict,) = raw.alter(
         setting(names, {key: float(text) for key, text in case.values.items()}), validate_only=True
@@ -67,7 +67,7 @@ def test_what_json_has_no_number_for_cannot_be_set(
     with broker_log.nothing_arrives():
         answer = post(service, alteration_text({"user": unique()}, [(R, text)]))
     assert answer.status_code == 400
-    assert [(one["pointer"], one["code"]) for one in answer.json()["errors"]] == [
+    assert [(error["pointer"], error["code"]) for error in answer.json()["errors"]] == [
         ("/alterations/0/ops/0/value", code)
     ]
 
@@ -79,7 +79,7 @@ def test_c053_a_key_twice_refuses_the_entity(
     with broker_log.nothing_arrives():
         answer = post(service, alteration_text(names, [(P, "1000"), (P, "2000")]))
     assert answer.status_code == 422
-    assert {one["code"] for one in answer.json()["errors"]} == {"duplicate-key"}
+    assert {error["code"] for error in answer.json()["errors"]} == {"duplicate-key"}
     (verdict,) = raw.alter(Entry(list(names.items()), [(P, 1000.0), (P, 2000.0)]))
     assert verdict.code == INVALID_REQUEST
     assert (verdict.message or "").startswith("Ignoring duplicate entity")
@@ -108,7 +108,7 @@ def test_c055_c056_an_entity_twice_refuses_the_request_and_stores_nothing(
             all_or_nothing=all_or_nothing,
         )
     assert answer.status_code == 422
-    errors = {one["pointer"]: one["code"] for one in answer.json()["errors"]}
+    errors = {error["pointer"]: error["code"] for error in answer.json()["errors"]}
     assert errors["/alterations/1/entity"] == "duplicate-entity"
     assert raw.stored(names) == raw.stored(bystander) == {}
     (verdict,) = raw.alter(setting(names, {P: first}), setting(names, {C: 2000}))
@@ -124,7 +124,7 @@ def test_one_address_in_two_spellings_is_one_entity(
             change({"ip": "2001:db8::5"}, {I: 5}), change({"ip": "2001:DB8:0::5"}, {I: 6})
         )
     assert answer.status_code == 422
-    assert [one["code"] for one in answer.json()["errors"]] == ["duplicate-entity"]
+    assert [error["code"] for error in answer.json()["errors"]] == ["duplicate-entity"]
 
 
 def test_c059_a_request_without_entries_is_refused_although_kafka_answers_success(
@@ -136,7 +136,9 @@ def test_c059_a_request_without_entries_is_refused_although_kafka_answers_succes
             service.alter(validate_only=True),
             service.api().post("/quotas/alterations", json={}),
         ]
-    assert {(one.status_code, one.json()["code"]) for one in answers} == {(422, "no-alterations")}
+    assert {(answer.status_code, answer.json()["code"]) for answer in answers} == {
+        (422, "no-alterations")
+    }
     assert raw.alter() == []
 
 
@@ -148,7 +150,7 @@ def test_c067_a_type_twice_in_an_entity_cannot_be_read_where_kafka_takes_the_las
     with broker_log.nothing_arrives():
         answer = post(service, f'{{"entity": {entity}, "ops": [{{"key": "{P}", "value": 5}}]}}')
     assert answer.status_code == 400
-    assert [(one["pointer"], one["code"]) for one in answer.json()["errors"]] == [
+    assert [(error["pointer"], error["code"]) for error in answer.json()["errors"]] == [
         ("/alterations/0/entity/user", "duplicate-json-key")
     ]
     (verdict,) = raw.alter(Entry([("user", first), ("user", last)], [(P, 5.0)]))
@@ -161,7 +163,7 @@ def user(raw: RawQuotas) -> Iterator[str]:
     name = unique()
     yield name
     stored = raw.describe(("user", 0, name)).quotas
-    raw.alter(*(setting(dict(one), dict.fromkeys(values)) for one, values in stored.items()))
+    raw.alter(*(setting(dict(key), dict.fromkeys(values)) for key, values in stored.items()))
 
 
 def test_c061_c062_ten_thousand_changed_keys_go_at_once_and_one_more_is_refused(
@@ -172,14 +174,16 @@ def test_c061_c062_ten_thousand_changed_keys_go_at_once_and_one_more_is_refused(
         refused = service.alter(*changes)
     assert (refused.status_code, refused.json()["code"]) == (422, "too-many-changes")
     assert refused.json()["kafka_error"] == "POLICY_VIOLATION"
-    verdicts = raw.alter(*(setting(one["entity"], {P: 5.0}) for one in changes), validate_only=True)
+    verdicts = raw.alter(
+        *(setting(item["entity"], {P: 5.0}) for item in changes), validate_only=True
+    )
     assert {verdict.code for verdict in verdicts} == {POLICY_VIOLATION}
 
     answer = service.alter(*changes[:-1])
     assert answer.status_code == 200
     results = answer.json()["results"]
-    assert [one["entity"] for one in results] == [one["entity"] for one in changes[:-1]]
-    assert {one["outcome"] for one in results} == {"applied"}
+    assert [result["entity"] for result in results] == [item["entity"] for item in changes[:-1]]
+    assert {result["outcome"] for result in results} == {"applied"}
     assert len(raw.describe(("user", 0, user)).quotas) == 10_000
 
 

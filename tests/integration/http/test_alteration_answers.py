@@ -18,7 +18,7 @@ def test_one_broken_rule_holds_everything_back(
         answer = service.alter(change(good, {P: 5}), change(bad, {P: 0, "bad": 1}))
     problem = answer.json()
     assert (answer.status_code, problem["code"]) == (422, "invalid-request")
-    assert [(one["pointer"], one["code"]) for one in problem["errors"]] == [
+    assert [(error["pointer"], error["code"]) for error in problem["errors"]] == [
         ("/alterations/1/ops/0/value", "not-positive"),
         ("/alterations/1/ops/1/key", "unknown-key"),
     ]
@@ -42,9 +42,9 @@ def test_without_all_or_nothing_the_others_are_applied(
     refused = document["results"][1]
     assert (refused["entity"], refused["changed"]) == (bad, False)
     assert refused["error"]["kafka_error"] == "INVALID_REQUEST"
-    assert [raw.stored(one) for one in (first, bad, last)] == [{P: 5.0}, {}, {P: 6.0}]
+    assert [raw.stored(item) for item in (first, bad, last)] == [{P: 5.0}, {}, {P: 6.0}]
     (request,) = arrived
-    assert [one["entity"][0]["entityName"] for one in request["entries"]] == [
+    assert [entry["entity"][0]["entityName"] for entry in request["entries"]] == [
         first["user"],
         last["user"],
     ]
@@ -60,7 +60,7 @@ def test_without_all_or_nothing_all_refused_is_422(
             change({"user": unique()}, {P: 0}), change({"user": ""}, {P: 5}), all_or_nothing=False
         )
     assert answer.status_code == 422
-    assert {one["code"] for one in answer.json()["errors"]} == {"not-positive", "empty-name"}
+    assert {error["code"] for error in answer.json()["errors"]} == {"not-positive", "empty-name"}
 
 
 def test_all_or_nothing_has_the_broker_validate_first(
@@ -68,7 +68,7 @@ def test_all_or_nothing_has_the_broker_validate_first(
 ) -> None:
     entities = [{"user": unique()} for _ in range(2)]
     with broker_log.alterations() as arrived:
-        answer = service.alter(*(change(one, {P: 5}) for one in entities))
+        answer = service.alter(*(change(entity, {P: 5}) for entity in entities))
     assert answer.json()["outcome"] == "applied"
     assert [request["validateOnly"] for request in arrived] == [True, False]
 
@@ -122,7 +122,7 @@ def test_an_option_out_of_its_bounds_is_refused_unsent(
     with broker_log.nothing_arrives():
         answer = service.alter(change({"user": unique()}, {P: 5}), **options)
     assert answer.status_code == 422
-    assert [one["pointer"] for one in answer.json()["errors"]] == [pointer]
+    assert [error["pointer"] for error in answer.json()["errors"]] == [pointer]
 
 
 def test_a_reason_of_a_thousand_characters_is_kept(service: RunningService) -> None:

@@ -27,10 +27,10 @@ def test_the_record_is_the_answer_and_the_way_there(service: RunningService) -> 
     assert record["principal"] == "User:alice"
     assert record["client_address"] == "127.0.0.1"
     assert (record["reason"], record["request_id"]) == ("INC-1", "record-1")
-    assert [one["event"] for one in record["history"]] == ["intent", "sent", "outcome"]
-    times = [datetime.fromisoformat(one["at"]) for one in record["history"]]
+    assert [item["event"] for item in record["history"]] == ["intent", "sent", "outcome"]
+    times = [datetime.fromisoformat(item["at"]) for item in record["history"]]
     assert times == sorted(times)
-    assert all(one["at"].endswith("Z") and len(one["at"]) == 24 for one in record["history"])
+    assert all(item["at"].endswith("Z") and len(item["at"]) == 24 for item in record["history"])
 
 
 def test_a_validation_has_a_record_in_which_nothing_was_sent(service: RunningService) -> None:
@@ -38,7 +38,7 @@ def test_a_validation_has_a_record_in_which_nothing_was_sent(service: RunningSer
     record = service.api().get(answer.headers["Location"]).json()
     assert (record["validate_only"], record["outcome"]) == (True, "validated")
     assert record["results"] == answer.json()["results"]
-    assert "sent" not in [one["event"] for one in record["history"]]
+    assert "sent" not in [item["event"] for item in record["history"]]
 
 
 def test_a_record_is_for_its_principal_and_for_auditors(service: RunningService) -> None:

@@ -172,7 +172,7 @@ def test_c068_the_three_defaults_are_three_entities(
 ) -> None:
     wanted = [({"user": None, "client-id": None}, 8), ({"user": None}, 6), ({"client-id": None}, 4)]
     answer = service.alter(*(change(names, {P: value}) for names, value in wanted))
-    assert [one["outcome"] for one in answer.json()["results"]] == ["applied"] * 3
+    assert [result["outcome"] for result in answer.json()["results"]] == ["applied"] * 3
     assert empty_cluster.everything() == {
         frozenset(names.items()): {P: float(value)} for names, value in wanted
     }

@@ -73,7 +73,7 @@ def test_an_entity_filter_is_judged_as_that_of_a_describe(
     answer = audit(service, entity=components)
     problem = answer.json()
     assert (answer.status_code, problem["kafka_error"]) == (status, kafka_error)
-    assert [(one["pointer"], one["code"]) for one in problem["errors"]] == [("entity", code)]
+    assert [(error["pointer"], error["code"]) for error in problem["errors"]] == [("entity", code)]
 
 
 def test_rows_are_found_by_actor_action_and_outcome(service: RunningService) -> None:
@@ -127,7 +127,7 @@ def test_a_parameter_that_is_no_such_thing_is_refused(
 ) -> None:
     answer = audit(service, **parameters)
     assert answer.status_code == status
-    assert {one["pointer"] for one in answer.json()["errors"]} == set(parameters)
+    assert {error["pointer"] for error in answer.json()["errors"]} == set(parameters)
 
 
 def test_since_is_inclusive_and_until_is_exclusive(service: RunningService) -> None:
@@ -144,9 +144,9 @@ def test_since_is_inclusive_and_until_is_exclusive(service: RunningService) -> N
     def at(**parameters: str) -> list[str]:
         return [row["at"] for row in rows(service, entity=entity, **parameters)]
 
-    assert at(since=middle) == [one for one in times if one >= middle]
-    assert at(until=middle) == [one for one in times if one < middle]
-    assert at(since=oldest, until=newest) == [one for one in times if oldest <= one < newest]
+    assert at(since=middle) == [time for time in times if time >= middle]
+    assert at(until=middle) == [time for time in times if time < middle]
+    assert at(since=oldest, until=newest) == [time for time in times if oldest <= time < newest]
     assert at(since=middle, until=middle) == []
     elsewhere = datetime.fromisoformat(middle) + timedelta(hours=2)
     assert at(since=f"{elsewhere.replace(tzinfo=None).isoformat()}+02:00") == at(since=middle)

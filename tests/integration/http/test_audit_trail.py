@@ -51,7 +51,7 @@ def test_an_alteration_is_a_row_with_every_field(service: RunningService) -> Non
 def test_each_entity_of_a_request_is_a_row_in_request_order(service: RunningService) -> None:
     team = unique()
     names = [{"user": f"{team}-{number}"} for number in (3, 1, 2)]
-    service.alter(*(change(one, {P: 5}) for one in names))
+    service.alter(*(change(name, {P: 5}) for name in names))
     listed = rows(service, entity=f"user^={team}")
     assert [row["entity"] for row in listed] == names
     assert len({(row["alteration_id"], row["at"]) for row in listed}) == 1

@@ -82,7 +82,7 @@ def test_what_the_broker_refuses_holds_everything_back(
         answer = fading.service.alter(change(names, {P: 5}), removal(gone))
     problem = answer.json()
     assert (answer.status_code, problem["sent_to_cluster"]) == (422, "no")
-    assert [one["pointer"] for one in problem["errors"]] == ["/alterations/1"]
+    assert [error["pointer"] for error in problem["errors"]] == ["/alterations/1"]
     assert [request["validateOnly"] for request in arrived] == [True]
     assert witness.stored(names) == {}
     record = fading.service.api().get(answer.headers["Location"]).json()
@@ -134,11 +134,11 @@ def test_the_audit_log_keeps_what_the_broker_refused(
     fading.service.alter(removal(gone), change({"user": unique()}, {P: 5}), reason=reason)
     api = fading.service.api("auditor")
     rows = [
-        one
-        for one in api.get("/audit", params={"action": "alter"}).json()["rows"]
-        if one["reason"] == reason
+        row
+        for row in api.get("/audit", params={"action": "alter"}).json()["rows"]
+        if row["reason"] == reason
     ]
-    assert [(one["action"], one["outcome"]) for one in rows] == [
+    assert [(row["action"], row["outcome"]) for row in rows] == [
         ("alter", "refused"),
         ("alter", "not_applied"),
     ]

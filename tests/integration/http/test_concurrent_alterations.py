@@ -50,11 +50,11 @@ def test_the_rows_of_an_entity_follow_each_other_however_many_callers_alter_it(
         }
 
     with ThreadPoolExecutor(CALLERS) as callers:
-        answers = [one for many in callers.map(alter, range(CALLERS)) for one in many]
-    assert {one.status_code for one in answers} <= {200, 409}
-    busy = [one for one in answers if one.status_code == 409]
-    assert all(one.json()["code"] == "entity-busy" for one in busy)
-    assert all(one.headers["Retry-After"] and one.json()["retry"] == "safe" for one in busy)
+        answers = [item for many in callers.map(alter, range(CALLERS)) for item in many]
+    assert {answer.status_code for answer in answers} <= {200, 409}
+    busy = [answer for answer in answers if answer.status_code == 409]
+    assert all(item.json()["code"] == "entity-busy" for item in busy)
+    assert all(item.headers["Retry-After"] and item.json()["retry"] == "safe" for item in busy)
     story = rows(service, entity=f"user={shared['user']}")[::-1]
     assert len(story) == len(answers) - len(busy)
     assert story[0]["before"] == {}

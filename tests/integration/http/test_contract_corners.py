@@ -109,7 +109,7 @@ def test_what_our_rules_refuse_in_a_part_shows_the_values_that_stay(
     )
     assert answer.status_code == 207
     done = answer.json()["results"]
-    assert [(one["outcome"], one["before"], one["after"]) for one in done] == [
+    assert [(item["outcome"], item["before"], item["after"]) for item in done] == [
         ("refused", {P: 7}, {P: 7}),
         ("validated" if validate_only else "applied", {}, {P: 5}),
         ("refused", {}, {}),

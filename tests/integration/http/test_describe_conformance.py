@@ -112,7 +112,7 @@ def test_a_filter_matches_what_the_broker_says_it_matches(
     described(service, [], max_age_ms=1)  # from here on the image shows F1
     found = described(
         service,
-        [text_of(one) for one in components],
+        [text_of(component) for component in components],
         strict=str(strict).lower(),
         max_age_ms=max_age_ms,
     )
@@ -133,15 +133,15 @@ def test_a_filter_that_a_broker_refuses_is_refused_with_its_error(
     strict: bool,
 ) -> None:
     parameters: dict[str, Any] = {
-        "filter": [text_of(one) for one in components],
+        "filter": [text_of(component) for component in components],
         "max_age_ms": max_age_ms,
     }
     answer = service.api("bob").get("/quotas", params={**parameters, "strict": str(strict).lower()})
     problem = answer.json()
     name, number = kafka
     assert (answer.status_code, problem["kafka_error"]) == (422, name)
-    assert [one["code"] for one in problem["errors"]] == codes
-    assert {one["pointer"] for one in problem["errors"]} == {"filter"}
+    assert [error["code"] for error in problem["errors"]] == codes
+    assert {error["pointer"] for error in problem["errors"]} == {"filter"}
     assert f1.describe(*components, strict=strict).code == number
 
 
@@ -154,6 +154,6 @@ def test_a_component_that_cannot_be_read_is_told_apart_from_one_that_breaks_a_ru
 ) -> None:
     answer = service.api("bob").get("/quotas", params={"filter": [text, "user=a"]})
     assert answer.status_code == 400
-    assert [(one["pointer"], one["code"]) for one in answer.json()["errors"]] == [
+    assert [(error["pointer"], error["code"]) for error in answer.json()["errors"]] == [
         ("filter", "unreadable-filter")
     ]

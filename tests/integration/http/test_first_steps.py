@@ -18,7 +18,7 @@ def test_a_change_is_applied_described_resolved_and_found_in_the_audit_log(
     assert altered["outcome"] == "applied"
     assert altered["readable"] is True
     described = service.api("bob").get("/quotas", params={"filter": f"user={user}"}).json()
-    assert [one["values"] for one in described["quotas"]] == [{"producer_byte_rate": 1048576}]
+    assert [quota["values"] for quota in described["quotas"]] == [{"producer_byte_rate": 1048576}]
     resolved = service.api("bob").get("/quotas/resolve", params={"user": user}).json()
     assert resolved["quotas"]["producer_byte_rate"]["source"] == {
         "entity": entity,

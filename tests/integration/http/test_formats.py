@@ -160,7 +160,7 @@ def test_no_acceptable_format_is_406_and_the_problem_names_those_that_there_are(
     problem = answer.json()
     assert (answer.status_code, problem["code"]) == (406, "not-acceptable")
     assert answer.headers["Content-Type"] == "application/problem+json"
-    assert all(one in problem["detail"] for one in (JSON, NDJSON, CSV, YAML))
+    assert all(item in problem["detail"] for item in (JSON, NDJSON, CSV, YAML))
 
 
 def test_the_caller_is_judged_before_the_format(service: RunningService) -> None:

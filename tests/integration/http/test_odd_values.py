@@ -189,8 +189,8 @@ def test_a_key_that_no_broker_knows_cannot_be_stored_and_not_removed(
 ) -> None:
     names = {"user": unique()}
     raw.store(names, {P: 5.0})
-    assert [one.code for one in raw.alter(setting(names, {"unheard_of": 1.0}))] == [42]
+    assert [item.code for item in raw.alter(setting(names, {"unheard_of": 1.0}))] == [42]
     answer = service.alter(change(names, {"unheard_of": None}))
     assert answer.status_code == 422
-    assert [one["code"] for one in answer.json()["errors"]] == ["unknown-key"]
+    assert [error["code"] for error in answer.json()["errors"]] == ["unknown-key"]
     assert raw.stored(names) == {P: 5.0}

@@ -135,7 +135,7 @@ def test_the_documentation_needs_no_other_host(nobody: httpx.Client) -> None:
     assert "//" not in re.sub(r"<!--.*?-->", "", page.text, flags=re.DOTALL)
     assert "default-src 'self'" in page.headers["Content-Security-Policy"]
     addresses = Links(page.text).addresses
-    assert {urlsplit(one).path.rpartition(".")[2] for one in addresses} == {"css", "js", "png"}
+    assert {urlsplit(item).path.rpartition(".")[2] for item in addresses} == {"css", "js", "png"}
     assert "'/openapi.json'" in page.text
     for address in addresses:
         asset = nobody.get(urljoin("/docs", address))

@@ -31,5 +31,5 @@ def test_before_and_changed_are_true_where_another_tool_has_just_changed_it(
 
     service.api()  # threads that make a client each lose all but one
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        found = [one for wrong in pool.map(tried, range(AT_ONCE)) for one in wrong]
+        found = [item for wrong in pool.map(tried, range(AT_ONCE)) for item in wrong]
     assert not found, f"{len(found)} of {TRIES}: {found[:3]}"

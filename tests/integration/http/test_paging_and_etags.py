@@ -150,7 +150,7 @@ def test_pages_of_different_sizes_go_on_where_the_last_one_ended(
 def refused(answer: httpx.Response) -> bool:
     problem = answer.json()
     assert (answer.status_code, problem["code"]) == (400, "bad-page-token"), answer.text
-    return [one["pointer"] for one in problem["errors"]] in (["page_token"], [])
+    return [error["pointer"] for error in problem["errors"]] in (["page_token"], [])
 
 
 def test_a_token_of_another_filter_is_refused(api: httpx.Client, team: str) -> None:
@@ -207,7 +207,7 @@ def test_a_token_with_a_position_that_somebody_made_up_is_refused(
 def test_a_page_has_one_to_ten_thousand_entities(api: httpx.Client, page_size: str) -> None:
     answer = api.get("/quotas", params={"page_size": page_size})
     assert answer.status_code == 422
-    assert [one["pointer"] for one in answer.json()["errors"]] == ["page_size"]
+    assert [error["pointer"] for error in answer.json()["errors"]] == ["page_size"]
 
 
 def test_an_answer_that_says_the_same_need_not_be_sent_again(api: httpx.Client, team: str) -> None:
@@ -245,11 +245,11 @@ def test_each_format_and_each_page_has_an_etag_of_its_own(api: httpx.Client, tea
     parameters: dict[str, Any] = {"filter": f"user^={team}"}
     media_types = ["application/json", "application/x-ndjson", "text/csv", "application/yaml"]
     answers = [
-        *(api.get("/quotas", params=parameters, headers={"Accept": one}) for one in media_types),
+        *(api.get("/quotas", params=parameters, headers={"Accept": kind}) for kind in media_types),
         api.get("/quotas", params={**parameters, "page_size": 10}),
         api.get("/quotas", params={**parameters, "page_size": 11}),
     ]
-    assert len({one.headers["ETag"] for one in answers}) == len(answers)
+    assert len({answer.headers["ETag"] for answer in answers}) == len(answers)
 
 
 def test_the_order_is_user_client_id_ip_and_absent_before_default_before_names(
@@ -266,8 +266,8 @@ def test_the_order_is_user_client_id_ip_and_absent_before_default_before_names(
         for client_id in slots
     ][1:]
     addresses: list[dict[str, str | None]] = [{"ip": None}, {"ip": "10.0.0.10"}, {"ip": "10.0.0.9"}]
-    world = {entity_of(one): {P: 1.0} for one in shapes}
-    world |= {entity_of(one): {"connection_creation_rate": 1000.0} for one in addresses}
+    world = {entity_of(shape): {P: 1.0} for shape in shapes}
+    world |= {entity_of(address): {"connection_creation_rate": 1000.0} for address in addresses}
     empty_cluster.become(world)
     listed = service.api("bob").get("/quotas").json()["quotas"]
     assert [quota["entity"] for quota in listed] == [*addresses, *shapes]

@@ -46,7 +46,7 @@ class Twins:
         """Fail where an answer mixes two moments, is older than it says, or lacks some of them."""
         moment = datetime.fromisoformat(as_of)
         assert moment <= datetime.now(UTC)
-        before = [one for one, since in list(self.visible.items()) if since < moment]
+        before = [item for item, since in list(self.visible.items()) if since < moment]
         if values or before:
             (value,) = set(values)
             assert len(values) == number
@@ -94,7 +94,7 @@ def test_no_answer_mixes_two_moments_or_is_older_than_it_says(
         resolved = _json(
             api.post("/quotas/resolve", json={"identities": identities, "max_age_ms": max_age_ms})
         )
-        values = [one["quotas"][P]["value"] for one in resolved["results"]]
+        values = [result["quotas"][P]["value"] for result in resolved["results"]]
         twins.check(values, resolved["as_of"])
 
 
@@ -116,23 +116,23 @@ def test_whatever_changes_all_that_is_shown_is_what_the_broker_has(
         world = {entity: values for entity, values in world.items() if values}
         rules.become(world)
         listed = _json(api.get("/quotas", params={"max_age_ms": 0}))
-        described = [(entity_of(one["entity"]), one["values"]) for one in listed["quotas"]]
+        described = [(entity_of(quota["entity"]), quota["values"]) for quota in listed["quotas"]]
         assert dict(described) == world
-        keys = [one["entity_key"] for one in listed["quotas"]]
+        keys = [quota["entity_key"] for quota in listed["quotas"]]
         whole = [key for page in _pages(api, {"page_size": 9}) for key in _keys(page)]
         assert whole == keys
-        some = chance.choice([one for one in names if one])
+        some = chance.choice([name for name in names if name])
         some_listed = _json(api.get("/quotas", params={"filter": f"user={some}"}))
         assert _keys(some_listed) == [
-            one["entity_key"] for one in listed["quotas"] if one["entity"].get("user") == some
+            quota["entity_key"] for quota in listed["quotas"] if quota["entity"].get("user") == some
         ]
-        identity = {"user": some, "client-id": chance.choice([one for one in names if one])}
+        identity = {"user": some, "client-id": chance.choice([name for name in names if name])}
         resolved = _json(api.get("/quotas/resolve", params={**identity, "max_age_ms": 0}))
         assert shown(resolved) == enforced(world, identity)
 
 
 def _drawn(chance: random.Random, names: list[str | None]) -> tuple[Names, str]:
-    usable = [one for one in names if one != ""]
+    usable = [name for name in names if name != ""]
     kinds = chance.choice((["user"], ["client-id"], ["user", "client-id"], ["ip"]))
     if kinds == ["ip"]:
         return {"ip": chance.choice((None, "10.0.0.1", "10.0.0.2"))}, I
@@ -142,10 +142,10 @@ def _drawn(chance: random.Random, names: list[str | None]) -> tuple[Names, str]:
 def _listed(twins: Twins, pages: list[Mapping[str, Any]]) -> list[float]:
     """Return the value of each of the twins that is listed, once for each time that it is."""
     return [
-        one["values"][P]
+        quota["values"][P]
         for page in pages
-        for one in page["quotas"]
-        if one["entity"]["user"] in twins.names
+        for quota in page["quotas"]
+        if quota["entity"]["user"] in twins.names
     ]
 
 
@@ -159,7 +159,7 @@ def _pages(api: httpx.Client, parameters: Mapping[str, Any]) -> Iterator[dict[st
 
 
 def _keys(page: Mapping[str, Any]) -> list[str]:
-    return [one["entity_key"] for one in page["quotas"]]
+    return [quota["entity_key"] for quota in page["quotas"]]
 
 
 def _json(answer: httpx.Response) -> dict[str, Any]:

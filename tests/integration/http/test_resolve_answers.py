@@ -17,14 +17,14 @@ def test_explain_lists_every_level_and_why_one_cannot_apply(
 ) -> None:
     rules.become(world_of(F2))
     levels = resolved(service, user="userB", explain="true")["quotas"][P]["levels"]
-    assert [one["level"] for one in levels] == list(range(1, 9))
-    assert [one["name"] for one in levels] == list(LEVELS)
-    assert [one["level"] for one in levels if one["applies"]] == [3, 6]
-    assert all((one["reason"] is None) == one["applies"] for one in levels)
-    assert [one["value"] for one in levels] == [None, 8000, 6000, None, 3000, 1000, None, 2000]
+    assert [level["level"] for level in levels] == list(range(1, 9))
+    assert [level["name"] for level in levels] == list(LEVELS)
+    assert [level["level"] for level in levels if level["applies"]] == [3, 6]
+    assert all((level["reason"] is None) == level["applies"] for level in levels)
+    assert [level["value"] for level in levels] == [None, 8000, 6000, None, 3000, 1000, None, 2000]
     assert "levels" not in resolved(service, user="userB")["quotas"][P]
     levels = resolved(service, ip="10.1.2.3", explain="true")["quotas"][I]["levels"]
-    assert [(one["level"], one["name"]) for one in levels] == [(1, "ip"), (2, "default-ip")]
+    assert [(level["level"], level["name"]) for level in levels] == [(1, "ip"), (2, "default-ip")]
 
 
 def test_max_age_ms_0_sees_a_change_at_once(service: RunningService, rules: RawQuotas) -> None:
@@ -165,11 +165,11 @@ def test_ten_thousand_identities_are_resolved_in_order_from_one_image(
     answer = service.api("bob").post("/quotas/resolve", json=body)
     assert answer.status_code == 200
     results = answer.json()["results"]
-    assert [one["identity"] for one in results] == [
-        {kind: name for kind, name in one.items() if name} for one in identities
+    assert [result["identity"] for result in results] == [
+        {kind: name for kind, name in identity.items() if name} for identity in identities
     ]
-    assert [one["quotas"][P]["value"] for one in results[-2:]] == [5000, 4000]
-    assert not [one for one in results if "proposed" in one]
+    assert [result["quotas"][P]["value"] for result in results[-2:]] == [5000, 4000]
+    assert not [result for result in results if "proposed" in result]
     for number in (0, 1, 2, 5_000, 9_999):
         one = resolved(service, **identities[number])
         assert results[number] == {name: one[name] for name in results[number]}
@@ -180,7 +180,7 @@ def test_one_identity_more_is_refused(service: RunningService) -> None:
     body = {"identities": [{"user": "u"}] * 10_001}
     answer = service.api("bob").post("/quotas/resolve", json=body)
     assert answer.status_code == 422
-    assert [one["code"] for one in answer.json()["errors"]] == ["too-many-identities"]
+    assert [error["code"] for error in answer.json()["errors"]] == ["too-many-identities"]
     assert (
         service.api("bob").post("/quotas/resolve", json={"identities": []}).json()["results"] == []
     )

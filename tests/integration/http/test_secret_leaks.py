@@ -64,7 +64,7 @@ def authorizations() -> list[list[tuple[str, str]]]:
     bearers = [*TOKENS.values(), UNKNOWN_TOKEN, SIGNED, f"{UNKNOWN_TOKEN} more"]
     basics = [("alice", BASIC_PASSWORD), ("admin", KAFKA_PASSWORD), ("admin", WRONG_PASSWORD)]
     encoded = [base64.b64encode(f"{user}:{word}".encode()).decode() for user, word in basics]
-    values = [*(f"Bearer {one}" for one in bearers), *(f"Basic {one}" for one in encoded)]
+    values = [*(f"Bearer {bearer}" for bearer in bearers), *(f"Basic {item}" for item in encoded)]
     values += [f"Digest {UNKNOWN_TOKEN}", UNKNOWN_TOKEN, f"Basic {BASIC_PASSWORD}"]
     single = [[("Authorization", value)] for value in values]
     others = [

@@ -69,17 +69,17 @@ def test_what_is_proposed_is_what_resolves_once_it_is_applied(
     alterations = random_alterations(chance)
     with broker_log.nothing_arrives():
         asked = resolve(service, identities=IDENTITIES, alterations=alterations)
-    proposed = [one.pop("proposed") for one in asked]
+    proposed = [item.pop("proposed") for item in asked]
     assert asked == resolve(service, identities=IDENTITIES)
     answer = service.alter(*alterations)
     assert (answer.status_code, answer.json()["readable"]) == (200, True)
     assert proposed == resolve(service, identities=IDENTITIES)
     world = {
-        one: values for one, values in empty_cluster.everything().items() if "ip" not in dict(one)
+        key: values for key, values in empty_cluster.everything().items() if "ip" not in dict(key)
     }
-    for identity, one in zip(IDENTITIES, proposed, strict=True):
+    for identity, item in zip(IDENTITIES, proposed, strict=True):
         if "user" in identity:
-            assert shown(one) == enforced(world, identity)
+            assert shown(item) == enforced(world, identity)
 
 
 def test_no_alterations_mean_no_change(service: RunningService, raw: RawQuotas) -> None:

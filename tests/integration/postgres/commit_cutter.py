@@ -49,7 +49,7 @@ class CommitCutter:
         far, onward = await asyncio.open_connection(self._target["host"], self._target["port"])
         answers = asyncio.create_task(_forward(far, back))
         data = await near.read(65536)
-        while data and not any(one in data for one in _COMMITS):
+        while data and not any(commit in data for commit in _COMMITS):
             onward.write(data)
             data = await near.read(65536)
         answers.cancel()

@@ -27,8 +27,8 @@ def concluded(
     sent_at: datetime | None = None,
 ) -> AuditConclusion:
     results = {
-        one.ordinal: AlterationResult(one.alteration.entity, outcome, before={}, after=after)
-        for one in request.entities
+        entity.ordinal: AlterationResult(entity.alteration.entity, outcome, before={}, after=after)
+        for entity in request.entities
     }
     sent = (sent_at or datetime.now(UTC), "sent", "handed to broker 1")
     return AuditConclusion(request.alteration_id, results, [sent])

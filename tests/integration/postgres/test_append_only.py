@@ -81,7 +81,7 @@ def test_the_service_cannot_change_what_is_written(audit_database: AuditDatabase
             found[statement] = error_of(audit_database.service_url, statement)
     for statement in OTHER_CHANGES:
         found[statement] = error_of(audit_database.service_url, statement)
-    assert {one: kind for one, kind in found.items() if kind is not REFUSED} == {}
+    assert {key: kind for key, kind in found.items() if kind is not REFUSED} == {}
     assert len(found) > 150
 
 

@@ -52,8 +52,8 @@ async def written(journal: PostgresJournal) -> list[AuditRow]:
         request = replace(request, local_refusals={50: refused})
         await intend(journal, request)
         results = {
-            one.ordinal: AlterationResult(one.alteration.entity, outcome)
-            for one, outcome in zip(entities, outcomes, strict=False)
+            entity.ordinal: AlterationResult(entity.alteration.entity, outcome)
+            for entity, outcome in zip(entities, outcomes, strict=False)
             if outcome is not None
         }
         await journal.record_conclusion(AuditConclusion(request.alteration_id, results))
@@ -84,7 +84,7 @@ def filters() -> Iterator[ClientQuotaFilter]:
         for kind in ENTITY_TYPES
         for name in (*NAMES, "10.0.0.1", "nobody")
     ]
-    for components in ((), *((one,) for one in single)):
+    for components in ((), *((item,) for item in single)):
         yield ClientQuotaFilter(components)
         yield ClientQuotaFilter(components, strict=True)
     for left, right in itertools.combinations(single[:24], 2):

@@ -90,7 +90,7 @@ async def check(
         assert not slots
         return
     assert record.request == request
-    outcomes = {one.outcome for one in record.results.values()}
+    outcomes = {result.outcome for result in record.results.values()}
     if request.alteration_id in writer.conclusions:
         assert outcomes == {Outcome.APPLIED}
     assert len(outcomes) == 1

@@ -202,7 +202,7 @@ async def test_drift_of_many_entities_is_recorded(
     await drift.keep_baseline(CLUSTER, {})
     changes = [changed(f"user-{number}", {}, AFTER, version=0) for number in range(1000)]
     assert len(await drift.record_drift(CLUSTER, changes)) == 1000
-    assert {row.entity for row in await rows(journal)} == {one.entity for one in changes}
+    assert {row.entity for row in await rows(journal)} == {change.entity for change in changes}
     assert len(await baseline(drift)) == 1000
     assert tables.count("entity_slot") == 0
 
@@ -223,13 +223,13 @@ async def test_a_late_apply_is_told_in_both_stories(
     assert row.reason.endswith(f"; applied late by alteration {old.alteration_id}")
     record = await journal.alteration(old.alteration_id)
     assert record is not None
-    assert [one.outcome.value for one in record.results.values()] == ["unknown", "not_applied"]
+    assert [item.outcome.value for item in record.results.values()] == ["unknown", "not_applied"]
     assert record.history[-1][1:] == (
         "recovery",
         f'seen to be applied after all, recorded as {row.alteration_id} for {{"user":"alice"}}',
     )
     page = await journal.audit_rows(AuditQuery(outcome="not_applied"))
-    assert [one.alteration_id for one in page.rows] == [old.alteration_id]
+    assert [item.alteration_id for item in page.rows] == [old.alteration_id]
 
 
 async def test_what_may_be_applied_late_can_be_asked_for(
@@ -260,7 +260,7 @@ async def test_what_may_be_applied_late_can_be_asked_for(
     await journal.record_intent(new, claim_of(new, supersedes=ids["unknown"]))
     asked = [entity_of(user) for user in ids] + [entity_of("nobody")]
     doubtful = await drift.recent_doubtful(CLUSTER, asked)
-    assert {one.alteration_id: one.outcome.value for one in doubtful} == {
+    assert {alteration.alteration_id: alteration.outcome.value for alteration in doubtful} == {
         ids["refused"]: "refused",
         ids["held back"]: "not_applied",
         ids["unknown"]: "superseded",
@@ -268,10 +268,10 @@ async def test_what_may_be_applied_late_can_be_asked_for(
         ids["other"]: "observed_other",
     }
     assert len(doubtful) == 5
-    times = [one.concluded_at for one in doubtful]
+    times = [alteration.concluded_at for alteration in doubtful]
     assert times == sorted(times, reverse=True)
     assert doubtful[0].alteration_id == ids["unknown"]
-    other = next(one for one in doubtful if one.alteration_id == ids["other"])
+    other = next(alteration for alteration in doubtful if alteration.alteration_id == ids["other"])
     assert (other.alteration.entity, other.before) == (entity_of("other"), {"x": 1.0})
     assert other.alteration.ops == request.entities[1].alteration.ops
     assert await drift.recent_doubtful(CLUSTER, [entity_of("nobody")]) == []
@@ -285,8 +285,8 @@ async def two(audit_database: AuditDatabase) -> AsyncIterator[tuple[Database, Da
         Database(audit_database.service_url, patience=PATIENT),
     )
     yield both
-    for one in both:
-        await one.close()
+    for item in both:
+        await item.close()
 
 
 async def until_leading(database: Database) -> None:

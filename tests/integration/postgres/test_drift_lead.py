@@ -22,8 +22,8 @@ async def two(audit_database: AuditDatabase) -> AsyncIterator[tuple[Database, Da
         Database(audit_database.service_url, patience=PATIENT),
     )
     yield both
-    for one in both:
-        await one.close()
+    for item in both:
+        await item.close()
 
 
 async def test_who_cannot_reach_the_cluster_lets_another_watch(two: tuple[Database, Database]):

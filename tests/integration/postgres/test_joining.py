@@ -29,10 +29,10 @@ def request_of(prefix: str) -> AuditRequest:
 
 def results_of(request: AuditRequest) -> dict[int, AlterationResult]:
     return {
-        one.ordinal: AlterationResult(
-            one.alteration.entity, Outcome.APPLIED, changed=True, before={}, after={"x": 1.0}
+        entity.ordinal: AlterationResult(
+            entity.alteration.entity, Outcome.APPLIED, changed=True, before={}, after={"x": 1.0}
         )
-        for one in request.entities
+        for entity in request.entities
     }
 
 
@@ -50,7 +50,7 @@ async def seemingly_empty(journal: PostgresJournal, audit_database: AuditDatabas
 
 async def holding(request: AuditRequest, lease: Lease) -> str:
     """Return how the slots would be held."""
-    places = [(request.alteration_id, one.ordinal) for one in request.entities]
+    places = [(request.alteration_id, entity.ordinal) for entity in request.entities]
     explain = text(f"explain {recovery._HOLD.text}")
     return "\n".join((await lease.connection.scalars(explain, by_column(places))).all())
 

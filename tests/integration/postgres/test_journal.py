@@ -40,14 +40,14 @@ HOSTILE_REQUEST = tuple(
 
 def applied(request: AuditRequest) -> dict[int, AlterationResult]:
     return {
-        one.ordinal: AlterationResult(
-            one.alteration.entity,
+        entity.ordinal: AlterationResult(
+            entity.alteration.entity,
             Outcome.APPLIED,
             changed=True,
-            before=one.before,
-            after={**(one.before or {}), "producer_byte_rate": 1024.0},
+            before=entity.before,
+            after={**(entity.before or {}), "producer_byte_rate": 1024.0},
         )
-        for one in request.entities
+        for entity in request.entities
     }
 
 
@@ -77,7 +77,7 @@ async def test_an_intent_can_be_read_back_whole_and_is_unknown_until_concluded(
     record = await stored(journal, request)
     assert record.request == request
     assert before - timedelta(seconds=1) <= record.at == at <= datetime.now(UTC)
-    assert [one.outcome for one in record.results.values()] == [
+    assert [result.outcome for result in record.results.values()] == [
         *[Outcome.UNKNOWN] * len(HOSTILE_NAMES),
         Outcome.REFUSED,
     ]
@@ -113,10 +113,10 @@ async def test_a_final_request_is_recorded_with_its_results_at_once(
 ):
     request = audit_request(*HOSTILE_REQUEST, action=action)
     results = {
-        one.ordinal: AlterationResult(
-            one.alteration.entity, Outcome.REFUSED, error=KafkaRefusal("X", "no")
+        entity.ordinal: AlterationResult(
+            entity.alteration.entity, Outcome.REFUSED, error=KafkaRefusal("X", "no")
         )
-        for one in request.entities
+        for entity in request.entities
     }
     at = await journal.record_final(request, results)
     record = await stored(journal, request)
@@ -150,7 +150,7 @@ async def test_what_no_cluster_would_take_is_still_recorded_when_denied(journal:
         Op("k", Decimal("-12.50")),
     )
     names = ({}, {"user": ""}, {"foo": "bar", "user": "x" * 100_000}, {"user": "a"}, {"user": "a"})
-    entities = [audit_entity(ordinal, one, ops=ops) for ordinal, one in enumerate(names)]
+    entities = [audit_entity(ordinal, item, ops=ops) for ordinal, item in enumerate(names)]
     request = audit_request(*entities, action="denied")
     await journal.record_final(request, {})
     record = await stored(journal, request)
@@ -270,7 +270,7 @@ async def test_ten_thousand_entities_are_one_intent_and_one_conclusion(journal: 
     record = await stored(journal, request)
     assert (record.request, record.results) == (request, applied(request))
     page = await journal.audit_rows(AuditQuery(limit=10_000))
-    assert [row.entity for row in page.rows] == [one.alteration.entity for one in entities]
+    assert [row.entity for row in page.rows] == [entity.alteration.entity for entity in entities]
 
 
 async def test_asking_whether_the_log_is_writable_leaves_no_trace(

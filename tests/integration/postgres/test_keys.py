@@ -157,14 +157,14 @@ def ended(
     request: AuditRequest, *outcomes: Outcome, error: KafkaRefusal | None = None
 ) -> AuditConclusion:
     results = {
-        one.ordinal: AlterationResult(
-            one.alteration.entity,
+        entity.ordinal: AlterationResult(
+            entity.alteration.entity,
             outcome,
             before={},
             after={},
             error=error if outcome is Outcome.REFUSED else None,
         )
-        for one, outcome in zip(request.entities, outcomes, strict=True)
+        for entity, outcome in zip(request.entities, outcomes, strict=True)
     }
     return AuditConclusion(request.alteration_id, results)
 

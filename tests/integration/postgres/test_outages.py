@@ -229,9 +229,9 @@ async def test_slow_reports_do_not_hold_up_intents(journal: PostgresJournal, dat
     reports = [asyncio.create_task(database.querying.run(report, within_s=20)) for _ in range(8)]
     await intend(journal, intent())
     await journal.check_writable()
-    assert not any(one.done() for one in reports)
-    for one in reports:
-        one.cancel()
+    assert not any(report.done() for report in reports)
+    for item in reports:
+        item.cancel()
     await asyncio.wait(reports)
 
 

@@ -97,7 +97,7 @@ async def test_an_owner_holds_what_was_applied_and_gives_up_what_was_removed(
 
 
 @pytest.mark.parametrize(
-    "outcome", [one for one in Outcome if one not in {Outcome.APPLIED, Outcome.UNKNOWN}]
+    "outcome", [item for item in Outcome if item not in {Outcome.APPLIED, Outcome.UNKNOWN}]
 )
 async def test_nobody_holds_what_was_not_applied(
     journal: PostgresJournal, plans: PostgresPlans, tables: Tables, outcome: Outcome
@@ -192,7 +192,7 @@ async def test_the_claims_of_a_large_plan_are_settled_at_once(
 ):
     entities = [audit_entity(n, {"user": f"user-{n}"}, ops=sets()) for n in range(MANY + 100)]
     request = audit_request(*entities, action="apply_plan")
-    holders = {one.alteration.entity: {P: None} for one in entities}
+    holders = {entity.alteration.entity: {P: None} for entity in entities}
     claim = replace(claim_of(request), ownership=OwnershipClaim("team", False, holders))
     await journal.record_intent(request, claim)
     conclusion = concluded(request)
@@ -254,7 +254,7 @@ async def test_recovery_does_not_look_at_what_is_only_rested_on_and_frees_it_in_
     request = await rested(journal, "ab", "x", owner="dead")
     tables.age(request, 60.0)
     assert (await recovery.open_intents(CLUSTER)).number == 2
-    assert [one.key for one in await claimed(recovery)] == [
+    assert [claim.key for claim in await claimed(recovery)] == [
         (request.alteration_id, 0),
         (request.alteration_id, 1),
     ]

@@ -107,7 +107,7 @@ async def test_an_owner_that_comes_back_late_agrees_or_is_refused(
     with pytest.raises(ValueError, match="entity 1 is already not_applied, not applied"):
         await journal.record_conclusion(concluded(request))
     record = await stored(journal, request)
-    assert [one.outcome.value for one in record.results.values()] == [
+    assert [result.outcome.value for result in record.results.values()] == [
         "applied",
         "not_applied",
         "applied",
@@ -157,9 +157,9 @@ async def test_of_an_owner_and_a_recovery_at_once_one_concludes(
             recovery.record_recovery([found(request, Outcome.NOT_APPLIED, final=True)]),
             return_exceptions=True,
         )
-        refused = [one for one in results if one]
+        refused = [result for result in results if result]
         assert len(refused) == 2
-        assert all("is already" in str(one) for one in refused)
+        assert all("is already" in str(item) for item in refused)
     conclusions = tables.run("select count(*) as n from audit_event where seq > 0")
     assert conclusions[0].n == 30
     assert tables.count("entity_slot") == 0
@@ -189,7 +189,7 @@ async def test_each_entity_has_its_own_story(journal: PostgresJournal, recovery:
     await recovery.record_recovery([found(request, Outcome.APPLIED, final=False, ordinal=1)])
     await recovery.record_recovery([found(request, Outcome.APPLIED, final=True, ordinal=0)])
     record = await stored(journal, request)
-    assert [one.outcome.value for one in record.results.values()] == ["applied", "unknown"]
+    assert [result.outcome.value for result in record.results.values()] == ["applied", "unknown"]
     assert [detail for _, event, detail in record.history if event == "recovery"] == [
         'observed: applied so far for {"user":"bob"}',
         'found applied for {"user":"alice"}',
@@ -218,7 +218,7 @@ async def test_findings_of_several_alterations_are_recorded_together(
     assert len(left) == 2
     assert "already refused, not applied" in left[third.alteration_id, 0]
     outcomes = [
-        [one.outcome.value for one in (await stored(journal, request)).results.values()]
+        [result.outcome.value for result in (await stored(journal, request)).results.values()]
         for request in requests
     ]
     assert outcomes == [
@@ -239,11 +239,11 @@ async def test_thousands_of_entities_are_claimed_and_concluded_together(
 ):
     request = await given_up(journal, *(f"user-{number}" for number in range(3000)))
     everything = await recovery.claim_open(CLUSTER, "me", limit=10_000)
-    assert [one.audited for one in everything] == list(request.entities)
+    assert [item.audited for item in everything] == list(request.entities)
     for final in (False, True):
         findings = [
-            found(request, Outcome.APPLIED, final=final, ordinal=one.audited.ordinal)
-            for one in everything
+            found(request, Outcome.APPLIED, final=final, ordinal=item.audited.ordinal)
+            for item in everything
         ]
         for _ in range(2):
             assert await recovery.record_recovery(findings) == {}

@@ -60,7 +60,7 @@ async def test_what_a_living_owner_has_forgotten_can_be_claimed_after_a_minute(
     tables.age(request, HANDED_OVER_WITHIN_S + 54)
     assert await claimed(recovery) == []
     tables.age(request, 10)
-    assert [one.alteration_id for one in await claimed(recovery)] == [request.alteration_id]
+    assert [claim.alteration_id for claim in await claimed(recovery)] == [request.alteration_id]
 
 
 async def test_an_owner_that_was_never_seen_is_dead(
@@ -69,7 +69,7 @@ async def test_an_owner_that_was_never_seen_is_dead(
     request = await opened(journal, "alice")
     assert await claimed(recovery) == []
     tables.age(request, HANDED_OVER_WITHIN_S + 4)
-    assert [one.alteration_id for one in await claimed(recovery)] == [request.alteration_id]
+    assert [claim.alteration_id for claim in await claimed(recovery)] == [request.alteration_id]
 
 
 async def test_beats_follow_each_other_and_old_ones_are_forgotten(
@@ -99,9 +99,11 @@ async def test_a_claim_that_came_to_nothing_is_made_again_at_once(
 ):
     request = await given_up(journal, "alice", "bob")
     for _ in range(2):
-        assert [one.alteration_id for one in await claimed(recovery)] == [request.alteration_id] * 2
+        assert [claim.alteration_id for claim in await claimed(recovery)] == [
+            request.alteration_id
+        ] * 2
     await recovery.record_recovery([found(request, Outcome.APPLIED, final=False)])
-    assert [one.audited.ordinal for one in await claimed(recovery)] == [1]
+    assert [claim.audited.ordinal for claim in await claimed(recovery)] == [1]
 
 
 async def test_recoveries_at_once_never_claim_the_same(
@@ -115,12 +117,12 @@ async def test_recoveries_at_once_never_claim_the_same(
     async def claim(number: int) -> None:
         owners = (f"{number}-{turn}" for turn in itertools.count())
         while some := await recoveries[number].claim_open(CLUSTER, next(owners), limit=7):
-            got.extend(one.audited.ordinal for one in some)
+            got.extend(item.audited.ordinal for item in some)
 
     await asyncio.gather(*(claim(number) for number in range(len(recoveries))))
     for database in databases:
         await database.close()
-    assert sorted(got) == [one.ordinal for one in request.entities]
+    assert sorted(got) == [entity.ordinal for entity in request.entities]
 
 
 async def test_what_is_open_is_counted(

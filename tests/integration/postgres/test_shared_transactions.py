@@ -37,7 +37,7 @@ async def intended(
     """Record a first intent, and the others in the turn that waits for it."""
     first = request_of("first")
     calls = [journal.record_intent(first, claim_of(first))]
-    calls += [journal.record_intent(one, claim_of(one, key=key)) for one in requests]
+    calls += [journal.record_intent(request, claim_of(request, key=key)) for request in requests]
     found = await all_of(calls)
     assert isinstance(found[0], Intent)
     return found[1:]
@@ -51,9 +51,9 @@ async def test_intents_of_one_turn_are_all_recorded_with_their_own_state(
     await journal.record_conclusion(concluded(known))
     requests = [request_of(f"user-{number}") for number in range(20)]
     found = await intended(journal, *requests)
-    assert all(isinstance(one, Intent) for one in found)
-    states = [[*one.known.values()] for one in found if isinstance(one, Intent)]
-    assert [len(one) for one in states] == [number == 3 for number in range(20)]
+    assert all(isinstance(result, Intent) for result in found)
+    states = [[*result.known.values()] for result in found if isinstance(result, Intent)]
+    assert [len(state) for state in states] == [number == 3 for number in range(20)]
     assert states[3][0].values == AFTER
     for request in requests:
         record = await journal.alteration(request.alteration_id)
@@ -67,13 +67,13 @@ async def test_the_database_fills_in_the_times_that_its_rows_have(
 ):
     requests = [request_of("a", "b"), request_of("c")]
     await intended(journal, *requests)
-    await asyncio.gather(*(journal.record_conclusion(concluded(one)) for one in requests))
+    await asyncio.gather(*(journal.record_conclusion(concluded(request)) for request in requests))
     rows = tables.run("select at, occurred_at, seq, payload from audit_event")
     assert sorted(row.seq for row in rows) == [0] * 7 + [1] * 3
     for row in rows:
         payload = json.loads(row.payload)
         times = [row.at, row.occurred_at]
-        written = [one.astimezone(UTC).isoformat(timespec="microseconds") for one in times]
+        written = [time.astimezone(UTC).isoformat(timespec="microseconds") for time in times]
         assert [payload["at"], payload["occurred_at"]] == written
         assert row.payload == canonical_json(payload)
 
@@ -89,7 +89,7 @@ async def test_a_taken_entity_stops_its_own_request_only(journal: PostgresJourna
     await intend(journal, holder)
     good, bad, also_good = request_of("a"), request_of("b", "busy", "c"), request_of("d")
     found = await intended(journal, good, bad, also_good)
-    assert [type(one) for one in found] == [Intent, EntityBusyError, Intent]
+    assert [type(result) for result in found] == [Intent, EntityBusyError, Intent]
     assert isinstance(found[1], EntityBusyError)
     assert found[1].alteration_id == holder.alteration_id
     assert await journal.alteration(bad.alteration_id) is None
@@ -111,7 +111,7 @@ async def test_a_used_key_stops_its_own_request_only(journal: PostgresJournal, t
             journal.record_intent(repeat, claim_of(repeat, key=KEY)),
         ]
     )
-    assert [type(one) for one in found] == [Intent, Intent, KeyTakenError]
+    assert [type(result) for result in found] == [Intent, Intent, KeyTakenError]
     assert isinstance(found[2], KeyTakenError)
     assert found[2].kept.alteration_id == used.alteration_id
     assert not tables.slots(repeat)
@@ -123,19 +123,21 @@ async def test_a_used_key_stops_its_own_request_only(journal: PostgresJournal, t
 async def test_one_key_at_the_same_moment_is_one_intent(journal: PostgresJournal):
     requests = [request_of(f"user-{number}") for number in range(5)]
     found = await intended(journal, *requests, key=KEY)
-    assert [type(one) for one in found].count(Intent) == 1
+    assert [type(result) for result in found].count(Intent) == 1
     winner = next(
-        request for request, one in zip(requests, found, strict=True) if isinstance(one, Intent)
+        request
+        for request, result in zip(requests, found, strict=True)
+        if isinstance(result, Intent)
     )
-    for one in found:
-        if not isinstance(one, Intent):
-            assert isinstance(one, KeyTakenError)
-            assert one.kept.alteration_id == winner.alteration_id
+    for result in found:
+        if not isinstance(result, Intent):
+            assert isinstance(result, KeyTakenError)
+            assert result.kept.alteration_id == winner.alteration_id
 
 
 async def test_one_entity_at_the_same_moment_is_one_intent(journal: PostgresJournal):
     found = await intended(journal, *(request_of("same") for _ in range(5)))
-    assert sorted(type(one).__name__ for one in found) == ["EntityBusyError"] * 4 + ["Intent"]
+    assert sorted(type(result).__name__ for result in found) == ["EntityBusyError"] * 4 + ["Intent"]
 
 
 async def test_an_entity_refused_for_its_key_gives_its_slot_back(
@@ -158,7 +160,7 @@ async def test_who_would_wait_for_a_lock_is_told_to_go_alone(
     with psycopg.connect(audit_database.owner_url) as other:
         other.execute("delete from entity_slot")
         drafts = [
-            PendingIntent(one, claim_of(one)) for one in (request_of("a"), request_of("locked"))
+            PendingIntent(item, claim_of(item)) for item in (request_of("a"), request_of("locked"))
         ]
         with pytest.raises(BatchRejectedError):
             await database.writing.run(lambda lease: write_intents(drafts, lease))
@@ -166,7 +168,7 @@ async def test_who_would_wait_for_a_lock_is_told_to_go_alone(
         good, waiting = request_of("a"), request_of("locked")
         found = await intended(journal, good, waiting)
         other.rollback()
-    assert [type(one) for one in found] == [Intent, EntityBusyError]
+    assert [type(result) for result in found] == [Intent, EntityBusyError]
 
 
 async def test_a_draft_that_takes_over_shares_with_nobody():
@@ -190,9 +192,9 @@ async def test_conclusions_of_one_turn_free_their_slots_and_keep_their_states(
     await asyncio.gather(
         *(
             journal.record_conclusion(
-                concluded(one, outcome, AFTER if outcome is Outcome.APPLIED else None)
+                concluded(item, outcome, AFTER if outcome is Outcome.APPLIED else None)
             )
-            for one, outcome in pairs
+            for item, outcome in pairs
         )
     )
     for request, outcome in pairs:
@@ -200,7 +202,7 @@ async def test_conclusions_of_one_turn_free_their_slots_and_keep_their_states(
         assert record is not None
         assert record.results[0].outcome is outcome
         slots = tables.slots(request)
-        assert [one.state for one in slots.values()] == ["quarantined"] * (
+        assert [slot.state for slot in slots.values()] == ["quarantined"] * (
             outcome is Outcome.UNKNOWN
         )
         assert (tables.state(request) is not None) is (outcome is Outcome.APPLIED)
@@ -214,9 +216,16 @@ async def test_a_conclusion_without_an_intent_fails_alone(journal: PostgresJourn
     good, also_good, never = request_of("a"), request_of("b"), request_of("c")
     for request in (good, also_good):
         await intend(journal, request)
-    found = await all_of([journal.record_conclusion(concluded(one)) for one in (good, never)])
-    found += await all_of([journal.record_conclusion(concluded(one)) for one in (never, also_good)])
-    assert [type(one) for one in found] == [type(None), NotFoundError, NotFoundError, type(None)]
+    found = await all_of([journal.record_conclusion(concluded(item)) for item in (good, never)])
+    found += await all_of(
+        [journal.record_conclusion(concluded(item)) for item in (never, also_good)]
+    )
+    assert [type(result) for result in found] == [
+        type(None),
+        NotFoundError,
+        NotFoundError,
+        type(None),
+    ]
     for request in (good, also_good):
         record = await journal.alteration(request.alteration_id)
         assert record is not None
@@ -234,7 +243,7 @@ async def test_what_contradicts_the_log_fails_alone_and_frees_nothing(
     with pytest.raises(BatchRejectedError):
         await database.writing.run(lambda lease: conclude_together(both, lease))
     assert tables.slots(good)
-    first, second = await all_of([journal.record_conclusion(one) for one in both])
+    first, second = await all_of([journal.record_conclusion(item) for item in both])
     assert first is None
     assert isinstance(second, ValueError)
     assert not tables.slots(good)

@@ -74,7 +74,7 @@ async def test_what_was_applied_last_is_known_to_the_next_intent(
 ):
     first, second, third = (request_of("alice", "bob") for _ in range(3))
     assert (await take(journal, first)).known == {}
-    alice, bob = (one.alteration.entity for one in first.entities)
+    alice, bob = (entity.alteration.entity for entity in first.entities)
     results = {
         0: AlterationResult(alice, Outcome.APPLIED, True, {}, {"a": 1.5, "b": 2.0**63}),
         1: AlterationResult(bob, Outcome.REFUSED, False, {}, {}),

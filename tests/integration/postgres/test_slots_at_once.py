@@ -77,7 +77,7 @@ async def test_who_waits_in_a_circle_is_told_that_an_entity_is_busy(
     audit_database: AuditDatabase,
 ):
     request = request_of("alice", "bob")
-    first, last = sorted(entity_hash(one.alteration.entity) for one in request.entities)
+    first, last = sorted(entity_hash(entity.alteration.entity) for entity in request.entities)
     notice_deadlocks = f"alter database {audit_database.name} set deadlock_timeout = "
     run_as(audit_database.superuser_url, f"{notice_deadlocks} '10s'")
     with psycopg.connect(audit_database.service_url) as other:

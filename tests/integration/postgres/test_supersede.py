@@ -27,7 +27,7 @@ async def in_quarantine(journal: PostgresJournal, *users: str) -> AuditRequest:
 async def outcomes(journal: PostgresJournal, request: AuditRequest) -> dict[int, str]:
     record = await journal.alteration(request.alteration_id)
     assert record is not None
-    return {ordinal: one.outcome.value for ordinal, one in record.results.items()}
+    return {ordinal: result.outcome.value for ordinal, result in record.results.items()}
 
 
 async def test_a_superseded_alteration_gives_up_the_entities_of_the_new_one_only(
@@ -94,7 +94,7 @@ async def test_of_two_that_supersede_at_once_one_wins(journal: PostgresJournal, 
             *(take(journal, new, old.alteration_id) for new in news), return_exceptions=True
         )
         won = [new for new, result in zip(news, results, strict=True) if isinstance(result, Intent)]
-        (error,) = [one for one in results if isinstance(one, Exception)]
+        (error,) = [result for result in results if isinstance(result, Exception)]
         assert len(won) == 1
         assert isinstance(error, EntityBusyError)
         assert error.alteration_id == won[0].alteration_id

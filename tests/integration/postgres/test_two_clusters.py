@@ -52,7 +52,10 @@ async def test_recovery_claims_what_is_open_on_its_own_cluster(
     assert (await recovery.open_intents(OTHER)).number == 0
     assert (await recovery.open_intents(CLUSTER)).number == 2
     claimed = await recovery.claim_open(CLUSTER, "me", limit=100)
-    assert {one.alteration_id for one in claimed} == {unknown.alteration_id, orphan.alteration_id}
+    assert {claim.alteration_id for claim in claimed} == {
+        unknown.alteration_id,
+        orphan.alteration_id,
+    }
     await recovery.give_back(OTHER, "me")
     assert await recovery.claim_open(CLUSTER, "you", limit=100) == []
     await recovery.give_back(CLUSTER, "me")
@@ -98,7 +101,7 @@ async def test_drift_of_one_cluster_leaves_the_other_as_it_is(
     assert len(await drift.recent_doubtful(CLUSTER, [alice])) == 1
     assert await drift.record_drift(OTHER, [changed("alice", AFTER, {})]) == [alice]
     states = [await drift.baseline(cluster_id) for cluster_id in (CLUSTER, OTHER)]
-    assert [dict(one or {})[alice].values for one in states] == [AFTER, {}]
+    assert [dict(state or {})[alice].values for state in states] == [AFTER, {}]
 
 
 async def test_an_entity_is_held_and_known_on_each_cluster_by_itself(
@@ -170,8 +173,8 @@ async def logged(journal: PostgresJournal) -> Mapping[str, AuditRequest]:
     requests = {CLUSTER: request_of("alice"), OTHER: elsewhere("alice")}
     for cluster_id, request in requests.items():
         done = replace(request_of("bob"), cluster_id=cluster_id)
-        for one in (done, request):
-            await journal.record_intent(one, claim_of(one))
+        for item in (done, request):
+            await journal.record_intent(item, claim_of(item))
         await journal.record_conclusion(concluded(done))
         await journal.record_final(
             replace(request_of("carol"), cluster_id=cluster_id, action="validate"),

@@ -63,7 +63,7 @@ class Workers:
     def pid_of(self, worker: int) -> int:
         """Return the process that is a worker now."""
         events = [line["event"] for line in self.lines()]
-        (*_, latest) = [one for one in events if one.startswith(f"worker {worker} serves")]
+        (*_, latest) = [event for event in events if event.startswith(f"worker {worker} serves")]
         return int(latest.rpartition(" ")[2])
 
     def close(self) -> None:

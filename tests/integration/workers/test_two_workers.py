@@ -56,7 +56,7 @@ def test_pages_over_new_connections_show_each_entity_once(pair: Workers, team: s
     while asked < 3 or len(answered(pair, "/quotas")) < 2:
         assert asked < 50, "one worker accepts every connection"
         pages = all_pages(pair, team)
-        users = [quota["entity"]["user"] for one in pages for quota in one["quotas"]]
+        users = [quota["entity"]["user"] for item in pages for quota in item["quotas"]]
         assert users == sorted(f"{team}-{number}" for number in range(ENTITIES))
         asked += 1
 

@@ -71,7 +71,7 @@ def test_brokers_that_are_down_or_slow_do_not_stop_the_others(
     ):
         down = f"http://127.0.0.1:{port}"
         urls = enumerate([url, down, slow, broken, f"{url}/nowhere"], start=1)
-        endpoints = [part for n, one in urls for part in ("--endpoint", f"{n}={one}")]
+        endpoints = [part for n, item in urls for part in ("--endpoint", f"{n}={item}")]
         sizes = ["--interval", "5", "--duration", "10", "--cluster", "c", "--json"]
         done = command("collect", *endpoints, *sizes, "--out", str(tmp_path))
     assert done.returncode == 0, done.stderr

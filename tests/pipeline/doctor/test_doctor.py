@@ -69,15 +69,15 @@ def later() -> Row:
 AILMENTS: dict[str, Callable[[], dict[Any, list[Row]]]] = {
     "names decoded": lambda: {OBSERVATION_MINUTE: [observation(3, "team%20a", "", 1.0)]},
     "names present": lambda: {
-        OBSERVATION_MINUTE: [observation(one, "", "", 1.0, source="x") for one in range(20)]
+        OBSERVATION_MINUTE: [observation(number, "", "", 1.0, source="x") for number in range(20)]
     },
     "metric Fetch": lambda: {QUOTA_VERSION: [version("consumer_byte_rate")]},
     "level 0": lambda: {
-        BUCKET_MINUTE: [minute(one, bucket_id=8, level=0, limit=None) for one in range(20)]
+        BUCKET_MINUTE: [minute(number, bucket_id=8, level=0, limit=None) for number in range(20)]
     },
     "throttle times": lambda: {BUCKET_MINUTE: [minute(4, bucket_id=8, rate_max=101.0)]},
     "coverage of broker 2 of c1": lambda: {
-        OBSERVATION_MINUTE: [observation(one, "a", "b", 1.0, broker_id=2) for one in (0, 9)]
+        OBSERVATION_MINUTE: [observation(item, "a", "b", 1.0, broker_id=2) for item in (0, 9)]
     },
     "clocks of c1": lambda: {OBSERVATION_MINUTE: [later()]},
     "quarantine": lambda: {
@@ -134,7 +134,9 @@ def test_a_stopped_broker_is_told_beside_the_others(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
     world = healthy()
-    world[OBSERVATION_MINUTE] += [observation(one, "a", "b", 1.0, broker_id=2) for one in range(3)]
+    world[OBSERVATION_MINUTE] += [
+        observation(number, "a", "b", 1.0, broker_id=2) for number in range(3)
+    ]
     _, checks = examined(capsys, "--input", str(publish(tmp_path, world)))
     assert "broker 2" in checks["clocks of c1"]["detail"]
 
@@ -202,7 +204,7 @@ def test_people_get_a_line_for_each_check(capsys: pytest.CaptureFixture[str]):
 
 def spark_check_of(ended: subprocess.CompletedProcess[str]) -> dict[str, str]:
     assert ended.returncode == 0, ended.stderr
-    [check] = [one for one in json.loads(ended.stdout)["checks"] if one["check"] == "spark"]
+    [check] = [item for item in json.loads(ended.stdout)["checks"] if item["check"] == "spark"]
     return check
 
 

@@ -54,8 +54,8 @@ def folded(*entries: AuditEntry, snapshots: tuple[dict[str, Any], ...] = ()) -> 
     history = QuotaHistory()
     for place in snapshots_of(snapshots):
         history.expect(*place)
-    for one in entries:
-        history.add(one)
+    for item in entries:
+        history.add(item)
     history.finish()
     return history
 
@@ -67,7 +67,7 @@ def versions(history: QuotaHistory) -> list[tuple[Any, ...]]:
 
 
 def conflicts(history: QuotaHistory) -> list[tuple[datetime, str]]:
-    return [(one.at, one.told) for one in history.conflicts()]
+    return [(conflict.at, conflict.told) for conflict in history.conflicts()]
 
 
 def test_each_alteration_ends_one_value_and_begins_the_next():

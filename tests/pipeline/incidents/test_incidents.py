@@ -66,7 +66,7 @@ _MINUTES = st.lists(
     st.tuples(st.integers(1, 2), st.integers(0, 30), st.booleans(), st.booleans()),
     min_size=1,
     max_size=40,
-    unique_by=lambda one: one[:2],
+    unique_by=lambda item: item[:2],
 )
 
 
@@ -124,7 +124,7 @@ def test_any_partitions_give_the_same_incidents(spark: SparkSession):
     ]
     frames = [frame(spark, BUCKET_MINUTE, rows).repartition(number) for number in (2, 16)]
     two, sixteen = (
-        sorted(rows_of(incidents(one, 3)), key=lambda row: row["incident_id"]) for one in frames
+        sorted(rows_of(incidents(item, 3)), key=lambda row: row["incident_id"]) for item in frames
     )
     assert two == sixteen
 
@@ -184,9 +184,9 @@ def test_an_incident_names_its_quota_and_who_began(spark: SparkSession):
     quota = ("quota_user", "quota_user_default", "quota_client_id", "quota_client_default")
     assert [alices[name] for name in quota] == ["", True, "", False]
     told = json.loads(alices["first_contributors"])
-    assert [one["client-id"] for one in told] == ["etl", "app5", "app4", "app3", "app2"]
+    assert [item["client-id"] for item in told] == ["etl", "app5", "app4", "app3", "app2"]
     assert told[0] == {"user": "alice", "client-id": "etl", "rate_max": 50.0}
-    assert [one["user"] for one in json.loads(etls["first_contributors"])] == ["bob"]
+    assert [load["user"] for load in json.loads(etls["first_contributors"])] == ["bob"]
 
 
 def test_without_names_and_pairs_both_are_null(spark: SparkSession):

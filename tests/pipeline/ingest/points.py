@@ -54,9 +54,9 @@ def user_tag(name: str) -> str:
 
 def client_tag(name: str) -> str:
     """Return what JMX makes of a client-id. Source: ``Sanitizer.jmxSanitize``."""
-    if all(one.isascii() and (one.isalnum() or one in "_-%. \t") for one in name):
+    if all(item.isascii() and (item.isalnum() or item in "_-%. \t") for item in name):
         return name
-    escaped = "".join(f"\\{one}" if one in '\\"*?' else one for one in name)
+    escaped = "".join(f"\\{item}" if item in '\\"*?' else item for item in name)
     return '"' + escaped.replace("\n", "\\n") + '"'
 
 
@@ -65,10 +65,10 @@ def write_csv(points: Sequence[Point], folder: Path) -> Path:
     with file.open("w", newline="") as opened:
         writer = csv.writer(opened)
         writer.writerow(HEADERS)
-        for one in points:
-            time = datetime.fromtimestamp(one.at, UTC).isoformat()
-            names = (one.metric, one.resource, one.user, one.client_id)
-            writer.writerow((time, one.broker, *names, one.value))
+        for point in points:
+            time = datetime.fromtimestamp(point.at, UTC).isoformat()
+            names = (point.metric, point.resource, point.user, point.client_id)
+            writer.writerow((time, point.broker, *names, point.value))
     return file
 
 
@@ -76,15 +76,15 @@ def write_parquet(points: Sequence[Point], folder: Path, *, tags: bool = False) 
     file = folder / "points.parquet"
     rows = [
         {
-            "ts": datetime.fromtimestamp(one.at, UTC),
-            "broker_id": one.broker,
-            "metric": one.metric,
-            "resource": one.resource,
-            "user": user_tag(one.user) if tags else one.user,
-            "client_id": client_tag(one.client_id) if tags else one.client_id,
-            "value": one.value,
+            "ts": datetime.fromtimestamp(point.at, UTC),
+            "broker_id": point.broker,
+            "metric": point.metric,
+            "resource": point.resource,
+            "user": user_tag(point.user) if tags else point.user,
+            "client_id": client_tag(point.client_id) if tags else point.client_id,
+            "value": point.value,
         }
-        for one in points
+        for point in points
     ]
     pq.write_table(pa.Table.from_pylist(rows), file, row_group_size=3)
     return file
@@ -92,7 +92,7 @@ def write_parquet(points: Sequence[Point], folder: Path, *, tags: bool = False) 
 
 def write_adapter(points: Sequence[Point], folder: Path) -> Path:
     file = folder / "points.jsonl"
-    file.write_bytes(b"".join(adapter_message(one) + b"\n" for one in points))
+    file.write_bytes(b"".join(adapter_message(point) + b"\n" for point in points))
     return file
 
 
@@ -106,8 +106,8 @@ def adapter_message(one: Point) -> bytes:
 def write_query_range(points: Sequence[Point], folder: Path) -> Path:
     file = folder / "points.json"
     result = [
-        {"metric": one.labels(__name__=one.metric), "values": [[one.at, repr(one.value)]]}
-        for one in points
+        {"metric": point.labels(__name__=point.metric), "values": [[point.at, repr(point.value)]]}
+        for point in points
     ]
     file.write_text(query_range(result))
     return file
@@ -121,11 +121,11 @@ def write_export(points: Sequence[Point], folder: Path) -> Path:
     file = folder / "points.vm.jsonl"
     lines = [
         {
-            "metric": one.labels(__name__=one.metric),
-            "values": [None if one.value != one.value else one.value],
-            "timestamps": [one.at * 1000],
+            "metric": point.labels(__name__=point.metric),
+            "values": [None if point.value != point.value else point.value],
+            "timestamps": [point.at * 1000],
         }
-        for one in points
+        for point in points
     ]
     file.write_text("".join(json.dumps(line) + "\n" for line in lines))
     return file

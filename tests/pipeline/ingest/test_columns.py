@@ -46,16 +46,16 @@ def at(second: float) -> datetime:
 
 CHANGES: tuple[Mapping[str, Any], ...] = (
     *({"ts": at(n), "value": n / 7} for n in range(0, 180, 20)),
-    *({"ts": at(n), "value": one, **THROTTLE} for n, one in enumerate((NAN, 30.0, 5.0, -1.0))),
+    *({"ts": at(n), "value": item, **THROTTLE} for n, item in enumerate((NAN, 30.0, 5.0, -1.0))),
     *(
-        {"user": f"u{n}", "value": one}
-        for n, one in enumerate((NAN, INFINITY, -INFINITY, -1, 9e12))
+        {"user": f"u{n}", "value": item}
+        for n, item in enumerate((NAN, INFINITY, -INFINITY, -1, 9e12))
     ),
     *({"user": name} for name in ("", None, "a%2Fb", "50%", "a+b", '"q"', "Zoë 😀", "two\nlines")),
     *({"client_id": name} for name in ("", None, '"a\\"b"', '"a"b"', "<default>", '"', LONG)),
-    *({"metric": one} for one in ("byte_rat", None, "", LONG, "BYTE-RATE", "consumer_byte_rate")),
-    *({"resource": one} for one in ("Produced", None, "fetch", "Produce", "Controller_Mutation")),
-    *({"broker_id": one} for one in (None, -1, 0, 2**31 - 1)),
+    *({"metric": item} for item in ("byte_rat", None, "", LONG, "BYTE-RATE", "consumer_byte_rate")),
+    *({"resource": item} for item in ("Produced", None, "fetch", "Produce", "Controller_Mutation")),
+    *({"broker_id": item} for item in (None, -1, 0, 2**31 - 1)),
     *({"ts": None}, {"value": None}, {"ts": None, "metric": "x"}, {"cluster_id": None}),
     *({"ts": at(n), "user": "out"} for n in (-1, 86_399.999999, 86_400)),
     *({"metric": "up", "user": name, "value": value} for name, value in (("a", 0), ("b", 1))),
@@ -116,7 +116,7 @@ def run_both(
     ids=str,
 )
 def test_columns_are_judged_as_rows_are(shape: Mapping[str, Any], tmp_path: Path):
-    told = {name: one for name, one in shape.items() if name in ("naive", "brokers")}
+    told = {name: item for name, item in shape.items() if name in ("naive", "brokers")}
     kind = "collect" if "tags" in shape else "parquet"
     start = int(NOON.timestamp()) * 1_000_000
     period = {"since_us": start, "until_us": start + 86_400_000_000} if "period" in shape else {}
@@ -124,10 +124,10 @@ def test_columns_are_judged_as_rows_are(shape: Mapping[str, Any], tmp_path: Path
     expected = read(place, kind, **period)
     pieces = file_inputs([str(place)], kind, MetricMap()).pieces
     rules = Rules(MetricMap(), FORMATS[kind].tags, **period)
-    raw = pa.concat_tables([rows for one in pieces for rows in read_raw(one)])
+    raw = pa.concat_tables([rows for chunk in pieces for rows in read_raw(chunk)])
     fine, refused = points_of(raw, rules, layouts_of(pieces))
-    assert told_of(fine.to_pylist()) == told_of(one for one in expected if not one["problem"])
-    assert told_of(refused.to_pylist()) == told_of(one for one in expected if one["problem"])
+    assert told_of(fine.to_pylist()) == told_of(item for item in expected if not item["problem"])
+    assert told_of(refused.to_pylist()) == told_of(item for item in expected if item["problem"])
     assert fine.num_rows > 20
     assert refused.num_rows > 20
 
@@ -135,9 +135,9 @@ def test_columns_are_judged_as_rows_are(shape: Mapping[str, Any], tmp_path: Path
 def told_of(points: Iterable[Mapping[str, Any]]) -> tuple[list[str], int]:
     """Return the points in order, as text since NaN equals nothing, and how many are left out."""
     points = list(points)
-    left_out = [one for one in points if one["problem"] == "outside-period"]
-    kept = [repr(sorted(one.items())) for one in points if one not in left_out]
-    return sorted(kept), sum(one["n"] for one in left_out)
+    left_out = [point for point in points if point["problem"] == "outside-period"]
+    kept = [repr(sorted(point.items())) for point in points if point not in left_out]
+    return sorted(kept), sum(item["n"] for item in left_out)
 
 
 def test_a_run_gives_the_same_by_columns_and_by_rows(
@@ -152,7 +152,10 @@ def test_a_run_gives_the_same_by_columns_and_by_rows(
         assert columns
     # What a check measures against the clock of this machine differs from run to run.
     columns, rows = (
-        [(one.check, one.passed, one.detail) for one in table(spark, tmp_path / name, DQ_RESULT)]
+        [
+            (item.check, item.passed, item.detail)
+            for item in table(spark, tmp_path / name, DQ_RESULT)
+        ]
         for name in ("columns", "rows")
     )
     assert columns == rows
@@ -177,7 +180,7 @@ def test_a_name_that_is_no_text_is_put_aside(brokers: pa.DataType, tmp_path: Pat
         rules = Rules(MetricMap(), tags=False)
         fine, refused = points_of(pa.concat_tables(read_raw(piece)), rules, layouts_of([piece]))
         assert told_of([*refused.to_pylist(), *fine.to_pylist()]) == told_of(points)
-    assert [(one["problem"], one["user"]) for one in points] == [
+    assert [(point["problem"], point["user"]) for point in points] == [
         ("undecodable-name", None),
         (None, "bob"),
     ]

@@ -22,7 +22,7 @@ def test_quarantined_rows_are_exit_code_3_after_publishing(spark_command: Comman
     assert "-- observation_minute" in done.stderr
     assert ds.dataset(out / "observation_minute", partitioning="hive").count_rows() == 1
     aside = ds.dataset(out / "quarantine").to_table().to_pylist()
-    assert [(one["line"], one["reason"]) for one in aside] == [(2, "duplicate"), (3, "negative")]
+    assert [(row["line"], row["reason"]) for row in aside] == [(2, "duplicate"), (3, "negative")]
 
 
 def test_a_dry_run_writes_nothing(command: Command, tmp_path: Path):

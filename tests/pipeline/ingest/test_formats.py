@@ -44,7 +44,7 @@ def test_every_format_says_the_same_of_odd_names(kind: str, tmp_path: Path):
     points += [Point(user="u", client_id=name) for name in ODD_NAMES]
     rows = read(WRITERS[kind](points, tmp_path), kind)
     assert refused(rows) == []
-    assert [row[4:6] for row in good(rows)] == [(one.user, one.client_id) for one in points]
+    assert [row[4:6] for row in good(rows)] == [(point.user, point.client_id) for point in points]
 
 
 @pytest.mark.parametrize("kind", WRITERS)
@@ -59,7 +59,7 @@ def test_every_format_knows_all_keys_and_their_throttle_times(kind: str, tmp_pat
     }
     points = [Point(3, 7, attribute, resource, value=2.5) for resource, attribute in told]
     rows = read(WRITERS[kind](points, tmp_path), kind)
-    assert good(rows) == [(3, 7, *one, "alice", "etl", 2.5, "") for one in told.values()]
+    assert good(rows) == [(3, 7, *item, "alice", "etl", 2.5, "") for item in told.values()]
 
 
 @pytest.mark.parametrize("kind", WRITERS)
@@ -67,7 +67,9 @@ def test_every_format_refuses_values_that_are_no_rates(kind: str, tmp_path: Path
     values = {float("nan"): "nan", -1.0: "negative", float("inf"): "infinite", 1e13: "too-large"}
     points = [Point(value=value) for value in values]
     rows = read(WRITERS[kind](points, tmp_path), kind)
-    assert [(reason, n) for _, reason, n in refused(rows)] == [(one, 1) for one in values.values()]
+    assert [(reason, n) for _, reason, n in refused(rows)] == [
+        (value, 1) for value in values.values()
+    ]
     assert good(rows) == []
 
 
@@ -156,7 +158,7 @@ def test_a_map_names_columns_instances_and_the_encoding(tmp_path: Path):
     row = "1763726400,kafka-0:9404,kafka_server_fetch_byte_rate,a%20b,3"
     rows = read(csv_file(tmp_path, row, row.replace("%20", "%"), header=header), "csv", told)
     key = "consumer_byte_rate"
-    assert [one[1:7] for one in good(rows)] == [(12, key, "rate", "a b", "", 3)]
+    assert [item[1:7] for item in good(rows)] == [(12, key, "rate", "a b", "", 3)]
     assert refused(rows) == [(3, "undecodable-name", 1)]
 
 
@@ -179,7 +181,7 @@ def test_a_map_that_nobody_could_follow_is_refused(text: object, told: str):
 
 def labelled(folder: Path, *labels: dict[str, str | None]) -> Path:
     name = {"__name__": "kafka_server_quota_byte_rate", "resource": "Fetch"}
-    result = [{"metric": name | one, "values": [[Point().at, "1"]]} for one in labels]
+    result = [{"metric": name | label, "values": [[Point().at, "1"]]} for label in labels]
     file = folder / "labels.json"
     file.write_text(query_range(result))
     return file
@@ -211,16 +213,16 @@ def test_the_broker_is_its_id_else_its_name_else_the_instance(tmp_path: Path):
 
 def test_names_that_cannot_be_decoded_are_put_aside(tmp_path: Path):
     bad = ("%", "%zz", "%2", "%ff", "a%C3", "\ud800")
-    labels = [{"broker_id": "1", "user": one} for one in bad]
+    labels = [{"broker_id": "1", "user": item} for item in bad]
     clients = ('"a\\x"', '"a"b,"', '"\\"')
-    labels += [{"broker_id": "1", "client_id": one} for one in clients]
+    labels += [{"broker_id": "1", "client_id": client} for client in clients]
     rows = read(labelled(tmp_path, *labels), "prom-json")
     assert refused(rows) == [(line, "undecodable-name", 1) for line in range(1, 10)]
 
 
 def test_a_cluster_label_names_the_cluster(tmp_path: Path):
     labels = ({"cluster": "a"}, {"cluster_id": "b", "cluster": "a"}, {"cluster": None})
-    rows = read(labelled(tmp_path, *({"broker": "1"} | one for one in labels)), "prom-json")
+    rows = read(labelled(tmp_path, *({"broker": "1"} | label for label in labels)), "prom-json")
     assert [row[7] for row in good(rows)] == ["a", "b", ""]
 
 
@@ -252,7 +254,7 @@ def test_lines_that_are_no_messages_are_put_aside(tmp_path: Path):
     line = json.loads(file.read_text())
     lines = [
         *("", "{", "[]", '"x"', "null", "[" * 100_000),
-        *(json.dumps({name: line[name] for name in line if name != one}) for one in line),
+        *(json.dumps({name: line[name] for name in line if name != item}) for item in line),
         *(json.dumps(line | {name: None}) for name in ("timestamp", "value", "labels")),
         json.dumps(line | {"timestamp": "soon"}),
         json.dumps(line | {"value": True}),

@@ -96,7 +96,7 @@ class World:
     checks: Mapping[str, Row]
 
     def of(self, user: str) -> list[Row]:
-        return [one for one in self.minutes if one.user == user]
+        return [minute for minute in self.minutes if minute.user == user]
 
 
 @pytest.fixture(scope="module")
@@ -108,8 +108,8 @@ def world(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Worl
     (source / "b.csv").write_text("\n".join((header, *BROKERS[:3], *MINUTES[:2])))
     (source / "c.csv").write_bytes(b"\x00")
     job = run_job(spark, source, out)
-    found = [table(spark, out, one) for one in (OBSERVATION_MINUTE, QUARANTINE, DQ_RESULT)]
-    return World(source, out, job, found[0], found[1], {one.check: one for one in found[2]})
+    found = [table(spark, out, item) for item in (OBSERVATION_MINUTE, QUARANTINE, DQ_RESULT)]
+    return World(source, out, job, found[0], found[1], {item.check: item for item in found[2]})
 
 
 def test_a_minute_is_summed_up(world: World):
@@ -145,15 +145,15 @@ def test_the_mean_of_large_rates_is_exact(world: World):
 
 
 def test_the_first_of_the_same_point_counts(world: World):
-    twice = [(one.cluster_id, one.rate_avg, one.samples) for one in world.of("twice")]
+    twice = [(item.cluster_id, item.rate_avg, item.samples) for item in world.of("twice")]
     assert twice == [("c", 5.0, 2), ("d", 8.0, 1)]
-    assert [(one.rate_avg, one.samples) for one in world.of("once")] == [(7.0, 1)]
+    assert [(item.rate_avg, item.samples) for item in world.of("once")] == [(7.0, 1)]
 
 
 def test_the_surplus_is_quarantined_where_it_stands(world: World):
-    surplus = [one for one in world.quarantine if one.reason == "duplicate"]
+    surplus = [item for item in world.quarantine if item.reason == "duplicate"]
     first = 2 + len(MINUTES)
-    assert [(one.source, one.line, one.n) for one in surplus] == [
+    assert [(item.source, item.line, item.n) for item in surplus] == [
         *((f"{world.source}/a.csv", line, 1) for line in (first + 1, first + 3)),
         *((f"{world.source}/b.csv", line, 1) for line in range(2, 7)),
     ]
@@ -173,13 +173,13 @@ def test_rows_in_are_rows_used_and_quarantined(world: World):
     }
     rows = sum(map(len, (MINUTES, TWICE, BAD, BROKERS))) + 5 + 1
     assert counts["rows_in"] == rows == counts["rows_used"] + world.job.quarantined
-    assert world.job.quarantined == sum(one.n for one in world.quarantine) == 12
+    assert world.job.quarantined == sum(item.n for item in world.quarantine) == 12
     assert counts["used"] == {"rate": 23, "throttle": 4, "up": 2}
     assert counts["rows_out"]["observation_minute"] == len(world.minutes)
 
 
 def test_the_checks_name_what_is_wrong(world: World):
-    failed = {name for name, one in world.checks.items() if not one.passed}
+    failed = {name for name, check in world.checks.items() if not check.passed}
     assert (
         failed
         == set(world.job.counts["dq_failed"])
@@ -223,8 +223,8 @@ def test_two_formats_give_the_same_minutes(spark: SparkSession, tmp_path: Path):
         job = run_job(spark, tmp_path / kind, tmp_path / "out", format=kind, cluster="c")
         assert "cluster_named" not in job.counts["dq_failed"]
         rows = table(spark, tmp_path / "out", OBSERVATION_MINUTE)
-        assert {one.source for one in rows} == {kind}
-        minutes.append([one[:14] for one in rows])
+        assert {item.source for item in rows} == {kind}
+        minutes.append([item[:14] for item in rows])
     assert minutes[0] == minutes[1]
     assert len(minutes[0]) == len(names)
 
@@ -238,7 +238,7 @@ def test_a_run_over_a_period_empties_its_days_and_no_other(
     source = write_csv([Point(86_400)], tmp_path)
     job = run_job(spark, source, out, cluster="c", **period)
     kept = table(spark, out, OBSERVATION_MINUTE)
-    assert [one for one in world.minutes if one.cluster_id != "c"] == kept
+    assert [minute for minute in world.minutes if minute.cluster_id != "c"] == kept
     assert (job.counts["rows_in"], job.counts["left_out"]) == (0, 1)
 
 

@@ -37,7 +37,7 @@ def test_a_topic_gives_the_minutes_of_the_same_lines_and_names_the_offset_of_a_b
 ):
     topic, servers = unique("metrics"), broker.bootstrap_servers
     producer = Producer({"bootstrap.servers": servers})
-    fine = [adapter_message(one) for one in POINTS]
+    fine = [adapter_message(point) for point in POINTS]
     for message in (*fine[:40], BAD, *fine[40:]):
         producer.produce(topic, message, partition=0)
     assert producer.flush(60) == 0

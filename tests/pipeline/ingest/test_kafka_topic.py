@@ -50,7 +50,7 @@ def test_all_messages_up_to_the_offsets_of_the_plan_are_read(producer: Producer,
     produce(producer, "all", *(adapter_message(Point(50 + n)) for n in range(10)))
     assert sorted(row[0] for row in good(read(inputs))) == list(range(10))
     assert inputs.names == [f"kafka://{servers}/all/{number}" for number in range(PARTITIONS)]
-    assert [(one.first, one.end) for one in inputs.ranges] == [(0, 3), (0, 3), (0, 2), (0, 2)]
+    assert [(span.first, span.end) for span in inputs.ranges] == [(0, 3), (0, 3), (0, 2), (0, 2)]
 
 
 def test_what_is_no_message_is_named_by_its_offset(producer: Producer, servers: str):
@@ -67,7 +67,7 @@ def test_a_range_is_read_in_parts(
     produce(producer, "parts", *(adapter_message(Point(n)) for n in range(40)))
     monkeypatch.setattr(kafka_topic, "_RANGE", 3)
     inputs = topic_inputs([f"kafka://{servers}/parts"], {})
-    assert [(one.first, one.end) for one in cut(inputs.ranges[0])] == [
+    assert [(item.first, item.end) for item in cut(inputs.ranges[0])] == [
         *((0, 3), (3, 6), (6, 9), (9, 10))
     ]
     assert len(inputs.pieces) == 16

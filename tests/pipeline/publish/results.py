@@ -77,7 +77,9 @@ def written(folder: Path, rows: Rows, run_id: str = "run") -> RunFolder:
     run = RunFolder(folder, run_id)
     for table, records in rows.items():
         write_arrow(
-            pa.Table.from_pylist([dict(one) for one in records], arrow_schema(table)), table, run
+            pa.Table.from_pylist([dict(record) for record in records], arrow_schema(table)),
+            table,
+            run,
         )
     run.publish()
     return run

@@ -56,7 +56,7 @@ def test_every_served_table_is_published_with_its_values(
         served = rows_of(url, table.name)
         assert len(served) == len(given)
         for row in given:
-            assert row in [told(one, row) for one in served]
+            assert row in [told(item, row) for item in served]
     assert job.counts["published"] == {
         "bucket_minute": 3,
         "dim_bucket": 1,
@@ -156,7 +156,7 @@ def test_names_are_published_as_they_are(audit_database: AuditDatabase, tmp_path
 
 def test_numbers_are_published_bit_for_bit(audit_database: AuditDatabase, tmp_path: Path):
     numbers = [0.1, 1e-300, 2.0**63, float("inf"), float("nan"), None]
-    rows = {UTILIZATION_DAILY: [day(bucket_id=n, limit=one) for n, one in enumerate(numbers)]}
+    rows = {UTILIZATION_DAILY: [day(bucket_id=n, limit=number) for n, number in enumerate(numbers)]}
     publish(job_of("utilization", audit_database.service_url), written(tmp_path, rows))
     served = sorted(
         rows_of(audit_database.service_url, "utilization_daily"), key=lambda row: row["bucket_id"]

@@ -74,7 +74,7 @@ def clusters(seed: int, count: int) -> Iterator[list[Version]]:
         for allowed in (("user",), ("client-id",), ("user", "client-id"))
     ]
     for number in range(count):
-        pool = [entity for one in dice.sample(kinds, dice.randint(1, 3)) for entity in one]
+        pool = [entity for item in dice.sample(kinds, dice.randint(1, 3)) for entity in item]
         if dice.random() < 0.1:
             pool = [entity for entity in ENTITIES if len(entity) == 2]
         chosen = dice.sample(pool, dice.randint(0, min(len(pool), 8)))

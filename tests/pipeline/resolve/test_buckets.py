@@ -161,9 +161,11 @@ def test_a_run_keeps_the_names_of_the_days_that_it_is_not_about(
 
 def test_order_and_partitions_change_no_bit(spark: SparkSession, tmp_path: Path):
     rows = [
-        seen(f"u{one % 5}", f"c{one % 7}", at=one % 3, rate_avg=one / 7, broker_id=one)
-        | {"rate_max": one / 3, "source": str(one), "broker_id": one % 2}
-        for one in range(600)
+        seen(
+            f"u{number % 5}", f"c{number % 7}", at=number % 3, rate_avg=number / 7, broker_id=number
+        )
+        | {"rate_max": number / 3, "source": str(number), "broker_id": number % 2}
+        for number in range(600)
     ]
     observed, versions = frames(spark, rows, value(9, user="u1"), value(5, client_id=None))
     written = []
@@ -185,7 +187,10 @@ def test_order_and_partitions_change_no_bit(spark: SparkSession, tmp_path: Path)
 def test_days_that_one_task_cannot_hold_give_the_same(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    rows = [seen(f"u{one % 5}", f"c{one % 7}", at=one % 3, rate_avg=one / 7) for one in range(105)]
+    rows = [
+        seen(f"u{number % 5}", f"c{number % 7}", at=number % 3, rate_avg=number / 7)
+        for number in range(105)
+    ]
     given = frames(spark, rows, value(9, user="u1"), value(5, client_id=None))
     write(tmp_path / "held", *given)
     monkeypatch.setattr("app.pipeline.exchange.ROWS_OF_TASK", 20)

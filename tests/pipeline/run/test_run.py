@@ -63,7 +63,7 @@ def test_one_run_writes_the_tables_of_all_steps(spark_command: Command, tmp_path
     assert (incident["start"], incident["end"]) == (at(3), at(6))
     assert (incident["quota_user"], incident["level"], incident["peak_ratio"]) == ("alice", 3, 1.2)
     began = json.loads(incident["first_contributors"])
-    assert [one["client-id"] for one in began] == ["etl", "web"]
+    assert [item["client-id"] for item in began] == ["etl", "web"]
     [on_one] = [row for row in rows["utilization_daily"] if row["broker_id"] is not None]
     assert (on_one["minutes_present"], on_one["minutes_over_100"]) == (10, 3)
     assert (tmp_path / "pictures" / "percentile_ladder.png").exists()

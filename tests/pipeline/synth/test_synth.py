@@ -57,7 +57,9 @@ def test_a_row_is_known_by_its_key(rows: DataFrame):
 def test_the_rows_have_the_columns_of_the_table_and_no_nulls_but_where_allowed(rows: DataFrame):
     assert rows.columns == schema_of(OBSERVATION_MINUTE).fieldNames()
     nullable = {"throttle_ms_avg", "throttle_ms_max", "bytes_est"}
-    nulls = rows.select(*(F.count_if(F.col(one).isNull()).alias(one) for one in rows.columns))
+    nulls = rows.select(
+        *(F.count_if(F.col(column).isNull()).alias(column) for column in rows.columns)
+    )
     assert {name for name, n in nulls.first().asDict().items() if n} == nullable
 
 

@@ -132,15 +132,15 @@ def test_percentiles_are_within_half_a_percent_of_the_order_statistics(spark: Sp
 
 def test_bins_hold_at_their_borders(spark: SparkSession):
     borders = [1.01**power for power in range(-2000, 4000)]
-    values = [one for border in borders for one in (math.nextafter(border, 0), border)]
+    values = [item for border in borders for item in (math.nextafter(border, 0), border)]
     values = sorted([*values, 0.0, 5e-324, 1e-9, 1.0, 1e6, 2.0**63, 1.7e308])
     numbers = bins_of(np.array(values))
     middles = middles_of(numbers)
     assert (numbers[0], middles[0]) == (ZERO_BIN, 0.0)
     assert numbers.tolist() == sorted(numbers.tolist())
-    for rate, one, middle in list(zip(values, numbers, middles, strict=True))[2:]:
+    for rate, item, middle in list(zip(values, numbers, middles, strict=True))[2:]:
         assert middle == pytest.approx(rate, rel=0.005)
-        assert one == pytest.approx(math.log(rate) / math.log(1.01), abs=1.000001)
+        assert item == pytest.approx(math.log(rate) / math.log(1.01), abs=1.000001)
     assert numbers[values.index(1.0)] == 0
     ratio = sf.lit(math.log(1.01))
     ours = spark.createDataFrame(
@@ -150,8 +150,8 @@ def test_bins_hold_at_their_borders(spark: SparkSession):
         "b", sf.floor(sf.ln("v") / ratio).cast("int"), sf.exp((sf.col("b") + 0.5) * ratio)
     )
     rows = [tuple(row) for row in theirs.collect()]
-    assert [one[0] for one in rows] == [one[1] for one in rows]
-    assert [one[2] for one in rows] == middles[1:].tolist()
+    assert [row[0] for row in rows] == [row[1] for row in rows]
+    assert [row[2] for row in rows] == middles[1:].tolist()
 
 
 def test_logarithms_and_powers_have_the_bits_of_java(spark: SparkSession):
@@ -163,11 +163,11 @@ def test_logarithms_and_powers_have_the_bits_of_java(spark: SparkSession):
     powers = np.concatenate(
         [drawing.uniform(-760, 720, 20_000), near_one - 1, [0.0, 0.3, -0.3, 1.0]]
     )
-    frame_of = [(float(one), float(other)) for one, other in zip_longest_with_one(given, powers)]
+    frame_of = [(float(item), float(other)) for item, other in zip_longest_with_one(given, powers)]
     rows = spark.createDataFrame(frame_of, "a double, b double").select(sf.ln("a"), sf.exp("b"))
-    logs, exps = (np.array(one) for one in zip(*map(tuple, rows.collect()), strict=True))
-    assert np.array_equal(log(np.array([one for one, _ in frame_of])), logs)
-    assert np.array_equal(exp(np.array([one for _, one in frame_of])), exps)
+    logs, exps = (np.array(item) for item in zip(*map(tuple, rows.collect()), strict=True))
+    assert np.array_equal(log(np.array([item for item, _ in frame_of])), logs)
+    assert np.array_equal(exp(np.array([item for _, item in frame_of])), exps)
 
 
 def zip_longest_with_one(*columns: Iterable[float]) -> Iterable[tuple[float, ...]]:
@@ -183,9 +183,9 @@ def test_the_histogram_adds_up_and_merges_exactly(spark: SparkSession):
     bins = summed(spark, rows, UTILIZATION_HIST)
     counts = {(row["dt"], row["broker_id"], row["bin"]): row["n"] for row in bins}
     assert sum(n for (_, broker, _), n in counts.items() if broker is None) == len(rows)
-    for (day, broker, one), n in counts.items():
+    for (day, broker, item), n in counts.items():
         if broker is None:
-            assert n == counts[day, 1, one] + counts[day, 2, one]
+            assert n == counts[day, 1, item] + counts[day, 2, item]
     zeros = [row for row in rows if row["rate_max"] == 0 and row["dt"] == date(2026, 11, 20)]
     assert counts[date(2026, 11, 20), None, ZERO_BIN] == len(zeros)
 

@@ -103,7 +103,8 @@ def describe_asked(request: bytes) -> DescribeAsked:
     """Read a describe."""
     message = decoded(DescribeClientQuotasRequest, request)
     components = tuple(
-        Component(one.entity_type, one.match_type, one.match) for one in message.components or ()
+        Component(item.entity_type, item.match_type, item.match)
+        for item in message.components or ()
     )
     return DescribeAsked(components, message.strict)
 
@@ -161,11 +162,11 @@ def configs_answer(request: bytes, callback: str | None) -> Any:
             result(
                 error_code=0,
                 error_message=None,
-                resource_type=one.resource_type,
-                resource_name=one.resource_name,
+                resource_type=item.resource_type,
+                resource_name=item.resource_name,
                 configs=[value],
             )
-            for one in asked
+            for item in asked
         ],
     )
 

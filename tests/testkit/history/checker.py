@@ -62,7 +62,7 @@ def figures_of(evidence: Evidence, violations: Iterable[Violation]) -> Mapping[s
         len(evidence.calls),
         sum(call.end is End.UNKNOWN for call in evidence.calls),
         len(evidence.audit.entities),
-        sum(one.was_recovered for one in evidence.audit.entities),
+        sum(entity.was_recovered for entity in evidence.audit.entities),
         len(evidence.oracle.records),
         rules.count(_NOT_CONCLUDED),
         len(rules),

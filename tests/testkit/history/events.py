@@ -137,8 +137,8 @@ class HistoryLog:
             event="invoke",
             call=number,
             client=client,
-            writes=[_to_json(one) for one in writes],
-            expected=[_to_json(one) for one in expected],
+            writes=[_to_json(write) for write in writes],
+            expected=[_to_json(item) for item in expected],
             idempotency_key=idempotency_key,
         )
         return number
@@ -180,9 +180,9 @@ def _invoked(event: Mapping[str, Any]) -> Call:
     return Call(
         event["call"],
         event["client"],
-        tuple(_from_json(one) for one in event["writes"]),
+        tuple(_from_json(write) for write in event["writes"]),
         event["at"],
-        tuple(_from_json(one) for one in event["expected"]),
+        tuple(_from_json(item) for item in event["expected"]),
         event["idempotency_key"],
     )
 

@@ -126,7 +126,7 @@ def read_audit(database_url: str, cluster_id: str) -> Audit:
         else:
             drift += _writes(start)
     known = {ClientQuotaEntity.of(json.loads(entity)): _values(text) for entity, text in states}
-    entities.sort(key=lambda one: (one.at, one.alteration_id, one.ordinal))
+    entities.sort(key=lambda item: (item.at, item.alteration_id, item.ordinal))
     return Audit(entities, slots, known, drift)
 
 
@@ -212,7 +212,9 @@ class Evidence:
     @cached_property
     def audited_of(self) -> Mapping[Write, list[AuditedEntity]]:
         """The intents that name a write."""
-        return _grouped((write, one) for one in self.audit.entities for write in one.writes)
+        return _grouped(
+            (write, entity) for entity in self.audit.entities for write in entity.writes
+        )
 
     @cached_property
     def recorded(self) -> Mapping[tuple[str, Write], list[LogRecord]]:
@@ -229,7 +231,7 @@ class Evidence:
 
     def _owner_of(self, record: LogRecord) -> AuditedEntity:
         intents = self.audited_of[record.write]
-        before = [one for one in intents if one.committed_at <= record.latest]
+        before = [intent for intent in intents if intent.committed_at <= record.latest]
         return before[-1] if before else intents[0]
 
     @cached_property
@@ -240,7 +242,7 @@ class Evidence:
     @cached_property
     def audited_by_id(self) -> Mapping[str, list[AuditedEntity]]:
         """The entities of each alteration, by ordinal."""
-        return _grouped((one.alteration_id, one) for one in self.audit.entities)
+        return _grouped((entity.alteration_id, entity) for entity in self.audit.entities)
 
 
 def _grouped(pairs: Iterable[tuple[K, V]]) -> Mapping[K, list[V]]:

@@ -59,7 +59,7 @@ class AppliedRecord(Protocol):
 
 def of_apply_log(applied: Iterable[AppliedRecord]) -> Oracle:
     """Return what a fake cluster applied."""
-    return Oracle([_applied(one) for one in applied])
+    return Oracle([_applied(item) for item in applied])
 
 
 def _applied(one: AppliedRecord) -> LogRecord:

@@ -26,16 +26,18 @@ def every_record_has_an_intent(evidence: Evidence) -> Iterator[str]:
 
 def conclusions_are_true(evidence: Evidence) -> Iterator[str]:
     """Applied if and only if it is in the log; what was never applied is never in it."""
-    for one in evidence.audit.entities:
-        found = [bool(evidence.recorded.get((one.alteration_id, write))) for write in one.writes]
+    for entity in evidence.audit.entities:
+        found = [
+            bool(evidence.recorded.get((entity.alteration_id, write))) for write in entity.writes
+        ]
         if any(found) and not all(found):
-            yield f"half applied: {one}"
-        if one.outcome == "applied" and not all(found):
-            yield f"not in the metadata log: {one}"
-        elif one.outcome in NEVER_APPLIED and any(found) and not _excused(evidence, one):
-            yield f"in the metadata log all the same: {one}"
-        elif one.outcome not in {"applied", *NEVER_APPLIED, *CLAIMS_NOTHING}:
-            yield f"no outcome of an alteration: {one}"
+            yield f"half applied: {entity}"
+        if entity.outcome == "applied" and not all(found):
+            yield f"not in the metadata log: {entity}"
+        elif entity.outcome in NEVER_APPLIED and any(found) and not _excused(evidence, entity):
+            yield f"in the metadata log all the same: {entity}"
+        elif entity.outcome not in {"applied", *NEVER_APPLIED, *CLAIMS_NOTHING}:
+            yield f"no outcome of an alteration: {entity}"
 
 
 def _excused(evidence: Evidence, one: AuditedEntity) -> bool:
@@ -47,9 +49,9 @@ def _excused(evidence: Evidence, one: AuditedEntity) -> bool:
 
 def everything_is_concluded_once(evidence: Evidence) -> Iterator[str]:
     """No intent is open, none has two conclusions, no slot is left."""
-    for one in evidence.audit.entities:
-        if len(one.conclusions) != 1:
-            yield f"{len(one.conclusions)} conclusions: {one}"
+    for entity in evidence.audit.entities:
+        if len(entity.conclusions) != 1:
+            yield f"{len(entity.conclusions)} conclusions: {entity}"
     for slot in evidence.audit.open_slots:
         yield f"slot {slot} is still taken"
 
@@ -62,9 +64,9 @@ def order_is_the_clusters(evidence: Evidence) -> Iterator[str]:
     for place, records in evidence.records_by_key.items():
         audited = [
             write
-            for one in evidence.audit.entities
-            if one.outcome == "applied"
-            for write in one.writes
+            for entity in evidence.audit.entities
+            if entity.outcome == "applied"
+            for write in entity.writes
             if write[:2] == place
         ]
         logged = [record.write for record in records if record.write in audited]
@@ -77,8 +79,8 @@ def order_is_the_clusters(evidence: Evidence) -> Iterator[str]:
 def slots_do_not_overlap(evidence: Evidence) -> Iterator[str]:
     """One alteration of an entity at a time: the next begins when the last is concluded."""
     lives: dict[object, list[AuditedEntity]] = {}
-    for one in evidence.audit.entities:
-        lives.setdefault(one.entity, []).append(one)
+    for entity in evidence.audit.entities:
+        lives.setdefault(entity.entity, []).append(entity)
     for stories in lives.values():
         for earlier, later in pairwise(stories):
             if not earlier.conclusions or earlier.conclusions[-1].at > later.at:
@@ -87,16 +89,16 @@ def slots_do_not_overlap(evidence: Evidence) -> Iterator[str]:
 
 def provisional_verdicts_were_true(evidence: Evidence) -> Iterator[str]:
     """Seen means applied for good; not seen means not applied before the fences were answered."""
-    for one in evidence.audit.entities:
-        for event in one.events:
+    for entity in evidence.audit.entities:
+        for event in entity.events:
             if event.kind != "recovery" or event.final:
                 continue
-            if event.outcome == "applied" and one.outcome in NEVER_APPLIED | {"observed_other"}:
-                yield f"observed as applied, concluded otherwise: {one}"
-            for record in evidence.records_of.get(one.writes[0], []):
+            if event.outcome == "applied" and entity.outcome in NEVER_APPLIED | {"observed_other"}:
+                yield f"observed as applied, concluded otherwise: {entity}"
+            for record in evidence.records_of.get(entity.writes[0], []):
                 early = event.fenced_at is not None and record.latest < event.fenced_at
                 if event.outcome == "not_applied" and early:
-                    yield f"{record} was there, and not observed: {one}"
+                    yield f"{record} was there, and not observed: {entity}"
 
 
 def the_end_is_the_last_record(evidence: Evidence) -> Iterator[str]:
@@ -124,9 +126,13 @@ def answers_are_true(evidence: Evidence) -> Iterator[str]:
             yield f"200 without everything being applied: {call}"
         for entity, outcome in call.outcomes.items():
             writes = [write for write in call.writes if write.entity == entity]
-            if outcome == "applied" and not all(_applied(evidence, call, one) for one in writes):
+            if outcome == "applied" and not all(
+                _applied(evidence, call, write) for write in writes
+            ):
                 yield f"{entity} was not applied when it was said to be: {call}"
-            if outcome in NEVER_APPLIED and any(_found_of(evidence, call, one) for one in writes):
+            if outcome in NEVER_APPLIED and any(
+                _found_of(evidence, call, write) for write in writes
+            ):
                 yield f"{entity} was applied, and said not to be: {call}"
 
 
@@ -166,7 +172,7 @@ def answers_and_audit_agree(evidence: Evidence) -> Iterator[str]:
         if call.answer is None or call.answer.alteration_id is None:
             continue
         audited = {
-            one.entity: one for one in evidence.audited_by_id.get(call.answer.alteration_id, [])
+            item.entity: item for item in evidence.audited_by_id.get(call.answer.alteration_id, [])
         }
         if not audited and _commit_was_in_doubt(call.answer):
             continue
@@ -196,17 +202,17 @@ def each_request_is_one_change(evidence: Evidence) -> Iterator[str]:
     Unless nothing of it was sent: then a repeat begins anew.
     """
     for write, intents in evidence.audited_of.items():
-        earlier = {one.alteration_id for one in intents[:-1]} - {intents[-1].alteration_id}
-        if any(not _nothing_was_sent(evidence, one) for one in earlier):
+        earlier = {intent.alteration_id for intent in intents[:-1]} - {intents[-1].alteration_id}
+        if any(not _nothing_was_sent(evidence, item) for item in earlier):
             yield f"{write} has several intents: {intents}"
         records = evidence.records_of.get(write, [])
-        late = any(one.applied_late for one in intents) and not evidence.bounded
+        late = any(intent.applied_late for intent in intents) and not evidence.bounded
         if len(records) > 1 and not late:
             yield f"{write} was applied {len(records)} times"
 
 
 def _nothing_was_sent(evidence: Evidence, alteration_id: str) -> bool:
-    outcomes = {one.outcome for one in evidence.audited_by_id[alteration_id]}
+    outcomes = {item.outcome for item in evidence.audited_by_id[alteration_id]}
     return "not_sent" in outcomes and outcomes <= NEVER_APPLIED
 
 
@@ -256,6 +262,6 @@ def _held_throughout(evidence: Evidence, call: Call, wanted: Write) -> bool:
 def documents_tell_the_conclusion(evidence: Evidence) -> Iterator[str]:
     """Who asks for an alteration at the end is told what the audit log has concluded."""
     for alteration_id, shown in evidence.documents.items():
-        for one in evidence.audited_by_id.get(alteration_id, []):
-            if shown.get(one.entity) != one.outcome:
-                yield f"shown as {shown.get(one.entity)}: {one}"
+        for item in evidence.audited_by_id.get(alteration_id, []):
+            if shown.get(item.entity) != item.outcome:
+                yield f"shown as {shown.get(item.entity)}: {item}"

@@ -87,7 +87,7 @@ def test_a_load_with_failures_is_no_figure(text: str):
 
 
 def test_figures_are_shown_with_three_digits():
-    assert [shown(one) for one in (0.127, 9.994, 12.34, 123.4, 2_825_421.0)] == [
+    assert [shown(item) for item in (0.127, 9.994, 12.34, 123.4, 2_825_421.0)] == [
         "0.13",
         "9.99",
         "12.3",

@@ -52,7 +52,7 @@ async def test_a_client_alters_its_entities_in_turns_and_never_sets_a_value_twic
         await client.alter()
         await other.alter()
     entities = [entity for entity, _ in client.calls]
-    assert all(one != following for one, following in itertools.pairwise(entities))
+    assert all(item != following for item, following in itertools.pairwise(entities))
     assert set(entities[:8]) == set(entities)
     assert not set(entities) & {entity for entity, _ in other.calls}
     assert len({value for _, value in (*client.calls, *other.calls)}) == 40
@@ -62,8 +62,8 @@ async def test_a_client_alters_its_entities_in_turns_and_never_sets_a_value_twic
 async def test_a_window_has_every_alteration_of_every_client():
     clients = [Recorder("a"), Recorder("b")]
     window = await busy(clients, 0.02)
-    assert all(one.warm and one.calls for one in clients)
-    assert list(window.took_ms) == [2.0] * sum(len(one.calls) for one in clients)
+    assert all(client.warm and client.calls for client in clients)
+    assert list(window.took_ms) == [2.0] * sum(len(client.calls) for client in clients)
     assert window.seconds >= 0.02
 
 

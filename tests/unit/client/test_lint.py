@@ -44,7 +44,7 @@ def quotas(world: dict[ClientQuotaEntity, int]) -> list[dict[str, object]]:
 def outcomes(world: dict[ClientQuotaEntity, int]) -> list[tuple[object, object, object]]:
     index = QuotaIndex.of({entity: {P: float(value)} for entity, value in world.items()})
     found = [resolve_client(index, *identity).quotas[P] for identity in IDENTITIES]
-    return [(one.value, one.shared_by, one.source) for one in found]
+    return [(result.value, result.shared_by, result.source) for result in found]
 
 
 def applying(world: dict[ClientQuotaEntity, int], entity: ClientQuotaEntity) -> list[str]:
@@ -74,7 +74,10 @@ def test_a_rule_that_repeats_the_next_one_is_found():
         ClientQuotaEntity.of({"user": None}): 5,
         ClientQuotaEntity.of({"client-id": "c1"}): 7,
     }
-    found = [(one.rule, one.entity, one.fixes) for one in Levels(quotas(world)).findings()]
+    found = [
+        (finding.rule, finding.entity, finding.fixes)
+        for finding in Levels(quotas(world)).findings()
+    ]
     assert found == [
         (
             "redundant",

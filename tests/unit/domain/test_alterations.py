@@ -22,7 +22,7 @@ def setting(key: str, value: str) -> Op:
 
 
 def codes(*alterations: ClientQuotaAlteration, stored: Quotas | None = None) -> list[str]:
-    return [one.code for one in judge(alterations, stored or {}).violations]
+    return [violation.code for violation in judge(alterations, stored or {}).violations]
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,9 @@ def test_every_violation_of_a_request_is_listed_with_its_pointer() -> None:
         ],
         {},
     )
-    assert [(one.pointer, one.code, one.index) for one in judgement.violations] == [
+    assert [
+        (violation.pointer, violation.code, violation.index) for violation in judgement.violations
+    ] == [
         ("/alterations/0/entity/user", "empty-name", 0),
         ("/alterations/0/ops/0/value", "not-positive", 0),
         ("/alterations/0/ops/1", "value-or-remove-missing", 0),
@@ -154,7 +156,9 @@ def test_no_alterations_are_refused_because_kafka_would_answer_success() -> None
 def test_the_same_entity_twice_is_refused_as_a_whole() -> None:
     op = setting("producer_byte_rate", "5")
     judgement = judge([alteration(ALICE, op), alteration(ALICE, op)], {})
-    assert [(one.code, one.index) for one in judgement.violations] == [("duplicate-entity", None)]
+    assert [(violation.code, violation.index) for violation in judgement.violations] == [
+        ("duplicate-entity", None)
+    ]
 
 
 def test_two_spellings_of_one_address_are_the_same_entity() -> None:
@@ -189,10 +193,10 @@ def test_what_is_stored_may_be_removed_however_odd_its_name_is() -> None:
         alteration({"ip": "0:0:0:0:0:0:0:1"}, Op("connection_creation_rate", remove=True)),
         alteration({"user": "x" * 600}, Op("old.key", remove=True)),
     ]
-    assert all(judge([one], {}).needs_stored for one in request)
+    assert all(judge([item], {}).needs_stored for item in request)
     judgement = judge(request, stored)
     assert judgement.violations == ()
-    assert [one.entity for one in judgement.alterations] == list(stored)
+    assert [item.entity for item in judgement.alterations] == list(stored)
 
 
 def test_an_odd_name_that_is_stored_cannot_be_set() -> None:
@@ -262,6 +266,6 @@ def test_past_a_thousand_violations_each_refused_entity_still_has_one():
         ClientQuotaAlteration(ClientQuotaEntity.of({"user": str(n)}), ops) for n in range(5_000)
     ]
     violations = judge(many, {}).violations
-    refused = {one.index for one in violations if one.index is not None}
+    refused = {violation.index for violation in violations if violation.index is not None}
     assert refused == set(range(5_000))
     assert len(violations) < MAX_VIOLATIONS + 5_100

@@ -26,7 +26,7 @@ def test_entities_are_sorted_absent_before_default_before_names_by_code_point() 
         {"user": "\uffee"},
         {"user": "\U00010000"},
     ]
-    expected = [ClientQuotaEntity.of(one) for one in in_order]
+    expected = [ClientQuotaEntity.of(item) for item in in_order]
     assert sorted(set(expected), key=ClientQuotaEntity.sort_key) == expected
 
 

@@ -90,7 +90,7 @@ def test_a_filter_that_a_broker_would_refuse_is_refused(
     components: list[ClientQuotaFilterComponent], expected: list[tuple[str, str]]
 ) -> None:
     violations = filter_violations(ClientQuotaFilter(tuple(components)))
-    assert [(one.code, one.kafka_error) for one in violations] == expected
+    assert [(violation.code, violation.kafka_error) for violation in violations] == expected
 
 
 def test_the_literal_text_default_is_not_the_default_entity() -> None:

@@ -35,13 +35,13 @@ Desired = Mapping[ClientQuotaEntity, Mapping[str, DesiredValue | int]]
 def wanted(desired: Desired, **more: Any) -> PlanRequest:
     quotas = tuple(
         DesiredQuota(
-            one,
+            item,
             {
                 key: Decimal(value) if isinstance(value, int) else value
                 for key, value in values.items()
             },
         )
-        for one, values in desired.items()
+        for item, values in desired.items()
     )
     return PlanRequest(quotas, TEAM, **more)
 
@@ -56,7 +56,7 @@ def ops(plan: Plan) -> dict[ClientQuotaEntity, list[tuple[str, float | None]]]:
 
 
 def places(plan: Plan) -> set[tuple[str, str]]:
-    return {(one.pointer, one.code) for one in plan.violations}
+    return {(violation.pointer, violation.code) for violation in plan.violations}
 
 
 STORED = {
@@ -72,11 +72,11 @@ STORED = {
 def as_desired(stored: Mapping[ClientQuotaEntity, Mapping[str, float]]) -> Desired:
     """Return a document as an export of these values is read."""
     return {
-        one: {
+        item: {
             key: Decimal(str(quota_value_json(value))) if isfinite(value) else value
             for key, value in values.items()
         }
-        for one, values in stored.items()
+        for item, values in stored.items()
     }
 
 
@@ -176,7 +176,7 @@ def test_pruning_is_about_what_the_owner_applied_and_is_still_so():
     plan = make_plan(wanted({}, prune=True), STORED, HELD)
     assert ops(plan) == {DEFAULT: [(P, None)], ALICE: [(P, None)]}
     assert plan.changes[0].after == {}
-    assert [(one.entity, one.key, one.value, one.reason) for one in plan.kept] == [
+    assert [(item.entity, item.key, item.value, item.reason) for item in plan.kept] == [
         (ALICE, "future_key", 7.0, WhyKept.CHANGED_SINCE)
     ]
     assert plan.rests_on == {ALICE: {P: 1000.0}, DEFAULT: {P: 5.0}}
@@ -216,7 +216,7 @@ def test_adopting_is_an_operation_that_changes_no_value():
     assert ops(plan)[ALICE] == [(C, 2.0**63), ("future_key", 7.0)]
     assert set(ops(plan)) == {ALICE, entity(user="large")}
     assert all(change.before == change.after for change in plan.changes)
-    assert [(one.key, one.owner) for one in plan.conflicts] == [(C, OTHER)]
+    assert [(conflict.key, conflict.owner) for conflict in plan.conflicts] == [(C, OTHER)]
 
 
 def test_the_base_is_that_of_values_and_owners():

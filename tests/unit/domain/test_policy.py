@@ -42,7 +42,7 @@ def setting(value: float | str, key: str = PRODUCE) -> Op:
 
 
 def codes(policy: Policy, *alterations: ClientQuotaAlteration, principal: str = CI) -> list[str]:
-    return [one.code for one in policy.violations(principal, alterations)]
+    return [violation.code for violation in policy.violations(principal, alterations)]
 
 
 @pytest.mark.parametrize(
@@ -154,13 +154,13 @@ def test_every_violation_has_its_place():
         of({"user": "team-a-x"}, setting(5, CONSUME)),
     )
     violations = policy.violations(CI, alterations)
-    assert [(one.pointer, one.index) for one in violations] == [
+    assert [(violation.pointer, violation.index) for violation in violations] == [
         ("/alterations/0/ops/1/value", 0),
         ("/alterations/0/ops/2/remove", 0),
         ("/alterations/1/entity", 1),
         ("/alterations/2/ops/0/key", 2),
     ]
-    assert all(one.kafka_error is None for one in violations)
+    assert all(violation.kafka_error is None for violation in violations)
     assert "from 10 up to 100" in violations[0].detail
 
 

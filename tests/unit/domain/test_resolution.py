@@ -121,7 +121,10 @@ def stored_at(levels: tuple[int, ...], key: QuotaKey) -> QuotaIndex:
 
 def described(quota: ResolvedQuota) -> list[tuple[int, str, dict[str, str | None], float]]:
     places = [quota.source, *quota.overridden] if quota.source else []
-    return [(one.level, one.name, one.entity.as_dict(), one.value) for one in places]
+    return [
+        (position.level, position.name, position.entity.as_dict(), position.value)
+        for position in places
+    ]
 
 
 def expected(levels: list[int]) -> list[tuple[int, str, dict[str, str | None], float]]:
@@ -190,7 +193,7 @@ def test_an_address_has_its_own_rule_before_the_default() -> None:
     quota = only(resolution)
     assert (quota.value, quota.unit, quota.scope) == (5, "connections/s", Scope.PER_BROKER)
     assert source(quota) == ("10.0.0.1", 1, QuotaSource.IP, 5)
-    assert [tuple(one) for one in quota.overridden] == [(ip(None), 2, "default-ip", 50)]
+    assert [tuple(item) for item in quota.overridden] == [(ip(None), 2, "default-ip", 50)]
     assert (resolution.identity, quota.shared_by) == ({"ip": "10.0.0.1"}, {"ip": "10.0.0.1"})
     assert resolution.notes == ()
 

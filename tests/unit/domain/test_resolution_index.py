@@ -69,9 +69,9 @@ def test_what_is_overridden_would_apply_in_turn_without_the_source(
     claimed = [quota.source, *quota.overridden] if quota.source else []
     by_entity = {entity_of(slots): slots for slots in rules}
     left = dict(rules)
-    for one in claimed:
-        assert judged(left, caller)[0] == one.value
-        assert left.pop(by_entity[one.entity]) == one.value
+    for claim in claimed:
+        assert judged(left, caller)[0] == claim.value
+        assert left.pop(by_entity[claim.entity]) == claim.value
     assert judged(left, caller)[0] is None
 
 
@@ -86,7 +86,7 @@ def test_the_levels_explain_the_answer(rules: dict[Slots, float], caller: tuple[
         assert tried.applies is (tried.reason is None)
     applying = [tried[:4] for tried in quota.levels if tried.applies and tried.value is not None]
     claimed = [quota.source, *quota.overridden] if quota.source else []
-    assert applying == [tuple(one) for one in claimed]
+    assert applying == [tuple(claim) for claim in claimed]
 
 
 USER_NAMES = st.sampled_from(["alice", "bob", None])
@@ -162,8 +162,8 @@ def test_the_last_rule_of_a_kind_that_goes_changes_the_bucket_of_the_unlimited()
     index = QuotaIndex.of({user: {key: 1.0}, client: {key: 1.0}})
     gone = index.with_alterations([ClientQuotaAlteration(client, (Op(key, remove=True),))])
     (before, after) = (
-        next(iter(resolve_client(one, "alice", "etl").quotas.values())).shared_by
-        for one in (index, gone)
+        next(iter(resolve_client(item, "alice", "etl").quotas.values())).shared_by
+        for item in (index, gone)
     )
     assert before == {"user": "", "client-id": "etl"}
     assert after == {"user": "alice", "client-id": ""}

@@ -219,7 +219,7 @@ def test_an_empty_user_has_the_rules_for_client_ids() -> None:
         ({"client-id": "etl"}, {P: 7}), ({"client-id": None}, {P: 8}), ({"user": "x"}, {P: 3})
     )
     quota = resolve_client(index, "", "etl").quotas[P]
-    assert (quota.value, [one.value for one in quota.overridden]) == (7, [8])
+    assert (quota.value, [item.value for item in quota.overridden]) == (7, [8])
     assert bucket(resolve_client(index, "", "etl")) == ("", "etl")
     assert resolve_client(index, "", "web").quotas[P].value == 8
 
@@ -248,7 +248,7 @@ def test_a_rule_for_default_user_and_client_id_uncovers_them_again(pair: str | N
         ({"client-id": None}, {P: 8}),
     )
     quota = resolve_client(index, "", "etl").quotas[P]
-    assert (quota.value, [one.level for one in quota.overridden]) == (7, [8])
+    assert (quota.value, [item.level for item in quota.overridden]) == (7, [8])
 
 
 def test_a_caller_without_any_name_is_unlimited() -> None:

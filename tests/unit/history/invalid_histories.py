@@ -26,19 +26,19 @@ from tests.unit.history.valid_histories import (
 
 def without(number: int) -> tuple[LogRecord, ...]:
     """Return the records without the one that has this value."""
-    return tuple(one for one in RECORDS if one.write.value != number)
+    return tuple(item for item in RECORDS if item.write.value != number)
 
 
 def with_record(seconds: float, of: Write) -> tuple[LogRecord, ...]:
     """Return the records with one more, at its place."""
-    return tuple(sorted([*RECORDS, record(seconds, of)], key=lambda one: one.at))
+    return tuple(sorted([*RECORDS, record(seconds, of)], key=lambda item: item.at))
 
 
 def audit(
     alteration_id: str, change: Callable[[AuditedEntity], AuditedEntity]
 ) -> tuple[AuditedEntity, ...]:
     """Return the audit log with the first entity of an alteration changed."""
-    place = next(i for i, one in enumerate(AUDITED) if one.alteration_id == alteration_id)
+    place = next(i for i, entity in enumerate(AUDITED) if entity.alteration_id == alteration_id)
     return (*AUDITED[:place], change(AUDITED[place]), *AUDITED[place + 1 :])
 
 
@@ -46,8 +46,8 @@ def saying(alteration_id: str, outcome: str) -> tuple[AuditedEntity, ...]:
     """Return the audit log with another last word on an alteration."""
     return audit(
         alteration_id,
-        lambda one: replace(
-            one, events=(*one.events[:-1], replace(one.events[-1], outcome=outcome))
+        lambda item: replace(
+            item, events=(*item.events[:-1], replace(item.events[-1], outcome=outcome))
         ),
     )
 
@@ -55,10 +55,10 @@ def saying(alteration_id: str, outcome: str) -> tuple[AuditedEntity, ...]:
 def calls(number: int, **members: object) -> tuple[Call, ...]:
     """Return the calls with the answer to one of them changed."""
     return tuple(
-        replace(one, answer=replace(one.answer, **members))  # type: ignore[type-var, arg-type]
-        if one.number == number
-        else one
-        for one in CALLS
+        replace(call, answer=replace(call.answer, **members))  # type: ignore[type-var, arg-type]
+        if call.number == number
+        else call
+        for call in CALLS
     )
 
 
@@ -114,7 +114,7 @@ VIOLATIONS: dict[str, tuple[Evidence, set[str]]] = {
         {"every_record_has_an_intent"},
     ),
     "a record whose intent is not in the log": (
-        evidence(audited=tuple(one for one in AUDITED if one.alteration_id != "a16")),
+        evidence(audited=tuple(entity for entity in AUDITED if entity.alteration_id != "a16")),
         {"every_record_has_an_intent", "answers_and_audit_agree"},
     ),
     "recovery says applied, nothing was": (
@@ -154,8 +154,8 @@ VIOLATIONS: dict[str, tuple[Evidence, set[str]]] = {
         evidence(
             audited=audit(
                 "a5",
-                lambda one: replace(
-                    recovered(one, 96, "observed_other", observed="observed_other"),
+                lambda item: replace(
+                    recovered(item, 96, "observed_other", observed="observed_other"),
                     writes=(write("cat", 7), Write(user("cat"), "consumer_byte_rate", 7)),
                 ),
             ),
@@ -278,8 +278,8 @@ VIOLATIONS: dict[str, tuple[Evidence, set[str]]] = {
     "an expectation that held and was refused": (
         evidence(
             calls=tuple(
-                replace(one, expected=(write("ann", 10),)) if one.number == 9 else one
-                for one in CALLS
+                replace(call, expected=(write("ann", 10),)) if call.number == 9 else call
+                for call in CALLS
             )
         ),
         {"refused_expectations_did_not_hold"},

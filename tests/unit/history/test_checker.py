@@ -57,18 +57,20 @@ def test_a_late_apply_that_is_recorded_as_drift_is_accepted_where_lateness_has_n
 def test_a_frozen_owner_may_say_not_sent_when_recovery_has_found_not_applied():
     found = audit(
         "a7",
-        lambda one: recovered(replace(one, events=()), 0.5, "not_applied", observed="not_applied"),
+        lambda item: recovered(
+            replace(item, events=()), 0.5, "not_applied", observed="not_applied"
+        ),
     )
     assert violations(evidence(audited=found)) == []
 
 
 def test_a_request_of_which_nothing_was_sent_may_be_repeated_with_its_key():
     valid = (
-        record(240.15, write("dan", 12)) if one.write == write("dan", 12) else one
-        for one in RECORDS
+        record(240.15, write("dan", 12)) if item.write == write("dan", 12) else item
+        for item in RECORDS
     )
     answers = (replace(call, answer=None) if call.idempotency_key else call for call in CALLS)
-    records = tuple(sorted(valid, key=lambda one: one.at))
+    records = tuple(sorted(valid, key=lambda item: item.at))
     run = evidence(tuple(answers), sent_anew(began=240), records)
     assert violations(run) == []
 
@@ -84,7 +86,7 @@ def test_an_invalid_history_is_rejected(subtests: pytest.Subtests):
     for violation in VIOLATIONS:
         with subtests.test(violation=violation):
             run, broken = VIOLATIONS[violation]
-            assert {one.rule for one in violations(run)} == broken
+            assert {item.rule for item in violations(run)} == broken
 
 
 def test_every_rule_is_violated_by_a_case():

@@ -49,7 +49,11 @@ def test_a_history_is_read_as_it_was_logged(tmp_path: Path):
     assert calls[first].idempotency_key == "k"
     assert calls[first].answer == answer
     assert calls[first].outcomes == {PAIR: "applied", user("ann"): "refused"}
-    assert [calls[one].end for one in (first, second, third)] == [End.OK, End.UNKNOWN, End.UNKNOWN]
+    assert [calls[item].end for item in (first, second, third)] == [
+        End.OK,
+        End.UNKNOWN,
+        End.UNKNOWN,
+    ]
     assert calls[second].answer is None
     assert calls[second].ended is not None
     assert calls[third].ended is None

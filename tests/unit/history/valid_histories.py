@@ -179,8 +179,8 @@ RECORDS = (
 def values_of(records: tuple[LogRecord, ...]) -> Described:
     """Return what such a log ends with."""
     values: dict[ClientQuotaEntity, dict[str, float]] = {}
-    for one in records:
-        entity, key, value = one.write
+    for item in records:
+        entity, key, value = item.write
         if value is not None:
             values.setdefault(entity, {})[key] = value
         else:

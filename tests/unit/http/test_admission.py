@@ -145,7 +145,7 @@ async def test_only_so_many_requests_of_one_caller_are_worked_on(service: FakeSe
     assert (await service.get("/quotas", "bob")).status == 200
     assert service.count("rate_limited_total", scope="at_once") == 2
     service.brokers.gate.set()
-    assert [(await one).status for one in running] == [200, 200]
+    assert [(await item).status for item in running] == [200, 200]
     assert (await service.post(ALTERATIONS, setting(1, "c"))).status == 200
 
 
@@ -190,20 +190,20 @@ async def test_a_body_that_is_still_coming_is_no_work():
     while service.count("http_server_active_requests") < 5:
         await asyncio.sleep(0)
     assert (await service.post(ALTERATIONS, setting(1))).status == 200
-    for one in slow:
-        one.go_on.set()
-        await one.task
+    for item in slow:
+        item.go_on.set()
+        await item.task
 
 
 async def test_an_answer_that_is_still_going_is_no_work():
     service = FakeService(replace(UNLIMITED, requests_at_once=1))
     slow = [Exchange(service, "GET", "/quotas", body=True) for _ in range(5)]
-    for one in slow:
-        await one.answering.wait()
+    for item in slow:
+        await item.answering.wait()
     assert (await service.get("/quotas")).status == 200
-    for one in slow:
-        one.go_on.set()
-        await one.task
+    for item in slow:
+        item.go_on.set()
+        await item.task
 
 
 async def test_a_request_that_is_cut_off_is_no_longer_worked_on():

@@ -24,7 +24,11 @@ def answering(verdict: EntityVerdict, *entities: ClientQuotaEntity) -> Any:
     def fault(alterations: Sequence[ClientQuotaAlteration], validate_only: bool) -> Verdicts:
         if validate_only:
             return {}
-        return {one.entity: verdict for one in alterations if one.entity in entities}
+        return {
+            alteration.entity: verdict
+            for alteration in alterations
+            if alteration.entity in entities
+        }
 
     return fault
 
@@ -65,7 +69,7 @@ async def test_another_body_with_the_same_key_is_refused(service: FakeService):
     await service.post(ALTERATIONS, setting(9), idempotency_key="k")
     answer = await service.post(ALTERATIONS, setting(10), idempotency_key="k")
     assert (answer.status, answer.document["code"]) == (422, "idempotency-key-reused")
-    assert [one["pointer"] for one in answer.document["errors"]] == ["Idempotency-Key"]
+    assert [error["pointer"] for error in answer.document["errors"]] == ["Idempotency-Key"]
     assert service.count("idempotency_total", result="mismatch") == 1
 
 
@@ -155,7 +159,7 @@ async def test_a_large_alteration_is_answered_and_shown_whole(service: FakeServi
     answer = await service.post(ALTERATIONS, body)
     users = [{"user": f"user-{n}"} for n in range(2 * MANY)]
     assert (answer.status, answer.document["outcome"]) == (200, "applied")
-    assert [one["entity"] for one in answer.document["results"]] == users
+    assert [result["entity"] for result in answer.document["results"]] == users
     shown = await service.get(answer.headers["location"])
     assert shown.document["results"] == answer.document["results"]
 
@@ -218,7 +222,7 @@ async def test_only_what_was_applied_is_taken_back(service: FakeService):
     answer = await service.post(ALTERATIONS, body)
     assert answer.status == 207
     answer = await revert(service, answer.document["alteration_id"])
-    assert [one["entity"] for one in answer.document["results"]] == [{"user": "alice"}]
+    assert [result["entity"] for result in answer.document["results"]] == [{"user": "alice"}]
 
 
 @pytest.mark.parametrize(

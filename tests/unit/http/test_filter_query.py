@@ -94,4 +94,4 @@ def test_components_keep_their_order_and_strict_is_kept():
 def test_what_a_broker_would_refuse_can_be_read_and_is_left_to_the_rules(
     components: list[str], code: str
 ):
-    assert [one.code for one in filter_violations(parse_filter(components))] == [code]
+    assert [violation.code for violation in filter_violations(parse_filter(components))] == [code]

@@ -163,7 +163,9 @@ def test_anything_else_is_refused_and_never_read_as_another_key(subtests: pytest
             with pytest.raises(UnreadableRequestError) as raised:
                 key_text(key)
             assert raised.value.code == "bad-idempotency-key"
-            assert [one.pointer for one in raised.value.violations] == ["Idempotency-Key"]
+            assert [violation.pointer for violation in raised.value.violations] == [
+                "Idempotency-Key"
+            ]
 
 
 def test_no_header_is_no_key():
@@ -306,7 +308,7 @@ def test_equal_fingerprints_mean_equal_bodies(left: dict[str, Any], right: dict[
 def typed(value: Any) -> Any:
     """Tell true from 1, which Python holds for equal."""
     if isinstance(value, dict):
-        return {name: typed(one) for name, one in value.items()}
+        return {name: typed(item) for name, item in value.items()}
     if isinstance(value, list):
-        return [typed(one) for one in value]
+        return [typed(item) for item in value]
     return (type(value), value)

@@ -148,7 +148,7 @@ async def test_head_is_answered_like_get_and_logged_as_what_it_is(app: ASGIApp):
 async def test_a_parameter_of_a_wrong_type_is_a_problem(app: ASGIApp):
     answer = await send(app, "GET", "/raise/x")
     assert answer.status == 400
-    assert [one["pointer"] for one in answer.document["errors"]] == ["index"]
+    assert [error["pointer"] for error in answer.document["errors"]] == ["index"]
 
 
 @pytest.mark.parametrize(

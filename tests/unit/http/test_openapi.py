@@ -96,20 +96,27 @@ def dictionaries(node: Any) -> Iterator[dict[str, Any]]:
 
 
 def references(node: Any) -> Iterator[str]:
-    return (one["$ref"] for one in dictionaries(node) if isinstance(one.get("$ref"), str))
+    return (
+        dictionary["$ref"]
+        for dictionary in dictionaries(node)
+        if isinstance(dictionary.get("$ref"), str)
+    )
 
 
 def examples() -> Iterator[tuple[str, Any, Any]]:
     """Yield a name, the schema and the value of every example outside the components' own."""
-    for one in dictionaries(DOCUMENT):
-        if isinstance(one.get("schema"), dict):
+    for dictionary in dictionaries(DOCUMENT):
+        if isinstance(dictionary.get("schema"), dict):
             given = {
-                name: resolved(each)["value"] for name, each in one.get("examples", {}).items()
+                name: resolved(each)["value"]
+                for name, each in dictionary.get("examples", {}).items()
             }
-            if "example" in one:
-                given[str(one.get("name", one.get("description")))] = one["example"]
+            if "example" in dictionary:
+                given[str(dictionary.get("name", dictionary.get("description")))] = dictionary[
+                    "example"
+                ]
             for name, value in given.items():
-                yield name, one["schema"], value
+                yield name, dictionary["schema"], value
 
 
 def test_the_document_is_openapi() -> None:
@@ -234,7 +241,7 @@ def test_every_operation_says_what_it_is_and_who_may(subtests: pytest.Subtests) 
             assert described["summary"]
             assert described["description"]
             assert described["security"] == ([] if operation in PUBLIC else EVERY_WAY)
-            assert all(resolved(one)["description"] for one in described["parameters"])
+            assert all(resolved(parameter)["description"] for parameter in described["parameters"])
             needs_a_body = operation.startswith("POST") and not operation.endswith("/cancel")
             assert ("requestBody" in described) == needs_a_body
 
@@ -448,3 +455,10 @@ COMPONENT_TEXTS = st.builds(
 @example(["user:absent", "user=a"])
 def test_the_schema_of_a_filter_agrees_with_the_rules(components: list[str]) -> None:
     assert FILTER.is_valid(components) == filter_is_accepted(components)
+
+
+def test_the_document_promises_what_callers_rely_on() -> None:
+    before, now = set(relied_on()), set(promised(DOCUMENT))
+    assert before
+    assert before - now == set(), "these are promised no more"
+    assert now - before == set(), "python -m tests.unit.http.promises writes these, too"

@@ -149,7 +149,7 @@ UNREADABLE = {
 async def test_what_cannot_be_read_is_400(service: FakeService, body: Any, pointer: str):
     answer = await service.post(PLANS, body, "bob")
     assert answer.status == 400
-    assert pointer in {one["pointer"] for one in answer.document["errors"]}
+    assert pointer in {error["pointer"] for error in answer.document["errors"]}
 
 
 BROKEN = {
@@ -174,7 +174,7 @@ BROKEN = {
 async def test_what_breaks_a_rule_is_422(service: FakeService, body: Any, pointer: str):
     answer = await service.post(PLANS, body, "bob")
     assert answer.status == 422
-    assert {one["pointer"] for one in answer.document["errors"]} == {pointer}
+    assert {error["pointer"] for error in answer.document["errors"]} == {pointer}
     assert service.plans.kept == {}
 
 

@@ -83,7 +83,7 @@ async def test_a_part_that_is_not_covered_refuses_the_whole(service: Narrowed, m
     problem = answer.document
     assert (problem["code"], problem["kafka_error"]) == ("policy-violation", None)
     assert (problem["sent_to_cluster"], problem["retry"]) == ("no", "never")
-    assert [one["pointer"] for one in problem["errors"]] == ["/alterations/1/ops/0/value"]
+    assert [error["pointer"] for error in problem["errors"]] == ["/alterations/1/ops/0/value"]
     assert service.log == ["record_final"]
     assert service.count("policy_decisions_total", result="refused") == 1
 
@@ -175,6 +175,6 @@ async def test_a_large_request_is_judged_beside_the_loop(service: Narrowed):
     answer, _ = await asyncio.gather(
         service.post(ALTERATIONS, {"alterations": entities}), asyncio.sleep(0)
     )
-    assert [one["pointer"] for one in answer.document["errors"]] == [
+    assert [error["pointer"] for error in answer.document["errors"]] == [
         "/alterations/1999/ops/0/value"
     ]

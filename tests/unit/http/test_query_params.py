@@ -38,7 +38,7 @@ class Parameters(QueryParameters):
 def faults(query: bytes, error: type[Exception] = UnreadableRequestError) -> list[tuple[str, str]]:
     with pytest.raises(error) as caught:
         read_query(query, Parameters)
-    return [(one.pointer, one.code) for one in caught.value.violations]
+    return [(violation.pointer, violation.code) for violation in caught.value.violations]
 
 
 def test_an_empty_query_has_the_defaults():

@@ -116,7 +116,7 @@ async def test_only_the_pieces_with_a_change_are_written_anew():
     quotas = users(*range(100))
     before = await images.pieces(quotas)
     assert len(before) > 20
-    changed = {**quotas, **{one: {"producer_byte_rate": 2.0} for one in users(50)}}
+    changed = {**quotas, **{user: {"producer_byte_rate": 2.0} for user in users(50)}}
     after = await images.pieces(changed)
     new = [piece for piece in after if not any(piece is other for other in before)]
     assert len(new) == 1
@@ -158,7 +158,7 @@ async def test_the_entity_tag_does_not_depend_on_where_the_pieces_end():
     patched = await images.pieces(users(*range(5, 70)))
     anew = await Images().pieces(users(*range(5, 70)))
     assert [piece.begin for piece in patched] != [piece.begin for piece in anew]
-    assert len({text_etag(Format.JSON, "cluster", joined(one)) for one in (patched, anew)}) == 1
+    assert len({text_etag(Format.JSON, "cluster", joined(item)) for item in (patched, anew)}) == 1
 
 
 @pytest.mark.usefixtures("small_pieces")
@@ -175,7 +175,7 @@ def _text(pieces: list[Piece]) -> bytes:
 
 def check_text(quotas: Quotas, written: bytes) -> None:
     """Fail unless each entity is there once, in order; equal sort keys may stand either way."""
-    texts = {json_bytes(quota_json(one, values)): one.sort_key() for one, values in quotas.items()}
+    texts = {json_bytes(quota_json(key, values)): key.sort_key() for key, values in quotas.items()}
     found = list(_split(written, texts))
     assert sorted(found) == sorted(texts)
     keys = [texts[text] for text in found]
@@ -185,7 +185,7 @@ def check_text(quotas: Quotas, written: bytes) -> None:
 def _split(written: bytes, texts: dict[bytes, object]) -> Iterator[bytes]:
     at = 0
     while at < len(written):
-        text = next(one for one in texts if written.startswith(one, at))
+        text = next(item for item in texts if written.startswith(item, at))
         yield text
         at += len(text) + 1
 

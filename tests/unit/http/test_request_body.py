@@ -45,7 +45,7 @@ def faults(body: bytes) -> list[tuple[str, str]]:
     with pytest.raises(UnreadableRequestError) as caught:
         parse_object(body)
     assert caught.value.code == "unreadable-request"
-    return [(one.pointer, one.code) for one in caught.value.violations]
+    return [(violation.pointer, violation.code) for violation in caught.value.violations]
 
 
 @given(st.dictionaries(TEXT, VALUES, max_size=5), st.booleans())
@@ -273,7 +273,7 @@ async def test_an_unreadable_body_is_a_problem_with_its_place(app: ASGIApp):
     ]:
         answer = await send(app, "POST", "/echo", headers=[JSON], body=[body])
         assert (answer.status, answer.document["code"]) == (400, "unreadable-request")
-        assert [one["pointer"] for one in answer.document["errors"]] == [pointer]
+        assert [error["pointer"] for error in answer.document["errors"]] == [pointer]
 
 
 async def test_a_lone_surrogate_can_be_echoed(app: ASGIApp):
@@ -472,7 +472,7 @@ def test_a_body_with_more_values_than_any_request_needs_is_refused_while_it_is_r
         body = b'{"alterations": [' + b",".join([item] * (MAX_VALUES + 1)) + b"]}"
         with pytest.raises(InvalidRequestError) as refusal:
             parse_object(body)
-        assert [one.code for one in refusal.value.violations] == ["too-many-changes"]
+        assert [violation.code for violation in refusal.value.violations] == ["too-many-changes"]
 
 
 def test_repeated_keys_without_end_are_listed_up_to_a_bound():

@@ -160,8 +160,8 @@ def test_each_pattern_of_levels_with_thousands_of_names() -> None:
     whole = basis(identities, QuotaIndex.of(quotas))
     text = resolutions_bytes(whole)
     assert text == one_by_one(whole)
-    shown = [one["identity"]["user"] for one in json.loads(text)["results"]]
-    assert shown == [one.user for one in identities]
+    shown = [result["identity"]["user"] for result in json.loads(text)["results"]]
+    assert shown == [identity.user for identity in identities]
 
 
 def test_a_name_that_is_no_unicode_text_is_written_too() -> None:
@@ -172,8 +172,8 @@ def test_a_name_that_is_no_unicode_text_is_written_too() -> None:
 
 @given(st.lists(st.one_of(st.text(), st.integers(-(2**70), 2**70), st.floats(allow_nan=False))))
 def test_texts_are_those_of_each_scalar(scalars: list[Any]) -> None:
-    finite = [one for one in scalars if one not in {math.inf, -math.inf}]
-    assert json_texts(finite) == [json_bytes(one) for one in finite]
+    finite = [scalar for scalar in scalars if scalar not in {math.inf, -math.inf}]
+    assert json_texts(finite) == [json_bytes(item) for item in finite]
 
 
 @pytest.mark.parametrize(

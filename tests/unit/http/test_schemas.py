@@ -43,13 +43,13 @@ def alter(document: Any) -> AlterationRequest:
 def faults(read: Callable[[JsonObject], Any], document: Any) -> list[tuple[str, str]]:
     with pytest.raises(UnreadableRequestError) as caught:
         read(parsed(document))
-    return sorted((one.pointer, one.code) for one in caught.value.violations)
+    return sorted((violation.pointer, violation.code) for violation in caught.value.violations)
 
 
 def broken(
     body: AlterationRequest | ResolveRequest | RevertRequest,
 ) -> list[tuple[str, str]]:
-    return [(one.pointer, one.code) for one in body.violations]
+    return [(violation.pointer, violation.code) for violation in body.violations]
 
 
 ALICE = {"entity": {"user": "alice"}, "ops": [{"key": "producer_byte_rate", "value": 1}]}
@@ -291,7 +291,7 @@ def test_ten_thousand_identities_are_read_and_one_more_breaks_a_rule():
 def refused_lists(body: Any, read: Callable[[JsonObject], object]) -> list[tuple[str, str]]:
     with pytest.raises(InvalidRequestError) as caught:
         read(parsed(body))
-    return [(one.pointer, one.code) for one in caught.value.violations]
+    return [(violation.pointer, violation.code) for violation in caught.value.violations]
 
 
 def test_a_list_that_is_too_long_is_refused_before_any_item_is_looked_at():

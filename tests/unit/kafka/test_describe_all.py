@@ -51,11 +51,11 @@ def test_changes_lead_from_an_earlier_answer_to_this_one(worlds: list[Stored]):
         quotas, changes = read(decoder, stored)
         assert comparable(quotas) == comparable(stored)
         if changes is not None:
-            (base,) = [one for one in earlier if one is changes.base]
+            (base,) = [item for item in earlier if item is changes.base]
             patched = {**base, **changes.changed}
-            filled = {one: values for one, values in patched.items() if values or one in stored}
+            filled = {key: values for key, values in patched.items() if values or key in stored}
             assert comparable(filled) == comparable(stored)
-        if not any(one is quotas for one in earlier):
+        if not any(item is quotas for item in earlier):
             earlier.append(quotas)
 
 
@@ -176,7 +176,7 @@ class Cluster(RuleBasedStateMachine):
         if changes is not None:
             assert changes.base is self.kept
             kept = {**self.kept, **changes.changed}
-            assert {one: values for one, values in kept.items() if values} == self.stored
+            assert {key: values for key, values in kept.items() if values} == self.stored
         self.kept = quotas
 
 
@@ -201,7 +201,7 @@ def test_values_that_change_in_their_places_are_found_there(turns: list[dict[str
         stored = {**stored, **{user(name): {"producer_byte_rate": turn[name]} for name in turn}}
         quotas, changes = read(decoder, stored)
         assert comparable(quotas) == comparable(stored)
-        differing = {one: values for one, values in quotas.items() if before[one] != values}
+        differing = {key: values for key, values in quotas.items() if before[key] != values}
         assert (changes.changed if changes else {}) == differing
         before = quotas
 
@@ -263,7 +263,7 @@ def test_an_entity_that_stands_twice_has_the_values_that_come_last(
         assert answer == read_described(raw, 1)
         if changes is not None:
             kept = {**changes.base, **changes.changed}
-            assert {one: values for one, values in kept.items() if values} == answer.quotas
+            assert {key: values for key, values in kept.items() if values} == answer.quotas
 
 
 NAMES = (
@@ -300,7 +300,7 @@ def test_they_are_those_of_a_single_reader(stored: Stored):
     try:
         cut = cut_at_once(data, 0, len(data))
     except UnusualError:
-        assert any(len((name or "").encode()) > 400 for one in stored for _, name in one.entries)
+        assert any(len((name or "").encode()) > 400 for item in stored for _, name in item.entries)
         return
     assert cut == raws
     read = read_at_once(data, 0, len(data))

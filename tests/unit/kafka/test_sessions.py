@@ -116,7 +116,7 @@ async def test_a_refused_login_is_everybodys_who_waited_for_it_and_is_forgotten(
 
 async def test_no_object_of_the_pool_holds_a_password(sessions: Sessions[Login]) -> None:
     lease = await sessions.lease("alice", "canary-in-the-pool")
-    kept = f"{vars(sessions)} {[vars_of(one) for one in sessions._entries.values()]}"
+    kept = f"{vars(sessions)} {[vars_of(entry) for entry in sessions._entries.values()]}"
     assert "canary" not in kept.replace(repr(lease.content), "")
 
 
@@ -131,7 +131,7 @@ async def test_the_session_that_was_unused_for_longest_makes_room(
     for number in range(10_000):
         (await sessions.lease(f"user-{number}", "secret")).release()
         assert len(sessions) <= MOST_SESSIONS
-    await until(lambda: sum(bool(one.ended) for one in brokers.opened) == 10_001 - MOST_SESSIONS)
+    await until(lambda: sum(bool(item.ended) for item in brokers.opened) == 10_001 - MOST_SESSIONS)
     assert held.content.ended == []
     assert sessions.has("held", "secret")
     assert sessions.has("user-9999", "secret")
@@ -158,8 +158,8 @@ async def test_callers_without_a_good_password_end_no_session(
         (await sessions.lease(f"user-{number}", "secret")).release()
     brokers.gate.clear()
     trying = [asyncio.create_task(sessions.lease(f"x-{n}", "wrong")) for n in range(1000)]
-    await until(lambda: sum(one.done() for one in trying) == 1000 - MOST_LOGINS)
-    refused = [one.exception() for one in trying if one.done()]
+    await until(lambda: sum(item.done() for item in trying) == 1000 - MOST_LOGINS)
+    refused = [item.exception() for item in trying if item.done()]
     assert {getattr(error, "code", None) for error in refused} == {"too-many-sessions"}
     brokers.gate.set()
     await asyncio.gather(*trying, return_exceptions=True)
@@ -180,7 +180,7 @@ async def test_a_session_beyond_the_limit_is_used_once(
     assert [lease.content.ended for lease in [*held, *leases]] == [[]] * (MOST_SESSIONS + 1)
     for lease in leases:
         lease.release()
-    await until(lambda: [one for one in leases if one.content.ended])
+    await until(lambda: [item for item in leases if item.content.ended])
     assert sum(sessions.has(f"late-{n}", "secret") for n in range(2)) == 1
 
 

@@ -205,14 +205,14 @@ def alter_request(proposed: list[ClientQuotaAlteration], *, validate_only: bool)
             entry(
                 entity=[
                     entry.EntityData(entity_type=kind, entity_name=name)
-                    for kind, name in one.entity.entries
+                    for kind, name in item.entity.entries
                 ],
                 ops=[
                     entry.OpData(key=op.key, value=float(op.value or 0), remove=op.remove)
-                    for op in one.ops
+                    for op in item.ops
                 ],
             )
-            for one in proposed
+            for item in proposed
         ],
         validate_only=validate_only,
     )
@@ -223,11 +223,11 @@ def describe_request(quota_filter: ClientQuotaFilter) -> Any:
     return DescribeClientQuotasRequest(
         components=[
             data(
-                entity_type=one.entity_type,
-                match_type=MATCH_TYPES[one.match_type],
-                match=one.match,
+                entity_type=component.entity_type,
+                match_type=MATCH_TYPES[component.match_type],
+                match=component.match,
             )
-            for one in quota_filter.components
+            for component in quota_filter.components
         ],
         strict=quota_filter.strict,
     )
@@ -306,9 +306,9 @@ answers = st.lists(
 def of_one_byte(told: list[tuple[ClientQuotaEntity, int, str | None]]) -> bool:
     """Tell whether every length takes one byte, as those at once must."""
     texts = [
-        one for entity, _, message in told for one in (message, *dict(entity.entries).values())
+        item for entity, _, message in told for item in (message, *dict(entity.entries).values())
     ]
-    return all(len((one or "").encode()) < 127 for one in texts)
+    return all(len((item or "").encode()) < 127 for item in texts)
 
 
 def step_by_step(data: bytes) -> list[AlteredEntry] | None:

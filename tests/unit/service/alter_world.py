@@ -45,11 +45,15 @@ class World:
         return await self.service.alter(replace(command, **options))  # type: ignore[arg-type]
 
     def answer(self, **verdicts: EntityVerdict) -> None:
-        by_entity = {ClientQuotaEntity.of({"user": user}): one for user, one in verdicts.items()}
+        by_entity = {
+            ClientQuotaEntity.of({"user": user}): verdict for user, verdict in verdicts.items()
+        }
 
         def fault(alterations: Sequence[ClientQuotaAlteration], _: bool) -> Verdicts:
             return {
-                one.entity: by_entity[one.entity] for one in alterations if one.entity in by_entity
+                alteration.entity: by_entity[alteration.entity]
+                for alteration in alterations
+                if alteration.entity in by_entity
             }
 
         self.brokers.fault = fault

@@ -241,7 +241,7 @@ async def test_what_cannot_be_sent_at_all_frees_its_entities(
             await world.alter(*alterations)
         assert caught.value.sent is Sent.NO
         assert caught.value.alteration_id == world.journal.intents[-1].alteration_id
-        assert {one.outcome for one in world.journal.conclusions[-1].results.values()} == {
+        assert {result.outcome for result in world.journal.conclusions[-1].results.values()} == {
             Outcome.NOT_SENT
         }
     world.brokers.fault = None
@@ -332,7 +332,7 @@ async def test_a_fault_of_our_own_before_the_sending_is_a_fault_and_frees_the_en
     error = caught.value
     assert (error.code, error.sent, error.retry) == ("internal-error", Sent.NO, Retry.SAFE)
     assert error.alteration_id == world.journal.intents[0].alteration_id
-    outcomes = {one.outcome for one in world.journal.conclusions[0].results.values()}
+    outcomes = {result.outcome for result in world.journal.conclusions[0].results.values()}
     assert outcomes == {Outcome.NOT_SENT}
     report = await world.alter(setting(ALICE, "5"), setting(BOB, "5"), key=KEYED)
     assert (report.overall, report.replayed) == (Overall.APPLIED, False)
@@ -384,7 +384,7 @@ async def test_an_answer_that_is_not_understood_is_unknown(
 async def test_only_what_may_have_changed_the_cluster_makes_the_image_stale(world: World) -> None:
     await world.alter(setting(ALICE, "5"), validate_only=True)
     world.brokers.fault = lambda alterations, _: {
-        one.entity: refused("INVALID_REQUEST") for one in alterations
+        alteration.entity: refused("INVALID_REQUEST") for alteration in alterations
     }
     with pytest.raises(InvalidRequestError):
         await world.alter(setting(ALICE, "5"))

@@ -54,7 +54,7 @@ async def test_one_refused_entity_holds_all_others_back(world: World) -> None:
     with pytest.raises(InvalidRequestError) as caught:
         await world.alter(setting(ALICE, "5"), setting(BOB, "6"))
     assert world.log == ["record_intent", "quorum", "validate", "record_conclusion"]
-    assert [one.outcome for one in caught.value.results or ()] == [
+    assert [item.outcome for item in caught.value.results or ()] == [
         Outcome.NOT_APPLIED,
         Outcome.REFUSED,
     ]
@@ -68,7 +68,7 @@ async def test_without_all_or_nothing_the_others_are_applied(world: World) -> No
     world.answer(bob=refused("INVALID_REQUEST"))
     report = await world.alter(setting(ALICE, "5"), setting(BOB, "6"), all_or_nothing=False)
     assert world.log == ["record_intent", "quorum", "send", "record_conclusion"]
-    assert [one.outcome for one in report.results] == [Outcome.APPLIED, Outcome.REFUSED]
+    assert [result.outcome for result in report.results] == [Outcome.APPLIED, Outcome.REFUSED]
     assert report.overall is Overall.PARTIAL
 
 
@@ -76,7 +76,7 @@ async def test_without_all_or_nothing_our_own_rules_refuse_only_the_entity_that_
     world: World,
 ) -> None:
     report = await world.alter(setting(ALICE, "0"), setting(BOB, "6"), all_or_nothing=False)
-    assert [one.outcome for one in report.results] == [Outcome.REFUSED, Outcome.APPLIED]
+    assert [result.outcome for result in report.results] == [Outcome.REFUSED, Outcome.APPLIED]
     intent = world.journal.intents[0]
     assert [entity.ordinal for entity in intent.entities] == [1]
     assert list(intent.local_refusals) == [0]
@@ -140,7 +140,7 @@ async def test_an_expectation_that_does_not_hold_refuses_everything_and_is_kept(
         )
     assert caught.value.violations[0].values == {"current": {KEY: 5.0}}
     assert world.log == ["record_intent", "quorum", "record_conclusion"]
-    outcomes = [one.outcome for one in world.journal.conclusions[0].results.values()]
+    outcomes = [result.outcome for result in world.journal.conclusions[0].results.values()]
     assert outcomes == [Outcome.REFUSED, Outcome.NOT_APPLIED]
 
 
@@ -196,7 +196,7 @@ async def test_a_key_whose_alteration_was_not_sent_runs_it_anew(
         raise NotSentError("Connection refused.", code="cluster-unreachable")
 
     world.brokers.fault = unreachable
-    alterations = [setting(one, "5") for one in entities]
+    alterations = [setting(entity, "5") for entity in entities]
     for _ in range(2):
         with pytest.raises(NotSentError) as caught:
             await world.alter(*alterations, key=keyed("k"))
@@ -204,7 +204,7 @@ async def test_a_key_whose_alteration_was_not_sent_runs_it_anew(
     world.brokers.fault = None
     report = await world.alter(*alterations, key=keyed("k"))
     assert (report.overall, report.replayed) == (Overall.APPLIED, False)
-    assert len({one.alteration_id for one in world.journal.intents}) == 3
+    assert len({intent.alteration_id for intent in world.journal.intents}) == 3
 
 
 async def test_a_key_of_another_request_is_refused(world: World) -> None:
@@ -242,7 +242,7 @@ async def test_a_key_that_was_new_to_two_at_once_is_running_not_busy(world: Worl
     assert (error.code, error.retry) == ("idempotency-key-running", Retry.SAME_KEY_ONLY)
     world.brokers.gate.set()
     reports = await asyncio.gather(*both, return_exceptions=True)
-    assert sum(isinstance(one, AlterationReport) for one in reports) == 1
+    assert sum(isinstance(report, AlterationReport) for report in reports) == 1
     assert world.log.count("send") == 1
 
 
@@ -268,7 +268,7 @@ async def test_a_key_whose_alteration_was_overtaken_is_answered_with_what_was_fo
     world: World, found: list[Outcome]
 ) -> None:
     entities = [ALICE, BOB][: len(found)]
-    alterations = [setting(one, "5") for one in entities]
+    alterations = [setting(entity, "5") for entity in entities]
     world.answer(alice=EntityVerdict(Outcome.UNKNOWN), bob=EntityVerdict(Outcome.UNKNOWN))
     options = {"key": keyed("k"), "all_or_nothing": False}
     with pytest.raises(UnknownOutcomeError) as unknown:
@@ -281,7 +281,7 @@ async def test_a_key_whose_alteration_was_overtaken_is_answered_with_what_was_fo
     error = caught.value
     assert (error.code, error.replayed, error.retry) == ("outcome-superseded", True, Retry.NEVER)
     assert error.alteration_id == alteration_id
-    assert [one.outcome for one in error.results or ()] == found
+    assert [item.outcome for item in error.results or ()] == found
     assert world.log.count("send") == 1
 
 

@@ -46,8 +46,8 @@ class Journal:
 
     async def record_authentication_failures(self, counts: Sequence[FailureCount]) -> None:
         self.largest = max(self.largest, len(counts))
-        for one in counts:
-            self.rows.setdefault(one.row_id, one)
+        for count in counts:
+            self.rows.setdefault(count.row_id, count)
         if self.fault is not None:
             fault, self.fault = self.fault, None
             raise fault
@@ -56,7 +56,7 @@ class Journal:
 
     @property
     def total(self) -> int:
-        return sum(one.number for one in self.rows.values())
+        return sum(row.number for row in self.rows.values())
 
 
 @pytest.fixture
@@ -113,7 +113,7 @@ def test_minutes_methods_and_reasons_are_kept_apart(failures: AuthenticationFail
     clock.next_minute()
     failures.count("10.0.0.1", *BAD)
     rows = failures.take(with_present=True)
-    assert Counter(one.minute for one in rows) == {
+    assert Counter(row.minute for row in rows) == {
         MINUTE: 3,
         MINUTE + timedelta(minutes=1): 1,
     }
@@ -128,8 +128,8 @@ def test_more_networks_than_fit_are_counted_together(
     clock.next_minute()
     rows = failures.take()
     assert len(rows) == MAX_SOURCES + 1
-    assert [one.number for one in rows if one.source is None] == [500]
-    assert sum(one.number for one in rows) == MAX_SOURCES + 501
+    assert [row.number for row in rows if row.source is None] == [500]
+    assert sum(row.number for row in rows) == MAX_SOURCES + 501
 
 
 async def test_everything_is_written_once_in_pieces(
@@ -159,8 +159,8 @@ async def test_what_may_have_been_written_is_repeated_unchanged(
     assert await writer.write()
     assert journal.total == 40
     by_minute = Counter[datetime]()
-    for one in journal.rows.values():
-        by_minute[one.minute] += one.number
+    for row in journal.rows.values():
+        by_minute[row.minute] += row.number
     assert set(by_minute.values()) == {10}
 
 

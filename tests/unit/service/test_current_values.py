@@ -112,7 +112,7 @@ class Broker:
     @property
     def asked_for_everything(self) -> int:
         """How often it was asked for everything."""
-        return sum(one is ALL_ENTITIES for one, _ in self.asked)
+        return sum(item is ALL_ENTITIES for item, _ in self.asked)
 
 
 async def until_quiet() -> None:
@@ -124,12 +124,12 @@ async def until_quiet() -> None:
 async def test_a_crowd_shares_one_read_of_everything():
     broker = Broker()
     present = CurrentValues(broker)
-    reads = [asyncio.create_task(present.read([one], 1)) for one in ENTITIES]
+    reads = [asyncio.create_task(present.read([item], 1)) for item in ENTITIES]
     await until_quiet()
     assert broker.asked_for_everything == 1
     assert len(broker.asked) == MOST_AT_ONCE + 1
     broker.answers.set()
-    assert await asyncio.gather(*reads) == [{one: STORED[one]} for one in ENTITIES]
+    assert await asyncio.gather(*reads) == [{item: STORED[item]} for item in ENTITIES]
     assert broker.asked_for_everything == 2, "who came during the first one waits for the next"
 
 
@@ -138,9 +138,9 @@ async def test_few_at_once_are_read_one_by_one_and_again_after_a_crowd():
     broker = Broker()
     present = CurrentValues(broker)
     broker.answers.set()
-    await asyncio.gather(*(present.read([one], 1) for one in ENTITIES))
+    await asyncio.gather(*(present.read([item], 1) for item in ENTITIES))
     asked = broker.asked_for_everything
-    await asyncio.gather(*(present.read([one], 1) for one in ENTITIES[:MOST_AT_ONCE]))
+    await asyncio.gather(*(present.read([item], 1) for item in ENTITIES[:MOST_AT_ONCE]))
     assert broker.asked_for_everything == asked
 
 
@@ -163,7 +163,7 @@ async def test_where_a_single_read_is_slow_nobody_reads_singly_beside_others():
     assert await present.read([ENTITIES[0]], 1) == {ENTITIES[0]: STORED[ENTITIES[0]]}
     broker.answers.clear()
     broker.asked.clear()
-    reads = [asyncio.create_task(present.read([one], 1)) for one in ENTITIES]
+    reads = [asyncio.create_task(present.read([item], 1)) for item in ENTITIES]
     await until_quiet()
     assert len(broker.asked) == 2
     assert broker.asked_for_everything == 1
@@ -175,7 +175,7 @@ async def test_where_a_single_read_is_slow_nobody_reads_singly_beside_others():
     assert len(broker.asked) == 2, "nobody reads singly while others share"
     broker.answers.set()
     read = await asyncio.gather(*reads[1:])
-    assert read == [{one: STORED[one]} for one in (*ENTITIES[1:], ENTITIES[0])]
+    assert read == [{item: STORED[item]} for item in (*ENTITIES[1:], ENTITIES[0])]
     await present.read([ENTITIES[0]], 1)
     assert broker.asked[-1][0] is not ALL_ENTITIES, "alone nobody shares"
 
@@ -216,8 +216,8 @@ async def test_a_read_that_was_slow_once_is_forgotten_when_all_are_read_in_less_
     broker.answers.set()
     await present.read([ENTITIES[0]], 1)
     broker.takes_s = 0.0
-    await asyncio.gather(*(present.read([one], 1) for one in ENTITIES[:2]))
+    await asyncio.gather(*(present.read([item], 1) for item in ENTITIES[:2]))
     assert broker.asked_for_everything == 1, "the second one does not read singly"
     broker.asked.clear()
-    await asyncio.gather(*(present.read([one], 1) for one in ENTITIES[:2]))
+    await asyncio.gather(*(present.read([item], 1) for item in ENTITIES[:2]))
     assert broker.asked_for_everything == 0

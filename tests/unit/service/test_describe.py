@@ -38,7 +38,7 @@ COMPONENTS = st.one_of(
 )
 FILTERS = st.builds(
     ClientQuotaFilter,
-    st.lists(COMPONENTS, max_size=3, unique_by=lambda one: one.entity_type).map(tuple),
+    st.lists(COMPONENTS, max_size=3, unique_by=lambda item: item.entity_type).map(tuple),
     st.booleans(),
 )
 
@@ -59,9 +59,9 @@ def test_what_matches_is_what_a_look_at_every_entity_finds(
 ):
     expected = in_order(
         {
-            one: values
-            for one, values in quotas.items()
-            if quota_filter.matches(one) and (not has_key or set(has_key) & set(values))
+            key: values
+            for key, values in quotas.items()
+            if quota_filter.matches(key) and (not has_key or set(has_key) & set(values))
         }
     )
     arranged = SortedSnapshot(quotas)
@@ -94,7 +94,7 @@ def comparable(entries: tuple[Entry, ...] | None) -> list[object]:
     return [
         (entity.sort_key(), sorted(map(repr, group)))
         for entity, group in (
-            (one, [two for two in entries if same(one, two)]) for one, _ in entries
+            (item, [two for two in entries if same(item, two)]) for item, _ in entries
         )
     ]
 

@@ -36,7 +36,7 @@ class Log:
         return self.states
 
     async def keep_baseline(self, cluster_id: str, quotas: Quotas) -> None:
-        self.states = {one: AuditedState(dict(v), 1, EPOCH, None) for one, v in quotas.items()}
+        self.states = {key: AuditedState(dict(v), 1, EPOCH, None) for key, v in quotas.items()}
 
     async def record_drift(
         self, cluster_id: str, changes: Sequence[Drift]

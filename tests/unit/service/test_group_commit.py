@@ -37,7 +37,7 @@ class Work:
         if self.held:
             await gate.wait()
         self._under_way -= 1
-        return [KeyError(one) if one.startswith("bad") else one.upper() for one in items]
+        return [KeyError(item) if item.startswith("bad") else item.upper() for item in items]
 
     async def begun(self, number: int) -> None:
         async with asyncio.timeout(LONG_S):
@@ -119,7 +119,7 @@ async def test_what_the_work_raises_is_everybodys():
 
     batcher: Batcher[str, str] = Batcher(broken, at_most(9), max_batch_wait_s=LONG_S)
     found = await asyncio.gather(batcher.submit("a"), batcher.submit("b"), return_exceptions=True)
-    assert [type(one) for one in found] == [OSError, OSError]
+    assert [type(result) for result in found] == [OSError, OSError]
     with pytest.raises(OSError, match="gone"):
         await batcher.submit("c")
 
@@ -146,7 +146,7 @@ async def test_results_of_a_wrong_number_are_a_fault_and_nobody_waits_for_ever()
     batcher: Batcher[str, str] = Batcher(short, at_most(9), max_batch_wait_s=LONG_S)
     waiting = [asyncio.create_task(batcher.submit(name)) for name in ("a", "b", "c")]
     found = await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), LONG_S)
-    assert [type(one) for one in found] == [str, ValueError, ValueError]
+    assert [type(result) for result in found] == [str, ValueError, ValueError]
 
 
 async def test_who_goes_away_before_his_turn_is_not_in_it():
@@ -213,7 +213,7 @@ class Broker(FakeBrokers):
         timeout_s: float = 15.0,
         send_by: float | None = None,
     ) -> AlterAnswer:
-        names = [one.entity.entries[0][1] for one in alterations]
+        names = [alteration.entity.entries[0][1] for alteration in alterations]
         self.requests.append((broker_id, names))
         if self.slow_to_reach and send_by is not None and send_by < boot_time() + LONG_S / 2:
             await asyncio.sleep(send_by - boot_time())
@@ -268,7 +268,7 @@ def sender() -> Sender:
 
 def outcomes(answer: AlterAnswer | BaseException) -> Mapping[str | None, Outcome]:
     assert isinstance(answer, AlterAnswer)
-    return {one.entries[0][1]: verdict.outcome for one, verdict in answer.verdicts.items()}
+    return {key.entries[0][1]: verdict.outcome for key, verdict in answer.verdicts.items()}
 
 
 async def test_alone_an_alteration_never_waits(sender: Sender) -> None:
@@ -285,14 +285,16 @@ async def test_what_arrives_meanwhile_shares_the_next_request(sender: Sender) ->
     gate.set()
     answers = await sender.answers()
     assert sender.broker.requests == [(1, ["first"]), (1, ["a", "b", "c"])]
-    assert [outcomes(one) for one in answers] == [
+    assert [outcomes(answer) for answer in answers] == [
         {name: Outcome.APPLIED} for name in ("first", "a", "b", "c")
     ]
 
 
 async def test_a_refused_neighbour_refuses_nobody_else(sender: Sender) -> None:
     sender.broker.fault = lambda alterations, _: {
-        one.entity: refused("INVALID_REQUEST") for one in alterations if one.entity == user("bad")
+        alteration.entity: refused("INVALID_REQUEST")
+        for alteration in alterations
+        if alteration.entity == user("bad")
     }
     gate = await sender.held()
     for name in ("a", "bad", "c"):
@@ -300,7 +302,7 @@ async def test_a_refused_neighbour_refuses_nobody_else(sender: Sender) -> None:
     await asyncio.sleep(0)
     gate.set()
     _, *answers = await sender.answers()
-    assert [outcomes(one) for one in answers] == [
+    assert [outcomes(answer) for answer in answers] == [
         {"a": Outcome.APPLIED},
         {"bad": Outcome.REFUSED},
         {"c": Outcome.APPLIED},
@@ -387,7 +389,7 @@ async def test_a_broker_that_cannot_be_reached_is_told_to_everybody(sender: Send
     sender.broker.reachable = False
     gate.set()
     _, *others = await sender.answers()
-    assert [type(one) for one in others] == [NotSentError, NotSentError]
+    assert [type(other) for other in others] == [NotSentError, NotSentError]
 
 
 async def test_each_hears_his_own_part_of_a_late_answer(sender: Sender) -> None:

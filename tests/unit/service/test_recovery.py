@@ -97,7 +97,7 @@ async def test_the_verdict_is_what_a_fenced_read_shows(
 async def test_a_pair_of_fences_comes_before_the_read_and_nothing_is_sent(world: World) -> None:
     world.leave_open()
     await world.recovery.round()
-    assert [one for one in world.log if one != "quorum"] == [
+    assert [item for item in world.log if item != "quorum"] == [
         "claim_open",
         "validate",
         "validate",
@@ -127,8 +127,8 @@ async def test_what_held_before_and_is_intended_is_told_as_indistinguishable(wor
 @in_virtual_time
 async def test_a_fence_without_an_answer_proves_nothing(world: World) -> None:
     world.brokers.fault = lambda alterations, _: {
-        one.entity: EntityVerdict(Outcome.UNKNOWN, KafkaRefusal(None, "silence"))
-        for one in alterations
+        alteration.entity: EntityVerdict(Outcome.UNKNOWN, KafkaRefusal(None, "silence"))
+        for alteration in alterations
     }
     world.leave_open()
     await world.recovery.round()
@@ -176,10 +176,10 @@ async def test_a_batch_is_observed_behind_one_pair_of_fences_and_recorded_in_por
     assert world.log.count("validate") == 2
     assert world.log.count("record_recovery") == 3
     found = world.journal.recovered
-    assert [one.key for one in found] == [("a1", ordinal) for ordinal in range(500)]
-    assert [one.final for one in found] == [False, *[True] * 499]
+    assert [result.key for result in found] == [("a1", ordinal) for ordinal in range(500)]
+    assert [result.final for result in found] == [False, *[True] * 499]
     outcomes = (Outcome.NOT_APPLIED, Outcome.APPLIED)
-    assert [one.result.outcome for one in found] == [outcomes[n % 2] for n in range(500)]
+    assert [result.result.outcome for result in found] == [outcomes[n % 2] for n in range(500)]
     assert found[0].evidence["fences"] == found[1].evidence["fences"]
     assert world.metrics.counts["applied by fences"] == 250
 
@@ -190,7 +190,7 @@ async def test_each_broker_that_something_was_sent_through_is_fenced(world: Worl
         world.leave(AuditEntity(0, TO_FIVE, {}), 1.0, alteration_id="b", broker_id=broker_id)
     assert await world.recovery.round() == 4
     assert world.log.count("validate") == 4
-    through = sorted(one.evidence["broker_id"] for one in world.journal.recovered)
+    through = sorted(item.evidence["broker_id"] for item in world.journal.recovered)
     assert through == [1, 1, 1, 2]
 
 
@@ -211,7 +211,7 @@ async def test_a_broker_that_answers_oddly_does_not_hold_up_what_was_sent_throug
         given = {"alteration_id": f"a{broker_id}", "broker_id": broker_id}
         world.leave(AuditEntity(0, TO_FIVE, {}), 1.0, **given)  # type: ignore[arg-type]
     await world.recovery.round()
-    assert [one.alteration_id for one in world.journal.recovered] == ["a2"]
+    assert [item.alteration_id for item in world.journal.recovered] == ["a2"]
 
 
 @in_virtual_time
@@ -219,7 +219,7 @@ async def test_what_another_process_has_concluded_is_not_counted(world: World) -
     world.leave_many(3)
     world.journal.concluded = {("a1", 2)}
     await world.recovery.round()
-    assert [one.key for one in world.journal.recovered] == [("a1", 0), ("a1", 1)]
+    assert [item.key for item in world.journal.recovered] == [("a1", 0), ("a1", 1)]
     assert world.metrics.counts["applied by fences"] == 1
     assert "not_applied by fences" not in world.metrics.counts
 
@@ -240,7 +240,8 @@ def request_of(number: int) -> AuditRequest:
 
 def answered(request: AuditRequest, *verdicts: EntityVerdict) -> AlterAnswer:
     by_entity = {
-        one.alteration.entity: verdicts[one.ordinal % len(verdicts)] for one in request.entities
+        entity.alteration.entity: verdicts[entity.ordinal % len(verdicts)]
+        for entity in request.entities
     }
     return AlterAnswer(by_entity, 1, EPOCH, EPOCH)
 
@@ -266,8 +267,8 @@ async def test_the_verdicts_on_many_entities_are_recorded_in_portions():
     verdicts = (EntityVerdict(Outcome.APPLIED), refused("INVALID_REQUEST"))
     metrics = await listened(journal, request, answered(request, *verdicts))
     assert log == ["record_recovery"] * 3
-    assert [one.ordinal for one in journal.recovered] == list(range(NUMBER))
-    assert all(one.final for one in journal.recovered)
+    assert [item.ordinal for item in journal.recovered] == list(range(NUMBER))
+    assert all(item.final for item in journal.recovered)
     first, second, *_ = journal.recovered
     assert (first.result.outcome, first.result.after) == (
         Outcome.APPLIED,

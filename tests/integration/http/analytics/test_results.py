@@ -93,7 +93,7 @@ def test_an_answer_names_its_run_and_the_columns_of_the_table(published: Publish
     assert list(first) == [column.split()[0] for column in UTILIZATION_DAILY.ddl.split(",")]
     assert (first["bucket_id"], first["dt"]) == (str(BUCKET), "2026-11-20")
     assert (first["limit"], first["p99"], first["broker_id"]) == (100, 95, None)
-    (alice,) = [one for one in document["buckets"] if one["bucket_id"] == str(BUCKET)]
+    (alice,) = [item for item in document["buckets"] if item["bucket_id"] == str(BUCKET)]
     assert (alice["bucket_user"], alice["quota_user"]) == ("alice", "alice")
 
 
@@ -177,7 +177,7 @@ def test_the_minutes_of_a_bucket_are_told_in_order(api: httpx.Client):
     ]
     document = api.get(f"/analytics/buckets/{BUCKET}?until=2026-11-19T00:00:00Z").json()
     assert document["rows"] == []
-    assert [one["bucket_user"] for one in document["buckets"]] == ["alice"]
+    assert [item["bucket_user"] for item in document["buckets"]] == ["alice"]
 
 
 @pytest.mark.parametrize("bucket_id", ["17", "x", "1.0", "9223372036854775808", "%00", "\u0669"])

@@ -139,7 +139,7 @@ def test_from_anybody_else_the_header_is_refused_and_counted(
     with callers.through_proxy(people["alterer"], peer=peer) as client:
         problem = problem_of(client.get("/quotas"), 400)
     assert problem["code"] == "untrusted-identity-header"
-    assert [one["pointer"] for one in problem["errors"]] == ["client-cert"]
+    assert [error["pointer"] for error in problem["errors"]] == ["client-cert"]
     metrics = httpx.get(f"{service.url}/metrics", timeout=DEADLINE_S).text
     assert 'request_rejected_total{reason="untrusted-identity-header"}' in metrics
 

@@ -85,7 +85,7 @@ def test_what_is_not_covered_never_arrives(
         answer = narrowed.alter(change(good, {P: 50}), change(other, {P: 50}))
     problem = answer.json()
     assert (answer.status_code, problem["code"]) == (403, "policy-violation")
-    assert [one["pointer"] for one in problem["errors"]] == ["/alterations/1/entity"]
+    assert [error["pointer"] for error in problem["errors"]] == ["/alterations/1/entity"]
     (first, *_) = narrowed.api("auditor").get("/audit?action=denied").json()["rows"]
     assert (first["principal"], first["outcome"]) == ("User:alice", "refused")
     assert narrowed.alter(change(good, {P: 50})).status_code == 200

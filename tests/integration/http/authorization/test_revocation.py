@@ -30,14 +30,14 @@ def test_a_right_that_was_taken_away_ends_on_every_replica(
     with replicas(service, tmp_path) as both:
         for _ in range(size(2, 20)):
             revoke(kafka, both, "revoked-now", decision_of)
-            answers = [validate_over_http(one, "revoked-now").status_code for one in both]
+            answers = [validate_over_http(item, "revoked-now").status_code for item in both]
             assert answers == [403, 403]
 
 
 def test_nobody_alters_on_acls_that_are_too_old(
     kafka: LocalKafka, postgres: LocalPostgres, tmp_path: Path
 ) -> None:
-    rights = [acl(ACCOUNT, one) for one in ("ALTER_CONFIGS", "DESCRIBE_CONFIGS")]
+    rights = [acl(ACCOUNT, item) for item in ("ALTER_CONFIGS", "DESCRIBE_CONFIGS")]
     may_read_acls = acl(ACCOUNT, "DESCRIBE")
     allow(kafka, *rights, may_read_acls)
     settings = {

@@ -53,7 +53,7 @@ def settle(service: RunningService, desired: Any, owner: str = "team", **more: A
 
 def changes(planned: Mapping[str, Any]) -> list[tuple[Names, list[dict[str, Any]]]]:
     """Return what a plan would do."""
-    return [(one["entity"], one["ops"]) for one in planned["changes"]]
+    return [(change["entity"], change["ops"]) for change in planned["changes"]]
 
 
 def exported(service: RunningService) -> Any:

@@ -90,8 +90,8 @@ def test_a_moved_base_gives_412_and_changes_nothing(
     answer = apply(service, planned)
     assert (answer.status_code, answer.json()["code"]) == (412, "plan-outdated")
     errors = answer.json()["errors"]
-    place = [one["entity"] for one in planned["changes"]].index(moving)
-    assert [one["pointer"] for one in errors] == [f"/changes/{place}"]
+    place = [item["entity"] for item in planned["changes"]].index(moving)
+    assert [error["pointer"] for error in errors] == [f"/changes/{place}"]
     assert errors[0]["values"]["current"] == {P: 3}
     assert (raw.stored(moving), raw.stored(still)) == ({P: 3.0}, {P: 1.0})
 

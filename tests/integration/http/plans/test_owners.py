@@ -22,7 +22,7 @@ def test_pruning_removes_only_what_the_owner_applied(
     service: RunningService, raw: RawQuotas
 ) -> None:
     prefix, owner = unique("prune"), unique("owner")
-    mine, partly, theirs = ({"user": f"{prefix}-{one}"} for one in ("a", "b", "c"))
+    mine, partly, theirs = ({"user": f"{prefix}-{item}"} for item in ("a", "b", "c"))
     raw.store(partly, {C: 7.0})
     settle(service, document((theirs, {P: 3})), unique("other"))
     settle(service, document((mine, {P: 1, C: 1}), (partly, {P: 2})), owner)
@@ -35,7 +35,7 @@ def test_pruning_removes_only_what_the_owner_applied(
         (partly, [{"key": P, "remove": True}]),
     ]
     applied(service, planned)
-    assert [raw.stored(one) for one in (mine, partly, theirs)] == [{P: 1.0}, {C: 7.0}, {P: 3.0}]
+    assert [raw.stored(item) for item in (mine, partly, theirs)] == [{P: 1.0}, {C: 7.0}, {P: 3.0}]
     again = plan(service, desired, owner, scope=scope, prune=True)
     assert (again["changes"], again["kept"]) == ([], [])
 
@@ -62,7 +62,7 @@ def test_nothing_outside_the_scope_is_touched(service: RunningService, raw: RawQ
     assert changes(planned) == [(inside, [{"key": P, "remove": True}])]
     refused = ask(service, document((inside, {P: 1}), (outside, {P: 1})), owner, scope=scope)
     assert refused.status_code == httpx.codes.UNPROCESSABLE_ENTITY
-    assert [(one["pointer"], one["code"]) for one in refused.json()["errors"]] == [
+    assert [(error["pointer"], error["code"]) for error in refused.json()["errors"]] == [
         ("/document/quotas/1/entity", "outside-scope")
     ]
 
@@ -86,7 +86,7 @@ def test_what_another_owner_holds_is_left_to_it_without_force(
     assert row["plan"]["taken_over"] == {P: first}
     assert row["plan"]["force"]
     back = plan(service, document((user, {P: 1})), first)
-    assert [one["owner"] for one in back["conflicts"]] == [second]
+    assert [item["owner"] for item in back["conflicts"]] == [second]
     assert plan(service, document(), first, prune=True)["changes"] == []
 
 
@@ -112,7 +112,7 @@ def test_what_is_adopted_can_be_pruned(service: RunningService, raw: RawQuotas) 
     assert changes(planned) == [(user, [{"key": P, "value": 1}])]
     assert planned["changes"][0]["impact"]["keys"][P]["change"] == "unchanged"
     report = applied(service, planned)
-    assert [one["changed"] for one in report["results"]] == [False]
+    assert [result["changed"] for result in report["results"]] == [False]
     assert plan(service, desired, owner, adopt=True)["changes"] == []
     settle(service, document(), owner, prune=True)
     assert raw.stored(user) == {}
@@ -126,7 +126,7 @@ def test_only_what_would_change_is_held_against_the_rules(
     raw.store(spelled, {I: 5.0})
     assert plan(service, document((odd, {P: 1e-9}), (spelled, {I: 5})))["changes"] == []
     refused = ask(service, document((odd, {P: 0.5, "no_such": 1, C: "NaN"})))
-    assert {(one["pointer"], one["code"]) for one in refused.json()["errors"]} == {
+    assert {(error["pointer"], error["code"]) for error in refused.json()["errors"]} == {
         ("/document/quotas/0/values/producer_byte_rate", "fraction"),
         ("/document/quotas/0/values/producer_byte_rate", "below-minimum"),
         ("/document/quotas/0/values/no_such", "unknown-key"),

@@ -37,7 +37,7 @@ def authority() -> Authority:
 
 
 def judge(rules: str = "DEFAULT", now: datetime = NOW, *issuers: Authority) -> ClientCertificates:
-    certificates = [one.own.certificate for one in issuers]
+    certificates = [issuer.own.certificate for issuer in issuers]
     return ClientCertificates(PrincipalMapping(rules), certificates, lambda: now)
 
 

@@ -22,7 +22,7 @@ EMPTY_LEVEL = "an empty level"
 
 
 def test_the_vectors_are_of_the_same_names():
-    assert [one["der"] for one in OLD] == [one["der"] for one in NEW]
+    assert [item["der"] for item in OLD] == [item["der"] for item in NEW]
     assert len(OLD) > 350
 
 

@@ -29,10 +29,10 @@ JAVA_ALONE = {
 NOBODY = {"", ","}
 """Rules that fit no name at all, with which a broker lets nobody in."""
 
-FAILING = {one["rules"] for one in VECTORS if one["fault"] not in {None, "no rule"}}
+FAILING = {item["rules"] for item in VECTORS if item["fault"] not in {None, "no rule"}}
 """Rules that Kafka refuses, or that fail for every name that they fit."""
 
-FITTING = [one for one in VECTORS if one["rules"] not in JAVA_ALONE | NOBODY | FAILING]
+FITTING = [item for item in VECTORS if item["rules"] not in JAVA_ALONE | NOBODY | FAILING]
 
 
 def test_there_are_many():

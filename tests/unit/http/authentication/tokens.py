@@ -92,8 +92,8 @@ def signed(
 def raw(header: str | bytes, payload: str | bytes, signature: bytes = b"x" * 256) -> str:
     """Return a token of any parts."""
     parts = (header, payload, signature)
-    encoded = (one.encode() if isinstance(one, str) else one for one in parts)
-    return ".".join(base64.urlsafe_b64encode(one).rstrip(b"=").decode() for one in encoded)
+    encoded = (item.encode() if isinstance(item, str) else item for item in parts)
+    return ".".join(base64.urlsafe_b64encode(item).rstrip(b"=").decode() for item in encoded)
 
 
 def signed_text(header: str, payload: str, key: Any = RSA_KEY) -> str:
