@@ -1,21 +1,30 @@
 """Exhaustive search: every state that can be reached, once."""
 
-from collections import deque
-from collections.abc import Callable, Hashable, Iterable
+import gc
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import TypeVar
 
 S = TypeVar("S", bound=Hashable)
 
 
-def reachable(start: S, moves: Callable[[S], Iterable[S]]) -> dict[S, bool]:
-    """Return the reachable states; each with whether it is an end, from which nothing moves."""
-    seen: dict[S, bool] = {start: True}
-    waiting = deque([start])
-    while waiting:
-        state = waiting.popleft()
-        for following in moves(state):
-            seen[state] = False
-            if following not in seen:
-                seen[following] = True
-                waiting.append(following)
-    return seen
+def reachable(start: S, moves: Callable[[S], Iterable[S]]) -> Iterator[tuple[S, bool]]:
+    """Yield each reachable state, and whether it is an end, from which nothing moves.
+
+    States have no cycles, so Python's collector is off: it would search all of them repeatedly.
+    """
+    seen = {start}
+    waiting = [start]
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        for state in waiting:  # which grows meanwhile
+            following = tuple(moves(state))
+            yield state, not following
+            for one in following:
+                before = len(seen)
+                seen.add(one)
+                if len(seen) > before:
+                    waiting.append(one)
+    finally:
+        if was_enabled:
+            gc.enable()

@@ -8,6 +8,7 @@ import pytest
 from tests.model.broker_queue import Assumption, Rules
 from tests.model.combinations import ASSUMPTIONS, RULES, ideal_table, table
 from tests.model.service_rules import explore
+from tests.testkit.sizes import size
 
 DOCUMENT = Path("docs/recovery-model.md")
 
@@ -25,6 +26,12 @@ def violations(rules: str, assumed: Assumption) -> frozenset[str]:
 @pytest.mark.parametrize("part", [ideal_table, table])
 def test_the_document_shows_what_the_model_finds(part: Callable[[], str]):
     assert part() in DOCUMENT.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("rules", size(RULES[:9], RULES), ids=lambda rules: rules.name)
+def test_it_is_the_same_whichever_writer_begins(rules: Rules):
+    for assumed in ASSUMPTIONS:
+        assert explore(rules, assumed) == explore(rules, assumed._replace(writers=(1, 0)))
 
 
 def test_one_fence_is_overtaken_by_one_break_and_a_pair_by_two():

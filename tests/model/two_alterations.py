@@ -69,7 +69,7 @@ class Exploration(NamedTuple):
 
 def explore(design: Design) -> Exploration:
     """Visit every state of a design."""
-    states = reachable(State(), lambda state: _moves(design, state))
+    states = [state for state, _ in reachable(State(), lambda state: _moves(design, state))]
     violations = frozenset(found for state in states for found in _violations(state))
     return Exploration(len(states), violations)
 
