@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from app.client.arguments import SUBCOMMANDS, parser
 from app.client.errors import DONE
 from app.client.output import Context
+from app.domain.entities import EntityType
+from app.domain.quota_keys import QuotaKey
 
 _PROGRAM = "kafka-client-quotas"
 
@@ -56,10 +58,8 @@ def _words(actions: list[argparse.Action]) -> Iterator[tuple[str, str]]:
             yield " | ".join(action.option_strings), " ".join(map(str, action.choices))
 
 
-_KEYS = (
-    "producer_byte_rate consumer_byte_rate request_percentage controller_mutation_rate "
-    "connection_creation_rate"
-)
+_KEYS = " ".join(QuotaKey)
+_TYPES = " ".join(EntityType)
 _FILES = "--token-file | --password-file | --cert | --key | --cacert | --out | --what-if"
 
 
@@ -78,9 +78,9 @@ def _bash(*, zsh: bool) -> Iterator[str]:
     yield f'    {_FILES}) COMPREPLY=($(compgen -f -- "$word")); return ;;'
     yield f'    --delete) COMPREPLY=($(compgen -W "{_KEYS}" -- "$word")); return ;;'
     yield f'    --add) COMPREPLY=($(compgen -S = -W "{_KEYS}" -- "$word")); return ;;'
-    yield '    --defaults) COMPREPLY=($(compgen -W "user client-id ip" -- "$word")); return ;;'
+    yield f'    --defaults) COMPREPLY=($(compgen -W "{_TYPES}" -- "$word")); return ;;'
     yield "    --names | --name | --prefix)"
-    yield '      COMPREPLY=($(compgen -S = -W "user client-id ip" -- "$word")); return ;;'
+    yield f'      COMPREPLY=($(compgen -S = -W "{_TYPES}" -- "$word")); return ;;'
     offered = dict(pair for actions in options.values() for pair in _words(actions) if pair[0])
     for flags, words in offered.items():
         yield f'    {flags}) COMPREPLY=($(compgen -W "{words}" -- "$word")); return ;;'

@@ -24,6 +24,7 @@ from app.http.query_params import FILTER_SCHEMA, parse_filter
 from app.http.request_body import parse_object
 from app.http.resolve.models import ResolveRequest
 from app.http.validation import validated
+from tests.unit.http.promises import promised, relied_on
 
 ANY = "400 431 default 429"
 ASKING = f"{ANY} 401 503"
@@ -57,7 +58,7 @@ STATUSES = {
     "GET /version": f"200 {ANY}",
     "GET /problems/{code}": f"200 404 {ANY}",
 }
-EVERY_WAY = [{"bearer": []}, {"basic": []}, {"certificate": []}]
+EVERY_SCHEME = [{"bearer": []}, {"basic": []}, {"certificate": []}]
 
 PUBLIC = {"GET /livez", "GET /readyz", "GET /metrics", "GET /version", "GET /problems/{code}"}
 
@@ -240,7 +241,7 @@ def test_every_operation_says_what_it_is_and_who_may(subtests: pytest.Subtests) 
             assert described["tags"]
             assert described["summary"]
             assert described["description"]
-            assert described["security"] == ([] if operation in PUBLIC else EVERY_WAY)
+            assert described["security"] == ([] if operation in PUBLIC else EVERY_SCHEME)
             assert all(resolved(parameter)["description"] for parameter in described["parameters"])
             needs_a_body = operation.startswith("POST") and not operation.endswith("/cancel")
             assert ("requestBody" in described) == needs_a_body
