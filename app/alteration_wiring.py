@@ -57,8 +57,8 @@ _LOG_IS_DOWN: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Outside:
-    """What alterations are lived upon: the cluster and the log."""
+class Backends:
+    """What alterations run on: the cluster and the log."""
 
     admin: KafkaClientQuotaAdmin
     quorum: KafkaMetadataQuorum
@@ -67,8 +67,8 @@ class Outside:
 
 
 @dataclass(frozen=True, slots=True)
-class LifeSettings:
-    """How alterations are lived.
+class AlterationSettings:
+    """How alterations run.
 
     Attributes:
         owner: The name of this process in the log.
@@ -86,10 +86,10 @@ class LifeSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class AlterationRoom:
+class SharedAlterationState:
     """What all alterations share, whoever they are sent as: the log, the slots, the tasks."""
 
-    outside: Outside
+    backends: Backends
     context: AlterContext
     journal: PostgresJournal
     recovery_journal: PostgresRecovery
@@ -97,7 +97,7 @@ class AlterationRoom:
     slots: EntitySlots
     tasks: AlterationTasks
 
-    def parts(
+    def dependencies(
         self, admin: ClientQuotaAdmin, tasks: Tasks, reader: QuotaReader | None = None
     ) -> AlterDeps:
         """Return what alters through these connections.
@@ -112,7 +112,7 @@ class AlterationRoom:
         """
         present = CurrentValues(reader or admin)
         within_s = self.context.patience.check_s
-        barrier = Barrier(self.outside.quorum, present, within_s=within_s)
+        barrier = Barrier(self.backends.quorum, present, within_s=within_s)
         late = LateAnswers(self.recovery_journal, tasks, self.context.metrics)
         return AlterDeps(
             admin,
@@ -121,17 +121,17 @@ class AlterationRoom:
             AlterExecutor(admin, self.journal, self.outcomes, late, self.context),
             Replays(self.journal, admin),
             tasks,
-            self.outside.image,
+            self.backends.image,
             self.context.policy,
         )
 
 
 @dataclass(frozen=True, slots=True)
-class Lives:
-    """The two ends of an alteration's life, what goes on beside it, and the tasks."""
+class AlterationServices:
+    """What alters, what recovers, what runs in the background, and the tasks."""
 
     alter: AlterQuotas
-    room: AlterationRoom
+    state: SharedAlterationState
     recovery: Recovery
     drift: DriftWatch
     partitions: PartitionKeeper
@@ -143,11 +143,14 @@ class Lives:
             self.tasks.watch(watching)
 
 
-def build_lives(
-    outside: Outside, settings: LifeSettings, metrics: AlterationMetrics, policy: PolicyGuard
-) -> Lives:
-    """Put the parts together."""
-    admin, database = outside.admin, outside.database
+def build_alterations(
+    backends: Backends,
+    settings: AlterationSettings,
+    metrics: AlterationMetrics,
+    policy: PolicyGuard,
+) -> AlterationServices:
+    """Build them."""
+    admin, database = backends.admin, backends.database
     watch = partial(metrics.breaker_is, "postgres")
     breaker = CircuitBreaker("audit-log-unavailable", _LOG_IS_DOWN, watch=watch)
     patience = settings.patience
@@ -155,10 +158,10 @@ def build_lives(
     journal = PostgresJournal(database)
     recovery_journal = PostgresRecovery(database, final_after_s=settings.final_after_s)
     tasks = AlterationTasks()
-    barrier = Barrier(outside.quorum, CurrentValues(admin), within_s=patience.check_s)
+    barrier = Barrier(backends.quorum, CurrentValues(admin), within_s=patience.check_s)
     outcomes = OutcomeWriter(journal, tasks, metrics, wait_s=patience.record_s)
-    room = AlterationRoom(
-        outside,
+    state = SharedAlterationState(
+        backends,
         context,
         journal,
         recovery_journal,
@@ -166,8 +169,8 @@ def build_lives(
         EntitySlots(patience.entity_wait_s),
         tasks,
     )
-    fences = Fences(admin, outside.quorum)
-    parts = RecoveryDeps(admin, recovery_journal, fences, barrier, context)
+    fences = Fences(admin, backends.quorum)
+    dependencies = RecoveryDeps(admin, recovery_journal, fences, barrier, context)
     watcher = DriftWatch(
         admin,
         barrier,
@@ -175,10 +178,10 @@ def build_lives(
         metrics,
         interval_s=settings.drift_interval_s,
     )
-    return Lives(
-        AlterQuotas(room.parts(admin, tasks)),
-        room,
-        Recovery(parts, final_after_s=settings.final_after_s),
+    return AlterationServices(
+        AlterQuotas(state.dependencies(admin, tasks)),
+        state,
+        Recovery(dependencies, final_after_s=settings.final_after_s),
         watcher,
         PartitionKeeper(partial(keep_house, database), partial(months_ahead, database), metrics),
         tasks,
@@ -196,7 +199,7 @@ class SharedServices:
     authorizer: ClusterAuthorizer
     denials: DeniedAttempts
     audit: AuditTrail
-    room: AlterationRoom
+    state: SharedAlterationState
     callbacks: CallbackDetector
     images: SortedSnapshots
     index: IndexCache
@@ -213,14 +216,14 @@ class CallerSession:
         self._brokers = brokers
         self._admin = admin
         self._rights = KafkaCallerRights(brokers, admin)
-        self._tasks = SessionTasks(shared.room.tasks)
+        self._tasks = SessionTasks(shared.state.tasks)
         authorizer = BrokerAuthorizer(self._rights, shared.authorizer)
         as_caller = CallerQuotaAdmin(admin, self._rights, principal)
         within_s = brokers.patience.image_s
-        image = CallerImage(as_caller, shared.room.outside.image, within_s=within_s)
-        reader = RecordReader(as_caller, shared.room.outside.admin)
-        parts = shared.room.parts(as_caller, self._tasks, reader)
-        alter = AlterAsCaller(parts, principal, shared.denials)
+        image = CallerImage(as_caller, shared.state.backends.image, within_s=within_s)
+        reader = RecordReader(as_caller, shared.state.backends.admin)
+        dependencies = shared.state.dependencies(as_caller, self._tasks, reader)
+        alter = AlterAsCaller(dependencies, principal, shared.denials)
         self.services = CallerServices(
             authorizer,
             DescribeQuotas(as_caller, image, shared.images),
@@ -244,19 +247,19 @@ class CallerSession:
             await self._admin.close()
 
 
-class Logins:
+class SessionFactory:
     """Opens sessions.
 
     Args:
-        way: How callers are logged in.
+        login: How callers are logged in.
         shared: What their sessions have in common.
     """
 
-    def __init__(self, way: PassThrough, shared: SharedServices) -> None:
-        self._way = way
+    def __init__(self, login: PassThrough, shared: SharedServices) -> None:
+        self._login = login
         self._shared = shared
-        self._context = ssl_context(way.settings("user", "password"))
-        self._places = asyncio.Semaphore(_LOGINS_AT_ONCE)
+        self._context = ssl_context(login.settings("user", "password"))
+        self._pending = asyncio.Semaphore(_LOGINS_AT_ONCE)
 
     async def open(self, user: str, password: str) -> CallerSession:
         """Log in.
@@ -265,13 +268,13 @@ class Logins:
             LoginFailedError: The brokers do not accept the user with this password.
             NotSentError: They cannot be reached, or are of another cluster.
         """
-        settings = self._way.settings(user, password)
+        settings = self._login.settings(user, password)
         brokers = Brokers(
             settings,
             self._shared.metrics,
             context=self._context,
             one_login=True,
-            patience=self._shared.room.context.patience,
+            patience=self._shared.state.context.patience,
         )
         try:
             async with asyncio.timeout(brokers.patience.broker_answer_s):
@@ -288,22 +291,22 @@ class Logins:
 
     async def _log_in(self, brokers: Brokers) -> None:
         deadline = asyncio.get_running_loop().time() + brokers.patience.broker_answer_s
-        async with self._places:
+        async with self._pending:
             try:
                 view = await brokers.view(deadline)
             except LoginRefusedError:
                 detail = "The brokers do not accept this user with this password."
                 raise LoginFailedError(detail) from None
-        ours = await self._shared.room.outside.admin.cluster_id()
+        ours = await self._shared.state.backends.admin.cluster_id()
         if view.cluster_id != ours:
             detail = "QUOTAS_BASIC_BOOTSTRAP_SERVERS leads to another cluster."
             raise NotSentError(detail, code="cluster-unreachable")
 
 
 OpenSessions = Callable[[PassThrough], Sessions[CallerSession]]
-"""Makes the sessions of a way to log in, once what they share is open."""
+"""Makes the sessions of a kind of login, once what they share is open."""
 
 
-def open_sessions(shared: SharedServices, way: PassThrough) -> Sessions[CallerSession]:
+def open_sessions(shared: SharedServices, login: PassThrough) -> Sessions[CallerSession]:
     """Return the sessions, of which there are none yet."""
-    return Sessions(Logins(way, shared).open)
+    return Sessions(SessionFactory(login, shared).open)

@@ -9,7 +9,7 @@ from typing import Final
 from cryptography import x509
 
 from app.alteration_wiring import OpenSessions
-from app.http.authentication.authenticator import Method, Methods
+from app.http.authentication.authenticator import Authenticator, AuthenticatorChain
 from app.http.authentication.basic import Basic
 from app.http.authentication.bearer import Bearer, BearerTokens, TokensFileError
 from app.http.authentication.certificates import (
@@ -24,7 +24,7 @@ from app.http.rate_limits import LoginAttempts
 from app.kafka.config import key_password
 from app.settings import AuthenticatorKind, Settings, SettingsError, reveal, unusable_file
 
-Opened = Callable[[AsyncExitStack, OpenSessions], Method]
+Opened = Callable[[AsyncExitStack, OpenSessions], Authenticator]
 """Makes a method, and pushes what closes it; some open sessions of the brokers."""
 
 
@@ -40,20 +40,20 @@ class Authenticators:
             _PREPARATIONS[kind](settings, metrics) for kind in settings.enabled_authenticators
         ]
 
-    def open(self, stack: AsyncExitStack, sessions: OpenSessions) -> Methods:
+    def open(self, stack: AsyncExitStack, sessions: OpenSessions) -> AuthenticatorChain:
         """Return what asks them; the stack closes them.
 
         Args:
             stack: Closes them.
             sessions: Opens sessions of the brokers.
         """
-        return Methods([opener(stack, sessions) for opener in self._openers])
+        return AuthenticatorChain([opener(stack, sessions) for opener in self._openers])
 
 
 def _bearer(settings: Settings, metrics: HttpMetrics) -> Opened:
     tokens, provider = bearer_tokens(settings), identity_provider(settings)
 
-    def opened(stack: AsyncExitStack, _: OpenSessions) -> Method:
+    def opened(stack: AsyncExitStack, _: OpenSessions) -> Authenticator:
         if provider is None:
             return Bearer(tokens)
         keys = provider.keys(metrics.count_key_fetch)
@@ -67,7 +67,7 @@ def _bearer(settings: Settings, metrics: HttpMetrics) -> Opened:
 def _basic(settings: Settings, metrics: HttpMetrics) -> Opened:
     login = settings.basic_login
 
-    def opened(stack: AsyncExitStack, open_sessions: OpenSessions) -> Method:
+    def opened(stack: AsyncExitStack, open_sessions: OpenSessions) -> Authenticator:
         if login is None:
             message = "Basic is not configured"
             raise ValueError(message)

@@ -58,7 +58,7 @@ def request_log(log_format: LogFormat, level: str) -> RequestLog:
 
     In JSON it is written without the way through each processor: the same fields in the same order.
     """
-    if log_format is LogFormat.TEXT or level not in _TOLD_AT:
+    if log_format is LogFormat.TEXT or level not in _REQUEST_LEVELS:
         return log_request
     write = structlog.BytesLogger(sys.stdout.buffer).msg
 
@@ -80,7 +80,7 @@ def request_log(log_format: LogFormat, level: str) -> RequestLog:
     return written
 
 
-_TOLD_AT: Final = frozenset({"DEBUG", "INFO"})
+_REQUEST_LEVELS: Final = frozenset({"DEBUG", "INFO"})
 """The levels at which requests are told."""
 
 

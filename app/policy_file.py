@@ -32,7 +32,7 @@ from app.domain.policy import ANYBODY, EVERY_KEY, KeyLimits, Policy, PolicyRule
 from app.domain.quota_keys import QUOTA_KEY_RULES, meant
 from app.http.authentication.bearer import is_principal
 from app.http.query_params import GRAMMAR, parse_component
-from app.http.request_body import shown
+from app.http.request_body import quote
 from app.service.auth.policy import PolicyInForce
 
 MAX_BYTES: Final = 1024 * 1024
@@ -52,7 +52,7 @@ class PolicyFileError(ValueError):
 
 def _principal(text: str) -> str:
     if text != ANYBODY and not is_principal(text):
-        message = f"{shown(text)} is not a principal such as User:alice, nor '*'"
+        message = f"{quote(text)} is not a principal such as User:alice, nor '*'"
         raise ValueError(message)
     return text
 
@@ -104,7 +104,7 @@ def _over_minimum(maximum: Decimal, info: ValidationInfo) -> Decimal:
 
 def _key(name: str) -> str:
     if name not in _KEYS:
-        message = f"{shown(name)} is unknown here; it takes {', '.join(_KEYS)}"
+        message = f"{quote(name)} is unknown here; it takes {', '.join(_KEYS)}"
         raise ValueError(message)
     return name
 
@@ -112,7 +112,7 @@ def _key(name: str) -> str:
 def _distinct(rules: "list[_Rule]") -> "list[_Rule]":
     names = [rule.name for rule in rules]
     if twice := [name for name in dict.fromkeys(names) if names.count(name) > 1]:
-        message = f"two rules have the name {shown(twice[0])}"
+        message = f"two rules have the name {quote(twice[0])}"
         raise ValueError(message)
     return rules
 
@@ -268,7 +268,7 @@ class _Reader:
             if not isinstance(key, ScalarNode) or key.tag == _MERGE:
                 self.reject(key.start_mark.line + 1, "a key is a plain text")
             elif key.value in names:
-                self.reject(value.start_mark.line + 1, f"{shown(key.value)} is there twice")
+                self.reject(value.start_mark.line + 1, f"{quote(key.value)} is there twice")
             else:
                 names.add(key.value)
                 yield key.value, self._value(value, (*location, key.value))
@@ -313,7 +313,7 @@ def _sentence(problem: ErrorDetails, location: Location) -> str:
     name = str(location[-1]) if location else ""
     return _SENTENCES.get(kind, "{value} is not a text").format(
         name=name,
-        quoted=shown(name),
+        quoted=quote(name),
         value=_display(problem["input"]),
         members=_MEMBERS.get(len(location) - (kind == "extra_forbidden")),
         expected=str(details.get("expected")).replace("'", ""),
@@ -324,4 +324,4 @@ def _sentence(problem: ErrorDetails, location: Location) -> str:
 def _display(value: object) -> str:
     if isinstance(value, dict | list):
         return "a mapping" if isinstance(value, dict) else "a list"
-    return shown(value.text if isinstance(value, _Other) else str(value))
+    return quote(value.text if isinstance(value, _Other) else str(value))

@@ -20,9 +20,9 @@ from starlette.types import ASGIApp
 
 from app.authenticators import tls_context
 from app.http.application import create_asgi
-from app.http.connections import Acceptor, ConnectionLimits, Connections, room_for_connections
+from app.http.connections import Acceptor, ConnectionLimits, Connections, raise_fd_limit
 from app.http.middleware import ON_OPERATIONS_PORT
-from app.http.receiving import ReceiveLimits, ReceivingProtocol, receiving_protocol
+from app.http.receiving import DeadlineHttpProtocol, ReceiveLimits, deadline_protocol
 from app.logs import request_log
 from app.settings import Settings, SettingsError
 from app.wiring import Wiring
@@ -91,7 +91,7 @@ class Listener:
         ]
 
 
-def own_socket(reserved: socket.socket) -> socket.socket:
+def reuseport_socket(reserved: socket.socket) -> socket.socket:
     """Return a worker's own socket on an address that its parent has bound.
 
     Linux deals connections out to those that listen on it, and to none that has ended; elsewhere
@@ -106,19 +106,19 @@ def own_socket(reserved: socket.socket) -> socket.socket:
 
 
 def _bound(family: int, address: Any, *, shared: bool) -> socket.socket:
-    one = socket.socket(family, socket.SOCK_STREAM)
-    one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     if shared and sys.platform == "linux":
-        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     if family == socket.AF_INET6:
-        one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
     try:
-        one.bind(address)
+        listening.bind(address)
     except OSError:
-        one.close()
+        listening.close()
         raise
-    one.setblocking(False)
-    return one
+    listening.setblocking(False)
+    return listening
 
 
 def listeners(settings: Settings) -> list[Listener]:
@@ -144,10 +144,10 @@ _OPERATIONS: Final = ConnectionLimits(100, 100)
 
 logger = structlog.get_logger(__name__)
 
-_COLLECT_AFTER = (10_000, 20, 50)
+_GC_THRESHOLDS = (10_000, 20, 50)
 """A request of 1,000 entities makes some 100,000 objects, and hardly one of them is in a cycle."""
 
-_SWITCH_S: Final = 0.0005
+_THREAD_SWITCH_INTERVAL_S: Final = 0.0005
 """How long a thread keeps the interpreter while another waits for it, in seconds.
 
 The event loop gives it away at each event, and waits that long to have it back while a thread reads
@@ -207,7 +207,7 @@ class Server(uvicorn.Server):
         self._loop.add_signal_handler(signal.SIGHUP, self._reload)
         await super().startup(sockets if sockets is not None else [])
         try:
-            bound = [one for port in self._ports for one in self._listen(port)]
+            bound = [listening for port in self._ports for listening in self._listen(port)]
         except OSError as error:
             logger.error("this cannot be listened on: %s", error.strerror)  # noqa: TRY400
             self.started, self.should_exit = False, True
@@ -216,28 +216,30 @@ class Server(uvicorn.Server):
             self.report(bound)
         gc.collect()
         gc.freeze()
-        gc.set_threshold(*_COLLECT_AFTER)
-        sys.setswitchinterval(_SWITCH_S)
+        gc.set_threshold(*_GC_THRESHOLDS)
+        sys.setswitchinterval(_THREAD_SWITCH_INTERVAL_S)
 
     def _listen(self, port: Port) -> Sequence[Bound]:
         """Listen; uvicorn itself does so on one port, and counts no connection before TLS."""
-        protocol = cast("type[ReceivingProtocol]", self.config.http_protocol_class)
+        protocol = cast("type[DeadlineHttpProtocol]", self.config.http_protocol_class)
         connections, state = self._connections, self.lifespan.state
         if port.listener.is_for_operations:
             connections, state = Connections(_OPERATIONS), {**state, ON_OPERATIONS_PORT: True}
         make = partial(protocol, self.config, self.server_state, state)
-        own = [own_socket(one) for one in port.reserved] or port.listener.bind(shared=False)
-        for one in own:
-            acceptor = Acceptor(one, connections, make, port.listener.tls, _BACKLOG)
+        own = [reuseport_socket(listening) for listening in port.reserved] or port.listener.bind(
+            shared=False
+        )
+        for listening in own:
+            acceptor = Acceptor(listening, connections, make, port.listener.tls, _BACKLOG)
             self.servers.append(cast("asyncio.Server", acceptor))
-        return [(port.listener, one) for one in own]
+        return [(port.listener, listening) for listening in own]
 
     def handle_exit(self, _signal: int, _frame: FrameType | None) -> None:
         """Turn ``/readyz`` off, then stop; a repeated signal hastens nothing.
 
         The signal is not raised again at the end, so a clean stop ends with exit code 0.
         """
-        if not self._wiring.announce_stop():
+        if not self._wiring.begin_drain():
             return
         if self._delay_s and self.started and self._loop is not None:
             self._loop.call_soon_threadsafe(
@@ -254,7 +256,7 @@ class Server(uvicorn.Server):
 
     def _orphaned(self) -> None:
         logger.error("the parent of this worker has ended, so it stops")
-        self._wiring.announce_stop()
+        self._wiring.begin_drain()
         self._begin_to_stop()
 
     def _begin_to_stop(self) -> None:
@@ -278,13 +280,13 @@ def _url(scheme: str, listening: socket.socket) -> str:
 def build_server(settings: Settings, wiring: Wiring, ports: Sequence[Port]) -> Server:
     """Return the server of this process; it listens nowhere yet."""
     limits = ConnectionLimits(
-        room_for_connections(settings.max_connections, _OPERATIONS.all),
+        raise_fd_limit(settings.max_connections, _OPERATIONS.all),
         settings.max_connections_per_address,
         settings.max_handshakes,
         wiring.proxies.trust,
     )
     connections = Connections(limits, wiring.metrics.count_dropped)
-    protocol = receiving_protocol(ReceiveLimits(), wiring.metrics)
+    protocol = deadline_protocol(ReceiveLimits(), wiring.metrics)
     log = request_log(settings.log_format, settings.log_level)
     has_operations_port = settings.operations_port is not None
     app = create_asgi(wiring.services, wiring.metrics, log, has_operations_port=has_operations_port)
@@ -293,7 +295,7 @@ def build_server(settings: Settings, wiring: Wiring, ports: Sequence[Port]) -> S
     return Server(config, connections, wiring, settings.stop_delay_s, ports)
 
 
-def _config(app: ASGIApp, connections: type[ReceivingProtocol], grace_s: int) -> uvicorn.Config:
+def _config(app: ASGIApp, connections: type[DeadlineHttpProtocol], grace_s: int) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         log_config=None,

@@ -96,7 +96,7 @@ class Worker(Process):
         self._folder = folder
         self._sizes = [len(port.reserved) for port in ports]
         config = Config(__name__, log_config=None)
-        super().__init__(config, [one for port in ports for one in port.reserved])
+        super().__init__(config, [sock for port in ports for sock in port.reserved])
 
     def target(self, sockets: list[socket.socket] | None = None) -> None:
         """Serve, in the process of the worker."""
@@ -144,7 +144,7 @@ class Workers(Multiprocess):
     processes: list[Worker]  # type: ignore[assignment]
 
     def __init__(self, settings: Settings, ports: Sequence[Port], folder: Path) -> None:
-        sockets = [one for port in ports for one in port.reserved]
+        sockets = [sock for port in ports for sock in port.reserved]
         super().__init__(Config(__name__, log_config=None, workers=settings.workers), sockets)
         self.exit_code = 0
         self._settings = settings
@@ -163,7 +163,7 @@ class Workers(Multiprocess):
         if not self._reported and any(worker.serves for worker in self.processes):
             self._reported = True
             for port in self._ports:
-                report_listening([(port.listener, one) for one in port.reserved])
+                report_listening([(port.listener, sock) for sock in port.reserved])
         for worker in self.processes:
             if not self.should_exit.is_set() and not worker.process.is_alive():
                 self._replace(worker)

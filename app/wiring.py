@@ -10,7 +10,13 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import Any, Final
 
-from app.alteration_wiring import LifeSettings, Outside, SharedServices, build_lives, open_sessions
+from app.alteration_wiring import (
+    AlterationSettings,
+    Backends,
+    SharedServices,
+    build_alterations,
+    open_sessions,
+)
 from app.authenticators import Authenticators
 from app.domain.authorization import AuthorizerSettings, Operation
 from app.http.authentication.proxies import TrustedProxies
@@ -72,7 +78,7 @@ class Wiring:
             settings.authentication_failures_per_s,
             settings.public_requests_per_s,
         )
-        self._life_settings = LifeSettings(
+        self._alteration_settings = AlterationSettings(
             owner_name(),
             settings.test_failpoint,
             settings.test_final_after_s,
@@ -83,7 +89,7 @@ class Wiring:
         self._readiness: Readiness | None = None
         self._stops_at: float | None = None
 
-    def announce_stop(self) -> bool:
+    def begin_drain(self) -> bool:
         """Say ``/readyz`` no; tell whether this is the first announcement."""
         if self._stops_at is not None:
             return False
@@ -113,7 +119,7 @@ class Wiring:
             counted = self.metrics.dependencies
             patience = self._settings.patience
             brokers = Brokers(self._settings.kafka, counted, patience=patience)
-            admin = KafkaClientQuotaAdmin(brokers, failpoints=self._life_settings.failpoints)
+            admin = KafkaClientQuotaAdmin(brokers, failpoints=self._alteration_settings.failpoints)
             database = Database(self._settings.database_url.get_secret_value(), counted, patience)
             counted.watch(brokers.connections, database.in_use, brokers.another_answers)
             cluster = KafkaCluster(brokers)
@@ -121,37 +127,39 @@ class Wiring:
             image = QuotaImage(admin, timeout_s=patience.image_s)
             for closing in (admin, database, cluster, acls, image):
                 stack.push_async_callback(closing.close)
-            outside = Outside(admin, KafkaMetadataQuorum(brokers), image, database)
+            backends = Backends(admin, KafkaMetadataQuorum(brokers), image, database)
             journal = PostgresJournal(database)
             authorizer = ClusterAuthorizer(acls, _authorization_policy(self._settings))
             denials = DeniedAttempts(admin.cluster_id, journal)
             stack.push_async_callback(denials.write)
             policy = self._narrowing(denials)
-            lives = build_lives(outside, self._life_settings, self.metrics.lives, policy)
-            failures = AuthenticationFailures()
-            kept_failures = FailureWriter(
-                failures, PostgresAuthenticationFailures(database), self.metrics.lives
+            alterations = build_alterations(
+                backends, self._alteration_settings, self.metrics.alterations, policy
             )
-            stack.push_async_callback(kept_failures.close)
+            failures = AuthenticationFailures()
+            failure_writer = FailureWriter(
+                failures, PostgresAuthenticationFailures(database), self.metrics.alterations
+            )
+            stack.push_async_callback(failure_writer.close)
             audit = AuditTrail(journal, authorizer, admin)
             images, index = SortedSnapshots(), IndexCache()
             shared = SharedServices(
-                authorizer, denials, audit, lives.room, cluster, images, index, counted
+                authorizer, denials, audit, alterations.state, cluster, images, index, counted
             )
             authenticator = self._authenticators.open(stack, partial(open_sessions, shared))
-            stack.push_async_callback(self._drain, lives.tasks)
-            lives.begin()
-            lives.tasks.watch(kept_failures.run())
-            lives.tasks.watch(denials.run())
-            lives.tasks.watch(brokers.watch())
+            stack.push_async_callback(self._drain, alterations.tasks)
+            alterations.begin()
+            alterations.tasks.watch(failure_writer.run())
+            alterations.tasks.watch(denials.run())
+            alterations.tasks.watch(brokers.watch())
             reading = {
                 "kafka": partial(_brokers_answer, admin, patience.check_s),
-                "acls": partial(_acls_known, acls),
+                "acls": partial(_acls_answer, acls),
             }
             self._readiness = Readiness(
                 {
-                    name: without_addresses(one, lambda: brokers.number)
-                    for name, one in reading.items()
+                    name: without_addresses(check, lambda: brokers.number)
+                    for name, check in reading.items()
                 },
                 {"audit_log": journal.check_writable, "schema": partial(schema_problem, database)},
                 within_s=patience.check_s,
@@ -161,8 +169,8 @@ class Wiring:
                 authorizer=authorizer,
                 denials=denials,
                 describe=DescribeQuotas(admin, image, images),
-                alter=lives.alter,
-                revert=RevertAlterations(audit, lives.alter),
+                alter=alterations.alter,
+                revert=RevertAlterations(audit, alterations.alter),
                 resolve=ResolveQuotas(image, cluster, index),
                 audit=audit,
                 cluster=admin,
@@ -206,7 +214,7 @@ async def _brokers_answer(admin: KafkaClientQuotaAdmin, within_s: float) -> None
     await admin.live_brokers(timeout_s=within_s)
 
 
-async def _acls_known(acls: KafkaClusterAclSource) -> None:
+async def _acls_answer(acls: KafkaClusterAclSource) -> None:
     """Without them nobody passes, whatever the brokers answer to this service itself."""
     await acls.cluster_acls(max_age_s=MAX_ACL_AGE_S[Operation.DESCRIBE_CONFIGS])
 

@@ -19,8 +19,8 @@ from app.http.errors import BodyTooLargeError, MethodNotAllowedError
 from app.http.metrics import HttpMetrics, observed_lag
 from app.http.middleware import (
     ON_OPERATIONS_PORT,
-    RequestBoundary,
     RequestLog,
+    RequestMiddleware,
     action_of,
     answer,
     answer_to_fault,
@@ -111,16 +111,16 @@ def _allowed_methods(request: Request) -> list[str]:
 async def _on_validation_error(request: Request, error: Exception) -> Response:
     if not isinstance(error, RequestValidationError):
         raise error
-    violations = [_violation(one) for one in error.errors()]
+    violations = [_violation(fault) for fault in error.errors()]
     detail = "The request cannot be read."
     return answer(request, UnreadableRequestError(detail, violations=violations))
 
 
 def _violation(error: Mapping[str, Any]) -> Violation:
-    source, *places = error["loc"]
+    source, *location = error["loc"]
     pointer = ""
-    for place in places:
-        pointer = child(pointer, place)
+    for step in location:
+        pointer = child(pointer, step)
     return Violation(
         pointer if source == "body" else pointer.removeprefix("/"), "wrong-type", str(error["msg"])
     )
@@ -191,13 +191,13 @@ def create_asgi(
     """
     app = create_application(lifespan)
     if has_operations_port:
-        return RequestBoundary(OperationsApart(app), metrics, log)
-    return within_boundary(app, metrics, log)
+        return RequestMiddleware(OperationsApart(app), metrics, log)
+    return with_middleware(app, metrics, log)
 
 
-def within_boundary(app: FastAPI, metrics: HttpMetrics, log: RequestLog = log_request) -> ASGIApp:
+def with_middleware(app: FastAPI, metrics: HttpMetrics, log: RequestLog = log_request) -> ASGIApp:
     """Return an application behind what every request passes."""
-    return RequestBoundary(app, metrics, log)
+    return RequestMiddleware(app, metrics, log)
 
 
 _OPERATIONS_PATHS: Final = frozenset({"/livez", "/readyz", "/metrics"})

@@ -22,7 +22,7 @@ OTHER_FILES: Final = 100
 """What the process needs besides: brokers, Postgres, files."""
 
 
-def room_for_connections(wanted: int, besides: int = 0) -> int:
+def raise_fd_limit(wanted: int, besides: int = 0) -> int:
     """Return how many connections fit, after asking the system for as many files as it grants.
 
     Args:
@@ -37,10 +37,10 @@ def room_for_connections(wanted: int, besides: int = 0) -> int:
     if granted < needed:
         granted = min(needed, _number(hard))
         resource.setrlimit(resource.RLIMIT_NOFILE, (granted, hard))
-    room = max(1, min(wanted, granted - other))
-    if room < wanted:
-        logger.warning("%d files may be open, so %d connections fit", granted, room)
-    return room
+    connections = max(1, min(wanted, granted - other))
+    if connections < wanted:
+        logger.warning("%d files may be open, so %d connections fit", granted, connections)
+    return connections
 
 
 def _number(limit: int) -> int:
@@ -147,7 +147,7 @@ class Connections:
     def admit(self, address: str, *, is_handshake: bool) -> Slot | None:
         """Return the slot of a new connection; null for one that is closed without a word."""
         slot = Slot(self, network_of(address), is_handshake)
-        if self._make_room(slot, is_exempt=self._limits.is_exempt(address)):
+        if self._evict_for(slot, is_exempt=self._limits.is_exempt(address)):
             for group in self._groups(slot):
                 group.members.add(slot)
             self.move(slot, is_idle=True)
@@ -159,7 +159,7 @@ class Connections:
         self._refused.members.add(slot)
         return slot
 
-    def give_up_one(self) -> None:
+    def close_oldest_idle(self) -> None:
         """Close the connection that has been idle for longest: the system has no descriptors."""
         self._drop(self._all, "descriptors")
 
@@ -195,14 +195,14 @@ class Connections:
         groups = [self._all, self._of_address.setdefault(slot.network, _Group())]
         return [*groups, self._handshakes] if slot.is_handshake else groups
 
-    def _make_room(self, slot: Slot, *, is_exempt: bool) -> bool:
+    def _evict_for(self, slot: Slot, *, is_exempt: bool) -> bool:
         """Tell whether there is a slot, after giving up what must go for it."""
         limits, own = self._limits, self._of_address.get(slot.network, _Group())
         is_full = not is_exempt and len(own.members) >= limits.of_an_address
         if is_full and not self._drop(own, "address"):
             return False
         if slot.is_handshake:
-            begun = [] if is_exempt else [one for one in own.idle if one.is_handshake]
+            begun = [] if is_exempt else [slot_ for slot_ in own.idle if slot_.is_handshake]
             if len(begun) >= max(1, limits.handshakes // _SHARE):
                 self._close(begun[0], "handshakes")
             elif len(self._handshakes.members) >= limits.handshakes:
@@ -300,7 +300,7 @@ class Acceptor:
     def _pause(self, error: OSError) -> None:
         """Let the oldest idle connection go, and accept again soon."""
         logger.warning("a connection cannot be accepted: %s", error.strerror)
-        self._connections.give_up_one()
+        self._connections.close_oldest_idle()
         self._loop.remove_reader(self._listening)
         self._loop.call_later(_PAUSE_S, self._resume)
 

@@ -64,7 +64,7 @@ def json_texts(scalars: Sequence[Any]) -> list[bytes]:
     try:
         whole = orjson.dumps(scalars, option=orjson.OPT_INDENT_2)
     except TypeError:
-        return [json_bytes(one) for one in scalars]
+        return [json_bytes(scalar) for scalar in scalars]
     return whole.removeprefix(b"[\n  ").removesuffix(b"\n]").split(b",\n  ")
 
 

@@ -18,7 +18,7 @@ from app.http.alterations.routes import alteration_json, record_json
 from app.http.analytics.documents import page_json, row_json
 from app.http.audit import audit_row_json
 from app.http.plans.routes import plan_json
-from app.http.quotas.formats import Format, QuotasAnswer, encode
+from app.http.quotas.formats import Format, QuotaListingResponse, encode
 from app.http.quotas.routes import capabilities_json
 from app.http.resolve.rendering import resolution_json, resolutions_json
 from app.http.responses import PROBLEM_EXAMPLES
@@ -41,7 +41,7 @@ def _example(summary: str, value: Any) -> Example:
 
 def _listing(media_type: Format) -> str:
     entries = sorted(given.QUOTAS.items(), key=lambda entry: entry[0].sort_key())
-    answer = QuotasAnswer(given.CLUSTER_ID, given.AT, entries)
+    answer = QuotaListingResponse(given.CLUSTER_ID, given.AT, entries)
     return b"".join(encode(media_type, answer)).decode()
 
 

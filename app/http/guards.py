@@ -35,7 +35,7 @@ T = TypeVar("T")
 _WITHOUT_BODY: Final = frozenset({"GET", "HEAD"})
 
 
-async def admitted(request: Request, kind: Limited) -> Caller:
+async def authenticate_and_limit(request: Request, kind: Limited) -> Caller:
     """Return the caller of the request; needs no permission of the cluster.
 
     Raises:
@@ -177,7 +177,7 @@ class Permission:
             ClusterAuthorizationError: The caller may not; the attempt is in the audit log.
             NotSentError: The ACLs cannot be had.
         """
-        caller = await admitted(request, self._limited)
+        caller = await authenticate_and_limit(request, self._limited)
         services = services_of(request)
         authorizer = services.authorizer
         if self.or_audit and authorizer.is_auditor(caller):
@@ -194,7 +194,7 @@ class Permission:
         access = await services.authorizer.decide(caller, self.operation)
         metrics = services.metrics
         if self._alters:
-            metrics.lives.phase_took(Phase.AUTHZ, time.perf_counter() - began)
+            metrics.alterations.phase_took(Phase.AUTHZ, time.perf_counter() - began)
         metrics.count_authorization(self._counted, allowed=access.refusal is None)
         age_s = access.evidence.get("acl_age_s")
         if age_s is not None:
@@ -216,7 +216,7 @@ class Admission:
             UnauthenticatedError: No valid credential.
             RateLimitedError: The caller asks for too much.
         """
-        return Granted(await admitted(request, Limited.READS), {})
+        return Granted(await authenticate_and_limit(request, Limited.READS), {})
 
 
 def granted_to(request: Request) -> Granted:

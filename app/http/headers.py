@@ -46,7 +46,7 @@ def refuse_bad_headers(scope: Scope) -> None:
 
 def _refuse_ambiguous(judged: Sequence[tuple[bytes, bytes]]) -> None:
     credentials = [value for name, value in judged if name == _AUTHORIZATION]
-    if len(credentials) > 1 or any(b"," in one and _are_joined(one) for one in credentials):
+    if len(credentials) > 1 or any(b"," in item and _are_joined(item) for item in credentials):
         raise _unreadable("authorization", "several-credentials", _SEVERAL_CREDENTIALS)
     names = [name for name, _ in judged]
     if len(names) == len(credentials):
@@ -112,14 +112,14 @@ def chosen(accept: str | None, offered: Sequence[str]) -> str | None:
 
 
 def _weight(media_type: str, ranges: Sequence[_MediaRange]) -> float:
-    matching = [(one.specificity(media_type), one.weight) for one in ranges]
+    matching = [(item.specificity(media_type), item.weight) for item in ranges]
     specificity, weight = max(matching, default=(0, 0.0))
     return weight if specificity else 0.0
 
 
 def _ranges(accept: str) -> Iterator[_MediaRange]:
     for element in accept.split(","):
-        name, *parameters = (part.strip().lower() for part in element.split(";"))
+        name, *parameters = (text_.strip().lower() for text_ in element.split(";"))
         kind, slash, subtype = name.partition("/")
         weight = _quality(parameters)
         if slash and kind and subtype and weight is not None:
@@ -180,11 +180,11 @@ def read_key(headers: Headers, route: str, body: JsonValue) -> IdempotencyKey | 
     Raises:
         UnreadableRequestError: Several keys, or one that is not 1-255 printable ASCII characters.
     """
-    given = headers.getlist(KEY_HEADER)
-    if not given:
+    values = headers.getlist(KEY_HEADER)
+    if not values:
         return None
-    text = _unquoted(given[0].strip(_BLANKS))
-    if len(given) > 1 or not 1 <= len(text) <= LONGEST_KEY or not _PRINTABLE.fullmatch(text):
+    text = _unquoted(values[0].strip(_BLANKS))
+    if len(values) > 1 or not 1 <= len(text) <= LONGEST_KEY or not _PRINTABLE.fullmatch(text):
         detail = f"Give one {KEY_HEADER} of 1 to {LONGEST_KEY} printable ASCII characters."
         raise _unreadable(KEY_HEADER, "bad-idempotency-key", detail)
     return IdempotencyKey(text, fingerprint(route, body))
@@ -196,11 +196,11 @@ def read_superseded(headers: Headers) -> str | None:
     Raises:
         UnreadableRequestError: Not one alteration id.
     """
-    given = headers.getlist(SUPERSEDE_HEADER)
-    if not given:
+    values = headers.getlist(SUPERSEDE_HEADER)
+    if not values:
         return None
-    text = given[0].strip(_BLANKS).lower()
-    if len(given) == 1 and _ALTERATION_ID.fullmatch(text):
+    text = values[0].strip(_BLANKS).lower()
+    if len(values) == 1 and _ALTERATION_ID.fullmatch(text):
         return text
     detail = f"{SUPERSEDE_HEADER} takes the id of one alteration."
     raise _unreadable(SUPERSEDE_HEADER, "bad-supersede", detail)
@@ -220,9 +220,9 @@ def _canonical(value: JsonValue) -> Any:
     if isinstance(value, Decimal):
         return {"number": _number(value)}
     if isinstance(value, list):
-        return [_canonical(one) for one in value]
+        return [_canonical(item) for item in value]
     if isinstance(value, Mapping):
-        return {"object": {name: _canonical(one) for name, one in value.items()}}
+        return {"object": {name: _canonical(item) for name, item in value.items()}}
     return value
 
 

@@ -82,8 +82,10 @@ class _Counts(Collector):
         """Return the metrics."""
         for metric in self._of_all.collect():  # type: ignore[no-untyped-call]
             metric.samples = [
-                one._replace(labels={_renamed(name): value for name, value in one.labels.items()})
-                for one in metric.samples
+                sample._replace(
+                    labels={_renamed(name): value for name, value in sample.labels.items()}
+                )
+                for sample in metric.samples
             ]
             yield metric
 
@@ -108,7 +110,9 @@ class _Processes(Collector):
                 continue  # it has just ended, or begins
             for metric in ProcessCollector(pid=partial(int, pid), registry=None).collect():
                 into = found.setdefault(metric.name, metric)
-                samples = [one._replace(labels={"worker": file.stem}) for one in metric.samples]
+                samples = [
+                    sample._replace(labels={"worker": file.stem}) for sample in metric.samples
+                ]
                 into.samples = samples if into is metric else [*into.samples, *samples]
         return found.values()
 
@@ -148,7 +152,7 @@ _BUCKETS_S: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10
 class HttpMetrics:
     """The counters and histograms, in a registry of their own.
 
-    ``lives`` counts what becomes of alterations, ``dependencies`` what goes to brokers and to
+    ``alterations`` counts what becomes of alterations, ``dependencies`` what goes to brokers and to
     Postgres, ``policy`` what the policy decides.
 
     Args:
@@ -232,7 +236,7 @@ class HttpMetrics:
             buckets=_LAG_BUCKETS_S,
             registry=self.registry,
         )
-        self.lives = PrometheusAlterationMetrics(self.registry, self._observe)
+        self.alterations = PrometheusAlterationMetrics(self.registry, self._observe)
         self.dependencies = PrometheusDependencyMetrics(self.registry, self._observe)
         self.policy = PrometheusPolicyMetrics(self.registry)
         self._shown = self.registry if shared is None else shared.registry()

@@ -169,7 +169,7 @@ def log_request(line: dict[str, Any]) -> None:
     logger.info("request", **line)
 
 
-class RequestBoundary:
+class RequestMiddleware:
     """Pure ASGI middleware; nothing inside it is cancelled or buffered by it.
 
     It stands around a whole application, or among its middleware.
@@ -197,7 +197,7 @@ class RequestBoundary:
         if method == "HEAD":
             scope = {**scope, "method": "GET"}
         context = open_context(scope, _request_id(scope))
-        exchange = _Exchange(context, send)
+        exchange = _ResponseRecorder(context, send)
         self._metrics.active_requests.inc()
         try:
             refuse_bad_headers(scope)
@@ -217,7 +217,7 @@ class RequestBoundary:
             self._metrics.active_requests.dec()
             self._record(scope, method, exchange)
 
-    def _record(self, scope: Scope, method: str, exchange: "_Exchange") -> None:
+    def _record(self, scope: Scope, method: str, exchange: "_ResponseRecorder") -> None:
         context = exchange.context
         route = getattr(scope.get("route"), "path", None) or "unmatched"
         status = exchange.status or _NO_ANSWER
@@ -249,7 +249,7 @@ class RequestBoundary:
             self._metrics.count_authentication(context.refused_method, refused)
 
 
-class _Exchange:
+class _ResponseRecorder:
     """Watches one answer on its way out and gives it the headers that all answers have."""
 
     def __init__(self, context: RequestContext, send: Send) -> None:
@@ -274,19 +274,19 @@ class _Exchange:
     def _complete(self, message: Message) -> None:
         """Add the headers that are not there; names come in lower case. Source: ASGI."""
         request_id = (_REQUEST_ID_HEADER, self.context.request_id.encode("ascii"))
-        given = {name for name, _ in message["headers"]}
-        if given.isdisjoint(_JUDGED_HEADERS):
+        present = {name for name, _ in message["headers"]}
+        if present.isdisjoint(_JUDGED_HEADERS):
             message["headers"] = [*message["headers"], *_USUAL_HEADERS, request_id]
             return
         headers = [pair for pair in message["headers"] if pair[0] != _REQUEST_ID_HEADER]
-        headers += [pair for pair in _SECURITY_HEADERS if pair[0] not in given]
-        if b"cache-control" not in given:
-            headers.append((b"cache-control", b"no-cache" if b"etag" in given else b"no-store"))
+        headers += [pair for pair in _SECURITY_HEADERS if pair[0] not in present]
+        if b"cache-control" not in present:
+            headers.append((b"cache-control", b"no-cache" if b"etag" in present else b"no-store"))
         message["headers"] = [*headers, request_id]
 
 
 def _request_id(scope: Scope) -> str:
-    given: list[bytes] = [value for name, value in scope["headers"] if name == _REQUEST_ID_HEADER]
-    if len(given) == 1 and _REQUEST_ID.fullmatch(given[0]):
-        return given[0].decode("ascii")
+    present: list[bytes] = [value for name, value in scope["headers"] if name == _REQUEST_ID_HEADER]
+    if len(present) == 1 and _REQUEST_ID.fullmatch(present[0]):
+        return present[0].decode("ascii")
     return secrets.token_hex(16)

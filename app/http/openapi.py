@@ -207,7 +207,7 @@ def _plain(node: Any) -> Any:
             }
             return {**_type_of_constant(node), **members}
         case list():
-            return [_plain(one) for one in node]
+            return [_plain(item) for item in node]
         case float() if node.is_integer():
             return int(node)
         case _:

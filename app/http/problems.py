@@ -171,7 +171,10 @@ def problem_response(
 
 
 def _first_kafka_error(violations: Iterable[Violation]) -> str | None:
-    return next((one.kafka_error for one in violations if one.kafka_error is not None), None)
+    return next(
+        (violation.kafka_error for violation in violations if violation.kafka_error is not None),
+        None,
+    )
 
 
 def _listed(violations: Sequence[Violation]) -> Sequence[Violation]:

@@ -28,7 +28,7 @@ from app.domain.filters import (
     filter_violations,
 )
 from app.http.encoding import read_time
-from app.http.request_body import shown
+from app.http.request_body import quote
 from app.http.validation import StrictModel, fault_of, own_error
 
 _END_OF_TYPE: Final = re.compile("[=:^]")
@@ -76,7 +76,7 @@ def unreadable_components(components: Sequence[str], parameter: str) -> list[Vio
 
 def unreadable_detail(text: str) -> str:
     """Return the sentence for a component outside the grammar."""
-    return f"{shown(text)} cannot be read. {GRAMMAR}"
+    return f"{quote(text)} cannot be read. {GRAMMAR}"
 
 
 GRAMMAR: Final = (
@@ -204,20 +204,20 @@ _BROKEN: Final = frozenset({"greater_than_equal", "less_than_equal", "literal_er
 """What can be read and breaks a rule: 422."""
 
 
-def _violation(error: Mapping[str, Any], known: Sequence[str]) -> Violation:
+def _violation(error: Mapping[str, Any], names_: Sequence[str]) -> Violation:
     name = str(error["loc"][0])
     context = error.get("ctx", {})
     match error["type"]:
         case "extra_forbidden":
-            names = ", ".join(known) or "none"
-            detail = f"Unknown parameter {shown(name)}; known are: {names}."
+            names = ", ".join(names_) or "none"
+            detail = f"Unknown parameter {quote(name)}; known are: {names}."
             return Violation(name, "unknown-parameter", detail)
         case "greater_than_equal":
             return Violation(name, "out-of-range", f"{name} must be at least {context['ge']}.")
         case "less_than_equal":
             return Violation(name, "out-of-range", f"{name} must be at most {context['le']}.")
         case "literal_error" | "enum":
-            detail = f"{shown(error['input'])} is unknown; {name} is {context['expected']}."
+            detail = f"{quote(error['input'])} is unknown; {name} is {context['expected']}."
             return Violation(name, "unknown-word", detail)
         case _:
             fault = fault_of(error)
@@ -270,7 +270,7 @@ _LONGEST_INTEGER: Final = 20
 
 
 def _wrong_type(name: str | None, form: str, text: str) -> PydanticCustomError:
-    detail = f"{name} must be {form}, not {shown(text)}."
+    detail = f"{name} must be {form}, not {quote(text)}."
     return own_error("wrong-type", detail)
 
 
@@ -390,7 +390,7 @@ def _openapi_parameter(name: str, member: Schema) -> Schema:
     member.pop("title", None)
     if member.get("default") in (None, []):
         member.pop("default", None)
-    choices = [one for one in member.pop("anyOf", ()) if one != {"type": "null"}]
+    choices = [item for item in member.pop("anyOf", ()) if item != {"type": "null"}]
     further = choices[0] if len(choices) == 1 else {"anyOf": choices} if choices else {}
     return {
         "name": name,
@@ -403,11 +403,11 @@ def _openapi_parameter(name: str, member: Schema) -> Schema:
 
 def _inlined(member: Any, definitions: Mapping[str, Any]) -> Any:
     if isinstance(member, list):
-        return [_inlined(one, definitions) for one in member]
+        return [_inlined(item, definitions) for item in member]
     if not isinstance(member, dict):
         return member
     if "$ref" in member:
         name = member["$ref"].rpartition("/")[2]
         member = {**definitions[name], **{k: v for k, v in member.items() if k != "$ref"}}
         member.pop("title", None)
-    return {name: _inlined(one, definitions) for name, one in member.items()}
+    return {name: _inlined(item, definitions) for name, item in member.items()}

@@ -252,7 +252,7 @@ WITHIN_S: Final = 60.0
 MOST_OF_ADDRESS: Final = 100
 """So many one address may send for all users in that time."""
 
-MOST_UNDER_WAY: Final = 8
+MOST_PENDING: Final = 8
 """So many logins of one address may be under way, of the 64 that there may be of all."""
 
 MOST_REMEMBERED: Final = 10_000
@@ -296,7 +296,7 @@ class LoginAttempts:
         self._key = secrets.token_bytes(_DIGEST_BYTES)
         self._failures: Failures = OrderedDict()
         self._of_address: Failures = OrderedDict()
-        self._under_way: Counter[bytes] = Counter()
+        self._pending: Counter[bytes] = Counter()
 
     def __len__(self) -> int:
         return len(self._failures)
@@ -310,8 +310,8 @@ class LoginAttempts:
         now, network = self._now(), network_of(address)
         self._forget(now)
         whole, pair = self._digest(network), self._digest(f"{network} {user}")
-        if self._under_way[whole] >= MOST_UNDER_WAY:
-            self._refuse(f"{MOST_UNDER_WAY} logins from this address are under way.", _LOGIN_SOON_S)
+        if self._pending[whole] >= MOST_PENDING:
+            self._refuse(f"{MOST_PENDING} logins from this address are under way.", _LOGIN_SOON_S)
         failures = _recent(self._failures, pair, now)
         if len(failures) >= MOST_FAILURES:
             detail = f"{MOST_FAILURES} logins of this user from this address failed in a minute."
@@ -324,12 +324,12 @@ class LoginAttempts:
             self._refuse("Too many logins of other users failed within a minute.", WITHIN_S)
         _add(self._failures, pair, failures, now)
         _add(self._of_address, whole, of_address, now)
-        self._under_way[whole] += 1
+        self._pending[whole] += 1
 
         def end(*, has_failed: bool) -> None:
-            self._under_way[whole] -= 1
-            if not self._under_way[whole]:
-                del self._under_way[whole]
+            self._pending[whole] -= 1
+            if not self._pending[whole]:
+                del self._pending[whole]
             if not has_failed:
                 self._take_back(pair, whole, now)
 

@@ -84,8 +84,8 @@ _HOST: Final = re.compile(rb"([A-Za-z0-9._~!$&'()*+;=%-]*|\[[0-9A-Fa-f:.]+\])(:[
 """Source: RFC 9110 7.2, RFC 3986 3.2; without a comma, of which two hosts could be made."""
 
 
-class ReceivingProtocol(HttpToolsProtocol):
-    """One connection. Made by ``receiving_protocol``."""
+class DeadlineHttpProtocol(HttpToolsProtocol):
+    """One connection. Made by ``deadline_protocol``."""
 
     limits: ClassVar[ReceiveLimits]
     metrics: ClassVar[HttpMetrics]
@@ -143,8 +143,8 @@ class ReceivingProtocol(HttpToolsProtocol):
             return
         self._body_came = False
         super().data_received(data)
-        surrounding = self._stage is Stage.BODY and not self._body_came
-        if self._stage is Stage.HEADERS or surrounding:
+        is_framing = self._stage is Stage.BODY and not self._body_came
+        if self._stage is Stage.HEADERS or is_framing:
             self._bare_bytes += len(data)
         else:
             self._bare_bytes = 0
@@ -317,10 +317,10 @@ def head_fault(version: str, headers: Sequence[tuple[bytes, bytes]]) -> QuotaErr
     return None
 
 
-def receiving_protocol(limits: ReceiveLimits, metrics: HttpMetrics) -> type[ReceivingProtocol]:
+def deadline_protocol(limits: ReceiveLimits, metrics: HttpMetrics) -> type[DeadlineHttpProtocol]:
     """Return the class that makes connections with these limits; ``metrics`` count them."""
 
-    class Limited(ReceivingProtocol):
+    class Limited(DeadlineHttpProtocol):
         """Connections of one server."""
 
     Limited.limits = limits

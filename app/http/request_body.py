@@ -41,7 +41,7 @@ MAX_VALUES: Final = 200_000
 """How many objects and numbers a body may have: 10,000 entities with five changed keys each, and
 their expected values, have fewer. Each takes some hundred bytes of memory while it is read."""
 
-_SHOWN_CHARACTERS: Final = 80
+_QUOTED_CHARACTERS: Final = 80
 
 
 def parse_object(body: bytes) -> JsonObject:
@@ -78,9 +78,9 @@ def parse_json(body: bytes) -> JsonValue:
     except RecursionError:
         raise _unreadable("nested-too-deeply", _TOO_DEEP) from None
     except json.JSONDecodeError as error:
-        place = f"line {error.lineno}, column {error.colno}"
+        position = f"line {error.lineno}, column {error.colno}"
         fault = error.msg.removesuffix(" at")
-        raise _unreadable("not-json", f"The body is not JSON: {fault} at {place}.") from None
+        raise _unreadable("not-json", f"The body is not JSON: {fault} at {position}.") from None
     if parser.flawed:
         violations = list(islice(_flaws(value, ""), MAX_VIOLATIONS + 1))
         raise UnreadableRequestError(_FLAWED, violations=violations)
@@ -161,14 +161,14 @@ def _repetitions(pairs: list[tuple[str, Any]], pointer: str) -> Iterator[Violati
     for name, _ in pairs:
         if name in seen and name not in reported:
             reported.add(name)
-            detail = f"The key {shown(name)} is given more than once."
+            detail = f"The key {quote(name)} is given more than once."
             yield Violation(child(pointer, name), "duplicate-json-key", detail)
         seen.add(name)
 
 
-def shown(text: str) -> str:
+def quote(text: str) -> str:
     """Quote text of the caller's for a sentence, shortened where it is long."""
-    short = text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"
+    short = text if len(text) <= _QUOTED_CHARACTERS else f"{text[:_QUOTED_CHARACTERS]}…"
     return repr(short)
 
 
@@ -403,7 +403,7 @@ def _refuse_other_media(headers: Headers) -> None:
 
 
 def _is_json(content_type: str) -> bool:
-    media_type, *parameters = (part.strip().lower() for part in content_type.split(";"))
+    media_type, *parameters = (item.strip().lower() for item in content_type.split(";"))
     charsets = [text for text in parameters if text.startswith("charset")]
     return media_type == "application/json" and all(
         charset in {"charset=utf-8", 'charset="utf-8"'} for charset in charsets

@@ -198,7 +198,9 @@ _REQUEST_HEADERS: Final = (
     ),
 )
 
-REQUEST_HEADERS: Final[Mapping[str, Header]] = {one["name"]: one for one in _REQUEST_HEADERS}
+REQUEST_HEADERS: Final[Mapping[str, Header]] = {
+    header["name"]: header for header in _REQUEST_HEADERS
+}
 
 
 def headers_of(*names: str) -> dict[str, Header]:

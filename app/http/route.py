@@ -114,14 +114,16 @@ class GuardedRoute(APIRoute):
             UndeclaredRouteError: The function declares no guard.
         """
         dependencies = self.dependant.dependencies
-        calls = [one.call for one in dependencies]
+        calls = [dependency.call for dependency in dependencies]
         if self.guard is None:
             self.guard = next((call for call in calls if isinstance(call, Guard)), None)
         queries = (call for call in calls if isinstance(call, StrictQuery))
         self.query = next(queries, no_parameters)
         keyed = _idempotency_key in calls
         # What nobody wants the value of need not be solved for each request.
-        self.dependant.dependencies = [one for one in dependencies if one.name is not None]
+        self.dependant.dependencies = [
+            dependency for dependency in dependencies if dependency.name is not None
+        ]
         handle, guard, query = super().get_route_handler(), guard_of(self), self.query
         body = self.body_field
         begins = body is None and self.methods != {"GET"}
@@ -196,8 +198,8 @@ def _faults(route: BaseRoute) -> Iterator[str]:
     name = f"The route {getattr(route, 'path', None) or type(route).__name__}"
     inner = getattr(route, "routes", None)
     if inner:
-        for one in inner:
-            yield from _faults(one)
+        for dependency in inner:
+            yield from _faults(dependency)
     elif not isinstance(route, GuardedRoute):
         yield f"{name} is not of the kind that asks a permission."
     else:

@@ -67,8 +67,8 @@ def scram_users_json(answer: Users) -> ScramUsers:
             {
                 "user": user,
                 "credentials": [
-                    {"mechanism": one.mechanism, "iterations": one.iterations}
-                    for one in credentials
+                    {"mechanism": credential.mechanism, "iterations": credential.iterations}
+                    for credential in credentials
                 ],
             }
             for user, credentials in answer.users.items()

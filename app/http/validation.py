@@ -25,7 +25,7 @@ from app.domain.errors import (
     UnreadableRequestError,
     Violation,
 )
-from app.http.request_body import JsonValue, child, has_lone_surrogate, shown
+from app.http.request_body import JsonValue, child, has_lone_surrogate, quote
 
 Location = tuple[int | str, ...]
 PydanticError = Mapping[str, Any]
@@ -93,7 +93,7 @@ def _read_in_chunks(items: list[Any], validate: ValidatorFunctionWrapHandler) ->
         try:
             read += validate(items[begin : begin + CHUNK_ITEMS])
         except ValidationError as error:
-            faults += [_moved(one, begin) for one in error.errors(include_url=False)]
+            faults += [_moved(item, begin) for item in error.errors(include_url=False)]
         if len(faults) > MAX_VIOLATIONS:
             break
     if faults:
@@ -128,14 +128,14 @@ def validated(model: type[M], value: Any) -> M:
         errors: Sequence[PydanticError] = error.errors(include_url=False)
     taken: list[PydanticError] = []
     while len(taken) <= MAX_VIOLATIONS and (hiding := _hiding(errors)):
-        taken += [one for location in hiding for one in _take_out(value, location)]
+        taken += [item for location in hiding for item in _take_out(value, location)]
         errors = _errors(model, value)
     raise refusal([*taken, *errors], model)
 
 
 def _hiding(errors: Sequence[PydanticError]) -> list[Location]:
     """Return where a name holds half of a surrogate pair: Pydantic looks at nothing else there."""
-    return [one["loc"] for one in errors if one["type"] == "string_unicode"]
+    return [item["loc"] for item in errors if item["type"] == "string_unicode"]
 
 
 def _take_out(value: Any, location: Location) -> list[PydanticError]:
@@ -177,8 +177,8 @@ def violations_of(errors: Sequence[PydanticError], shape: Any) -> Iterator[Viola
         fault = fault_of(error)
         detail = fault.detail(error)
         if error["type"] == "extra_forbidden":
-            known = ", ".join(sorted(_members(_shape_in(shape), error["loc"][:-1])))
-            detail = f"Unknown field {shown(str(error['loc'][-1]))}; known are {known}."
+            names = ", ".join(sorted(_members(_shape_in(shape), error["loc"][:-1])))
+            detail = f"Unknown field {quote(str(error['loc'][-1]))}; known are {names}."
         yield Violation(pointer_to(error["loc"]), fault.code, detail)
 
 
@@ -255,4 +255,4 @@ def _shape_in(annotation: Any) -> Any:
     annotation = getattr(annotation, "__value__", annotation)
     if _fields(annotation):
         return annotation
-    return next((found for one in get_args(annotation) if (found := _shape_in(one))), None)
+    return next((found for item in get_args(annotation) if (found := _shape_in(item))), None)

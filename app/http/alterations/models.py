@@ -43,7 +43,7 @@ from app.http.models import (
     Values,
     closed,
 )
-from app.http.request_body import JsonValue, has_lone_surrogate, shown
+from app.http.request_body import JsonValue, has_lone_surrogate, quote
 from app.http.validation import RequestBody, at_most, kind_of, own_error, strict
 from app.service.alterations.command import Expected, Wait
 
@@ -326,7 +326,7 @@ class Waiting(RequestBody):
     def broken_waits(self) -> Iterator[Violation]:
         """Yield what is wrong with the two."""
         if self.wait not in set(Wait):
-            detail = f"{shown(self.wait)} is unknown; wait is one of {', '.join(Wait)}."
+            detail = f"{quote(self.wait)} is unknown; wait is one of {', '.join(Wait)}."
             yield Violation("/wait", "unknown-word", detail)
         yield from broken_number("wait_ms", self.wait_ms, MAX_WAIT_MS)
 

@@ -189,7 +189,7 @@ def _record_metrics(
 ) -> None:
     """Count the outcomes of a request that is not a replay, and what its key did."""
     if not ending.replayed:
-        metrics.count_alterations(one.outcome for one in ending.results or ())
+        metrics.count_alterations(result.outcome for result in ending.results or ())
     if command.key is None or command.validate_only:
         return
     result = _key_result(ending)

@@ -123,16 +123,16 @@ def _option_value(value: JsonValue) -> OptionValue:
 
 
 def _option(rule: OptionRule) -> dict[str, Any]:
-    one: dict[str, Any] = {"type": "string", "minLength": 1, "maxLength": MAX_TEXT}
+    schema: dict[str, Any] = {"type": "string", "minLength": 1, "maxLength": MAX_TEXT}
     if rule.kind is OptionKind.NUMBER:
-        one = {"type": "integer", "minimum": 1}
+        schema = {"type": "integer", "minimum": 1}
         if rule.maximum is not None:
-            one["maximum"] = rule.maximum
+            schema["maximum"] = rule.maximum
     elif rule.kind is OptionKind.WORD:
-        one = {"enum": list(rule.words)}
+        schema = {"enum": list(rule.words)}
     if rule.repeats:
-        one = {"anyOf": [one, {"type": "array", "items": one, "minItems": 1}]}
-    return {**one, "description": rule.description}
+        schema = {"anyOf": [schema, {"type": "array", "items": schema, "minItems": 1}]}
+    return {**schema, "description": rule.description}
 
 
 def _run(job: str) -> dict[str, Any]:

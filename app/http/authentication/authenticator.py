@@ -158,11 +158,13 @@ HARMLESS_NAMES: Final = frozenset(name.encode("ascii") for name in _HARMLESS)
 """The same, as a server gives them: headers that name no certificate, whoever sends them."""
 
 
-_CODE: Final = "several-credentials"
-_SEVERAL: Final = "Show exactly one credential."
+def several_credentials(detail: str, header: str = "authorization") -> UnreadableRequestError:
+    """Return the refusal of a request with several credentials, or several forms of one."""
+    code = "several-credentials"
+    return UnreadableRequestError(detail, code=code, violations=[Violation(header, code, detail)])
 
 
-class Method(Protocol):
+class Authenticator(Protocol):
     """One kind of credential.
 
     Attributes:
@@ -175,7 +177,7 @@ class Method(Protocol):
     advice: str
     scheme: str
 
-    def is_shown(self, presented: Presented) -> bool:
+    def is_presented(self, presented: Presented) -> bool:
         """Tell whether the request shows such a credential, good or bad."""
         ...
 
@@ -190,24 +192,26 @@ class Method(Protocol):
 
 
 @runtime_checkable
-class PlainMethod(Protocol):
-    """A method whose credential is plain to see in most requests."""
+class PlainAuthenticator(Protocol):
+    """An authenticator that most requests need not wait for."""
 
     def plain_caller(self, scope: Scope) -> Caller | None:
         """Return the caller; null where ``authenticate`` must be asked."""
         ...
 
 
-class Methods:
-    """Asks the one method whose credential a request shows.
+class AuthenticatorChain:
+    """Asks the one authenticator whose credential a request shows.
 
     Args:
-        methods: In the order in which their advice is given.
+        authenticators: In the order in which their advice is given.
     """
 
-    def __init__(self, methods: Sequence[Method]) -> None:
-        self._methods = tuple(methods)
-        self._plain = next((one for one in methods if isinstance(one, PlainMethod)), None)
+    def __init__(self, authenticators: Sequence[Authenticator]) -> None:
+        self._authenticators = tuple(authenticators)
+        self._plain = next(
+            (kind for kind in authenticators if isinstance(kind, PlainAuthenticator)), None
+        )
 
     def plain_caller(self, scope: Scope) -> Caller | None:
         """Return the caller of a request of the most frequent kind; see ``Bearer``."""
@@ -225,28 +229,27 @@ class Methods:
         try:
             return await self._authenticated(presented)
         except UnauthenticatedError as refusal:
-            first = [one.scheme for one in self._methods if one.name == refusal.method]
-            others = [one.scheme for one in self._methods]
+            first = [kind.scheme for kind in self._authenticators if kind.name == refusal.method]
+            others = [kind.scheme for kind in self._authenticators]
             refusal.schemes = tuple(dict.fromkeys([*first, *others]))
             raise
 
     async def _authenticated(self, presented: Presented) -> Caller:
-        shown = [one for one in self._methods if one.is_shown(presented)]
-        if len(shown) > 1:
-            violations = [Violation("authorization", _CODE, _SEVERAL)]
-            raise UnreadableRequestError(_SEVERAL, code=_CODE, violations=violations)
-        if shown:
-            return await _judged(shown[0], presented)
-        first, *others = (one.advice for one in self._methods)
-        advice = ", or ".join([first, *(one[0].lower() + one[1:] for one in others)]) + "."
+        presenting = [kind for kind in self._authenticators if kind.is_presented(presented)]
+        if len(presenting) > 1:
+            raise several_credentials("Show exactly one credential.")
+        if presenting:
+            return await _judged(presenting[0], presented)
+        first, *others = (kind.advice for kind in self._authenticators)
+        advice = ", or ".join([first, *(kind[0].lower() + kind[1:] for kind in others)]) + "."
         if "authorization" in presented.headers:
             raise InvalidTokenError(f"The Authorization header is of no accepted kind. {advice}")
         raise UnauthenticatedError(advice)
 
 
-async def _judged(method: Method, presented: Presented) -> Caller:
+async def _judged(authenticator: Authenticator, presented: Presented) -> Caller:
     try:
-        return await method.authenticate(presented)
+        return await authenticator.authenticate(presented)
     except UnauthenticatedError as refusal:
-        refusal.method = method.name
+        refusal.method = authenticator.name
         raise

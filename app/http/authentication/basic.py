@@ -106,10 +106,10 @@ class Basic:
         self._sessions = sessions
         self._attempts = attempts
 
-    def is_shown(self, presented: Presented) -> bool:
+    def is_presented(self, presented: Presented) -> bool:
         """Tell whether the request has such a header."""
-        given = presented.headers.get("authorization", "")
-        return _SCHEME.match(given.strip()) is not None
+        headers = presented.headers.get("authorization", "")
+        return _SCHEME.match(headers.strip()) is not None
 
     async def authenticate(self, presented: Presented) -> Caller:
         """Return the caller.
@@ -148,12 +148,12 @@ class Basic:
         return lease
 
 
-def _credentials(given: list[str]) -> tuple[str, str]:
+def _credentials(headers: list[str]) -> tuple[str, str]:
     """Read user and password; neither may be empty or hold control characters. Source: RFC 7617."""
-    if len(given[0]) > _MAX_CHARACTERS:
+    if len(headers[0]) > _MAX_CHARACTERS:
         raise LoginFailedError(f"The credential has over {_MAX_CHARACTERS} characters.")
-    match = _CREDENTIALS.fullmatch(given[0].strip())
-    if len(given) != 1 or match is None:
+    match = _CREDENTIALS.fullmatch(headers[0].strip())
+    if len(headers) != 1 or match is None:
         raise LoginFailedError("Send one header Authorization: Basic with base64 of user:password.")
     try:
         text = base64.b64decode(match[1], validate=True).decode("utf-8")

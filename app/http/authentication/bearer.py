@@ -24,7 +24,7 @@ from app.http.authentication.authenticator import HARMLESS_NAMES, Presented, hos
 from app.http.authentication.oidc import OIDC, JsonWebTokens
 from app.http.encoding import read_time
 from app.http.errors import InvalidTokenError
-from app.http.request_body import parse_json, shown
+from app.http.request_body import parse_json, quote
 from app.http.validation import StrictModel, own_error, violations_of
 from app.service.runtime.clock import utc_now
 
@@ -45,7 +45,7 @@ class TokensFileError(Exception):
 
 def _checked_principal(text: str) -> str:
     if not is_principal(text):
-        raise own_error("invalid", f"{shown(text)} is not a principal such as User:alice")
+        raise own_error("invalid", f"{quote(text)} is not a principal such as User:alice")
     if text in _NOBODY:
         raise own_error("invalid", f"{text} cannot be given a token")
     return text
@@ -98,14 +98,18 @@ def read_tokens(path: Path) -> Tokens:
     except OSError as error:
         raise _refused(path, [str(error.strerror)]) from error
     except UnreadableRequestError as error:
-        raise _refused(path, [f"{one.pointer} {one.detail}" for one in error.violations]) from None
+        raise _refused(
+            path, [f"{violation.pointer} {violation.detail}" for violation in error.violations]
+        ) from None
     if not isinstance(value, list):
         raise _refused(path, ["it must be a list"])
     try:
         entries = _ENTRIES.validate_python(value)
     except ValidationError as error:
         found = violations_of(error.errors(include_url=False), list[_Entry])
-        raise _refused(path, [f"{one.pointer} {one.detail}" for one in found]) from None
+        raise _refused(
+            path, [f"{violation.pointer} {violation.detail}" for violation in found]
+        ) from None
     return _tokens(path, entries)
 
 
@@ -170,8 +174,8 @@ class BearerTokens:
         self._follow_changes()
         digest = hashlib.sha256(token.encode("ascii")).digest()
         entry = self._tokens.get(digest)
-        known = digest if entry is not None else _NO_DIGEST
-        if not hmac.compare_digest(known, digest) or entry is None:
+        expected = digest if entry is not None else _NO_DIGEST
+        if not hmac.compare_digest(expected, digest) or entry is None:
             return None
         if self._now() >= entry.expires_at or not is_admissible(entry.principal):
             return None
@@ -223,10 +227,10 @@ class Bearer:
     advice = "Send the header Authorization: Bearer with a token"
     scheme = "Bearer"
 
-    def is_shown(self, presented: Presented) -> bool:
+    def is_presented(self, presented: Presented) -> bool:
         """Tell whether the request has such a header."""
-        given = presented.headers.get("authorization", "")
-        return _SCHEME.match(given.strip()) is not None
+        headers = presented.headers.get("authorization", "")
+        return _SCHEME.match(headers.strip()) is not None
 
     async def authenticate(self, presented: Presented) -> Caller:
         """Return the caller.
@@ -236,9 +240,9 @@ class Bearer:
             InvalidTokenError: Malformed, unknown or expired.
             NotSentError: The identity provider cannot be asked.
         """
-        given = presented.headers.getlist("authorization")
-        credentials = _CREDENTIALS.fullmatch(given[0].strip())
-        if len(given) != 1 or credentials is None:
+        headers = presented.headers.getlist("authorization")
+        credentials = _CREDENTIALS.fullmatch(headers[0].strip())
+        if len(headers) != 1 or credentials is None:
             raise InvalidTokenError("Send one header Authorization: Bearer with a token.")
         principal, method = await self._judged(credentials[1])
         return Caller(principal, host_of(presented.address), method)
@@ -272,7 +276,7 @@ class Bearer:
         principal = None if self._tokens is None else self._tokens.principal(token)
         if principal is not None:
             return principal, BEARER
-        if self._signed is None or not self._signed.looks_like_one(token):
+        if self._signed is None or not self._signed.is_compact(token):
             raise InvalidTokenError("The token is not known, has expired, or is nobody's.")
         return await self._signed.principal(token), OIDC
 

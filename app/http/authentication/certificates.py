@@ -15,8 +15,12 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 
 from app.domain.entities import Caller
-from app.domain.errors import UnreadableRequestError, Violation
-from app.http.authentication.authenticator import Presented, host_of, principal_of
+from app.http.authentication.authenticator import (
+    Presented,
+    host_of,
+    principal_of,
+    several_credentials,
+)
 from app.http.authentication.principal_mapping import PrincipalMapping
 from app.http.authentication.proxies import split_outside_quotes
 from app.http.authentication.x500_names import java_name, subject_of
@@ -107,8 +111,6 @@ _PEM: Final = re.compile(
     r"-----BEGIN CERTIFICATE-----\n([A-Za-z0-9+/=\n]+)\n-----END CERTIFICATE-----\n?"
 )
 _NO_CERT: Final = "The proxy's header X-Forwarded-Client-Cert is not one element with one Cert."
-_SEVERAL_CODE: Final = "several-credentials"
-_SEVERAL_LINES: Final = "Show one certificate, in one header."
 
 
 class ClientCertHeader(StrEnum):
@@ -133,8 +135,7 @@ def read_certificate(header: ClientCertHeader, values: Sequence[str]) -> bytes:
     """
     items = [item for value in values for item in split_outside_quotes(value, ",")]
     if len(items) != 1:
-        violation = Violation(header.field, _SEVERAL_CODE, _SEVERAL_LINES)
-        raise UnreadableRequestError(_SEVERAL_LINES, code=_SEVERAL_CODE, violations=[violation])
+        raise several_credentials("Show one certificate, in one header.", header.field)
     read = _envoys if header is ClientCertHeader.XFCC else _byte_sequence
     return read(items[0].strip(" \t"))
 
@@ -154,10 +155,10 @@ def _envoys(element: str) -> bytes:
     Source: Envoy, "HTTP header manipulation", x-forwarded-client-cert.
     """
     pairs = [_PAIR.fullmatch(text) for text in split_outside_quotes(element, ";")]
-    given = [(pair[1].lower(), pair[2] or pair[3] or "") for pair in pairs if pair is not None]
-    certificates = [value for name, value in given if name == "cert"]
-    hashes = {value.lower() for name, value in given if name == "hash"}
-    if len(given) != len(pairs) or len(certificates) != 1:
+    members = [(pair[1].lower(), pair[2] or pair[3] or "") for pair in pairs if pair is not None]
+    certificates = [value for name, value in members if name == "cert"]
+    hashes = {value.lower() for name, value in members if name == "hash"}
+    if len(members) != len(pairs) or len(certificates) != 1:
         raise InvalidCertificateError(_NO_CERT)
     try:
         certificate = _from_pem(unquote(certificates[0], errors="strict"))
@@ -193,9 +194,6 @@ PROXY_CERTIFICATE: Final = "proxy-certificate"
 _SCHEME: Final = "Certificate"
 """No registered scheme names certificates of TLS, and a 401 must name one."""
 
-_CODE: Final = "several-credentials"
-_SEVERAL: Final = "Show a certificate or an Authorization header, not both."
-
 
 class DirectCertificate:
     """The certificate of the TLS connection.
@@ -210,7 +208,7 @@ class DirectCertificate:
     def __init__(self, certificates: ClientCertificates) -> None:
         self._certificates = certificates
 
-    def is_shown(self, presented: Presented) -> bool:
+    def is_presented(self, presented: Presented) -> bool:
         """Tell whether the caller showed one when it connected."""
         return presented.certificate is not None and not presented.is_from_proxy
 
@@ -243,7 +241,7 @@ class ProxyCertificate:
         self._header = header
         self._certificates = certificates
 
-    def is_shown(self, presented: Presented) -> bool:
+    def is_presented(self, presented: Presented) -> bool:
         """Tell whether it comes from a trusted proxy, with such a header that is not empty."""
         values = presented.headers.getlist(self._header.field)
         return presented.is_from_proxy and any(value.strip() for value in values)
@@ -265,5 +263,4 @@ class ProxyCertificate:
 def _refuse_another_credential(presented: Presented) -> None:
     """Refuse an ``Authorization`` header of any kind, also of one that is not taken here."""
     if "authorization" in presented.headers:
-        violations = [Violation("authorization", _CODE, _SEVERAL)]
-        raise UnreadableRequestError(_SEVERAL, code=_CODE, violations=violations)
+        raise several_credentials("Show a certificate or an Authorization header, not both.")

@@ -50,7 +50,7 @@ _OF_RSA: Final = frozenset({"RS256", "RS384", "RS512", "PS256", "PS384", "PS512"
 _LEAST_RSA_BITS: Final = 2048
 """Source: RFC 7518, 3.3."""
 
-_WELL_KNOWN: Final = "/.well-known/openid-configuration"
+_DISCOVERY_PATH: Final = "/.well-known/openid-configuration"
 
 logger = structlog.get_logger(__name__)
 
@@ -180,7 +180,7 @@ class SigningKeys:
     async def _jwks_url(self) -> str:
         if self.source.jwks_url is not None:
             return self.source.jwks_url
-        document = await self._get(self.source.issuer.rstrip("/") + _WELL_KNOWN)
+        document = await self._get(self.source.issuer.rstrip("/") + _DISCOVERY_PATH)
         url = document.get("jwks_uri")
         if document.get("issuer") != self.source.issuer:
             message = "the discovery document is another issuer's"
@@ -196,8 +196,8 @@ class SigningKeys:
                 message = f"{url} answered {answer.status_code}"
                 raise _FetchError(message)
             body = bytearray()
-            async for part in answer.aiter_bytes():
-                body += part
+            async for chunk in answer.aiter_bytes():
+                body += chunk
                 if len(body) > _MAX_BYTES:
                     message = f"{url} answered more than {_MAX_BYTES} bytes"
                     raise _FetchError(message)
@@ -230,11 +230,11 @@ def _keys_of(document: Mapping[str, Any]) -> KeySet:
         message = "the key set has no list of keys"
         raise _FetchError(message)
     read: list[tuple[str | None, SigningKey]] = []
-    for one in listed:
-        usable = isinstance(one, dict) and one.get("use", "sig") == "sig"
-        if usable and one.get("kty") in _ASYMMETRIC:
+    for entry in listed:
+        usable = isinstance(entry, dict) and entry.get("use", "sig") == "sig"
+        if usable and entry.get("kty") in _ASYMMETRIC:
             with suppress(PyJWTError, ValueError):
-                read.append((one.get("kid"), _signing_key(one)))
+                read.append((entry.get("kid"), _signing_key(entry)))
     if not read:
         message = "the key set has no key for signatures"
         raise _FetchError(message)
@@ -311,7 +311,7 @@ class JsonWebTokens:
         self._now = now
 
     @staticmethod
-    def looks_like_one(token: str) -> bool:
+    def is_compact(token: str) -> bool:
         """Tell whether a token has the three parts of a signed one."""
         return _COMPACT.fullmatch(token) is not None
 
@@ -324,7 +324,7 @@ class JsonWebTokens:
         """
         if len(token) > MAX_BYTES:
             raise InvalidTokenError(f"The token is longer than {MAX_BYTES} bytes.")
-        header, claims = (_part(part) for part in token.split(".")[:2])
+        header, claims = (_decoded(chunk) for chunk in token.split(".")[:2])
         algorithm, key_id = self._read_header(header)
         key = await self._keys.key(key_id)
         if key is None:
@@ -380,7 +380,7 @@ class JsonWebTokens:
             raise InvalidTokenError("The token is not valid yet.")
 
 
-def _part(text: str) -> JsonObject:
+def _decoded(text: str) -> JsonObject:
     """Read a part of a token: a JSON object, strictly, in base64url without padding."""
     try:
         data = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)

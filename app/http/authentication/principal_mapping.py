@@ -52,12 +52,12 @@ class _Translation:
         self._at = 0
 
     def translated(self) -> str:
-        parts = []
+        tokens = []
         while self._at < len(self._pattern):
-            parts.append(self._next_part())
-        return "".join(parts)
+            tokens.append(self._next())
+        return "".join(tokens)
 
-    def _next_part(self) -> str:
+    def _next(self) -> str:
         character = self._pattern[self._at]
         if character in "?*+{":
             return self._quantifier()
@@ -102,15 +102,15 @@ class _Translation:
         """Translate ``[...]``; a nested class and an intersection are Java's alone."""
         beginning = "[^" if self._pattern.startswith("[^", self._at) else "["
         self._at += len(beginning)
-        parts = [beginning]
+        tokens = [beginning]
         while self._at < len(self._pattern):
             character = self._pattern[self._at]
-            if character == "]" and len(parts) > 1:
+            if character == "]" and len(tokens) > 1:
                 self._at += 1
-                return "".join([*parts, "]"])
+                return "".join([*tokens, "]"])
             if character in "[]" or self._pattern.startswith(("&&", "--"), self._at):
                 raise self._refused("a character class made of others")
-            parts.append(self._member())
+            tokens.append(self._member())
         raise self._refused("a character class without its end")
 
     def _member(self) -> str:
@@ -173,8 +173,8 @@ class PrincipalMapping:
         if _CONTROL.search(rules):
             message = "the rules have control characters"
             raise ValueError(message)
-        given = [found[1] for found in _SPLITTER.finditer(rules.strip(" "))]
-        self._rules = [rule for text in given for rule in _read(text)]
+        texts = [found[1] for found in _SPLITTER.finditer(rules.strip(" "))]
+        self._rules = [rule for text in texts for rule in _read(text)]
         if not self._rules:
             message = "there is no rule"
             raise ValueError(message)
@@ -199,7 +199,7 @@ def _read(text: str) -> Iterator[_Rule]:
         yield _Rule()
     elif parsed[2] is not None:
         pattern = compile_java(parsed[2])
-        replacement = tuple(_parts(_literal(parsed[4], pattern.groups), pattern.groups))
+        replacement = tuple(_items(_literal(parsed[4], pattern.groups), pattern.groups))
         yield _Rule(pattern, replacement, parsed[6])
 
 
@@ -225,7 +225,7 @@ def _literal(replacement: str, groups: int) -> str:
     return value
 
 
-def _parts(replacement: str, groups: int) -> Iterator[str | int]:
+def _items(replacement: str, groups: int) -> Iterator[str | int]:
     """Read a replacement. Source: ``Matcher.appendReplacement``."""
     at = 0
     while at < len(replacement):
@@ -255,10 +255,10 @@ def _parts(replacement: str, groups: int) -> Iterator[str | int]:
 
 def _replaced(pattern: re.Pattern[str], replacement: Replacement, name: str) -> Iterator[str]:
     """Replace every match, each looked for as Java does, which is not as ``re.sub`` does."""
-    at = kept = 0
+    at = copied = 0
     while at <= len(name) and (found := pattern.search(name, at)) is not None:
-        yield name[kept : found.start()]
-        yield from (part if isinstance(part, str) else found[part] or "" for part in replacement)
-        kept = found.end()
-        at = kept + (found.end() == found.start())
-    yield name[kept:]
+        yield name[copied : found.start()]
+        yield from (item if isinstance(item, str) else found[item] or "" for item in replacement)
+        copied = found.end()
+        at = copied + (found.end() == found.start())
+    yield name[copied:]

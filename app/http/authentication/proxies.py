@@ -47,7 +47,7 @@ def hops(header: ForwardedHeader, values: Sequence[str]) -> list[str]:
     """
     joined = ",".join(values)
     if header is ForwardedHeader.FORWARDED:
-        return [_address(_member(one, "for")) for one in split_outside_quotes(joined, ",")]
+        return [_address(_member(element, "for")) for element in split_outside_quotes(joined, ",")]
     return [_address(element.strip()) for element in joined.split(",")]
 
 
@@ -70,7 +70,7 @@ def split_outside_quotes(text: str, separator: str) -> list[str]:
 
     A quote that is never closed belongs to the rest of the text.
     """
-    parts, begin, quoted, escaped = [], 0, False, False
+    members, begin, quoted, escaped = [], 0, False, False
     for at, character in enumerate(text):
         if escaped:
             escaped = False
@@ -79,9 +79,9 @@ def split_outside_quotes(text: str, separator: str) -> list[str]:
         elif character == '"':
             quoted = not quoted
         elif character == separator and not quoted:
-            parts.append(text[begin:at])
+            members.append(text[begin:at])
             begin = at + 1
-    return [*parts, text[begin:]]
+    return [*members, text[begin:]]
 
 
 def _member(element: str, name: str) -> str:
@@ -143,8 +143,8 @@ class TrustedProxies:
         """
         if self.header is ForwardedHeader.NONE or not noted or not self.trust(peer):
             return peer
-        way = hops(self.header, noted)
-        return way[self._caller_at(way)]
+        addresses = hops(self.header, noted)
+        return addresses[self._caller_at(addresses)]
 
     def received_tls(self, headers: Headers) -> bool:
         """Tell whether a trusted proxy says that the caller came to it by https.
@@ -155,14 +155,16 @@ class TrustedProxies:
             return False
         noted = schemes(self.header, headers.getlist(self.header.scheme_field))
         if self.header is ForwardedHeader.FORWARDED:
-            way = hops(self.header, headers.getlist(self.header.value))
-            return noted[self._caller_at(way)] == "https"
+            addresses = hops(self.header, headers.getlist(self.header.value))
+            return noted[self._caller_at(addresses)] == "https"
         return set(noted) == {"https"}
 
-    def _caller_at(self, way: Sequence[str]) -> int:
+    def _caller_at(self, addresses: Sequence[str]) -> int:
         """Return where in a list of hops the caller stands."""
-        positions = reversed(range(len(way)))
-        outside = (at for at in positions if way[at] == UNKNOWN or not self.trust(way[at]))
+        positions = reversed(range(len(addresses)))
+        outside = (
+            at for at in positions if addresses[at] == UNKNOWN or not self.trust(addresses[at])
+        )
         return next(outside, 0)
 
 

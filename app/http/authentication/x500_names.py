@@ -169,15 +169,15 @@ def _level(level: Element) -> str:
     if level.tag != SET or not level.content:
         message = "a level of the name is not a set of attributes"
         raise ValueError(message)
-    return "+".join(_attribute(one) for one in elements(level.content))
+    return "+".join(_attribute(element) for element in elements(level.content))
 
 
 def _attribute(attribute: Element) -> str:
-    parts = list(elements(attribute.content))
-    if attribute.tag != SEQUENCE or len(parts) != 2 or parts[0].tag != OBJECT_IDENTIFIER:
+    members = list(elements(attribute.content))
+    if attribute.tag != SEQUENCE or len(members) != 2 or members[0].tag != OBJECT_IDENTIFIER:
         message = "an attribute of the name is not a type and a value"
         raise ValueError(message)
-    type_, value = dotted(parts[0].content), parts[1]
+    type_, value = dotted(members[0].content), members[1]
     name = _NAMES.get(type_)
     text = None if name is None else _text(value)
     if text is None:

@@ -27,7 +27,7 @@ from app.http.models import (
     closed,
 )
 from app.http.query_params import COMPONENT_SCHEMA, parse_component
-from app.http.request_body import JsonValue, shown
+from app.http.request_body import JsonValue, quote
 from app.http.validation import RequestBody, StrictModel, at_most, kind_of, own_error, strict
 from app.http.yaml_format import API_VERSION
 
@@ -51,7 +51,7 @@ def _desired_value(value: JsonValue) -> DesiredValue:
 
 def _component(value: JsonValue) -> JsonValue:
     if isinstance(value, str) and parse_component(value) is None:
-        detail = f"{shown(value)} cannot be read; write it as a filter of GET /quotas."
+        detail = f"{quote(value)} cannot be read; write it as a filter of GET /quotas."
         raise own_error("unreadable-filter", detail)
     return value
 
@@ -159,7 +159,7 @@ class PlanRequest(RequestBody):
             yield from filter_violations(ClientQuotaFilter((component,)), f"/scope/{index}")
         version = self.document.apiVersion
         if version != API_VERSION:
-            detail = f"{shown(version)} is unknown; this service reads {API_VERSION}."
+            detail = f"{quote(version)} is unknown; this service reads {API_VERSION}."
             yield Violation("/document/apiVersion", "unknown-api-version", detail)
         for index, (item, quota) in enumerate(zip(self.document.quotas, self._quotas, strict=True)):
             if item.get("entity_key", quota.entity.key) != quota.entity.key:

@@ -143,20 +143,20 @@ def plan_json(plan: StoredPlan) -> dict[str, Any]:
         "created_at": rfc3339(plan.created_at),
         "expires_at": rfc3339(plan.expires_at),
         "base": plan.base,
-        "changes": [_change(one) for one in plan.changes],
-        "conflicts": [_conflict(one) for one in plan.conflicts],
-        "kept": [_kept(one) for one in plan.kept],
+        "changes": [_change(entry) for entry in plan.changes],
+        "conflicts": [_conflict(entry) for entry in plan.conflicts],
+        "kept": [_unpruned(entry) for entry in plan.kept],
     }
 
 
-def _change(one: ChangeWithImpact) -> dict[str, Any]:
-    change = one.change
+def _change(entry: ChangeWithImpact) -> dict[str, Any]:
+    change = entry.change
     return {
         "entity": entity_json(change.alteration.entity),
         "ops": [_op(op) for op in change.alteration.ops],
         "before": values_json(change.before),
         "after": values_json(change.after),
-        "impact": _plain(one.impact),
+        "impact": _plain(entry.impact),
     }
 
 
@@ -166,23 +166,23 @@ def _op(op: Op) -> dict[str, Any]:
     return {"key": op.key, "value": quota_value_json(float(op.value))}
 
 
-def _conflict(one: Conflict) -> dict[str, Any]:
+def _conflict(entry: Conflict) -> dict[str, Any]:
     return {
-        "entity": entity_json(one.entity),
-        "key": one.key,
-        "owner": one.owner,
-        "held": quota_value_json(one.held),
-        "current": quota_value_json(one.current),
-        "proposed": quota_value_json(one.proposed),
+        "entity": entity_json(entry.entity),
+        "key": entry.key,
+        "owner": entry.owner,
+        "held": quota_value_json(entry.held),
+        "current": quota_value_json(entry.current),
+        "proposed": quota_value_json(entry.proposed),
     }
 
 
-def _kept(one: Kept) -> dict[str, Any]:
+def _unpruned(entry: Kept) -> dict[str, Any]:
     return {
-        "entity": entity_json(one.entity),
-        "key": one.key,
-        "value": quota_value_json(one.value),
-        "reason": one.reason.value,
+        "entity": entity_json(entry.entity),
+        "key": entry.key,
+        "value": quota_value_json(entry.value),
+        "reason": entry.reason.value,
     }
 
 

@@ -14,7 +14,7 @@ from app.domain.entities import DEFAULT_NAME, ENTITY_TYPES, ClientQuotaEntity
 from app.http.encoding import entity_json, json_bytes, rfc3339, values_json
 from app.http.errors import NotAcceptableError
 from app.http.headers import chosen
-from app.http.quotas.rendering import Entry, Piece, entry_texts, joined
+from app.http.quotas.rendering import Chunk, Entry, entry_texts, joined
 from app.http.yaml_format import yaml_rows
 
 CHUNK_BYTES: Final = 64 * 1024
@@ -35,7 +35,7 @@ class Format(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class QuotasAnswer:
+class QuotaListingResponse:
     """What ``GET /quotas`` answers.
 
     Attributes:
@@ -43,7 +43,7 @@ class QuotasAnswer:
         as_of: When the broker was asked.
         entries: Sorted by ``ClientQuotaEntity.sort_key``.
         next_page_token: Null on the last page, and without pages.
-        pieces: The entries as they are written in JSON; null where they are not yet.
+        chunks: The entries as they are written in JSON; null where they are not yet.
         total: How many entities match; null without pages.
     """
 
@@ -51,7 +51,7 @@ class QuotasAnswer:
     as_of: datetime
     entries: Sequence[Entry]
     next_page_token: str | None = None
-    pieces: Sequence[Piece] | None = None
+    chunks: Sequence[Chunk] | None = None
     total: int | None = None
 
 
@@ -67,13 +67,13 @@ def negotiate(accept: str | None) -> Format:
     return Format(media_type)
 
 
-def encode(media_type: Format, answer: QuotasAnswer) -> Iterator[bytes]:
+def encode(media_type: Format, answer: QuotaListingResponse) -> Iterator[bytes]:
     """Yield the body in chunks of about 64 KiB."""
     return _in_chunks(_ENCODERS[media_type](answer))
 
 
-def metadata_headers(media_type: Format, answer: QuotasAnswer) -> dict[str, str]:
-    """Return ``Content-Type``, ``Vary``, and what only the JSON document has a place for.
+def metadata_headers(media_type: Format, answer: QuotaListingResponse) -> dict[str, str]:
+    """Return ``Content-Type``, ``Vary``, and what only the JSON document can hold.
 
     ``X-Cluster-Id``, ``X-As-Of`` and ``X-Next-Page-Token`` come with every format.
     """
@@ -88,14 +88,14 @@ def metadata_headers(media_type: Format, answer: QuotasAnswer) -> dict[str, str]
     return headers
 
 
-def _json(answer: QuotasAnswer) -> Iterator[bytes]:
+def _json(answer: QuotaListingResponse) -> Iterator[bytes]:
     head, tail = json_frame(answer)
     yield head
-    yield from _separated(answer.entries) if answer.pieces is None else joined(answer.pieces)
+    yield from _separated(answer.entries) if answer.chunks is None else joined(answer.chunks)
     yield tail
 
 
-def json_frame(answer: QuotasAnswer) -> tuple[bytes, bytes]:
+def json_frame(answer: QuotaListingResponse) -> tuple[bytes, bytes]:
     """Return what stands before and behind the entries in JSON."""
     cluster_id, as_of = json_bytes(answer.cluster_id), json_bytes(rfc3339(answer.as_of))
     head = b'{"cluster_id":%b,"as_of":%b,"quotas":[' % (cluster_id, as_of)
@@ -110,20 +110,20 @@ def _separated(entries: Iterable[Entry]) -> Iterator[bytes]:
         separator = b","
 
 
-def _ndjson(answer: QuotasAnswer) -> Iterator[bytes]:
+def _ndjson(answer: QuotaListingResponse) -> Iterator[bytes]:
     for text in entry_texts(answer.entries):
         yield text + b"\n"
 
 
-def _csv(answer: QuotasAnswer) -> Iterator[bytes]:
+def _csv(answer: QuotaListingResponse) -> Iterator[bytes]:
     return csv_rows(answer.entries)
 
 
-def _yaml(answer: QuotasAnswer) -> Iterator[bytes]:
+def _yaml(answer: QuotaListingResponse) -> Iterator[bytes]:
     return yaml_rows(answer.entries)
 
 
-_ENCODERS: Final[Mapping[Format, Callable[[QuotasAnswer], Iterator[bytes]]]] = {
+_ENCODERS: Final[Mapping[Format, Callable[[QuotaListingResponse], Iterator[bytes]]]] = {
     Format.JSON: _json,
     Format.NDJSON: _ndjson,
     Format.CSV: _csv,
@@ -131,12 +131,12 @@ _ENCODERS: Final[Mapping[Format, Callable[[QuotasAnswer], Iterator[bytes]]]] = {
 }
 
 
-def _in_chunks(pieces: Iterable[bytes]) -> Iterator[bytes]:
+def _in_chunks(chunks: Iterable[bytes]) -> Iterator[bytes]:
     waiting: list[bytes] = []
     size = 0
-    for piece in pieces:
-        waiting.append(piece)
-        size += len(piece)
+    for text in chunks:
+        waiting.append(text)
+        size += len(text)
         if size >= CHUNK_BYTES:
             yield b"".join(waiting)
             waiting.clear()
@@ -216,8 +216,8 @@ def quotas_etag(
         entries: Of the answer, in its order.
         page: Which part of the whole answer this is, such as page size and position.
     """
-    parts = (json_bytes([entity_json(entity), values_json(values)]) for entity, values in entries)
-    return _etag([media_type.value, cluster_id, page], parts)
+    texts = (json_bytes([entity_json(entity), values_json(values)]) for entity, values in entries)
+    return _etag([media_type.value, cluster_id, page], texts)
 
 
 def text_etag(media_type: Format, cluster_id: str, text: Iterable[bytes]) -> str:
@@ -231,8 +231,8 @@ def text_etag(media_type: Format, cluster_id: str, text: Iterable[bytes]) -> str
     return _etag([media_type.value, cluster_id], text)
 
 
-def _etag(of: Sequence[str], parts: Iterable[bytes]) -> str:
+def _etag(of: Sequence[str], texts: Iterable[bytes]) -> str:
     digest = hashlib.blake2b(json_bytes(of), digest_size=16)
-    for part in parts:
-        digest.update(part)
+    for text in texts:
+        digest.update(text)
     return f'"{digest.hexdigest()}"'

@@ -187,7 +187,7 @@ class BrokerFacts(TypedDict):
     ]
 
 
-def _at_least_one(description: str) -> Any:
+def _positive(description: str) -> Any:
     return Field(ge=1, description=description)
 
 
@@ -195,13 +195,13 @@ def _at_least_one(description: str) -> Any:
 class RequestLimits(TypedDict):
     """How much one request may ask for."""
 
-    body_bytes: Annotated[int, _at_least_one("A request's body.")]
-    changes_per_request: Annotated[int, _at_least_one("Changed keys in one alteration.")]
-    encoded_bytes_per_request: Annotated[int, _at_least_one("Encoded records of one alteration.")]
-    name_bytes: Annotated[int, _at_least_one("A name, in bytes of UTF-8.")]
-    identities_per_request: Annotated[int, _at_least_one("Identities resolved at once.")]
-    reason_characters: Annotated[int, _at_least_one("The reason of an alteration.")]
-    wait_ms: Annotated[int, _at_least_one("The longest wait, in milliseconds.")]
+    body_bytes: Annotated[int, _positive("A request's body.")]
+    changes_per_request: Annotated[int, _positive("Changed keys in one alteration.")]
+    encoded_bytes_per_request: Annotated[int, _positive("Encoded records of one alteration.")]
+    name_bytes: Annotated[int, _positive("A name, in bytes of UTF-8.")]
+    identities_per_request: Annotated[int, _positive("Identities resolved at once.")]
+    reason_characters: Annotated[int, _positive("The reason of an alteration.")]
+    wait_ms: Annotated[int, _positive("The longest wait, in milliseconds.")]
 
 
 @closed

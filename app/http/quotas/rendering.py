@@ -34,12 +34,12 @@ class _Layout(NamedTuple):
 
     Attributes:
         canonical: What ``entity_key`` encodes; %b for each name.
-        shown: The entity; %b for each name, in another order.
+        entity: The entity; %b for each name, in another order.
         rearranged: Brings names from the canonical order into that one.
     """
 
     canonical: bytes
-    shown: bytes
+    entity: bytes
     rearranged: Callable[[tuple[bytes, ...]], object]
 
 
@@ -58,31 +58,31 @@ def _texts(entries: Sequence[Entry], layouts: dict[tuple[str, ...], _Layout]) ->
     names = [name for entity, _ in entries for _, name in entity.entries]
     whole = orjson.dumps(names, option=orjson.OPT_INDENT_2)
     texts = tuple(whole.removeprefix(b"[\n  ").removesuffix(b"\n]").split(b",\n  "))
-    shown: list[bytes] = []
+    entities: list[bytes] = []
     keys: list[bytes] = []
     at = 0
     for entity, _ in entries:
-        parts = entity.entries
-        end = at + len(parts)
+        pairs = entity.entries
+        end = at + len(pairs)
         if end == at + 1:
-            kinds: tuple[str, ...] = (parts[0][0],)
+            kinds: tuple[str, ...] = (pairs[0][0],)
         else:
-            kinds = tuple([kind for kind, _ in parts])
+            kinds = tuple([kind for kind, _ in pairs])
         layout = layouts.get(kinds)
         if layout is None:
             layout = layouts[kinds] = _layout(kinds)
         own = texts[at:end]
         at = end
         keys.append(b2a_base64(layout.canonical % own, newline=False))
-        shown.append(layout.shown % layout.rearranged(own))
+        entities.append(layout.entity % layout.rearranged(own))
     keys = b"\n".join(keys).translate(_URL_SAFE, b"=").split(b"\n")
-    return list(map(_ENTRY.__mod__, zip(shown, keys, _values(entries), strict=True)))
+    return list(map(_ENTRY.__mod__, zip(entities, keys, _values(entries), strict=True)))
 
 
 def _layout(kinds: Sequence[str]) -> _Layout:
-    places = sorted(range(len(kinds)), key=lambda at: (_RANKS.get(kinds[at], len(_RANKS)), at))
-    rearranged = itemgetter(*places) if places else tuple
-    return _Layout(_object(kinds), _object([kinds[at] for at in places]), rearranged)
+    order = sorted(range(len(kinds)), key=lambda at: (_RANKS.get(kinds[at], len(_RANKS)), at))
+    rearranged = itemgetter(*order) if order else tuple
+    return _Layout(_object(kinds), _object([kinds[at] for at in order]), rearranged)
 
 
 def _object(kinds: Sequence[str]) -> bytes:
@@ -92,78 +92,78 @@ def _object(kinds: Sequence[str]) -> bytes:
 
 def _values(entries: Sequence[Entry]) -> Iterator[bytes]:
     """Yield the values of each entry; many entries share theirs."""
-    known: dict[int, bytes] = {}
+    written: dict[int, bytes] = {}
     for _, values in entries:
-        text = known.get(id(values))
+        text = written.get(id(values))
         if text is None:
-            text = known[id(values)] = json_bytes(values_json(values))
+            text = written[id(values)] = json_bytes(values_json(values))
         yield text
 
 
-PIECE_ENTRIES: Final = 256
-"""About 55 KB; equal sort keys are in the same piece."""
+CHUNK_ENTRIES: Final = 256
+"""About 55 KB; equal sort keys are in the same chunk."""
 
 SEPARATOR: Final = b","
 
-_NAME: Final = "JSON pieces"
+_NAME: Final = "JSON chunks"
 
 
-class Piece(NamedTuple):
-    """The entities from a sort key on, up to that of the next piece, without a last comma."""
+class Chunk(NamedTuple):
+    """The entities from a sort key on, up to that of the next chunk, without a last comma."""
 
     begin: SortKey
     text: bytes
 
 
-def json_pieces(rendering: Rendering) -> Sequence[Piece]:
+def json_chunks(rendering: Rendering) -> Sequence[Chunk]:
     """Return the entities of an image, written once; whoever calls it has taken the turn."""
     if _NAME not in rendering.kept:
-        before: Sequence[Piece] = ()
+        before: Sequence[Chunk] = ()
         if rendering.earlier is not None:
-            kept, changed = rendering.earlier
-            before = kept.get(_NAME, ())
-        pieces = _patched(before, rendering.ranked, changed) if before else []
-        if not pieces or _are_crumbs(pieces, len(rendering.ranked.keys)):
-            pieces = list(_written(rendering.ranked))
-        rendering.kept[_NAME], rendering.earlier = pieces, None
-    kept_pieces: Sequence[Piece] = rendering.kept[_NAME]
-    return kept_pieces
+            cached, changed = rendering.earlier
+            before = cached.get(_NAME, ())
+        chunks = _patched(before, rendering.ranked, changed) if before else []
+        if not chunks or _are_too_small(chunks, len(rendering.ranked.keys)):
+            chunks = list(_written(rendering.ranked))
+        rendering.kept[_NAME], rendering.earlier = chunks, None
+    written: Sequence[Chunk] = rendering.kept[_NAME]
+    return written
 
 
-def joined(pieces: Sequence[Piece]) -> Iterator[bytes]:
-    """Yield the pieces with commas between them."""
-    for number, piece in enumerate(pieces):
-        yield SEPARATOR + piece.text if number else piece.text
+def joined(chunks: Sequence[Chunk]) -> Iterator[bytes]:
+    """Yield the chunks with commas between them."""
+    for number, chunk in enumerate(chunks):
+        yield SEPARATOR + chunk.text if number else chunk.text
 
 
-def _written(ranked: Ranked, first: int = 0, last: int | None = None) -> Iterator[Piece]:
-    """Write the entries from one place up to another one; null for all."""
+def _written(ranked: Ranked, first: int = 0, last: int | None = None) -> Iterator[Chunk]:
+    """Write the entries from one position up to another; null for all."""
     keys, entries = ranked
     begin, end = first, len(keys) if last is None else last
     while begin < end:
-        until = min(begin + PIECE_ENTRIES, end)
+        until = min(begin + CHUNK_ENTRIES, end)
         while until < end and keys[until] == keys[until - 1]:
             until += 1
-        yield Piece(keys[begin], SEPARATOR.join(entry_texts(entries[begin:until])))
+        yield Chunk(keys[begin], SEPARATOR.join(entry_texts(entries[begin:until])))
         begin = until
 
 
-def _patched(before: Sequence[Piece], ranked: Ranked, changed: Collection[SortKey]) -> list[Piece]:
-    """Write those pieces anew into which a changed entity falls, or fell."""
-    begins = [piece.begin for piece in before]
+def _patched(before: Sequence[Chunk], ranked: Ranked, changed: Collection[SortKey]) -> list[Chunk]:
+    """Write those chunks anew into which a changed entity falls, or fell."""
+    begins = [chunk.begin for chunk in before]
     stale = {max(0, bisect_right(begins, key) - 1) for key in changed}
-    pieces: list[Piece] = []
-    for number, piece in enumerate(before):
+    chunks: list[Chunk] = []
+    for number, chunk in enumerate(before):
         if number not in stale:
-            pieces.append(piece)
+            chunks.append(chunk)
             continue
         begin = bisect_left(ranked.keys, begins[number]) if number else 0
         last = number + 1 == len(before)
         end = None if last else bisect_left(ranked.keys, begins[number + 1])
-        pieces.extend(_written(ranked, begin, end))
-    return pieces
+        chunks.extend(_written(ranked, begin, end))
+    return chunks
 
 
-def _are_crumbs(pieces: Sequence[Piece], number: int) -> bool:
-    """Tell whether so much was patched that the pieces are small."""
-    return len(pieces) > 1 and number < len(pieces) * PIECE_ENTRIES / 2
+def _are_too_small(chunks: Sequence[Chunk], number: int) -> bool:
+    """Tell whether so much was patched that the chunks are small."""
+    return len(chunks) > 1 and number < len(chunks) * CHUNK_ENTRIES / 2

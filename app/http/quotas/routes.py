@@ -20,7 +20,7 @@ from app.http.pagination import page_token, query_fingerprint, read_page_token
 from app.http.query_params import StrictQuery, parse_filter
 from app.http.quotas.formats import (
     Format,
-    QuotasAnswer,
+    QuotaListingResponse,
     encode,
     json_frame,
     metadata_headers,
@@ -35,7 +35,7 @@ from app.http.quotas.models import (
     DescribeParameters,
     QuotaListing,
 )
-from app.http.quotas.rendering import SEPARATOR, Piece, joined, json_pieces
+from app.http.quotas.rendering import SEPARATOR, Chunk, joined, json_chunks
 from app.http.request_body import MAX_BODY_BYTES
 from app.http.responses import READING, answer_of, content_of, headers_of, problems, reference
 from app.http.route import GuardedRoute, operation_id
@@ -76,18 +76,18 @@ def _key_json(rule: QuotaKeyRule) -> dict[str, Any]:
     }
 
 
-_PIECES_AT_ONCE: Final = 4
-"""Pieces in a message: about 200 KB."""
+_CHUNKS_AT_ONCE: Final = 4
+"""Chunks in a message: about 200 KB."""
 
 
-class PiecesResponse(StreamingResponse):
-    """Sends pieces as fast as the caller takes them; there is nothing to wait for in a thread."""
+class ChunksResponse(StreamingResponse):
+    """Sends chunks as fast as the caller takes them; there is nothing to wait for in a thread."""
 
     def __init__(
-        self, answer: QuotasAnswer, pieces: Sequence[Piece], headers: Mapping[str, str]
+        self, answer: QuotaListingResponse, chunks: Sequence[Chunk], headers: Mapping[str, str]
     ) -> None:
         head, tail = json_frame(answer)
-        texts = [piece.text for piece in pieces]
+        texts = [chunk.text for chunk in chunks]
         separators = max(0, len(texts) - 1) * len(SEPARATOR)
         length = len(head) + sum(map(len, texts)) + separators + len(tail)
         bodies = _bodies(head, texts, tail)
@@ -96,8 +96,8 @@ class PiecesResponse(StreamingResponse):
 
 async def _bodies(head: bytes, texts: Sequence[bytes], tail: bytes) -> AsyncIterator[bytes]:
     yield head
-    for begin in range(0, len(texts), _PIECES_AT_ONCE):
-        body = SEPARATOR.join(texts[begin : begin + _PIECES_AT_ONCE])
+    for begin in range(0, len(texts), _CHUNKS_AT_ONCE):
+        body = SEPARATOR.join(texts[begin : begin + _CHUNKS_AT_ONCE])
         yield SEPARATOR + body if begin else body
     yield tail
 
@@ -112,7 +112,7 @@ _BOUND: Final = {"filter", "strict", "has_key"}
 _DEFAULT_PAGE_SIZE = 1000
 
 _LARGEST_WHOLE = 1000
-"""Up to so many entities an answer is sent as one piece; more are streamed."""
+"""Up to so many entities an answer is sent at once; more are streamed."""
 
 
 _LISTED: Final = ("Vary", "X-Cluster-Id", "X-As-Of", "X-Next-Page-Token", "ETag")
@@ -166,43 +166,43 @@ async def describe_quotas(
     headers = {**metadata_headers(media_type, answer), "ETag": etag, "Cache-Control": "no-cache"}
     if if_none_match(list_field(request.headers, "if-none-match"), etag):
         return Response(None, HTTPStatus.NOT_MODIFIED, headers=headers)
-    if answer.pieces is not None:
-        return PiecesResponse(answer, answer.pieces, headers)
+    if answer.chunks is not None:
+        return ChunksResponse(answer, answer.chunks, headers)
     body = encode(media_type, answer)
     if len(answer.entries) <= _LARGEST_WHOLE:
         return Response(b"".join(body), headers=headers)
     return StreamingResponse(body, headers=headers)
 
 
-async def _etag(media_type: Format, answer: QuotasAnswer, page: str) -> str:
+async def _etag(media_type: Format, answer: QuotaListingResponse, page: str) -> str:
     entries = answer.entries
     return await off_loop(len(entries), quotas_etag, media_type, answer.cluster_id, entries, page)
 
 
 async def _written(
-    media_type: Format, answer: QuotasAnswer, rendering: Rendering
-) -> tuple[QuotasAnswer, str]:
+    media_type: Format, answer: QuotaListingResponse, rendering: Rendering
+) -> tuple[QuotaListingResponse, str]:
     """Return the answer and its entity tag, worked out once for all answers from one image."""
     number, name = len(answer.entries), ("entity tag", media_type, answer.cluster_id)
     async with rendering.turn:
         if media_type is Format.JSON:
-            answer = replace(answer, pieces=await off_loop(number, json_pieces, rendering))
+            answer = replace(answer, chunks=await off_loop(number, json_chunks, rendering))
         if name not in rendering.kept:
             rendering.kept[name] = await off_loop(number, _whole_etag, media_type, answer)
     etag: str = rendering.kept[name]
     return answer, etag
 
 
-def _whole_etag(media_type: Format, answer: QuotasAnswer) -> str:
-    if answer.pieces is None:
+def _whole_etag(media_type: Format, answer: QuotaListingResponse) -> str:
+    if answer.chunks is None:
         return quotas_etag(media_type, answer.cluster_id, answer.entries)
-    return text_etag(media_type, answer.cluster_id, joined(answer.pieces))
+    return text_etag(media_type, answer.cluster_id, joined(answer.chunks))
 
 
 async def _answer(
     services: Services, parameters: DescribeParameters
-) -> tuple[QuotasAnswer, Rendering | None, str]:
-    """Return the answer, what is kept with its entries, and which part of the whole it is."""
+) -> tuple[QuotaListingResponse, Rendering | None, str]:
+    """Return the answer, what is cached with its entries, and which page of the whole it is."""
     query = DescribeQuery(
         parse_filter(parameters.filter, strict=parameters.strict),
         parameters.has_key,
@@ -210,7 +210,7 @@ async def _answer(
     )
     if parameters.page_size is None and parameters.page_token is None:
         listing = await services.describe.describe(query)
-        answer = QuotasAnswer(listing.cluster_id, listing.as_of, listing.entries)
+        answer = QuotaListingResponse(listing.cluster_id, listing.as_of, listing.entries)
         return answer, listing.rendering, ""
     answer, page = await _page(services, parameters, query)
     return answer, None, page
@@ -218,7 +218,7 @@ async def _answer(
 
 async def _page(
     services: Services, parameters: DescribeParameters, query: DescribeQuery
-) -> tuple[QuotasAnswer, str]:
+) -> tuple[QuotaListingResponse, str]:
     size = parameters.page_size or _DEFAULT_PAGE_SIZE
     fingerprint = query_fingerprint("quotas", parameters.model_dump(include=_BOUND))
     token = parameters.page_token
@@ -228,7 +228,9 @@ async def _page(
     if not page.is_last:
         following = page_token(page.entries[-1][0].as_dict(), fingerprint)
     total = len(listing.entries)
-    answer = QuotasAnswer(listing.cluster_id, listing.as_of, page.entries, following, total=total)
+    answer = QuotaListingResponse(
+        listing.cluster_id, listing.as_of, page.entries, following, total=total
+    )
     return answer, f"{token}+{size}/{total}/{following}"
 
 

@@ -33,7 +33,7 @@ from app.http.models import (
     some_of_the_keys,
 )
 from app.http.query_params import MAX_AGE_MS, READ_INTEGER, Flag, QueryParameters
-from app.http.request_body import child, has_lone_surrogate, shown
+from app.http.request_body import child, has_lone_surrogate, quote
 from app.http.validation import at_most, strict
 from app.service.queries.resolve import DEFAULT_RESOLVE_AGE_MS, ResolveQuery
 from app.service.queries.resolve import Identity as DomainIdentity
@@ -119,7 +119,7 @@ def identity_violations(
             detail = "An identity is an ip, or a user with or without a client-id, not both."
             yield Violation(pointer(""), "invalid-identity-combination", detail)
         if canonical_ip(identity.ip) is None:
-            detail = f"{shown(identity.ip)} is not a literal IPv4 or IPv6 address."
+            detail = f"{quote(identity.ip)} is not a literal IPv4 or IPv6 address."
             yield Violation(pointer("ip"), "not-an-ip-address", detail)
     for name, text in (("user", identity.user), ("client-id", identity.client_id)):
         if text is not None and has_lone_surrogate(text):

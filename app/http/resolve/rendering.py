@@ -29,7 +29,7 @@ def resolution_json(answer: ResolveAnswer, *, explain: bool) -> dict[str, Any]:
 
 def resolutions_json(answer: ResolveAnswer) -> dict[str, Any]:
     """Return the answer for many identities, in order; ``proposed`` where there was a what-if."""
-    results = [resolution_document(one, answer.callback_class) for one in answer.resolutions]
+    results = [resolution_document(item, answer.callback_class) for item in answer.resolutions]
     if answer.proposed is not None:
         for result, proposed in zip(results, answer.proposed, strict=True):
             result["proposed"] = resolution_document(proposed, answer.callback_class)
@@ -44,7 +44,7 @@ def answer_head(cluster_id: str, as_of: datetime) -> dict[str, Any]:
 def resolution_document(
     resolution: Resolution, callback_class: str | None, *, explain: bool = False
 ) -> dict[str, Any]:
-    """Return one resolution, of which ``resolution_writing`` makes templates."""
+    """Return one resolution, of which ``Template`` is made."""
     notes = list(resolution.notes)
     if callback_class is not None:
         notes.append(
@@ -68,10 +68,10 @@ def _quota_json(quota: ResolvedQuota, *, explain: bool) -> dict[str, Any]:
         "value": None if quota.value is None else quota_value_json(quota.value),
         "unit": quota.unit,
         "scope": quota.scope.value,
-        "source": None if source is None else _place(source),
+        "source": None if source is None else _level(source),
         "shared_by": dict(quota.shared_by),
         "overridden": [
-            {**_place(one), "value": quota_value_json(one.value)} for one in quota.overridden
+            {**_level(item), "value": quota_value_json(item.value)} for item in quota.overridden
         ],
     }
     if explain:
@@ -79,13 +79,13 @@ def _quota_json(quota: ResolvedQuota, *, explain: bool) -> dict[str, Any]:
     return document
 
 
-def _place(quota: ConfiguredQuota | LevelTried) -> Mapping[str, Any]:
+def _level(quota: ConfiguredQuota | LevelTried) -> Mapping[str, Any]:
     return {"entity": entity_json(quota.entity), "level": quota.level, "name": quota.name}
 
 
 def _level_json(level: LevelTried) -> dict[str, Any]:
     return {
-        **_place(level),
+        **_level(level),
         "value": None if level.value is None else quota_value_json(level.value),
         "applies": level.applies,
         "reason": level.reason,
@@ -114,18 +114,18 @@ def add_usage(
     Args:
         document: Of the resolution; it is changed.
         resolution: What it shows.
-        usage: Of the buckets of which anything is known.
+        usage: Of the buckets that have any.
     """
     buckets = buckets_of(resolution)
     for key in resolution.quotas:
         bucket = buckets.get(key)
-        known = None if usage is None or bucket is None else usage.get(bucket)
-        document["quotas"][key.value]["usage"] = usage_json(known)
+        cached = None if usage is None or bucket is None else usage.get(bucket)
+        document["quotas"][key.value]["usage"] = usage_json(cached)
     if usage is None:
         document["notes"].append(_NOT_NOW)
 
 
-Place = tuple[int, str]
+Field = tuple[int, str]
 """A number: the level and the key that it is stored under. A name: ``NAME`` and its type."""
 
 NAME: Final = 0
@@ -140,32 +140,32 @@ class Template:
     """The document of one identity, to be filled in for others of the same pattern.
 
     Attributes:
-        places: What ``fill`` is given.
+        fields: What ``fill`` is given.
 
     Args:
         document: What ``resolution_document`` returns for an identity; it is changed.
     """
 
     def __init__(self, document: dict[str, Any]) -> None:
-        self._marks: dict[Place, str] = {}
+        self._marks: dict[Field, str] = {}
         self._mark(document)
-        first, *parts = _MARK.split(json_bytes(document))
-        self._order = [int(at) for at in parts[::2]]
-        texts = [first, *parts[1::2]]
+        first, *texts_ = _MARK.split(json_bytes(document))
+        self._order = [int(at) for at in texts_[::2]]
+        texts = [first, *texts_[1::2]]
         self._text = b"%b".join([text.replace(b"%", b"%%") for text in texts])
-        self.places = list(self._marks)
+        self.fields = list(self._marks)
 
     def fill(self, columns: Sequence[Sequence[bytes]]) -> list[bytes]:
         """Return documents as JSON.
 
         Args:
-            columns: For each place the names or numbers, in JSON too, of all documents.
+            columns: For each field the names or numbers, in JSON too, of all documents.
         """
         text = self._text
         return [text % row for row in zip(*[columns[at] for at in self._order], strict=True)]
 
-    def fill_one(self, texts: Sequence[bytes]) -> bytes:
-        """Return one document as JSON, with a name or number for each place."""
+    def fill_row(self, texts: Sequence[bytes]) -> bytes:
+        """Return one document as JSON, with a name or number for each field."""
         return self._text % tuple([texts[at] for at in self._order])
 
     def _mark(self, document: dict[str, Any]) -> None:
@@ -176,17 +176,17 @@ class Template:
             source = quota["source"]
             if source is not None:
                 self._mark_names(source["entity"], identity)
-                quota["value"] = self._place(source["level"], key)
-            for one in quota["overridden"]:
-                self._mark_names(one["entity"], identity)
-                one["value"] = self._place(one["level"], key)
+                quota["value"] = self._mark_of(source["level"], key)
+            for item in quota["overridden"]:
+                self._mark_names(item["entity"], identity)
+                item["value"] = self._mark_of(item["level"], key)
 
     def _mark_names(self, names: dict[str, str | None], identity: Mapping[str, str]) -> None:
         for kind, name in names.items():
             if name is not None and name == identity.get(kind):
-                names[kind] = self._place(NAME, kind)
+                names[kind] = self._mark_of(NAME, kind)
 
-    def _place(self, level: int, key: str) -> str:
+    def _mark_of(self, level: int, key: str) -> str:
         return self._marks.setdefault((level, key), f"{_SECRET}:{len(self._marks)}")
 
 
@@ -194,10 +194,10 @@ _USER: Final = EntityType.USER.value
 _CLIENT_ID: Final = EntityType.CLIENT_ID.value
 _IP: Final = EntityType.IP.value
 
-_LONGEST_KEPT_BYTES: Final = 4096
+_LONGEST_CACHED_BYTES: Final = 4096
 """Longer answers, for long names, are written anew each time."""
 
-_MOST_KEPT: Final = 1_000
+_MOST_CACHED: Final = 1_000
 """With so many texts, templates or numbers they are forgotten; none has over some kilobytes."""
 
 _K = TypeVar("_K")
@@ -228,22 +228,22 @@ def _results(basis: ResolutionBasis) -> Sequence[bytes]:
 def resolution_bytes(basis: ResolutionBasis) -> bytes:
     """Return the answer for one identity; the same text as that of ``resolution_json``.
 
-    The templates are kept with the index. Call it on the event loop only.
+    The templates are cached with the index. Call it on the event loop only.
     """
     writer = basis.memo.get(basis.callback_class)
     if writer is None:
         writer = _Writer(basis.present, basis.callback_class)
         basis.memo[basis.callback_class] = writer
-    return b"%b,%b" % (_head(basis), writer.known(basis.query.identities[0]))
+    return b"%b,%b" % (_head(basis), writer.cached_text(basis.query.identities[0]))
 
 
 def _head(basis: ResolutionBasis) -> bytes:
     """Return what an answer begins with; most are from the same image as the one before."""
     of = basis.cluster_id, basis.as_of
-    known = basis.memo.get(_head)
-    if known is None or known[0] != of:
-        known = basis.memo[_head] = of, json_bytes(answer_head(*of))[:-1]
-    head: bytes = known[1]
+    cached = basis.memo.get(_head)
+    if cached is None or cached[0] != of:
+        cached = basis.memo[_head] = of, json_bytes(answer_head(*of))[:-1]
+    head: bytes = cached[1]
     return head
 
 
@@ -258,19 +258,19 @@ class _Writer:
         self._numbers: dict[float, bytes] = {}
         self._texts: dict[Identity, bytes] = {}
 
-    def known(self, identity: Identity) -> bytes:
-        """Return what ``write_one`` returns without the brace that begins it.
+    def cached_text(self, identity: Identity) -> bytes:
+        """Return what ``write_client`` returns without the brace that begins it.
 
         The same callers are asked for again and again.
         """
         text = self._texts.get(identity)
         if text is None:
-            text = self.write_one(identity)[1:]
-            if len(text) <= _LONGEST_KEPT_BYTES:
+            text = self.write_client(identity)[1:]
+            if len(text) <= _LONGEST_CACHED_BYTES:
                 _keep(self._texts, identity, text)
         return text
 
-    def write_one(self, identity: Identity) -> bytes:
+    def write_client(self, identity: Identity) -> bytes:
         """Return the resolution of an identity as JSON."""
         if identity.ip is not None:
             return json_bytes(self._document(identity))
@@ -281,10 +281,10 @@ class _Writer:
             template = Template(self._document(identity))
             _keep(self._templates, pattern, template)
         texts = []
-        for level, key in template.places:
+        for level, key in template.fields:
             rule = None if level == NAME else rules[level - 1]
             texts.append(json_bytes(names[key]) if rule is None else self._number(rule[1][key]))
-        return template.fill_one(texts)
+        return template.fill_row(texts)
 
     def _number(self, value: float) -> bytes:
         text = self._numbers.get(value)
@@ -295,27 +295,27 @@ class _Writer:
 
     def write(self, identities: Sequence[Identity]) -> Sequence[bytes]:
         """Return the resolution of each identity as JSON, in order."""
-        clients = [at for at, one in enumerate(identities) if one.ip is None]
-        addresses = [at for at, one in enumerate(identities) if one.ip is not None]
+        clients = [at for at, item in enumerate(identities) if item.ip is None]
+        addresses = [at for at, item in enumerate(identities) if item.ip is not None]
         written: list[bytes] = [b""] * len(identities)
-        for places, texts in (
+        for fields, texts in (
             (clients, self._clients([identities[at] for at in clients])),
             (addresses, self._addresses([identities[at] for at in addresses])),
         ):
-            for at, text in zip(places, texts, strict=True):
+            for at, text in zip(fields, texts, strict=True):
                 written[at] = text
         return written
 
     def _clients(self, identities: Sequence[Identity]) -> Sequence[bytes]:
-        users = [one.user or "" for one in identities]
-        client_ids = [one.client_id or "" for one in identities]
+        users = [item.user or "" for item in identities]
+        client_ids = [item.client_id or "" for item in identities]
         stored = self._patterns.of_clients(users, client_ids)
         return self._written(identities, {_USER: users, _CLIENT_ID: client_ids}, stored)
 
     def _addresses(self, identities: Sequence[Identity]) -> Sequence[bytes]:
-        addresses = [canonical_ip(one.ip or "") for one in identities]
+        addresses = [canonical_ip(item.ip or "") for item in identities]
         stored = self._patterns.of_addresses(addresses)
-        return self._written(identities, {_IP: [one or "" for one in addresses]}, stored)
+        return self._written(identities, {_IP: [item or "" for item in addresses]}, stored)
 
     def _written(
         self, identities: Sequence[Identity], names: Names, stored: Stored
@@ -331,7 +331,7 @@ class _Writer:
                     written[at] = json_bytes(self._document(identities[at]))
                 continue
             template = Template(self._document(identities[group[0]]))
-            columns = [_column(place, group, texts, stored) for place in template.places]
+            columns = [_column(field, group, texts, stored) for field in template.fields]
             for at, text in zip(group, template.fill(columns), strict=True):
                 written[at] = text
         return written
@@ -340,17 +340,17 @@ class _Writer:
         return resolution_document(resolved(self._index, identity), self._callback_class)
 
 
-def _keep(kept: dict[_K, _V], key: _K, value: _V) -> None:
-    if len(kept) >= _MOST_KEPT:
-        kept.clear()
-    kept[key] = value
+def _keep(cache: dict[_K, _V], key: _K, value: _V) -> None:
+    if len(cache) >= _MOST_CACHED:
+        cache.clear()
+    cache[key] = value
 
 
 def _column(
-    place: Place, group: Sequence[int], texts: Mapping[str, Sequence[bytes]], stored: Stored
+    field: Field, group: Sequence[int], texts: Mapping[str, Sequence[bytes]], stored: Stored
 ) -> Sequence[bytes]:
-    """Return what stands in a place, in JSON, for each of a group."""
-    level, key = place
+    """Return what stands in a field, in JSON, for each of a group."""
+    level, key = field
     if level == NAME:
         column = texts[key]
         return [column[at] for at in group]

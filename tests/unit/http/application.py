@@ -18,7 +18,7 @@ from app.http.application import install_problem_handlers
 from app.http.authentication.proxies import NO_PROXIES
 from app.http.encoding import JsonResponse
 from app.http.metrics import HttpMetrics
-from app.http.middleware import RequestBoundary, remember_caller
+from app.http.middleware import RequestMiddleware, remember_caller
 from app.http.rate_limits import Limits, RateLimits
 from app.http.request_body import parse_object, read_json_body
 
@@ -100,13 +100,13 @@ def application(errors: Sequence[Exception] = ()) -> FastAPI:
 
 def around(metrics: HttpMetrics, errors: Sequence[Exception] = ()) -> ASGIApp:
     """Return the application with the boundary around it."""
-    return RequestBoundary(application(errors), metrics)
+    return RequestMiddleware(application(errors), metrics)
 
 
 def within(metrics: HttpMetrics, errors: Sequence[Exception] = ()) -> ASGIApp:
     """Return the application with the boundary among its middleware."""
     app = application(errors)
-    app.add_middleware(RequestBoundary, metrics=metrics)
+    app.add_middleware(RequestMiddleware, metrics=metrics)
     return app
 
 

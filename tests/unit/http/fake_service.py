@@ -10,8 +10,8 @@ from starlette.types import ASGIApp
 
 from app.domain.authorization import AclBinding, AuthorizerSettings
 from app.domain.entities import Caller
-from app.http.application import create_application, within_boundary
-from app.http.authentication.authenticator import Methods, Presented
+from app.http.application import create_application, with_middleware
+from app.http.authentication.authenticator import AuthenticatorChain, Presented
 from app.http.errors import InvalidTokenError
 from app.http.metrics import HttpMetrics
 from app.http.rate_limits import Limits, RateLimits
@@ -54,7 +54,7 @@ class Names:
     advice = "Who?"
     scheme = "Bearer"
 
-    def is_shown(self, presented: Presented) -> bool:
+    def is_presented(self, presented: Presented) -> bool:
         return "authorization" in presented.headers
 
     async def authenticate(self, presented: Presented) -> Caller:
@@ -106,18 +106,18 @@ class FakeService:
         self.application = app = create_application(no_services)
         app.state.services = self._services()
         self.document = app.openapi()
-        self.app: ASGIApp = within_boundary(app, self.metrics)
+        self.app: ASGIApp = with_middleware(app, self.metrics)
 
     def _services(self) -> Services:
         policy = AuthorizationPolicy(AuthorizerSettings(), auditors=frozenset({"User:auditor"}))
         acls, image = Acls(), FakeImage(self.brokers)
         authorizer = ClusterAuthorizer(acls, policy)
         audit = AuditTrail(self.journal, authorizer, self.brokers)
-        lives = self.metrics.lives
+        lives = self.metrics.alterations
         around = FakeSurroundings(self.brokers, self.journal, self.tasks, lives)
         alter = around.alter_quotas(image, self.policy)
         return Services(
-            authenticator=Methods([Names()]),
+            authenticator=AuthenticatorChain([Names()]),
             authorizer=authorizer,
             denials=DeniedAttempts(self.brokers.cluster_id, self.journal),
             describe=DescribeQuotas(self.brokers, image),

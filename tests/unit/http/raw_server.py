@@ -16,7 +16,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from app.http.connections import Acceptor, ConnectionLimits, Connections
 from app.http.metrics import HttpMetrics
-from app.http.receiving import ReceiveLimits, ReceivingProtocol, receiving_protocol
+from app.http.receiving import DeadlineHttpProtocol, ReceiveLimits, deadline_protocol
 
 DEADLINE_S = 30.0
 LARGE_ANSWER = 16 * 1024 * 1024
@@ -105,10 +105,10 @@ class RawServer:
         name = "http_server_connections_dropped_total"
         return self.metrics.registry.get_sample_value(name, {"reason": reason}) or 0.0
 
-    def protocol(self) -> ReceivingProtocol:
+    def protocol(self) -> DeadlineHttpProtocol:
         """Return the server's side of the only connection."""
         (protocol,) = self.server.server_state.connections
-        assert isinstance(protocol, ReceivingProtocol)
+        assert isinstance(protocol, DeadlineHttpProtocol)
         return protocol
 
     def connections(self) -> float:
@@ -167,7 +167,7 @@ class _Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup([])
-        protocol = cast("type[ReceivingProtocol]", self.config.http_protocol_class)
+        protocol = cast("type[DeadlineHttpProtocol]", self.config.http_protocol_class)
         make = partial(protocol, self.config, self.server_state, self.lifespan.state)
         acceptor = Acceptor(self._listening, self._open_for, make, self._tls, 2048)
         self.servers.append(cast("asyncio.Server", acceptor))
@@ -181,7 +181,7 @@ def raw_server(
     echo, metrics = Echo(), HttpMetrics()
     config = uvicorn.Config(
         echo,
-        http=receiving_protocol(limits, metrics),
+        http=deadline_protocol(limits, metrics),
         ws="none",
         loop="uvloop",
         lifespan="off",

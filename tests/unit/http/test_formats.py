@@ -18,7 +18,7 @@ from app.http.quotas.formats import (
     CHUNK_BYTES,
     Entry,
     Format,
-    QuotasAnswer,
+    QuotaListingResponse,
     encode,
     metadata_headers,
 )
@@ -54,7 +54,7 @@ NUMBERS = [
 
 
 def body_of(media_type: Format, entries: Iterable[Entry]) -> bytes:
-    return b"".join(encode(media_type, QuotasAnswer("c1", AS_OF, entries)))
+    return b"".join(encode(media_type, QuotaListingResponse("c1", AS_OF, entries)))
 
 
 def same(left: Rows, right: Rows) -> bool:
@@ -140,7 +140,9 @@ def test_any_quota_comes_back(
 
 
 def test_the_json_document_is_that_of_the_contract():
-    answer = QuotasAnswer("c1", AS_OF, [(user("alice"), {"producer_byte_rate": 1024.0})], "next")
+    answer = QuotaListingResponse(
+        "c1", AS_OF, [(user("alice"), {"producer_byte_rate": 1024.0})], "next"
+    )
     document = json.loads(b"".join(encode(Format.JSON, answer)))
     assert list(document) == ["cluster_id", "as_of", "quotas", "next_page_token"]
     assert document == {
@@ -207,7 +209,7 @@ def test_yaml_keeps_two_to_63_as_an_integer():
 @FORMATS
 def test_a_large_answer_comes_in_chunks(media_type: Format):
     entries = ((user(f"user-{index}"), {"k": 1.0}) for index in range(3_000))
-    chunks = list(encode(media_type, QuotasAnswer("c1", AS_OF, entries)))
+    chunks = list(encode(media_type, QuotaListingResponse("c1", AS_OF, entries)))
     assert len(chunks) >= 2
     assert max(map(len, chunks)) < 2 * CHUNK_BYTES
     assert len(READERS[media_type](b"".join(chunks))) == 3_000
@@ -215,7 +217,7 @@ def test_a_large_answer_comes_in_chunks(media_type: Format):
 
 @FORMATS
 def test_what_only_json_has_a_place_for_stands_in_headers(media_type: Format):
-    headers = metadata_headers(media_type, QuotasAnswer("c1", AS_OF, [], "next"))
+    headers = metadata_headers(media_type, QuotaListingResponse("c1", AS_OF, [], "next"))
     assert headers.pop("Content-Type").partition(";")[0] == media_type
     assert headers == {
         "Vary": "Accept",

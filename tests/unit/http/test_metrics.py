@@ -27,7 +27,7 @@ from tests.unit.http.application import sample
 
 
 def test_the_life_of_alterations_is_counted(metrics: HttpMetrics):
-    lives: AlterationMetrics = metrics.lives
+    lives: AlterationMetrics = metrics.alterations
     lives.phase_took(Phase.TX1, 0.004)
     lives.slot_was_taken()
     lives.recovered("applied", FoundBy.FENCES, 3.0)
@@ -47,7 +47,7 @@ def test_the_life_of_alterations_is_counted(metrics: HttpMetrics):
 
 
 def test_gauges_show_the_present(metrics: HttpMetrics):
-    lives = metrics.lives
+    lives = metrics.alterations
     lives.intents_are_open(OpenIntents(3, 12.5, 2))
     lives.outcomes_are_waiting(7)
     lives.breaker_is("postgres", BreakerState.OPEN)
@@ -71,7 +71,7 @@ def test_the_age_of_the_scan_for_drift_grows_until_the_next_one(metrics: HttpMet
     assert second is not None
     assert second > first >= 0
     began = time.monotonic()
-    metrics.lives.scanned_for_drift()
+    metrics.alterations.scanned_for_drift()
     third = sample(metrics, "quota_drift_scan_age_seconds")
     assert third is not None
     assert third <= time.monotonic() - began
@@ -105,7 +105,7 @@ def test_connections_are_shown_as_they_are_when_somebody_looks(metrics: HttpMetr
 
 def test_how_far_partitions_reach_is_unknown_until_somebody_has_looked(metrics: HttpMetrics):
     assert math.isnan(sample(metrics, "audit_partition_months_ahead") or 0)
-    metrics.lives.partitions_reach(-1)
+    metrics.alterations.partitions_reach(-1)
     assert sample(metrics, "audit_partition_months_ahead") == -1
 
 
@@ -192,7 +192,7 @@ def workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], 
     return lambda number: HttpMetrics(SharedCounts(tmp_path, number))
 
 
-def shown(metrics: HttpMetrics) -> Mapping[str, float]:
+def quote(metrics: HttpMetrics) -> Mapping[str, float]:
     """Return the samples of the exposition."""
     lines = metrics.exposition()[0].decode().splitlines()
     pairs = (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
@@ -208,10 +208,10 @@ def test_each_worker_shows_what_all_have_counted(workers: Callable[[int], HttpMe
         for _ in range(number):
             metrics.observe_request("/livez", "GET", 200, 0.01)
         metrics.connections.inc(number)
-        metrics.lives.intents_are_open(OpenIntents(number, 1.0, 0))
+        metrics.alterations.intents_are_open(OpenIntents(number, 1.0, 0))
         metrics.policy.policy_read(usable=True, rules=number)
     for metrics in (first, second):
-        samples = shown(metrics)
+        samples = quote(metrics)
         assert samples[REQUESTS] == 5
         assert samples["http_server_open_connections"] == 5
         assert samples["quota_open_intents"] == 3
@@ -227,12 +227,12 @@ def test_a_worker_that_follows_another_one_counts_on_and_has_gauges_of_its_own(
         metrics.observe_request("/livez", "GET", 200, 0.01)
         metrics.connections.inc()
     forget_worker(tmp_path, 1)
-    samples = shown(second)
+    samples = quote(second)
     assert (samples[REQUESTS], samples["http_server_open_connections"]) == (2, 1)
     assert 'policy_rules{worker="1"}' not in samples
     following = workers(1)
     following.observe_request("/livez", "GET", 200, 0.01)
-    samples = shown(following)
+    samples = quote(following)
     assert (samples[REQUESTS], samples["http_server_open_connections"]) == (3, 1)
     assert len([*tmp_path.glob("counter_*.db")]) == 2
 
@@ -244,7 +244,7 @@ def test_gauges_of_a_function_are_written_where_others_read_them(
     in_use = dict.fromkeys(POOLS, 0) | {"writing": 4}
     first.dependencies.watch(lambda: {"idle": 1, "busy": 2}, lambda: in_use, lambda: False)
     first.observe_loop_lag(0.0)
-    samples = shown(second)
+    samples = quote(second)
     assert samples['kafka_connections{state="busy"}'] == 2
     assert samples['db_pool_in_use{pool="writing"}'] == 4
 

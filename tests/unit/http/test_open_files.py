@@ -4,7 +4,7 @@ import resource
 
 import pytest
 
-from app.http.connections import OTHER_FILES, room_for_connections
+from app.http.connections import OTHER_FILES, raise_fd_limit
 
 INFINITE = resource.RLIM_INFINITY
 
@@ -47,5 +47,5 @@ def test_as_many_connections_fit_as_files_are_granted(
     files: Files, before: tuple[int, int], room: int, after: tuple[int, int]
 ):
     files.limits = before
-    assert room_for_connections(1000) == room
+    assert raise_fd_limit(1000) == room
     assert files.limits == after

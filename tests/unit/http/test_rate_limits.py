@@ -16,8 +16,8 @@ from app.http.rate_limits import (
     BURST_S,
     MOST_FAILURES,
     MOST_OF_ADDRESS,
+    MOST_PENDING,
     MOST_REMEMBERED,
-    MOST_UNDER_WAY,
     WITHIN_S,
     Limited,
     Limits,
@@ -306,7 +306,7 @@ def test_an_address_may_fail_for_so_many_users_and_no_more(
 
 
 def test_an_address_has_so_many_logins_under_way_and_no_more(attempts: LoginAttempts) -> None:
-    ends = [attempts.begin(f"user-{number}", "10.0.0.1") for number in range(MOST_UNDER_WAY)]
+    ends = [attempts.begin(f"user-{number}", "10.0.0.1") for number in range(MOST_PENDING)]
     with pytest.raises(RateLimitedError):
         fail(attempts, "another")
     fail(attempts, "another", "10.0.0.2")

@@ -12,11 +12,11 @@ from starlette.types import Message
 from app.domain.alterations import Quotas
 from app.domain.entities import ClientQuotaEntity
 from app.http.encoding import json_bytes, quota_json
-from app.http.quotas import rendering as json_pieces
-from app.http.quotas.formats import Format, QuotasAnswer, encode, text_etag
-from app.http.quotas.rendering import Piece, entry_texts, joined
-from app.http.quotas.rendering import json_pieces as written
-from app.http.quotas.routes import PiecesResponse
+from app.http.quotas import rendering as json_chunks
+from app.http.quotas.formats import Format, QuotaListingResponse, encode, text_etag
+from app.http.quotas.rendering import Chunk, entry_texts, joined
+from app.http.quotas.rendering import json_chunks as written
+from app.http.quotas.routes import ChunksResponse
 from app.service.ports.brokers import Described
 from app.service.queries.describe import Rendering, SortedSnapshots
 from tests.testkit.fake_ports import EPOCH, changes_between
@@ -63,7 +63,7 @@ QUOTAS = st.dictionaries(
 
 @pytest.fixture
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(json_pieces, "PIECE_ENTRIES", 3)
+    monkeypatch.setattr(json_chunks, "CHUNK_ENTRIES", 3)
 
 
 def users(*numbers: int) -> Quotas:
@@ -92,8 +92,8 @@ class Images:
         assert arranged.rendering is not None
         return arranged.rendering
 
-    async def pieces(self, quotas: Quotas) -> list[Piece]:
-        return list(json_pieces.json_pieces(await self.rendering(quotas)))
+    async def pieces(self, quotas: Quotas) -> list[Chunk]:
+        return list(json_chunks.json_chunks(await self.rendering(quotas)))
 
 
 @pytest.mark.usefixtures("small_pieces")
@@ -103,7 +103,7 @@ async def test_pieces_are_what_would_be_written_whole(worlds: list[tuple[Quotas,
     images = Images()
     for quotas, is_asked_for in worlds:
         if is_asked_for:
-            pieces = await images.pieces(quotas)
+            pieces = await images.chunks(quotas)
             check_text(quotas, _text(pieces))
             assert [piece.begin for piece in pieces] == sorted({piece.begin for piece in pieces})
         else:
@@ -114,10 +114,10 @@ async def test_pieces_are_what_would_be_written_whole(worlds: list[tuple[Quotas,
 async def test_only_the_pieces_with_a_change_are_written_anew():
     images = Images()
     quotas = users(*range(100))
-    before = await images.pieces(quotas)
+    before = await images.chunks(quotas)
     assert len(before) > 20
     changed = {**quotas, **{user: {"producer_byte_rate": 2.0} for user in users(50)}}
-    after = await images.pieces(changed)
+    after = await images.chunks(changed)
     new = [piece for piece in after if not any(piece is other for other in before)]
     assert len(new) == 1
     assert b'"producer_byte_rate":2' in new[0].text
@@ -128,11 +128,11 @@ async def test_only_the_pieces_with_a_change_are_written_anew():
 async def test_changes_of_several_images_are_made_up_for_together():
     images = Images()
     numbers = set(range(60))
-    before = await images.pieces(users(*numbers))
+    before = await images.chunks(users(*numbers))
     for number in (10, 11, 45):
         numbers ^= {number, 1000 + number}
         rendering = await images.rendering(users(*numbers))
-    after = list(json_pieces.json_pieces(rendering))
+    after = list(json_chunks.json_chunks(rendering))
     assert _text(after) == whole(users(*numbers))
     assert any(piece is other for piece in after for other in before)
     assert rendering.earlier is None
@@ -142,21 +142,21 @@ async def test_changes_of_several_images_are_made_up_for_together():
 async def test_crumbs_are_swept_up():
     images = Images()
     numbers = set(range(400))
-    await images.pieces(users(*numbers))
+    await images.chunks(users(*numbers))
     chance = random.Random(1)
     for _ in range(60):
         numbers -= set(chance.sample(sorted(numbers), 6))
-        pieces = await images.pieces(users(*numbers))
+        pieces = await images.chunks(users(*numbers))
         assert _text(pieces) == whole(users(*numbers))
-        assert len(pieces) <= 2 + 2 * len(numbers) / json_pieces.PIECE_ENTRIES
+        assert len(pieces) <= 2 + 2 * len(numbers) / json_chunks.CHUNK_ENTRIES
 
 
 @pytest.mark.usefixtures("small_pieces")
 async def test_the_entity_tag_does_not_depend_on_where_the_pieces_end():
     images = Images()
-    await images.pieces(users(*range(60)))
-    patched = await images.pieces(users(*range(5, 70)))
-    anew = await Images().pieces(users(*range(5, 70)))
+    await images.chunks(users(*range(60)))
+    patched = await images.chunks(users(*range(5, 70)))
+    anew = await Images().chunks(users(*range(5, 70)))
     assert [piece.begin for piece in patched] != [piece.begin for piece in anew]
     assert len({text_etag(Format.JSON, "cluster", joined(item)) for item in (patched, anew)}) == 1
 
@@ -164,12 +164,12 @@ async def test_the_entity_tag_does_not_depend_on_where_the_pieces_end():
 @pytest.mark.usefixtures("small_pieces")
 async def test_no_entity_is_no_piece():
     images = Images()
-    assert await images.pieces({}) == []
-    assert _text(await images.pieces(users(1))) == whole(users(1))
-    assert await images.pieces({}) == []
+    assert await images.chunks({}) == []
+    assert _text(await images.chunks(users(1))) == whole(users(1))
+    assert await images.chunks({}) == []
 
 
-def _text(pieces: list[Piece]) -> bytes:
+def _text(pieces: list[Chunk]) -> bytes:
     return b"".join(joined(pieces))
 
 
@@ -192,13 +192,13 @@ def _split(written: bytes, texts: dict[bytes, object]) -> Iterator[bytes]:
 
 @pytest.mark.parametrize("number", [0, 1, 5, 12, 200])
 async def test_it_is_what_an_encoder_makes_of_it(number: int, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(json_pieces, "PIECE_ENTRIES", 3)
+    monkeypatch.setattr(json_chunks, "CHUNK_ENTRIES", 3)
     quotas = {ClientQuotaEntity.of({"user": f"user-{each}"}): {"k": 1.0} for each in range(number)}
     arranged = await SortedSnapshots().in_order(Described(quotas, EPOCH, "cluster", 1))
     assert arranged.rendering is not None
     entries = arranged.entries or ()
     pieces = written(arranged.rendering)
-    answer = QuotasAnswer("cluster", EPOCH, entries, pieces=pieces)
+    answer = QuotaListingResponse("cluster", EPOCH, entries, chunks=pieces)
     sent: list[Message] = []
 
     async def send(message: Message) -> None:
@@ -208,9 +208,9 @@ async def test_it_is_what_an_encoder_makes_of_it(number: int, monkeypatch: pytes
         raise AssertionError("whoever sends is told when the caller has gone")
 
     scope = {"type": "http", "asgi": {"spec_version": "2.4"}}
-    await PiecesResponse(answer, pieces, {"ETag": '"a"'})(scope, receive, send)
+    await ChunksResponse(answer, pieces, {"ETag": '"a"'})(scope, receive, send)
     body = b"".join(message["body"] for message in sent[1:])
-    assert body == b"".join(encode(Format.JSON, QuotasAnswer("cluster", EPOCH, entries)))
+    assert body == b"".join(encode(Format.JSON, QuotaListingResponse("cluster", EPOCH, entries)))
     assert len(json.loads(body)["quotas"]) == number
     headers = dict(sent[0]["headers"])
     assert headers == {b"etag": b'"a"', b"content-length": str(len(body)).encode()}

@@ -16,7 +16,7 @@ from starlette.types import Message
 from structlog.testing import capture_logs
 
 from app.http.application import create_application
-from app.http.authentication.authenticator import Methods
+from app.http.authentication.authenticator import AuthenticatorChain
 from app.http.authentication.bearer import Bearer, BearerTokens
 from app.http.guards import any_caller, may_alter, may_describe, may_list_scram, may_read_audit
 from app.http.route import (
@@ -98,7 +98,7 @@ class WithTokens(FakeService):
     tokens: Path = field(default_factory=Path)
 
     def _services(self) -> Any:
-        authenticator = Methods([Bearer(BearerTokens(self.tokens))])
+        authenticator = AuthenticatorChain([Bearer(BearerTokens(self.tokens))])
         return replace(super()._services(), authenticator=authenticator)
 
 

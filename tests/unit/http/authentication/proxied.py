@@ -6,7 +6,7 @@ from dataclasses import replace
 from ipaddress import ip_network
 from urllib.parse import quote
 
-from app.http.authentication.authenticator import Methods
+from app.http.authentication.authenticator import AuthenticatorChain
 from app.http.authentication.certificates import (
     ClientCertHeader,
     ClientCertificates,
@@ -49,7 +49,7 @@ class Proxied:
         self.service = FakeService()
         method = ProxyCertificate(header, ClientCertificates(MAPPING))
         state = self.service.application.state
-        methods = Methods([Names(), method] if takes_tokens else [method])
+        methods = AuthenticatorChain([Names(), method] if takes_tokens else [method])
         state.services = replace(state.services, authenticator=methods, proxies=proxies)
 
     async def get(self, *headers: tuple[str, str]) -> Answer:

@@ -56,7 +56,7 @@ def header(user: str | bytes, password: str = "secret") -> str:  # noqa: S107
     return "Basic " + base64.b64encode(name + b":" + password.encode()).decode()
 
 
-def shown(value: str, peer: str = "127.0.0.1", *, is_encrypted: bool = False) -> Presented:
+def quote(value: str, peer: str = "127.0.0.1", *, is_encrypted: bool = False) -> Presented:
     return Presented(Headers({"authorization": value}), peer, peer, is_encrypted=is_encrypted)
 
 
@@ -73,7 +73,7 @@ def shown(value: str, peer: str = "127.0.0.1", *, is_encrypted: bool = False) ->
 async def test_a_user_and_a_password_are_passed_on_as_they_are(
     basic: Basic, sessions: FakeSessions, user: str, password: str
 ) -> None:
-    caller = await basic.authenticate(shown(header(user, password)))
+    caller = await basic.authenticate(quote(header(user, password)))
     assert sessions.asked == [(user, password)]
     assert isinstance(caller, SessionCaller)
     assert caller.without_session() == Caller(f"User:{user}", "127.0.0.1", "basic")
@@ -104,8 +104,8 @@ MALFORMED = {
 async def test_what_is_malformed_is_a_failed_login_and_reaches_no_broker(
     basic: Basic, sessions: FakeSessions, value: str
 ) -> None:
-    presented = shown(value)
-    assert basic.is_shown(presented)
+    presented = quote(value)
+    assert basic.is_presented(presented)
     with pytest.raises(LoginFailedError):
         await basic.authenticate(presented)
     assert sessions.asked == []
@@ -121,12 +121,12 @@ async def test_two_headers_are_refused(basic: Basic, sessions: FakeSessions) -> 
 
 @pytest.mark.parametrize("value", ["Bearer x", "Basics x", "", "Negotiate"])
 def test_other_schemes_are_not_shown(basic: Basic, value: str) -> None:
-    assert not basic.is_shown(shown(value))
+    assert not basic.is_presented(quote(value))
 
 
 @pytest.mark.parametrize("peer", ["127.0.0.1", "127.8.8.8", "::1", "::ffff:127.0.0.1"])
 async def test_this_machine_may_come_without_tls(basic: Basic, peer: str) -> None:
-    assert await basic.authenticate(shown(header("alice"), peer))
+    assert await basic.authenticate(quote(header("alice"), peer))
 
 
 @pytest.mark.parametrize("peer", ["10.0.0.1", "::ffff:10.0.0.1", "2001:db8::1", "", "somewhere"])
@@ -135,14 +135,14 @@ async def test_others_may_not_and_their_password_is_not_looked_at(
 ) -> None:
     for value in (header("alice"), header("alice", "wrong"), "Basic §"):
         with pytest.raises(UnencryptedPasswordError):
-            await basic.authenticate(shown(value, peer))
+            await basic.authenticate(quote(value, peer))
     assert sessions.asked == []
 
 
 async def test_a_proxy_on_this_machine_says_for_itself_whether_its_caller_used_tls(
     basic: Basic, sessions: FakeSessions
 ) -> None:
-    presented = replace(shown(header("alice")), address="10.0.0.1", is_from_proxy=True)
+    presented = replace(quote(header("alice")), address="10.0.0.1", is_from_proxy=True)
     with pytest.raises(UnencryptedPasswordError):
         await basic.authenticate(presented)
     assert sessions.asked == []
@@ -151,28 +151,28 @@ async def test_a_proxy_on_this_machine_says_for_itself_whether_its_caller_used_t
 
 
 async def test_others_may_over_tls(basic: Basic) -> None:
-    caller = await basic.authenticate(shown(header("alice"), "10.0.0.1", is_encrypted=True))
+    caller = await basic.authenticate(quote(header("alice"), "10.0.0.1", is_encrypted=True))
     assert caller.host == "10.0.0.1"
 
 
 async def test_a_password_is_not_tried_a_sixth_time(basic: Basic, sessions: FakeSessions) -> None:
     for number in range(MOST_FAILURES):
         with pytest.raises(LoginFailedError):
-            await basic.authenticate(shown(header("alice", f"wrong-{number}")))
+            await basic.authenticate(quote(header("alice", f"wrong-{number}")))
     for password in ("wrong", "secret"):
         with pytest.raises(RateLimitedError):
-            await basic.authenticate(shown(header("alice", password)))
+            await basic.authenticate(quote(header("alice", password)))
     assert len(sessions.asked) == MOST_FAILURES
 
 
 async def test_who_is_logged_in_stays_so_while_others_guess(
     basic: Basic, sessions: FakeSessions
 ) -> None:
-    await basic.authenticate(shown(header("alice")))
+    await basic.authenticate(quote(header("alice")))
     for _ in range(MOST_FAILURES):
         with pytest.raises(LoginFailedError):
-            await basic.authenticate(shown(header("alice", "wrong")))
-    assert await basic.authenticate(shown(header("alice")))
+            await basic.authenticate(quote(header("alice", "wrong")))
+    assert await basic.authenticate(quote(header("alice")))
 
 
 async def test_a_broker_that_is_down_is_no_failed_login(
@@ -180,5 +180,5 @@ async def test_a_broker_that_is_down_is_no_failed_login(
 ) -> None:
     for _ in range(3 * MOST_FAILURES):
         with pytest.raises(NotSentError):
-            await basic.authenticate(shown(header("alice", "down")))
-    assert await basic.authenticate(shown(header("alice")))
+            await basic.authenticate(quote(header("alice", "down")))
+    assert await basic.authenticate(quote(header("alice")))

@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 
 from app.domain.entities import Caller
 from app.domain.errors import UnauthenticatedError
-from app.http.authentication.authenticator import Methods, Presented
+from app.http.authentication.authenticator import AuthenticatorChain, Presented
 from app.http.authentication.basic import Basic, SessionPool
 from app.http.authentication.bearer import Bearer, BearerTokens, TokensFileError, read_tokens
 from app.http.authentication.certificates import ClientCertificates, DirectCertificate
@@ -67,7 +67,7 @@ class Door:
     """What a request meets; nothing here has to wait."""
 
     def __init__(self, tokens: BearerTokens) -> None:
-        self._methods = Methods([Bearer(tokens)])
+        self._methods = AuthenticatorChain([Bearer(tokens)])
 
     def authenticate(self, headers: Headers, peer: str) -> Caller:
         """Authenticate; what is plain to see is never anything else."""
@@ -208,7 +208,7 @@ def test_a_401_names_every_scheme_that_is_taken_the_refusing_one_first(path: Pat
     write(path, [entry()])
     basic = Basic(cast("SessionPool", None), LoginAttempts())
     certificate = DirectCertificate(cast("ClientCertificates", None))
-    methods = Methods([Bearer(BearerTokens(path)), basic, certificate])
+    methods = AuthenticatorChain([Bearer(BearerTokens(path)), basic, certificate])
     offered = 'Basic realm="kafka-quota-service", charset="UTF-8"'
     for given, challenge in (
         ([], f"Bearer, {offered}, Certificate"),
