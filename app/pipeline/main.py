@@ -6,6 +6,7 @@ import signal
 import sys
 from collections.abc import Mapping, Sequence
 from importlib import import_module
+from importlib.metadata import version
 from typing import Any, Final
 
 from app.pipeline.errors import InfrastructureError, PipelineError
@@ -58,6 +59,8 @@ def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
         description="Tell who is near a limit, and which quota makes it.",
         epilog="`quota-pipeline JOB --help` says what a job takes.",
     )
+    release = version("kafka-quota-service")
+    parser.add_argument("--version", action="version", version=f"%(prog)s {release}")
     jobs = parser.add_subparsers(dest="job", required=True, metavar="JOB")
     for name, line in JOBS.items():
         job = jobs.add_parser(name, help=line, description=f"{line[0].upper()}{line[1:]}.")

@@ -2,6 +2,7 @@
 
 import argparse
 from datetime import UTC, datetime
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -9,8 +10,16 @@ import pytest
 from app.pipeline.commands.ingest import run
 from app.pipeline.errors import UsageError
 from app.pipeline.job import Job
+from app.pipeline.main import main
 from app.pipeline.options import add_common_options
 from tests.pipeline.ingest.points import Point, write_csv
+
+
+def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out == f"quota-pipeline {version('kafka-quota-service')}\n"
 
 
 def options_of(*told: str) -> argparse.Namespace:
