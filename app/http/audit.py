@@ -170,7 +170,9 @@ class AuditPage(TypedDict):
     summary="Show the audit log",
     responses={
         200: answer_of(AuditPage, "One page, newest first.", "audit"),
-        **problems(*ASKING, "TooManyRequests", "UnreadableOrStale", "NotAuthorized", "BadFilter"),
+        **problems(
+            *ASKING, "TooManyRequests", "UnreadableOrStale", "NotAuthorized", "InvalidRequest"
+        ),
     },
 )
 async def show_audit(

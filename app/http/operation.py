@@ -75,7 +75,7 @@ async def live() -> Response:
     dependencies=PUBLIC,
     responses={
         200: answer_of(Readiness, "It is.", "ready"),
-        **problems(*ANY, "BadParameter"),
+        **problems(*ANY, "InvalidRequest"),
         503: answer_of(Readiness, "It is not; `problems` say why.", "not-ready"),
     },
 )

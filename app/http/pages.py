@@ -11,7 +11,7 @@ from starlette.responses import FileResponse, HTMLResponse, Response
 
 from app.domain.errors import NotFoundError
 from app.http.encoding import JsonResponse
-from app.http.problem_catalog import PROBLEMS, ProblemText
+from app.http.problem_catalog import PROBLEMS, Words
 from app.http.query_params import any_query
 from app.http.responses import ANY, problems, text_answer
 from app.http.route import PUBLIC, GuardedRoute, operation_id
@@ -78,7 +78,7 @@ _PAGE: Final = """<!doctype html>
 <h1>{title}</h1>
 <p><code>{code}</code></p>
 <h2>What it means</h2>
-<p>{meaning}</p>
+<p>{cause}</p>
 <h2>What to do</h2>
 <p>{action}</p>
 {operator}<h2>May the request be repeated?</h2>
@@ -95,15 +95,15 @@ _FOR_OPERATORS: Final = "<h2>If you run this service</h2>\n<p>{}</p>\n"
 
 def problem_page(code: str) -> str | None:
     """Return the page as HTML; null if there is no such problem."""
-    text = PROBLEMS.get(code)
-    return None if text is None else _rendered(code, text)
+    problem = PROBLEMS.get(code)
+    return None if problem is None else _rendered(code, problem.words)
 
 
-def _rendered(code: str, text: ProblemText) -> str:
+def _rendered(code: str, text: Words) -> str:
     return _PAGE.format(
         code=escape(code),
         title=escape(text.title),
-        meaning=escape(text.meaning),
+        cause=escape(text.cause),
         action=escape(text.action),
         operator=_FOR_OPERATORS.format(escape(text.operator)) if text.operator else "",
     )

@@ -1,4 +1,4 @@
-"""Errors as problem documents: the one table from class to status. Source: RFC 9457."""
+"""Errors as problem documents: what HTTP answers. Source: RFC 9457."""
 
 import math
 import secrets
@@ -12,68 +12,21 @@ from starlette.responses import Response
 from app.domain.alterations import AlterationResult
 from app.domain.errors import (
     MAX_VIOLATIONS,
-    BrokerError,
-    ClusterAuthorizationError,
     EntityBusyError,
-    ExpectationFailedError,
     InvalidRequestError,
-    NotFoundError,
-    NotSentError,
-    OutcomeNotRecordedError,
-    OutcomeSupersededError,
-    OwnerConflictError,
-    PlanExpiredError,
     QuotaError,
     TooManyRequestsError,
     UnauthenticatedError,
-    UnknownOutcomeError,
-    UnreadableRequestError,
-    UnsupportedVersionError,
     Violation,
 )
 from app.http.encoding import alteration_result_json, json_bytes, quota_value_json
 from app.http.errors import (
-    BodyTooLargeError,
-    HeadersTooLargeError,
     InvalidTokenError,
-    MethodNotAllowedError,
-    NotAcceptableError,
-    RequestTimeoutError,
-    UnsupportedMediaTypeError,
-    UnsupportedTransferCodingError,
 )
 from app.http.headers import REPLAYED_HEADER
 from app.http.problem_catalog import PROBLEMS
 
 MEDIA_TYPE: Final = "application/problem+json"
-
-STATUS: Final[Mapping[type[QuotaError], HTTPStatus]] = {
-    UnreadableRequestError: HTTPStatus.BAD_REQUEST,
-    UnauthenticatedError: HTTPStatus.UNAUTHORIZED,
-    ClusterAuthorizationError: HTTPStatus.FORBIDDEN,
-    NotFoundError: HTTPStatus.NOT_FOUND,
-    MethodNotAllowedError: HTTPStatus.METHOD_NOT_ALLOWED,
-    NotAcceptableError: HTTPStatus.NOT_ACCEPTABLE,
-    RequestTimeoutError: HTTPStatus.REQUEST_TIMEOUT,
-    EntityBusyError: HTTPStatus.CONFLICT,
-    OutcomeSupersededError: HTTPStatus.CONFLICT,
-    OwnerConflictError: HTTPStatus.CONFLICT,
-    PlanExpiredError: HTTPStatus.GONE,
-    ExpectationFailedError: HTTPStatus.PRECONDITION_FAILED,
-    BodyTooLargeError: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-    UnsupportedMediaTypeError: HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
-    InvalidRequestError: HTTPStatus.UNPROCESSABLE_ENTITY,
-    TooManyRequestsError: HTTPStatus.TOO_MANY_REQUESTS,
-    HeadersTooLargeError: HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
-    QuotaError: HTTPStatus.INTERNAL_SERVER_ERROR,
-    UnsupportedTransferCodingError: HTTPStatus.NOT_IMPLEMENTED,
-    UnsupportedVersionError: HTTPStatus.NOT_IMPLEMENTED,
-    BrokerError: HTTPStatus.BAD_GATEWAY,
-    NotSentError: HTTPStatus.SERVICE_UNAVAILABLE,
-    OutcomeNotRecordedError: HTTPStatus.SERVICE_UNAVAILABLE,
-    UnknownOutcomeError: HTTPStatus.GATEWAY_TIMEOUT,
-}
-"""A subclass without a row has its parent's."""
 
 _RETRY_AFTER_S: Final[Mapping[type[QuotaError], float]] = {
     EntityBusyError: 1.0,
@@ -83,8 +36,9 @@ _RETRY_AFTER_S: Final[Mapping[type[QuotaError], float]] = {
 
 
 def status_of(error: QuotaError) -> HTTPStatus:
-    """Return the status for an error."""
-    return next(STATUS[kind] for kind in type(error).__mro__ if kind in STATUS)
+    """Return the status for an error: of its code, or of the nearest class with a row."""
+    codes = (error.code, *(getattr(kind, "default_code", "") for kind in type(error).__mro__))
+    return next(PROBLEMS[code].status for code in codes if code in PROBLEMS)
 
 
 def code_of(error: QuotaError) -> str:
@@ -115,7 +69,7 @@ def problem_document(error: QuotaError, request_id: str, instance: str) -> dict[
     status = status_of(error)
     document: dict[str, Any] = {
         "type": f"/problems/{code}",
-        "title": PROBLEMS[code].title if code in PROBLEMS else status.phrase,
+        "title": PROBLEMS[code].words.title if code in PROBLEMS else status.phrase,
         "status": status.value,
         "detail": error.detail,
         "instance": instance,

@@ -3,30 +3,6 @@
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from app.domain.errors import (
-    BrokerError,
-    ClusterAuthorizationError,
-    EntityBusyError,
-    ExpectationFailedError,
-    InvalidRequestError,
-    NotFoundError,
-    NotSentError,
-    OwnerConflictError,
-    PlanExpiredError,
-    QuotaError,
-    TooManyRequestsError,
-    UnauthenticatedError,
-    UnknownOutcomeError,
-    UnreadableRequestError,
-    UnsupportedVersionError,
-)
-from app.http.errors import (
-    BodyTooLargeError,
-    HeadersTooLargeError,
-    NotAcceptableError,
-    RequestTimeoutError,
-    UnsupportedMediaTypeError,
-)
 from app.http.example_values import (
     ALTERATION_ID,
     CLUSTER_ID,
@@ -37,7 +13,7 @@ from app.http.example_values import (
 from app.http.headers import KEY_HEADER, LONGEST_KEY, REPLAYED_HEADER, SUPERSEDE_HEADER
 from app.http.models import UUID7_PATTERN
 from app.http.problem_catalog import PROBLEMS
-from app.http.problems import MEDIA_TYPE, problem_document, status_of
+from app.http.problems import MEDIA_TYPE, problem_document
 
 JSON: Final = "application/json"
 
@@ -250,195 +226,62 @@ TIED: Final = {
 
 
 class _Kind(NamedTuple):
-    error: type[QuotaError]
-    description: str
+    """Problems of one status that a route may answer.
+
+    Attributes:
+        codes: The most frequent.
+        headers: Beside those that every answer has.
+    """
+
     codes: tuple[str, ...]
     headers: tuple[str, ...] = ()
 
 
+_RECORDED: Final = ("Recorded-Location", REPLAYED_HEADER)
+_BUSY: Final = ("entity-busy", "idempotency-key-running", "outcome-superseded")
+_FORBIDDEN: Final = ("cluster-authorization-failed", "no-authorizer")
+_KEY_REUSED: Final = ("refused-by-broker", "idempotency-key-reused")
+
 _KINDS: Final[Mapping[str, _Kind]] = {
-    "Unreadable": _Kind(
-        UnreadableRequestError,
-        "The request cannot be read: not JSON, an unknown or repeated field or parameter, a "
-        "wrong type, more than one credential.",
-        ("unreadable-request",),
-    ),
-    "UnreadableOrStale": _Kind(
-        UnreadableRequestError,
-        "The query cannot be read, or the page token is forged, of another query or too old.",
-        ("unreadable-request", "bad-page-token"),
-    ),
-    "Unauthenticated": _Kind(
-        UnauthenticatedError,
-        "No valid credential.",
-        ("unauthenticated", "invalid-token"),
-        ("WWW-Authenticate",),
-    ),
-    "NotAuthorized": _Kind(
-        ClusterAuthorizationError,
-        "The caller may not, or the cluster has no authorizer that could say so.",
-        ("cluster-authorization-failed", "no-authorizer"),
-    ),
-    "AlterationNotAuthorized": _Kind(
-        ClusterAuthorizationError,
-        "The caller may not alter, or the cluster has no authorizer that could say so, or the"
-        " policy of this service forbids some of it (`policy-violation`; `errors` lists every"
-        " place). The request is refused as a whole, also with `all_or_nothing` false.",
-        ("cluster-authorization-failed", "no-authorizer", "policy-violation"),
-    ),
-    "UnreadableAlteration": _Kind(
-        UnreadableRequestError,
-        "The request cannot be read: not JSON, an unknown or repeated field or parameter, a "
-        "wrong type, more than one credential, a header that is not what it should be.",
-        ("unreadable-request", "bad-idempotency-key", "bad-supersede"),
-    ),
-    "NotFound": _Kind(
-        NotFoundError, "Nothing is there, or nothing that the caller may see.", ("not-found",)
-    ),
-    "NoRun": _Kind(NotFoundError, "No run of the pipeline has published this yet.", ("no-run",)),
-    "NoSuchBucket": _Kind(
-        NotFoundError,
-        "There is no such bucket, or no run of the pipeline has published any.",
-        ("not-found", "no-run"),
-    ),
-    "NotAcceptable": _Kind(
-        NotAcceptableError, "`Accept` excludes every format.", ("not-acceptable",)
-    ),
-    "BodyTooSlow": _Kind(
-        RequestTimeoutError,
-        "The body did not arrive in time; nothing was done.",
-        ("request-timeout",),
-    ),
-    "EntityBusy": _Kind(
-        EntityBusyError,
-        "Another alteration of the same entity is in flight, or the request with the same "
-        "idempotency key still runs; nothing was sent. Or that request has ended, and not all"
-        " of it was applied. `Location` is that alteration's.",
-        ("entity-busy", "idempotency-key-running", "outcome-superseded"),
-        ("Maybe-Retry-After", "Recorded-Location", REPLAYED_HEADER),
-    ),
-    "ExpectationFailed": _Kind(
-        ExpectationFailedError,
-        "`expected` does not hold; nothing was applied for any entity. `errors` carry the "
-        "current values.",
-        ("expectation-failed",),
-        ("Recorded-Location", REPLAYED_HEADER),
-    ),
-    "BodyTooLarge": _Kind(BodyTooLargeError, "The body has over 8 MiB.", ("body-too-large",)),
-    "NotJson": _Kind(
-        UnsupportedMediaTypeError,
-        "The body is not JSON in UTF-8, or it is compressed.",
-        ("unsupported-media-type",),
-    ),
-    "BadParameter": _Kind(InvalidRequestError, "A parameter breaks a rule.", ("invalid-request",)),
-    "BadFilter": _Kind(
-        InvalidRequestError,
-        "A parameter breaks a rule; for a filter `kafka_error` is what a broker would give.",
-        ("invalid-request",),
-    ),
-    "BadIdentity": _Kind(
-        InvalidRequestError, "A rule is broken; every violation is listed.", ("invalid-request",)
-    ),
-    "BadRun": _Kind(
-        InvalidRequestError,
-        "The job or an option is not one that may be asked for; nothing was queued.",
-        ("invalid-request",),
-    ),
-    "BadWhatIf": _Kind(
-        InvalidRequestError,
-        "A rule of Kafka or of this service is broken; every violation is listed.",
-        ("invalid-request",),
-    ),
-    "BadAlteration": _Kind(
-        InvalidRequestError,
-        "The content breaks a rule of Kafka or of this service, or the broker refuses it; "
-        "nothing was applied. Every violation is listed.",
-        ("invalid-request", "no-alterations", "refused-by-broker", "idempotency-key-reused"),
-        ("Recorded-Location", REPLAYED_HEADER),
-    ),
-    "BadPlan": _Kind(
-        InvalidRequestError,
-        "What would change breaks a rule of Kafka or of this service, or an entity is outside"
-        " the scope; every violation is listed.",
-        ("invalid-request",),
-    ),
-    "NoSuchPlan": _Kind(
-        NotFoundError, "There is no such plan, or it is kept no more.", ("not-found",)
-    ),
-    "PlanExpired": _Kind(
-        PlanExpiredError, "The plan has expired; nothing was applied.", ("plan-expired",)
-    ),
-    "PlanOutdated": _Kind(
-        ExpectationFailedError,
-        "The cluster has changed since the plan was made; nothing was applied. `errors` carry"
-        " the current values.",
-        ("plan-outdated",),
-        ("Recorded-Location", REPLAYED_HEADER),
-    ),
-    "PlanBusy": _Kind(
-        OwnerConflictError,
-        "Another owner holds what the plan would change; or another alteration of the same "
-        "entity is in flight, or the request with the same idempotency key still runs, and "
-        "`Location` is that alteration's. Nothing was sent. Or that request has ended, and "
-        "not all of it was applied.",
-        ("owner-conflict", "entity-busy", "idempotency-key-running", "outcome-superseded"),
-        ("Maybe-Retry-After", "Recorded-Location", REPLAYED_HEADER),
-    ),
+    "Unreadable": _Kind(("unreadable-request",)),
+    "UnreadableOrStale": _Kind(("unreadable-request", "bad-page-token")),
+    "UnreadableAlteration": _Kind(("unreadable-request", "bad-idempotency-key", "bad-supersede")),
+    "Unauthenticated": _Kind(("unauthenticated", "invalid-token"), ("WWW-Authenticate",)),
+    "NotAuthorized": _Kind(_FORBIDDEN),
+    "AlterationNotAuthorized": _Kind((*_FORBIDDEN, "policy-violation")),
+    "NotFound": _Kind(("not-found",)),
+    "NoRun": _Kind(("no-run",)),
+    "NoSuchBucket": _Kind(("not-found", "no-run")),
+    "NotAcceptable": _Kind(("not-acceptable",)),
+    "BodyTooSlow": _Kind(("request-timeout",)),
+    "EntityBusy": _Kind(_BUSY, ("Maybe-Retry-After", *_RECORDED)),
+    "PlanBusy": _Kind(("owner-conflict", *_BUSY), ("Maybe-Retry-After", *_RECORDED)),
+    "PlanExpired": _Kind(("plan-expired",)),
+    "ExpectationFailed": _Kind(("expectation-failed",), _RECORDED),
+    "PlanOutdated": _Kind(("plan-outdated",), _RECORDED),
+    "BodyTooLarge": _Kind(("body-too-large",)),
+    "NotJson": _Kind(("unsupported-media-type",)),
+    "InvalidRequest": _Kind(("invalid-request",)),
+    "BadAlteration": _Kind(("invalid-request", "no-alterations", *_KEY_REUSED), _RECORDED),
     "CannotRevert": _Kind(
-        InvalidRequestError,
-        "It cannot be taken back, or the broker refuses that; nothing was applied.",
-        (
-            "nothing-to-revert",
-            "not-concluded",
-            "cannot-be-restored",
-            "refused-by-broker",
-            "idempotency-key-reused",
-        ),
-        ("Recorded-Location", REPLAYED_HEADER),
+        ("nothing-to-revert", "not-concluded", "cannot-be-restored", *_KEY_REUSED), _RECORDED
     ),
-    "TooManyRequests": _Kind(
-        TooManyRequestsError,
-        "A rate limit of this service, or the broker throttles.",
-        ("rate-limited", "too-many-requests"),
-        ("Retry-After",),
-    ),
-    "HeadersTooLarge": _Kind(
-        HeadersTooLargeError,
-        "The path, the query and the headers have over 32 KiB together.",
-        ("headers-too-large",),
-    ),
-    "OldBroker": _Kind(
-        UnsupportedVersionError, "The broker is older than 2.6.", ("unsupported-broker-version",)
-    ),
-    "BrokerError": _Kind(
-        BrokerError, "The broker answered with an error or nonsense.", ("broker-error",)
-    ),
-    "Unavailable": _Kind(
-        NotSentError, "A dependency cannot be reached; nothing was sent.", ("not-sent",)
-    ),
-    "AlterationUnavailable": _Kind(
-        NotSentError,
-        "Either nothing was sent (`sent_to_cluster` is `no`), or the cluster has answered and"
-        " its answer is not recorded yet (`yes`, `outcome-not-recorded`).",
-        ("not-sent", "outcome-not-recorded"),
-        ("Recorded-Location", REPLAYED_HEADER),
-    ),
-    "OutcomeUnknown": _Kind(
-        UnknownOutcomeError,
-        "Sent, and the outcome is unknown; `Location` says where the truth will be.",
-        ("outcome-unknown",),
-        ("Location", REPLAYED_HEADER),
-    ),
-    "Unexpected": _Kind(
-        QuotaError, "Any other problem, such as a fault of this service.", ("internal-error",)
-    ),
+    "TooManyRequests": _Kind(("rate-limited", "too-many-requests"), ("Retry-After",)),
+    "HeadersTooLarge": _Kind(("headers-too-large",)),
+    "OldBroker": _Kind(("unsupported-broker-version",)),
+    "BrokerError": _Kind(("broker-error",)),
+    "Unavailable": _Kind(("not-sent",)),
+    "AlterationUnavailable": _Kind(("not-sent", "outcome-not-recorded"), _RECORDED),
+    "OutcomeUnknown": _Kind(("outcome-unknown",), ("Location", REPLAYED_HEADER)),
+    "Unexpected": _Kind(("internal-error",)),
 }
 
 
 def _problem(kind: _Kind) -> Response:
+    titles = [f"{PROBLEMS[code].words.title} (`{code}`)." for code in kind.codes]
     examples = (f"problem-{code}" for code in kind.codes)
     return {
-        "description": kind.description,
+        "description": " ".join(titles),
         "headers": headers_of(*kind.headers),
         "content": {MEDIA_TYPE: content_of(*examples, schema=reference("Problem"))},
     }
@@ -449,14 +292,16 @@ PROBLEM_RESPONSES: Final[Mapping[str, Response]] = {
 }
 
 
-def _example(kind: _Kind, code: str) -> dict[str, Any]:
-    error = kind.error(PROBLEMS[code].meaning if code in PROBLEMS else kind.description, code=code)
+def _example(code: str) -> dict[str, Any]:
+    problem = PROBLEMS[code]
+    error = problem.error(problem.words.cause)
+    error.code = code
     document = problem_document(error, REQUEST_ID, "/quotas/alterations")
-    return {"summary": document["title"], "value": document}
+    return {"summary": problem.words.title, "value": document}
 
 
 PROBLEM_EXAMPLES: Final[Mapping[str, dict[str, Any]]] = {
-    f"problem-{code}": _example(kind, code) for kind in _KINDS.values() for code in kind.codes
+    f"problem-{code}": _example(code) for kind in _KINDS.values() for code in kind.codes
 }
 
 
@@ -478,7 +323,7 @@ ALTERING: Final = (*_CHANGING, "BadAlteration")
 REVERTING: Final = (*_CHANGING, "NotFound", "CannotRevert")
 APPLYING: Final = (
     *ALTERING,
-    "NoSuchPlan",
+    "NotFound",
     "PlanExpired",
     "PlanOutdated",
     "PlanBusy",
@@ -489,6 +334,6 @@ APPLYING: Final = (
 def problems(*names: str) -> Responses:
     """Return problems by status, and any other as the default; the last of a status counts."""
     by_status: Responses = {
-        status_of(_KINDS[name].error("")).value: reference(name, "responses") for name in names
+        PROBLEMS[_KINDS[name].codes[0]].status.value: reference(name, "responses") for name in names
     }
     return {**by_status, "default": reference("Unexpected", "responses")}

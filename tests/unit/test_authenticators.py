@@ -268,7 +268,7 @@ async def test_callers_are_told_of_the_ways_in_their_order(files: Path):
     chosen = Authenticators(settings(files, **given), HttpMetrics())
     async with AsyncExitStack() as stack:
         methods: Any = chosen.open(stack, _no_sessions)
-    assert [method.name for method in methods._methods] == ["client-certificate", "bearer-token"]
+    assert [method.name for method in methods._authenticators] == ["client-certificate", "bearer-token"]
 
 
 def _no_sessions(_: object) -> Any:

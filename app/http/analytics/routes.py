@@ -58,7 +58,7 @@ RunId = Annotated[
     dependencies=_MAY_DESCRIBE,
     responses={
         200: answer_of(UtilizationPage, "One page.", "utilization"),
-        **problems(*_LISTED, "BadFilter"),
+        **problems(*_LISTED, "InvalidRequest"),
     },
 )
 async def show_utilization(
@@ -75,7 +75,7 @@ async def show_utilization(
     dependencies=_MAY_DESCRIBE,
     responses={
         200: answer_of(IncidentPage, "One page, newest first.", "incidents"),
-        **problems(*_LISTED, "BadFilter"),
+        **problems(*_LISTED, "InvalidRequest"),
     },
 )
 async def show_incidents(
@@ -92,7 +92,7 @@ async def show_incidents(
     dependencies=_MAY_DESCRIBE,
     responses={
         200: answer_of(BucketPage, "One page, oldest first.", "bucket-minutes"),
-        **problems(*_LISTED, "NoSuchBucket", "BadParameter"),
+        **problems(*_LISTED, "NoSuchBucket", "InvalidRequest"),
     },
 )
 async def show_bucket(
@@ -113,7 +113,7 @@ async def show_bucket(
     dependencies=_MAY_DESCRIBE,
     responses={
         200: answer_of(RunPage, "One page, newest first.", "runs"),
-        **problems(*_LISTED, "BadParameter"),
+        **problems(*_LISTED, "InvalidRequest"),
     },
 )
 async def show_runs(
@@ -158,7 +158,7 @@ async def show_run(request: Request, run_id: RunId) -> Response:
                 }
             },
         },
-        **problems(*READING, *WITH_BODY, "BadRun"),
+        **problems(*READING, *WITH_BODY, "InvalidRequest"),
     },
     openapi_extra=request_examples("whole-chain", "one-day"),
 )

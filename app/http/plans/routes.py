@@ -61,7 +61,7 @@ _LINKS: Final = {
             **answer_of(Plan, "What would have to change; nothing has.", "plan", "plan-of-nothing"),
             "links": _LINKS,
         },
-        **problems(*READING, *WITH_BODY, "BadPlan"),
+        **problems(*READING, *WITH_BODY, "InvalidRequest"),
     },
     openapi_extra=request_examples("desired", "desired-within-a-scope"),
 )
@@ -77,7 +77,7 @@ async def plan_quotas(request: Request, granted: MayDescribe, body: PlanRequest)
     summary="Show one plan",
     responses={
         200: answer_of(Plan, "The plan as it was made.", "plan"),
-        **problems(*READING, "NoSuchPlan"),
+        **problems(*READING, "NotFound"),
     },
 )
 async def show_plan(request: Request, _: MayDescribe, plan_id: PlanId) -> Response:

@@ -147,7 +147,7 @@ _TEXT: Final = {"type": "string"}
             "description": "The caller's copy still says the same.",
             "headers": headers_of(*_LISTED),
         },
-        **problems(*READING, "UnreadableOrStale", "NotAcceptable", "BadFilter"),
+        **problems(*READING, "UnreadableOrStale", "NotAcceptable", "InvalidRequest"),
     },
     openapi_extra={"parameters": [reference("If-None-Match", "parameters")]},
 )

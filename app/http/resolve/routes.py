@@ -41,7 +41,7 @@ router = APIRouter(
             "resolution-client",
             "resolution-address",
         ),
-        **problems(*READING, "BadIdentity"),
+        **problems(*READING, "InvalidRequest"),
     },
 )
 async def resolve_quotas(
@@ -69,7 +69,7 @@ async def resolve_quotas(
     dependencies=[Depends(may_describe)],
     responses={
         200: answer_of(ResolveAnswer, "In the order of the identities.", "resolutions"),
-        **problems(*READING, *WITH_BODY, "ExpectationFailed", "BadWhatIf"),
+        **problems(*READING, *WITH_BODY, "ExpectationFailed", "InvalidRequest"),
     },
     openapi_extra=request_examples("present", "what-if"),
 )

@@ -19,12 +19,12 @@ from app.http.problem_catalog import (
     PROBLEMS,
     REQUEST_PROBLEMS,
     SERVICE_PROBLEMS,
-    ProblemText,
+    Rows,
 )
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "operating.md"
 
-ROOMS: Mapping[str, Mapping[str, ProblemText]] = {
+ROOMS: Mapping[str, Rows] = {
     "This service and what it depends on": SERVICE_PROBLEMS,
     "Alterations": ALTERATION_PROBLEMS,
     "Requests": REQUEST_PROBLEMS,
@@ -33,12 +33,12 @@ ROOMS: Mapping[str, Mapping[str, ProblemText]] = {
 }
 
 
-def problem_table(problems: Mapping[str, ProblemText]) -> str:
+def problem_table(problems: Rows) -> str:
     """Return what each code means and what to do about it."""
     lines = ["| Code | It means | Callers | Operators |", "|---|---|---|---|"]
     lines += [
-        f"| `{code}` | {text.meaning} | {text.action} | {text.operator} |"
-        for code, text in problems.items()
+        f"| `{code}` | {text.cause} | {text.action} | {text.operator} |"
+        for (code, _, _), text in problems.items()
     ]
     return "\n".join(lines)
 
@@ -109,9 +109,9 @@ def test_every_problem_is_in_one_room():
 
 
 def test_what_is_said_of_problems_and_metrics_fits_a_table():
-    for text in [*map(str, PROBLEMS.values()), *metric_rows()]:
+    for text in [*(" ".join(one.words) for one in PROBLEMS.values()), *metric_rows()]:
         assert "\n" not in text
-    assert not any("|" in str(text) for text in PROBLEMS.values())
+    assert not any("|" in " ".join(one.words) for one in PROBLEMS.values())
 
 
 def test_every_metric_explains_itself():

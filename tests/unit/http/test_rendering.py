@@ -62,7 +62,7 @@ QUOTAS = st.dictionaries(
 
 
 @pytest.fixture
-def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(json_chunks, "CHUNK_ENTRIES", 3)
 
 
@@ -92,25 +92,25 @@ class Images:
         assert arranged.rendering is not None
         return arranged.rendering
 
-    async def pieces(self, quotas: Quotas) -> list[Chunk]:
+    async def chunks(self, quotas: Quotas) -> list[Chunk]:
         return list(json_chunks.json_chunks(await self.rendering(quotas)))
 
 
-@pytest.mark.usefixtures("small_pieces")
+@pytest.mark.usefixtures("small_chunks")
 @given(worlds=st.lists(st.tuples(QUOTAS, st.booleans()), min_size=1, max_size=6))
-async def test_pieces_are_what_would_be_written_whole(worlds: list[tuple[Quotas, bool]]):
+async def test_chunks_are_what_would_be_written_whole(worlds: list[tuple[Quotas, bool]]):
     """Some images are written, and some have passed before anybody asked."""
     images = Images()
     for quotas, is_asked_for in worlds:
         if is_asked_for:
-            pieces = await images.chunks(quotas)
-            check_text(quotas, _text(pieces))
-            assert [piece.begin for piece in pieces] == sorted({piece.begin for piece in pieces})
+            chunks = await images.chunks(quotas)
+            check_text(quotas, _text(chunks))
+            assert [chunk.begin for chunk in chunks] == sorted({chunk.begin for chunk in chunks})
         else:
             await images.rendering(quotas)
 
 
-@pytest.mark.usefixtures("small_pieces")
+@pytest.mark.usefixtures("small_chunks")
 async def test_only_the_pieces_with_a_change_are_written_anew():
     images = Images()
     quotas = users(*range(100))
@@ -118,13 +118,13 @@ async def test_only_the_pieces_with_a_change_are_written_anew():
     assert len(before) > 20
     changed = {**quotas, **{user: {"producer_byte_rate": 2.0} for user in users(50)}}
     after = await images.chunks(changed)
-    new = [piece for piece in after if not any(piece is other for other in before)]
+    new = [chunk for chunk in after if not any(chunk is other for other in before)]
     assert len(new) == 1
     assert b'"producer_byte_rate":2' in new[0].text
     assert _text(after) == whole(changed)
 
 
-@pytest.mark.usefixtures("small_pieces")
+@pytest.mark.usefixtures("small_chunks")
 async def test_changes_of_several_images_are_made_up_for_together():
     images = Images()
     numbers = set(range(60))
@@ -134,11 +134,11 @@ async def test_changes_of_several_images_are_made_up_for_together():
         rendering = await images.rendering(users(*numbers))
     after = list(json_chunks.json_chunks(rendering))
     assert _text(after) == whole(users(*numbers))
-    assert any(piece is other for piece in after for other in before)
+    assert any(chunk is other for chunk in after for other in before)
     assert rendering.earlier is None
 
 
-@pytest.mark.usefixtures("small_pieces")
+@pytest.mark.usefixtures("small_chunks")
 async def test_crumbs_are_swept_up():
     images = Images()
     numbers = set(range(400))
@@ -146,22 +146,22 @@ async def test_crumbs_are_swept_up():
     chance = random.Random(1)
     for _ in range(60):
         numbers -= set(chance.sample(sorted(numbers), 6))
-        pieces = await images.chunks(users(*numbers))
-        assert _text(pieces) == whole(users(*numbers))
-        assert len(pieces) <= 2 + 2 * len(numbers) / json_chunks.CHUNK_ENTRIES
+        chunks = await images.chunks(users(*numbers))
+        assert _text(chunks) == whole(users(*numbers))
+        assert len(chunks) <= 2 + 2 * len(numbers) / json_chunks.CHUNK_ENTRIES
 
 
-@pytest.mark.usefixtures("small_pieces")
+@pytest.mark.usefixtures("small_chunks")
 async def test_the_entity_tag_does_not_depend_on_where_the_pieces_end():
     images = Images()
     await images.chunks(users(*range(60)))
     patched = await images.chunks(users(*range(5, 70)))
     anew = await Images().chunks(users(*range(5, 70)))
-    assert [piece.begin for piece in patched] != [piece.begin for piece in anew]
+    assert [chunk.begin for chunk in patched] != [chunk.begin for chunk in anew]
     assert len({text_etag(Format.JSON, "cluster", joined(item)) for item in (patched, anew)}) == 1
 
 
-@pytest.mark.usefixtures("small_pieces")
+@pytest.mark.usefixtures("small_chunks")
 async def test_no_entity_is_no_piece():
     images = Images()
     assert await images.chunks({}) == []
@@ -169,8 +169,8 @@ async def test_no_entity_is_no_piece():
     assert await images.chunks({}) == []
 
 
-def _text(pieces: list[Chunk]) -> bytes:
-    return b"".join(joined(pieces))
+def _text(chunks: list[Chunk]) -> bytes:
+    return b"".join(joined(chunks))
 
 
 def check_text(quotas: Quotas, written: bytes) -> None:
@@ -197,8 +197,8 @@ async def test_it_is_what_an_encoder_makes_of_it(number: int, monkeypatch: pytes
     arranged = await SortedSnapshots().in_order(Described(quotas, EPOCH, "cluster", 1))
     assert arranged.rendering is not None
     entries = arranged.entries or ()
-    pieces = written(arranged.rendering)
-    answer = QuotaListingResponse("cluster", EPOCH, entries, chunks=pieces)
+    chunks = written(arranged.rendering)
+    answer = QuotaListingResponse("cluster", EPOCH, entries, chunks=chunks)
     sent: list[Message] = []
 
     async def send(message: Message) -> None:
@@ -208,7 +208,7 @@ async def test_it_is_what_an_encoder_makes_of_it(number: int, monkeypatch: pytes
         raise AssertionError("whoever sends is told when the caller has gone")
 
     scope = {"type": "http", "asgi": {"spec_version": "2.4"}}
-    await ChunksResponse(answer, pieces, {"ETag": '"a"'})(scope, receive, send)
+    await ChunksResponse(answer, chunks, {"ETag": '"a"'})(scope, receive, send)
     body = b"".join(message["body"] for message in sent[1:])
     assert body == b"".join(encode(Format.JSON, QuotaListingResponse("cluster", EPOCH, entries)))
     assert len(json.loads(body)["quotas"]) == number
