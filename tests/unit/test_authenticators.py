@@ -267,8 +267,9 @@ async def test_callers_are_told_of_the_ways_in_their_order(files: Path):
     given = {**ALL, "authenticators": "certificate,bearer"}
     chosen = Authenticators(settings(files, **given), HttpMetrics())
     async with AsyncExitStack() as stack:
-        methods: Any = chosen.open(stack, _no_sessions)
-    assert [method.name for method in methods._authenticators] == ["client-certificate", "bearer-token"]
+        chain: Any = chosen.open(stack, _no_sessions)
+    names = [authenticator.name for authenticator in chain._authenticators]
+    assert names == ["client-certificate", "bearer-token"]
 
 
 def _no_sessions(_: object) -> Any:
