@@ -1,6 +1,5 @@
 """An authority of this machine's own, the service's certificate, and one of an example caller."""
 
-import ipaddress
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,10 +7,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
+import trustme
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from app.localdev.local_directory import LocalDevError, write_private
 from app.localdev.processes import HOST, free_ports, is_free
@@ -19,24 +16,11 @@ from app.localdev.processes import HOST, free_ports, is_free
 RULES: Final = "RULE:^CN=([^,]+),.*$/$1/,DEFAULT"
 """The example caller's certificate is as good as the token of the principal of that name."""
 
-SIGNS_CERTIFICATES: Final = x509.KeyUsage(
-    digital_signature=False,
-    content_commitment=False,
-    key_encipherment=False,
-    data_encipherment=False,
-    key_agreement=False,
-    key_cert_sign=True,
-    crl_sign=True,
-    encipher_only=False,
-    decipher_only=False,
-)
-"""What the certificate of an authority is for (RFC 5280, section 4.2.1.3)."""
-
+_ORGANIZATION: Final = "kafka-quota-service"
 _CALLER: Final = "alice"
 _USUAL_PORT: Final = 8443
 _VALID_FOR: Final = timedelta(days=365)
 _RENEWED_BEFORE: Final = timedelta(days=30)
-_Key = ec.EllipticCurvePrivateKey
 
 
 @dataclass(frozen=True)
@@ -107,65 +91,16 @@ def _is_good(path: Path) -> bool:
 
 def _make(authority: Path, server: Path, caller: Path) -> None:
     """Write all three anew; the authority's key is forgotten."""
-    key = _key()
-    issuer = _name("The authority of this machine")
-    constraints = x509.BasicConstraints(ca=True, path_length=0)
-    builder = _builder(issuer, issuer, key, key).add_extension(constraints, critical=True)
-    builder = builder.add_extension(SIGNS_CERTIFICATES, critical=True)
-    write_private(authority, _pem(builder.sign(key, hashes.SHA256())))
-    names = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address(HOST))]
-    addressed = x509.SubjectAlternativeName([*names, x509.IPAddress(ipaddress.ip_address("::1"))])
-    _write(server, "localhost", addressed, ExtendedKeyUsageOID.SERVER_AUTH, (issuer, key))
-    _write(caller, _CALLER, None, ExtendedKeyUsageOID.CLIENT_AUTH, (issuer, key))
-
-
-def _write(
-    path: Path,
-    common_name: str,
-    names: x509.SubjectAlternativeName | None,
-    usage: x509.ObjectIdentifier,
-    issuer: tuple[x509.Name, _Key],
-) -> None:
-    key = _key()
-    builder = _builder(_name(common_name), issuer[0], key, issuer[1])
-    builder = builder.add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
-    if names is not None:
-        builder = builder.add_extension(names, critical=False)
-    private = key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
+    issuer = trustme.CA(
+        organization_name=_ORGANIZATION, organization_unit_name="The authority of this machine"
     )
-    write_private(path, _pem(builder.sign(issuer[1], hashes.SHA256())) + private.decode())
-
-
-def _builder(
-    subject: x509.Name, issuer: x509.Name, key: _Key, signing: _Key
-) -> x509.CertificateBuilder:
-    """Return what all three have in common. Source: RFC 5280 4.2.1.1, 4.2.1.2."""
-    now = datetime.now(UTC)
-    signed_by = x509.AuthorityKeyIdentifier.from_issuer_public_key(signing.public_key())
-    return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(minutes=5))
-        .not_valid_after(now + _VALID_FOR)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-        .add_extension(signed_by, critical=False)
-    )
-
-
-def _name(common_name: str) -> x509.Name:
-    organization = x509.NameAttribute(NameOID.ORGANIZATION_NAME, "kafka-quota-service")
-    return x509.Name([organization, x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
-
-
-def _key() -> _Key:
-    return ec.generate_private_key(ec.SECP256R1())
-
-
-def _pem(certificate: x509.Certificate) -> str:
-    return certificate.public_bytes(serialization.Encoding.PEM).decode()
+    write_private(authority, issuer.cert_pem.bytes().decode())
+    names = {server: ("localhost", ("localhost", HOST, "::1")), caller: (_CALLER, ())}
+    for path, (common_name, identities) in names.items():
+        issued = issuer.issue_cert(
+            *identities,
+            common_name=common_name,
+            organization_name=_ORGANIZATION,
+            not_after=datetime.now(UTC) + _VALID_FOR,
+        )
+        write_private(path, issued.private_key_and_cert_chain_pem.bytes().decode())

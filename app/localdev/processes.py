@@ -8,11 +8,12 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+
+import psutil
 
 from app.localdev.local_directory import LocalDevError
 
@@ -164,70 +165,35 @@ def launched(command: Sequence[str | Path], run_as: RunAs | None = None) -> list
     return launcher + [str(argument) for argument in command]
 
 
-_PROC = Path("/proc")
-_ENDED = "Z"
-_HALTED = "T"
-
-
-class _Process(NamedTuple):
-    pid: int
-    parent: int
-    state: str
-
-
 def descendants_of(pid: int) -> list[int]:
     """Return the process ids of the children of a process, and of theirs."""
-    children: dict[int, list[int]] = {}
-    for process in _processes():
-        children.setdefault(process.parent, []).append(process.pid)
-    found: list[int] = []
-    waiting = [pid]
-    while waiting:
-        below = children.get(waiting.pop(), [])
-        found += below
-        waiting += below
-    return found
+    try:
+        return [child.pid for child in psutil.Process(pid).children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return []
 
 
 def wait_until_ended(pids: Sequence[int], deadline_s: float) -> None:
     """Return when none of the processes runs any more, or at the deadline."""
-    _wait_for(pids, _ENDED, deadline_s)
+    _wait_for(pids, {psutil.STATUS_ZOMBIE}, deadline_s)
 
 
 def wait_until_halted(pids: Sequence[int], deadline_s: float) -> None:
     """Return when each of the processes is halted or has ended, or at the deadline."""
-    _wait_for(pids, _HALTED + _ENDED, deadline_s)
+    _wait_for(pids, {psutil.STATUS_STOPPED, psutil.STATUS_ZOMBIE}, deadline_s)
 
 
-def _wait_for(pids: Sequence[int], states: str, deadline_s: float) -> None:
+def _wait_for(pids: Sequence[int], states: Collection[str], deadline_s: float) -> None:
     end = time.monotonic() + deadline_s
-    while time.monotonic() < end and any(
-        process.pid in pids and process.state[0] not in states for process in _processes()
-    ):
+    while time.monotonic() < end and any(_state_of(pid) not in states for pid in pids):
         time.sleep(_POLL_S)
 
 
-def _processes() -> Iterator[_Process]:
-    return _from_proc() if (_PROC / "self" / "stat").exists() else _from_ps()
-
-
-def _from_proc() -> Iterator[_Process]:
-    for folder in _PROC.glob("[0-9]*"):
-        try:
-            stat = (folder / "stat").read_text(errors="replace")
-        except OSError:
-            continue  # it ended while we looked
-        # The second field is the name in brackets; it may hold blanks and brackets itself.
-        state, parent = stat.rpartition(")")[2].split()[:2]
-        yield _Process(int(folder.name), int(parent), state)
-
-
-def _from_ps() -> Iterator[_Process]:
-    command = ["ps", "-axo", "pid=,ppid=,stat="]
-    table = subprocess.run(command, capture_output=True, text=True, check=True)
-    for line in table.stdout.splitlines():
-        pid, parent, state = line.split()
-        yield _Process(int(pid), int(parent), state)
+def _state_of(pid: int) -> str:
+    try:
+        return str(psutil.Process(pid).status())
+    except psutil.NoSuchProcess:
+        return str(psutil.STATUS_ZOMBIE)
 
 
 _BLOCKED = re.compile(r"^SigBlk:\s*([0-9a-f]+)$", re.MULTILINE)

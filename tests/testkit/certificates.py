@@ -11,8 +11,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from app.localdev.certificates import SIGNS_CERTIFICATES
-
+# Certificates and revocation lists (RFC 5280, 4.2.1.3), the sixth and seventh of nine uses.
+_SIGNS = x509.KeyUsage(*[False] * 5, True, True, False, False)
 Key = ec.EllipticCurvePrivateKey
 Subject = Sequence[tuple[x509.ObjectIdentifier, str]]
 
@@ -70,7 +70,7 @@ class Authority:
         builder = self._builder(self._name, self._key, self.begins, self.ends)
         builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=None), True)
         known_as = x509.SubjectKeyIdentifier.from_public_key(self._key.public_key())
-        builder = builder.add_extension(known_as, False).add_extension(SIGNS_CERTIFICATES, True)
+        builder = builder.add_extension(known_as, False).add_extension(_SIGNS, True)
         self.own = Shown(builder.sign(self._key, hashes.SHA256()), self._key)
 
     def sign(
