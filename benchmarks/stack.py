@@ -57,7 +57,7 @@ def running_stack(folder: Path, progress: Progress, *, heap: str = BROKER_HEAP) 
         service = LocalService(HOST, service_port, folder / "service.log")
         stack.callback(service.stop)
         service.start(environ)
-        stack.enter_context(_noop(noop_port, folder / "noop.log"))
+        stack.enter_context(_noop(noop_port, folder))
         yield Stack(
             kafka.bootstrap_servers,
             service_port,
@@ -82,9 +82,9 @@ def _environment(folder: Path, kafka: LocalKafka, postgres: LocalPostgres) -> di
 
 
 @contextmanager
-def _noop(port: int, log_path: Path) -> Iterator[None]:
-    child = Child("The no-op server", log_path)
-    command = [sys.executable, "-m", "benchmarks.noop", str(port)]
+def _noop(port: int, folder: Path) -> Iterator[None]:
+    child = Child("The no-op server", folder / "noop.log")
+    command = [sys.executable, "-m", "benchmarks.noop", str(port), str(tokens_file(folder))]
     child.start(command, directory=Path.cwd(), environ=os.environ)
     try:
         _wait_until_listening(child, port)
