@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from importlib.metadata import version
-from typing import Any, Final
+from typing import Final
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -11,11 +11,11 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Match
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from app.domain.errors import NotFoundError, QuotaError, UnreadableRequestError, Violation
+from app.domain.errors import NotFoundError, QuotaError
 from app.http import audit, operation, pages, users
 from app.http.alterations import routes as alterations
 from app.http.analytics import routes as analytics
-from app.http.errors import BodyTooLargeError, MethodNotAllowedError
+from app.http.errors import MethodNotAllowedError
 from app.http.metrics import HttpMetrics, observed_lag
 from app.http.middleware import (
     ON_OPERATIONS_PORT,
@@ -30,7 +30,6 @@ from app.http.middleware import (
 from app.http.openapi import describe
 from app.http.plans import routes as plans
 from app.http.quotas import routes as quotas
-from app.http.request_body import child
 from app.http.resolve import routes as resolve
 from app.http.route import refuse_undeclared
 from app.http.services import Services, services_of
@@ -46,10 +45,8 @@ _METHODS: Final[Mapping[str, tuple[str, ...]]] = {
 """What a route takes to what a caller may send: the boundary reads HEAD as GET."""
 
 _OF_STATUS: Final[Mapping[int, tuple[type[QuotaError], str]]] = {
-    400: (UnreadableRequestError, "The request cannot be read."),
     404: (NotFoundError, "Nothing is at this path."),
     405: (MethodNotAllowedError, "This path does not take that method; see the header Allow."),
-    413: (BodyTooLargeError, "The body is too large; split the request."),
 }
 
 
@@ -58,7 +55,7 @@ def install_problem_handlers(app: FastAPI) -> None:
     app.add_exception_handler(QuotaError, _on_quota_error)
     app.add_exception_handler(RefusedAtTheActError, _on_refusal_at_the_act)
     app.add_exception_handler(HTTPException, _on_http_exception)
-    app.add_exception_handler(RequestValidationError, _on_validation_error)
+    app.add_exception_handler(RequestValidationError, _on_fault)
     app.add_exception_handler(Exception, _on_fault)
 
 
@@ -106,24 +103,6 @@ def _allowed_methods(request: Request) -> list[str]:
         )
         for name in names
     ]
-
-
-async def _on_validation_error(request: Request, error: Exception) -> Response:
-    if not isinstance(error, RequestValidationError):
-        raise error
-    violations = [_violation(fault) for fault in error.errors()]
-    detail = "The request cannot be read."
-    return answer(request, UnreadableRequestError(detail, violations=violations))
-
-
-def _violation(error: Mapping[str, Any]) -> Violation:
-    source, *location = error["loc"]
-    pointer = ""
-    for step in location:
-        pointer = child(pointer, step)
-    return Violation(
-        pointer if source == "body" else pointer.removeprefix("/"), "wrong-type", str(error["msg"])
-    )
 
 
 _FEATURES: Final = (

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from typing import Annotated, Any, Final, NotRequired
 from uuid import UUID
 
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import Depends, Request, Response
 from pydantic import Field, Strict
 from typing_extensions import TypedDict
 
@@ -45,16 +45,14 @@ from app.http.query_params import (
     parse_filter,
 )
 from app.http.responses import ASKING, answer_of, problems
-from app.http.route import GuardedRoute, operation_id
+from app.http.route import feature_router
 from app.http.services import services_of
 from app.service.auth.denials import DeniedAttempt
 from app.service.ports.audit_log import AuditPage as RowPage
 from app.service.ports.audit_log import AuditQuery
 from app.service.ports.audit_log import AuditRow as Row
 
-router = APIRouter(
-    tags=["audit"], route_class=GuardedRoute, generate_unique_id_function=operation_id
-)
+router = feature_router("audit")
 
 _BOUND: Final = ("entity", "actor", "since", "until", "outcome", "action")
 _ORDINALS: Final = range(2**31)

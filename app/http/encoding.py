@@ -3,7 +3,8 @@
 import json
 import re
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from typing import Any, Final
 
 import orjson
@@ -101,7 +102,12 @@ JsonNumber = int | float | str
 
 _TYPES: Final = tuple(str(kind) for kind in ENTITY_TYPES)
 
-_NOT_NUMBERS: Final[Mapping[str, str]] = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
+NOT_NUMBERS: Final[Mapping[str, float]] = {
+    text: float(text) for text in ("NaN", "Infinity", "-Infinity")
+}
+"""Stored values that JSON lacks, by their text in documents."""
+
+_TEXT_OF: Final = {str(value): text for text, value in NOT_NUMBERS.items()}
 
 
 def quota_value_json(value: float) -> JsonNumber:
@@ -114,7 +120,26 @@ def quota_value_json(value: float) -> JsonNumber:
         return LONG_MAX
     if abs(value) < TWO_TO_63:
         return int(value) if value.is_integer() else value
-    return _NOT_NUMBERS.get(str(value), value)
+    return _TEXT_OF.get(str(value), value)
+
+
+def plain_json(value: Any) -> Any:
+    """Return a value of any kind for JSON; numbers are written as stored values are."""
+    match value:
+        case float() | Decimal():
+            return quota_value_json(float(value))
+        case int() if abs(value) >= TWO_TO_63:
+            return quota_value_json(float(value))
+        case datetime():
+            return rfc3339(value)
+        case date():
+            return value.isoformat()
+        case Mapping():
+            return {str(name): plain_json(member) for name, member in value.items()}
+        case list() | tuple():
+            return [plain_json(item) for item in value]
+        case _:
+            return value
 
 
 def values_json(values: Values) -> dict[str, JsonNumber]:

@@ -54,18 +54,6 @@ APPLIED: Final = AlterationResult(
 VALIDATED: Final = AlterationResult(
     USER_ANY_CLIENT, Outcome.VALIDATED, changed=True, before=BEFORE, after=AFTER
 )
-HELD_BACK: Final = AlterationResult(
-    USER_ANY_CLIENT, Outcome.NOT_APPLIED, changed=False, before=BEFORE, after=BEFORE
-)
-UNKNOWN: Final = AlterationResult(USER_ANY_CLIENT, Outcome.UNKNOWN, before=BEFORE)
-NOT_SENT: Final = AlterationResult(
-    USER_ANY_CLIENT,
-    Outcome.NOT_SENT,
-    changed=False,
-    before=BEFORE,
-    after=BEFORE,
-    error=KafkaRefusal(None, "No broker could be reached."),
-)
 OBSERVED_OTHER: Final = AlterationResult(
     USER_ANY_CLIENT,
     Outcome.OBSERVED_OTHER,

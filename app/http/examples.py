@@ -15,7 +15,7 @@ from app.domain.resolution import resolve_client, resolve_ip
 from app.domain.resolution_index import QuotaIndex
 from app.http import example_values as given
 from app.http.alterations.routes import alteration_json, record_json
-from app.http.analytics.documents import page_json, row_json
+from app.http.analytics.routes import page_json, row_json
 from app.http.audit import audit_row_json
 from app.http.plans.routes import plan_json
 from app.http.quotas.formats import Format, QuotaListingResponse, encode

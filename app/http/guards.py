@@ -12,7 +12,6 @@ from fastapi import Depends, Request
 from app.domain.authorization import Operation
 from app.domain.entities import Caller
 from app.domain.errors import QuotaError, UnauthenticatedError
-from app.http.alterations.models import AlterationRequest
 from app.http.authentication.authenticator import presented_by
 from app.http.authentication.basic import SessionCaller
 from app.http.errors import UntrustedIdentityError
@@ -20,10 +19,8 @@ from app.http.middleware import ON_OPERATIONS_PORT, action_of, context_of, remem
 from app.http.rate_limits import Limited
 from app.http.request_body import SMALL_BYTES, JsonObject, parse_object, read_json_body
 from app.http.services import Services, services_of
-from app.http.validation import validated
 from app.service.auth.authorize import Access
 from app.service.auth.denials import (
-    MAX_FIRST_ENTITIES,
     NOTHING_READ,
     DeniedAttempt,
     RequestedChange,
@@ -155,11 +152,19 @@ class Permission:
     Args:
         operation: What the route does with the cluster.
         or_audit: Whether the ``audit`` permission suffices instead.
+        read_denied: What the body of a denied request asked for, for the audit log.
     """
 
-    def __init__(self, operation: Operation, *, or_audit: bool = False) -> None:
+    def __init__(
+        self,
+        operation: Operation,
+        *,
+        or_audit: bool = False,
+        read_denied: Callable[[bytes], RequestedChange] | None = None,
+    ) -> None:
         self.operation = operation
         self.or_audit = or_audit
+        self._read_denied = read_denied
         self._limited = _LIMITED[operation]
         self._counted = operation.value
         self._alters = operation is Operation.ALTER_CONFIGS
@@ -184,7 +189,9 @@ class Permission:
             return Granted(caller, {"rule": "auditor"})
         access = await self._decided(services, caller)
         if access.refusal is not None:
-            attempt = _attempt(request, access.evidence)
+            attempt = DeniedAttempt(request.state.request_id, action_of(request), access.evidence)
+            if self._read_denied is not None:
+                attempt = replace(attempt, read=partial(_denied_change, request, self._read_denied))
             await services.denials.record(caller, access.refusal, attempt)
             raise access.refusal
         return Granted(caller, access.evidence)
@@ -248,27 +255,14 @@ MayReadAudit = Annotated[Granted, Depends(may_read_audit)]
 AnyCaller = Annotated[Granted, Depends(any_caller)]
 
 
-def _attempt(request: Request, evidence: Mapping[str, Any]) -> DeniedAttempt:
-    """Return the attempt; what an alteration asked for is read from a small body only."""
-    action = action_of(request)
-    attempt = DeniedAttempt(request.state.request_id, action, evidence)
-    if action != "POST /quotas/alterations":
-        return attempt
-    return replace(attempt, read=partial(_requested, request))
-
-
-async def _requested(request: Request) -> RequestedChange:
+async def _denied_change(
+    request: Request, read: Callable[[bytes], RequestedChange]
+) -> RequestedChange:
+    """Read a small body of a denied request."""
     try:
         body = await read_json_body(
             request, limit=_MAX_DENIED_BODY_BYTES, deadline_s=_DENIED_BODY_DEADLINE_S
         )
-        return await asyncio.to_thread(_read_change, body)
+        return await asyncio.to_thread(read, body)
     except QuotaError:
         return NOTHING_READ
-
-
-def _read_change(body: bytes) -> RequestedChange:
-    asked = validated(AlterationRequest, parse_object(body))
-    reason = None if asked.violations else asked.reason
-    first = [alteration.entity for alteration in asked.changes[:MAX_FIRST_ENTITIES]]
-    return RequestedChange(len(asked.changes), first, reason)

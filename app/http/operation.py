@@ -5,7 +5,7 @@ from http import HTTPStatus
 from importlib.metadata import version
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import Depends, Request, Response
 from pydantic import Field
 from typing_extensions import TypedDict
 
@@ -13,12 +13,10 @@ from app.http.encoding import JsonResponse
 from app.http.models import closed
 from app.http.query_params import QueryParameters, StrictQuery
 from app.http.responses import ANY, answer_of, problems, text_answer
-from app.http.route import PUBLIC, GuardedRoute, operation_id
+from app.http.route import PUBLIC, feature_router
 from app.http.services import services_of
 
-router = APIRouter(
-    tags=["operation"], route_class=GuardedRoute, generate_unique_id_function=operation_id
-)
+router = feature_router("operation")
 
 
 class ReadinessParameters(QueryParameters):

@@ -5,7 +5,7 @@ from html import escape
 from importlib.resources import files
 from typing import Annotated, Final
 
-from fastapi import APIRouter, Depends, Path, Request
+from fastapi import Depends, Path, Request
 from fastapi.openapi.docs import get_swagger_ui_html
 from starlette.responses import FileResponse, HTMLResponse, Response
 
@@ -14,11 +14,9 @@ from app.http.encoding import JsonResponse
 from app.http.problem_catalog import PROBLEMS, Words
 from app.http.query_params import any_query
 from app.http.responses import ANY, problems, text_answer
-from app.http.route import PUBLIC, GuardedRoute, operation_id
+from app.http.route import PUBLIC, feature_router
 
-router = APIRouter(
-    tags=["operation"], route_class=GuardedRoute, generate_unique_id_function=operation_id
-)
+router = feature_router("operation")
 
 _ASSETS: Final[Mapping[str, str]] = {
     "swagger-ui-bundle.js": "text/javascript",

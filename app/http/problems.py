@@ -3,7 +3,6 @@
 import math
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
-from decimal import Decimal
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -19,7 +18,7 @@ from app.domain.errors import (
     UnauthenticatedError,
     Violation,
 )
-from app.http.encoding import alteration_result_json, json_bytes, quota_value_json
+from app.http.encoding import alteration_result_json, json_bytes, plain_json
 from app.http.errors import (
     InvalidTokenError,
 )
@@ -148,26 +147,12 @@ def _violation_json(violation: Violation) -> dict[str, Any]:
     if violation.kafka_error is not None:
         document["kafka_error"] = violation.kafka_error
     if violation.values is not None:
-        document["values"] = _plain(violation.values)
+        document["values"] = plain_json(violation.values)
     return document
 
 
 def _result_json(result: Any) -> Any:
     return alteration_result_json(result) if isinstance(result, AlterationResult) else result
-
-
-def _plain(value: Any) -> Any:
-    match value:
-        case float():
-            return quota_value_json(value)
-        case Decimal():
-            return quota_value_json(float(value))
-        case Mapping():
-            return {str(name): _plain(member) for name, member in value.items()}
-        case list() | tuple():
-            return [_plain(item) for item in value]
-        case _:
-            return value
 
 
 _HEADERS: Final = {

@@ -205,6 +205,12 @@ def answer_of(
     }
 
 
+def link_to(operation: str, member: str, description: str) -> dict[str, Any]:
+    """Return a link from an answer to an operation on the id that is a member of it."""
+    parameters = {member: f"$response.body#/{member}"}
+    return {"operationId": operation, "parameters": parameters, "description": description}
+
+
 def text_answer(description: str, media_type: str, *examples: str) -> Response:
     """Describe an answer in another format."""
     return {

@@ -4,7 +4,7 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator
 from functools import partial
 from typing import Annotated, Any, Final, Protocol, runtime_checkable
 
-from fastapi import Depends, Request, Response
+from fastapi import APIRouter, Depends, Path, Request, Response
 from fastapi.routing import APIRoute
 from pydantic import BaseModel
 from starlette.datastructures import QueryParams
@@ -72,6 +72,16 @@ def operation_id(route: APIRoute) -> str:
     """Return the name of a route's function as OpenAPI's tools like it: ``alterQuotas``."""
     first, *others = route.name.split("_")
     return first + "".join(word.title() for word in others)
+
+
+def feature_router(tag: str) -> APIRouter:
+    """Return a router for the routes of a feature, which stand under a tag in the document."""
+    return APIRouter(tags=[tag], route_class=GuardedRoute, generate_unique_id_function=operation_id)
+
+
+def path_id(name: str, where: str, pattern: str) -> Any:
+    """Return what an id in a path is; an id of another form is an id that nothing has."""
+    return Path(description=f"The `{name}` of {where}.", json_schema_extra={"pattern": pattern})
 
 
 class UndeclaredRouteError(Exception):

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import Depends, Request, Response
 from pydantic import Field
 from typing_extensions import TypedDict
 
@@ -10,13 +10,11 @@ from app.http.encoding import JsonResponse, rfc3339
 from app.http.guards import may_list_scram
 from app.http.models import ClusterId, Time, closed
 from app.http.responses import READING, answer_of, problems
-from app.http.route import GuardedRoute, operation_id
+from app.http.route import feature_router
 from app.http.services import services_of
 from app.service.ports.brokers import ScramUsers as Users
 
-router = APIRouter(
-    tags=["users"], route_class=GuardedRoute, generate_unique_id_function=operation_id
-)
+router = feature_router("users")
 
 
 @closed

@@ -29,6 +29,7 @@ from app.domain.quota_keys import (
     keys_for,
 )
 from app.domain.validation import MAX_NAME_BYTES
+from app.http.encoding import NOT_NUMBERS
 from app.http.models import (
     IP_SCHEMA,
     MAX_REASON_CHARACTERS,
@@ -192,14 +193,12 @@ _ALTERATION_SCHEMA: Final[Schema] = {
     ],
 }
 
-_NOT_NUMBERS: Final[Mapping[str, float]] = {"NaN": float("nan"), "Infinity": float("inf")}
-
 
 def _expected_value(value: JsonValue) -> Decimal | float | None:
     if value is None or isinstance(value, Decimal):
         return value
-    if isinstance(value, str) and value in _NOT_NUMBERS:
-        return _NOT_NUMBERS[value]
+    if isinstance(value, str) and value in ("NaN", "Infinity"):
+        return NOT_NUMBERS[value]
     wanted = 'a number, "NaN", "Infinity", or null for a key that is not set'
     detail = f"This must be {wanted}, not {kind_of(value)}."
     raise own_error("wrong-type", detail)

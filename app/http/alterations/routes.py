@@ -4,9 +4,10 @@ from collections.abc import Awaitable, Mapping
 from http import HTTPStatus
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Path, Request, Response
+from fastapi import Depends, Request, Response
 
 from app.domain.alterations import Overall, overall_outcome
+from app.domain.authorization import Operation
 from app.domain.errors import EntityBusyError, QuotaError
 from app.http.alterations.models import (
     AlterationRecord as RecordDocument,
@@ -14,43 +15,35 @@ from app.http.alterations.models import (
 from app.http.alterations.models import AlterationReport as ReportDocument
 from app.http.alterations.models import AlterationRequest, RevertRequest
 from app.http.encoding import JsonResponse, alteration_result_json, rfc3339
-from app.http.guards import AnyCaller, MayAlter
+from app.http.guards import AnyCaller, Granted, MayAlter, Permission
 from app.http.headers import REPLAYED_HEADER, read_superseded
 from app.http.metrics import HttpMetrics
 from app.http.models import UUID7_PATTERN
+from app.http.request_body import parse_object
 from app.http.responses import (
     ALTERING,
     ASKING,
     REVERTING,
     TIED,
     answer_of,
+    link_to,
     problems,
     request_examples,
 )
-from app.http.route import GuardedRoute, Key, operation_id
+from app.http.route import Key, feature_router, path_id
 from app.http.services import services_of
+from app.http.validation import validated
 from app.service.alterations.command import AlterationReport, AlterCommand
+from app.service.auth.denials import MAX_FIRST_ENTITIES, RequestedChange
 from app.service.ports.audit_log import AlterationRecord
 from app.service.runtime.offload import off_loop
 
-router = APIRouter(
-    tags=["alterations"], route_class=GuardedRoute, generate_unique_id_function=operation_id
-)
+router = feature_router("alterations")
 
-AlterationIdPath = Annotated[
-    str,
-    Path(
-        description="The `alteration_id` of an answer.",
-        json_schema_extra={"pattern": UUID7_PATTERN},
-    ),
-]
+AlterationIdPath = Annotated[str, path_id("alteration_id", "an answer", UUID7_PATTERN)]
 
-RECORD_LINK: Final = {
-    "record": {
-        "operationId": "showAlteration",
-        "parameters": {"alteration_id": "$response.body#/alteration_id"},
-        "description": "The record of this alteration.",
-    }
+_LINKS: Final = {
+    "record": link_to("showAlteration", "alteration_id", "The record of this alteration.")
 }
 
 
@@ -59,7 +52,19 @@ def altered(description: str, *examples: str) -> dict[str, Any]:
     answer = answer_of(
         ReportDocument, description, *examples, headers=("Location", REPLAYED_HEADER)
     )
-    return {**answer, "links": RECORD_LINK}
+    return {**answer, "links": _LINKS}
+
+
+def denied_change(body: bytes) -> RequestedChange:
+    """Return what the body of a denied alteration asked for."""
+    asked = validated(AlterationRequest, parse_object(body))
+    reason = None if asked.violations else asked.reason
+    first = [alteration.entity for alteration in asked.changes[:MAX_FIRST_ENTITIES]]
+    return RequestedChange(len(asked.changes), first, reason)
+
+
+may_alter_these: Final = Permission(Operation.ALTER_CONFIGS, read_denied=denied_change)
+"""Lets a caller pass who may alter; a denied attempt is recorded with what it asked for."""
 
 
 @router.post(
@@ -78,7 +83,10 @@ def altered(description: str, *examples: str) -> dict[str, Any]:
     },
 )
 async def alter_quotas(
-    request: Request, granted: MayAlter, key: Key, body: AlterationRequest
+    request: Request,
+    granted: Annotated[Granted, Depends(may_alter_these)],
+    key: Key,
+    body: AlterationRequest,
 ) -> Response:
     """Set and remove quotas, or only check; one result for each entity, in request order."""
     command = AlterCommand(

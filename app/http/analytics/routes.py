@@ -4,11 +4,10 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Depends, Path, Request, Response
+from fastapi import Depends, Request, Response
 
 from app.domain.authorization import DecisionRule
 from app.domain.errors import NotFoundError
-from app.http.analytics.documents import page_json, row_json
 from app.http.analytics.models import (
     BUCKET_ID_PATTERN,
     RUN_ID_PATTERN,
@@ -23,33 +22,25 @@ from app.http.analytics.models import (
     UtilizationPage,
     UtilizationParameters,
 )
-from app.http.encoding import JsonResponse
+from app.http.encoding import JsonResponse, plain_json
 from app.http.guards import MayAlter, may_describe
 from app.http.pagination import page_token, query_fingerprint, read_page_token
 from app.http.query_params import StrictQuery, parse_filter
-from app.http.responses import READING, WITH_BODY, answer_of, problems, request_examples
-from app.http.route import GuardedRoute, operation_id
+from app.http.responses import READING, WITH_BODY, answer_of, link_to, problems, request_examples
+from app.http.route import feature_router, path_id
 from app.http.services import services_of
-from app.service.queries.analytics import COLUMNS, AnalyticsPage, AnalyticsQuery, Result
+from app.service.queries.analytics import COLUMNS, AnalyticsPage, AnalyticsQuery, Result, Row
 from app.service.runtime.offload import off_loop
 
-router = APIRouter(
-    tags=["analytics"], route_class=GuardedRoute, generate_unique_id_function=operation_id
-)
+router = feature_router("analytics")
 
 _BUCKET_ID: Final = re.compile("-?[0-9]{1,19}")
 _BIGINT: Final = range(-(2**63), 2**63)
 _LISTED: Final = (*READING, "UnreadableOrStale", "NoRun")
 _MAY_DESCRIBE: Final = [Depends(may_describe)]
 
-BucketId = Annotated[
-    str,
-    Path(description="The `bucket_id` of a row.", json_schema_extra={"pattern": BUCKET_ID_PATTERN}),
-]
-RunId = Annotated[
-    str,
-    Path(description="The `run_id` of an answer.", json_schema_extra={"pattern": RUN_ID_PATTERN}),
-]
+BucketId = Annotated[str, path_id("bucket_id", "a row", BUCKET_ID_PATTERN)]
+RunId = Annotated[str, path_id("run_id", "an answer", RUN_ID_PATTERN)]
 
 
 @router.get(
@@ -150,13 +141,7 @@ async def show_run(request: Request, run_id: RunId) -> Response:
                 "run-queued",
                 headers=("Run-Location",),
             ),
-            "links": {
-                "record": {
-                    "operationId": "showRun",
-                    "parameters": {"run_id": "$response.body#/run_id"},
-                    "description": "The record of this run.",
-                }
-            },
+            "links": {"record": link_to("showRun", "run_id", "The record of this run.")},
         },
         **problems(*READING, *WITH_BODY, "InvalidRequest"),
     },
@@ -222,3 +207,27 @@ def _document(page: AnalyticsPage, table: Result, token: str | None) -> dict[str
     if table is not Result.RUNS:
         document["buckets"] = [row_json(bucket) for bucket in page.buckets]
     return document
+
+
+_TEXTS: Final = frozenset({"bucket_id"})
+"""Integers of 64 bits, which a reader that knows float64 only would round."""
+
+
+def page_json(page: AnalyticsPage, columns: tuple[str, ...], token: str | None) -> dict[str, Any]:
+    """Return one page; ``columns`` are those of its rows."""
+    run = page.run
+    return {
+        "run_id": None if run is None else run.run_id,
+        "data_through": None if run is None else plain_json(run.data_through),
+        "coverage": None if run is None else plain_json(run.coverage),
+        "rows": [row_json({name: row[name] for name in columns}) for row in page.rows],
+        "next_page_token": token,
+    }
+
+
+def row_json(row: Row) -> dict[str, Any]:
+    """Return one row of a table, by column."""
+    return {
+        name: str(value) if name in _TEXTS and value is not None else plain_json(value)
+        for name, value in row.items()
+    }

@@ -1,6 +1,6 @@
 """Documents of plans: what is desired, what would be done for it, and applying it."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from decimal import Decimal
 from typing import Annotated, Any, Final, Literal, NotRequired, Self
 
@@ -13,6 +13,7 @@ from app.domain.errors import Violation
 from app.domain.filters import ClientQuotaFilter, ClientQuotaFilterComponent, filter_violations
 from app.domain.plans import DesiredQuota, DesiredValue, WhyKept
 from app.http.alterations.models import UP_TO_MAX_ENTITIES, Reason, Waiting, broken_reason
+from app.http.encoding import NOT_NUMBERS
 from app.http.models import (
     QUOTA_VALUES,
     STORED_VALUE,
@@ -33,18 +34,12 @@ from app.http.yaml_format import API_VERSION
 
 MAX_OWNER_CHARACTERS: Final = 128
 
-_NOT_NUMBERS: Final[Mapping[str, float]] = {
-    "NaN": float("nan"),
-    "Infinity": float("inf"),
-    "-Infinity": float("-inf"),
-}
-
 
 def _desired_value(value: JsonValue) -> DesiredValue:
     if isinstance(value, Decimal):
         return value
-    if isinstance(value, str) and value in _NOT_NUMBERS:
-        return _NOT_NUMBERS[value]
+    if isinstance(value, str) and value in NOT_NUMBERS:
+        return NOT_NUMBERS[value]
     detail = f'This must be a number, "NaN" or "Infinity", not {kind_of(value)}.'
     raise own_error("wrong-type", detail)
 

@@ -1,14 +1,20 @@
 """``POST /quotas/plans``, a plan, and applying it."""
 
-from collections.abc import Mapping
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Path, Request, Response
+from fastapi import Request, Response
 
 from app.domain.alterations import Op
 from app.domain.plans import Conflict, Kept
 from app.http.alterations.routes import alteration_response, altered
-from app.http.encoding import JsonResponse, entity_json, quota_value_json, rfc3339, values_json
+from app.http.encoding import (
+    JsonResponse,
+    entity_json,
+    plain_json,
+    quota_value_json,
+    rfc3339,
+    values_json,
+)
 from app.http.guards import MayAlter, MayDescribe
 from app.http.headers import read_superseded
 from app.http.models import UUID7_PATTERN
@@ -19,37 +25,24 @@ from app.http.responses import (
     TIED,
     WITH_BODY,
     answer_of,
+    link_to,
     problems,
     request_examples,
 )
-from app.http.route import GuardedRoute, Key, operation_id
+from app.http.route import Key, feature_router, path_id
 from app.http.services import services_of
 from app.service.alterations.command import AlterCommand
 from app.service.plans import ApplyPlans, MakePlans, PlanCommand
 from app.service.ports.plans import ChangeWithImpact, StoredPlan
 from app.service.runtime.offload import off_loop
 
-router = APIRouter(
-    tags=["plans"], route_class=GuardedRoute, generate_unique_id_function=operation_id
-)
+router = feature_router("plans")
 
-PlanId = Annotated[
-    str,
-    Path(description="The `plan_id` of an answer.", json_schema_extra={"pattern": UUID7_PATTERN}),
-]
+PlanId = Annotated[str, path_id("plan_id", "an answer", UUID7_PATTERN)]
 
-_OF_THE_PLAN: Final = {"plan_id": "$response.body#/plan_id"}
 _LINKS: Final = {
-    "plan": {
-        "operationId": "showPlan",
-        "parameters": _OF_THE_PLAN,
-        "description": "This plan again.",
-    },
-    "apply": {
-        "operationId": "applyPlan",
-        "parameters": _OF_THE_PLAN,
-        "description": "Apply this plan.",
-    },
+    "plan": link_to("showPlan", "plan_id", "This plan again."),
+    "apply": link_to("applyPlan", "plan_id", "Apply this plan."),
 }
 
 
@@ -156,7 +149,7 @@ def _change(entry: ChangeWithImpact) -> dict[str, Any]:
         "ops": [_op(op) for op in change.alteration.ops],
         "before": values_json(change.before),
         "after": values_json(change.after),
-        "impact": _plain(entry.impact),
+        "impact": plain_json(entry.impact),
     }
 
 
@@ -184,15 +177,3 @@ def _unpruned(entry: Kept) -> dict[str, Any]:
         "value": quota_value_json(entry.value),
         "reason": entry.reason.value,
     }
-
-
-def _plain(value: Any) -> Any:
-    match value:
-        case bool():
-            return value
-        case int() | float():
-            return quota_value_json(float(value))
-        case Mapping():
-            return {name: _plain(member) for name, member in value.items()}
-        case _:
-            return value

@@ -5,7 +5,7 @@ from dataclasses import replace
 from http import HTTPStatus
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import Depends, Request, Response
 from starlette.responses import StreamingResponse
 
 from app.domain.entities import ENTITY_TYPES, ClientQuotaEntity
@@ -38,7 +38,7 @@ from app.http.quotas.models import (
 from app.http.quotas.rendering import SEPARATOR, Chunk, joined, json_chunks
 from app.http.request_body import MAX_BODY_BYTES
 from app.http.responses import READING, answer_of, content_of, headers_of, problems, reference
-from app.http.route import GuardedRoute, operation_id
+from app.http.route import feature_router
 from app.http.services import Services, services_of
 from app.service.queries.describe import DescribeQuery, Rendering
 from app.service.runtime.offload import off_loop
@@ -102,9 +102,7 @@ async def _bodies(head: bytes, texts: Sequence[bytes], tail: bytes) -> AsyncIter
     yield tail
 
 
-router = APIRouter(
-    tags=["quotas"], route_class=GuardedRoute, generate_unique_id_function=operation_id
-)
+router = feature_router("quotas")
 
 _BOUND: Final = {"filter", "strict", "has_key"}
 """What the pages of one query have in common."""

@@ -11,8 +11,14 @@ from app.domain.entities import EntityType
 from app.domain.quota_keys import QuotaKey
 from app.domain.resolution_index import Patterns, QuotaIndex, Stored
 from app.domain.resolution_levels import ConfiguredQuota, LevelTried, Resolution, ResolvedQuota
-from app.http.analytics.documents import usage_json
-from app.http.encoding import entity_json, json_bytes, json_texts, quota_value_json, rfc3339
+from app.http.encoding import (
+    entity_json,
+    json_bytes,
+    json_texts,
+    plain_json,
+    quota_value_json,
+    rfc3339,
+)
 from app.service.queries.analytics import BucketName, BucketUsage
 from app.service.queries.resolve import Identity, ResolutionBasis, ResolveAnswer, resolved
 from app.service.runtime.offload import pause_gc
@@ -104,6 +110,20 @@ def buckets_of(resolution: Resolution) -> Mapping[QuotaKey, BucketName]:
     }
 
 
+def _usage_json(usage: BucketUsage | None) -> dict[str, Any] | None:
+    """Return the last day of a bucket; null where nothing is known."""
+    if usage is None:
+        return None
+    return {
+        "p95": plain_json(usage.p95),
+        "p99": plain_json(usage.p99),
+        "max": plain_json(usage.max),
+        "throttled_minutes": usage.throttled_minutes,
+        "data_through": plain_json(usage.data_through),
+        "coverage": plain_json(usage.coverage),
+    }
+
+
 def add_usage(
     document: dict[str, Any],
     resolution: Resolution,
@@ -120,7 +140,7 @@ def add_usage(
     for key in resolution.quotas:
         bucket = buckets.get(key)
         cached = None if usage is None or bucket is None else usage.get(bucket)
-        document["quotas"][key.value]["usage"] = usage_json(cached)
+        document["quotas"][key.value]["usage"] = _usage_json(cached)
     if usage is None:
         document["notes"].append(_NOT_NOW)
 

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import Depends, Request, Response
 
 from app.http.encoding import JsonBytes, JsonResponse
 from app.http.guards import may_describe
@@ -21,13 +21,11 @@ from app.http.resolve.rendering import (
     resolutions_bytes,
 )
 from app.http.responses import READING, WITH_BODY, answer_of, problems, request_examples
-from app.http.route import GuardedRoute, operation_id
+from app.http.route import feature_router
 from app.http.services import services_of
 from app.service.runtime.offload import off_loop
 
-router = APIRouter(
-    tags=["resolve"], route_class=GuardedRoute, generate_unique_id_function=operation_id
-)
+router = feature_router("resolve")
 
 
 @router.get(

@@ -145,12 +145,6 @@ async def test_head_is_answered_like_get_and_logged_as_what_it_is(app: ASGIApp):
     assert seen == [("HEAD", "/echo", 0)], "the server sends no content"
 
 
-async def test_a_parameter_of_a_wrong_type_is_a_problem(app: ASGIApp):
-    answer = await send(app, "GET", "/raise/x")
-    assert answer.status == 400
-    assert [error["pointer"] for error in answer.document["errors"]] == ["index"]
-
-
 @pytest.mark.parametrize(
     ("headers", "status", "code"),
     [

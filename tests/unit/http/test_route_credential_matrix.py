@@ -15,6 +15,7 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.types import Message
 from structlog.testing import capture_logs
 
+from app.http.alterations.routes import may_alter_these
 from app.http.application import create_application
 from app.http.authentication.authenticator import AuthenticatorChain
 from app.http.authentication.bearer import Bearer, BearerTokens
@@ -49,6 +50,7 @@ GUARDS: Final = {
     may_describe: "describe",
     may_list_scram: "scram",
     may_alter: "alter",
+    may_alter_these: "alter",
     may_read_audit: "audit",
 }
 
