@@ -123,6 +123,7 @@ class SharedAlterationState:
             tasks,
             self.backends.image,
             self.context.policy,
+            self.context.large,
         )
 
 

@@ -54,26 +54,6 @@ class ClientQuotaEntity(NamedTuple):
         """Build an entity from a type-to-name mapping, in any order."""
         return cls(tuple(sorted((str(kind), name) for kind, name in entries.items())))
 
-    @classmethod
-    def from_key(cls, entity_key: str) -> Self:
-        """Read an entity back from its ``entity_key``.
-
-        Raises:
-            ValueError: The text is not an entity key.
-        """
-        padded = entity_key + "=" * (-len(entity_key) % 4)
-        try:
-            entries = json.loads(base64.b64decode(padded, altchars=b"-_", validate=True))
-        except ValueError as error:
-            message = "not an entity key"
-            raise ValueError(message) from error
-        if not isinstance(entries, dict) or not all(
-            name is None or isinstance(name, str) for name in entries.values()
-        ):
-            message = "not an entity key"
-            raise ValueError(message)
-        return cls.of(entries)
-
     @property
     def types(self) -> frozenset[str]:
         """The entity types that are part of the entity."""

@@ -427,6 +427,7 @@ class FakeSurroundings:
                 self.tasks,
                 image or FakeImage(self.brokers),
                 policy or NoPolicy(),
+                context.large,
             )
         )
 

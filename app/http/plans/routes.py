@@ -62,7 +62,9 @@ async def plan_quotas(request: Request, granted: MayDescribe, body: PlanRequest)
     """Say what would have to change for a document to hold; nothing is changed."""
     wanted = body.wanted(granted.caller.principal)
     command = PlanCommand(granted.caller, wanted, tuple(body.scope), body.violations)
-    return await _answered(await _plans(request).make(command))
+    large = services_of(request).limits.large
+    with large.work(granted.caller.principal, len(wanted.quotas)):
+        return await _answered(await _plans(request).make(command))
 
 
 @router.get(

@@ -42,7 +42,7 @@ from app.service.auth.policy import PolicyGuard
 from app.service.ports.audit_log import AuditRequest, KeyTakenError
 from app.service.ports.brokers import ClientQuotaAdmin
 from app.service.queries.describe import Image
-from app.service.runtime.offload import off_loop
+from app.service.runtime.offload import LargeRequests, off_loop
 from app.service.runtime.tasks import Tasks
 
 
@@ -58,6 +58,7 @@ class AlterDeps:
     tasks: Tasks
     image: Image
     policy: PolicyGuard
+    large: LargeRequests
 
 
 def no_check() -> None:
@@ -87,7 +88,7 @@ class AlterQuotas:
             NotSentError: The cluster or the audit log cannot be reached; nothing was sent.
             OutcomeNotRecordedError: The cluster has answered; the record is not written yet.
             UnknownOutcomeError: Sent, and no definite answer.
-            TooManyRequestsError: The broker throttles.
+            TooManyRequestsError: The broker throttles, or the caller has enough in progress.
         """
         command = await self._deps.policy.admitted(command)
         replay = await self._deps.replays.known(command)
@@ -143,6 +144,10 @@ class AlterQuotas:
         return judgement
 
     async def _run(self, command: AlterCommand, judgement: Judgement) -> AlterationReport:
+        with self._deps.large.work(command.caller.principal, len(command.alterations)):
+            return await self._altered(command, judgement)
+
+    async def _altered(self, command: AlterCommand, judgement: Judgement) -> AlterationReport:
         request = await self._request(command, judgement)
         if command.validate_only:
             request, sending = await self._validated(command, request)

@@ -14,6 +14,7 @@ from app.service.auth.policy import NoPolicy, PolicyGuard
 from app.service.ports.metrics import AlterationMetrics
 from app.service.runtime.circuit_breaker import CircuitBreaker
 from app.service.runtime.clock import USUAL, Patience
+from app.service.runtime.offload import LargeRequests
 
 POINTS: Final = (
     "before_intent",
@@ -73,6 +74,7 @@ class AlterContext:
         failpoints: None is armed outside of tests.
         policy: Takes away from what the ACLs allow.
         patience: How long others may take.
+        large: What each principal has in progress.
     """
 
     owner: str
@@ -81,3 +83,4 @@ class AlterContext:
     failpoints: Failpoints
     policy: PolicyGuard = field(default_factory=NoPolicy)
     patience: Patience = USUAL
+    large: LargeRequests = field(default_factory=LargeRequests)

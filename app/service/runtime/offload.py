@@ -2,10 +2,14 @@
 
 import asyncio
 import gc
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Lock
 from typing import Final, ParamSpec, TypeVar
+
+from app.domain.errors import Retry, TooManyRequestsError
+from app.domain.validation import MAX_CHANGES
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -26,6 +30,36 @@ async def off_loop(number: int, work: Callable[P, T], *args: P.args, **kwargs: P
     if number < MANY:
         return work(*args, **kwargs)
     return await asyncio.to_thread(work, *args, **kwargs)
+
+
+class LargeRequests:
+    """Lets a principal have as many items in progress as one request may have.
+
+    Requests of fewer than ``MANY`` pass uncounted, and so does one that has no other beside it.
+    """
+
+    def __init__(self) -> None:
+        self._items: Counter[str] = Counter()
+
+    @contextmanager
+    def work(self, principal: str, number: int) -> Iterator[None]:
+        """Count the items of a request until the block ends.
+
+        Raises:
+            TooManyRequestsError: The principal has enough in progress.
+        """
+        counted, others = (number if number >= MANY else 0), self._items[principal]
+        if counted and others and others + counted > MAX_CHANGES:
+            detail = f"{principal} has {others} entities in progress; at most {MAX_CHANGES}."
+            raise TooManyRequestsError(
+                detail, code="rate-limited", retry=Retry.SAFE, retry_after_s=1
+            )
+        self._items[principal] += counted
+        try:
+            yield
+        finally:
+            self._items[principal] -= counted
+            self._items += Counter()  # without those who have none
 
 
 LASTING: Final = 200_000

@@ -1,6 +1,7 @@
 """Services of these tests' own: what they stop, pause and confuse serves nobody else."""
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -65,9 +66,9 @@ RIGHTS = {"User:alice": "ALTER_CONFIGS", "User:bob": "DESCRIBE_CONFIGS"}
 SCRIPTED = (ALTER, DESCRIBE, DESCRIBE_ACLS, API_VERSIONS)
 
 
-@pytest.fixture(scope="session")
-def fake_kafka() -> Iterator[FakeCluster]:
-    """A broker that misbehaves as told."""
+@contextmanager
+def fake_kafka_with_rights() -> Iterator[FakeCluster]:
+    """Run a fake cluster on which alice may alter and bob describe."""
     with in_a_thread(fake_cluster) as cluster:
         cluster.set_acls(
             [
@@ -75,6 +76,13 @@ def fake_kafka() -> Iterator[FakeCluster]:
                 for principal, operation in RIGHTS.items()
             ]
         )
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def fake_kafka() -> Iterator[FakeCluster]:
+    """A broker that misbehaves as told."""
+    with fake_kafka_with_rights() as cluster:
         yield cluster
 
 

@@ -20,6 +20,10 @@ _IDLE: Final = 1_000
 _METRICS: Final = 8
 _LOGINS: Final = 1_000
 _LOGINS_AT_ONCE: Final = 20
+_ENTITIES: Final = 10_000
+_LARGE_AT_ONCE: Final = 60
+_RUNS: Final = 200
+_HELD: Final = 100
 
 Answers = Counter[str]
 
@@ -123,6 +127,94 @@ async def logins_with_long_names(url: str) -> Answers:
     return answers
 
 
+async def alterations_of_10_000(url: str) -> Answers:
+    """Alter other entities and the same ones, as many at a time as are taken."""
+    return await _again_and_again(url, "/quotas/alterations", _alterations)
+
+
+async def validations_of_10_000(url: str) -> Answers:
+    """Let alterations be validated."""
+    return await _again_and_again(url, "/quotas/alterations", _validations)
+
+
+async def plans_of_10_000(url: str) -> Answers:
+    """Plan as much as one principal may."""
+    return await _again_and_again(url, "/quotas/plans", _plan, "bob")
+
+
+def _user(number: int, asked: int) -> dict[str, str]:
+    return {"user": f"hostile-{number}-{asked}"}
+
+
+def _alterations(number: int, **more: object) -> dict[str, object]:
+    ops = [{"key": "producer_byte_rate", "value": 1000 + number}]
+    changes = [{"entity": _user(number, one), "ops": ops} for one in range(_ENTITIES)]
+    return {"wait": "all_brokers", "wait_ms": 60_000, "alterations": changes, **more}
+
+
+def _validations(number: int) -> dict[str, object]:
+    return _alterations(number, validate_only=True)
+
+
+def _plan(number: int) -> dict[str, object]:
+    values = {"producer_byte_rate": 1000 + number}
+    quotas = [{"entity": _user(number, one), "values": values} for one in range(_ENTITIES)]
+    return {"document": {"apiVersion": "quotas/v1", "quotas": quotas}}
+
+
+async def resolves_of_10_000(url: str) -> Answers:
+    """Resolve as many identities as a request may have."""
+    return await _again_and_again(url, "/quotas/resolve", _identities, "bob")
+
+
+def _identities(number: int) -> dict[str, object]:
+    return {"identities": [_user(number, one) for one in range(_ENTITIES)]}
+
+
+async def _again_and_again(
+    url: str, path: str, document: Callable[[int], dict[str, object]], principal: str = "alice"
+) -> Answers:
+    """Post from many connections for a while; each begins anew once it is answered."""
+    answers, end = Answers(), asyncio.get_running_loop().time() + LASTS_S
+
+    async def ask(number: int) -> None:
+        body = json.dumps(document(number)).encode()
+        while asyncio.get_running_loop().time() < end:
+            answers.update(await _post(url, path, principal, body))
+
+    await asyncio.gather(*map(ask, range(_LARGE_AT_ONCE)))
+    return answers
+
+
+async def runs_of_the_pipeline(url: str) -> Answers:
+    """Queue runs."""
+    body, answers = json.dumps({"job": "run"}).encode(), Answers()
+    for _ in range(_RUNS):
+        answers.update(await _post(url, "/analytics/runs", "alice", body))
+    return answers
+
+
+async def bodies_that_stop(url: str) -> Answers:
+    """Begin bodies that are neither small nor very large, and send no more of them."""
+    parts, answers = urlsplit(url), Answers()
+    head = (
+        f"POST /quotas/alterations HTTP/1.1\r\nHost: {parts.netloc}\r\n"
+        "Authorization: Bearer alice\r\nContent-Type: application/json\r\n"
+        "Content-Length: 900000\r\n\r\n"
+    )
+
+    async def hold() -> None:
+        reader, writer = await asyncio.open_connection(
+            parts.hostname, parts.port, local_addr=(SOURCE, 0)
+        )
+        writer.write(head.encode() + b" " * 20_000)
+        answers[f"answered {(await reader.readline()).decode()[9:12] or 'nothing'}"] += 1
+        writer.close()
+
+    await asyncio.gather(*(hold() for _ in range(_HELD)))
+    return answers
+
+
 HOSTILE: Final[dict[str, Callable[[str], Awaitable[Answers]]]] = {
     "one denied request of 8 MB": one_denied_request,
     "two bodies of 8 MB of violations": two_bodies_of_violations,
@@ -130,8 +222,15 @@ HOSTILE: Final[dict[str, Callable[[str], Awaitable[Answers]]]] = {
     "1,000 idle connections": idle_connections,
     "8 clients of the metrics": clients_of_metrics,
     "1,000 logins with names of 23 KB": logins_with_long_names,
+    "alterations of 10,000 entities, 60 at a time": alterations_of_10_000,
+    "validations of 10,000 entities, 60 at a time": validations_of_10_000,
+    "plans of 10,000 entities, 60 at a time": plans_of_10_000,
+    "resolves of 10,000 identities, 60 at a time": resolves_of_10_000,
+    "200 runs": runs_of_the_pipeline,
+    "100 bodies that stop": bodies_that_stop,
 }
 OVER_TLS: Final = frozenset({"3,000 silent connections to TLS"})
+VERY_LARGE: Final = frozenset(kind for kind in HOSTILE if "10,000" in kind or "two bodies" in kind)
 
 
 async def _main(url: str, kind: str) -> None:

@@ -317,3 +317,26 @@ async def test_a_plan_for_another_cluster_is_not_applied_here(world: World, chan
     await plans.keep(replace(plan, cluster_id="fake"))
     await applying.apply(COMMAND, "p1", force=False)
     assert world.brokers.quotas == ({ALICE: {KEY: 5.0}} if changes else {})
+
+
+async def test_one_principal_has_no_more_under_way_than_one_request_may_have(world: World):
+    world.brokers.gate = asyncio.Event()
+
+    def users(name: str, number: int) -> list[ClientQuotaAlteration]:
+        entities = (ClientQuotaEntity.of({"user": f"{name}-{one}"}) for one in range(number))
+        return [setting(one, "1") for one in entities]
+
+    first = asyncio.create_task(world.alter(*users("first", 300)))
+    await until(lambda: "send" in world.log)
+    first.cancel()  # who goes away does not end it
+    with pytest.raises(TooManyRequestsError) as refused:
+        await world.alter(*users("second", 9_800))
+    assert (refused.value.code, refused.value.sent, refused.value.retry) == (
+        "rate-limited",
+        Sent.NO,
+        Retry.SAFE,
+    )
+    with pytest.raises(TooManyRequestsError):
+        await world.alter(*users("second", 9_800), validate_only=True)
+    world.brokers.gate.set()
+    assert await world.tasks.drain(30) == 0

@@ -12,12 +12,12 @@ import pytest
 
 from app.domain.alterations import ClientQuotaAlteration, Op, Overall
 from app.domain.entities import ClientQuotaEntity
-from app.domain.errors import InvalidRequestError, NotSentError
+from app.domain.errors import InvalidRequestError, NotSentError, TooManyRequestsError
 from app.service.alterations import alter
 from app.service.queries import resolve
 from app.service.queries.resolve import Identity, ResolveQuery, ResolveQuotas
 from app.service.runtime import offload
-from app.service.runtime.offload import MANY, off_loop, pause_gc
+from app.service.runtime.offload import MANY, LargeRequests, off_loop, pause_gc
 from app.service.runtime.readiness import Check, Readiness, without_addresses
 from app.service.runtime.tasks import INTERVAL_S, PartitionKeeper
 from tests.testkit.fake_metrics import CountedMetrics
@@ -228,3 +228,22 @@ async def test_readiness_says_how_many_brokers_do_not_respond_and_not_where_they
         "acls": "None of the brokers responds (3 tried); the log says why.",
         "account": missing.detail,
     }
+
+
+def test_a_principal_has_as_many_items_under_way_as_one_request_may_have():
+    large = LargeRequests()
+
+    def is_refused(principal: str, number: int) -> bool:
+        try:
+            with large.work(principal, number):
+                return False
+        except TooManyRequestsError:
+            return True
+
+    with large.work("alice", 300):
+        assert [is_refused("alice", 9_701), is_refused("alice", 9_700)] == [True, False]
+        assert not is_refused("bob", 10_000)
+        with large.work("alice", 9_700), large.work("alice", MANY - 1):
+            assert [is_refused("alice", MANY), is_refused("alice", MANY - 1)] == [True, False]
+        assert not is_refused("alice", 9_700)
+    assert not is_refused("alice", 20_000)
