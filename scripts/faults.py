@@ -99,7 +99,7 @@ STEPS = (
         4,
         (
             "tests/faults/http/test_concurrency.py",
-            f"{IN_HTTP}/plans/test_two_owners.py",
+            f"{IN_HTTP}/plans/test_owners.py",
             f"{IN_HTTP}/test_overtaken_reads.py",
         ),
     ),

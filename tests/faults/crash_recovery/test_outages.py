@@ -4,8 +4,7 @@ import asyncio
 
 from app.localdev.postgres import LocalPostgres
 from tests.faults.crash_recovery.conftest import NewWorld
-from tests.faults.crash_recovery.fault_schedule import random_faults
-from tests.faults.crash_recovery.outages import during_a_load, dying, hanging
+from tests.faults.crash_recovery.outages import during_a_load, dying, hanging, random_faults
 from tests.faults.crash_recovery.run import Run
 from tests.testkit.fake_kafka.cluster import FakeCluster
 from tests.testkit.history.metadata_log import of_apply_log

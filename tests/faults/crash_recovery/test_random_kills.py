@@ -4,7 +4,7 @@ import asyncio
 import random
 
 from tests.faults.crash_recovery.conftest import World
-from tests.faults.crash_recovery.fault_schedule import random_faults
+from tests.faults.crash_recovery.outages import random_faults
 from tests.faults.crash_recovery.run import Run
 from tests.testkit.history.metadata_log import of_apply_log
 from tests.testkit.load import Driver, Load

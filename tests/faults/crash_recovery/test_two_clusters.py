@@ -8,7 +8,7 @@ import pytest
 
 from app.localdev.postgres import LocalPostgres
 from tests.faults.crash_recovery.conftest import NewWorld, World
-from tests.faults.crash_recovery.fault_schedule import random_faults
+from tests.faults.crash_recovery.outages import random_faults
 from tests.faults.crash_recovery.run import Run
 from tests.testkit.fake_kafka.cluster import FakeCluster
 from tests.testkit.history.events import Write, read_history

@@ -1,15 +1,18 @@
 """How many alterations may wait for a broker, and how many are listened for."""
 
 import asyncio
+from collections.abc import AsyncIterator
 
 import pytest
 
 from app.domain.alterations import Outcome
 from app.domain.errors import NotSentError
 from app.domain.filters import ALL_ENTITIES
+from app.kafka.cluster_client import Brokers
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from app.service.ports.brokers import AlterAnswer
 from tests.faults.kafka.single_broker import ALICE, NO_QUOTAS, SHORT_S, admin_of
+from tests.testkit.fake_kafka.cluster import FakeCluster, fake_cluster
 from tests.testkit.fake_kafka.server import ALTER, DESCRIBE, answering, fake_broker, silent
 from tests.testkit.kafka import DEADLINE_S, setting, until
 
@@ -43,3 +46,29 @@ async def test_alterations_that_are_only_listened_for_leave_their_places_up_to_a
         with pytest.raises(NotSentError, match="Too many requests wait"):
             await alter_alice(admin, SHORT_S)
         assert broker.received[ALTER] == 64 + 16
+
+
+BROKERS = (1, 2, 3)
+METADATA = 3
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[FakeCluster]:
+    async with fake_cluster(len(BROKERS)) as fake:
+        yield fake
+
+
+async def test_a_patient_caller_does_not_keep_the_others_from_a_broker_that_answers(
+    cluster: FakeCluster, admin: KafkaClientQuotaAdmin, brokers: Brokers
+):
+    frozen = await admin.preferred_broker()
+    cluster.freeze(frozen)
+    brokers.invalidate_metadata()
+    asked = cluster.received(METADATA, frozen)
+    patient = asyncio.create_task(
+        admin.describe_client_quotas(ALL_ENTITIES, timeout_s=10 * DEADLINE_S)
+    )
+    await until(lambda: cluster.received(METADATA, frozen) > asked or patient.done())
+    described = await admin.describe_client_quotas(ALL_ENTITIES)
+    assert described.broker_id != frozen
+    assert (await asyncio.wait_for(patient, DEADLINE_S)).broker_id != frozen

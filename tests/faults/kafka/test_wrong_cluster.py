@@ -12,6 +12,7 @@ from app.kafka.config import KafkaSettings
 from app.kafka.pool import Purpose
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from tests.testkit.fake_kafka.cluster import FakeCluster, fake_cluster
+from tests.testkit.fake_kafka.server import ALTER, fake_broker
 from tests.testkit.kafka import DEADLINE_S, entity, setting, until
 from tests.testkit.patience import PATIENT
 from tests.testkit.proxy import KafkaProxy, kafka_proxy
@@ -129,3 +130,23 @@ async def test_a_cluster_that_is_only_away_is_not_taken_for_another(
         await admin.live_brokers()
     assert raised.value.code == "cluster-unreachable"
     assert await admin.cluster_id() == "fake"
+
+
+async def test_nothing_is_sent_to_a_broker_that_has_taken_the_place_of_another():
+    async with fake_broker() as broker:
+        brokers = Brokers(KafkaSettings(broker.bootstrap_servers))
+        admin = KafkaClientQuotaAdmin(brokers)
+        assert await admin.preferred_broker() == 7
+        broker.node_id = 8
+        broker.hang_up()
+        await until(lambda: brokers.connections() == {"idle": 0, "busy": 0})
+        with pytest.raises(NotSentError, match="Broker 7 is not among the live brokers"):
+            await admin.alter_client_quotas(
+                [setting(entity(user="alice"), producer_byte_rate=1)],
+                validate_only=False,
+                broker_id=7,
+                timeout_s=5.0,
+            )
+        assert ALTER not in broker.received
+        assert await admin.preferred_broker() == 8
+        await admin.close()

@@ -14,8 +14,10 @@ from tests.integration.http.plans.planning import (
     settle,
 )
 from tests.testkit.kafka import unique
+from tests.testkit.plan_teams import let_two_teams_work
 from tests.testkit.raw_quotas import RawQuotas
 from tests.testkit.service import RunningService
+from tests.testkit.sizes import size
 
 
 def test_pruning_removes_only_what_the_owner_applied(
@@ -136,3 +138,14 @@ def test_only_what_would_change_is_held_against_the_rules(
         ({"ip": "10.9.8.7"}, [{"key": I, "value": 6}])
     ]
     raw.store(spelled, {I: None})
+
+
+STEPS = size(25, 100)
+"""Of each."""
+
+
+def test_nobody_s_values_are_lost_and_nothing_outside_is_touched(
+    service: RunningService, raw: RawQuotas
+) -> None:
+    for statuses in let_two_teams_work(service, raw, STEPS):
+        assert statuses.count(200) > STEPS / 5

@@ -1,13 +1,21 @@
 """What a run prints beyond pytest's own, and what it counts."""
 
+import asyncio
 import os
+import signal
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
 import pytest
 
 from tests.testkit import ledger
+from tests.testkit.forkserver import DEADLINE_S, fork_server
+from tests.testkit.groups import GROUPS, group_of
+from tests.testkit.service import environment
+from tests.testkit.virtual_time import in_virtual_time
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -91,3 +99,81 @@ def test_what_a_command_starts_is_counted_as_well(tmp_path: Path, monkeypatch: p
     program = "import subprocess; subprocess.run(['java', '-version'], check=True)"
     subprocess.run([sys.executable, "-c", program], check=True)
     assert ledger.counts(tmp_path / "ledger") == {"`java -version`": 1}
+
+
+def test_every_folder_and_file_of_the_table_is_there():
+    assert [path for path in GROUPS if not (ROOT / path).exists()] == []
+
+
+def test_the_deepest_folder_wins():
+    assert group_of("tests/pipeline/history/test_fold.py") == "a broker"
+    assert group_of("tests/pipeline/ingest/test_formats.py") == "Spark"
+
+
+def test_a_file_of_no_group_is_a_group():
+    assert group_of("tests/unit/test_java.py") == "tests/unit/test_java.py"
+    assert group_of("tests/integration/http2/test_it.py") == "tests/integration/http2/test_it.py"
+
+
+@in_virtual_time
+async def test_timers_fire_in_their_order_at_the_time_that_they_were_set_for():
+    fired = []
+    began = time.monotonic()
+
+    async def fire(name: str, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+        fired.append((name, round(time.monotonic() - began)))
+
+    await asyncio.gather(fire("day", 86_400), fire("hour", 3_600), fire("now", 0))
+    assert fired == [("now", 0), ("hour", 3_600), ("day", 86_400)]
+
+
+@in_virtual_time
+async def test_a_time_out_ends_what_never_ends():
+    began = time.monotonic()
+    try:
+        async with asyncio.timeout(60):
+            await asyncio.Event().wait()
+    except TimeoutError:
+        assert round(time.monotonic() - began) == 60
+    else:
+        raise AssertionError("it has ended")
+
+
+@in_virtual_time
+async def test_no_time_passes_while_a_thread_works():
+    go = threading.Event()
+    timer = threading.Timer(0.05, go.set)
+    timer.start()
+    began = time.monotonic()
+    async with asyncio.timeout(1):
+        assert await asyncio.to_thread(go.wait, 30)
+    assert time.monotonic() == began
+    timer.join()
+
+
+def test_a_start_has_its_own_environment_output_and_exit_code(tmp_path: Path):
+    ends = {}
+    for name in ("QUOTAS_PORTT", "QUOTAS_HOSTT"):
+        out, errors = tmp_path / f"{name}.out", tmp_path / f"{name}.errors"
+        process = fork_server().start(["serve"], environment({name: "1"}), out, errors)
+        assert process.wait(DEADLINE_S) == 2
+        assert (process.poll(), out.read_text()) == (2, "")
+        ends[name] = errors.read_text()
+    assert "QUOTAS_PORTT is not a setting" in ends["QUOTAS_PORTT"]
+    assert "QUOTAS_HOSTT is not a setting" in ends["QUOTAS_HOSTT"]
+    assert "QUOTAS_PORTT" not in ends["QUOTAS_HOSTT"]
+
+
+def test_the_settings_of_a_developer_do_not_reach_a_service(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("QUOTAS_PORT", "8080")
+    assert environment({"QUOTAS_MODE": "development"}).get("QUOTAS_PORT") is None
+
+
+def test_a_signal_ends_it_with_the_code_that_a_child_would_have(tmp_path: Path):
+    arguments = ["migrate"]
+    settings = {"QUOTAS_DATABASE_URL": "postgresql://quotas@192.0.2.1/quotas"}
+    process = fork_server().start(arguments, environment(settings), tmp_path / "out")
+    process.send_signal(signal.SIGKILL)
+    assert process.wait(DEADLINE_S) == -signal.SIGKILL
+    process.send_signal(signal.SIGKILL)
