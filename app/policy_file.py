@@ -31,8 +31,8 @@ from app.domain.filters import (
 from app.domain.policy import ANYBODY, EVERY_KEY, KeyLimits, Policy, PolicyRule
 from app.domain.quota_keys import QUOTA_KEY_RULES, meant
 from app.http.authentication.bearer import is_principal
+from app.http.encoding import quote
 from app.http.query_params import GRAMMAR, parse_component
-from app.http.request_body import quote
 from app.service.auth.policy import PolicyInForce
 
 MAX_BYTES: Final = 1024 * 1024

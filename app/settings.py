@@ -1,11 +1,11 @@
 """Settings: environment variables ``QUOTAS_…``, each read once into the type that is used."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from enum import StrEnum
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, NoReturn, Self
+from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn, Self
 
 from pydantic import (
     AfterValidator,
@@ -99,9 +99,25 @@ def _principals(text: object) -> object:
     return parse_super_users(text) if isinstance(text, str) else text
 
 
-def _bootstrap_servers(text: str) -> str:
-    KafkaSettings(text)
-    return text
+def _readable(read: Callable[[Any], object]) -> AfterValidator:
+    """Refuse what a reader refuses with ``ValueError``, and leave the value as it is."""
+
+    def check(value: Any) -> Any:
+        read(value.get_secret_value() if isinstance(value, SecretStr) else value)
+        return value
+
+    return AfterValidator(check)
+
+
+def _allowed(is_allowed: Callable[[Any], bool], message: str) -> AfterValidator:
+    """Refuse a value with a message, which may quote it as ``{}``."""
+
+    def check(value: Any) -> Any:
+        if not is_allowed(value):
+            raise ValueError(message.format(value))
+        return value
+
+    return AfterValidator(check)
 
 
 def _secret(value: object, info: ValidationInfo) -> object:
@@ -125,38 +141,11 @@ def _secret(value: object, info: ValidationInfo) -> object:
     return value
 
 
-def _sasl(protocol: SecurityProtocol) -> SecurityProtocol:
-    if not protocol.uses_sasl:
-        message = "it takes SASL_SSL or SASL_PLAINTEXT"
-        raise ValueError(message)
-    return protocol
-
-
-def _database_url(url: SecretStr) -> SecretStr:
-    read_url(url.get_secret_value())
-    return url
-
-
-def _confidential(url: str) -> str:
-    if not is_confidential(url):
-        message = f"{url} must begin with https:// (http:// on this machine only)"
-        raise ValueError(message)
-    return url
-
-
-def _principal_prefix(prefix: str) -> str:
+def _principal_prefix(prefix: str) -> None:
     try:
         principal_of(f"{prefix}user")
     except InvalidTokenError as error:
         raise ValueError(error.detail) from None
-    return prefix
-
-
-def _algorithms(names: tuple[str, ...]) -> tuple[str, ...]:
-    if not ALGORITHMS.issuperset(names):
-        message = f"it takes some of {', '.join(sorted(ALGORITHMS))}"
-        raise ValueError(message)
-    return names
 
 
 def _network(text: object) -> IPv4Network | IPv6Network:
@@ -165,18 +154,6 @@ def _network(text: object) -> IPv4Network | IPv6Network:
         message = f"write {text} as an IPv4 address or network"
         raise ValueError(message)
     return network
-
-
-def _mapping_rules(text: str) -> str:
-    PrincipalMapping(text)
-    return text
-
-
-def _distinct(kinds: tuple[AuthenticatorKind, ...]) -> tuple[AuthenticatorKind, ...]:
-    if len(set(kinds)) != len(kinds):
-        message = "it takes each kind once at most"
-        raise ValueError(message)
-    return kinds
 
 
 def _failpoint(text: object) -> object:
@@ -188,10 +165,13 @@ Rate = Annotated[float, Field(ge=0, le=1_000_000, allow_inf_nan=False)]
 """So many a second; 0 for no limit, in development only."""
 TimeoutMs = Annotated[int, Field(ge=10, le=60_000)]
 Principals = Annotated[frozenset[str], BeforeValidator(_principals)]
-BootstrapServers = Annotated[str, AfterValidator(_bootstrap_servers)]
+BootstrapServers = Annotated[str, _readable(KafkaSettings)]
 Secret = Annotated[SecretStr, BeforeValidator(_secret)]
-DatabaseUrl = Annotated[Secret, AfterValidator(_database_url)]
-ConfidentialUrl = Annotated[str, AfterValidator(_confidential)]
+DatabaseUrl = Annotated[Secret, _readable(read_url)]
+ConfidentialUrl = Annotated[
+    str,
+    _allowed(is_confidential, "{} must begin with https:// (http:// on this machine only)"),
+]
 Network = Annotated[IPv4Network | IPv6Network, BeforeValidator(_network)]
 
 
@@ -252,12 +232,14 @@ class Settings(BaseModel):
     oidc_jwks_url: ConfidentialUrl | None = None
     """`https://…` of its keys; default: as its discovery document says."""
     oidc_algorithms: Annotated[
-        tuple[str, ...], BeforeValidator(_split), AfterValidator(_algorithms)
+        tuple[str, ...],
+        BeforeValidator(_split),
+        _allowed(ALGORITHMS.issuperset, f"it takes some of {', '.join(sorted(ALGORITHMS))}"),
     ] = ("RS256", "PS256", "ES256", "EdDSA")
     """The signatures that are accepted."""
     oidc_principal_claim: str = "sub"
     """The claim whose value is the user name of the principal."""
-    oidc_principal_prefix: Annotated[str, AfterValidator(_principal_prefix)] = ""
+    oidc_principal_prefix: Annotated[str, _readable(_principal_prefix)] = ""
     """Stands before that value in the user name, so that no token names another authenticator's
     user."""
     oidc_privileged_principals: Principals = frozenset()
@@ -266,7 +248,9 @@ class Settings(BaseModel):
     """PEM file of authorities trusted for the issuer; default: those of this
     machine."""
     authenticators: Annotated[
-        tuple[AuthenticatorKind, ...], BeforeValidator(_split), AfterValidator(_distinct)
+        tuple[AuthenticatorKind, ...],
+        BeforeValidator(_split),
+        _allowed(lambda kinds: len(set(kinds)) == len(kinds), "it takes each kind once at most"),
     ] = ()
     """Some of `bearer`, `certificate`, `proxy-certificate`, `basic`, in the order in which callers
     are offered them; default: all that are configured."""
@@ -328,9 +312,10 @@ class Settings(BaseModel):
     basic_sasl_mechanism: SaslMechanism | None = None
     """`PLAIN`, `SCRAM-SHA-256` or `SCRAM-SHA-512`: accepts `Authorization: Basic` and logs in at
     the brokers with it; default: Basic is off."""
-    basic_security_protocol: Annotated[SecurityProtocol, AfterValidator(_sasl)] = (
-        SecurityProtocol.SASL_SSL
-    )
+    basic_security_protocol: Annotated[
+        SecurityProtocol,
+        _allowed(lambda protocol: protocol.uses_sasl, "it takes SASL_SSL or SASL_PLAINTEXT"),
+    ] = SecurityProtocol.SASL_SSL
     """`SASL_SSL`, or `SASL_PLAINTEXT` on this machine and in development: how such callers are
     logged in."""
     basic_bootstrap_servers: BootstrapServers | None = None
@@ -347,7 +332,7 @@ class Settings(BaseModel):
     """A port of its own for TLS; `QUOTAS_PORT` then speaks plain HTTP."""
     tls_client_ca_file: Path | None = None
     """PEM file of authorities: a client certificate that they signed is a credential."""
-    ssl_principal_mapping_rules: Annotated[str, AfterValidator(_mapping_rules)] = "DEFAULT"
+    ssl_principal_mapping_rules: Annotated[str, _readable(PrincipalMapping)] = "DEFAULT"
     """From a certificate's subject to the user; mirrors the broker's
     `ssl.principal.mapping.rules`."""
 

@@ -186,3 +186,25 @@ def alteration_result_json(result: AlterationResult) -> dict[str, Any]:
 
 def _values_or_null(values: Values | None) -> dict[str, JsonNumber] | None:
     return None if values is None else values_json(values)
+
+
+def child(pointer: str, token: str | int) -> str:
+    """Return the pointer to a member or an item below ``pointer``."""
+    return f"{pointer}/{str(token).replace('~', '~0').replace('/', '~1')}"
+
+
+_QUOTED_CHARACTERS: Final = 80
+
+
+def quote(text: str) -> str:
+    """Quote text of the caller's for a sentence, shortened where it is long."""
+    short = text if len(text) <= _QUOTED_CHARACTERS else f"{text[:_QUOTED_CHARACTERS]}…"
+    return repr(short)
+
+
+_HALF_OF_A_PAIR: Final = re.compile("[\ud800-\udfff]")
+
+
+def has_lone_surrogate(text: str) -> bool:
+    """Tell whether a text holds half of a surrogate pair, so that it is no Unicode text."""
+    return not text.isascii() and bool(_HALF_OF_A_PAIR.search(text))

@@ -3,7 +3,7 @@
 import re
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -15,8 +15,8 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.domain.entities import Caller
-from app.domain.errors import QuotaError, Sent
-from app.http.headers import refuse_bad_headers
+from app.domain.errors import QuotaError, Sent, UnreadableRequestError, Violation
+from app.http.errors import HeadersTooLargeError
 from app.http.metrics import HttpMetrics
 from app.http.problems import code_of, problem_response
 
@@ -290,3 +290,64 @@ def _request_id(scope: Scope) -> str:
     if len(present) == 1 and _REQUEST_ID.fullmatch(present[0]):
         return present[0].decode("ascii")
     return secrets.token_hex(16)
+
+
+MAX_HEADER_BYTES: Final = 32 * 1024
+"""The path, the query and all headers together, in bytes."""
+
+_LINE_OVERHEAD_BYTES: Final = 4
+
+
+def refuse_bad_headers(scope: Scope) -> None:
+    """Refuse headers that are too large or that two readers could understand differently.
+
+    Raises:
+        HeadersTooLargeError: Over 32 KiB in all.
+        UnreadableRequestError: Several credentials, or a body whose end is ambiguous.
+    """
+    size = len(scope.get("raw_path") or b"") + len(scope["query_string"])
+    judged: list[tuple[bytes, bytes]] = []
+    for pair in scope["headers"]:
+        name, value = pair
+        size += len(name) + len(value) + _LINE_OVERHEAD_BYTES
+        if name in _AMBIGUOUS_HEADERS:
+            judged.append(pair)
+    if size > MAX_HEADER_BYTES:
+        detail = f"The path, the query and the headers have over {MAX_HEADER_BYTES} bytes."
+        raise HeadersTooLargeError(detail)
+    _refuse_ambiguous(judged)
+
+
+def _refuse_ambiguous(judged: Sequence[tuple[bytes, bytes]]) -> None:
+    credentials = [value for name, value in judged if name == _AUTHORIZATION]
+    if len(credentials) > 1 or any(b"," in item and _are_joined(item) for item in credentials):
+        raise _ambiguous("authorization", "several-credentials", _SEVERAL_CREDENTIALS)
+    names = [name for name, _ in judged]
+    if len(names) == len(credentials):
+        return
+    lengths = names.count(_CONTENT_LENGTH)
+    if lengths > 1 or (lengths and _TRANSFER_ENCODING in names):
+        raise _ambiguous("content-length", "ambiguous-length", _AMBIGUOUS_LENGTH)
+
+
+def _are_joined(credentials: bytes) -> bool:
+    return _JOINED_CREDENTIALS.search(credentials.decode("latin-1")) is not None
+
+
+_AUTHORIZATION: Final = b"authorization"
+_CONTENT_LENGTH: Final = b"content-length"
+_TRANSFER_ENCODING: Final = b"transfer-encoding"
+_AMBIGUOUS_HEADERS: Final = frozenset({_AUTHORIZATION, _CONTENT_LENGTH, _TRANSFER_ENCODING})
+
+_JOINED_CREDENTIALS: Final = re.compile(r"(?<![^\s,])[^\s,]++ ++[^\s,]++ *+, *+[^\s,]++ ++[^\s,]")
+"""Two credentials in one header, as a proxy may join them.
+
+Possessive and from the beginning of a word: a long header takes no longer than its length.
+"""
+
+_SEVERAL_CREDENTIALS: Final = "Give exactly one Authorization header."
+_AMBIGUOUS_LENGTH: Final = "Give one Content-Length, and none with Transfer-Encoding."
+
+
+def _ambiguous(header: str, code: str, detail: str) -> UnreadableRequestError:
+    return UnreadableRequestError(detail, code=code, violations=[Violation(header, code, detail)])

@@ -27,8 +27,7 @@ from app.domain.filters import (
     MatchType,
     filter_violations,
 )
-from app.http.encoding import read_time
-from app.http.request_body import quote
+from app.http.encoding import quote, read_time
 from app.http.validation import StrictModel, fault_of, own_error
 
 _END_OF_TYPE: Final = re.compile("[=:^]")

@@ -6,7 +6,6 @@ What RFC 8259 leaves open is refused, and numbers keep every digit.
 import asyncio
 import json
 import math
-import re
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
@@ -19,13 +18,8 @@ from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect, Request
 
 from app.domain.errors import MAX_VIOLATIONS, InvalidRequestError, UnreadableRequestError, Violation
+from app.http.encoding import child, quote
 from app.http.errors import BodyTooLargeError, RequestTimeoutError, UnsupportedMediaTypeError
-
-
-def child(pointer: str, token: str | int) -> str:
-    """Return the pointer to a member or an item below ``pointer``."""
-    return f"{pointer}/{str(token).replace('~', '~0').replace('/', '~1')}"
-
 
 JsonValue: TypeAlias = "bool | Decimal | str | list[JsonValue] | dict[str, JsonValue] | None"
 JsonObject: TypeAlias = dict[str, JsonValue]
@@ -40,8 +34,6 @@ the difference, and nobody's arithmetic meets an exponent that fills the memory.
 MAX_VALUES: Final = 200_000
 """How many objects and numbers a body may have: 10,000 entities with five changed keys each, and
 their expected values, have fewer. Each takes some hundred bytes of memory while it is read."""
-
-_QUOTED_CHARACTERS: Final = 80
 
 
 def parse_object(body: bytes) -> JsonObject:
@@ -164,20 +156,6 @@ def _repetitions(pairs: list[tuple[str, Any]], pointer: str) -> Iterator[Violati
             detail = f"The key {quote(name)} is given more than once."
             yield Violation(child(pointer, name), "duplicate-json-key", detail)
         seen.add(name)
-
-
-def quote(text: str) -> str:
-    """Quote text of the caller's for a sentence, shortened where it is long."""
-    short = text if len(text) <= _QUOTED_CHARACTERS else f"{text[:_QUOTED_CHARACTERS]}…"
-    return repr(short)
-
-
-_HALF_OF_A_PAIR: Final = re.compile("[\ud800-\udfff]")
-
-
-def has_lone_surrogate(text: str) -> bool:
-    """Tell whether a text holds half of a surrogate pair, so that it is no Unicode text."""
-    return not text.isascii() and bool(_HALF_OF_A_PAIR.search(text))
 
 
 def _decoded(body: bytes) -> str:

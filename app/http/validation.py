@@ -25,7 +25,8 @@ from app.domain.errors import (
     UnreadableRequestError,
     Violation,
 )
-from app.http.request_body import JsonValue, child, has_lone_surrogate, quote
+from app.http.encoding import child, has_lone_surrogate, quote
+from app.http.request_body import JsonValue
 
 Location = tuple[int | str, ...]
 PydanticError = Mapping[str, Any]

@@ -15,7 +15,7 @@ from app.http.metrics import HttpMetrics
 from app.http.plans.models import PlanRequest
 from app.http.problem_catalog import PROBLEMS
 from app.http.request_body import parse_object
-from app.http.resolve.models import ResolveRequest
+from app.http.resolve.routes import ResolveRequest
 from app.http.validation import validated
 from app.localdev.examples import PRINCIPALS
 from app.localdev.jars import KAFKA_VERSION, OTHER_KAFKA_VERSIONS

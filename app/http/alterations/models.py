@@ -29,7 +29,7 @@ from app.domain.quota_keys import (
     keys_for,
 )
 from app.domain.validation import MAX_NAME_BYTES
-from app.http.encoding import NOT_NUMBERS
+from app.http.encoding import NOT_NUMBERS, has_lone_surrogate, quote
 from app.http.models import (
     IP_SCHEMA,
     MAX_REASON_CHARACTERS,
@@ -44,7 +44,7 @@ from app.http.models import (
     Values,
     closed,
 )
-from app.http.request_body import JsonValue, has_lone_surrogate, quote
+from app.http.request_body import JsonValue
 from app.http.validation import RequestBody, at_most, kind_of, own_error, strict
 from app.service.alterations.command import Expected, Wait
 

@@ -22,9 +22,9 @@ from app.domain.entities import Caller
 from app.domain.errors import UnauthenticatedError, UnreadableRequestError
 from app.http.authentication.authenticator import HARMLESS_NAMES, Presented, host_of, is_admissible
 from app.http.authentication.oidc import OIDC, JsonWebTokens
-from app.http.encoding import read_time
+from app.http.encoding import quote, read_time
 from app.http.errors import InvalidTokenError
-from app.http.request_body import parse_json, quote
+from app.http.request_body import parse_json
 from app.http.validation import StrictModel, own_error, violations_of
 from app.service.runtime.clock import utc_now
 

@@ -13,7 +13,7 @@ from app.domain.errors import Violation
 from app.domain.filters import ClientQuotaFilter, ClientQuotaFilterComponent, filter_violations
 from app.domain.plans import DesiredQuota, DesiredValue, WhyKept
 from app.http.alterations.models import UP_TO_MAX_ENTITIES, Reason, Waiting, broken_reason
-from app.http.encoding import NOT_NUMBERS
+from app.http.encoding import NOT_NUMBERS, quote
 from app.http.models import (
     QUOTA_VALUES,
     STORED_VALUE,
@@ -28,7 +28,7 @@ from app.http.models import (
     closed,
 )
 from app.http.query_params import COMPONENT_SCHEMA, parse_component
-from app.http.request_body import JsonValue, quote
+from app.http.request_body import JsonValue
 from app.http.validation import RequestBody, StrictModel, at_most, kind_of, own_error, strict
 from app.http.yaml_format import API_VERSION
 

@@ -1,18 +1,41 @@
-"""``GET`` and ``POST /quotas/resolve``: what applies, and why."""
+"""``GET`` and ``POST /quotas/resolve``: who is asked for, what applies to them, and why."""
 
-from typing import Annotated
+from collections.abc import Callable, Iterator
+from decimal import Decimal
+from functools import partial
+from typing import Annotated, Final, NotRequired, Self
 
 from fastapi import Depends, Request, Response
+from pydantic import Field, PrivateAttr, WithJsonSchema, model_validator
+from typing_extensions import TypeAliasType, TypedDict
 
-from app.http.encoding import JsonBytes, JsonResponse
-from app.http.guards import may_describe
-from app.http.query_params import StrictQuery
-from app.http.resolve.models import (
-    Resolution,
-    ResolveAnswer,
-    ResolveParameters,
-    ResolveRequest,
+from app.domain.addresses import canonical_ip
+from app.domain.errors import Violation
+from app.domain.quota_keys import Scope
+from app.domain.resolution_levels import QuotaSource
+from app.http.alterations.models import (
+    LONE_SURROGATE,
+    UP_TO_MAX_ENTITIES,
+    ClientQuotaAlteration,
+    Proposals,
+    broken_number,
+    object_schema,
+    whole_number,
 )
+from app.http.analytics.models import Usage
+from app.http.encoding import JsonBytes, JsonResponse, child, has_lone_surrogate, quote
+from app.http.guards import may_describe
+from app.http.models import (
+    IP_SCHEMA,
+    MAX_IDENTITIES,
+    ClusterId,
+    Entity,
+    StoredValue,
+    Time,
+    closed,
+    some_of_the_keys,
+)
+from app.http.query_params import MAX_AGE_MS, READ_INTEGER, Flag, QueryParameters, StrictQuery
 from app.http.resolve.rendering import (
     add_usage,
     buckets_of,
@@ -23,7 +46,296 @@ from app.http.resolve.rendering import (
 from app.http.responses import READING, WITH_BODY, answer_of, problems, request_examples
 from app.http.route import feature_router
 from app.http.services import services_of
+from app.http.validation import at_most, strict
+from app.service.queries.resolve import DEFAULT_RESOLVE_AGE_MS, ResolveQuery
+from app.service.queries.resolve import Identity as DomainIdentity
 from app.service.runtime.offload import off_loop
+
+
+class ResolveParameters(QueryParameters):
+    """The query of ``GET /quotas/resolve``."""
+
+    user: Annotated[
+        str | None,
+        Field(
+            description=(
+                "The user: the principal's name without its type. Needed unless `ip` is given; an "
+                "unauthenticated connection is the user `ANONYMOUS`."
+            ),
+            examples=["alice"],
+        ),
+    ] = None
+    client_id: Annotated[
+        str | None,
+        Field(
+            alias="client-id",
+            description="The client-id; missing or empty is a connection without one.",
+            examples=["etl"],
+        ),
+    ] = None
+    ip: Annotated[
+        str | None,
+        Field(
+            description="A literal IPv4 or IPv6 address, instead of `user` and `client-id`.",
+            json_schema_extra={"anyOf": [*IP_SCHEMA["anyOf"], {"type": "null"}]},
+        ),
+    ] = None
+    max_age_ms: Annotated[
+        int,
+        Field(ge=0, le=MAX_AGE_MS),
+        READ_INTEGER,
+        Field(
+            description=(
+                "How old the image may be that the answer comes from, in milliseconds; 0 reads the "
+                "broker now."
+            ),
+        ),
+    ] = DEFAULT_RESOLVE_AGE_MS
+    explain: Annotated[
+        Flag,
+        Field(
+            description=(
+                "List every level tried for each key, with the reason where it cannot apply."
+            )
+        ),
+    ] = False
+    usage: Annotated[
+        Flag, Field(description="Show beside each quota how the bucket spent its last day.")
+    ] = False
+
+    def query(self) -> ResolveQuery:
+        """Return what to resolve."""
+        identity = DomainIdentity(self.user, self.client_id, self.ip)
+        return ResolveQuery(
+            (identity,),
+            max_age_ms=self.max_age_ms,
+            explain=self.explain,
+            violations=tuple(identity_violations(identity, lambda name: name or "user")),
+        )
+
+
+def identity_violations(
+    identity: DomainIdentity, pointer: Callable[[str], str]
+) -> Iterator[Violation]:
+    """Yield every broken rule of an identity.
+
+    Args:
+        identity: As read.
+        pointer: Of a member by its name; for ``""`` that of the identity.
+    """
+    if identity.ip is None:
+        if identity.user is None:
+            detail = "Name a user (an unauthenticated connection is ANONYMOUS), or an ip."
+            yield Violation(pointer("user"), "identity-without-user", detail)
+    else:
+        if identity.user is not None or identity.client_id is not None:
+            detail = "An identity is an ip, or a user with or without a client-id, not both."
+            yield Violation(pointer(""), "invalid-identity-combination", detail)
+        if canonical_ip(identity.ip) is None:
+            detail = f"{quote(identity.ip)} is not a literal IPv4 or IPv6 address."
+            yield Violation(pointer("ip"), "not-an-ip-address", detail)
+    for name, text in (("user", identity.user), ("client-id", identity.client_id)):
+        if text is not None and has_lone_surrogate(text):
+            yield Violation(pointer(name), "lone-surrogate", LONE_SURROGATE)
+
+
+_TEXT: Final = {"type": "string"}
+
+_IDENTITY: Final = WithJsonSchema(
+    {
+        "description": (
+            "A user with or without a client-id, or an address. An empty client-id equals a "
+            "missing one; answers leave it out and have addresses in canonical text."
+        ),
+        "oneOf": [
+            object_schema(["user"], {"user": _TEXT, "client-id": _TEXT}, title="UserIdentity"),
+            object_schema(["ip"], {"ip": IP_SCHEMA}, title="IpIdentity"),
+        ],
+    }
+)
+
+IdentityItem = TypedDict(
+    "IdentityItem",
+    {"user": NotRequired[str], "client-id": NotRequired[str], "ip": NotRequired[str]},
+)
+strict(IdentityItem)
+
+Identity = TypeAliasType("Identity", Annotated[IdentityItem, _IDENTITY])
+
+
+class ResolveRequest(Proposals):
+    """The body of ``POST /quotas/resolve``."""
+
+    identities: Annotated[
+        list[Identity],
+        at_most(MAX_IDENTITIES, "too-many-identities"),
+        Field(json_schema_extra={"maxItems": MAX_IDENTITIES}),
+    ]
+    alterations: Annotated[
+        list[ClientQuotaAlteration],
+        UP_TO_MAX_ENTITIES,
+        Field(
+            default_factory=list,
+            description="What-if: each entity at most once; nothing is sent.",
+        ),
+    ]
+    max_age_ms: Annotated[
+        Decimal,
+        WithJsonSchema({"type": "integer", "minimum": 0, "maximum": MAX_AGE_MS}),
+        Field(
+            description="How old the image may be, in milliseconds; 0 asks now.",
+            json_schema_extra={"default": DEFAULT_RESOLVE_AGE_MS},
+        ),
+    ] = Decimal(DEFAULT_RESOLVE_AGE_MS)
+    _identities: tuple[DomainIdentity, ...] = PrivateAttr(())
+
+    @model_validator(mode="after")
+    def _prepare(self) -> Self:
+        self._read(self.alterations)
+        self._identities = tuple(
+            [
+                DomainIdentity(item.get("user"), item.get("client-id"), item.get("ip"))
+                for item in self.identities
+            ]
+        )
+        self._violations = tuple(self._broken())
+        return self
+
+    def _broken(self) -> Iterator[Violation]:
+        for index, identity in enumerate(self._identities):
+            if identity.ip is None and identity.user is not None and _is_ascii(identity):
+                continue
+            yield from identity_violations(identity, partial(_pointer, f"/identities/{index}"))
+        yield from broken_number("max_age_ms", self.max_age_ms, MAX_AGE_MS)
+
+    def query(self) -> ResolveQuery:
+        """Return what to resolve."""
+        return ResolveQuery(
+            self._identities,
+            self.changes if "alterations" in self.model_fields_set else None,
+            whole_number(self.max_age_ms, MAX_AGE_MS, DEFAULT_RESOLVE_AGE_MS),
+            violations=self.violations,
+            expected=self.expected,
+        )
+
+
+def _pointer(base: str, name: str) -> str:
+    return child(base, name) if name else base
+
+
+def _is_ascii(identity: DomainIdentity) -> bool:
+    return f"{identity.user}{identity.client_id}".isascii()
+
+
+@closed
+class QuotaPlace(TypedDict):
+    """An entity, and its level for an identity."""
+
+    entity: Entity
+    level: Annotated[int, Field(ge=1, le=8, description="1 is the most specific.")]
+    name: Annotated[QuotaSource, Field(description="The level's name.")]
+
+
+@closed
+class OverriddenQuota(QuotaPlace):
+    """A less specific entity that has the key and loses."""
+
+    value: StoredValue
+
+
+@closed
+class LevelTried(QuotaPlace):
+    """A level that was looked at."""
+
+    value: Annotated[StoredValue | None, Field(description="What is stored there; null: nothing.")]
+    applies: Annotated[
+        bool, Field(description="Whether the level can apply to this identity at all.")
+    ]
+    reason: Annotated[str | None, Field(description="Why it cannot.")]
+
+
+_BUCKET: Final = WithJsonSchema(
+    {
+        "description": "The bucket: who spends from the same allowance, as metric tags.",
+        "oneOf": [
+            object_schema(names, dict.fromkeys(names, _TEXT), title=title)
+            for title, names in (("UserClientBucket", ("user", "client-id")), ("IpBucket", ("ip",)))
+        ],
+    }
+)
+
+
+@closed
+class ResolvedQuota(TypedDict):
+    """What applies for one key."""
+
+    value: Annotated[StoredValue | None, Field(description="As stored; null: unlimited.")]
+    unit: Annotated[str, Field(description="Of the value, such as `bytes/s`.")]
+    scope: Annotated[Scope, Field(description="Where the limit is enforced.")]
+    source: Annotated[
+        QuotaPlace | None, Field(description="Where the value comes from; null: nowhere.")
+    ]
+    shared_by: Annotated[dict[str, str], _BUCKET]
+    overridden: Annotated[
+        list[OverriddenQuota],
+        Field(description="The less specific entities that have the key and lose."),
+    ]
+    levels: NotRequired[
+        Annotated[
+            list[LevelTried], Field(description="With `explain` only: every level, in order.")
+        ]
+    ]
+    usage: NotRequired[
+        Annotated[Usage | None, Field(description="With `usage` only; null: nothing is known.")]
+    ]
+
+
+class _Resolved(TypedDict):
+    identity: Annotated[dict[str, str], _IDENTITY]
+    authoritative: Annotated[
+        bool, Field(description="False where a broker has `client.quota.callback.class` set.")
+    ]
+    quotas: Annotated[
+        dict[str, ResolvedQuota],
+        Field(
+            description=(
+                "Every key that applies to the identity: `connection_creation_rate` for an "
+                "address, the other four for a user and client-id."
+            ),
+            json_schema_extra=some_of_the_keys,
+        ),
+    ]
+    notes: Annotated[list[str], Field(description="Sentences about what does not do what it says.")]
+
+
+@closed
+class Resolution(_Resolved):
+    """What applies, and why."""
+
+    cluster_id: ClusterId
+    as_of: Time
+
+
+@closed
+class ProposedResolution(_Resolved):
+    """What would apply if the alterations had been applied."""
+
+
+@closed
+class ResolveResult(_Resolved):
+    """What applies to one identity; `proposed` only where alterations were given."""
+
+    proposed: NotRequired[ProposedResolution]
+
+
+@closed
+class ResolveAnswer(TypedDict):
+    """What applies to many identities."""
+
+    cluster_id: ClusterId
+    as_of: Time
+    results: Annotated[list[ResolveResult], Field(description="In the order of the identities.")]
+
 
 router = feature_router("resolve")
 

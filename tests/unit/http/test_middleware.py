@@ -11,8 +11,8 @@ from structlog.testing import capture_logs
 
 from app.domain.errors import ClusterAuthorizationError, UnauthenticatedError
 from app.http.errors import InvalidTokenError
-from app.http.headers import MAX_HEADER_BYTES
 from app.http.metrics import HttpMetrics
+from app.http.middleware import MAX_HEADER_BYTES
 from tests.unit.http.application import RawHeaders, around, sample, send, within
 
 JSON = (b"content-type", b"application/json")

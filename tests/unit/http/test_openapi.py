@@ -22,7 +22,7 @@ from app.http.models import IP_SCHEMA
 from app.http.problem_catalog import PROBLEMS
 from app.http.query_params import FILTER_SCHEMA, parse_filter
 from app.http.request_body import parse_object
-from app.http.resolve.models import ResolveRequest
+from app.http.resolve.routes import ResolveRequest
 from app.http.validation import validated
 from tests.unit.http.promises import promised, relied_on
 

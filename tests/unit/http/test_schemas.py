@@ -13,7 +13,7 @@ from app.domain.errors import MAX_VIOLATIONS, InvalidRequestError, UnreadableReq
 from app.http.alterations.models import AlterationRequest, RevertRequest
 from app.http.plans.models import PlanRequest
 from app.http.request_body import JsonObject, parse_object
-from app.http.resolve.models import ResolveRequest
+from app.http.resolve.routes import ResolveRequest
 from app.http.validation import validated
 from app.service.alterations.command import Wait
 from app.service.queries.resolve import Identity
