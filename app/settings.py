@@ -277,7 +277,7 @@ class Settings(BaseModel):
     requests_at_once: Annotated[int, Field(ge=0)] = 256
     """Requests of one principal that are worked on at a time."""
     authentication_failures_per_s: Rate = 500.0
-    """Bad credentials from one address a second; twenty times as many at once."""
+    """Bad credentials from one address a second; bursts up to 20 times."""
     public_requests_per_s: Rate = 100.0
     """Requests of one address a second for each route without a credential; ten times as many at
     once."""

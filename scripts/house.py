@@ -1,4 +1,4 @@
-"""Count the lines, files and names of each area; fail where a limit of `house.toml` is exceeded.
+"""Count each area's lines, files and words; fail where a limit of `house.toml` is exceeded.
 
 The limits are what was reached: whoever gets below one lowers it. The targets are where this goes.
 """
@@ -28,7 +28,7 @@ class Area:
         files: Their number.
         median: Of their lines; an `__init__.py` of a docstring alone is not counted.
         small: Files under 60 lines for which the table has no reason.
-        words: Names with a word in them that the table does not want.
+        words: Names with a word in them that the table does not want; in a document, such words.
     """
 
     name: str
@@ -64,14 +64,14 @@ def measure(root: Path, area: Mapping[str, Any], table: Mapping[str, Any]) -> Ar
         files=len(files),
         median=round(median([lines[file] for file in modules] or [0])),
         small=sum(str(file.relative_to(root)) not in table["small"] for file in small),
-        words=sum(len(unwanted_names(file, table["words"])) for file in files),
+        words=sum(len(unwanted_words(file, table["words"])) for file in files),
     )
 
 
 def files_of(root: Path, paths: Sequence[str]) -> Iterator[Path]:
-    """Yield the Python files below folders, or that match a pattern."""
+    """Yield the Python files below folders, or the files that match a pattern."""
     for path in paths:
-        yield from sorted(root.glob(path if path.endswith(".py") else f"{path}/**/*.py"))
+        yield from sorted(root.glob(path if Path(path).suffix else f"{path}/**/*.py"))
 
 
 def is_docstring_alone(file: Path) -> bool:
@@ -79,8 +79,15 @@ def is_docstring_alone(file: Path) -> bool:
     return file.name == "__init__.py" and len(ast.parse(file.read_text()).body) <= 1
 
 
-def unwanted_names(file: Path, words: Sequence[str]) -> list[str]:
-    """Return the names that a file defines, its own among them, with an unwanted word in them."""
+def unwanted_words(file: Path, words: Sequence[str]) -> list[str]:
+    """Return the names that a module defines, its own among them, with an unwanted word in them.
+
+    Of a document: the unwanted words outside code and addresses.
+    """
+    if file.suffix == ".md":
+        prose = re.sub(r"(?s)```.*?```|`[^`]*`|\]\([^)]*\)", " ", file.read_text())
+        found = re.findall("[a-z]+", prose.lower())
+        return [word for word in found if word in words or word.removesuffix("s") in words]
     names = {file.stem, *defined_names(ast.parse(file.read_text()))}
     return sorted(name for name in names if has_word(name, words))
 

@@ -53,7 +53,7 @@ SUBCOMMANDS: Final = {
     "apply": "make a document hold, or nothing if the cluster moves meanwhile",
     "import": "turn what another tool keeps into a document",
     "resolve": "tell what applies to each identity of a file",
-    "lint": "look for quotas that do nothing, or not what they seem to",
+    "lint": "find quotas with no effect or a surprising one",
     "audit": "show who changed what, and when",
     "revert": "take an alteration back",
     "completion": "write the completions of a shell",

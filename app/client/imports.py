@@ -135,7 +135,7 @@ def read_kafka_configs(text: str, into: Collected) -> None:
         elif quotas is not None:
             _read_quotas(quotas[1], quotas[2], number, into)
         elif line.strip():
-            into.lose(number, "this line tells of no quota")
+            into.lose(number, "skipped: not a quota line")
 
 
 def _lines(text: str) -> list[str]:

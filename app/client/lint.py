@@ -1,4 +1,4 @@
-"""Rules that find quotas that do nothing, or not what they seem to."""
+"""Rules that find quotas with no effect or a surprising one."""
 
 import shlex
 from collections import defaultdict

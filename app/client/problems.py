@@ -44,7 +44,9 @@ _NEXT: Final[Mapping[str, str]] = {
     "cluster-unreachable": "Nothing was changed: try again later.",
     "audit-log-unavailable": "Nothing was changed: try again later. Reading goes on.",
     "not-sent": "Nothing was changed: try again later.",
-    "outcome-not-recorded": "It has an end that is not recorded yet: ask Location for it.",
+    "outcome-not-recorded": (
+        "The cluster has answered; the audit record is still being written: ask Location for it."
+    ),
     "outcome-superseded": "Look at the present values, and decide again, with another key.",
     "outcome-unknown": "Ask Location what became of it; do not repeat it with another key.",
 }

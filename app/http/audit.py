@@ -90,7 +90,7 @@ class AuditParameters(QueryParameters):
     until: Annotated[
         TimeParameter | None,
         Field(
-            description=f"The first time that is too late. {_PLUS}",
+            description=f"Upper bound, exclusive. {_PLUS}",
             examples=["2026-11-22T00:00:00Z"],
         ),
     ] = None

@@ -220,7 +220,7 @@ class HttpMetrics:
         )
         self._dropped = self._counter(
             "http_server_connections_dropped",
-            "Connections closed for lack of a slot: refused, or idle and given up for a new "
+            "Connections closed for lack of a slot: refused, or idle and closed for a new "
             "connection because of a limit (address, handshakes, all) or for lack of descriptors.",
             "reason",
         )

@@ -32,7 +32,7 @@ class PrometheusAlterationMetrics:
         self._registry = registry
         self._phases = Histogram(
             "quota_alteration_phase_seconds",
-            "Time that a part of an alteration took.",
+            "Time that a phase of an alteration took.",
             ["phase"],
             buckets=_PHASE_BUCKETS_S,
             registry=registry,
@@ -46,7 +46,7 @@ class PrometheusAlterationMetrics:
         )
         self._recovered = self._counter(
             "quota_recovery",
-            "Verdicts on entities whose answer was lost; observed_other wants a look.",
+            "Verdicts on entities whose answer was lost; investigate observed_other.",
             "verdict",
             "fence",
         )
@@ -71,7 +71,7 @@ class PrometheusAlterationMetrics:
             "quota_open_intents", "Entities of alterations without a definite outcome."
         )
         self._oldest = self._gauge(
-            "quota_oldest_open_intent_seconds", "Age of the oldest of them; over 180 is wrong."
+            "quota_oldest_open_intent_seconds", "Age of the oldest of them; must stay below 180."
         )
         self._quarantined = self._gauge(
             "quota_quarantined_slots", "Entities held because a request's outcome is unknown."
@@ -91,7 +91,7 @@ class PrometheusAlterationMetrics:
         self._months_ahead = self._gauge(
             "audit_partition_months_ahead",
             "Months after the present one that the audit log has partitions for; under 1 it is "
-            "about to refuse alterations. NaN until that is known.",
+            "about to refuse alterations. NaN before the first check.",
             "livemostrecent",
         )
         self._months_ahead.set(math.nan)
@@ -219,7 +219,7 @@ class PrometheusDependencyMetrics:
         )
         self._waits = Histogram(
             "db_pool_wait_seconds",
-            "Time until a piece of work had its connection to Postgres.",
+            "Time until a query had its connection to Postgres.",
             ["pool"],
             buckets=_WAIT_BUCKETS_S,
             registry=registry,
@@ -270,7 +270,7 @@ class PrometheusPolicyMetrics:
         )
         self._reads = Counter(
             "policy_reads",
-            "Times the policy file was read: used, or refused (what was in force stays so).",
+            "Times the policy file was read: used, or refused (keeping the previous policy).",
             ["result"],
             registry=registry,
         )

@@ -245,7 +245,7 @@ def _introduce(dev: _Dev, service: LocalService) -> None:
     if dev.environ["QUOTAS_MODE"] == "development":
         print(
             "# Relaxed here by QUOTAS_MODE=development: unsafe settings are warnings in that log, "
-            "limits may be 0, a stop is not announced before it begins."
+            "limits may be 0, shutdown is immediate."
         )
     if dev.kafka is None:
         print("# The broker is not ours: no example ACLs and quotas were set there.")

@@ -37,6 +37,11 @@ def test_an_area_is_counted(house: Any, root: Path):
     assert house.measure(root, AREA, TABLE) == house.Area("app", 70, 4, 2, 1, 3)
 
 
+def test_words_of_a_document_are_counted_outside_code(house: Any, root: Path):
+    (root / "a.md").write_text("No room, `room`, [rooms](room.md).\n```\nroom\n```\nStories.\n")
+    assert house.unwanted_words(root / "a.md", TABLE["words"]) == ["room", "rooms", "stories"]
+
+
 def test_a_limit_that_is_exceeded_is_a_violation(house: Any, root: Path):
     areas = [house.measure(root, AREA, TABLE)]
     reached = {"lines": 70, "files": 4, "median": 2, "small": 1, "words": 3}

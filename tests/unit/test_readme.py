@@ -38,7 +38,7 @@ def blocks(language: str) -> list[str]:
 
 
 def configuration_table() -> str:
-    lines = ["| Variable | Default | Meaning |", "|---|---|---|"]
+    lines = ["| Variable | Default | Description |", "|---|---|---|"]
     lines += [
         f"| `{PREFIX}{name.upper()}` | {_default(name)} | {describe(name)} |"
         for name in Settings.model_fields

@@ -32,7 +32,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--actor", metavar="PRINCIPAL", help="who asked, as in User:ci")
     parser.add_argument("--since", metavar="TIME", help="as in 2026-11-21T00:00:00Z; included")
-    parser.add_argument("--until", metavar="TIME", help="the first time that is too late")
+    parser.add_argument("--until", metavar="TIME", help="upper bound, exclusive")
     parser.add_argument("--outcome", metavar="WORD", help="applied, refused, unknown, …")
     parser.add_argument("--action", metavar="WORD", help="alter, apply_plan, revert, denied, …")
     parser.add_argument(

@@ -1,4 +1,4 @@
-"""``lint``: quotas that do nothing, or not what they seem to."""
+"""``lint``: quotas with no effect or a surprising one."""
 
 from argparse import ArgumentParser
 from collections.abc import Iterator, Mapping, Sequence

@@ -100,7 +100,7 @@ class BucketParameters(AnalyticsParameters):
     ] = None
     until: Annotated[
         TimeParameter | None,
-        Field(description=f"The first minute that is too late. {_PLUS}", examples=[_UNTIL]),
+        Field(description=f"Upper bound, exclusive. {_PLUS}", examples=[_UNTIL]),
     ] = None
     page_size: PageSize = 1440
 

@@ -64,7 +64,7 @@ def metric_rows() -> Iterator[str]:
 
 def metric_table() -> str:
     """Return the table of metrics."""
-    return "\n".join(["| Name | Type and labels | Meaning |", "|---|---|---|", *metric_rows()])
+    return "\n".join(["| Name | Type and labels | Description |", "|---|---|---|", *metric_rows()])
 
 
 _WITH_WORKERS: Mapping[str, str] = {
