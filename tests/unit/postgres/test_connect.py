@@ -124,6 +124,7 @@ async def test_there_is_nothing_to_cut_off_before_there_is_a_connection(ends: An
         (psycopg.errors.DeadlockDetected(), "Postgres says 40P01"),
         (OperationalError("insert", {}, psycopg.errors.DiskFull()), "the disk of Postgres is full"),
         (psycopg.OperationalError('failed: FATAL:  role "a" does not exist'), "the login"),
+        (psycopg.OperationalError("FATAL:  password authentication failed"), "the password"),
         (psycopg.OperationalError("failed: FATAL:  unheard of"), "refuses the connection"),
         (psycopg.OperationalError("connection refused"), "cannot be reached or does not answer"),
         (PoolTimeoutError("queue"), "cannot be reached or does not answer"),
