@@ -22,10 +22,12 @@ _LOGINS: Final = 1_000
 _LOGINS_AT_ONCE: Final = 20
 _ENTITIES: Final = 10_000
 _LARGE_AT_ONCE: Final = 60
-_RUNS: Final = 200
 _HELD: Final = 100
+ALTER: Final = "/quotas/alterations"
+RATE: Final = "producer_byte_rate"
 
 Answers = Counter[str]
+Users = list[dict[str, str]]
 
 
 def _filled(member: str) -> bytes:
@@ -57,7 +59,7 @@ async def _post(url: str, path: str, principal: str, body: bytes) -> Answers:
 
 async def one_denied_request(url: str) -> Answers:
     """Send 8 MB without the right to."""
-    return await _post(url, "/quotas/alterations", "mallory", _filled("alterations"))
+    return await _post(url, ALTER, "mallory", _filled("alterations"))
 
 
 async def two_bodies_of_violations(url: str) -> Answers:
@@ -127,80 +129,45 @@ async def logins_with_long_names(url: str) -> Answers:
     return answers
 
 
-async def alterations_of_10_000(url: str) -> Answers:
-    """Alter other entities and the same ones, as many at a time as are taken."""
-    return await _again_and_again(url, "/quotas/alterations", _alterations)
+def again_and_again(
+    principal: str, path: str, document: Callable[[Users], object]
+) -> Callable[[str], Awaitable[Answers]]:
+    """Post about 10,000 users each from many connections; begin anew once one is answered."""
+
+    async def attack(url: str) -> Answers:
+        answers, end = Answers(), asyncio.get_running_loop().time() + LASTS_S
+
+        async def ask(number: int) -> None:
+            users = [{"user": f"hostile-{number}-{one}"} for one in range(_ENTITIES)]
+            body = json.dumps(document(users)).encode()
+            while asyncio.get_running_loop().time() < end:
+                answers.update(await _post(url, path, principal, body))
+
+        await asyncio.gather(*map(ask, range(_LARGE_AT_ONCE)))
+        return answers
+
+    return attack
 
 
-async def validations_of_10_000(url: str) -> Answers:
-    """Let alterations be validated."""
-    return await _again_and_again(url, "/quotas/alterations", _validations)
+def _changes(users: Users) -> list[object]:
+    return [{"entity": one, "ops": [{"key": RATE, "value": 1000}]} for one in users]
 
 
-async def plans_of_10_000(url: str) -> Answers:
-    """Plan as much as one principal may."""
-    return await _again_and_again(url, "/quotas/plans", _plan, "bob")
+def _alterations(users: Users) -> object:
+    return {"wait": "all_brokers", "wait_ms": 60_000, "alterations": _changes(users)}
 
 
-def _user(number: int, asked: int) -> dict[str, str]:
-    return {"user": f"hostile-{number}-{asked}"}
-
-
-def _alterations(number: int, **more: object) -> dict[str, object]:
-    ops = [{"key": "producer_byte_rate", "value": 1000 + number}]
-    changes = [{"entity": _user(number, one), "ops": ops} for one in range(_ENTITIES)]
-    return {"wait": "all_brokers", "wait_ms": 60_000, "alterations": changes, **more}
-
-
-def _validations(number: int) -> dict[str, object]:
-    return _alterations(number, validate_only=True)
-
-
-def _plan(number: int) -> dict[str, object]:
-    values = {"producer_byte_rate": 1000 + number}
-    quotas = [{"entity": _user(number, one), "values": values} for one in range(_ENTITIES)]
+def _plan(users: Users) -> object:
+    quotas = [{"entity": one, "values": {RATE: 1000}} for one in users]
     return {"document": {"apiVersion": "quotas/v1", "quotas": quotas}}
-
-
-async def resolves_of_10_000(url: str) -> Answers:
-    """Resolve as many identities as a request may have."""
-    return await _again_and_again(url, "/quotas/resolve", _identities, "bob")
-
-
-def _identities(number: int) -> dict[str, object]:
-    return {"identities": [_user(number, one) for one in range(_ENTITIES)]}
-
-
-async def _again_and_again(
-    url: str, path: str, document: Callable[[int], dict[str, object]], principal: str = "alice"
-) -> Answers:
-    """Post from many connections for a while; each begins anew once it is answered."""
-    answers, end = Answers(), asyncio.get_running_loop().time() + LASTS_S
-
-    async def ask(number: int) -> None:
-        body = json.dumps(document(number)).encode()
-        while asyncio.get_running_loop().time() < end:
-            answers.update(await _post(url, path, principal, body))
-
-    await asyncio.gather(*map(ask, range(_LARGE_AT_ONCE)))
-    return answers
-
-
-async def runs_of_the_pipeline(url: str) -> Answers:
-    """Queue runs."""
-    body, answers = json.dumps({"job": "run"}).encode(), Answers()
-    for _ in range(_RUNS):
-        answers.update(await _post(url, "/analytics/runs", "alice", body))
-    return answers
 
 
 async def bodies_that_stop(url: str) -> Answers:
     """Begin bodies that are neither small nor very large, and send no more of them."""
     parts, answers = urlsplit(url), Answers()
     head = (
-        f"POST /quotas/alterations HTTP/1.1\r\nHost: {parts.netloc}\r\n"
-        "Authorization: Bearer alice\r\nContent-Type: application/json\r\n"
-        "Content-Length: 900000\r\n\r\n"
+        f"POST {ALTER} HTTP/1.1\r\nHost: {parts.netloc}\r\nAuthorization: Bearer alice\r\n"
+        "Content-Type: application/json\r\nContent-Length: 900000\r\n\r\n"
     )
 
     async def hold() -> None:
@@ -222,11 +189,15 @@ HOSTILE: Final[dict[str, Callable[[str], Awaitable[Answers]]]] = {
     "1,000 idle connections": idle_connections,
     "8 clients of the metrics": clients_of_metrics,
     "1,000 logins with names of 23 KB": logins_with_long_names,
-    "alterations of 10,000 entities, 60 at a time": alterations_of_10_000,
-    "validations of 10,000 entities, 60 at a time": validations_of_10_000,
-    "plans of 10,000 entities, 60 at a time": plans_of_10_000,
-    "resolves of 10,000 identities, 60 at a time": resolves_of_10_000,
-    "200 runs": runs_of_the_pipeline,
+    "alterations of 10,000": again_and_again("alice", ALTER, _alterations),
+    "validations of 10,000": again_and_again(
+        "alice", ALTER, lambda users: {"validate_only": True, "alterations": _changes(users)}
+    ),
+    "plans of 10,000": again_and_again("bob", "/quotas/plans", _plan),
+    "resolves of 10,000": again_and_again(
+        "bob", "/quotas/resolve", lambda users: {"identities": users}
+    ),
+    "runs": again_and_again("alice", "/analytics/runs", lambda _: {"job": "run"}),
     "100 bodies that stop": bodies_that_stop,
 }
 OVER_TLS: Final = frozenset({"3,000 silent connections to TLS"})

@@ -319,7 +319,7 @@ async def test_a_plan_for_another_cluster_is_not_applied_here(world: World, chan
     assert world.brokers.quotas == ({ALICE: {KEY: 5.0}} if changes else {})
 
 
-async def test_one_principal_has_no_more_under_way_than_one_request_may_have(world: World):
+async def test_one_principal_has_no_more_in_progress_than_one_request_may_have(world: World):
     world.brokers.gate = asyncio.Event()
 
     def users(name: str, number: int) -> list[ClientQuotaAlteration]:

@@ -230,7 +230,7 @@ async def test_readiness_says_how_many_brokers_do_not_respond_and_not_where_they
     }
 
 
-def test_a_principal_has_as_many_items_under_way_as_one_request_may_have():
+def test_a_principal_has_as_many_items_in_progress_as_one_request_may_have():
     large = LargeRequests()
 
     def is_refused(principal: str, number: int) -> bool:
