@@ -44,7 +44,7 @@ from app.http.query_params import (
     TimeParameter,
     parse_filter,
 )
-from app.http.responses import ASKING, answer_of, problems
+from app.http.responses import ASKING, answers
 from app.http.route import feature_router
 from app.http.services import services_of
 from app.service.auth.denials import DeniedAttempt
@@ -166,12 +166,12 @@ class AuditPage(TypedDict):
 @router.get(
     "/audit",
     summary="Show the audit log",
-    responses={
-        200: answer_of(AuditPage, "One page, newest first.", "audit"),
-        **problems(
-            *ASKING, "TooManyRequests", "UnreadableOrStale", "NotAuthorized", "InvalidRequest"
-        ),
-    },
+    responses=answers(
+        AuditPage,
+        "One page, newest first.",
+        "audit",
+        errors=(*ASKING, "TooManyRequests", "UnreadableOrStale", "NotAuthorized", "InvalidRequest"),
+    ),
 )
 async def show_audit(
     request: Request,

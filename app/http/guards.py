@@ -128,6 +128,38 @@ async def read_object(request: Request, read: Callable[[JsonObject], T]) -> T:
         return await asyncio.to_thread(lambda: read(parse_object(body)))
 
 
+class Guard:
+    """A dependency that lets a caller pass, or raises the refusal.
+
+    The route calls ``admit`` first of all; as a dependency it returns what that returned.
+    """
+
+    async def admit(self, request: Request) -> "Granted | None":
+        """Return why the caller passes; null for a route that everybody may call.
+
+        Raises:
+            QuotaError: The caller does not.
+        """
+        raise NotImplementedError
+
+    async def __call__(self, request: Request) -> "Granted | None":
+        """Return what ``admit`` returned for this request."""
+        granted: Granted | None = request.scope["state"]["granted"]
+        return granted
+
+
+class Everybody(Guard):
+    """Lets everybody pass, with a credential or without."""
+
+    async def admit(self, request: Request) -> None:
+        """Count the request.
+
+        Raises:
+            RateLimitedError: One request too many from one address.
+        """
+        admit_without_credential(request)
+
+
 class Granted(NamedTuple):
     """A caller who may, and why."""
 
@@ -146,7 +178,7 @@ _LIMITED: Final = {
 }
 
 
-class Permission:
+class Permission(Guard):
     """Lets a caller pass who has an operation on the cluster; keeps the attempts of others.
 
     Args:
@@ -168,10 +200,6 @@ class Permission:
         self._limited = _LIMITED[operation]
         self._counted = operation.value
         self._alters = operation is Operation.ALTER_CONFIGS
-
-    async def __call__(self, request: Request) -> Granted:
-        """Return who has passed."""
-        return granted_to(request)
 
     async def admit(self, request: Request) -> Granted:
         """Return who passes.
@@ -209,12 +237,8 @@ class Permission:
         return access
 
 
-class Admission:
+class Admission(Guard):
     """Lets everybody pass who shows a good credential; the route itself looks at what is whose."""
-
-    async def __call__(self, request: Request) -> Granted:
-        """Return who has passed."""
-        return granted_to(request)
 
     async def admit(self, request: Request) -> Granted:
         """Return who passes.
@@ -224,12 +248,6 @@ class Admission:
             RateLimitedError: The caller asks for too much.
         """
         return Granted(await authenticate_and_limit(request, Limited.READS), {})
-
-
-def granted_to(request: Request) -> Granted:
-    """Return what the guard of the route has found."""
-    granted: Granted = request.scope["state"]["granted"]
-    return granted
 
 
 may_describe: Final = Permission(Operation.DESCRIBE_CONFIGS)
@@ -247,6 +265,10 @@ may_read_audit: Final = Permission(Operation.DESCRIBE_CONFIGS, or_audit=True)
 
 any_caller: Final = Admission()
 """Lets every caller pass who shows a valid credential."""
+
+everybody: Final = Everybody()
+PUBLIC: Final = [Depends(everybody)]
+"""The dependencies of a route that answers without a credential."""
 
 MayDescribe = Annotated[Granted, Depends(may_describe)]
 MayAlter = Annotated[Granted, Depends(may_alter)]

@@ -10,10 +10,11 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from app.http.encoding import JsonResponse
+from app.http.guards import PUBLIC
 from app.http.models import closed
 from app.http.query_params import QueryParameters, StrictQuery
-from app.http.responses import ANY, answer_of, problems, text_answer
-from app.http.route import PUBLIC, feature_router
+from app.http.responses import ANY, answer_of, answers, problems, text_answer
+from app.http.route import feature_router
 from app.http.services import services_of
 
 router = feature_router("operation")
@@ -60,7 +61,7 @@ class Version(TypedDict):
     "/livez",
     summary="Does it live?",
     dependencies=PUBLIC,
-    responses={200: answer_of(Liveness, "It does.", "live"), **problems(*ANY)},
+    responses=answers(Liveness, "It does.", "live", errors=ANY),
 )
 async def live() -> Response:
     """Answer as long as the process can; looks at no dependency."""
@@ -109,7 +110,7 @@ async def show_metrics(request: Request) -> Response:
     "/version",
     summary="Show the version",
     dependencies=PUBLIC,
-    responses={200: answer_of(Version, "Name and version.", "version"), **problems(*ANY)},
+    responses=answers(Version, "Name and version.", "version", errors=ANY),
 )
 async def show_version() -> Response:
     """Report which version is running."""

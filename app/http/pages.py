@@ -11,10 +11,11 @@ from starlette.responses import FileResponse, HTMLResponse, Response
 
 from app.domain.errors import NotFoundError
 from app.http.encoding import JsonResponse
+from app.http.guards import PUBLIC
 from app.http.problem_catalog import PROBLEMS, Words
 from app.http.query_params import any_query
 from app.http.responses import ANY, problems, text_answer
-from app.http.route import PUBLIC, feature_router
+from app.http.route import feature_router
 
 router = feature_router("operation")
 

@@ -211,6 +211,11 @@ def link_to(operation: str, member: str, description: str) -> dict[str, Any]:
     return {"operationId": operation, "parameters": parameters, "description": description}
 
 
+def answers(model: Any, description: str, *examples: str, errors: tuple[str, ...]) -> Responses:
+    """Describe an answer in JSON, and the problems that may come instead."""
+    return {200: answer_of(model, description, *examples), **problems(*errors)}
+
+
 def text_answer(description: str, media_type: str, *examples: str) -> Response:
     """Describe an answer in another format."""
     return {

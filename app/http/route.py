@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from functools import partial
-from typing import Annotated, Any, Final, Protocol, runtime_checkable
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Path, Request, Response
 from fastapi.routing import APIRoute
@@ -10,53 +10,13 @@ from pydantic import BaseModel
 from starlette.datastructures import QueryParams
 from starlette.routing import BaseRoute
 
-from app.http.guards import admit_without_credential, begin_work, read_object
+from app.http.guards import Everybody, Guard, begin_work, read_object
 from app.http.headers import read_key
 from app.http.query_params import StrictQuery, no_parameters, openapi_parameters
 from app.http.request_body import JsonObject
 from app.http.responses import CALLER, reference
 from app.http.validation import validated
 from app.service.alterations.command import IdempotencyKey
-
-
-@runtime_checkable
-class Guard(Protocol):
-    """A dependency that lets a caller pass, or raises the refusal.
-
-    The route calls ``admit`` first of all; as a dependency it returns what that returned.
-    """
-
-    async def admit(self, request: Request) -> object:
-        """Return why the caller passes.
-
-        Raises:
-            QuotaError: The caller does not.
-        """
-        ...
-
-    async def __call__(self, request: Request) -> object:
-        """Return what ``admit`` returned for this request."""
-        ...
-
-
-class Everybody:
-    """Lets everybody pass, with a credential or without."""
-
-    async def admit(self, request: Request) -> None:
-        """Count the request.
-
-        Raises:
-            RateLimitedError: One request too many from one address.
-        """
-        admit_without_credential(request)
-
-    async def __call__(self) -> None:
-        """Return nothing."""
-
-
-everybody: Final = Everybody()
-PUBLIC: Final = [Depends(everybody)]
-"""The dependencies of a route that answers without a credential."""
 
 
 async def _idempotency_key(request: Request) -> IdempotencyKey | None:
@@ -99,7 +59,7 @@ class GuardedRoute(APIRoute):
         query: The one that has the query.
     """
 
-    guard: Guard | None = None
+    guard: Guard
     query: StrictQuery[Any]
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
@@ -125,8 +85,13 @@ class GuardedRoute(APIRoute):
         """
         dependencies = self.dependant.dependencies
         calls = [dependency.call for dependency in dependencies]
-        if self.guard is None:
-            self.guard = next((call for call in calls if isinstance(call, Guard)), None)
+        guards = [call for call in calls if isinstance(call, Guard)]
+        if guards:  # FastAPI asks again where a router is included, and they are taken out by then
+            self.guard = guards[0]
+        elif not hasattr(self, "guard"):
+            name = getattr(self.endpoint, "__qualname__", repr(self.endpoint))
+            message = f"{name} declares neither a permission nor that it is public."
+            raise UndeclaredRouteError(message)
         queries = (call for call in calls if isinstance(call, StrictQuery))
         self.query = next(queries, no_parameters)
         keyed = _idempotency_key in calls
@@ -134,7 +99,7 @@ class GuardedRoute(APIRoute):
         self.dependant.dependencies = [
             dependency for dependency in dependencies if dependency.name is not None
         ]
-        handle, guard, query = super().get_route_handler(), guard_of(self), self.query
+        handle, guard, query = super().get_route_handler(), self.guard, self.query
         body = self.body_field
         begins = body is None and self.methods != {"GET"}
 
@@ -180,19 +145,6 @@ class ReadRequest(Request):
         return self._content
 
 
-def guard_of(route: GuardedRoute) -> Guard:
-    """Return the guard of a route.
-
-    Raises:
-        UndeclaredRouteError: It has none.
-    """
-    if route.guard is None:
-        name = getattr(route.endpoint, "__qualname__", repr(route.endpoint))
-        message = f"{name} declares neither a permission nor that it is public."
-        raise UndeclaredRouteError(message)
-    return route.guard
-
-
 def refuse_undeclared(routes: Iterable[BaseRoute]) -> None:
     """Look at the live table of routes, and into what is mounted.
 
@@ -208,12 +160,7 @@ def _faults(route: BaseRoute) -> Iterator[str]:
     name = f"The route {getattr(route, 'path', None) or type(route).__name__}"
     inner = getattr(route, "routes", None)
     if inner:
-        for dependency in inner:
-            yield from _faults(dependency)
+        for mounted in inner:
+            yield from _faults(mounted)
     elif not isinstance(route, GuardedRoute):
         yield f"{name} is not of the kind that asks a permission."
-    else:
-        try:
-            guard_of(route)
-        except UndeclaredRouteError as error:
-            yield f"{name}: {error}"

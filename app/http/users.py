@@ -9,7 +9,7 @@ from typing_extensions import TypedDict
 from app.http.encoding import JsonResponse, rfc3339
 from app.http.guards import may_list_scram
 from app.http.models import ClusterId, Time, closed
-from app.http.responses import READING, answer_of, problems
+from app.http.responses import READING, answers
 from app.http.route import feature_router
 from app.http.services import services_of
 from app.service.ports.brokers import ScramUsers as Users
@@ -46,10 +46,9 @@ class ScramUsers(TypedDict):
     "/users/scram-credentials",
     summary="Describe SCRAM credentials",
     dependencies=[Depends(may_list_scram)],
-    responses={
-        200: answer_of(ScramUsers, "The users that have SCRAM credentials.", "scram-credentials"),
-        **problems(*READING),
-    },
+    responses=answers(
+        ScramUsers, "The users that have SCRAM credentials.", "scram-credentials", errors=READING
+    ),
 )
 async def describe_scram_credentials(request: Request) -> Response:
     """Report mechanism and iterations of each user's SCRAM credentials; never a salt or a key."""

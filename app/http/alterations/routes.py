@@ -26,14 +26,15 @@ from app.http.responses import (
     REVERTING,
     TIED,
     answer_of,
+    answers,
     link_to,
     problems,
     request_examples,
 )
 from app.http.route import Key, feature_router, path_id
 from app.http.services import services_of
-from app.http.validation import validated
-from app.service.alterations.command import AlterationReport, AlterCommand
+from app.http.validation import RequestBody, validated
+from app.service.alterations.command import AlterationReport, AlterCommand, IdempotencyKey
 from app.service.auth.denials import MAX_FIRST_ENTITIES, RequestedChange
 from app.service.ports.audit_log import AlterationRecord
 from app.service.runtime.offload import off_loop
@@ -53,6 +54,25 @@ def altered(description: str, *examples: str) -> dict[str, Any]:
         ReportDocument, description, *examples, headers=("Location", REPLAYED_HEADER)
     )
     return {**answer, "links": _LINKS}
+
+
+def command_of(
+    request: Request,
+    granted: Granted,
+    key: IdempotencyKey | None,
+    body: RequestBody,
+    **further: Any,
+) -> AlterCommand:
+    """Return the command of a request; ``further`` are those members that its body names."""
+    return AlterCommand(
+        caller=granted.caller,
+        evidence=granted.evidence,
+        request_id=request.state.request_id,
+        violations=body.violations,
+        key=key,
+        supersedes=read_superseded(request.headers),
+        **{"alterations": (), **further},
+    )
 
 
 def denied_change(body: bytes) -> RequestedChange:
@@ -89,20 +109,18 @@ async def alter_quotas(
     body: AlterationRequest,
 ) -> Response:
     """Set and remove quotas, or only check; one result for each entity, in request order."""
-    command = AlterCommand(
-        caller=granted.caller,
-        evidence=granted.evidence,
-        request_id=request.state.request_id,
+    command = command_of(
+        request,
+        granted,
+        key,
+        body,
         alterations=body.changes,
+        reason=body.reason,
         validate_only=body.validate_only,
         all_or_nothing=body.all_or_nothing,
         wait=body.until,
         wait_ms=body.longest_ms,
-        reason=body.reason,
         expected=body.expected,
-        violations=body.violations,
-        key=key,
-        supersedes=read_superseded(request.headers),
     )
     return await alteration_response(request, command, services_of(request).alter.alter(command))
 
@@ -125,16 +143,8 @@ async def revert_alteration(
     body: RevertRequest,
 ) -> Response:
     """Take an alteration back; 412 where the present values are not its ``after``."""
-    command = AlterCommand(
-        caller=granted.caller,
-        evidence=granted.evidence,
-        request_id=request.state.request_id,
-        alterations=(),
-        validate_only=body.validate_only,
-        reason=body.reason,
-        violations=body.violations,
-        key=key,
-        supersedes=read_superseded(request.headers),
+    command = command_of(
+        request, granted, key, body, reason=body.reason, validate_only=body.validate_only
     )
     reverting = services_of(request).revert.revert(command, alteration_id)
     return await alteration_response(request, command, reverting)
@@ -143,10 +153,13 @@ async def revert_alteration(
 @router.get(
     "/quotas/alterations/{alteration_id}",
     summary="Show one alteration",
-    responses={
-        200: answer_of(RecordDocument, "Its record.", "alteration-record", "alteration-recovered"),
-        **problems(*ASKING, "TooManyRequests", "NotFound"),
-    },
+    responses=answers(
+        RecordDocument,
+        "Its record.",
+        "alteration-record",
+        "alteration-recovered",
+        errors=(*ASKING, "TooManyRequests", "NotFound"),
+    ),
 )
 async def show_alteration(
     request: Request, granted: AnyCaller, alteration_id: AlterationIdPath

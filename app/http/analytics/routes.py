@@ -26,7 +26,15 @@ from app.http.encoding import JsonResponse, plain_json
 from app.http.guards import MayAlter, may_describe
 from app.http.pagination import page_token, query_fingerprint, read_page_token
 from app.http.query_params import StrictQuery, parse_filter
-from app.http.responses import READING, WITH_BODY, answer_of, link_to, problems, request_examples
+from app.http.responses import (
+    READING,
+    WITH_BODY,
+    answer_of,
+    answers,
+    link_to,
+    problems,
+    request_examples,
+)
 from app.http.route import feature_router, path_id
 from app.http.services import services_of
 from app.service.queries.analytics import COLUMNS, AnalyticsPage, AnalyticsQuery, Result, Row
@@ -47,10 +55,9 @@ RunId = Annotated[str, path_id("run_id", "an answer", RUN_ID_PATTERN)]
     "/analytics/utilization",
     summary="Show who is near a limit",
     dependencies=_MAY_DESCRIBE,
-    responses={
-        200: answer_of(UtilizationPage, "One page.", "utilization"),
-        **problems(*_LISTED, "InvalidRequest"),
-    },
+    responses=answers(
+        UtilizationPage, "One page.", "utilization", errors=(*_LISTED, "InvalidRequest")
+    ),
 )
 async def show_utilization(
     request: Request,
@@ -64,10 +71,9 @@ async def show_utilization(
     "/analytics/incidents",
     summary="Show who was throttled",
     dependencies=_MAY_DESCRIBE,
-    responses={
-        200: answer_of(IncidentPage, "One page, newest first.", "incidents"),
-        **problems(*_LISTED, "InvalidRequest"),
-    },
+    responses=answers(
+        IncidentPage, "One page, newest first.", "incidents", errors=(*_LISTED, "InvalidRequest")
+    ),
 )
 async def show_incidents(
     request: Request,
@@ -81,10 +87,12 @@ async def show_incidents(
     "/analytics/buckets/{bucket_id}",
     summary="Show the minutes of a bucket",
     dependencies=_MAY_DESCRIBE,
-    responses={
-        200: answer_of(BucketPage, "One page, oldest first.", "bucket-minutes"),
-        **problems(*_LISTED, "NoSuchBucket", "InvalidRequest"),
-    },
+    responses=answers(
+        BucketPage,
+        "One page, oldest first.",
+        "bucket-minutes",
+        errors=(*_LISTED, "NoSuchBucket", "InvalidRequest"),
+    ),
 )
 async def show_bucket(
     request: Request,
@@ -102,10 +110,9 @@ async def show_bucket(
     "/analytics/runs",
     summary="Show the runs of the pipeline",
     dependencies=_MAY_DESCRIBE,
-    responses={
-        200: answer_of(RunPage, "One page, newest first.", "runs"),
-        **problems(*_LISTED, "InvalidRequest"),
-    },
+    responses=answers(
+        RunPage, "One page, newest first.", "runs", errors=(*_LISTED, "InvalidRequest")
+    ),
 )
 async def show_runs(
     request: Request,
@@ -119,10 +126,9 @@ async def show_runs(
     "/analytics/runs/{run_id}",
     summary="Show one run",
     dependencies=_MAY_DESCRIBE,
-    responses={
-        200: answer_of(PipelineRun, "Its record.", "run-queued", "run-succeeded"),
-        **problems(*READING, "NotFound"),
-    },
+    responses=answers(
+        PipelineRun, "Its record.", "run-queued", "run-succeeded", errors=(*READING, "NotFound")
+    ),
 )
 async def show_run(request: Request, run_id: RunId) -> Response:
     """Show one run: how far it is, or what became of it."""
@@ -157,12 +163,12 @@ async def queue_run(request: Request, granted: MayAlter, body: RunRequest) -> Re
 @router.post(
     "/analytics/runs/{run_id}/cancel",
     summary="Cancel a run",
-    responses={
-        200: answer_of(
-            PipelineRun, "Its record; a run that has ended stays as it is.", "run-cancelled"
-        ),
-        **problems(*READING, "NotFound"),
-    },
+    responses=answers(
+        PipelineRun,
+        "Its record; a run that has ended stays as it is.",
+        "run-cancelled",
+        errors=(*READING, "NotFound"),
+    ),
 )
 async def cancel_run(request: Request, granted: MayAlter, run_id: RunId) -> Response:
     """End a run that waits, or ask the worker to end one that runs."""

@@ -6,7 +6,7 @@ from fastapi import Request, Response
 
 from app.domain.alterations import Op
 from app.domain.plans import Conflict, Kept
-from app.http.alterations.routes import alteration_response, altered
+from app.http.alterations.routes import alteration_response, altered, command_of
 from app.http.encoding import (
     JsonResponse,
     entity_json,
@@ -16,7 +16,6 @@ from app.http.encoding import (
     values_json,
 )
 from app.http.guards import MayAlter, MayDescribe
-from app.http.headers import read_superseded
 from app.http.models import UUID7_PATTERN
 from app.http.plans.models import ApplyRequest, Plan, PlanRequest
 from app.http.responses import (
@@ -25,13 +24,13 @@ from app.http.responses import (
     TIED,
     WITH_BODY,
     answer_of,
+    answers,
     link_to,
     problems,
     request_examples,
 )
 from app.http.route import Key, feature_router, path_id
 from app.http.services import services_of
-from app.service.alterations.command import AlterCommand
 from app.service.plans import ApplyPlans, MakePlans, PlanCommand
 from app.service.ports.plans import ChangeWithImpact, StoredPlan
 from app.service.runtime.offload import off_loop
@@ -70,10 +69,7 @@ async def plan_quotas(request: Request, granted: MayDescribe, body: PlanRequest)
 @router.get(
     "/quotas/plans/{plan_id}",
     summary="Show one plan",
-    responses={
-        200: answer_of(Plan, "The plan as it was made.", "plan"),
-        **problems(*READING, "NotFound"),
-    },
+    responses=answers(Plan, "The plan as it was made.", "plan", errors=(*READING, "NotFound")),
 )
 async def show_plan(request: Request, _: MayDescribe, plan_id: PlanId) -> Response:
     """Show a plan again, as it was made."""
@@ -93,18 +89,15 @@ async def apply_plan(
     request: Request, granted: MayAlter, key: Key, plan_id: PlanId, body: ApplyRequest
 ) -> Response:
     """Do what was planned, if everything still is as it was then."""
-    command = AlterCommand(
-        caller=granted.caller,
-        evidence=granted.evidence,
-        request_id=request.state.request_id,
-        alterations=(),
+    command = command_of(
+        request,
+        granted,
+        key,
+        body,
+        reason=body.reason,
         wait=body.until,
         wait_ms=body.longest_ms,
-        reason=body.reason,
         action="apply_plan",
-        violations=body.violations,
-        key=key,
-        supersedes=read_superseded(request.headers),
     )
     services = services_of(request)
     applying = ApplyPlans(services.plans, services.alter, services.cluster)

@@ -37,7 +37,15 @@ from app.http.quotas.models import (
 )
 from app.http.quotas.rendering import SEPARATOR, Chunk, joined, json_chunks
 from app.http.request_body import MAX_BODY_BYTES
-from app.http.responses import READING, answer_of, content_of, headers_of, problems, reference
+from app.http.responses import (
+    READING,
+    answer_of,
+    answers,
+    content_of,
+    headers_of,
+    problems,
+    reference,
+)
 from app.http.route import feature_router
 from app.http.services import Services, services_of
 from app.service.queries.describe import DescribeQuery, Rendering
@@ -243,10 +251,9 @@ def _entity(position: Any) -> ClientQuotaEntity:
     "/quotas/capabilities",
     summary="Show what can be limited",
     dependencies=[Depends(may_describe)],
-    responses={
-        200: answer_of(Capabilities, "Types, keys, bounds and limits.", "capabilities"),
-        **problems(*READING),
-    },
+    responses=answers(
+        Capabilities, "Types, keys, bounds and limits.", "capabilities", errors=READING
+    ),
 )
 async def show_capabilities(request: Request) -> Response:
     """Report the entity types, the keys with unit and bounds, and the limits of this service."""

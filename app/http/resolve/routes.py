@@ -43,7 +43,7 @@ from app.http.resolve.rendering import (
     resolution_json,
     resolutions_bytes,
 )
-from app.http.responses import READING, WITH_BODY, answer_of, problems, request_examples
+from app.http.responses import READING, WITH_BODY, answers, request_examples
 from app.http.route import feature_router
 from app.http.services import services_of
 from app.http.validation import at_most, strict
@@ -344,15 +344,13 @@ router = feature_router("resolve")
     "/quotas/resolve",
     summary="Resolve one identity",
     dependencies=[Depends(may_describe)],
-    responses={
-        200: answer_of(
-            Resolution,
-            "What applies for each key, and why.",
-            "resolution-client",
-            "resolution-address",
-        ),
-        **problems(*READING, "InvalidRequest"),
-    },
+    responses=answers(
+        Resolution,
+        "What applies for each key, and why.",
+        "resolution-client",
+        "resolution-address",
+        errors=(*READING, "InvalidRequest"),
+    ),
 )
 async def resolve_quotas(
     request: Request,
@@ -377,10 +375,12 @@ async def resolve_quotas(
     "/quotas/resolve",
     summary="Resolve many identities, and what-if",
     dependencies=[Depends(may_describe)],
-    responses={
-        200: answer_of(ResolveAnswer, "In the order of the identities.", "resolutions"),
-        **problems(*READING, *WITH_BODY, "ExpectationFailed", "InvalidRequest"),
-    },
+    responses=answers(
+        ResolveAnswer,
+        "In the order of the identities.",
+        "resolutions",
+        errors=(*READING, *WITH_BODY, "ExpectationFailed", "InvalidRequest"),
+    ),
     openapi_extra=request_examples("present", "what-if"),
 )
 async def resolve_many(request: Request, body: ResolveRequest) -> Response:

@@ -76,7 +76,7 @@ def kinds(kind: type[QuotaError] = QuotaError) -> Iterator[type[QuotaError]]:
 def test_each_class_of_error_has_the_status_of_the_contract(subtests: pytest.Subtests):
     for name, status in EXPECTED_STATUS.items():
         with subtests.test(name=name):
-            (kind,) = (one for one in kinds() if one.__name__ == name)
+            (kind,) = (found for found in kinds() if found.__name__ == name)
             assert status_of(kind("why")) == status
 
 
