@@ -9,34 +9,29 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final
 
-from sqlalchemy import Row, func, insert, select
+from sqlalchemy import Row, select
 
 from app.domain.alterations import AlterationResult
-from app.domain.errors import NotSentError
+from app.domain.entities import Caller
+from app.domain.errors import NotSentError, QuotaError
 from app.postgres.audit_query import audit_statement
-from app.postgres.bulk import MANY, copy_rows, log_time
-from app.postgres.errors import CommitInDoubtError
+from app.postgres.errors import CommitInDoubtError, failure
 from app.postgres.event_records import alteration_record, audit_row
 from app.postgres.idempotency import find_key
-from app.postgres.intents import (
+from app.postgres.log_writer import (
     BatchRejectedError,
     IntentBatch,
+    OutcomeBatch,
     PendingIntent,
+    append,
     number_of_rows,
     write_intent,
     write_intents,
+    write_outcomes,
 )
-from app.postgres.outcomes import (
-    AlreadyConcludedError,
-    OutcomeBatch,
-    conclude,
-    conclude_together,
-    is_of,
-    without_recorded,
-)
-from app.postgres.payload import canonical_json, final_rows, leaf_hash, time_text
+from app.postgres.payload import start_events
 from app.postgres.pool import Database, Lease
-from app.postgres.schema import REQUEST_ORDINAL, audit_event
+from app.postgres.schema import audit_event
 from app.service.alterations.group_commit import Batcher
 from app.service.ports.audit_log import (
     AlterationRecord,
@@ -48,14 +43,16 @@ from app.service.ports.audit_log import (
     Intent,
     StoredKey,
 )
-from app.service.runtime.clock import time_of
+from app.service.runtime.clock import new_alteration_id, time_of
+from app.service.runtime.offload import off_loop
 
 
 async def payloads_of(alteration_id: str, lease: Lease) -> Sequence[str]:
     """Return the payloads of an alteration, in the order of (ordinal, seq)."""
     query = (
         select(audit_event.c.payload)
-        .where(is_of(alteration_id))
+        .where(audit_event.c.received_at == time_of(alteration_id))
+        .where(audit_event.c.alteration_id == uuid.UUID(alteration_id))
         .order_by(audit_event.c.ordinal, audit_event.c.seq)
     )
     return (await lease.connection.scalars(query)).all()
@@ -101,15 +98,13 @@ class PostgresJournal:
         self._database = database
         self._patience = database.patience
         self._intents = Batcher(self._write_intents, IntentBatch, max_batch_wait_s=_PATIENCE_S)
-        self._conclusions = Batcher(
-            self._write_conclusions, OutcomeBatch, max_batch_wait_s=_PATIENCE_S
-        )
+        self._outcomes = Batcher(self._write_outcomes, OutcomeBatch, max_batch_wait_s=_PATIENCE_S)
 
     async def record_intent(self, request: AuditRequest, claim: Claim) -> Intent:
-        """Commit the intent of every entity durably, with the slots and the key it claims.
+        """Commit the intent of every entity durably, with the locks and the key it claims.
 
         Raises:
-            EntityBusyError: A slot is taken. Nothing was written.
+            EntityBusyError: An entity is locked. Nothing was written.
             KeyTakenError: The idempotency key was used before. Nothing was written.
             NotSentError: Nothing may be sent. Where its ``alteration_id`` is set, Postgres fell
                 silent during the commit: the log may hold the intent all the same, and then it
@@ -117,27 +112,25 @@ class PostgresJournal:
         """
         if claim.supersedes is not None and not _is_alteration_id(claim.supersedes):
             claim = replace(claim, supersedes=None)
-        draft = PendingIntent(request, claim)
+        pending = PendingIntent(request, claim)
         try:
-            intent = await self._intents.submit(draft)
-            return intent or await self._write_alone(draft)
+            intent = await self._intents.submit(pending)
+            if intent is None:
+                intent = await self._database.writing.run(partial(write_intent, pending))
         except CommitInDoubtError as error:
             raise NotSentError(
                 error.detail, code=error.code, alteration_id=request.alteration_id
             ) from error
+        return intent
 
-    async def _write_alone(self, draft: PendingIntent) -> Intent:
-        work = partial(write_intent, draft.request, draft.claim)
-        return await self._database.writing.run(work)
-
-    async def _write_intents(self, drafts: Sequence[PendingIntent]) -> Sequence[Intent | None]:
-        """Write a turn of intents; those with null are to be tried alone."""
-        if not drafts[0].can_share:
+    async def _write_intents(self, batch: Sequence[PendingIntent]) -> Sequence[Intent | None]:
+        """Write a batch of intents; those with null are to be tried alone."""
+        if not batch[0].can_share:
             return [None]
         try:
-            return await self._database.writing.run(partial(write_intents, drafts))
+            return await self._database.writing.run(partial(write_intents, batch))
         except BatchRejectedError:
-            return [None] * len(drafts)
+            return [None] * len(batch)
 
     async def stored_key(self, key_hash: bytes) -> StoredKey | None:
         """Return what an idempotency key was used for, if it was and has not expired.
@@ -150,7 +143,7 @@ class PostgresJournal:
     async def record_conclusion(self, conclusion: AuditConclusion) -> None:
         """Commit what became of an intent; what is recorded already is left as it is.
 
-        Slots are freed, or quarantined where the outcome is unknown; what was applied is kept as
+        Locks are freed, or quarantined where the outcome is unknown; what was applied is stored as
         the last audited state.
 
         Raises:
@@ -159,30 +152,30 @@ class PostgresJournal:
             ValueError: The log has another outcome for some of the entities; it stands, and the
                 rest is recorded.
         """
-        if await self._conclusions.submit(conclusion):
-            return
-        run = partial(self._database.writing.run, within_s=self._patience.conclusion_s)
-        contradiction = None
-        while conclusion.results:
-            try:
-                await run(partial(conclude, conclusion))
-                break
-            except AlreadyConcludedError:
-                conclusion, other = await run(partial(without_recorded, conclusion))
-                contradiction = contradiction or other
-        if contradiction is not None:
-            raise ValueError(contradiction)
+        await self._outcomes.submit(conclusion)
 
-    async def _write_conclusions(self, conclusions: Sequence[AuditConclusion]) -> Sequence[bool]:
-        """Write a turn of conclusions; tell of each whether it is done, or to be tried alone."""
-        if len(conclusions[0].results) >= MANY:
-            return [False]
-        work = partial(conclude_together, conclusions)
+    async def _write_outcomes(
+        self, batch: Sequence[AuditConclusion]
+    ) -> Sequence[QuotaError | ValueError | None]:
         try:
-            await self._database.writing.run(work, within_s=self._patience.conclusion_s)
+            return await self._conclude(batch)
         except BatchRejectedError:
-            return [False] * len(conclusions)
-        return [True] * len(conclusions)
+            return await asyncio.gather(*(self._conclude_alone(one) for one in batch))
+
+    async def _conclude(
+        self, batch: Sequence[AuditConclusion]
+    ) -> Sequence[QuotaError | ValueError | None]:
+        work = partial(write_outcomes, batch)
+        return await self._database.writing.run(work, within_s=self._patience.conclusion_s)
+
+    async def _conclude_alone(self, conclusion: AuditConclusion) -> QuotaError | ValueError | None:
+        try:
+            (fault,) = await self._conclude([conclusion])
+        except BatchRejectedError as error:
+            return failure(error.__cause__, commits=False)
+        except QuotaError as error:
+            return error
+        return fault
 
     async def record_final(
         self, request: AuditRequest, results: Mapping[int, AlterationResult]
@@ -208,7 +201,7 @@ class PostgresJournal:
         payloads = await self._database.querying.run(work, within_s=self._patience.look_up_s)
         if not payloads:
             return None
-        return await asyncio.to_thread(alteration_record, payloads)
+        return await off_loop(len(payloads), alteration_record, payloads)
 
     async def audit_rows(self, query: AuditQuery) -> AuditPage:
         """Return one page of the log.
@@ -218,9 +211,7 @@ class PostgresJournal:
         """
         work = partial(rows_of, query)
         rows = await self._database.querying.run(work, within_s=self._patience.list_s)
-        if len(rows) < MANY:
-            return page_of(rows, query.limit)
-        return await asyncio.to_thread(page_of, rows, query.limit)
+        return await off_loop(len(rows), page_of, rows, query.limit)
 
     async def check_writable(self) -> None:
         """Insert a row into the present month's partition and roll it back.
@@ -234,28 +225,16 @@ class PostgresJournal:
 async def _write_final(
     request: AuditRequest, results: Mapping[int, AlterationResult], lease: Lease
 ) -> datetime:
-    at = await log_time(lease)
-    await copy_rows(lease, final_rows(request, results, time_text(at)), number_of_rows(request))
-    return at.astimezone(UTC)
+    events = start_events(request, results)
+    return (await append(events, number_of_rows(request), lease)).at
+
+
+_PROBE: Final = AuditRequest("", "probe", Caller("probe", "probe", "probe"), "alter", "probe", ())
 
 
 async def _probe(lease: Lease) -> None:
-    payload = canonical_json({"event": "probe"})
-    probe = insert(audit_event).values(
-        received_at=func.now(),
-        alteration_id=uuid.uuid4(),
-        ordinal=REQUEST_ORDINAL,
-        seq=0,
-        event_type="intent",
-        at=func.now(),
-        occurred_at=func.now(),
-        cluster_id="probe",
-        principal="probe",
-        action="alter",
-        payload=payload,
-        leaf_hash=leaf_hash(payload),
-    )
-    await lease.connection.execute(probe)
+    request = replace(_PROBE, alteration_id=new_alteration_id())
+    await append(start_events(request), 1, lease, commit=False)
     await lease.connection.rollback()
 
 

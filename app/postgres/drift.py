@@ -24,13 +24,18 @@ from app.domain.alterations import (
 )
 from app.domain.entities import Caller, ClientQuotaEntity
 from app.domain.errors import EntityBusyError
-from app.postgres.bulk import SECONDS_PER_ROW, copy_rows, log_time
-from app.postgres.entity_locks import by_hash, entity_text, values_of, values_text
+from app.postgres.entity_locks import by_hash
 from app.postgres.errors import DEADLOCK, LOCKED, sql_state
-from app.postgres.follow_up_events import late_row, read_histories
-from app.postgres.outcomes import Ended, close_slots
-from app.postgres.payload import EventRow, final_rows, time_text
-from app.postgres.pool import Database, Lease, T, Work
+from app.postgres.log_writer import append
+from app.postgres.payload import (
+    Event,
+    entity_text,
+    late_event,
+    start_events,
+    values_from_text,
+    values_text,
+)
+from app.postgres.pool import SECONDS_PER_ROW, Database, Lease, T, Work
 from app.postgres.recovery import doubtful_alterations, doubtful_rows
 from app.service.ports.audit_log import AuditEntity, AuditRequest
 from app.service.ports.recovery import AuditedState, DoubtfulAlteration, Drift
@@ -93,17 +98,13 @@ async def record_changes(
         for row in await lease.connection.execute(_VERSIONS, scope)
     }
     fresh = [entity for entity in free if versions.get(entity, 0) == changes[entity].version]
-    at = time_text(await log_time(lease))
-    events = {entity: _drift_event(cluster_id, ids[entity], changes[entity]) for entity in fresh}
-    ended = [Ended(ids[entity], {0: result}) for entity, (_, result) in events.items()]
-    await close_slots(ended, lease)
-    rows: list[EventRow] = []
-    for entity, (request, result) in events.items():
-        rows += [
-            *final_rows(request, {0: result}, at),
-            *await _late(changes[entity], request, lease),
-        ]
-    await copy_rows(lease, rows, len(rows))
+    events: list[Event] = []
+    for entity in fresh:
+        change = changes[entity]
+        request, result = _drift_request(cluster_id, ids[entity], change)
+        events += [*start_events(request, {0: result}), *await _late(change, ids[entity], lease)]
+    frees = {ids[entity]: False for entity in fresh}
+    await append(events, len(events), lease, frees, commit=False)
     await lease.connection.execute(_RELEASE, {"ids": drift_ids})
     return fresh
 
@@ -117,7 +118,7 @@ async def _hold(values: Mapping[str, Any], lease: Lease) -> Sequence[bytes]:
         raise EntityBusyError("An alteration is taking or freeing one of these.") from error
 
 
-async def _late(drift: Drift, request: AuditRequest, lease: Lease) -> Sequence[EventRow]:
+async def _late(drift: Drift, drift_id: str, lease: Lease) -> Sequence[Event]:
     linked = drift.linked_alteration_id
     if linked is None:
         return ()
@@ -127,11 +128,10 @@ async def _late(drift: Drift, request: AuditRequest, lease: Lease) -> Sequence[E
         "entity": entity_text(drift.entity),
     }
     ordinals = (await lease.connection.scalars(_ORDINALS, parameters)).all()
-    events = await read_histories([(linked, ordinal) for ordinal in ordinals], lease)
-    return [late_row(history, request.alteration_id) for history in events]
+    return [late_event(linked, ordinal, drift_id) for ordinal in ordinals]
 
 
-def _drift_event(
+def _drift_request(
     cluster_id: str, alteration_id: str, drift: Drift
 ) -> tuple[AuditRequest, AlterationResult]:
     first_seen = drift.first_seen.isoformat(timespec="milliseconds")
@@ -348,7 +348,7 @@ def _states_to_store(quotas: Quotas) -> dict[str, Any]:
 def _audited_states(rows: Sequence[Row[Any]]) -> dict[ClientQuotaEntity, AuditedState]:
     return {
         ClientQuotaEntity.of(json.loads(row.entity)): AuditedState(
-            values_of(row.stored),
+            values_from_text(row.stored),
             row.version,
             row.updated_at,
             None if row.alteration_id is None else str(row.alteration_id),

@@ -9,8 +9,10 @@ from typing import Final
 
 from app.domain.alterations import AlterationResult, ClientQuotaAlteration, Outcome
 from app.domain.entities import Caller, ClientQuotaEntity, show_entity
-from app.postgres.follow_up_events import DRIFT, RECOVERY, SUPERSEDED
 from app.postgres.payload import (
+    DRIFT,
+    RECOVERY,
+    SUPERSEDED,
     Document,
     listed_op,
     ops_from_json,

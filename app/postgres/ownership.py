@@ -1,13 +1,12 @@
 """Owners of keys: who holds them now, and who will once an alteration was applied for certain.
 
-What an owner holds changes under the lock of its entity only; the migration's ``close_slots`` does
-it, in the transaction that frees the lock.
+What an owner holds changes under the lock of its entity only; ``append_events`` of
+the database does it, in the transaction that frees the lock.
 """
 
 import json
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
-from uuid import UUID
 
 from sqlalchemy import Row, text
 
@@ -15,9 +14,8 @@ from app.domain.alterations import ClientQuotaAlteration, apply_ops
 from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import ExpectationFailedError, OwnerConflictError
 from app.domain.plans import Holders, Holding, Holdings
-from app.postgres.bulk import SECONDS_PER_ROW, joined_by_hash
-from app.postgres.entity_locks import Hashes, by_hash, entity_text
-from app.postgres.payload import canonical_json, number_to_json
+from app.postgres.entity_locks import by_hash
+from app.postgres.payload import Document, entity_text, number_to_json
 from app.postgres.pool import Lease
 from app.service.ports.audit_log import AuditRequest
 from app.service.ports.plans import OwnershipClaim
@@ -26,14 +24,6 @@ _HELD: Final = text(
     """
     select entity_hash, key, owner from quota_owner
     where cluster_id = :cluster_id and entity_hash = any(cast(:hashes as bytea[]))
-    """
-)
-
-_CLAIM: Final = text(
-    """
-    update entity_slot as slot set claim = wanted.claim
-    from json_to_recordset(cast(:claims as json)) as wanted(ordinal smallint, claim json)
-    where slot.alteration_id = :alteration_id and slot.ordinal = wanted.ordinal
     """
 )
 
@@ -65,31 +55,30 @@ def holdings_of(rows: Iterable[Row[Any]]) -> Holdings:
     return held
 
 
-async def claim_ownership(
-    request: AuditRequest, claim: OwnershipClaim, hashes: Hashes, lease: Lease
-) -> None:
-    """Write what the owner will hold beside the slots, which this transaction has just taken.
+async def check_owners(request: AuditRequest, claim: OwnershipClaim, lease: Lease) -> None:
+    """Check that the keys have the owners that the plan was made with.
+
+    Args:
+        request: Whose entities this transaction has locked.
+        claim: Of the plan.
+        lease: With the transaction.
 
     Raises:
         OwnerConflictError: Meanwhile another owner has come to hold a key.
         ExpectationFailedError: Owners have changed otherwise, or where force was given.
     """
+    hashes = by_hash(one.alteration.entity for one in request.entities)
     wanted = {"cluster_id": request.cluster_id, "hashes": list(hashes)}
     present: dict[ClientQuotaEntity, dict[str, str]] = {}
     for row in await lease.connection.execute(_HELD, wanted):
         present.setdefault(hashes[bytes(row.entity_hash)], {})[row.key] = row.owner
     for entity, holders in claim.holders.items():
         _check(claim, entity, holders, present.get(entity, {}))
-    await lease.extend(len(hashes) * SECONDS_PER_ROW)
-    claims = [
-        {"ordinal": one.ordinal, "claim": _claimed(claim.owner, one.alteration)}
-        for one in request.entities
-    ]
-    # one JSON text: psycopg writes arrays of JSON ten times slower
-    texts = f"[{','.join(canonical_json(one) for one in claims)}]"
-    values = {"alteration_id": UUID(request.alteration_id), "claims": texts}
-    async with joined_by_hash(len(claims), lease):
-        await lease.connection.execute(_CLAIM, values)
+
+
+def ownership_claims(request: AuditRequest, claim: OwnershipClaim) -> dict[int, Document]:
+    """Return what the lock of each entity carries, by ordinal: what the owner will hold."""
+    return {one.ordinal: _claimed(claim.owner, one.alteration) for one in request.entities}
 
 
 def _check(

@@ -1,18 +1,14 @@
-"""Domain values as rows of the log, in canonical JSON: what is hashed is what is stored.
+"""Domain values as events of the log, and back: columns to find them by, the record as JSON.
 
-A row whose times the database fills in carries a mark in their stead that nobody can guess, so that
-no text of a caller is one.
+The database puts the times of an event in front of its record, and hashes both as they are stored.
 """
 
-import hashlib
 import json
 import math
 import re
-import secrets
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import orjson
 
@@ -20,6 +16,7 @@ from app.domain.alterations import AlterationResult, KafkaRefusal, Op, Outcome, 
 from app.domain.entities import DEFAULT_NAME, ENTITY_TYPES, ClientQuotaEntity
 from app.postgres.schema import REQUEST_ORDINAL
 from app.service.ports.audit_log import AuditConclusion, AuditEntity, AuditRequest
+from app.service.ports.recovery import Recovered
 from app.service.runtime.clock import time_of
 
 Document = dict[str, Any]
@@ -28,7 +25,6 @@ MESSAGE_LENGTH: Final = 1000
 """A broker's message is stored up to this length, in characters."""
 
 _DIGITS_OF_AN_INTEGER: Final = 21
-_LEAF: Final = b"\x00"
 _LONE_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 
@@ -47,11 +43,6 @@ def canonical_json(document: Mapping[str, Any] | Sequence[Any]) -> str:
             document, sort_keys=True, ensure_ascii=False, allow_nan=False, separators=(",", ":")
         )
         return _LONE_SURROGATE.sub(lambda found: f"\\u{ord(found.group()):04x}", text)
-
-
-def leaf_hash(payload: str) -> bytes:
-    """Return SHA-256 of a zero byte and the payload in UTF-8. Source: RFC 6962, section 2.1."""
-    return hashlib.sha256(_LEAF + payload.encode()).digest()
 
 
 def number_to_json(value: float) -> int | float | str:
@@ -79,6 +70,21 @@ def values_from_json(document: Mapping[str, Any] | None) -> Values | None:
     if document is None:
         return None
     return {key: float(value) for key, value in document.items()}
+
+
+def entity_text(entity: ClientQuotaEntity) -> str:
+    """Return an entity as canonical JSON that Postgres can store, whatever its names hold."""
+    return canonical_json(entity.as_dict())
+
+
+def values_text(values: Values) -> str:
+    """Return an entity's values as canonical JSON."""
+    return canonical_json(values_to_json(values) or {})
+
+
+def values_from_text(stored: str) -> Values:
+    """Return the values that were stored."""
+    return values_from_json(json.loads(stored)) or {}
 
 
 def op_to_json(op: Op) -> Document:
@@ -181,7 +187,7 @@ def name_bytes(name: str) -> bytes:
 
 
 def entity_columns(entity: ClientQuotaEntity) -> dict[str, Any]:
-    """Return the columns that an entity is found by."""
+    """Return the columns that an entity is found by; names are hexadecimal."""
     columns: dict[str, Any] = {**_NO_TYPES}
     for kind, name in entity.entries:
         if kind not in _COLUMNS:
@@ -190,113 +196,145 @@ def entity_columns(entity: ClientQuotaEntity) -> dict[str, Any]:
         of_kind, of_name = _COLUMNS[kind]
         columns[of_kind] = DEFAULT if name is DEFAULT_NAME else NAME
         if name is not DEFAULT_NAME:
-            columns[of_name] = name_bytes(name)
+            columns[of_name] = name_bytes(name).hex()
     return columns
 
 
 SCHEMA: Final = 1
-"""The layout of the payloads; it is part of each."""
+"""The layout of the records; it is part of each."""
+
+RECOVERY: Final = "recovery"
+SUPERSEDED: Final = "superseded"
+DRIFT: Final = "drift"
 
 _NO_ENTITY: Final = ClientQuotaEntity(())
 
-_FINAL_EVENTS: Final[Mapping[str, str]] = {"denied": "denied", "drift": "drift"}
-"""How a story begins that ends at once, by action; ``validated`` for any other."""
+_FINAL_EVENTS: Final[Mapping[str, str]] = {"denied": "denied", DRIFT: DRIFT}
+"""The first event of a request that is over at once, by action; ``validated`` for any other."""
+
+_SEEN: Final = frozenset({Outcome.APPLIED, Outcome.OBSERVED_OTHER})
+"""Outcomes whose ``after`` is what the cluster holds now."""
+
+_REMARKS: Final[Mapping[str, tuple[str, bool]]] = {
+    "indistinguishable": ("indistinguishable", True),
+    "unverified": ("verified", False),
+}
+"""What a reader sees of the evidence: word, and the member that gives rise to it."""
+
+Event = Document
+"""An event as ``append_events`` takes it: its columns, and ``record`` without the times. An event
+with a ``cluster_id`` is the first of its entity. ``entity`` and ``values`` are the state that the
+entity has if the event frees its lock."""
 
 
-class EventRow(NamedTuple):
-    """A row as it is written, in the order of the COPY; times and ids are text already."""
+def start_events(
+    request: AuditRequest, results: Mapping[int, AlterationResult] | None = None
+) -> Iterator[Event]:
+    """Return the first events of a request.
 
-    received_at: str
-    alteration_id: str
-    ordinal: int
-    event_type: str
-    at: str
-    occurred_at: str
-    payload: str
-    leaf_hash: bytes
-    seq: int = 0
-    verdict: str | None = None
-    cluster_id: str | None = None
-    principal: str | None = None
-    action: str | None = None
-    user_kind: str | None = None
-    user_name: bytes | None = None
-    client_id_kind: str | None = None
-    client_id_name: bytes | None = None
-    ip_kind: str | None = None
-    ip_name: bytes | None = None
-    other_types: bool | None = None
-
-
-def time_text(at: datetime) -> str:
-    """Return a time of the database as payloads have it."""
-    return at.isoformat(timespec="microseconds")
-
-
-def intent_rows(request: AuditRequest, at: str) -> Iterator[EventRow]:
-    """Return the rows of a request that is about to be sent."""
-    events = EventRows(request.alteration_id, "intent", at, at)
-    yield _request_row(request, events)
-    for entity in request.entities:
-        yield _start_row(request, events, entity)
-    yield from _local_refusals(request, at)
+    Args:
+        request: What was asked for.
+        results: Of a request that is over at once: denied, judged only, or not ours. Null for one
+            that is about to be sent.
+    """
+    event = "intent" if results is None else _FINAL_EVENTS.get(request.action, "validated")
+    columns = {
+        **_common(request.alteration_id, event),
+        "cluster_id": request.cluster_id,
+        "principal": request.caller.principal,
+        "action": request.action,
+    }
+    yield _event(columns, REQUEST_ORDINAL, _request_record(request))
+    entities = request.entities if results is None else request.entities or (None,)
+    for entity in entities:
+        ordinal = 0 if entity is None else entity.ordinal
+        own: Event = {}
+        document: Document = {"entity": None, "ops": None, "before": None, "warnings": []}
+        if entity is not None:
+            own = entity_columns(entity.alteration.entity)
+            document = _entity_record(entity)
+        if results is not None:
+            result = results.get(ordinal) or _missing_result(event, entity)
+            document["result"] = result_to_json(result)
+            own |= _verdict(result)
+        yield _event({**columns, **own}, ordinal, document)
+    columns["event_type"] = "rejected"
+    for ordinal, result in request.local_refusals.items():
+        document = {"entity": result.entity.as_dict(), "result": result_to_json(result)}
+        yield _event({**columns, **_verdict(result)}, ordinal, document)
 
 
-def final_rows(
-    request: AuditRequest, results: Mapping[int, AlterationResult], at: str
-) -> Iterator[EventRow]:
-    """Return the rows of a request that is over at once: denied, judged only, or not ours."""
-    event = _FINAL_EVENTS.get(request.action, "validated")
-    events = EventRows(request.alteration_id, event, at, at)
-    yield _request_row(request, events)
-    for entity in request.entities or (None,):
-        yield _start_row(request, events, entity, results.get(entity.ordinal if entity else 0))
-    yield from _local_refusals(request, at)
-
-
-def outcome_rows(conclusion: AuditConclusion, at: str, occurred_at: str) -> Iterator[EventRow]:
-    """Return a row for each result; the first one carries the events on the way."""
-    rows = EventRows(conclusion.alteration_id, "outcome", at, occurred_at)
+def outcome_events(conclusion: AuditConclusion) -> Iterator[Event]:
+    """Return an event for each result; the first one carries the events on the way."""
+    columns = _common(conclusion.alteration_id, "outcome")
     events = [[time.isoformat(), event, detail] for time, event, detail in conclusion.events]
     for ordinal, result in sorted(conclusion.results.items()):
         document = {"result": result_to_json(result), "events": events}
-        yield rows.row(ordinal, document, {"seq": 1, "verdict": result.outcome.value})
+        yield _event({**columns, **_verdict(result)}, ordinal, document)
         events = []
 
 
-class EventRows:
-    """One kind of event of one alteration: what its rows share is worked out once."""
-
-    def __init__(self, alteration_id: str, event: str, at: str, occurred_at: str) -> None:
-        self.event = event
-        self._received_at = time_of(alteration_id).isoformat()
-        self._document: Document = {
-            "schema": SCHEMA,
-            "alteration_id": alteration_id,
-            "event": event,
-            "at": at,
-            "occurred_at": occurred_at,
-        }
-
-    def row(self, ordinal: int, document: Document, columns: Mapping[str, Any]) -> EventRow:
-        """Return a row whose payload says what its columns say, and its document."""
-        common = self._document
-        payload = canonical_json({**common, "ordinal": ordinal, **document})
-        return EventRow(
-            self._received_at,
-            common["alteration_id"],
-            ordinal,
-            self.event,
-            common["at"],
-            common["occurred_at"],
-            payload,
-            leaf_hash(payload),
-            **columns,
-        )
-
-
-def _request_row(request: AuditRequest, events: EventRows) -> EventRow:
+def recovery_event(recovered: Recovered) -> Event:
+    """Return what recovery found; only what is final has a verdict."""
+    columns = _common(recovered.alteration_id, RECOVERY)
     document = {
+        "final": recovered.final,
+        "result": result_to_json(recovered.result),
+        "evidence": dict(recovered.evidence),
+        "detail": _finding(recovered),
+    }
+    verdict = _verdict(recovered.result) if recovered.final else {}
+    return _event({**columns, **verdict}, recovered.ordinal, document)
+
+
+def superseded_event(alteration_id: str, ordinal: int, by: str) -> Event:
+    """Return the end of an entity that another alteration took over; its truth is not known."""
+    result = AlterationResult(_NO_ENTITY, Outcome.SUPERSEDED)
+    document = {
+        "result": result_to_json(result),
+        "superseded_by": by,
+        "detail": f"superseded by alteration {by} before its outcome was known",
+    }
+    columns = _common(alteration_id, SUPERSEDED)
+    return _event({**columns, **_verdict(result)}, ordinal, document)
+
+
+def late_event(alteration_id: str, ordinal: int, drift_id: str) -> Event:
+    """Return a note that the alteration was seen to be applied after all."""
+    detail = f"seen to be applied after all, recorded as {drift_id}"
+    columns = _common(alteration_id, DRIFT)
+    return _event(columns, ordinal, {"drift": drift_id, "detail": detail})
+
+
+def _common(alteration_id: str, event: str) -> Event:
+    return {
+        "received_at": time_of(alteration_id).isoformat(),
+        "alteration_id": alteration_id,
+        "event_type": event,
+    }
+
+
+def _event(columns: Event, ordinal: int, document: Document) -> Event:
+    record = {
+        "schema": SCHEMA,
+        "alteration_id": columns["alteration_id"],
+        "event": columns["event_type"],
+        "ordinal": ordinal,
+        **document,
+    }
+    return {**columns, "ordinal": ordinal, "record": canonical_json(record)}
+
+
+def _verdict(result: AlterationResult) -> Event:
+    columns = {"verdict": result.outcome.value}
+    if result.outcome in _SEEN and result.after is not None:
+        columns["entity"] = entity_text(result.entity)
+        columns["values"] = values_text(result.after)
+    return columns
+
+
+def _request_record(request: AuditRequest) -> Document:
+    return {
         "cluster_id": request.cluster_id,
         "principal": request.caller.principal,
         "client_address": request.caller.host,
@@ -308,45 +346,14 @@ def _request_row(request: AuditRequest, events: EventRows) -> EventRow:
         "options": dict(request.options),
         "broker_id": request.broker_id,
     }
-    return events.row(REQUEST_ORDINAL, document, _request_columns(request))
 
 
-def _start_row(
-    request: AuditRequest,
-    events: EventRows,
-    entity: AuditEntity | None,
-    result: AlterationResult | None = None,
-) -> EventRow:
-    columns = _request_columns(request)
-    document: Document = {"entity": None, "ops": None, "before": None, "warnings": []}
-    if entity is not None:
-        columns |= entity_columns(entity.alteration.entity)
-        document = {
-            "entity": entity.alteration.entity.as_dict(),
-            "ops": [op_to_json(op) for op in entity.alteration.ops],
-            "before": values_to_json(entity.before),
-            "warnings": list(entity.warnings),
-        }
-    if events.event != "intent":
-        document["result"] = result_to_json(result or _missing_result(events.event, entity))
-        columns["verdict"] = document["result"]["outcome"]
-    ordinal = entity.ordinal if entity is not None else 0
-    return events.row(ordinal, document, columns)
-
-
-def _local_refusals(request: AuditRequest, at: str) -> Iterator[EventRow]:
-    events = EventRows(request.alteration_id, "rejected", at, at)
-    for ordinal, result in request.local_refusals.items():
-        document = {"entity": result.entity.as_dict(), "result": result_to_json(result)}
-        columns = {**_request_columns(request), "verdict": result.outcome.value}
-        yield events.row(ordinal, document, columns)
-
-
-def _request_columns(request: AuditRequest) -> dict[str, Any]:
+def _entity_record(entity: AuditEntity) -> Document:
     return {
-        "cluster_id": request.cluster_id,
-        "principal": request.caller.principal,
-        "action": request.action,
+        "entity": entity.alteration.entity.as_dict(),
+        "ops": [op_to_json(op) for op in entity.alteration.ops],
+        "before": values_to_json(entity.before),
+        "warnings": list(entity.warnings),
     }
 
 
@@ -355,24 +362,10 @@ def _missing_result(event: str, entity: AuditEntity | None) -> AlterationResult:
     return AlterationResult(entity.alteration.entity if entity else _NO_ENTITY, outcome)
 
 
-_BYTES: Final = ("user_name", "client_id_name", "ip_name")
-
-
-def new_mark() -> str:
-    """Return a mark for one time in the rows of one transaction."""
-    return secrets.token_hex(16)
-
-
-def open_rows(rows: Iterable[EventRow]) -> str:
-    """Return rows whose times are marks as JSON; names are hexadecimal, seals are left out."""
-    return canonical_json([_members(row) for row in rows])
-
-
-def _members(row: EventRow) -> dict[str, Any]:
-    members = {name: value for name, value in row._asdict().items() if value is not None}
-    for name in ("leaf_hash", "at", "occurred_at"):
-        del members[name]
-    for name in _BYTES:
-        if name in members:
-            members[name] = members[name].hex()
-    return members
+def _finding(recovered: Recovered) -> str:
+    outcome = recovered.result.outcome.value.replace("_", " ")
+    remarks = [
+        word for word, (name, value) in _REMARKS.items() if recovered.evidence.get(name) is value
+    ]
+    found = f"found {outcome}" if recovered.final else f"observed: {outcome} so far"
+    return f"{found} ({', '.join(remarks)})" if remarks else found

@@ -14,7 +14,6 @@ from app.domain.alterations import ClientQuotaAlteration
 from app.domain.entities import ClientQuotaEntity
 from app.domain.plans import Conflict, DesiredQuota, Holdings, Kept, PlannedChange, WhyKept
 from app.domain.validation import exact_float
-from app.postgres.bulk import MANY
 from app.postgres.ownership import holdings_of, read_holdings
 from app.postgres.payload import (
     canonical_json,
@@ -31,6 +30,7 @@ from app.service.ports.plans import (
     ChangeWithImpact,
     StoredPlan,
 )
+from app.service.runtime.offload import off_loop
 
 _NUMBERS = ("held", "current", "proposed")
 
@@ -204,9 +204,7 @@ class PostgresPlans:
         """
         work = partial(read_holdings, cluster_id, owner, tuple(entities))
         rows = await self._pool.run(work, within_s=self._within_s)
-        if len(rows) < MANY:
-            return holdings_of(rows)
-        return await asyncio.to_thread(holdings_of, rows)
+        return await off_loop(len(rows), holdings_of, rows)
 
     async def keep(self, plan: StoredPlan) -> bool:
         """See ``PlanStore``.
@@ -214,8 +212,7 @@ class PostgresPlans:
         Raises:
             NotSentError: Not stored, or not for certain.
         """
-        many = len(plan.document) + len(plan.rests_on) >= MANY
-        values = await asyncio.to_thread(_columns, plan) if many else _columns(plan)
+        values = await off_loop(len(plan.document) + len(plan.rests_on), _columns, plan)
         return await self._pool.run(partial(_keep, values), within_s=self._within_s)
 
     async def plan(self, cluster_id: str, plan_id: str) -> StoredPlan | None:

@@ -38,6 +38,9 @@ _LIMIT_STATEMENTS: Final = text("select set_config('statement_timeout', :limit, 
 
 _WORTH_TELLING_S: Final = 0.5
 
+SECONDS_PER_ROW: Final = 0.001
+"""How much longer a write may take for each row."""
+
 
 class Lease:
     """The loan of a connection until a deadline.

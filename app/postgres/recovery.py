@@ -1,8 +1,7 @@
 """What recovery works on: entities without a certain outcome, claimed by one process at a time."""
 
-import asyncio
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
@@ -11,16 +10,15 @@ from sqlalchemy import Row, text
 
 from app.domain.alterations import AlterationResult, Outcome
 from app.domain.entities import ClientQuotaEntity
-from app.postgres.bulk import MANY, SECONDS_PER_ROW, copy_rows, joined_by_hash, log_time
 from app.postgres.event_records import audit_entity
-from app.postgres.follow_up_events import EventHistory, by_column, read_histories, recovery_row
-from app.postgres.idempotency import free_key_if_unused
-from app.postgres.outcomes import Ended, close_slots
-from app.postgres.payload import values_from_json
-from app.postgres.pool import Database, Lease
+from app.postgres.idempotency import may_be_repeated
+from app.postgres.log_writer import append
+from app.postgres.payload import Document, recovery_event, values_from_json
+from app.postgres.pool import SECONDS_PER_ROW, Database, Lease
 from app.service.ports.metrics import OpenIntents
 from app.service.ports.recovery import DoubtfulAlteration, OpenAlteration, Recovered, RecoveryKey
 from app.service.recovery.recovery import FINAL_AFTER_S
+from app.service.runtime.offload import off_loop
 
 _RECENT: Final = text(
     """
@@ -159,106 +157,30 @@ def _open_alteration(row: Row[Any]) -> OpenAlteration:
     )
 
 
-_HOLD: Final = text(
-    """
-    select slot.alteration_id::text, slot.ordinal, slot.observed
-    from unnest(cast(:alteration_ids as uuid[]), cast(:ordinals as smallint[]))
-      as wanted(alteration_id, ordinal)
-    join entity_slot as slot
-      on slot.alteration_id = wanted.alteration_id and slot.ordinal = wanted.ordinal
-    order by slot.cluster_id, slot.entity_hash for update of slot
-    """
-)
-"""In the order in which everybody takes slots, so that nobody waits in a circle."""
-
-_OBSERVED: Final = text(
-    """
-    update entity_slot as slot set observed = true, claimed_by = null, claimed_until = null
-    from unnest(cast(:alteration_ids as uuid[]), cast(:ordinals as smallint[]))
-      as wanted(alteration_id, ordinal)
-    where slot.alteration_id = wanted.alteration_id and slot.ordinal = wanted.ordinal
-    """
-)
-
-
-Held = Mapping[RecoveryKey, bool]
-"""The slots that this transaction has locked, and whether a finding was recorded of each."""
-
-
 async def record_found(recovered: Sequence[Recovered], lease: Lease) -> Mapping[RecoveryKey, str]:
-    """Record findings, one for each entity; return why some were left as they are.
-
-    The slots come first: where somebody else has concluded meanwhile, that is visible once they
-    are locked.
-    """
-    await lease.extend(len(recovered) * SECONDS_PER_ROW)
+    """Record findings, one for each entity; return why some were left as they are."""
     found = {one.key: one for one in recovered}
-    held = await _hold(found, lease)
-    histories = {
-        (one.alteration_id, one.ordinal): one for one in await read_histories(found, lease)
-    }
-    left = {key: why for key, one in found.items() if (why := _objection(one, histories))}
-    new = [one for key, one in found.items() if key not in left]
-    new = [one for one in new if _is_news(one, histories[one.key], held)]
-    if new:
-        await log_time(lease)
-        ended = _ended_by(one for one in new if one.final)
-        await close_slots(ended, lease)
-        await _keep_observed([one.key for one in new if not one.final], lease)
-        await copy_rows(lease, (recovery_row(histories[one.key], one) for one in new), len(new))
-        await _free_keys(ended, lease)
-    return left
+    final: dict[str, list[AlterationResult]] = {alteration_id: [] for alteration_id, _ in found}
+    for one in found.values():
+        if one.final:
+            final[one.alteration_id].append(one.result)
+    frees = {one: may_be_repeated(results, found=True) for one, results in final.items()}
+    appended = await append(map(recovery_event, found.values()), len(found), lease, frees)
+    reasons = {key: _objection(found[key], record) for key, record in appended.refused.items()}
+    return {key: reason for key, reason in reasons.items() if reason}
 
 
-async def _hold(keys: Collection[RecoveryKey], lease: Lease) -> Held:
-    async with joined_by_hash(len(keys), lease):
-        rows = await lease.connection.execute(_HOLD, by_column(keys))
-    return {(alteration_id, ordinal): observed for alteration_id, ordinal, observed in rows}
-
-
-def _objection(one: Recovered, histories: Mapping[RecoveryKey, EventHistory]) -> str | None:
-    """Say why the log does not take this finding, or null: it does, or has it already."""
-    history = histories.get(one.key)
-    if history is None:
+def _objection(one: Recovered, record: Document | None) -> str | None:
+    """Say why the log did not take this finding, or null: it has it already."""
+    if record is None:
         return f"the log has no entity {one.ordinal} of {one.alteration_id}"
-    known = _certain_outcome(history)
-    if known is None or not one.final or known == one.result.outcome:
+    outcome = record["result"]["outcome"]
+    if not one.final or outcome == one.result.outcome:
         return None
     return (
-        f"the log says of {one.alteration_id}: entity {one.ordinal} is already {known}, "
+        f"the log says of {one.alteration_id}: entity {one.ordinal} is already {outcome}, "
         f"not {one.result.outcome.value}"
     )
-
-
-def _is_news(one: Recovered, history: EventHistory, held: Held) -> bool:
-    """Tell whether the log does not have this finding, nor anything better."""
-    if history.conclusion is not None:
-        return False
-    return one.final or not held.get(one.key, False)
-
-
-def _certain_outcome(history: EventHistory) -> str | None:
-    if history.conclusion is None:
-        return None
-    return str(json.loads(history.conclusion)["result"]["outcome"])
-
-
-async def _keep_observed(keys: Sequence[RecoveryKey], lease: Lease) -> None:
-    if keys:
-        async with joined_by_hash(len(keys), lease):
-            await lease.connection.execute(_OBSERVED, by_column(keys))
-
-
-async def _free_keys(ended: Iterable[Ended], lease: Lease) -> None:
-    for one in ended:
-        await free_key_if_unused(one.alteration_id, one.results.values(), lease, found=True)
-
-
-def _ended_by(final: Iterable[Recovered]) -> Sequence[Ended]:
-    by_alteration: dict[str, dict[int, AlterationResult]] = {}
-    for one in final:
-        by_alteration.setdefault(one.alteration_id, {})[one.ordinal] = one.result
-    return [Ended(alteration_id, results) for alteration_id, results in by_alteration.items()]
 
 
 _BEAT: Final = text(
@@ -321,9 +243,7 @@ class PostgresRecovery:
         """
         claim = partial(claim_slots, cluster_id, owner, limit, self._final_after_s)
         rows = await self._database.recovering.run(claim)
-        if len(rows) < MANY:
-            return open_alterations(rows)
-        return await asyncio.to_thread(open_alterations, rows)
+        return await off_loop(len(rows), open_alterations, rows)
 
     async def give_back(self, cluster_id: str, owner: str) -> None:
         """Let others claim at once what the owner has claimed and not recovered.

@@ -349,9 +349,11 @@ create index pipeline_run_open on pipeline_run (state, seq) where ended_at is nu
 """
 
 SETTINGS = """
-  set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_hashjoin = off
-  set enable_mergejoin = off
+  set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_nestloop = off
+  set enable_mergejoin = off set enable_hashjoin = on
 """
+"""Locks come and go with each alteration. Where the planner believes that there is none, it
+compares all with all; joined by hash, on what an index finds, thousands are as quick as few."""
 
 PAYLOAD_TIME = """
 create function payload_time(at timestamptz) returns text language sql stable as $$
@@ -359,130 +361,80 @@ create function payload_time(at timestamptz) returns text language sql stable as
 $$;
 """
 
-COMMIT_DURABLY = """
-create function commit_durably() returns void language sql volatile as $$
-  select set_config('synchronous_commit', case current_setting('synchronous_commit')
-    when 'remote_apply' then 'remote_apply' else 'on' end, true)
-$$;
-"""
-
-RECORD_INTENTS = """
-create function record_intents(
-  ids uuid[], keys json, slots json, events json, handed_over_within double precision, mark text,
-  out at timestamptz, out granted uuid[], out known json
+APPEND_EVENTS = """
+create function append_events(
+  events json, ids uuid[], repeatable uuid[], out recorded_at timestamptz, out refused json
 ) language plpgsql {settings} as $$
 #variable_conflict use_column
-declare
-  holding uuid[];
-  now_text text;
 begin
-  perform commit_durably(), set_config('lock_timeout', '50ms', true);
-  with wanted as materialized (
-    select decode(key_hash, 'hex') as key_hash, decode(fingerprint, 'hex') as fingerprint,
-      alteration_id
-    from json_to_recordset(keys)
-      as wanted(key_hash text, fingerprint text, alteration_id uuid)
-  ), taken as (
-    insert into idempotency (key_hash, fingerprint, alteration_id, expires_at)
-    select key_hash, fingerprint, alteration_id, clock_timestamp() + interval '24 hours'
-    from wanted order by key_hash
-    on conflict (key_hash) do update set
-      fingerprint = excluded.fingerprint,
-      alteration_id = excluded.alteration_id,
-      expires_at = excluded.expires_at
-    where idempotency.expires_at <= clock_timestamp()
-    returning alteration_id
-  )
-  select array_agg(id) into granted from unnest(ids) as id
-  where id not in (select alteration_id from wanted) or id in (select alteration_id from taken);
-  with wanted as materialized (
-    select * from json_to_recordset(slots) as wanted(cluster_id text, entity_hash text,
-      alteration_id uuid, ordinal smallint, received_at timestamptz, owner text, broker_id integer)
-  ), clock as materialized (select clock_timestamp() as now), taken as (
-    insert into entity_slot (cluster_id, entity_hash, alteration_id, ordinal, received_at, owner,
-      broker_id, taken_at, handed_over_by)
-    select cluster_id, decode(entity_hash, 'hex'), alteration_id, ordinal, received_at, owner,
-      broker_id, now, now + make_interval(secs => handed_over_within)
-    from clock, wanted
-    order by cluster_id, entity_hash
-    on conflict (cluster_id, entity_hash) do nothing
-    returning alteration_id
-  )
-  select array_agg(id) into holding from unnest(ids) as id
-  where (select count(*) from taken where alteration_id = id)
-    = (select count(*) from wanted where alteration_id = id);
-  at := clock_timestamp();
-  granted := array(select unnest(granted) intersect select unnest(holding));
-  if cardinality(granted) < cardinality(ids) then
-    delete from entity_slot where alteration_id = any(ids) and alteration_id <> all(granted);
-    delete from idempotency where alteration_id = any(ids) and alteration_id <> all(granted);
-  end if;
-  now_text := payload_time(at);
-  insert into audit_event (received_at, alteration_id, ordinal, seq, event_type, at, occurred_at,
-    payload, leaf_hash, verdict, cluster_id, principal, action, user_kind, user_name,
-    client_id_kind, client_id_name, ip_kind, ip_name, other_types)
-  select received_at, alteration_id, ordinal, 0, event_type, at, at,
-    filled, sha256('\\x00'::bytea || convert_to(filled, 'UTF8')), verdict, cluster_id, principal,
-    action, user_kind, decode(user_name, 'hex'), client_id_kind, decode(client_id_name, 'hex'),
-    ip_kind, decode(ip_name, 'hex'), other_types
-  from json_to_recordset(events) as event(received_at timestamptz, alteration_id uuid,
-      ordinal smallint, event_type text, payload text, verdict text, cluster_id text,
-      principal text, action text, user_kind text, user_name text, client_id_kind text,
-      client_id_name text, ip_kind text, ip_name text, other_types boolean),
-    lateral (select replace(payload, mark, now_text) as filled) as sealed
-  where alteration_id = any(granted);
-  select json_agg(json_build_array(wanted.cluster_id, wanted.entity_hash, state."values",
-    extract(epoch from clock_timestamp() - state.updated_at)::float8)) into known
-  from json_to_recordset(slots) as wanted(cluster_id text, entity_hash text)
-    join entity_state as state on state.cluster_id = wanted.cluster_id
-      and state.entity_hash = decode(wanted.entity_hash, 'hex');
-end
-$$;
-"""
-
-FREE_RESTS = """
-create function free_rests(ids uuid[]) returns void language plpgsql as $$
-begin
-  perform from entity_slot where alteration_id = any(ids) and ordinal < 0
+  perform set_config('synchronous_commit', case current_setting('synchronous_commit')
+    when 'remote_apply' then 'remote_apply' else 'on' end, true);
+  perform from entity_slot where alteration_id = any(ids)
   order by cluster_id, entity_hash for update;
-  if found then
-    delete from entity_slot as slot
-    where alteration_id = any(ids) and ordinal < 0 and not exists (
-      select from entity_slot as other
-      where other.alteration_id = slot.alteration_id and other.ordinal >= 0);
-  end if;
-end
-$$;
-"""
-
-CLOSE_SLOTS = """
-create function close_slots(definite json, unknown json, ids uuid[]) returns void
-language plpgsql as $$
-#variable_conflict use_column
-begin
-  with freed as (
-    delete from entity_slot as slot
-    using json_to_recordset(definite)
-      as ended(alteration_id uuid, ordinal smallint, entity text, "values" text, applied boolean)
-    where slot.alteration_id = ended.alteration_id and slot.ordinal = ended.ordinal
-    returning slot.cluster_id, slot.entity_hash, slot.alteration_id, ended.entity,
-      ended."values", ended.applied, slot.claim
+  recorded_at := clock_timestamp();
+  with event as materialized (
+    select * from json_to_recordset(events) as event(received_at timestamptz, alteration_id uuid,
+      ordinal smallint, event_type text, verdict text, record text, cluster_id text,
+      principal text, action text, user_kind text, user_name text, client_id_kind text,
+      client_id_name text, ip_kind text, ip_name text, other_types boolean, entity text,
+      "values" text)
+  ), judged as materialized (
+    select event.*, case when cluster_id is null then started_at else recorded_at end as at,
+      greatest(started_at, recorded_at) as occurred_at,
+      case when cluster_id is not null then 0 when event_type = 'outcome' then 1
+        else greatest(last_seq, 1) + 1 end as seq,
+      conclusion, event_type = 'recovery' and verdict is null and exists (
+        select from entity_slot as slot where slot.alteration_id = event.alteration_id
+          and slot.ordinal = event.ordinal and observed) as is_repeated
+    from event cross join lateral (
+      select min(earlier.at) as started_at, max(earlier.seq) as last_seq,
+        (array_agg(earlier.payload order by earlier.seq desc) filter (where earlier.seq > 0
+          and earlier.verdict is not null and event.event_type <> 'drift'
+          and (earlier.verdict <> 'unknown' or event.event_type = 'outcome')))[1] as conclusion
+      from audit_event as earlier
+      where event.cluster_id is null and earlier.received_at = event.received_at
+        and earlier.alteration_id = event.alteration_id and earlier.ordinal = event.ordinal
+    ) as history
+  ), fresh as materialized (
+    select *, '{"at":"' || payload_time(at) || '","occurred_at":"' || payload_time(occurred_at)
+      || '",' || substr(record, 2) as payload
+    from judged where at is not null and conclusion is null and not is_repeated
+  ), inserted as (
+    insert into audit_event (received_at, alteration_id, ordinal, seq, event_type, at, occurred_at,
+      payload, leaf_hash, verdict, cluster_id, principal, action, user_kind, user_name,
+      client_id_kind, client_id_name, ip_kind, ip_name, other_types)
+    select received_at, alteration_id, ordinal, seq, event_type, at, occurred_at, payload,
+      sha256('\\x00'::bytea || convert_to(payload, 'UTF8')), verdict, cluster_id, principal,
+      action, user_kind, decode(user_name, 'hex'), client_id_kind, decode(client_id_name, 'hex'),
+      ip_kind, decode(ip_name, 'hex'), other_types
+    from fresh
+  ), freed as (
+    delete from entity_slot as slot using fresh
+    where slot.alteration_id = any(ids) and slot.alteration_id = fresh.alteration_id
+      and slot.ordinal = fresh.ordinal and fresh.verdict <> 'unknown'
+    returning slot.cluster_id, slot.entity_hash, slot.alteration_id, slot.claim, fresh.verdict,
+      fresh.entity, fresh."values"
   ), quarantined as (
     update entity_slot as slot set state = 'quarantined', handed_over_by =
       greatest(taken_at, least(handed_over_by, clock_timestamp()))
-    from json_to_recordset(unknown) as silent(alteration_id uuid, ordinal smallint)
-    where slot.alteration_id = silent.alteration_id and slot.ordinal = silent.ordinal
+    from fresh
+    where slot.alteration_id = any(ids) and slot.alteration_id = fresh.alteration_id
+      and slot.ordinal = fresh.ordinal and fresh.verdict = 'unknown'
+  ), observed as (
+    update entity_slot as slot set observed = true, claimed_by = null, claimed_until = null
+    from fresh
+    where slot.alteration_id = any(ids) and slot.alteration_id = fresh.alteration_id
+      and slot.ordinal = fresh.ordinal and fresh.verdict is null and fresh.event_type = 'recovery'
   ), renewed as (
     update idempotency set expires_at = clock_timestamp() + interval '24 hours'
     where alteration_id = any(ids)
   ), settled as materialized (
-    select * from freed where applied and claim is not null
+    select * from freed where verdict = 'applied' and claim is not null
   ), let_go as (
-    delete from quota_owner as held
-    using (select cluster_id, entity_hash, json_array_elements_text(claim -> 'removed') as key
-      from settled) as removed
-    where held.cluster_id = removed.cluster_id and held.entity_hash = removed.entity_hash
-      and held.key = removed.key
+    delete from quota_owner where ctid = any(array(
+      select (select held.ctid from quota_owner as held where held.cluster_id = settled.cluster_id
+        and held.entity_hash = settled.entity_hash and held.key = removed.key)
+      from settled, json_array_elements_text(claim -> 'removed') as removed(key)))
   ), owned as (
     insert into quota_owner
       (cluster_id, entity_hash, key, owner, value, entity, alteration_id, applied_at)
@@ -495,60 +447,117 @@ begin
       value = excluded.value,
       alteration_id = excluded.alteration_id,
       applied_at = excluded.applied_at
+  ), remembered as (
+    insert into entity_state as state
+      (cluster_id, entity_hash, entity, "values", version, alteration_id, updated_at)
+    select cluster_id, entity_hash, entity, "values", 1, alteration_id, clock_timestamp()
+    from freed where entity is not null
+    order by cluster_id, entity_hash
+    on conflict (cluster_id, entity_hash) do update set
+      "values" = excluded."values",
+      version = state.version + 1,
+      alteration_id = excluded.alteration_id,
+      updated_at = excluded.updated_at
   )
-  insert into entity_state as known
-    (cluster_id, entity_hash, entity, "values", version, alteration_id, updated_at)
-  select cluster_id, entity_hash, entity, "values", 1, alteration_id, clock_timestamp()
-  from freed where entity is not null
-  order by cluster_id, entity_hash
-  on conflict (cluster_id, entity_hash) do update set
-    "values" = excluded."values",
-    version = known.version + 1,
-    alteration_id = excluded.alteration_id,
-    updated_at = excluded.updated_at;
-  perform free_rests(ids);
+  select json_agg(json_build_array(alteration_id, ordinal, conclusion)) into refused
+  from judged where at is null or conclusion is not null;
+  if cardinality(ids) = 0 then
+    return;
+  end if;
+  delete from entity_slot where alteration_id = any(ids) and ordinal < 0 and alteration_id <> all (
+    array(select alteration_id from entity_slot where alteration_id = any(ids) and ordinal >= 0));
+  if cardinality(repeatable) > 0 then
+    delete from idempotency where alteration_id = any(repeatable)
+      and alteration_id <> all (array(
+        select alteration_id from entity_slot where alteration_id = any(repeatable)))
+      and alteration_id <> all (array(
+        select alteration_id from audit_event
+        where received_at = any(array(
+            select received_at from json_to_recordset(events) as event(received_at timestamptz)))
+          and alteration_id = any(repeatable) and seq > 0
+          and verdict not in ('not_sent', 'refused', 'not_applied', 'unknown')));
+  end if;
 end
 $$;
 """
 
-RECORD_OUTCOMES = """
-create function record_outcomes(
-  definite json, unknown json, ids uuid[], events json, at_mark text, now_mark text
-) returns void language plpgsql {settings} as $$
+RECORD_INTENTS = """
+create function record_intents(
+  requests json, slots json, events json, handed_over_within double precision, patient boolean,
+  out at timestamptz, out granted uuid[], out states json
+) language plpgsql {settings} as $$
 #variable_conflict use_column
 declare
-  written bigint;
+  lost uuid[];
+  locking text := 'idempotency';
 begin
-  perform commit_durably(), close_slots(definite, unknown, ids);
-  with ended as materialized (
-    select * from json_to_recordset(events) as ended(received_at timestamptz, alteration_id uuid,
-      ordinal smallint, payload text, verdict text)
-  ), started as materialized (
-    select alteration_id, min(at) as at, greatest(min(at), clock_timestamp()) as now,
-      count(*) filter (where event_type = 'intent') as intents,
-      count(*) filter (where event_type <> 'intent') as found
-    from ended join audit_event using (received_at, alteration_id, ordinal)
-    where event_type = 'intent'
-      or event_type in ('recovery', 'superseded') and audit_event.verdict is not null
-    group by alteration_id
-  ), sealed as (
-    select received_at, alteration_id, ordinal, at, now, verdict, replace(
-      replace(payload, at_mark, payload_time(at)), now_mark, payload_time(now)) as payload
-    from ended join started using (alteration_id)
-    where found = 0 and intents =
-      (select count(*) from ended as own where own.alteration_id = started.alteration_id)
-  ), inserted as (
-    insert into audit_event (received_at, alteration_id, ordinal, seq, event_type, at, occurred_at,
-      payload, leaf_hash, verdict)
-    select received_at, alteration_id, ordinal, 1, 'outcome', at, now,
-      payload, sha256('\\x00'::bytea || convert_to(payload, 'UTF8')), verdict
-    from sealed
-    returning 1
-  )
-  select count(*) into written from inserted;
-  if written <> json_array_length(events) then
-    raise no_data_found using message = 'an intent is missing or has a conclusion already';
+  granted := array(
+    select alteration_id from json_to_recordset(requests) as request(alteration_id uuid));
+  begin
+    if exists (select from json_to_recordset(requests) as request(key_hash text)
+        where key_hash is not null) then
+      perform set_config('lock_timeout', case when patient then '1200ms' else '50ms' end, true);
+      with wanted as materialized (
+        select decode(key_hash, 'hex') as key_hash, decode(fingerprint, 'hex') as fingerprint,
+          alteration_id
+        from json_to_recordset(requests)
+          as request(key_hash text, fingerprint text, alteration_id uuid)
+        where key_hash is not null
+      ), taken as (
+        insert into idempotency (key_hash, fingerprint, alteration_id, expires_at)
+        select key_hash, fingerprint, alteration_id, clock_timestamp() + interval '24 hours'
+        from wanted order by key_hash
+        on conflict (key_hash) do update set
+          fingerprint = excluded.fingerprint,
+          alteration_id = excluded.alteration_id,
+          expires_at = excluded.expires_at
+        where idempotency.expires_at <= clock_timestamp()
+        returning alteration_id
+      )
+      select array_agg(alteration_id) into lost from wanted
+      where alteration_id not in (select alteration_id from taken);
+    end if;
+    locking := 'entity_slot';
+    perform set_config('lock_timeout', case when patient then '500ms' else '50ms' end, true);
+    with wanted as materialized (
+      select request.*, slot.ordinal, decode(slot.entity_hash, 'hex') as entity_hash, slot.claim
+      from json_to_recordset(slots)
+        as slot(alteration_id uuid, ordinal smallint, entity_hash text, claim json)
+      join json_to_recordset(requests) as request(alteration_id uuid, cluster_id text,
+        received_at timestamptz, owner text, broker_id integer) using (alteration_id)
+    ), clock as materialized (select clock_timestamp() as now), taken as (
+      insert into entity_slot (cluster_id, entity_hash, alteration_id, ordinal, received_at, owner,
+        broker_id, taken_at, handed_over_by, claim)
+      select cluster_id, entity_hash, alteration_id, ordinal, received_at, owner,
+        broker_id, now, now + make_interval(secs => handed_over_within), claim
+      from clock, wanted
+      order by cluster_id, entity_hash
+      on conflict (cluster_id, entity_hash) do nothing
+      returning alteration_id, ordinal
+    )
+    select array_cat(lost, array_agg(distinct alteration_id)) into lost
+    from wanted left join taken using (alteration_id, ordinal)
+    where taken.ordinal is null;
+  exception when lock_not_available or deadlock_detected then
+    raise lock_not_available using message = 'somebody else is taking it', table = locking;
+  end;
+  select json_agg((
+    select json_build_array(request.cluster_id, slot.entity_hash, state."values",
+      extract(epoch from clock_timestamp() - state.updated_at)::float8)
+    from entity_state as state where state.cluster_id = request.cluster_id
+      and state.entity_hash = decode(slot.entity_hash, 'hex')))
+  into states
+  from json_to_recordset(slots) as slot(alteration_id uuid, entity_hash text)
+    join json_to_recordset(requests) as request(alteration_id uuid, cluster_id text)
+    using (alteration_id);
+  if cardinality(lost) > 0 then
+    delete from entity_slot where alteration_id = any(lost);
+    delete from idempotency where alteration_id = any(lost);
+    granted := array(select unnest(granted) except select unnest(lost));
+    events := (select coalesce(json_agg(event), '[]') from json_array_elements(events) as event
+      where (event ->> 'alteration_id')::uuid <> all (lost));
   end if;
+  at := (append_events(events, '{}', '{}')).recorded_at;
 end
 $$;
 """
@@ -569,11 +578,8 @@ TABLES = (
 )
 
 FUNCTIONS = (
-    "record_outcomes(json, json, uuid[], json, text, text)",
-    "close_slots(json, json, uuid[])",
-    "free_rests(uuid[])",
-    "record_intents(uuid[], json, json, json, double precision, text)",
-    "commit_durably()",
+    "record_intents(json, json, json, double precision, boolean)",
+    "append_events(json, uuid[], uuid[])",
     "payload_time(timestamptz)",
     "ensure_audit_partitions(integer, integer)",
     "refuse_change_of_audit_event()",
@@ -592,9 +598,7 @@ def upgrade() -> None:
         op.execute(f"create table {name} ({columns})")
         op.execute(f"create unlogged table staged_{name} (run bigint not null, {columns})")
         op.execute(f"create index staged_{name}_of_run on staged_{name} (run)")
-    for script in (RESULT_INDEXES, PIPELINE_RUN, PAYLOAD_TIME, COMMIT_DURABLY, FREE_RESTS):
-        op.execute(script)
-    for script in (RECORD_INTENTS, CLOSE_SLOTS, RECORD_OUTCOMES):
+    for script in (RESULT_INDEXES, PIPELINE_RUN, PAYLOAD_TIME, APPEND_EVENTS, RECORD_INTENTS):
         op.execute(script.replace("{settings}", SETTINGS))
 
 

@@ -7,7 +7,7 @@ from typing import Self
 
 from psycopg.conninfo import conninfo_to_dict
 
-_COMMITS = (b"COMMIT", b"record_intents", b"record_outcomes")
+_COMMITS = (b"COMMIT", b"record_intents", b"append_events")
 
 
 class CommitCutter:

@@ -137,7 +137,8 @@ def test_a_payload_that_its_hash_does_not_seal_is_refused(audit_database: AuditD
         "gen_random_uuid(), -1, 0, 'intent', now(), now(), 'c', 'p', 'alter', {}, {})"
     )
     with psycopg.connect(audit_database.service_url) as connection:
-        sealed = sql.SQL("sha256('\\x00'::bytea || '{}'::bytea)")
+        # RFC 6962, section 2.1: SHA-256 of a zero byte and the payload
+        sealed = "\\x28a3a18f6cd6406b086e9ffda1f9b8a13dbcf44b0f3f32cb9031a11fd053acf9"
         connection.execute(insert.format("{}", sealed))
         with pytest.raises(psycopg.errors.CheckViolation, match="hash_seals_the_payload"):
             connection.execute(insert.format("{} ", sealed))

@@ -1,13 +1,10 @@
 """Plans and owners in Postgres: owners follow what the log says, whoever writes it."""
 
 import asyncio
-from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from typing import Any
 
-import psycopg
 import pytest
 
 from app.domain.alterations import AlterationResult, ClientQuotaAlteration, Op, Outcome
@@ -21,12 +18,11 @@ from app.domain.errors import (
 from app.domain.plans import Conflict, DesiredQuota, Holding, Kept, PlannedChange, WhyKept
 from app.postgres import plans as postgres_plans
 from app.postgres.audit_log import PostgresJournal
-from app.postgres.bulk import MANY
+from app.postgres.log_writer import MAX_BATCH_ROWS, append
 from app.postgres.migrate import keep_house
-from app.postgres.outcomes import _CLOSE as CLOSE
-from app.postgres.outcomes import Ended, closing
+from app.postgres.payload import outcome_events
 from app.postgres.plans import PostgresPlans
-from app.postgres.pool import Database
+from app.postgres.pool import Database, Lease
 from app.postgres.recovery import PostgresRecovery
 from app.service.ports.audit_log import AuditConclusion, AuditRequest, Claim
 from app.service.ports.plans import ChangeWithImpact, OwnershipClaim, StoredPlan
@@ -190,7 +186,9 @@ async def test_a_conclusion_that_is_rolled_back_gives_nobody_anything(
 async def test_the_claims_of_a_large_plan_are_settled_at_once(
     journal: PostgresJournal, tables: Tables
 ):
-    entities = [audit_entity(n, {"user": f"user-{n}"}, ops=sets()) for n in range(MANY + 100)]
+    entities = [
+        audit_entity(n, {"user": f"user-{n}"}, ops=sets()) for n in range(MAX_BATCH_ROWS + 100)
+    ]
     request = audit_request(*entities, action="apply_plan")
     holders = {entity.alteration.entity: {P: None} for entity in entities}
     claim = replace(claim_of(request), ownership=OwnershipClaim("team", False, holders))
@@ -266,23 +264,26 @@ async def test_recovery_does_not_look_at_what_is_only_rested_on_and_frees_it_in_
 
 
 async def test_of_two_that_conclude_halves_at_once_the_later_frees_what_they_rest_on(
-    journal: PostgresJournal, tables: Tables, audit_database: AuditDatabase
+    database: Database, journal: PostgresJournal, tables: Tables, audit_database: AuditDatabase
 ):
     """The first has freed its half and has not committed when the second comes to the end."""
     request = await rested(journal, "ab", "x")
-    results = concluded(request).results
-    halves = [closing([Ended(request.alteration_id, {n: results[n]})]) for n in results]
+    whole = concluded(request)
+    halves = [replace(whole, results={n: result}) for n, result in whole.results.items()]
+    is_freed, goes_on = asyncio.Event(), asyncio.Event()
 
-    def close(half: Mapping[str, Any]) -> None:
-        with psycopg.connect(audit_database.service_url) as connection:
-            connection.execute(CLOSE, half)
+    async def conclude_first(lease: Lease) -> None:
+        frees = {request.alteration_id: False}
+        await append(outcome_events(halves[0]), 1, lease, frees, commit=False)
+        is_freed.set()
+        await goes_on.wait()
 
-    with psycopg.connect(audit_database.service_url) as first:
-        first.execute(CLOSE, halves[0])
-        second = asyncio.create_task(asyncio.to_thread(close, halves[1]))
-        await until_somebody_waits(audit_database)
-        first.commit()
-        await second
+    first = asyncio.create_task(database.writing.run(conclude_first))
+    await is_freed.wait()
+    second = asyncio.create_task(journal.record_conclusion(halves[1]))
+    await until_somebody_waits(audit_database)
+    goes_on.set()
+    await asyncio.gather(first, second)
     assert tables.count("entity_slot") == 0
 
 

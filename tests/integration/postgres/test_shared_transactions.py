@@ -10,10 +10,15 @@ import psycopg
 import pytest
 
 from app.domain.alterations import Outcome
-from app.domain.errors import EntityBusyError, NotFoundError
+from app.domain.errors import EntityBusyError, NotFoundError, NotSentError
 from app.postgres.audit_log import PostgresJournal
-from app.postgres.intents import BatchRejectedError, IntentBatch, PendingIntent, write_intents
-from app.postgres.outcomes import conclude_together
+from app.postgres.log_writer import (
+    BatchRejectedError,
+    IntentBatch,
+    PendingIntent,
+    write_intents,
+    write_outcomes,
+)
 from app.postgres.payload import canonical_json
 from app.postgres.pool import Database
 from app.service.ports.audit_log import AuditRequest, Intent, KeyClaim, KeyTakenError
@@ -75,7 +80,10 @@ async def test_the_database_fills_in_the_times_that_its_rows_have(
         times = [row.at, row.occurred_at]
         written = [time.astimezone(UTC).isoformat(timespec="microseconds") for time in times]
         assert [payload["at"], payload["occurred_at"]] == written
-        assert row.payload == canonical_json(payload)
+        del payload["at"], payload["occurred_at"]
+        record = canonical_json(payload).removeprefix("{")
+        at, occurred_at = written
+        assert row.payload == f'{{"at":"{at}","occurred_at":"{occurred_at}",{record}'
 
 
 async def test_transactions_are_shared(journal: PostgresJournal, tables: Tables):
@@ -232,18 +240,39 @@ async def test_a_conclusion_without_an_intent_fails_alone(journal: PostgresJourn
         assert record.results[0].outcome is Outcome.APPLIED
 
 
-async def test_what_contradicts_the_log_fails_alone_and_frees_nothing(
+async def test_what_contradicts_the_log_fails_alone(
     database: Database, journal: PostgresJournal, tables: Tables
 ):
-    told, good = request_of("a"), request_of("b")
-    await intend(journal, told)
-    await journal.record_conclusion(concluded(told))
+    concluded_before, good = request_of("a"), request_of("b")
+    await intend(journal, concluded_before)
+    await journal.record_conclusion(concluded(concluded_before))
     await intend(journal, good)
-    both = [concluded(good), concluded(told, Outcome.REFUSED, None)]
-    with pytest.raises(BatchRejectedError):
-        await database.writing.run(lambda lease: conclude_together(both, lease))
-    assert tables.slots(good)
-    first, second = await all_of([journal.record_conclusion(item) for item in both])
+    both = [concluded(good), concluded(concluded_before, Outcome.REFUSED, None)]
+    first, second = await database.writing.run(lambda lease: write_outcomes(both, lease))
     assert first is None
     assert isinstance(second, ValueError)
     assert not tables.slots(good)
+    record = await journal.alteration(concluded_before.alteration_id)
+    assert record is not None
+    assert record.results[0].outcome is Outcome.APPLIED
+
+
+async def test_who_meets_a_locked_row_waits_while_the_others_are_concluded(
+    journal: PostgresJournal, tables: Tables, audit_database: AuditDatabase
+):
+    good, locked = request_of("a"), request_of("locked")
+    for request in (good, locked):
+        await intend(journal, request)
+    with psycopg.connect(audit_database.owner_url) as other:
+        other.execute(
+            "select from entity_slot where alteration_id = %s for update", [locked.alteration_id]
+        )
+        first, second = await all_of(
+            [journal.record_conclusion(concluded(one)) for one in (good, locked)]
+        )
+        other.rollback()
+    assert first is None
+    assert isinstance(second, NotSentError)
+    assert not tables.slots(good)
+    await journal.record_conclusion(concluded(locked))
+    assert not tables.slots(locked)

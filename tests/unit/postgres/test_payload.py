@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from app.domain.alterations import Op
 from app.postgres.payload import (
     canonical_json,
-    leaf_hash,
     listed_op,
     number_to_json,
     op_from_json,
@@ -36,11 +35,6 @@ def test_json_is_canonical(end: str, written: str):
     assert canonical_json(document) == (
         f'{{"a":{{"d":0.5,"é":"\\u0000\\n\u2028{written}"}},"b":[1,null,true]}}'
     )
-
-
-def test_a_leaf_hash_is_that_of_a_zero_byte_and_the_payload():
-    expected = "28a3a18f6cd6406b086e9ffda1f9b8a13dbcf44b0f3f32cb9031a11fd053acf9"
-    assert leaf_hash("{}").hex() == expected
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,429 @@
+"""Writes the log: the events of one or several requests, with what they lock and free, at once.
+
+Two functions of the database do it, for one entity and for 10,000: ``record_intents`` takes
+idempotency keys and locks and writes the first events of what it could take all of;
+``append_events`` writes what follows, and frees locks. Both take the database's time, once the
+locks are held: the order of ``at`` is the order of the cluster.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import chain
+from typing import Any, Final, NamedTuple, cast
+from uuid import UUID
+
+import psycopg
+
+from app.domain.alterations import AlterationResult, Outcome
+from app.domain.entities import ClientQuotaEntity
+from app.domain.errors import EntityBusyError, NotFoundError, QuotaError, Retry
+from app.postgres.entity_locks import busy_error, entity_hash, quarantined_ordinals
+from app.postgres.idempotency import find_key, may_be_repeated
+from app.postgres.ownership import check_owners, ownership_claims
+from app.postgres.payload import (
+    Document,
+    Event,
+    canonical_json,
+    outcome_events,
+    result_to_json,
+    start_events,
+    superseded_event,
+    values_from_text,
+)
+from app.postgres.pool import SECONDS_PER_ROW, Lease
+from app.service.ports.audit_log import (
+    AuditConclusion,
+    AuditRequest,
+    Claim,
+    Intent,
+    KeyTakenError,
+    LastState,
+)
+from app.service.ports.brokers import STANDSTILL_S
+from app.service.ports.recovery import RecoveryKey
+from app.service.runtime.clock import time_of
+from app.service.runtime.offload import off_loop
+
+MAX_BATCH_ROWS: Final = 500
+"""Requests of more rows share their transaction with nobody."""
+
+_RECORD: Final = """
+    select at, granted, states from record_intents(%(requests)s::json, %(slots)s::json,
+      %(events)s::json, %(handed_over_within)s, %(patient)s)
+    """
+
+_APPEND: Final = """
+    select recorded_at, refused from append_events(%(events)s::json, %(ids)s, %(repeatable)s)
+    """
+
+
+class BatchRejectedError(Exception):
+    """The transaction failed for a reason that is not everybody's; each is to be tried alone."""
+
+
+async def _call(
+    statement: str, parameters: Mapping[str, Any], lease: Lease, *, commit: bool
+) -> Sequence[Any]:
+    """Call a function that returns one row; with ``commit`` in one round trip that also commits.
+
+    The commit is in doubt from the first byte on until the server has answered. An error from the
+    server is an answer, and nothing was committed then.
+
+    Raises:
+        psycopg.Error: The server reports an error, or the connection has ended.
+    """
+    driver = cast("psycopg.AsyncConnection[tuple[Any, ...]]", lease.driver)
+    if not commit or driver.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
+        return (await (await driver.execute(statement, parameters)).fetchall())[0]
+    await driver.set_autocommit(True)
+    lease.commits = True
+    try:
+        return (await (await driver.execute(statement, parameters)).fetchall())[0]
+    except psycopg.Error:
+        lease.commits = driver.closed
+        raise
+    finally:
+        if not driver.closed:
+            await driver.set_autocommit(False)
+
+
+class Appended(NamedTuple):
+    """What became of events.
+
+    Attributes:
+        at: The time that the log gave them.
+        refused: Those whose entity has a conclusion already, with its record; null where the log
+            has no such entity. All others are written.
+    """
+
+    at: datetime
+    refused: Mapping[RecoveryKey, Document | None]
+
+
+_NOTHING: Final[Mapping[str, bool]] = {}
+
+
+async def append(
+    events: Iterable[Event],
+    number: int,
+    lease: Lease,
+    frees: Mapping[str, bool] = _NOTHING,
+    *,
+    commit: bool = True,
+) -> Appended:
+    """Write events that lock nothing; those with a verdict free the lock of their entity.
+
+    Args:
+        events: Any number, no two of them of one entity.
+        number: How many, about.
+        lease: With the transaction.
+        frees: The alterations whose locks are freed, or quarantined where the verdict is unknown;
+            true where the idempotency key is freed, too, unless anything was applied.
+        commit: Whether nothing else belongs to the transaction.
+    """
+    await lease.extend(number * SECONDS_PER_ROW)
+    parameters = {
+        "events": await off_loop(number, _listed, events),
+        "ids": [UUID(one) for one in frees],
+        "repeatable": [UUID(one) for one, is_repeatable in frees.items() if is_repeatable],
+    }
+    at, refused = await _call(_APPEND, parameters, lease, commit=commit)
+    return Appended(
+        at.astimezone(UTC),
+        {
+            (alteration_id, ordinal): None if record is None else json.loads(record)
+            for alteration_id, ordinal, record in refused or ()
+        },
+    )
+
+
+def _listed(events: Iterable[Event]) -> str:
+    return canonical_json(list(events))
+
+
+def number_of_rows(request: AuditRequest) -> int:
+    """Return how many rows a request is at its start."""
+    return 1 + len(request.entities) + len(request.local_refusals)
+
+
+@dataclass(frozen=True, slots=True)
+class PendingIntent:
+    """An intent that is to be written."""
+
+    request: AuditRequest
+    claim: Claim
+
+    @property
+    def entities(self) -> Mapping[int, ClientQuotaEntity]:
+        """What is locked, by ordinal: from -2 down what the request only rests on.
+
+        The log has no events of those, and nothing is to be recovered.
+        """
+        ordinals = {one.alteration.entity: one.ordinal for one in self.request.entities}
+        entities = {ordinals[entity]: entity for entity in self.claim.entities}
+        return entities | {-2 - n: entity for n, entity in enumerate(self.claim.rests_on)}
+
+    @property
+    def can_share(self) -> bool:
+        """Whether others may be written with it: it is small, and claims only its own entities."""
+        return (
+            self.claim.supersedes is None
+            and self.claim.ownership is None
+            and not self.claim.rests_on
+            and number_of_rows(self.request) < MAX_BATCH_ROWS
+        )
+
+
+class IntentBatch:
+    """The intents of one transaction, while it fills: no entity and no key is there twice."""
+
+    def __init__(self) -> None:
+        self._claimed: set[object] = set()
+        self._rows = 0
+        self._closed = False
+
+    def __call__(self, pending: PendingIntent) -> bool:
+        """Take one more in, if it fits."""
+        key = pending.claim.key
+        claimed = {*pending.claim.entities, *(() if key is None else (key.key_hash,))}
+        rows = self._rows + number_of_rows(pending.request)
+        fits = (
+            pending.can_share
+            and not self._closed
+            and rows < MAX_BATCH_ROWS
+            and self._claimed.isdisjoint(claimed)
+        )
+        if fits or not self._rows:
+            self._claimed |= claimed
+            self._rows, self._closed = rows, not pending.can_share
+        return fits
+
+
+async def write_intents(batch: Sequence[PendingIntent], lease: Lease) -> list[Intent | None]:
+    """Write those that get their keys and locks at once, and commit; null for the others.
+
+    Raises:
+        BatchRejectedError: Somebody else holds a lock on one of the rows; nothing was written.
+    """
+    try:
+        return await _write(batch, lease, patient=False, commit=True)
+    except psycopg.errors.LockNotAvailable as error:
+        raise BatchRejectedError from error
+
+
+async def write_intent(pending: PendingIntent, lease: Lease) -> Intent:
+    """Write an intent with everything that it claims; wait for those who are about to commit.
+
+    Raises:
+        KeyTakenError: The key was used before.
+        EntityBusyError: An entity is locked, or the key is being recorded.
+        OwnerConflictError: Another owner holds a key that a plan would change.
+        ExpectationFailedError: Owners have changed since the plan was made.
+    """
+    claim = pending.claim
+    try:
+        if claim.supersedes is not None:
+            await _supersede(pending, claim.supersedes, lease)
+        commit = claim.supersedes is None and claim.ownership is None
+        (intent,) = await _write([pending], lease, patient=True, commit=commit)
+    except psycopg.errors.LockNotAvailable as error:
+        raise _locked(error) or error from error
+    lease.commits = False  # nothing that is committed is in doubt
+    if intent is None:
+        raise await _why_not(pending, lease)
+    if claim.ownership is not None:
+        await check_owners(pending.request, claim.ownership, lease)
+    return intent
+
+
+async def _write(
+    batch: Sequence[PendingIntent], lease: Lease, *, patient: bool, commit: bool
+) -> list[Intent | None]:
+    number = sum(number_of_rows(one.request) + len(one.claim.rests_on) for one in batch)
+    await lease.extend(number * SECONDS_PER_ROW)
+    hashes = [await off_loop(number, _hashes, one) for one in batch]
+    parameters = await off_loop(number, _parameters, batch, hashes)
+    row = await _call(_RECORD, {**parameters, "patient": patient}, lease, commit=commit)
+    return await off_loop(number, _intents, batch, hashes, row)
+
+
+Hashes = Mapping[int, str]
+"""The hash of each entity that is locked, by ordinal."""
+
+
+def _hashes(pending: PendingIntent) -> Hashes:
+    return {ordinal: entity_hash(entity).hex() for ordinal, entity in pending.entities.items()}
+
+
+def _parameters(batch: Sequence[PendingIntent], hashes: Sequence[Hashes]) -> Mapping[str, Any]:
+    slots = chain.from_iterable(map(_slots, batch, hashes))
+    events = chain.from_iterable(start_events(one.request) for one in batch)
+    return {
+        "requests": canonical_json([_request(one) for one in batch]),
+        "slots": canonical_json(list(slots)),
+        "events": _listed(events),
+        "handed_over_within": STANDSTILL_S + max(one.claim.send_within_s for one in batch),
+    }
+
+
+def _request(pending: PendingIntent) -> Document:
+    request, key = pending.request, pending.claim.key
+    document: Document = {
+        "alteration_id": request.alteration_id,
+        "cluster_id": request.cluster_id,
+        "received_at": time_of(request.alteration_id).isoformat(),
+        "owner": pending.claim.owner,
+        "broker_id": request.broker_id,
+    }
+    if key is not None:
+        document |= {"key_hash": key.key_hash.hex(), "fingerprint": key.fingerprint.hex()}
+    return document
+
+
+def _slots(pending: PendingIntent, hashes: Hashes) -> Iterator[Document]:
+    request, ownership = pending.request, pending.claim.ownership
+    claims = {} if ownership is None else ownership_claims(request, ownership)
+    for ordinal, digest in hashes.items():
+        slot = {
+            "alteration_id": request.alteration_id,
+            "ordinal": ordinal,
+            "entity_hash": digest,
+        }
+        yield {**slot, "claim": claims[ordinal]} if ordinal in claims else slot
+
+
+def _intents(
+    batch: Sequence[PendingIntent], hashes: Sequence[Hashes], row: Sequence[Any]
+) -> list[Intent | None]:
+    at, granted, states = row
+    known = {
+        (cluster_id, digest): LastState(values_from_text(stored), age_s)
+        for cluster_id, digest, stored, age_s in filter(None, states or ())
+    }
+    ids = {str(one) for one in granted}
+    return [
+        Intent(
+            at.astimezone(UTC),
+            {
+                entity: known[key]
+                for ordinal, entity in one.entities.items()
+                if (key := (one.request.cluster_id, own[ordinal])) in known
+            },
+        )
+        if one.request.alteration_id in ids
+        else None
+        for one, own in zip(batch, hashes, strict=True)
+    ]
+
+
+async def _supersede(pending: PendingIntent, superseded: str, lease: Lease) -> None:
+    """End what another alteration has in quarantine, as far as this one alters it."""
+    request = pending.request
+    hashes = [entity_hash(entity) for entity in pending.claim.entities]
+    ordinals = await quarantined_ordinals(request.cluster_id, superseded, hashes, lease)
+    events = [superseded_event(superseded, one, request.alteration_id) for one in ordinals]
+    if events:
+        await append(events, len(events), lease, {superseded: False}, commit=False)
+
+
+def _locked(error: psycopg.Error) -> EntityBusyError | None:
+    """Return what it means that a lock was not got in time; null where it is the log's own."""
+    if error.diag.table_name is None:
+        return None
+    if error.diag.table_name == "idempotency":
+        return EntityBusyError(
+            "A request with this idempotency key is just being recorded; ask again.",
+            code="idempotency-key-running",
+            retry=Retry.SAME_KEY_ONLY,
+            retry_after_s=1,
+        )
+    detail = "Another alteration is taking one of these entities; nothing was sent. Try again."
+    return EntityBusyError(detail, retry=Retry.SAFE, retry_after_s=1)
+
+
+async def _why_not(pending: PendingIntent, lease: Lease) -> Exception:
+    key = pending.claim.key
+    stored = None if key is None else await find_key(key.key_hash, lease)
+    if stored is not None:
+        return KeyTakenError(stored)
+    hashes = {entity_hash(entity): entity for entity in pending.entities.values()}
+    return await busy_error(pending.request, hashes, lease)
+
+
+class OutcomeBatch:
+    """The conclusions of one transaction, while it fills."""
+
+    def __init__(self) -> None:
+        self._ids: set[str] = set()
+        self._results = 0
+
+    def __call__(self, conclusion: AuditConclusion) -> bool:
+        """Take one more in, if it fits."""
+        results = self._results + len(conclusion.results)
+        fits = results < MAX_BATCH_ROWS and conclusion.alteration_id not in self._ids
+        if fits or not self._ids:
+            self._ids.add(conclusion.alteration_id)
+            self._results = results
+        return fits
+
+
+async def write_outcomes(
+    batch: Sequence[AuditConclusion], lease: Lease
+) -> list[QuotaError | ValueError | None]:
+    """Write an outcome for each result that the log does not have yet, and commit.
+
+    Locks are freed, or quarantined where the outcome is unknown. What recovery has found stands; an
+    owner that comes late and knows nothing agrees with it.
+
+    Returns:
+        For each conclusion null, or what is wrong with it; the rest of it is written all the same.
+
+    Raises:
+        BatchRejectedError: Somebody else holds a lock on a row, or is just concluding the same;
+            nothing was written.
+    """
+    number = sum(len(one.results) for one in batch)
+    frees = {one.alteration_id: may_be_repeated(one.results.values()) for one in batch}
+    events = chain.from_iterable(map(outcome_events, batch))
+    try:
+        appended = await append(events, number, lease, frees)
+    except _NOT_EVERYBODYS as error:
+        raise BatchRejectedError from error
+    return [_fault(one, appended.refused) for one in batch]
+
+
+_NOT_EVERYBODYS: Final = (
+    psycopg.errors.LockNotAvailable,
+    psycopg.errors.DeadlockDetected,
+    psycopg.errors.UniqueViolation,
+)
+
+
+def _fault(
+    conclusion: AuditConclusion, refused: Mapping[RecoveryKey, Document | None]
+) -> QuotaError | ValueError | None:
+    alteration_id = conclusion.alteration_id
+    recorded = {
+        ordinal: refused[alteration_id, ordinal]
+        for ordinal in conclusion.results
+        if (alteration_id, ordinal) in refused
+    }
+    other = []
+    for ordinal, record in recorded.items():
+        if record is None:
+            return NotFoundError(f"The log has no intent {ordinal} of {alteration_id}.")
+        result = conclusion.results[ordinal]
+        if not _agrees(result, record):
+            outcome = record["result"]["outcome"]
+            other.append(f"entity {ordinal} is already {outcome}, not {result.outcome.value}")
+    if other:
+        return ValueError(f"the log says of {alteration_id}: {'; '.join(other)}")
+    return None
+
+
+def _agrees(result: AlterationResult, record: Document) -> bool:
+    if record["event"] != "outcome":
+        return result.outcome in {Outcome.UNKNOWN, Outcome(record["result"]["outcome"])}
+    return bool(json.loads(canonical_json(result_to_json(result))) == record["result"])

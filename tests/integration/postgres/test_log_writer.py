@@ -1,0 +1,79 @@
+"""Events find what they belong to by index and by hash, whatever Postgres believes there to be."""
+
+import pytest
+from sqlalchemy import text
+
+from app.domain.alterations import AlterationResult, Outcome
+from app.postgres.audit_log import PostgresJournal
+from app.postgres.log_writer import MAX_BATCH_ROWS, write_outcomes
+from app.postgres.pool import Database, Lease
+from app.service.ports.audit_log import AuditConclusion, AuditRequest
+from tests.integration.postgres.calls import run_as
+from tests.integration.postgres.slots import concluded
+from tests.testkit.postgres import AuditDatabase, audit_entity, audit_request, intend
+
+SCANS = """
+    select sum(seq_scan) from pg_stat_xact_user_tables
+    where relname = 'entity_slot' or relname like 'audit\\_event%'
+    """
+
+
+def request_of(prefix: str) -> AuditRequest:
+    return audit_request(
+        *(audit_entity(n, {"user": f"{prefix}-{n}"}) for n in range(MAX_BATCH_ROWS))
+    )
+
+
+def results_of(request: AuditRequest) -> dict[int, AlterationResult]:
+    return {
+        one.ordinal: AlterationResult(
+            one.alteration.entity, Outcome.APPLIED, changed=True, before={}, after={"x": 1.0}
+        )
+        for one in request.entities
+    }
+
+
+@pytest.fixture
+async def seemingly_empty(journal: PostgresJournal, audit_database: AuditDatabase) -> AuditRequest:
+    """A request whose slots Postgres does not know of: when it last looked there were none."""
+    for prefix in ("first", "second"):
+        request = request_of(prefix)
+        await intend(journal, request)
+        await journal.record_conclusion(AuditConclusion(request.alteration_id, results_of(request)))
+        run_as(audit_database.superuser_url, "analyze entity_slot", "analyze audit_event")
+    await intend(journal, request := request_of("third"))
+    return request
+
+
+async def test_thousands_are_joined_by_hash_in_sessions_that_avoid_it(database: Database):
+    """Compared all with all, 10,000 took 10 s."""
+
+    async def settings(lease: Lease) -> tuple[list[list[str]], str]:
+        query = text(
+            "select proconfig from pg_proc where proname in ('append_events', 'record_intents')"
+        )
+        found = [list(one) for one in await lease.connection.scalars(query)]
+        return found, str(await lease.connection.scalar(text("show enable_hashjoin")))
+
+    found, of_session = await database.writing.run(settings)
+    assert of_session == "off"
+    assert len(found) == 2
+    for one in found:
+        assert {"enable_hashjoin=on", "enable_nestloop=off", "enable_seqscan=off"} <= set(one)
+
+
+@pytest.mark.usefixtures("seemingly_empty")
+async def test_outcomes_find_slots_and_intents_by_index(
+    database: Database, journal: PostgresJournal
+):
+    request = audit_request(audit_entity(0, {"user": "one"}))
+    await intend(journal, request)
+    unsent = concluded(request, Outcome.NOT_SENT, None)
+
+    async def look(lease: Lease) -> tuple[int | None, int | None]:
+        before = await lease.connection.scalar(text(SCANS))
+        await write_outcomes([unsent], lease)
+        return before, await lease.connection.scalar(text(SCANS))
+
+    before, after = await database.writing.run(look)
+    assert before == after
