@@ -56,7 +56,7 @@ def configure_logs(log_format: LogFormat, level: str) -> None:
 def request_log(log_format: LogFormat, level: str) -> RequestLog:
     """Return what writes the line of each request.
 
-    In JSON it is written without the way through each processor: the same fields in the same order.
+    In JSON it is written without the processors: the same fields in the same order.
     """
     if log_format is LogFormat.TEXT or level not in _REQUEST_LEVELS:
         return log_request
@@ -81,7 +81,7 @@ def request_log(log_format: LogFormat, level: str) -> RequestLog:
 
 
 _REQUEST_LEVELS: Final = frozenset({"DEBUG", "INFO"})
-"""The levels at which requests are told."""
+"""The levels at which requests are logged."""
 
 
 def name_worker(number: int) -> None:

@@ -172,12 +172,12 @@ Bound = tuple[Listener, socket.socket]
 
 
 class Server(uvicorn.Server):
-    """Says that it is going before it goes, so that nobody sends it new work.
+    """Announces its stop before it stops, so that nobody sends it new work.
 
     Args:
         config: With the application.
         connections: Says who gets one.
-        wiring: Is told of the stop.
+        wiring: Drains when the server stops.
         delay_s: How long the stop is announced, in seconds.
         ports: Where it listens.
 
@@ -202,7 +202,7 @@ class Server(uvicorn.Server):
         self.report: Callable[[Sequence[Bound]], None] = report_listening
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start; what is there then lives on, so no garbage collection looks at it again."""
+        """Start; what exists then stays, so no garbage collection looks at it again."""
         self._loop = asyncio.get_running_loop()
         self._loop.add_signal_handler(signal.SIGHUP, self._reload)
         await super().startup(sockets if sockets is not None else [])

@@ -71,7 +71,7 @@ async def _on_quota_error(request: Request, error: Exception) -> Response:
 
 
 async def _on_refusal_at_the_act(request: Request, error: Exception) -> Response:
-    """Keep the attempt of a caller whom a broker refused a read that was thought allowed."""
+    """Record the attempt of a caller where a broker refused a read that seemed allowed."""
     if not isinstance(error, RefusedAtTheActError):
         raise error
     context = context_of(request)

@@ -54,7 +54,7 @@ _SHARE: Final = 4
 """One address has a quarter of the handshakes, so that others can begin theirs."""
 
 _REFUSED_AT_ONCE: Final = 32
-"""So many callers are told at a time that there are too many connections; others are not."""
+"""So many callers at a time are answered that there are too many connections; others are not."""
 
 _PAUSE_S: Final = 0.1
 """How long nothing is accepted after the system had no descriptor left."""
@@ -71,7 +71,7 @@ class ConnectionLimits:
     Attributes:
         all: TLS handshakes included.
         of_an_address: The same for each address (for IPv6, each network of 64 bits).
-        handshakes: TLS handshakes under way.
+        handshakes: TLS handshakes that have begun.
         is_exempt: Tells whether an address may have all of them, such as a proxy's.
     """
 
@@ -88,7 +88,7 @@ class Slot:
     Attributes:
         network: Of its peer; what counts as one address.
         is_handshake: Whether TLS has not been agreed upon yet.
-        is_refused: Whether it is only there to be told that it is one too many.
+        is_refused: Whether it is open only for the answer that it is one too many.
         close: Ends it.
     """
 
@@ -108,7 +108,7 @@ class Slot:
         self.owner.move(self, is_idle=True)
 
     def work(self) -> None:
-        """Note that a request is being answered: the connection is not given up meanwhile."""
+        """Note that a request is being answered: the connection is not evicted meanwhile."""
         self.owner.move(self, is_idle=False)
 
     def end(self) -> None:
@@ -130,7 +130,7 @@ class Connections:
     Args:
         limits: How many there may be.
         count_dropped: Called with why a connection was closed: ``address``, ``handshakes``,
-            ``all``, ``descriptors`` (given up for a new one) or ``refused`` (the new one).
+            ``all``, ``descriptors`` (evicted for another) or ``refused`` (itself).
     """
 
     def __init__(
@@ -173,7 +173,7 @@ class Connections:
                 group.idle[slot] = None
 
     def agree(self, slot: Slot) -> None:
-        """Note that a TLS handshake has ended well; it may have been given up just before."""
+        """Note that a TLS handshake has ended well; it may have been evicted just before."""
         if slot not in self._all.members and not slot.is_refused:
             slot.close()
         self._handshakes.members.discard(slot)
@@ -196,7 +196,7 @@ class Connections:
         return [*groups, self._handshakes] if slot.is_handshake else groups
 
     def _evict_for(self, slot: Slot, *, is_exempt: bool) -> bool:
-        """Tell whether there is a slot, after giving up what must go for it."""
+        """Tell whether there is a slot, after evicting what must go for it."""
         limits, own = self._limits, self._of_address.get(slot.network, _Group())
         is_full = not is_exempt and len(own.members) >= limits.of_an_address
         if is_full and not self._drop(own, "address"):
@@ -223,7 +223,7 @@ class Connections:
 
 
 class Acceptor:
-    """Accepts the connections of a listening socket; takes the part of an ``asyncio.Server``.
+    """Accepts the connections of a listening socket; stands in for an ``asyncio.Server``.
 
     A server of asyncio counts nothing before TLS is agreed upon, and one of uvloop resets whoever
     waits where the process has no descriptor left.
@@ -256,7 +256,7 @@ class Acceptor:
         self._loop.add_reader(listening, self._accept)
 
     def close(self) -> None:
-        """Accept no more; give up handshakes that are under way."""
+        """Accept no more; cancel handshakes that have begun."""
         if self._listening.fileno() >= 0:
             self._loop.remove_reader(self._listening)
             self._listening.close()
@@ -264,7 +264,7 @@ class Acceptor:
             task.cancel()
 
     async def wait_closed(self) -> None:
-        """Wait until handshakes are given up."""
+        """Wait until handshakes are cancelled."""
         await asyncio.gather(*self._opening, return_exceptions=True)
 
     def _accept(self) -> None:

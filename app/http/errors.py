@@ -11,13 +11,13 @@ from app.domain.errors import (
 
 
 class InvalidTokenError(UnauthenticatedError):
-    """A credential was given, and it is not a valid one."""
+    """A credential was presented, and it is not valid."""
 
     default_code = "invalid-token"
 
 
 class InvalidCertificateError(UnauthenticatedError):
-    """A client certificate was shown, and it is nobody's here."""
+    """A client certificate was presented, and it is nobody's here."""
 
     default_code = "invalid-certificate"
 
@@ -35,7 +35,7 @@ class UnencryptedPasswordError(UnreadableRequestError):
 
 
 class UntrustedIdentityError(UnreadableRequestError):
-    """A header says which certificate was shown, and who sends it is no trusted proxy.
+    """A header names the caller's certificate, and who sends it is no trusted proxy.
 
     Attributes:
         method: Of authentication, that the header is of.
@@ -81,7 +81,7 @@ class UnsupportedMediaTypeError(QuotaError):
 
 
 class UnsupportedTransferCodingError(QuotaError):
-    """The body is compressed on its way; nothing of it was read."""
+    """The body is compressed in transit; nothing of it was read."""
 
     default_code = "unsupported-transfer-coding"
 

@@ -179,7 +179,7 @@ _LIMITED: Final = {
 
 
 class Permission(Guard):
-    """Lets a caller pass who has an operation on the cluster; keeps the attempts of others.
+    """Lets a caller pass who has an operation on the cluster; records the attempts of others.
 
     Args:
         operation: What the route does with the cluster.
@@ -257,7 +257,7 @@ may_alter: Final = Permission(Operation.ALTER_CONFIGS)
 """Lets a caller pass who has alter permission on the cluster."""
 
 may_list_scram: Final = Permission(Operation.DESCRIBE)
-"""Lets a caller pass whom a broker would tell the SCRAM credentials of all users: KIP-554 asks for
+"""Lets a caller pass who may list the SCRAM credentials of all users at a broker: KIP-554 asks for
 DESCRIBE on the cluster."""
 
 may_read_audit: Final = Permission(Operation.DESCRIBE_CONFIGS, or_audit=True)

@@ -109,11 +109,11 @@ _ALTERATION_ID: Final = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 def read_key(headers: Headers, route: str, body: JsonValue) -> IdempotencyKey | None:
-    """Return the key with the fingerprint of what is asked, or null where none is given.
+    """Return the key with the fingerprint of what is asked, or null where there is none.
 
     Args:
         headers: Of the request; the key may be bare or a quoted string.
-        route: The route's template, which is part of what is asked.
+        route: The route's template, which belongs to what is asked.
         body: As read; two bodies that are equal as JSON have the same fingerprint.
 
     Raises:

@@ -124,7 +124,7 @@ EVERY_S: Final = 0.5
 async def observed_lag(
     observe: Callable[[float], None], *, every_s: float = EVERY_S
 ) -> AsyncIterator[None]:
-    """Measure while the block runs; ``observe`` is told the lag in seconds."""
+    """Measure while the block runs; ``observe`` receives the lag in seconds."""
     task = asyncio.create_task(_observe(observe, every_s))
     try:
         yield

@@ -30,13 +30,13 @@ class RequestContext:
 
     Attributes:
         request_id: The caller's own or made here.
-        principal: Who calls, once known.
-        authentication: How the caller proved it, once known.
+        principal: Who calls, once authenticated.
+        authentication: How the caller proved it, once authenticated.
         problem_code: The code of the problem that was answered, if one was.
         refused_credential: The code of the problem with the credential, if there was one.
         refused_method: Which method of authentication it was that refused it.
         end_work: Tells that the request is no longer worked on; null before and after that.
-        caller: Who calls, once known.
+        caller: The same, with the address.
         at_end: What is done when the request has ended, however it ends.
     """
 
@@ -132,7 +132,7 @@ def answer(
 def answer_to_fault(request: Request) -> Response:
     """Return the answer for what should not happen; what it was stands in the log only.
 
-    How far a request came that may alter something is not known then.
+    How far a request came that may alter something is open then.
     """
     sent = Sent.NO if request.method in _SAFE else Sent.MAYBE
     return answer(request, QuotaError("A fault of this service; report the request id.", sent=sent))
@@ -156,12 +156,12 @@ _USUAL_HEADERS: Final = (*_SECURITY_HEADERS, (b"cache-control", b"no-store"))
 _JUDGED_HEADERS: Final = frozenset(
     {_REQUEST_ID_HEADER, b"etag", *(name for name, _ in _USUAL_HEADERS)}
 )
-"""An answer without any of these is given the usual ones."""
+"""An answer without any of these gets the usual headers."""
 
 logger = structlog.get_logger(__name__)
 
 RequestLog = Callable[[dict[str, Any]], None]
-"""Writes the line of a request; is given its fields, and may change them."""
+"""Writes the line of a request; receives its fields, and may change them."""
 
 
 def log_request(line: dict[str, Any]) -> None:
@@ -250,7 +250,7 @@ class RequestMiddleware:
 
 
 class _ResponseRecorder:
-    """Watches one answer on its way out and gives it the headers that all answers have."""
+    """Watches one answer and adds the headers that all answers have."""
 
     def __init__(self, context: RequestContext, send: Send) -> None:
         self.context = context

@@ -162,7 +162,7 @@ AuditAction = Literal["alter", "validate", "denied", "revert", "apply_plan", "dr
 """What an audit row can be about."""
 
 Values = Annotated[
-    QuotaValues | None, Field(description="The whole entity's values; null: not known.")
+    QuotaValues | None, Field(description="The whole entity's values; null: unknown.")
 ]
 
 

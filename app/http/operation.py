@@ -46,7 +46,7 @@ class Readiness(TypedDict):
     """Whether requests can be served."""
 
     status: Literal["ok", "unavailable"]
-    problems: Annotated[dict[str, str], Field(description="What stands in the way, by dependency.")]
+    problems: Annotated[dict[str, str], Field(description="What is wrong, by dependency.")]
 
 
 @closed

@@ -84,7 +84,7 @@ BURST_S: Final = 2.0
 """How many seconds' worth of requests a principal may send at once."""
 
 FAILURES_BURST_S: Final = 20.0
-"""The same for bad credentials: more, so that a caller who tries them all out is told of each."""
+"""The same for bad credentials: more, so that who tries some out gets a 401 for each."""
 
 PUBLIC_BURST_S: Final = 10.0
 """The same for requests that need no credential."""
@@ -93,7 +93,7 @@ _IPV6_NETWORK_BITS: Final = 64
 """Whoever has one IPv6 address has so many that the network counts as one."""
 
 _SOON_S: Final = 1.0
-"""When to come back where nobody knows when there will be room, in seconds."""
+"""When to come back where it is open when a slot will be free, in seconds."""
 
 
 class Limited(StrEnum):
@@ -156,7 +156,7 @@ class RateLimits:
 
     Args:
         limits: The figures.
-        count: Told which limit was reached.
+        count: Called with the limit that was reached.
         now: A clock in seconds that never goes back.
     """
 
@@ -255,7 +255,7 @@ MOST_OF_ADDRESS: Final = 100
 """So many one address may send for all users in that time."""
 
 MOST_PENDING: Final = 8
-"""So many logins of one address may be under way, of the 64 that there may be of all."""
+"""So many logins of one address may be pending, of the 64 that there may be of all."""
 
 MOST_REMEMBERED: Final = 10_000
 """So many pairs of user and address are counted. None is forgotten before its time: where there are

@@ -300,7 +300,7 @@ async def read_json_body(
     limit: int = MAX_BODY_BYTES,
     deadline_s: float = BODY_DEADLINE_S,
 ) -> bytes:
-    """Read the body of a request that must be JSON. Call it once the caller's rights are known.
+    """Read the body of a request that must be JSON. Call it once the caller is authorized.
 
     Args:
         request: Nothing of its body was read yet.
@@ -311,7 +311,7 @@ async def read_json_body(
 
     Raises:
         UnsupportedMediaTypeError: Not ``application/json`` in UTF-8, or compressed.
-        BodyTooLargeError: Over ``limit`` bytes, told before it is read where possible.
+        BodyTooLargeError: Over ``limit`` bytes, reported before it is read where possible.
         RequestTimeoutError: Not here within ``deadline_s`` seconds, or slower than
             ``MIN_BYTES_PER_S`` while it holds a slot.
         UnreadableRequestError: The caller went away before the end.

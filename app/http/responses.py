@@ -43,8 +43,8 @@ SCHEMES: Final[Mapping[str, Any]] = {
     },
     "certificate": {
         "type": "mutualTLS",
-        "description": "A client certificate, shown to the service or to a trusted proxy before "
-        "it; the principal is the one that a broker makes of it.",
+        "description": "A client certificate, presented to the service or to a trusted proxy "
+        "before it; the principal is the one that a broker makes of it.",
     },
 }
 
@@ -74,7 +74,7 @@ HEADERS: Final[Mapping[str, Header]] = {
         REQUEST_ID,
         reference("RequestId"),
     ),
-    "Cache-Control": _header("How an answer may be kept.", "no-store"),
+    "Cache-Control": _header("How an answer may be cached.", "no-store"),
     "ETag": _header(
         "Of the answer without `as_of`; for `If-None-Match`.",
         '"6f1ed002ab5595859014ebf0951522d9"',
@@ -156,9 +156,9 @@ _REQUEST_HEADERS: Final = (
     _request_header(
         KEY_HEADER,
         f"Makes it safe to repeat the request: 1 to {LONGEST_KEY} printable ASCII characters, bare "
-        "or as a quoted string, kept for 24 hours for each principal. The same key with a body "
+        "or as a quoted string, stored for 24 hours for each principal. The same key with a body "
         "that is equal as JSON answers with what became of the first request and changes nothing; "
-        "with another body it is 422, while the first one runs 409. Nothing is kept of requests "
+        "with another body it is 422, while the first one runs 409. Nothing is stored of requests "
         "that were refused before they were recorded, of which nothing was sent, or that the "
         "broker throttled, nor with `validate_only`.",
         IDEMPOTENCY_KEY,

@@ -128,7 +128,7 @@ class PrometheusAlterationMetrics:
         self._recoveries.labels(found_by.value).observe(seconds)
 
     def outcome_came_late(self) -> None:
-        """Note a definite answer that came after the caller was told that there was none."""
+        """Note a definite answer that came after the caller got a 504."""
         self._late.inc()
 
     def superseded(self) -> None:
@@ -234,7 +234,7 @@ class PrometheusDependencyMetrics:
         self._errors.labels(api, code).inc()
 
     def pool_wait_took(self, pool: str, seconds: float) -> None:
-        """Note how long a piece of work waited for its connection."""
+        """Note how long a transaction waited for its connection."""
         self._waits.labels(pool).observe(seconds)
 
     def watch(

@@ -1,4 +1,4 @@
-"""What the routes call, built in one place and passed in."""
+"""What the routes call, built by the wiring and passed in."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -84,7 +84,7 @@ class Services:
     proxies: TrustedProxies = NO_PROXIES
 
     def of_caller(self, own: CallerServices) -> "Services":
-        """Return these with a caller's own in their places."""
+        """Return these, with those that a caller has of its own."""
         return replace(
             self,
             authorizer=own.authorizer,

@@ -207,7 +207,7 @@ def kind_of(value: JsonValue) -> str:
 
 
 class Fault(NamedTuple):
-    """What is said of a type of error: a code, and a sentence."""
+    """The code and the sentence for a type of error."""
 
     code: str
     detail: Callable[[PydanticError], str]
@@ -231,7 +231,7 @@ _FAULTS: Final[Mapping[str, Fault]] = {
 
 
 def fault_of(error: PydanticError) -> Fault:
-    """Return what is said of an error; validators of ours give code and sentence themselves."""
+    """Return the code and the sentence for an error; validators of ours bring both."""
     return _FAULTS.get(error["type"]) or Fault(error["type"], lambda error: str(error["msg"]))
 
 

@@ -267,7 +267,7 @@ ValidateOnly = Annotated[
 Reason = Annotated[
     str | None,
     Field(
-        description="Why; kept in the audit log.",
+        description="Why; stored in the audit log.",
         json_schema_extra={
             "anyOf": [
                 {"type": "string", "maxLength": MAX_REASON_CHARACTERS, "pattern": r"^[^\u0000]*$"},
@@ -460,7 +460,7 @@ class AlterationEvent(TypedDict):
         Field(
             description=(
                 "`intent`: recorded before anything was sent. `sent`: handed to a broker. "
-                "`outcome`: what is known of it. `recovery`: what was found afterwards where that "
+                "`outcome`: what became of it. `recovery`: what was found afterwards where that "
                 "was nothing."
             )
         ),

@@ -264,7 +264,7 @@ class ThrottleIncident(_QuotaEntity):
         Field(description="Brokers with an incident of the bucket at that time."),
     ]
     first_contributors: Annotated[
-        str | None, Field(description="Who spent most at its start, where that is known.")
+        str | None, Field(description="Who spent most at its start, where that was recorded.")
     ]
     status: Annotated[str | None, Field(description="Whether it goes on at the end of the data.")]
 
@@ -319,9 +319,9 @@ class PipelineRun(TypedDict):
     job: Annotated[str, Field(description="Of the pipeline.")]
     options: Annotated[
         dict[str, Any],
-        WithJsonSchema({"type": "object", "description": "As they were given."}),
+        WithJsonSchema({"type": "object", "description": "As the request named them."}),
     ]
-    cluster_id: Annotated[str | None, Field(description="Null: several, or not known yet.")]
+    cluster_id: Annotated[str | None, Field(description="Null: several, or not decided yet.")]
     state: Literal["queued", "running", "succeeded", "failed", "cancelled"]
     requested_by: Annotated[
         str | None, Field(description="A principal; null: started on the command line.")

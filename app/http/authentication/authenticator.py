@@ -65,9 +65,9 @@ class Presented:
 
     Attributes:
         headers: Of the request, all of them.
-        peer: The numeric address of the TCP peer; empty where it is not known.
+        peer: The numeric address of the TCP peer; empty where it is unknown.
         address: The caller's: the peer's, or what a trusted proxy says it is; empty where it is
-            not known.
+            unknown.
         is_encrypted: Whether this listener speaks TLS with the peer or, where that is a trusted
             proxy, the proxy says that the caller came to it by https.
         is_from_proxy: Whether the peer is a trusted proxy.
@@ -182,7 +182,7 @@ class Authenticator(Protocol):
         ...
 
     async def authenticate(self, presented: Presented) -> Caller:
-        """Return the caller whose credential is shown.
+        """Return the caller whose credential is presented.
 
         Raises:
             UnauthenticatedError: The credential is not good.
@@ -204,7 +204,7 @@ class AuthenticatorChain:
     """Asks the one authenticator whose credential a request shows.
 
     Args:
-        authenticators: In the order in which their advice is given.
+        authenticators: In the order of their advice.
     """
 
     def __init__(self, authenticators: Sequence[Authenticator]) -> None:
@@ -221,7 +221,7 @@ class AuthenticatorChain:
         """Return the caller.
 
         Raises:
-            UnreadableRequestError: Several credentials are shown, or one in another's name.
+            UnreadableRequestError: Several credentials are presented, or one in another's name.
             UnauthenticatedError: None is, or it is not good.
             NotSentError: What is needed to judge it cannot be had.
         """

@@ -116,7 +116,7 @@ class Basic:
 
         Raises:
             UnencryptedPasswordError: The password came over a network in the clear.
-            UnauthenticatedError: The address of the caller is not known.
+            UnauthenticatedError: The address of the caller is unknown.
             LoginFailedError: Malformed, or the brokers do not accept it.
             RateLimitedError: Too many failed.
             NotSentError: The brokers cannot be asked.

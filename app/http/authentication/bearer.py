@@ -236,7 +236,7 @@ class Bearer:
         """Return the caller.
 
         Raises:
-            UnauthenticatedError: The address of the caller is not known.
+            UnauthenticatedError: The address of the caller is unknown.
             InvalidTokenError: Malformed, unknown or expired.
             NotSentError: The identity provider cannot be asked.
         """
@@ -251,7 +251,7 @@ class Bearer:
         """Return the caller of a request that shows a token of the file and nothing else.
 
         Most requests do, and then ``authenticate`` says the same after many more questions. Null
-        says only that these must be asked. The token is judged each time; nothing of it is kept.
+        says only that these must be asked. The token is judged each time; nothing of it is cached.
 
         Args:
             scope: Of a request whose peer is no proxy.

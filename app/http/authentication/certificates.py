@@ -28,7 +28,7 @@ from app.http.errors import InvalidCertificateError, InvalidTokenError
 from app.service.runtime.clock import utc_now
 
 _REMEMBERED: Final = 1024
-"""Certificates whose principal is kept, so that a connection's second request costs nothing."""
+"""Certificates whose principal is cached, so that a connection's second request costs nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class _Identity:
 
 
 class ClientCertificates:
-    """Judges certificates that somebody has shown to own.
+    """Judges certificates whose owner has proved to have the key.
 
     Args:
         mapping: From the subject to the user name.
@@ -175,7 +175,7 @@ def _from_pem(text: str) -> bytes:
 
 
 def _base64(text: str) -> bytes:
-    """Return what is encoded, where it is encoded in the one right way.
+    """Return what is encoded, where it is encoded canonically.
 
     Raises:
         ValueError: It is not, or it is nothing.
@@ -216,8 +216,8 @@ class DirectCertificate:
         """Return the caller.
 
         Raises:
-            UnreadableRequestError: Another credential is shown, too.
-            UnauthenticatedError: The address of the caller is not known.
+            UnreadableRequestError: Another credential is presented, too.
+            UnauthenticatedError: The address of the caller is unknown.
             InvalidCertificateError: As ``ClientCertificates.principal``.
         """
         _refuse_another_credential(presented)
@@ -226,7 +226,7 @@ class DirectCertificate:
 
 
 class ProxyCertificate:
-    """The certificate that a trusted proxy was shown, as it says in a header.
+    """The certificate that a trusted proxy received, as it notes in a header.
 
     Args:
         header: The one that is believed.
@@ -251,7 +251,7 @@ class ProxyCertificate:
 
         Raises:
             UnreadableRequestError: Several certificates, or another credential, too.
-            UnauthenticatedError: The address of the caller is not known.
+            UnauthenticatedError: The address of the caller is unknown.
             InvalidCertificateError: As ``read_certificate`` and ``ClientCertificates.principal``.
         """
         _refuse_another_credential(presented)

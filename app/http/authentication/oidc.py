@@ -89,9 +89,9 @@ class SigningKeys:
     """A copy of the key set, asked for anew when it is old or lacks a key.
 
     Args:
-        source: Where the keys are. Nothing in a token can name another place.
+        source: Where the keys are. Nothing in a token can name another source.
         client: Asks; it must not follow redirects.
-        count_fetch: Told ``ok`` or ``failed`` for each fetch.
+        count_fetch: Called with ``ok`` or ``failed`` for each fetch.
         monotonic: A clock in seconds.
     """
 
@@ -124,7 +124,7 @@ class SigningKeys:
         return self._keys.get(key_id)
 
     async def close(self) -> None:
-        """Give up a fetch that is under way, and close the connections."""
+        """Cancel a pending fetch, and close the connections."""
         if self._fetch is not None:
             self._fetch.cancel()
             await asyncio.wait({self._fetch})
@@ -212,7 +212,7 @@ class SigningKeys:
 
 
 def is_confidential(url: str) -> bool:
-    """Tell whether nobody on the way can change what a URL answers: https, or this machine."""
+    """Tell whether nobody in between can change what a URL answers: https, or this machine."""
     try:
         parsed = urlsplit(url)
     except ValueError:

@@ -206,7 +206,7 @@ def _read(text: str) -> Iterator[_Rule]:
 def _literal(replacement: str, groups: int) -> str:
     """Escape references to groups that are not there, exactly as Kafka does.
 
-    Where there are several it escapes all but the first in the wrong place, which ``_parts`` finds.
+    Where there are several it escapes all but the first at a wrong position; ``_items`` finds it.
     """
     value = replacement
     for found in _REFERENCE.finditer(replacement) if groups else ():

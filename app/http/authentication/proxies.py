@@ -66,7 +66,7 @@ def schemes(header: ForwardedHeader, values: Sequence[str]) -> list[str]:
 
 
 def split_outside_quotes(text: str, separator: str) -> list[str]:
-    """Split at commas or semicolons that are in no quoted string; all of the text is kept.
+    """Split at commas or semicolons that are in no quoted string; all of the text remains.
 
     A quote that is never closed belongs to the rest of the text.
     """
@@ -132,7 +132,7 @@ class TrustedProxies:
         """Return the caller's address: the last hop that is none of them.
 
         Everything before that hop is what the caller itself may have written. Where there are
-        only proxies on the way, the first is the caller.
+        only proxies in between, the first is the caller.
 
         Args:
             peer: Of the connection.

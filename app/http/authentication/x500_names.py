@@ -158,8 +158,8 @@ def java_name(name: bytes) -> str:
     """Return a distinguished name, in DER, as Java writes it.
 
     Raises:
-        ValueError: It is malformed; or releases of Java write it in several ways, so that what the
-            broker makes of it cannot be known: see ``_text``.
+        ValueError: It is malformed; or releases of Java write it differently, so that what the
+            broker makes of it is open: see ``_text``.
     """
     levels = list(elements(only(name, SEQUENCE).content))
     return ",".join(_level(level) for level in reversed(levels))
@@ -189,7 +189,7 @@ def _text(value: Element) -> str | None:
     """Return the text of a value; null where Java writes its bytes in hexadecimal.
 
     Java up to 24 reads every string as UTF-8, Java 25 reads each by the rules of its type; what
-    they do not agree on is refused. So is what is no UTF-8, of which Java loses a part: two
+    they do not agree on is refused. So is what is no UTF-8, of which Java loses bytes: two
     certificates would be one principal.
     """
     if value.tag == _UTF8_STRING:

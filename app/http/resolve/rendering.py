@@ -111,7 +111,7 @@ def buckets_of(resolution: Resolution) -> Mapping[QuotaKey, BucketName]:
 
 
 def _usage_json(usage: BucketUsage | None) -> dict[str, Any] | None:
-    """Return the last day of a bucket; null where nothing is known."""
+    """Return the last day of a bucket; null where nothing is published."""
     if usage is None:
         return None
     return {
@@ -160,7 +160,7 @@ class Template:
     """The document of one identity, to be filled in for others of the same pattern.
 
     Attributes:
-        fields: What ``fill`` is given.
+        fields: What ``fill`` receives.
 
     Args:
         document: What ``resolution_document`` returns for an identity; it is changed.

@@ -59,7 +59,7 @@ class ResolveParameters(QueryParameters):
         str | None,
         Field(
             description=(
-                "The user: the principal's name without its type. Needed unless `ip` is given; an "
+                "The user: the principal's name without its type. Needed unless `ip` is there; an "
                 "unauthenticated connection is the user `ANONYMOUS`."
             ),
             examples=["alice"],
@@ -286,7 +286,7 @@ class ResolvedQuota(TypedDict):
         ]
     ]
     usage: NotRequired[
-        Annotated[Usage | None, Field(description="With `usage` only; null: nothing is known.")]
+        Annotated[Usage | None, Field(description="With `usage` only; null: nothing is published.")]
     ]
 
 
@@ -323,7 +323,7 @@ class ProposedResolution(_Resolved):
 
 @closed
 class ResolveResult(_Resolved):
-    """What applies to one identity; `proposed` only where alterations were given."""
+    """What applies to one identity; `proposed` only where the request has alterations."""
 
     proposed: NotRequired[ProposedResolution]
 
