@@ -12,17 +12,17 @@ from pathlib import Path
 import uvloop
 
 from app.localdev.local_directory import LocalDevError
+from benchmarks.competitors.installing import INSTALLERS, installed
+from benchmarks.competitors.peer import Peers
+from benchmarks.environment import environment
 from benchmarks.errors import BenchmarkError
-from benchmarks.parts import PARTS, WITH_PEERS, measured
-from benchmarks.peers.installing import INSTALLERS, installed
-from benchmarks.peers.peer import Peers
 from benchmarks.pictures import draw
 from benchmarks.plan import FULL, QUICK, Plan
 from benchmarks.progress import Progress
 from benchmarks.report import page
+from benchmarks.sections import SECTIONS, WITH_PEERS, measured
 from benchmarks.stack import running_stack
-from benchmarks.surroundings import surroundings
-from benchmarks.tables import Part
+from benchmarks.tables import Section
 
 _PAGE = Path("docs/benchmarks.md")
 
@@ -34,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.describe_all:
         plan = replace(plan, everything=tuple(options.describe_all))
     try:
-        where, parts = run(plan, options.only or PARTS, options.peer or INSTALLERS)
+        where, sections = run(plan, options.only or SECTIONS, options.peer or INSTALLERS)
     except (BenchmarkError, LocalDevError) as error:
         print(f"bench: {error}", file=sys.stderr)
         return 1
@@ -43,9 +43,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     where = [("Command", f"`{command}`"), *where]
     place = options.page or (None if options.quick or options.only else _PAGE)
     if place is None:
-        print(page(where, parts))
+        print(page(where, sections))
     else:
-        _write(place, where, parts)
+        _write(place, where, sections)
     return 0
 
 
@@ -55,7 +55,7 @@ def _parser() -> argparse.ArgumentParser:
         "--quick", action="store_true", help="a few rounds, printed and not written"
     )
     parser.add_argument(
-        "--only", choices=PARTS, action="append", help="these parts, printed and not written"
+        "--only", choices=SECTIONS, action="append", help="these sections, printed and not written"
     )
     parser.add_argument(
         "--peer", choices=INSTALLERS, action="append", help="of the other clients these only"
@@ -78,7 +78,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def run(
     plan: Plan, wanted: Collection[str], wanted_peers: Collection[str]
-) -> tuple[list[tuple[str, str]], Sequence[Part]]:
+) -> tuple[list[tuple[str, str]], Sequence[Section]]:
     """Start everything in a folder that is forgotten afterwards, measure, and stop it.
 
     Returns:
@@ -98,17 +98,17 @@ def run(
         tempfile.TemporaryDirectory(prefix="bench-") as folder,
         running_stack(Path(folder), progress) as stack,
     ):
-        where = surroundings(stack.database_url, peers)
-        parts = uvloop.run(measured(stack, plan, progress, wanted, peers))
+        where = environment(stack.database_url, peers)
+        sections = uvloop.run(measured(stack, plan, progress, wanted, peers))
         progress.say("stopping everything")
-    return where, parts
+    return where, sections
 
 
-def _write(place: Path, where: Sequence[tuple[str, str]], parts: Sequence[Part]) -> None:
+def _write(place: Path, where: Sequence[tuple[str, str]], sections: Sequence[Section]) -> None:
     """Write the page, and its pictures into a folder of its name beside it."""
     folder = place.with_suffix("")
-    draw(parts, folder)
-    text = page(where, parts, folder.name)
+    draw(sections, folder)
+    text = page(where, sections, folder.name)
     place.write_text(text, encoding="utf-8")
     print(text)
     print(f"bench: wrote {place}", file=sys.stderr)

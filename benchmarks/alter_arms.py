@@ -6,9 +6,9 @@ from typing import Final
 
 from app.domain.alterations import ClientQuotaAlteration
 from benchmarks.altered import raise_unless_applied
+from benchmarks.competitors.jobs import alter_job
+from benchmarks.competitors.process import WarmPeer
 from benchmarks.http_connection import prepared
-from benchmarks.peers.jobs import alter_job
-from benchmarks.peers.process import WarmPeer
 from benchmarks.rounds import Arm
 from benchmarks.session import Session
 from benchmarks.workload import Entities
@@ -32,7 +32,7 @@ class AlterArm(Arm, ABC):
     async def settle(self) -> None:
         """Wait until the last entity shows it."""
         last = self.entities.exact(self.entities.count - 1)
-        await self.session.wire.until_shown(last, self.entities.keys[-1], self.value)
+        await self.session.wire.until_readable(last, self.entities.keys[-1], self.value)
 
 
 class BareAlter(AlterArm):

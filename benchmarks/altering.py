@@ -3,13 +3,13 @@
 from collections.abc import Mapping, Sequence
 
 from benchmarks.alter_arms import BareAlter, PeerAlter, PostAlter
+from benchmarks.competitors.process import WarmPeer
 from benchmarks.measures import Measure
-from benchmarks.peers.process import WarmPeer
 from benchmarks.plan import Plan
 from benchmarks.process_arms import ToolAlter
 from benchmarks.rounds import Arm, interleaved
 from benchmarks.session import Session
-from benchmarks.tables import LATENCY_COLUMNS, Goal, Part, Table, latency_cells, shown
+from benchmarks.tables import LATENCY_COLUMNS, Goal, Section, Table, latency_cells, show
 from benchmarks.workload import KEYS, Entities
 
 _BARE = "bare alter"
@@ -22,7 +22,7 @@ _LOOP_LIMIT = 3000.0
 _COLUMNS = (*LATENCY_COLUMNS, "x bare", "x `POST`")
 
 
-async def measure_single_alters(session: Session, plan: Plan) -> tuple[Part, Measure]:
+async def measure_single_alters(session: Session, plan: Plan) -> tuple[Section, Measure]:
     """Measure alterations of one entity; return the figures of kafka-configs too."""
     arms = (
         BareAlter(_BARE, session, Entities("bare-one")),
@@ -37,12 +37,12 @@ async def measure_single_alters(session: Session, plan: Plan) -> tuple[Part, Mea
         "writes (`controller.quorum.append.linger.ms`): nearly all of the bare time."
     )
     table = Table("Alter 1 entity", note, _COLUMNS, _rows(measures))
-    return Part(table, measures=measures), measures[_TOOL]
+    return Section(table, measures=measures), measures[_TOOL]
 
 
 async def measure_batch_alters(
     session: Session, plan: Plan, tool: Measure, peers: Sequence[WarmPeer]
-) -> Part:
+) -> Section:
     """Measure alterations of many entities in one request, against a loop of kafka-configs."""
     count = plan.entities
     arms: list[Arm] = [
@@ -72,7 +72,7 @@ async def measure_batch_alters(
     )
     table = Table(f"Alter {count:,} entities", note, _COLUMNS, rows)
     drawn = {**measures, f"`kafka-configs` x {count:,}, extrapolated": loop}
-    return Part(table, goals, drawn)
+    return Section(table, goals, drawn)
 
 
 _WARM = (
@@ -81,7 +81,7 @@ _WARM = (
 )
 
 
-async def measure_largest_alters(session: Session, plan: Plan) -> Part:
+async def measure_largest_alters(session: Session, plan: Plan) -> Section:
     """Measure alterations of as many entities as one request may have."""
     count, keys = plan.largest, KEYS[:1]
     arms = (
@@ -96,15 +96,15 @@ async def measure_largest_alters(session: Session, plan: Plan) -> Part:
     ratio = measures[_POST].ratio_to(measures[_BARE])
     goal = Goal(f"`POST` of {count:,} entities with audit / bare alter", _LARGEST_LIMIT, ratio)
     table = Table(f"Alter {count:,} entities", note, _COLUMNS, _rows(measures))
-    return Part(table, (goal,), measures)
+    return Section(table, (goal,), measures)
 
 
 def _rows(measures: Mapping[str, Measure]) -> list[list[str]]:
     return [
         [
             *latency_cells(name, measure),
-            shown(measure.ratio_to(measures[_BARE])),
-            shown(measure.ratio_to(measures[_POST])),
+            show(measure.ratio_to(measures[_BARE])),
+            show(measure.ratio_to(measures[_POST])),
         ]
         for name, measure in measures.items()
     ]
@@ -113,4 +113,4 @@ def _rows(measures: Mapping[str, Measure]) -> list[list[str]]:
 def _extrapolated(loop: Measure, calls: int, measures: Mapping[str, Measure]) -> list[str]:
     name = f"`kafka-configs` in a loop: **extrapolated**, {calls:,} times the process above"
     ratios = (loop.median / measures[other].median for other in (_BARE, _POST))
-    return [*latency_cells(name, loop), *(shown(ratio) for ratio in ratios)]
+    return [*latency_cells(name, loop), *(show(ratio) for ratio in ratios)]

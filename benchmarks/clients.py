@@ -137,9 +137,9 @@ async def _alter_until(client: Client, end: float) -> list[float]:
     return taken
 
 
-async def until_shown(clients: Sequence[Client], wire: WireQuotas) -> None:
+async def until_readable(clients: Sequence[Client], wire: WireQuotas) -> None:
     """Wait until the broker shows everything that the clients have set."""
     for client in clients:
         for entity, value in client.altered.items():
-            await wire.until_shown(entity.exact(0), KEYS[-1], value)
+            await wire.until_readable(entity.exact(0), KEYS[-1], value)
         client.altered.clear()

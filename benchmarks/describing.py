@@ -6,7 +6,7 @@ from benchmarks.http_connection import HttpConnection, prepared
 from benchmarks.plan import Plan
 from benchmarks.rounds import Arm, interleaved
 from benchmarks.session import Session
-from benchmarks.tables import LATENCY_COLUMNS, Goal, Part, Table, latency_rows
+from benchmarks.tables import LATENCY_COLUMNS, Goal, Section, Table, latency_rows
 from benchmarks.wire import WireQuotas
 from benchmarks.workload import Entities
 
@@ -47,7 +47,7 @@ class _GetOne(_Get):
             raise BenchmarkError("GET /quotas did not find the one entity")
 
 
-async def measure_describes(session: Session, plan: Plan, stored: Entities) -> Part:
+async def measure_describes(session: Session, plan: Plan, stored: Entities) -> Section:
     """Measure exact describes of one entity among those stored."""
     index = stored.count // 2
     query = stored.exact_query(index)
@@ -64,10 +64,10 @@ async def measure_describes(session: Session, plan: Plan, stored: Entities) -> P
     )
     table = Table("Describe one entity exactly", note, (*LATENCY_COLUMNS, "x bare"), rows)
     ratio = measures[_GET].ratio_to(measures[_BARE])
-    return Part(table, (Goal("exact `GET /quotas` / bare describe", _LIMIT, ratio),))
+    return Section(table, (Goal("exact `GET /quotas` / bare describe", _LIMIT, ratio),))
 
 
-async def measure_large_describes(session: Session, plan: Plan, stored: Entities) -> Part:
+async def measure_large_describes(session: Session, plan: Plan, stored: Entities) -> Section:
     """Measure them where the broker looks through many entities for the one."""
     index = stored.count // 2
     query, kept = (stored.exact_query(index, max_age_ms=age) for age in (0, _OLDEST_MS))
@@ -92,7 +92,7 @@ async def measure_large_describes(session: Session, plan: Plan, stored: Entities
             (_FROM_IMAGE, _IMAGE_LIMIT, measures[_FROM_IMAGE].ratio_to(bare)),
         )
     ]
-    return Part(Table(title, note, (*LATENCY_COLUMNS, "x bare"), rows), goals)
+    return Section(Table(title, note, (*LATENCY_COLUMNS, "x bare"), rows), goals)
 
 
 def _get(name: str, session: Session, query: str) -> Arm:

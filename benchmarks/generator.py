@@ -1,7 +1,7 @@
 """The load generator of this project: a process of its own, given one job a line.
 
 A job is ``{"port", "request", "connections", "seconds"}``, its result
-``{"answers", "seconds", "p50_ms", "p99_ms"}``. With ``rate`` it is one for ``paced_load``.
+``{"answers", "seconds", "p50_ms", "p99_ms"}``. With ``rate`` it is one for ``open_loop_load``.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ import uvloop
 from benchmarks.errors import BenchmarkError
 from benchmarks.http_connection import OK, HttpConnection, open_http
 from benchmarks.measures import percentile
-from benchmarks.paced import paced_load
+from benchmarks.open_loop import open_loop_load
 
 
 async def load(job: dict[str, Any]) -> dict[str, float]:
@@ -59,7 +59,7 @@ def main() -> None:
     """Do the jobs of standard input until it ends."""
     for line in sys.stdin:
         job = json.loads(line)
-        print(json.dumps(uvloop.run((paced_load if "rate" in job else load)(job))), flush=True)
+        print(json.dumps(uvloop.run((open_loop_load if "rate" in job else load)(job))), flush=True)
 
 
 if __name__ == "__main__":

@@ -50,14 +50,14 @@ class Measure:
         return Measure([None if item is None else item * factor for item in self.by_round])
 
     def ratio_to(self, other: "Measure") -> float:
-        """Return the median of the ratios of each round in which both took part.
+        """Return the median of the ratios of each round in which both took section.
 
         What slows the machine down for a while slows both arms of a round, so their ratio stays.
         """
         return statistics.median(ours / theirs for ours, theirs in self._pairs(other))
 
     def excess_over(self, other: "Measure") -> float:
-        """Return the median of the differences of each round in which both took part."""
+        """Return the median of the differences of each round in which both took section."""
         return statistics.median(ours - theirs for ours, theirs in self._pairs(other))
 
     def _pairs(self, other: "Measure") -> Iterator[tuple[float, float]]:

@@ -1,4 +1,4 @@
-"""A picture for each part that has something to draw, and the figures behind it as CSV."""
+"""A picture for each section that has something to draw, and the figures behind it as CSV."""
 
 import math
 import re
@@ -16,31 +16,31 @@ from app.pipeline.sinks.pictures_style import (
     style,
 )
 from benchmarks.measures import Measure
-from benchmarks.tables import Part, Table, shown
+from benchmarks.tables import Section, Table, show
 
 _HEADER = ("arm", "n", "min_ms", "p50_ms", "p99_ms", "max_ms")
 _LINE = "Milliseconds on a logarithmic scale: the bar is the median, the line from min to max."
 
 
 def file_name(table: Table) -> str:
-    """Return the name of the files of a part, without what comes after the dot."""
+    """Return the name of the files of a section, without what comes after the dot."""
     return re.sub(r"[^a-z0-9]+", "-", table.title.lower()).strip("-")
 
 
-def draw(parts: Sequence[Part], folder: Path) -> None:
-    """Write a PNG and a CSV for each part that has measures.
+def draw(sections: Sequence[Section], folder: Path) -> None:
+    """Write a PNG and a CSV for each section that has measures.
 
     Raises:
         OSError: They cannot be written.
     """
-    drawn = [part for part in parts if part.measures]
+    drawn = [section for section in sections if section.measures]
     if drawn:
         folder.mkdir(parents=True, exist_ok=True)
-    for part in drawn:
-        place = folder / file_name(part.table)
-        save_rows(place.with_suffix(".csv"), _HEADER, rows(part.measures))
+    for section in drawn:
+        place = folder / file_name(section.table)
+        save_rows(place.with_suffix(".csv"), _HEADER, rows(section.measures))
         with style():
-            _draw(part, place.with_suffix(".png"))
+            _draw(section, place.with_suffix(".png"))
 
 
 def rows(measures: Mapping[str, Measure]) -> Iterator[list[str]]:
@@ -50,9 +50,9 @@ def rows(measures: Mapping[str, Measure]) -> Iterator[list[str]]:
         yield [_plain(name), str(measure.n), *(f"{figure:.3f}" for figure in figures)]
 
 
-def _draw(part: Part, place: Path) -> None:
-    names = [_plain(name) for name in part.measures]
-    measures = list(part.measures.values())
+def _draw(section: Section, place: Path) -> None:
+    names = [_plain(name) for name in section.measures]
+    measures = list(section.measures.values())
     medians = [item.median for item in measures]
     below = [item.median - item.minimum for item in measures]
     above = [item.maximum - item.median for item in measures]
@@ -62,7 +62,7 @@ def _draw(part: Part, place: Path) -> None:
     axes.errorbar(medians, names, xerr=[below, above], fmt="none", ecolor=BLACK, capsize=2)
     for name, measure in zip(names, measures, strict=True):
         axes.annotate(
-            f"{shown(measure.median)} ms",
+            f"{show(measure.median)} ms",
             (measure.maximum, name),
             xytext=(6, 0),
             textcoords="offset points",
@@ -74,7 +74,7 @@ def _draw(part: Part, place: Path) -> None:
     axes.margins(x=0.12)
     axes.set_xlim(left=10.0 ** math.floor(math.log10(min(item.minimum for item in measures))))
     axes.invert_yaxis()
-    headline(figure, part.table.title, _LINE)
+    headline(figure, section.table.title, _LINE)
     save(figure, place)
 
 

@@ -8,7 +8,7 @@ _MANY: Final = 20_000
 
 @dataclass(frozen=True)
 class Plan:
-    """Rounds for each part of a run.
+    """Rounds for each section of a run.
 
     Attributes:
         describes: Exact describes.
@@ -30,7 +30,7 @@ class Plan:
         paced_windows: Windows of requests at fixed times, for each way to renew the image.
         paced_s: The length of one, in seconds.
         paced_rate: Requests a second in them.
-        life_windows: Windows of alterations for each arm and number of clients.
+        end_to_end_windows: Windows of alterations for each arm and number of clients.
         life_window_s: The length of one, in seconds.
         warm_up: Rounds whose figures are thrown away.
     """
@@ -54,7 +54,7 @@ class Plan:
     paced_windows: int = 5
     paced_s: float = 6.0
     paced_rate: float = 1000.0
-    life_windows: int = 20
+    end_to_end_windows: int = 20
     life_window_s: float = 1.5
     warm_up: int = 5
 
@@ -84,7 +84,7 @@ QUICK = Plan(
     paced_windows=1,
     paced_s=0.5,
     paced_rate=100.0,
-    life_windows=2,
+    end_to_end_windows=2,
     life_window_s=0.2,
     warm_up=1,
 )

@@ -9,10 +9,10 @@ from app.localdev.jars import class_path
 from app.localdev.kafka_jvm import jvm_environment
 from benchmarks.alter_arms import AlterArm
 from benchmarks.altered import raise_unless_applied
+from benchmarks.competitors.jobs import alter_job, read_result
+from benchmarks.competitors.peer import Peer
+from benchmarks.competitors.process import Start, run_to_end
 from benchmarks.http_connection import OK, Answer
-from benchmarks.peers.jobs import alter_job, read_result
-from benchmarks.peers.peer import Peer
-from benchmarks.peers.process import Start, run_to_end
 from benchmarks.session import Session
 from benchmarks.workload import Entities
 

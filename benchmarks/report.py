@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from benchmarks.pictures import file_name
-from benchmarks.tables import Goal, Part, Table, shown
+from benchmarks.tables import Goal, Section, Table, show
 
 _HEAD = """# Benchmarks
 
@@ -13,25 +13,25 @@ rounds of the ratio within a round; p99 is by nearest rank, so with n up to 100 
 "Bare" is the same wire call from Python over this service's own transport on a warm connection,
 without HTTP, authentication, authorization, judgement, audit or log. Unless a table says otherwise
 all clients are warm and keep their connection. The other clients are pinned, and installed by the
-run itself: franz-go's kadm and @platformatic/kafka by their lock files in `benchmarks/peers`,
+run itself: franz-go's kadm and @platformatic/kafka by their lock files in `benchmarks/competitors`,
 Java's AdminClient and `kafka-configs` from the broker's own jars, kafka-python from the packages of
 this project."""
 
 
 def page(
-    surroundings: Sequence[tuple[str, str]], parts: Sequence[Part], pictures: str | None = None
+    environment: Sequence[tuple[str, str]], sections: Sequence[Section], pictures: str | None = None
 ) -> str:
     """Return the page in Markdown.
 
     Args:
-        surroundings: Where the run took place: names and texts.
-        parts: What was measured.
+        environment: Where the run took place: names and texts.
+        sections: What was measured.
         pictures: The folder of the pictures, as seen from the page; null where there are none.
     """
-    where = grid(("", ""), [[f"**{name}**", text] for name, text in surroundings])
-    goals = [goal for part in parts for goal in part.goals]
-    sections = [_HEAD, where, "## Goals", _goals(goals)]
-    return "\n\n".join([*sections, *(_section(part, pictures) for part in parts)]) + "\n"
+    where = grid(("", ""), [[f"**{name}**", text] for name, text in environment])
+    goals = [goal for section in sections for goal in section.goals]
+    head = [_HEAD, where, "## Goals", _goals(goals)]
+    return "\n\n".join([*head, *(_section(section, pictures) for section in sections)]) + "\n"
 
 
 def _goals(goals: Sequence[Goal]) -> str:
@@ -39,7 +39,7 @@ def _goals(goals: Sequence[Goal]) -> str:
         [
             goal.text,
             f"at {'most' if goal.at_most else 'least'} {goal.limit:,g}",
-            shown(goal.found),
+            show(goal.found),
             "met" if goal.met else "**missed**",
         ]
         for goal in goals
@@ -47,16 +47,16 @@ def _goals(goals: Sequence[Goal]) -> str:
     return grid(("what", "goal", "found", ""), rows)
 
 
-def _section(part: Part, pictures: str | None) -> str:
-    table = part.table
+def _section(section: Section, pictures: str | None) -> str:
+    table = section.table
     texts = [f"## {table.title}", table.note, grid(table.columns, table.rows)]
-    if pictures is not None and part.measures:
+    if pictures is not None and section.measures:
         texts.append(_picture(table, f"{pictures}/{file_name(table)}"))
     return "\n\n".join(texts)
 
 
-def _picture(table: Table, place: str) -> str:
-    return f"![{table.title}: medians, from min to max]({place}.png)\n\n[The figures]({place}.csv)"
+def _picture(table: Table, path: str) -> str:
+    return f"![{table.title}: medians, from min to max]({path}.png)\n\n[The figures]({path}.csv)"
 
 
 def grid(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -13,7 +13,7 @@ from benchmarks.measures import Measure
 from benchmarks.plan import Plan
 from benchmarks.rounds import Arm, interleaved
 from benchmarks.stack import Stack
-from benchmarks.tables import Goal, Part, Table, shown
+from benchmarks.tables import Goal, Section, Table, show
 from benchmarks.workload import Entities
 
 _CONNECTIONS = (1, 32)
@@ -49,24 +49,24 @@ class _Windows:
 
     def row(self, connections: int, route: str, ratio: float) -> list[str]:
         rate = self.rate
-        cells = [shown(item) for item in (rate.minimum, rate.median, rate.maximum)]
+        cells = [show(item) for item in (rate.minimum, rate.median, rate.maximum)]
         cells += [
-            shown(Measure([load.p50_ms for load in self.loads]).median),
-            shown(Measure([load.p99_ms for load in self.loads]).median),
-            shown(ratio),
+            show(Measure([load.p50_ms for load in self.loads]).median),
+            show(Measure([load.p99_ms for load in self.loads]).median),
+            show(ratio),
         ]
         return [str(connections), route, str(rate.n), *cells]
 
 
-async def measure_resolves(stack: Stack, plan: Plan, stored: Entities) -> Part:
+async def measure_resolves(stack: Stack, plan: Plan, stored: Entities) -> Section:
     """Measure both routes in turns, with one connection and with many; then many identities."""
-    part = await asyncio.to_thread(_measure, stack, plan, stored)
+    section = await asyncio.to_thread(_measure, stack, plan, stored)
     many = await _measure_many(stack, plan, stored)
     rates = [1000 / ms for ms in (many.maximum, many.median, many.minimum)]
-    row = ["1", _MANY, str(many.n), *map(shown, (*rates, many.median, many.p99)), ""]
-    table = replace(part.table, rows=[*part.table.rows, row])
+    row = ["1", _MANY, str(many.n), *map(show, (*rates, many.median, many.p99)), ""]
+    table = replace(section.table, rows=[*section.table.rows, row])
     goal = Goal(f"{_MANY}, at the median: ms", _MANY_LIMIT_MS, many.median)
-    return Part(table, [*part.goals, goal])
+    return Section(table, [*section.goals, goal])
 
 
 class _Many(Arm):
@@ -104,7 +104,7 @@ async def _measure_many(stack: Stack, plan: Plan, stored: Entities) -> Measure:
     return figures[_MANY]
 
 
-def _measure(stack: Stack, plan: Plan, stored: Entities) -> Part:
+def _measure(stack: Stack, plan: Plan, stored: Entities) -> Section:
     query = urlencode(stored.names(stored.count // 2))
     targets = {
         _OURS: Target(stack.service_port, f"/quotas/resolve?{query}", stack.token),
@@ -130,7 +130,7 @@ def _measure(stack: Stack, plan: Plan, stored: Entities) -> Part:
         f"Load generator: {name}. Of the "
         f"{_IDENTITIES:,} identities of the last row half are stored; it is timed one by one."
     )
-    return Part(Table("Resolve from the image", note, _COLUMNS, rows), goals)
+    return Section(Table("Resolve from the image", note, _COLUMNS, rows), goals)
 
 
 def _in_turns(

@@ -60,9 +60,9 @@ async def _timed(arm: Arm) -> float:
     gc.disable()
     try:
         begun = time.perf_counter()
-        told_ms = await arm.call()
+        reported_ms = await arm.call()
         took = time.perf_counter() - begun
     finally:
         gc.enable()
     await arm.settle()
-    return took * 1000 if told_ms is None else told_ms
+    return took * 1000 if reported_ms is None else reported_ms

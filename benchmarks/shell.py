@@ -1,12 +1,12 @@
 """One change from a shell: what a person or a script waits for, the start of a process included."""
 
 from benchmarks.alter_arms import BareAlter, PostAlter
-from benchmarks.peers.peer import Peers
+from benchmarks.competitors.peer import Peers
 from benchmarks.plan import Plan
 from benchmarks.process_arms import CurlAlter, PeerProcessAlter, ToolAlter
 from benchmarks.rounds import Arm, interleaved
 from benchmarks.session import Session
-from benchmarks.tables import LATENCY_COLUMNS, Goal, Part, Table, latency_cells, shown
+from benchmarks.tables import LATENCY_COLUMNS, Goal, Section, Table, latency_cells, show
 from benchmarks.workload import Entities
 
 _BARE = "bare alter, warm"
@@ -17,7 +17,7 @@ _LIMIT = 20.0
 _LIMIT_MS = 5.0
 
 
-async def measure_shell(session: Session, plan: Plan, peers: Peers) -> Part:
+async def measure_shell(session: Session, plan: Plan, peers: Peers) -> Section:
     """Measure one alteration by one process of each kind, beside the two warm clients.
 
     Raises:
@@ -40,8 +40,8 @@ async def measure_shell(session: Session, plan: Plan, peers: Peers) -> Part:
     rows = [
         [
             *latency_cells(name, measure),
-            shown(measure.ratio_to(bare)),
-            shown(measure.ratio_to(ours)),
+            show(measure.ratio_to(bare)),
+            show(measure.ratio_to(ours)),
         ]
         for name, measure in measures.items()
     ]
@@ -61,4 +61,4 @@ async def measure_shell(session: Session, plan: Plan, peers: Peers) -> Part:
     )
     columns = (*LATENCY_COLUMNS, "x bare", f"x {our_way}")
     table = Table("One change from a shell", note, columns, rows)
-    return Part(table, goals, measures)
+    return Section(table, goals, measures)

@@ -13,7 +13,7 @@ from pathlib import Path
 from app.localdev.examples import ALICE, set_example_acls
 from app.localdev.kafka import LocalKafka
 from app.localdev.postgres import LocalPostgres
-from app.localdev.processes import HOST, Child, free_ports
+from app.localdev.processes import HOST, ManagedProcess, free_ports
 from app.localdev.service import LocalService, migrate, tokens_file, write_tokens
 from benchmarks.errors import BenchmarkError
 from benchmarks.progress import Progress
@@ -83,7 +83,7 @@ def _environment(folder: Path, kafka: LocalKafka, postgres: LocalPostgres) -> di
 
 @contextmanager
 def _noop(port: int, folder: Path) -> Iterator[None]:
-    child = Child("The no-op server", folder / "noop.log")
+    child = ManagedProcess("The no-op server", folder / "noop.log")
     command = [sys.executable, "-m", "benchmarks.noop", str(port), str(tokens_file(folder))]
     child.start(command, directory=Path.cwd(), environ=os.environ)
     try:
@@ -93,7 +93,7 @@ def _noop(port: int, folder: Path) -> Iterator[None]:
         child.stop(signal.SIGTERM, _STOP_DEADLINE_S)
 
 
-def _wait_until_listening(child: Child, port: int) -> None:
+def _wait_until_listening(child: ManagedProcess, port: int) -> None:
     deadline = time.monotonic() + _START_DEADLINE_S
     while time.monotonic() < deadline and child.is_running():
         try:

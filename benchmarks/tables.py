@@ -32,8 +32,8 @@ class Goal:
 
 
 @dataclass(frozen=True)
-class Part:
-    """One part of a run.
+class Section:
+    """One section of a run.
 
     Attributes:
         measures: Milliseconds by arm, to be drawn.
@@ -50,18 +50,18 @@ LATENCY_COLUMNS = ("arm", "n", "min ms", "p50 ms", "p99 ms")
 def latency_cells(name: str, measure: Measure) -> list[str]:
     """Return the cells under ``LATENCY_COLUMNS``."""
     figures = (measure.minimum, measure.median, measure.p99)
-    return [name, str(measure.n), *(shown(figure) for figure in figures)]
+    return [name, str(measure.n), *(show(figure) for figure in figures)]
 
 
 def latency_rows(measures: Mapping[str, Measure], base: str) -> list[list[str]]:
     """Return a row for each arm: its ``latency_cells``, and the ratio to the arm ``base``."""
     return [
-        [*latency_cells(name, measure), shown(measure.ratio_to(measures[base]))]
+        [*latency_cells(name, measure), show(measure.ratio_to(measures[base]))]
         for name, measure in measures.items()
     ]
 
 
-def shown(figure: float) -> str:
+def show(figure: float) -> str:
     """Return three significant digits, or the whole number where it has more."""
     if abs(figure) >= 100:
         return f"{figure:,.0f}"

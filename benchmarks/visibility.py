@@ -13,7 +13,7 @@ from benchmarks.http_connection import open_http, prepared
 from benchmarks.measures import Measure
 from benchmarks.plan import Plan
 from benchmarks.session import Session
-from benchmarks.tables import Goal, Part, Table, shown
+from benchmarks.tables import Goal, Section, Table, show
 from benchmarks.workload import KEYS, Entities
 
 _CLIENTS = 32
@@ -33,8 +33,8 @@ _COLUMNS = (
     "arm",
     "n",
     "all acknowledged after ms",
-    "all shown, ms after the last acknowledgement",
-    "all shown, ms after the first was sent",
+    "all readable, ms after the last acknowledgement",
+    "all readable, ms after the first was sent",
     "x one by one, after the last acknowledgement",
     "x one by one, after the first was sent",
 )
@@ -51,7 +51,7 @@ class _Sender(ABC):
         self.stored = stored
         self.places = places
         self.acknowledged_ms: list[float] = []
-        self.shown_ms: list[float] = []
+        self.readable_ms: list[float] = []
 
     @abstractmethod
     async def send(self, value: int) -> int:
@@ -64,7 +64,7 @@ class _Sender(ABC):
         acknowledged = time.perf_counter()
         until_all = await self._until_all_show(last, value)
         self.acknowledged_ms.append((acknowledged - begun) * 1000)
-        self.shown_ms.append((until_all - begun) * 1000)
+        self.readable_ms.append((until_all - begun) * 1000)
 
     async def _until_all_show(self, last: int, value: int) -> float:
         """Return when the describe was sent that showed all of them.
@@ -95,15 +95,17 @@ class _Sender(ABC):
         return Measure(self.acknowledged_ms)
 
     @property
-    def shown(self) -> Measure:
+    def readable(self) -> Measure:
         """From the first one sent until all showed."""
-        return Measure(self.shown_ms)
+        return Measure(self.readable_ms)
 
     @property
     def lag(self) -> Measure:
         """From the last acknowledgement until all showed."""
-        pairs = zip(self.shown_ms, self.acknowledged_ms, strict=True)
-        return Measure([until_shown - until_known for until_shown, until_known in pairs])
+        pairs = zip(self.readable_ms, self.acknowledged_ms, strict=True)
+        return Measure(
+            [until_readable - until_acknowledged for until_readable, until_acknowledged in pairs]
+        )
 
 
 class _OneByOne(_Sender):
@@ -150,7 +152,7 @@ class _Clients(_Sender):
         return prepared("POST", "/quotas/alterations", token=token, body=body)
 
 
-async def measure_visibility(session: Session, plan: Plan, stored: Entities) -> Part:
+async def measure_visibility(session: Session, plan: Plan, stored: Entities) -> Section:
     """Measure alterations of some of the stored entities, spread over all of them."""
     step = stored.count // plan.seen_alters
     places = range(0, step * plan.seen_alters, step)
@@ -175,14 +177,14 @@ async def measure_visibility(session: Session, plan: Plan, stored: Entities) -> 
     )
     goal = Goal(text, _LIMIT, clients.lag.ratio_to(one_by_one.lag))
     title = f"When {len(places)} alterations among {stored.count:,} entities show"
-    return Part(Table(title, note, _COLUMNS, rows), (goal,))
+    return Section(Table(title, note, _COLUMNS, rows), (goal,))
 
 
 def _row(arm: _Sender, base: _Sender) -> list[str]:
     return [
         arm.name,
-        str(arm.shown.n),
-        *(shown(item.median) for item in (arm.acknowledged, arm.lag, arm.shown)),
-        shown(arm.lag.ratio_to(base.lag)),
-        shown(arm.shown.ratio_to(base.shown)),
+        str(arm.readable.n),
+        *(show(item.median) for item in (arm.acknowledged, arm.lag, arm.readable)),
+        show(arm.lag.ratio_to(base.lag)),
+        show(arm.readable.ratio_to(base.readable)),
     ]

@@ -66,22 +66,22 @@ class WireQuotas:
         if outcomes != {Outcome.APPLIED}:
             raise BenchmarkError(f"the broker did not apply an alteration: {outcomes}")
 
-    async def until_shown(self, quota_filter: ClientQuotaFilter, key: str, value: float) -> None:
+    async def until_readable(self, quota_filter: ClientQuotaFilter, key: str, value: float) -> None:
         """Wait until the one entity that matches has this value.
 
         Raises:
             BenchmarkError: It has not after 30 s.
         """
 
-        async def shown() -> bool:
+        async def is_readable() -> bool:
             quotas = await self.describe(quota_filter)
             return [values.get(key) for values in quotas.values()] == [value]
 
-        await self.until(shown)
+        await self.until(is_readable)
 
     async def until(
         self,
-        shown: Callable[[], Awaitable[bool]],
+        is_readable: Callable[[], Awaitable[bool]],
         *,
         poll_s: float = _POLL_S,
         deadline_s: float = _DEADLINE_S,
@@ -94,7 +94,7 @@ class WireQuotas:
         try:
             async with asyncio.timeout(deadline_s):
                 while True:
-                    if await shown():
+                    if await is_readable():
                         return
                     await asyncio.sleep(poll_s)
         except TimeoutError as error:

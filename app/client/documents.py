@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from app.client.entities import Number, exact, read_value
 from app.client.errors import UsageError
-from app.client.nodes import Faults, Kind, Node, parse, read_file
+from app.client.nodes import Diagnostics, Kind, Node, parse, read_file
 from app.client.output import flow
 from app.domain.entities import ENTITY_TYPES, ClientQuotaEntity, show_entity
 
@@ -32,7 +32,7 @@ def read_identities(file: str) -> list[Identity]:
     """
     text = read_file(file)
     heading = [cell.strip() for cell in text.partition("\n")[0].split(",")]
-    faults = Faults(file)
+    faults = Diagnostics(file)
     if set(heading) <= set(_IDENTITY_TYPES):
         identities = list(_of_csv(text, heading, faults))
     else:
@@ -41,7 +41,7 @@ def read_identities(file: str) -> list[Identity]:
     return identities
 
 
-def _of_csv(text: str, heading: list[str], faults: Faults) -> Iterator[Identity]:
+def _of_csv(text: str, heading: list[str], faults: Diagnostics) -> Iterator[Identity]:
     reader = csv.reader(io.StringIO(text, newline=""))
     next(reader)
     for row in reader:
@@ -55,7 +55,7 @@ def _of_csv(text: str, heading: list[str], faults: Faults) -> Iterator[Identity]
         yield identity
 
 
-def _of_nodes(nodes: list[Node], faults: Faults) -> Iterator[Identity]:
+def _of_nodes(nodes: list[Node], faults: Diagnostics) -> Iterator[Identity]:
     for root in nodes:
         if root.kind is not Kind.LIST:
             faults.add(root.line, _WHAT_IS_READ)
@@ -70,7 +70,7 @@ def _of_nodes(nodes: list[Node], faults: Faults) -> Iterator[Identity]:
             yield identity
 
 
-def _check(identity: Mapping[str, str], line: int, faults: Faults) -> None:
+def _check(identity: Mapping[str, str], line: int, faults: Diagnostics) -> None:
     if not identity.keys() & {"user", "ip"}:
         faults.add(line, "an identity has a user, or an ip")
 
@@ -135,14 +135,14 @@ def read_document(file: str) -> Document:
     nodes = parse(file, read_file(file))
     if len(nodes) != 1:
         raise UsageError(f"{file} has {len(nodes)} documents; one is needed.")
-    reader = _Reader(Faults(file))
+    reader = _Reader(Diagnostics(file))
     quotas = reader.root(nodes[0])
     reader.faults.refuse_if_any()
     return Document(file, quotas, reader.lines)
 
 
 class _Reader:
-    def __init__(self, faults: Faults) -> None:
+    def __init__(self, faults: Diagnostics) -> None:
         self.faults = faults
         self.lines: dict[str, int] = {}
         self._entities: dict[ClientQuotaEntity, int] = {}

@@ -101,7 +101,7 @@ class LostAnswerError(Exception):
     """It was sent, and no answer came that tells what became of it."""
 
 
-class Sending:
+class IdempotentPost:
     """One alteration and its tries.
 
     Args:
@@ -228,7 +228,7 @@ class Connection:
         content = json.dumps(body).encode()
         client = self._open()
         try:
-            sending = Sending(lambda: client.post(path, content=content, headers=headers))
+            sending = IdempotentPost(lambda: client.post(path, content=content, headers=headers))
             return self._good(sending.answer())
         except httpx.HTTPError as error:
             raise self._unreachable(error) from error

@@ -50,7 +50,7 @@ class Node:
     items: tuple["Node", ...] = ()
 
 
-class Faults:
+class Diagnostics:
     """Collects what is wrong with a file, so that all of it is reported at once."""
 
     def __init__(self, file: str) -> None:
@@ -240,7 +240,7 @@ def parse_yaml(file: str, text: str) -> list[Node]:
     Raises:
         UsageError: It is not YAML, or has aliases; with the lines.
     """
-    faults = Faults(file)
+    faults = Diagnostics(file)
     reader = _YamlReader(faults)
     try:
         roots = list(yaml.compose_all(text, Loader=_LOADER))
@@ -255,7 +255,7 @@ def parse_yaml(file: str, text: str) -> list[Node]:
 
 
 class _YamlReader:
-    def __init__(self, faults: Faults) -> None:
+    def __init__(self, faults: Diagnostics) -> None:
         self._faults = faults
         self._seen: set[int] = set()
 

@@ -25,10 +25,9 @@ from app.localdev.examples import (
 )
 from app.localdev.kafka import LocalKafka
 from app.localdev.kafka_admin import curl_with_password, pass_through, store_passwords
-from app.localdev.load import prepare_load
 from app.localdev.local_directory import LocalDevError, held, local_directory
 from app.localdev.postgres import LocalPostgres
-from app.localdev.processes import Child, ParentMake, free_ports
+from app.localdev.processes import ManagedProcess, ParentMake, free_ports
 from app.localdev.service import (
     LocalService,
     migrate,
@@ -36,6 +35,7 @@ from app.localdev.service import (
     tokens_file,
     write_tokens,
 )
+from app.localdev.traffic import prepare_traffic
 
 SUPER_USERS = "User:ANONYMOUS;User:admin"
 
@@ -233,10 +233,10 @@ def _start_service(dev: _Dev, service: LocalService, token: str) -> None:
 
 def _start_load(dev: _Dev, kafka: LocalKafka) -> None:
     dev.say("Starting producers and consumers ...")
-    prepare_load(kafka.bootstrap_servers)
-    child = Child("The load", dev.directory / "load.log")
+    prepare_traffic(kafka.bootstrap_servers)
+    child = ManagedProcess("The load", dev.directory / "load.log")
     dev.stack.callback(child.stop, signal.SIGTERM, _LOAD_STOP_DEADLINE_S)
-    command = [sys.executable, "-m", "app.localdev.load", kafka.sasl_bootstrap_servers]
+    command = [sys.executable, "-m", "app.localdev.traffic", kafka.sasl_bootstrap_servers]
     child.start(command, directory=Path.cwd(), environ=dev.environ)
 
 

@@ -31,7 +31,7 @@ from app.localdev.kafka_properties import (
     tls_properties,
 )
 from app.localdev.local_directory import LocalDevError, read_state, write_state
-from app.localdev.processes import HOST, Child, free_ports, is_free
+from app.localdev.processes import HOST, ManagedProcess, free_ports, is_free
 
 _STOP_DEADLINE_S = 30.0
 
@@ -73,7 +73,7 @@ class LocalKafka:
         self.request_log_path = self.directory / "requests.log"
         self._state_path = self.directory / "node.json"
         self._state = read_state(self._state_path)
-        self._child = Child("The broker", self.log_path)
+        self._child = ManagedProcess("The broker", self.log_path)
         self._recording: ArchiveRecording | None = None
 
     def __enter__(self) -> Self:

@@ -22,7 +22,7 @@ from psycopg import sql
 from app.localdev.local_directory import LocalDevError, read_state, write_private, write_state
 from app.localdev.processes import (
     HOST,
-    Child,
+    ManagedProcess,
     RunAs,
     descendants_of,
     free_ports,
@@ -164,7 +164,7 @@ class LocalPostgres:
         self._data = self.directory / "data"
         self._state_path = self.directory / "server.json"
         self._state = read_state(self._state_path)
-        self._child = Child("Postgres", self.log_path)
+        self._child = ManagedProcess("Postgres", self.log_path)
         self._paused: list[int] = []
 
     def __enter__(self) -> Self:

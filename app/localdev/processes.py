@@ -1,4 +1,4 @@
-"""Child processes that die with their parent however it dies, descendants, and free ports."""
+"""Processes that die with their parent however it dies, descendants, and free ports."""
 
 import os
 import random
@@ -17,7 +17,7 @@ import psutil
 
 from app.localdev.local_directory import LocalDevError
 
-_LAUNCHER = Path(__file__).with_name("launch.py")
+_LAUNCHER = Path(__file__).with_name("pdeathsig.py")
 _TAIL_LINES = 15
 _PORT_TAKEN = b"Address already in use"
 _STARTS = 3
@@ -36,7 +36,7 @@ class RunAs:
     reach: bool
 
 
-class Child:
+class ManagedProcess:
     """One running program, its output in a file."""
 
     def __init__(self, name: str, log_path: Path) -> None:
@@ -159,7 +159,7 @@ class Child:
 
 
 def launched(command: Sequence[str | Path], run_as: RunAs | None = None) -> list[str]:
-    """Return the command line that runs the command under ``launch.py``."""
+    """Return the command line that runs the command under ``pdeathsig.py``."""
     user, reach = (run_as.user, "1" if run_as.reach else "0") if run_as else ("-", "0")
     launcher = [sys.executable, "-I", "-S", str(_LAUNCHER), str(os.getpid()), user, reach]
     return launcher + [str(argument) for argument in command]

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from app.localdev.local_directory import LocalDevError, write_private
-from app.localdev.processes import Child
+from app.localdev.processes import ManagedProcess
 
 _READY_DEADLINE_S = 60.0
 _STOP_DEADLINE_S = 30.0
@@ -35,7 +35,7 @@ class LocalService:
         """Name the address to listen on and the file for the log."""
         self.host = _ANY_ADDRESS.get(host, host)
         self.port = port
-        self._child = Child("The service", log_path)
+        self._child = ManagedProcess("The service", log_path)
 
     @property
     def url(self) -> str:

@@ -16,8 +16,8 @@ import pyarrow.dataset as ds
 import pytest
 
 from app.localdev.kafka import LocalKafka
-from app.localdev.load import LoadClient, prepare_load, run_load
 from app.localdev.postgres import LocalPostgres
+from app.localdev.traffic import TrafficClient, prepare_traffic, run_traffic
 from tests.testkit.accounts import allow
 from tests.testkit.postgres import migrated_database
 from tests.testkit.service import acl, running_service
@@ -38,11 +38,11 @@ QUOTAS = [
     ({"user": None}, LIMITS["default"]),
 ]
 CLIENTS = [
-    LoadClient("carol", "loud", 300_000),
-    LoadClient("carol", "quiet", 20_000),
-    LoadClient("alice", PAIR_CLIENT, 450_000),
-    LoadClient("bob", "web", 360_000),
-    LoadClient("dave", "calm", 20_000),
+    TrafficClient("carol", "loud", 300_000),
+    TrafficClient("carol", "quiet", 20_000),
+    TrafficClient("alice", PAIR_CLIENT, 450_000),
+    TrafficClient("bob", "web", 360_000),
+    TrafficClient("dave", "calm", 20_000),
 ]
 USERS = {name: f"{name}-secret" for name in ("alice", "bob", "carol", "dave")}
 
@@ -111,7 +111,9 @@ def collecting(kafka: LocalKafka, folder: Path) -> Iterator[None]:
 def load(kafka: LocalKafka) -> tuple[datetime, datetime]:
     """Run the clients; return the minutes in which they began and ended."""
     done = threading.Event()
-    clients = threading.Thread(target=run_load, args=(kafka.sasl_bootstrap_servers, CLIENTS, done))
+    clients = threading.Thread(
+        target=run_traffic, args=(kafka.sasl_bootstrap_servers, CLIENTS, done)
+    )
     begun = datetime.now(UTC)
     clients.start()
     # What takes time here is the measurement itself.
@@ -127,7 +129,7 @@ def outcome(tmp_path_factory: pytest.TempPathFactory, postgres: LocalPostgres) -
     _, service_url = migrated_database(postgres, "real_metrics")
     with LocalKafka(folder / "kafka", plain_users=USERS, metrics=True) as kafka:
         allow(kafka, acl("alice", "ALTER_CONFIGS"))
-        prepare_load(kafka.bootstrap_servers)
+        prepare_traffic(kafka.bootstrap_servers)
         with running_service(folder, kafka.bootstrap_servers, service_url) as service:
             changes = [
                 {"entity": entity, "ops": [{"key": KEY, "value": value}]}

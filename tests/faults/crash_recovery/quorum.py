@@ -11,7 +11,7 @@ from typing import Final
 from app.localdev.kafka_admin import silent_admin
 from app.localdev.kafka_jvm import JvmOptions, java_command, jvm_environment, run_tool
 from app.localdev.kafka_properties import logging_text, properties_text
-from app.localdev.processes import HOST, Child, free_ports
+from app.localdev.processes import HOST, ManagedProcess, free_ports
 from tests.testkit.event_loops import in_a_thread
 from tests.testkit.proxy import KafkaProxy, kafka_proxy
 
@@ -35,7 +35,7 @@ class Node:
         self._properties.write_text(properties_text(properties))
         self._logging = directory / "log4j2.properties"
         self._logging.write_text(logging_text(None))
-        self._child = Child(f"Node {properties['node.id']}", directory / "node.log")
+        self._child = ManagedProcess(f"Node {properties['node.id']}", directory / "node.log")
         arguments = ["format", "-t", CLUSTER_ID, "-c", str(self._properties)]
         done = run_tool("kafka.tools.StorageTool", *arguments)
         assert done.returncode == 0, done.stdout

@@ -18,7 +18,7 @@ from app.localdev.kafka import LocalKafka
 from app.localdev.kafka_admin import cluster_id_of, silent_admin
 from app.localdev.kafka_jvm import run_tool
 from app.localdev.kafka_properties import LocalTls
-from app.localdev.load import LoadClient, prepare_load, run_load
+from app.localdev.traffic import TrafficClient, prepare_traffic, run_traffic
 from tests.testkit.raw_quotas import RawQuotas
 
 DEADLINE_S = 30
@@ -111,12 +111,12 @@ def test_quota_requests_are_logged_and_others_are_not(kafka: LocalKafka):
 
 
 def test_quota_metrics_are_served_where_the_agent_is_asked_for(kafka: LocalKafka):
-    client = LoadClient("bob", "etl, hourly", 100_000)
+    client = TrafficClient("bob", "etl, hourly", 100_000)
     done = threading.Event()
-    prepare_load(kafka.bootstrap_servers)
+    prepare_traffic(kafka.bootstrap_servers)
     with RawQuotas(kafka.bootstrap_servers) as raw:
         raw.store({"user": "bob", "client-id": None}, {"producer_byte_rate": 1_000_000})
-    load = threading.Thread(target=run_load, args=(kafka.sasl_bootstrap_servers, [client], done))
+    load = threading.Thread(target=run_traffic, args=(kafka.sasl_bootstrap_servers, [client], done))
     load.start()
     try:
         labels = r'{client_id="\"etl, hourly\"",resource="Produce",user="bob"'

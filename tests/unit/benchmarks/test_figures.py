@@ -7,7 +7,7 @@ from benchmarks.loading import read_wrk
 from benchmarks.measures import Measure, percentile
 from benchmarks.report import page
 from benchmarks.rounds import Arm, interleaved
-from benchmarks.tables import Goal, Part, Table, latency_cells, shown
+from benchmarks.tables import Goal, Section, Table, latency_cells, show
 
 WRK = """Running 1s test @ http://127.0.0.1:8080/noop
   1 threads and 8 connections
@@ -87,7 +87,7 @@ def test_a_load_with_failures_is_no_figure(text: str):
 
 
 def test_figures_are_shown_with_three_digits():
-    assert [shown(item) for item in (0.127, 9.994, 12.34, 123.4, 2_825_421.0)] == [
+    assert [show(item) for item in (0.127, 9.994, 12.34, 123.4, 2_825_421.0)] == [
         "0.13",
         "9.99",
         "12.3",
@@ -105,7 +105,7 @@ def test_the_page_says_of_each_goal_whether_it_is_met():
     ]
     rows = [latency_cells("a", Measure([1.0, 2.0]))]
     table = Table("Something", "A note.", ("arm", "n", "min ms", "p50 ms", "p99 ms"), rows)
-    text = page([("Machine", "small")], [Part(table, goals)])
+    text = page([("Machine", "small")], [Section(table, goals)])
     assert "| a / b | at most 2 | 1.90 | met |" in text
     assert "| c / d | at most 2 | 2.10 | **missed** |" in text
     assert "| e / f | at least 0.5 | 0.60 | met |" in text

@@ -10,14 +10,14 @@ from benchmarks.measures import Measure
 from benchmarks.pictures import draw, file_name
 from benchmarks.plan import FULL, QUICK, Plan
 from benchmarks.report import page
-from benchmarks.tables import Part, Table
+from benchmarks.tables import Section, Table
 
 MEASURES = {
     "`POST`, `wait: none`": Measure([1.0, 2.0, 4.0]),
     "**slow**": Measure([3_000_000.0, None, 3_000_000.0]),
 }
-PART = Part(Table("Alter 1,000 entities", "A note.", ("arm",), [["a"]]), measures=MEASURES)
-BARE = Part(Table("Resolve", "A note.", ("route",), [["a"]]))
+PART = Section(Table("Alter 1,000 entities", "A note.", ("arm",), [["a"]]), measures=MEASURES)
+BARE = Section(Table("Resolve", "A note.", ("route",), [["a"]]))
 PNG = b"\x89PNG\r\n"
 
 
@@ -82,7 +82,7 @@ def test_a_part_of_a_run_is_printed_and_says_how_it_was_called(
 ):
     plans: list[Plan] = []
 
-    def run(given: Plan, *_: object) -> tuple[list[tuple[str, str]], list[Part]]:
+    def run(given: Plan, *_: object) -> tuple[list[tuple[str, str]], list[Section]]:
         plans.append(given)
         return [("Machine", "small")], [PART]
 

@@ -12,7 +12,7 @@ import pytest
 
 from app.localdev import processes
 from app.localdev.local_directory import LocalDevError
-from app.localdev.processes import Child, descendants_of, wait_until_ended
+from app.localdev.processes import ManagedProcess, descendants_of, wait_until_ended
 
 DEADLINE_S = 30
 SLEEP = [sys.executable, "-c", "import time; time.sleep(600)"]
@@ -23,8 +23,8 @@ STUBBORN = (
 
 PARENT = """
 import pathlib, sys, time
-from app.localdev.processes import Child
-child = Child("A child", pathlib.Path(sys.argv[1]))
+from app.localdev.processes import ManagedProcess
+child = ManagedProcess("A child", pathlib.Path(sys.argv[1]))
 child.start(sys.argv[2:], directory=pathlib.Path("/"), environ={})
 print(child.pid, flush=True)
 time.sleep(600)
@@ -32,13 +32,13 @@ time.sleep(600)
 
 
 @pytest.fixture
-def child(tmp_path: Path) -> Iterator[Child]:
-    child = Child("A child", tmp_path / "child.log")
+def child(tmp_path: Path) -> Iterator[ManagedProcess]:
+    child = ManagedProcess("A child", tmp_path / "child.log")
     yield child
     child.kill()
 
 
-def start(child: Child, *command: str) -> None:
+def start(child: ManagedProcess, *command: str) -> None:
     child.start(command, directory=Path("/"), environ={})
 
 
@@ -48,7 +48,7 @@ def has_ended(pid: int) -> bool:
     return not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] == "Z"
 
 
-def test_a_child_is_stopped_by_the_signal_it_is_asked_with(child: Child):
+def test_a_child_is_stopped_by_the_signal_it_is_asked_with(child: ManagedProcess):
     start(child, *SLEEP)
     pid = child.pid
     child.stop(signal.SIGTERM, DEADLINE_S)
@@ -56,14 +56,14 @@ def test_a_child_is_stopped_by_the_signal_it_is_asked_with(child: Child):
     assert has_ended(pid)
 
 
-def test_a_paused_child_can_be_stopped(child: Child):
+def test_a_paused_child_can_be_stopped(child: ManagedProcess):
     start(child, *SLEEP)
     child.pause()
     child.stop(signal.SIGTERM, DEADLINE_S)
     assert not child.is_running()
 
 
-def test_a_child_that_ignores_the_signal_is_killed_at_the_deadline(child: Child):
+def test_a_child_that_ignores_the_signal_is_killed_at_the_deadline(child: ManagedProcess):
     start(child, sys.executable, "-c", STUBBORN)
     while "deaf" not in child.last_lines():
         assert child.is_running()
@@ -72,12 +72,12 @@ def test_a_child_that_ignores_the_signal_is_killed_at_the_deadline(child: Child)
     assert has_ended(pid)
 
 
-def test_a_child_lives_in_a_session_of_its_own(child: Child):
+def test_a_child_lives_in_a_session_of_its_own(child: ManagedProcess):
     start(child, *SLEEP)
     assert os.getsid(child.pid) == child.pid
 
 
-def test_a_child_outlives_the_thread_that_started_it(child: Child):
+def test_a_child_outlives_the_thread_that_started_it(child: ManagedProcess):
     thread = threading.Thread(target=start, args=(child, *SLEEP))
     thread.start()
     thread.join()
@@ -94,14 +94,14 @@ def test_a_child_dies_with_a_parent_that_is_killed(tmp_path: Path):
     assert has_ended(pid)
 
 
-def test_output_goes_to_the_log(child: Child):
+def test_output_goes_to_the_log(child: ManagedProcess):
     start(child, sys.executable, "-c", "print('hello')")
     while child.is_running():
         pass
     assert child.last_lines() == "hello"
 
 
-def test_the_process_id_of_a_child_that_was_not_started_is_an_error(child: Child):
+def test_the_process_id_of_a_child_that_was_not_started_is_an_error(child: ManagedProcess):
     with pytest.raises(LocalDevError, match="is not running"):
         assert child.pid
 

@@ -76,12 +76,15 @@ def test_a_failure_comes_with_the_logs_that_the_test_wrote_and_a_run_with_its_le
 @pytest.mark.parametrize(
     ("line", "kind"),
     [
-        ("python launch.py 1 - 0 java -Xmx1g -cp kafka.jar kafka.Kafka node.properties", "broker"),
+        (
+            "python pdeathsig.py 1 - 0 java -Xmx1g -cp kafka.jar kafka.Kafka node.properties",
+            "broker",
+        ),
         ("java -cp a kafka.tools.StorageTool format -t id", "JVM of StorageTool"),
         ("java -cp a kafka.admin.ConfigCommand --alter", "JVM of another Kafka tool"),
         ("java -cp a org.apache.kafka.tools.AclCommand --list", "JVM of another Kafka tool"),
         ("/pyspark/bin/spark-submit --conf a pyspark-shell", "JVM of Spark and of its launcher"),
-        ("python launch.py 1 nobody 1 /bin/postgres -D data", "Postgres"),
+        ("python pdeathsig.py 1 nobody 1 /bin/postgres -D data", "Postgres"),
         ("python -m app.main serve", "service"),
         ("python -m app.main dev --load", "command `dev`"),
         ("python -m app.main migrate", "another command of the service"),

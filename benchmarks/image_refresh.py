@@ -16,7 +16,7 @@ from benchmarks.loading import PACED_LEAD_S, OwnGenerator, PacedLoad, Target, ow
 from benchmarks.measures import Measure
 from benchmarks.plan import Plan
 from benchmarks.session import Session
-from benchmarks.tables import Goal, Part, Table, shown
+from benchmarks.tables import Goal, Section, Table, show
 from benchmarks.workload import KEYS, Entities
 
 _CONNECTIONS: Final = 32
@@ -62,8 +62,8 @@ def _coming_and_going(_: Entities, number: int) -> ClientQuotaAlteration:
 
 
 @dataclass(frozen=True)
-class _Way:
-    """One way in which the image is renewed, or not; the figures of its windows.
+class _Arm:
+    """One arm: how the image is renewed, or not; the figures of its windows.
 
     That of the no-op shows what the machine itself makes of it: its process does nothing else.
     """
@@ -93,32 +93,32 @@ class _Way:
             self.p99_ms.ratio_to(base),
         )
         requests = f"{int(answers.median):,}"
-        return [self.name, str(answers.n), requests, *map(shown, figures)]
+        return [self.name, str(answers.n), requests, *map(show, figures)]
 
 
-async def measure_renewals(session: Session, plan: Plan, stored: Entities) -> Part:
-    """Measure all ways in turns; of what comes and goes nothing stays."""
-    ways = (
-        _Way("not renewed", max_age_ms=_OLDEST_MS),
-        _Way("renewed, nothing changes"),
-        _Way("renewed, values change", change=_value),
-        _Way("renewed, entities come and go", change=_coming_and_going),
-        _Way("no-op, beside values that change", change=_value, noop=True),
-        _Way("no-op, beside entities that come and go", change=_coming_and_going, noop=True),
+async def measure_image_refresh(session: Session, plan: Plan, stored: Entities) -> Section:
+    """Measure all arms in turns; of what comes and goes nothing stays."""
+    arms = (
+        _Arm("not renewed", max_age_ms=_OLDEST_MS),
+        _Arm("renewed, nothing changes"),
+        _Arm("renewed, values change", change=_value),
+        _Arm("renewed, entities come and go", change=_coming_and_going),
+        _Arm("no-op, beside values that change", change=_value, noop=True),
+        _Arm("no-op, beside entities that come and go", change=_coming_and_going, noop=True),
     )
     with own_generator() as generator:
         for window in range(-1, plan.paced_windows):
-            for way in ways if window % 2 else reversed(ways):
-                await _measure(generator, session, plan, stored, way)
+            for arm in arms if window % 2 else reversed(arms):
+                await _measure(generator, session, plan, stored, arm)
                 if window < 0:
-                    way.loads.clear()
-                    way.renewals_per_s.clear()
-                    way.changes_per_s.clear()
-    return _part(ways, plan, stored)
+                    arm.loads.clear()
+                    arm.renewals_per_s.clear()
+                    arm.changes_per_s.clear()
+    return _part(arms, plan, stored)
 
 
-def _part(ways: Sequence[_Way], plan: Plan, stored: Entities) -> Part:
-    base = ways[0].p99_ms
+def _part(arms: Sequence[_Arm], plan: Plan, stored: Entities) -> Section:
+    base = arms[0].p99_ms
     note = (
         f"`GET /quotas/resolve` for one of {stored.count:,} entities, {plan.paced_rate:,g} "
         f"requests a second over {_CONNECTIONS} connections, each sent when it is due, whatever "
@@ -133,26 +133,26 @@ def _part(ways: Sequence[_Way], plan: Plan, stored: Entities) -> Part:
     )
     title = f"Resolve while the image of {stored.count:,} entities is renewed"
     goals = [
-        Goal(f"`GET /quotas/resolve`, image {way.name}: p99 in ms", _LIMIT_MS, way.p99_ms.median)
-        for way in ways
-        if way.change is not None and not way.noop
+        Goal(f"`GET /quotas/resolve`, image {arm.name}: p99 in ms", _LIMIT_MS, arm.p99_ms.median)
+        for arm in arms
+        if arm.change is not None and not arm.noop
     ]
-    return Part(Table(title, note, _COLUMNS, [way.row(base) for way in ways]), goals)
+    return Section(Table(title, note, _COLUMNS, [arm.row(base) for arm in arms]), goals)
 
 
 async def _measure(
-    generator: OwnGenerator, session: Session, plan: Plan, stored: Entities, way: _Way
+    generator: OwnGenerator, session: Session, plan: Plan, stored: Entities, arm: _Arm
 ) -> None:
     query = {**stored.names(stored.count // 2)}
-    if way.max_age_ms is not None:
-        query["max_age_ms"] = str(way.max_age_ms)
+    if arm.max_age_ms is not None:
+        query["max_age_ms"] = str(arm.max_age_ms)
     stack = session.stack
     target = Target(stack.service_port, f"/quotas/resolve?{urlencode(query)}", stack.token)
     changing = reading = None
     stop = asyncio.Event()
-    if way.change is not None:
-        changing = asyncio.create_task(_keep_changing(session, stored, way.change, stop))
-    if way.noop:
+    if arm.change is not None:
+        changing = asyncio.create_task(_keep_changing(session, stored, arm.change, stop))
+    if arm.noop:
         reading = asyncio.create_task(_keep_reading(target, stop))
         target = Target(stack.noop_port, "/noop")
     before, begun = await _describes(session), time.perf_counter()
@@ -166,9 +166,9 @@ async def _measure(
         if reading is not None:
             await reading
     seconds = time.perf_counter() - begun
-    way.loads.append(load)
-    way.renewals_per_s.append((await _describes(session) - before) / seconds)
-    way.changes_per_s.append(changes / seconds)
+    arm.loads.append(load)
+    arm.renewals_per_s.append((await _describes(session) - before) / seconds)
+    arm.changes_per_s.append(changes / seconds)
 
 
 async def _keep_changing(

@@ -15,7 +15,7 @@ import org.apache.kafka.common.quota.ClientQuotaFilter;
 
 /**
  * Alters and describes client quotas with Kafka's own AdminClient, one job for each line of
- * standard input. The jobs and their results are those of benchmarks/peers/jobs.py.
+ * standard input. The jobs and their results are those of benchmarks/competitors/jobs.py.
  */
 public final class QuotaPeer {
     private static final ObjectMapper JSON = new ObjectMapper();

@@ -1,5 +1,5 @@
 // Alters and describes client quotas with @platformatic/kafka, one job for each line of standard
-// input. The jobs and their results are those of benchmarks/peers/jobs.py.
+// input. The jobs and their results are those of benchmarks/competitors/jobs.py.
 import { createInterface } from 'node:readline'
 import { Admin } from '@platformatic/kafka'
 

@@ -11,7 +11,7 @@ import psycopg
 
 from app.java import find_java
 from app.localdev.jars import kafka_version
-from benchmarks.peers.peer import Peers
+from benchmarks.competitors.peer import Peers
 from benchmarks.stack import BROKER_HEAP
 
 _PACKAGES = (
@@ -32,7 +32,7 @@ _PACKAGES = (
 _PYTHON = f"{platform.python_implementation()} {platform.python_version()}"
 
 
-def surroundings(
+def environment(
     database_url: str, peers: Peers, *, heap: str = BROKER_HEAP
 ) -> list[tuple[str, str]]:
     """Return what a reader needs to judge the figures: names and texts."""

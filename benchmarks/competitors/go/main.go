@@ -1,5 +1,5 @@
 // Alters and describes client quotas with franz-go's kadm, one job for each line of standard input.
-// The jobs and their results are those of benchmarks/peers/jobs.py.
+// The jobs and their results are those of benchmarks/competitors/jobs.py.
 package main
 
 import (

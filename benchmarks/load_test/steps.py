@@ -9,7 +9,7 @@ from statistics import median
 from typing import Any, Final
 
 from benchmarks.errors import BenchmarkError
-from benchmarks.growth.asking import Asked, Asking
+from benchmarks.load_test.asking import Asked, Asking
 from benchmarks.progress import Progress
 from benchmarks.stack import Stack
 

@@ -1,17 +1,17 @@
-"""The whole life of an alteration, from request to answer, against the bare wire call."""
+"""An alteration end to end, from request to answer, against the bare wire call."""
 
 import statistics
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from benchmarks.clients import BareClient, Client, PostClient, Window, busy, until_shown
+from benchmarks.clients import BareClient, Client, PostClient, Window, busy, until_readable
 from benchmarks.http_connection import open_http
 from benchmarks.measures import Measure, percentile
 from benchmarks.phases import means_ms, phase_totals
 from benchmarks.plan import Plan
 from benchmarks.session import Session
-from benchmarks.tables import Goal, Part, Table, shown
+from benchmarks.tables import Goal, Section, Table, show
 from benchmarks.wire import WireQuotas
 
 _CLIENTS = (1, 8, 32, 128)
@@ -68,11 +68,11 @@ class _Windows:
             arm,
             str(self.rate.n),
             f"{len(ordered):,}",
-            shown(self.rate.median),
-            shown(self.latency.median),
-            shown(percentile(ordered, 0.99)),
-            shown(self.latency.excess_over(bare.latency)),
-            shown(self.rate.ratio_to(bare.rate)),
+            show(self.rate.median),
+            show(self.latency.median),
+            show(percentile(ordered, 0.99)),
+            show(self.latency.excess_over(bare.latency)),
+            show(self.rate.ratio_to(bare.rate)),
         ]
 
 
@@ -85,7 +85,7 @@ class _Found:
     means_ms: Mapping[str, float]
 
 
-async def measure_lives(session: Session, plan: Plan) -> Part:
+async def measure_end_to_end(session: Session, plan: Plan) -> Section:
     """Measure alterations of one entity by several numbers of clients."""
     found = [await _measure(session, plan, number) for number in _CLIENTS]
     rows = []
@@ -109,7 +109,7 @@ async def measure_lives(session: Session, plan: Plan) -> Part:
     ]
     repeats = sum(client.repeats for result in found for client in result.post.clients)
     note = f"{_note(plan, alone.means_ms)} Requests repeated after a 503: {repeats}."
-    return Part(Table("The whole life of an alteration", note, _COLUMNS, rows), (goal, *rates))
+    return Section(Table("One alteration end to end", note, _COLUMNS, rows), (goal, *rates))
 
 
 async def _measure(session: Session, plan: Plan, number: int) -> _Found:
@@ -118,7 +118,7 @@ async def _measure(session: Session, plan: Plan, number: int) -> _Found:
         for window in range(-1, _windows(plan, number)):
             for arm in (bare, post) if window % 2 else (post, bare):
                 done = await busy(arm.clients, plan.life_window_s)
-                await until_shown(arm.clients, session.wire)
+                await until_readable(arm.clients, session.wire)
                 if window >= 0:
                     arm.done.append(done)
     after = await phase_totals(session.stack.service_port)
@@ -127,7 +127,11 @@ async def _measure(session: Session, plan: Plan, number: int) -> _Found:
 
 def _windows(plan: Plan, number: int) -> int:
     """Return how many windows: those of a crowd are long, as bare clients stand in line."""
-    return min(plan.life_windows, _WINDOWS_OF_A_CROWD) if number > _CROWD else plan.life_windows
+    return (
+        min(plan.end_to_end_windows, _WINDOWS_OF_A_CROWD)
+        if number > _CROWD
+        else plan.end_to_end_windows
+    )
 
 
 @asynccontextmanager
@@ -138,9 +142,9 @@ async def _connected(session: Session, number: int) -> AsyncIterator[tuple[_Wind
     try:
         for each in range(number):
             wire = await WireQuotas.open(stack.bootstrap_servers)
-            bare.append(BareClient(f"life-bare-{each}", wire))
+            bare.append(BareClient(f"end-to-end-bare-{each}", wire))
             service = await open_http(stack.service_port)
-            post.append(PostClient(f"life-post-{each}", service, stack.token))
+            post.append(PostClient(f"end-to-end-post-{each}", service, stack.token))
         yield _Windows(bare), _Windows(post)
     finally:
         for client in (*bare, *post):
@@ -148,8 +152,8 @@ async def _connected(session: Session, number: int) -> AsyncIterator[tuple[_Wind
 
 
 def _note(plan: Plan, phases: Mapping[str, float]) -> str:
-    parts = ", ".join(
-        f"{name} {shown(phases[phase])}" for phase, name in _PHASES.items() if phase in phases
+    sections = ", ".join(
+        f"{name} {show(phases[phase])}" for phase, name in _PHASES.items() if phase in phases
     )
     return (
         "Each client alters 2 keys of one entity after the other, entities of its own, on a "
@@ -157,5 +161,5 @@ def _note(plan: Plan, phases: Mapping[str, float]) -> str:
         "alteration is authenticated, authorized, judged, recorded before (intent) and after "
         f"(outcome) with fsync, and logged. n windows of {plan.life_window_s:g} s, in turns; rates "
         "and p50 are medians over the windows, p99 is over all alterations. With 1 client the "
-        f"service's own mean times were, in ms: {parts}."
+        f"service's own mean times were, in ms: {sections}."
     )

@@ -6,16 +6,16 @@ from collections.abc import Mapping, Sequence
 from app.domain.filters import ALL_ENTITIES
 from app.kafka.describe_all import DescribedAll
 from app.kafka.quota_messages import NEWEST_VERSION
+from benchmarks.competitors.jobs import DESCRIBE
+from benchmarks.competitors.process import WarmPeer
 from benchmarks.errors import BenchmarkError
 from benchmarks.http_connection import OK, Answer, prepared
 from benchmarks.measures import Measure
-from benchmarks.peers.jobs import DESCRIBE
-from benchmarks.peers.process import WarmPeer
 from benchmarks.plan import Plan
 from benchmarks.rounds import Arm, interleaved
+from benchmarks.seed import store
 from benchmarks.session import Session
-from benchmarks.storing import store
-from benchmarks.tables import LATENCY_COLUMNS, Goal, Part, Table, latency_rows, shown
+from benchmarks.tables import LATENCY_COLUMNS, Goal, Section, Table, latency_rows, show
 from benchmarks.workload import Entities
 
 _RECEIVED = "received, not decoded"
@@ -115,9 +115,9 @@ class _PeerDescribe(Arm):
         return ms
 
 
-async def measure_everything(
+async def measure_describe_all(
     session: Session, plan: Plan, stored: Entities, peers: Sequence[WarmPeer]
-) -> Part:
+) -> Section:
     """Measure describes of all entities, which are those stored and no others."""
     count = stored.count
     arms: list[Arm] = [
@@ -137,7 +137,7 @@ async def measure_everything(
         arm.name: Measure(arm.first_byte_ms[-rounds:]) for arm in arms if isinstance(arm, _Get)
     }
     rows = [
-        [*row, shown(first_bytes[row[0]].median) if row[0] in first_bytes else ""]
+        [*row, show(first_bytes[row[0]].median) if row[0] in first_bytes else ""]
         for row in latency_rows(measures, _RECEIVED)
     ]
     note = (
@@ -150,7 +150,7 @@ async def measure_everything(
     )
     table = Table(f"Describe all of {count:,} entities", note, _COLUMNS, rows)
     goals = _goals(count, measures, first_bytes) if count >= plan.large else ()
-    return Part(table, goals, measures)
+    return Section(table, goals, measures)
 
 
 def _goals(

@@ -8,17 +8,22 @@ from pathlib import Path
 
 import pytest
 
-import benchmarks.peers
+import benchmarks.competitors
+from benchmarks.competitors.installing import (
+    INSTALLERS,
+    NotInstalledError,
+    installed,
+    pinned_module,
+)
+from benchmarks.competitors.jobs import alter_job, read_result
+from benchmarks.competitors.peer import Peer, Peers
+from benchmarks.competitors.process import Start, run_to_end, warm
 from benchmarks.errors import BenchmarkError
-from benchmarks.peers.installing import INSTALLERS, NotInstalledError, installed, pinned_module
-from benchmarks.peers.jobs import alter_job, read_result
-from benchmarks.peers.peer import Peer, Peers
-from benchmarks.peers.process import Start, run_to_end, warm
 from benchmarks.progress import Progress
 from benchmarks.rounds import Arm, interleaved
 from benchmarks.workload import KEYS, Entities
 
-SOURCES = Path(benchmarks.peers.__file__).parent
+SOURCES = Path(benchmarks.competitors.__file__).parent
 
 ECHO = """
 import json, sys

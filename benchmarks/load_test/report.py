@@ -2,17 +2,18 @@
 
 from collections.abc import Sequence
 
-from benchmarks.growth.asking import Asked
-from benchmarks.growth.steps import IN_ONE_REQUEST, Grown, loaded_ms
+from benchmarks.load_test.asking import Asked
+from benchmarks.load_test.steps import IN_ONE_REQUEST, Grown, loaded_ms
 from benchmarks.report import grid
-from benchmarks.tables import shown
+from benchmarks.tables import show
 
 _HEAD = """# More and more entities
 
-Written by one run of `python -m benchmarks.growth` on one machine. Entities are users with names of
-32 random hexadecimal digits and one key; all of them were loaded through the service, each with its
-whole audit life. A read that failed shows the status and the code of its problem. Reads of
-everything were made once, those of one entity 15 times (the median is shown)."""
+Written by one run of `python -m benchmarks.load_test` on one machine. Entities are users with
+names of 32 random hexadecimal digits and one key; all of them were loaded through the service,
+each with its whole audit record. A read that failed shows the
+status and the code of its problem. Reads of everything were made once, those of one entity 15 times
+(the table has the median)."""
 
 
 def growth_page(where: Sequence[tuple[str, str]], steps: Sequence[Grown], failure: str) -> str:
@@ -40,16 +41,19 @@ def _reads(steps: Sequence[Grown]) -> str:
 
 def _cell(asked: Asked) -> str:
     if not asked.worked:
-        return f"{asked.status} {asked.code} after {shown(asked.ms)}"
+        return f"{asked.status} {asked.code} after {show(asked.ms)}"
     if asked.megabytes < 1:
-        return shown(asked.ms)
-    return f"{shown(asked.ms)} (first byte {shown(asked.first_ms)}; {asked.megabytes:.1f} MB)"
+        return show(asked.ms)
+    return f"{show(asked.ms)} (first byte {show(asked.first_ms)}; {asked.megabytes:.1f} MB)"
 
 
 def _writes(steps: Sequence[Grown]) -> str:
     columns = ("ms", *(f"{step.entities:,}" for step in steps))
     rows = [
-        [f"{IN_ONE_REQUEST:,} new entities, median", *(shown(loaded_ms(step)) for step in steps)],
+        [
+            f"{IN_ONE_REQUEST:,} new entities, median",
+            *(show(loaded_ms(step)) for step in steps),
+        ],
         ["one alteration more", *(_cell(step.single) for step in steps)],
         ["requests that failed and were repeated", *(_failures(step) for step in steps)],
     ]

@@ -6,10 +6,10 @@ from typing import Any, cast
 import pytest
 
 from benchmarks.errors import BenchmarkError
-from benchmarks.growth import steps
-from benchmarks.growth.asking import Asked, Asking
-from benchmarks.growth.report import growth_page
-from benchmarks.growth.steps import Grown, load, loaded_ms, user
+from benchmarks.load_test import steps
+from benchmarks.load_test.asking import Asked, Asking
+from benchmarks.load_test.report import growth_page
+from benchmarks.load_test.steps import Grown, load, loaded_ms, user
 from benchmarks.progress import Progress
 
 OK = Asked(200, "", 4.0, 8.0, 0.1)

@@ -14,7 +14,7 @@ from benchmarks.measures import Measure
 from benchmarks.phases import means_ms, read_totals
 from benchmarks.workload import Entities
 
-METRICS = """# HELP quota_alteration_phase_seconds Time that a part of an alteration took.
+METRICS = """# HELP quota_alteration_phase_seconds Time that a section of an alteration took.
 # TYPE quota_alteration_phase_seconds histogram
 quota_alteration_phase_seconds_bucket{{le="+Inf",phase="kafka"}} {kafka}
 quota_alteration_phase_seconds_count{{phase="kafka"}} {kafka}

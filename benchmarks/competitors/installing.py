@@ -1,4 +1,4 @@
-"""Install each peer, as it is pinned, into a folder that is not part of the tree.
+"""Install each peer, as it is pinned, into a folder that is not section of the tree.
 
 What a machine lacks leaves one peer out; the run goes on without it and says so.
 """
@@ -17,7 +17,7 @@ from app.java import JavaMissingError, find_java
 from app.localdev.jars import class_path, kafka_version
 from app.localdev.kafka_jvm import jvm_environment
 from app.localdev.local_directory import LocalDevError
-from benchmarks.peers.peer import CURL, Peer, Peers
+from benchmarks.competitors.peer import CURL, Peer, Peers
 from benchmarks.progress import Progress
 
 FOLDER: Final = Path("build/peers").absolute()

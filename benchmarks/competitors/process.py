@@ -7,9 +7,9 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import IO, cast
 
+from benchmarks.competitors.jobs import Result, read_result
+from benchmarks.competitors.peer import Peer, Peers
 from benchmarks.errors import BenchmarkError
-from benchmarks.peers.jobs import Result, read_result
-from benchmarks.peers.peer import Peer, Peers
 
 _DEADLINE_S = 120.0
 

@@ -1,4 +1,4 @@
-"""``python -m benchmarks.growth``: more and more entities, until something breaks."""
+"""``python -m benchmarks.load_test``: more and more entities, until something breaks."""
 
 import argparse
 import signal
@@ -8,14 +8,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from app.localdev.local_directory import LocalDevError
+from benchmarks.competitors.peer import Peers
+from benchmarks.environment import environment
 from benchmarks.errors import BenchmarkError
-from benchmarks.growth.asking import Asking
-from benchmarks.growth.report import growth_page
-from benchmarks.growth.steps import Grown, grow
-from benchmarks.peers.peer import Peers
+from benchmarks.load_test.asking import Asking
+from benchmarks.load_test.report import growth_page
+from benchmarks.load_test.steps import Grown, grow
 from benchmarks.progress import Progress
 from benchmarks.stack import running_stack
-from benchmarks.surroundings import surroundings
 
 _SIZES = (10_000, 100_000, 300_000, 1_000_000)
 _HEAP = "6g"
@@ -34,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         running_stack(Path(folder), progress, heap=options.heap) as stack,
         Asking(stack) as asking,
     ):
-        where = surroundings(stack.database_url, Peers(), heap=options.heap)
+        where = environment(stack.database_url, Peers(), heap=options.heap)
         try:
             for wanted in sorted(options.entities or _SIZES):
                 present = steps[-1].entities if steps else 0
@@ -49,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.growth", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.load_test", description=__doc__)
     parser.add_argument(
         "--entities",
         type=int,

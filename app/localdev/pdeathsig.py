@@ -1,7 +1,7 @@
 """Become another program that cannot outlive the process that asked for it.
 
 Run as a script of its own, so that nothing happens between fork and exec in a process with threads:
-`python launch.py PARENT USER REACH COMMAND...`. PARENT is the process id to follow into death,
+`python pdeathsig.py PARENT USER REACH COMMAND...`. PARENT is the process id to follow into death,
 USER an account to run as (`-` to stay), REACH `1` where that account must also pass directories
 that only root may enter.
 """

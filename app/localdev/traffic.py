@@ -1,7 +1,8 @@
 """Producers and consumers over and under their limits, for a broker of this machine.
 
-Run as a program: `python -m app.localdev.load BOOTSTRAP_SERVERS`, until SIGTERM. What each client
-is for stands in ``CLIENTS``; the quotas that slow them down are set by whoever starts it.
+Run as a program: `python -m app.localdev.traffic BOOTSTRAP_SERVERS`, until SIGTERM.
+What each client is for stands in ``CLIENTS``; the quotas that slow them down are set by whoever
+starts it.
 """
 
 import signal
@@ -38,7 +39,7 @@ _TIMEOUT_S: Final = 10.0
 
 
 @dataclass(frozen=True)
-class LoadClient:
+class TrafficClient:
     """One connection that moves data as fast as its target, or as its quota lets it.
 
     Attributes:
@@ -55,10 +56,10 @@ class LoadClient:
 
 
 CLIENTS: Final = (
-    LoadClient("alice", "etl", 6_000_000),
-    LoadClient("alice", "reader", 300_000, consumes=True),
-    LoadClient("bob", "report", 9_000_000, consumes=True),
-    LoadClient("bob", "web", 700_000),
+    TrafficClient("alice", "etl", 6_000_000),
+    TrafficClient("alice", "reader", 300_000, consumes=True),
+    TrafficClient("bob", "report", 9_000_000, consumes=True),
+    TrafficClient("bob", "web", 700_000),
 )
 """By the example quotas: over the rule of its pair, under alice's rule, over the rule for every
 user and client-id, under the rule for every user."""
@@ -70,11 +71,13 @@ def main(arguments: Sequence[str]) -> int:
     done = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda _number, _frame: done.set())
-    run_load(bootstrap_servers, CLIENTS, done)
+    run_traffic(bootstrap_servers, CLIENTS, done)
     return 0
 
 
-def run_load(bootstrap_servers: str, clients: Sequence[LoadClient], done: threading.Event) -> None:
+def run_traffic(
+    bootstrap_servers: str, clients: Sequence[TrafficClient], done: threading.Event
+) -> None:
     """Run clients, each in a thread, until the event is set.
 
     Args:
@@ -91,7 +94,7 @@ def run_load(bootstrap_servers: str, clients: Sequence[LoadClient], done: thread
         thread.join()
 
 
-def prepare_load(bootstrap_servers: str) -> None:
+def prepare_traffic(bootstrap_servers: str) -> None:
     """Make the topic that the load goes through, and let every user write to it and read it.
 
     Args:
@@ -118,7 +121,7 @@ def prepare_load(bootstrap_servers: str) -> None:
     )
 
 
-def _run(bootstrap_servers: str, client: LoadClient, done: threading.Event) -> None:
+def _run(bootstrap_servers: str, client: TrafficClient, done: threading.Event) -> None:
     login = {
         "bootstrap.servers": bootstrap_servers,
         "security.protocol": "SASL_PLAINTEXT",
@@ -134,7 +137,7 @@ def _run(bootstrap_servers: str, client: LoadClient, done: threading.Event) -> N
         _produce(login, client, done)
 
 
-def _produce(login: Mapping[str, object], client: LoadClient, done: threading.Event) -> None:
+def _produce(login: Mapping[str, object], client: TrafficClient, done: threading.Event) -> None:
     record = bytes(_RECORD_BYTES)
     producer = Producer(
         {
@@ -154,7 +157,7 @@ def _produce(login: Mapping[str, object], client: LoadClient, done: threading.Ev
     producer.purge()
 
 
-def _consume(login: Mapping[str, object], client: LoadClient, done: threading.Event) -> None:
+def _consume(login: Mapping[str, object], client: TrafficClient, done: threading.Event) -> None:
     reading = {
         "group.id": TOPIC,
         "enable.auto.commit": False,

@@ -60,7 +60,7 @@ class _Connections:
             self._running.discard(current)
 
 
-async def paced_load(job: dict[str, Any]) -> dict[str, float]:
+async def open_loop_load(job: dict[str, Any]) -> dict[str, float]:
     """Send ``rate`` requests a second for so many seconds.
 
     Before that they are sent for ``lead_s``, and these are not counted: who asks first after a

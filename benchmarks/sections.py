@@ -1,4 +1,4 @@
-"""The parts of a run: each finds a quiet cluster that holds the stored entities and no others."""
+"""The sections of a run: each finds a quiet cluster with the stored entities and no others."""
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,20 +8,20 @@ from benchmarks.altering import (
     measure_largest_alters,
     measure_single_alters,
 )
+from benchmarks.competitors.peer import Peers
+from benchmarks.competitors.process import warm
+from benchmarks.describe_all import measure_describe_all
 from benchmarks.describing import measure_describes, measure_large_describes
-from benchmarks.everything import measure_everything
-from benchmarks.lives import measure_lives
-from benchmarks.peers.peer import Peers
-from benchmarks.peers.process import warm
+from benchmarks.end_to_end import measure_end_to_end
+from benchmarks.image_refresh import measure_image_refresh
 from benchmarks.plan import Plan
 from benchmarks.progress import Progress
-from benchmarks.renewing import measure_renewals
 from benchmarks.resolving import measure_resolves
+from benchmarks.seed import keep_only, store
 from benchmarks.session import Session, opened
 from benchmarks.shell import measure_shell
 from benchmarks.stack import Stack
-from benchmarks.storing import keep_only, store
-from benchmarks.tables import Part
+from benchmarks.tables import Section
 from benchmarks.visibility import measure_visibility
 from benchmarks.workload import Entities
 
@@ -35,17 +35,17 @@ class _Run:
     peers: Peers
 
 
-async def _describe(run: _Run) -> list[Part]:
+async def _describe(run: _Run) -> list[Section]:
     run.progress.say(f"describing: {run.plan.describes} rounds")
     return [await measure_describes(run.session, run.plan, run.stored)]
 
 
-async def _shell(run: _Run) -> list[Part]:
+async def _shell(run: _Run) -> list[Section]:
     run.progress.say(f"altering from a shell: {run.plan.shell_alters} rounds")
     return [await measure_shell(run.session, run.plan, run.peers)]
 
 
-async def _alter(run: _Run) -> list[Part]:
+async def _alter(run: _Run) -> list[Section]:
     plan, session = run.plan, run.session
     run.progress.say(f"altering 1 entity: {plan.single_alters} rounds")
     singles, tool = await measure_single_alters(session, plan)
@@ -56,18 +56,18 @@ async def _alter(run: _Run) -> list[Part]:
     return [singles, batches, await measure_largest_alters(session, plan)]
 
 
-async def _resolve(run: _Run) -> list[Part]:
+async def _resolve(run: _Run) -> list[Section]:
     run.progress.say(f"resolving: {run.plan.windows} windows of each kind")
     return [await measure_resolves(run.session.stack, run.plan, run.stored)]
 
 
-async def _life(run: _Run) -> list[Part]:
-    run.progress.say(f"whole lives: {run.plan.life_windows} windows of each kind")
-    return [await measure_lives(run.session, run.plan)]
+async def _end_to_end(run: _Run) -> list[Section]:
+    run.progress.say(f"end to end: {run.plan.end_to_end_windows} windows of each kind")
+    return [await measure_end_to_end(run.session, run.plan)]
 
 
-async def _everything(run: _Run) -> list[Part]:
-    parts = []
+async def _everything(run: _Run) -> list[Section]:
+    sections = []
     for count in run.plan.everything:
         stored = Entities("all", count)
         run.progress.say(f"storing {count:,} entities instead")
@@ -76,13 +76,13 @@ async def _everything(run: _Run) -> list[Part]:
         rounds = run.plan.describe_all_rounds(count)
         run.progress.say(f"describing all of {count:,} entities: {rounds} rounds")
         with warm(run.peers, run.session.stack.bootstrap_servers) as peers:
-            parts.append(await measure_everything(run.session, run.plan, stored, peers))
+            sections.append(await measure_describe_all(run.session, run.plan, stored, peers))
         if count >= run.plan.large:
-            parts += await _large(run, stored)
-    return parts
+            sections += await _large(run, stored)
+    return sections
 
 
-async def _large(run: _Run, stored: Entities) -> list[Part]:
+async def _large(run: _Run, stored: Entities) -> list[Section]:
     plan = run.plan
     run.progress.say(f"describing one of {stored.count:,}: {plan.large_describes} rounds")
     exact = await measure_large_describes(run.session, plan, stored)
@@ -90,8 +90,8 @@ async def _large(run: _Run, stored: Entities) -> list[Part]:
     return [exact, await measure_visibility(run.session, plan, stored)]
 
 
-async def _renew(run: _Run) -> list[Part]:
-    plan, parts = run.plan, []
+async def _renew(run: _Run) -> list[Section]:
+    plan, sections = run.plan, []
     for count in plan.everything:
         if count >= plan.large:
             stored = Entities("all", count)
@@ -101,16 +101,16 @@ async def _renew(run: _Run) -> list[Part]:
             run.progress.say(
                 f"resolving from an image that is renewed: {plan.paced_windows} rounds"
             )
-            parts.append(await measure_renewals(run.session, plan, stored))
-    return parts
+            sections.append(await measure_image_refresh(run.session, plan, stored))
+    return sections
 
 
-PARTS: Mapping[str, Callable[[_Run], Awaitable[list[Part]]]] = {
+SECTIONS: Mapping[str, Callable[[_Run], Awaitable[list[Section]]]] = {
     "describe": _describe,
     "shell": _shell,
     "alter": _alter,
     "resolve": _resolve,
-    "life": _life,
+    "end-to-end": _end_to_end,
     "describe-all": _everything,
     "renew": _renew,
 }
@@ -121,16 +121,16 @@ WITH_PEERS = ("shell", "alter", "describe-all")
 
 async def measured(
     stack: Stack, plan: Plan, progress: Progress, wanted: Collection[str], peers: Peers
-) -> Sequence[Part]:
-    """Store what is described and measure the wanted parts."""
+) -> Sequence[Section]:
+    """Store what is described and measure the wanted sections."""
     stored = Entities("bench", plan.entities)
-    parts: list[Part] = []
+    sections: list[Section] = []
     async with opened(stack) as session:
         progress.say(f"storing {plan.entities:,} entities")
         run = _Run(session, plan, stored, progress, peers)
-        for name, measure in PARTS.items():
+        for name, measure in SECTIONS.items():
             if name in wanted:
                 await keep_only(session.wire, stored)
                 await store(session.wire, stored, 1)
-                parts += await measure(run)
-    return parts
+                sections += await measure(run)
+    return sections

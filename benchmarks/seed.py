@@ -16,7 +16,7 @@ async def store(wire: WireQuotas, entities: Entities, value: int) -> None:
     """Store the entities, and wait until the last one shows."""
     await _alter(wire, entities.alterations(value))
     last = entities.exact(entities.count - 1)
-    await wire.until_shown(last, entities.keys[-1], value)
+    await wire.until_readable(last, entities.keys[-1], value)
 
 
 async def keep_only(wire: WireQuotas, kept: Entities) -> None:
