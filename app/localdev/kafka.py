@@ -7,8 +7,6 @@ import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from app.localdev.kafka_admin import cluster_id_of, silent_admin
 from app.localdev.kafka_jvm import (
@@ -31,13 +29,13 @@ from app.localdev.kafka_properties import (
     tls_properties,
 )
 from app.localdev.local_directory import LocalDevError, read_state, write_state
-from app.localdev.processes import HOST, ManagedProcess, free_ports, is_free
+from app.localdev.processes import HOST, LocalServer, ManagedProcess, free_ports, is_free
 
 _STOP_DEADLINE_S = 30.0
 
 
 @dataclass
-class LocalKafka:
+class LocalKafka(LocalServer):
     """One node, broker and controller, that keeps its data, ports and cluster id in a directory.
 
     Attributes:
@@ -76,27 +74,10 @@ class LocalKafka:
         self._child = ManagedProcess("The broker", self.log_path)
         self._recording: ArchiveRecording | None = None
 
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.stop()
-
     @property
     def cluster_id(self) -> str:
         """The cluster id, set from the first start on."""
         return str(self._state["cluster_id"])
-
-    @property
-    def pid(self) -> int:
-        """The process id of the broker."""
-        return self._child.pid
 
     @property
     def controller_port(self) -> int:
@@ -147,10 +128,6 @@ class LocalKafka:
         """Kill the node, as a power cut would."""
         self._child.kill()
         self._finish(complete=False)
-
-    def is_running(self) -> bool:
-        """Tell whether the node was started and has not ended."""
-        return self._child.is_running()
 
     def pause(self) -> None:
         """Let the node hang: connections stay open and nothing answers."""

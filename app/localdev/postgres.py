@@ -13,8 +13,6 @@ from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 import psycopg
 from psycopg import sql
@@ -22,6 +20,7 @@ from psycopg import sql
 from app.localdev.local_directory import LocalDevError, read_state, write_private, write_state
 from app.localdev.processes import (
     HOST,
+    LocalServer,
     ManagedProcess,
     RunAs,
     descendants_of,
@@ -143,7 +142,7 @@ _LONGEST_SOCKET_PATH = 100
 
 
 @dataclass
-class LocalPostgres:
+class LocalPostgres(LocalServer):
     """One server on 127.0.0.1 that keeps its data, port and passwords in a directory.
 
     It has a database `quotas`, owned by the role `quotas_owner`; the role `quotas_service` may
@@ -166,23 +165,6 @@ class LocalPostgres:
         self._state = read_state(self._state_path)
         self._child = ManagedProcess("Postgres", self.log_path)
         self._paused: list[int] = []
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.stop()
-
-    @property
-    def pid(self) -> int:
-        """The process id of the postmaster."""
-        return self._child.pid
 
     @property
     def owner_url(self) -> str:
@@ -229,10 +211,6 @@ class LocalPostgres:
         _send(backends, signal.SIGKILL)
         wait_until_ended(backends, _STOP_DEADLINE_S)
         self._paused = []
-
-    def is_running(self) -> bool:
-        """Tell whether the server was started and has not ended."""
-        return self._child.is_running()
 
     def pause(self) -> None:
         """Let the server hang: connections stay open and nothing answers."""

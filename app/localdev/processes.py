@@ -8,10 +8,12 @@ import socket
 import subprocess
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 import psutil
 
@@ -156,6 +158,36 @@ class ManagedProcess:
         """Return the end of the log, for an error message."""
         text = self.log_path.read_text(errors="replace") if self.log_path.exists() else ""
         return "\n".join(text.splitlines()[-_TAIL_LINES:])
+
+
+class LocalServer(ABC):
+    """A server of this machine; in a with statement it runs inside the block."""
+
+    _child: ManagedProcess
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    @abstractmethod
+    def start(self) -> None:
+        """Start the server and return when it answers."""
+
+    @abstractmethod
+    def stop(self) -> None:
+        """Stop the server in order."""
+
+    @property
+    def pid(self) -> int:
+        """The process id of the server."""
+        return self._child.pid
+
+    def is_running(self) -> bool:
+        """Tell whether the server was started and has not ended."""
+        return self._child.is_running()
 
 
 def launched(command: Sequence[str | Path], run_as: RunAs | None = None) -> list[str]:
