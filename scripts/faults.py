@@ -104,11 +104,10 @@ STEPS = (
         ),
     ),
     Step(
-        "slow-clients",
-        6,
-        ("tests/faults/http/test_slow_clients.py", "tests/faults/http/test_tls_handshakes.py"),
+        "hostile-callers",
+        12,
+        ("tests/faults/http/test_hostile_callers.py", "tests/faults/http/test_tls_handshakes.py"),
     ),
-    Step("hostile-callers", 3, ("tests/faults/http/test_hostile_callers.py",)),
     Step(
         "postgres",
         15,

@@ -1,7 +1,7 @@
 """ACLs and SCRAM users of a running broker."""
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 
 from confluent_kafka.admin import (
     AclBinding,
@@ -10,7 +10,6 @@ from confluent_kafka.admin import (
     ScramCredentialInfo,
     ScramMechanism,
     UserScramCredentialAlteration,
-    UserScramCredentialDeletion,
     UserScramCredentialUpsertion,
 )
 
@@ -77,14 +76,6 @@ def set_scram_users(bootstrap_servers: str, passwords: Mapping[str, str]) -> Non
                 for user, password in passwords.items()
             ],
         )
-
-
-def drop_scram_users(bootstrap_servers: str, users: Iterable[str]) -> None:
-    """Take these users' passwords away."""
-    client = AdminClient({"bootstrap.servers": bootstrap_servers})
-    names = list(users)
-    for mechanism in _MECHANISMS:
-        _alter(client, [UserScramCredentialDeletion(user, mechanism) for user in names])
 
 
 def _alter(client: AdminClient, alterations: list[UserScramCredentialAlteration]) -> None:

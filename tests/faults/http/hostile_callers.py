@@ -5,11 +5,15 @@ import json
 import resource
 import sys
 from collections import Counter
-from collections.abc import Awaitable, Callable
-from typing import Final
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
+from functools import partial
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 import httpx
+
+from tests.testkit.http import head
 
 SOURCE: Final = "127.0.0.2"
 LASTS_S: Final = 12.0
@@ -22,7 +26,7 @@ _LOGINS: Final = 1_000
 _LOGINS_AT_ONCE: Final = 20
 _ENTITIES: Final = 10_000
 _LARGE_AT_ONCE: Final = 60
-_HELD: Final = 100
+_CLIENTS: Final = 500
 ALTER: Final = "/quotas/alterations"
 RATE: Final = "producer_byte_rate"
 
@@ -162,23 +166,63 @@ def _plan(users: Users) -> object:
     return {"document": {"apiVersion": "quotas/v1", "quotas": quotas}}
 
 
-async def bodies_that_stop(url: str) -> Answers:
-    """Begin bodies that are neither small nor very large, and send no more of them."""
-    parts, answers = urlsplit(url), Answers()
-    head = (
-        f"POST {ALTER} HTTP/1.1\r\nHost: {parts.netloc}\r\nAuthorization: Bearer alice\r\n"
-        "Content-Type: application/json\r\nContent-Length: 900000\r\n\r\n"
-    )
+_PIECE: Final = b"%x\r\n%s\r\n" % (65536, b" " * 65536)
+_PIECES: Final = 129
+"""8 MiB, and one more."""
 
-    async def hold() -> None:
+_POST: Final = head(
+    f"POST {ALTER} HTTP/1.1",
+    "Content-Type: application/json",
+    "Transfer-Encoding: chunked",
+)
+
+
+async def too_much(writer: asyncio.StreamWriter) -> None:
+    """Send more than may be sent."""
+    writer.write(_POST)
+    for _ in range(_PIECES):
+        writer.write(_PIECE)
+        await writer.drain()
+
+
+async def half_a_body(writer: asyncio.StreamWriter) -> None:
+    """Send as much of a body as is read at once, and no more."""
+    writer.write(_POST + _PIECE[:60_000])
+
+
+async def half_a_header(writer: asyncio.StreamWriter) -> None:
+    """Send a header that goes on and on."""
+    writer.write(_POST[:-2])
+    while True:
+        await asyncio.sleep(1.0)
+        writer.write(b"X-More: 1\r\n")
+        await writer.drain()
+
+
+SLOW: Final[dict[str, Callable[[asyncio.StreamWriter], Coroutine[Any, Any, None]]]] = {
+    "500 oversized bodies": too_much,
+    "500 bodies that stop half-way": half_a_body,
+    "500 headers that do not end": half_a_header,
+}
+
+
+async def slow_clients(url: str, *, kind: str) -> Answers:
+    """Let 500 come at once, who send too much, too little or without an end."""
+    parts, answers = urlsplit(url), Answers()
+
+    async def come() -> None:
         reader, writer = await asyncio.open_connection(
             parts.hostname, parts.port, local_addr=(SOURCE, 0)
         )
-        writer.write(head.encode() + b" " * 20_000)
-        answers[f"answered {(await reader.readline()).decode()[9:12] or 'nothing'}"] += 1
-        writer.close()
+        sending, line = asyncio.create_task(SLOW[kind](writer)), b""
+        with suppress(ConnectionError):
+            line = await reader.readline()
+        answers[f"answered {line[9:12].decode()}" if line else "closed"] += 1
+        sending.cancel()
+        await asyncio.gather(sending, return_exceptions=True)
+        writer.transport.abort()
 
-    await asyncio.gather(*(hold() for _ in range(_HELD)))
+    await asyncio.gather(*(come() for _ in range(_CLIENTS)))
     return answers
 
 
@@ -198,7 +242,7 @@ HOSTILE: Final[dict[str, Callable[[str], Awaitable[Answers]]]] = {
         "bob", "/quotas/resolve", lambda users: {"identities": users}
     ),
     "runs": again_and_again("alice", "/analytics/runs", lambda _: {"job": "run"}),
-    "100 bodies that stop": bodies_that_stop,
+    **{kind: partial(slow_clients, kind=kind) for kind in SLOW},
 }
 OVER_TLS: Final = frozenset({"3,000 silent connections to TLS"})
 VERY_LARGE: Final = frozenset(kind for kind in HOSTILE if "10,000" in kind or "two bodies" in kind)

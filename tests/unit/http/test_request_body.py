@@ -464,7 +464,8 @@ async def test_who_sends_a_byte_at_a_time_does_not_hold_a_slot_for_long(
 
     request = Request({"type": "http", "method": "POST", "headers": [JSON]}, receive)
     with pytest.raises(RequestTimeoutError, match="too slowly"):
-        await read_json_body(request, slot)
+        async with asyncio.timeout(30):
+            await read_json_body(request, slot, deadline_s=3600)
 
 
 def test_a_body_with_more_values_than_any_request_needs_is_refused_while_it_is_read():
