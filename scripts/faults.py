@@ -123,6 +123,7 @@ STEPS = (
             "tests/contract/test_fake_cluster.py",
             "tests/integration/postgres/test_crashes.py",
             "tests/integration/postgres/test_keys.py",
+            "tests/model/test_broker_queue.py",
         ),
     ),
     Step("restarts", 20, ("tests/faults/http/test_restarts.py",)),
