@@ -38,6 +38,6 @@ class UnknownOutcomeError(ClientError):
 
 
 class StoppedError(ClientError):
-    """Ctrl-C came while something was under way; the message says what to do."""
+    """Ctrl-C came while a request was in progress; the message says what to do."""
 
     exit_code = INTERRUPTED

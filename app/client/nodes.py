@@ -90,7 +90,9 @@ class Diagnostics:
             if key in seen:
                 self.add(member.line, f"{key} is there twice (before: line {seen[key]})")
             elif allowed is not None and key not in allowed:
-                self.add(member.line, f"{key} is unknown here; known: {', '.join(sorted(allowed))}")
+                self.add(
+                    member.line, f"{key} is unknown here; allowed: {', '.join(sorted(allowed))}"
+                )
             else:
                 yield key, member
             seen.setdefault(key, member.line)

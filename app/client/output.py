@@ -92,7 +92,7 @@ class Progress:
         self._what = what
         self._stream = sys.stderr if stream is None else stream
         self._next = time.monotonic() + _PROGRESS_AFTER_S
-        self._shown = False
+        self._is_visible = False
 
     def tell(self, done: int, total: int | None = None) -> None:
         """Show how far it is, at most twice a second."""
@@ -100,14 +100,14 @@ class Progress:
         if now < self._next or not self._stream.isatty():
             return
         self._next = now + _PROGRESS_EVERY_S
-        self._shown = True
+        self._is_visible = True
         of = "" if total is None else f" of {total:,}"
         self._stream.write(f"\r\x1b[K{self._what}: {done:,}{of}")
         self._stream.flush()
 
     def end(self) -> None:
         """Take the line away again."""
-        if self._shown:
+        if self._is_visible:
             self._stream.write("\r\x1b[K")
             self._stream.flush()
 

@@ -36,7 +36,7 @@ _NEXT: Final[Mapping[str, str]] = {
     "plan-outdated": "The cluster has moved. Run `plan` again, look at it, and apply that one.",
     "plan-expired": "Run `plan` again, look at it, and apply that one.",
     "owner-conflict": "Leave those keys out of the file, or take them over with --force.",
-    "entity-busy": "Another alteration of the same entity is under way: try again.",
+    "entity-busy": "Another alteration of the same entity is in progress: try again.",
     "idempotency-key-reused": "The key stands for another alteration: leave it out, or choose one.",
     "not-found": "Check the id. Only its principal and auditors see an alteration.",
     "rate-limited": "Try again later, and put several entities into one file for `apply`.",

@@ -28,7 +28,7 @@ class LocalCertificates:
     """PEM files; the service's and the caller's hold a key, too.
 
     Attributes:
-        authority: Whom a caller trusts.
+        authority: What a caller trusts.
         server: The service's.
         caller: The example caller's.
         port: Where the service speaks TLS.

@@ -69,7 +69,7 @@ _LOAD_STOP_DEADLINE_S = 10.0
 
 
 class _Stopped(BaseException):
-    """Somebody asked us to stop."""
+    """A signal asked us to stop."""
 
 
 @dataclass

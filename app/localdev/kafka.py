@@ -96,12 +96,12 @@ class LocalKafka(LocalServer):
 
     @property
     def ssl_bootstrap_servers(self) -> str:
-        """The SSL listener, where `tls` is given."""
+        """The SSL listener, where `tls` is set."""
         return self._address("SSL")
 
     @property
     def sasl_ssl_bootstrap_servers(self) -> str:
-        """The SASL_SSL listener, where `tls` is given."""
+        """The SASL_SSL listener, where `tls` is set."""
         return self._address("SASL_SSL")
 
     @property

@@ -37,7 +37,7 @@ SERVICE = "quotas_service"
 ROLES = (SUPERUSER, OWNER, SERVICE)
 
 UNPRIVILEGED_USER = "nobody"
-"""Whom a server runs as that root starts: Postgres refuses to run as root."""
+"""The account of a server that root starts: Postgres refuses to run as root."""
 
 _OTHERS_MAY_ENTER = 0o005
 

@@ -34,7 +34,7 @@ def run(context: Context) -> int:
 def _options() -> dict[str, list[argparse.Action]]:
     """Return the options of the command itself, under ``""``, and of each subcommand."""
     main = parser(tuple(SUBCOMMANDS))
-    actions = main._actions  # noqa: SLF001 - argparse has no other way to list them
+    actions = main._actions  # noqa: SLF001 - argparse lists them nowhere else
     (subcommands,) = [
         subparser.choices for subparser in actions if isinstance(subparser.choices, dict)
     ]

@@ -32,7 +32,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--broker-user",
         action="append",
         metavar="NAME",
-        help="a user of the brokers' own, whom no default should limit; repeats",
+        help="a user of the brokers, which no default should limit; repeats",
     )
     parser.add_argument(
         "--fail-on", choices=("findings", "warnings"), help="exit code 1 where there are such"

@@ -155,7 +155,7 @@ def _unpruned_lines(unpruned: Iterable[Mapping[str, Any]]) -> Iterator[str]:
         for entry in unpruned
     ]
     if rows:
-        yield "Not pruned, because somebody else has changed them since:"
+        yield "Not pruned, because another caller has changed them since:"
         yield from table(rows)
         yield ""
 

@@ -66,7 +66,7 @@ def test_an_answer_of_describe_is_a_document(file: Path):
         ("{user: 2026-01-01}", 'user is a text: write it in quotes, "2026-01-01"'),
         ("{user: }", "user has no name; write null for the default entity"),
         ("{user: [a]}", "user is a text, or null for the default entity"),
-        ("{group: a}", "group is unknown here; known: client-id, ip, user"),
+        ("{group: a}", "group is unknown here; allowed: client-id, ip, user"),
         ("{}", "an entity has at least one type"),
         ("alice", "this is a text, not a mapping"),
     ],
@@ -95,8 +95,8 @@ def test_duplicates_and_unknown_members_are_all_told(file: Path):
         "4: producer_byte_rate is there twice (before: line 4)",
         "5: the entity {user=a} is there twice (before: line 3)",
         "5: values is missing",
-        "6: value is unknown here; known: entity, entity_key, values",
-        f"7: owner is unknown here; known: {known}",
+        "6: value is unknown here; allowed: entity, entity_key, values",
+        f"7: owner is unknown here; allowed: {known}",
     ]
 
 

@@ -65,7 +65,7 @@ PLAIN = """\
 Held by other owners:
   {user=alice}  producer_byte_rate  of team\\x1b[b:  holds 1024,  is 1024,  planned 2048
 
-Not pruned, because somebody else has changed them since:
+Not pruned, because another caller has changed them since:
   {user=bob}  producer_byte_rate=7
 
 Plan p1: 1 entity, 1 to set, 1 to remove, 1 conflict; valid until 2026-11-22T00:00:00.000Z.
