@@ -24,7 +24,7 @@ from app.postgres.pool import Database
 from app.postgres.recovery import PostgresRecovery
 from app.service.alterations.alter import AlterDeps, AlterQuotas
 from app.service.alterations.context import AlterContext, Failpoints
-from app.service.alterations.current_values import Barrier, CurrentValues, QuotaReader
+from app.service.alterations.current_values import Barrier, CurrentValues
 from app.service.alterations.entity_locks import EntitySlots
 from app.service.alterations.idempotency import Replays
 from app.service.alterations.revert import RevertAlterations
@@ -39,7 +39,7 @@ from app.service.auth.run_as_caller import (
     CallerQuotaAdmin,
     RecordReader,
 )
-from app.service.ports.brokers import CallbackDetector, ClientQuotaAdmin
+from app.service.ports.brokers import CallbackDetector, ClientQuotaAdmin, QuotaReader
 from app.service.ports.metrics import AlterationMetrics, DependencyMetrics
 from app.service.queries.audit import AuditTrail
 from app.service.queries.describe import DescribeQuotas, SortedSnapshots

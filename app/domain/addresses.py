@@ -86,7 +86,7 @@ def _text(address: ipaddress.IPv6Address) -> str:
 def _java_ipv4(text: str) -> str | None:
     if len(text) > _JAVA_IPV4_MAX_LENGTH or not _JAVA_IPV4.fullmatch(text):
         return None
-    *octets, rest = (int(part) for part in text.split("."))
+    *octets, rest = (int(octet) for octet in text.split("."))
     free_bytes = 4 - len(octets)
     if any(octet > 0xFF for octet in octets) or rest >= 1 << 8 * free_bytes:
         return None

@@ -113,11 +113,11 @@ def parse_super_users(text: str) -> frozenset[str]:
     Names may contain commas and colons, as distinguished names do.
 
     Raises:
-        ValueError: A part is not ``Type:name``; a broker would not start with it.
+        ValueError: An item is not ``Type:name``; a broker would not start with it.
 
     Source: ``StandardAuthorizer.getConfiguredSuperUsers``.
     """
-    principals = [part.strip(_JAVA_BLANKS) for part in text.split(";")]
+    principals = [item.strip(_JAVA_BLANKS) for item in text.split(";")]
     for principal in principals:
         if principal and ":" not in principal:
             message = f"expected a principal such as User:alice, got {principal!r}"

@@ -96,14 +96,18 @@ class ClientQuotaFilter:
 
     def matches(self, entity: ClientQuotaEntity) -> bool:
         """Tell whether the entity meets every condition. Source: ``ClientQuotasImage.describe``."""
-        if self.strict and entity.types != {part.entity_type for part in self._present()}:
+        if self.strict and entity.types != {component.entity_type for component in self._present()}:
             return False
         if self.strict and not entity.types:
             return False
         return all(component.matches(entity) for component in self.components)
 
     def _present(self) -> Iterator[ClientQuotaFilterComponent]:
-        return (part for part in self.components if part.match_type is not MatchType.ABSENT)
+        return (
+            component
+            for component in self.components
+            if component.match_type is not MatchType.ABSENT
+        )
 
 
 ALL_ENTITIES = ClientQuotaFilter()
@@ -114,9 +118,9 @@ def filter_violations(quota_filter: ClientQuotaFilter, pointer: str = "filter") 
     """Return what a broker would refuse, in its order. Source: ``ClientQuotasImage.describe``."""
     violations = list(_component_violations(quota_filter, pointer))
     types = {
-        part.entity_type
-        for part in quota_filter.components
-        if part.match_type is not MatchType.ABSENT
+        component.entity_type
+        for component in quota_filter.components
+        if component.match_type is not MatchType.ABSENT
     }
     if EntityType.IP in types and types & {EntityType.USER, EntityType.CLIENT_ID}:
         violations.append(

@@ -1,4 +1,4 @@
-"""The impact of a planned change: for whom which limit applies afterwards.
+"""The impact of a planned change: who has which limit afterwards.
 
 It is stated for the callers that no more specific entity covers: of ``user=alice``, those with any
 client-id without a rule of its own. The number of more specific entities is stated beside it.

@@ -1,4 +1,4 @@
-"""The quota keys: what can be limited, in which unit, for whom, within which bounds."""
+"""The quota keys: what can be limited, in which unit, for which entities, within which bounds."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ TWO_TO_63: Final = 2**63
 
 LONG_MAX: Final = TWO_TO_63 - 1
 JAVASCRIPT_TWO_TO_63: Final = 9223372036854776000
-"""What JavaScript writes for 2^63, whichever way it was read."""
+"""What JavaScript writes for 2^63, however it was read."""
 INT_MAX: Final = 2**31 - 1
 SMALLEST_FRACTION: Final = 0.01
 LARGEST_FRACTIONAL: Final = 1e9

@@ -23,7 +23,7 @@ _K_contra = TypeVar("_K_contra", contravariant=True)
 _V_co = TypeVar("_V_co", covariant=True)
 
 ABSENT: Final = ...
-"""Instead of a name: the type is not part of the rule's entity."""
+"""Instead of a name: the rule's entity has not this type."""
 
 CLIENT_KEYS: Final = keys_for(frozenset(kind.value for kind in USER_CLIENT_TYPES))
 """The keys that limit a user and client-id."""
@@ -82,7 +82,7 @@ class QuotaIndex:
 
     Attributes:
         quotas: The values of each entity.
-        rules: The rule for a pair of names; ``ABSENT`` for a type that is not part of it.
+        rules: The rule for a pair of names; ``ABSENT`` for a type that it has not.
         spellings: The ip entities with a limit, by the address enforced; null is the default.
         host_names: Names of ip entities with a limit that are not literal addresses. Every node
             looked them up for itself, so their addresses are missing here.

@@ -77,14 +77,14 @@ def notes_of(key: str, value: float) -> Sequence[str]:
 
 
 def spelling_note(address: str, names: Sequence[str]) -> str:
-    """Say how an address is stored, the name that is shown first."""
+    """Say how an address is stored, the name that is displayed first."""
     first, *others = names
     if not others:
         return f"The address {address} is stored as {first!r}, which is not its canonical text."
     why = "the canonical text" if first == address else "none is canonical; the first by name"
     return (
         f"The address {address} is stored as {first!r} and also as {_listed(others)}; "
-        f"{first!r} is shown ({why}). Brokers enforce whichever was applied last."
+        f"{first!r} is displayed ({why}). Brokers enforce whichever was applied last."
     )
 
 

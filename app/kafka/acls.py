@@ -149,7 +149,7 @@ def _refusal(name: str, text: str | None) -> str:
 
 
 def _acls_unknown(reason: str) -> NotSentError:
-    detail = f"The ACLs of the cluster are not known, so nothing can be allowed. {reason}"
+    detail = f"The ACLs of the cluster could not be read, so nothing can be allowed. {reason}"
     return NotSentError(detail, code=_UNREACHABLE)
 
 
@@ -304,5 +304,5 @@ def _check(lease: BrokerLease, answer: Any) -> None:
 
 
 def _rights_unknown(reason: str) -> NotSentError:
-    detail = f"What the caller may do is not known, so nothing is allowed. {reason}"
+    detail = f"What the caller may do could not be read, so nothing is allowed. {reason}"
     return NotSentError(detail.rstrip(), code=_UNREACHABLE)

@@ -83,7 +83,7 @@ class KafkaSettings:
                 message = "SASL needs a user name and a password."
                 raise ValueError(message)
         if not self.addresses:
-            message = "No bootstrap server is given; write host:port."
+            message = "There is no bootstrap server; write host:port."
             raise ValueError(message)
 
     @property
@@ -94,8 +94,8 @@ class KafkaSettings:
     @property
     def addresses(self) -> tuple[tuple[str, int], ...]:
         """Host and port of each bootstrap server."""
-        parts = (part.strip() for part in self.bootstrap_servers.split(","))
-        return tuple(_address(part) for part in parts if part)
+        servers = (server.strip() for server in self.bootstrap_servers.split(","))
+        return tuple(_address(server) for server in servers if server)
 
 
 def ssl_context(settings: KafkaSettings) -> ssl.SSLContext | None:

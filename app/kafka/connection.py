@@ -311,7 +311,7 @@ def newest_common(connection: BrokerConnection, request: Any) -> int:
     """
     offered = connection.api_versions.get(request.API_KEY)
     if offered is None or offered[0] > request.max_version:
-        detail = f"The broker does not offer {request.name} in a version that is known here."
+        detail = f"The broker does not offer {request.name} in a version that this service speaks."
         raise UnsupportedVersionError(detail, kafka_error="UNSUPPORTED_VERSION")
     return int(min(offered[1], request.max_version))
 

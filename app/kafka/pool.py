@@ -85,7 +85,7 @@ class ConnectionPool:
 
     Args:
         dial: Opens a connection.
-        lost: Told that the other side has ended one that waited for a request.
+        lost: Called when the other side has ended one that waited for a request.
     """
 
     def __init__(

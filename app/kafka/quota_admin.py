@@ -98,7 +98,7 @@ class AlterationInFlight:
         return self._answer(verdicts, "The broker's answer does not mention this entity.")
 
     async def outlast_the_caller(self) -> None:
-        """Listen on in a listener's slot; a validation is given up."""
+        """Listen on in a listener's slot; a validation is abandoned."""
         if self.request.validate_only:
             self._lease.connection.abort()
         else:
@@ -239,9 +239,9 @@ class KafkaClientQuotaAdmin:
     async def cluster_id(self, *, timeout_s: float | None = None) -> str:
         """See ``ClientQuotaAdmin``."""
         self._brokers.check_cluster()
-        known = self._brokers.cluster_id
-        if known is not None:
-            return known
+        cluster_id = self._brokers.cluster_id
+        if cluster_id is not None:
+            return cluster_id
         view = await self._brokers.view(self._deadline(timeout_s))
         return view.cluster_id
 

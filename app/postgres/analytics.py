@@ -146,7 +146,7 @@ class PostgresAnalytics:
     async def usage(
         self, cluster_id: str, buckets: Sequence[BucketName]
     ) -> Mapping[BucketName, BucketUsage]:
-        """Return the last day of each bucket of which one is known.
+        """Return the last day of each bucket that has one.
 
         A resolution waits for it no longer than for anything else: usage is an addition.
         """
@@ -168,8 +168,8 @@ async def _page(query: AnalyticsQuery, lease: Lease) -> AnalyticsPage:
     buckets: list[Row] = []
     if bucket_ids:
         wanted = {"cluster_id": query.cluster_id, "bucket_ids": sorted(bucket_ids)}
-        known = await connection.execute(_BUCKETS, wanted)
-        buckets = [dict(row) for row in known.mappings()]
+        found = await connection.execute(_BUCKETS, wanted)
+        buckets = [dict(row) for row in found.mappings()]
     after = position_of(query, rows[-1]) if more else None
     return AnalyticsPage(run, rows, buckets, after)
 

@@ -69,7 +69,7 @@ _is_held: Final = and_(
     _SLOT.c.ordinal == _started.c.ordinal,
     _started.c.seq == literal_column("0"),
 )
-"""An entity is held until its outcome is known: the slots are the index of what is unknown."""
+"""An entity is held until it has a definite outcome: the slots are the index of those without."""
 
 
 def audit_statement(query: AuditQuery) -> Select[Any]:
@@ -186,9 +186,9 @@ def _entity_conditions(quota_filter: ClientQuotaFilter) -> Iterator[ColumnElemen
 
 def _strict_conditions(quota_filter: ClientQuotaFilter) -> Iterator[ColumnElement[bool]]:
     wanted = {
-        part.entity_type
-        for part in quota_filter.components
-        if part.match_type is not MatchType.ABSENT
+        component.entity_type
+        for component in quota_filter.components
+        if component.match_type is not MatchType.ABSENT
     }
     yield _started.c.other_types.is_(False) if wanted else false()
     for kind in ENTITY_TYPES:

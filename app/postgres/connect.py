@@ -1,4 +1,4 @@
-"""How this service connects: its URL in parts, and the limits that a connection carries."""
+"""How this service connects: its URL taken apart, and the limits that a connection carries."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -45,7 +45,7 @@ _SETTINGS: Final[Mapping[str, object]] = {
     "tcp_keepalives_count": 4,
 }
 """Times are in ms, those of TCP in s: what a lost machine has locked is free within 30 s. What
-was given up ends within a second.
+is not waited for any more ends within a second.
 
 Of the planner we want one thing: to walk an index and look up the rest by primary key, which a
 partial index and a limit allow only when it sees the values."""
@@ -75,7 +75,7 @@ def connection_parameters(url: str, limits: Limits, patience: Patience) -> dict[
 
 
 def read_url(url: str) -> dict[str, Any]:
-    """Return a ``postgresql://`` URL in parts.
+    """Return a ``postgresql://`` URL taken apart.
 
     Raises:
         ValueError: The URL cannot be read. Its text, which holds a password, is not repeated.

@@ -237,7 +237,7 @@ class PostgresDriftJournal:
         """Tell whether this process watches the cluster; it does while its connection lasts.
 
         Raises:
-            NotSentError: Postgres does not answer, so somebody else may be watching.
+            NotSentError: Postgres does not answer, so another process may be watching.
         """
         return await self._database.leading.run(partial(_lead, cluster_id))
 
@@ -264,7 +264,7 @@ class PostgresDriftJournal:
         return None if rows is None else await asyncio.to_thread(_audited_states, rows)
 
     async def keep_baseline(self, cluster_id: str, quotas: Quotas) -> None:
-        """Keep what the cluster holds at first sight, where no state was audited yet.
+        """Store what the cluster holds in the first round, where no state was audited yet.
 
         Raises:
             NotSentError: Not all was stored; repeating it is safe.

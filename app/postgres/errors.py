@@ -48,7 +48,7 @@ _CAUSES: Final[Mapping[str, str]] = {
     "53200": "Postgres is out of memory",
     "53300": "Postgres has no connection left; check max_connections",
     "FATAL": "Postgres refuses the connection; check QUOTAS_DATABASE_URL",
-    LOCKED: "the log's table is locked by somebody else",
+    LOCKED: "the log's table is locked by another session",
     ENDED: "Postgres did not finish in time",
     "57P01": "Postgres is shutting down",
     "57P02": "Postgres has crashed and is restarting",
@@ -119,7 +119,9 @@ def sql_state(error: BaseException | None) -> str | None:
         return None
     if isinstance(origin, psycopg.OperationalError) and origin.sqlstate is None:
         text = str(origin)
-        return next((state for part, state in _REFUSALS if "FATAL:" in text and part in text), None)
+        return next(
+            (state for words, state in _REFUSALS if "FATAL:" in text and words in text), None
+        )
     return origin.sqlstate
 
 

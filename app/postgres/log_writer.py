@@ -161,8 +161,7 @@ class PendingIntent:
 
         The log has no events of those, and nothing is to be recovered.
         """
-        ordinals = {one.alteration.entity: one.ordinal for one in self.request.entities}
-        entities = {ordinals[entity]: entity for entity in self.claim.entities}
+        entities = {one.ordinal: one.alteration.entity for one in self.request.entities}
         return entities | {-2 - n: entity for n, entity in enumerate(self.claim.rests_on)}
 
     @property
@@ -187,7 +186,7 @@ class IntentBatch:
     def __call__(self, pending: PendingIntent) -> bool:
         """Take one more in, if it fits."""
         key = pending.claim.key
-        claimed = {*pending.claim.entities, *(() if key is None else (key.key_hash,))}
+        claimed = {*pending.entities.values(), *(() if key is None else (key.key_hash,))}
         rows = self._rows + number_of_rows(pending.request)
         fits = (
             pending.can_share
@@ -205,7 +204,7 @@ async def write_intents(batch: Sequence[PendingIntent], lease: Lease) -> list[In
     """Write those that get their keys and locks at once, and commit; null for the others.
 
     Raises:
-        BatchRejectedError: Somebody else holds a lock on one of the rows; nothing was written.
+        BatchRejectedError: Another transaction has locked one of the rows; nothing was written.
     """
     try:
         return await _write(batch, lease, patient=False, commit=True)
@@ -298,7 +297,7 @@ def _intents(
     batch: Sequence[PendingIntent], hashes: Sequence[Hashes], row: Sequence[Any]
 ) -> list[Intent | None]:
     at, granted, states = row
-    known = {
+    recorded = {
         (cluster_id, digest): LastState(values_from_text(stored), age_s)
         for cluster_id, digest, stored, age_s in filter(None, states or ())
     }
@@ -307,9 +306,9 @@ def _intents(
         Intent(
             at.astimezone(UTC),
             {
-                entity: known[key]
+                entity: recorded[key]
                 for ordinal, entity in one.entities.items()
-                if (key := (one.request.cluster_id, own[ordinal])) in known
+                if (key := (one.request.cluster_id, own[ordinal])) in recorded
             },
         )
         if one.request.alteration_id in ids
@@ -321,7 +320,7 @@ def _intents(
 async def _supersede(pending: PendingIntent, superseded: str, lease: Lease) -> None:
     """End what another alteration has in quarantine, as far as this one alters it."""
     request = pending.request
-    hashes = [entity_hash(entity) for entity in pending.claim.entities]
+    hashes = [entity_hash(one.alteration.entity) for one in request.entities]
     ordinals = await quarantined_ordinals(request.cluster_id, superseded, hashes, lease)
     events = [superseded_event(superseded, one, request.alteration_id) for one in ordinals]
     if events:
@@ -381,7 +380,7 @@ async def write_outcomes(
         For each conclusion null, or what is wrong with it; the rest of it is written all the same.
 
     Raises:
-        BatchRejectedError: Somebody else holds a lock on a row, or is just concluding the same;
+        BatchRejectedError: Another transaction has locked a row, or is just concluding the same;
             nothing was written.
     """
     number = sum(len(one.results) for one in batch)

@@ -90,7 +90,7 @@ def migrations_folder() -> Path:
     """Return ``migrations/``: beside the package ``app``, or in the working directory.
 
     Raises:
-        MigrationError: It is in neither place.
+        MigrationError: It is in neither folder.
     """
     folders = (Path(__file__).parents[2] / "migrations", Path.cwd() / "migrations")
     for folder in folders:

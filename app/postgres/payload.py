@@ -59,7 +59,7 @@ def number_to_json(value: float) -> int | float | str:
 
 
 def values_to_json(values: Values | None) -> Document | None:
-    """Return the values of an entity, or null where they are not known."""
+    """Return the values of an entity, or null where nobody has read them."""
     if values is None:
         return None
     return {key: number_to_json(value) for key, value in values.items()}
@@ -201,7 +201,7 @@ def entity_columns(entity: ClientQuotaEntity) -> dict[str, Any]:
 
 
 SCHEMA: Final = 1
-"""The layout of the records; it is part of each."""
+"""The layout of the records; each record names it."""
 
 RECOVERY: Final = "recovery"
 SUPERSEDED: Final = "superseded"
@@ -265,7 +265,7 @@ def start_events(
 
 
 def outcome_events(conclusion: AuditConclusion) -> Iterator[Event]:
-    """Return an event for each result; the first one carries the events on the way."""
+    """Return an event for each result; the first one carries the events of the sending."""
     columns = _common(conclusion.alteration_id, "outcome")
     events = [[time.isoformat(), event, detail] for time, event, detail in conclusion.events]
     for ordinal, result in sorted(conclusion.results.items()):
@@ -288,7 +288,7 @@ def recovery_event(recovered: Recovered) -> Event:
 
 
 def superseded_event(alteration_id: str, ordinal: int, by: str) -> Event:
-    """Return the end of an entity that another alteration took over; its truth is not known."""
+    """Return the end of an entity that another alteration took over; what became of it is open."""
     result = AlterationResult(_NO_ENTITY, Outcome.SUPERSEDED)
     document = {
         "result": result_to_json(result),

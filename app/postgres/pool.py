@@ -76,7 +76,7 @@ class Lease:
         return self._driver
 
     async def extend(self, seconds: float) -> None:
-        """Allow more time, once the server has shown that it answers.
+        """Allow more time, once the server has answered.
 
         The server's own limit is for one statement of few rows; it grows along.
         """
@@ -176,7 +176,7 @@ class Database:
 
 
 class Pool:
-    """Connections on loan, each to one piece of work with a deadline."""
+    """Connections on loan, each to one transaction with a deadline."""
 
     def __init__(
         self, url: str, limits: Limits, metrics: DependencyMetrics, patience: Patience

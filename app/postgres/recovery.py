@@ -102,7 +102,7 @@ _CLAIM: Final = text(
 _CLAIMED: Final = text(
     """
     select slot.alteration_id, slot.cluster_id, broker_id, state, observed,
-      story.intent, story.outcome,
+      history.intent, history.outcome,
       extract(epoch from clock_timestamp() - handed_over_by)::float8 as age_s
     from entity_slot as slot
     cross join lateral (
@@ -111,14 +111,14 @@ _CLAIMED: Final = text(
       from audit_event as event
       where event.received_at = slot.received_at and event.alteration_id = slot.alteration_id
         and event.ordinal = slot.ordinal and event.seq in (0, 1)
-    ) as story
+    ) as history
     where slot.cluster_id = :cluster_id and claimed_by = :owner
       and claimed_until = now() + interval '15 s'
-      and story.intent is not null
+      and history.intent is not null
     order by slot.received_at, slot.alteration_id, slot.ordinal
     """
 )
-"""``now()`` is the same moment throughout a transaction: these are the claims just made."""
+"""``now()`` is the same time throughout a transaction: these are the claims just made."""
 
 
 async def claim_slots(
@@ -222,7 +222,7 @@ class PostgresRecovery:
         self._final_after_s = final_after_s
 
     async def beat(self, cluster_id: str, owner: str) -> None:
-        """Say that the owner lives: whoever is silent for 5 s is taken for dead.
+        """Record that the owner is alive: whoever is silent for 5 s is taken for dead.
 
         Raises:
             NotSentError: Postgres did not do it.

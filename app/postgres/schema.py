@@ -209,8 +209,8 @@ _RIGHTS: Final = text(
         '"audit_event_y"YYYY"m"MM')) is not null as has_next_partition,
       (select min(name) from unnest(cast(:working_tables as text[])) as name
         where (
-          select bool_and(has_table_privilege(cast(to_regclass(name) as oid), way))
-          from unnest(array['select', 'insert', 'update', 'delete']) as way
+          select bool_and(has_table_privilege(cast(to_regclass(name) as oid), action))
+          from unnest(array['select', 'insert', 'update', 'delete']) as action
         ) is not true) as unusable,
       coalesce((select indisunique and indisvalid from pg_index
         where indexrelid = to_regclass('audit_event_one_conclusion')), false) as has_one_conclusion

@@ -109,7 +109,7 @@ class MakePlans:
         return kept
 
     async def plan(self, plan_id: str) -> StoredPlan:
-        """Return a plan, without its document; an expired one too, while it is kept.
+        """Return a plan, without its document; an expired one too, while it is stored.
 
         Raises:
             NotFoundError: There is none for this cluster.
@@ -279,7 +279,7 @@ def _taken_over(plan: StoredPlan) -> Mapping[int, Mapping[str, str]]:
 
 
 def _outdated(error: ExpectationFailedError) -> ExpectationFailedError:
-    """Return the error in the words of a plan: its places are those of the plan's document."""
+    """Return the error in the words of a plan: its pointers are those of the plan's document."""
     return ExpectationFailedError(
         _MOVED,
         code=OUTDATED,

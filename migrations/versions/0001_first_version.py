@@ -539,7 +539,7 @@ begin
     from wanted left join taken using (alteration_id, ordinal)
     where taken.ordinal is null;
   exception when lock_not_available or deadlock_detected then
-    raise lock_not_available using message = 'somebody else is taking it', table = locking;
+    raise lock_not_available using message = 'another transaction is taking it', table = locking;
   end;
   select json_agg((
     select json_build_array(request.cluster_id, slot.entity_hash, state."values",

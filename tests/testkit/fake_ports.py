@@ -214,16 +214,17 @@ class FakeJournal:
         if claim.key is not None and claim.key.key_hash in self.keys:
             raise KeyTakenError(self.keys[claim.key.key_hash])
         free = (None, claim.supersedes)
-        taken = [entity for entity in claim.entities if self.slots.get(entity) not in free]
+        entities = [item.alteration.entity for item in request.entities]
+        taken = [entity for entity in entities if self.slots.get(entity) not in free]
         if taken:
             holder = self.slots[taken[0]]
             raise EntityBusyError("Busy.", alteration_id=holder, retry_after_s=self.held_for_s)
-        self.slots |= dict.fromkeys(claim.entities, request.alteration_id)
+        self.slots |= dict.fromkeys(entities, request.alteration_id)
         if claim.key is not None:
             kept = StoredKey(request.alteration_id, claim.key.fingerprint)
             self.keys[claim.key.key_hash] = kept
         self.intents.append(request)
-        known = {key: state for key, state in self.states.items() if key in claim.entities}
+        known = {key: state for key, state in self.states.items() if key in entities}
         return Intent(EPOCH, known)
 
     async def stored_key(self, key_hash: bytes) -> StoredKey | None:

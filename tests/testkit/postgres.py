@@ -139,9 +139,8 @@ def claim_of(
     rests_on: Sequence[str] = (),
 ) -> Claim:
     """Return a claim of all entities of the request, and of the users that it rests on."""
-    entities = tuple(entity.alteration.entity for entity in request.entities)
     beside = tuple(ClientQuotaEntity.of({"user": user}) for user in rests_on)
-    return Claim(owner, entities, key, supersedes, rests_on=beside, send_within_s=SEND_WITHIN_S)
+    return Claim(owner, key, supersedes, rests_on=beside, send_within_s=SEND_WITHIN_S)
 
 
 async def intend(journal: AuditJournal, request: AuditRequest) -> datetime:

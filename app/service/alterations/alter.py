@@ -48,7 +48,7 @@ from app.service.runtime.tasks import Tasks
 
 @dataclass(frozen=True, slots=True)
 class AlterDeps:
-    """What the life of an alteration is made of."""
+    """What an alteration works with."""
 
     admin: ClientQuotaAdmin
     present: CurrentValues
@@ -91,7 +91,7 @@ class AlterQuotas:
             TooManyRequestsError: The broker throttles, or the caller has enough in progress.
         """
         command = await self._deps.policy.admitted(command)
-        replay = await self._deps.replays.known(command)
+        replay = await self._deps.replays.find(command)
         if replay is not None:
             return replay
         check()
@@ -102,9 +102,9 @@ class AlterQuotas:
         """Return the answer to an idempotency key that was used before, null for a new one.
 
         Raises:
-            QuotaError: As ``Replays.known``.
+            QuotaError: As ``Replays.find``.
         """
-        return await self._deps.replays.known(command)
+        return await self._deps.replays.find(command)
 
     async def confirm(self, command: AlterCommand) -> AlterationReport:
         """Record that a plan without changes was applied, if what it rests on still holds.
@@ -129,7 +129,7 @@ class AlterQuotas:
                     request.alteration_id, request.cluster_id, validate_only=False, results=()
                 )
         except KeyTakenError as error:
-            return await self._deps.replays.replay(command, error.kept)
+            return await self._deps.replays.replay(command, error.stored)
 
     async def _judged(self, command: AlterCommand) -> Judgement:
         number = len(command.alterations)
@@ -155,9 +155,9 @@ class AlterQuotas:
             try:
                 request, sending = await self._changed(command, request)
             except KeyTakenError as error:
-                return await self._deps.replays.replay(command, error.kept)
+                return await self._deps.replays.replay(command, error.stored)
             except EntityBusyError:
-                replay = await self._deps.replays.known(command)
+                replay = await self._deps.replays.find(command)
                 if replay is None:
                     raise
                 return replay  # what it waited for was the first request with its own key

@@ -82,14 +82,14 @@ class AlterCommand:
 
     @property
     def options(self) -> dict[str, Any]:
-        """The options as they are kept in the audit log."""
+        """The options as the audit log has them."""
         options = {
             "validate_only": self.validate_only,
             "all_or_nothing": self.all_or_nothing,
             "wait": self.wait.value,
             "wait_ms": self.wait_ms,
         }
-        return options if self.plan is None else {**options, "plan": self.plan.told}
+        return options if self.plan is None else {**options, "plan": self.plan.record}
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,7 @@ class AlterationReport:
 
 
 def refusal_violations(results: Mapping[int, AlterationResult]) -> tuple[Violation, ...]:
-    """Return the refused results as violations, each with its place in the request."""
+    """Return the refused results as violations, each with its position in the request."""
     return tuple(
         Violation(
             f"/alterations/{ordinal}",

@@ -65,7 +65,7 @@ class Failpoints:
 
 @dataclass(frozen=True, slots=True)
 class AlterContext:
-    """Shared by the parts.
+    """What all steps of an alteration share.
 
     Attributes:
         owner: The name of this process in the log.

@@ -9,7 +9,7 @@ import logging
 import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 from app.domain.alterations import Quotas, Values, same_values
 from app.domain.entities import ENTITY_TYPES, ClientQuotaEntity, EntityType
@@ -23,6 +23,7 @@ from app.service.ports.brokers import (
     Described,
     MetadataQuorum,
     QuorumState,
+    QuotaReader,
 )
 from app.service.runtime.clock import USUAL
 from app.service.runtime.offload import off_loop
@@ -47,20 +48,6 @@ LONGEST_STORED_NAME_BYTES: Final = 32_767
 
 _FIRST_PAUSE_S: Final = 0.002
 _LONGEST_PAUSE_S: Final = 0.1
-
-
-class QuotaReader(Protocol):
-    """The part of ``ClientQuotaAdmin`` that reads."""
-
-    async def describe_client_quotas(
-        self,
-        quota_filter: ClientQuotaFilter,
-        *,
-        broker_id: int | None = None,
-        timeout_s: float | None = None,
-    ) -> Described:
-        """See ``ClientQuotaAdmin``."""
-        ...
 
 
 class CurrentValues:
@@ -178,7 +165,7 @@ def _of_these(
 
 
 def _not_visible(expected: Quotas, visible: Quotas) -> Quotas:
-    """Return those of the expected values that do not hold in what is shown."""
+    """Return those of the expected values that a broker does not return yet."""
     return {
         entity: values
         for entity, values in expected.items()
@@ -293,7 +280,7 @@ class Barrier:
         """Wait until the broker has seen everything that is committed now.
 
         Returns:
-            False where DescribeQuorum is not permitted, so that nothing is known.
+            False where DescribeQuorum is not permitted, so that there is no answer.
 
         Raises:
             NotSentError: The barrier was not passed in time.
@@ -338,7 +325,7 @@ async def is_readable(
     admin: ClientQuotaAdmin,
     present: CurrentValues,
 ) -> bool:
-    """Wait for as long as the caller does; tell whether the brokers that count have shown it.
+    """Wait for as long as the caller does; tell whether the brokers that count return it.
 
     Args:
         command: What was asked for.
@@ -357,6 +344,6 @@ async def is_readable(
         return await present.until_readable(after, within_s=left_s, brokers=brokers)
     except NotSentError:
         return False
-    except Exception:  # whatever it is, the change was applied, and the caller must be told
+    except Exception:  # whatever it is, the change was applied, and the caller must learn it
         logger.exception("whether a change is readable was not found out")
         return False

@@ -36,7 +36,7 @@ class EntitySlots:
     async def hold(
         self, entities: Iterable[ClientQuotaEntity], alteration_id: str
     ) -> AsyncIterator[float]:
-        """Hold the places of the entities in this process; yield the deadline of the waiting.
+        """Hold the entities in this process; yield the deadline of the waiting.
 
         Raises:
             EntityBusyError: Another alteration of this process holds one of them for too long.

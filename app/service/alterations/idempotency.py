@@ -22,7 +22,7 @@ class Replays:
         self._journal = journal
         self._admin = admin
 
-    async def known(self, command: AlterCommand) -> AlterationReport | None:
+    async def find(self, command: AlterCommand) -> AlterationReport | None:
         """Return the answer to a key that was used before, null for a new one.
 
         Raises:
@@ -39,7 +39,7 @@ class Replays:
         return None if stored is None else await self.replay(command, stored)
 
     async def replay(self, command: AlterCommand, stored: StoredKey) -> AlterationReport:
-        """Return what became of the alteration that the key belongs to; else as ``known``."""
+        """Return what became of the alteration that the key belongs to; else as ``find``."""
         if command.key is None or stored.fingerprint != command.key.fingerprint:
             raise _reused()
         record = await self._journal.alteration(stored.alteration_id)

@@ -84,7 +84,7 @@ def reasons(failed: Iterable[Violation]) -> dict[int, str]:
 def expectation_failed(
     failed: Sequence[Violation], request: AuditRequest
 ) -> ExpectationFailedError:
-    """Return the error that a caller is told."""
+    """Return the error for the caller."""
     return ExpectationFailedError(
         NOT_AS_EXPECTED, violations=failed, alteration_id=request.alteration_id
     )

@@ -140,7 +140,7 @@ Results = Mapping[int, AlterationResult]
 
 @dataclass(frozen=True, slots=True)
 class SendingReport:
-    """Results by ordinal, and what is known of the way there.
+    """Results by ordinal, and how the request was sent.
 
     Attributes:
         results: One for each entity of the request.
@@ -156,7 +156,7 @@ class SendingReport:
 
     @property
     def is_answered(self) -> bool:
-        """Whether it was sent, and of every entity it is known what became of it."""
+        """Whether it was sent, and every entity has a definite outcome."""
         unknown = any(one.outcome is Outcome.UNKNOWN for one in self.results.values())
         return self.sent and not unknown
 

@@ -31,7 +31,7 @@ class RevertAlterations:
             alteration_id: What to take back.
 
         Raises:
-            NotFoundError: There is no such alteration, or it is somebody else's.
+            NotFoundError: There is no such alteration, or it is another caller's.
             InvalidRequestError: Nothing of it was applied, or it is not concluded.
             ExpectationFailedError: The present values are not its ``after``.
             QuotaError: As ``AlterQuotas.alter``.
@@ -57,7 +57,7 @@ class RevertAlterations:
 def _inverse(record: AlterationRecord) -> tuple[list[ClientQuotaAlteration], list[Expected]]:
     unknown = any(result.outcome is Outcome.UNKNOWN for result in record.results.values())
     if unknown or not record.concluded:
-        raise _refused("not-concluded", "Its outcome is not known yet; ask for it again.")
+        raise _refused("not-concluded", "It has no definite outcome yet; ask for it again.")
     alterations: list[ClientQuotaAlteration] = []
     expected: list[Expected] = []
     for result in record.results.values():
@@ -66,7 +66,7 @@ def _inverse(record: AlterationRecord) -> tuple[list[ClientQuotaAlteration], lis
             alterations.append(inverted)
             expected.append(expected_after(result.before or {}, result.after or {}))
     if not alterations:
-        raise _refused("nothing-to-revert", "Nothing of this is known to have changed the cluster.")
+        raise _refused("nothing-to-revert", "The log has nothing of this that changed the cluster.")
     return alterations, expected
 
 

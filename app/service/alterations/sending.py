@@ -177,7 +177,7 @@ class AlterExecutor:
 
         Raises:
             OutcomeNotRecordedError: The cluster has answered; the record is not written yet.
-            QuotaError: The brokers cannot be told this; nothing was sent.
+            QuotaError: No broker takes this request; nothing was sent.
         """
         if validate_first:
             judged = await self._validated_first(request)
@@ -215,7 +215,7 @@ class AlterExecutor:
             results = await off_loop(len(entities), answered_results, entities, answer)
         except QuotaError as error:
             return await self.not_sent(request, error)
-        except Exception:  # where it came from is not known, nor then whether it was sent
+        except Exception:  # its origin is unclear, and so is whether it was sent
             logger.exception("%s may have been sent", request.alteration_id)
             return await self._in_doubt(request)
         words = ", ".join(sorted({one.outcome.value for one in results.values()}))

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Final
@@ -23,6 +23,7 @@ from app.service.ports.audit_log import (
     Claim,
     Intent,
     KeyTakenError,
+    LastState,
 )
 from app.service.ports.metrics import AlterationMetrics, Phase, timed
 from app.service.runtime.clock import USUAL, Patience
@@ -42,7 +43,7 @@ _LONGEST_PAUSE_S: Final = 2.0
 
 
 def fault_before_sending(request: AuditRequest, fault: Exception) -> QuotaError:
-    """Log a fault of ours that kept an alteration from being sent; return the error to answer."""
+    """Log a fault of ours for which an alteration was not sent; return the error to answer."""
     logger.error("%s is not sent for a fault", request.alteration_id, exc_info=fault)
     detail = "A fault of this service; report the request id. Nothing was sent."
     return QuotaError(detail, retry=Retry.SAFE, alteration_id=request.alteration_id)
@@ -158,19 +159,20 @@ class CommittedIntent:
 
     Attributes:
         request: As recorded; its ``before`` values were read without the slots.
-        known: What the log gave back under the slots.
+        states: The last audited states, as the log gave them back under the slots.
         send_by: Until when it may be handed over, by ``boot_time``.
     """
 
     request: AuditRequest
-    known: Intent
+    states: Mapping[ClientQuotaEntity, LastState]
     send_by: float
 
     @property
     def acknowledged(self) -> Quotas:
         """What was applied a short while ago: a broker that does not show it may be behind."""
-        states = self.known.known.items()
-        return {one: state.values for one, state in states if state.age_s < RECENT_S}
+        return {
+            entity: state.values for entity, state in self.states.items() if state.age_s < RECENT_S
+        }
 
 
 class Intents:
@@ -215,7 +217,6 @@ class Intents:
         tables = 2 + (plan is not None) + (command.supersedes is not None)
         claim = Claim(
             self._owner,
-            entities,
             key.claim(request.caller.principal, request.cluster_id) if key else None,
             command.supersedes,
             plan.claim if plan else None,
@@ -226,9 +227,9 @@ class Intents:
         )
         async with self._held((*entities, *rests_on), request.alteration_id) as deadline:
             self._failpoints.reach("before_intent")
-            known, began = await self._commit(request, claim, deadline)
+            intent, began = await self._commit(request, claim, deadline)
             self._failpoints.reach("after_intent")
-            yield CommittedIntent(request, known, began + claim.send_within_s)
+            yield CommittedIntent(request, intent.states, began + claim.send_within_s)
 
     @asynccontextmanager
     async def _held(

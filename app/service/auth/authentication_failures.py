@@ -37,7 +37,7 @@ class FailureCount:
     """What one process counted in one minute.
 
     Attributes:
-        row_id: Given once, so that a write whose commit is in doubt can be repeated.
+        row_id: Chosen once, so that a write whose commit is in doubt can be repeated.
         minute: Its beginning, UTC.
         source: The network as ``203.0.113.0/24``; null where it is uncertain or not counted apart.
         method: The kind of credential; ``none`` where none was presented.
@@ -77,7 +77,7 @@ def source_of(address: str) -> str | None:
 
 
 class AuthenticationFailures:
-    """Counts in memory, in bounded room.
+    """Counts in bounded memory.
 
     Args:
         now: The wall clock.
@@ -115,7 +115,7 @@ class FailureWriter:
     Args:
         failures: Where it is counted.
         journal: Where it is stored.
-        metrics: Told when that failed.
+        metrics: Count when that failed.
     """
 
     def __init__(
@@ -155,7 +155,7 @@ class FailureWriter:
         """Write everything, or say in the log what is lost."""
         if not await self.write(with_present=True):
             lost = sum(one.number for one in (*self._begun, *self._waiting))
-            logger.error("%d refused credentials were counted and could not be kept", lost)
+            logger.error("%d refused credentials were counted and could not be recorded", lost)
 
     async def _write_some(self) -> None:
         """Write some; what was begun is repeated unchanged, since its commit may be in doubt."""
@@ -173,7 +173,7 @@ def _added_up(counts: Iterable[FailureCount]) -> list[FailureCount]:
     sums: dict[tuple[datetime, str, str], FailureCount] = {}
     for one in counts:
         key = (one.minute, one.method, one.reason)
-        known = sums.get(key)
-        number = one.number + (known.number if known else 0)
-        sums[key] = replace(known or one, source=None, number=number)
+        sum_so_far = sums.get(key)
+        number = one.number + (sum_so_far.number if sum_so_far else 0)
+        sums[key] = replace(sum_so_far or one, source=None, number=number)
     return list(sums.values())

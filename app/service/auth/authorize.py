@@ -41,7 +41,7 @@ class AuthorizationPolicy:
 
 
 class Access(NamedTuple):
-    """A decision, as it is kept in the audit row.
+    """A decision, as the audit row has it.
 
     Attributes:
         evidence: Operation, rule, the ACL that decided, the age of the ACLs in seconds.
@@ -112,11 +112,11 @@ class ClusterAuthorizer:
         if self._judged_by is not bindings or len(self._judgements) >= _MOST_JUDGEMENTS:
             self._judged_by, self._judgements = bindings, {}
         asked = (caller.principal, caller.host, operation)
-        known = self._judgements.get(asked)
-        if known is None:
+        judged = self._judgements.get(asked)
+        if judged is None:
             decision = authorize(*asked, bindings, self._policy.authorizer)
-            known = self._judgements[asked] = decision.allowed, decision.as_dict()
-        return known
+            judged = self._judgements[asked] = decision.allowed, decision.as_dict()
+        return judged
 
     def without_authorizer(self, operation: Operation) -> Access:
         """Decide where the cluster has no authorizer that could."""
@@ -180,7 +180,7 @@ class BrokerAuthorizer:
 
 
 def refused(principal: str, operation: Operation) -> ClusterAuthorizationError:
-    """Return the refusal of a caller whom the broker does not allow an operation."""
+    """Return the refusal of a caller that the broker does not allow an operation."""
     return ClusterAuthorizationError(lacks(principal, operation), kafka_error=NOT_AUTHORIZED)
 
 

@@ -47,7 +47,7 @@ class PolicyGuard(Protocol):
     """Lets alterations pass."""
 
     async def admitted(self, command: AlterCommand) -> AlterCommand:
-        """Return the command, its evidence with what the policy said.
+        """Return the command, its evidence with the policy's verdict.
 
         Raises:
             PolicyViolationError: The policy forbids some of it; the attempt is in the audit log.
@@ -64,7 +64,7 @@ class NoPolicy:
 
 
 class NarrowingPolicy:
-    """Refuses the request as a whole where the policy forbids any part of it.
+    """Refuses the request as a whole where the policy forbids anything in it.
 
     Args:
         read: Reads the file again; raises ``ValueError`` with the faults where it is not usable.
@@ -105,7 +105,7 @@ class NarrowingPolicy:
         return True
 
     async def admitted(self, command: AlterCommand) -> AlterCommand:
-        """Return the command, its evidence with what the policy said.
+        """Return the command, its evidence with the policy's verdict.
 
         Raises:
             PolicyViolationError: The policy forbids some of it; the attempt is in the audit log.

@@ -15,7 +15,6 @@ from app.domain.errors import (
 from app.domain.filters import ALL_ENTITIES, ClientQuotaFilter
 from app.service.alterations.alter import AlterDeps, AlterQuotas, no_check
 from app.service.alterations.command import AlterationReport, AlterCommand
-from app.service.alterations.current_values import QuotaReader
 from app.service.auth.authorize import NOT_AUTHORIZED, RULE, lacks
 from app.service.auth.denials import DeniedAttempt, DeniedAttempts, requested_change
 from app.service.ports.brokers import (
@@ -24,6 +23,7 @@ from app.service.ports.brokers import (
     ClusterRights,
     Described,
     EntityVerdict,
+    QuotaReader,
 )
 from app.service.queries.describe import Image
 from app.service.runtime.clock import USUAL
@@ -36,7 +36,7 @@ class RefusedAtTheActError(ClusterAuthorizationError, NotSentError):
     """
 
     def __post_init__(self) -> None:
-        """Repeating is of no use before somebody changes an ACL."""
+        """Repeating is of no use before an ACL is changed."""
         super().__post_init__()
         self.retry = Retry.NEVER
 
@@ -72,11 +72,11 @@ class RecordReader:
 
 
 class CallerQuotaAdmin:
-    """See ``ClientQuotaAdmin``; nothing that was said before outlives a refusal.
+    """See ``ClientQuotaAdmin``; no earlier answer outlives a refusal.
 
     Args:
         admin: With connections that are logged in as the caller.
-        rights: What the brokers have said that the caller may do.
+        rights: What the caller may do, by the brokers' answers.
         principal: The caller's.
     """
 

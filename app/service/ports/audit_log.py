@@ -13,9 +13,9 @@ from app.service.ports.plans import OwnershipClaim
 
 @dataclass(frozen=True, slots=True)
 class AuditEntity:
-    """One entity of an audited request: its place in the request, its operations, its values.
+    """One entity of an audited request: its position in the request, its operations, its values.
 
-    ``before`` is null where it is not known. ``ops`` are those of the request, in order.
+    ``before`` is null where nobody has read it. ``ops`` are those of the request, in order.
     """
 
     ordinal: int
@@ -26,7 +26,7 @@ class AuditEntity:
 
 @dataclass(frozen=True, slots=True)
 class AuditRequest:
-    """Who asked for what: the part of the record that is known before anything is sent.
+    """Who asked for what, as it is recorded before anything is sent.
 
     Attributes:
         alteration_id: A UUIDv7; its time orders the log.
@@ -36,7 +36,7 @@ class AuditRequest:
         request_id: Of the HTTP request.
         entities: The entities that may reach the cluster; none for a denied attempt.
         local_refusals: Results by ordinal of entities that our own rules refused
-            (``all_or_nothing`` false): part of the alteration's document, not of the log's rows.
+            (``all_or_nothing`` false): in the alteration's document, not in the log's rows.
         reason: The caller's own words, or null.
         decision: How authorization decided: rule, operation, age of the ACLs.
         options: ``all_or_nothing``, ``wait``, ``wait_ms``, ``validate_only``, and ``plan``.
@@ -153,7 +153,7 @@ class KeyClaim:
 
 @dataclass(frozen=True, slots=True)
 class StoredKey:
-    """What the log knows of an idempotency key that was used before."""
+    """What the log has of an idempotency key that was used before."""
 
     alteration_id: str
     fingerprint: bytes
@@ -161,23 +161,20 @@ class StoredKey:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What an intent takes with it, in the same transaction.
+    """What an intent takes beside the locks of its entities, in the same transaction.
 
     Attributes:
         send_within_s: How long after its transaction was begun it may still be handed over.
         owner: The process that sends; its heartbeat tells whether it lives.
-        entities: Whose slots are taken, each for this alteration alone; none for a request that
-            changes nothing.
         key: The idempotency key, or null.
         supersedes: The alteration whose quarantined slots are taken over, or null.
         ownership: Who will hold the keys if they are applied; null for what is no plan's.
         rests_on: Whose slots are taken too, because what is changed depends on their values; they
-            are free again with the last of ``entities``.
+            are free again with the last entity of the request.
     """
 
     send_within_s: float = field(kw_only=True)
     owner: str
-    entities: tuple[ClientQuotaEntity, ...]
     key: KeyClaim | None = None
     supersedes: str | None = None
     ownership: OwnershipClaim | None = None
@@ -198,20 +195,20 @@ class Intent:
 
     Attributes:
         at: The time that the log gave it, under the slots.
-        known: The last audited state of the entities that have one.
+        states: The last audited state of the entities that have one.
     """
 
     at: datetime
-    known: Mapping[ClientQuotaEntity, LastState]
+    states: Mapping[ClientQuotaEntity, LastState]
 
 
 class KeyTakenError(Exception):
-    """The idempotency key was used before; ``kept`` tells for what."""
+    """The idempotency key was used before; ``stored`` tells for what."""
 
-    def __init__(self, kept: StoredKey) -> None:
-        """Keep what is known of it."""
-        super().__init__(kept.alteration_id)
-        self.kept = kept
+    def __init__(self, stored: StoredKey) -> None:
+        """Carry what the log has of it."""
+        super().__init__(stored.alteration_id)
+        self.stored = stored
 
 
 class AuditJournal(Protocol):
@@ -236,7 +233,7 @@ class AuditJournal(Protocol):
         """Commit what became of an intent; at most one conclusion for each entity.
 
         In the same transaction slots are freed, or quarantined where the outcome is UNKNOWN, and
-        the last audited state of what was applied is kept. Where nothing was sent, or all was
+        the last audited state of what was applied is stored. Where nothing was sent, or all was
         throttled, the idempotency key is free again. Repeating it is safe.
 
         Raises:

@@ -37,7 +37,7 @@ class Described:
             as this broker's own image, never fresher than claimed.
         cluster_id: The cluster that the broker belongs to.
         broker_id: The broker that answered.
-        changes: Since an earlier answer, where that is known.
+        changes: Since an earlier answer, where it was compared with one.
     """
 
     quotas: Quotas
@@ -78,10 +78,10 @@ class AlterAnswer:
 
 
 class ClusterIdentity(Protocol):
-    """Which cluster this process serves; another one never takes its place."""
+    """Which cluster this process serves; another one never replaces it."""
 
     async def cluster_id(self, *, timeout_s: float | None = None) -> str:
-        """Return the cluster's id, from memory once known.
+        """Return the cluster's id, from memory once it was read.
 
         Raises:
             WrongClusterError: The brokers that answer are of another cluster.
@@ -90,8 +90,8 @@ class ClusterIdentity(Protocol):
         ...
 
 
-class ClientQuotaAdmin(ClusterIdentity, Protocol):
-    """The brokers' quota API (DescribeClientQuotas 48, AlterClientQuotas 49).
+class QuotaReader(Protocol):
+    """The brokers' API that reads quotas (DescribeClientQuotas 48).
 
     A time-out of null is that of the process; see ``Patience``.
     """
@@ -117,6 +117,10 @@ class ClientQuotaAdmin(ClusterIdentity, Protocol):
             BrokerError: This service's own account lacks DESCRIBE_CONFIGS, or anything else.
         """
         ...
+
+
+class ClientQuotaAdmin(ClusterIdentity, QuotaReader, Protocol):
+    """The brokers' quota API, the alterations included (AlterClientQuotas 49)."""
 
     async def alter_client_quotas(
         self,
@@ -202,7 +206,7 @@ class CallbackDetector(Protocol):
     """Whether brokers decide about quotas by code of their own. Source: KIP-257."""
 
     async def custom_callback(self) -> str | None:
-        """Return ``client.quota.callback.class`` of a live broker, null if none is known."""
+        """Return ``client.quota.callback.class`` of a live broker, null if there is none."""
         ...
 
 
@@ -252,7 +256,7 @@ class Rights:
 
 
 class ClusterRights(Protocol):
-    """Asks a broker what the caller may do, as the caller; its answers are kept for a while."""
+    """Asks a broker what the caller may do, as the caller; its answers are cached for a while."""
 
     async def rights(self, operation: Operation, *, max_age_s: float) -> Rights:
         """Return an answer that is at most ``max_age_s`` old.
@@ -263,7 +267,7 @@ class ClusterRights(Protocol):
         ...
 
     def forget(self) -> None:
-        """Answer from nothing that was asked before this moment: a broker has refused the act."""
+        """Answer from nothing that was asked before this call: a broker has refused the act."""
         ...
 
 

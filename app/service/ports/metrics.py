@@ -9,7 +9,7 @@ from typing import Protocol
 
 
 class Phase(StrEnum):
-    """The parts of an alteration's life that take time."""
+    """The steps of an alteration that take time."""
 
     AUTHZ = "authz"
     TX1 = "tx1"
@@ -60,7 +60,7 @@ class AlterationMetrics(Protocol):
     """Counts what becomes of alterations; no call waits or fails."""
 
     def phase_took(self, phase: Phase, seconds: float) -> None:
-        """Note how long a part of an alteration took."""
+        """Note how long a step of an alteration took."""
         ...
 
     def slot_was_taken(self) -> None:
@@ -78,7 +78,7 @@ class AlterationMetrics(Protocol):
         ...
 
     def outcome_came_late(self) -> None:
-        """Note a definite answer that came after the caller was told that there was none."""
+        """Note a definite answer that came after the caller got the answer that there was none."""
         ...
 
     def superseded(self) -> None:
@@ -150,7 +150,7 @@ class DependencyMetrics(Protocol):
         ...
 
     def pool_wait_took(self, pool: str, seconds: float) -> None:
-        """Note how long a piece of work waited for a connection of a pool to Postgres."""
+        """Note how long a transaction waited for a connection of a pool to Postgres."""
         ...
 
 

@@ -14,7 +14,7 @@ ReadSet = Mapping[ClientQuotaEntity, Mapping[str, float | None]]
 
 @dataclass(frozen=True, slots=True)
 class OwnershipClaim:
-    """Who will hold the keys of an alteration once it is known to be applied.
+    """Who will hold the keys of an alteration once the log says that it was applied.
 
     The claim is written with the slots, in the transaction of the intent, and is made true in the
     transaction that frees a slot with the outcome ``applied``, whoever writes that.
@@ -47,8 +47,8 @@ class PlanApplication:
     taken_over: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
 
     @property
-    def told(self) -> dict[str, Any]:
-        """What the audit log keeps of it."""
+    def record(self) -> dict[str, Any]:
+        """What the audit log has of it."""
         return {
             "plan_id": self.plan_id,
             "owner": self.claim.owner,

@@ -16,13 +16,13 @@ RecoveryKey = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class OpenAlteration:
-    """One entity of an alteration whose outcome is not known, claimed by one recovery.
+    """One entity of an alteration without a definite outcome, claimed by one recovery.
 
     Attributes:
-        audited: As in the intent: ordinal, operations, ``before`` as far as it was known.
+        audited: As in the intent: ordinal, operations, ``before`` as far as it was read.
         broker_id: The broker that it was sent through, or null.
         age_s: Seconds since the bytes can have been handed over at the latest, by the database's
-            clock; negative where that moment has not come.
+            clock; negative where that time has not come.
         quarantined: Whether its outcome was recorded as unknown; otherwise its owner died.
         observed: Whether a provisional verdict is in the log already.
     """
@@ -65,16 +65,16 @@ class Recovered:
 
 
 class RecoveryJournal(Protocol):
-    """The part of the log that recovery works on; every method may raise ``NotSentError``."""
+    """What recovery works on in the log; every method may raise ``NotSentError``."""
 
     async def beat(self, cluster_id: str, owner: str) -> None:
-        """Say that the owner lives."""
+        """Record that the owner is alive."""
         ...
 
     async def claim_open(
         self, cluster_id: str, owner: str, *, limit: int
     ) -> Sequence[OpenAlteration]:
-        """Claim entities of a cluster without a known outcome, whose owner is dead or gave them up.
+        """Claim entities of a cluster without a definite outcome that no living owner works on.
 
         Quarantined ones, and open ones past their deadline with a dead owner. What another owner
         has claimed a short while ago is left out; what this one has claimed before is not, so one
@@ -144,7 +144,7 @@ class DoubtfulAlteration:
     """An alteration of one entity that may be applied, or applied again, after its conclusion.
 
     Attributes:
-        before: The values before it, as far as they are known.
+        before: The values before it, as far as they were read.
         outcome: As concluded; UNKNOWN where it is open or only observed so far.
         concluded_at: When (UTC).
     """
@@ -157,7 +157,7 @@ class DoubtfulAlteration:
 
 
 class DriftJournal(Protocol):
-    """The part of the log that the watch works on; every method may raise ``NotSentError``."""
+    """What the watch works on in the log; every method may raise ``NotSentError``."""
 
     async def try_lead(self, cluster_id: str) -> bool:
         """Tell whether this process is the one that watches the cluster; ask before each round.
@@ -173,13 +173,13 @@ class DriftJournal(Protocol):
     async def baseline(self, cluster_id: str) -> Mapping[ClientQuotaEntity, AuditedState] | None:
         """Return the last audited states, to be read before the cluster is.
 
-        Null where the cluster was never watched: then what it holds is to be kept as the
+        Null where the cluster was never watched: then what it holds is to be stored as the
         baseline, whoever has set it. From then on an entity that is missing here had no values.
         """
         ...
 
     async def keep_baseline(self, cluster_id: str, quotas: Quotas) -> None:
-        """Keep what the cluster holds at first sight, where no state was audited yet.
+        """Store what the cluster holds in the first round, where no state was audited yet.
 
         Nothing of it is drift, so the log gets no rows.
         """

@@ -86,7 +86,7 @@ class PublishedRun:
 
 @dataclass(frozen=True, slots=True)
 class AnalyticsPage:
-    """Rows, and what is known of them.
+    """Rows, and how complete they are.
 
     Attributes:
         run: The newest run behind the table; null before the first.
@@ -116,7 +116,7 @@ class BucketUsage:
 
     Attributes:
         throttled_minutes: Minutes in which it was throttled.
-        data_through: The end of the last minute of its day that is known.
+        data_through: The end of the last minute of its day that has data.
         coverage: 0 to 1: the minutes that the bucket has of those that brokers reported.
     """
 
@@ -164,7 +164,7 @@ class AnalyticsStore(Protocol):
     async def usage(
         self, cluster_id: str, buckets: Sequence[BucketName]
     ) -> Mapping[BucketName, BucketUsage]:
-        """Return the last day of each bucket of which one is known."""
+        """Return the last day of each bucket that has one."""
         ...
 
 
@@ -244,7 +244,7 @@ class Analytics:
     async def usage(
         self, cluster_id: str, buckets: Sequence[BucketName]
     ) -> Mapping[BucketName, BucketUsage] | None:
-        """Return the last day of each bucket of which one is known; null if nobody can tell now."""
+        """Return the last day of each bucket that has one; null if nobody can tell now."""
         try:
             return await self.store.usage(cluster_id, buckets)
         except NotSentError as error:

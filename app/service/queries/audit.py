@@ -36,7 +36,7 @@ class AuditTrail:
         """Return one alteration to its principal or to an auditor.
 
         Raises:
-            NotFoundError: There is none of this cluster, or it is somebody else's.
+            NotFoundError: There is none of this cluster, or it is another caller's.
         """
         cluster_id = await self.cluster.cluster_id()
         record = await self.journal.alteration(alteration_id)

@@ -99,16 +99,20 @@ class SortedSnapshot:
 
     def candidates(self, quota_filter: ClientQuotaFilter) -> Collection[ClientQuotaEntity]:
         """Return a few entities that hold all that match, or all entities there are."""
-        named = [part for part in quota_filter.components if part.match_type in _NAMED]
+        named = [
+            component for component in quota_filter.components if component.match_type in _NAMED
+        ]
         if not named:
             return self.quotas.keys()
         if quota_filter.strict and _all_named(quota_filter):
-            names = {part.entity_type: part.match for part in named}
+            names = {component.entity_type: component.match for component in named}
             return [ClientQuotaEntity.of(names)]
         if self._postings is None:
             self._postings = _postings(self.quotas)
         get = self._postings.get
-        return min((get((part.entity_type, part.match), []) for part in named), key=len)
+        return min(
+            (get((component.entity_type, component.match), []) for component in named), key=len
+        )
 
 
 class SortedSnapshots:
@@ -160,7 +164,7 @@ def _matching(
 
 def _all_named(quota_filter: ClientQuotaFilter) -> bool:
     parts = quota_filter.components
-    return bool(parts) and all(part.match_type in _NAMED for part in parts)
+    return bool(parts) and all(component.match_type in _NAMED for component in parts)
 
 
 def _ranked(quotas: Quotas) -> Ranked:
@@ -190,7 +194,7 @@ def _patched(before: Ranked, changed: Mapping[ClientQuotaEntity, Values | None])
 
 
 def _postings(quotas: Quotas) -> Mapping[tuple[str, str | None], list[ClientQuotaEntity]]:
-    """Return the entities by each name, and by each default, that is part of them."""
+    """Return the entities by each name, and by each default, that they have."""
     postings: dict[tuple[str, str | None], list[ClientQuotaEntity]] = {}
     for entity in quotas:
         for kind, name in entity.entries:
@@ -199,14 +203,14 @@ def _postings(quotas: Quotas) -> Mapping[tuple[str, str | None], list[ClientQuot
 
 
 class Image(Protocol):
-    """The describe-all answer, kept and shared."""
+    """The describe-all answer, cached and shared."""
 
     async def image(self, *, max_age_ms: int) -> Described:
         """Return a describe-all answer that is at most that old."""
         ...
 
     def forget(self) -> None:
-        """Answer from no image that is older than this moment."""
+        """Answer from no image that is older than this call."""
         ...
 
 
@@ -246,7 +250,7 @@ class QuotaPage:
     """A page of a listing.
 
     Attributes:
-        listing: All that matches, of which the page is a part.
+        listing: All that matches, which the page is taken from.
         entries: Those of the page.
         is_last: Whether none follows.
     """

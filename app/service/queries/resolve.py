@@ -43,7 +43,7 @@ class ResolveQuery:
         max_age_ms: How old the image may be; 0 reads the broker now.
         explain: List every level tried.
         violations: Broken rules found while the request was read.
-        expected: What must hold in the image, by the alteration's place.
+        expected: What must hold in the image, by the alteration's position.
     """
 
     identities: tuple[Identity, ...]

@@ -60,7 +60,7 @@ class FencePair:
 
     @property
     def evidence(self) -> Mapping[str, Any]:
-        """What is kept in the log."""
+        """What the log has of it."""
         return {
             "broker_id": self.broker_id,
             "leader_epoch": self.leader_epoch,
@@ -219,7 +219,7 @@ class Recovery:
         """Recover what can be claimed now; return how many entities were claimed.
 
         Raises:
-            NotSentError: The log cannot be read, or it is not known whose alterations are ours.
+            NotSentError: The log cannot be read, or the cluster has no id yet.
         """
         journal = self._deps.journal
         cluster_id = await self._deps.admin.cluster_id()

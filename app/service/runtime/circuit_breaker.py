@@ -27,7 +27,7 @@ class CircuitBreaker:
     Args:
         code: Of the problem that is answered while it is open.
         detail: A sentence that says what is down and that nothing was sent.
-        watch: Told each new state.
+        watch: Called with each new state.
         now: A clock in seconds that never goes back.
     """
 

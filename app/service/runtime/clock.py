@@ -84,7 +84,7 @@ class Patience:
 
     @property
     def statement_s(self) -> float:
-        """Postgres's own limit for a statement that writes: it ends what was given up."""
+        """Postgres's own limit for a statement that writes: it ends what nobody waits for."""
         return self.database_answer_s * 10 / 7
 
     @property
@@ -119,7 +119,7 @@ class Patience:
 
     @property
     def fact_s(self) -> float:
-        """Until a broker has told its ACLs, its configuration, or what a caller may do."""
+        """Until a broker has returned its ACLs, its configuration, or what a caller may do."""
         return self.broker_answer_s * 3 / 5
 
     @property

@@ -38,7 +38,7 @@ class Readiness:
         self.draining = False
 
     async def problems(self, *, for_write: bool) -> Mapping[str, str]:
-        """Return what stands in the way, by dependency; empty means ready."""
+        """Return what is not ready, by dependency; empty means ready."""
         if self.draining:
             return {"service": "The service is stopping."}
         checks = {**self._reading, **(self._writing if for_write else {})}

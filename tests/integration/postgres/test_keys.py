@@ -25,7 +25,7 @@ from tests.integration.postgres.calls import until_somebody_waits
 from tests.integration.postgres.slots import Tables, concluded, request_of
 from tests.testkit.kafka import unique
 from tests.testkit.patience import PATIENT
-from tests.testkit.postgres import AuditDatabase, claim_of
+from tests.testkit.postgres import AuditDatabase, audit_request, claim_of
 from tests.testkit.sizes import size
 
 KEYS = size(100, 1000)
@@ -47,7 +47,7 @@ async def take(journal: PostgresJournal, request: AuditRequest, key: KeyClaim) -
 async def kept_by(journal: PostgresJournal, request: AuditRequest, key: KeyClaim) -> StoredKey:
     with pytest.raises(KeyTakenError) as raised:
         await take(journal, request, key)
-    return raised.value.kept
+    return raised.value.stored
 
 
 async def test_a_key_is_kept_with_its_intent_and_found_again(
@@ -97,7 +97,7 @@ async def first_with(journal: PostgresJournal, number: int) -> str:
         try:
             await take(journal, request, key_of(str(number)))
         except KeyTakenError as error:
-            return error.kept.alteration_id
+            return error.stored.alteration_id
         except (NotSentError, EntityBusyError):
             continue
         return request.alteration_id
@@ -284,6 +284,6 @@ async def test_a_taken_key_is_said_before_a_taken_slot(journal: PostgresJournal)
 
 
 async def test_a_key_without_slots_is_kept_too(journal: PostgresJournal):
-    key, request = key_of("k"), request_of("alice")
-    await journal.record_intent(request, Claim("owner", (), key, send_within_s=0.0))
+    key, request = key_of("k"), audit_request()
+    await journal.record_intent(request, Claim("owner", key, send_within_s=0.0))
     assert (await kept_by(journal, request_of("bob"), key)).alteration_id == request.alteration_id

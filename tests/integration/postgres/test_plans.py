@@ -242,7 +242,7 @@ async def test_an_alteration_gives_back_what_is_last_known_of_what_it_rests_on(
     await journal.record_conclusion(concluded(before))
     request = request_of("a")
     intent = await journal.record_intent(request, claim_of(request, rests_on=["x", "y"]))
-    assert [state.values for state in intent.known.values()] == [AFTER]
+    assert [state.values for state in intent.states.values()] == [AFTER]
 
 
 async def test_recovery_does_not_look_at_what_is_only_rested_on_and_frees_it_in_the_end(

@@ -271,7 +271,7 @@ async def test_odd_values_and_names_come_back_from_recovery(
     )
     assert (await stored(journal, request)).results == {0: result}
     second = replace(request, alteration_id=request_of("x").alteration_id)
-    (known,) = (await journal.record_intent(second, claim_of(second))).known.values()
+    (known,) = (await journal.record_intent(second, claim_of(second))).states.values()
     assert known.values == odd
 
 

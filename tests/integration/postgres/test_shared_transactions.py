@@ -57,7 +57,7 @@ async def test_intents_of_one_turn_are_all_recorded_with_their_own_state(
     requests = [request_of(f"user-{number}") for number in range(20)]
     found = await intended(journal, *requests)
     assert all(isinstance(result, Intent) for result in found)
-    states = [[*result.known.values()] for result in found if isinstance(result, Intent)]
+    states = [[*result.states.values()] for result in found if isinstance(result, Intent)]
     assert [len(state) for state in states] == [number == 3 for number in range(20)]
     assert states[3][0].values == AFTER
     for request in requests:
@@ -121,7 +121,7 @@ async def test_a_used_key_stops_its_own_request_only(journal: PostgresJournal, t
     )
     assert [type(result) for result in found] == [Intent, Intent, KeyTakenError]
     assert isinstance(found[2], KeyTakenError)
-    assert found[2].kept.alteration_id == used.alteration_id
+    assert found[2].stored.alteration_id == used.alteration_id
     assert not tables.slots(repeat)
     kept = await journal.stored_key(OTHER_KEY.key_hash)
     assert kept is not None
@@ -140,7 +140,7 @@ async def test_one_key_at_the_same_moment_is_one_intent(journal: PostgresJournal
     for result in found:
         if not isinstance(result, Intent):
             assert isinstance(result, KeyTakenError)
-            assert result.kept.alteration_id == winner.alteration_id
+            assert result.stored.alteration_id == winner.alteration_id
 
 
 async def test_one_entity_at_the_same_moment_is_one_intent(journal: PostgresJournal):

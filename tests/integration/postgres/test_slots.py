@@ -71,11 +71,19 @@ async def test_the_same_entity_of_another_cluster_is_another_entity(journal: Pos
     await take(journal, AuditRequest(**fields))
 
 
-async def test_a_request_without_claims_takes_no_slot(journal: PostgresJournal, tables: Tables):
-    request = request_of("alice")
-    intent = await journal.record_intent(request, Claim("owner", (), send_within_s=0.0))
-    assert intent.known == {}
+async def test_a_request_without_entities_takes_no_slot(journal: PostgresJournal, tables: Tables):
+    request = audit_request()
+    intent = await journal.record_intent(request, Claim("owner", send_within_s=0.0))
+    assert intent.states == {}
     assert tables.count("entity_slot") == 0
+    await journal.record_conclusion(concluded(request))
+    assert tables.count("entity_state") == 0
+
+
+async def test_an_outcome_without_a_slot_leaves_no_state(journal: PostgresJournal, tables: Tables):
+    request = request_of("alice")
+    await take(journal, request)
+    tables.run("delete from entity_slot")
     await journal.record_conclusion(concluded(request))
     assert tables.count("entity_state") == 0
 
@@ -84,20 +92,20 @@ async def test_what_was_applied_last_is_known_to_the_next_intent(
     journal: PostgresJournal, tables: Tables
 ):
     first, second, third = (request_of("alice", "bob") for _ in range(3))
-    assert (await take(journal, first)).known == {}
+    assert (await take(journal, first)).states == {}
     alice, bob = (entity.alteration.entity for entity in first.entities)
     results = {
         0: AlterationResult(alice, Outcome.APPLIED, True, {}, {"a": 1.5, "b": 2.0**63}),
         1: AlterationResult(bob, Outcome.REFUSED, False, {}, {}),
     }
     await journal.record_conclusion(AuditConclusion(first.alteration_id, results))
-    known = (await take(journal, second)).known
+    known = (await take(journal, second)).states
     assert {entity: state.values for entity, state in known.items()} == {
         alice: {"a": 1.5, "b": 2.0**63}
     }
     assert 0 <= known[alice].age_s < 60
     await journal.record_conclusion(concluded(second, after={}))
-    known = (await take(journal, third)).known
+    known = (await take(journal, third)).states
     assert {entity: state.values for entity, state in known.items()} == {alice: {}, bob: {}}
     state = tables.state(first)
     assert (state.stored, state.version, state.entity) == ("{}", 2, '{"user":"alice"}')
@@ -187,7 +195,7 @@ async def test_a_slot_is_free_for_whoever_waits_when_its_holder_concludes(
                 other.commit()
             (taken,) = await asyncio.gather(waiting, return_exceptions=True)
     assert isinstance(taken, Intent)
-    (state,) = taken.known.values()
+    (state,) = taken.states.values()
     assert state.values == {"a": 7.0}
 
 
@@ -299,7 +307,7 @@ async def test_ten_thousand_slots_are_taken_and_freed_at_once(
     assert await holder_of(journal, request_of("u9999")) == first.alteration_id
     assert await holder_of(journal, second) == first.alteration_id
     await journal.record_conclusion(concluded(first))
-    known = (await take(journal, second)).known
+    known = (await take(journal, second)).states
     assert len(known) == 10_000
     assert {tuple(state.values.items()) for state in known.values()} == {tuple(AFTER.items())}
     await journal.record_conclusion(concluded(second, Outcome.UNKNOWN, None))

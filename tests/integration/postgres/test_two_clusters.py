@@ -116,7 +116,7 @@ async def test_an_entity_is_held_and_known_on_each_cluster_by_itself(
     await journal.record_conclusion(concluded(there, Outcome.NOT_APPLIED))
     for again, known in ((request_of("alice"), [AFTER]), (elsewhere("alice"), [])):
         intent = await journal.record_intent(again, claim_of(again))
-        assert [state.values for state in intent.known.values()] == known
+        assert [state.values for state in intent.states.values()] == known
 
 
 async def test_a_key_belongs_to_one_principal_on_one_cluster(journal: PostgresJournal):

@@ -174,7 +174,7 @@ async def test_what_is_lost_at_the_end_is_said(
     failures.count("10.0.0.1", *BAD)
     failures.count("10.0.0.1", *BAD)
     await writer.close()
-    assert "2 refused credentials were counted and could not be kept" in caplog.text
+    assert "2 refused credentials were counted and could not be recorded" in caplog.text
 
 
 @in_virtual_time
