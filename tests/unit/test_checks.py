@@ -6,6 +6,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from scripts import checks
+from scripts.checks import copy_folder, shared_types
+
 ROOT = Path(__file__).resolve().parents[2]
 DEADLINE_S = 60
 SLEEP = "import time; time.sleep(600)"
@@ -75,3 +80,34 @@ def test_an_interrupt_ends_every_check():
         output, _ = process.communicate(timeout=DEADLINE_S)
     assert process.returncode == 130
     assert output.splitlines()[-1] == "Interrupted: everything ends."
+
+
+def test_a_folder_is_copied_where_there_is_none(tmp_path: Path):
+    source, target = tmp_path / "source", tmp_path / "new" / "target"
+    copy_folder(source, target)
+    assert not target.parent.exists()
+    source.mkdir()
+    for content in ("first", "second"):
+        (source / "file").write_text(content)
+        copy_folder(source, target)
+    assert (target / "file").read_text() == "first"
+    assert list(target.parent.iterdir()) == [target]
+
+
+def test_a_folder_that_cannot_be_written_is_done_without(tmp_path: Path):
+    (tmp_path / "source").mkdir()
+    (tmp_path / "file").touch()
+    copy_folder(tmp_path / "source", tmp_path / "file" / "target")
+
+
+def test_other_packages_have_another_cache_of_types(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    before = shared_types()
+    locked = tmp_path / "requirements" / "dev.txt"
+    locked.parent.mkdir()
+    locked.touch()
+    monkeypatch.setattr(checks, "ROOT", tmp_path)
+    assert before.is_relative_to(tmp_path)
+    assert shared_types() != before
