@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.unit.http.application import send
-from tests.unit.http.fake_service import FakeService
+from tests.unit.http.fake_service import FakeService, document
 
 ZEROS, NINES = "0" * 5000, "9" * 5000
 INTEGERS = [ZEROS, NINES, f"-{ZEROS}", f"-{NINES}", f"{ZEROS}5", f"1{ZEROS}"]
@@ -50,7 +50,7 @@ HEADERS = ("content-length", "idempotency-key", "supersede", "x-request-id", "if
 
 def parameters(service: FakeService) -> Iterator[tuple[str, str, str]]:
     """Yield path, place and name of every number that a GET takes, and of all in its path."""
-    for path, operations in service.document["paths"].items():
+    for path, operations in document()["paths"].items():
         for reference in operations.get("get", {}).get("parameters", ()):
             one: Any = service._resolved(reference)
             if one["in"] == "path" or one["schema"].get("type") in {"integer", "number"}:
