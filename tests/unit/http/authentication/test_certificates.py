@@ -63,12 +63,7 @@ def test_the_rules_make_a_user_of_it(authority: Authority):
 
 @pytest.mark.parametrize(
     ("now", "good"),
-    [
-        (BEGINS - SECOND, False),
-        (BEGINS, True),
-        (ENDS, True),
-        (ENDS + SECOND, False),
-    ],
+    [(BEGINS - SECOND, False), (BEGINS, True), (ENDS, True), (ENDS + SECOND, False)],
 )
 def test_it_is_good_from_its_first_day_to_its_last(
     authority: Authority, now: datetime, *, good: bool
@@ -114,12 +109,7 @@ def test_a_certificate_that_was_changed_is_of_no_issuer(authority: Authority):
 
 @pytest.mark.parametrize(
     "subject",
-    [
-        (),
-        ((NameOID.COMMON_NAME, "al\nice"),),
-        ((NameOID.COMMON_NAME, "al\x7fice"),),
-        ((NameOID.COMMON_NAME, "al\u0085ice"),),
-    ],
+    [(), *(((NameOID.COMMON_NAME, f"al{end}ice"),) for end in "\n\x7f\u0085")],
     ids=["empty", "two lines", "delete", "next line"],
 )
 def test_a_subject_that_nobody_may_have_is_refused(authority: Authority, subject: Subject):
@@ -258,8 +248,7 @@ async def test_an_authorization_that_is_not_taken_is_one_too_many(given: str):
 
 async def test_several_elements_of_envoy_s_are_refused(behind_envoy: Proxied):
     for values in ((f"{XFCC},{XFCC}",), (XFCC, XFCC), (f'Subject="a",{XFCC}',)):
-        headers = [("X-Forwarded-Client-Cert", value) for value in values]
-        answer = await behind_envoy.get(*headers)
+        answer = await behind_envoy.get(*(("X-Forwarded-Client-Cert", value) for value in values))
         assert (answer.status, answer.document["code"]) == (400, "several-credentials")
 
 
