@@ -226,7 +226,7 @@ async def test_a_late_apply_is_told_in_both_stories(
     assert [item.outcome.value for item in record.results.values()] == ["unknown", "not_applied"]
     assert record.history[-1][1:] == (
         "recovery",
-        f'seen to be applied after all, recorded as {row.alteration_id} for {{"user":"alice"}}',
+        f"seen to be applied after all, recorded as {row.alteration_id} for {{user=alice}}",
     )
     page = await journal.audit_rows(AuditQuery(outcome="not_applied"))
     assert [item.alteration_id for item in page.rows] == [old.alteration_id]

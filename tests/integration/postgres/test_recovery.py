@@ -191,8 +191,8 @@ async def test_each_entity_has_its_own_story(journal: PostgresJournal, recovery:
     record = await stored(journal, request)
     assert [result.outcome.value for result in record.results.values()] == ["applied", "unknown"]
     assert [detail for _, event, detail in record.history if event == "recovery"] == [
-        'observed: applied so far for {"user":"bob"}',
-        'found applied for {"user":"alice"}',
+        "observed: applied so far for {user=bob}",
+        "found applied for {user=alice}",
     ]
     times = [at for at, event, _ in record.history if event == "recovery"]
     assert times == sorted(times)

@@ -44,8 +44,8 @@ async def test_a_superseded_alteration_gives_up_the_entities_of_the_new_one_only
     assert record is not None
     told = f"superseded by alteration {new.alteration_id} before its outcome was known"
     assert [detail for _, event, detail in record.history if event == "recovery"] == [
-        f'{told} for {{"user":"alice"}}',
-        f'{told} for {{"user":"carol"}}',
+        f"{told} for {{user=alice}}",
+        f"{told} for {{user=carol}}",
     ]
     page = await journal.audit_rows(AuditQuery(outcome="superseded"))
     assert [row.alteration_id for row in page.rows] == [old.alteration_id] * 2
