@@ -1,12 +1,14 @@
 """The minutes of buckets, their names, and what stops a run."""
 
 import argparse
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as sf
 
 from app.domain.quota_keys import QuotaKey
@@ -184,42 +186,71 @@ def test_order_and_partitions_change_no_bit(spark: SparkSession, tmp_path: Path)
     assert len(written[0][0]) == 48
 
 
-def test_days_that_one_task_cannot_hold_give_the_same(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+@dataclass(frozen=True)
+class Written:
+    """What a run was given, where it wrote, and which minutes."""
+
+    given: tuple[DataFrame, DataFrame]
+    out: Path
+    minutes: list[Row]
+
+
+@pytest.fixture(scope="module")
+def written(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Written:
+    """A run of a key for each set of rules, and of a key without rules."""
     rows = [
         seen(f"u{number % 5}", f"c{number % 7}", at=number % 3, rate_avg=number / 7)
         for number in range(105)
     ]
-    given = frames(spark, rows, value(9, user="u1"), value(5, client_id=None))
-    write(tmp_path / "held", *given)
+    rules = [value(9, user="u1"), value(5, client_id=None)]
+    other = QuotaKey.CONSUMER_BYTE_RATE
+    rows += [seen(u, c) | {"key": other.value} for u in ("a", "b", "") for c in ("x", "y", "")]
+    others = (value(1, user="a"), value(2, client_id="x"), value(3, user=None))
+    rules += [replace(rule, key=other) for rule in others]
+    rows += [seen("a", "x") | {"key": QuotaKey.REQUEST_PERCENTAGE.value}]
+    given = frames(spark, rows, *rules)
+    out = tmp_path_factory.mktemp("buckets") / "once"
+    write(out, *given)
+    return Written(given, out, minutes_of(spark, out))
+
+
+def minutes_of(spark: SparkSession, out: Path) -> list[Row]:
+    return read_table(spark, [out], BUCKET_MINUTE).orderBy(*BUCKET_MINUTE.order).collect()
+
+
+def test_days_that_one_task_cannot_hold_give_the_same(
+    spark: SparkSession, written: Written, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr("app.pipeline.exchange.ROWS_OF_TASK", 20)
-    write(tmp_path / "divided", *given)
-    held, divided = (
-        read_table(spark, [tmp_path / way], BUCKET_MINUTE).orderBy(*BUCKET_MINUTE.order).collect()
-        for way in ("held", "divided")
-    )
-    assert held == divided
+    write(tmp_path / "divided", *written.given)
+    assert minutes_of(spark, tmp_path / "divided") == written.minutes
     files = [
-        pieces_of([tmp_path / way], BUCKET_MINUTE, Scope(), files=True)
-        for way in ("held", "divided")
+        pieces_of([out], BUCKET_MINUTE, Scope(), files=True)
+        for out in (written.out, tmp_path / "divided")
     ]
     assert len(files[0]) == 1 < len(files[1])
-    assert all(file.whole for way in files for file in way)
+    assert all(file.whole for run in files for file in run)
 
 
 def test_look_ups_that_are_too_large_to_broadcast_give_the_same(
-    spark: SparkSession, tmp_path: Path
+    spark: SparkSession, written: Written, tmp_path: Path
 ):
-    rows = [seen(user, client) for user in ("a", "b", "") for client in ("x", "y", "")]
-    given = frames(spark, rows, value(1, user="a"), value(2, client_id="x"), value(3, user=None))
-    write(tmp_path / "broadcast", *given)
-    write(tmp_path / "merged", *given, "--broadcast-max", "0", "--as-of", "history")
-    one, other = (
-        read_table(spark, [tmp_path / way], BUCKET_MINUTE).orderBy("bucket_id").collect()
-        for way in ("broadcast", "merged")
-    )
-    assert one == other
+    write(tmp_path / "merged", *written.given, "--broadcast-max", "0", "--as-of", "history")
+    assert minutes_of(spark, tmp_path / "merged") == written.minutes
+
+
+def test_another_seed_gives_other_ids_and_the_same_limits(
+    spark: SparkSession, written: Written, tmp_path: Path
+):
+    write(tmp_path / "seed", *written.given, "--hash-seed", "7")
+    other = minutes_of(spark, tmp_path / "seed")
+    limits = [
+        Counter((row.key, row.ts, row.limit, row.level, row.rate_max) for row in minutes)
+        for minutes in (written.minutes, other)
+    ]
+    assert limits[0] == limits[1]
+    assert {row.limit for row in other} == {None, 1.0, 3.0, 5.0, 9.0}
+    assert {row.bucket_id for row in other}.isdisjoint(row.bucket_id for row in written.minutes)
 
 
 def test_versions_that_overlap_are_refused(spark: SparkSession, tmp_path: Path):
@@ -254,18 +285,6 @@ def test_buckets_with_the_same_id_stop_the_run(
     monkeypatch.setattr(resolve, "bucket_id", lambda hashing: "CAST(1 AS BIGINT)")
     with pytest.raises(UsageError, match=r"have the same bucket_id.*--hash-seed"):
         write(tmp_path, *frames(spark, [seen("a", "x"), seen("b", "y")], value(1, user="a")))
-
-
-def test_another_seed_gives_other_ids_and_the_same_limits(spark: SparkSession, tmp_path: Path):
-    given = frames(spark, [seen("a", "x"), seen("b", "y")], value(1, user="a"))
-    write(tmp_path / "one", *given)
-    write(tmp_path / "two", *given, "--hash-seed", "7")
-    one, two = (
-        read_table(spark, [tmp_path / way], BUCKET_MINUTE).orderBy("limit").collect()
-        for way in ("one", "two")
-    )
-    assert [row.limit for row in one] == [row.limit for row in two] == [None, 1.0]
-    assert {row.bucket_id for row in one}.isdisjoint(row.bucket_id for row in two)
 
 
 def test_a_run_that_doubles_rows_publishes_nothing(

@@ -105,25 +105,24 @@ def test_a_history_resolves_as_a_replay_minute_by_minute(spark: SparkSession):
     assert wrong == []
 
 
-@pytest.mark.parametrize(("origin", "before"), [("audit", 0), ("inferred", 0), ("snapshot", 3)])
 def test_a_value_holds_before_its_first_version_where_a_snapshot_saw_it_first(
-    spark: SparkSession, origin: str, before: int
+    spark: SparkSession, subtests: pytest.Subtests
 ):
     entity, key = (("user", "a"),), KEYS[0]
-    versions = [
-        Version("c", entity, key, 5.0, 2, 3, origin),
-        Version("c", entity, key, 6.0, 3, None),
-    ]
-    asked = [observation("c", key.value, at, user="a", client_id="x") for at in range(5)]
+    before = {"audit": 0, "inferred": 0, "snapshot": 3}
+    versions, asked = [], []
+    for origin in before:
+        versions += [
+            Version(origin, entity, key, 5.0, 2, 3, origin),
+            Version(origin, entity, key, 6.0, 3, None),
+        ]
+        asked += [observation(origin, key.value, at, user="a", client_id="x") for at in range(5)]
     found = sorted(resolved(spark, asked, versions, history=True), key=lambda row: row["ts"])
-    limit = 5.0 if before else None
-    assert [(row["level"], row["limit"]) for row in found] == [
-        (before, limit),
-        (before, limit),
-        (3, 5.0),
-        (3, 6.0),
-        (3, 6.0),
-    ]
+    for origin, level in before.items():
+        with subtests.test(origin=origin):
+            limit = 5.0 if level else None
+            answers = [(row["level"], row["limit"]) for row in found if row["cluster_id"] == origin]
+            assert answers == [(level, limit), (level, limit), (3, 5.0), (3, 6.0), (3, 6.0)]
 
 
 def held_at(world: Sequence[Version], at: int) -> list[Version]:

@@ -15,7 +15,7 @@ from app.pipeline.tables import OBSERVATION_MINUTE, QUOTA_VERSION
 from benchmarks.pipeline import duckdb_arm, spark_arms
 from tests.testkit.sizes import size
 
-ROWS, ENTITIES = size((50_000, 1_000), (1_000_000, 10_000))
+ROWS, ENTITIES = size((10_000, 500), (1_000_000, 10_000))
 
 
 @pytest.mark.timeout(900)
