@@ -257,7 +257,7 @@ def test_servers_that_are_named_are_used_and_get_no_examples(
 
 
 def test_the_service_is_awaited_at_its_port_for_operations(
-    broker: LocalKafka, postgres: LocalPostgres, tmp_path: Path
+    kafka: LocalKafka, postgres: LocalPostgres, tmp_path: Path
 ):
     _, database_url = migrated_database(postgres, "operations_port")
     port, operations_port = free_ports(2)
@@ -267,7 +267,7 @@ def test_the_service_is_awaited_at_its_port_for_operations(
         "QUOTAS_PORT": str(port),
         "QUOTAS_OPERATIONS_PORT": str(operations_port),
         "QUOTAS_MODE": "development",
-        "QUOTAS_KAFKA_BOOTSTRAP_SERVERS": broker.bootstrap_servers,
+        "QUOTAS_KAFKA_BOOTSTRAP_SERVERS": kafka.bootstrap_servers,
         "QUOTAS_DATABASE_URL": database_url,
         "QUOTAS_TOKENS_FILE": str(write_tokens(tmp_path)),
     }
