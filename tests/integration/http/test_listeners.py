@@ -109,15 +109,14 @@ def test_callers_take_no_connection_from_the_port_for_operations(tmp_path: Path)
         probe.request("GET", "/livez")
         probe.getresponse().read()
         connected = probe.sock
-        for _ in range(10):
-            stack.enter_context(socket.create_connection((HOST, port)))
-        dropped = 'http_server_connections_dropped_total{reason="all"} '
-
-        def has_dropped() -> bool:
-            probe.request("GET", "/metrics")
-            return dropped in probe.getresponse().read().decode()
-
-        until(has_dropped, "all connections of callers are open")
+        address = HOST, port
+        callers = [
+            stack.enter_context(socket.create_connection(address, DEADLINE_S)) for _ in range(10)
+        ]
+        assert callers[0].recv(1) == b"", "the oldest connection of a caller is given up"
+        probe.request("GET", "/metrics")
+        text = probe.getresponse().read().decode()
+        assert 'http_server_connections_dropped_total{reason="all"} ' in text
         assert probe.sock is connected
 
 

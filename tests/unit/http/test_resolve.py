@@ -16,7 +16,7 @@ from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import QuotaError
 from app.domain.resolution_index import QuotaIndex
 from app.http.encoding import json_bytes, json_texts
-from app.http.resolve.rendering import resolutions_bytes, resolutions_json
+from app.http.resolve.rendering import resolution_bytes, resolutions_bytes, resolutions_json
 from app.service.auth.run_as_caller import RefusedAtTheActError
 from app.service.queries.analytics import BucketName, BucketUsage
 from app.service.queries.resolve import Identity, ResolutionBasis, ResolveQuery
@@ -108,6 +108,14 @@ def one_by_one(whole: ResolutionBasis) -> bytes:
 def test_the_present(quotas: Quotas, callback_class: str | None) -> None:
     whole = basis(IDENTITIES, QuotaIndex.of(quotas), None, callback_class)
     assert resolutions_bytes(whole) == one_by_one(whole)
+
+
+def test_answers_to_long_names_are_not_cached() -> None:
+    index, memo = QuotaIndex.of({}), dict[Any, Any]()
+    for name in ("alice", "a" * 10_000):
+        query = ResolveQuery((Identity(name),))
+        resolution_bytes(ResolutionBasis(query, "Cluster", AT, index, None, None, memo))
+    assert list(memo[None]._texts) == [Identity("alice")]
 
 
 @given(QUOTAS, QUOTAS, QUOTAS)
