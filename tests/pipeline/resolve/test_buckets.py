@@ -3,9 +3,9 @@
 import argparse
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
@@ -186,8 +186,7 @@ def test_order_and_partitions_change_no_bit(spark: SparkSession, tmp_path: Path)
     assert len(written[0][0]) == 48
 
 
-@dataclass(frozen=True)
-class Written:
+class Written(NamedTuple):
     """What a run was given, where it wrote, and which minutes."""
 
     given: tuple[DataFrame, DataFrame]
@@ -198,10 +197,7 @@ class Written:
 @pytest.fixture(scope="module")
 def written(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Written:
     """A run of a key for each set of rules, and of a key without rules."""
-    rows = [
-        seen(f"u{number % 5}", f"c{number % 7}", at=number % 3, rate_avg=number / 7)
-        for number in range(105)
-    ]
+    rows = [seen(f"u{n % 5}", f"c{n % 7}", at=n % 3, rate_avg=n / 7) for n in range(105)]
     rules = [value(9, user="u1"), value(5, client_id=None)]
     other = QuotaKey.CONSUMER_BYTE_RATE
     rows += [seen(u, c) | {"key": other.value} for u in ("a", "b", "") for c in ("x", "y", "")]
@@ -222,12 +218,10 @@ def test_days_that_one_task_cannot_hold_give_the_same(
     spark: SparkSession, written: Written, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr("app.pipeline.exchange.ROWS_OF_TASK", 20)
-    write(tmp_path / "divided", *written.given)
-    assert minutes_of(spark, tmp_path / "divided") == written.minutes
-    files = [
-        pieces_of([out], BUCKET_MINUTE, Scope(), files=True)
-        for out in (written.out, tmp_path / "divided")
-    ]
+    out = tmp_path / "divided"
+    write(out, *written.given)
+    assert minutes_of(spark, out) == written.minutes
+    files = [pieces_of([run], BUCKET_MINUTE, Scope(), files=True) for run in (written.out, out)]
     assert len(files[0]) == 1 < len(files[1])
     assert all(file.whole for run in files for file in run)
 
@@ -244,12 +238,9 @@ def test_another_seed_gives_other_ids_and_the_same_limits(
 ):
     write(tmp_path / "seed", *written.given, "--hash-seed", "7")
     other = minutes_of(spark, tmp_path / "seed")
-    limits = [
-        Counter((row.key, row.ts, row.limit, row.level, row.rate_max) for row in minutes)
-        for minutes in (written.minutes, other)
-    ]
-    assert limits[0] == limits[1]
-    assert {row.limit for row in other} == {None, 1.0, 3.0, 5.0, 9.0}
+    limits, others = (Counter(row.limit for row in rows) for rows in (written.minutes, other))
+    assert limits == others
+    assert set(others) == {None, 1.0, 3.0, 5.0, 9.0}
     assert {row.bucket_id for row in other}.isdisjoint(row.bucket_id for row in written.minutes)
 
 

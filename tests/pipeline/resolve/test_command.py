@@ -6,13 +6,35 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from app.domain.quota_keys import QuotaKey
 from app.pipeline.arrow_storage import write_arrow
 from app.pipeline.folders import RunFolder
 from app.pipeline.main import main
-from app.pipeline.tables import QUOTA_VERSION
+from app.pipeline.tables import OBSERVATION_MINUTE, QUOTA_VERSION
 from tests.pipeline.conftest import Command
-from tests.pipeline.resolve.clusters import Version, minute, quota_table
-from tests.pipeline.resolve.conftest import ALICE, KEY
+from tests.pipeline.resolve.clusters import (
+    Version,
+    minute,
+    observation,
+    observation_table,
+    quota_table,
+)
+
+KEY = QuotaKey.CONSUMER_BYTE_RATE
+ALICE = (("user", "alice"),)
+
+
+@pytest.fixture
+def given(tmp_path: Path) -> Path:
+    """A folder with observations and quotas: alice's limit was raised after two minutes."""
+    rows = [observation("c", KEY.value, at, user="alice", client_id="x") for at in range(4)]
+    first = Version("c", ALICE, KEY, 10.0, 1, 2, "snapshot")
+    quotas = [first, Version("c", ALICE, KEY, 20.0, 2, None)]
+    run = RunFolder(tmp_path / "given", "one")
+    write_arrow(observation_table(rows), OBSERVATION_MINUTE, run)
+    write_arrow(quota_table(quotas), QUOTA_VERSION, run)
+    run.publish()
+    return tmp_path / "given"
 
 
 def test_a_dry_run_says_what_it_would_do(given: Path, capsys: pytest.CaptureFixture[str]):

@@ -112,10 +112,8 @@ def test_a_value_holds_before_its_first_version_where_a_snapshot_saw_it_first(
     before = {"audit": 0, "inferred": 0, "snapshot": 3}
     versions, asked = [], []
     for origin in before:
-        versions += [
-            Version(origin, entity, key, 5.0, 2, 3, origin),
-            Version(origin, entity, key, 6.0, 3, None),
-        ]
+        first = Version(origin, entity, key, 5.0, 2, 3, origin)
+        versions += [first, Version(origin, entity, key, 6.0, 3, None)]
         asked += [observation(origin, key.value, at, user="a", client_id="x") for at in range(5)]
     found = sorted(resolved(spark, asked, versions, history=True), key=lambda row: row["ts"])
     for origin, level in before.items():

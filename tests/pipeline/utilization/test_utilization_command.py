@@ -7,8 +7,16 @@ import pytest
 
 from app.pipeline.arrow_storage import read_arrow
 from app.pipeline.main import main
-from app.pipeline.tables import DIM_BUCKET, UTILIZATION_DAILY, UTILIZATION_HIST
+from app.pipeline.tables import BUCKET_MINUTE, DIM_BUCKET, UTILIZATION_DAILY, UTILIZATION_HIST
 from tests.pipeline.conftest import Command
+from tests.testkit.bucket_worlds import bucket, minute, publish
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Path:
+    rows = [minute(number, rate_max=60.0 + number) for number in (0, 50, 1440)]
+    rows.append(minute(5, cluster_id="c2"))
+    return publish(tmp_path / "in", {BUCKET_MINUTE: rows, DIM_BUCKET: [bucket()]})
 
 
 def test_a_dry_run_writes_nothing(world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
