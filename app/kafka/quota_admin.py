@@ -216,13 +216,15 @@ class KafkaClientQuotaAdmin:
                 await lease.connection.begin(request.frame)
         except TimeoutError:
             raise _too_late() from None
+        # The validations of recovery come here as well, before the alteration that a test means.
+        failpoints = _UNARMED if request.validate_only else self._failpoints
         with killed_if_it_stands_still():
-            self._failpoints.reach("before_last_check")
+            failpoints.reach("before_last_check")
             if boot_time() >= send_by:
                 raise _too_late()
-            self._failpoints.reach("after_last_check")
+            failpoints.reach("after_last_check")
             in_flight = AlterationInFlight(request, lease)
-            self._failpoints.reach("handed_over")
+            failpoints.reach("handed_over")
         return in_flight
 
     async def live_brokers(self, *, timeout_s: float | None = None) -> Sequence[int]:
