@@ -28,8 +28,7 @@ Command = Callable[..., CompletedProcess[str]]
 def spark() -> Iterator[SparkSession]:
     """One Spark for all tests: it takes seconds to start."""
     settings = {"spark.sql.shuffle.partitions": "2", "spark.driver.memory": "2g"}
-    java = "-XX:+UseSerialGC -Xmn1g -XX:MetaspaceSize=256m"
-    settings["spark.driver.extraJavaOptions"] = java
+    settings["spark.driver.extraJavaOptions"] = "-XX:+UseSerialGC -Xmn1g -XX:MetaspaceSize=256m"
     with spark_session(
         "tests", master="local[2]", settings=settings | size(INTERPRETED, {})
     ) as session:

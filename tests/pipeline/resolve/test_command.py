@@ -12,13 +12,8 @@ from app.pipeline.folders import RunFolder
 from app.pipeline.main import main
 from app.pipeline.tables import OBSERVATION_MINUTE, QUOTA_VERSION
 from tests.pipeline.conftest import Command
-from tests.pipeline.resolve.clusters import (
-    Version,
-    minute,
-    observation,
-    observation_table,
-    quota_table,
-)
+from tests.pipeline.resolve import clusters
+from tests.pipeline.resolve.clusters import Version, minute, observation, quota_table
 
 KEY = QuotaKey.CONSUMER_BYTE_RATE
 ALICE = (("user", "alice"),)
@@ -31,7 +26,7 @@ def given(tmp_path: Path) -> Path:
     first = Version("c", ALICE, KEY, 10.0, 1, 2, "snapshot")
     quotas = [first, Version("c", ALICE, KEY, 20.0, 2, None)]
     run = RunFolder(tmp_path / "given", "one")
-    write_arrow(observation_table(rows), OBSERVATION_MINUTE, run)
+    write_arrow(clusters.observation_table(rows), OBSERVATION_MINUTE, run)
     write_arrow(quota_table(quotas), QUOTA_VERSION, run)
     run.publish()
     return tmp_path / "given"
