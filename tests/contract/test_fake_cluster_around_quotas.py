@@ -42,7 +42,7 @@ class Side:
 
     settings: KafkaSettings
     sasl: KafkaSettings
-    let_somebody_alter: Callable[[], None]
+    let_a_caller_alter: Callable[[], None]
 
 
 @pytest.fixture
@@ -63,13 +63,13 @@ def real_side(broker: LocalKafka) -> Iterator[Side]:
 
     binding = acl(NAME, "ALTER_CONFIGS")
 
-    def let_somebody_alter() -> None:
+    def let_a_caller_alter() -> None:
         client.create_acls([binding])[binding].result(DEADLINE_S)
 
     yield Side(
         KafkaSettings(broker.bootstrap_servers),
         as_user(broker.sasl_bootstrap_servers, "nobody"),
-        let_somebody_alter,
+        let_a_caller_alter,
     )
     same = AclBindingFilter(
         binding.restype,
@@ -148,7 +148,7 @@ async def test_the_acls_of_the_cluster_are_told(side: Side, plain: Brokers):
         return MAY_ALTER in (await source.cluster_acls(max_age_s=0)).bindings
 
     assert not await told()
-    side.let_somebody_alter()
+    side.let_a_caller_alter()
     await eventually(told, wanted=True)
 
 

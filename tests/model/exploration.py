@@ -20,11 +20,11 @@ def reachable(start: S, moves: Callable[[S], Iterable[S]]) -> Iterator[tuple[S, 
         for state in waiting:  # which grows meanwhile
             following = tuple(moves(state))
             yield state, not following
-            for one in following:
+            for item in following:
                 before = len(seen)
-                seen.add(one)
+                seen.add(item)
                 if len(seen) > before:
-                    waiting.append(one)
+                    waiting.append(item)
     finally:
         if was_enabled:
             gc.enable()

@@ -140,7 +140,7 @@ class Driver:
         ):
             answers.append(await self._call(http, name, plan))
         if None in answers:
-            await self._until_somebody_answers(http)
+            await self._until_an_answer(http)
         elif any(answer is not None and answer.status == _UNAVAILABLE for answer in answers):
             await asyncio.sleep(self._random.uniform(0.0, _BACK_OFF_S))
         if any(answer is not None and answer.end is End.OK for answer in answers):
@@ -151,7 +151,7 @@ class Driver:
         urls = self._random.sample(self._urls, len(self._urls))
         return await send(http, urls, plan.noted(self._log, name), self._load.wait)
 
-    async def _until_somebody_answers(self, http: httpx.AsyncClient) -> None:
+    async def _until_an_answer(self, http: httpx.AsyncClient) -> None:
         async with asyncio.timeout(DEADLINE_S):
             while not await _lives(http, self._random.choice(self._urls)):
                 await asyncio.sleep(_POLL_S)

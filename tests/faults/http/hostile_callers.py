@@ -142,7 +142,7 @@ def again_and_again(
         answers, end = Answers(), asyncio.get_running_loop().time() + LASTS_S
 
         async def ask(number: int) -> None:
-            users = [{"user": f"hostile-{number}-{one}"} for one in range(_ENTITIES)]
+            users = [{"user": f"hostile-{number}-{item}"} for item in range(_ENTITIES)]
             body = json.dumps(document(users)).encode()
             while asyncio.get_running_loop().time() < end:
                 answers.update(await _post(url, path, principal, body))
@@ -154,7 +154,7 @@ def again_and_again(
 
 
 def _changes(users: Users) -> list[object]:
-    return [{"entity": one, "ops": [{"key": RATE, "value": 1000}]} for one in users]
+    return [{"entity": user, "ops": [{"key": RATE, "value": 1000}]} for user in users]
 
 
 def _alterations(users: Users) -> object:
@@ -162,7 +162,7 @@ def _alterations(users: Users) -> object:
 
 
 def _plan(users: Users) -> object:
-    quotas = [{"entity": one, "values": {RATE: 1000}} for one in users]
+    quotas = [{"entity": user, "values": {RATE: 1000}} for user in users]
     return {"document": {"apiVersion": "quotas/v1", "quotas": quotas}}
 
 

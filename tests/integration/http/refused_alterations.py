@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from tests.integration.http.changes import C, I, M, P, R
+from tests.integration.http.service_calls import C, I, M, P, R
 from tests.testkit.kafka import unique
 from tests.testkit.raw_quotas import Names
 

@@ -7,7 +7,6 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.integration.http.changes import C, I, P, R, change
 from tests.integration.http.refused_alterations import (
     INVALID_REQUEST,
     OK,
@@ -17,6 +16,7 @@ from tests.integration.http.refused_alterations import (
     alteration_text,
     made_unique,
 )
+from tests.integration.http.service_calls import C, I, P, R, change
 from tests.testkit.kafka import unique
 from tests.testkit.raw_quotas import Entry, RawQuotas, RequestLog, setting
 from tests.testkit.service import RunningService

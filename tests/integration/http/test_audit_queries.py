@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from app.http.pagination import page_token, query_fingerprint
-from tests.integration.http.audit_rows import audit, post, rows
-from tests.integration.http.changes import C, I, P, R, applied, change
+from tests.integration.http.service_calls import C, I, P, R, applied, audit, change, post, rows
 from tests.testkit.kafka import unique
 from tests.testkit.service import RunningService
 

@@ -6,8 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.integration.http.audit_rows import post, rows
-from tests.integration.http.changes import C, P, R, applied, change
+from tests.integration.http.service_calls import C, P, R, applied, change, post, rows
 from tests.testkit.kafka import unique
 from tests.testkit.raw_quotas import RawQuotas
 from tests.testkit.service import RunningService

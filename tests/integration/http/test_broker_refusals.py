@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from app.localdev.kafka import LocalKafka
-from tests.integration.http.changes import I, P, change, outcomes
+from tests.integration.http.service_calls import I, P, change, outcomes
 from tests.testkit.kafka import LOCALHOST, unique
 from tests.testkit.raw_quotas import RawQuotas, RequestLog
 from tests.testkit.service import RunningService

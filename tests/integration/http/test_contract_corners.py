@@ -8,7 +8,7 @@ import pytest
 
 from app.localdev.kafka import LocalKafka
 from app.localdev.postgres import LocalPostgres
-from tests.integration.http.changes import C, P, change
+from tests.integration.http.service_calls import C, P, change
 from tests.testkit.kafka import PLAIN_USERS, unique
 from tests.testkit.service import (
     DEADLINE_S,

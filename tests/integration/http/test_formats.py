@@ -8,7 +8,7 @@ import httpx
 import pytest
 import yaml
 
-from tests.integration.http.changes import C, I, P, R
+from tests.integration.http.service_calls import C, I, P, R
 from tests.testkit.kafka import unique
 from tests.testkit.raw_quotas import RawQuotas, entity_of
 from tests.testkit.service import RunningService

@@ -11,7 +11,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from app.http.problem_catalog import PROBLEMS
-from tests.integration.http.changes import C, I, M, P, R, change
+from tests.integration.http.service_calls import C, I, M, P, R, change
 from tests.testkit.kafka import unique
 from tests.testkit.raw_quotas import RawQuotas
 from tests.testkit.service import RunningService

@@ -4,7 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from app.localdev.kafka import LocalKafka
-from tests.integration.http.changes import P, applied
+from tests.integration.http.service_calls import P, applied
 from tests.testkit.kafka import unique
 from tests.testkit.raw_quotas import RawQuotas, setting
 from tests.testkit.service import RunningService

@@ -11,7 +11,7 @@ import pytest
 
 from app.http.pagination import page_token, query_fingerprint
 from app.localdev.kafka import LocalKafka
-from tests.integration.http.changes import C, P
+from tests.integration.http.service_calls import C, P
 from tests.testkit.kafka import unique
 from tests.testkit.raw_quotas import RawQuotas, entity_of, setting
 from tests.testkit.service import RunningService

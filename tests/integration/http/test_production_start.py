@@ -11,7 +11,7 @@ import httpx
 from app.localdev.kafka import LocalKafka
 from app.localdev.postgres import LocalPostgres
 from app.postgres.migrate import migrate
-from tests.integration.http.changes import P, change
+from tests.integration.http.service_calls import P, change
 from tests.testkit.kafka import unique
 from tests.testkit.service import DEADLINE_S, running_service
 

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from app.localdev.kafka import LocalKafka
-from tests.integration.http.changes import C, I, M, P, R
+from tests.integration.http.service_calls import C, I, M, P, R
 from tests.integration.http.worlds import enforced, shown
 from tests.testkit.kafka import unique
 from tests.testkit.raw_quotas import Names, RawQuotas, entity_of, setting

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.integration.http.changes import C, I, P, R, change
+from tests.integration.http.service_calls import C, I, P, R, change
 from tests.integration.http.worlds import LEVELS, client, resolved, user, world, world_of
 from tests.testkit.kafka import unique
 from tests.testkit.raw_quotas import RawQuotas

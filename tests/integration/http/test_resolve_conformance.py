@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.integration.http.changes import C, I, M, P, R
+from tests.integration.http.service_calls import C, I, M, P, R
 from tests.integration.http.worlds import (
     LEVELS,
     client,

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.http.changes import C, I, M, P, R, change
+from tests.integration.http.service_calls import C, I, M, P, R, change
 from tests.integration.http.worlds import CLIENT_KEYS, enforced, shown
 from tests.testkit.kafka import unique
 from tests.testkit.raw_quotas import RawQuotas, RequestLog, entity_of

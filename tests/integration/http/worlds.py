@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tests.integration.http.changes import C, M, P, R
+from tests.integration.http.service_calls import C, M, P, R
 from tests.testkit.raw_quotas import Entity, Names, entity_of
 from tests.testkit.resolution_cases import ABSENT, DEFAULT, DefaultQuotaCallback, Name, Store
 from tests.testkit.resolution_cases import entity_of as named

@@ -17,6 +17,7 @@ from confluent_kafka.admin import (
 from app.domain import authorization
 from app.domain.errors import NotSentError
 from app.kafka.acls import KafkaClusterAclSource
+from app.kafka.broker_config import KafkaCluster
 from app.kafka.cluster_client import Brokers
 from app.kafka.config import KafkaSettings
 from app.localdev.kafka import LocalKafka
@@ -155,3 +156,32 @@ async def test_a_paused_broker_makes_the_source_fail_closed_once_the_copy_is_too
         broker.resume()
     await source.close()
     await brokers.close()
+
+
+async def test_a_plain_broker_has_no_quota_callback(brokers: Brokers):
+    cluster = KafkaCluster(brokers)
+    assert await cluster.custom_callback() is None
+    await cluster.close()
+
+
+async def test_an_account_that_may_not_ask_for_the_callback_learns_nothing(broker: LocalKafka):
+    settings = KafkaSettings(
+        broker.sasl_bootstrap_servers,
+        security_protocol="SASL_PLAINTEXT",
+        sasl_mechanism="PLAIN",
+        sasl_username="nobody",
+        sasl_password=PLAIN_USERS["nobody"],
+    )
+    brokers = Brokers(settings)
+    cluster = KafkaCluster(brokers)
+    assert await cluster.custom_callback() is None
+    await brokers.close()
+
+
+async def test_the_broker_offers_both_quota_apis_and_tells_its_metadata_version(brokers: Brokers):
+    versions = await KafkaCluster(brokers).quota_api_versions()
+    assert versions.broker_id == 1
+    assert versions.describe == 1
+    assert versions.alter == 1
+    assert versions.metadata_version is not None
+    assert versions.metadata_version > 0

@@ -62,7 +62,7 @@ async def assert_works_again(journal: PostgresJournal) -> None:
                 return await assert_works(journal)
 
 
-async def until_somebody_waits(database: AuditDatabase) -> None:
+async def until_a_call_waits(database: AuditDatabase) -> None:
     """Wait until a transaction waits for the lock of another."""
     query = "select count(*) from pg_locks where not granted"
     with psycopg.connect(database.superuser_url, autocommit=True) as connection:

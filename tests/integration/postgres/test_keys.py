@@ -21,7 +21,7 @@ from app.service.ports.audit_log import (
     StoredKey,
 )
 from app.service.ports.recovery import Recovered
-from tests.integration.postgres.calls import until_somebody_waits
+from tests.integration.postgres.calls import until_a_call_waits
 from tests.integration.postgres.slots import Tables, concluded, request_of
 from tests.testkit.kafka import unique
 from tests.testkit.patience import PATIENT
@@ -114,7 +114,7 @@ async def test_who_repeats_a_key_waits_for_the_commit_of_the_first(
             with psycopg.connect(audit_database.service_url) as other:
                 other.execute(INSERT, (key.key_hash, key.fingerprint, first.alteration_id))
                 waiting = asyncio.create_task(take(journal, second, key))
-                await until_somebody_waits(audit_database)
+                await until_a_call_waits(audit_database)
                 getattr(other, end)()
             (result,) = await asyncio.gather(waiting, return_exceptions=True)
         assert isinstance(result, Intent if wins else KeyTakenError)

@@ -26,10 +26,10 @@ def request_of(prefix: str) -> AuditRequest:
 
 def results_of(request: AuditRequest) -> dict[int, AlterationResult]:
     return {
-        one.ordinal: AlterationResult(
-            one.alteration.entity, Outcome.APPLIED, changed=True, before={}, after={"x": 1.0}
+        entity.ordinal: AlterationResult(
+            entity.alteration.entity, Outcome.APPLIED, changed=True, before={}, after={"x": 1.0}
         )
-        for one in request.entities
+        for entity in request.entities
     }
 
 
@@ -52,14 +52,14 @@ async def test_thousands_are_joined_by_hash_in_sessions_that_avoid_it(database: 
         query = text(
             "select proconfig from pg_proc where proname in ('append_events', 'record_intents')"
         )
-        found = [list(one) for one in await lease.connection.scalars(query)]
+        found = [list(item) for item in await lease.connection.scalars(query)]
         return found, str(await lease.connection.scalar(text("show enable_hashjoin")))
 
     found, of_session = await database.writing.run(settings)
     assert of_session == "off"
     assert len(found) == 2
-    for one in found:
-        assert {"enable_hashjoin=on", "enable_nestloop=off", "enable_seqscan=off"} <= set(one)
+    for result in found:
+        assert {"enable_hashjoin=on", "enable_nestloop=off", "enable_seqscan=off"} <= set(result)
 
 
 @pytest.mark.usefixtures("seemingly_empty")

@@ -29,7 +29,7 @@ from app.service.ports.plans import ChangeWithImpact, OwnershipClaim, StoredPlan
 from app.service.ports.recovery import Recovered
 from app.service.recovery.recovery import FINAL_AFTER_S
 from app.service.runtime.clock import new_alteration_id
-from tests.integration.postgres.calls import until_somebody_waits
+from tests.integration.postgres.calls import until_a_call_waits
 from tests.integration.postgres.recovering import claimed, found
 from tests.integration.postgres.slots import AFTER, Tables, concluded, request_of
 from tests.testkit.postgres import (
@@ -281,7 +281,7 @@ async def test_of_two_that_conclude_halves_at_once_the_later_frees_what_they_res
     first = asyncio.create_task(database.writing.run(conclude_first))
     await is_freed.wait()
     second = asyncio.create_task(journal.record_conclusion(halves[1]))
-    await until_somebody_waits(audit_database)
+    await until_a_call_waits(audit_database)
     goes_on.set()
     await asyncio.gather(first, second)
     assert tables.count("entity_slot") == 0

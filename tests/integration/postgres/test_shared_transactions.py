@@ -268,7 +268,7 @@ async def test_who_meets_a_locked_row_waits_while_the_others_are_concluded(
             "select from entity_slot where alteration_id = %s for update", [locked.alteration_id]
         )
         first, second = await all_of(
-            [journal.record_conclusion(concluded(one)) for one in (good, locked)]
+            [journal.record_conclusion(concluded(item)) for item in (good, locked)]
         )
         other.rollback()
     assert first is None

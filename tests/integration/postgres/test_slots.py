@@ -23,7 +23,7 @@ from app.service.ports.audit_log import (
     KeyClaim,
 )
 from app.service.ports.brokers import STANDSTILL_S
-from tests.integration.postgres.calls import run_as, until_somebody_waits
+from tests.integration.postgres.calls import run_as, until_a_call_waits
 from tests.integration.postgres.slots import AFTER, Tables, concluded, request_of
 from tests.integration.postgres.taking import INSERT, holder_of, take
 from tests.testkit.kafka import DEADLINE_S
@@ -190,7 +190,7 @@ async def test_a_slot_is_free_for_whoever_waits_when_its_holder_concludes(
                 other.execute(INSERT, values)
                 other.execute('update entity_state set "values" = \'{"a":7}\'')
                 waiting = asyncio.create_task(take(journal, second))
-                await until_somebody_waits(audit_database)
+                await until_a_call_waits(audit_database)
                 other.execute("delete from entity_slot")
                 other.commit()
             (taken,) = await asyncio.gather(waiting, return_exceptions=True)
@@ -265,7 +265,7 @@ async def test_who_waits_in_a_circle_is_told_that_an_entity_is_busy(
         run_as(audit_database.superuser_url, f"{notice_deadlocks} '50ms'")
         database = Database(audit_database.service_url, patience=PATIENT)
         waiting = asyncio.create_task(take(PostgresJournal(database), request))
-        await until_somebody_waits(audit_database)
+        await until_a_call_waits(audit_database)
         closing_the_circle = asyncio.to_thread(other.execute, INSERT, (request.cluster_id, first))
         results = await asyncio.gather(waiting, closing_the_circle, return_exceptions=True)
         await database.close()

@@ -109,9 +109,9 @@ def test_every_problem_is_in_one_room():
 
 
 def test_what_is_said_of_problems_and_metrics_fits_a_table():
-    for text in [*(" ".join(one.words) for one in PROBLEMS.values()), *metric_rows()]:
+    for text in [*(" ".join(problem.words) for problem in PROBLEMS.values()), *metric_rows()]:
         assert "\n" not in text
-    assert not any("|" in " ".join(one.words) for one in PROBLEMS.values())
+    assert not any("|" in " ".join(problem.words) for problem in PROBLEMS.values())
 
 
 def test_every_metric_explains_itself():

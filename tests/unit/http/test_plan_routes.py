@@ -197,7 +197,7 @@ async def test_items_of_a_listing_are_accepted_with_their_keys(service: FakeServ
 async def test_a_principal_plans_for_as_many_entities_at_a_time_as_one_plan_may_have(
     service: FakeService,
 ):
-    quotas = [{"entity": {"user": f"u{one}"}, "values": {RATE: 1}} for one in range(200)]
+    quotas = [{"entity": {"user": f"u{number}"}, "values": {RATE: 1}} for number in range(200)]
     document = {"apiVersion": "quotas/v1", "quotas": quotas}
     with service.application.state.services.limits.large.work("User:bob", 9_900):
         refused = await service.post(PLANS, {"document": document}, "bob")

@@ -5,6 +5,7 @@ import gc
 import threading
 import weakref
 from collections.abc import Iterator
+from dataclasses import astuple
 from decimal import Decimal
 from typing import Any
 
@@ -12,17 +13,27 @@ import pytest
 
 from app.domain.alterations import ClientQuotaAlteration, Op, Overall
 from app.domain.entities import ClientQuotaEntity
-from app.domain.errors import InvalidRequestError, NotSentError, TooManyRequestsError
+from app.domain.errors import (
+    EntityBusyError,
+    InvalidRequestError,
+    NotSentError,
+    TooManyRequestsError,
+)
 from app.service.alterations import alter
+from app.service.ports.audit_log import KeyTakenError, StoredKey
+from app.service.ports.metrics import BreakerState
 from app.service.queries import resolve
 from app.service.queries.resolve import Identity, ResolveQuery, ResolveQuotas
 from app.service.runtime import offload
+from app.service.runtime.circuit_breaker import FAILURES, PROBE_EVERY_S, CircuitBreaker
+from app.service.runtime.clock import USUAL, Patience
 from app.service.runtime.offload import MANY, LargeRequests, off_loop, pause_gc
 from app.service.runtime.readiness import Check, Readiness, without_addresses
 from app.service.runtime.tasks import INTERVAL_S, PartitionKeeper
+from app.settings import Settings, SettingsError
 from tests.testkit.fake_metrics import CountedMetrics
 from tests.testkit.fake_ports import FakeBrokers, FakeImage
-from tests.testkit.virtual_time import in_virtual_time
+from tests.testkit.virtual_time import ManualClock, in_virtual_time
 from tests.unit.service.alter_world import World
 
 
@@ -247,3 +258,173 @@ def test_a_principal_has_as_many_items_in_progress_as_one_request_may_have():
             assert [is_refused("alice", MANY), is_refused("alice", MANY - 1)] == [True, False]
         assert not is_refused("alice", 9_700)
     assert not is_refused("alice", 20_000)
+
+
+NEEDED = {
+    "QUOTAS_KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:1",
+    "QUOTAS_DATABASE_URL": "postgresql://quotas@127.0.0.1:1/quotas",
+}
+
+OF_THE_DATABASE = ("conclusion_s", "record_s", "entity_wait_s", "statement_s", "lock_s")
+AT_LEAST = {"look_up_s": 5.0, "list_s": 10.0, "report_s": 30.0}
+OF_BROKERS = ("check_s", "fact_s")
+AT_LEAST_OF_BROKERS = {"entities_s": 6.0, "image_s": 10.0, "alter_s": 15.0}
+
+
+def computed(patience: Patience, *names: str) -> list[float]:
+    return [round(getattr(patience, name), 6) for name in names]
+
+
+def test_without_settings_they_are_the_usual_ones():
+    patience = Settings.from_env(NEEDED).patience
+    assert patience == USUAL
+    assert astuple(patience) == (1.0, 1.4, 5.0)
+    assert computed(patience, *OF_THE_DATABASE) == [2.8, 3.0, 2.0, 2.0, 0.5]
+    assert computed(patience, *AT_LEAST) == [5.0, 10.0, 30.0]
+    assert computed(patience, *OF_BROKERS, *AT_LEAST_OF_BROKERS) == [2.0, 3.0, 6.0, 10.0, 15.0]
+
+
+def test_the_settings_are_milliseconds():
+    settings = {
+        "QUOTAS_DATABASE_CONNECT_TIMEOUT_MS": "2500",
+        "QUOTAS_DATABASE_TIMEOUT_MS": "14000",
+        "QUOTAS_KAFKA_REQUEST_TIMEOUT_MS": "20000",
+    }
+    patience = Settings.from_env({**NEEDED, **settings}).patience
+    assert patience == Patience(2.5, 14.0, 20.0)
+    assert computed(patience, *OF_THE_DATABASE, *AT_LEAST) == [28, 30, 20, 20, 5, 14, 14, 30]
+    assert computed(patience, *OF_BROKERS, *AT_LEAST_OF_BROKERS) == [8, 12, 20, 20, 20]
+
+
+@pytest.mark.parametrize("timeout_ms", ["0", "-1", "9", "60001", "1.5", "soon"])
+def test_a_time_out_that_cannot_be_meant_is_refused(timeout_ms: str):
+    with pytest.raises(SettingsError, match="QUOTAS_DATABASE_TIMEOUT_MS"):
+        Settings.from_env({**NEEDED, "QUOTAS_DATABASE_TIMEOUT_MS": timeout_ms})
+
+
+class Dependency:
+    """Counts who reaches it; ``answer`` is raised, null succeeds."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.states: list[BreakerState] = []
+        self.reached = 0
+        self.answer: BaseException | None = None
+        self.breaker = CircuitBreaker(
+            "audit-log-unavailable",
+            "The audit log is down; nothing was sent.",
+            watch=self.states.append,
+            now=self.clock,
+        )
+
+    def call(self) -> None:
+        with self.breaker.attempt():
+            self.reached += 1
+            if self.answer is not None:
+                raise self.answer
+
+    def fail(self, times: int) -> None:
+        self.answer = NotSentError("down", code="audit-log-unavailable")
+        for _ in range(times):
+            with pytest.raises(NotSentError):
+                self.call()
+
+
+@pytest.fixture
+def dependency() -> Dependency:
+    return Dependency()
+
+
+def test_it_lets_everything_pass_while_it_is_closed(dependency: Dependency):
+    for _ in range(100):
+        dependency.call()
+    assert dependency.reached == 100
+    assert dependency.states == [BreakerState.CLOSED]
+
+
+def test_five_failures_in_a_row_open_it_and_nobody_reaches_the_dependency(dependency: Dependency):
+    dependency.fail(FAILURES)
+    assert dependency.states == [BreakerState.CLOSED, BreakerState.OPEN]
+    for _ in range(100):
+        with pytest.raises(NotSentError) as raised:
+            dependency.call()
+        assert raised.value.code == "audit-log-unavailable"
+        assert raised.value.detail == "The audit log is down; nothing was sent."
+        assert raised.value.retry_after_s == PROBE_EVERY_S
+    assert dependency.reached == FAILURES
+
+
+def test_failures_with_a_success_between_them_do_not_open_it(dependency: Dependency):
+    for _ in range(10):
+        dependency.fail(FAILURES - 1)
+        dependency.answer = None
+        dependency.call()
+    assert dependency.states == [BreakerState.CLOSED]
+
+
+def test_while_it_is_open_one_probe_passes_every_two_seconds(dependency: Dependency):
+    dependency.fail(FAILURES)
+    for second in range(1, 11):
+        dependency.clock.now = 1000.0 + second
+        dependency.fail(3)
+    assert dependency.reached == FAILURES + 5
+    assert dependency.states == [BreakerState.CLOSED, BreakerState.OPEN]
+
+
+def test_a_probe_that_succeeds_closes_it(dependency: Dependency):
+    dependency.fail(FAILURES)
+    dependency.answer = None
+    dependency.clock.now += PROBE_EVERY_S - 0.001
+    with pytest.raises(NotSentError):
+        dependency.call()
+    dependency.clock.now += 0.001
+    dependency.call()
+    dependency.call()
+    assert dependency.states == [BreakerState.CLOSED, BreakerState.OPEN, BreakerState.CLOSED]
+    dependency.fail(FAILURES - 1)
+    assert dependency.breaker.state is BreakerState.CLOSED
+
+
+def test_a_probe_that_fails_keeps_it_open_for_two_seconds_more(dependency: Dependency):
+    dependency.fail(FAILURES)
+    dependency.clock.now += 7.5
+    dependency.fail(1)
+    with pytest.raises(NotSentError) as raised:
+        dependency.call()
+    assert raised.value.retry_after_s == PROBE_EVERY_S
+
+
+@pytest.mark.parametrize(
+    "answer", [EntityBusyError("busy"), KeyTakenError(StoredKey("id", b""))], ids=["busy", "taken"]
+)
+def test_an_answer_that_is_a_refusal_is_an_answer(dependency: Dependency, answer: Exception):
+    dependency.fail(FAILURES)
+    dependency.clock.now += PROBE_EVERY_S
+    dependency.answer = answer
+    with pytest.raises(type(answer)):
+        dependency.call()
+    assert dependency.breaker.state is BreakerState.CLOSED
+
+
+@pytest.mark.parametrize("answer", [asyncio.CancelledError(), RuntimeError("a bug")])
+def test_what_is_cancelled_or_a_bug_teaches_nothing(dependency: Dependency, answer: BaseException):
+    dependency.fail(FAILURES - 1)
+    dependency.answer = answer
+    for _ in range(10):
+        with pytest.raises(type(answer)):
+            dependency.call()
+    assert dependency.breaker.state is BreakerState.CLOSED
+    dependency.fail(1)
+    assert dependency.breaker.state is BreakerState.OPEN
+    dependency.clock.now += PROBE_EVERY_S
+    dependency.answer = answer
+    with pytest.raises(type(answer)):
+        dependency.call()
+    assert dependency.breaker.state is BreakerState.OPEN
+
+
+def test_a_late_success_of_a_request_under_way_closes_it(dependency: Dependency):
+    with dependency.breaker.attempt():
+        dependency.fail(FAILURES)
+        assert dependency.breaker.state is BreakerState.OPEN
+    assert dependency.breaker.state is BreakerState.CLOSED

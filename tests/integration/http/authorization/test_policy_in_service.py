@@ -14,7 +14,7 @@ import pytest
 from app.localdev.kafka import LocalKafka
 from app.localdev.kafka_properties import LocalTls
 from app.localdev.postgres import LocalPostgres
-from tests.integration.http.changes import P, change
+from tests.integration.http.service_calls import P, change
 from tests.testkit.kafka import PLAIN_USERS, unique
 from tests.testkit.outages import until, until_done
 from tests.testkit.postgres import migrated_database

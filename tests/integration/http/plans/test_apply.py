@@ -2,7 +2,6 @@
 
 import httpx
 
-from tests.integration.http.changes import C, P, R, change
 from tests.integration.http.plans.planning import (
     applied,
     apply,
@@ -12,6 +11,7 @@ from tests.integration.http.plans.planning import (
     plan,
     settle,
 )
+from tests.integration.http.service_calls import C, P, R, change
 from tests.testkit.kafka import unique
 from tests.testkit.raw_quotas import RawQuotas
 from tests.testkit.service import RunningService

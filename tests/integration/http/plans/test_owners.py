@@ -2,7 +2,6 @@
 
 import httpx
 
-from tests.integration.http.changes import C, I, P, change
 from tests.integration.http.plans.planning import (
     applied,
     apply,
@@ -13,6 +12,7 @@ from tests.integration.http.plans.planning import (
     plan,
     settle,
 )
+from tests.integration.http.service_calls import C, I, P, change
 from tests.testkit.kafka import unique
 from tests.testkit.plan_teams import let_two_teams_work
 from tests.testkit.raw_quotas import RawQuotas

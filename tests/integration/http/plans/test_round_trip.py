@@ -7,9 +7,9 @@ from typing import Any, Final
 
 import pytest
 
-from tests.integration.http.changes import C, I, M, P, R
 from tests.integration.http.plans.planning import applied, changes, exported, plan
-from tests.integration.http.test_dangerous_names import TEXTS
+from tests.integration.http.service_calls import C, I, M, P, R
+from tests.integration.http.test_odd_values import TEXTS
 from tests.testkit.raw_quotas import RawQuotas, entity_of
 from tests.testkit.service import RunningService
 
