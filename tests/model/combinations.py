@@ -46,7 +46,7 @@ RULES: Final = (
     Rules("95 s", waits=True),
     _WAITS._replace(name="95 s, then a pair"),
     _LISTENS._replace(name="… and late answers, slot freed at once", keeps_slot=False),
-    _LISTENS._replace(name="… and late answers, slot kept for the 95 s"),
+    _LISTENS._replace(name="… and late answers, slot held for the 95 s"),
     _SUPERSEDES._replace(name="… and supersede", doubts=False),
     _SUPERSEDES._replace(name="… and supersede, with doubt"),
     _SUPERSEDES._replace(name="… and the drift scan", scans=True),

@@ -51,7 +51,7 @@ def test_no_number_of_fences_is_a_proof(fences: int):
 
 @pytest.mark.parametrize("name", BOUNDED)
 def test_after_95_s_nothing_is_wrong_while_what_was_sent_is_gone_by_then(name: str):
-    assert not violations("… and late answers, slot kept for the 95 s", ASSUMED[name])
+    assert not violations("… and late answers, slot held for the 95 s", ASSUMED[name])
 
 
 def test_a_slot_that_a_late_answer_frees_at_once_is_freed_too_early():

@@ -89,7 +89,7 @@ def test_a_service_whose_account_may_not_read_the_acls_is_not_ready(
             assert answer.status_code == 503
             assert answer.json()["problems"]["acls"] == refused.json()["detail"]
     said = refused.json()["detail"]
-    assert said.count("The ACLs of the cluster are not known") == 1
+    assert said.count("The ACLs of the cluster could not be read") == 1
     assert "ALLOW DESCRIBE on Cluster kafka-cluster" in said
 
 
