@@ -198,7 +198,9 @@ async def test_the_claims_of_a_large_plan_are_settled_at_once(
     await journal.record_conclusion(replace(conclusion, results={**conclusion.results, 7: refused}))
     assert tables.count("quota_owner") == len(entities) - 1
     assert tables.count("entity_slot") == 0
-    triggers = "select 1 from pg_trigger where tgrelid = 'entity_slot'::regclass and not tgisinternal"
+    triggers = (
+        "select 1 from pg_trigger where tgrelid = 'entity_slot'::regclass and not tgisinternal"
+    )
     assert tables.run(triggers) == []
 
 
