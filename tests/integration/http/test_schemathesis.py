@@ -126,7 +126,7 @@ def test_every_answer_is_one_that_the_document_names(
     documented: schemathesis.BaseSchema, target: RunningService, subtests: pytest.Subtests
 ) -> None:
     @fixed_seed(SEED)
-    @at_most(size(6, 20))
+    @at_most(size(4, 20))
     def request(case: schemathesis.Case) -> None:
         case.call_and_validate(base_url=target.url, headers=ALICE)
 
