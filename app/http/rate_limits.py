@@ -13,7 +13,6 @@ from typing import Final, NoReturn, Protocol
 
 from app.http.errors import RateLimitedError
 from app.http.request_body import LargeBodies
-from app.service.runtime.offload import LargeRequests
 
 MAX_BUCKETS: Final = 10_000
 """So many are remembered; the one that was not used for longest is forgotten first."""
@@ -152,7 +151,7 @@ def _uncounted(_: str) -> None:
 
 
 class RateLimits:
-    """Keeps count; ``bodies`` has the slots for large ones, ``large`` what is planned at a time.
+    """Keeps count; ``bodies`` has the slots for large ones.
 
     Args:
         limits: The figures.
@@ -176,7 +175,6 @@ class RateLimits:
         self._public = TokenBuckets(limits.public_per_s, PUBLIC_BURST_S)
         self._working = WorkingHere()
         self.bodies = LargeBodies()
-        self.large = LargeRequests()
 
     def admit(self, principal: str, kind: Limited) -> None:
         """Count a request.

@@ -61,7 +61,7 @@ async def plan_quotas(request: Request, granted: MayDescribe, body: PlanRequest)
     """Say what would have to change for a document to hold; nothing is changed."""
     wanted = body.wanted(granted.caller.principal)
     command = PlanCommand(granted.caller, wanted, tuple(body.scope), body.violations)
-    large = services_of(request).limits.large
+    large = services_of(request).alter.large
     with large.work(granted.caller.principal, len(wanted.quotas)):
         return await _answered(await _plans(request).make(command))
 

@@ -70,6 +70,7 @@ class AlterQuotas:
 
     def __init__(self, deps: AlterDeps) -> None:
         self._deps = deps
+        self.large = deps.large
 
     async def alter(
         self, command: AlterCommand, check: Callable[[], None] = no_check
@@ -144,7 +145,7 @@ class AlterQuotas:
         return judgement
 
     async def _run(self, command: AlterCommand, judgement: Judgement) -> AlterationReport:
-        with self._deps.large.work(command.caller.principal, len(command.alterations)):
+        with self.large.work(command.caller.principal, len(command.alterations)):
             return await self._altered(command, judgement)
 
     async def _altered(self, command: AlterCommand, judgement: Judgement) -> AlterationReport:

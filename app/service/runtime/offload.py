@@ -2,7 +2,6 @@
 
 import asyncio
 import gc
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Lock
@@ -39,27 +38,31 @@ class LargeRequests:
     """
 
     def __init__(self) -> None:
-        self._items: Counter[str] = Counter()
+        self._items: dict[str, int] = {}
 
     @contextmanager
     def work(self, principal: str, number: int) -> Iterator[None]:
-        """Count the items of a request until the block ends.
+        """Count the items of a large request until the block ends.
 
         Raises:
             TooManyRequestsError: The principal has enough in progress.
         """
-        counted, others = (number if number >= MANY else 0), self._items[principal]
-        if counted and others and others + counted > MAX_CHANGES:
+        if number < MANY:
+            yield
+            return
+        others = self._items.get(principal, 0)
+        if others and others + number > MAX_CHANGES:
             detail = f"{principal} has {others} entities in progress; at most {MAX_CHANGES}."
             raise TooManyRequestsError(
                 detail, code="rate-limited", retry=Retry.SAFE, retry_after_s=1
             )
-        self._items[principal] += counted
+        self._items[principal] = others + number
         try:
             yield
         finally:
-            self._items[principal] -= counted
-            self._items += Counter()  # without those who have none
+            self._items[principal] -= number
+            if not self._items[principal]:
+                del self._items[principal]
 
 
 LASTING: Final = 200_000

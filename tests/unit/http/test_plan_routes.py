@@ -9,7 +9,7 @@ import pytest
 from app.domain.entities import ClientQuotaEntity
 from app.domain.plans import Holding
 from tests.unit.http.application import Answer
-from tests.unit.http.fake_service import FakeService
+from tests.unit.http.fake_service import ALTERATIONS, FakeService
 
 PLANS = "/quotas/plans"
 ALICE = ClientQuotaEntity.of({"user": "alice"})
@@ -194,13 +194,19 @@ async def test_items_of_a_listing_are_accepted_with_their_keys(service: FakeServ
     assert answer.document["changes"] == []
 
 
-async def test_a_principal_plans_for_as_many_entities_at_a_time_as_one_plan_may_have(
+async def test_a_principal_plans_and_alters_as_many_entities_at_a_time_as_one_request_may_have(
     service: FakeService,
 ):
     quotas = [{"entity": {"user": f"u{number}"}, "values": {RATE: 1}} for number in range(200)]
     document = {"apiVersion": "quotas/v1", "quotas": quotas}
-    with service.application.state.services.limits.large.work("User:bob", 9_900):
-        refused = await service.post(PLANS, {"document": document}, "bob")
-        assert (refused.status, refused.document["code"]) == (429, "rate-limited")
-        assert refused.headers["retry-after"] == "1"
+    ops = [{"key": RATE, "value": 1}]
+    alterations = [{"entity": quota["entity"], "ops": ops} for quota in quotas]
+    with service.application.state.services.alter.large.work("User:alice", 9_900):
+        for path, body in (
+            (PLANS, {"document": document}),
+            (ALTERATIONS, {"alterations": alterations}),
+        ):
+            refused = await service.post(path, body)
+            assert (refused.status, refused.document["code"]) == (429, "rate-limited")
+            assert refused.headers["retry-after"] == "1"
     assert (await service.post(PLANS, {"document": document}, "bob")).status == 200
