@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from app.pipeline.sinks.pictures_style import (
+from app.pipeline.plots.style import (
     BLACK,
     BLUE,
     GREY,

@@ -9,14 +9,18 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
+from app.pipeline.doctor.checks import Check, Status
+from app.pipeline.doctor.data import data_checks
+from app.pipeline.doctor.environment import (
+    callback_check,
+    folder_checks,
+    machine_checks,
+    spark_check,
+)
+from app.pipeline.doctor.tables import Inputs
 from app.pipeline.errors import UsageError
 from app.pipeline.folders import local_folder
 from app.pipeline.job import Job
-from app.pipeline.jobs.doctor_checks import Check, Status
-from app.pipeline.jobs.doctor_data import data_checks
-from app.pipeline.jobs.doctor_machine import folder_checks, machine_checks, spark_check
-from app.pipeline.jobs.doctor_service import callback_check
-from app.pipeline.jobs.doctor_tables import Inputs
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -18,10 +18,10 @@ from app.pipeline.arrow_storage import arrow_schema, write_arrow
 from app.pipeline.errors import UsageError
 from app.pipeline.folders import has_table, local_folder
 from app.pipeline.job import Job
-from app.pipeline.jobs.quota_history import Conflict, QuotaHistory
-from app.pipeline.jobs.quota_snapshots import snapshots_of
-from app.pipeline.sinks.postgres_runs import database_of
-from app.pipeline.sources.audit_log import read_audit_log
+from app.pipeline.publish.runs import database_of
+from app.pipeline.quotas.audit_log import read_audit_log
+from app.pipeline.quotas.history import Conflict, QuotaHistory
+from app.pipeline.quotas.snapshots import snapshots_of
 from app.pipeline.tables import QUOTA_SNAPSHOT, QUOTA_VERSION
 
 _CONFLICTS_SHOWN: Final = 20

@@ -19,8 +19,8 @@ from app.pipeline.jobs.incidents import incidents
 from app.pipeline.jobs.incidents_minutes import notable_minutes
 from app.pipeline.jobs.incidents_names import PAIR, with_contributors, with_quotas
 from app.pipeline.jobs.utilization_minutes import BucketMinutes
-from app.pipeline.sinks.pictures import draw_if_asked
-from app.pipeline.sinks.postgres import publish
+from app.pipeline.plots.drawing import draw_if_asked
+from app.pipeline.publish.postgres import publish
 from app.pipeline.sinks.result_tables import carry_names, say_plan, write_result
 from app.pipeline.sources.buckets import Scope, days_of, read_minutes
 from app.pipeline.sources.table_pieces import TablePiece, pieces_of, same_in_all

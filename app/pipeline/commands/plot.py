@@ -10,7 +10,7 @@ from pathlib import Path
 from app.pipeline.errors import UsageError
 from app.pipeline.folders import has_table, local_folder
 from app.pipeline.job import Job
-from app.pipeline.sinks.pictures import draw
+from app.pipeline.plots.drawing import draw
 from app.pipeline.sinks.result_tables import say_plan
 from app.pipeline.tables import BUCKET_MINUTE, DIM_BUCKET, UTILIZATION_DAILY
 

@@ -35,7 +35,7 @@ from app.pipeline.jobs.resolve_versions import (
     versions_in_history,
 )
 from app.pipeline.options import whole_number
-from app.pipeline.sinks.postgres import publish
+from app.pipeline.publish.postgres import publish
 from app.pipeline.sinks.result_tables import explain, say_plan
 from app.pipeline.sources.buckets import Scope, days_of
 from app.pipeline.sources.table_pieces import pieces_of, rows_by_day

@@ -21,8 +21,8 @@ from app.pipeline.folders import Partition, RunFolder, has_table, local_folder
 from app.pipeline.job import Job
 from app.pipeline.jobs.resolve_names import Observations
 from app.pipeline.jobs.utilization_minutes import BucketMinutes
-from app.pipeline.sinks.pictures import draw_if_asked
-from app.pipeline.sinks.postgres import publish
+from app.pipeline.plots.drawing import draw_if_asked
+from app.pipeline.publish.postgres import publish
 from app.pipeline.sources.buckets import Scope, partition_of
 from app.pipeline.sources.table_pieces import TablePiece, pieces_in
 from app.pipeline.spark import TASKS_IN_PYTHON

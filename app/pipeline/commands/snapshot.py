@@ -15,7 +15,7 @@ import pyarrow as pa
 from app.pipeline.arrow_storage import arrow_schema, write_arrow
 from app.pipeline.errors import UsageError
 from app.pipeline.job import Job
-from app.pipeline.sources.live_quotas import LiveQuotas, Quota, describe_live
+from app.pipeline.quotas.live import LiveQuotas, Quota, describe_live
 from app.pipeline.tables import QUOTA_SNAPSHOT, QUOTA_VERSION, Table
 
 _ORIGIN: Final = "snapshot"

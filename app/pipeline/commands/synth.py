@@ -16,13 +16,13 @@ from pyspark.sql import DataFrame
 from app.pipeline.errors import UsageError
 from app.pipeline.folders import Partition, RunFolder
 from app.pipeline.job import Job
-from app.pipeline.jobs.synth_observations import observations
-from app.pipeline.jobs.synth_plan import Plan
-from app.pipeline.jobs.synth_quotas import quotas
-from app.pipeline.sinks.kafka_lines import KafkaTopic
 from app.pipeline.sinks.result_tables import explain
-from app.pipeline.sinks.synth_shapes import SHAPES, write_shape
 from app.pipeline.storage import read_table, write_table
+from app.pipeline.synth.formats import SHAPES, write_shape
+from app.pipeline.synth.kafka_lines import KafkaTopic
+from app.pipeline.synth.observations import observations
+from app.pipeline.synth.plan import Plan
+from app.pipeline.synth.quotas import quotas
 from app.pipeline.tables import OBSERVATION_MINUTE, QUOTA_VERSION, Table
 
 _CLUSTER: Final = "synth"

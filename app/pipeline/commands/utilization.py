@@ -14,8 +14,8 @@ from app.pipeline.folders import Partition, RunFolder
 from app.pipeline.job import Job
 from app.pipeline.jobs.utilization import utilization
 from app.pipeline.jobs.utilization_minutes import BucketMinutes
-from app.pipeline.sinks.pictures import draw_if_asked
-from app.pipeline.sinks.postgres import publish
+from app.pipeline.plots.drawing import draw_if_asked
+from app.pipeline.publish.postgres import publish
 from app.pipeline.sinks.result_tables import carry_names, explain, say_plan
 from app.pipeline.sources.buckets import Scope, days_of
 from app.pipeline.sources.table_pieces import pieces_of

@@ -19,8 +19,8 @@ from typing import Any, Final
 from app.domain.pipeline_runs import PUBLISHING, RUNNABLE, OptionKind, run_violations
 from app.pipeline.errors import UsageError
 from app.pipeline.job import Job
-from app.pipeline.sinks.postgres_queue import Queue, QueuedRun
-from app.pipeline.sinks.postgres_runs import RUN_VARIABLE, URL_VARIABLE, connected, database_of
+from app.pipeline.publish.queue import Queue, QueuedRun
+from app.pipeline.publish.runs import RUN_VARIABLE, URL_VARIABLE, connected, database_of
 
 _LOOK_S: Final = 1.0
 _STOP_WITHIN_S: Final = 20.0

@@ -7,9 +7,9 @@ from typing import Any
 
 from app.domain.alterations import Op, Outcome, Values
 from app.domain.entities import ClientQuotaEntity
-from app.pipeline.jobs.quota_history import UNKNOWN_BEGIN, QuotaHistory
-from app.pipeline.jobs.quota_snapshots import entity_columns, snapshots_of
-from app.pipeline.sources.audit_log import AuditEntry
+from app.pipeline.quotas.audit_log import AuditEntry
+from app.pipeline.quotas.history import UNKNOWN_BEGIN, QuotaHistory
+from app.pipeline.quotas.snapshots import entity_columns, snapshots_of
 
 BEGIN = datetime(2026, 11, 21, 8, tzinfo=UTC)
 P = "producer_byte_rate"

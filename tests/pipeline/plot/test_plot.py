@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from app.pipeline.main import main
-from app.pipeline.sinks.pictures_names import LONGEST, amount, bucket_name, cut, quota_name
+from app.pipeline.plots.names import LONGEST, amount, bucket_name, cut, quota_name
 from app.pipeline.tables import BUCKET_MINUTE, DIM_BUCKET, UTILIZATION_DAILY, Table
 from tests.testkit.bucket_worlds import DAY, Row, at, bucket, minute, publish
 

@@ -9,8 +9,8 @@ from psycopg import sql
 from psycopg.rows import dict_row
 
 from app.pipeline.errors import InfrastructureError, UsageError
-from app.pipeline.sinks.postgres import publish
-from app.pipeline.sinks.postgres_runs import RUN_VARIABLE, recorded
+from app.pipeline.publish.postgres import publish
+from app.pipeline.publish.runs import RUN_VARIABLE, recorded
 from app.pipeline.tables import (
     BUCKET_MINUTE,
     DIM_BUCKET,

@@ -14,8 +14,8 @@ from psycopg.rows import dict_row
 
 from app.pipeline.commands.worker import command_of
 from app.pipeline.errors import UsageError
-from app.pipeline.sinks.postgres_queue import Queue, QueuedRun
-from app.pipeline.sinks.postgres_runs import connected
+from app.pipeline.publish.queue import Queue, QueuedRun
+from app.pipeline.publish.runs import connected
 from app.pipeline.tables import BUCKET_MINUTE
 from tests.pipeline.publish.results import MIDNIGHT, minute, written
 from tests.testkit.postgres import AuditDatabase

@@ -7,10 +7,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from app.pipeline.folders import RunFolder
-from app.pipeline.jobs.synth_observations import observations
-from app.pipeline.jobs.synth_plan import Plan
-from app.pipeline.jobs.synth_quotas import quotas
 from app.pipeline.storage import write_table
+from app.pipeline.synth.observations import observations
+from app.pipeline.synth.plan import Plan
+from app.pipeline.synth.quotas import quotas
 from app.pipeline.tables import OBSERVATION_MINUTE, QUOTA_VERSION
 from benchmarks.pipeline import duckdb_arm, spark_arms
 from tests.testkit.sizes import size

@@ -13,9 +13,9 @@ from app.pipeline.commands.ingest import ingest, material_of
 from app.pipeline.errors import UsageError
 from app.pipeline.job import Job
 from app.pipeline.main import _parser
-from app.pipeline.sinks.kafka_lines import KafkaTopic
-from app.pipeline.sinks.synth_shapes import SHAPES
 from app.pipeline.storage import read_table
+from app.pipeline.synth.formats import SHAPES
+from app.pipeline.synth.kafka_lines import KafkaTopic
 from app.pipeline.tables import OBSERVATION_MINUTE
 
 ROWS = 2_000

@@ -10,10 +10,10 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from app.domain.quota_keys import QuotaKey
 from app.pipeline.folders import RunFolder
-from app.pipeline.jobs.synth_observations import observations
-from app.pipeline.jobs.synth_plan import KEYS, Plan
-from app.pipeline.jobs.synth_quotas import entities_of_levels, quotas
 from app.pipeline.storage import schema_of, write_table
+from app.pipeline.synth.observations import observations
+from app.pipeline.synth.plan import KEYS, Plan
+from app.pipeline.synth.quotas import entities_of_levels, quotas
 from app.pipeline.tables import OBSERVATION_MINUTE, QUOTA_VERSION
 from tests.testkit.sizes import size
 

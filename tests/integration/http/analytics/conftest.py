@@ -8,7 +8,7 @@ import pytest
 
 from app.localdev.kafka import LocalKafka
 from app.localdev.postgres import LocalPostgres
-from app.pipeline.sinks.postgres import publish
+from app.pipeline.publish.postgres import publish
 from tests.pipeline.publish.results import Rows, job_of, written
 from tests.testkit.postgres import migrated_database
 from tests.testkit.service import RunningService, running_service

@@ -12,7 +12,7 @@ from pyarrow.dataset import dataset, partitioning
 
 from app.pipeline.arrow_storage import arrow_schema, read_arrow
 from app.pipeline.folders import has_table
-from app.pipeline.sinks.pictures_names import bucket_name, key_name, quota_name
+from app.pipeline.plots.names import bucket_name, key_name, quota_name
 from app.pipeline.tables import BUCKET_MINUTE, DIM_BUCKET, UTILIZATION_DAILY, Table
 
 _DAYS: Final = 7

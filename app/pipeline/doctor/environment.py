@@ -1,4 +1,4 @@
-"""Whether this machine can run the jobs."""
+"""Whether this machine can run the jobs, and the brokers decide as the jobs do."""
 
 import platform
 import sys
@@ -7,10 +7,13 @@ from collections.abc import Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
+
+import httpx
 
 from app.java import JavaMissingError, find_java
+from app.pipeline.doctor.checks import Check, fail, ok
 from app.pipeline.errors import InfrastructureError
-from app.pipeline.jobs.doctor_checks import Check, fail, ok
 from app.pipeline.spark import spark_session
 
 _OLDEST_PYTHON: Final = (3, 11)
@@ -19,6 +22,9 @@ _PACKAGES: Final[Mapping[str, tuple[tuple[int, ...], tuple[int, ...]]]] = {
     "pyarrow": ((18,), (1_000,)),
 }
 """From (inclusive) and to (exclusive), as in pyproject.toml."""
+
+_CALLBACK: Final = "quota callback"
+_TIMEOUT_S: Final = 10.0
 
 
 def machine_checks() -> Iterator[Check]:
@@ -48,6 +54,33 @@ def folder_checks(inputs: list[Path], out: Path | None) -> Iterator[Check]:
         yield _readable(folder)
     if out is not None:
         yield _writable(out)
+
+
+def callback_check(server: str, token: str | None) -> Check:
+    """Ask the service whether a broker has a ``client.quota.callback.class`` of its own.
+
+    Such a broker applies limits of its own making, which no stored quota tells.
+
+    Source: KIP-257.
+    """
+    if urlsplit(server).scheme not in {"http", "https"}:
+        return fail(_CALLBACK, f"--server {server} is no http:// or https:// address.")
+    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+    try:
+        answer = httpx.get(
+            f"{server.rstrip('/')}/quotas/resolve",
+            params={"user": "ANONYMOUS"},
+            headers=headers,
+            timeout=_TIMEOUT_S,
+        )
+        told = answer.json()
+    except (httpx.HTTPError, ValueError) as error:
+        return fail(_CALLBACK, f"{server} does not answer ({error}): see that the service runs.")
+    if answer.status_code != httpx.codes.OK:
+        code = told.get("code") if isinstance(told, dict) else None
+        line = f"{server} answers {answer.status_code} {code or ''}".rstrip()
+        return fail(_CALLBACK, f"{line}: give --token-file of a principal that may describe.")
+    return _callback_of(told)
 
 
 def _java() -> Check:
@@ -95,3 +128,13 @@ def _writable(folder: Path) -> Check:
     except OSError as error:
         told = f"{folder} cannot be written ({error.strerror}): name another --out, or give rights."
         return fail("output", told)
+
+
+def _callback_of(told: object) -> Check:
+    if isinstance(told, dict) and told.get("authoritative") is True:
+        return ok(_CALLBACK, "no broker has a callback of its own: results are authoritative.")
+    line = (
+        "a broker has client.quota.callback.class set: limits and buckets of these results are "
+        "what is configured, not what is enforced. Do not act on them without asking its owner."
+    )
+    return fail(_CALLBACK, line)

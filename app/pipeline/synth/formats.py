@@ -8,7 +8,7 @@ from typing import Final
 
 from pyspark.sql import DataFrame
 
-from app.pipeline.jobs.synth_points import (
+from app.pipeline.synth.points import (
     adapter_lines,
     collected_rows,
     csv_rows,

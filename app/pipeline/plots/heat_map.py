@@ -10,8 +10,8 @@ from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from app.pipeline.sinks.pictures_data import Identity, Results, Worst
-from app.pipeline.sinks.pictures_style import (
+from app.pipeline.plots.data import Identity, Results, Worst
+from app.pipeline.plots.style import (
     BLACK,
     GREY,
     PALE,

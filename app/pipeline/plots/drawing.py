@@ -7,16 +7,16 @@ from typing import Any, Final
 from matplotlib.figure import Figure
 
 from app.pipeline.job import Job
-from app.pipeline.sinks import pictures_heat_map, pictures_ladder, pictures_rates
-from app.pipeline.sinks.pictures_data import Results
-from app.pipeline.sinks.pictures_style import save, save_rows, style
+from app.pipeline.plots import heat_map, percentiles, rate_vs_limit
+from app.pipeline.plots.data import Results
+from app.pipeline.plots.style import save, save_rows, style
 
 Drawing = Callable[[Results], tuple[Figure, list[Sequence[Any]]]]
 
 _PICTURES: Final[Sequence[tuple[str, Drawing, Sequence[str]]]] = (
-    ("utilization_heat_map", pictures_heat_map.heat_map, pictures_heat_map.HEADER),
-    ("rate_against_limit", pictures_rates.rates, pictures_rates.HEADER),
-    ("percentile_ladder", pictures_ladder.ladder, pictures_ladder.HEADER),
+    ("utilization_heat_map", heat_map.heat_map, heat_map.HEADER),
+    ("rate_against_limit", rate_vs_limit.rates, rate_vs_limit.HEADER),
+    ("percentile_ladder", percentiles.ladder, percentiles.HEADER),
 )
 
 

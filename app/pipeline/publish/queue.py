@@ -7,7 +7,7 @@ from typing import Any, Final
 import psycopg
 
 from app.domain.pipeline_runs import OptionValue
-from app.pipeline.sinks.postgres_runs import LOCK
+from app.pipeline.publish.runs import LOCK
 
 _TAKE: Final = """
     update pipeline_run set state = 'running', started_at = clock_timestamp()

@@ -8,9 +8,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
-from app.pipeline.sinks.pictures_data import Results, Worst
-from app.pipeline.sinks.pictures_names import amount
-from app.pipeline.sinks.pictures_style import (
+from app.pipeline.plots.data import Results, Worst
+from app.pipeline.plots.names import amount
+from app.pipeline.plots.style import (
     BLACK,
     BLUE,
     GREY,

@@ -11,10 +11,15 @@ from psycopg import sql
 from app.pipeline.errors import InfrastructureError
 from app.pipeline.folders import RunFolder
 from app.pipeline.job import Job
-from app.pipeline.sinks.postgres_coverage import clusters_of, covered_places, reach_of
-from app.pipeline.sinks.postgres_places import Place, place_of
-from app.pipeline.sinks.postgres_runs import Publication, connected, database_of, recorded
-from app.pipeline.sinks.postgres_staging import clear_staging, columns_of, stage, staged
+from app.pipeline.publish.coverage import (
+    Place,
+    clusters_of,
+    covered_places,
+    place_of,
+    reach_of,
+)
+from app.pipeline.publish.runs import Publication, connected, database_of, recorded
+from app.pipeline.publish.staging import clear_staging, columns_of, stage, staged
 from app.pipeline.tables import (
     BUCKET_MINUTE,
     DIM_BUCKET,

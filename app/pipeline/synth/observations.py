@@ -9,8 +9,8 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
-from app.pipeline.jobs.synth_names import client_name, user_name
-from app.pipeline.jobs.synth_plan import (
+from app.pipeline.synth.names import client_name, user_name
+from app.pipeline.synth.plan import (
     CLIENTS_A_USER,
     COMBOS,
     HOT_SHARE,
@@ -18,7 +18,7 @@ from app.pipeline.jobs.synth_plan import (
     MINUTES_A_DAY,
     Plan,
 )
-from app.pipeline.jobs.synth_quotas import (
+from app.pipeline.synth.quotas import (
     NAMELESS,
     NAMELESS_EVERY,
     Who,

@@ -11,7 +11,7 @@ from psycopg import sql
 from pyarrow import csv
 
 from app.pipeline.arrow_storage import arrow_schema
-from app.pipeline.sinks.postgres_places import Place
+from app.pipeline.publish.coverage import Place
 from app.pipeline.tables import TABLES, Table
 
 _BATCH: Final = 65_536

@@ -13,8 +13,8 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
-from app.pipeline.jobs.synth_names import client_name, user_name
-from app.pipeline.jobs.synth_plan import CLIENTS_A_USER, KEYS, Plan
+from app.pipeline.synth.names import client_name, user_name
+from app.pipeline.synth.plan import CLIENTS_A_USER, KEYS, Plan
 
 DEFAULTS: Final = {6: 0, 5: 1, 8: 2}
 """Level to number: default user; default user with default client-id; default client-id."""

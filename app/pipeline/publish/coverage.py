@@ -1,23 +1,35 @@
 """How far the data behind a result reaches, and how much of its time it covers."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Final, NamedTuple
+from urllib.parse import unquote
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from app.pipeline.folders import RunFolder
+from app.pipeline.folders import RunFolder, finish_publication
 from app.pipeline.job import Job
-from app.pipeline.sinks.postgres_places import Place, place_of, places_below
-from app.pipeline.tables import BUCKET_MINUTE
+from app.pipeline.tables import BUCKET_MINUTE, Table
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MINUTE_US: Final = 60_000_000
 _MINUTES: Final = 1 << 32
 """More than there are between 1970 and the year 9999."""
+
+
+class Place(NamedTuple):
+    """A partition: of which table, cluster and day, and where its files are.
+
+    ``cluster_id`` is empty and ``day`` null where the table is not partitioned by them.
+    """
+
+    table: str
+    cluster_id: str
+    day: date | None
+    folder: Path
 
 
 class Reach(NamedTuple):
@@ -101,3 +113,19 @@ def _asked_for(job: Job, place: Place) -> bool:
 def clusters_of(places: Sequence[Place]) -> list[str]:
     """Return the clusters, each once, in order."""
     return sorted({place.cluster_id for place in places})
+
+
+def place_of(folder: Path, path: str) -> Place:
+    """Read ``table/cluster_id=…/dt=…`` below a folder."""
+    table, *parts = path.split("/")
+    values = {name: unquote(value) for name, _, value in (part.partition("=") for part in parts)}
+    day = date.fromisoformat(values["dt"]) if "dt" in values else None
+    return Place(table, values.get("cluster_id", ""), day, folder / path)
+
+
+def places_below(folder: Path, table: Table) -> Iterator[Place]:
+    """Yield the published partitions of a table."""
+    finish_publication(folder)
+    pattern = "/".join([table.name, *(f"{name}=*" for name in table.partitions)])
+    for path in sorted(folder.glob(pattern)):
+        yield place_of(folder, str(path.relative_to(folder)))

@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 from pyarrow.dataset import dataset, partitioning
 
 from app.pipeline.arrow_storage import arrow_schema
+from app.pipeline.doctor.checks import Check, fail, ok, warn
 from app.pipeline.folders import has_table
-from app.pipeline.jobs.doctor_checks import Check, fail, ok, warn
 from app.pipeline.tables import TABLES, Table
 
 _TIMES: Final = ("ts", "start", "valid_from", "taken_at", "last_seen")

@@ -7,8 +7,8 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from app.pipeline.jobs.doctor_checks import Check, fail, ok, warn
-from app.pipeline.jobs.doctor_tables import Inputs
+from app.pipeline.doctor.checks import Check, fail, ok, warn
+from app.pipeline.doctor.tables import Inputs
 from app.pipeline.tables import (
     BUCKET_MINUTE,
     OBSERVATION_MINUTE,

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from app.domain.alterations import Outcome, Values, apply_ops, same_value, same_values
 from app.domain.entities import ClientQuotaEntity, EntityType
-from app.pipeline.jobs.quota_snapshots import Snapshot, entity_columns
-from app.pipeline.sources.audit_log import AuditEntry
+from app.pipeline.quotas.audit_log import AuditEntry
+from app.pipeline.quotas.snapshots import Snapshot, entity_columns
 
 UNKNOWN_BEGIN: Final = datetime(1970, 1, 1, tzinfo=UTC)
 """From when a value is said to hold of which only the end is known."""

@@ -12,7 +12,7 @@ from psycopg.rows import namedtuple_row
 
 from app.domain.alterations import Op, Outcome, Values
 from app.domain.entities import ClientQuotaEntity
-from app.pipeline.sinks.postgres_runs import connected
+from app.pipeline.publish.runs import connected
 
 _ROWS_AT_ONCE: Final = 2_000
 

@@ -11,9 +11,9 @@ from matplotlib.dates import DateFormatter, HourLocator
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from app.pipeline.sinks.pictures_data import Results, Row, Worst
-from app.pipeline.sinks.pictures_names import amount, short_amount
-from app.pipeline.sinks.pictures_style import (
+from app.pipeline.plots.data import Results, Row, Worst
+from app.pipeline.plots.names import amount, short_amount
+from app.pipeline.plots.style import (
     BLACK,
     BLUE,
     GREY,

@@ -1,0 +1,1 @@
+"""Checks of what would make results wrong or missing."""

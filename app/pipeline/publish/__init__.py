@@ -1,0 +1,1 @@
+"""Results in Postgres, where the service serves them from, and the record of runs."""

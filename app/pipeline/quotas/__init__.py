@@ -1,0 +1,1 @@
+"""What quotas were when: snapshots and the audit log."""

@@ -1,0 +1,1 @@
+"""Made-up observations and quotas."""
