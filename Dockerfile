@@ -1,19 +1,35 @@
 # The service alone: no broker, no database, no Java. docker-compose.yml puts them beside it.
+# `docker build --target cli .` is the command kafka-client-quotas alone, without the server.
 
-FROM python:3.11-slim AS build
+FROM python:3.11-slim AS wheel
 WORKDIR /build
-COPY requirements/bootstrap.txt requirements/dev.txt requirements/service.txt requirements/
+COPY requirements/bootstrap.txt requirements/client.txt requirements/dev.txt requirements/service.txt requirements/
 RUN pip install --no-cache-dir --require-hashes --requirement requirements/bootstrap.txt \
-    && python -m venv --without-pip /opt/quotas \
-    && pip --python /opt/quotas/bin/python install --no-cache-dir --require-hashes \
-        --only-binary :all: --requirement requirements/service.txt
+    && python -m venv --without-pip /opt/quotas
 COPY pyproject.toml README.md ./
 COPY app app
-RUN uv build --wheel --require-hashes --build-constraint requirements/dev.txt --out-dir dist \
+RUN uv build --wheel --require-hashes --build-constraint requirements/dev.txt --out-dir dist
+
+FROM wheel AS client-packages
+RUN pip --python /opt/quotas/bin/python install --no-cache-dir --require-hashes \
+        --only-binary :all: --requirement requirements/client.txt \
     && pip --python /opt/quotas/bin/python install --no-cache-dir --no-deps --no-index dist/*.whl
 
-FROM python:3.11-slim
-COPY --from=build /opt/quotas /opt/quotas
+FROM wheel AS service-packages
+RUN pip --python /opt/quotas/bin/python install --no-cache-dir --require-hashes \
+        --only-binary :all: --requirement requirements/service.txt \
+    && pip --python /opt/quotas/bin/python install --no-cache-dir --no-deps --no-index dist/*.whl
+
+FROM python:3.11-slim AS cli
+COPY --from=client-packages /opt/quotas /opt/quotas
+WORKDIR /work
+ENV PATH=/opt/quotas/bin:$PATH \
+    PYTHONDONTWRITEBYTECODE=1
+USER 10001:10001
+ENTRYPOINT ["kafka-client-quotas"]
+
+FROM python:3.11-slim AS service
+COPY --from=service-packages /opt/quotas /opt/quotas
 WORKDIR /srv/quotas
 COPY migrations migrations
 ENV PATH=/opt/quotas/bin:$PATH \

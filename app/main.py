@@ -8,7 +8,10 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 
-from app.settings import Settings, SettingsError
+try:
+    from app.settings import Settings, SettingsError
+except ModuleNotFoundError as error:
+    sys.exit(f"{error.name} is missing: pip install 'kafka-quota-service[server]'.")
 
 OPENAPI_FILE = Path("openapi/openapi.json")
 

@@ -10,7 +10,6 @@ from importlib.metadata import version
 from typing import Any, Final
 
 from app.pipeline.errors import InfrastructureError, PipelineError
-from app.pipeline.options import add_common_options
 
 JOBS: Final[Mapping[str, str]] = {
     "collect": "poll the brokers' Prometheus endpoints and write what they say",
@@ -48,12 +47,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     except PipelineError as error:
         print(f"{name}: {error}", file=sys.stderr)
         return error.exit_code
+    except ModuleNotFoundError as error:
+        print(
+            f"{error.name} is missing: pip install 'kafka-quota-service[pipeline]'.",
+            file=sys.stderr,
+        )
+        return PipelineError.exit_code
     except KeyboardInterrupt:
         print(f"{name}: stopped; what was not published by then is forgotten.", file=sys.stderr)
         return _INTERRUPTED
 
 
 def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
+    from app.pipeline.options import add_common_options  # noqa: PLC0415 - brings Spark along
+
     parser = argparse.ArgumentParser(
         prog="quota-pipeline",
         description="Tell who is near a limit, and which quota makes it.",

@@ -265,6 +265,7 @@ def test_every_requirement_file_is_locked_with_hashes_and_checked():
     files = [after for word, after in pairwise(words) if word in options]
     assert sorted(files) == [
         "requirements/bootstrap.txt",
+        "requirements/client.txt",
         "requirements/dev.txt",
         "requirements/service.txt",
     ]
@@ -281,9 +282,27 @@ def test_the_build_constraints_lock_the_build_backend():
     assert any(line.startswith(f"{name}==") for line in locked)
 
 
-def test_both_stages_have_the_python_that_everything_is_tested_with():
+def test_every_stage_has_the_python_that_everything_is_tested_with():
     tested = (ROOT / ".python-version").read_text(encoding="utf-8").strip()
-    assert [rest.split()[0] for rest in those("FROM")] == [f"python:{tested}-slim"] * 2
+    bases = [rest.split() for rest in those("FROM")]
+    assert [stage[2] for stage in bases] == [
+        "wheel",
+        "client-packages",
+        "service-packages",
+        "cli",
+        "service",
+    ]
+    assert {stage[0] for stage in bases} == {f"python:{tested}-slim", "wheel"}
+
+
+def test_the_target_cli_has_the_packages_of_the_command_alone():
+    stages = {rest.split()[2]: at for at, rest in enumerate(those("FROM"), 1)}
+    (copied,) = those("COPY", stages["cli"])
+    assert copied.startswith("--from=client-packages ")
+    (installed,) = those("RUN", stages["client-packages"])
+    assert "requirements/client.txt" in installed
+    assert "service.txt" not in installed
+    assert those("ENTRYPOINT", stages["cli"]) == ['["kafka-client-quotas"]']
 
 
 def test_the_python_that_everything_is_tested_with_is_the_oldest_supported():
@@ -295,14 +314,15 @@ def test_the_python_that_everything_is_tested_with_is_the_oldest_supported():
 
 def test_the_final_stage_builds_nothing_and_is_not_root():
     assert those("RUN", final_stage()) == []
-    (user,) = those("USER")
+    (user,) = set(those("USER"))
+    assert len(those("USER", final_stage())) == len(those("USER", final_stage() - 1)) == 1
     assert all(int(number) > 0 for number in user.split(":"))
 
 
 def test_the_entry_point_is_a_script_of_the_project_and_the_command_one_of_its_commands(
     capsys: pytest.CaptureFixture[str],
 ):
-    (entry_point,) = json.loads(those("ENTRYPOINT")[0])
+    (entry_point,) = json.loads(those("ENTRYPOINT", final_stage())[0])
     assert entry_point in project()["project"]["scripts"]
     with pytest.raises(SystemExit) as ended:
         main([*json.loads(those("CMD")[0]), "--help"])

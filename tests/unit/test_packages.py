@@ -1,10 +1,12 @@
-"""The packages of the service: advisories about them, and the list of them."""
+"""The packages: advisories about them, the list of them, and the command installed alone."""
 
 import datetime as dt
 import json
+import os
 import re
 import subprocess
 import sys
+import time
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -115,7 +117,62 @@ def test_uvicorn_whose_internals_are_overridden_is_pinned_exactly():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     (uvicorn,) = [
         dependency
-        for dependency in project["project"]["dependencies"]
+        for dependency in project["project"]["optional-dependencies"]["server"]
         if dependency.startswith("uvicorn")
     ]
     assert re.fullmatch(r"uvicorn==\d+\.\d+\.\d+", uvicorn)
+
+
+UV = Path(sys.executable).parent / "uv"
+LOCKED = ROOT / "requirements" / "client.txt"
+MOST_PACKAGES = 12
+MOST_SECONDS = 60
+
+
+def run(*command: str | Path, **environ: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, **environ}
+    return subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of the programs of a new environment that has the wheel alone."""
+    folder = tmp_path_factory.mktemp("installed")
+    begun = time.monotonic()
+    for command in (
+        [UV, "build", "--wheel", "--no-build-isolation", "--out-dir", folder],
+        [UV, "venv", "--python", sys.executable, folder / "venv"],
+        [UV, "pip", "install", "--require-hashes", "--only-binary=:all:", "--requirement", LOCKED],
+        [UV, "pip", "install", "--no-deps", "--no-index"],
+    ):
+        wheel = [*folder.glob("*.whl")] if "--no-deps" in command else []
+        done = run(*command, *wheel, VIRTUAL_ENV=str(folder / "venv"))
+        assert done.returncode == 0, done.stderr
+    assert time.monotonic() - begun < MOST_SECONDS
+    return folder / "venv" / "bin"
+
+
+def test_the_command_calls_the_service(installed: Path):
+    ran = run(installed / "kafka-client-quotas", "export", "--server=http://127.0.0.1:1")
+    assert (ran.returncode, ran.stdout) == (5, "")
+    assert "http://127.0.0.1:1 cannot be reached" in ran.stderr
+
+
+def test_the_command_brings_few_packages_and_no_server(installed: Path):
+    listed = run(UV, "pip", "list", "--format=freeze", VIRTUAL_ENV=str(installed.parent)).stdout
+    assert "kafka-quota-service==" in listed
+    assert len(listed.splitlines()) <= MOST_PACKAGES
+    assert "fastapi" not in listed
+
+
+@pytest.mark.parametrize(
+    ("command", "extra"),
+    [("kafka-quota-service serve", "server"), ("quota-pipeline utilization", "pipeline")],
+)
+def test_the_other_programs_say_which_extra_they_need(installed: Path, command: str, extra: str):
+    program, *words = command.split()
+    ran = run(installed / program, *words)
+    assert ran.returncode != 0
+    assert ran.stderr.endswith(f" is missing: pip install 'kafka-quota-service[{extra}]'.\n")
