@@ -13,19 +13,21 @@ class MatchType(StrEnum):
     """How a component matches.
 
     EXACT, DEFAULT and SPECIFIED are the broker's; SPECIFIED includes the default entity, as in
-    the broker's code. PREFIX and ABSENT are this service's, applied to the broker's answer.
+    the broker's code. The others are this service's, applied to the broker's answer: CONTAINS
+    ignores case, and neither it nor PREFIX matches the default entity.
     """
 
     EXACT = "exact"
     DEFAULT = "default"
     SPECIFIED = "specified"
     PREFIX = "prefix"
+    CONTAINS = "contains"
     ABSENT = "absent"
 
 
 @dataclass(frozen=True, slots=True)
 class ClientQuotaFilterComponent:
-    """One condition; ``match`` is the name for EXACT and its beginning for PREFIX, else null.
+    """One condition; ``match`` is text for EXACT, PREFIX and CONTAINS, else null.
 
     Source: ``org.apache.kafka.common.quota.ClientQuotaFilterComponent``.
     """
@@ -62,6 +64,9 @@ class ClientQuotaFilterComponent:
                 return name is DEFAULT_NAME
             case MatchType.PREFIX:
                 return name is not DEFAULT_NAME and name.startswith(self.match or "")
+            case MatchType.CONTAINS:
+                wanted = (self.match or "").casefold()
+                return name is not DEFAULT_NAME and wanted in name.casefold()
             case MatchType.SPECIFIED:
                 return True
             case MatchType.ABSENT:
@@ -82,12 +87,12 @@ class ClientQuotaFilter:
     def for_broker(self) -> "ClientQuotaFilter":
         """Return the widest filter that a broker understands and that loses no match.
 
-        PREFIX becomes SPECIFIED, ABSENT is left out; ``matches`` narrows the answer.
+        PREFIX and CONTAINS become SPECIFIED, ABSENT is left out; ``matches`` narrows the answer.
         """
         return ClientQuotaFilter(
             tuple(
                 ClientQuotaFilterComponent.of_entity_type(component.entity_type)
-                if component.match_type is MatchType.PREFIX
+                if component.match_type in (MatchType.PREFIX, MatchType.CONTAINS)
                 else component
                 for component in self._present()
             ),

@@ -30,12 +30,16 @@ from app.domain.filters import (
 from app.http.encoding import quote, read_time
 from app.http.validation import StrictModel, fault_of, own_error
 
-_END_OF_TYPE: Final = re.compile("[=:^]")
+_END_OF_TYPE: Final = re.compile("[=:^~]")
 
 _WORDS: Final[Mapping[str, MatchType]] = {
     "default": MatchType.DEFAULT,
     "any": MatchType.SPECIFIED,
     "absent": MatchType.ABSENT,
+}
+_SUBSTRING_TYPES: Final[Mapping[str, MatchType]] = {
+    "^": MatchType.PREFIX,
+    "~": MatchType.CONTAINS,
 }
 
 
@@ -44,8 +48,8 @@ def parse_filter(
 ) -> ClientQuotaFilter:
     """Read the components of a filter; they are ANDed.
 
-    The first of ``=``, ``:`` and ``^`` ends the type, so a name needs no escape of its own. Types
-    are not judged here: ``filter_violations`` does.
+    The first of ``=``, ``:``, ``^`` and ``~`` ends the type, so a name needs no escape of its own.
+    Types are not judged here: ``filter_violations`` does.
 
     Args:
         components: Each as decoded from the query.
@@ -79,8 +83,8 @@ def unreadable_detail(text: str) -> str:
 
 
 GRAMMAR: Final = (
-    "Write user=NAME, user^=BEGINNING, user:default, user:any, user:absent or user; likewise "
-    "for client-id and ip."
+    "Write user=NAME, user^=BEGINNING, user~=PART, user:default, user:any, user:absent or user; "
+    "likewise for client-id and ip."
 )
 """What to write, for people."""
 
@@ -97,7 +101,7 @@ def parse_component(text: str) -> ClientQuotaFilterComponent | None:
         match_type = _WORDS.get(rest)
         return ClientQuotaFilterComponent(kind, match_type) if match_type else None
     if rest.startswith("="):
-        return ClientQuotaFilterComponent(kind, MatchType.PREFIX, rest[1:])
+        return ClientQuotaFilterComponent(kind, _SUBSTRING_TYPES[mark], rest[1:])
     return None
 
 
@@ -323,7 +327,7 @@ _BESIDE_IP: Final = f"{EntityType.USER}|{EntityType.CLIENT_ID}"
 
 def _component(types: str, ends: str) -> str:
     """Return the pattern of a filter component; names may hold any character."""
-    return rf"^({types})($|\^?=|:({ends})$)"
+    return rf"^({types})($|[\^~]?=|:({ends})$)"
 
 
 def _has(pattern: str) -> Schema:

@@ -246,6 +246,9 @@ def _named(column: str, component: ClientQuotaFilterComponent, statement: Statem
         return "false"
     if component.match_type is MatchType.EXACT:
         return f"({column} <> '' and {column} = {statement.bind(wanted)})"
+    if component.match_type is MatchType.CONTAINS:
+        lowered = f"lower({statement.bind(wanted)})"
+        return f"({column} <> '' and strpos(lower({column}), {lowered}) > 0)"
     return f"({column} <> '' and starts_with({column}, {statement.bind(wanted)}))"
 
 

@@ -26,6 +26,7 @@ from sqlalchemy import (
 from app.domain.alterations import Outcome
 from app.domain.entities import ENTITY_TYPES
 from app.domain.filters import ClientQuotaFilter, ClientQuotaFilterComponent, MatchType
+from app.domain.validation import MAX_NAME_BYTES
 from app.postgres.payload import ABSENT, DEFAULT, NAME, name_bytes
 from app.postgres.schema import REQUEST_ORDINAL, audit_event
 from app.service.ports.audit_log import AuditQuery
@@ -208,6 +209,8 @@ def _component_condition(component: ClientQuotaFilterComponent) -> ColumnElement
             return kind == DEFAULT
         case MatchType.PREFIX:
             return and_(kind == NAME, *_prefix_conditions(name, name_bytes(component.match or "")))
+        case MatchType.CONTAINS:
+            return and_(kind == NAME, _contains_condition(name, component.match or ""))
         case MatchType.SPECIFIED:
             return kind != ABSENT
         case MatchType.ABSENT:
@@ -222,6 +225,22 @@ def _prefix_conditions(name: ColumnElement[Any], prefix: bytes) -> Iterator[Colu
     yield _beginning(name) >= start
     yield _beginning(name) < start[:-1] + bytes([start[-1] + 1])
     yield func.substr(name, 1, len(prefix)) == prefix
+
+
+def _contains_condition(name: ColumnElement[Any], wanted: str) -> ColumnElement[bool]:
+    """Ask for names that contain a text in any case.
+
+    Names are bytes, which may hold what Postgres refuses as text: they are matched in hexadecimal.
+    A longer text than any name would be too large a regular expression.
+    """
+    if len(wanted) > MAX_NAME_BYTES:
+        return false()
+    letters = (
+        "|".join(sorted({name_bytes(form).hex() for form in (letter.lower(), letter.upper())}))
+        for letter in wanted
+    )
+    pattern = f"^(?:..)*{''.join(f'(?:{forms})' for forms in letters)}"
+    return func.encode(name, "hex").regexp_match(pattern)
 
 
 def _beginning(name: ColumnElement[Any]) -> ColumnElement[Any]:

@@ -41,9 +41,10 @@ class DescribeParameters(QueryParameters):
             description=(
                 "A condition on the entity; several are ANDed, none means every entity. "
                 "`user=alice` is the exact name, `user^=team-a-` the beginning of a name, "
+                "`user~=backfill` a part of it in any case, "
                 "`user:default` the default entity, `user:any` or `user` any name and the default, "
                 "`user:absent` entities without the type; likewise for `client-id` and `ip`. The "
-                "first of `=`, `:` and `^` ends the type, so a name needs nothing but URL "
+                "first of `=`, `:`, `^` and `~` ends the type, so a name needs nothing but URL "
                 "encoding. Each type at most once; `ip` stands beside no other type."
             ),
             examples=[["user=alice", "client-id:any"]],

@@ -25,6 +25,7 @@ LONG = "team-" + "é" * 40
 NAMES = ("alice", "team-a", "team-b", "team", LONG, LONG + "x", *HOSTILE_NAMES)
 WITH_CLIENT = ((None, None), (None, "alice"), ("alice", None), ("alice", "etl"), ("a", "team-a"))
 ADDRESSES = (None, "10.0.0.1", "10.0.0.11", "2001:db8::1")
+SUBSTRINGS = ("", "TEAM", "m-", "É", "a\x00", "\ud800", ".0.0.1", "DB8", "zz", "é" * 512)
 PREFIXES = ("", "team", "team-", "a", "a\x00", LONG, "é", "\ud800", "10.0.0.1", "zz")
 ENTITIES: tuple[dict[str, str | None], ...] = (
     *({"user": name} for name in NAMES),
@@ -78,6 +79,11 @@ def filters() -> Iterator[ClientQuotaFilter]:
         ClientQuotaFilterComponent(kind, MatchType.PREFIX, prefix)
         for kind in ENTITY_TYPES
         for prefix in PREFIXES
+    ]
+    single += [
+        ClientQuotaFilterComponent(kind, MatchType.CONTAINS, substring)
+        for kind in ENTITY_TYPES
+        for substring in SUBSTRINGS
     ]
     single += [
         ClientQuotaFilterComponent(kind, MatchType.EXACT, name)

@@ -20,6 +20,10 @@ def prefix(kind: str, text: str) -> ClientQuotaFilterComponent:
     return ClientQuotaFilterComponent(kind, MatchType.PREFIX, text)
 
 
+def contains(kind: str, text: str) -> ClientQuotaFilterComponent:
+    return ClientQuotaFilterComponent(kind, MatchType.CONTAINS, text)
+
+
 def absent(kind: str) -> ClientQuotaFilterComponent:
     return ClientQuotaFilterComponent(kind, MatchType.ABSENT)
 
@@ -45,6 +49,8 @@ CASES = [
     ("prefix-skips-the-default", [prefix("user", "")], False, 8),
     ("prefix", [prefix("user", "user-1")], False, 3),
     ("prefix-strict", [prefix("user", "user-")], True, 3),
+    ("a-part-in-any-case", [contains("user", "ER-1")], False, 3),
+    ("a-part-skips-the-default", [contains("user", "")], False, 8),
     ("absent", [absent("client-id")], False, 6),
     ("absent-beside-user", [specified("user"), absent("client-id")], False, 4),
     ("absent-is-no-type-for-strict", [specified("user"), absent("client-id")], True, 4),

@@ -209,6 +209,8 @@ def test_each_form_of_a_component_is_read(subtests: pytest.Subtests):
         ("user^=team-a-", MatchType.PREFIX, "team-a-"),
         ("user^==", MatchType.PREFIX, "="),
         ("user^=", MatchType.PREFIX, ""),
+        ("user~=backfill", MatchType.CONTAINS, "backfill"),
+        ("user~==~^:", MatchType.CONTAINS, "=~^:"),
     ]:
         with subtests.test(text=text, match=match):
             assert parse_component(text) == ClientQuotaFilterComponent("user", match_type, match)
@@ -226,10 +228,12 @@ def test_every_text_is_a_component_or_is_unreadable(text: str):
     component = parse_component(text)
     if component is not None:
         assert text.startswith(component.entity_type)
-        assert not set(component.entity_type) & set("=:^")
+        assert not set(component.entity_type) & set("=:^~")
 
 
-@pytest.mark.parametrize("text", ["", "user:", "user:Default", "user:any ", "user^team", "user^"])
+@pytest.mark.parametrize(
+    "text", ["", "user:", "user:Default", "user:any ", "user^team", "user^", "user~a"]
+)
 def test_a_component_outside_the_grammar_is_unreadable(text: str):
     with pytest.raises(UnreadableRequestError) as caught:
         parse_filter(["user=alice", text], parameter="entity")

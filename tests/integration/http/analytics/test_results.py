@@ -117,6 +117,8 @@ def test_the_fullest_bucket_of_the_newest_day_comes_first(api: httpx.Client):
         ("entity=user:default", [BOB]),
         ("entity=user^=bo", [BOB]),
         ("entity=user^=%25", []),
+        ("entity=user~=OB", [BOB]),
+        ("entity=user~=%25", []),
         ("entity=client-id", [ETL, FREE]),
         ("entity=user:absent&entity=client-id=etl", [ETL]),
         ("entity=ip=10.0.0.1", []),
