@@ -1,0 +1,202 @@
+"""The tables of a run, as Spark reads and writes them: folders of Parquet, or a catalog's tables.
+
+Spark's own writers and committers do it all: a write replaces whole partitions, and what is cut off
+before it is committed leaves the former rows. A URI keeps its scheme, and one without it is on
+Hadoop's default file system.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import reduce
+from operator import or_
+from typing import Final, cast
+from urllib.parse import unquote
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
+from pyspark.sql import functions as sf
+from pyspark.sql.types import StructType
+
+from app.pipeline.errors import InfrastructureError, UsageError
+from app.pipeline.tables import SCHEMA_VERSION, Table
+
+Partition = Mapping[str, str]
+"""The values of a table's partition columns, as text."""
+
+_ROWS: Final = "rows"
+_ABSENT: Final = ("PATH_NOT_FOUND", "TABLE_OR_VIEW_NOT_FOUND")
+
+
+def schema_of(table: Table) -> StructType:
+    """Return the columns of a table."""
+    return cast("StructType", StructType.fromDDL(table.ddl))
+
+
+class Lake:
+    """The tables below one URI, or those of one catalog.
+
+    Attributes:
+        session: Reads and writes.
+        name: The URI above the folders of the tables, or the catalog with its namespace.
+    """
+
+    def __init__(self, session: SparkSession, name: str, *, catalog: bool = False) -> None:
+        """Name the tables; nothing is read.
+
+        Args:
+            session: Reads and writes.
+            name: A URI or path, else the catalog.
+            catalog: Whether tables are called ``NAME.<table>``.
+        """
+        self.session = session
+        self.name = name
+        self._catalog = catalog
+
+    def address(self, table: Table) -> str:
+        """Return what Spark calls a table."""
+        return f"{self.name}.{table.name}" if self._catalog else _below(self.name, table.name)
+
+    def has(self, table: Table) -> bool:
+        """Tell whether there is such a table, maybe without rows."""
+        try:
+            self._rows(table).schema  # noqa: B018 - Spark looks for it
+        except AnalysisException as error:
+            if error.getCondition() in _ABSENT:
+                return False
+            raise
+        return True
+
+    def read(self, table: Table) -> DataFrame:
+        """Return the rows of a table, with the columns and types of ``tables``.
+
+        Raises:
+            UsageError: There is no such table.
+        """
+        if not self.has(table):
+            message = f"There is no table {table.name} in {self.name}."
+            raise UsageError(message)
+        rows = self._rows(table)
+        return rows.select(*(sf.col(each.name).cast(each.dataType) for each in schema_of(table)))
+
+    def partitions(self, table: Table) -> list[Partition]:
+        """Return the partitions of a table, in order; in a folder those too that a run emptied."""
+        if not self._catalog:
+            found = {tuple(_values(file).items()) for file in self._files(table)}
+            return [dict(item) for item in sorted(found)]
+        values = self.read(table).select(
+            *(sf.col(name).cast("string") for name in table.partitions)
+        )
+        return [row.asDict() for row in values.distinct().sort(*table.partitions).collect()]
+
+    def write(self, frame: DataFrame, table: Table, replaces: Iterable[Partition] = ()) -> int:
+        """Replace the partitions that the rows are of, and return how many rows were written.
+
+        The frame may read the same table. Each of its tasks writes a file for each of its
+        partitions, so spread the rows over the tasks as the files are to be.
+
+        Args:
+            frame: Has the columns of the table, in any order.
+            table: Its columns, types and layout; without partition columns all rows are replaced.
+            replaces: All partitions that the run is about: without rows they are empty afterwards.
+
+        Raises:
+            InfrastructureError: What the tasks wrote is not where it is read.
+        """
+        counted = Observation(table.name)
+        schema = schema_of(table)
+        typed = frame.select(*(frame[each.name].cast(each.dataType) for each in schema))
+        rows = typed.sortWithinPartitions(*table.partitions, *table.order).observe(
+            counted, sf.count(sf.lit(1)).alias(_ROWS)
+        )
+        scope = [dict(item) for item in replaces]
+        if self._catalog:
+            self._write_catalog(rows, table, scope)
+            return int(counted.get[_ROWS])
+        return self._write_folder(rows, table, scope, counted)
+
+    def _write_catalog(self, rows: DataFrame, table: Table, scope: Sequence[Partition]) -> None:
+        writer = rows.writeTo(self.address(table))
+        if not self.session.catalog.tableExists(self.address(table)):
+            by = [sf.col(name) for name in table.partitions]
+            (writer.partitionedBy(*by) if by else writer).create()
+        elif not table.partitions:
+            writer.overwrite(sf.lit(True))
+        elif scope:
+            # Without rows `overwritePartitions` would change nothing.
+            writer.overwrite(reduce(or_, (_is_of(item) for item in scope)))
+        else:
+            writer.overwritePartitions()
+
+    def _write_folder(
+        self, rows: DataFrame, table: Table, scope: Sequence[Partition], counted: Observation
+    ) -> int:
+        before = self._files(table) if self.has(table) else set()
+        stamped = rows.withMetadata(rows.columns[0], {"schema_version": SCHEMA_VERSION})
+        (
+            stamped.write.mode("overwrite")
+            .option("partitionOverwriteMode", "dynamic")
+            .partitionBy(*table.partitions)
+            .parquet(self.address(table))
+        )
+        after = self._files(table)
+        written, due = sorted(after - before), int(counted.get[_ROWS])
+        found = self.session.read.parquet(*written).count() if written else 0
+        if found != due:
+            message = (
+                f"{due} rows of {table.name} were written and {found} are in "
+                f"{self.address(table)}: name an --out that this machine and all workers share."
+            )
+            raise InfrastructureError(message)
+        if table.partitions:
+            self._empty({_folder(file) for file in before & after if _values(file) in scope}, table)
+        return found
+
+    def _empty(self, folders: Iterable[str], table: Table) -> None:
+        columns = [each for each in schema_of(table) if each.name not in table.partitions]
+        nothing = self.session.createDataFrame([], StructType(columns))
+        for folder in sorted(folders):
+            nothing.write.mode("overwrite").parquet(folder)
+
+    def _rows(self, table: Table) -> DataFrame:
+        if self._catalog:
+            return self.session.table(self.address(table))
+        return self.session.read.schema(schema_of(table)).parquet(self.address(table))
+
+    def _files(self, table: Table) -> set[str]:
+        """Return the files of a table as Hadoop calls them, with escaped partition values."""
+        return {unquote(file) for file in self._rows(table).inputFiles()}
+
+
+def read_all(lakes: Sequence[Lake], table: Table) -> DataFrame:
+    """Return the rows of a table in all lakes.
+
+    Raises:
+        UsageError: One of them has no such table, or there is none.
+    """
+    if not lakes:
+        message = f"There is no table {table.name} in any --input."
+        raise UsageError(message)
+    return reduce(DataFrame.unionByName, (lake.read(table) for lake in lakes))
+
+
+def partitions_of(lakes: Iterable[Lake], table: Table) -> list[Partition]:
+    """Return the partitions of a table in all lakes, each once, in order."""
+    found = {tuple(item.items()) for lake in lakes for item in lake.partitions(table)}
+    return [dict(item) for item in sorted(found)]
+
+
+def _below(folder: str, name: str) -> str:
+    return f"{folder.rstrip('/')}/{name}"
+
+
+def _folder(file: str) -> str:
+    return file.rpartition("/")[0]
+
+
+def _values(file: str) -> Partition:
+    """Read ``…/cluster_id=…/dt=…/part-…`` as Spark writes it."""
+    named = (item.partition("=") for item in _folder(file).split("/") if "=" in item)
+    return {name: unquote(value) for name, _, value in named}
+
+
+def _is_of(partition: Partition) -> Column:
+    return reduce(Column.__and__, (sf.col(name) == value for name, value in partition.items()))

@@ -1,0 +1,122 @@
+"""A write replaces whole partitions, and what is read and written may be one table."""
+
+from datetime import date
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
+
+from app.pipeline.errors import InfrastructureError, UsageError
+from app.pipeline.lake import Lake, partitions_of, read_all, schema_of
+from app.pipeline.tables import DQ_RESULT, TABLES, UTILIZATION_HIST, Table
+
+CLUSTER = "a/b=c%{é *"
+
+
+def bins(spark: SparkSession, *rows: tuple[int, int]) -> DataFrame:
+    """Return one count for each (day of November, bin)."""
+    days = [(CLUSTER, date(2026, 11, day), 1, "k", 7, item, 1) for day, item in rows]
+    return spark.createDataFrame(days, schema_of(UTILIZATION_HIST))
+
+
+def days(*numbers: int) -> list[dict[str, str]]:
+    return [{"cluster_id": CLUSTER, "dt": f"2026-11-{day:02}"} for day in numbers]
+
+
+def stored(lake: Lake) -> set[tuple[str, int, int]]:
+    rows = lake.read(UTILIZATION_HIST).collect()
+    return {(row.cluster_id, row.dt.day, row.bin) for row in rows}
+
+
+@pytest.fixture
+def lake(spark: SparkSession, tmp_path: Path) -> Lake:
+    return Lake(spark, f"{tmp_path / 'a b'}/")
+
+
+def test_a_write_replaces_its_partitions_and_no_other(spark: SparkSession, lake: Lake):
+    assert lake.write(bins(spark, (1, 10), (2, 20)), UTILIZATION_HIST) == 2
+    assert lake.write(bins(spark, (2, 21), (2, 22), (3, 30)), UTILIZATION_HIST) == 3
+    rows = {(1, 10), (2, 21), (2, 22), (3, 30)}
+    assert stored(lake) == {(CLUSTER, *row) for row in rows}
+    assert lake.partitions(UTILIZATION_HIST) == days(1, 2, 3)
+
+
+def test_a_partition_that_a_run_is_about_and_finds_empty_ends_empty(
+    spark: SparkSession, lake: Lake
+):
+    lake.write(bins(spark, (1, 10), (2, 20), (3, 30)), UTILIZATION_HIST)
+    assert lake.write(bins(spark, (1, 11)), UTILIZATION_HIST, days(1, 2, 4)) == 1
+    assert stored(lake) == {(CLUSTER, 1, 11), (CLUSTER, 3, 30)}
+    assert lake.write(bins(spark), UTILIZATION_HIST, days(1, 2)) == 0
+    assert stored(lake) == {(CLUSTER, 3, 30)}
+
+
+def test_rows_may_be_read_from_the_partitions_that_they_replace(spark: SparkSession, lake: Lake):
+    lake.write(bins(spark, (1, 10), (2, 20)), UTILIZATION_HIST)
+    more = lake.read(UTILIZATION_HIST).withColumn("bin", sf.col("bin") + 1)
+    lake.write(more.where("bin > 11"), UTILIZATION_HIST, days(1, 2))
+    assert stored(lake) == {(CLUSTER, 2, 21)}
+
+
+def test_a_table_without_partitions_is_replaced_as_a_whole(spark: SparkSession, lake: Lake):
+    for value in (1.0, 2.0):
+        rows = [("rows", value, 0.0, True, "")]
+        lake.write(spark.createDataFrame(rows, schema_of(DQ_RESULT)), DQ_RESULT)
+    assert [row.value for row in lake.read(DQ_RESULT).collect()] == [2.0]
+
+
+def test_a_table_of_no_rows_is_a_table(spark: SparkSession, lake: Lake):
+    assert not lake.has(UTILIZATION_HIST)
+    lake.write(bins(spark), UTILIZATION_HIST)
+    assert lake.has(UTILIZATION_HIST)
+    assert stored(lake) == set()
+    assert lake.partitions(UTILIZATION_HIST) == []
+
+
+def test_a_path_and_a_uri_name_the_same_tables(spark: SparkSession, tmp_path: Path):
+    Lake(spark, tmp_path.as_uri()).write(bins(spark, (1, 10)), UTILIZATION_HIST)
+    path, uri = Lake(spark, str(tmp_path)), Lake(spark, tmp_path.as_uri())
+    assert stored(path) == stored(uri) == {(CLUSTER, 1, 10)}
+    assert len(read_all([path, uri], UTILIZATION_HIST).collect()) == 2
+    assert partitions_of([path, uri], UTILIZATION_HIST) == days(1)
+
+
+def test_a_missing_table_is_named(lake: Lake):
+    with pytest.raises(UsageError, match=r"^There is no table utilization_hist in .+\.$"):
+        lake.read(UTILIZATION_HIST)
+    with pytest.raises(UsageError, match="in any --input"):
+        read_all([], UTILIZATION_HIST)
+
+
+def test_rows_that_are_not_where_they_are_read_are_no_success(
+    spark: SparkSession, lake: Lake, monkeypatch: pytest.MonkeyPatch
+):
+    """As on workers whose disks are their own: each wrote, and the driver sees nothing."""
+    monkeypatch.setattr(lake, "_files", lambda _table: set())
+    with pytest.raises(InfrastructureError, match=r"2 rows .+ were written and 0 are in") as failed:
+        lake.write(bins(spark, (1, 10), (2, 20)), UTILIZATION_HIST)
+    assert failed.value.exit_code == 5
+
+
+def test_a_catalog_says_which_tables_it_has(spark: SparkSession):
+    catalog = Lake(spark, "spark_catalog.default", catalog=True)
+    assert not catalog.has(UTILIZATION_HIST)
+    with pytest.raises(UsageError, match=r"in spark_catalog\.default"):
+        catalog.read(UTILIZATION_HIST)
+
+
+@pytest.mark.parametrize("table", TABLES.values(), ids=lambda table: table.name)
+def test_a_table_is_laid_out_by_columns_that_it_has(table: Table):
+    columns = {*table.order, *table.partitions, *table.key}
+    assert columns <= set(schema_of(table).fieldNames())
+
+
+def test_a_row_group_ends_after_a_million_rows(spark: SparkSession, tmp_path: Path):
+    rows = spark.range(0, 2_100_000, 1, 1).selectExpr("'the same name' as name")
+    rows.write.parquet(str(tmp_path / "rows"))
+    (file,) = (tmp_path / "rows").glob("part-*.parquet")
+    footer = pq.read_metadata(file)
+    sizes = [footer.row_group(number).num_rows for number in range(footer.num_row_groups)]
+    assert sizes == [1_000_000, 1_000_000, 100_000]
