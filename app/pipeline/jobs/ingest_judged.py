@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from app.domain.broker_metrics import RATE, THROTTLE
 from app.pipeline.sources.codes import Coded, Flags, Integers, begins, in_order, packed
-from app.pipeline.sources.metric_names import RATE, THROTTLE
 from app.pipeline.sources.raw_names import ATTRIBUTES
 
 UNNAMED: Final = "unknown"

@@ -9,10 +9,10 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
+from app.domain.broker_metrics import RATE, THROTTLE
 from app.domain.quota_keys import QuotaKey
 from app.pipeline.jobs.ingest_judged import DAY_MINUTES, MINUTE_US, Judged
 from app.pipeline.sources.codes import Coded, Flags, Integers, begins, packed
-from app.pipeline.sources.metric_names import RATE, THROTTLE
 from app.pipeline.sources.raw_names import ATTRIBUTES
 
 _MICRO: Final = 1_000_000

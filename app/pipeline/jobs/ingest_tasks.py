@@ -7,6 +7,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+from app.domain.broker_metrics import UP
 from app.pipeline.exchange import gathered
 from app.pipeline.jobs.ingest_judged import (
     DUPLICATE,
@@ -18,7 +19,6 @@ from app.pipeline.jobs.ingest_judged import (
 from app.pipeline.jobs.ingest_minutes import minutes
 from app.pipeline.sinks.sorted_files import write_day
 from app.pipeline.sources.codes import begins, packed
-from app.pipeline.sources.metric_names import UP
 from app.pipeline.sources.raw_names import ATTRIBUTES
 from app.pipeline.tables import OBSERVATION_MINUTE
 

@@ -9,9 +9,16 @@ from typing import Any, Final, NamedTuple, Self
 
 import pyarrow as pa
 
+from app.domain.broker_metrics import (
+    RATE,
+    THROTTLE,
+    UP,
+    client_id_of_tag,
+    quota_metric_of,
+    readable,
+    user_of_tag,
+)
 from app.pipeline.sources.metric_map import MetricMap
-from app.pipeline.sources.metric_names import RATE, THROTTLE, UP, meaning_of
-from app.pipeline.sources.tag_names import client_id_of_tag, readable, user_of_tag
 
 POINT_DDL: Final = """
     file int, line bigint, cluster_id string, ts timestamp, broker_id int, key string,
@@ -173,17 +180,17 @@ class Points:
 
     def _identity(self, labels: Labels) -> Identity | str:
         """Return what the labels name, or why they cannot be used."""
-        meaning = meaning_of(labels.metric, labels.resource)
-        if meaning is None:
+        metric = quota_metric_of(labels.metric, labels.resource)
+        if metric is None:
             return UNKNOWN_METRIC
         broker = self.broker(labels)
         if broker is None:
             return MISSING_BROKER
-        user, client_id = ("", "") if meaning.attribute == UP else self._names(labels)
+        user, client_id = ("", "") if metric.attribute == UP else self._names(labels)
         cluster = readable(labels.cluster)
         if user is None or client_id is None or cluster is None:
             return UNDECODABLE
-        return Identity(cluster, broker, meaning.key, meaning.attribute, user, client_id)
+        return Identity(cluster, broker, metric.key, metric.attribute, user, client_id)
 
     def broker(self, labels: Labels) -> int | None:
         """Return the id of the broker, or null where the labels name none."""

@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from app.domain.broker_metrics import RATE, THROTTLE, TOKENS, UP, QuotaMetric, quota_metric_of
 from app.pipeline.sources.codes import Coded, Flags, numbered
-from app.pipeline.sources.metric_names import RATE, THROTTLE, TOKENS, UP, Meaning, meaning_of
 from app.pipeline.sources.points import (
     MISSING_BROKER,
     OUTSIDE,
@@ -27,7 +27,7 @@ LABELS: Final = ("cluster_id", "broker", "instance", "metric", "resource", "user
 FINE: Final = 0
 PROBLEMS: Final = (None, UNPARSABLE, OUTSIDE, UNKNOWN_METRIC, MISSING_BROKER, UNDECODABLE)
 
-_NOTHING: Final = Meaning("", "")
+_NOTHING: Final = QuotaMetric("", "")
 
 
 class Labelled:
@@ -73,7 +73,9 @@ class Labelled:
 
     def _read_metrics(self) -> Flags:
         metric, resource = self._told["metric"], self._told["resource"]
-        found = _pairs(metric, resource, lambda item, other: meaning_of(_text(item), _text(other)))
+        found = _pairs(
+            metric, resource, lambda item, other: quota_metric_of(_text(item), _text(other))
+        )
         keys = [(value or _NOTHING).key for value in found.values]
         self.names["key"] = _as_column(found.codes, keys)
         places = [ATTRIBUTES.index(value.attribute) if value else -1 for value in found.values]

@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from app.domain.broker_metrics import THROTTLE
 from app.pipeline.sources.codes import in_one_piece
-from app.pipeline.sources.metric_names import THROTTLE
 from app.pipeline.sources.points import (
     LARGEST,
     OUTSIDE,

@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 
 import httpx
 
+from app.domain.broker_metrics import Sample, quota_samples
 from app.pipeline.errors import UsageError
-from app.pipeline.sources.prometheus_text import Sample, quota_samples
 
 _MOST_WAIT_S: Final = 10.0
 _USUAL_PATH: Final = "/metrics"

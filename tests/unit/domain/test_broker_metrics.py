@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from app.pipeline.sources.prometheus_text import Sample, quota_samples
+from app.domain.broker_metrics import Sample, quota_samples
 
 
 def one(text: str) -> Sample:
