@@ -24,7 +24,15 @@ VENV = ROOT / ".venv"
 PREFERRED = ROOT / ".python-version"
 BOOTSTRAP = ROOT / "requirements" / "bootstrap.txt"
 EVERYTHING = ROOT / "requirements" / "dev.txt"
-INPUTS = [PREFERRED, BOOTSTRAP, EVERYTHING, ROOT / "pyproject.toml", Path(__file__).resolve()]
+NPM_PACKAGES = ROOT / "requirements" / "npm.toml"
+INPUTS = [
+    PREFERRED,
+    BOOTSTRAP,
+    EVERYTHING,
+    NPM_PACKAGES,
+    ROOT / "pyproject.toml",
+    Path(__file__).resolve(),
+]
 
 OLDEST = (3, 11)
 PROBE_DEADLINE_S = 30
@@ -241,6 +249,7 @@ def _install(venv: Path, asked: str) -> None:
     _step(venv, "the packages", [*uv, "sync", "--require-hashes", str(EVERYTHING)])
     _step(venv, "the project", [*uv, *editable])
     _fetch_jars(venv)
+    _fetch_browser(venv)
     part = stamp_path.with_suffix(".part")
     part.write_text(json.dumps({**_fingerprint(), "asked": asked}))
     part.replace(stamp_path)
@@ -303,6 +312,12 @@ def _fetch_jars(venv: Path) -> None:
     )
     # Without them the service still works with a broker elsewhere: `make run` asks again.
     subprocess.run([_python_of(venv), "-c", program], cwd=ROOT, check=False)
+
+
+def _fetch_browser(venv: Path) -> None:
+    # Only tests need it, and fetch it themselves where that fails here.
+    script = ROOT / "scripts" / "npm_packages.py"
+    subprocess.run([_python_of(venv), script], cwd=ROOT, check=False)
 
 
 def _say(line: str) -> None:
