@@ -13,7 +13,6 @@ from app.kafka.acls import KafkaCallerRights
 from app.kafka.cluster_client import Brokers
 from app.kafka.config import PassThrough, ssl_context
 from app.kafka.handshake import LoginRefusedError
-from app.kafka.image import QuotaImage
 from app.kafka.quorum import KafkaMetadataQuorum
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from app.kafka.sessions import Sessions
@@ -39,11 +38,12 @@ from app.service.auth.run_as_caller import (
     CallerQuotaAdmin,
     RecordReader,
 )
-from app.service.ports.brokers import CallbackDetector, ClientQuotaAdmin, QuotaReader
+from app.service.ports.brokers import ClientQuotaAdmin, QuotaReader
 from app.service.ports.metrics import AlterationMetrics, DependencyMetrics
 from app.service.queries.audit import AuditTrail
 from app.service.queries.describe import DescribeQuotas, SortedSnapshots
-from app.service.queries.resolve import IndexCache, ResolveQuotas
+from app.service.queries.image import QuotaImage
+from app.service.queries.resolve import ResolveQuotas
 from app.service.recovery.drift import DriftWatch
 from app.service.recovery.recovery import Fences, Recovery, RecoveryDeps
 from app.service.runtime.circuit_breaker import CircuitBreaker
@@ -201,9 +201,7 @@ class SharedServices:
     denials: DeniedAttempts
     audit: AuditTrail
     state: SharedAlterationState
-    callbacks: CallbackDetector
     images: SortedSnapshots
-    index: IndexCache
     metrics: DependencyMetrics
 
 
@@ -230,7 +228,7 @@ class CallerSession:
             DescribeQuotas(as_caller, image, shared.images),
             alter,
             RevertAlterations(shared.audit, alter),
-            ResolveQuotas(image, shared.callbacks, shared.index),
+            ResolveQuotas(image),
         )
 
     @property

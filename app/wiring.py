@@ -26,7 +26,6 @@ from app.http.services import Services
 from app.kafka.acls import KafkaClusterAclSource
 from app.kafka.broker_config import KafkaCluster
 from app.kafka.cluster_client import Brokers
-from app.kafka.image import QuotaImage
 from app.kafka.quorum import KafkaMetadataQuorum
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from app.kafka.scram import KafkaScramCredentials
@@ -45,7 +44,8 @@ from app.service.auth.policy import NarrowingPolicy, NoPolicy
 from app.service.queries.analytics import Analytics
 from app.service.queries.audit import AuditTrail
 from app.service.queries.describe import DescribeQuotas, SortedSnapshots
-from app.service.queries.resolve import IndexCache, ResolveQuotas
+from app.service.queries.image import QuotaImage
+from app.service.queries.resolve import ResolveQuotas
 from app.service.runtime.readiness import Readiness, without_addresses
 from app.service.runtime.tasks import AlterationTasks
 from app.settings import Settings
@@ -124,7 +124,7 @@ class Wiring:
             counted.watch(brokers.connections, database.in_use, brokers.another_answers)
             cluster = KafkaCluster(brokers)
             acls = KafkaClusterAclSource(brokers)
-            image = QuotaImage(admin, timeout_s=patience.image_s)
+            image = QuotaImage(admin, cluster, timeout_s=patience.image_s)
             for closing in (admin, database, cluster, acls, image):
                 stack.push_async_callback(closing.close)
             backends = Backends(admin, KafkaMetadataQuorum(brokers), image, database)
@@ -142,10 +142,8 @@ class Wiring:
             )
             stack.push_async_callback(failure_writer.close)
             audit = AuditTrail(journal, authorizer, admin)
-            images, index = SortedSnapshots(), IndexCache()
-            shared = SharedServices(
-                authorizer, denials, audit, alterations.state, cluster, images, index, counted
-            )
+            images = SortedSnapshots()
+            shared = SharedServices(authorizer, denials, audit, alterations.state, images, counted)
             authenticator = self._authenticators.open(stack, partial(open_sessions, shared))
             stack.push_async_callback(self._drain, alterations.tasks)
             alterations.begin()
@@ -171,7 +169,7 @@ class Wiring:
                 describe=DescribeQuotas(admin, image, images),
                 alter=alterations.alter,
                 revert=RevertAlterations(audit, alterations.alter),
-                resolve=ResolveQuotas(image, cluster, index),
+                resolve=ResolveQuotas(image),
                 audit=audit,
                 cluster=admin,
                 check_cluster=brokers.check_cluster,

@@ -21,7 +21,6 @@ from app.domain.authorization import AclBinding, Operation
 from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import BrokerError, NotSentError, QuotaError
 from app.domain.filters import ClientQuotaFilter, ClientQuotaFilterComponent
-from app.kafka.cache import Cache
 from app.kafka.cluster_client import Brokers
 from app.kafka.connection import ask, newest_common
 from app.kafka.errors import code_name, missing_acl
@@ -29,6 +28,7 @@ from app.kafka.pool import BrokerLease
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from app.kafka.rpc import read
 from app.service.ports.brokers import AclSnapshot, Rights
+from app.service.runtime.cache import Cache
 
 T = TypeVar("T")
 

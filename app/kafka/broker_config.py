@@ -7,13 +7,13 @@ from typing import Final
 from kafka.protocol.admin import DescribeConfigsRequest, DescribeConfigsResponse
 
 from app.domain.errors import NotSentError, QuotaError
-from app.kafka.cache import Cache
 from app.kafka.cluster_client import Brokers
 from app.kafka.connection import ask, newest_common
 from app.kafka.errors import code_name
 from app.kafka.pool import BrokerLease
 from app.kafka.quota_messages import ALTER_API, DESCRIBE_API
 from app.kafka.rpc import read
+from app.service.runtime.cache import Cache
 
 _MAX_AGE_S: Final = 60.0
 _WAITED_FOR_AFTER_S: Final = 600.0

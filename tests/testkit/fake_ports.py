@@ -18,7 +18,7 @@ from app.domain.alterations import (
 )
 from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import EntityBusyError, NotSentError, WrongClusterError
-from app.domain.filters import ALL_ENTITIES, ClientQuotaFilter
+from app.domain.filters import ClientQuotaFilter
 from app.domain.plans import Holding, Holdings
 from app.service.alterations.alter import AlterDeps, AlterQuotas
 from app.service.alterations.context import AlterContext, Failpoints
@@ -62,6 +62,7 @@ from app.service.queries.analytics import (
     Result,
     Row,
 )
+from app.service.queries.image import IndexedImage, QuotaImage
 from app.service.runtime.circuit_breaker import CircuitBreaker
 from app.service.runtime.tasks import AlterationTasks
 
@@ -175,19 +176,36 @@ class FakeBrokers:
             raise NotSentError("No broker answers.", code="cluster-unreachable")
 
 
-class FakeImage:
-    """Describes anew at each call."""
+class NoCallbacks:
+    """Brokers without ``client.quota.callback.class``."""
+
+    async def custom_callback(self) -> str | None:
+        """Return none."""
+        return None
+
+
+class FakeImage(QuotaImage):
+    """Describes anew at each call; notes what was made of changes."""
 
     def __init__(self, brokers: FakeBrokers) -> None:
-        self.brokers = brokers
+        super().__init__(brokers, NoCallbacks())
         self.forgotten = 0
+        self.noted: list[Quotas] = []
 
     async def image(self, *, max_age_ms: int) -> Described:
         """Describe everything."""
-        return await self.brokers.describe_client_quotas(ALL_ENTITIES)
+        return await super().image(max_age_ms=0)
+
+    async def indexed(self, *, max_age_ms: int) -> IndexedImage:
+        """Describe everything."""
+        return await super().indexed(max_age_ms=0)
+
+    async def note(self, after: Quotas) -> None:
+        """Remember it."""
+        self.noted.append(after)
 
     def forget(self) -> None:
-        """Count it; nothing is kept."""
+        """Count it."""
         self.forgotten += 1
 
 

@@ -1,6 +1,6 @@
 """Alter: validate, take the locks, record the intent, send, record the outcome, answer."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -41,7 +41,7 @@ from app.service.alterations.write_ahead import CommittedIntent, Intents, with_b
 from app.service.auth.policy import PolicyGuard
 from app.service.ports.audit_log import AuditRequest, KeyTakenError
 from app.service.ports.brokers import ClientQuotaAdmin
-from app.service.queries.describe import Image
+from app.service.queries.image import Image
 from app.service.runtime.offload import LargeRequests, off_loop
 from app.service.runtime.tasks import Tasks
 
@@ -219,15 +219,17 @@ class AlterQuotas:
                 validate_first=command.all_or_nothing and several,
             )
         except OutcomeNotRecordedError as error:
-            self._forget_image(error.results or ())
+            await self._renew_image(error.results or ())
             raise
-        self._forget_image(report.results.values())
+        await self._renew_image(report.results.values())
         return request, report
 
-    def _forget_image(self, results: Iterable[AlterationResult]) -> None:
-        """Let nobody be answered from an older image, where something may have changed."""
-        if any(one.outcome in _CHANGING for one in results):
+    async def _renew_image(self, results: Collection[AlterationResult]) -> None:
+        """Let the next answers from the image show what was applied, and what may have been."""
+        if any(one.outcome is Outcome.UNKNOWN for one in results):
             self._deps.image.forget()
+        if after := applied_quotas(results):
+            await self._deps.image.note(after)
 
     async def _as_expected(
         self, command: AlterCommand, intent: CommittedIntent
@@ -252,16 +254,14 @@ class AlterQuotas:
         return await off_loop(number, failed_expectations, command.expected, request.entities)
 
     async def _wait(self, command: AlterCommand, sending: SendingReport) -> bool | None:
-        after = applied_quotas(sending.results)
+        after = applied_quotas(sending.results.values())
         if command.wait is Wait.NONE or not after:
             return None
         readable = await is_readable(
             command, after, sending.broker_id, self._deps.admin, self._deps.present
         )
-        self._deps.image.forget()
+        await self._deps.image.note(after)
         return readable
 
-
-_CHANGING: Final = frozenset({Outcome.APPLIED, Outcome.UNKNOWN})
 
 _NOTHING: Final = Judgement((), (), (), needs_stored=False)

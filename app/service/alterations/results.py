@@ -118,11 +118,11 @@ def in_order(results: Mapping[int, AlterationResult]) -> tuple[AlterationResult,
     return tuple(results[ordinal] for ordinal in sorted(results))
 
 
-def applied_quotas(results: Mapping[int, AlterationResult]) -> Quotas:
+def applied_quotas(results: Iterable[AlterationResult]) -> Quotas:
     """Return the values of what was applied."""
     return {
         one.entity: one.after
-        for one in results.values()
+        for one in results
         if one.outcome is Outcome.APPLIED and one.after is not None
     }
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from app.domain.alterations import ClientQuotaAlteration, KafkaRefusal
+from app.domain.alterations import ClientQuotaAlteration, KafkaRefusal, Quotas
 from app.domain.authorization import Operation
 from app.domain.errors import (
     BrokerError,
@@ -25,7 +25,7 @@ from app.service.ports.brokers import (
     EntityVerdict,
     QuotaReader,
 )
-from app.service.queries.describe import Image
+from app.service.queries.image import Image, IndexedImage
 from app.service.runtime.clock import USUAL
 
 
@@ -172,6 +172,28 @@ class CallerImage:
         if max_age_ms > 0:
             return await self._shared.image(max_age_ms=max_age_ms)
         return await self._admin.describe_client_quotas(ALL_ENTITIES, timeout_s=self._within_s)
+
+    def young(self, *, max_age_ms: int) -> Described | None:
+        """See ``Image``."""
+        return self._shared.young(max_age_ms=max_age_ms)
+
+    async def indexed(self, *, max_age_ms: int) -> IndexedImage:
+        """See ``Image``.
+
+        Raises:
+            RefusedAtTheActError: The caller lacks DESCRIBE_CONFIGS.
+        """
+        if max_age_ms > 0:
+            return await self._shared.indexed(max_age_ms=max_age_ms)
+        return await self.index_of(await self.image(max_age_ms=0))
+
+    async def index_of(self, described: Described) -> IndexedImage:
+        """See ``Image``."""
+        return await self._shared.index_of(described)
+
+    async def note(self, after: Quotas) -> None:
+        """See ``Image``."""
+        await self._shared.note(after)
 
     def forget(self) -> None:
         """See ``Image``."""

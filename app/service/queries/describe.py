@@ -6,12 +6,13 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from operator import itemgetter
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 from app.domain.alterations import Quotas, Values
 from app.domain.entities import ClientQuotaEntity, SortKey
 from app.domain.filters import ALL_ENTITIES, ClientQuotaFilter, MatchType, check_filter
 from app.service.ports.brokers import ClientQuotaAdmin, Described
+from app.service.queries.image import Image
 from app.service.runtime.offload import off_loop, pause_gc
 
 Entry = tuple[ClientQuotaEntity, Values]
@@ -202,18 +203,6 @@ def _postings(quotas: Quotas) -> Mapping[tuple[str, str | None], list[ClientQuot
     return postings
 
 
-class Image(Protocol):
-    """The describe-all answer, cached and shared."""
-
-    async def image(self, *, max_age_ms: int) -> Described:
-        """Return a describe-all answer that is at most that old."""
-        ...
-
-    def forget(self) -> None:
-        """Answer from no image that is older than this call."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class DescribeQuery:
     """What to describe.
@@ -278,23 +267,15 @@ class DescribeQuotas:
             NotSentError: No broker answers.
         """
         check_filter(query.quota_filter)
-        described = await self._described(query)
+        described, is_image = await self._described(query)
         if query == DescribeQuery(max_age_ms=query.max_age_ms):
             arranged = await self._images.in_order(described)
             entries, rendering = arranged.entries or (), arranged.rendering
             return QuotaListing(described.cluster_id, described.as_of, entries, rendering)
-        found = await self._matching(described, query)
+        arranged = self._images.of(described) if is_image else SortedSnapshot(described.quotas)
+        number = arranged.work_for(query.quota_filter)
+        found = await off_loop(number, matching, arranged, query.quota_filter, query.has_key)
         return QuotaListing(described.cluster_id, described.as_of, found)
-
-    async def _matching(self, described: Described, query: DescribeQuery) -> tuple[Entry, ...]:
-        """Return what matches, found in the arranged image or in the broker's own selection."""
-        if query.max_age_ms > 0:
-            arranged = self._images.of(described)
-            number = arranged.work_for(query.quota_filter)
-        else:
-            arranged = SortedSnapshot(described.quotas)
-            number = len(described.quotas)
-        return await off_loop(number, matching, arranged, query.quota_filter, query.has_key)
 
     async def everything(self) -> Described:
         """Return every entity, as a broker describes them now.
@@ -302,13 +283,19 @@ class DescribeQuotas:
         Raises:
             NotSentError: No broker answers.
         """
-        return await self._described(DescribeQuery())
+        return await self._image.image(max_age_ms=0)
 
-    async def _described(self, query: DescribeQuery) -> Described:
-        wanted = query.quota_filter.for_broker()
-        if query.max_age_ms > 0 or wanted == ALL_ENTITIES:
-            return await self._image.image(max_age_ms=query.max_age_ms)
-        return await self._admin.describe_client_quotas(wanted)
+    async def _described(self, query: DescribeQuery) -> tuple[Described, bool]:
+        """Return what holds all that matches, and whether it is an image that others use, too.
+
+        Where there is no image that is young enough a broker selects, and nobody waits for one.
+        """
+        wanted, max_age_ms = query.quota_filter.for_broker(), query.max_age_ms
+        if wanted == ALL_ENTITIES:
+            return await self._image.image(max_age_ms=max_age_ms), max_age_ms > 0
+        if max_age_ms > 0 and (young := self._image.young(max_age_ms=max_age_ms)):
+            return young, True
+        return await self._admin.describe_client_quotas(wanted), False
 
     async def page(
         self, query: DescribeQuery, page_size: int, after: ClientQuotaEntity | None = None

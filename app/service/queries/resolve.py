@@ -1,28 +1,23 @@
 """Resolve: what applies to an identity, and why; and what would apply after a change."""
 
-import asyncio
 from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
 from app.domain.alterations import ClientQuotaAlteration, Quotas
-from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import ExpectationFailedError, InvalidRequestError, Violation
 from app.domain.resolution import resolve_client, resolve_ip
 from app.domain.resolution_index import QuotaIndex
 from app.domain.resolution_levels import Resolution
-from app.domain.validation import judge
+from app.domain.validation import canonical_entity, judge
 from app.service.alterations.command import Expected, raise_violations
 from app.service.alterations.preconditions import failed_expectations
 from app.service.ports.audit_log import AuditEntity
-from app.service.ports.brokers import CallbackDetector, Described
-from app.service.queries.describe import Image
-from app.service.runtime.offload import off_loop, pause_gc
+from app.service.queries.image import Image
+from app.service.runtime.offload import off_loop
 
 DEFAULT_RESOLVE_AGE_MS: Final = 5_000
-MAX_OVERLAY: Final = 2_000
-"""With so many changes since it was built an index is built anew."""
 
 
 class Identity(NamedTuple):
@@ -108,70 +103,11 @@ def resolved(index: QuotaIndex, identity: Identity, *, explain: bool = False) ->
     return resolve_client(index, identity.user or "", identity.client_id, explain=explain)
 
 
-class IndexCache:
-    """The index of the newest image: it costs much more than one resolution.
-
-    Where the next image differs in little, what has changed is laid over the index there is.
-
-    Attributes:
-        memo: What others want to keep with the newest index; it goes with it.
-    """
-
-    def __init__(self) -> None:
-        self.memo: dict[object, Any] = {}
-        self._laid_over: set[ClientQuotaEntity] = set()
-        self._newest: tuple[Quotas, QuotaIndex] | None = None
-        self._building = asyncio.Lock()
-
-    def newest_of(self, described: Described) -> QuotaIndex | None:
-        """Return the index of what was described; null where it is not the newest one built."""
-        newest = self._newest
-        return None if newest is None or newest[0] is not described.quotas else newest[1]
-
-    async def of(self, described: Described) -> QuotaIndex:
-        """Return the index of what was described; it is built once, whoever waits for it."""
-        async with self._building:
-            return self.newest_of(described) or await self._build(described)
-
-    async def _build(self, described: Described) -> QuotaIndex:
-        quotas = described.quotas
-        if self._newest is not None:
-            (base, before), changes = self._newest, described.changes
-            if changes is not None and changes.base is base:
-                changed = changes.changed
-            else:
-                changed = await off_loop(len(quotas), _differences, base, quotas)
-            laid_over = self._laid_over.union(changed)
-            if len(laid_over) <= MAX_OVERLAY:
-                index = await off_loop(len(changed), before.with_values, changed)
-                self._laid_over, self._newest, self.memo = laid_over, (quotas, index), {}
-                return index
-        index = await off_loop(len(quotas), _whole_index, quotas)
-        self._laid_over, self._newest, self.memo = set(), (quotas, index), {}
-        return index
-
-
-def _whole_index(quotas: Quotas) -> QuotaIndex:
-    with pause_gc():
-        return QuotaIndex.of(quotas)
-
-
-def _differences(before: Quotas, after: Quotas) -> Quotas:
-    """Return the whole values of what differs; what two images share is the same object."""
-    find = before.get
-    gone: Quotas = {entity: {} for entity in before if entity not in after}
-    return {**gone, **{one: values for one, values in after.items() if find(one) is not values}}
-
-
 class ResolveQuotas:
-    """Answers ``GET`` and ``POST /quotas/resolve``; ``index`` may be shared with others."""
+    """Answers ``GET`` and ``POST /quotas/resolve``."""
 
-    def __init__(
-        self, image: Image, callbacks: CallbackDetector, index: IndexCache | None = None
-    ) -> None:
+    def __init__(self, image: Image) -> None:
         self._image = image
-        self._callbacks = callbacks
-        self._index = index or IndexCache()
 
     async def resolve(self, query: ResolveQuery) -> ResolveAnswer:
         """Resolve every identity against one image.
@@ -192,15 +128,18 @@ class ResolveQuotas:
         """
         if query.violations:
             raise InvalidRequestError(_BROKEN, violations=query.violations)
-        described = await self._image.image(max_age_ms=query.max_age_ms)
-        index = self._index.newest_of(described) or await self._index.of(described)
-        memo, proposed = self._index.memo, None
+        image = await self._image.indexed(max_age_ms=query.max_age_ms)
+        proposed = None
         if query.alterations is not None:
-            quotas = described.quotas
-            proposed = await off_loop(_size(query), _proposed, query, quotas, index)
-        callback_class = await self._callbacks.custom_callback()
+            proposed = await off_loop(_size(query), _proposed, query, image.index)
         return ResolutionBasis(
-            query, described.cluster_id, described.as_of, index, proposed, callback_class, memo
+            query,
+            image.cluster_id,
+            image.as_of,
+            image.index,
+            proposed,
+            image.callback_class,
+            image.memo,
         )
 
 
@@ -211,21 +150,24 @@ def _size(query: ResolveQuery) -> int:
     return len(query.identities) + len(query.alterations or ())
 
 
-def _proposed(query: ResolveQuery, quotas: Quotas, index: QuotaIndex) -> QuotaIndex:
+def _proposed(query: ResolveQuery, index: QuotaIndex) -> QuotaIndex:
     """Return the index as if the alterations had been applied; without any it is the same."""
     if not query.alterations:
         return index
-    judgement = judge(query.alterations, quotas)
+    entities = {one.entity for one in query.alterations}
+    entities |= {canonical_entity(one, {}) for one in query.alterations}
+    stored = {entity: values for entity in entities if (values := index.values_of(entity))}
+    judgement = judge(query.alterations, stored)
     raise_violations(judgement, all_or_nothing=True)
-    _check_expectations(query, judgement.alterations, quotas)
+    _check_expectations(query, judgement.alterations, stored)
     return index.with_alterations(judgement.alterations)
 
 
 def _check_expectations(
-    query: ResolveQuery, alterations: Sequence[ClientQuotaAlteration], quotas: Quotas
+    query: ResolveQuery, alterations: Sequence[ClientQuotaAlteration], stored: Quotas
 ) -> None:
     entities = (
-        AuditEntity(ordinal, one, quotas.get(one.entity, {}))
+        AuditEntity(ordinal, one, stored.get(one.entity, {}))
         for ordinal, one in enumerate(alterations)
     )
     failed = failed_expectations(query.expected, entities)

@@ -87,9 +87,6 @@ class Acls:
         )
         return AclSnapshot(bindings, EPOCH, 1.5)
 
-    async def custom_callback(self) -> str | None:
-        return None
-
 
 @dataclass
 class FakeService:
@@ -129,7 +126,7 @@ class FakeService:
             describe=DescribeQuotas(self.brokers, image),
             alter=alter,
             revert=RevertAlterations(audit, alter),
-            resolve=ResolveQuotas(image, acls),
+            resolve=ResolveQuotas(image),
             audit=audit,
             cluster=self.brokers,
             check_cluster=self.brokers.check_cluster,

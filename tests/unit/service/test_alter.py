@@ -405,22 +405,23 @@ async def test_only_what_may_have_changed_the_cluster_makes_the_image_stale(worl
     }
     with pytest.raises(InvalidRequestError):
         await world.alter(setting(ALICE, "5"))
-    assert world.image.forgotten == 0
+    assert (world.image.forgotten, world.image.noted) == (0, [])
     world.brokers.fault = None
     await world.alter(setting(ALICE, "5"), wait=Wait.NONE)
-    assert world.image.forgotten == 1
+    assert world.image.noted == [{ALICE: {"producer_byte_rate": 5.0}}]
+    assert world.image.forgotten == 0
     world.answer(bob=EntityVerdict(Outcome.UNKNOWN))
     with pytest.raises(UnknownOutcomeError):
         await world.alter(setting(BOB, "5"))
-    assert world.image.forgotten == 2
+    assert (world.image.forgotten, len(world.image.noted)) == (1, 1)
 
 
 @in_virtual_time
-async def test_an_applied_change_without_a_record_makes_the_image_stale(world: World) -> None:
+async def test_an_applied_change_without_a_record_is_in_the_image(world: World) -> None:
     world.journal.broken = {"record_conclusion"}
     with pytest.raises(OutcomeNotRecordedError):
         await world.alter(setting(ALICE, "5"))
-    assert world.image.forgotten == 1
+    assert world.image.noted == [{ALICE: {"producer_byte_rate": 5.0}}]
     world.journal.broken = set()
     assert await world.tasks.drain(30) == 0
 

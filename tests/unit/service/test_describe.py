@@ -14,10 +14,10 @@ from app.domain.filters import ClientQuotaFilter, ClientQuotaFilterComponent
 from app.domain.resolution_index import QuotaIndex
 from app.service.ports.brokers import Described, QuotaChanges
 from app.service.queries import describe as arranging
-from app.service.queries import resolve
+from app.service.queries import image as indexing
 from app.service.queries.describe import Entry, SortedSnapshot, SortedSnapshots, matching
-from app.service.queries.resolve import IndexCache
-from tests.testkit.fake_ports import EPOCH, changes_between
+from app.service.queries.image import IndexCache
+from tests.testkit.fake_ports import EPOCH, NoCallbacks, changes_between
 
 NAMES = st.none() | st.sampled_from(["a", "ab", "b", "<default>", ""])
 KINDS = st.sampled_from(["user", "client-id", "ip", "of another time"])
@@ -117,15 +117,15 @@ async def test_the_same_quotas_are_arranged_once():
 async def test_an_index_with_changes_laid_over_it_is_the_index_of_the_quotas(
     most: int, skips: bool, worlds: list[Mapping[ClientQuotaEntity, Mapping[str, float]]]
 ):
-    before = resolve.MAX_OVERLAY
-    resolve.MAX_OVERLAY = most
+    before = indexing.MAX_OVERLAY
+    indexing.MAX_OVERLAY = most
     try:
-        kept = IndexCache()
+        kept = IndexCache(NoCallbacks())
         await kept.of(described(worlds[0]))
         for old, new in itertools.pairwise(worlds):
             changes = None if skips else changes_between(old, new)
-            index = await kept.of(described(new, changes))
-            fresh = await IndexCache().of(described(new))
+            index = (await kept.of(described(new, changes))).index
+            fresh = (await IndexCache(NoCallbacks()).of(described(new))).index
             for user in ("a", "ab", ""):
                 for client_id in ("a", "<default>", "z"):
                     found = index.client_values(user, client_id)
@@ -135,7 +135,7 @@ async def test_an_index_with_changes_laid_over_it_is_the_index_of_the_quotas(
             assert index.counts == fresh.counts
             assert index.host_names == fresh.host_names
     finally:
-        resolve.MAX_OVERLAY = before
+        indexing.MAX_OVERLAY = before
 
 
 async def test_many_who_need_the_same_index_wait_for_one(monkeypatch: pytest.MonkeyPatch):
@@ -147,6 +147,6 @@ async def test_many_who_need_the_same_index_wait_for_one(monkeypatch: pytest.Mon
         return build(all_of_them)
 
     monkeypatch.setattr(QuotaIndex, "of", counted)
-    kept = IndexCache()
-    indexes = await asyncio.gather(*(kept.of(described(quotas)) for _ in range(20)))
-    assert len({id(index) for index in indexes}) == len(built) == 1
+    kept = IndexCache(NoCallbacks())
+    images = await asyncio.gather(*(kept.of(described(quotas)) for _ in range(20)))
+    assert len({id(image.index) for image in images}) == len(built) == 1

@@ -37,11 +37,6 @@ from tests.testkit.virtual_time import ManualClock, in_virtual_time
 from tests.unit.service.alter_world import World
 
 
-class NoCallbacks:
-    async def custom_callback(self) -> str | None:
-        return None
-
-
 class Watched:
     """A function that remembers whether it ran in the thread of the event loop."""
 
@@ -99,7 +94,7 @@ async def test_a_large_what_if_is_worked_out_off_the_loop(
     watched = Watched(resolve.judge)
     monkeypatch.setattr(resolve, "judge", watched)
     identities = tuple(Identity(user=f"user-{each}") for each in range(number))
-    resolving = ResolveQuotas(FakeImage(FakeBrokers([])), NoCallbacks())
+    resolving = ResolveQuotas(FakeImage(FakeBrokers([])))
     answer = await resolving.resolve(ResolveQuery(identities, setting(number)))
     assert answer.proposed is not None
     assert [len(answer.resolutions), len(answer.proposed)] == [number, number]

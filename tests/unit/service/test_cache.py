@@ -1,16 +1,13 @@
-"""A response that callers share, and who causes the next image to be read ahead of time."""
+"""A response that callers share."""
 
 import asyncio
-import time
 from collections.abc import Callable
 from contextvars import ContextVar
 
 import pytest
 import uvloop
 
-from app.kafka.cache import Cache
-from app.kafka.image import QuotaImage
-from tests.testkit.fake_ports import FakeBrokers
+from app.service.runtime.cache import Cache
 
 
 class Question:
@@ -147,86 +144,3 @@ async def test_closing_stops_the_question_in_flight(question: Question):
     await until(lambda: question.asked == 1)
     await cache.close()
     assert task.cancelled()
-
-
-@pytest.mark.parametrize(
-    ("max_age_s", "age_s", "asked"),
-    [(60.0, 59.0, 1), (60.0, 60.0, 2), (0.0, 60.0, 1)],
-    ids=["young", "hardly young enough", "asks anyway"],
-)
-async def test_a_question_is_begun_before_a_caller_would_wait(
-    question: Question, max_age_s: float, age_s: float, asked: int
-):
-    cache = Cache(question)
-    await cache.get(60.0)
-    cache.prefetch(max_age_s, age_s)
-    in_flight = cache._in_flight
-    if in_flight is not None:
-        await asyncio.wait({in_flight.task})
-    assert question.asked == asked
-    assert (await cache.get(60.0))[0] == asked
-
-
-async def test_a_question_that_takes_too_long_is_not_asked_without_end(question: Question):
-    cache = Cache(question)
-    question.gate.clear()
-    waiting = asyncio.create_task(cache.get(60.0))
-    began = time.monotonic()
-    await until(lambda: question.asked == 1 and time.monotonic() > began)
-    question.gate.set()
-    await waiting
-    took_s = cache._took_s
-    for share in (0.25, 0.5, 1.0):
-        cache.prefetch(took_s * share, 60.0)
-        assert cache._in_flight is None
-    for share in (1.25, 2.0, 2.4):
-        cache.prefetch(took_s * share, took_s * share * 0.49)
-        assert cache._in_flight is None
-    for share in (2.6, 4.0, 1000.0):
-        cache.prefetch(took_s * share, took_s * (share - 1.3))
-        assert cache._in_flight is None
-    cache.prefetch(took_s * 1.25, took_s * 0.63)
-    assert cache._in_flight is not None
-    await cache.close()
-
-
-async def test_after_a_slow_answer_the_next_ones_are_asked_for_earlier_for_a_while(
-    question: Question,
-):
-    cache = Cache(question)
-    question.gate.clear()
-    waiting = asyncio.create_task(cache.get(60.0))
-    began = time.monotonic()
-    await until(lambda: question.asked == 1 and time.monotonic() > began + 0.05)
-    question.gate.set()
-    await waiting
-    longest = cache._longest_s
-    for _ in range(3):
-        await cache.get(0.0)
-    assert longest > cache._longest_s > cache._took_s
-    limit_s = cache._longest_s * 4
-    cache.prefetch(limit_s, limit_s - cache._longest_s * 1.3)
-    assert cache._in_flight is None
-    cache.prefetch(limit_s, limit_s - cache._longest_s * 1.2)
-    assert cache._in_flight is not None
-    await cache.close()
-
-
-async def test_whoever_is_given_a_kept_image_may_begin_the_next_and_nobody_who_waited(
-    monkeypatch: pytest.MonkeyPatch,
-):
-    offered: list[float] = []
-
-    def prefetch(_: Cache[object], max_age_s: float, age_s: float) -> None:
-        assert 0 <= age_s <= max_age_s
-        offered.append(max_age_s)
-
-    monkeypatch.setattr(Cache, "prefetch", prefetch)
-    image = QuotaImage(FakeBrokers([]))
-    for max_age_ms in (60_000, 0, 0, 30_000, 20_000):
-        await image.image(max_age_ms=max_age_ms)
-    assert offered == [30.0, 20.0]
-    image.forget()
-    await image.image(max_age_ms=60_000)
-    assert offered == [30.0, 20.0]
-    await image.close()

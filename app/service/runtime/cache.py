@@ -9,18 +9,9 @@ import time
 from collections.abc import Callable, Coroutine
 from contextvars import Context
 from dataclasses import dataclass
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
-
-_MAX_SHARE: Final = 2
-"""How many times as often as without prefetching it may be asked."""
-
-_PREFETCH_FACTOR: Final = 1.25
-"""How many times as long as lately the question may take without making a caller wait."""
-
-_DECAY: Final = 0.9
-"""The factor by which the longest duration shrinks with each answer that took less."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +45,6 @@ class Cache(Generic[T]):
         self._in_flight: _Asked[T] | None = None
         self._answered: _Answered[T] | None = None
         self._not_before = float("-inf")
-        self._took_s = 0.0
-        self._longest_s = 0.0
 
     def get_cached(self, max_age_s: float) -> tuple[T, float] | None:
         """Return the cached answer and its age in seconds; null where it is too old."""
@@ -84,22 +73,6 @@ class Cache(Generic[T]):
                 return answer, time.monotonic() - asked.begun_at
             await asyncio.wait({asked.task})
 
-    def prefetch(self, max_age_s: float, age_s: float) -> None:
-        """Ask so early that the next caller with the same limit need not wait.
-
-        It is asked at most twice as often as without that: never before half of the limit has
-        passed. Where asking takes longer than that callers wait for what is left, and where it
-        takes as long as the limit nothing is asked ahead. Not for those who waited for the answer
-        themselves: one caller now and then would cause two questions each time.
-
-        Args:
-            max_age_s: What a caller allows.
-            age_s: How old the answer is that it got.
-        """
-        earliest_s = max(max_age_s - self._longest_s * _PREFETCH_FACTOR, max_age_s / _MAX_SHARE)
-        if age_s >= earliest_s and self._took_s < max_age_s:
-            self.refresh()
-
     def refresh(self) -> _Asked[T]:
         """Ask, unless a question is in flight, and do not wait."""
         if self._in_flight is None:
@@ -124,5 +97,3 @@ class Cache(Generic[T]):
         asked, self._in_flight = self._in_flight, None
         if not task.cancelled() and task.exception() is None and asked is not None:
             self._answered = _Answered(asked.begun_at, task.result())
-            self._took_s = time.monotonic() - asked.begun_at
-            self._longest_s = max(self._took_s, self._longest_s * _DECAY)
