@@ -175,6 +175,7 @@ class Wiring:
                 check_cluster=brokers.check_cluster,
                 analytics=Analytics(PostgresAnalytics(database), admin),
                 plans=PostgresPlans(database),
+                policy=policy,
                 scram=KafkaScramCredentials(brokers),
                 readiness=self._readiness,
                 metrics=self.metrics,

@@ -77,6 +77,24 @@ class ClientQuotaEntity(NamedTuple):
         raw = self.canonical_json().encode("utf-8", "surrogatepass")
         return base64.urlsafe_b64encode(raw).rstrip(b"=").decode("ascii")
 
+    @classmethod
+    def from_key(cls, key: str) -> Self:
+        """Return the entity that an ``entity_key`` names.
+
+        Raises:
+            ValueError: It is not the one key of an entity: not base64, not JSON, not canonical.
+        """
+        message = f"{key!r} is no entity_key"
+        try:
+            raw = base64.b64decode(f"{key}{'=' * (-len(key) % 4)}", b"-_", validate=True)
+            names = json.loads(raw.decode())
+            entity = cls.of(names)
+            if entity.key == key and all(isinstance(name, str | None) for name in names.values()):
+                return entity
+        except (ValueError, AttributeError, TypeError, RecursionError):
+            raise ValueError(message) from None
+        raise ValueError(message)
+
     def sort_key(self) -> SortKey:
         """Order by (user, client-id, ip): absent before default before names, by code point."""
         user = client_id = ip = ""

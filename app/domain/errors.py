@@ -138,6 +138,12 @@ class NotFoundError(QuotaError):
     default_code = "not-found"
 
 
+class NoSuchEntityError(NotFoundError):
+    """The entity of a path has no values, or its key names no entity."""
+
+    default_code = "no-such-entity"
+
+
 class ExpectationFailedError(QuotaError):
     """An ``expected`` value does not hold."""
 

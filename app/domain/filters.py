@@ -1,9 +1,9 @@
 """Filters: which entities a describe is about."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Self
+from typing import Final, Self
 
 from app.domain.entities import DEFAULT_NAME, ENTITY_TYPES, ClientQuotaEntity, EntityType
 from app.domain.errors import InvalidRequestError, Violation
@@ -35,6 +35,10 @@ class ClientQuotaFilterComponent:
     entity_type: str
     match_type: MatchType
     match: str | None = None
+
+    def __str__(self) -> str:
+        """Return the component as ``GET /quotas`` reads it: ``user^=team-a-``."""
+        return f"{self.entity_type}{_TEXTS[self.match_type]}{self.match or ''}"
 
     @classmethod
     def of_entity(cls, entity_type: str, name: str) -> Self:
@@ -73,6 +77,17 @@ class ClientQuotaFilterComponent:
                 return False
 
 
+_TEXTS: Final[Mapping[MatchType, str]] = {
+    MatchType.EXACT: "=",
+    MatchType.DEFAULT: ":default",
+    MatchType.SPECIFIED: ":any",
+    MatchType.PREFIX: "^=",
+    MatchType.CONTAINS: "~=",
+    MatchType.ABSENT: ":absent",
+}
+"""What stands between a component's type and its text."""
+
+
 @dataclass(frozen=True, slots=True)
 class ClientQuotaFilter:
     """Components, ANDed; ``strict`` means: no type beyond those of the components.
@@ -83,6 +98,18 @@ class ClientQuotaFilter:
 
     components: tuple[ClientQuotaFilterComponent, ...] = ()
     strict: bool = False
+
+    @classmethod
+    def of(cls, entity: ClientQuotaEntity) -> Self:
+        """Match this entity alone."""
+        component = ClientQuotaFilterComponent
+        components = (
+            component.of_default_entity(kind)
+            if name is DEFAULT_NAME
+            else component.of_entity(kind, name)
+            for kind, name in entity.entries
+        )
+        return cls(tuple(components), strict=True)
 
     def for_broker(self) -> "ClientQuotaFilter":
         """Return the widest filter that a broker understands and that loses no match.

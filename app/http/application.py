@@ -29,6 +29,7 @@ from app.http.middleware import (
 )
 from app.http.openapi import describe
 from app.http.plans import routes as plans
+from app.http.quotas import entity
 from app.http.quotas import routes as quotas
 from app.http.resolve import routes as resolve
 from app.http.route import refuse_undeclared
@@ -109,6 +110,7 @@ _FEATURES: Final = (
     resolve,
     alterations,
     quotas,
+    entity,
     plans,
     audit,
     users,

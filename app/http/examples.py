@@ -17,6 +17,7 @@ from app.http import example_values as given
 from app.http.alterations.routes import alteration_json, record_json
 from app.http.analytics.routes import page_json, row_json
 from app.http.audit import audit_row_json
+from app.http.encoding import quota_json, rfc3339
 from app.http.plans.routes import plan_json
 from app.http.quotas.formats import Format, QuotaListingResponse, encode
 from app.http.quotas.routes import capabilities_json
@@ -119,6 +120,14 @@ _LISTING: Final = _listing(Format.JSON)
 
 ANSWER_EXAMPLES: Final[Mapping[str, Example]] = {
     "quotas": _example("Three entities", orjson.loads(_LISTING)),
+    "quota": _example(
+        "One entity",
+        {
+            "cluster_id": given.CLUSTER_ID,
+            "as_of": rfc3339(given.AT),
+            **quota_json(given.USER, given.QUOTAS[given.USER]),
+        },
+    ),
     "quotas-ndjson": _example("The same, one a line", _listing(Format.NDJSON)),
     "quotas-csv": _example("The same as a table", _listing(Format.CSV)),
     "quotas-yaml": _example("The same as a document", yaml.safe_load(_listing(Format.YAML))),
@@ -205,6 +214,17 @@ ALTERATION_REQUESTS: Final[Mapping[str, Example]] = {
                 _set({"user": None}, "consumer_byte_rate", 9223372036854775807),
             ],
         },
+    },
+}
+
+REPLACE_REQUESTS: Final[Mapping[str, Example]] = {
+    "replace": {
+        "summary": "These are all its values",
+        "value": {"reason": given.REASON, "values": {given.PRODUCER: 2097152}},
+    },
+    "check-replacing": {
+        "summary": "Only check",
+        "value": {"validate_only": True, "values": {given.PRODUCER: 2097152}},
     },
 }
 
@@ -450,15 +470,34 @@ _USERS: Final = {
 }
 
 USER_EXAMPLES: Final[Mapping[str, Any]] = {
+    "me": _example(
+        "A caller who may read, and change some quotas of a team",
+        {
+            "cluster_id": given.CLUSTER_ID,
+            "principal": given.CALLER.principal,
+            "authentication": given.CALLER.authentication,
+            "client_address": given.CALLER.host,
+            "permissions": {"describe": True, "alter": True, "audit": False, "scram": False},
+            "policy": [
+                {
+                    "name": "team-a",
+                    "entities": [["user^=team-a-"], ["user^=team-a-", "client-id:any"]],
+                    "keys": {given.PRODUCER: {"min": None, "max": 10485760, "remove": True}},
+                    "defaults": False,
+                }
+            ],
+        },
+    ),
     "scram-credentials": {
         "summary": "Two users have credentials.",
         "value": scram_users_json(ScramUsers(_USERS, given.AT, given.CLUSTER_ID)),
-    }
+    },
 }
 
 
 EXAMPLES: Final[Mapping[str, Example]] = {
     **ALTERATION_REQUESTS,
+    **REPLACE_REQUESTS,
     **REVERT_REQUESTS,
     **RESOLVE_REQUESTS,
     **PLAN_REQUESTS,

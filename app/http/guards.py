@@ -178,13 +178,17 @@ _LIMITED: Final = {
 }
 
 
+ReadDenied = Callable[[Request, bytes], RequestedChange]
+
+
 class Permission(Guard):
     """Lets a caller pass who has an operation on the cluster; records the attempts of others.
 
     Args:
         operation: What the route does with the cluster.
         or_audit: Whether the ``audit`` permission suffices instead.
-        read_denied: What the body of a denied request asked for, for the audit log.
+        read_denied: Returns what a denied request asked for, for the audit log, from the request
+            and its body.
     """
 
     def __init__(
@@ -192,7 +196,7 @@ class Permission(Guard):
         operation: Operation,
         *,
         or_audit: bool = False,
-        read_denied: Callable[[bytes], RequestedChange] | None = None,
+        read_denied: ReadDenied | None = None,
     ) -> None:
         self.operation = operation
         self.or_audit = or_audit
@@ -277,14 +281,14 @@ MayReadAudit = Annotated[Granted, Depends(may_read_audit)]
 AnyCaller = Annotated[Granted, Depends(any_caller)]
 
 
-async def _denied_change(
-    request: Request, read: Callable[[bytes], RequestedChange]
-) -> RequestedChange:
+async def _denied_change(request: Request, read: ReadDenied) -> RequestedChange:
     """Read a small body of a denied request."""
     try:
-        body = await read_json_body(
-            request, limit=_MAX_DENIED_BODY_BYTES, deadline_s=_DENIED_BODY_DEADLINE_S
-        )
-        return await asyncio.to_thread(read, body)
+        body = b""
+        if request.method != "DELETE":
+            body = await read_json_body(
+                request, limit=_MAX_DENIED_BODY_BYTES, deadline_s=_DENIED_BODY_DEADLINE_S
+            )
+        return await asyncio.to_thread(read, request, body)
     except QuotaError:
         return NOTHING_READ

@@ -79,22 +79,23 @@ def list_field(headers: Headers, name: str) -> str | None:
     return ", ".join(lines) if lines else None
 
 
-_ENTITY_TAG: Final = re.compile(r'(?:W/)?("[\x21\x23-\x7e\x80-\xff]*")')
+_ENTITY_TAG: Final = re.compile(r'(W/)?("[\x21\x23-\x7e\x80-\xff]*")')
 _LIST: Final = re.compile(
     rf"[\s,]*{_ENTITY_TAG.pattern}(?:[ \t]*,[\s,]*{_ENTITY_TAG.pattern})*[\s,]*"
 )
 
 
-def if_none_match(header: str | None, etag: str) -> bool:
-    """Tell whether ``If-None-Match`` names the tag, so that the answer is 304.
+def names_tag(header: str | None, etag: str, *, strong: bool = False) -> bool:
+    """Tell whether ``If-None-Match``, or ``If-Match`` with strong comparison, names the tag.
 
-    Weak comparison; ``*`` names every tag. A header that is no list of tags names none.
+    ``*`` names every tag. A header that is no list of tags names none. Source: RFC 9110 13.1.
     """
     if header is None:
         return False
     if header.strip() == "*":
         return True
-    return bool(_LIST.fullmatch(header)) and etag in _ENTITY_TAG.findall(header)
+    tags = _ENTITY_TAG.findall(header) if _LIST.fullmatch(header) else []
+    return any(tag == etag and not (strong and weak) for weak, tag in tags)
 
 
 KEY_HEADER: Final = "Idempotency-Key"

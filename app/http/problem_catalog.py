@@ -11,6 +11,7 @@ from app.domain.errors import (
     EntityBusyError,
     ExpectationFailedError,
     InvalidRequestError,
+    NoSuchEntityError,
     NotFoundError,
     NotSentError,
     OutcomeNotRecordedError,
@@ -202,6 +203,11 @@ REQUEST_PROBLEMS: Final[Rows] = {
         "Nothing here",
         "There is no such path or record, or it is not yours to see.",
         "Check the address.",
+    ),
+    ("no-such-entity", NoSuchEntityError, 404): Words(
+        "The entity has no quotas",
+        "The key in the path names an entity without values, or is not an entity_key at all.",
+        "Take the entity_key from GET /quotas, or set values with PUT.",
     ),
     ("method-not-allowed", MethodNotAllowedError, 405): Words(
         "The path does not take this method",

@@ -149,7 +149,15 @@ _REQUEST_HEADERS: Final = (
     ),
     _request_header(
         "If-None-Match",
-        "Entity tags of answers that the caller has; with one of them it is 304.",
+        "Entity tags of answers that the caller has; with one of them it is 304, or 412 where "
+        "something would be altered. `*` is any.",
+        '"6f1ed002ab5595859014ebf0951522d9"',
+        dict(_TEXT),
+    ),
+    _request_header(
+        "If-Match",
+        "The entity tag of the entity as the caller has read it; 412 where it has changed since. "
+        "`*` is any, so that the entity must have values.",
         '"6f1ed002ab5595859014ebf0951522d9"',
         dict(_TEXT),
     ),
@@ -261,6 +269,7 @@ _KINDS: Final[Mapping[str, _Kind]] = {
     "NotAuthorized": _Kind(_FORBIDDEN),
     "AlterationNotAuthorized": _Kind((*_FORBIDDEN, "policy-violation")),
     "NotFound": _Kind(("not-found",)),
+    "NoSuchEntity": _Kind(("no-such-entity",)),
     "NoRun": _Kind(("no-run",)),
     "NoSuchBucket": _Kind(("not-found", "no-run")),
     "NotAcceptable": _Kind(("not-acceptable",)),
@@ -322,7 +331,6 @@ READING: Final = (*ASKING, "NotAuthorized", "TooManyRequests", "OldBroker", "Bro
 WITH_BODY: Final = ("BodyTooSlow", "BodyTooLarge", "NotJson")
 _CHANGING: Final = (
     *READING,
-    *WITH_BODY,
     "AlterationNotAuthorized",
     "UnreadableAlteration",
     "EntityBusy",
@@ -330,8 +338,10 @@ _CHANGING: Final = (
     "AlterationUnavailable",
     "OutcomeUnknown",
 )
-ALTERING: Final = (*_CHANGING, "BadAlteration")
-REVERTING: Final = (*_CHANGING, "NotFound", "CannotRevert")
+ALTERING: Final = (*_CHANGING, *WITH_BODY, "BadAlteration")
+REMOVING: Final = (*_CHANGING, "BadAlteration", "NoSuchEntity")
+REPLACING: Final = (*REMOVING, *WITH_BODY)
+REVERTING: Final = (*_CHANGING, *WITH_BODY, "NotFound", "CannotRevert")
 APPLYING: Final = (
     *ALTERING,
     "NotFound",

@@ -64,6 +64,7 @@ class GuardedRoute(APIRoute):
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
+        self.path = self.path_format
         extra = self.openapi_extra or {}
         model = self.query.model
         parameters = [] if model is None else openapi_parameters(model)
@@ -94,7 +95,7 @@ class GuardedRoute(APIRoute):
             raise UndeclaredRouteError(message)
         queries = (call for call in calls if isinstance(call, StrictQuery))
         self.query = next(queries, no_parameters)
-        keyed = _idempotency_key in calls
+        self._keyed = _idempotency_key in calls
         # What nobody wants the value of need not be solved for each request.
         self.dependant.dependencies = [
             dependency for dependency in dependencies if dependency.name is not None
@@ -110,21 +111,27 @@ class GuardedRoute(APIRoute):
             content = None
             if body is not None:
                 content = await read_object(request, partial(read, request))
-            elif begins:
-                begin_work(request)
+            else:
+                self._read_key(request, state["query"] and state["query"].model_dump())
+                if begins:
+                    begin_work(request)
             return await handle(ReadRequest(request, content))
 
         model: Any = None if body is None else body.field_info.annotation
 
         def read(request: Request, document: JsonObject) -> BaseModel:
             content: BaseModel = validated(model, document)
-            if keyed:
-                asked = " ".join((self.path, *request.path_params.values()))
-                key = read_key(request.headers, asked, document)
-                request.scope["state"]["idempotency_key"] = key
+            self._read_key(request, document)
             return content
 
         return answer
+
+    def _read_key(self, request: Request, asked: Any) -> None:
+        """Read the ``Idempotency-Key`` where it is wanted; a body or a query is what is asked."""
+        if self._keyed:
+            route = " ".join((self.path, *request.path_params.values()))
+            key = read_key(request.headers, route, asked)
+            request.scope["state"]["idempotency_key"] = key
 
 
 class ReadRequest(Request):

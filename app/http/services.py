@@ -17,6 +17,7 @@ from app.service.alterations.revert import RevertAlterations
 from app.service.auth.authentication_failures import AuthenticationFailures
 from app.service.auth.authorize import Authorizer
 from app.service.auth.denials import DeniedAttempts
+from app.service.auth.policy import PolicyGuard
 from app.service.ports.brokers import ClusterIdentity, ScramCredentialSource
 from app.service.ports.plans import PlanStore
 from app.service.queries.analytics import Analytics
@@ -75,6 +76,7 @@ class Services:
     check_cluster: Callable[[], None]
     analytics: Analytics
     plans: PlanStore
+    policy: PolicyGuard
     scram: ScramCredentialSource
     readiness: Readiness
     metrics: HttpMetrics

@@ -1,4 +1,4 @@
-"""``GET /users/scram-credentials``: who has credentials, so that a quota can have a user."""
+"""``GET /me``, the caller, and ``GET /users/scram-credentials``, who has credentials at all."""
 
 from typing import Annotated
 
@@ -6,15 +6,124 @@ from fastapi import Depends, Request, Response
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from app.http.encoding import JsonResponse, rfc3339
-from app.http.guards import may_list_scram
+from app.domain.authorization import Operation
+from app.domain.policy import KeyLimits, PolicyRule
+from app.http.encoding import JsonResponse, plain_json, rfc3339
+from app.http.guards import AnyCaller, may_list_scram
 from app.http.models import ClusterId, Time, closed
-from app.http.responses import READING, answers
+from app.http.responses import ASKING, READING, answers
 from app.http.route import feature_router
 from app.http.services import services_of
 from app.service.ports.brokers import ScramUsers as Users
 
 router = feature_router("users")
+
+
+@closed
+class Permissions(TypedDict):
+    """What the cluster's ACLs and this service's settings let the caller do."""
+
+    describe: Annotated[bool, Field(description="Read quotas: DESCRIBE_CONFIGS on the Cluster.")]
+    alter: Annotated[bool, Field(description="Change quotas: ALTER_CONFIGS on the Cluster.")]
+    audit: Annotated[bool, Field(description="Read the audit rows of everybody.")]
+    scram: Annotated[bool, Field(description="List SCRAM credentials: DESCRIBE on the Cluster.")]
+
+
+@closed
+class PolicyKeyLimits(TypedDict):
+    """What a rule lets its principals do with a key."""
+
+    min: Annotated[float | None, Field(description="The smallest value; null: no bound.")]
+    max: Annotated[float | None, Field(description="The largest value; null: no bound.")]
+    remove: Annotated[bool, Field(description="Whether the key may be removed.")]
+
+
+@closed
+class BoundingRule(TypedDict):
+    """A rule of the policy, which allows changes that the ACLs allow."""
+
+    name: str
+    entities: Annotated[
+        list[list[str]],
+        Field(
+            description=(
+                "Patterns, one of which must match: components as in `filter` of `GET /quotas`, "
+                "which must all match, on entities of exactly these types."
+            )
+        ),
+    ]
+    keys: Annotated[
+        dict[str, PolicyKeyLimits],
+        Field(description="By quota key; `*` stands for every key that is not named."),
+    ]
+    defaults: Annotated[bool, Field(description="Whether default entities are covered, too.")]
+
+
+@closed
+class Me(TypedDict):
+    """Who calls, and what the caller may do."""
+
+    cluster_id: ClusterId
+    principal: Annotated[str, Field(description="As Kafka prints it, such as `User:alice`.")]
+    authentication: Annotated[str, Field(description="The method, such as `bearer-token`.")]
+    client_address: Annotated[str, Field(description="The address that ACLs are matched with.")]
+    permissions: Permissions
+    policy: Annotated[
+        list[BoundingRule] | None,
+        Field(
+            description=(
+                "The rules that bound what the caller may change: what one covers is allowed. "
+                "Null: nothing bounds it; an empty list: nothing may be changed."
+            )
+        ),
+    ]
+
+
+@router.get(
+    "/me",
+    summary="Who am I, and what may I do?",
+    responses=answers(Me, "The caller.", "me", errors=ASKING),
+)
+async def show_caller(request: Request, granted: AnyCaller) -> Response:
+    """Report the caller's principal, address and permissions, and the policy's rules for it."""
+    services, caller = services_of(request), granted.caller
+
+    async def may(operation: Operation) -> bool:
+        return (await services.authorizer.decide(caller, operation)).refusal is None
+
+    rules = services.policy.rules_of(caller.principal)
+    document: Me = {
+        "cluster_id": await services.cluster.cluster_id(),
+        "principal": caller.principal,
+        "authentication": caller.authentication,
+        "client_address": caller.host,
+        "permissions": {
+            "describe": await may(Operation.DESCRIBE_CONFIGS),
+            "alter": await may(Operation.ALTER_CONFIGS),
+            "audit": services.authorizer.is_auditor(caller),
+            "scram": await may(Operation.DESCRIBE),
+        },
+        "policy": None if rules is None else [rule_json(rule) for rule in rules],
+    }
+    return JsonResponse(document)
+
+
+def rule_json(rule: PolicyRule) -> BoundingRule:
+    """Return a rule in the words of the policy's file."""
+    return {
+        "name": rule.name,
+        "entities": [list(map(str, pattern.components)) for pattern in rule.entities],
+        "keys": {key: _limits_json(limits) for key, limits in rule.keys.items()},
+        "defaults": rule.defaults,
+    }
+
+
+def _limits_json(limits: KeyLimits) -> PolicyKeyLimits:
+    return {
+        "min": plain_json(limits.minimum),
+        "max": plain_json(limits.maximum),
+        "remove": limits.remove,
+    }
 
 
 @closed

@@ -18,6 +18,7 @@ from app.domain.alterations import ClientQuotaAlteration as DomainAlteration
 from app.domain.alterations import Op, Outcome, Overall
 from app.domain.entities import ClientQuotaEntity, EntityType
 from app.domain.errors import InvalidRequestError, Violation
+from app.domain.plans import DesiredValue
 from app.domain.quota_keys import (
     IP_TYPES,
     JAVASCRIPT_TWO_TO_63,
@@ -34,6 +35,8 @@ from app.http.models import (
     IP_SCHEMA,
     MAX_REASON_CHARACTERS,
     MAX_WAIT_MS,
+    QUOTA_VALUES,
+    STORED_VALUE,
     AlterationId,
     AuditAction,
     ClusterId,
@@ -204,6 +207,20 @@ def _expected_value(value: JsonValue) -> Decimal | float | None:
     raise own_error("wrong-type", detail)
 
 
+def _desired_value(value: JsonValue) -> DesiredValue:
+    if isinstance(value, Decimal):
+        return value
+    if isinstance(value, str) and value in NOT_NUMBERS:
+        return NOT_NUMBERS[value]
+    detail = f'This must be a number, "NaN" or "Infinity", not {kind_of(value)}.'
+    raise own_error("wrong-type", detail)
+
+
+DesiredValues = Annotated[
+    dict[str, Annotated[Any, BeforeValidator(_desired_value), STORED_VALUE]], QUOTA_VALUES
+]
+
+
 @strict
 class OpItem(TypedDict):
     """What is to be done with one key."""
@@ -359,6 +376,27 @@ class AlterationRequest(Waiting, Proposals):
     @model_validator(mode="after")
     def _prepare(self) -> Self:
         self._read(self.alterations)
+        self._violations = (*self.broken_waits(), *broken_reason(self.reason))
+        return self
+
+
+class ReplaceRequest(Waiting):
+    """The body of ``PUT /quotas/{entity_key}``."""
+
+    values: Annotated[
+        DesiredValues,
+        Field(
+            description=(
+                "All the values that the entity is to have, by key: a key that is not named is "
+                "removed. What tools stored that JSON lacks may be sent back as it was read."
+            )
+        ),
+    ]
+    validate_only: ValidateOnly = False
+    reason: Reason = None
+
+    @model_validator(mode="after")
+    def _prepare(self) -> Self:
         self._violations = (*self.broken_waits(), *broken_reason(self.reason))
         return self
 

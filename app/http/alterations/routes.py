@@ -2,13 +2,13 @@
 
 from collections.abc import Awaitable, Mapping
 from http import HTTPStatus
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Protocol
 
 from fastapi import Depends, Request, Response
 
 from app.domain.alterations import Overall, overall_outcome
 from app.domain.authorization import Operation
-from app.domain.errors import EntityBusyError, QuotaError
+from app.domain.errors import EntityBusyError, QuotaError, Violation
 from app.http.alterations.models import (
     AlterationRecord as RecordDocument,
 )
@@ -33,7 +33,7 @@ from app.http.responses import (
 )
 from app.http.route import Key, feature_router, path_id
 from app.http.services import services_of
-from app.http.validation import RequestBody, validated
+from app.http.validation import validated
 from app.service.alterations.command import AlterationReport, AlterCommand, IdempotencyKey
 from app.service.auth.denials import MAX_FIRST_ENTITIES, RequestedChange
 from app.service.ports.audit_log import AlterationRecord
@@ -56,11 +56,20 @@ def altered(description: str, *examples: str) -> dict[str, Any]:
     return {**answer, "links": _LINKS}
 
 
+class Asked(Protocol):
+    """A body or a query that was read."""
+
+    @property
+    def violations(self) -> tuple[Violation, ...]:
+        """Rules of its own members that are broken."""
+        ...
+
+
 def command_of(
     request: Request,
     granted: Granted,
     key: IdempotencyKey | None,
-    body: RequestBody,
+    asked: Asked,
     **further: Any,
 ) -> AlterCommand:
     """Return the command of a request; ``further`` are those members that its body names."""
@@ -68,14 +77,14 @@ def command_of(
         caller=granted.caller,
         evidence=granted.evidence,
         request_id=request.state.request_id,
-        violations=body.violations,
+        violations=asked.violations,
         key=key,
         supersedes=read_superseded(request.headers),
         **{"alterations": (), **further},
     )
 
 
-def denied_change(body: bytes) -> RequestedChange:
+def denied_change(_: Request, body: bytes) -> RequestedChange:
     """Return what the body of a denied alteration asked for."""
     asked = validated(AlterationRequest, parse_object(body))
     reason = None if asked.violations else asked.reason

@@ -1,8 +1,7 @@
 """Documents of plans: what is desired, what would be done for it, and applying it."""
 
 from collections.abc import Iterator
-from decimal import Decimal
-from typing import Annotated, Any, Final, Literal, NotRequired, Self
+from typing import Annotated, Final, Literal, NotRequired, Self
 
 from pydantic import BeforeValidator, Field, PrivateAttr, WithJsonSchema, model_validator
 from typing_extensions import TypedDict
@@ -11,12 +10,16 @@ from app.domain import plans
 from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import Violation
 from app.domain.filters import ClientQuotaFilter, ClientQuotaFilterComponent, filter_violations
-from app.domain.plans import DesiredQuota, DesiredValue, WhyKept
-from app.http.alterations.models import UP_TO_MAX_ENTITIES, Reason, Waiting, broken_reason
-from app.http.encoding import NOT_NUMBERS, quote
+from app.domain.plans import DesiredQuota, WhyKept
+from app.http.alterations.models import (
+    UP_TO_MAX_ENTITIES,
+    DesiredValues,
+    Reason,
+    Waiting,
+    broken_reason,
+)
+from app.http.encoding import quote
 from app.http.models import (
-    QUOTA_VALUES,
-    STORED_VALUE,
     AlterationId,
     ClusterId,
     Entity,
@@ -29,19 +32,10 @@ from app.http.models import (
 )
 from app.http.query_params import COMPONENT_SCHEMA, parse_component
 from app.http.request_body import JsonValue
-from app.http.validation import RequestBody, StrictModel, at_most, kind_of, own_error, strict
+from app.http.validation import RequestBody, StrictModel, at_most, own_error, strict
 from app.http.yaml_format import API_VERSION
 
 MAX_OWNER_CHARACTERS: Final = 128
-
-
-def _desired_value(value: JsonValue) -> DesiredValue:
-    if isinstance(value, Decimal):
-        return value
-    if isinstance(value, str) and value in NOT_NUMBERS:
-        return NOT_NUMBERS[value]
-    detail = f'This must be a number, "NaN" or "Infinity", not {kind_of(value)}.'
-    raise own_error("wrong-type", detail)
 
 
 def _component(value: JsonValue) -> JsonValue:
@@ -49,11 +43,6 @@ def _component(value: JsonValue) -> JsonValue:
         detail = f"{quote(value)} cannot be read; write it as a filter of GET /quotas."
         raise own_error("unreadable-filter", detail)
     return value
-
-
-DesiredValues = Annotated[
-    dict[str, Annotated[Any, BeforeValidator(_desired_value), STORED_VALUE]], QUOTA_VALUES
-]
 
 
 @strict

@@ -32,6 +32,19 @@ OLDEST_IMAGE_MS: Final = 2**31 - 1
 """The largest ``max_age_ms``: whoever asks for it takes any image there is."""
 
 
+MaxAgeMs = Annotated[
+    int,
+    Field(ge=0, le=OLDEST_IMAGE_MS),
+    READ_INTEGER,
+    Field(
+        description=(
+            "How old the answer may be, in milliseconds. 0 asks the broker now; more allows an "
+            "image that old, and `as_of` tells its time."
+        ),
+    ),
+]
+
+
 class DescribeParameters(QueryParameters):
     """The query of ``GET /quotas``."""
 
@@ -66,17 +79,7 @@ class DescribeParameters(QueryParameters):
             examples=[["producer_byte_rate"]],
         ),
     ] = ()
-    max_age_ms: Annotated[
-        int,
-        Field(ge=0, le=OLDEST_IMAGE_MS),
-        READ_INTEGER,
-        Field(
-            description=(
-                "How old the answer may be, in milliseconds. 0 asks the broker now; more allows an "
-                "image that old, and `as_of` tells its time."
-            ),
-        ),
-    ] = 0
+    max_age_ms: MaxAgeMs = 0
     page_size: Annotated[
         Annotated[int, Field(ge=1, le=MAX_PAGE_SIZE), READ_INTEGER] | None,
         Field(
@@ -98,6 +101,14 @@ class Quota(TypedDict):
     entity: Entity
     entity_key: EntityKey
     values: QuotaValues
+
+
+@closed
+class QuotaOfEntity(Quota):
+    """One entity with its values, at that time."""
+
+    cluster_id: ClusterId
+    as_of: Time
 
 
 @closed

@@ -14,7 +14,7 @@ from app.domain.quota_keys import QUOTA_KEY_RULES, QuotaKeyRule
 from app.domain.validation import MAX_CHANGES, MAX_ENCODED_BYTES, MAX_NAME_BYTES
 from app.http.encoding import JsonResponse, quota_value_json
 from app.http.guards import may_describe
-from app.http.headers import if_none_match, list_field
+from app.http.headers import list_field, names_tag
 from app.http.models import MAX_IDENTITIES, MAX_REASON_CHARACTERS, MAX_WAIT_MS
 from app.http.pagination import page_token, query_fingerprint, read_page_token
 from app.http.query_params import StrictQuery, parse_filter
@@ -170,7 +170,7 @@ async def describe_quotas(
     else:
         answer, etag = await _written(media_type, answer, rendering)
     headers = {**metadata_headers(media_type, answer), "ETag": etag, "Cache-Control": "no-cache"}
-    if if_none_match(list_field(request.headers, "if-none-match"), etag):
+    if names_tag(list_field(request.headers, "if-none-match"), etag):
         return Response(None, HTTPStatus.NOT_MODIFIED, headers=headers)
     if answer.chunks is not None:
         return ChunksResponse(answer, answer.chunks, headers)

@@ -248,10 +248,11 @@ class AlterQuotas:
     async def _failed_expectations(
         self, command: AlterCommand, request: AuditRequest
     ) -> Sequence[Violation]:
-        if not command.expected:
+        expected, precondition = command.expected, command.precondition
+        if not expected and precondition is None:
             return ()
-        number = len(command.expected)
-        return await off_loop(number, failed_expectations, command.expected, request.entities)
+        entities = request.entities
+        return await off_loop(len(expected), failed_expectations, expected, entities, precondition)
 
     async def _wait(self, command: AlterCommand, sending: SendingReport) -> bool | None:
         after = applied_quotas(sending.results.values())

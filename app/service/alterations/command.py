@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from enum import StrEnum
@@ -15,6 +15,7 @@ from app.domain.alterations import (
     Outcome,
     Overall,
     Quotas,
+    Values,
     overall_outcome,
 )
 from app.domain.entities import Caller
@@ -37,6 +38,9 @@ Expected = Mapping[str, Decimal | float | None]
 """The values that must hold now: as written, NaN or infinity; null means not set."""
 
 
+Precondition = Callable[[Values], bool]
+
+
 @dataclass(frozen=True, slots=True)
 class IdempotencyKey:
     """The key as the caller gave it, and the SHA-256 of what is asked, equal as JSON."""
@@ -57,6 +61,8 @@ class AlterCommand:
     Attributes:
         evidence: How authorization decided.
         expected: By ordinal; an alteration without expectations is absent.
+        precondition: Whether an entity's present values are those that the caller knows; null where
+            nothing was said of them.
         violations: Broken rules of the request's own fields, found while it was read.
         key: The idempotency key with the fingerprint of what is asked, or null.
         supersedes: The alteration of unknown outcome whose slots are taken over, or null.
@@ -75,6 +81,7 @@ class AlterCommand:
     reason: str | None = None
     action: str = "alter"
     expected: Mapping[int, Expected] = field(default_factory=dict)
+    precondition: Precondition | None = None
     violations: tuple[Violation, ...] = ()
     key: IdempotencyKey | None = None
     supersedes: str | None = None

@@ -7,7 +7,7 @@ from typing import Final
 from app.domain.alterations import Outcome, Quotas, Values, same_value
 from app.domain.errors import ExpectationFailedError, Violation
 from app.domain.validation import exact_float
-from app.service.alterations.command import Expected
+from app.service.alterations.command import Expected, Precondition
 from app.service.ports.audit_log import AlterationRecord, AuditEntity, AuditRequest
 from app.service.ports.plans import ReadSet
 
@@ -15,7 +15,9 @@ NOT_AS_EXPECTED: Final = "The present values are not the expected ones; nothing 
 
 
 def failed_expectations(
-    expected: Mapping[int, Expected], entities: Iterable[AuditEntity]
+    expected: Mapping[int, Expected],
+    entities: Iterable[AuditEntity],
+    precondition: Precondition | None = None,
 ) -> list[Violation]:
     """Return an entry for each entity whose expectations do not hold, with its present values."""
     failed = []
@@ -28,6 +30,9 @@ def failed_expectations(
         ]
         if wrong:
             detail = f"Not as expected: {', '.join(wrong)}."
+            failed.append(_failure(entity.ordinal, detail, before))
+        elif precondition is not None and not precondition(before):
+            detail = "The entity is not as the request's precondition wants it; read it again."
             failed.append(_failure(entity.ordinal, detail, before))
     return failed
 

@@ -2,13 +2,13 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
 from app.domain.entities import Caller
 from app.domain.errors import ClusterAuthorizationError, PolicyViolationError
-from app.domain.policy import Policy
+from app.domain.policy import Policy, PolicyRule
 from app.service.alterations.command import AlterCommand
 from app.service.auth.denials import DeniedAttempt, requested_change
 from app.service.runtime.offload import off_loop
@@ -54,9 +54,16 @@ class PolicyGuard(Protocol):
         """
         ...
 
+    def rules_of(self, principal: str) -> Sequence[PolicyRule] | None:
+        """Return the rules that bound a principal's alterations; null where nothing does."""
+        ...
+
 
 class NoPolicy:
     """Leaves everything to the ACLs."""
+
+    def rules_of(self, _principal: str) -> None:
+        """Return null: there are no rules."""
 
     async def admitted(self, command: AlterCommand) -> AlterCommand:
         """Return the command as it is."""
@@ -103,6 +110,12 @@ class NarrowingPolicy:
         logger.info("policy read again: %d rules, SHA-256 %s", rules, self._in_force.digest)
         self._metrics.policy_read(usable=True, rules=rules)
         return True
+
+    def rules_of(self, principal: str) -> Sequence[PolicyRule] | None:
+        """Return the rules in force; none at all forbid everything, unless others may."""
+        policy = self._in_force.policy
+        rules = policy.rules_of(principal)
+        return None if policy.others_may and not rules else rules
 
     async def admitted(self, command: AlterCommand) -> AlterCommand:
         """Return the command, its evidence with the policy's verdict.

@@ -10,7 +10,14 @@ from typing import Any, Final, NamedTuple
 
 from app.domain.alterations import Quotas, Values
 from app.domain.entities import ClientQuotaEntity, SortKey
-from app.domain.filters import ALL_ENTITIES, ClientQuotaFilter, MatchType, check_filter
+from app.domain.errors import NoSuchEntityError
+from app.domain.filters import (
+    ALL_ENTITIES,
+    ClientQuotaFilter,
+    MatchType,
+    check_filter,
+    filter_violations,
+)
 from app.service.ports.brokers import ClientQuotaAdmin, Described
 from app.service.queries.image import Image
 from app.service.runtime.offload import off_loop, pause_gc
@@ -276,6 +283,19 @@ class DescribeQuotas:
         number = arranged.work_for(query.quota_filter)
         found = await off_loop(number, matching, arranged, query.quota_filter, query.has_key)
         return QuotaListing(described.cluster_id, described.as_of, found)
+
+    async def entity(self, entity: ClientQuotaEntity, max_age_ms: int = 0) -> QuotaListing:
+        """Describe one entity; there is no entry where it has no values.
+
+        Raises:
+            NoSuchEntityError: No broker can hold such an entity.
+            NotSentError: No broker answers.
+        """
+        wanted = ClientQuotaFilter.of(entity)
+        if filter_violations(wanted):
+            detail = "No cluster has such an entity: it is a user, a client-id, both, or an ip."
+            raise NoSuchEntityError(detail)
+        return await self.describe(DescribeQuery(wanted, max_age_ms=max_age_ms))
 
     async def everything(self) -> Described:
         """Return every entity, as a broker describes them now.

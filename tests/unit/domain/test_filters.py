@@ -58,6 +58,19 @@ CASES = [
 ]
 
 
+def test_a_component_is_written_as_it_is_read() -> None:
+    components = [
+        exact("user", "a"),
+        default("user"),
+        specified("ip"),
+        prefix("user", "a-"),
+        contains("client-id", "b"),
+        absent("ip"),
+    ]
+    written = ["user=a", "user:default", "ip:any", "user^=a-", "client-id~=b", "ip:absent"]
+    assert list(map(str, components)) == written
+
+
 def test_a_filter_matches_as_the_broker_does(subtests: pytest.Subtests) -> None:
     for components, strict, count in [case[1:] for case in CASES]:
         with subtests.test(strict=strict, count=count):

@@ -1,9 +1,11 @@
 """The whole HTTP interface on fakes: brokers and an audit log in memory."""
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from http import HTTPStatus
 from typing import Any
 
 from jsonschema import Draft202012Validator
@@ -132,6 +134,7 @@ class FakeService:
             check_cluster=self.brokers.check_cluster,
             analytics=Analytics(self.analytics, self.brokers),
             plans=self.plans,
+            policy=self.policy,
             scram=FakeScramCredentials(),
             readiness=Readiness({}, {}),
             metrics=self.metrics,
@@ -152,24 +155,36 @@ class FakeService:
         self, path: str, body: Any, principal: str | None = "alice", **headers: str
     ) -> Answer:
         """Send a POST; a header's underscores are dashes."""
+        return await self.send("POST", path, body, principal, **headers)
+
+    async def send(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        principal: str | None = "alice",
+        **headers: str,
+    ) -> Answer:
+        """Send a request with a JSON body, or without one, and hold its answer against OpenAPI."""
         raw = [
             *_credentials(principal),
-            (b"content-type", b"application/json"),
+            *([] if body is None else [(b"content-type", b"application/json")]),
             *(
                 (name.replace("_", "-").lower().encode(), value.encode())
                 for name, value in headers.items()
             ),
         ]
-        content = json.dumps(body).encode()
-        answer = await send(self.app, "POST", path, headers=raw, body=[content])
-        self.check(path, answer)
+        content = [] if body is None else [json.dumps(body).encode()]
+        answer = await send(self.app, method, path, headers=raw, body=content)
+        self.check(method, path, answer)
         return answer
 
-    def check(self, path: str, answer: Answer) -> None:
-        """Hold an answer to a POST against the OpenAPI document."""
-        template = _template(path)
-        responses = self._resolved(document()["paths"][template]["post"]["responses"])
-        response = self._resolved(responses[str(answer.status)])
+    def check(self, method: str, path: str, answer: Answer) -> None:
+        """Hold an answer against the OpenAPI document."""
+        operation = document()["paths"][_template(path)][method.lower()]
+        response = self._resolved(operation["responses"][str(answer.status)])
+        if answer.status == HTTPStatus.NOT_MODIFIED:
+            return
         (content,) = response["content"].values()
         schema = {**content["schema"], "components": document()["components"]}
         Draft202012Validator(schema).validate(answer.document)
@@ -196,9 +211,12 @@ class FakeService:
 
 
 def _template(path: str) -> str:
+    path = path.partition("?")[0]
     if path.endswith("/revert"):
         return f"{ALTERATIONS}/{{alteration_id}}/revert"
-    return "/quotas/plans/{plan_id}/apply" if path.endswith("/apply") else path
+    if path.endswith("/apply"):
+        return "/quotas/plans/{plan_id}/apply"
+    return path if re.fullmatch("/[a-z/]*", path) else "/quotas/{entity_key}"
 
 
 def _credentials(principal: str | None) -> list[tuple[bytes, bytes]]:

@@ -13,7 +13,7 @@ from starlette.datastructures import Headers
 from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import UnreadableRequestError
 from app.http.errors import NotAcceptableError
-from app.http.headers import LONGEST_KEY, fingerprint, if_none_match, read_key, read_superseded
+from app.http.headers import LONGEST_KEY, fingerprint, names_tag, read_key, read_superseded
 from app.http.quotas.formats import Format, negotiate, quotas_etag
 from app.http.request_body import parse_object
 from app.http.responses import REQUEST_HEADERS
@@ -100,14 +100,19 @@ def test_another_answer_has_another_tag(other: str):
     ["*", " * ", '"a"', 'W/"a"', '"b", "a"', '"b",W/"a" , "c"', ', "a",', '"x,y", "a"'],
 )
 def test_a_list_that_names_the_tag_matches(header: str | None):
-    assert if_none_match(header, '"a"')
+    assert names_tag(header, '"a"')
+
+
+def test_a_weak_tag_is_none_for_strong_comparison():
+    assert names_tag('W/"b", "a"', '"a"', strong=True)
+    assert not names_tag('W/"a"', '"a"', strong=True)
 
 
 @pytest.mark.parametrize(
     "header", [None, "", "a", '"b"', '"A"', 'w/"a"', '"ba"', '"b" "a"', 'x, "a"', '"a', '"b\\"a"']
 )
 def test_anything_else_does_not(header: str | None):
-    assert not if_none_match(header, '"a"')
+    assert not names_tag(header, '"a"')
 
 
 ALTERATION_ID = "01a1fb9f-e8c0-7c4d-8e9f-0a1b2c3d4e5f"

@@ -33,6 +33,9 @@ READING = f"{ASKING} 403 429 501 502"
 STATUSES = {
     "GET /quotas": f"200 304 406 422 {READING}",
     "GET /quotas/capabilities": f"200 {READING}",
+    "GET /quotas/{entity_key}": f"200 304 404 422 {READING}",
+    "PUT /quotas/{entity_key}": f"200 404 408 409 412 413 415 422 504 {READING}",
+    "DELETE /quotas/{entity_key}": f"200 404 409 412 422 504 {READING}",
     "POST /quotas/alterations": f"200 207 408 409 412 413 415 422 504 {READING}",
     "GET /quotas/alterations/{alteration_id}": f"200 404 429 {ASKING}",
     "POST /quotas/alterations/{alteration_id}/revert": (
@@ -43,6 +46,7 @@ STATUSES = {
     "POST /quotas/plans/{plan_id}/apply": (f"200 404 408 409 410 412 413 415 422 504 {READING}"),
     "GET /quotas/resolve": f"200 422 {READING}",
     "POST /quotas/resolve": f"200 408 412 413 415 422 {READING}",
+    "GET /me": f"200 {ASKING}",
     "GET /users/scram-credentials": f"200 {READING}",
     "GET /audit": f"200 403 422 429 {ASKING}",
     "GET /analytics/utilization": f"200 404 422 {READING}",
@@ -243,7 +247,9 @@ def test_every_operation_says_what_it_is_and_who_may(subtests: pytest.Subtests) 
             assert described["description"]
             assert described["security"] == ([] if operation in PUBLIC else EVERY_SCHEME)
             assert all(resolved(parameter)["description"] for parameter in described["parameters"])
-            needs_a_body = operation.startswith("POST") and not operation.endswith("/cancel")
+            needs_a_body = operation.startswith(("POST", "PUT")) and not operation.endswith(
+                "/cancel"
+            )
             assert ("requestBody" in described) == needs_a_body
 
 

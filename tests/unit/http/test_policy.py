@@ -98,6 +98,18 @@ async def test_the_attempt_is_kept_with_what_was_asked_for(service: Narrowed):
     assert request.decision["denied"] == {"entities": 2, "first": users, "attempts": 1}
 
 
+async def test_callers_see_the_rules_that_bound_them(service: Narrowed, path: Path):
+    me = await service.send("GET", "/me")
+    limits = {"producer_byte_rate": {"min": 10, "max": 100, "remove": True}}
+    rule = {"name": "team-a", "entities": [["user^=team-a-"]], "keys": limits, "defaults": False}
+    assert me.document["policy"] == [rule]
+    other = await service.send("GET", "/me", principal="bert")
+    assert (other.document["policy"], other.document["permissions"]["alter"]) == ([], True)
+    put(path, TEXT.replace("rules:", "others: allow\nrules:"))
+    await service.guard.reload()
+    assert (await service.send("GET", "/me", principal="bert")).document["policy"] is None
+
+
 async def test_a_denied_attempt_is_one_record_however_many_entities_it_has(service: Narrowed):
     alterations = [setting(50, f"other-{number}")["alterations"][0] for number in range(3_000)]
     answer = await service.post(ALTERATIONS, {"alterations": alterations})

@@ -1,0 +1,264 @@
+"""``/quotas/{entity_key}``: one entity by its key; read, replaced and removed."""
+
+from dataclasses import replace
+from http import HTTPStatus
+from typing import Annotated, Final, Literal
+
+from fastapi import Depends, Path, Request, Response
+from pydantic import Field
+from starlette.convertors import StringConvertor, register_url_convertor
+
+from app.domain.alterations import Values
+from app.domain.authorization import Operation
+from app.domain.entities import ClientQuotaEntity
+from app.domain.errors import NoSuchEntityError, Violation
+from app.http.alterations.models import DEFAULT_WAIT_MS, ReplaceRequest, broken_reason
+from app.http.alterations.routes import alteration_response, altered, command_of
+from app.http.encoding import JsonResponse, quota_json, rfc3339
+from app.http.guards import Granted, MayDescribe, Permission
+from app.http.headers import list_field, names_tag
+from app.http.models import MAX_WAIT_MS
+from app.http.query_params import READ_INTEGER, Flag, QueryParameters, StrictQuery, read_query
+from app.http.quotas.formats import Format, quotas_etag
+from app.http.quotas.models import MaxAgeMs, QuotaOfEntity
+from app.http.request_body import parse_object
+from app.http.responses import (
+    READING,
+    REMOVING,
+    REPLACING,
+    TIED,
+    answer_of,
+    headers_of,
+    problems,
+    reference,
+    request_examples,
+)
+from app.http.route import Key, feature_router
+from app.http.services import services_of
+from app.http.validation import validated
+from app.service.alterations.command import AlterCommand, Wait
+from app.service.alterations.replace import ReplaceQuotas
+from app.service.auth.denials import RequestedChange
+
+router = feature_router("quotas")
+
+
+class _EntityKeys(StringConvertor):
+    """Whatever is no word: plain words below ``/quotas`` are routes of their own."""
+
+    regex = "(?![a-z]+(?:/|$))[^/]+"
+
+
+register_url_convertor("entity_key", _EntityKeys())
+
+_PATH: Final = "/quotas/{entity_key:entity_key}"
+
+EntityKeyPath = Annotated[
+    str,
+    Path(
+        description="The `entity_key` of an entity, as the list of quotas has it.",
+        json_schema_extra={"pattern": "^[A-Za-z0-9_-]+$"},
+    ),
+]
+
+
+class EntityParameters(QueryParameters):
+    """The query of ``GET /quotas/{entity_key}``."""
+
+    max_age_ms: MaxAgeMs = 0
+
+
+class RemoveParameters(QueryParameters):
+    """The query of ``DELETE /quotas/{entity_key}``."""
+
+    reason: Annotated[
+        str | None, Field(description="Why; stored in the audit log, at most 1,000 characters.")
+    ] = None
+    validate_only: Annotated[
+        Flag, Field(description="Check everything, with the broker's own validate-only too.")
+    ] = False
+    wait: Annotated[
+        Literal["readable", "all_brokers", "none"],
+        Field(description="When to answer, as in `POST /quotas/alterations`."),
+    ] = "readable"
+    wait_ms: Annotated[
+        int,
+        Field(ge=0, le=MAX_WAIT_MS),
+        READ_INTEGER,
+        Field(description="The longest wait, in milliseconds; then `readable` is false."),
+    ] = DEFAULT_WAIT_MS
+
+    @property
+    def violations(self) -> tuple[Violation, ...]:
+        """Why the audit log cannot hold the reason."""
+        return tuple(replace(broken, pointer="reason") for broken in broken_reason(self.reason))
+
+
+@router.get(
+    _PATH,
+    summary="Describe one entity",
+    responses={
+        200: answer_of(QuotaOfEntity, "The entity's quotas.", "quota", headers=("ETag",)),
+        304: {
+            "description": "The caller's copy still says the same.",
+            "headers": headers_of("ETag"),
+        },
+        **problems(*READING, "NoSuchEntity", "InvalidRequest"),
+    },
+    openapi_extra={"parameters": [reference("If-None-Match", "parameters")]},
+)
+async def describe_entity(
+    request: Request,
+    _: MayDescribe,
+    entity_key: EntityKeyPath,
+    query: Annotated[EntityParameters, Depends(StrictQuery(EntityParameters))],
+) -> Response:
+    """Describe the quotas of one entity; 404 where it has none."""
+    entity = _entity(entity_key)
+    listing = await services_of(request).describe.entity(entity, query.max_age_ms)
+    if not listing.entries:
+        raise NoSuchEntityError(f"{entity} has no values; look for it in GET /quotas.")
+    etag = _etag(listing.cluster_id, entity, listing.entries[0][1])
+    headers = {"ETag": etag, "Cache-Control": "no-cache"}
+    if names_tag(list_field(request.headers, "if-none-match"), etag):
+        return Response(None, HTTPStatus.NOT_MODIFIED, headers=headers)
+    document = {
+        "cluster_id": listing.cluster_id,
+        "as_of": rfc3339(listing.as_of),
+        **quota_json(*listing.entries[0]),
+    }
+    return JsonResponse(document, headers=headers)
+
+
+def _denied_change(request: Request, body: bytes) -> RequestedChange:
+    """Return what a denied request asked for; a DELETE has no body."""
+    if body:
+        reason = validated(ReplaceRequest, parse_object(body)).reason
+    else:
+        reason = read_query(request.scope["query_string"], RemoveParameters).reason
+    broken = any(broken_reason(reason))
+    return RequestedChange(
+        1, [_entity(request.path_params["entity_key"])], None if broken else reason
+    )
+
+
+may_alter_entity: Final = Permission(Operation.ALTER_CONFIGS, read_denied=_denied_change)
+"""Lets a caller pass who may alter; a denied attempt is recorded with its entity."""
+
+MayAlterEntity = Annotated[Granted, Depends(may_alter_entity)]
+
+_CONDITIONAL: Final = {
+    "parameters": [
+        *TIED["parameters"],
+        reference("If-Match", "parameters"),
+        reference("If-None-Match", "parameters"),
+    ]
+}
+
+
+@router.put(
+    _PATH,
+    summary="Replace the quotas of one entity",
+    responses={
+        200: altered("Replaced, or only checked.", "alteration-applied", "alteration-validated"),
+        **problems(*REPLACING),
+    },
+    openapi_extra={**_CONDITIONAL, **request_examples("replace", "check-replacing")},
+)
+async def replace_entity(
+    request: Request,
+    granted: MayAlterEntity,
+    key: Key,
+    entity_key: EntityKeyPath,
+    body: ReplaceRequest,
+) -> Response:
+    """Make these all the values of the entity: keys that are not named are removed."""
+    command = command_of(
+        request,
+        granted,
+        key,
+        body,
+        reason=body.reason,
+        validate_only=body.validate_only,
+        wait=body.until,
+        wait_ms=body.longest_ms,
+    )
+    entity = _entity(entity_key)
+    command = await _with_precondition(request, command, entity)
+    work = _replacing(request).replace(command, entity, body.values)
+    return await alteration_response(request, command, work)
+
+
+@router.delete(
+    _PATH,
+    summary="Remove the quotas of one entity",
+    responses={
+        200: altered("Removed, or only checked.", "alteration-applied", "alteration-validated"),
+        **problems(*REMOVING),
+    },
+    openapi_extra=_CONDITIONAL,
+)
+async def remove_entity(
+    request: Request,
+    granted: MayAlterEntity,
+    key: Key,
+    entity_key: EntityKeyPath,
+    query: Annotated[RemoveParameters, Depends(StrictQuery(RemoveParameters))],
+) -> Response:
+    """Remove all values of the entity; 404 where it has none."""
+    command = command_of(
+        request,
+        granted,
+        key,
+        query,
+        reason=query.reason,
+        validate_only=query.validate_only,
+        wait=Wait(query.wait),
+        wait_ms=query.wait_ms,
+    )
+    entity = _entity(entity_key)
+    command = await _with_precondition(request, command, entity)
+    return await alteration_response(request, command, _replacing(request).remove(command, entity))
+
+
+def _replacing(request: Request) -> ReplaceQuotas:
+    services = services_of(request)
+    return ReplaceQuotas(services.describe, services.alter)
+
+
+def _entity(entity_key: str) -> ClientQuotaEntity:
+    try:
+        return ClientQuotaEntity.from_key(entity_key)
+    except ValueError:
+        detail = "The path has no entity_key; take one from GET /quotas."
+        violation = Violation("entity_key", "no-such-entity", detail)
+        raise NoSuchEntityError(detail, violations=[violation]) from None
+
+
+def _etag(cluster_id: str, entity: ClientQuotaEntity, values: Values) -> str:
+    return quotas_etag(Format.JSON, cluster_id, [(entity, values)], "entity")
+
+
+async def _with_precondition(
+    request: Request, command: AlterCommand, entity: ClientQuotaEntity
+) -> AlterCommand:
+    match = list_field(request.headers, "if-match")
+    none_match = list_field(request.headers, "if-none-match")
+    if match is None and none_match is None:
+        return command
+    cluster_id = await services_of(request).cluster.cluster_id()
+
+    def holds(values: Values) -> bool:
+        etag = _etag(cluster_id, entity, values) if values else None
+        return _is_met(etag, match, none_match)
+
+    return replace(command, precondition=holds)
+
+
+def _is_met(etag: str | None, match: str | None, none_match: str | None) -> bool:
+    """Tell whether an entity with this tag, null where it has no values, is as wanted."""
+    if etag is None:
+        return match is None
+    return (match is None or names_tag(match, etag, strong=True)) and not names_tag(
+        none_match, etag
+    )

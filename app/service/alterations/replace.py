@@ -1,0 +1,115 @@
+"""Replace: make some values all that an entity has, or remove all of them."""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from typing import Final
+
+from app.domain.alterations import ClientQuotaAlteration, Op, Values, same_value
+from app.domain.entities import ClientQuotaEntity
+from app.domain.errors import NoSuchEntityError, QuotaError, Violation
+from app.domain.plans import DesiredValue
+from app.domain.quota_keys import keys_for
+from app.domain.validation import canonical_entity
+from app.service.alterations.alter import AlterQuotas
+from app.service.alterations.command import AlterationReport, AlterCommand
+from app.service.queries.describe import DescribeQuotas
+
+_OP: Final = re.compile(r"/alterations/0/ops/([0-9]+)\b.*")
+
+
+@dataclass(frozen=True, slots=True)
+class ReplaceQuotas:
+    """Answers ``PUT`` and ``DELETE /quotas/{entity_key}``."""
+
+    describe: DescribeQuotas
+    alter: AlterQuotas
+
+    async def replace(
+        self, command: AlterCommand, entity: ClientQuotaEntity, values: Mapping[str, DesiredValue]
+    ) -> AlterationReport:
+        """Set these values, and remove the keys that are not named.
+
+        Args:
+            command: Who asks and how.
+            entity: Whose values.
+            values: By key; NaN and infinity only where they are stored. A key that appears while
+                the request is under way, and that is not named, is not as expected: what nobody
+                has seen is not removed.
+
+        Raises:
+            NoSuchEntityError: No cluster can have such an entity.
+            ExpectationFailedError: The present values are not those that the caller knows.
+            QuotaError: As ``AlterQuotas.alter``; violations point at ``values`` and the path.
+        """
+        replay = await self.alter.replay(command)
+        if replay is not None:
+            return replay
+        sets = tuple(Op(key, value) for key, value in values.items() if isinstance(value, Decimal))
+        if sets:
+            entity = canonical_entity(ClientQuotaAlteration(entity, sets), {})
+        odd = {key: value for key, value in values.items() if isinstance(value, float)}
+        return await self._alter(command, entity, sets, odd, await self._stored(entity))
+
+    async def remove(self, command: AlterCommand, entity: ClientQuotaEntity) -> AlterationReport:
+        """Remove all values of an entity; else as ``replace``.
+
+        Raises:
+            NoSuchEntityError: It has none.
+            QuotaError: As ``replace``.
+        """
+        replay = await self.alter.replay(command)
+        if replay is not None:
+            return replay
+        stored = await self._stored(entity)
+        if not stored:
+            raise NoSuchEntityError(f"{entity} has no values; there is nothing to delete.")
+        return await self._alter(command, entity, (), {}, stored)
+
+    async def _stored(self, entity: ClientQuotaEntity) -> Values:
+        listing = await self.describe.entity(entity)
+        return listing.entries[0][1] if listing.entries else {}
+
+    async def _alter(
+        self,
+        command: AlterCommand,
+        entity: ClientQuotaEntity,
+        sets: tuple[Op, ...],
+        odd: Values,
+        stored: Values,
+    ) -> AlterationReport:
+        named = {op.key for op in sets} | odd.keys()
+        removes = tuple(Op(key, remove=True) for key in sorted(stored.keys() - named))
+        ops = (*sets, *removes)
+        unseen = {key.value for key in keys_for(entity.types)} - stored.keys() - named
+        command = replace(
+            command,
+            alterations=(ClientQuotaAlteration(entity, ops),),
+            expected={0: {**dict.fromkeys(sorted(unseen)), **odd}},
+            violations=(*command.violations, *_not_stored(odd, stored)),
+        )
+        try:
+            return await self.alter.alter(command)
+        except QuotaError as error:
+            error.violations = [_of_the_request(violation, ops) for violation in error.violations]
+            raise
+
+
+def _not_stored(odd: Values, stored: Values) -> Iterator[Violation]:
+    for key, value in odd.items():
+        if not same_value(stored.get(key), value):
+            detail = f"{key} must be a finite number; only what is stored already may be another."
+            yield Violation(f"/values/{key}", "not-finite", detail)
+
+
+def _of_the_request(violation: Violation, ops: tuple[Op, ...]) -> Violation:
+    """Return a violation that points into the request, not into the alteration made of it."""
+    pointer = violation.pointer
+    if (found := _OP.fullmatch(pointer)) is not None:
+        pointer = f"/values/{ops[int(found[1])].key}"
+    elif pointer.startswith("/alterations/0/ops"):
+        pointer = "/values"
+    elif pointer.startswith("/alterations"):
+        pointer = "entity_key"
+    return replace(violation, pointer=pointer)
