@@ -9,6 +9,7 @@ from typing import Final
 
 from confluent_kafka.admin import AclOperation
 
+from app.domain.entities import ClientQuotaEntity
 from app.localdev.kafka_admin import allow_on_cluster
 from app.localdev.local_directory import LocalDevError
 from app.localdev.service import OK, LocalService
@@ -115,6 +116,7 @@ _WHAT_IF: Final = {
     "identities": [{"user": "alice", "client-id": "etl"}, {"ip": "192.0.2.10"}],
     "alterations": _ALTERATION["alterations"],
 }
+_ENTITY: Final = f"/quotas/{ClientQuotaEntity.of({'user': 'carol'}).key}"
 _RUN: Final = {"job": "utilization", "options": {}}
 
 
@@ -165,6 +167,11 @@ def banner(curl: Curl, alteration_id: str | None, plan_id: str | None) -> str:
             *_alteration_lines(curl, alteration_id),
             curl.line("/quotas/alterations", ALICE, body=_ALTERATION),
         ],
+        "One entity by its key, as alice: set all its values, read them, remove them": [
+            curl.line(_ENTITY, ALICE, body={"values": {"producer_byte_rate": 1}}, method="PUT"),
+            curl.line(_ENTITY, ALICE),
+            curl.line(_ENTITY, ALICE, method="DELETE"),
+        ],
         "Resolve, as bob: what applies, and what would": [
             curl.line("/quotas/resolve?user=alice&client-id=etl&explain=true", BOB),
             curl.line("/quotas/resolve?ip=192.0.2.10", BOB),
@@ -174,7 +181,10 @@ def banner(curl: Curl, alteration_id: str | None, plan_id: str | None) -> str:
             curl.line("/quotas/plans", BOB, body=PLAN),
             *_plan_lines(curl, plan_id),
         ],
-        "Who has SCRAM credentials, as bob": [curl.line("/users/scram-credentials", BOB)],
+        "Who am I, and who has SCRAM credentials, as bob": [
+            curl.line("/me", BOB),
+            curl.line("/users/scram-credentials", BOB),
+        ],
         "Audit, as auditor": [
             curl.line("/audit?page_size=10", AUDITOR),
             curl.line("/audit?entity=user=alice&entity=client-id=etl&action=alter", AUDITOR),
