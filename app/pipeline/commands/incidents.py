@@ -15,16 +15,12 @@ from pyspark.sql import functions as sf
 
 from app.pipeline.folders import Partition, RunFolder, has_table
 from app.pipeline.job import Job
-from app.pipeline.jobs.incidents import incidents
-from app.pipeline.jobs.incidents_minutes import notable_minutes
-from app.pipeline.jobs.incidents_names import PAIR, with_contributors, with_quotas
-from app.pipeline.jobs.utilization_minutes import BucketMinutes
+from app.pipeline.jobs.attribution import PAIR, with_contributors, with_quotas
+from app.pipeline.jobs.incidents import find_stretches, last_minutes, with_brokers, with_status
 from app.pipeline.plots.drawing import draw_if_asked
 from app.pipeline.publish.postgres import publish
 from app.pipeline.sinks.result_tables import carry_names, say_plan, write_result
 from app.pipeline.sources.buckets import Scope, days_of, read_minutes
-from app.pipeline.sources.table_pieces import TablePiece, pieces_of, same_in_all
-from app.pipeline.spark import TASKS_IN_PYTHON
 from app.pipeline.storage import read_table, require_table
 from app.pipeline.tables import (
     BUCKET_MINUTE,
@@ -35,21 +31,19 @@ from app.pipeline.tables import (
 
 
 @dataclass(frozen=True, slots=True)
-class Material:
+class Inputs:
     """What incidents are found in.
 
     Attributes:
-        minutes: Of ``BUCKET_MINUTE``, as tasks read them.
-        frame: The same, as Spark reads them.
+        minutes: The columns of ``BUCKET_MINUTE``.
         buckets: The columns of ``DIM_BUCKET``; null where the names are unknown.
-        pairs: The columns of ``OBSERVATION_MINUTE``; null where there are none at hand.
+        observations: The columns of ``OBSERVATION_MINUTE``; null where there are none at hand.
         days: The partitions by day that the run is about.
     """
 
-    minutes: BucketMinutes
-    frame: DataFrame
+    minutes: DataFrame
     buckets: DataFrame | None
-    pairs: DataFrame | None
+    observations: DataFrame | None
     days: Sequence[Partition]
 
 
@@ -79,15 +73,13 @@ def run(job: Job) -> None:
     out = job.output()
     try:
         require_table(folders, BUCKET_MINUTE)
-        with job.spark(TASKS_IN_PYTHON) as session:
+        with job.spark() as session:
             minutes = read_minutes(session, folders, scope)
             job.counts["rows_in"] = minutes.count()
-            names = carry_names(job, session, out, scope)
-            pieces = pieces_of(folders, BUCKET_MINUTE, scope, files=True)
-            pairs = _read_pairs(session, folders, scope)
+            buckets = carry_names(job, session, out, scope)
+            observations = _read_observations(session, folders, scope)
             days = days_of(folders, BUCKET_MINUTE, scope)
-            material = Material(BucketMinutes(pieces, scope), minutes, names, pairs, days)
-            write_incidents(job, material, out)
+            write_incidents(job, Inputs(minutes, buckets, observations, days), out)
             out.publish()
     finally:
         out.discard()
@@ -95,60 +87,57 @@ def run(job: Job) -> None:
     draw_if_asked(job, [*folders, out.folder])
 
 
-def write_incidents(job: Job, material: Material, out: RunFolder) -> None:
+def write_incidents(job: Job, inputs: Inputs, out: RunFolder) -> None:
     """Write the incidents aside, and count into the report.
 
     Args:
         job: Has ``--gap``; gets counts and findings.
-        material: What to find them in.
-        out: Where to; what begins on other days there is kept.
+        inputs: What to find them in.
+        out: Where to; what begins on other days there stays.
     """
-    session = material.frame.sparkSession
-    notable = notable_minutes(session, material.minutes).cache()
-    found = incidents(notable, job.options.gap).cache()
-    named = with_quotas(found, material.buckets)
-    told = with_contributors(named, material.frame, material.buckets, material.pairs)
-    kept = _kept(material, out)
-    kept_rows = 0
-    if kept is not None:
-        kept_rows = kept.count()
-        told = told.select(*kept.columns).unionByName(kept)
-    clusters = [
-        {"cluster_id": item} for item in sorted({day["cluster_id"] for day in material.days})
-    ]
-    rows = write_result(job, told, THROTTLE_INCIDENT, out, clusters)
-    for frame in (notable, found):
+    stretches = find_stretches(inputs.minutes, job.options.gap).persist()
+    found = with_brokers(stretches).persist()
+    count = found.count()
+    rows = with_quotas(found, inputs.buckets)
+    pairs = _pairs(inputs.observations)
+    rows = with_contributors(rows, inputs.minutes, inputs.buckets, pairs, count)
+    if has_table(out.folder, THROTTLE_INCIDENT):
+        rows = rows.unionByName(_read_earlier(inputs, out).select(*rows.columns))
+    rows = with_status(rows, last_minutes(inputs.minutes))
+    clusters = [{"cluster_id": item} for item in sorted({day["cluster_id"] for day in inputs.days})]
+    write_result(job, rows, THROTTLE_INCIDENT, out, clusters)
+    for frame in (stretches, found):
         frame.unpersist()
-    job.counts["incidents"] = rows - kept_rows
-    job.findings += rows - kept_rows
+    job.counts["incidents"] = count
+    job.findings += count
 
 
-def _kept(material: Material, out: RunFolder) -> DataFrame | None:
+def _read_earlier(inputs: Inputs, out: RunFolder) -> DataFrame:
     """Return the published incidents of these clusters that begin on other days."""
-    if not has_table(out.folder, THROTTLE_INCIDENT) or not material.days:
-        return None
-    session = material.frame.sparkSession
+    session = inputs.minutes.sparkSession
     published = read_table(session, [out.folder], THROTTLE_INCIDENT)
-    days = [(day["cluster_id"], day["dt"]) for day in material.days]
-    read = session.createDataFrame(days, "cluster_id string, day string")
-    mine = published.join(
-        sf.broadcast(read.select("cluster_id").distinct()), "cluster_id", "left_semi"
+    days = [(day["cluster_id"], day["dt"]) for day in inputs.days]
+    replaced = session.createDataFrame(days, "cluster_id string, day string")
+    clusters = sf.broadcast(replaced.select("cluster_id").distinct())
+    begins = published.withColumn("day", sf.date_format("start", "yyyy-MM-dd"))
+    return begins.join(clusters, "cluster_id", "left_semi").join(
+        sf.broadcast(replaced), ["cluster_id", "day"], "left_anti"
     )
-    begins = mine.withColumn("day", sf.date_format("start", "yyyy-MM-dd"))
-    return begins.join(sf.broadcast(read), ["cluster_id", "day"], "left_anti").drop("day")
 
 
-def _read_pairs(session: SparkSession, folders: Sequence[Path], scope: Scope) -> DataFrame | None:
+def _read_observations(
+    session: SparkSession, folders: Sequence[Path], scope: Scope
+) -> DataFrame | None:
     having = [folder for folder in folders if has_table(folder, OBSERVATION_MINUTE)]
-    if not having or tell_no_pairs(pieces_of(having, OBSERVATION_MINUTE, scope)):
+    return scope.minutes(read_table(session, having, OBSERVATION_MINUTE)) if having else None
+
+
+def _pairs(observations: DataFrame | None) -> DataFrame | None:
+    """Return the observations that tell user and client-id apart; null without any."""
+    if observations is None:
         return None
-    return scope.minutes(read_table(session, having, OBSERVATION_MINUTE))
-
-
-def tell_no_pairs(pieces: Sequence[TablePiece]) -> bool:
-    """Tell whether the footers of observations say that none has the grain ``pair``."""
-    grain = same_in_all(pieces, "grain")
-    return grain is not None and grain != PAIR
+    pairs = observations.where(sf.col("grain") == PAIR)
+    return None if pairs.isEmpty() else pairs
 
 
 def _minutes(text: str) -> int:

@@ -20,7 +20,6 @@ from app.pipeline.errors import UsageError
 from app.pipeline.folders import Partition, RunFolder, has_table, local_folder
 from app.pipeline.job import Job
 from app.pipeline.jobs.resolve_names import Observations
-from app.pipeline.jobs.utilization_minutes import BucketMinutes
 from app.pipeline.plots.drawing import draw_if_asked
 from app.pipeline.publish.postgres import publish
 from app.pipeline.sources.buckets import Scope, partition_of
@@ -97,19 +96,16 @@ class _Chain:
             )
             given = Observations(observed, Scope())
             resolve.write_buckets(step, given, versions, self.out, days)
-        files = BucketMinutes(self._pieces(BUCKET_MINUTE, files=True), Scope())
+        minutes = self._read(BUCKET_MINUTE)
         with _step(self.job, "utilization") as step:
-            write_utilization(step, self.session, files, self.out, days)
+            write_utilization(step, minutes, self.out, days)
         with _step(self.job, "incidents") as step:
-            pairs = None
-            if not incidents.tell_no_pairs(observed):
-                pairs = self._read(OBSERVATION_MINUTE)
-            minutes, names = self._read(BUCKET_MINUTE), self._read(DIM_BUCKET)
-            material = incidents.Material(files, minutes, names, pairs, days)
-            incidents.write_incidents(step, material, self.out)
+            names, observations = self._read(DIM_BUCKET), self._read(OBSERVATION_MINUTE)
+            inputs = incidents.Inputs(minutes, names, observations, days)
+            incidents.write_incidents(step, inputs, self.out)
 
-    def _pieces(self, table: Table, *, files: bool = False) -> list[TablePiece]:
-        return list(pieces_in(self.out.aside(table), Scope(), files=files))
+    def _pieces(self, table: Table) -> list[TablePiece]:
+        return list(pieces_in(self.out.aside(table), Scope()))
 
     def _read(self, table: Table) -> DataFrame:
         return read_table(self.session, [self._aside()], table)

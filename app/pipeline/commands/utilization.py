@@ -8,18 +8,16 @@ import argparse
 from collections.abc import Iterable
 from typing import Final
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, Observation
+from pyspark.sql import functions as sf
 
 from app.pipeline.folders import Partition, RunFolder
 from app.pipeline.job import Job
-from app.pipeline.jobs.utilization import utilization
-from app.pipeline.jobs.utilization_minutes import BucketMinutes
+from app.pipeline.jobs.utilization import count_rates, count_reporting_minutes, summarize_days
 from app.pipeline.plots.drawing import draw_if_asked
 from app.pipeline.publish.postgres import publish
-from app.pipeline.sinks.result_tables import carry_names, explain, say_plan
-from app.pipeline.sources.buckets import Scope, days_of
-from app.pipeline.sources.table_pieces import pieces_of
-from app.pipeline.spark import TASKS_IN_PYTHON
+from app.pipeline.sinks.result_tables import carry_names, say_plan, write_result
+from app.pipeline.sources.buckets import Scope, days_of, read_minutes
 from app.pipeline.storage import require_table
 from app.pipeline.tables import BUCKET_MINUTE, DIM_BUCKET, UTILIZATION_DAILY, UTILIZATION_HIST
 
@@ -44,11 +42,10 @@ def run(job: Job) -> None:
     out = job.output()
     try:
         require_table(folders, BUCKET_MINUTE)
-        with job.spark(TASKS_IN_PYTHON) as session:
-            pieces = pieces_of(folders, BUCKET_MINUTE, scope, files=True)
+        with job.spark() as session:
             carry_names(job, session, out, scope)
             days = days_of(folders, BUCKET_MINUTE, scope)
-            write_utilization(job, session, BucketMinutes(pieces, scope), out, days)
+            write_utilization(job, read_minutes(session, folders, scope), out, days)
             out.publish()
     finally:
         out.discard()
@@ -57,35 +54,30 @@ def run(job: Job) -> None:
 
 
 def write_utilization(
-    job: Job,
-    session: SparkSession,
-    minutes: BucketMinutes,
-    out: RunFolder,
-    days: Iterable[Partition],
+    job: Job, minutes: DataFrame, out: RunFolder, days: Iterable[Partition]
 ) -> None:
     """Write both tables aside, and count into the report.
 
     Args:
         job: Gets counts and findings.
-        session: Does it.
-        minutes: Of ``BUCKET_MINUTE``.
+        minutes: The columns of ``BUCKET_MINUTE``.
         out: Where to.
         days: The partitions that the run is about.
     """
-    for table in _WRITES:
-        out.aside(table).mkdir(parents=True, exist_ok=True)
-    told = utilization(session, minutes, str(out.aside(UTILIZATION_DAILY).parent))
-    explain(job, UTILIZATION_DAILY, told)
-    tasks = told.collect()
-    for table in _WRITES:
-        out.wrote(table, days)
-    job.counts.setdefault("rows_out", {}).update(
-        {
-            UTILIZATION_DAILY.name: sum(task.daily for task in tasks),
-            UTILIZATION_HIST.name: sum(task.hist for task in tasks),
-        }
+    days = tuple(days)
+    bins = count_rates(minutes).persist()
+    daily = summarize_days(bins, count_reporting_minutes(minutes))
+    counted = Observation(UTILIZATION_DAILY.name)
+    of_broker = sf.col("broker_id").isNotNull()
+    observed = daily.observe(
+        counted,
+        sf.sum(sf.when(of_broker, sf.col("minutes_present"))).alias("minutes"),
+        sf.count_if(of_broker & (sf.col("minutes_over_100") > 0)).alias("over"),
     )
-    job.counts["rows_in"] = sum(task.minutes for task in tasks)
-    job.findings += sum(task.over for task in tasks)
+    write_result(job, observed, UTILIZATION_DAILY, out, days)
+    write_result(job, bins, UTILIZATION_HIST, out, days)
+    bins.unpersist()
+    job.counts["rows_in"] = counted.get["minutes"] or 0
+    job.findings += counted.get["over"]
     if not job.counts["rows_in"]:
         job.say("the input has no minutes of this cluster and period.")

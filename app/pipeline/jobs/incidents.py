@@ -6,8 +6,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as sf
 
 from app.pipeline.jobs.bucket_rules import is_over, is_throttled, throttle_ms, usable_limit
-from app.pipeline.jobs.incidents_brokers import with_brokers
-from app.pipeline.jobs.utilization_histogram import rank_of
+from app.pipeline.jobs.utilization import percentile_rank
 
 _BUCKET: Final = ("cluster_id", "key", "bucket_id")
 _ON_BROKER: Final = (*_BUCKET, "broker_id")
@@ -16,7 +15,7 @@ _MOST_BYTES: Final = 10**13
 
 
 def incidents(minutes: DataFrame, gap: int = 1) -> DataFrame:
-    """Find the stretches of violating minutes: throttled, or with a maximum above the limit.
+    """Find the incidents, with the brokers that each affects and its status.
 
     Args:
         minutes: The columns of ``BUCKET_MINUTE``; rates are per second and broker.
@@ -24,21 +23,63 @@ def incidents(minutes: DataFrame, gap: int = 1) -> DataFrame:
 
     Returns:
         The columns of ``THROTTLE_INCIDENT`` but for those of the quota entity and
-        ``first_contributors``. ``level`` is that of the last minute; ``throttle_ms_p95`` is over
-        the minutes with recorded throttling, null without any; ``brokers_affected`` counts the
-        brokers with an incident of the bucket at the same time, this one included; an incident is
-        ``open`` where it reaches the last minute that the cluster has.
+        ``first_contributors``.
     """
-    found = _stretches(_numbered(_violating(minutes), gap))
-    ends = minutes.groupBy("cluster_id").agg(sf.max("ts").alias("last_ts"))
-    return (
-        with_brokers(found)
-        .join(sf.broadcast(ends), "cluster_id")
-        .withColumn(
-            "status", sf.when(sf.col("end") > sf.col("last_ts"), "open").otherwise("closed")
-        )
-        .drop("last_ts")
+    return with_status(with_brokers(find_stretches(minutes, gap)), last_minutes(minutes))
+
+
+def find_stretches(minutes: DataFrame, gap: int) -> DataFrame:
+    """Find the stretches of violating minutes: throttled, or with a maximum above the limit.
+
+    ``level`` is that of the last minute; ``throttle_ms_p95`` is over the minutes with recorded
+    throttling, null without any. Arguments are those of ``incidents``.
+    """
+    return _summarize(_number_stretches(_violating(minutes), gap))
+
+
+def with_brokers(found: DataFrame) -> DataFrame:
+    """Add ``brokers_affected``: the brokers with an incident of the bucket at the same time.
+
+    Incidents are compared with those of the same hours, so that no bucket's are all compared with
+    all.
+    """
+    hours = [
+        sf.expr(f"unix_seconds({end}) div 3600") for end in ("start", "end - interval 1 second")
+    ]
+    by_hour = found.select(
+        *_ON_BROKER, "incident_id", "start", "end", sf.explode(sf.sequence(*hours)).alias("hour")
     )
+    other = by_hour.select(
+        *_BUCKET,
+        "hour",
+        sf.col("broker_id").alias("other_broker"),
+        sf.col("start").alias("other_start"),
+        sf.col("end").alias("other_end"),
+    )
+    at_once = (sf.col("other_start") < sf.col("end")) & (sf.col("other_end") > sf.col("start"))
+    brokers = (
+        by_hour.join(other, [*_BUCKET, "hour"])
+        .where(at_once)
+        .groupBy("cluster_id", "incident_id")
+        .agg(sf.count_distinct("other_broker").alias("brokers_affected"))
+    )
+    return found.join(brokers, ["cluster_id", "incident_id"])
+
+
+def last_minutes(minutes: DataFrame) -> DataFrame:
+    """Return the last minute of each cluster, as ``last_ts``."""
+    return minutes.groupBy("cluster_id").agg(sf.max("ts").alias("last_ts"))
+
+
+def with_status(found: DataFrame, last: DataFrame) -> DataFrame:
+    """Add ``status``: ``open`` where an incident reaches the last minute that its cluster has.
+
+    Args:
+        found: Has ``cluster_id`` and ``end``.
+        last: As ``last_minutes`` returns it.
+    """
+    status = sf.when(sf.col("end") > sf.col("last_ts"), "open").otherwise("closed")
+    return found.join(sf.broadcast(last), "cluster_id").withColumn("status", status).drop("last_ts")
 
 
 def _violating(minutes: DataFrame) -> DataFrame:
@@ -67,7 +108,7 @@ def deferred_bytes() -> Column:
     return sf.when(sf.col("key").endswith("_byte_rate"), sf.floor(waiting))
 
 
-def _numbered(violating: DataFrame, gap: int) -> DataFrame:
+def _number_stretches(violating: DataFrame, gap: int) -> DataFrame:
     """Give the minutes of one incident the same number: a longer pause begins the next one."""
     # One shuffle, by bucket, serves all that follows.
     by_bucket = violating.repartition(*_BUCKET)
@@ -79,7 +120,7 @@ def _numbered(violating: DataFrame, gap: int) -> DataFrame:
     )
 
 
-def _stretches(numbered: DataFrame) -> DataFrame:
+def _summarize(numbered: DataFrame) -> DataFrame:
     throttled = sf.sort_array(sf.collect_list("throttle_ms"))
     start = sf.min("ts")
     return (
@@ -109,4 +150,4 @@ def _incident_id() -> Column:
 
 def _p95() -> Column:
     """Return the value of rank ceil(0.95 n) of a sorted array; null of an empty one."""
-    return sf.get("throttled", (rank_of(95, "size(throttled)") - 1).cast("int"))
+    return sf.get("throttled", (percentile_rank(95, "size(throttled)") - 1).cast("int"))

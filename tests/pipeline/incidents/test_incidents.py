@@ -2,19 +2,14 @@
 
 import json
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 
+from app.pipeline.jobs.attribution import with_contributors, with_quotas
 from app.pipeline.jobs.incidents import incidents
-from app.pipeline.jobs.incidents_minutes import notable_minutes
-from app.pipeline.jobs.incidents_names import with_contributors, with_quotas
-from app.pipeline.jobs.utilization_minutes import BucketMinutes
-from app.pipeline.sources.buckets import Scope
-from app.pipeline.sources.table_pieces import pieces_of
 from app.pipeline.tables import BUCKET_MINUTE, DIM_BUCKET, OBSERVATION_MINUTE
 from tests.testkit.bucket_worlds import (
     Row,
@@ -24,7 +19,6 @@ from tests.testkit.bucket_worlds import (
     frame,
     minute,
     observation,
-    publish,
     rows_of,
 )
 
@@ -127,30 +121,6 @@ def test_any_partitions_give_the_same_incidents(spark: SparkSession):
         sorted(rows_of(incidents(item, 3)), key=lambda row: row["incident_id"]) for item in frames
     )
     assert two == sixteen
-
-
-def test_the_notable_minutes_have_the_same_incidents(spark: SparkSession, tmp_path: Path):
-    rows = [
-        minute(
-            number,
-            broker_id=broker,
-            bucket_id=number % 3,
-            rate_max=90.0 + number % 14,
-            limit=(100.0, None, float("nan"))[number % 5 % 3],
-            throttle_ms_avg=number / 7 if number % 11 == 0 else None,
-            throttle_ms_max=0.0 if number % 13 == 0 else None,
-        )
-        for number in range(1300, 1600)
-        for broker in (1, 2)
-    ]
-    given = publish(tmp_path, {BUCKET_MINUTE: rows})
-    files = BucketMinutes(pieces_of([given], BUCKET_MINUTE, Scope(), files=True), Scope())
-    notable = notable_minutes(spark, files)
-    assert notable.count() < len(rows) // 2
-    few = sorted(rows_of(incidents(notable)), key=lambda row: row["incident_id"])
-    every = incidents(frame(spark, BUCKET_MINUTE, rows))
-    assert few == sorted(rows_of(every), key=lambda row: row["incident_id"])
-    assert len(few) > 10
 
 
 def _named(spark: SparkSession, minutes: DataFrame, pairs: list[Row], dim: list[Row]) -> list[Row]:

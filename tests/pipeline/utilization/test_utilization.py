@@ -4,15 +4,10 @@ import hashlib
 import math
 import random
 from argparse import Namespace
-from collections.abc import Iterable
-from dataclasses import replace
 from datetime import date
-from itertools import zip_longest
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import numpy as np
-import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
@@ -20,11 +15,7 @@ from pyspark.sql import functions as sf
 from app.pipeline.commands.utilization import write_utilization
 from app.pipeline.folders import RunFolder
 from app.pipeline.job import Job
-from app.pipeline.jobs.strict_math import exp, log
-from app.pipeline.jobs.utilization_histogram import ZERO_BIN, bins_of, middles_of
-from app.pipeline.jobs.utilization_minutes import BucketMinutes
-from app.pipeline.sources.buckets import Scope
-from app.pipeline.sources.table_pieces import WHOLE, pieces_of
+from app.pipeline.jobs.utilization import ZERO_BIN, bin_middle, rate_bin
 from app.pipeline.storage import read_table, write_table
 from app.pipeline.tables import BUCKET_MINUTE, UTILIZATION_DAILY, UTILIZATION_HIST, Table
 from tests.testkit.bucket_worlds import Row, frame, minute, publish, rows_of
@@ -42,8 +33,7 @@ def summed(spark: SparkSession, rows: list[Row], table: Table) -> list[Row]:
 def write(spark: SparkSession, given: Path, out: Path) -> Job:
     """Run the job over all minutes of a folder."""
     job, run = Job("utilization", Namespace(explain=False)), RunFolder(out, "one")
-    minutes = BucketMinutes(pieces_of([given], BUCKET_MINUTE, Scope(), files=True), Scope())
-    write_utilization(job, spark, minutes, run, [])
+    write_utilization(job, read_table(spark, [given], BUCKET_MINUTE), run, [])
     run.publish()
     return job
 
@@ -134,44 +124,15 @@ def test_bins_hold_at_their_borders(spark: SparkSession):
     borders = [1.01**power for power in range(-2000, 4000)]
     values = [item for border in borders for item in (math.nextafter(border, 0), border)]
     values = sorted([*values, 0.0, 5e-324, 1e-9, 1.0, 1e6, 2.0**63, 1.7e308])
-    numbers = bins_of(np.array(values))
-    middles = middles_of(numbers)
-    assert (numbers[0], middles[0]) == (ZERO_BIN, 0.0)
-    assert numbers.tolist() == sorted(numbers.tolist())
-    for rate, item, middle in list(zip(values, numbers, middles, strict=True))[2:]:
-        assert middle == pytest.approx(rate, rel=0.005)
-        assert item == pytest.approx(math.log(rate) / math.log(1.01), abs=1.000001)
-    assert numbers[values.index(1.0)] == 0
-    ratio = sf.lit(math.log(1.01))
-    ours = spark.createDataFrame(
-        list(zip(values, numbers.tolist(), strict=True)), "v double, b int"
-    )
-    theirs = ours.where("v > 0").select(
-        "b", sf.floor(sf.ln("v") / ratio).cast("int"), sf.exp((sf.col("b") + 0.5) * ratio)
-    )
-    rows = [tuple(row) for row in theirs.collect()]
-    assert [row[0] for row in rows] == [row[1] for row in rows]
-    assert [row[2] for row in rows] == middles[1:].tolist()
-
-
-def test_logarithms_and_powers_have_the_bits_of_java(spark: SparkSession):
-    drawing = np.random.default_rng(8)
-    usual = np.exp(drawing.uniform(-745, 709, 20_000))
-    near_one = 1 + drawing.uniform(-1e-6, 1e-6, 2_000)
-    others = [5e-324, 2.2e-308, 1.0, 2.0, 0.5, 2.0**63, 1.7e308, *np.arange(1.0, 2_000.0)]
-    given = np.concatenate([usual, near_one, others])
-    powers = np.concatenate(
-        [drawing.uniform(-760, 720, 20_000), near_one - 1, [0.0, 0.3, -0.3, 1.0]]
-    )
-    frame_of = [(float(item), float(other)) for item, other in zip_longest_with_one(given, powers)]
-    rows = spark.createDataFrame(frame_of, "a double, b double").select(sf.ln("a"), sf.exp("b"))
-    logs, exps = (np.array(item) for item in zip(*map(tuple, rows.collect()), strict=True))
-    assert np.array_equal(log(np.array([item for item, _ in frame_of])), logs)
-    assert np.array_equal(exp(np.array([item for _, item in frame_of])), exps)
-
-
-def zip_longest_with_one(*columns: Iterable[float]) -> Iterable[tuple[float, ...]]:
-    return zip_longest(*columns, fillvalue=1.0)
+    given = spark.createDataFrame([(value,) for value in values], "rate double")
+    bins = given.withColumn("bin", rate_bin(sf.col("rate")))
+    rows = bins.withColumn("middle", bin_middle(sf.col("bin"))).orderBy("rate").collect()
+    assert tuple(rows[0]) == (0.0, ZERO_BIN, 0.0)
+    assert [row.bin for row in rows] == sorted(row.bin for row in rows)
+    for row in rows[2:]:
+        assert row.middle == pytest.approx(row.rate, rel=0.005)
+        assert row.bin == pytest.approx(math.log(row.rate) / math.log(1.01), abs=1.000001)
+    assert rows[values.index(1.0)].bin == 0
 
 
 def test_the_histogram_adds_up_and_merges_exactly(spark: SparkSession):
@@ -229,21 +190,3 @@ def test_files_are_the_same_to_the_bit_for_any_partitions(spark: SparkSession, t
     sixteen = _files(tmp_path / "sixteen", tmp_path / "from-sixteen", spark, 16)
     assert len(two) == 4
     assert two == sixteen
-
-
-def test_files_that_hold_whole_days_of_buckets_need_not_be_brought_together(
-    spark: SparkSession, tmp_path: Path
-):
-    given = publish(tmp_path / "in", {BUCKET_MINUTE: _minutes_of_four_buckets()})
-    apart = _files(given, tmp_path / "apart", spark, 2)
-    for file in given.rglob("*.parquet"):
-        with pq.ParquetFile(file) as opened:
-            rows = opened.read()
-        marked = rows.replace_schema_metadata({**(rows.schema.metadata or {}), WHOLE: b"true"})
-        pq.write_table(marked, file)
-    minutes = BucketMinutes(pieces_of([given], BUCKET_MINUTE, Scope(), files=True), Scope())
-    assert minutes.are_whole
-    assert _files(given, tmp_path / "whole", spark, 2) == apart
-    twice = pieces_of([given, given], BUCKET_MINUTE, Scope(), files=True)
-    twice[0] = replace(twice[0], path="/elsewhere/part.parquet")
-    assert not BucketMinutes(twice, Scope()).are_whole

@@ -9,13 +9,16 @@ PAIR: Final = "pair"
 """The grain of observations that tell user and client-id apart."""
 
 _MOST_CONTRIBUTORS: Final = 5
+_BROADCAST_MAX: Final = 1_000_000
+"""Incidents whose first minutes are still sent to every worker whole, about 50 MB."""
+
 _QUOTA: Final = (
     "quota_user",
     "quota_user_default",
     "quota_client_id",
     "quota_client_default",
 )
-_MOMENT: Final = ("cluster_id", "key", "broker_id", "ts")
+_BROKER_MINUTE: Final = ("cluster_id", "key", "broker_id", "ts")
 _TAGS: Final = ("bucket_user", "bucket_client")
 
 
@@ -27,8 +30,8 @@ def with_quotas(found: DataFrame, buckets: DataFrame | None) -> DataFrame:
         buckets: The columns of ``DIM_BUCKET``.
     """
     if buckets is None:
-        kinds = ("string", "boolean", "string", "boolean")
-        nothing = zip(_QUOTA, kinds, strict=True)
+        types = ("string", "boolean", "string", "boolean")
+        nothing = zip(_QUOTA, types, strict=True)
         return found.withColumns({name: sf.lit(None).cast(kind) for name, kind in nothing})
     keys = ["cluster_id", "bucket_id", "level"]
     # Bucket and level name one entity; the last seen wins should they ever not.
@@ -39,7 +42,11 @@ def with_quotas(found: DataFrame, buckets: DataFrame | None) -> DataFrame:
 
 
 def with_contributors(
-    found: DataFrame, minutes: DataFrame, buckets: DataFrame | None, pairs: DataFrame | None
+    found: DataFrame,
+    minutes: DataFrame,
+    buckets: DataFrame | None,
+    pairs: DataFrame | None,
+    rows: int = 0,
 ) -> DataFrame:
     """Add ``first_contributors``: who had the highest rates in the first minute of an incident.
 
@@ -51,27 +58,32 @@ def with_contributors(
         minutes: The columns of ``BUCKET_MINUTE``.
         buckets: The columns of ``DIM_BUCKET``.
         pairs: The columns of ``OBSERVATION_MINUTE``.
+        rows: How many incidents there are: many are joined by partitions.
     """
     if buckets is None or pairs is None:
         return found.withColumn("first_contributors", sf.lit(None).cast("string"))
-    begun = found.select(*_MOMENT[:3], "bucket_id", sf.col("start").alias("ts"), "incident_id")
-    moments = sf.broadcast(begun.select(*_MOMENT).distinct())
-    present = _present(minutes.join(moments, [*_MOMENT], "left_semi"), buckets)
-    members = _members(pairs.join(moments, [*_MOMENT], "left_semi"), present)
-    told = (
-        members.join(begun, [*_MOMENT, "bucket_id"])
+    begun = found.select(
+        *_BROKER_MINUTE[:3], "bucket_id", sf.col("start").alias("ts"), "incident_id"
+    )
+    first = begun.select(*_BROKER_MINUTE).distinct()
+    if rows <= _BROADCAST_MAX:
+        first = sf.broadcast(first)
+    present = _with_tags(minutes.join(first, [*_BROKER_MINUTE], "left_semi"), buckets)
+    members = _find_members(pairs.join(first, [*_BROKER_MINUTE], "left_semi"), present)
+    contributors = (
+        members.join(begun, [*_BROKER_MINUTE, "bucket_id"])
         .groupBy("cluster_id", "incident_id")
         .agg(_as_json().alias("first_contributors"))
     )
-    return found.join(told, ["cluster_id", "incident_id"], "left")
+    return found.join(contributors, ["cluster_id", "incident_id"], "left")
 
 
-def _present(minutes: DataFrame, buckets: DataFrame) -> DataFrame:
+def _with_tags(minutes: DataFrame, buckets: DataFrame) -> DataFrame:
     tags = buckets.select("cluster_id", "bucket_id", *_TAGS).distinct()
-    return minutes.select(*_MOMENT, "bucket_id").join(tags, ["cluster_id", "bucket_id"])
+    return minutes.select(*_BROKER_MINUTE, "bucket_id").join(tags, ["cluster_id", "bucket_id"])
 
 
-def _members(pairs: DataFrame, present: DataFrame) -> DataFrame:
+def _find_members(pairs: DataFrame, present: DataFrame) -> DataFrame:
     """Find the bucket that each pair spent from, without looking its quota up again.
 
     A pair's own bucket has no other member; beside a user's bucket, which exists where a user's
@@ -88,11 +100,11 @@ def _members(pairs: DataFrame, present: DataFrame) -> DataFrame:
     )
     return (
         pairs.where(sf.col("grain") == PAIR)
-        .select(*_MOMENT, "user", "client_id", "rate_max", sf.inline(candidates))
-        .join(present, [*_MOMENT, *_TAGS])
-        .groupBy(*_MOMENT, "user", "client_id")
+        .select(*_BROKER_MINUTE, "user", "client_id", "rate_max", sf.inline(candidates))
+        .join(present, [*_BROKER_MINUTE, *_TAGS])
+        .groupBy(*_BROKER_MINUTE, "user", "client_id")
         .agg(
-            sf.min(sf.struct("rank", "bucket_id"))["bucket_id"].alias("bucket_id"),
+            sf.min_by("bucket_id", "rank").alias("bucket_id"),
             sf.max("rate_max").alias("rate_max"),
         )
     )
