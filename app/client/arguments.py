@@ -2,12 +2,14 @@
 
 import argparse
 import math
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from importlib import import_module
-from typing import Any, Final
+from itertools import zip_longest
+from typing import Any, Final, NoReturn
 
 from app.client.entities import entity_of, read_name, read_names, read_types
-from app.client.errors import UsageError
+from app.client.errors import UsageError, did_you_mean
 from app.client.output import Context
 from app.domain.entities import DEFAULT
 
@@ -56,6 +58,9 @@ SUBCOMMANDS: Final = {
     "lint": "find quotas with no effect or a surprising one",
     "audit": "show who changed what, and when",
     "revert": "take an alteration back",
+    "show": "show an alteration and its outcome",
+    "top": "show which clients are nearest to their limits now",
+    "whoami": "show who the service takes you for, and what you may do",
     "completion": "write the completions of a shell",
 }
 """Each with its line of help."""
@@ -66,6 +71,7 @@ _SHARED: Final[Mapping[str, tuple[str, Mapping[str, str]]]] = {
     "resolve": ("resolve", {"run": "run_resolve_file", "add_arguments": "add_resolve_arguments"}),
     "resolve_one": ("resolve", {}),
     "revert": ("alter", {"run": "run_revert", "add_arguments": "add_revert_arguments"}),
+    "whoami": ("show", {"run": "run_whoami", "add_arguments": "add_whoami_arguments"}),
 }
 """The second command of a module, and its functions; any other is the module of its name."""
 
@@ -89,8 +95,13 @@ Exit codes: 0 done, 1 refused (or plan has changes), 2 usage, 3 not authorized,
 """
 
 
+_UNKNOWN_WORD: Final = re.compile(r"(?:unrecognized arguments: |invalid choice: ')([^\s'=]+)")
+
+
 class Parser(argparse.ArgumentParser):
     """Takes no abbreviations, which would become ambiguous when options are added."""
+
+    subcommands: Mapping[str, argparse.ArgumentParser] | None = None
 
     def __init__(self, **options: Any) -> None:
         super().__init__(
@@ -100,6 +111,18 @@ class Parser(argparse.ArgumentParser):
                 **options,
             }
         )
+
+    def error(self, message: str) -> NoReturn:
+        """End with 2 after one line, which names the word that was probably meant."""
+        word = _UNKNOWN_WORD.search(message)
+        hint = did_you_mean(word[1], self._words()) if word else ""
+        super().error(f"{message}{f'.{hint}' if hint else ''}")
+
+    def _words(self) -> Iterator[str]:
+        yield from self._option_string_actions
+        for name, parser in (self.subcommands or {}).items():
+            yield name
+            yield from parser._option_string_actions  # noqa: SLF001 - listed nowhere else
 
 
 def parser(words: tuple[str, ...]) -> Parser:
@@ -132,6 +155,7 @@ def parser(words: tuple[str, ...]) -> Parser:
         if name in words:
             function_of(name, "add_arguments")(sub)
             add_common_options(sub)
+    main.subcommands = subcommands.choices
     return main
 
 
@@ -185,14 +209,50 @@ def add_selection_options(to: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--strict", action="store_true", help="only entities of exactly these types (describe)"
     )
+    kafka_configs = to.add_argument_group("entities as kafka-configs names them")
+    for flag, read, line in (
+        ("--entity-type", _entity_type, "users, clients or ips; repeats"),
+        ("--entity-name", _entity_name, "the name of the type at the same position"),
+    ):
+        kafka_configs.add_argument(
+            flag, dest="entity_words", action="append", type=read, metavar="TEXT", help=line
+        )
+    kafka_configs.add_argument(
+        "--entity-default",
+        dest="entity_words",
+        action="append_const",
+        const=("name", None),
+        help="the default in place of a name",
+    )
+
+
+_KAFKA_CONFIGS_TYPES: Final = {"users": "user", "clients": "client-id", "ips": "ip"}
+
+
+def _entity_type(text: str) -> tuple[str, str]:
+    if text in _KAFKA_CONFIGS_TYPES:
+        return ("type", _KAFKA_CONFIGS_TYPES[text])
+    hint = did_you_mean(text, _KAFKA_CONFIGS_TYPES)
+    message = f"{text!r} has no quotas; {', '.join(_KAFKA_CONFIGS_TYPES)} have.{hint}"
+    raise argparse.ArgumentTypeError(message)
+
+
+def _entity_name(text: str) -> tuple[str, str]:
+    return ("name", text)
 
 
 def _add_alter_options(main: Parser) -> None:
     group = main.add_argument_group("alter")
     group.add_argument(
-        "--add", action="append", metavar="KEY=VALUE,…", help="set; 10MiB, 10MB and 50%% are read"
+        "--add",
+        "--add-config",
+        action="append",
+        metavar="KEY=VALUE,…",
+        help="set; 10MiB, 10MB and 50%% are read",
     )
-    group.add_argument("--delete", action="append", metavar="KEY,…", help="remove")
+    group.add_argument(
+        "--delete", "--delete-config", action="append", metavar="KEY,…", help="remove"
+    )
     add_change_options(group)
 
 
@@ -258,14 +318,35 @@ def names_of(context: Context) -> list[tuple[str, str]]:
     pairs = [pair for text in texts for pair in read_names(text, "--names")]
     if any(f"={DEFAULT}" in text for text in texts):
         context.note(_LOOKS_LIKE_DEFAULT)
-    return pairs + [read_name(text) for text in context.option("name", [])]
+    pairs += [read_name(text) for text in context.option("name", [])]
+    return pairs + [(kind, name) for kind, name in _kafka_configs(context) if name]
 
 
 def defaults_of(context: Context) -> list[str]:
     """Return the types of ``--defaults``."""
-    return [
+    types = [
         kind for text in context.option("defaults", []) for kind in read_types(text, "--defaults")
     ]
+    return types + [kind for kind, name in _kafka_configs(context) if name is None]
+
+
+_ANY: Final = ""
+"""In place of the name of an ``--entity-type`` without one; Kafka has no empty names."""
+
+
+def _kafka_configs(context: Context) -> list[tuple[str, str | None]]:
+    """Return type and name, null for the default, of the flags of ``kafka-configs``.
+
+    Source: ``ConfigCommand.ConfigCommandOptions``, which pairs them by position.
+
+    Raises:
+        UsageError: A name without a type.
+    """
+    words = context.option("entity_words", [])
+    types, names = ([text for word, text in words if word == kind] for kind in ("type", "name"))
+    if len(names) > len(types):
+        raise UsageError("--entity-name and --entity-default need an --entity-type each.")
+    return list(zip_longest(types, names, fillvalue=_ANY))
 
 
 def filters_of(context: Context) -> list[tuple[str, str]]:
@@ -283,8 +364,11 @@ def filters_of(context: Context) -> list[tuple[str, str]]:
     components += [f"{kind}:default" for kind in defaults]
     components += [f"{kind}^={text}" for kind, text in prefixes]
     components += context.option("filter", [])
+    components += [f"{kind}:any" for kind, name in _kafka_configs(context) if name == _ANY]
     parameters = [("filter", component) for component in components]
-    return [*parameters, ("strict", "true")] if context.option("strict") else parameters
+    # As kafka-configs describes: entities of exactly the types that it is asked for.
+    is_strict = context.option("strict") or context.option("entity_words")
+    return [*parameters, ("strict", "true")] if is_strict else parameters
 
 
 def entity_chosen(context: Context) -> dict[str, Any]:
@@ -294,6 +378,6 @@ def entity_chosen(context: Context) -> dict[str, Any]:
         UsageError: There is none, or a type is there twice.
     """
     entity = entity_of(names_of(context), defaults_of(context))
-    if not entity:
+    if not entity or any(name == _ANY for _, name in _kafka_configs(context)):
         raise UsageError("Name the entity with --names, --name or --defaults.")
     return entity

@@ -2,6 +2,7 @@
 
 import argparse
 import io
+import json
 import os
 import sys
 from collections.abc import Sequence
@@ -54,18 +55,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     words = tuple(sys.argv[1:] if argv is None else argv)
     prepare()
+    context = Context(argparse.Namespace())
     try:
-        return _run(words)
+        return _run(words, context)
     except SystemExit as stop:  # argparse: 0 after --help, 2 after wrong usage
         return stop.code if isinstance(stop.code, int) else USAGE
-    except ServiceError as error:
-        _say(*explain(error))
-        return error.exit_code
     except ClientError as error:
-        _say(*str(error).splitlines())
+        if context.output == "json":
+            _say_json(error)
+        else:
+            _say(*(explain(error) if isinstance(error, ServiceError) else str(error).splitlines()))
         return error.exit_code
     except KeyboardInterrupt:
-        _say("stopped.")
+        _say("stopped; this command was not altering anything.")
         return INTERRUPTED
     except BrokenPipeError:
         drop_output()
@@ -77,11 +79,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return USAGE
 
 
-def _run(words: tuple[str, ...]) -> int:
+def _run(words: tuple[str, ...], context: Context) -> int:
     if any("\udc80" <= character <= "\udcff" for word in words for character in word):
         raise UsageError("An argument is not UTF-8.")
-    options = parser(words).parse_args(words)
-    context = Context(options)
+    options = context.options = parser(words).parse_args(words)
     try:
         code = int(function_of(_chosen(options), "run")(context))
         sys.stdout.flush()
@@ -125,6 +126,16 @@ def _refuse_foreign(options: argparse.Namespace) -> None:
         if getattr(options, name, None):
             flag = f"--{name.replace('_', '-')}"
             raise UsageError(f"{flag} does not belong to --{options.operation}.")
+
+
+def _say_json(error: ClientError) -> None:
+    """Print the service's problem document, or one like it of an error of the command's own."""
+    if isinstance(error, ServiceError):
+        problem = {**error.problem, "location": error.location}
+    else:
+        problem = {"title": str(error), "code": error.code}
+    sys.stdout.flush()
+    sys.stderr.write(f"{json.dumps(problem, indent=2)}\n")
 
 
 def _say(*lines: str) -> None:

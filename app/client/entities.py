@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from typing import Any, Final
 
-from app.client.errors import UsageError
+from app.client.errors import UsageError, did_you_mean
 from app.domain.entities import ENTITY_TYPES, visible
 
 Entity = Mapping[str, str | None]
@@ -72,8 +72,9 @@ def _checked_type(kind: str, option: str) -> str:
     if kind in _TYPES:
         return kind
     raise UsageError(
-        f"{option}: {visible(kind)} is not an entity type; those are {', '.join(_TYPES)}. "
-        "If a comma belongs to a name, write \\, for it, or give the pair whole with --name."
+        f"{option}: {visible(kind)} is not an entity type; those are {', '.join(_TYPES)}."
+        f"{did_you_mean(kind, _TYPES)} If a comma belongs to a name, write \\, for it, or give "
+        "the pair whole with --name."
     )
 
 

@@ -1,5 +1,7 @@
 """How the command fails, and the exit code that tells a script so."""
 
+from collections.abc import Iterable
+from difflib import get_close_matches
 from typing import Final
 
 DONE: Final = 0
@@ -14,30 +16,40 @@ BROKEN_PIPE: Final = 141
 
 
 class ClientError(Exception):
-    """Ends the command; the message is for people."""
+    """Ends the command; the message is for people, the code for scripts."""
 
     exit_code = REFUSED
+    code = "refused"
 
 
 class UsageError(ClientError):
     """The command line, a file or the configuration cannot be read."""
 
     exit_code = USAGE
+    code = "usage"
 
 
 class UnreachableError(ClientError):
     """The service, or what it depends on, does not answer; nothing was changed."""
 
     exit_code = UNREACHABLE
+    code = "unreachable"
 
 
 class UnknownOutcomeError(ClientError):
     """Something was sent, and what became of it is unknown."""
 
     exit_code = UNKNOWN_OUTCOME
+    code = "outcome-unknown"
 
 
 class StoppedError(ClientError):
     """Ctrl-C came while a request was in progress; the message says what to do."""
 
     exit_code = INTERRUPTED
+    code = "stopped"
+
+
+def did_you_mean(word: str, words: Iterable[str]) -> str:
+    """Return `` Did you mean …?`` where a word is close to one that there is."""
+    return "".join(f" Did you mean {near}?" for near in get_close_matches(word, [*words], 1))

@@ -2,6 +2,7 @@
 
 import json
 import ssl
+import sys
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -49,6 +50,7 @@ def _asked(user: str) -> bytes:
     with warnings.catch_warnings():
         warnings.simplefilter("error", getpass.GetPassWarning)
         try:
+            print("--user logs in; --names user=NAME names the user of a quota.", file=sys.stderr)
             return getpass.getpass(f"Password of {visible(user)}: ").encode()
         except (EOFError, getpass.GetPassWarning):
             message = "There is no terminal to ask for a password: give --password-file."
@@ -160,7 +162,7 @@ _HOW_TO_ASK_AGAIN: Final = (
     "The outcome is unknown: it may have been done. To learn it, repeat {again} with "
     "--idempotency-key {key}, with which it is not done twice."
 )
-_THE_COMMAND: Final = "the command"
+THE_COMMAND: Final = "the command"
 
 _OF_NO_ROUTE: Final = (httpx.codes.NOT_FOUND, httpx.codes.METHOD_NOT_ALLOWED)
 """The service itself says so in a problem document."""
@@ -206,7 +208,7 @@ class Connection:
         return document(self._good(answer), *needed)
 
     def alter(
-        self, path: str, body: Any, key: str | None, again: str = _THE_COMMAND
+        self, path: str, body: Any, key: str | None, again: str = THE_COMMAND
     ) -> httpx.Response:
         """Return the answer to what alters; a lost answer is asked for again with the same key.
 

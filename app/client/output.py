@@ -177,6 +177,26 @@ class Context:
         sys.stdout.flush()
         sys.stderr.write(f"{visible(text)}\n")
 
+    @property
+    def is_watched(self) -> bool:
+        """Whether a person reads along: text, and a terminal."""
+        return self.output == "text" and (sys.stdout.isatty() or sys.stderr.isatty())
+
+    def tell(self, *lines: str) -> None:
+        """Write lines for a person who reads along to standard error; a script gets none."""
+        if self.is_watched:
+            for line in lines:
+                self.note(line)
+
+    def confirm(self, question: str) -> bool:
+        """Return whether a person agrees; where nobody can be asked, that is so."""
+        if not (self.is_watched and sys.stdin.isatty()):
+            return True
+        sys.stdout.flush()
+        sys.stderr.write(f"{question} [y/N] ")
+        sys.stderr.flush()
+        return sys.stdin.readline().strip().lower() in ("y", "yes")
+
     def close(self) -> None:
         """Close what was opened."""
         if "service" in self.__dict__:

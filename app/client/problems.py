@@ -75,7 +75,7 @@ class ServiceError(ClientError):
         super().__init__(str(problem.get("detail") or problem.get("title") or f"status {status}"))
 
     @property
-    def code(self) -> str:
+    def code(self) -> str:  # type: ignore[override]
         """The problem's code; empty where there is none."""
         return str(self.problem.get("code") or "")
 

@@ -136,7 +136,8 @@ def quota_samples(text: str) -> Iterator[Sample]:
             raise ValueError(f"this line is not a metric: {line:.200}")
         metric, labels, value = sample.groups()
         named = _named(labels or "")
-        yield Sample(metric, *(named.get(column, "") for column in _COLUMNS), float(value))
+        resource, user, client_id = (named.get(column, "") for column in _COLUMNS)
+        yield Sample(metric, resource, user, client_id, float(value))
 
 
 _SAMPLE: Final = re.compile(
@@ -210,16 +211,16 @@ def readable(name: str) -> str | None:
 
 
 def _unescaped(quoted: str) -> str | None:
-    parts: list[str] = []
+    name: list[str] = []
     characters = iter(quoted)
     for character in characters:
         if character == "\\":
             meant = _ESCAPES.get(next(characters, ""))
             if meant is None:
                 return None
-            parts.append(meant)
+            name.append(meant)
         elif character == '"':
             return None
         else:
-            parts.append(character)
-    return readable("".join(parts))
+            name.append(character)
+    return readable("".join(name))

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from difflib import get_close_matches
 from functools import cache
 from itertools import islice
 from typing import Final
@@ -65,7 +66,9 @@ def _key_violations(
     kafka_code = None if op.remove else "INVALID_REQUEST"  # a broker takes any removal for done
     if op.key not in QUOTA_KEY_RULES:
         keys = ", ".join(QUOTA_KEY_RULES)
-        detail = f"Unknown quota key {op.key!r}; a broker knows {keys}."
+        near = get_close_matches(op.key, QUOTA_KEY_RULES, 1)
+        hint = f" Did you mean {near[0]}?" if near else ""
+        detail = f"Unknown quota key {op.key!r}; a broker knows {keys}.{hint}"
         yield Violation(pointer, "unknown-key", detail, kafka_code, index)
         return
     allowed = keys_for(entity.types)

@@ -8,21 +8,13 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from app.client.arguments import add_change_options, entity_chosen
+from app.client.commands.show import EXIT_CODES, result_lines, show
 from app.client.entities import read_changes
-from app.client.errors import DONE, REFUSED, UNKNOWN_OUTCOME, UNREACHABLE, UsageError
-from app.client.http import document
+from app.client.errors import DONE, UNKNOWN_OUTCOME, UsageError
+from app.client.http import THE_COMMAND, document
 from app.client.output import Context, yaml_lines
-from app.client.problems import Locate, ServiceError
+from app.client.problems import Locate, ServiceError, explain
 from app.domain.entities import show_entity
-
-_EXIT_CODES: Final[Mapping[str, int]] = {
-    "applied": DONE,
-    "validated": DONE,
-    "partial": REFUSED,
-    "refused": REFUSED,
-    "unknown": UNKNOWN_OUTCOME,
-    "not_sent": UNREACHABLE,
-}
 
 _FINE: Final = ("applied", "validated")
 
@@ -37,9 +29,35 @@ def locate_refusals(locate: Locate) -> Iterator[None]:
         raise
 
 
-def conclude(context: Context, answer: Any) -> int:
-    """Print what there is to say, and return the exit code; success alone is silent."""
-    report = document(answer, "outcome", "results", "validate_only")
+def send(
+    context: Context, path: str, body: Mapping[str, Any], again: str = THE_COMMAND
+) -> tuple[int, str | None]:
+    """Send what alters, print what there is to say, and return the exit code and the id.
+
+    Success alone is silent in a script. Where somebody reads along and the outcome is unknown, it
+    is waited for.
+    """
+    try:
+        answer = context.service.alter(path, body, context.option("idempotency_key"), again)
+    except ServiceError as error:
+        if error.exit_code != UNKNOWN_OUTCOME or not (error.location and context.is_watched):
+            raise
+        context.tell(*explain(error))
+        return show(context, error.location.rpartition("/")[2], wait=True), None
+    report = document(answer, "outcome", "results", "validate_only", "alteration_id")
+    _print(context, report)
+    code = EXIT_CODES.get(report["outcome"], UNKNOWN_OUTCOME)
+    if code == UNKNOWN_OUTCOME:
+        return _unknown(context, report, answer), None
+    if report.get("readable") is False and not report["validate_only"]:
+        context.note("Applied; it could not be described within the time to wait.")
+    elif code == DONE and again == THE_COMMAND:
+        _tell_what_was_done(context, report)
+    sys.stderr.flush()
+    return code, report["alteration_id"]
+
+
+def _print(context: Context, report: Mapping[str, Any]) -> None:
     if context.output == "json":
         context.print_json(report)
     elif context.output == "yaml":
@@ -47,15 +65,22 @@ def conclude(context: Context, answer: Any) -> int:
     for result in report["results"]:
         for sentence in _sentences(result):
             context.note(f"{show_entity(result['entity'])}: {sentence}")
-    code = _EXIT_CODES.get(report["outcome"], UNKNOWN_OUTCOME)
-    if code == UNKNOWN_OUTCOME:
-        location = context.service.absolute(answer.headers.get("location", ""))
-        context.note("The outcome is unknown. Ask Location what became of it.")
-        context.note(f"Location: {location}")
-    elif report.get("readable") is False and not report["validate_only"]:
-        context.note("Applied; it could not be described within the time to wait.")
-    sys.stderr.flush()
-    return code
+
+
+def _unknown(context: Context, report: Mapping[str, Any], answer: Any) -> int:
+    location = context.service.absolute(answer.headers.get("location", ""))
+    context.note("The outcome is unknown. Ask Location what became of it.")
+    context.note(f"Location: {location}")
+    if context.is_watched:
+        return show(context, report["alteration_id"], wait=True)
+    return UNKNOWN_OUTCOME
+
+
+def _tell_what_was_done(context: Context, report: Mapping[str, Any]) -> None:
+    for result in report["results"]:
+        context.tell(*result_lines(result))
+    if not report["validate_only"]:
+        context.tell(f"To undo it: kafka-client-quotas revert {report['alteration_id']}")
 
 
 def _sentences(result: Mapping[str, Any]) -> Iterator[str]:
@@ -68,7 +93,7 @@ def _sentences(result: Mapping[str, Any]) -> Iterator[str]:
 
 
 def run(context: Context) -> int:
-    """Alter; print nothing where it is done."""
+    """Alter; a script reads nothing where it is done."""
     context.refuse_output("csv")
     ops = read_changes(_join_lists(context, "add"), _join_lists(context, "delete"))
     if not ops:
@@ -79,10 +104,8 @@ def run(context: Context) -> int:
     }
     if context.option("reason") is not None:
         body["reason"] = context.option("reason")
-    key = context.option("idempotency_key")
     with locate_refusals(lambda pointer: _written(body, pointer)):
-        answer = context.service.alter("/quotas/alterations", body, key)
-    return conclude(context, answer)
+        return send(context, "/quotas/alterations", body)[0]
 
 
 def _join_lists(context: Context, name: str) -> str | None:
@@ -116,4 +139,4 @@ def run_revert(context: Context) -> int:
     body = {name: context.option(name) for name in ("validate_only", "reason")}
     body = {name: value for name, value in body.items() if value is not None}
     path = f"/quotas/alterations/{quote(context.options.alteration, safe='')}/revert"
-    return conclude(context, context.service.alter(path, body, context.option("idempotency_key")))
+    return send(context, path, body)[0]

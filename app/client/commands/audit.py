@@ -1,5 +1,7 @@
 """``audit``: who changed what, and when; newest first."""
 
+import datetime as dt
+import re
 from argparse import ArgumentParser
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
@@ -31,13 +33,32 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--entity", action="append", metavar="COMPONENT", help="as in user=alice; repeats"
     )
     parser.add_argument("--actor", metavar="PRINCIPAL", help="who asked, as in User:ci")
-    parser.add_argument("--since", metavar="TIME", help="as in 2026-11-21T00:00:00Z; included")
-    parser.add_argument("--until", metavar="TIME", help="upper bound, exclusive")
+    parser.add_argument(
+        "--since",
+        type=_time,
+        metavar="TIME",
+        help="as in 2h (ago), 2026-11-21 (UTC) or 2026-11-21T09:30:00Z; included",
+    )
+    parser.add_argument("--until", type=_time, metavar="TIME", help="upper bound, exclusive")
     parser.add_argument("--outcome", metavar="WORD", help="applied, refused, unknown, …")
     parser.add_argument("--action", metavar="WORD", help="alter, apply_plan, revert, denied, …")
     parser.add_argument(
         "--limit", type=int, metavar="N", help=f"rows at most (default: {_DEFAULT_LIMIT}; 0: all)"
     )
+
+
+_AGO: Final = re.compile(r"([0-9]{1,6})([smhdw])")
+_UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+_DAY: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+
+
+def _time(text: str) -> str:
+    """Return a time as the service reads it; what has another form is the service's to judge."""
+    ago = _AGO.fullmatch(text)
+    if ago is not None:
+        at = dt.datetime.now(dt.UTC) - dt.timedelta(**{_UNITS[ago[2]]: int(ago[1])})
+        return f"{at:%Y-%m-%dT%H:%M:%SZ}"
+    return f"{text}T00:00:00Z" if _DAY.fullmatch(text) else text
 
 
 def run(context: Context) -> int:
@@ -46,6 +67,10 @@ def run(context: Context) -> int:
     if limit < 0:
         raise UsageError("--limit is a number of rows, or 0 for all of them.")
     rows = list(_rows(context, limit))
+    if context.is_watched and not _sees_everything(context):
+        context.tell("Your own changes alone are listed: to see all needs the permission `audit`.")
+    if not rows:
+        context.tell("Nothing found.")
     if context.output == "json":
         context.print_json({"rows": rows})
     elif context.output == "yaml":
@@ -58,6 +83,11 @@ def run(context: Context) -> int:
     else:
         context.print(_lines(rows, context.style))
     return DONE
+
+
+def _sees_everything(context: Context) -> bool:
+    me = document(context.service.get("/me"), "permissions")
+    return bool(me["permissions"]["audit"])
 
 
 def _rows(context: Context, limit: int) -> Iterator[Mapping[str, Any]]:

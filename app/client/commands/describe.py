@@ -89,6 +89,8 @@ def run(context: Context) -> int:
         context.print_bytes(context.service.get("/quotas", parameters, accept).content)
         return DONE
     quotas = document(context.service.get("/quotas", parameters), "quotas")["quotas"]
+    if not quotas:
+        context.tell("Nothing found: no entity with quotas matches.")
     if context.output == "json":
         context.print_json({"quotas": quotas})
     elif context.option("show_overridden"):

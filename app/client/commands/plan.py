@@ -8,7 +8,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from app.client.arguments import add_change_options
-from app.client.commands.alter import conclude, locate_refusals
+from app.client.commands.alter import locate_refusals, send
 from app.client.documents import Document, read_document
 from app.client.entities import show_value
 from app.client.errors import DONE, REFUSED, UsageError
@@ -18,6 +18,9 @@ from app.domain.entities import show_entity, visible
 
 PLAN_MEMBERS: Final = ("plan_id", "changes", "conflicts", "expires_at")
 """What an answer with a plan has."""
+
+_FIRST: Final = 20
+"""So many entities of a plan are printed unless all are asked for."""
 
 _COLOURS: Final[Mapping[str, str]] = {
     "set": "green",
@@ -45,7 +48,12 @@ def add_plan_options(parser: ArgumentParser) -> None:
         help="also remove what the owner applied before and the file does not name any more",
     )
     group.add_argument(
-        "--adopt", action="store_true", help="also own the keys that have their values already"
+        "--adopt", action="store_true", help="also take ownership of keys that already match"
+    )
+    parser.add_argument(
+        "--details",
+        action="store_true",
+        help=f"print every entity (default: the first {_FIRST})",
     )
 
 
@@ -59,15 +67,31 @@ def plan_body(context: Context, document: Document) -> dict[str, Any]:
     return body
 
 
-def plan_lines(plan: Mapping[str, Any], style: Style) -> Iterator[str]:
-    """Yield what would change, the conflicts, and what pruning leaves."""
-    for change in plan["changes"]:
+def plan_lines(plan: Mapping[str, Any], style: Style, *, details: bool = True) -> Iterator[str]:
+    """Yield what would change, the conflicts, and what pruning leaves.
+
+    Args:
+        plan: Of the service.
+        style: Colours.
+        details: All entities; else the first ones and how many more there are.
+    """
+    first = None if details else _FIRST
+    for change in plan["changes"][:first]:
         yield style.paint(show_entity(change["entity"]), "bold")
         yield from _change_lines(change, style)
         yield ""
-    yield from _conflict_lines(plan["conflicts"], style)
-    yield from _unpruned_lines(plan.get("kept", ()))
+    yield from _more(plan["changes"], first)
+    yield from _conflict_lines(plan["conflicts"][:first], style)
+    yield from _more(plan["conflicts"], first)
+    yield from _unpruned_lines(plan.get("kept", ())[:first])
+    yield from _more(plan.get("kept", ()), first)
     yield _summary(plan)
+
+
+def _more(entries: Sequence[Any], first: int | None) -> Iterator[str]:
+    if first is not None and len(entries) > first:
+        yield f"and {len(entries) - first:,} more: --details prints all of them"
+        yield ""
 
 
 def _change_lines(change: Mapping[str, Any], style: Style) -> Iterator[str]:
@@ -162,6 +186,8 @@ def _unpruned_lines(unpruned: Iterable[Mapping[str, Any]]) -> Iterator[str]:
 
 def _summary(plan: Mapping[str, Any]) -> str:
     changes = plan["changes"]
+    if not changes and plan.get("prune"):
+        return f"No changes. {visible(plan['owner'])} owns nothing that would have to be removed."
     if not changes:
         return "No changes."
     removed = sum(1 for change in changes for op in change["ops"] if op.get("remove"))
@@ -195,7 +221,7 @@ def run(context: Context) -> int:
     elif context.output == "yaml":
         context.print(yaml_lines(plan))
     else:
-        context.print(plan_lines(plan, context.style))
+        context.print(plan_lines(plan, context.style, details=bool(context.option("details"))))
     return REFUSED if plan["changes"] or plan["conflicts"] else DONE
 
 
@@ -205,6 +231,7 @@ def add_apply_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--plan", metavar="ID", help="apply a plan that was made before")
     add_plan_options(parser)
     parser.add_argument("--force", action="store_true", help="take over what other owners hold")
+    parser.add_argument("--yes", action="store_true", help="do not ask on a terminal")
     add_change_options(parser, validate=False)
 
 
@@ -215,15 +242,19 @@ def run_apply(context: Context) -> int:
     if context.output == "text":
         sys.stdout.flush()
         style = Style.of(sys.stderr, context.option("color", "auto"))
-        sys.stderr.writelines(f"{line}\n" for line in plan_lines(plan, style))
+        lines = plan_lines(plan, style, details=bool(context.option("details")))
+        sys.stderr.writelines(f"{line}\n" for line in lines)
+    needs_consent = plan["changes"] and not context.option("yes")
+    if needs_consent and not context.confirm("Apply this plan?"):
+        context.note("Nothing was changed.")
+        return REFUSED
     body = {name: context.option(name) for name in ("force", "reason")}
     body = {name: value for name, value in body.items() if value is not None}
     path = f"/quotas/plans/{quote(plan['plan_id'], safe='')}/apply"
     again = f"`apply --plan {plan['plan_id']}`, with the same --force and --reason,"
-    answer = context.service.alter(path, body, context.option("idempotency_key"), again)
-    code = conclude(context, answer)
-    if code == DONE and context.output == "text":
-        context.note(f"Applied: alteration {json_of(answer, 'alteration_id')['alteration_id']}.")
+    code, alteration = send(context, path, body, again)
+    if code == DONE and alteration and context.output == "text":
+        context.note(f"Applied: alteration {alteration}.")
     return code
 
 

@@ -1,5 +1,6 @@
 """The command: its options, the pages about them, and standard output that is full or closed."""
 
+import json
 import os
 import re
 import shlex
@@ -140,6 +141,11 @@ def test_a_closed_stream_is_one_that_nobody_reads(line: str, code: int):
         ("--describe", "--profile", "none"),
         ("--describe", "--timeout", "0"),
         ("audit", "--limit", "-1"),
+        ("--describe", "--entity-type", "topics"),
+        ("--describe", "--entity-name", "alice"),
+        ("--alter", "--entity-type", "users", "--add-config", "producer_byte_rate=1"),
+        ("top",),
+        ("top", "--endpoint", "broker-1:9404"),
         (*ALTER, "--output", "csv"),
         (*ALTER, "--idempotency-key", "\u00e9"),
         ("--describe", "--names", "user=\udcff"),
@@ -159,3 +165,33 @@ def test_wrong_usage_is_2_and_says_why(words: tuple[str, ...], capsys: pytest.Ca
 def test_help_is_no_error(word: str, capsys: pytest.CaptureFixture[str]):
     assert main(word.split()) == 0
     assert "--server" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        ("--descirbe", "--describe"),
+        ("plna quotas.yaml", "plan"),
+        ("plan quotas.yaml --onwer team-a", "--owner"),
+        ("--describe --names usre=alice", "user"),
+        ("--describe --entity-type user", "users"),
+    ],
+)
+def test_a_misspelt_word_brings_the_one_that_was_meant(
+    words: str, meant: str, capsys: pytest.CaptureFixture[str]
+):
+    assert main(words.split()) == 2
+    assert f"Did you mean {meant}?" in capsys.readouterr().err
+
+
+def test_a_password_is_asked_for_with_what_names_the_user_of_a_quota(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr("getpass.getpass", lambda _: "secret")
+    assert main(["--describe", "--user", "alice", "--server", "http://127.0.0.1:1"]) == 5
+    assert "--names user=NAME" in capsys.readouterr().err
+
+
+def test_errors_are_json_where_the_output_is(capsys: pytest.CaptureFixture[str]):
+    assert main(["--describe", "--output", "json", "--server", "http://127.0.0.1:1"]) == 5
+    assert json.loads(capsys.readouterr().err)["code"] == "unreachable"

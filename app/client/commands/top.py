@@ -1,0 +1,220 @@
+"""``top``: which clients are nearest to their limits now, from the brokers' own metrics.
+
+Brokers report rates without limits; the service knows the limits. Both are for each broker.
+"""
+
+import math
+import re
+import time
+from argparse import ArgumentParser, ArgumentTypeError
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from typing import Any, Final, NamedTuple
+
+from app.client.arguments import seconds
+from app.client.entities import show_value
+from app.client.errors import DONE, UnreachableError, UsageError
+from app.client.output import Context, Style, csv_lines, flow, guarded, table
+from app.domain.broker_metrics import (
+    RATE,
+    THROTTLE,
+    client_id_of_tag,
+    quota_metric_of,
+    quota_samples,
+    user_of_tag,
+)
+from app.domain.entities import show_name, visible
+
+_DEFAULT_LIMIT: Final = 20
+_BROKER_TIMEOUT_S: Final = 10.0
+_AT_ONCE: Final = 10_000
+"""So many identities does the service take in one request."""
+_HEADING: Final = ("user", "client-id", "key", "broker", "rate", "limit", "use", "throttle_ms")
+_NUMBERS: Final = (3, 4, 5, 6, 7)
+_ENDPOINT: Final = re.compile(r"([0-9]{1,10})=(https?://[^/?#\s]+)(/\S*)?")
+_NEAR: Final = 0.8
+
+
+class Endpoint(NamedTuple):
+    """The metrics of one broker."""
+
+    broker: int
+    url: str
+
+
+@dataclass
+class Usage:
+    """What one broker reports of one bucket and key.
+
+    Attributes:
+        rate: In the unit of the key.
+        throttle_ms: How long its clients are delayed on average; null where that is not reported.
+        limit: Of the service; null: unlimited.
+    """
+
+    user: str
+    client_id: str
+    key: str
+    broker: int
+    rate: float
+    throttle_ms: float | None = None
+    limit: float | None = None
+
+    @property
+    def use(self) -> float | None:
+        """The share of the limit; null without one."""
+        return self.rate / self.limit if self.limit else None
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Add the options of the subcommand."""
+    parser.add_argument(
+        "--endpoint",
+        action="append",
+        type=_endpoint,
+        metavar="BROKER_ID=URL",
+        help="a broker's Prometheus metrics, as 1=http://broker-1:9404/metrics; repeats",
+    )
+    parser.add_argument("--every", type=seconds, metavar="S", help="again and again, until Ctrl-C")
+    parser.add_argument(
+        "--limit", type=int, metavar="N", help=f"rows at most (default: {_DEFAULT_LIMIT}; 0: all)"
+    )
+
+
+def _endpoint(text: str) -> Endpoint:
+    read = _ENDPOINT.fullmatch(text)
+    if read is None:
+        message = f"{text!r} is not as in 1=http://broker-1:9404/metrics"
+        raise ArgumentTypeError(message)
+    path = "/metrics" if read[3] in (None, "/") else read[3]
+    return Endpoint(int(read[1]), f"{read[2]}{path}")
+
+
+def run(context: Context) -> int:
+    """Print the busiest broker of each bucket and key, nearest to its limit first."""
+    endpoints, limit = context.option("endpoint", []), context.option("limit", _DEFAULT_LIMIT)
+    if not endpoints or limit < 0:
+        raise UsageError("top needs --endpoint BROKER_ID=URL; --limit is a number, or 0 for all.")
+    while True:
+        usages = busiest_of(_with_limits(context, list(_scraped(context, endpoints))))
+        _print(context, usages[:limit] if limit else usages)
+        if context.option("every") is None:
+            return DONE
+        time.sleep(context.options.every)
+
+
+def _scraped(context: Context, endpoints: Sequence[Endpoint]) -> Iterator[Usage]:
+    """Yield what the brokers report; one that does not answer is noted.
+
+    Raises:
+        UnreachableError: None of them answers.
+    """
+    with ThreadPoolExecutor(len(endpoints)) as pool:
+        answers = list(pool.map(_metrics, endpoints))
+    if all(isinstance(answer, Exception) for answer in answers):
+        raise UnreachableError(f"No broker's metrics can be read: {visible(str(answers[0]))}.")
+    for endpoint, answer in zip(endpoints, answers, strict=True):
+        if isinstance(answer, Exception):
+            context.note(f"Broker {endpoint.broker} is left out: {answer}")
+        else:
+            yield from usages_of(endpoint.broker, answer)
+
+
+def _metrics(endpoint: Endpoint) -> str | Exception:
+    import httpx  # noqa: PLC0415 - takes a while to import
+
+    try:
+        # A proxy of this shell is not for brokers.
+        with httpx.Client(trust_env=False, timeout=_BROKER_TIMEOUT_S) as client:
+            answer = client.get(endpoint.url, follow_redirects=True).raise_for_status()
+            return answer.content.decode()
+    except (httpx.HTTPError, httpx.InvalidURL, UnicodeDecodeError) as error:
+        return error
+
+
+def usages_of(broker: int, text: str) -> Iterator[Usage]:
+    """Yield the rates in a broker's metrics that are not idle, with the delay where there is one.
+
+    Args:
+        broker: Whose metrics they are.
+        text: Of its exporter.
+    """
+    values: dict[tuple[str, str, str], dict[str, float]] = {}
+    for sample in quota_samples(text):
+        metric = quota_metric_of(sample.metric, sample.resource)
+        user, client_id = user_of_tag(sample.user), client_id_of_tag(sample.client_id)
+        if metric is not None and user is not None and client_id is not None:
+            values.setdefault((user, client_id, metric.key), {})[metric.attribute] = sample.value
+    for names, reported in values.items():
+        rate, throttle_ms = reported.get(RATE, math.nan), reported.get(THROTTLE, math.nan)
+        if rate > 0 or throttle_ms > 0:
+            rate = 0.0 if math.isnan(rate) else rate
+            yield Usage(*names, broker, rate, None if math.isnan(throttle_ms) else throttle_ms)
+
+
+def _with_limits(context: Context, usages: Sequence[Usage]) -> Sequence[Usage]:
+    identities = sorted({(usage.user, usage.client_id) for usage in usages})
+    limits: dict[tuple[str, str], Mapping[str, Any]] = {}
+    for start in range(0, len(identities), _AT_ONCE):
+        some = identities[start : start + _AT_ONCE]
+        body = {"identities": [{"user": user, "client-id": name} for user, name in some]}
+        answer = context.service.ask("/quotas/resolve", body, "results")
+        quotas = [result["quotas"] for result in answer["results"]]
+        limits |= zip(some, quotas, strict=True)
+    for usage in usages:
+        value = limits[usage.user, usage.client_id][usage.key]["value"]
+        usage.limit = None if value is None else float(value)
+    return usages
+
+
+def busiest_of(usages: Iterable[Usage]) -> list[Usage]:
+    """Return for each bucket and key the broker that uses most, nearest to the limit first."""
+    found: dict[tuple[str, str, str], Usage] = {}
+    for usage in sorted(usages, key=lambda usage: (usage.use or 0, usage.rate), reverse=True):
+        found.setdefault((usage.user, usage.client_id, usage.key), usage)
+    return list(found.values())
+
+
+def _print(context: Context, usages: Sequence[Usage]) -> None:
+    rows = [{**asdict(usage), "use": usage.use} for usage in usages]
+    if context.output == "json":
+        context.print_json({"rows": rows})
+    elif context.output == "yaml":
+        context.print(f"- {flow(row)}" for row in rows)
+    elif context.output == "csv":
+        context.print(csv_lines(_HEADING, map(_cells, usages)))
+    elif usages:
+        context.print(_lines(usages, context.style))
+    else:
+        context.tell("No client uses anything that can be limited now.")
+
+
+def _lines(usages: Sequence[Usage], style: Style) -> Iterator[str]:
+    rows = [[cell or "-" for cell in _cells(usage)] for usage in usages]
+    heading, *lines = table([_HEADING, *rows], right=_NUMBERS)
+    yield style.paint(heading, "bold")
+    for line, usage in zip(lines, usages, strict=True):
+        use = usage.use or 0
+        yield style.paint(line, "red" if use >= 1 else "yellow" if use >= _NEAR else None)
+
+
+def _cells(usage: Usage) -> list[str]:
+    """Return the columns; one that is not there is empty."""
+    return [
+        guarded(show_name(usage.user)) if usage.user else "",
+        guarded(show_name(usage.client_id)) if usage.client_id else "",
+        usage.key,
+        str(usage.broker),
+        _number(usage.rate),
+        _number(usage.limit),
+        "" if usage.use is None else f"{usage.use:.0%}",
+        _number(usage.throttle_ms),
+    ]
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return ""
+    rounded = round(value, 1)
+    return show_value(int(rounded) if rounded.is_integer() else rounded)
