@@ -5,23 +5,64 @@ import hashlib
 import json
 import sys
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Protocol
+from types import TracebackType
+from typing import Any, Final, Protocol, Self
 
 from pyspark.sql import SparkSession
 
 from app.pipeline.errors import DataQualityError, FindingsError, UsageError
 from app.pipeline.folders import RunFolder, local_folder
-from app.pipeline.manifests import manifest_of
+from app.pipeline.lake import Lake, files_of
 from app.pipeline.progress import Progress
 from app.pipeline.spark import spark_session
+from app.pipeline.tables import (
+    BUCKET_MINUTE,
+    DIM_BUCKET,
+    OBSERVATION_MINUTE,
+    QUOTA_SNAPSHOT,
+    QUOTA_VERSION,
+    Table,
+)
 from app.pipeline.task_failures import failures_told
+
+READS: Final[Mapping[str, Sequence[Table]]] = {
+    "history": (QUOTA_SNAPSHOT,),
+    "resolve": (OBSERVATION_MINUTE,),
+    "utilization": (BUCKET_MINUTE, DIM_BUCKET),
+    "incidents": (BUCKET_MINUTE, DIM_BUCKET, OBSERVATION_MINUTE),
+    "plot": (),
+    "doctor": (),
+}
+"""The tables below ``--input`` that a job reads; what it finds beside them is not its input."""
+
+_NO_RESULT: Final = frozenset(
+    {
+        *(
+            "out",
+            "pg",
+            "master",
+            "conf",
+            "json",
+            "plot",
+            "explain",
+            "dry_run",
+            "command",
+            "fail_on",
+        ),
+        *("token_file", "kafka_config", "input", "quotas"),
+    }
+)
+"""Options that change nothing in the result, or name what is read."""
+
+_FILES: Final = frozenset(("map", "alterations", "capacity", "inventory", "desired"))
+"""Options that name a file whose content decides the result."""
 
 
 class Command(Protocol):
@@ -47,6 +88,7 @@ class Job:
         findings: How many findings there are, for ``--fail-on findings``.
         quarantined: How many rows were quarantined, for ``--fail-on dq``.
         without_quotas: Clusters of the input of which no quota is known.
+        read: What was read beside files, such as offsets: set it before ``run_id`` is asked for.
         record: The row of the run in Postgres, while ``--pg`` keeps one; else null.
     """
 
@@ -56,24 +98,86 @@ class Job:
     findings: int = 0
     quarantined: int = 0
     without_quotas: list[str] = field(default_factory=list)
+    read: dict[str, Any] = field(default_factory=dict)
     record: Any = None
     begun: float = field(default_factory=time.monotonic)
+    _opened: ExitStack = field(default_factory=ExitStack)
+
+    def __enter__(self) -> Self:
+        """Begin; Spark starts where it is asked for first."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Stop the Spark that was started for the job."""
+        self._opened.__exit__(kind, error, trace)
 
     @cached_property
     def run_id(self) -> str:
-        """The same where the result is: job, options, the files that are read, the release.
+        """The same where the result is: job, options, what is read, the release.
 
         As they are when it is first asked for; what the run writes makes no other run of it.
         """
-        ours = ("out", "pg", "master", "conf", "json", "plot", "explain", "dry_run", "command")
-        told = {key: str(value) for key, value in vars(self.options).items() if key not in ours}
-        places = [
-            *(getattr(self.options, "input", None) or ()),
-            getattr(self.options, "quotas", None),
-        ]
-        read = {place: manifest_of(place) for place in places if place}
-        text = json.dumps([self.name, told, read, version("kafka-quota-service")], sort_keys=True)
+        options = {name: value for name, value in vars(self.options).items() if value is not None}
+        decisive = {
+            name: Path(value).read_text(errors="replace") if name in _FILES else str(value)
+            for name, value in options.items()
+            if name not in _NO_RESULT
+        }
+        below = [f"/{table.name}" for table in READS[self.name]] if self.name in READS else [""]
+        uris = options.get("input") or ()
+        inputs = [uri.rstrip("/") for uri in uris if not uri.startswith("kafka://")]
+        places = [f"{uri}{name}" for uri in inputs for name in below]
+        if quotas := options.get("quotas"):
+            places.append(f"{quotas.rstrip('/')}/{QUOTA_VERSION.name}")
+        files = files_of(self.session, places) if places else []
+        told = [self.name, decisive, files, self.read, version("kafka-quota-service")]
+        text = json.dumps(told, sort_keys=True, default=str)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    @cached_property
+    def session(self) -> SparkSession:
+        """Spark, as it is started where it is asked for first.
+
+        Raises:
+            InfrastructureError: It does not start.
+        """
+        self.say("starting Spark ...")
+        master, settings = getattr(self.options, "master", None), getattr(self.options, "conf", ())
+        name = f"quota-pipeline {self.name}"
+        return self._opened.enter_context(
+            spark_session(name, master=master, settings=dict(settings))
+        )
+
+    def lakes(self) -> list[Lake]:
+        """Return where the tables of ``--input`` are, each once; else those of ``--catalog``.
+
+        Raises:
+            UsageError: There is none.
+        """
+        if not self.options.input and self.options.catalog:
+            return [self.lake()]
+        if not self.options.input:
+            message = "--input is missing: name the folder that the job before wrote with --out."
+            raise UsageError(message)
+        return [Lake(self.session, uri) for uri in dict.fromkeys(self.options.input)]
+
+    def lake(self) -> Lake:
+        """Return where the tables are written: ``--catalog`` or ``--out``.
+
+        Raises:
+            UsageError: There is none.
+        """
+        if self.options.catalog:
+            return Lake(self.session, self.options.catalog, catalog=True)
+        if not self.options.out:
+            message = "--out is missing: name the folder that the tables are written to."
+            raise UsageError(message)
+        return Lake(self.session, self.options.out)
 
     def say(self, line: str) -> None:
         """Tell the person at the terminal; never on the standard output."""
@@ -115,31 +219,20 @@ class Job:
         return since, until
 
     @contextmanager
-    def spark(self, settings: Mapping[str, str] | None = None) -> Iterator[SparkSession]:
-        """Start Spark for the block, and show how far it is.
-
-        Args:
-            settings: Of the job; those of ``--conf`` win.
+    def spark(self) -> Iterator[SparkSession]:
+        """Give the session, show how far it is, and say in a sentence what it failed of.
 
         Raises:
-            InfrastructureError: It does not start, or does not do its part in the block.
+            InfrastructureError: Spark does not start, or does not do its part in the block.
         """
-        self.say(f"starting Spark on {self.options.master} ...")
-        wanted = {**(settings or {}), **dict(self.options.conf)}
-        with (
-            spark_session(
-                f"quota-pipeline {self.name}", master=self.options.master, settings=wanted
-            ) as session,
-            Progress(session, self.say),
-            failures_told(),
-        ):
-            yield session
+        with Progress(self.session, self.say), failures_told():
+            yield self.session
 
     def report(self) -> Mapping[str, Any]:
         """Return what ``--json`` prints."""
         return {
             "job": self.name,
-            "run_id": self.run_id,
+            **({} if self.options.dry_run else {"run_id": self.run_id}),
             "seconds": round(time.monotonic() - self.begun, 3),
             "quarantined": self.quarantined,
             "findings": self.findings,

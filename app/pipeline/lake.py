@@ -166,6 +166,25 @@ class Lake:
         return {unquote(file) for file in self._rows(table).inputFiles()}
 
 
+def files_of(session: SparkSession, uris: Sequence[str]) -> list[tuple[str, int, str]]:
+    """Return the path, size in bytes and time of change (UTC) of all files below, in order.
+
+    What is not there has none; names that begin with _ or . hold no rows.
+    """
+    found: set[tuple[str, int, str]] = set()
+    changed = sf.col("modificationTime").cast("string")
+    for uri in uris:
+        reader = session.read.format("binaryFile").option("recursiveFileLookup", "true")
+        try:
+            files = reader.load(uri).select("path", "length", changed)
+        except AnalysisException as error:
+            if error.getCondition() in _ABSENT:
+                continue
+            raise
+        found |= {(row[0], row[1], row[2]) for row in files.collect()}
+    return sorted(found)
+
+
 def read_all(lakes: Sequence[Lake], table: Table) -> DataFrame:
     """Return the rows of a table in all lakes.
 

@@ -92,11 +92,12 @@ def _run(options: argparse.Namespace) -> int:
 
     job = Job(options.job, options)
     try:
-        with recorded_where_published(job):
+        with job, recorded_where_published(job):
             options.command.run(job)
+            report = job.report()
     except (OSError, ArrowException) as error:
         raise InfrastructureError(str(error)) from error
-    _print(job.report(), as_json=options.json)
+    _print(report, as_json=options.json)
     job.judge()
     return 0
 

@@ -29,6 +29,11 @@ def add_common_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--format", metavar="NAME", help="of the input")
     group.add_argument("--out", metavar="DIR", help="one folder of Parquet for each table")
     group.add_argument(
+        "--catalog",
+        metavar="NAME",
+        help="tables are NAME.<table> of a catalog that --conf sets up, in place of --out",
+    )
+    group.add_argument(
         "--pg",
         nargs="?",
         const="",
@@ -36,7 +41,7 @@ def add_common_options(parser: argparse.ArgumentParser) -> None:
         help="publish the served tables there; without a value in QUOTAS_DATABASE_URL's",
     )
     group.add_argument(
-        "--master", default=LOCAL, type=_master, help=f"as of spark-submit; default {LOCAL}"
+        "--master", type=_master, help=f"as of spark-submit, whose own is the default; else {LOCAL}"
     )
     group.add_argument(
         "--conf", action="append", type=_setting, default=[], metavar="K=V", help="of Spark"

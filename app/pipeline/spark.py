@@ -14,7 +14,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from app.java import JavaMissingError, find_java
-from app.pipeline.errors import InfrastructureError
+from app.pipeline.errors import InfrastructureError, UsageError
 from app.pipeline.interrupts import deferred_interrupts, unlogged_interrupts
 
 LOCAL: Final = "local[*]"
@@ -57,51 +57,83 @@ at once and fault it in anew, page by page, which takes half of their time (``ma
 keeps up to 256 MiB for the next one.
 """
 
-TASKS_IN_PYTHON: Final[Mapping[str, str]] = {
-    "spark.driver.extraJavaOptions": f"{_DRIVER} -XX:TieredStopAtLevel=1"
-}
-"""For jobs whose rows the JVM never takes apart: to optimize its code takes longer than it runs."""
+_GATEWAY: Final = "PYSPARK_GATEWAY_PORT"
+"""Set by ``spark-submit``: the JVM runs already, and is not ours to end."""
 
 _MODULE: Final = "--add-modules=jdk.incubator.vector"
 _SHUFFLES_PER_CORE: Final = 3
+_LIMIT: Final = Path("/sys/fs/cgroup/memory.max")
 
 
 @contextmanager
 def spark_session(
-    name: str, *, master: str = LOCAL, settings: Mapping[str, str] | None = None
+    name: str, *, master: str | None = None, settings: Mapping[str, str] | None = None
 ) -> Iterator[SparkSession]:
-    """Start Spark, and stop it with its JVM at the end of the block.
+    """Give a session for the block; only one that is started here is stopped at its end.
+
+    An active session is used as it is, with our settings of SQL in a session of its own beside it.
+    Below ``spark-submit`` its master and settings win over ours.
 
     Args:
         name: Of the application.
-        master: As ``spark-submit --master``.
-        settings: Spark settings that win over ours.
+        master: As ``spark-submit --master``; null leaves it to that, else it is this machine.
+        settings: Spark settings that win over all others.
 
     Raises:
+        UsageError: A setting cannot be changed in the active session.
         InfrastructureError: There is no Java, or Spark does not start.
     """
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        yield _beside(active, settings or {})
+        return
     with (
         tempfile.TemporaryDirectory(prefix="quota-pipeline-") as directory,
         unlogged_interrupts(),
     ):
-        _prepare_environment(Path(directory), master)
-        wanted = {**_SETTINGS, **_sized(master, directory), **(settings or {})}
-        conf = SparkConf().setAppName(name).setMaster(master).setAll(list(wanted.items()))
+        session = _started(name, master, settings or {}, Path(directory))
         try:
-            # A JVM that is on its way when its parent ends would never end.
-            with deferred_interrupts():
-                SparkContext._ensure_initialized(conf=conf)  # noqa: SLF001 - starts the JVM alone
-            session = SparkSession.builder.config(conf=conf).getOrCreate()
-        except Exception as error:
-            message = f"Spark did not start on {master}: {error}"
-            raise InfrastructureError(message) from error
-        session.sparkContext.setLogLevel("ERROR")
-        try:
-            if not _is_local(master):
+            if not _is_local(session.sparkContext.master):
                 session.sparkContext.addPyFile(str(_packed(Path(directory))))
             yield session
         finally:
             _stop(session)
+
+
+def _beside(active: SparkSession, settings: Mapping[str, str]) -> SparkSession:
+    session = active.newSession()
+    for name, value in {**_SETTINGS, **settings}.items():
+        if session.conf.isModifiable(name):
+            session.conf.set(name, value)
+        elif name in settings:
+            message = f"--conf {name} cannot be changed in a session that runs."
+            raise UsageError(message)
+    return session
+
+
+def _started(
+    name: str, master: str | None, settings: Mapping[str, str], directory: Path
+) -> SparkSession:
+    submitted = _GATEWAY in os.environ
+    conf = SparkConf().setAppName(name)
+    if not submitted:
+        conf.setMaster(LOCAL)
+        _prepare_environment(directory, master or LOCAL)
+        conf.setAll(list(_sized(master or LOCAL, str(directory)).items()))
+    conf.setAll(list(_SETTINGS.items()))
+    ours = {**settings, **({"spark.master": master} if master else {})}
+    try:
+        # A JVM that is on its way when its parent ends would never end.
+        with deferred_interrupts():
+            SparkContext._ensure_initialized(conf=conf.setAll(list(ours.items())))  # noqa: SLF001 - starts the JVM alone
+        if submitted:
+            conf.setAll(SparkConf().getAll()).setAll(list(ours.items()))
+        session = SparkSession.builder.config(conf=conf).getOrCreate()
+    except Exception as error:
+        message = f"Spark did not start on {master or conf.get('spark.master')}: {error}"
+        raise InfrastructureError(message) from error
+    session.sparkContext.setLogLevel("ERROR")
+    return session
 
 
 def cores(session: SparkSession) -> int:
@@ -109,8 +141,8 @@ def cores(session: SparkSession) -> int:
     return session.sparkContext.defaultParallelism
 
 
-def _is_local(master: str) -> bool:
-    return master.startswith("local")
+def _is_local(master: str | None) -> bool:
+    return (master or LOCAL).startswith("local")
 
 
 def _packed(directory: Path) -> Path:
@@ -124,13 +156,14 @@ def _packed(directory: Path) -> Path:
 
 
 def _prepare_environment(directory: Path, master: str) -> None:
-    """Name the Python and the Java that workers and the driver start."""
+    """Name the Python and the Java that workers and the driver start, where nobody has."""
     try:
         java = find_java()
     except JavaMissingError as error:
         raise InfrastructureError(str(error)) from error
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    os.environ["JAVA_HOME"] = str(_java_home(java, directory))
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if java != Path(os.environ.get("JAVA_HOME", "")) / "bin" / "java":
+        os.environ["JAVA_HOME"] = str(_java_home(java, directory))
     if _is_local(master):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 
@@ -162,14 +195,16 @@ def _sized(master: str, directory: str) -> Mapping[str, str]:
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.sql.shuffle.partitions": str(_SHUFFLES_PER_CORE * (os.cpu_count() or 1)),
-        "spark.sql.adaptive.enabled": "false",
         "spark.local.dir": directory,
         "spark.sql.warehouse.dir": f"{directory}/warehouse",
     }
 
 
 def _memory_gib() -> int:
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**30
+    """Return the memory of this machine, or of the container that this process is in."""
+    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    limit = _LIMIT.read_text().strip() if _LIMIT.exists() else ""
+    return (min(machine, int(limit)) if limit.isdecimal() else machine) // 2**30
 
 
 def _stop(session: SparkSession) -> None:
@@ -177,7 +212,7 @@ def _stop(session: SparkSession) -> None:
     context = session.sparkContext
     gateway = context._gateway  # noqa: SLF001 - PySpark has no public way to end its JVM
     session.stop()
-    if gateway is None:
+    if gateway is None or _GATEWAY in os.environ:
         return
     gateway.shutdown()
     process = getattr(gateway, "proc", None)

@@ -28,7 +28,6 @@ from app.pipeline.sources.kafka_topic import ranges_report
 from app.pipeline.sources.material import Material, material_of
 from app.pipeline.sources.metrics import read_points
 from app.pipeline.sources.points import UNREADABLE
-from app.pipeline.spark import TASKS_IN_PYTHON
 from app.pipeline.storage import schema_of, write_table
 from app.pipeline.tables import DQ_RESULT, OBSERVATION_MINUTE, QUARANTINE, Table
 
@@ -66,14 +65,14 @@ def run(job: Job) -> None:
     material = material_of(job)
     job.counts |= {"format": material.kind, "inputs": len(material.inputs.names)}
     if material.inputs.ranges:
-        job.counts["offsets"] = ranges_report(material.inputs.ranges)
+        job.counts["offsets"] = job.read["offsets"] = ranges_report(material.inputs.ranges)
     if job.options.dry_run:
         job.counts["would_read"] = material.inputs.names
         job.counts["would_write"] = [f"{job.options.out}/{table.name}" for table in _WRITES]
         return
     out = job.output()
     try:
-        with job.spark(TASKS_IN_PYTHON) as session:
+        with job.spark() as session:
             ingest(job, session, material, out)
             out.publish()
     finally:

@@ -39,7 +39,6 @@ from app.pipeline.publish.postgres import publish
 from app.pipeline.sinks.result_tables import explain, say_plan
 from app.pipeline.sources.buckets import Scope, days_of
 from app.pipeline.sources.table_pieces import pieces_of, rows_by_day
-from app.pipeline.spark import TASKS_IN_PYTHON
 from app.pipeline.storage import read_table, require_table, write_table
 from app.pipeline.tables import BUCKET_MINUTE, DIM_BUCKET, OBSERVATION_MINUTE, QUOTA_VERSION
 
@@ -96,7 +95,7 @@ def run(job: Job) -> None:
     require_table(folders, OBSERVATION_MINUTE)
     require_table([quotas], QUOTA_VERSION)
     out = job.output()
-    with job.spark(TASKS_IN_PYTHON) as session:
+    with job.spark() as session:
         try:
             observations = Observations(pieces_of(folders, OBSERVATION_MINUTE, scope), scope)
             versions = scope.of_cluster(read_table(session, [quotas], QUOTA_VERSION))

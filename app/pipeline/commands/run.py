@@ -24,7 +24,6 @@ from app.pipeline.plots.drawing import draw_if_asked
 from app.pipeline.publish.postgres import publish
 from app.pipeline.sources.buckets import Scope, partition_of
 from app.pipeline.sources.table_pieces import TablePiece, pieces_in
-from app.pipeline.spark import TASKS_IN_PYTHON
 from app.pipeline.storage import read_table
 from app.pipeline.tables import (
     BUCKET_MINUTE,
@@ -70,7 +69,7 @@ def run(job: Job) -> None:
         return
     out = job.output()
     try:
-        with job.spark(TASKS_IN_PYTHON) as session:
+        with job.spark() as session:
             with _step(job, "ingest") as step:
                 ingest.ingest(step, session, material, out)
             _Chain(job, session, out).from_observations(quotas)

@@ -35,17 +35,17 @@ def machine_checks() -> Iterator[Check]:
         yield _package(package)
 
 
-def spark_check(master: str, settings: Mapping[str, str]) -> Check:
+def spark_check(master: str | None, settings: Mapping[str, str]) -> Check:
     """Start Spark, count to a hundred, and stop it."""
     try:
         with spark_session("quota-pipeline doctor", master=master, settings=settings) as session:
             counted = session.range(100).count()
-            release = session.version
+            release, where = session.version, session.sparkContext.master
     except InfrastructureError as error:
         return fail("spark", f"{error} Look at --master and --conf, and at the lines above.")
     if counted != 100:
-        return fail("spark", f"Spark {release} on {master} counts wrong: {counted} of 100 rows.")
-    return ok("spark", f"Spark {release} starts on {master} and counts.")
+        return fail("spark", f"Spark {release} on {where} counts wrong: {counted} of 100 rows.")
+    return ok("spark", f"Spark {release} starts on {where} and counts.")
 
 
 def folder_checks(inputs: list[Path], out: Path | None) -> Iterator[Check]:

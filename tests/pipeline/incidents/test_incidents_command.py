@@ -20,14 +20,11 @@ def test_a_gap_is_a_whole_number_of_minutes(gap: str, capsys: pytest.CaptureFixt
     assert "--gap: " in capsys.readouterr().err
 
 
-def test_an_input_without_the_table_is_named_before_spark_starts(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
+def test_an_input_without_the_table_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     options = ["--input", str(tmp_path), "--out", str(tmp_path / "out")]
     assert main(["incidents", *options]) == 2
     told = capsys.readouterr().err
     assert f"There is no table bucket_minute in {tmp_path}." in told
-    assert "starting Spark" not in told
 
 
 def test_the_command_replaces_the_days_that_it_reads(spark_command: Command, tmp_path: Path):

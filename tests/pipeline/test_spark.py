@@ -1,0 +1,86 @@
+"""Whose Spark a job uses: its own, an active one, or that of ``spark-submit``."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from app.java import find_java
+from app.pipeline import spark as pipeline_spark
+from app.pipeline.errors import UsageError
+from app.pipeline.spark import spark_session
+
+
+def test_an_active_session_is_used_and_goes_on(spark: SparkSession):
+    zone = "spark.sql.session.timeZone"
+    before = spark.conf.get("spark.sql.shuffle.partitions")
+    SparkSession.builder.getOrCreate()
+    with spark_session("beside", settings={"spark.sql.shuffle.partitions": "7"}) as session:
+        assert session.sparkContext is spark.sparkContext
+        assert session.conf.get(zone) == "UTC"
+        assert session.conf.get("spark.sql.shuffle.partitions") == "7"
+    assert spark.conf.get("spark.sql.shuffle.partitions") == before
+    assert spark.range(3).count() == 3
+
+
+def test_a_setting_that_an_active_session_cannot_take_is_named(spark: SparkSession):
+    del spark
+    SparkSession.builder.getOrCreate()
+    settings = {"spark.driver.memory": "3g"}
+    with (
+        pytest.raises(UsageError, match=r"spark\.driver\.memory cannot be changed"),
+        spark_session("beside", settings=settings),
+    ):
+        pass
+
+
+def test_the_python_and_the_java_that_were_named_are_kept(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    home = tmp_path / "java"
+    (home / "bin").mkdir(parents=True)
+    (home / "bin" / "java").symlink_to(find_java())
+    monkeypatch.setenv("JAVA_HOME", str(home))
+    monkeypatch.setenv("PYSPARK_PYTHON", "./environment/bin/python")
+    pipeline_spark._prepare_environment(tmp_path, "yarn")
+    assert os.environ["JAVA_HOME"] == str(home)
+    assert os.environ["PYSPARK_PYTHON"] == "./environment/bin/python"
+
+
+def test_memory_is_that_of_the_container(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    limit = tmp_path / "memory.max"
+    monkeypatch.setattr(pipeline_spark, "_LIMIT", limit)
+    machine = pipeline_spark._memory_gib()
+    limit.write_text("max\n")
+    assert pipeline_spark._memory_gib() == machine
+    limit.write_text(f"{2 * 2**30}\n")
+    assert pipeline_spark._memory_gib() == min(machine, 2)
+
+
+@pytest.mark.long
+def test_a_job_runs_below_spark_submit_with_its_master_and_settings(tmp_path: Path):
+    program = tmp_path / "program.py"
+    program.write_text(
+        "from app.pipeline.spark import spark_session\n"
+        "with spark_session('submitted') as session:\n"
+        "    context = session.sparkContext\n"
+        "    print(context.master, session.conf.get('spark.sql.shuffle.partitions'))\n"
+        "    print(context.getConf().get('spark.app.name'), session.range(7).count())\n"
+    )
+    submit = shutil.which("spark-submit", path=str(Path(sys.executable).parent))
+    assert submit is not None
+    command = [submit, "--master", "local[1]", "--conf", "spark.sql.shuffle.partitions=5"]
+    done = subprocess.run(
+        [*command, str(program)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(Path.cwd())},
+        timeout=280,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == ["local[1] 5", "submitted 7"]
