@@ -18,6 +18,7 @@ from app.http.alterations.routes import alteration_json, record_json
 from app.http.analytics.routes import page_json, row_json
 from app.http.audit import audit_row_json
 from app.http.encoding import quota_json, rfc3339
+from app.http.pages import service_json
 from app.http.plans.routes import plan_json
 from app.http.quotas.formats import Format, QuotaListingResponse, encode
 from app.http.quotas.routes import capabilities_json
@@ -162,6 +163,8 @@ ANSWER_EXAMPLES: Final[Mapping[str, Example]] = {
         "# HELP http_server_active_requests Requests in flight.\n"
         "# TYPE http_server_active_requests gauge\nhttp_server_active_requests 1.0\n",
     ),
+    "service": _example("A service", service_json("0.1.0", given.CLUSTER_ID)),
+    "start-page": _example("The page", '<!doctype html>\n<html lang="en">…</html>\n'),
     "problem-page": _example("A page", '<!doctype html>\n<html lang="en">…</html>\n'),
 }
 

@@ -1,81 +1,221 @@
-"""Pages for people: the OpenAPI document in a browser without internet access, and each problem."""
+"""What people look at in a browser: the page, the documentation, problems; all offline."""
 
-from collections.abc import Mapping
+import gzip
+import hashlib
+from collections.abc import Iterator, Mapping
+from functools import cache
 from html import escape
+from http import HTTPStatus
+from importlib.metadata import version
 from importlib.resources import files
-from typing import Annotated, Final
+from importlib.resources.abc import Traversable
+from typing import Annotated, Final, Literal, NamedTuple, Self
 
 from fastapi import Depends, Path, Request
-from fastapi.openapi.docs import get_swagger_ui_html
-from starlette.responses import FileResponse, HTMLResponse, Response
+from pydantic import Field
+from starlette.responses import HTMLResponse, Response
+from typing_extensions import TypedDict
 
-from app.domain.errors import NotFoundError
+from app.domain.errors import NotFoundError, NotSentError
 from app.http.encoding import JsonResponse
 from app.http.guards import PUBLIC
+from app.http.headers import chosen, list_field, names_tag
+from app.http.models import closed
 from app.http.problem_catalog import PROBLEMS, Words
 from app.http.query_params import any_query
-from app.http.responses import ANY, problems, text_answer
+from app.http.responses import ANY, answer_of, content_of, problems, text_answer
 from app.http.route import feature_router
+from app.http.services import services_of
 
 router = feature_router("operation")
 
-_ASSETS: Final[Mapping[str, str]] = {
-    "swagger-ui-bundle.js": "text/javascript",
-    "swagger-ui.css": "text/css",
-    "favicon.png": "image/png",
-}
-
-_DOCS_SECURITY: Final = (
-    "default-src 'self'; script-src 'self' 'unsafe-inline'; style-src 'self' 'unsafe-inline'; "
-    "img-src 'self' data:; frame-ancestors 'none'"
-)
-
-_DOCUMENT: Final = "/openapi.json"
 _UNREAD: Final = [*PUBLIC, Depends(any_query)]
 """Of pages that everybody sees, whatever the query."""
 
+_SAME_ORIGIN: Final = (
+    "default-src 'self'; img-src 'self' data:; object-src 'none'; base-uri 'none'; "
+    "form-action 'self'; frame-ancestors 'none'"
+)
+_SWAGGER_UI: Final = f"{_SAME_ORIGIN}; style-src 'self' 'unsafe-inline'"
+"""The library writes styles into its elements."""
 
-@router.get(_DOCUMENT, include_in_schema=False, dependencies=_UNREAD)
+_TYPES: Final[Mapping[str, str]] = {
+    "html": "text/html; charset=utf-8",
+    "js": "text/javascript; charset=utf-8",
+    "css": "text/css; charset=utf-8",
+    "json": "application/json",
+    "svg": "image/svg+xml",
+    "png": "image/png",
+    "txt": "text/plain; charset=utf-8",
+    "woff2": "font/woff2",
+}
+"""By the end of a file's name; no other file is sent."""
+
+
+class Asset(NamedTuple):
+    """A file in memory: as it is and compressed, each with its entity tag."""
+
+    media_type: str
+    content: bytes
+    compressed: bytes
+
+    @classmethod
+    def of(cls, name: str, content: bytes) -> Self:
+        """Return the asset of a file's content."""
+        compressed = gzip.compress(content, mtime=0)
+        return cls(_TYPES[name.rpartition(".")[2]], content, compressed)
+
+    def response(self, request: Request, security: str = _SAME_ORIGIN) -> Response:
+        """Return the answer: 304 where the caller has it already."""
+        takes_gzip = "gzip" in request.headers.get("accept-encoding", "")
+        content = self.compressed if takes_gzip else self.content
+        etag = f'"{hashlib.blake2b(content, digest_size=16).hexdigest()}"'
+        headers = {
+            "ETag": etag,
+            "Cache-Control": "no-cache",
+            "Vary": "Accept, Accept-Encoding",
+            "Content-Security-Policy": security,
+            **({"Content-Encoding": "gzip"} if takes_gzip else {}),
+        }
+        if names_tag(list_field(request.headers, "if-none-match"), etag):
+            return Response(None, HTTPStatus.NOT_MODIFIED, headers)
+        return Response(content, headers=headers, media_type=self.media_type)
+
+
+def _assets(folder: Traversable, prefix: str = "") -> Iterator[tuple[str, Asset]]:
+    for file in folder.iterdir():
+        name = f"{prefix}{file.name}"
+        if file.is_dir():
+            yield from _assets(file, f"{name}/")
+        elif name.rpartition(".")[2] in _TYPES:
+            yield name, Asset.of(name, file.read_bytes())
+
+
+@cache
+def page_assets() -> Mapping[str, Asset]:
+    """Return the files of the page, and of the documentation, by name; read once."""
+    swagger_ui = files("fastapi_offline") / "static"
+    names = ("swagger-ui-bundle.js", "swagger-ui.css")
+    return {
+        **dict(_assets(files("app.http") / "static")),
+        **dict(_assets(files("app.http") / "ui")),
+        **{name: Asset.of(name, (swagger_ui / name).read_bytes()) for name in names},
+    }
+
+
+class Links(TypedDict):
+    """Where a program goes on."""
+
+    quotas: str
+    me: str
+    openapi: str
+    docs: str
+    problems: str
+    page: str
+
+
+@closed
+class Service(TypedDict):
+    """What answers here."""
+
+    service: Literal["kafka-quota-service"]
+    version: str
+    cluster_id: Annotated[str | None, Field(description="Null while no broker answers.")]
+    links: Links
+
+
+_WITHIN_S: Final = 1.0
+"""How long brokers may take to report the id of a cluster that has not reported it yet."""
+
+_LINKS: Final[Links] = {
+    "quotas": "/quotas",
+    "me": "/me",
+    "openapi": "/openapi.json",
+    "docs": "/docs",
+    "problems": "/problems/",
+    "page": "/ui/quotas",
+}
+
+
+@router.get(
+    "/",
+    summary="Show the page, or what answers here",
+    dependencies=_UNREAD,
+    responses={
+        200: {
+            **answer_of(Service, "A page for browsers, JSON for programs.", headers=("Vary",)),
+            "content": {
+                "application/json": content_of("service"),
+                "text/html": content_of("start-page", schema={"type": "string"}),
+            },
+        },
+        **problems(*ANY),
+    },
+)
+async def show_start(request: Request) -> Response:
+    """Show the page to browsers, and to everybody else which service of which cluster this is."""
+    accepted = chosen(list_field(request.headers, "accept"), ("application/json", "text/html"))
+    if accepted == "text/html":
+        return page_assets()["index.html"].response(request)
+    try:
+        cluster_id = await services_of(request).cluster.cluster_id(timeout_s=_WITHIN_S)
+    except NotSentError:
+        cluster_id = None
+    document = service_json(version("kafka-quota-service"), cluster_id)
+    return JsonResponse(document, headers={"Vary": "Accept"})
+
+
+def service_json(number: str, cluster_id: str | None) -> Service:
+    """Return what answers here."""
+    return {
+        "service": "kafka-quota-service",
+        "version": number,
+        "cluster_id": cluster_id,
+        "links": _LINKS,
+    }
+
+
+@router.get("/ui/{name:path}", include_in_schema=False, dependencies=_UNREAD)
+async def show_screen(request: Request, name: str) -> Response:
+    """Send a file of the page; any other address below is one of its screens."""
+    asset = page_assets().get(name)
+    if asset is None and "." in name:
+        raise NotFoundError("The page has no such file.")
+    return (asset or page_assets()["index.html"]).response(request)
+
+
+@router.get("/favicon.ico", include_in_schema=False, dependencies=_UNREAD)
+async def show_icon(request: Request) -> Response:
+    """Send the icon."""
+    return page_assets()["favicon.svg"].response(request)
+
+
+@router.get("/openapi.json", include_in_schema=False, dependencies=_UNREAD)
 async def show_document(request: Request) -> Response:
     """Send the OpenAPI document."""
     return JsonResponse(request.app.openapi())
 
 
 @router.get("/docs", include_in_schema=False, dependencies=_UNREAD)
-async def show_docs(request: Request) -> HTMLResponse:
+async def show_docs(request: Request) -> Response:
     """Show the OpenAPI document."""
-    page = get_swagger_ui_html(
-        openapi_url=_DOCUMENT,
-        title=request.app.title,
-        swagger_js_url="/docs/assets/swagger-ui-bundle.js",
-        swagger_css_url="/docs/assets/swagger-ui.css",
-        swagger_favicon_url="/docs/assets/favicon.png",
-        swagger_ui_parameters={"persistAuthorization": True},
-    )
-    page.headers["Content-Security-Policy"] = _DOCS_SECURITY
-    return page
-
-
-@router.get("/docs/assets/{name}", include_in_schema=False, dependencies=_UNREAD)
-async def show_asset(name: str) -> Response:
-    """Send a file of the page, as it was installed with this service."""
-    media_type = _ASSETS.get(name)
-    if media_type is None:
-        raise NotFoundError("The documentation has no such file.")
-    asset = files("fastapi_offline") / "static" / name
-    return FileResponse(str(asset), media_type=media_type)
+    return page_assets()["docs.html"].response(request, _SWAGGER_UI)
 
 
 _SECURITY: Final = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"
 
-_PAGE: Final = """<!doctype html>
+_HTML: Final = """<!doctype html>
 <html lang="en">
 <head><meta charset="utf-8"><title>{title}</title>
 <style>body{{font:1rem/1.5 sans-serif;max-width:40rem;margin:3rem auto;padding:0 1rem}}</style>
 </head>
 <body>
 <h1>{title}</h1>
-<p><code>{code}</code></p>
+{body}</body>
+</html>
+"""
+
+_EXPLANATION: Final = """<p><code>{code}</code></p>
 <h2>What it means</h2>
 <p>{cause}</p>
 <h2>What to do</h2>
@@ -85,8 +225,6 @@ _PAGE: Final = """<!doctype html>
 <code>same-key-only</code> with the same <code>Idempotency-Key</code> alone, <code>never</code>
 not without a change. The member <code>sent_to_cluster</code> tells whether the cluster has seen
 it.</p>
-</body>
-</html>
 """
 
 _FOR_OPERATORS: Final = "<h2>If you run this service</h2>\n<p>{}</p>\n"
@@ -99,13 +237,13 @@ def problem_page(code: str) -> str | None:
 
 
 def _rendered(code: str, text: Words) -> str:
-    return _PAGE.format(
+    explanation = _EXPLANATION.format(
         code=escape(code),
-        title=escape(text.title),
         cause=escape(text.cause),
         action=escape(text.action),
         operator=_FOR_OPERATORS.format(escape(text.operator)) if text.operator else "",
     )
+    return _HTML.format(title=escape(text.title), body=explanation)
 
 
 _Code = Annotated[
@@ -132,8 +270,33 @@ async def show_problem(code: _Code) -> HTMLResponse:
     """Explain a problem to people: what it means and what to do."""
     page = problem_page(code)
     if page is None:
-        raise NotFoundError("There is no problem of that name.")
+        raise NotFoundError("There is no problem of that name; /problems/ lists all.")
+    return _page(page)
+
+
+@router.get(
+    "/problems/",
+    summary="List the problems",
+    dependencies=PUBLIC,
+    response_class=HTMLResponse,
+    responses={
+        200: text_answer("A page for people.", "text/html", "problem-page"),
+        **problems(*ANY),
+    },
+)
+async def list_problems() -> HTMLResponse:
+    """List every problem that this service answers, with a link to its page."""
+    rows = (
+        f'<li><a href="/problems/{code}">{escape(problem.words.title)}</a> '
+        f"(<code>{code}</code>, {problem.status.value})</li>"
+        for code, problem in sorted(PROBLEMS.items())
+    )
+    body = "\n".join(("<ul>", *rows, "</ul>\n"))
+    return _page(_HTML.format(title="Problems", body=body))
+
+
+def _page(text: str) -> HTMLResponse:
     return HTMLResponse(
-        page,
+        text,
         headers={"Content-Security-Policy": _SECURITY, "Cache-Control": "public, max-age=3600"},
     )

@@ -213,6 +213,8 @@ def banner(curl: Curl, alteration_id: str | None, plan_id: str | None) -> str:
 
 
 _OPEN_PATHS: Final = (
+    "/",
+    "/problems/",
     "/livez",
     "/readyz",
     "/readyz?for=write",

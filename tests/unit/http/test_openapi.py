@@ -60,11 +60,21 @@ STATUSES = {
     "GET /readyz": f"200 422 503 {ANY}",
     "GET /metrics": f"200 {ANY}",
     "GET /version": f"200 {ANY}",
+    "GET /": f"200 {ANY}",
+    "GET /problems/": f"200 {ANY}",
     "GET /problems/{code}": f"200 404 {ANY}",
 }
 EVERY_SCHEME = [{"bearer": []}, {"basic": []}, {"certificate": []}]
 
-PUBLIC = {"GET /livez", "GET /readyz", "GET /metrics", "GET /version", "GET /problems/{code}"}
+PUBLIC = {
+    "GET /",
+    "GET /livez",
+    "GET /readyz",
+    "GET /metrics",
+    "GET /version",
+    "GET /problems/",
+    "GET /problems/{code}",
+}
 
 
 def no_services() -> Any:

@@ -38,8 +38,11 @@ PUBLIC: Final = {
     "/version",
     "/metrics",
     "/docs",
-    "/docs/assets/{name}",
     "/openapi.json",
+    "/",
+    "/ui/{name}",
+    "/favicon.ico",
+    "/problems/",
     "/problems/{code}",
 }
 """What may answer without a credential; nothing else may, ever."""
@@ -233,7 +236,18 @@ async def test_no_other_method_gets_in(service: FakeService, method: str, path: 
 
 
 @pytest.mark.parametrize(
-    "path", ["/quotas/", "//quotas", "/QUOTAS", "/quotas/../quotas", "/docs/", "/audit/x", "/x"]
+    "path",
+    [
+        "/quotas/",
+        "//quotas",
+        "/QUOTAS",
+        "/quotas/../quotas",
+        "/docs/",
+        "/ui",
+        "/problems",
+        "/audit/x",
+        "/x",
+    ],
 )
 async def test_no_other_spelling_gets_in(service: FakeService, path: str) -> None:
     asked = await ask(service, "GET", path, [])
