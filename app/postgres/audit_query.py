@@ -60,17 +60,17 @@ _REQUEST: Final = (
 )
 
 
-_SLOT: Final = table(
-    "entity_slot", column("received_at"), column("alteration_id"), column("ordinal")
+_LOCK: Final = table(
+    "quota_entity", column("received_at"), column("alteration_id"), column("ordinal")
 )
 
 _is_held: Final = and_(
-    _SLOT.c.received_at == _started.c.received_at,
-    _SLOT.c.alteration_id == _started.c.alteration_id,
-    _SLOT.c.ordinal == _started.c.ordinal,
+    _LOCK.c.received_at == _started.c.received_at,
+    _LOCK.c.alteration_id == _started.c.alteration_id,
+    _LOCK.c.ordinal == _started.c.ordinal,
     _started.c.seq == literal_column("0"),
 )
-"""An entity is held until it has a definite outcome: the slots are the index of those without."""
+"""An entity is held until it has a definite outcome: the locks are the index of those without."""
 
 
 def audit_statement(query: AuditQuery) -> Select[Any]:
@@ -97,7 +97,7 @@ def audit_statement(query: AuditQuery) -> Select[Any]:
     elif query.outcome is not None:
         statement = statement.where(_outcome() == query.outcome)
     if query.outcome == Outcome.UNKNOWN:
-        statement = statement.join_from(_started, _SLOT, _is_held)
+        statement = statement.join_from(_started, _LOCK, _is_held)
     return (
         statement.where(*_source_conditions(query, source))
         .order_by(source.c.at.desc(), source.c.alteration_id.desc(), source.c.ordinal)

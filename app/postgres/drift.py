@@ -48,24 +48,23 @@ _SECONDS_PER_CHANGE: Final = 0.01
 _HOLD: Final = text(
     """
     with clock as materialized (select clock_timestamp() as now)
-    insert into entity_slot (cluster_id, entity_hash, alteration_id, ordinal, received_at, owner,
-      taken_at, handed_over_by)
+    insert into quota_entity as held (cluster_id, entity_hash, alteration_id, ordinal, received_at,
+      owner, taken_at, handed_over_by)
     select :cluster_id, entity_hash, alteration_id, 0, now, 'drift', now, now
     from clock, unnest(cast(:hashes as bytea[]), cast(:ids as uuid[]))
       as wanted(entity_hash, alteration_id)
     order by entity_hash
-    on conflict (cluster_id, entity_hash) do nothing
-    returning entity_hash
+    on conflict (cluster_id, entity_hash) do update set
+      (alteration_id, ordinal, received_at, owner, taken_at, handed_over_by)
+      = (excluded.alteration_id, 0, excluded.received_at, excluded.owner, excluded.taken_at,
+        excluded.handed_over_by)
+    where held.alteration_id is null
+    returning entity_hash, version
     """
 )
 
-_RELEASE: Final = text("delete from entity_slot where alteration_id = any(cast(:ids as uuid[]))")
-
-_VERSIONS: Final = text(
-    """
-    select entity_hash, version from entity_state
-    where cluster_id = :cluster_id and entity_hash = any(cast(:hashes as bytea[]))
-    """
+_RELEASE: Final = text(
+    "update quota_entity set alteration_id = null where alteration_id = any(cast(:ids as uuid[]))"
 )
 
 _ORDINALS: Final = text(
@@ -90,14 +89,10 @@ async def record_changes(
     await lease.extend(len(changes) * _SECONDS_PER_CHANGE)
     hashes = by_hash(changes)
     ids = {entity: new_alteration_id() for entity in changes}
-    scope = {"cluster_id": cluster_id, "hashes": list(hashes)}
     drift_ids = [UUID(ids[entity]) for entity in hashes.values()]
-    free = [hashes[one] for one in await _hold({**scope, "ids": drift_ids}, lease)]
-    versions = {
-        hashes[bytes(row.entity_hash)]: row.version
-        for row in await lease.connection.execute(_VERSIONS, scope)
-    }
-    fresh = [entity for entity in free if versions.get(entity, 0) == changes[entity].version]
+    scope = {"cluster_id": cluster_id, "hashes": list(hashes), "ids": drift_ids}
+    free = ((hashes[bytes(row.entity_hash)], row.version) for row in await _hold(scope, lease))
+    fresh = [entity for entity, version in free if version == changes[entity].version]
     events: list[Event] = []
     for entity in fresh:
         change = changes[entity]
@@ -109,9 +104,9 @@ async def record_changes(
     return fresh
 
 
-async def _hold(values: Mapping[str, Any], lease: Lease) -> Sequence[bytes]:
+async def _hold(values: Mapping[str, Any], lease: Lease) -> Sequence[Row[Any]]:
     try:
-        return [bytes(one) for one in await lease.connection.scalars(_HOLD, values)]
+        return (await lease.connection.execute(_HOLD, values)).all()
     except DBAPIError as error:
         if sql_state(error) not in (LOCKED, DEADLOCK):
             raise
@@ -188,32 +183,35 @@ _WATCHED: Final = text("select exists (select from drift_baseline where cluster_
 
 _STATES: Final = text(
     """
-    select entity, "values" as stored, version, updated_at, alteration_id
-    from entity_state where cluster_id = :cluster_id
+    select entity, "values" as stored, version, changed_at, changed_by
+    from quota_entity where cluster_id = :cluster_id and version > 0
     """
 )
 
 _FORGET: Final = text(
     """
-    delete from entity_state where cluster_id = :cluster_id and entity_hash in (
-      select entity_hash from entity_state
-      where cluster_id = :cluster_id and "values" = '{}'
-        and updated_at <= clock_timestamp() - interval '1 hour'
+    delete from quota_entity where cluster_id = :cluster_id and entity_hash in (
+      select entity_hash from quota_entity
+      where cluster_id = :cluster_id and alteration_id is null and "values" = '{}'
+        and changed_at <= clock_timestamp() - interval '1 hour'
       limit 10000 for update skip locked)
     """
 )
-"""An entity without a state has no values: so the states are no more than the cluster's entities
-and those that were removed of late. Each round reads all of them, as it reads all of the cluster.
+"""An entity without a state has no values: so the rows are no more than the cluster's entities
+and those that were removed, or locked in vain, of late. Each round reads all of them, as it reads
+all of the cluster.
 """
 
 _KEEP: Final = text(
     """
-    insert into entity_state (cluster_id, entity_hash, entity, "values", version, updated_at)
-    select :cluster_id, entity_hash, entity, "values", 1, clock_timestamp()
+    insert into quota_entity as held (cluster_id, entity_hash, entity, "values", version)
+    select :cluster_id, entity_hash, entity, "values", 1
     from unnest(cast(:hashes as bytea[]), cast(:entities as text[]), cast(:values as text[]))
       as seen(entity_hash, entity, "values")
     order by entity_hash
-    on conflict (cluster_id, entity_hash) do nothing
+    on conflict (cluster_id, entity_hash) do update set entity = excluded.entity,
+      "values" = excluded."values", version = 1, changed_at = excluded.changed_at
+    where held.version = 0
     """
 )
 
@@ -350,8 +348,8 @@ def _audited_states(rows: Sequence[Row[Any]]) -> dict[ClientQuotaEntity, Audited
         ClientQuotaEntity.of(json.loads(row.entity)): AuditedState(
             values_from_text(row.stored),
             row.version,
-            row.updated_at,
-            None if row.alteration_id is None else str(row.alteration_id),
+            row.changed_at,
+            None if row.changed_by is None else str(row.changed_by),
         )
         for row in rows
     }

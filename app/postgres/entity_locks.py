@@ -24,11 +24,11 @@ Hashes = Mapping[bytes, ClientQuotaEntity]
 _HOLDER: Final = text(
     """
     select entity_hash, alteration_id, extract(epoch from (
-        select max(handed_over_by) from entity_slot as own
-        where own.alteration_id = slot.alteration_id and own.state = 'quarantined'
-          and (own.ordinal = slot.ordinal or slot.ordinal < 0)
+        select max(handed_over_by) from quota_entity as own
+        where own.alteration_id = held.alteration_id and own.quarantined
+          and (own.ordinal = held.ordinal or held.ordinal < 0)
       ) + make_interval(secs => :final_after) - clock_timestamp()) as seconds
-    from entity_slot as slot
+    from quota_entity as held
     where cluster_id = :cluster_id and entity_hash = any(cast(:hashes as bytea[]))
       and alteration_id <> :alteration_id
     order by entity_hash limit 1
@@ -37,8 +37,8 @@ _HOLDER: Final = text(
 
 _IN_QUARANTINE: Final = text(
     """
-    select ordinal from entity_slot
-    where alteration_id = :superseded and state = 'quarantined'
+    select ordinal from quota_entity
+    where alteration_id = :superseded and quarantined
       and cluster_id = :cluster_id and entity_hash = any(cast(:hashes as bytea[]))
     order by entity_hash for update
     """

@@ -25,6 +25,7 @@ from app.postgres.ownership import check_owners, ownership_claims
 from app.postgres.payload import (
     Document,
     Event,
+    bytes_text,
     canonical_json,
     outcome_events,
     result_to_json,
@@ -50,8 +51,8 @@ MAX_BATCH_ROWS: Final = 500
 """Requests of more rows share their transaction with nobody."""
 
 _RECORD: Final = """
-    select at, granted, states from record_intents(%(requests)s::json, %(slots)s::json,
-      %(events)s::json, %(handed_over_within)s, %(patient)s)
+    select at, lost, states from record_intents(%(keys)s::json, %(requests)s::json,
+      %(locks)s::json, %(events)s::json, %(handed_over_within)s, %(patient)s)
     """
 
 _APPEND: Final = """
@@ -242,78 +243,77 @@ async def _write(
 ) -> list[Intent | None]:
     number = sum(number_of_rows(one.request) + len(one.claim.rests_on) for one in batch)
     await lease.extend(number * SECONDS_PER_ROW)
-    hashes = [await off_loop(number, _hashes, one) for one in batch]
-    parameters = await off_loop(number, _parameters, batch, hashes)
+    parameters = await off_loop(number, _parameters, batch)
     row = await _call(_RECORD, {**parameters, "patient": patient}, lease, commit=commit)
-    return await off_loop(number, _intents, batch, hashes, row)
+    return await off_loop(number, _intents, batch, row)
 
 
-Hashes = Mapping[int, str]
-"""The hash of each entity that is locked, by ordinal."""
-
-
-def _hashes(pending: PendingIntent) -> Hashes:
-    return {ordinal: entity_hash(entity).hex() for ordinal, entity in pending.entities.items()}
-
-
-def _parameters(batch: Sequence[PendingIntent], hashes: Sequence[Hashes]) -> Mapping[str, Any]:
-    slots = chain.from_iterable(map(_slots, batch, hashes))
+def _parameters(batch: Sequence[PendingIntent]) -> Mapping[str, Any]:
+    locks = chain.from_iterable(map(_locks, batch))
     events = chain.from_iterable(start_events(one.request) for one in batch)
     return {
+        "keys": canonical_json(_keys(batch)),
         "requests": canonical_json([_request(one) for one in batch]),
-        "slots": canonical_json(list(slots)),
+        "locks": canonical_json(list(locks)),
         "events": _listed(events),
         "handed_over_within": STANDSTILL_S + max(one.claim.send_within_s for one in batch),
     }
 
 
 def _request(pending: PendingIntent) -> Document:
-    request, key = pending.request, pending.claim.key
-    document: Document = {
+    request = pending.request
+    return {
         "alteration_id": request.alteration_id,
         "cluster_id": request.cluster_id,
         "received_at": time_of(request.alteration_id).isoformat(),
         "owner": pending.claim.owner,
         "broker_id": request.broker_id,
     }
-    if key is not None:
-        document |= {"key_hash": key.key_hash.hex(), "fingerprint": key.fingerprint.hex()}
-    return document
 
 
-def _slots(pending: PendingIntent, hashes: Hashes) -> Iterator[Document]:
+def _keys(batch: Sequence[PendingIntent]) -> list[Document]:
+    return [
+        {
+            "alteration_id": one.request.alteration_id,
+            "key_hash": bytes_text(key.key_hash),
+            "fingerprint": bytes_text(key.fingerprint),
+        }
+        for one in batch
+        if (key := one.claim.key) is not None
+    ]
+
+
+def _locks(pending: PendingIntent) -> Iterator[Document]:
     request, ownership = pending.request, pending.claim.ownership
     claims = {} if ownership is None else ownership_claims(request, ownership)
-    for ordinal, digest in hashes.items():
-        slot = {
+    for ordinal, entity in pending.entities.items():
+        yield {
             "alteration_id": request.alteration_id,
             "ordinal": ordinal,
-            "entity_hash": digest,
+            "entity_hash": bytes_text(entity_hash(entity)),
+            "claim": claims.get(ordinal),
         }
-        yield {**slot, "claim": claims[ordinal]} if ordinal in claims else slot
 
 
-def _intents(
-    batch: Sequence[PendingIntent], hashes: Sequence[Hashes], row: Sequence[Any]
-) -> list[Intent | None]:
-    at, granted, states = row
+def _intents(batch: Sequence[PendingIntent], row: Sequence[Any]) -> list[Intent | None]:
+    at, lost, states = row
+    without = set(map(str, lost or ()))
     recorded = {
-        (cluster_id, digest): LastState(values_from_text(stored), age_s)
-        for cluster_id, digest, stored, age_s in filter(None, states or ())
+        (alteration_id, ordinal): LastState(values_from_text(stored), age_s)
+        for alteration_id, ordinal, stored, age_s in states or ()
     }
-    ids = {str(one) for one in granted}
     return [
-        Intent(
+        None
+        if (alteration_id := one.request.alteration_id) in without
+        else Intent(
             at.astimezone(UTC),
             {
                 entity: recorded[key]
                 for ordinal, entity in one.entities.items()
-                if (key := (one.request.cluster_id, own[ordinal])) in recorded
+                if (key := (alteration_id, ordinal)) in recorded
             },
         )
-        if one.request.alteration_id in ids
-        else None
-        for one, own in zip(batch, hashes, strict=True)
+        for one in batch
     ]
 
 

@@ -186,8 +186,13 @@ def name_bytes(name: str) -> bytes:
     return name.encode("utf-8", "surrogatepass")
 
 
+def bytes_text(content: bytes) -> str:
+    """Return bytes as Postgres reads them from text."""
+    return "\\x" + content.hex()
+
+
 def entity_columns(entity: ClientQuotaEntity) -> dict[str, Any]:
-    """Return the columns that an entity is found by; names are hexadecimal."""
+    """Return the columns that an entity is found by."""
     columns: dict[str, Any] = {**_NO_TYPES}
     for kind, name in entity.entries:
         if kind not in _COLUMNS:
@@ -196,7 +201,7 @@ def entity_columns(entity: ClientQuotaEntity) -> dict[str, Any]:
         of_kind, of_name = _COLUMNS[kind]
         columns[of_kind] = DEFAULT if name is DEFAULT_NAME else NAME
         if name is not DEFAULT_NAME:
-            columns[of_name] = name_bytes(name).hex()
+            columns[of_name] = bytes_text(name_bytes(name))
     return columns
 
 

@@ -80,42 +80,42 @@ def _doubtful(start: Any, ended: Any, row: Row[Any]) -> DoubtfulAlteration:
 _CLAIM: Final = text(
     """
     with due as (
-      select cluster_id, entity_hash from entity_slot as slot
-      where cluster_id = :cluster_id and ordinal >= 0
+      select cluster_id, entity_hash from quota_entity as held
+      where alteration_id is not null and cluster_id = :cluster_id and ordinal >= 0
         and (claimed_until is null or claimed_until < now() or claimed_by = :owner)
         and (not observed or handed_over_by <= now() - make_interval(secs => :final_after))
-        and (state = 'quarantined' or handed_over_by < now() - interval '1 min'
+        and (quarantined or handed_over_by < now() - interval '1 min'
           or handed_over_by < now() - interval '2 s' and not exists (
             select from worker
-            where worker.cluster_id = slot.cluster_id and worker.owner = slot.owner
+            where worker.cluster_id = held.cluster_id and worker.owner = held.owner
               and seen_at > now() - interval '5 s'))
       order by handed_over_by limit :number
       for update skip locked
     )
-    update entity_slot as slot
+    update quota_entity as held
     set claimed_by = :owner, claimed_until = now() + interval '15 s'
     from due
-    where slot.cluster_id = due.cluster_id and slot.entity_hash = due.entity_hash
+    where held.cluster_id = due.cluster_id and held.entity_hash = due.entity_hash
     """
 )
 
 _CLAIMED: Final = text(
     """
-    select slot.alteration_id, slot.cluster_id, broker_id, state, observed,
+    select held.alteration_id, held.cluster_id, broker_id, quarantined, observed,
       history.intent, history.outcome,
       extract(epoch from clock_timestamp() - handed_over_by)::float8 as age_s
-    from entity_slot as slot
+    from quota_entity as held
     cross join lateral (
       select max(payload) filter (where seq = 0) as intent,
         max(payload) filter (where seq = 1) as outcome
       from audit_event as event
-      where event.received_at = slot.received_at and event.alteration_id = slot.alteration_id
-        and event.ordinal = slot.ordinal and event.seq in (0, 1)
+      where event.received_at = held.received_at and event.alteration_id = held.alteration_id
+        and event.ordinal = held.ordinal and event.seq in (0, 1)
     ) as history
-    where slot.cluster_id = :cluster_id and claimed_by = :owner
+    where held.alteration_id is not null and held.cluster_id = :cluster_id and claimed_by = :owner
       and claimed_until = now() + interval '15 s'
       and history.intent is not null
-    order by slot.received_at, slot.alteration_id, slot.ordinal
+    order by held.received_at, held.alteration_id, held.ordinal
     """
 )
 """``now()`` is the same time throughout a transaction: these are the claims just made."""
@@ -152,7 +152,7 @@ def _open_alteration(row: Row[Any]) -> OpenAlteration:
         cluster_id=row.cluster_id,
         broker_id=row.broker_id,
         age_s=row.age_s,
-        quarantined=row.state == "quarantined",
+        quarantined=row.quarantined,
         observed=row.observed,
     )
 
@@ -195,16 +195,17 @@ _BEAT: Final = text(
 
 _GIVE_BACK: Final = text(
     """
-    update entity_slot set claimed_by = null, claimed_until = null
-    where cluster_id = :cluster_id and claimed_by = :owner
+    update quota_entity set claimed_by = null, claimed_until = null
+    where alteration_id is not null and cluster_id = :cluster_id and claimed_by = :owner
     """
 )
 
 _OPEN: Final = text(
     """
-    select count(*) as number, count(*) filter (where state = 'quarantined') as quarantined,
+    select count(*) as number, count(*) filter (where quarantined) as quarantined,
       coalesce(extract(epoch from clock_timestamp() - min(taken_at)), 0)::float8 as oldest_s
-    from entity_slot where cluster_id = :cluster_id and ordinal >= 0
+    from quota_entity
+    where alteration_id is not null and cluster_id = :cluster_id and ordinal >= 0
     """
 )
 

@@ -73,9 +73,8 @@ ANALYTICS_TABLES: Final = (
 """What the pipeline stages and publishes, and its runs."""
 
 WORKING_TABLES: Final = (
-    "entity_slot",
+    "quota_entity",
     "idempotency",
-    "entity_state",
     "worker",
     "drift_baseline",
     "quota_plan",

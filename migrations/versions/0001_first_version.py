@@ -4,6 +4,9 @@ The log is one append-only table with a partition for each month. A request is a
 and one row for each entity (its ordinal is its position in the request). What became of an entity
 is a further row of the same ordinal. All rows of a request lie in the partition of the time inside
 its id, `received_at`. The other tables are working data that the service changes.
+
+`quota_entity` has each entity's lock and its last audited state. It is locked where it has an
+`alteration_id`; without one, what stands of a lock is of the last. Version 0 is no state.
 """
 
 from collections.abc import Sequence
@@ -91,27 +94,35 @@ create index audit_event_found_later on audit_event (occurred_at) where seq > 1;
 """
 
 LOCKS_AND_PLANS = """
-create table entity_slot (
+create table quota_entity (
   cluster_id text not null check (length(cluster_id) between 1 and 249),
   entity_hash bytea not null check (octet_length(entity_hash) = 32),
-  alteration_id uuid not null,
-  ordinal smallint not null check (ordinal between -32000 and 32000),
-  received_at timestamptz not null,
-  owner text not null check (length(owner) between 1 and 255),
-  state text not null default 'open' check (state in ('open', 'quarantined')),
+  alteration_id uuid,
+  ordinal smallint check (ordinal between -32000 and 32000),
+  received_at timestamptz,
+  owner text check (length(owner) between 1 and 255),
+  quarantined boolean not null default false,
   broker_id integer,
-  taken_at timestamptz not null default clock_timestamp(),
-  handed_over_by timestamptz not null,
+  taken_at timestamptz,
+  handed_over_by timestamptz,
   observed boolean not null default false,
   claimed_by text,
   claimed_until timestamptz,
   claim json,
+  entity text,
+  "values" text not null default '{}',
+  version bigint not null default 0 check (version >= 0),
+  changed_by uuid,
+  changed_at timestamptz not null default clock_timestamp(),
   primary key (cluster_id, entity_hash),
-  constraint handed_over_under_the_slot check (handed_over_by >= taken_at),
-  constraint a_claim_has_an_end check ((claimed_by is null) = (claimed_until is null))
-) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
-create unique index entity_slot_of_alteration on entity_slot (alteration_id, ordinal);
-create index entity_slot_by_age on entity_slot (cluster_id, handed_over_by);
+  constraint a_lock_is_whole check (alteration_id is null
+    or num_nulls(ordinal, received_at, owner, taken_at, handed_over_by) = 0),
+  constraint handed_over_under_the_lock check (handed_over_by >= taken_at),
+  constraint a_claim_has_an_end check ((claimed_by is null) = (claimed_until is null)),
+  constraint a_state_names_its_entity check (version = 0 or entity is not null)
+) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 2000);
+create unique index quota_entity_locked on quota_entity (alteration_id, ordinal)
+  where alteration_id is not null;
 create table idempotency (
   key_hash bytea primary key check (octet_length(key_hash) = 32),
   fingerprint bytea not null check (octet_length(fingerprint) = 32),
@@ -120,16 +131,6 @@ create table idempotency (
 );
 create index idempotency_of_alteration on idempotency (alteration_id);
 create index idempotency_by_expiry on idempotency (expires_at);
-create table entity_state (
-  cluster_id text not null check (length(cluster_id) between 1 and 249),
-  entity_hash bytea not null check (octet_length(entity_hash) = 32),
-  entity text not null,
-  "values" text not null,
-  version bigint not null check (version > 0),
-  alteration_id uuid,
-  updated_at timestamptz not null,
-  primary key (cluster_id, entity_hash)
-);
 create table worker (
   cluster_id text not null check (length(cluster_id) between 1 and 249),
   owner text not null,
@@ -366,17 +367,19 @@ create function append_events(
   events json, ids uuid[], repeatable uuid[], out recorded_at timestamptz, out refused json
 ) language plpgsql {settings} as $$
 #variable_conflict use_column
+declare
+  starts timestamptz[];
 begin
   perform set_config('synchronous_commit', case current_setting('synchronous_commit')
     when 'remote_apply' then 'remote_apply' else 'on' end, true);
-  perform from entity_slot where alteration_id = any(ids)
+  perform from quota_entity where alteration_id = any(ids)
   order by cluster_id, entity_hash for update;
   recorded_at := clock_timestamp();
   with event as materialized (
     select * from json_to_recordset(events) as event(received_at timestamptz, alteration_id uuid,
       ordinal smallint, event_type text, verdict text, record text, cluster_id text,
-      principal text, action text, user_kind text, user_name text, client_id_kind text,
-      client_id_name text, ip_kind text, ip_name text, other_types boolean, entity text,
+      principal text, action text, user_kind text, user_name bytea, client_id_kind text,
+      client_id_name bytea, ip_kind text, ip_name bytea, other_types boolean, entity text,
       "values" text)
   ), judged as materialized (
     select event.*, case when cluster_id is null then started_at else recorded_at end as at,
@@ -384,8 +387,8 @@ begin
       case when cluster_id is not null then 0 when event_type = 'outcome' then 1
         else greatest(last_seq, 1) + 1 end as seq,
       conclusion, event_type = 'recovery' and verdict is null and exists (
-        select from entity_slot as slot where slot.alteration_id = event.alteration_id
-          and slot.ordinal = event.ordinal and observed) as is_repeated
+        select from quota_entity as held where held.alteration_id = event.alteration_id
+          and held.ordinal = event.ordinal and observed) as is_repeated
     from event cross join lateral (
       select min(earlier.at) as started_at, max(earlier.seq) as last_seq,
         (array_agg(earlier.payload order by earlier.seq desc) filter (where earlier.seq > 0
@@ -405,31 +408,36 @@ begin
       client_id_kind, client_id_name, ip_kind, ip_name, other_types)
     select received_at, alteration_id, ordinal, seq, event_type, at, occurred_at, payload,
       sha256('\\x00'::bytea || convert_to(payload, 'UTF8')), verdict, cluster_id, principal,
-      action, user_kind, decode(user_name, 'hex'), client_id_kind, decode(client_id_name, 'hex'),
-      ip_kind, decode(ip_name, 'hex'), other_types
+      action, user_kind, user_name, client_id_kind, client_id_name, ip_kind, ip_name, other_types
     from fresh
+  ), settled as materialized (
+    select held.cluster_id, held.entity_hash, held.alteration_id, held.claim
+    from fresh join quota_entity as held using (alteration_id, ordinal)
+    where held.alteration_id = any(ids) and fresh.verdict = 'applied' and held.claim is not null
   ), freed as (
-    delete from entity_slot as slot using fresh
-    where slot.alteration_id = any(ids) and slot.alteration_id = fresh.alteration_id
-      and slot.ordinal = fresh.ordinal and fresh.verdict <> 'unknown'
-    returning slot.cluster_id, slot.entity_hash, slot.alteration_id, slot.claim, fresh.verdict,
-      fresh.entity, fresh."values"
+    update quota_entity as held set alteration_id = null, claim = null,
+      entity = coalesce(fresh.entity, held.entity),
+      "values" = coalesce(fresh."values", held."values"),
+      version = held.version + (fresh.entity is not null)::integer,
+      changed_by = case when fresh.entity is null then changed_by else held.alteration_id end,
+      changed_at = case when fresh.entity is null then changed_at else recorded_at end
+    from fresh
+    where held.alteration_id = any(ids) and held.alteration_id = fresh.alteration_id
+      and held.ordinal = fresh.ordinal and fresh.verdict <> 'unknown'
   ), quarantined as (
-    update entity_slot as slot set state = 'quarantined', handed_over_by =
+    update quota_entity as held set quarantined = true, handed_over_by =
       greatest(taken_at, least(handed_over_by, clock_timestamp()))
     from fresh
-    where slot.alteration_id = any(ids) and slot.alteration_id = fresh.alteration_id
-      and slot.ordinal = fresh.ordinal and fresh.verdict = 'unknown'
+    where held.alteration_id = any(ids) and held.alteration_id = fresh.alteration_id
+      and held.ordinal = fresh.ordinal and fresh.verdict = 'unknown'
   ), observed as (
-    update entity_slot as slot set observed = true, claimed_by = null, claimed_until = null
+    update quota_entity as held set observed = true, claimed_by = null, claimed_until = null
     from fresh
-    where slot.alteration_id = any(ids) and slot.alteration_id = fresh.alteration_id
-      and slot.ordinal = fresh.ordinal and fresh.verdict is null and fresh.event_type = 'recovery'
+    where held.alteration_id = any(ids) and held.alteration_id = fresh.alteration_id
+      and held.ordinal = fresh.ordinal and fresh.verdict is null and fresh.event_type = 'recovery'
   ), renewed as (
     update idempotency set expires_at = clock_timestamp() + interval '24 hours'
     where alteration_id = any(ids)
-  ), settled as materialized (
-    select * from freed where verdict = 'applied' and claim is not null
   ), let_go as (
     delete from quota_owner where ctid = any(array(
       select (select held.ctid from quota_owner as held where held.cluster_id = settled.cluster_id
@@ -447,34 +455,24 @@ begin
       value = excluded.value,
       alteration_id = excluded.alteration_id,
       applied_at = excluded.applied_at
-  ), remembered as (
-    insert into entity_state as state
-      (cluster_id, entity_hash, entity, "values", version, alteration_id, updated_at)
-    select cluster_id, entity_hash, entity, "values", 1, alteration_id, clock_timestamp()
-    from freed where entity is not null
-    order by cluster_id, entity_hash
-    on conflict (cluster_id, entity_hash) do update set
-      "values" = excluded."values",
-      version = state.version + 1,
-      alteration_id = excluded.alteration_id,
-      updated_at = excluded.updated_at
   )
-  select json_agg(json_build_array(alteration_id, ordinal, conclusion)) into refused
-  from judged where at is null or conclusion is not null;
+  select json_agg(json_build_array(alteration_id, ordinal, conclusion))
+      filter (where at is null or conclusion is not null),
+    array_agg(distinct received_at)
+  into refused, starts from judged;
   if cardinality(ids) = 0 then
     return;
   end if;
-  delete from entity_slot where alteration_id = any(ids) and ordinal < 0 and alteration_id <> all (
-    array(select alteration_id from entity_slot where alteration_id = any(ids) and ordinal >= 0));
+  update quota_entity set alteration_id = null
+  where alteration_id = any(ids) and ordinal < 0 and alteration_id <> all (
+    array(select alteration_id from quota_entity where alteration_id = any(ids) and ordinal >= 0));
   if cardinality(repeatable) > 0 then
     delete from idempotency where alteration_id = any(repeatable)
       and alteration_id <> all (array(
-        select alteration_id from entity_slot where alteration_id = any(repeatable)))
+        select alteration_id from quota_entity where alteration_id = any(repeatable)))
       and alteration_id <> all (array(
         select alteration_id from audit_event
-        where received_at = any(array(
-            select received_at from json_to_recordset(events) as event(received_at timestamptz)))
-          and alteration_id = any(repeatable) and seq > 0
+        where received_at = any(starts) and alteration_id = any(repeatable) and seq > 0
           and verdict not in ('not_sent', 'refused', 'not_applied', 'unknown')));
   end if;
 end
@@ -483,26 +481,18 @@ $$;
 
 RECORD_INTENTS = """
 create function record_intents(
-  requests json, slots json, events json, handed_over_within double precision, patient boolean,
-  out at timestamptz, out granted uuid[], out states json
+  keys json, requests json, locks json, events json, handed_over_within double precision,
+  patient boolean, out at timestamptz, out lost uuid[], out states json
 ) language plpgsql {settings} as $$
 #variable_conflict use_column
 declare
-  lost uuid[];
   locking text := 'idempotency';
 begin
-  granted := array(
-    select alteration_id from json_to_recordset(requests) as request(alteration_id uuid));
   begin
-    if exists (select from json_to_recordset(requests) as request(key_hash text)
-        where key_hash is not null) then
+    if json_array_length(keys) > 0 then
       perform set_config('lock_timeout', case when patient then '1200ms' else '50ms' end, true);
       with wanted as materialized (
-        select decode(key_hash, 'hex') as key_hash, decode(fingerprint, 'hex') as fingerprint,
-          alteration_id
-        from json_to_recordset(requests)
-          as request(key_hash text, fingerprint text, alteration_id uuid)
-        where key_hash is not null
+        select * from json_populate_recordset(null::idempotency, keys)
       ), taken as (
         insert into idempotency (key_hash, fingerprint, alteration_id, expires_at)
         select key_hash, fingerprint, alteration_id, clock_timestamp() + interval '24 hours'
@@ -517,43 +507,40 @@ begin
       select array_agg(alteration_id) into lost from wanted
       where alteration_id not in (select alteration_id from taken);
     end if;
-    locking := 'entity_slot';
+    locking := 'quota_entity';
     perform set_config('lock_timeout', case when patient then '500ms' else '50ms' end, true);
     with wanted as materialized (
-      select request.*, slot.ordinal, decode(slot.entity_hash, 'hex') as entity_hash, slot.claim
-      from json_to_recordset(slots)
-        as slot(alteration_id uuid, ordinal smallint, entity_hash text, claim json)
+      select * from json_to_recordset(locks)
+        as wanted(alteration_id uuid, ordinal smallint, entity_hash bytea, claim json)
       join json_to_recordset(requests) as request(alteration_id uuid, cluster_id text,
         received_at timestamptz, owner text, broker_id integer) using (alteration_id)
     ), clock as materialized (select clock_timestamp() as now), taken as (
-      insert into entity_slot (cluster_id, entity_hash, alteration_id, ordinal, received_at, owner,
-        broker_id, taken_at, handed_over_by, claim)
-      select cluster_id, entity_hash, alteration_id, ordinal, received_at, owner,
-        broker_id, now, now + make_interval(secs => handed_over_within), claim
+      insert into quota_entity as held (cluster_id, entity_hash, alteration_id, ordinal,
+        received_at, owner, broker_id, taken_at, handed_over_by, claim)
+      select cluster_id, entity_hash, alteration_id, ordinal,
+        received_at, owner, broker_id, now, now + make_interval(secs => handed_over_within), claim
       from clock, wanted
       order by cluster_id, entity_hash
-      on conflict (cluster_id, entity_hash) do nothing
-      returning alteration_id, ordinal
+      on conflict (cluster_id, entity_hash) do update set
+        (alteration_id, ordinal, received_at, owner, broker_id, taken_at, handed_over_by, claim,
+          quarantined, observed, claimed_by, claimed_until)
+        = (excluded.alteration_id, excluded.ordinal, excluded.received_at, excluded.owner,
+          excluded.broker_id, excluded.taken_at, excluded.handed_over_by, excluded.claim,
+          false, false, null, null)
+      where held.alteration_id is null
+      returning alteration_id, ordinal, version, "values", changed_at
     )
-    select array_cat(lost, array_agg(distinct alteration_id)) into lost
-    from wanted left join taken using (alteration_id, ordinal)
-    where taken.ordinal is null;
+    select array_cat(lost, array_agg(distinct alteration_id) filter (where version is null)),
+      json_agg(json_build_array(alteration_id, ordinal, "values",
+        extract(epoch from clock_timestamp() - changed_at)::float8)) filter (where version > 0)
+    into lost, states
+    from wanted left join taken using (alteration_id, ordinal);
   exception when lock_not_available or deadlock_detected then
     raise lock_not_available using message = 'another transaction is taking it', table = locking;
   end;
-  select json_agg((
-    select json_build_array(request.cluster_id, slot.entity_hash, state."values",
-      extract(epoch from clock_timestamp() - state.updated_at)::float8)
-    from entity_state as state where state.cluster_id = request.cluster_id
-      and state.entity_hash = decode(slot.entity_hash, 'hex')))
-  into states
-  from json_to_recordset(slots) as slot(alteration_id uuid, entity_hash text)
-    join json_to_recordset(requests) as request(alteration_id uuid, cluster_id text)
-    using (alteration_id);
   if cardinality(lost) > 0 then
-    delete from entity_slot where alteration_id = any(lost);
+    update quota_entity set alteration_id = null, claim = null where alteration_id = any(lost);
     delete from idempotency where alteration_id = any(lost);
-    granted := array(select unnest(granted) except select unnest(lost));
     events := (select coalesce(json_agg(event), '[]') from json_array_elements(events) as event
       where (event ->> 'alteration_id')::uuid <> all (lost));
   end if;
@@ -564,9 +551,8 @@ $$;
 
 TABLES = (
     "audit_event",
-    "entity_slot",
+    "quota_entity",
     "idempotency",
-    "entity_state",
     "worker",
     "drift_baseline",
     "quota_plan",
@@ -578,7 +564,7 @@ TABLES = (
 )
 
 FUNCTIONS = (
-    "record_intents(json, json, json, double precision, boolean)",
+    "record_intents(json, json, json, json, double precision, boolean)",
     "append_events(json, uuid[], uuid[])",
     "payload_time(timestamptz)",
     "ensure_audit_partitions(integer, integer)",

@@ -27,7 +27,7 @@ HEADERS: Final = {"Authorization": f"Bearer {CALLER}"}
 _POLL_S: Final = 0.1
 
 _OPEN = """
-select (select count(*) from entity_slot) + count(*) filter (where not exists (
+select (select count(alteration_id) from quota_entity) + count(*) filter (where not exists (
   select from audit_event as later
   where later.received_at = audit_event.received_at and later.seq > 0
     and later.alteration_id = audit_event.alteration_id

@@ -114,7 +114,7 @@ async def metric(replica: Replica) -> str:
 def held(run: Run) -> tuple[int, float]:
     """Return how many entities are held, and for how many seconds at least they were sent."""
     query = """select count(*), coalesce(min(extract(epoch from clock_timestamp() - handed_over_by)
-      ), 0)::float8 from entity_slot"""
+      ), 0)::float8 from quota_entity where alteration_id is not null"""
     with psycopg.connect(run.database.superuser_url) as connection:
         number, age_s = connection.execute(query).fetchone() or (0, 0.0)
     return number, age_s

@@ -28,7 +28,7 @@ EXIT_WITHIN_S = 30.0
 ALICE = {"Authorization": "Bearer alice"}
 _POLL_S = 0.05
 _LEFT_TO_RECOVERY = "select count(*) from audit_event where event_type = 'recovery'"
-_OPEN = "select count(*) from entity_slot"
+_OPEN = "select count(alteration_id) from quota_entity"
 
 
 @dataclass

@@ -49,14 +49,20 @@ class Tables:
         query = sql.SQL("select count(*) as number from {}").format(sql.Identifier(table))
         return int(self.run(query)[0].number)
 
+    def locked(self) -> int:
+        return int(self.run("select count(alteration_id) as number from quota_entity")[0].number)
+
+    def audited(self) -> int:
+        return len(self.run("select 1 from quota_entity where version > 0"))
+
     def slots(self, request: AuditRequest) -> Mapping[int, Any]:
-        query = "select * from entity_slot where alteration_id = %(id)s order by ordinal"
+        query = "select * from quota_entity where alteration_id = %(id)s order by ordinal"
         return {row.ordinal: row for row in self.run(query, id=request.alteration_id)}
 
     def age(self, request: AuditRequest, seconds: float) -> None:
         """Let the slots be that much older than they are."""
         self.run(
-            "update entity_slot set taken_at = taken_at - %(age)s, "
+            "update quota_entity set taken_at = taken_at - %(age)s, "
             "handed_over_by = handed_over_by - %(age)s where alteration_id = %(id)s",
             id=request.alteration_id,
             age=timedelta(seconds=seconds),
@@ -64,6 +70,9 @@ class Tables:
 
     def state(self, request: AuditRequest, ordinal: int = 0) -> Any:
         entity = request.entities[ordinal].alteration.entity
-        query = 'select *, "values" as stored from entity_state where entity_hash = %(hash)s'
+        query = (
+            'select *, "values" as stored from quota_entity '
+            "where entity_hash = %(hash)s and version > 0"
+        )
         (row,) = self.run(query, hash=entity_hash(entity)) or [None]
         return row

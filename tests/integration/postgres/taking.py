@@ -8,9 +8,14 @@ from app.service.ports.audit_log import AuditRequest, Intent
 from tests.testkit.postgres import claim_of
 
 INSERT = (
-    "insert into entity_slot (cluster_id, entity_hash, alteration_id, ordinal, received_at, owner, "
-    "handed_over_by) values (%s, %s, gen_random_uuid(), 0, now(), 'other', now() + '1 day')"
+    "insert into quota_entity (cluster_id, entity_hash, alteration_id, ordinal, received_at, "
+    "owner, taken_at, handed_over_by) values (%s, %s, gen_random_uuid(), 0, now(), 'other', now(), "
+    "now()) on conflict (cluster_id, entity_hash) do update set (alteration_id, ordinal, "
+    "received_at, owner, taken_at, handed_over_by) = (excluded.alteration_id, 0, now(), 'other', "
+    "now(), now())"
 )
+
+FREE = "update quota_entity set alteration_id = null"
 
 
 async def take(journal: PostgresJournal, request: AuditRequest) -> Intent:

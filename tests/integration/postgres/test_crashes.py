@@ -100,8 +100,8 @@ async def check(
 
 
 async def recover_all(database: Database, tables: Tables) -> None:
-    tables.run("update entity_slot set taken_at = now() - '1 hour'::interval")
-    tables.run("update entity_slot set handed_over_by = taken_at")
-    left = tables.count("entity_slot")
+    tables.run("update quota_entity set taken_at = now() - '1 hour'::interval")
+    tables.run("update quota_entity set handed_over_by = taken_at")
+    left = tables.locked()
     claimed = await PostgresRecovery(database).claim_open(CLUSTER, "me", limit=10_000)
     assert len(claimed) == left

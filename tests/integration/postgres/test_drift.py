@@ -128,7 +128,7 @@ async def test_drift_is_a_row_of_its_own_and_the_new_state(
     assert states[entity_of("alice")].version == 2
     assert states[entity_of("alice")].alteration_id == row.alteration_id
     assert states[entity_of("bob")].version == 1
-    assert tables.count("entity_slot") == 0
+    assert tables.locked() == 0
 
 
 async def test_an_entity_without_values_is_forgotten_after_an_hour(
@@ -138,11 +138,11 @@ async def test_an_entity_without_values_is_forgotten_after_an_hour(
     await drift.keep_baseline(CLUSTER, quotas)
     await drift.keep_baseline("another", quotas)
     tables.run(
-        "update entity_state set updated_at = updated_at - interval '1 hour' "
+        "update quota_entity set changed_at = changed_at - interval '1 hour' "
         """where entity <> '{"user":"just gone"}'"""
     )
     assert set(await baseline(drift)) == {entity_of("alice"), entity_of("just gone")}
-    assert tables.count("entity_state") == 5
+    assert tables.audited() == 5
     back = changed("gone", {}, AFTER, version=0)
     assert await drift.record_drift(CLUSTER, [back]) == [entity_of("gone")]
     assert (await baseline(drift))[entity_of("gone")].values == AFTER
@@ -204,7 +204,7 @@ async def test_drift_of_many_entities_is_recorded(
     assert len(await drift.record_drift(CLUSTER, changes)) == 1000
     assert {row.entity for row in await rows(journal)} == {change.entity for change in changes}
     assert len(await baseline(drift)) == 1000
-    assert tables.count("entity_slot") == 0
+    assert tables.locked() == 0
 
 
 async def test_a_late_apply_is_told_in_both_stories(

@@ -64,7 +64,7 @@ async def test_a_key_is_kept_with_its_intent_and_found_again(
     await journal.record_conclusion(concluded(request))
     assert await kept_by(journal, again, key) == kept
     assert await journal.alteration(again.alteration_id) is None
-    assert (tables.count("idempotency"), tables.count("entity_slot")) == (1, 0)
+    assert (tables.count("idempotency"), tables.locked()) == (1, 0)
     await take(journal, again, key_of("another key"))
 
 

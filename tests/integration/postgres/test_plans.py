@@ -102,7 +102,7 @@ async def test_nobody_holds_what_was_not_applied(
     await journal.record_intent(request, claim)
     await journal.record_conclusion(concluded(request, outcome))
     assert await holders(plans, "alice") == {}
-    assert tables.count("entity_slot") == 0
+    assert tables.locked() == 0
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,7 @@ async def test_owners_are_as_the_plan_saw_them_or_nothing_is_claimed(
         with pytest.raises(error):
             await journal.record_intent(request, claim)
         assert await journal.alteration(request.alteration_id) is None
-    assert tables.count("entity_slot") == 0
+    assert tables.locked() == 0
     await settled(journal, owned("alice", "second", "first", *sets(2), force=True))
     assert await holders(plans, "alice") == {P: Holding("second", 2.0)}
 
@@ -197,9 +197,9 @@ async def test_the_claims_of_a_large_plan_are_settled_at_once(
     refused = replace(conclusion.results[7], outcome=Outcome.REFUSED, after=None)
     await journal.record_conclusion(replace(conclusion, results={**conclusion.results, 7: refused}))
     assert tables.count("quota_owner") == len(entities) - 1
-    assert tables.count("entity_slot") == 0
+    assert tables.locked() == 0
     triggers = (
-        "select 1 from pg_trigger where tgrelid = 'entity_slot'::regclass and not tgisinternal"
+        "select 1 from pg_trigger where tgrelid = 'quota_entity'::regclass and not tgisinternal"
     )
     assert tables.run(triggers) == []
 
@@ -286,7 +286,7 @@ async def test_of_two_that_conclude_halves_at_once_the_later_frees_what_they_res
     await until_a_call_waits(audit_database)
     goes_on.set()
     await asyncio.gather(first, second)
-    assert tables.count("entity_slot") == 0
+    assert tables.locked() == 0
 
 
 async def test_who_supersedes_all_of_a_plan_frees_what_it_rests_on(
@@ -306,7 +306,7 @@ async def test_many_entities_that_a_plan_rests_on_are_taken_and_freed(
     request = await rested(journal, "a", *(f"user-{n}" for n in range(10_000)))
     assert len(tables.slots(request)) == 10_001
     await journal.record_conclusion(concluded(request))
-    assert tables.count("entity_slot") == 0
+    assert tables.locked() == 0
 
 
 async def test_a_request_about_nothing_is_kept_and_concluded(journal: PostgresJournal):

@@ -77,7 +77,7 @@ async def test_what_is_final_is_the_outcome_and_frees_the_entity(
     assert await listed(journal, request) == [outcome.value]
     (row,) = (await journal.audit_rows(AuditQuery())).rows
     assert row.after == final.result.after
-    assert tables.count("entity_slot") == 0
+    assert tables.locked() == 0
     (payload,) = tables.run("select payload from audit_event where verdict is not null and seq > 1")
     assert '"evidence":{"epoch":3,"fences":[1,2]}' in payload.payload
     state = tables.state(request)
@@ -112,7 +112,7 @@ async def test_an_owner_that_comes_back_late_agrees_or_is_refused(
         "not_applied",
         "applied",
     ]
-    assert tables.count("entity_slot") == 0
+    assert tables.locked() == 0
     assert await listed(journal, request) == ["applied", "not_applied", "applied"]
 
 
@@ -124,7 +124,7 @@ async def test_an_owner_that_comes_back_and_knows_nothing_changes_nothing(
     await journal.record_conclusion(concluded(request, Outcome.UNKNOWN, None))
     assert await listed(journal, request) == ["observed_other"]
     assert tables.run("select 1 from audit_event where seq = 1") == []
-    assert tables.count("entity_slot") == 0
+    assert tables.locked() == 0
 
 
 async def test_an_owner_that_comes_back_in_time_has_the_last_word(
@@ -139,7 +139,7 @@ async def test_an_owner_that_comes_back_in_time_has_the_last_word(
     assert record.results[0].outcome is Outcome.APPLIED
     assert [event for _, event, _ in record.history] == ["intent", "recovery", "sent"]
     assert await listed(journal, request) == ["applied"]
-    assert tables.count("entity_slot") == 0
+    assert tables.locked() == 0
     await recovery.record_recovery([found(request, Outcome.APPLIED, final=True)])
     left = await recovery.record_recovery([found(request, Outcome.NOT_APPLIED, final=True)])
     assert "already applied" in left[request.alteration_id, 0]
@@ -162,7 +162,7 @@ async def test_of_an_owner_and_a_recovery_at_once_one_concludes(
         assert all("is already" in str(item) for item in refused)
     conclusions = tables.run("select count(*) as n from audit_event where seq > 0")
     assert conclusions[0].n == 30
-    assert tables.count("entity_slot") == 0
+    assert tables.locked() == 0
 
 
 async def test_of_a_recovery_and_a_successor_at_once_one_concludes(
@@ -181,7 +181,7 @@ async def test_of_a_recovery_and_a_successor_at_once_one_concludes(
         assert outcome in ("applied", "superseded")
         ends = "select count(*) as n from audit_event where alteration_id = %(id)s and seq > 1"
         assert tables.run(ends, id=old.alteration_id)[0].n == 1
-        assert [slot.state for slot in tables.slots(new).values()] == ["open"]
+        assert [slot.quarantined for slot in tables.slots(new).values()] == [False]
 
 
 async def test_each_entity_has_its_own_story(journal: PostgresJournal, recovery: PostgresRecovery):
@@ -228,10 +228,10 @@ async def test_findings_of_several_alterations_are_recorded_together(
     ]
     assert [list(tables.slots(request)) for request in requests] == [[1], [0], []]
     assert tables.slots(first)[1].observed
-    assert str(tables.state(first).alteration_id) == first.alteration_id
-    assert str(tables.state(second, 1).alteration_id) == second.alteration_id
+    assert str(tables.state(first).changed_by) == first.alteration_id
+    assert str(tables.state(second, 1).changed_by) == second.alteration_id
     assert tables.state(third, 1) is None
-    assert tables.count("entity_state") == 2
+    assert tables.audited() == 2
 
 
 async def test_thousands_of_entities_are_claimed_and_concluded_together(
@@ -247,7 +247,7 @@ async def test_thousands_of_entities_are_claimed_and_concluded_together(
         ]
         for _ in range(2):
             assert await recovery.record_recovery(findings) == {}
-    assert (tables.count("entity_slot"), tables.count("entity_state")) == (0, 3000)
+    assert (tables.locked(), tables.audited()) == (0, 3000)
     ends = tables.run("select count(*) as n, count(verdict) as m from audit_event where seq > 1")
     assert (ends[0].n, ends[0].m) == (6000, 3000)
 

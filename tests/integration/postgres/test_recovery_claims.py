@@ -89,7 +89,7 @@ async def test_a_claim_keeps_others_away_for_fifteen_seconds(
     await given_up(journal, "alice")
     assert len(await claimed(recovery)) == 1
     assert await claimed(recovery, "other") == []
-    tables.run("update entity_slot set claimed_until = claimed_until - interval '15 s'")
+    tables.run("update quota_entity set claimed_until = claimed_until - interval '15 s'")
     assert len(await claimed(recovery, "other")) == 1
     assert await claimed(recovery) == []
 

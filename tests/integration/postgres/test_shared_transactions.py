@@ -23,6 +23,7 @@ from app.postgres.payload import canonical_json
 from app.postgres.pool import Database
 from app.service.ports.audit_log import AuditRequest, Intent, KeyClaim, KeyTakenError
 from tests.integration.postgres.slots import AFTER, Tables, concluded, request_of
+from tests.integration.postgres.taking import FREE
 from tests.testkit.postgres import AuditDatabase, claim_of, intend
 
 T = TypeVar("T")
@@ -64,7 +65,7 @@ async def test_intents_of_one_turn_are_all_recorded_with_their_own_state(
         record = await journal.alteration(request.alteration_id)
         assert record is not None
         assert record.request == request
-        assert tables.slots(request)[0].state == "open"
+        assert not tables.slots(request)[0].quarantined
 
 
 async def test_the_database_fills_in_the_times_that_its_rows_have(
@@ -166,7 +167,7 @@ async def test_who_would_wait_for_a_lock_is_told_to_go_alone(
     request = request_of("locked")
     await intend(journal, request)
     with psycopg.connect(audit_database.owner_url) as other:
-        other.execute("delete from entity_slot")
+        other.execute(FREE)
         drafts = [
             PendingIntent(item, claim_of(item)) for item in (request_of("a"), request_of("locked"))
         ]
@@ -210,7 +211,7 @@ async def test_conclusions_of_one_turn_free_their_slots_and_keep_their_states(
         assert record is not None
         assert record.results[0].outcome is outcome
         slots = tables.slots(request)
-        assert [slot.state for slot in slots.values()] == ["quarantined"] * (
+        assert [slot.quarantined for slot in slots.values()] == [True] * (
             outcome is Outcome.UNKNOWN
         )
         assert (tables.state(request) is not None) is (outcome is Outcome.APPLIED)
@@ -265,7 +266,7 @@ async def test_who_meets_a_locked_row_waits_while_the_others_are_concluded(
         await intend(journal, request)
     with psycopg.connect(audit_database.owner_url) as other:
         other.execute(
-            "select from entity_slot where alteration_id = %s for update", [locked.alteration_id]
+            "select from quota_entity where alteration_id = %s for update", [locked.alteration_id]
         )
         first, second = await all_of(
             [journal.record_conclusion(concluded(item)) for item in (good, locked)]

@@ -25,7 +25,7 @@ from app.service.ports.audit_log import (
 from app.service.ports.brokers import STANDSTILL_S
 from tests.integration.postgres.calls import run_as, until_a_call_waits
 from tests.integration.postgres.slots import AFTER, Tables, concluded, request_of
-from tests.integration.postgres.taking import INSERT, holder_of, take
+from tests.integration.postgres.taking import FREE, INSERT, holder_of, take
 from tests.testkit.kafka import DEADLINE_S
 from tests.testkit.patience import PATIENT
 from tests.testkit.postgres import AuditDatabase, audit_entity, audit_request, claim_of
@@ -44,7 +44,7 @@ async def test_an_entity_belongs_to_one_alteration_until_that_is_concluded(
         await journal.record_conclusion(concluded(first, outcome))
         await take(journal, second)
         await journal.record_conclusion(concluded(second, outcome))
-    assert tables.count("entity_slot") == 0
+    assert tables.locked() == 0
 
 
 async def test_a_request_takes_all_its_slots_or_writes_nothing(
@@ -59,7 +59,7 @@ async def test_a_request_takes_all_its_slots_or_writes_nothing(
     assert await journal.alteration(several.alteration_id) is None
     assert await journal.stored_key(KEY.key_hash) is None
     assert tables.count("audit_event") == before
-    assert tables.count("entity_slot") == 1
+    assert tables.locked() == 1
     await take(journal, request_of("a", "c"))
 
 
@@ -75,17 +75,17 @@ async def test_a_request_without_entities_takes_no_slot(journal: PostgresJournal
     request = audit_request()
     intent = await journal.record_intent(request, Claim("owner", send_within_s=0.0))
     assert intent.states == {}
-    assert tables.count("entity_slot") == 0
+    assert tables.locked() == 0
     await journal.record_conclusion(concluded(request))
-    assert tables.count("entity_state") == 0
+    assert tables.audited() == 0
 
 
 async def test_an_outcome_without_a_slot_leaves_no_state(journal: PostgresJournal, tables: Tables):
     request = request_of("alice")
     await take(journal, request)
-    tables.run("delete from entity_slot")
+    tables.run(FREE)
     await journal.record_conclusion(concluded(request))
-    assert tables.count("entity_state") == 0
+    assert tables.audited() == 0
 
 
 async def test_what_was_applied_last_is_known_to_the_next_intent(
@@ -109,7 +109,7 @@ async def test_what_was_applied_last_is_known_to_the_next_intent(
     assert {entity: state.values for entity, state in known.items()} == {alice: {}, bob: {}}
     state = tables.state(first)
     assert (state.stored, state.version, state.entity) == ("{}", 2, '{"user":"alice"}')
-    assert str(state.alteration_id) == second.alteration_id
+    assert str(state.changed_by) == second.alteration_id
 
 
 async def test_recovery_counts_from_the_end_of_the_time_in_which_an_intent_may_be_sent(
@@ -133,13 +133,13 @@ async def test_an_unknown_outcome_keeps_the_entity_in_quarantine(
     request = request_of("alice", "bob")
     await take(journal, request)
     open_slot = tables.slots(request)[0]
-    assert open_slot.state == "open"
+    assert not open_slot.quarantined
     results = dict(concluded(request, Outcome.UNKNOWN, None).results)
     results[1] = concluded(request).results[1]
     await journal.record_conclusion(AuditConclusion(request.alteration_id, results))
     assert list(tables.slots(request)) == [0]
     slot = tables.slots(request)[0]
-    assert slot.state == "quarantined"
+    assert slot.quarantined
     assert open_slot.taken_at < slot.handed_over_by < open_slot.handed_over_by
     with pytest.raises(EntityBusyError) as raised:
         await take(journal, request_of("alice"))
@@ -188,10 +188,10 @@ async def test_a_slot_is_free_for_whoever_waits_when_its_holder_concludes(
         while isinstance(taken, EntityBusyError):  # the holder took half a second to conclude
             with psycopg.connect(audit_database.service_url) as other:
                 other.execute(INSERT, values)
-                other.execute('update entity_state set "values" = \'{"a":7}\'')
+                other.execute('update quota_entity set "values" = \'{"a":7}\'')
                 waiting = asyncio.create_task(take(journal, second))
                 await until_a_call_waits(audit_database)
-                other.execute("delete from entity_slot")
+                other.execute(FREE)
                 other.commit()
             (taken,) = await asyncio.gather(waiting, return_exceptions=True)
     assert isinstance(taken, Intent)
@@ -239,7 +239,7 @@ async def test_writers_that_overlap_never_share_an_entity_and_never_block_each_o
     assert done + busy == 300
     assert done > 30
     assert busy > 0
-    assert tables.count("entity_slot") == 0
+    assert tables.locked() == 0
 
 
 async def until_disconnected(audit_database: AuditDatabase) -> None:
@@ -311,4 +311,4 @@ async def test_ten_thousand_slots_are_taken_and_freed_at_once(
     assert len(known) == 10_000
     assert {tuple(state.values.items()) for state in known.values()} == {tuple(AFTER.items())}
     await journal.record_conclusion(concluded(second, Outcome.UNKNOWN, None))
-    assert {slot.state for slot in tables.slots(second).values()} == {"quarantined"}
+    assert all(slot.quarantined for slot in tables.slots(second).values())

@@ -38,7 +38,7 @@ def elsewhere(*users: str) -> AuditRequest:
 def past_sending(tables: Tables) -> None:
     """Let every slot be five seconds past the time by which its alteration was sent."""
     tables.run(
-        "update entity_slot set handed_over_by = now() - interval '5 s', "
+        "update quota_entity set handed_over_by = now() - interval '5 s', "
         "taken_at = least(taken_at, now() - interval '5 s')"
     )
 
@@ -110,7 +110,7 @@ async def test_an_entity_is_held_and_known_on_each_cluster_by_itself(
     here, there = request_of("alice"), elsewhere("alice")
     for request in (here, there):
         await journal.record_intent(request, claim_of(request))
-    assert tables.count("entity_slot") == 2
+    assert tables.locked() == 2
     await journal.record_conclusion(concluded(here))
     assert list(tables.slots(there)) == [0]
     await journal.record_conclusion(concluded(there, Outcome.NOT_APPLIED))

@@ -55,7 +55,9 @@ class Load:
 def owners(workers: Workers) -> list[int]:
     """Return the processes that hold entities in the log, such as ``host/4711/…``."""
     with psycopg.connect(workers.owner_url) as connection:
-        rows = connection.execute("select owner from entity_slot").fetchall()
+        rows = connection.execute(
+            "select owner from quota_entity where alteration_id is not null"
+        ).fetchall()
     return [int(owner.split("/")[1]) for (owner,) in rows]
 
 

@@ -24,8 +24,9 @@ from audit_event where event_type not in ('denied', 'validated', 'rejected')
       and request.ordinal = -1 and request.cluster_id = %s)
 order by received_at, alteration_id, ordinal, seq
 """
-_SLOTS = "select alteration_id::text, ordinal from entity_slot where cluster_id = %s order by 1, 2"
-_STATES = 'select entity, "values" from entity_state where cluster_id = %s'
+_SLOTS = """select alteration_id::text, ordinal from quota_entity
+where alteration_id is not null and cluster_id = %s order by 1, 2"""
+_STATES = 'select entity, "values" from quota_entity where version > 0 and cluster_id = %s'
 
 
 @dataclass(frozen=True, slots=True)
