@@ -57,7 +57,7 @@ class _Image(Arm):
 
     async def call(self) -> None:
         payload = await self._wire.receive(ALL_ENTITIES)
-        answer, _ = self._image.read(payload, NEWEST_VERSION)
+        answer, _ = await self._image.read(payload, NEWEST_VERSION)
         if answer.quotas is None or len(answer.quotas) != self._count:
             raise BenchmarkError("the image has not every entity")
 

@@ -1,112 +1,89 @@
-"""The response to a describe of everything, decoded once: what has not changed is not read again.
+"""The response to a describe of everything, of which only what has changed is read.
 
-The same bytes say the same. A broker lists its entities in the order of a hash table
-(``ClientQuotasImage``): where only values have changed it is often the same, and a look at the few
-entries that differ is enough. Otherwise each entry is looked up by its own bytes, and only those
-that were not there before are read.
+The same bytes say the same. Otherwise the response is cut into its entries by a regular expression,
+and only those are read that were not in the one before. All of it happens on the event loop, in
+steps that are short enough for whoever else waits: a thread would fight for the interpreter.
+
+The expression covers what brokers send: entities of up to two types, names of up to 512 bytes, up
+to eight keys. Lengths say how many bytes are a name, so there is exactly one match, that of the
+strict reader, which reads everything else.
+
+Source: ``DescribeClientQuotasResponse.json``, version 1.
 """
 
+import asyncio
+import re
 import struct
-from array import array
-from bisect import bisect_right
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate, islice
-from typing import Final
+from itertools import islice
+from typing import Final, TypeVar
 
-from app.domain.alterations import Quotas
-from app.kafka.describe_layout import (
-    Entry,
-    cut_at_once,
-    entries_of,
-    entry_of,
-    length_at,
-    read_at_once,
-)
+from app.domain.alterations import Quotas, Values
+from app.domain.entities import ENTITY_TYPES, ClientQuotaEntity
+from app.domain.quota_keys import QuotaKey
 from app.kafka.quota_messages import DescribeAnswer, UnusualError, read_described
 from app.service.ports.brokers import QuotaChanges
 from app.service.runtime.offload import pause_gc
 
+T = TypeVar("T")
+Entry = tuple[ClientQuotaEntity, Values]
 
-def all_entries(body: bytes) -> dict[bytes, Entry]:
-    """Return every entry of an answer's body by its bytes, in their order.
+_LONGEST_NAME: Final = 512
+_LONGEST_WORD: Final = 63
+_MOST_KEYS: Final = 8
+_SHORT: Final = 0x80
+_TWO_BYTES: Final = bytes([_SHORT])
+_read_float: Final = struct.Struct(">d").unpack_from
+_FLOAT64_AND_TAGS: Final = 9
 
-    Raises:
-        UnusualError: It is not laid out as brokers lay it out, or one stands twice. So do
-            ``IndexError``, ``struct.error`` and ``UnicodeDecodeError`` tell here and below.
+
+class _Words(dict[bytes, str]):
+    """Entity types and keys by their bytes, the length before them; new ones are read once."""
+
+    def __missing__(self, raw: bytes) -> str:
+        word = self[raw] = raw[1:].decode()
+        return word
+
+
+def _length(length: int) -> bytes:
+    """Return a length as a varint, one too large, of one byte or two."""
+    value = length + 1
+    return bytes([value] if value < _SHORT else [value % _SHORT | _SHORT, value // _SHORT])
+
+
+def _escaped(raw: bytes) -> bytes:
+    return b"".join(b"\\x%02x" % byte for byte in raw)
+
+
+def _word(usual: Iterable[str]) -> bytes:
+    """Return what matches an entity type or a key, the usual ones first."""
+    words = [_escaped(_length(len(word)) + word.encode()) for word in usual]
+    words += [_escaped(_length(size)) + b".{%d}" % size for size in range(1, _LONGEST_WORD + 1)]
+    return b"|".join(words)
+
+
+def _pattern(group: bytes) -> re.Pattern[bytes]:
+    """Return the layout of an entry; ``group`` opens what is of interest in it.
+
+    The groups are the whole, type and name of the first of two, type and name of the only or the
+    second one, the values with their number before them.
     """
-    number, begin = length_at(body, 0)
-    try:
-        entries = read_at_once(body, begin, len(body) - 1)
-    except UnusualError:
-        entries = {}
-    if number == len(entries) and not body[-1]:
-        return entries
-    entries = {raw: entry_of(raw) for raw in entries_of(body)}
-    if number != len(entries):
-        raise UnusualError
-    return entries
+    sizes = (_escaped(_length(size)) + b".{%d}" % size for size in range(_LONGEST_NAME + 1))
+    name = group + b"\\x00|" + b"|".join(sizes) + b")"
+    part = group + _word(ENTITY_TYPES) + b")" + name + b"\\x00"
+    value = b"(?:" + _word(QuotaKey) + b").{8}\\x00"
+    values = b"|".join(
+        b"\\x%02x(?:%b){%d}" % (number + 1, value, number) for number in range(_MOST_KEYS + 1)
+    )
+    entry = b"(?:\\x02|\\x03" + part + b")" + part + group + values + b")\\x00"
+    return re.compile(group + entry + b")", re.DOTALL)
 
 
-def raw_entries(body: bytes) -> list[bytes]:
-    """Return the bytes of every entry of an answer's body, none of them read."""
-    number, begin = length_at(body, 0)
-    try:
-        raws = cut_at_once(body, begin, len(body) - 1)
-    except UnusualError:
-        raws = []
-    return raws if number == len(raws) and not body[-1] else list(entries_of(body))
+_WORDS: Final = _Words()
+_WHOLE: Final = _pattern(b"(?:")
+_GROUPED: Final = _pattern(b"(")
 
-
-def these_entries(raws: Sequence[bytes]) -> dict[bytes, Entry]:
-    """Return some entries that were cut out already."""
-    joined = b"".join(raws)
-    try:
-        return read_at_once(joined, 0, len(joined))
-    except UnusualError:
-        return {raw: entry_of(raw) for raw in raws}
-
-
-_CHUNK_BYTES: Final = 4096
-_MAX_CHUNKS: Final = 200
-"""With more of them different the answer is read as a whole."""
-
-
-def differing_entries(
-    before: bytes, after: bytes, starts: Sequence[int]
-) -> list[tuple[bytes, bytes]] | None:
-    """Return the entries that differ, as they were and as they are; null where that is uncertain.
-
-    Args:
-        before: An answer that was read.
-        after: Another one.
-        starts: Where the entries of ``before`` begin, and at last where they end.
-    """
-    if len(before) != len(after) or len(starts) < 2:
-        return None
-    head, tail = slice(starts[0]), slice(starts[-1], None)
-    if before[head] != after[head] or before[tail] != after[tail]:
-        return None
-    chunks = list(islice(_differing_chunks(before, after), _MAX_CHUNKS + 1))
-    if len(chunks) > _MAX_CHUNKS:
-        return None
-    ranges: set[int] = set()
-    for begin, end in chunks:
-        first, last = bisect_right(starts, begin) - 1, bisect_right(starts, end - 1) - 1
-        ranges.update(range(max(first, 0), min(last + 1, len(starts) - 1)))
-    slices = [slice(starts[at], starts[at + 1]) for at in ranges]
-    return [(before[one], after[one]) for one in slices if before[one] != after[one]]
-
-
-def _differing_chunks(before: bytes, after: bytes) -> Iterator[tuple[int, int]]:
-    """Yield where each chunk that differs begins and ends."""
-    for begin in range(0, len(before), _CHUNK_BYTES):
-        end = min(begin + _CHUNK_BYTES, len(before))
-        if before[begin:end] != after[begin:end]:
-            yield begin, end
-
-
-_VERSION: Final = 1
 _HEADER: Final = struct.Struct(">iBihB")
 """Correlation id, tags, throttle time, error code, length of the error message; 0 for no tags."""
 
@@ -114,169 +91,204 @@ _NO_MESSAGE: Final[Mapping[int, str | None]] = {0: None, 1: ""}
 """Lengths are one too large, 0 is null. A broker without an error sends the empty message, the
 default of the field. Source: ``DescribeClientQuotasResponseData``."""
 
-_ONE_ENTRY: Final = b"\2%b\0"
-"""An answer's body with a single entry."""
+_VERSION: Final = 1
+_ENTRIES_AT_ONCE: Final = 250
+"""Reading them takes less than a millisecond, cutting or comparing them much less."""
 
-_AT_ONCE: Final = 1_000
-"""Entries; no call holds up other threads for longer than these take."""
+_BYTES_AT_ONCE: Final = 1 << 20
+_SMALL_BYTES: Final = 65_536
+_LONGEST_SHIFT: Final = 28
+_UNREAD: Final[Entry] = (ClientQuotaEntity(()), {})
 
 
 @dataclass(frozen=True, slots=True)
 class _Snapshot:
-    """An answer that was read."""
+    """A response that was read; its entries by their bytes."""
 
-    payload: bytes | None = None
+    payload: bytes | bytearray = b""
     entries: dict[bytes, Entry] = field(default_factory=dict)
     quotas: Quotas = field(default_factory=dict)
-    starts: Sequence[int] = ()
 
 
 class DescribedAll:
-    """Reads one answer after the other; may be called from several threads."""
+    """Reads one response after the other."""
 
     def __init__(self) -> None:
         self._snapshot = _Snapshot()
+        self._reading = asyncio.Lock()
 
-    def read(
+    async def read(
         self, payload: bytes | bytearray, version: int
     ) -> tuple[DescribeAnswer, QuotaChanges | None]:
-        """Read an answer, and tell in what it differs from the last one.
+        """Read a response, which nobody changes any more; tell in what it differs from the last.
 
         Where nothing has changed the quotas are the same object as before.
 
         Raises:
-            UnreadableAnswerError: It is not such an answer.
+            UnreadableAnswerError: It is not such a response.
         """
-        if version != _VERSION:
-            return read_described(payload, version), None
         try:
-            header = _HEADER.unpack_from(payload)
+            _, tags, throttle_time_ms, error_code, message = _HEADER.unpack_from(payload)
         except struct.error:
             return read_described(payload, version), None
-        _, tags, throttle_time_ms, error_code, message = header
-        if tags or error_code or message not in _NO_MESSAGE:
-            return read_described(payload, version), None
+        if version != _VERSION or tags or error_code or message not in _NO_MESSAGE:
+            return await _read_strictly(payload, version), None
+        async with self._reading:
+            changes = None
+            if not await _says_the_same(payload, self._snapshot.payload):
+                try:
+                    changes = await self._read(payload)
+                except (UnusualError, IndexError, UnicodeDecodeError):
+                    return await _read_strictly(payload, version), None
+            quotas = self._snapshot.quotas
+        return DescribeAnswer(0, _NO_MESSAGE[message], throttle_time_ms, quotas), changes
+
+    async def _read(self, payload: bytes | bytearray) -> QuotaChanges | None:
+        """Read what is new in a response; it becomes the last one.
+
+        Raises:
+            UnusualError: It is not laid out as brokers lay it out, or says something twice. So do
+                ``IndexError`` and ``UnicodeDecodeError`` tell here and below.
+        """
         before = self._snapshot
-        changes = None
-        if not _says_the_same(payload, before):
-            body = bytes(memoryview(payload)[_HEADER.size :])
-            try:
-                with pause_gc():
-                    cached, changes = _read_ranges(body, before) or _read(body, before)
-            except (UnusualError, IndexError, struct.error, UnicodeDecodeError):
-                return read_described(payload, version), None
-            self._snapshot = before = cached
-        return DescribeAnswer(0, _NO_MESSAGE[message], throttle_time_ms, before.quotas), changes
-
-
-def _says_the_same(payload: bytes | bytearray, before: _Snapshot) -> bool:
-    """Tell whether the body is that of the last answer, without a copy of it."""
-    cached = before.payload
-    return (
-        cached is not None
-        and len(payload) == _HEADER.size + len(cached)
-        and payload.endswith(cached)
-    )
-
-
-def _read_ranges(body: bytes, before: _Snapshot) -> tuple[_Snapshot, QuotaChanges | None] | None:
-    """Read the entries in the ranges that differ; null where all of them must be read."""
-    pairs = differing_entries(before.payload or b"", body, before.starts)
-    if not pairs:
-        return None
-    was, now = {old for old, _ in pairs}, {raw for _, raw in pairs}
-    if len(now) < len(pairs):
-        return None
-    if was == now:
-        return _Snapshot(body, before.entries, before.quotas, before.starts), None
-    read: dict[bytes, Entry] = {}
-    for raw in now - was:
-        if raw in before.entries or not _is_one_entry(raw):
+        entries, unread = await _cut(payload, before.entries)
+        gone: list[bytes] = []
+        if len(before.entries) > len(entries) - len(unread):
+            async for raws in _in_steps(before.entries):
+                gone += [raw for raw in raws if raw not in entries]
+        if not unread and not gone:
+            self._snapshot = _Snapshot(payload, before.entries, before.quotas)
+            await _let_go(entries)
             return None
-        read[raw] = entry_of(raw)
-    return _patched(body, before, was - now, read, before.starts)
+        quotas = dict(before.quotas)  # a copy asks no entity for its hash
+        changed: dict[ClientQuotaEntity, Values] = {}
+        async for raws in _in_steps(gone):
+            for raw in raws:
+                entity, _ = before.entries[raw]
+                changed[entity] = {}
+                quotas.pop(entity, None)
+        values: dict[bytes, Values] = {}
+        with pause_gc():
+            async for raws in _in_steps(unread):
+                read = _entries(raws, values)
+                entries.update(zip(raws, read, strict=True))
+                changed.update(read)
+                quotas.update(read)
+        if len(quotas) != len(entries):
+            raise UnusualError
+        self._snapshot = _Snapshot(payload, entries, quotas)
+        await _let_go(before.entries)
+        return QuotaChanges(before.quotas, changed) if before.payload else None
 
 
-def _is_one_entry(raw: bytes) -> bool:
-    """Tell whether these bytes, all of them, are an entry; else the next one begins elsewhere."""
-    try:
-        return list(entries_of(_ONE_ENTRY % raw)) == [raw]
-    except (UnusualError, IndexError):
+async def _read_strictly(payload: bytes | bytearray, version: int) -> DescribeAnswer:
+    if len(payload) < _SMALL_BYTES:
+        return read_described(payload, version)
+    return await asyncio.to_thread(read_described, payload, version)
+
+
+async def _says_the_same(payload: bytes | bytearray, before: bytes | bytearray) -> bool:
+    """Tell whether the body is that of the last response."""
+    if len(payload) != len(before):
         return False
+    for begin in range(_HEADER.size, len(payload), _BYTES_AT_ONCE):
+        end = begin + _BYTES_AT_ONCE
+        if payload[begin:end] != before[begin:end]:
+            return False
+        await asyncio.sleep(0)
+    return True
 
 
-def _read(body: bytes, before: _Snapshot) -> tuple[_Snapshot, QuotaChanges | None]:
-    """Return what the body says, and what of it is new."""
-    if not before.entries:
-        entries = all_entries(body)
-        return _Snapshot(body, entries, _quotas(entries), _starts(body, entries)), None
-    raws = raw_entries(body)
-    present, unread = _sorted_out(raws, before.entries)
-    if len(present) < len(raws):
+async def _cut(
+    payload: bytes | bytearray, known: Mapping[bytes, Entry]
+) -> tuple[dict[bytes, Entry], list[bytes]]:
+    """Return the entries of a response by their bytes, in order, and which of them are not read."""
+    number, begin = _number_at(payload, _HEADER.size)
+    end = len(payload) - 1
+    entries: dict[bytes, Entry] = {}
+    unread: list[bytes] = []
+    matches = _WHOLE.finditer(payload, begin, end)
+    while raws := [match[0] for match in islice(matches, _ENTRIES_AT_ONCE)]:
+        begin += sum(map(len, raws))
+        unread += [raw for raw in raws if raw not in known]
+        entries.update(zip(raws, [known.get(raw, _UNREAD) for raw in raws], strict=True))
+        await asyncio.sleep(0)
+    if begin != end or payload[end] or number != len(entries):
         raise UnusualError
-    number = len(before.entries) - (len(present) - len(unread))
-    newest_first = reversed(before.entries)  # what has changed last may well have changed again
-    gone = list(islice((raw for raw in newest_first if raw not in present), number))
-    starts = _starts(body, raws)
-    if not unread and not gone:
-        return _Snapshot(body, before.entries, before.quotas, starts), None
-    read = these_entries(list(unread))
-    patched = _patched(body, before, gone, read, starts)
-    if patched is not None:
-        return patched
-    cached = {**before.entries, **read}
-    entries = {raw: cached[raw] for raw in raws}
-    return _Snapshot(body, entries, _quotas(entries), starts), None
+    return entries, unread
 
 
-def _quotas(entries: Mapping[bytes, Entry]) -> Quotas:
-    """Return what the entries say.
-
-    Raises:
-        UnusualError: An entity stands twice, which no broker says; then their order counts.
-    """
-    quotas = dict(entries.values())
-    if len(quotas) < len(entries):
-        raise UnusualError
-    return quotas
+async def _in_steps(items: Iterable[T]) -> AsyncIterator[list[T]]:
+    """Yield the items, some at a time; between two steps the event loop may turn to others."""
+    left = iter(items)
+    while some := list(islice(left, _ENTRIES_AT_ONCE)):
+        yield some
+        await asyncio.sleep(0)
 
 
-def _sorted_out(
-    raws: Sequence[bytes], cached: Mapping[bytes, Entry]
-) -> tuple[set[bytes], set[bytes]]:
-    """Return all of them without repetition, and those that are not cached."""
-    present: set[bytes] = set()
-    unread: set[bytes] = set()
-    for begin in range(0, len(raws), _AT_ONCE):
-        some = set(raws[begin : begin + _AT_ONCE])
-        present |= some
-        unread |= some.difference(cached)
-    return present, unread
+async def _let_go(entries: dict[bytes, Entry]) -> None:
+    """Free the memory in steps: at once it would take milliseconds."""
+    while entries:
+        for _ in range(min(len(entries), _ENTRIES_AT_ONCE)):
+            entries.popitem()
+        await asyncio.sleep(0)
 
 
-def _patched(
-    body: bytes,
-    before: _Snapshot,
-    gone: Collection[bytes],
-    read: Mapping[bytes, Entry],
-    starts: Sequence[int],
-) -> tuple[_Snapshot, QuotaChanges] | None:
-    """Return an answer that differs in some entries; null where one entity stands twice."""
-    entries = dict(before.entries)
-    left = [entries.pop(raw)[0] for raw in gone]
-    entries.update(read)
-    quotas = dict(before.quotas)  # a copy asks no entity for its hash
-    for entity in left:
-        quotas.pop(entity, None)
-    new = dict(read.values())
-    quotas.update(new)
-    if len(quotas) != len(entries):
-        return None
-    changed = {**{entity: quotas.get(entity, {}) for entity in left}, **new}
-    return _Snapshot(body, entries, quotas, starts), QuotaChanges(before.quotas, changed)
+def _number_at(body: bytes | bytearray, at: int) -> tuple[int, int]:
+    """Return a number of up to five bytes, which is written one too large, and where it ends."""
+    value = shift = 0
+    while True:
+        byte = body[at]
+        at += 1
+        value |= (byte & ~_SHORT) << shift
+        if byte < _SHORT:
+            return value - 1, at
+        shift += 7
+        if shift > _LONGEST_SHIFT:
+            raise UnusualError
 
 
-def _starts(body: bytes, raws: Iterable[bytes]) -> Sequence[int]:
-    """Return where each entry begins, and the end of the last."""
-    _, begin = length_at(body, 0)
-    return array("Q", accumulate(map(len, raws), initial=begin))
+def _entries(raws: Sequence[bytes], usual_values: dict[bytes, Values]) -> list[Entry]:
+    """Read entries that were cut out; equal values are the same object."""
+    found = _GROUPED.finditer(b"".join(raws))
+    _, first_kinds, first_names, kinds, names, blocks = zip(
+        *(match.groups(b"") for match in found), strict=True
+    )
+    firsts = zip(first_kinds, _names(first_names), strict=True)
+    seconds = zip(kinds, _names(names), strict=True)
+    entities: list[ClientQuotaEntity] = []
+    for (first_kind, first_name), (kind, name) in zip(firsts, seconds, strict=True):
+        last = (_WORDS[kind], name)
+        if not first_kind:
+            entities.append(ClientQuotaEntity((last,)))
+            continue
+        first = (_WORDS[first_kind], first_name)
+        if first[0] == last[0]:
+            raise UnusualError
+        entities.append(ClientQuotaEntity((first, last) if first[0] < last[0] else (last, first)))
+    for block in blocks:
+        if block not in usual_values:
+            usual_values[block] = _values(block)
+    return list(zip(entities, map(usual_values.__getitem__, blocks), strict=True))
+
+
+def _names(column: Sequence[bytes]) -> Sequence[str | None]:
+    """Return names that come with their lengths; any text where there is no length either."""
+    bare = [raw[2:] if raw >= _TWO_BYTES else raw[1:] for raw in column]
+    names: list[str | None] = [*b"\0".join(bare).decode().split("\0")]
+    if len(names) != len(column):  # one holds the character that was put between them
+        names = [raw.decode() for raw in bare]
+    if b"\0" in column:
+        return [None if raw == b"\0" else name for raw, name in zip(column, names, strict=True)]
+    return names
+
+
+def _values(block: bytes) -> Values:
+    """Read the values of an entry, from their number on."""
+    values: dict[str, float] = {}
+    at = 1
+    for _ in range(block[0] - 1):
+        end = at + block[at]
+        (values[_WORDS[block[at:end]]],) = _read_float(block, end)
+        at = end + _FLOAT64_AND_TAGS
+    return values

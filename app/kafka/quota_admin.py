@@ -27,7 +27,6 @@ from app.kafka.pool import BrokerLease, Purpose
 from app.kafka.quota_messages import (
     ALTER_API,
     DESCRIBE_API,
-    DescribeAnswer,
     alter_body,
     describe_body,
     read_described,
@@ -36,7 +35,7 @@ from app.kafka.quota_messages import (
 from app.kafka.rpc import decoded, encoded, read
 from app.kafka.wire import UnreadableAnswerError
 from app.service.alterations.context import Failpoints
-from app.service.ports.brokers import AlterAnswer, Described, EntityVerdict, QuotaChanges
+from app.service.ports.brokers import AlterAnswer, Described, EntityVerdict
 from app.service.runtime.clock import boot_time
 
 LISTEN_FOR_S: Final = 95.0
@@ -266,9 +265,11 @@ class KafkaClientQuotaAdmin:
         as_of = datetime.now(UTC)
         payload = await lease.connection.send(frame, LARGEST_ANSWER_BYTES)
         everything = None if quota_filter.components else self._everything
-        read = _read_some if everything is None else everything.read
         try:
-            answer, changes = await decoded(read, payload, version)
+            if everything is None:
+                answer, changes = await decoded(read_described, payload, version), None
+            else:
+                answer, changes = await everything.read(payload, version)
         except UnreadableAnswerError as error:
             raise AnswerLostError(Loss.UNREADABLE, f"{error}.") from error
         if answer.quotas is None:
@@ -298,9 +299,3 @@ class KafkaClientQuotaAdmin:
 def _too_late() -> NotSentError:
     detail = "The time was over before the request could be handed over."
     return NotSentError(detail, code=UNREACHABLE)
-
-
-def _read_some(
-    payload: bytes | bytearray, version: int
-) -> tuple[DescribeAnswer, QuotaChanges | None]:
-    return read_described(payload, version), None

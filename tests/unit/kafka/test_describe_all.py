@@ -1,20 +1,20 @@
 """The decoder of everything reports what the strict reader reports, and what has changed since."""
 
+import asyncio
 import gc
 from collections.abc import Mapping
 from itertools import permutations
 from typing import Any
 
 import pytest
-from hypothesis import example, given
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
 from app.domain.entities import ClientQuotaEntity
 from app.kafka import describe_all
-from app.kafka.describe_all import DescribedAll, differing_entries
-from app.kafka.describe_layout import cut_at_once, entries_of, entry_of, read_at_once
-from app.kafka.quota_messages import UnusualError, read_described
+from app.kafka.describe_all import DescribedAll
+from app.kafka.quota_messages import read_described
 from app.kafka.wire import UnreadableAnswerError
 from tests.unit.kafka.test_wire import comparable, described_bytes
 
@@ -31,8 +31,18 @@ def user(name: str | None) -> ClientQuotaEntity:
     return ClientQuotaEntity.of({"user": name})
 
 
+def decode(decoder: DescribedAll, raw: bytes | bytearray, version: int = 1) -> Any:
+    """Read a response without an event loop: each step ends by itself."""
+    reading = decoder.read(raw, version)
+    while True:
+        try:
+            reading.send(None)
+        except StopIteration as ended:
+            return ended.value
+
+
 def read(decoder: DescribedAll, stored: Stored, version: int = 1) -> Any:
-    answer, changes = decoder.read(bytearray(described_bytes(stored, version)), version)
+    answer, changes = decode(decoder, bytearray(described_bytes(stored, version)), version)
     return answer.quotas, changes
 
 
@@ -72,7 +82,7 @@ def test_the_empty_message_that_brokers_send_is_no_message():
     decoder = DescribedAll()
     raw = described_bytes({user("a"): {"producer_byte_rate": 1.0}}, 1)
     raw = raw[:11] + b"\1" + raw[12:]
-    answers = [decoder.read(raw, 1)[0] for _ in range(2)]
+    answers = [decode(decoder, raw)[0] for _ in range(2)]
     assert answers[0].quotas is answers[1].quotas
     assert answers[0] == read_described(raw, 1)
 
@@ -107,7 +117,7 @@ def test_bytes_that_are_cut_or_altered_are_judged_by_the_strict_reader(
         raw = raw[:place]
     else:
         raw[place] = data.draw(st.integers(0, 255))
-    assert outcome(lambda: DescribedAll().read(raw, 1)[0]) == outcome(
+    assert outcome(lambda: decode(DescribedAll(), raw)[0]) == outcome(
         lambda: read_described(raw, 1)
     )
 
@@ -124,7 +134,7 @@ def outcome(work: Any) -> Any:
 @given(st.binary(max_size=200))
 def test_arbitrary_bytes_are_judged_by_the_strict_reader(noise: bytes):
     raw = b"\0\0\0\7\0\0\0\0\0\0\0\0" + noise
-    assert outcome(lambda: DescribedAll().read(raw, 1)[0]) == outcome(
+    assert outcome(lambda: decode(DescribedAll(), raw)[0]) == outcome(
         lambda: read_described(raw, 1)
     )
 
@@ -134,19 +144,19 @@ def test_an_answer_that_cannot_be_read_changes_nothing():
     stored: Stored = {user("a"): {"producer_byte_rate": 1.0}}
     quotas, _ = read(decoder, stored)
     with pytest.raises(UnreadableAnswerError):
-        decoder.read(described_bytes({user("b"): {}}, 1)[:-1], 1)
+        decode(decoder, described_bytes({user("b"): {}}, 1)[:-1])
     assert read(decoder, stored)[0] is quotas
 
 
 def test_the_collector_of_garbage_works_again_afterwards(monkeypatch: pytest.MonkeyPatch):
     states = []
-    original = describe_all._read
+    original = describe_all._entries
 
     def noting(*arguments: Any) -> Any:
         states.append(gc.isenabled())
         return original(*arguments)
 
-    monkeypatch.setattr(describe_all, "_read", noting)
+    monkeypatch.setattr(describe_all, "_entries", noting)
     read(DescribedAll(), {user("a"): {}})
     assert states == [False]
     assert gc.isenabled()
@@ -224,21 +234,6 @@ def test_names_that_move_within_the_same_length_are_read_right(first: list[str],
         assert comparable(quotas) == comparable(stored)
 
 
-def test_places_are_told_where_few_differ_only():
-    before = bytes(20_000)
-    starts = [2, 10_000, 15_000, 19_999]
-    after = bytearray(before)
-    after[10_001] = 1
-    assert differing_entries(before, bytes(after), starts) == [
-        (before[10_000:15_000], bytes(after[10_000:15_000]))
-    ]
-    after[1] = 1
-    assert differing_entries(before, bytes(after), starts) is None
-    assert differing_entries(before, before + b"1", starts) is None
-    many = bytes([1]) * 2_000_000
-    assert differing_entries(bytes(len(many)), many, [0, len(many)]) is None
-
-
 @given(
     st.lists(
         st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from([1.0, 2.0, 3.0])), max_size=5),
@@ -259,7 +254,7 @@ def test_an_entity_that_stands_twice_has_the_values_that_come_last(
             for name, value in turn
         ]
         raw = described_bytes({}, 1)[:12] + bytes([len(entries) + 1]) + b"".join(entries) + b"\0"
-        answer, changes = decoder.read(raw, 1)
+        answer, changes = decode(decoder, raw)
         assert answer == read_described(raw, 1)
         if changes is not None:
             kept = {**changes.base, **changes.changed}
@@ -270,7 +265,7 @@ NAMES = (
     st.none()
     | st.sampled_from(["", "a", "a,b", "<default>", "\x7f", "ä" * 63, "n" * 126, "n" * 127])
     | st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
-    | st.integers(120, 410).map("x".__mul__)
+    | st.integers(120, 512).map("x".__mul__)
 )
 USUAL_KINDS = st.sampled_from(["user", "client-id", "ip"])
 USUAL_KEYS = st.sampled_from(
@@ -286,26 +281,30 @@ USUAL_QUOTAS = st.dictionaries(
 A = ClientQuotaEntity.of({"user": "a", "client-id": None})
 
 
-def entries(stored: Stored) -> bytes:
-    """Return the entries of an answer, of which there are fewer than 127, and nothing else."""
-    return described_bytes(stored, 1)[13:-1]
+@pytest.fixture
+def strictly(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """Return what goes to the strict reader."""
+    judged: list[bytes] = []
+
+    def noting(payload: bytes, version: int) -> Any:
+        judged.append(bytes(payload))
+        return read_described(payload, version)
+
+    monkeypatch.setattr(describe_all, "read_described", noting)
+    return judged
 
 
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(USUAL_QUOTAS)
 @example({A: {}})
-@example({ClientQuotaEntity.of({"user": "x" * 400}): {"request_percentage": 1.0}})
-def test_they_are_those_of_a_single_reader(stored: Stored):
-    raws = list(entries_of(described_bytes(stored, 1)[12:]))
-    data = b"".join(raws)
-    try:
-        cut = cut_at_once(data, 0, len(data))
-    except UnusualError:
-        assert any(len((name or "").encode()) > 400 for item in stored for _, name in item.entries)
-        return
-    assert cut == raws
-    read = read_at_once(data, 0, len(data))
-    assert list(read) == raws
-    assert comparable(dict(read.values())) == comparable(dict(map(entry_of, raws)))
+@example({ClientQuotaEntity.of({"user": "x" * 512}): {"request_percentage": 1.0}})
+@example({ClientQuotaEntity.of({"of another time": "x"}): {"a key of others": 1.0}})
+@example({ClientQuotaEntity.of({"user": "a\0b", "ip": "\0"}): {}, A: {}})
+@example({A: {f"key {number}": number + 0.5 for number in range(8)}})
+def test_what_brokers_send_is_not_left_to_the_strict_reader(strictly: list[bytes], stored: Stored):
+    quotas, _ = read(DescribedAll(), stored)
+    assert comparable(quotas) == comparable(stored)
+    assert strictly == []
 
 
 @given(USUAL_QUOTAS, USUAL_QUOTAS, st.data())
@@ -319,36 +318,28 @@ def test_what_is_cut_or_altered_is_judged_by_the_strict_reader(
     else:
         raw[place] = data.draw(st.integers(0, 255))
     decoder = DescribedAll()
-    decoder.read(described_bytes(before, 1), 1)
+    decode(decoder, described_bytes(before, 1))
     judged = outcome(lambda: read_described(raw, 1))
-    assert outcome(lambda: decoder.read(raw, 1)[0]) == judged
-    assert outcome(lambda: DescribedAll().read(raw, 1)[0]) == judged
+    assert outcome(lambda: decode(decoder, raw)[0]) == judged
+    assert outcome(lambda: decode(DescribedAll(), raw)[0]) == judged
 
 
 def test_equal_values_are_kept_once():
-    stored: Stored = {
-        ClientQuotaEntity.of({"user": name}): {"producer_byte_rate": 1.5} for name in "abc"
-    }
-    data = entries(stored)
-    (kept,) = {id(values) for _, values in read_at_once(data, 0, len(data)).values()}
+    stored: Stored = {user(name): {"producer_byte_rate": 1.5} for name in "abc"}
+    quotas, _ = read(DescribedAll(), stored)
+    (kept,) = {id(values) for values in quotas.values()}
     assert kept
+
+
+def response(*entries: bytes) -> bytes:
+    return described_bytes({}, 1)[:12] + bytes([len(entries) + 1]) + b"".join(entries) + b"\0"
 
 
 def test_types_may_come_in_any_order():
     parts = [b"\5user\2a\0", b"\x0aclient-id\2b\0"]
     for order in permutations(parts):
-        raw = b"\3" + b"".join(order) + b"\1\0"
-        ((entity, values),) = read_at_once(raw, 0, len(raw)).values()
-        assert entity == ClientQuotaEntity.of({"user": "a", "client-id": "b"})
-        assert values == {}
-
-
-def test_a_name_with_any_character_in_it_is_read():
-    stored: Stored = {
-        ClientQuotaEntity.of({"user": f"a{character}b"}): {} for character in "\0\n\x7f,"
-    }
-    data = entries(stored)
-    assert dict(read_at_once(data, 0, len(data)).values()) == stored
+        quotas = decode(DescribedAll(), response(b"\3" + b"".join(order) + b"\1\0"))[0].quotas
+        assert quotas == {ClientQuotaEntity.of({"user": "a", "client-id": "b"}): {}}
 
 
 @pytest.mark.parametrize(
@@ -356,11 +347,49 @@ def test_a_name_with_any_character_in_it_is_read():
     [
         b"\3\5user\2a\0\5user\2a\0\1\0",
         b"\2\5user\2a\0\1\0\0",
-        b"\2\5kind\2a\0\1\0",
-        b"\2\5user\2a\0\2\4key\0\0\0\0\0\0\0\0\0\0",
+        b"\2\1\2a\0\1\0",
+        b"\2\5user\2a\0\2\1\0\0\0\0\0\0\0\0\0\0",
         b"\2\5user\2a\1\1\0",
+        b"\2\5user\2\xff\0\1\0",
     ],
 )
-def test_what_brokers_do_not_send_is_not_read(data: bytes):
-    with pytest.raises(UnusualError):
-        read_at_once(data, 0, len(data))
+def test_what_brokers_do_not_send_is_left_to_the_strict_reader(strictly: list[bytes], data: bytes):
+    raw = response(data)
+    judged = outcome(lambda: read_described(raw, 1))
+    assert outcome(lambda: decode(DescribedAll(), raw)[0]) == judged
+    assert strictly == [raw]
+
+
+async def test_two_who_read_at_the_same_time_read_one_after_the_other():
+    decoder = DescribedAll()
+    worlds: list[Stored] = [
+        {user(f"u{number}"): {"producer_byte_rate": value} for number in range(600)}
+        for value in (1.0, 2.0)
+    ]
+    await decoder.read(described_bytes(worlds[0], 1), 1)
+    (second, changes), (first, back) = await asyncio.gather(
+        decoder.read(described_bytes(worlds[1], 1), 1),
+        decoder.read(described_bytes(worlds[0], 1), 1),
+    )
+    assert (first.quotas, second.quotas) == tuple(worlds)
+    assert changes is not None
+    assert back is not None
+    assert changes.changed == worlds[1]
+    assert (back.base, back.changed) == (second.quotas, worlds[0])
+
+
+async def test_others_have_their_turn_while_a_large_response_is_read(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(describe_all, "_BYTES_AT_ONCE", 1000)
+    stored: Stored = {user(f"u{number}"): {"producer_byte_rate": 1.0} for number in range(2500)}
+    other = {**stored, user("u7"): {"producer_byte_rate": 2.0}}
+    decoder = DescribedAll()
+    for world in (stored, stored, other, dict(reversed(other.items())), {}):
+        steps = 0
+        reading = asyncio.ensure_future(decoder.read(described_bytes(world, 1), 1))
+        while not reading.done():
+            steps += 1
+            await asyncio.sleep(0)
+        assert reading.result()[0].quotas == world
+        assert steps > 2500 / 250
