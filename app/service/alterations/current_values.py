@@ -7,7 +7,7 @@ as often as it is asked. The quorum's high watermark does. Measured on release 4
 import asyncio
 import logging
 import time
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -16,11 +16,10 @@ from app.domain.entities import ENTITY_TYPES, ClientQuotaEntity, EntityType
 from app.domain.errors import NotSentError, QuotaError
 from app.domain.filters import ALL_ENTITIES, ClientQuotaFilter, ClientQuotaFilterComponent
 from app.service.alterations.command import AlterCommand, Wait
-from app.service.alterations.group_commit import Batcher
+from app.service.alterations.group_commit import BrokerBatchers
 from app.service.ports.brokers import (
     BarrierUnavailableError,
     ClientQuotaAdmin,
-    Described,
     MetadataQuorum,
     QuorumState,
     QuotaReader,
@@ -30,18 +29,9 @@ from app.service.runtime.offload import off_loop
 
 logger = logging.getLogger(__name__)
 
-MOST_SINGLE_READS: Final = 4
-"""From how many entities on one describe-all is cheaper than a describe for each."""
-
-MOST_AT_ONCE: Final = 8
-"""How many describes of single entities are in flight; who comes then shares one of everything."""
-
-SLOW_S: Final = 0.02
-"""A single one that takes longer scans a large cluster: then nobody reads singly beside others, so
-that those who come together stay together, and are sent together."""
-
-PATIENCE_S: Final = 1.0
-"""A describe of everything that takes longer holds up nobody else."""
+MAX_SINGLE_READS: Final = 8
+"""From how many entities on one describe-all is cheaper than a describe for each: a broker goes
+over all entities for each describe."""
 
 LONGEST_STORED_NAME_BYTES: Final = 32_767
 """What the protocol can say, in bytes of UTF-8; a broker hangs up on more."""
@@ -55,58 +45,35 @@ class CurrentValues:
 
     def __init__(self, admin: QuotaReader) -> None:
         self._admin = admin
-        self._single_reads = 0
-        self._sharing = 0
-        self._took_s = 0.0
-        self._everything = Batcher(
-            self._describe_everything, OfOneBroker, max_batch_wait_s=PATIENCE_S
-        )
+        self._batchers = BrokerBatchers(self._read_batch)
 
     async def read(
         self, entities: Sequence[ClientQuotaEntity], broker_id: int | None = None
     ) -> dict[ClientQuotaEntity, Values]:
-        """Return the values of the entities; an entity without any is left out."""
+        """Return the values of the entities; an entity without any is left out.
+
+        Those who read while another read is under way share the next one.
+        """
         wanted = await off_loop(len(entities), _storable_entities, entities)
         if not wanted:
             return {}
-        if self._are_read_singly(wanted):
-            return await self._read_singly(wanted, broker_id)
-        self._sharing += 1
-        began = time.monotonic()
-        try:
-            described = await self._everything.submit(broker_id)
-        finally:
-            self._sharing -= 1
-        self._took_s = min(self._took_s, time.monotonic() - began)  # one is no slower than all
-        return await off_loop(len(wanted), _of_these, described.quotas, wanted)
+        quotas = await self._batchers.submit(broker_id, wanted)
+        return await off_loop(len(wanted), _of_these, quotas, wanted)
 
-    def _are_read_singly(self, wanted: Collection[ClientQuotaEntity]) -> bool:
-        if self._took_s > SLOW_S:
-            has_capacity = not self._single_reads and not self._sharing
-        else:
-            has_capacity = self._single_reads + len(wanted) <= MOST_AT_ONCE
-        few = len(wanted) <= MOST_SINGLE_READS
-        return few and has_capacity and all(_describable(one) for one in wanted)
-
-    async def _read_singly(
-        self, wanted: Collection[ClientQuotaEntity], broker_id: int | None
-    ) -> dict[ClientQuotaEntity, Values]:
-        self._single_reads += len(wanted)
-        began = time.monotonic()
-        try:
-            answers = await asyncio.gather(*(self._read_entity(one, broker_id) for one in wanted))
-        finally:
-            self._single_reads -= len(wanted)
-            self._took_s = time.monotonic() - began
-        return {entity: values for entity, values in answers if values}
-
-    async def _describe_everything(self, brokers: Sequence[int | None]) -> Sequence[Described]:
-        described = await self._admin.describe_client_quotas(ALL_ENTITIES, broker_id=brokers[0])
-        return [described] * len(brokers)
+    async def _read_batch(
+        self, broker_id: int | None, batch: Sequence[set[ClientQuotaEntity]]
+    ) -> Sequence[Quotas | Exception]:
+        wanted = set[ClientQuotaEntity]().union(*batch)
+        if len(wanted) > MAX_SINGLE_READS or not all(map(_describable, wanted)):
+            described = await self._admin.describe_client_quotas(ALL_ENTITIES, broker_id=broker_id)
+            return [described.quotas] * len(batch)
+        reads = (self._read_entity(one, broker_id) for one in wanted)
+        answers = dict(await asyncio.gather(*reads))
+        return [_answer_of(answers, entities) for entities in batch]
 
     async def _read_entity(
         self, entity: ClientQuotaEntity, broker_id: int | None
-    ) -> tuple[ClientQuotaEntity, Values]:
+    ) -> tuple[ClientQuotaEntity, Values | QuotaError]:
         components = (
             ClientQuotaFilterComponent.of_default_entity(kind)
             if name is None
@@ -114,7 +81,10 @@ class CurrentValues:
             for kind, name in entity.entries
         )
         quota_filter = ClientQuotaFilter(tuple(components), strict=True)
-        described = await self._admin.describe_client_quotas(quota_filter, broker_id=broker_id)
+        try:
+            described = await self._admin.describe_client_quotas(quota_filter, broker_id=broker_id)
+        except QuotaError as error:
+            return entity, error
         return entity, described.quotas.get(entity, {})
 
     async def until_readable(
@@ -141,17 +111,18 @@ class CurrentValues:
             await asyncio.sleep(next(pauses))
 
 
-class OfOneBroker:
-    """Who shares a request: those who ask the same broker."""
-
-    def __init__(self) -> None:
-        self._brokers: set[int | None] = set()
-
-    def __call__(self, broker_id: int | None) -> bool:
-        """Take one more in, if he asks the broker of the first."""
-        if not self._brokers:
-            self._brokers.add(broker_id)
-        return broker_id in self._brokers
+def _answer_of(
+    answers: Mapping[ClientQuotaEntity, Values | QuotaError], entities: Iterable[ClientQuotaEntity]
+) -> Quotas | QuotaError:
+    """Return what one caller asked for; no error about others' entities concerns him."""
+    quotas: dict[ClientQuotaEntity, Values] = {}
+    for entity in entities:
+        answer = answers[entity]
+        if isinstance(answer, QuotaError):
+            return answer
+        if answer:
+            quotas[entity] = answer
+    return quotas
 
 
 def _storable_entities(entities: Sequence[ClientQuotaEntity]) -> set[ClientQuotaEntity]:
@@ -241,7 +212,7 @@ class Barrier:
         self._quorum = quorum
         self._present = present
         self._within_s = within_s
-        self._states = Batcher(self._ask, OfOneBroker, max_batch_wait_s=PATIENCE_S)
+        self._states = BrokerBatchers(self._ask)
 
     async def read(
         self,
@@ -292,25 +263,27 @@ class Barrier:
             raise _not_caught_up(broker_id, self._within_s) from None
 
     async def _passed(self, broker_id: int) -> QuorumState | None:
-        first = state = await self._states.submit(broker_id)
+        first = state = await self._states.submit(broker_id, None)
         while (
             first is not None
             and state is not None
             and state.log_ends.get(broker_id, -1) < first.high_watermark
         ):
             await asyncio.sleep(_POLL_S)
-            state = await self._states.submit(broker_id)
+            state = await self._states.submit(broker_id, None)
         if state is not None:
             await asyncio.sleep(PUBLISHING_S)
         return state and first
 
-    async def _ask(self, brokers: Sequence[int]) -> Sequence[QuorumState | None]:
+    async def _ask(
+        self, broker_id: int | None, batch: Sequence[None]
+    ) -> Sequence[QuorumState | None]:
         """Ask once for all who came before the request; null where that is not permitted."""
         try:
-            state = await self._quorum.quorum(broker_id=brokers[0], timeout_s=self._within_s)
+            state = await self._quorum.quorum(broker_id=broker_id, timeout_s=self._within_s)
         except BarrierUnavailableError:
-            return [None] * len(brokers)
-        return [state] * len(brokers)
+            return [None] * len(batch)
+        return [state] * len(batch)
 
 
 def _not_caught_up(broker_id: int, within_s: float) -> NotSentError:

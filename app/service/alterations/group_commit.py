@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextvars import Context
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
 from app.domain.alterations import ClientQuotaAlteration
@@ -35,6 +36,11 @@ class _PendingItem(Generic[Item, Done]):
     )
 
 
+def admit_all() -> Callable[[object], bool]:
+    """Let any number of items share a batch."""
+    return lambda _: True
+
+
 class Batcher(Generic[Item, Done]):
     """Does the work of many callers in batches, one after the other.
 
@@ -49,7 +55,7 @@ class Batcher(Generic[Item, Done]):
     def __init__(
         self,
         work: Callable[[Sequence[Item]], Awaitable[Sequence[Done | Exception]]],
-        admits: Callable[[], Callable[[Item], bool]],
+        admits: Callable[[], Callable[[Item], bool]] = admit_all,
         *,
         max_batch_wait_s: float,
     ) -> None:
@@ -113,12 +119,12 @@ class Batcher(Generic[Item, Done]):
                 pending.done.cancel()
             raise
         except Exception as error:  # noqa: BLE001 - it is raised where the caller waits
-            pairs = [(pending, _own(error)) for pending in items]
+            pairs = [(pending, error) for pending in items]
         for pending, result in pairs:
             if pending.done.done():
                 continue
             if isinstance(result, Exception):
-                pending.done.set_exception(result)
+                pending.done.set_exception(_own(result))
             else:
                 pending.done.set_result(result)
 
@@ -134,6 +140,34 @@ def _own(error: Exception) -> Exception:
 PATIENCE_S: Final = 1.0
 """A request without an answer for so long holds up nobody else."""
 
+
+class BrokerBatchers(Generic[Item, Done]):
+    """A batcher for each broker: who asks one waits for no other; null is whichever is preferred.
+
+    Args:
+        work: Does a batch through a broker; else as that of ``Batcher``.
+        admits: As that of ``Batcher``.
+    """
+
+    def __init__(
+        self,
+        work: Callable[[int | None, Sequence[Item]], Awaitable[Sequence[Done | Exception]]],
+        admits: Callable[[], Callable[[Item], bool]] = admit_all,
+    ) -> None:
+        self._work = work
+        self._admits = admits
+        self._batchers: dict[int | None, Batcher[Item, Done]] = {}
+
+    def submit(self, broker_id: int | None, item: Item) -> Awaitable[Done]:
+        """Do this with others who ask the same broker; see ``Batcher``."""
+        batcher = self._batchers.get(broker_id)
+        if batcher is None:
+            work = partial(self._work, broker_id)
+            batcher = Batcher(work, self._admits, max_batch_wait_s=PATIENCE_S)
+            self._batchers[broker_id] = batcher
+        return batcher.submit(item)
+
+
 MAX_SHARED_ENTITIES: Final = 500
 """A request of more entities goes by itself: it is its own group."""
 
@@ -143,7 +177,6 @@ class _BatchItem:
     """What one caller sends, and until when by ``boot_time``."""
 
     alterations: Sequence[ClientQuotaAlteration]
-    broker_id: int | None
     send_by: float
 
 
@@ -156,7 +189,7 @@ class AlterBatcher:
 
     def __init__(self, admin: ClientQuotaAdmin) -> None:
         self._admin = admin
-        self._batcher = Batcher(self._send, _AlterBatch, max_batch_wait_s=PATIENCE_S)
+        self._batchers = BrokerBatchers(self._send, _AlterBatch)
 
     async def send(
         self,
@@ -176,16 +209,18 @@ class AlterBatcher:
             NotSentError: Not one byte was handed to a socket, or it was too late for that.
             QuotaError: As ``ClientQuotaAdmin.alter_client_quotas``.
         """
-        return await self._batcher.submit(_BatchItem(alterations, broker_id, send_by))
+        return await self._batchers.submit(broker_id, _BatchItem(alterations, send_by))
 
-    async def _send(self, items: Sequence[_BatchItem]) -> Sequence[AlterAnswer | Exception]:
+    async def _send(
+        self, broker_id: int | None, items: Sequence[_BatchItem]
+    ) -> Sequence[AlterAnswer | Exception]:
         in_time = _in_time(items)
         while in_time:
             try:
                 answer = await self._admin.alter_client_quotas(
                     [each for one in in_time for each in one.alterations],
                     validate_only=False,
-                    broker_id=in_time[0].broker_id,
+                    broker_id=broker_id,
                     send_by=min(one.send_by for one in in_time),
                 )
             except NotSentError:
@@ -207,7 +242,6 @@ class _AlterBatch:
     """One request while it fills."""
 
     def __init__(self) -> None:
-        self._brokers: set[int | None] = set()
         self._entities: set[ClientQuotaEntity] = set()
         self._changes = 0
         self._bytes = 0
@@ -215,20 +249,18 @@ class _AlterBatch:
     def __call__(self, item: _BatchItem) -> bool:
         """Take one more in, if the controller takes them all and no entity is there twice."""
         entities = {one.entity for one in item.alterations}
-        brokers = self._brokers | {item.broker_id}
         changes = self._changes + sum(len(one.ops) for one in item.alterations)
         if len(entities) > MAX_SHARED_ENTITIES:
             size = MAX_ENCODED_BYTES + 1
         else:
             size = self._bytes + sum(map(encoded_bytes, item.alterations))
         fits = (
-            len(brokers) == 1
-            and changes <= MAX_CHANGES
+            changes <= MAX_CHANGES
             and size <= MAX_ENCODED_BYTES
             and self._entities.isdisjoint(entities)
         )
-        if fits or not self._brokers:
-            self._brokers, self._changes, self._bytes = brokers, changes, size
+        if fits or not self._entities:
+            self._changes, self._bytes = changes, size
             self._entities |= entities
         return fits
 

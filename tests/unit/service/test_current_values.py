@@ -9,7 +9,7 @@ import pytest
 from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import EntityBusyError, NotSentError
 from app.domain.filters import ALL_ENTITIES, ClientQuotaFilter
-from app.service.alterations.current_values import MOST_AT_ONCE, SLOW_S, CurrentValues
+from app.service.alterations.current_values import MAX_SINGLE_READS, CurrentValues
 from app.service.alterations.entity_locks import EntitySlots
 from app.service.ports.brokers import Described
 from app.service.runtime.clock import USUAL
@@ -87,10 +87,9 @@ STORED = {entity: {"request_percentage": float(n)} for n, entity in enumerate(EN
 
 
 class Broker:
-    """Answers when it is told to, after a while; keeps what it was asked."""
+    """Answers when it is told to; keeps what it was asked."""
 
-    def __init__(self, takes_s: float = 0.0) -> None:
-        self.takes_s = takes_s
+    def __init__(self) -> None:
         self.asked: list[tuple[ClientQuotaFilter, int | None]] = []
         self.answers = asyncio.Event()
 
@@ -105,7 +104,6 @@ class Broker:
         assert timeout_s > 0
         self.asked.append((quota_filter, broker_id))
         stored = dict(STORED)
-        await asyncio.sleep(self.takes_s)
         await self.answers.wait()
         return Described(stored, datetime.now(UTC), "cluster", broker_id or 0)
 
@@ -121,27 +119,28 @@ async def until_quiet() -> None:
 
 
 @in_virtual_time
-async def test_a_crowd_shares_one_read_of_everything():
+async def test_a_crowd_shares_one_read_of_everything_and_nobody_reads_beside_it():
     broker = Broker()
     present = CurrentValues(broker)
     reads = [asyncio.create_task(present.read([item], 1)) for item in ENTITIES]
     await until_quiet()
-    assert broker.asked_for_everything == 1
-    assert len(broker.asked) == MOST_AT_ONCE + 1
+    assert (len(broker.asked), broker.asked_for_everything) == (1, 0)
     broker.answers.set()
     assert await asyncio.gather(*reads) == [{item: STORED[item]} for item in ENTITIES]
-    assert broker.asked_for_everything == 2, "who came during the first one waits for the next"
+    assert (len(broker.asked), broker.asked_for_everything) == (2, 1)
 
 
 @in_virtual_time
-async def test_few_at_once_are_read_one_by_one_and_again_after_a_crowd():
+async def test_few_are_read_one_by_one_and_more_by_one_read_of_everything():
     broker = Broker()
     present = CurrentValues(broker)
     broker.answers.set()
-    await asyncio.gather(*(present.read([item], 1) for item in ENTITIES))
-    asked = broker.asked_for_everything
-    await asyncio.gather(*(present.read([item], 1) for item in ENTITIES[:MOST_AT_ONCE]))
-    assert broker.asked_for_everything == asked
+    few = dict(list(STORED.items())[:MAX_SINGLE_READS])
+    assert await present.read(list(few), 1) == few
+    assert (len(broker.asked), broker.asked_for_everything) == (MAX_SINGLE_READS, 0)
+    assert MAX_SINGLE_READS >= 5
+    await present.read(ENTITIES[: MAX_SINGLE_READS + 1], 1)
+    assert (len(broker.asked), broker.asked_for_everything) == (MAX_SINGLE_READS + 1, 1)
 
 
 @in_virtual_time
@@ -150,34 +149,44 @@ async def test_a_read_is_shared_by_those_who_ask_the_same_broker():
     present = CurrentValues(broker)
     reads = [asyncio.create_task(present.read(ENTITIES, number % 2)) for number in range(6)]
     await until_quiet()
+    assert len(broker.asked) == 2, "who asks one broker does not wait for the other"
     broker.answers.set()
     assert await asyncio.gather(*reads) == [STORED] * 6
-    assert sorted(broker_id or 0 for _, broker_id in broker.asked) == [0, 0, 1]
+    assert sorted(broker_id or 0 for _, broker_id in broker.asked) == [0, 0, 1, 1]
+
+
+class Refusing(Broker):
+    """Refuses to describe one of the entities."""
+
+    async def describe_client_quotas(
+        self,
+        quota_filter: ClientQuotaFilter,
+        *,
+        broker_id: int | None = None,
+        timeout_s: float = 5.0,
+    ) -> Described:
+        """Answer, or refuse."""
+        described = await super().describe_client_quotas(quota_filter, broker_id=broker_id)
+        if any(component.match == "user-1" for component in quota_filter.components):
+            raise NotSentError("no")
+        return described
 
 
 @in_virtual_time
-async def test_where_a_single_read_is_slow_nobody_reads_singly_beside_others():
-    broker = Broker(takes_s=2 * SLOW_S)
+async def test_what_is_refused_to_one_caller_is_read_for_those_who_share_the_read_with_him():
+    broker = Refusing()
     present = CurrentValues(broker)
+    reads = [asyncio.create_task(present.read([item], 1)) for item in (*ENTITIES[:3], ENTITIES[1])]
+    await until_quiet()
     broker.answers.set()
-    assert await present.read([ENTITIES[0]], 1) == {ENTITIES[0]: STORED[ENTITIES[0]]}
-    broker.answers.clear()
-    broker.asked.clear()
-    reads = [asyncio.create_task(present.read([item], 1)) for item in ENTITIES]
-    await until_quiet()
-    assert len(broker.asked) == 2
-    assert broker.asked_for_everything == 1
-    await asyncio.sleep(2 * SLOW_S)
-    reads[0].cancel()
-    await until_quiet()
-    reads.append(asyncio.create_task(present.read([ENTITIES[0]], 1)))
-    await until_quiet()
-    assert len(broker.asked) == 2, "nobody reads singly while others share"
-    broker.answers.set()
-    read = await asyncio.gather(*reads[1:])
-    assert read == [{item: STORED[item]} for item in (*ENTITIES[1:], ENTITIES[0])]
-    await present.read([ENTITIES[0]], 1)
-    assert broker.asked[-1][0] is not ALL_ENTITIES, "alone nobody shares"
+    first, refused, third, too = await asyncio.gather(*reads, return_exceptions=True)
+    assert (first, third) == (
+        {ENTITIES[0]: STORED[ENTITIES[0]]},
+        {ENTITIES[2]: STORED[ENTITIES[2]]},
+    )
+    assert isinstance(refused, NotSentError)
+    assert isinstance(too, NotSentError)
+    assert refused is not too
 
 
 class Brokers(Broker):
@@ -207,17 +216,3 @@ async def test_where_one_broker_cannot_show_it_nobody_goes_on_asking_the_others(
         while asyncio.all_tasks() != before:
             await asyncio.sleep(0)
             assert sum(broker_id == 2 for _, broker_id in brokers.asked) < 5
-
-
-@in_virtual_time
-async def test_a_read_that_was_slow_once_is_forgotten_when_all_are_read_in_less_time():
-    broker = Broker(takes_s=2 * SLOW_S)
-    present = CurrentValues(broker)
-    broker.answers.set()
-    await present.read([ENTITIES[0]], 1)
-    broker.takes_s = 0.0
-    await asyncio.gather(*(present.read([item], 1) for item in ENTITIES[:2]))
-    assert broker.asked_for_everything == 1, "the second one does not read singly"
-    broker.asked.clear()
-    await asyncio.gather(*(present.read([item], 1) for item in ENTITIES[:2]))
-    assert broker.asked_for_everything == 0

@@ -313,7 +313,7 @@ async def test_a_refused_neighbour_refuses_nobody_else(sender: Sender) -> None:
 @pytest.mark.parametrize(
     ("others", "requests"),
     [
-        ([(change("a"), 1), (change("b"), 2)], [["first"], ["a"], ["b"]]),
+        ([(change("a"), 1), (change("b"), 2)], [["first"], ["b"], ["a"]]),
         ([(change("a"), 1), (change("a"), 1)], [["first"], ["a"], ["a"]]),
         (
             [(change("a", MAX_CHANGES), 1), (change("b"), 1), (change("c"), 1)],
