@@ -31,7 +31,8 @@ def _parser() -> argparse.ArgumentParser:
         prog="kafka-quota-service",
         description="Describe, alter and resolve Apache Kafka client quotas over REST.",
         epilog=(
-            "Settings are environment variables QUOTAS_…; the README lists them. `dev` needs none."
+            "Settings are environment variables QUOTAS_…, listed in docs/configuration.md; `dev` "
+            "needs none."
         ),
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {version(parser.prog)}")

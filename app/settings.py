@@ -176,7 +176,7 @@ Network = Annotated[IPv4Network | IPv6Network, BeforeValidator(_network)]
 
 
 class Settings(BaseModel):
-    """Each field is ``QUOTAS_<FIELD>`` in upper case; the README lists them in this order."""
+    """Each field is ``QUOTAS_<FIELD>`` in upper case; docs/configuration.md lists all in order."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 

@@ -1,5 +1,6 @@
 """The command `dev`: a broker, a database and the service on this machine, until Ctrl-C."""
 
+import shlex
 import signal
 import sys
 import time
@@ -25,7 +26,7 @@ from app.localdev.examples import (
 )
 from app.localdev.kafka import LocalKafka
 from app.localdev.kafka_admin import curl_with_password, pass_through, store_passwords
-from app.localdev.local_directory import LocalDevError, held, local_directory
+from app.localdev.local_directory import LocalDevError, held, local_directory, write_private
 from app.localdev.postgres import LocalPostgres
 from app.localdev.processes import ManagedProcess, ParentMake, free_ports
 from app.localdev.service import (
@@ -147,6 +148,7 @@ def _run(environ: Mapping[str, str], check: Check, stack: ExitStack, *, load: bo
     _start_service(dev, service, tokens[ALICE])
     if load and dev.kafka is not None:
         _start_load(dev, dev.kafka)
+    _write_env(dev, service, tokens)
     dev.say("Ready.")
     _introduce(dev, service)
     alteration, plan = an_alteration_id(service, tokens[ALICE]), a_plan_id(service, tokens[BOB])
@@ -240,8 +242,35 @@ def _start_load(dev: _Dev, kafka: LocalKafka) -> None:
     child.start(command, directory=Path.cwd(), environ=dev.environ)
 
 
+def _write_env(dev: _Dev, service: LocalService, tokens: Mapping[str, str]) -> None:
+    """Write what the examples of the documents need, to be read by ``. .local/env``."""
+    token_file = dev.directory.absolute() / "tokens" / ALICE.removeprefix("User:")
+    variables = {
+        f"{name.removeprefix('User:')}": f"Authorization: Bearer {token}"
+        for name, token in tokens.items()
+    }
+    variables |= {
+        "KAFKA_CLIENT_QUOTAS_SERVER": service.url,
+        "KAFKA_CLIENT_QUOTAS_TOKEN_FILE": str(token_file),
+        "tls": f"https://localhost:{dev.environ.get('QUOTAS_TLS_PORT', '')}",
+        "metrics": "" if dev.kafka is None else dev.kafka.metrics_url,
+        "postgres": dev.environ.get("QUOTAS_DATABASE_URL", ""),
+    }
+    lines = [f"export {name}={shlex.quote(value)}\n" for name, value in variables.items()]
+    write_private(dev.directory / "env", f"{''.join(lines)}{_FIELD}\n")
+
+
+_FIELD = """field() { sed -n 's/.*"'"$1"'": *"\\([^"]*\\)".*/\\1/p'; }"""
+"""Takes the text of a member out of an answer, which is one line of JSON."""
+
+
 def _introduce(dev: _Dev, service: LocalService) -> None:
     print(f"# The service listens on {service.url}; its log is {dev.directory / 'service.log'}.")
+    print(
+        f"# In another shell, `. {dev.directory / 'env'}` sets tokens and addresses for README.md."
+    )
+    if dev.postgres is not None:
+        print(f"# Postgres, also for `quota-pipeline --pg`: {dev.postgres.service_url}")
     if dev.environ["QUOTAS_MODE"] == "development":
         print(
             "# Relaxed here by QUOTAS_MODE=development: unsafe settings are warnings in that log, "

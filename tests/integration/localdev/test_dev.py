@@ -20,6 +20,7 @@ from app.localdev.postgres import LocalPostgres
 from app.localdev.processes import descendants_of, free_ports, wait_until_ended
 from app.localdev.service import LocalService
 from app.startup_checks import load_settings
+from tests.testkit.documents import PAGES, ROOT, blocks_of, script_of
 from tests.testkit.postgres import migrated_database
 from tests.testkit.raw_quotas import RawQuotas
 from tests.testkit.service import environment as service_environment
@@ -128,6 +129,27 @@ def test_every_line_that_is_printed_works_when_it_is_pasted(dev: RunningDev):
 
 def test_the_ten_example_quotas_are_there(dev: RunningDev):
     assert len(dev.describe_as_bob()) == 10
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if [*blocks_of(page)]])
+def test_what_a_page_shows_to_be_pasted_works(
+    dev: RunningDev, directory: Path, tmp_path: Path, page: str
+):
+    (tmp_path / ".local").symlink_to(directory)
+    for name in (".venv", "app", "deploy", "docs", "pyproject.toml", "README.md"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    address = dev.curl_lines()[0].split("//")[1].split("/")[0]
+    environ = environment(directory, PATH=f"{ROOT / '.venv' / 'bin'}:{os.environ['PATH']}")
+    done = subprocess.run(
+        ["bash", "-c", script_of(page, address)],
+        cwd=tmp_path,
+        env=environ,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
 
 
 def test_the_same_directory_cannot_be_used_twice(
