@@ -22,6 +22,7 @@ RUN pip --python /opt/quotas/bin/python install --no-cache-dir --require-hashes 
 
 FROM python:3.11-slim AS cli
 COPY --from=client-packages /opt/quotas /opt/quotas
+COPY --chmod=755 deploy/ci/kafka-quotas-ci.sh /opt/quotas/bin/
 WORKDIR /work
 ENV PATH=/opt/quotas/bin:$PATH \
     PYTHONDONTWRITEBYTECODE=1

@@ -1,6 +1,9 @@
 """What is exported plans to nothing; what is planned can be applied, and taken back."""
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -114,3 +117,39 @@ def test_a_rule_that_a_file_breaks_is_told_with_its_line(command: Command, tmp_p
     assert (ran.code, ran.out) == (1, "")
     assert f"{file}:3 (/document/quotas/0/values/producer_byte_rate): " in ran.err
     assert "cannot be a fractional value" in ran.err
+
+
+SCRIPT = Path(__file__).resolve().parents[3] / "deploy" / "ci" / "kafka-quotas-ci.sh"
+
+
+def test_a_pipeline_plans_then_applies_and_is_refused_what_breaks_a_rule(
+    command: Command, raw: RawQuotas, tmp_path: Path
+):
+    file = tmp_path / "quotas.yaml"
+    environ = {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "KAFKA_CLIENT_QUOTAS_SERVER": command.url,
+        "KAFKA_QUOTAS_TOKEN": "alice",
+        "KAFKA_QUOTAS_FILE": str(file),
+        "KAFKA_QUOTAS_OPTIONS": "--owner team-a --prune",
+        "GITHUB_STEP_SUMMARY": str(tmp_path / "summary"),
+    }
+
+    def run(value: str, **more: str) -> tuple[int, str]:
+        file.write_text(f"quotas:\n  - entity: {{user: a}}\n    values: {{{P}: {value}}}\n")
+        done = subprocess.run(
+            ["sh", SCRIPT], env={**environ, **more}, capture_output=True, text=True, check=False
+        )
+        return done.returncode, done.stdout
+
+    code, printed = run("5")
+    assert (code, raw.everything()) == (0, {})
+    assert "1 entity, 1 to set" in printed
+    assert printed in (tmp_path / "summary").read_text()
+    assert run("0.5") == (1, "")
+    assert run("5", KAFKA_QUOTAS_TOKEN="mallory")[0] == 3
+    code, printed = run("5", KAFKA_QUOTAS_APPLY="true")
+    assert code == 0
+    assert printed.endswith("No changes. team-a owns nothing that would have to be removed.\n")
+    raw.wait_until(lambda: raw.everything() == {entity_of({"user": "a"}): {P: 5.0}})

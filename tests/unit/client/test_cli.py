@@ -11,6 +11,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+import yaml
 
 from app.client.arguments import parser
 from app.client.cli import main
@@ -62,7 +63,7 @@ def commands() -> Iterator[str]:
 def test_every_command_shown_can_be_parsed(subtests: pytest.Subtests):
     for command in sorted(set(commands())):
         with subtests.test(command=command):
-            options = command.replace("$OPTIONS", "--owner team-a --prune").replace("…", "x")
+            options = command.replace("$OPTIONS", "--owner team-a").replace("$metrics", "http://x")
             words = shlex.split(options, comments=True)
             parser(tuple(words)).parse_args(words)
 
@@ -71,20 +72,38 @@ def test_there_are_commands():
     assert len(set(commands())) > 25
 
 
-def test_the_example_for_continuous_integration_is_a_workflow(tmp_path: Path):
+def schema_faults(schema: str, file: Path) -> str:
+    check = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", f"vendor.{schema}"]
+    ran = subprocess.run([*check, file], capture_output=True, text=True, check=False)
+    return "" if ran.returncode == 0 else ran.stdout + ran.stderr
+
+
+def test_the_example_for_continuous_integration_is_a_workflow_with_the_inputs_of_the_action(
+    tmp_path: Path,
+):
     page = (ROOT / "docs" / "ci.md").read_text(encoding="utf-8")
     (workflow,) = WORKFLOW.findall(page)
     file = tmp_path / "quotas.yaml"
     file.write_text(workflow)
-    check = [
-        sys.executable,
-        "-m",
-        "check_jsonschema",
-        "--builtin-schema",
-        "vendor.github-workflows",
-    ]
-    ran = subprocess.run([*check, file], capture_output=True, text=True, check=False)
-    assert ran.returncode == 0, ran.stdout
+    assert schema_faults("github-workflows", file) == ""
+    inputs = yaml.safe_load((ROOT / "deploy" / "ci" / "action.yml").read_text())["inputs"]
+    (job,) = yaml.safe_load(workflow)["jobs"].values()
+    assert job["steps"][-1]["with"].keys() == inputs.keys()
+
+
+@pytest.mark.parametrize(
+    ("schema", "file"), [("github-actions", "action.yml"), ("gitlab-ci", "gitlab.yml")]
+)
+def test_what_pipelines_include_fits_its_schema(schema: str, file: str):
+    assert schema_faults(schema, ROOT / "deploy" / "ci" / file) == ""
+
+
+def test_the_script_of_pipelines_is_given_what_it_reads():
+    folder = ROOT / "deploy" / "ci"
+    read = set(re.findall(r"KAFKA_[A-Z_]+", (folder / "kafka-quotas-ci.sh").read_text()))
+    read -= {"KAFKA_CLIENT_QUOTAS_TOKEN_FILE"}
+    for file in ("action.yml", "gitlab.yml"):
+        assert read <= set(re.findall(r"KAFKA_[A-Z_]+", (folder / file).read_text())), file
 
 
 COMMAND = f"{sys.executable} -m app.client.cli completion bash"

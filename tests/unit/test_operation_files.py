@@ -1,0 +1,198 @@
+"""What deploy/ has for Prometheus, Grafana and Kubernetes fits them, and the service."""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import promql_parser
+import pytest
+import yaml
+
+from app.domain.broker_metrics import quota_metric_of
+from app.http.metrics import HttpMetrics
+from app.settings import Settings
+from app.startup_checks import find_unsafe
+
+ROOT = Path(__file__).resolve().parents[2]
+RULES = yaml.safe_load((ROOT / "deploy" / "prometheus" / "rules.yml").read_text(encoding="utf-8"))
+BOARD = json.loads((ROOT / "deploy" / "grafana" / "quotas.json").read_text(encoding="utf-8"))
+BROKER_LABELS = {"user", "client_id", "resource"}
+TARGET_LABELS = {"instance", "job", "le"}
+"""Those that Prometheus adds, and that of a histogram."""
+
+
+def rules() -> list[dict[str, Any]]:
+    return [rule for group in RULES["groups"] for rule in group["rules"]]
+
+
+def queries() -> Iterator[str]:
+    for panel in BOARD["panels"]:
+        yield from (target["expr"] for target in panel.get("targets", []))
+
+
+def expressions() -> list[str]:
+    return [rule["expr"] for rule in rules()] + [
+        query.replace("$__rate_interval", "5m") for query in queries()
+    ]
+
+
+def labels_by_metric() -> dict[str, set[str]]:
+    """Return each name that a scrape of the service may have, with its labels."""
+    registry = HttpMetrics().registry
+    found: dict[str, set[str]] = {}
+    for collector in registry._collector_to_names:
+        names = registry._collector_to_names[collector]
+        labels = set(getattr(collector, "_labelnames", ()))
+        found |= dict.fromkeys(names, labels)
+    for family in registry.collect():
+        for sample in family.samples:
+            found.setdefault(sample.name, set())
+    return found
+
+
+def selectors(node: Any) -> Iterator[Any]:
+    """Yield the selectors of an expression."""
+    if isinstance(node, promql_parser.VectorSelector):
+        yield node
+    for name in ("expr", "lhs", "rhs", "vector_selector", "param"):
+        child = getattr(node, name, None)
+        if child is not None:
+            yield from selectors(child)
+    for child in getattr(node, "args", None) or ():
+        yield from selectors(child)
+
+
+SERVICE = labels_by_metric()
+RECORDED = {rule["record"]: BROKER_LABELS for rule in rules() if "record" in rule}
+
+
+@pytest.mark.parametrize("expression", expressions())
+def test_every_expression_asks_for_metrics_and_labels_that_there_are(expression: str):
+    found = list(selectors(promql_parser.parse(expression)))
+    assert found
+    labels = set(TARGET_LABELS)
+    for selector in found:
+        is_of_brokers = quota_metric_of(selector.name, "Produce") or quota_metric_of(
+            selector.name, "Request"
+        )
+        of_metric = BROKER_LABELS if is_of_brokers else {**SERVICE, **RECORDED}[selector.name]
+        assert {matcher.name for matcher in selector.matchers.matchers} <= of_metric
+        labels |= of_metric
+    grouped = re.findall(r" by \(([^)]*)\)", expression)
+    assert {name.strip() for names in grouped for name in names.split(",")} <= labels
+
+
+def test_every_alarm_says_what_is_wrong_and_how_bad_it_is():
+    alarms = [rule for rule in rules() if "alert" in rule]
+    assert len({rule["alert"] for rule in alarms}) == len(alarms) > 10
+    for rule in alarms:
+        assert rule.keys() <= {"alert", "expr", "for", "labels", "annotations"}
+        assert rule["labels"]["severity"] in ("info", "warning", "critical")
+        assert rule["annotations"]["summary"].endswith(".")
+
+
+def test_every_value_in_an_alarm_is_one_that_the_service_counts():
+    page = (ROOT / "docs" / "operating.md").read_text(encoding="utf-8")
+    for rule in rules():
+        for metric, label, value in re.findall(r"(\w+)\{(\w+)!?=\"([^\"]+)\"", rule["expr"]):
+            assert f'{metric}{{{label}="{value}"}}' in page or metric.startswith("http_"), rule
+
+
+def test_the_panels_do_not_overlap_and_have_queries():
+    places = set()
+    for panel in BOARD["panels"]:
+        at = panel["gridPos"]
+        cells = {(at["x"] + x, at["y"] + y) for x in range(at["w"]) for y in range(at["h"])}
+        assert not cells & places
+        places |= cells
+        assert panel["type"] == "row" or panel["targets"]
+
+
+FOLDER = ROOT / "deploy" / "kubernetes"
+RELEASE = "1.33"
+
+
+def manifests() -> dict[tuple[str, str], dict[str, Any]]:
+    """Return every manifest by its kind and name."""
+    documents = [
+        document
+        for file in sorted(FOLDER.glob("*.yaml"))
+        for document in yaml.safe_load_all(file.read_text(encoding="utf-8"))
+    ]
+    return {(item["kind"], item["metadata"]["name"]): item for item in documents}
+
+
+def pod(kind: str, name: str) -> dict[str, Any]:
+    spec: dict[str, Any] = manifests()[kind, name]["spec"]["template"]["spec"]
+    return spec
+
+
+def environment(kind: str, name: str, folder: Path) -> dict[str, str]:
+    """Return what a container is given; each secret is a file below a folder."""
+    (container,) = pod(kind, name)["containers"]
+    for volume in pod(kind, name)["volumes"]:
+        if "secret" in volume:
+            secret = manifests()["Secret", volume["secret"]["secretName"]]["stringData"]
+            for file, text in secret.items():
+                (folder / file).write_text(text)
+    environ = {item["name"]: item["value"] for item in container["env"]}
+    for source in container.get("envFrom", ()):
+        environ |= manifests()["ConfigMap", source["configMapRef"]["name"]]["data"]
+    secrets = "/run/secrets/quotas/"
+    return {name: value.replace(secrets, f"{folder}/") for name, value in environ.items()}
+
+
+@pytest.mark.parametrize("item", manifests().values(), ids=lambda item: item["kind"])
+def test_every_manifest_fits_the_published_schema(item: dict[str, Any]):
+    kubernetes_validate.validate(item, RELEASE, strict=True)
+
+
+def test_the_schema_refuses_a_misspelt_word():
+    item = manifests()["Deployment", "kafka-quota-service"]
+    item["spec"]["replica"] = 2
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(item, RELEASE, strict=True)
+
+
+def test_the_service_understands_its_settings_and_finds_none_unsafe(tmp_path: Path):
+    environ = environment("Deployment", "kafka-quota-service", tmp_path)
+    settings = Settings.from_env({"QUOTAS_HOST": "0.0.0.0", **environ})
+    assert find_unsafe(settings) == []
+    (container,) = pod("Deployment", "kafka-quota-service")["containers"]
+    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+    assert ports == {"http": settings.port, "operations": settings.operations_port}
+    probes = [container[f"{name}Probe"]["httpGet"] for name in ("startup", "liveness", "readiness")]
+    assert [(probe["path"], probe["port"]) for probe in probes] == [
+        ("/livez", "operations"),
+        ("/livez", "operations"),
+        ("/readyz", "operations"),
+    ]
+    grace_s = settings.shutdown_delay_s + settings.shutdown_grace_s
+    assert pod("Deployment", "kafka-quota-service")["terminationGracePeriodSeconds"] > grace_s
+
+
+def test_the_migration_alone_has_the_owner_s_password(tmp_path: Path):
+    environ = environment("Job", "kafka-quota-migrate", tmp_path)
+    settings = Settings.from_env({"QUOTAS_KAFKA_BOOTSTRAP_SERVERS": "unused:0", **environ})
+    assert settings.owner_database_url.startswith("postgresql://quotas_owner:")
+    assert "owner" not in str(manifests()["Secret", "kafka-quota-service"])
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"), [("Deployment", "kafka-quota-service"), ("Job", "kafka-quota-migrate")]
+)
+def test_no_container_has_more_rights_than_the_image_needs(kind: str, name: str):
+    spec = pod(kind, name)
+    (container,) = spec["containers"]
+    user = spec["securityContext"]["runAsUser"]
+    assert f"USER {user}:{user}\n" in (ROOT / "Dockerfile").read_text(encoding="utf-8")
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    mounted = {mount["name"] for mount in container["volumeMounts"]}
+    assert mounted == {volume["name"] for volume in spec["volumes"]}
