@@ -204,7 +204,8 @@ def add_selection_options(to: argparse.ArgumentParser) -> None:
         "--filter",
         action="append",
         metavar="COMPONENT",
-        help="as in GET /quotas: user=alice, user:default, user:any, user:absent, user^=team-",
+        help="as in GET /quotas: user=alice, user^=team-, user~=etl, user:default, user:any, "
+        "user:absent",
     )
     group.add_argument(
         "--strict", action="store_true", help="only entities of exactly these types (describe)"

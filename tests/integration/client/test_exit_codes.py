@@ -52,3 +52,32 @@ def test_every_identity_of_a_file_is_resolved(command: Command, raw: RawQuotas):
         "{user=alice, client-id=etl}\nproducer_byte_rate=5 {user=alice}\n\n"
         "{user=b\\,c}\nproducer_byte_rate=6 {user=<default>}\n"
     )
+
+
+def test_an_alteration_can_be_shown(command: Command, raw: RawQuotas):
+    words = (*ALTER, f"{P}=5", "--reason", "INC-4711", "--output=json")
+    alteration = json.loads(command.printed(*words))["alteration_id"]
+    shown = command.printed("show", alteration, "--wait")
+    assert shown.startswith(f"Alteration {alteration}: applied\nby User:alice from 127.0.0.1\n")
+    assert f"{{user=alice}}: applied\n  {P}: unset -> 5\n" in shown
+    assert command("show", alteration, principal="bob").code == 1
+
+
+def test_the_caller_learns_what_it_may_do(command: Command):
+    told = command.printed("whoami", principal="bob")
+    assert told.startswith("User:bob\n")
+    assert "  may: describe" in told
+    assert "  may not: alter" in told
+
+
+def test_hands_that_know_kafka_configs_are_understood(command: Command, raw: RawQuotas):
+    alice = ("--entity-type", "users", "--entity-name", "alice")
+    etl = ("--entity-type", "clients", "--entity-default")
+    command.printed("--alter", *alice, *etl, "--add-config", f"{P}=5,{C}=6")
+    command.printed("--alter", *alice, *etl, "--delete-config", C)
+    command.printed("--alter", *alice, "--add-config", f"{P}=7")
+    both = {"user": "alice", "client-id": None}
+    wanted = {entity_of(both): {P: 5.0}, entity_of({"user": "alice"}): {P: 7.0}}
+    raw.wait_until(lambda: raw.everything() == wanted)
+    assert command.printed("--describe", *alice) == f"{{user=alice}}\n{P}=7\n"
+    assert command.printed("--describe", "--entity-type", "users") == f"{{user=alice}}\n{P}=7\n"
