@@ -98,8 +98,8 @@ REQUEST_PROBLEMS: Final[Rows] = {
         "Anybody can write them, so they are believed from trusted proxies only, and refused from "
         "everybody else.",
         "Leave the headers out that errors names.",
-        "Where a proxy of yours sends them, name it in QUOTAS_TRUSTED_PROXIES; otherwise somebody "
-        "tries.",
+        "Where a proxy of yours sends them, name it in QUOTAS_TRUSTED_PROXIES; otherwise "
+        "this is possibly credential guessing.",
     ),
     ("ambiguous-length", UnreadableRequestError, 400): Words(
         "The end of the body is ambiguous",
@@ -277,7 +277,7 @@ ALTERATION_PROBLEMS: Final[Rows] = {
         "is something else than what was asked for, or another alteration took over before that. "
         "The results say what was found of each entity.",
         "Read the values again, decide, and send a new request with another key.",
-        "observed_other wants a look at the audit rows of the entity: somebody else changes it.",
+        "Investigate observed_other in the audit rows of the entity: somebody else changes it.",
     ),
     ("expectation-failed", ExpectationFailedError, 412): Words(
         "The expected values do not hold",

@@ -35,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     Returns:
         0 done; 2 wrong usage; 3 data quality and 4 findings, where ``--fail-on`` asks for them;
-        5 Spark, a broker, a database or a disk does not do its part; 130 after Ctrl-C.
+        5 a failure of Spark, of a broker, of a database or of a disk; 130 after Ctrl-C.
     """
     arguments = sys.argv[1:] if argv is None else list(argv)
     signal.signal(signal.SIGTERM, _interrupt)

@@ -94,7 +94,7 @@ class NarrowingPolicy:
         metrics.policy_read(usable=True, rules=len(in_force.policy.rules))
 
     async def reload(self) -> bool:
-        """Read the file again; a bad one is logged, and what was in force stays so.
+        """Read the file again; a bad one is logged, and the previous policy is kept in force.
 
         Returns:
             Whether the file could be used.
@@ -103,7 +103,7 @@ class NarrowingPolicy:
         try:
             self._in_force = await asyncio.to_thread(self._read)
         except ValueError as error:
-            logger.error("the policy in force stays so: %s", error)  # noqa: TRY400
+            logger.error("keeping the previous policy: %s", error)  # noqa: TRY400
             self._metrics.policy_read(usable=False, rules=rules)
             return False
         rules = len(self._in_force.policy.rules)
