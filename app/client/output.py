@@ -7,7 +7,6 @@ import csv
 import io
 import json
 import os
-import re
 import sys
 import time
 from argparse import Namespace
@@ -20,6 +19,7 @@ from app.client.config import configuration
 from app.client.entities import Entity, show_value
 from app.client.errors import UsageError
 from app.domain.entities import show_entity, visible
+from app.domain.yaml_text import yaml_float, yaml_text
 
 _COLOURS: Final = {"red": 31, "green": 32, "yellow": 33, "bold": 1, "dim": 2}
 _SPREADSHEET_MARKS: Final = ("=", "+", "-", "@", "'", "\t")
@@ -237,11 +237,6 @@ def _sourced(key: str, value: Any, entity: Entity) -> str:
     return f"{visible(key)}={show_value(value)} {show_entity(entity)}"
 
 
-_PLAIN: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")
-_WORDS: Final = frozenset({"null", "true", "false", "yes", "no", "on", "off", "y", "n"})
-"""Plain words that YAML 1.1 reads as null or boolean, in any case."""
-
-
 def yaml_lines(value: Mapping[str, Any], indent: str = "") -> Iterator[str]:
     """Yield a mapping in block style; what is in lists stands in one line each."""
     for key, member in value.items():
@@ -267,27 +262,8 @@ def flow(value: Any) -> str:
         return f"[{', '.join(map(flow, value))}]"
     if isinstance(value, str):
         return _text(value)
-    return _number(value) if isinstance(value, float) else json.dumps(value)
+    return yaml_float(value) if isinstance(value, float) else json.dumps(value)
 
 
 def _text(text: str) -> str:
-    if _PLAIN.fullmatch(text) and text.lower() not in _WORDS:
-        return text
-    return f'"{"".join(map(_escaped, text))}"'
-
-
-def _escaped(character: str) -> str:
-    if character in '"\\':
-        return f"\\{character}"
-    if character.isascii() and character.isprintable():
-        return character
-    code = ord(character)
-    if code <= 0xFF:
-        return f"\\x{code:02x}"
-    return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
-
-
-def _number(value: float) -> str:
-    """Write a float with a point, as YAML 1.1 wants it."""
-    mantissa, mark, exponent = repr(value).partition("e")
-    return f"{mantissa}{'' if '.' in mantissa else '.0'}{mark}{exponent}"
+    return yaml_text(text, ascii_only=True)

@@ -130,11 +130,13 @@ def visible(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(
-        character if character.isprintable() else _code(ord(character)) for character in text
+        character if character.isprintable() else escape_of(character) for character in text
     )
 
 
-def _code(number: int) -> str:
+def escape_of(character: str) -> str:
+    r"""Return ``\x1b``, ``\u202e`` or ``\U0001f600``, which YAML and ``--names`` read."""
+    number = ord(character)
     if number <= 0xFF:
         return f"\\x{number:02x}"
     return f"\\u{number:04x}" if number <= 0xFFFF else f"\\U{number:08x}"
