@@ -92,8 +92,8 @@ _NO_MESSAGE: Final[Mapping[int, str | None]] = {0: None, 1: ""}
 default of the field. Source: ``DescribeClientQuotasResponseData``."""
 
 _VERSION: Final = 1
-_ENTRIES_AT_ONCE: Final = 250
-"""Reading them takes less than a millisecond, cutting or comparing them much less."""
+_ENTRIES_AT_ONCE: Final = 100
+"""Reading them takes a third of a millisecond, cutting or comparing them much less."""
 
 _BYTES_AT_ONCE: Final = 1 << 20
 _SMALL_BYTES: Final = 65_536
