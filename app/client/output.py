@@ -154,6 +154,21 @@ class Context:
         value = getattr(self.options, name, None)
         return default if value is None else value
 
+    def write(self, value: Any, text: Iterable[str], csv: Iterable[str] = ()) -> None:
+        """Write a value in the format that was asked for.
+
+        Args:
+            value: For JSON, and YAML of the same structure.
+            text: Its lines for people.
+            csv: Its lines as a table, where the command writes one.
+        """
+        if self.output == "json":
+            self.print_json(value)
+        elif self.output == "yaml":
+            self.print(yaml_lines(value))
+        else:
+            self.print(csv if self.output == "csv" else text)
+
     def print(self, lines: Iterable[str]) -> None:
         """Write lines to standard output."""
         for line in lines:

@@ -12,7 +12,7 @@ from app.client.commands.show import EXIT_CODES, result_lines, show
 from app.client.entities import read_changes
 from app.client.errors import DONE, UNKNOWN_OUTCOME, UsageError
 from app.client.http import THE_COMMAND, document
-from app.client.output import Context, yaml_lines
+from app.client.output import Context
 from app.client.problems import Locate, ServiceError, explain
 from app.domain.entities import show_entity
 
@@ -58,10 +58,7 @@ def send(
 
 
 def _print(context: Context, report: Mapping[str, Any]) -> None:
-    if context.output == "json":
-        context.print_json(report)
-    elif context.output == "yaml":
-        context.print(yaml_lines(report))
+    context.write(report, ())
     for result in report["results"]:
         for sentence in _sentences(result):
             context.note(f"{show_entity(result['entity'])}: {sentence}")

@@ -9,7 +9,7 @@ from typing import Any, Final
 from app.client.entities import show_value
 from app.client.errors import DONE, UsageError
 from app.client.http import document
-from app.client.output import Context, Progress, Style, csv_lines, flow, guarded, table
+from app.client.output import Context, Progress, Style, csv_lines, guarded, table
 from app.domain.entities import show_entity, visible
 
 _DEFAULT_LIMIT: Final = 100
@@ -71,17 +71,8 @@ def run(context: Context) -> int:
         context.tell("Your own changes alone are listed: to see all needs the permission `audit`.")
     if not rows:
         context.tell("Nothing found.")
-    if context.output == "json":
-        context.print_json({"rows": rows})
-    elif context.output == "yaml":
-        context.print(f"- {flow(row)}" for row in rows)
-    elif context.output == "csv":
-        cells = (
-            [cell if cell == _NOTHING else guarded(cell) for cell in _cells(row)] for row in rows
-        )
-        context.print(csv_lines(_HEADER, cells))
-    else:
-        context.print(_lines(rows, context.style))
+    cells = ([cell if cell == _NOTHING else guarded(cell) for cell in _cells(row)] for row in rows)
+    context.write({"rows": rows}, _lines(rows, context.style), csv_lines(_HEADER, cells))
     return DONE
 
 

@@ -16,7 +16,7 @@ from app.client.lint import (
     prefixed,
     without_credentials,
 )
-from app.client.output import Context, Style, flow
+from app.client.output import Context, Style
 from app.client.problems import ServiceError
 from app.domain.entities import show_entity, visible
 
@@ -44,12 +44,8 @@ def run(context: Context) -> int:
     context.refuse_output("csv")
     quotas = document(context.service.get("/quotas"), "quotas")["quotas"]
     found = list(_findings(context, quotas))
-    if context.output == "json":
-        context.print_json({"findings": [finding.as_json() for finding in found]})
-    elif context.output == "yaml":
-        context.print(f"- {flow(finding.as_json())}" for finding in found)
-    else:
-        context.print(_lines(found, context.style))
+    findings = {"findings": [finding.as_json() for finding in found]}
+    context.write(findings, _lines(found, context.style))
     return REFUSED if _fails(context.option("fail_on"), found) else DONE
 
 

@@ -13,7 +13,7 @@ from app.client.documents import Document, read_document
 from app.client.entities import show_value
 from app.client.errors import DONE, REFUSED, UsageError
 from app.client.http import document as json_of
-from app.client.output import Context, Style, table, yaml_lines
+from app.client.output import Context, Style, table
 from app.domain.entities import show_entity, visible
 
 PLAN_MEMBERS: Final = ("plan_id", "changes", "conflicts", "expires_at")
@@ -216,12 +216,8 @@ def run(context: Context) -> int:
     document = read_document(context.options.file)
     with locate_refusals(document.locate):
         plan = context.service.ask("/quotas/plans", plan_body(context, document), *PLAN_MEMBERS)
-    if context.output == "json":
-        context.print_json(plan)
-    elif context.output == "yaml":
-        context.print(yaml_lines(plan))
-    else:
-        context.print(plan_lines(plan, context.style, details=bool(context.option("details"))))
+    details = bool(context.option("details"))
+    context.write(plan, plan_lines(plan, context.style, details=details))
     return REFUSED if plan["changes"] or plan["conflicts"] else DONE
 
 

@@ -9,7 +9,7 @@ from app.client.documents import Identity, read_document, read_identities
 from app.client.entities import show_value
 from app.client.errors import DONE, UsageError
 from app.client.http import document
-from app.client.output import Context, Progress, csv_lines, flow, guarded, resolve_lines, yaml_lines
+from app.client.output import Context, Progress, csv_lines, guarded, resolve_lines
 from app.domain.entities import show_entity
 
 _NOW: Final = ("max_age_ms", "0")
@@ -38,16 +38,9 @@ def run(context: Context) -> int:
 
 
 def _print(context: Context, answer: Mapping[str, Any]) -> None:
-    if context.output == "json":
-        context.print_json(answer)
-    elif context.output == "yaml":
-        context.print(yaml_lines(answer))
-    elif context.output == "csv":
-        rows = (_csv_row(key, quota) for key, quota in sorted(answer["quotas"].items()))
-        context.print(csv_lines(_COLUMNS, rows))
-    else:
-        show_overridden = bool(context.option("show_overridden"))
-        context.print(resolve_lines(answer["quotas"], show_overridden=show_overridden))
+    rows = (_csv_row(key, quota) for key, quota in sorted(answer["quotas"].items()))
+    lines = resolve_lines(answer["quotas"], show_overridden=bool(context.option("show_overridden")))
+    context.write(answer, lines, csv_lines(_COLUMNS, rows))
     for sentence in answer.get("notes", []):
         context.note(f"Note: {sentence}")
 
@@ -88,14 +81,8 @@ def run_resolve_file(context: Context) -> int:
     identities = read_identities(context.options.file)
     alterations = _alterations(context.option("what_if"))
     results = list(_results(context, identities, alterations))
-    if context.output == "json":
-        context.print_json({"results": results})
-    elif context.output == "yaml":
-        context.print(f"- {flow(result)}" for result in results)
-    elif context.output == "csv":
-        context.print(csv_lines(_HEADING, _file_rows(results)))
-    else:
-        context.print(_lines(results, show_overridden=bool(context.option("show_overridden"))))
+    lines = _lines(results, show_overridden=bool(context.option("show_overridden")))
+    context.write({"results": results}, lines, csv_lines(_HEADING, _file_rows(results)))
     for sentence in _notes(results):
         context.note(sentence)
     return DONE

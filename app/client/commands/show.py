@@ -7,7 +7,14 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from app.client.entities import show_value
-from app.client.errors import DONE, REFUSED, UNKNOWN_OUTCOME, UNREACHABLE, ClientError
+from app.client.errors import (
+    DONE,
+    REFUSED,
+    UNKNOWN_OUTCOME,
+    UNREACHABLE,
+    ClientError,
+    StoppedError,
+)
 from app.client.http import document
 from app.client.output import Context, table, yaml_lines
 from app.domain.entities import show_entity, visible
@@ -42,23 +49,27 @@ def run(context: Context) -> int:
 
 def show(context: Context, alteration: str, *, wait: bool) -> int:
     """Print an alteration, on demand only when its outcome is known."""
+    try:
+        record = _concluded(context, alteration) if wait else _record(context, alteration)
+    except KeyboardInterrupt as interrupt:
+        message = f"Stopped waiting. The alteration goes on: show {visible(alteration)} --wait."
+        raise StoppedError(message) from interrupt
+    context.write(record, _lines(record))
+    return EXIT_CODES.get(record["outcome"], UNKNOWN_OUTCOME)
+
+
+def _concluded(context: Context, alteration: str) -> Any:
     record = _record(context, alteration)
-    if wait and record["outcome"] == "unknown":
+    if record["outcome"] == "unknown":
         context.tell("Waiting for the outcome; Ctrl-C ends the waiting alone ...")
-    while wait and record["outcome"] == "unknown":
+    while record["outcome"] == "unknown":
         time.sleep(_LOOK_EVERY_S)
         try:
             record = _record(context, alteration)
         except ClientError as error:
             if error.exit_code != UNREACHABLE:
                 raise
-    if context.output == "json":
-        context.print_json(record)
-    elif context.output == "yaml":
-        context.print(yaml_lines(record))
-    else:
-        context.print(_lines(record))
-    return EXIT_CODES.get(record["outcome"], UNKNOWN_OUTCOME)
+    return record
 
 
 def _record(context: Context, alteration: str) -> Any:
@@ -106,12 +117,7 @@ def run_whoami(context: Context) -> int:
     """Print the caller as the service sees it, with its permissions."""
     context.refuse_output("csv")
     me = document(context.service.get("/me"), "principal", "permissions", "policy")
-    if context.output == "json":
-        context.print_json(me)
-    elif context.output == "yaml":
-        context.print(yaml_lines(me))
-    else:
-        context.print(_me_lines(me))
+    context.write(me, _me_lines(me))
     return DONE
 
 

@@ -5,6 +5,7 @@ Brokers report rates without limits; the service knows the limits. Both are for 
 
 import math
 import re
+import sys
 import time
 from argparse import ArgumentParser, ArgumentTypeError
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -15,7 +16,7 @@ from typing import Any, Final, NamedTuple
 from app.client.arguments import seconds
 from app.client.entities import show_value
 from app.client.errors import DONE, UnreachableError, UsageError
-from app.client.output import Context, Style, csv_lines, flow, guarded, table
+from app.client.output import Context, Style, csv_lines, guarded, table
 from app.domain.broker_metrics import (
     RATE,
     THROTTLE,
@@ -101,6 +102,8 @@ def run(context: Context) -> int:
         _print(context, usages[:limit] if limit else usages)
         if context.option("every") is None:
             return DONE
+        context.print([""])
+        sys.stdout.flush()
         time.sleep(context.options.every)
 
 
@@ -178,15 +181,10 @@ def busiest_of(usages: Iterable[Usage]) -> list[Usage]:
 
 def _print(context: Context, usages: Sequence[Usage]) -> None:
     rows = [{**asdict(usage), "use": usage.use} for usage in usages]
-    if context.output == "json":
-        context.print_json({"rows": rows})
-    elif context.output == "yaml":
-        context.print(f"- {flow(row)}" for row in rows)
-    elif context.output == "csv":
-        context.print(csv_lines(_HEADING, map(_cells, usages)))
-    elif usages:
-        context.print(_lines(usages, context.style))
-    else:
+    cells = ([guarded(cell) for cell in _cells(usage)] for usage in usages)
+    lines = _lines(usages, context.style) if usages else ()
+    context.write({"rows": rows}, lines, csv_lines(_HEADING, cells))
+    if not usages:
         context.tell("No client uses anything that can be limited now.")
 
 
@@ -202,8 +200,8 @@ def _lines(usages: Sequence[Usage], style: Style) -> Iterator[str]:
 def _cells(usage: Usage) -> list[str]:
     """Return the columns; one that is not there is empty."""
     return [
-        guarded(show_name(usage.user)) if usage.user else "",
-        guarded(show_name(usage.client_id)) if usage.client_id else "",
+        show_name(usage.user) if usage.user else "",
+        show_name(usage.client_id) if usage.client_id else "",
         usage.key,
         str(usage.broker),
         _number(usage.rate),

@@ -115,6 +115,18 @@ def test_a_script_does_not_wait_and_show_waits_on_demand(capsys: pytest.CaptureF
     assert json.loads(capsys.readouterr().out) == RECORD
 
 
+def test_the_waiting_can_be_stopped(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    def interrupt(_: float) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(show.time, "sleep", interrupt)
+    with scripted_service(Reply(200, PENDING)) as service:
+        assert run(service, "show", "a1", "--wait") == 130
+    assert "The alteration goes on: show a1 --wait." in capsys.readouterr().err
+
+
 @pytest.mark.usefixtures("terminal")
 @pytest.mark.parametrize(("answer", "asked"), [("n\n", 1), ("y\n", 2)])
 def test_apply_asks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, answer: str, asked: int):
