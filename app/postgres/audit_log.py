@@ -22,8 +22,8 @@ from app.postgres.log_writer import (
     BatchRejectedError,
     IntentBatch,
     OutcomeBatch,
-    PendingIntent,
     append,
+    can_share,
     number_of_rows,
     write_intent,
     write_intents,
@@ -39,7 +39,7 @@ from app.service.ports.audit_log import (
     AuditPage,
     AuditQuery,
     AuditRequest,
-    Claim,
+    CommittedIntent,
     Intent,
     StoredKey,
 )
@@ -100,7 +100,7 @@ class PostgresJournal:
         self._intents = Batcher(self._write_intents, IntentBatch, max_batch_wait_s=_PATIENCE_S)
         self._outcomes = Batcher(self._write_outcomes, OutcomeBatch, max_batch_wait_s=_PATIENCE_S)
 
-    async def record_intent(self, request: AuditRequest, claim: Claim) -> Intent:
+    async def record_intent(self, intent: Intent) -> CommittedIntent:
         """Commit the intent of every entity durably, with the locks and the key it claims.
 
         Raises:
@@ -110,22 +110,22 @@ class PostgresJournal:
                 silent during the commit: the log may hold the intent all the same, and then it
                 wants a conclusion.
         """
-        if claim.supersedes is not None and not _is_alteration_id(claim.supersedes):
-            claim = replace(claim, supersedes=None)
-        pending = PendingIntent(request, claim)
+        if intent.supersedes is not None and not _is_alteration_id(intent.supersedes):
+            intent = replace(intent, supersedes=None)
         try:
-            intent = await self._intents.submit(pending)
-            if intent is None:
-                intent = await self._database.writing.run(partial(write_intent, pending))
+            committed = await self._intents.submit(intent)
+            if committed is None:
+                committed = await self._database.writing.run(partial(write_intent, intent))
         except CommitInDoubtError as error:
+            alteration_id = intent.request.alteration_id
             raise NotSentError(
-                error.detail, code=error.code, alteration_id=request.alteration_id
+                error.detail, code=error.code, alteration_id=alteration_id
             ) from error
-        return intent
+        return committed
 
-    async def _write_intents(self, batch: Sequence[PendingIntent]) -> Sequence[Intent | None]:
+    async def _write_intents(self, batch: Sequence[Intent]) -> Sequence[CommittedIntent | None]:
         """Write a batch of intents; those with null are to be tried alone."""
-        if not batch[0].can_share:
+        if not can_share(batch[0]):
             return [None]
         try:
             return await self._database.writing.run(partial(write_intents, batch))

@@ -8,7 +8,6 @@ locks are held: the order of ``at`` is the order of the cluster.
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import chain
 from typing import Any, Final, NamedTuple, cast
@@ -17,7 +16,6 @@ from uuid import UUID
 import psycopg
 
 from app.domain.alterations import AlterationResult, Outcome
-from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import EntityBusyError, NotFoundError, QuotaError, Retry
 from app.postgres.entity_locks import busy_error, entity_hash, quarantined_ordinals
 from app.postgres.idempotency import find_key, may_be_repeated
@@ -37,7 +35,7 @@ from app.postgres.pool import SECONDS_PER_ROW, Lease
 from app.service.ports.audit_log import (
     AuditConclusion,
     AuditRequest,
-    Claim,
+    CommittedIntent,
     Intent,
     KeyTakenError,
     LastState,
@@ -149,31 +147,14 @@ def number_of_rows(request: AuditRequest) -> int:
     return 1 + len(request.entities) + len(request.local_refusals)
 
 
-@dataclass(frozen=True, slots=True)
-class PendingIntent:
-    """An intent that is to be written."""
-
-    request: AuditRequest
-    claim: Claim
-
-    @property
-    def entities(self) -> Mapping[int, ClientQuotaEntity]:
-        """What is locked, by ordinal: from -2 down what the request only rests on.
-
-        The log has no events of those, and nothing is to be recovered.
-        """
-        entities = {one.ordinal: one.alteration.entity for one in self.request.entities}
-        return entities | {-2 - n: entity for n, entity in enumerate(self.claim.rests_on)}
-
-    @property
-    def can_share(self) -> bool:
-        """Whether others may be written with it: it is small, and claims only its own entities."""
-        return (
-            self.claim.supersedes is None
-            and self.claim.ownership is None
-            and not self.claim.rests_on
-            and number_of_rows(self.request) < MAX_BATCH_ROWS
-        )
+def can_share(intent: Intent) -> bool:
+    """Tell whether others may be written with it: it is small, and takes only its own entities."""
+    return (
+        intent.supersedes is None
+        and intent.ownership is None
+        and not intent.rests_on
+        and number_of_rows(intent.request) < MAX_BATCH_ROWS
+    )
 
 
 class IntentBatch:
@@ -184,24 +165,24 @@ class IntentBatch:
         self._rows = 0
         self._closed = False
 
-    def __call__(self, pending: PendingIntent) -> bool:
+    def __call__(self, intent: Intent) -> bool:
         """Take one more in, if it fits."""
-        key = pending.claim.key
-        claimed = {*pending.entities.values(), *(() if key is None else (key.key_hash,))}
-        rows = self._rows + number_of_rows(pending.request)
+        key = intent.key
+        claimed = {*intent.locks.values(), *(() if key is None else (key.key_hash,))}
+        rows = self._rows + number_of_rows(intent.request)
         fits = (
-            pending.can_share
+            can_share(intent)
             and not self._closed
             and rows < MAX_BATCH_ROWS
             and self._claimed.isdisjoint(claimed)
         )
         if fits or not self._rows:
             self._claimed |= claimed
-            self._rows, self._closed = rows, not pending.can_share
+            self._rows, self._closed = rows, not can_share(intent)
         return fits
 
 
-async def write_intents(batch: Sequence[PendingIntent], lease: Lease) -> list[Intent | None]:
+async def write_intents(batch: Sequence[Intent], lease: Lease) -> list[CommittedIntent | None]:
     """Write those that get their keys and locks at once, and commit; null for the others.
 
     Raises:
@@ -213,7 +194,7 @@ async def write_intents(batch: Sequence[PendingIntent], lease: Lease) -> list[In
         raise BatchRejectedError from error
 
 
-async def write_intent(pending: PendingIntent, lease: Lease) -> Intent:
+async def write_intent(intent: Intent, lease: Lease) -> CommittedIntent:
     """Write an intent with everything that it claims; wait for those who are about to commit.
 
     Raises:
@@ -222,33 +203,32 @@ async def write_intent(pending: PendingIntent, lease: Lease) -> Intent:
         OwnerConflictError: Another owner holds a key that a plan would change.
         ExpectationFailedError: Owners have changed since the plan was made.
     """
-    claim = pending.claim
     try:
-        if claim.supersedes is not None:
-            await _supersede(pending, claim.supersedes, lease)
-        commit = claim.supersedes is None and claim.ownership is None
-        (intent,) = await _write([pending], lease, patient=True, commit=commit)
+        if intent.supersedes is not None:
+            await _supersede(intent.request, intent.supersedes, lease)
+        commit = intent.supersedes is None and intent.ownership is None
+        (committed,) = await _write([intent], lease, patient=True, commit=commit)
     except psycopg.errors.LockNotAvailable as error:
         raise _locked(error) or error from error
     lease.commits = False  # nothing that is committed is in doubt
-    if intent is None:
-        raise await _why_not(pending, lease)
-    if claim.ownership is not None:
-        await check_owners(pending.request, claim.ownership, lease)
-    return intent
+    if committed is None:
+        raise await _why_not(intent, lease)
+    if intent.ownership is not None:
+        await check_owners(intent.request, intent.ownership, lease)
+    return committed
 
 
 async def _write(
-    batch: Sequence[PendingIntent], lease: Lease, *, patient: bool, commit: bool
-) -> list[Intent | None]:
-    number = sum(number_of_rows(one.request) + len(one.claim.rests_on) for one in batch)
+    batch: Sequence[Intent], lease: Lease, *, patient: bool, commit: bool
+) -> list[CommittedIntent | None]:
+    number = sum(number_of_rows(one.request) + len(one.rests_on) for one in batch)
     await lease.extend(number * SECONDS_PER_ROW)
     parameters = await off_loop(number, _parameters, batch)
     row = await _call(_RECORD, {**parameters, "patient": patient}, lease, commit=commit)
     return await off_loop(number, _intents, batch, row)
 
 
-def _parameters(batch: Sequence[PendingIntent]) -> Mapping[str, Any]:
+def _parameters(batch: Sequence[Intent]) -> Mapping[str, Any]:
     locks = chain.from_iterable(map(_locks, batch))
     events = chain.from_iterable(start_events(one.request) for one in batch)
     return {
@@ -256,22 +236,22 @@ def _parameters(batch: Sequence[PendingIntent]) -> Mapping[str, Any]:
         "requests": canonical_json([_request(one) for one in batch]),
         "locks": canonical_json(list(locks)),
         "events": _listed(events),
-        "handed_over_within": STANDSTILL_S + max(one.claim.send_within_s for one in batch),
+        "handed_over_within": STANDSTILL_S + max(one.send_within_s for one in batch),
     }
 
 
-def _request(pending: PendingIntent) -> Document:
-    request = pending.request
+def _request(intent: Intent) -> Document:
+    request = intent.request
     return {
         "alteration_id": request.alteration_id,
         "cluster_id": request.cluster_id,
         "received_at": time_of(request.alteration_id).isoformat(),
-        "owner": pending.claim.owner,
+        "owner": intent.owner,
         "broker_id": request.broker_id,
     }
 
 
-def _keys(batch: Sequence[PendingIntent]) -> list[Document]:
+def _keys(batch: Sequence[Intent]) -> list[Document]:
     return [
         {
             "alteration_id": one.request.alteration_id,
@@ -279,14 +259,14 @@ def _keys(batch: Sequence[PendingIntent]) -> list[Document]:
             "fingerprint": bytes_text(key.fingerprint),
         }
         for one in batch
-        if (key := one.claim.key) is not None
+        if (key := one.key) is not None
     ]
 
 
-def _locks(pending: PendingIntent) -> Iterator[Document]:
-    request, ownership = pending.request, pending.claim.ownership
+def _locks(intent: Intent) -> Iterator[Document]:
+    request, ownership = intent.request, intent.ownership
     claims = {} if ownership is None else ownership_claims(request, ownership)
-    for ordinal, entity in pending.entities.items():
+    for ordinal, entity in intent.locks.items():
         yield {
             "alteration_id": request.alteration_id,
             "ordinal": ordinal,
@@ -295,7 +275,7 @@ def _locks(pending: PendingIntent) -> Iterator[Document]:
         }
 
 
-def _intents(batch: Sequence[PendingIntent], row: Sequence[Any]) -> list[Intent | None]:
+def _intents(batch: Sequence[Intent], row: Sequence[Any]) -> list[CommittedIntent | None]:
     at, lost, states = row
     without = set(map(str, lost or ()))
     recorded = {
@@ -305,11 +285,12 @@ def _intents(batch: Sequence[PendingIntent], row: Sequence[Any]) -> list[Intent 
     return [
         None
         if (alteration_id := one.request.alteration_id) in without
-        else Intent(
+        else CommittedIntent(
+            one,
             at.astimezone(UTC),
             {
                 entity: recorded[key]
-                for ordinal, entity in one.entities.items()
+                for ordinal, entity in one.locks.items()
                 if (key := (alteration_id, ordinal)) in recorded
             },
         )
@@ -317,9 +298,8 @@ def _intents(batch: Sequence[PendingIntent], row: Sequence[Any]) -> list[Intent 
     ]
 
 
-async def _supersede(pending: PendingIntent, superseded: str, lease: Lease) -> None:
+async def _supersede(request: AuditRequest, superseded: str, lease: Lease) -> None:
     """End what another alteration has in quarantine, as far as this one alters it."""
-    request = pending.request
     hashes = [entity_hash(one.alteration.entity) for one in request.entities]
     ordinals = await quarantined_ordinals(request.cluster_id, superseded, hashes, lease)
     events = [superseded_event(superseded, one, request.alteration_id) for one in ordinals]
@@ -342,13 +322,12 @@ def _locked(error: psycopg.Error) -> EntityBusyError | None:
     return EntityBusyError(detail, retry=Retry.SAFE, retry_after_s=1)
 
 
-async def _why_not(pending: PendingIntent, lease: Lease) -> Exception:
-    key = pending.claim.key
-    stored = None if key is None else await find_key(key.key_hash, lease)
+async def _why_not(intent: Intent, lease: Lease) -> Exception:
+    stored = None if intent.key is None else await find_key(intent.key.key_hash, lease)
     if stored is not None:
         return KeyTakenError(stored)
-    hashes = {entity_hash(entity): entity for entity in pending.entities.values()}
-    return await busy_error(pending.request, hashes, lease)
+    hashes = {entity_hash(entity): entity for entity in intent.locks.values()}
+    return await busy_error(intent.request, hashes, lease)
 
 
 class OutcomeBatch:

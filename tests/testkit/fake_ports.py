@@ -33,7 +33,7 @@ from app.service.ports.audit_log import (
     AuditPage,
     AuditQuery,
     AuditRequest,
-    Claim,
+    CommittedIntent,
     Intent,
     KeyTakenError,
     LastState,
@@ -226,24 +226,24 @@ class FakeJournal:
         self.recovered: list[Recovered] = []
         self.concluded: set[RecoveryKey] = set()
 
-    async def record_intent(self, request: AuditRequest, claim: Claim) -> Intent:
+    async def record_intent(self, intent: Intent) -> CommittedIntent:
         """Keep an intent with its slots and its key."""
         self._do("record_intent")
-        if claim.key is not None and claim.key.key_hash in self.keys:
-            raise KeyTakenError(self.keys[claim.key.key_hash])
-        free = (None, claim.supersedes)
+        request, key = intent.request, intent.key
+        if key is not None and key.key_hash in self.keys:
+            raise KeyTakenError(self.keys[key.key_hash])
+        free = (None, intent.supersedes)
         entities = [item.alteration.entity for item in request.entities]
         taken = [entity for entity in entities if self.slots.get(entity) not in free]
         if taken:
             holder = self.slots[taken[0]]
             raise EntityBusyError("Busy.", alteration_id=holder, retry_after_s=self.held_for_s)
         self.slots |= dict.fromkeys(entities, request.alteration_id)
-        if claim.key is not None:
-            kept = StoredKey(request.alteration_id, claim.key.fingerprint)
-            self.keys[claim.key.key_hash] = kept
+        if key is not None:
+            self.keys[key.key_hash] = StoredKey(request.alteration_id, key.fingerprint)
         self.intents.append(request)
-        known = {key: state for key, state in self.states.items() if key in entities}
-        return Intent(EPOCH, known)
+        states = {one: state for one, state in self.states.items() if one in entities}
+        return CommittedIntent(intent, EPOCH, states)
 
     async def stored_key(self, key_hash: bytes) -> StoredKey | None:
         """Return what a key was used for."""

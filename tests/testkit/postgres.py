@@ -15,7 +15,7 @@ from app.domain.alterations import ClientQuotaAlteration, Op, Values
 from app.domain.entities import Caller, ClientQuotaEntity
 from app.localdev.postgres import OWNER, LocalPostgres
 from app.postgres.migrate import migrate
-from app.service.ports.audit_log import AuditEntity, AuditJournal, AuditRequest, Claim, KeyClaim
+from app.service.ports.audit_log import AuditEntity, AuditJournal, AuditRequest, Intent, KeyClaim
 from app.service.runtime.clock import new_alteration_id
 
 SETTINGS = {"fsync": "off", "track_commit_timestamp": "on", "scram_iterations": "1"}
@@ -131,18 +131,18 @@ def audit_request(
     )
 
 
-def claim_of(
+def intent_of(
     request: AuditRequest,
     owner: str = "owner",
     key: KeyClaim | None = None,
     supersedes: str | None = None,
     rests_on: Sequence[str] = (),
-) -> Claim:
-    """Return a claim of all entities of the request, and of the users that it rests on."""
+) -> Intent:
+    """Return an intent that locks the entities of the request, and the users that it rests on."""
     beside = tuple(ClientQuotaEntity.of({"user": user}) for user in rests_on)
-    return Claim(owner, key, supersedes, rests_on=beside, send_within_s=SEND_WITHIN_S)
+    return Intent(request, owner, key, supersedes, rests_on=beside, send_within_s=SEND_WITHIN_S)
 
 
 async def intend(journal: AuditJournal, request: AuditRequest) -> datetime:
     """Record an intent with the slots of its entities; return the time that the log gave it."""
-    return (await journal.record_intent(request, claim_of(request))).at
+    return (await journal.record_intent(intent_of(request))).at

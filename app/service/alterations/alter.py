@@ -15,7 +15,6 @@ from app.domain.validation import Judgement, judge
 from app.service.alterations.command import (
     AlterationReport,
     AlterCommand,
-    Target,
     Wait,
     audit_request,
     raise_violations,
@@ -31,15 +30,19 @@ from app.service.alterations.preconditions import (
     whole_reasons,
 )
 from app.service.alterations.results import (
-    SendingReport,
     applied_quotas,
     in_order,
     raise_unless_done,
 )
 from app.service.alterations.sending import AlterExecutor
-from app.service.alterations.write_ahead import CommittedIntent, Intents, with_before
+from app.service.alterations.write_ahead import Intents, with_before
 from app.service.auth.policy import PolicyGuard
-from app.service.ports.audit_log import AuditRequest, KeyTakenError
+from app.service.ports.audit_log import (
+    AuditConclusion,
+    AuditRequest,
+    CommittedIntent,
+    KeyTakenError,
+)
 from app.service.ports.brokers import ClientQuotaAdmin
 from app.service.queries.image import Image
 from app.service.runtime.offload import LargeRequests, off_loop
@@ -177,12 +180,13 @@ class AlterQuotas:
         broker_id = await self._deps.admin.preferred_broker()
         every = [one.entity for one in judgement.alterations]
         stored = await self._deps.present.read(every, broker_id)
-        target = Target(cluster_id, broker_id)
-        return await off_loop(len(every), audit_request, command, judgement, stored, target)
+        return await off_loop(
+            len(every), audit_request, command, judgement, stored, cluster_id, broker_id
+        )
 
     async def _validated(
         self, command: AlterCommand, request: AuditRequest
-    ) -> tuple[AuditRequest, SendingReport]:
+    ) -> tuple[AuditRequest, AuditConclusion]:
         """Check everything as a real alteration would, without slots and without a change."""
         values = await self._deps.intents.verified_values(request)
         request = await off_loop(len(values), with_before, request, values)
@@ -194,14 +198,14 @@ class AlterQuotas:
 
     async def _changed(
         self, command: AlterCommand, request: AuditRequest
-    ) -> tuple[AuditRequest, SendingReport]:
+    ) -> tuple[AuditRequest, AuditConclusion]:
         async with self._deps.intents.committed(command, request) as intent:
             request, sending = await self._sent(command, intent)
         return request, sending
 
     async def _sent(
         self, command: AlterCommand, intent: CommittedIntent
-    ) -> tuple[AuditRequest, SendingReport]:
+    ) -> tuple[AuditRequest, AuditConclusion]:
         sending = self._deps.sending
         try:
             request, failed = await self._as_expected(command, intent)
@@ -254,7 +258,7 @@ class AlterQuotas:
         entities = request.entities
         return await off_loop(len(expected), failed_expectations, expected, entities, precondition)
 
-    async def _wait(self, command: AlterCommand, sending: SendingReport) -> bool | None:
+    async def _wait(self, command: AlterCommand, sending: AuditConclusion) -> bool | None:
         after = applied_quotas(sending.results.values())
         if command.wait is Wait.NONE or not after:
             return None

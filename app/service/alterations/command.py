@@ -175,16 +175,8 @@ def refused_locally(judgement: Judgement, stored: Quotas) -> dict[int, Alteratio
     return refused
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
-    """Where a request goes: the cluster, and the broker that it is sent through."""
-
-    cluster_id: str
-    broker_id: int
-
-
 def audit_request(
-    command: AlterCommand, judgement: Judgement, stored: Quotas, target: Target
+    command: AlterCommand, judgement: Judgement, stored: Quotas, cluster_id: str, broker_id: int
 ) -> AuditRequest:
     """Return what may be sent under a new id, and what our own rules refuse of it.
 
@@ -192,12 +184,13 @@ def audit_request(
         command: As read.
         judgement: Of its alterations.
         stored: The present values of their entities.
-        target: Where it goes.
+        cluster_id: Where it goes.
+        broker_id: The broker that it is sent through.
     """
     refused = {one.index for one in judgement.violations}
     return AuditRequest(
         alteration_id=new_alteration_id(),
-        cluster_id=target.cluster_id,
+        cluster_id=cluster_id,
         caller=command.caller,
         action="validate" if command.validate_only else command.action,
         request_id=command.request_id,
@@ -210,5 +203,5 @@ def audit_request(
         reason=command.reason,
         decision=command.evidence,
         options=command.options,
-        broker_id=target.broker_id,
+        broker_id=broker_id,
     )

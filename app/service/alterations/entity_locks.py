@@ -5,12 +5,13 @@ import random
 import time
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Final
 
 from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import EntityBusyError, Retry
 from app.service.alterations.context import Failpoints
-from app.service.ports.audit_log import AuditJournal, AuditRequest, Claim, Intent
+from app.service.ports.audit_log import AuditJournal, CommittedIntent, Intent
 from app.service.runtime.clock import USUAL, boot_time
 
 _FIRST_PAUSE_S: Final = 0.02
@@ -78,17 +79,12 @@ class EntitySlots:
 
 
 async def commit_intent(
-    journal: AuditJournal,
-    request: AuditRequest,
-    claim: Claim,
-    deadline: float,
-    failpoints: Failpoints,
-) -> tuple[Intent, float]:
-    """Commit an intent with its durable slots, waiting for other processes until the deadline.
+    journal: AuditJournal, intent: Intent, deadline: float, failpoints: Failpoints
+) -> CommittedIntent:
+    """Commit an intent with its durable locks, waiting for other processes until the deadline.
 
-    Returns:
-        What the log gave back, and when its transaction was begun at the earliest, by
-        ``boot_time``: the database, which adds the same ``send_within_s``, took its own time later.
+    Its ``began`` is taken before each transaction: the database, which adds the same
+    ``send_within_s``, takes its own time later.
 
     Raises:
         EntityBusyError: Another alteration holds a slot until the deadline, or for longer by what
@@ -99,9 +95,9 @@ async def commit_intent(
     pause = _FIRST_PAUSE_S
     while True:
         try:
-            began = boot_time()
+            intent = replace(intent, began=boot_time())
             failpoints.reach("intent_begun")
-            return await journal.record_intent(request, claim), began
+            return await journal.record_intent(intent)
         except EntityBusyError as error:
             held_for_s = error.retry_after_s or 0
             if time.monotonic() + (held_for_s if held_for_s > _SOON_S else pause) > deadline:

@@ -10,8 +10,13 @@ from app.domain.errors import (
 )
 from app.service.alterations.command import AlterationReport, AlterCommand
 from app.service.alterations.preconditions import NOT_AS_EXPECTED, failed_before
-from app.service.alterations.results import SendingReport, raise_unless_done
-from app.service.ports.audit_log import AlterationRecord, AuditJournal, StoredKey
+from app.service.alterations.results import raise_unless_done
+from app.service.ports.audit_log import (
+    AlterationRecord,
+    AuditConclusion,
+    AuditJournal,
+    StoredKey,
+)
 from app.service.ports.brokers import ClientQuotaAdmin
 
 
@@ -64,7 +69,7 @@ class Replays:
         try:
             raise_unless_done(
                 report,
-                SendingReport(record.results, sent=sent),
+                AuditConclusion(stored.alteration_id, record.results, sent=sent),
                 all_or_nothing=command.all_or_nothing,
             )
         except QuotaError as error:

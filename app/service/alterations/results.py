@@ -1,7 +1,6 @@
 """From an intent and a verdict to a result; which reports are errors."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from app.domain.alterations import (
@@ -135,32 +134,6 @@ def conclusion_not_sent(request: AuditRequest, error: QuotaError) -> AuditConclu
     return AuditConclusion(request.alteration_id, results, (event,))
 
 
-Results = Mapping[int, AlterationResult]
-
-
-@dataclass(frozen=True, slots=True)
-class SendingReport:
-    """Results by ordinal, and how the request was sent.
-
-    Attributes:
-        results: One for each entity of the request.
-        sent: Whether a request that changes something was handed to a broker.
-        broker_id: The broker that answered, or null.
-        retry_after_s: Where the broker throttles, in seconds.
-    """
-
-    results: Results
-    sent: bool = False
-    broker_id: int | None = None
-    retry_after_s: float | None = None
-
-    @property
-    def is_answered(self) -> bool:
-        """Whether it was sent, and every entity has a definite outcome."""
-        unknown = any(one.outcome is Outcome.UNKNOWN for one in self.results.values())
-        return self.sent and not unknown
-
-
 _REFUSALS: Final[dict[str | None, tuple[type[QuotaError], str]]] = {
     "CLUSTER_AUTHORIZATION_FAILED": (BrokerError, "service-account-not-authorized"),
     "SECURITY_DISABLED": (BrokerError, "service-account-not-authorized"),
@@ -171,7 +144,7 @@ _REFUSALS: Final[dict[str | None, tuple[type[QuotaError], str]]] = {
 
 
 def raise_unless_done(
-    report: AlterationReport, sending: SendingReport, *, all_or_nothing: bool
+    report: AlterationReport, sending: AuditConclusion, *, all_or_nothing: bool
 ) -> None:
     """Let a report pass that is an answer: applied, validated, or partial where that was asked.
 
@@ -205,7 +178,7 @@ def _is_overtaken(outcomes: set[Outcome]) -> bool:
 
 
 def _refusal(
-    report: AlterationReport, sending: SendingReport, common: dict[str, Any]
+    report: AlterationReport, sending: AuditConclusion, common: dict[str, Any]
 ) -> QuotaError:
     violations = refusal_violations(dict(enumerate(report.results)))
     kafka_error = next((one.kafka_error for one in violations if one.kafka_error), None)

@@ -3,7 +3,6 @@
 import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
 from typing import Final
 
 from app.domain.alterations import AlterationResult, ClientQuotaAlteration, KafkaRefusal, Outcome
@@ -11,10 +10,10 @@ from app.domain.errors import NotSentError, OutcomeNotRecordedError, QuotaError,
 from app.service.alterations.context import AlterContext
 from app.service.alterations.group_commit import AlterBatcher
 from app.service.alterations.results import (
-    SendingReport,
     answered_results,
     conclusion_not_sent,
     held_back,
+    in_order,
     result_of,
     results_of,
     throttle_time_s,
@@ -109,9 +108,6 @@ def _evidence(late: AlterAnswer, verdict: EntityVerdict) -> Mapping[str, object]
     }
 
 
-Event = tuple[datetime, str, str]
-
-
 class AlterExecutor:
     """Sends what was judged and committed, and commits what became of it."""
 
@@ -131,7 +127,7 @@ class AlterExecutor:
         self._failpoints = context.failpoints
         self._metrics = context.metrics
 
-    async def validate(self, request: AuditRequest) -> SendingReport:
+    async def validate(self, request: AuditRequest) -> AuditConclusion:
         """Ask the broker for its verdict without the change, and keep the attempt."""
         report = await _judged(request, await self._verdict(request))
         await self._journal.record_final(request, report.results)
@@ -141,7 +137,7 @@ class AlterExecutor:
         """Conclude an intent whose expectations do not hold; nothing is sent."""
         results = unexpected_results(request.entities, failed)
         event = (utc_now(), "outcome", "an expectation does not hold; nothing was sent")
-        await self._concluded(request, SendingReport(results), (event,))
+        await self._concluded(AuditConclusion(request.alteration_id, results, (event,)))
 
     async def keep_refused_expectations(
         self, request: AuditRequest, failed: Mapping[int, str]
@@ -149,7 +145,7 @@ class AlterExecutor:
         """Keep a validation whose expectations do not hold."""
         await self._journal.record_final(request, unexpected_results(request.entities, failed))
 
-    async def not_sent(self, request: AuditRequest, error: Exception) -> SendingReport:
+    async def not_sent(self, request: AuditRequest, error: Exception) -> AuditConclusion:
         """Conclude an intent of which nothing was sent.
 
         Raises:
@@ -157,17 +153,15 @@ class AlterExecutor:
         """
         if not isinstance(error, QuotaError):
             error = fault_before_sending(request, error)
-        conclusion = conclusion_not_sent(request, error)
-        report = SendingReport(conclusion.results)
-        await self._concluded(request, report, tuple(conclusion.events))
+        conclusion = await self._concluded(conclusion_not_sent(request, error))
         if not isinstance(error, NotSentError):
             # a copy: others who shared the request have the same error
             raise replace(error, alteration_id=request.alteration_id) from error
-        return report
+        return conclusion
 
     async def apply(
         self, request: AuditRequest, *, send_by: float, validate_first: bool
-    ) -> SendingReport:
+    ) -> AuditConclusion:
         """Send, and commit what became of it.
 
         Args:
@@ -186,7 +180,7 @@ class AlterExecutor:
         self._failpoints.reach("before_send")
         return await self._sent(request, send_by)
 
-    async def _validated_first(self, request: AuditRequest) -> SendingReport | None:
+    async def _validated_first(self, request: AuditRequest) -> AuditConclusion | None:
         try:
             answer = await self._verdict(request)
         except Exception as error:  # noqa: BLE001 - whatever it is, nothing was handed over
@@ -196,15 +190,14 @@ class AlterExecutor:
         judged = await _judged(request, answer)
         results = held_back(judged.results, request.entities)
         event = (utc_now(), "outcome", "refused by the broker's own validation; nothing was sent")
-        report = SendingReport(results, False, judged.broker_id, judged.retry_after_s)
-        return await self._concluded(request, report, (event,))
+        return await self._concluded(replace(judged, results=results, events=(event,)))
 
     async def _verdict(self, request: AuditRequest) -> AlterAnswer:
         return await self._admin.alter_client_quotas(
             _alterations(request), validate_only=True, broker_id=request.broker_id
         )
 
-    async def _sent(self, request: AuditRequest, send_by: float) -> SendingReport:
+    async def _sent(self, request: AuditRequest, send_by: float) -> AuditConclusion:
         try:
             with timed(self._metrics, Phase.KAFKA):
                 answer = await self._shared.send(
@@ -223,50 +216,58 @@ class AlterExecutor:
             (answer.sent_at, "sent", f"handed to broker {answer.broker_id}"),
             (answer.answered_at, "outcome", words),
         )
-        report = SendingReport(results, True, answer.broker_id, throttle_time_s(answer))
+        throttle_s = throttle_time_s(answer)
         try:
-            return await self._concluded(request, report, events)
+            return await self._concluded(
+                AuditConclusion(
+                    request.alteration_id, results, events, True, answer.broker_id, throttle_s
+                )
+            )
         finally:
             self._late.listen(request, answer)
 
-    async def _in_doubt(self, request: AuditRequest) -> SendingReport:
+    async def _in_doubt(self, request: AuditRequest) -> AuditConclusion:
         reason = KafkaRefusal(None, "A fault of this service came between.")
         results = results_of(request.entities, Outcome.UNKNOWN, reason)
         event = (utc_now(), "outcome", Outcome.UNKNOWN.value)
-        return await self._concluded(request, SendingReport(results, sent=True), (event,))
+        return await self._concluded(
+            AuditConclusion(request.alteration_id, results, (event,), sent=True)
+        )
 
-    async def _concluded(
-        self, request: AuditRequest, report: SendingReport, events: tuple[Event, ...]
-    ) -> SendingReport:
-        conclusion = AuditConclusion(request.alteration_id, report.results, events)
+    async def _concluded(self, conclusion: AuditConclusion) -> AuditConclusion:
         with timed(self._metrics, Phase.TX2):
             written = await self._outcomes.write(conclusion)
-        if not written and report.is_answered:
+        if not written and conclusion.is_answered:
             raise OutcomeNotRecordedError(
                 "The cluster has answered; its answer is not in the audit log yet and will be "
                 "written as soon as the log takes it. Ask for the alteration instead of repeating.",
                 sent=Sent.YES,
-                alteration_id=request.alteration_id,
-                results=tuple(report.results[ordinal] for ordinal in sorted(report.results)),
+                alteration_id=conclusion.alteration_id,
+                results=in_order(conclusion.results),
             )
         self._failpoints.reach("after_conclusion")
-        return report
+        return conclusion
 
 
 def _alterations(request: AuditRequest) -> list[ClientQuotaAlteration]:
     return [entity.alteration for entity in request.entities]
 
 
-async def _judged(request: AuditRequest, answer: AlterAnswer) -> SendingReport:
+async def _judged(request: AuditRequest, answer: AlterAnswer) -> AuditConclusion:
     return await off_loop(len(request.entities), _judgement, request, answer)
 
 
-def _judgement(request: AuditRequest, answer: AlterAnswer) -> SendingReport:
+def _judgement(request: AuditRequest, answer: AlterAnswer) -> AuditConclusion:
     results = {
         ordinal: result if result.outcome is not Outcome.UNKNOWN else _unjudged(result)
         for ordinal, result in answered_results(request.entities, answer).items()
     }
-    return SendingReport(results, False, answer.broker_id, throttle_time_s(answer))
+    return AuditConclusion(
+        request.alteration_id,
+        results,
+        broker_id=answer.broker_id,
+        retry_after_s=throttle_time_s(answer),
+    )
 
 
 def _unjudged(result: AlterationResult) -> AlterationResult:

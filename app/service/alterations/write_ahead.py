@@ -3,9 +3,9 @@
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from app.domain.alterations import Quotas
@@ -20,10 +20,9 @@ from app.service.ports.audit_log import (
     AuditConclusion,
     AuditJournal,
     AuditRequest,
-    Claim,
+    CommittedIntent,
     Intent,
     KeyTakenError,
-    LastState,
 )
 from app.service.ports.metrics import AlterationMetrics, Phase, timed
 from app.service.runtime.clock import USUAL, Patience
@@ -149,32 +148,6 @@ def send_within_s(number: int, patience: Patience, *, tables: int = 2) -> float:
     return record_s + SEND_BY_S + number * SEND_BY_S_PER_ENTITY
 
 
-RECENT_S: Final = 60.0
-"""A state that was audited so recently is waited for where no barrier can be set."""
-
-
-@dataclass(frozen=True, slots=True)
-class CommittedIntent:
-    """An intent in the log.
-
-    Attributes:
-        request: As recorded; its ``before`` values were read without the slots.
-        states: The last audited states, as the log gave them back under the slots.
-        send_by: Until when it may be handed over, by ``boot_time``.
-    """
-
-    request: AuditRequest
-    states: Mapping[ClientQuotaEntity, LastState]
-    send_by: float
-
-    @property
-    def acknowledged(self) -> Quotas:
-        """What was applied a short while ago: a broker that does not show it may be behind."""
-        return {
-            entity: state.values for entity, state in self.states.items() if state.age_s < RECENT_S
-        }
-
-
 class Intents:
     """Commits intents under the slots of their entities.
 
@@ -215,7 +188,8 @@ class Intents:
         key, plan = command.key, command.plan
         rests_on = tuple(plan.beside) if plan and entities else ()
         tables = 2 + (plan is not None) + (command.supersedes is not None)
-        claim = Claim(
+        intent = Intent(
+            request,
             self._owner,
             key.claim(request.caller.principal, request.cluster_id) if key else None,
             command.supersedes,
@@ -227,9 +201,9 @@ class Intents:
         )
         async with self._held((*entities, *rests_on), request.alteration_id) as deadline:
             self._failpoints.reach("before_intent")
-            intent, began = await self._commit(request, claim, deadline)
+            committed = await self._commit(intent, deadline)
             self._failpoints.reach("after_intent")
-            yield CommittedIntent(request, intent.states, began + claim.send_within_s)
+            yield committed
 
     @asynccontextmanager
     async def _held(
@@ -244,26 +218,22 @@ class Intents:
             self._metrics.slot_was_taken()
             raise
 
-    async def _commit(
-        self, request: AuditRequest, claim: Claim, deadline: float
-    ) -> tuple[Intent, float]:
+    async def _commit(self, intent: Intent, deadline: float) -> CommittedIntent:
         try:
             with self._breaker.attempt(), timed(self._metrics, Phase.TX1):
-                committed = await commit_intent(
-                    self._journal, request, claim, deadline, self._failpoints
-                )
+                committed = await commit_intent(self._journal, intent, deadline, self._failpoints)
         except NotSentError as error:
             self._metrics.audit_write_failed("tx1")
             if error.alteration_id is not None:
-                self._outcomes.write_later(conclusion_not_sent(request, error))
+                self._outcomes.write_later(conclusion_not_sent(intent.request, error))
             raise
         except (QuotaError, KeyTakenError):
             raise
         except Exception as fault:  # the log may have the intent
-            unsent = fault_before_sending(request, fault)
-            self._outcomes.write_later(conclusion_not_sent(request, unsent))
+            unsent = fault_before_sending(intent.request, fault)
+            self._outcomes.write_later(conclusion_not_sent(intent.request, unsent))
             raise unsent from fault
-        if claim.supersedes is not None:
+        if intent.supersedes is not None:
             self._metrics.superseded()
         return committed
 

@@ -3,9 +3,16 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
-from app.domain.alterations import AlterationResult, ClientQuotaAlteration, KafkaRefusal, Values
+from app.domain.alterations import (
+    AlterationResult,
+    ClientQuotaAlteration,
+    KafkaRefusal,
+    Outcome,
+    Quotas,
+    Values,
+)
 from app.domain.entities import Caller, ClientQuotaEntity
 from app.domain.filters import ClientQuotaFilter
 from app.service.ports.plans import OwnershipClaim
@@ -58,14 +65,29 @@ class AuditRequest:
 
 @dataclass(frozen=True, slots=True)
 class AuditConclusion:
-    """What became of the entities of an intent: results by ordinal, and the events on the way.
+    """What became of the entities of an intent, and how the request was sent.
 
-    ``events`` are (at, event, detail) with event ``sent``, ``outcome`` or ``recovery``.
+    Attributes:
+        alteration_id: Whose.
+        results: One for each entity, by ordinal.
+        events: (at, event, detail) with event ``sent``, ``outcome`` or ``recovery``.
+        sent: Whether a request that changes something was handed to a broker.
+        broker_id: The broker that answered, or null.
+        retry_after_s: Where the broker throttles, in seconds.
     """
 
     alteration_id: str
     results: Mapping[int, AlterationResult]
     events: Sequence[tuple[datetime, str, str]] = ()
+    sent: bool = False
+    broker_id: int | None = None
+    retry_after_s: float | None = None
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether it was sent, and every entity has a definite outcome."""
+        unknown = any(one.outcome is Outcome.UNKNOWN for one in self.results.values())
+        return self.sent and not unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,25 +182,38 @@ class StoredKey:
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
-    """What an intent takes beside the locks of its entities, in the same transaction.
+class Intent:
+    """What is committed before anything is sent: the request, and what it takes with it.
 
     Attributes:
-        send_within_s: How long after its transaction was begun it may still be handed over.
+        request: As it is recorded.
         owner: The process that sends; its heartbeat tells whether it lives.
         key: The idempotency key, or null.
-        supersedes: The alteration whose quarantined slots are taken over, or null.
+        supersedes: The alteration whose quarantined locks are taken over, or null.
         ownership: Who will hold the keys if they are applied; null for what is no plan's.
-        rests_on: Whose slots are taken too, because what is changed depends on their values; they
-            are free again with the last entity of the request.
+        rests_on: What is locked too, because what is changed depends on its values; it is free
+            again with the last entity of the request.
+        send_within_s: How long after its transaction was begun it may still be handed over.
+        began: When that was at the earliest, by ``boot_time``.
     """
 
-    send_within_s: float = field(kw_only=True)
+    request: AuditRequest
     owner: str
     key: KeyClaim | None = None
     supersedes: str | None = None
     ownership: OwnershipClaim | None = None
     rests_on: tuple[ClientQuotaEntity, ...] = ()
+    send_within_s: float = field(kw_only=True)
+    began: float = 0.0
+
+    @property
+    def locks(self) -> dict[int, ClientQuotaEntity]:
+        """What is locked, by ordinal: from -2 down what the request only rests on.
+
+        The log has no events of those, and nothing is to be recovered.
+        """
+        entities = {one.ordinal: one.alteration.entity for one in self.request.entities}
+        return entities | {-2 - n: entity for n, entity in enumerate(self.rests_on)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,17 +224,40 @@ class LastState:
     age_s: float
 
 
+RECENT_S: Final = 60.0
+"""A state that was audited so recently is waited for where no barrier can be set."""
+
+
 @dataclass(frozen=True, slots=True)
-class Intent:
-    """A committed intent.
+class CommittedIntent:
+    """An intent in the log.
 
     Attributes:
-        at: The time that the log gave it, under the slots.
-        states: The last audited state of the entities that have one.
+        intent: Its request's ``before`` values were read without the locks.
+        at: The time that the log gave it, under the locks.
+        states: The last audited state of the entities that have one, under the locks.
     """
 
+    intent: Intent
     at: datetime
     states: Mapping[ClientQuotaEntity, LastState]
+
+    @property
+    def request(self) -> AuditRequest:
+        """The request as recorded."""
+        return self.intent.request
+
+    @property
+    def send_by(self) -> float:
+        """Until when it may be handed over, by ``boot_time``."""
+        return self.intent.began + self.intent.send_within_s
+
+    @property
+    def acknowledged(self) -> Quotas:
+        """What was applied a short while ago: a broker that does not show it may be behind."""
+        return {
+            entity: state.values for entity, state in self.states.items() if state.age_s < RECENT_S
+        }
 
 
 class KeyTakenError(Exception):
@@ -214,13 +272,13 @@ class KeyTakenError(Exception):
 class AuditJournal(Protocol):
     """The append-only log. Every method raises ``NotSentError`` when Postgres does not do it."""
 
-    async def record_intent(self, request: AuditRequest, claim: Claim) -> Intent:
-        """Commit the intent, its slots and its key durably, all or none.
+    async def record_intent(self, intent: Intent) -> CommittedIntent:
+        """Commit the intent, its locks and its key durably, all or none.
 
         Where the error's ``alteration_id`` is set, the log may hold the intent all the same.
 
         Raises:
-            EntityBusyError: A slot is taken; ``alteration_id`` says by whom. Nothing was written.
+            EntityBusyError: A lock is taken; ``alteration_id`` says by whom. Nothing was written.
             KeyTakenError: The idempotency key was used before. Nothing was written.
         """
         ...

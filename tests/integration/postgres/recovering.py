@@ -10,14 +10,14 @@ from app.postgres.recovery import PostgresRecovery
 from app.service.ports.audit_log import AlterationRecord, AuditQuery, AuditRequest
 from app.service.ports.recovery import OpenAlteration, Recovered
 from tests.integration.postgres.slots import AFTER, concluded, request_of
-from tests.testkit.postgres import CLUSTER, claim_of
+from tests.testkit.postgres import CLUSTER, intent_of
 
 
 async def opened(
     journal: PostgresJournal, *users: str, owner: str = "dead", broker_id: int | None = 1
 ) -> AuditRequest:
     request = replace(request_of(*users), broker_id=broker_id)
-    await journal.record_intent(request, claim_of(request, owner))
+    await journal.record_intent(intent_of(request, owner))
     return request
 
 

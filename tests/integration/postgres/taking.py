@@ -4,8 +4,8 @@ import pytest
 
 from app.domain.errors import EntityBusyError
 from app.postgres.audit_log import PostgresJournal
-from app.service.ports.audit_log import AuditRequest, Intent
-from tests.testkit.postgres import claim_of
+from app.service.ports.audit_log import AuditRequest, CommittedIntent
+from tests.testkit.postgres import intent_of
 
 INSERT = (
     "insert into quota_entity (cluster_id, entity_hash, alteration_id, ordinal, received_at, "
@@ -18,8 +18,8 @@ INSERT = (
 FREE = "update quota_entity set alteration_id = null"
 
 
-async def take(journal: PostgresJournal, request: AuditRequest) -> Intent:
-    return await journal.record_intent(request, claim_of(request))
+async def take(journal: PostgresJournal, request: AuditRequest) -> CommittedIntent:
+    return await journal.record_intent(intent_of(request))
 
 
 async def holder_of(journal: PostgresJournal, request: AuditRequest) -> str | None:

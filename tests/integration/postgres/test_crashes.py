@@ -12,7 +12,7 @@ from app.postgres.pool import Database
 from app.postgres.recovery import PostgresRecovery
 from app.service.ports.audit_log import AuditRequest, KeyClaim
 from tests.integration.postgres.slots import Tables, concluded, request_of
-from tests.testkit.postgres import CLUSTER, claim_of
+from tests.testkit.postgres import CLUSTER, intent_of
 from tests.testkit.sizes import size
 
 CYCLES = size(2, 4)
@@ -41,7 +41,7 @@ class Writer:
 
     async def _write(self, request: AuditRequest) -> None:
         name = request.alteration_id.replace("-", "").encode()
-        await self._journal.record_intent(request, claim_of(request, key=KeyClaim(name, name)))
+        await self._journal.record_intent(intent_of(request, key=KeyClaim(name, name)))
         self.intents.add(request.alteration_id)
         await self._journal.record_conclusion(concluded(request))
         self.conclusions.add(request.alteration_id)

@@ -20,7 +20,7 @@ from app.service.ports.recovery import AuditedState, Drift, Recovered
 from tests.integration.postgres.slots import AFTER, Tables, concluded, request_of
 from tests.integration.postgres.taking import INSERT
 from tests.testkit.patience import PATIENT
-from tests.testkit.postgres import CLUSTER, HOSTILE_NAMES, AuditDatabase, claim_of, intend
+from tests.testkit.postgres import CLUSTER, HOSTILE_NAMES, AuditDatabase, intend, intent_of
 
 SEEN = datetime(2026, 11, 21, 1, 2, 3, 456_000, UTC)
 
@@ -257,7 +257,7 @@ async def test_what_may_be_applied_late_can_be_asked_for(
         recovered = Recovered(request.alteration_id, 1, result, final=True, evidence={})
         await recovery.record_recovery([recovered])
     new = request_of("unknown")
-    await journal.record_intent(new, claim_of(new, supersedes=ids["unknown"]))
+    await journal.record_intent(intent_of(new, supersedes=ids["unknown"]))
     asked = [entity_of(user) for user in ids] + [entity_of("nobody")]
     doubtful = await drift.recent_doubtful(CLUSTER, asked)
     assert {alteration.alteration_id: alteration.outcome.value for alteration in doubtful} == {

@@ -14,7 +14,7 @@ from app.postgres.recovery import PostgresRecovery
 from app.service.ports.audit_log import (
     AuditConclusion,
     AuditRequest,
-    Claim,
+    CommittedIntent,
     Intent,
     KeyClaim,
     KeyTakenError,
@@ -25,7 +25,7 @@ from tests.integration.postgres.calls import until_a_call_waits
 from tests.integration.postgres.slots import Tables, concluded, request_of
 from tests.testkit.kafka import unique
 from tests.testkit.patience import PATIENT
-from tests.testkit.postgres import AuditDatabase, audit_request, claim_of
+from tests.testkit.postgres import AuditDatabase, audit_request, intent_of
 from tests.testkit.sizes import size
 
 KEYS = size(100, 1000)
@@ -40,8 +40,8 @@ def key_of(name: str, body: str = "body") -> KeyClaim:
     return KeyClaim(sha256(name.encode()).digest(), sha256(body.encode()).digest())
 
 
-async def take(journal: PostgresJournal, request: AuditRequest, key: KeyClaim) -> Intent:
-    return await journal.record_intent(request, claim_of(request, key=key))
+async def take(journal: PostgresJournal, request: AuditRequest, key: KeyClaim) -> CommittedIntent:
+    return await journal.record_intent(intent_of(request, key=key))
 
 
 async def kept_by(journal: PostgresJournal, request: AuditRequest, key: KeyClaim) -> StoredKey:
@@ -107,7 +107,7 @@ async def test_who_repeats_a_key_waits_for_the_commit_of_the_first(
     journal: PostgresJournal, audit_database: AuditDatabase
 ):
     for end, wins in (("commit", False), ("rollback", True)):
-        result: Intent | BaseException = EntityBusyError("not tried yet")
+        result: CommittedIntent | BaseException = EntityBusyError("not tried yet")
         while isinstance(result, EntityBusyError):  # the first took half a second to end
             key = key_of(unique(end))
             first, second = request_of(unique(end)), request_of(unique(end))
@@ -117,7 +117,7 @@ async def test_who_repeats_a_key_waits_for_the_commit_of_the_first(
                 await until_a_call_waits(audit_database)
                 getattr(other, end)()
             (result,) = await asyncio.gather(waiting, return_exceptions=True)
-        assert isinstance(result, Intent if wins else KeyTakenError)
+        assert isinstance(result, CommittedIntent if wins else KeyTakenError)
         kept = await journal.stored_key(key.key_hash)
         assert kept is not None
         assert kept.alteration_id == (second if wins else first).alteration_id
@@ -285,5 +285,5 @@ async def test_a_taken_key_is_said_before_a_taken_slot(journal: PostgresJournal)
 
 async def test_a_key_without_slots_is_kept_too(journal: PostgresJournal):
     key, request = key_of("k"), audit_request()
-    await journal.record_intent(request, Claim("owner", key, send_within_s=0.0))
+    await journal.record_intent(Intent(request, "owner", key, send_within_s=0.0))
     assert (await kept_by(journal, request_of("bob"), key)).alteration_id == request.alteration_id

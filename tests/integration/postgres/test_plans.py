@@ -24,7 +24,7 @@ from app.postgres.payload import outcome_events
 from app.postgres.plans import PostgresPlans
 from app.postgres.pool import Database, Lease
 from app.postgres.recovery import PostgresRecovery
-from app.service.ports.audit_log import AuditConclusion, AuditRequest, Claim
+from app.service.ports.audit_log import AuditConclusion, AuditRequest, Intent
 from app.service.ports.plans import ChangeWithImpact, OwnershipClaim, StoredPlan
 from app.service.ports.recovery import Recovered
 from app.service.recovery.recovery import FINAL_AFTER_S
@@ -38,7 +38,7 @@ from tests.testkit.postgres import (
     AuditDatabase,
     audit_entity,
     audit_request,
-    claim_of,
+    intent_of,
 )
 
 P, C = "producer_byte_rate", "consumer_byte_rate"
@@ -54,14 +54,14 @@ def sets(value: int = 1024, key: str = P) -> tuple[Op, ...]:
     return (Op(key, Decimal(value)),)
 
 
-Claimed = tuple[AuditRequest, Claim]
+Claimed = tuple[AuditRequest, Intent]
 
 
 def owned(user: str, owner: str, holder: str | None, *ops: Op, force: bool = False) -> Claimed:
     entity = audit_entity(0, {"user": user}, ops=ops)
     request = audit_request(entity, action="apply_plan")
     holders = {entity.alteration.entity: {op.key: holder for op in ops}}
-    claim = replace(claim_of(request), ownership=OwnershipClaim(owner, force, holders))
+    claim = replace(intent_of(request), ownership=OwnershipClaim(owner, force, holders))
     return request, claim
 
 
@@ -72,7 +72,7 @@ async def holders(plans: PostgresPlans, user: str) -> dict[str, Holding]:
 
 async def settled(journal: PostgresJournal, claimed: Claimed) -> None:
     request, claim = claimed
-    await journal.record_intent(request, claim)
+    await journal.record_intent(claim)
     await journal.record_conclusion(concluded(request))
 
 
@@ -81,7 +81,7 @@ async def test_an_owner_holds_what_was_applied_and_gives_up_what_was_removed(
     journal: PostgresJournal, plans: PostgresPlans, user: str
 ):
     request, claim = owned(user, "team", None, *sets(), *sets(7, C))
-    await journal.record_intent(request, claim)
+    await journal.record_intent(claim)
     assert await holders(plans, user) == {}
     await journal.record_conclusion(concluded(request))
     assert await holders(plans, user) == {P: Holding("team", 1024.0), C: Holding("team", 7.0)}
@@ -99,7 +99,7 @@ async def test_nobody_holds_what_was_not_applied(
     journal: PostgresJournal, plans: PostgresPlans, tables: Tables, outcome: Outcome
 ):
     request, claim = owned("alice", "team", None, *sets())
-    await journal.record_intent(request, claim)
+    await journal.record_intent(claim)
     await journal.record_conclusion(concluded(request, outcome))
     assert await holders(plans, "alice") == {}
     assert tables.locked() == 0
@@ -117,7 +117,7 @@ async def test_what_recovery_finds_decides_who_holds_it(
     expected: dict[str, Holding],
 ):
     request, claim = owned("alice", "team", None, *sets())
-    await journal.record_intent(request, claim)
+    await journal.record_intent(claim)
     await journal.record_conclusion(concluded(request, Outcome.UNKNOWN, None))
     entity = request.entities[0].alteration.entity
     result = AlterationResult(entity, found, True, {}, {P: 1024.0})
@@ -132,10 +132,10 @@ async def test_what_recovery_finds_decides_who_holds_it(
 
 async def test_what_was_superseded_is_nobody_s(journal: PostgresJournal, plans: PostgresPlans):
     request, claim = owned("alice", "team", None, *sets())
-    await journal.record_intent(request, claim)
+    await journal.record_intent(claim)
     await journal.record_conclusion(concluded(request, Outcome.UNKNOWN, None))
     taking = audit_request(audit_entity(0, {"user": "alice"}))
-    await journal.record_intent(taking, claim_of(taking, supersedes=request.alteration_id))
+    await journal.record_intent(intent_of(taking, supersedes=request.alteration_id))
     await journal.record_conclusion(concluded(taking))
     assert await holders(plans, "alice") == {}
 
@@ -145,7 +145,7 @@ async def test_an_alteration_without_a_plan_leaves_owners_alone(
 ):
     await settled(journal, owned("alice", "team", None, *sets()))
     request = audit_request(audit_entity(0, {"user": "alice"}, ops=sets(5)))
-    await settled(journal, (request, claim_of(request)))
+    await settled(journal, (request, intent_of(request)))
     assert await holders(plans, "alice") == {P: Holding("team", 1024.0)}
 
 
@@ -162,7 +162,7 @@ async def test_owners_are_as_the_plan_saw_them_or_nothing_is_claimed(
     ]
     for (request, claim), error in cases:
         with pytest.raises(error):
-            await journal.record_intent(request, claim)
+            await journal.record_intent(claim)
         assert await journal.alteration(request.alteration_id) is None
     assert tables.locked() == 0
     await settled(journal, owned("alice", "second", "first", *sets(2), force=True))
@@ -173,7 +173,7 @@ async def test_a_conclusion_that_is_rolled_back_gives_nobody_anything(
     journal: PostgresJournal, plans: PostgresPlans, tables: Tables
 ):
     request, claim = owned("alice", "team", None, *sets())
-    await journal.record_intent(request, claim)
+    await journal.record_intent(claim)
     tables.run("alter table quota_owner add constraint no check (key <> 'producer_byte_rate')")
     with pytest.raises(QuotaError, match="fault of this service"):
         await journal.record_conclusion(concluded(request))
@@ -191,8 +191,8 @@ async def test_the_claims_of_a_large_plan_are_settled_at_once(
     ]
     request = audit_request(*entities, action="apply_plan")
     holders = {entity.alteration.entity: {P: None} for entity in entities}
-    claim = replace(claim_of(request), ownership=OwnershipClaim("team", False, holders))
-    await journal.record_intent(request, claim)
+    claim = replace(intent_of(request), ownership=OwnershipClaim("team", False, holders))
+    await journal.record_intent(claim)
     conclusion = concluded(request)
     refused = replace(conclusion.results[7], outcome=Outcome.REFUSED, after=None)
     await journal.record_conclusion(replace(conclusion, results={**conclusion.results, 7: refused}))
@@ -209,7 +209,7 @@ async def rested(
 ) -> AuditRequest:
     """Return an alteration that has begun, and rests on users beside its own."""
     request = request_of(*users)
-    await journal.record_intent(request, claim_of(request, owner, rests_on=beside))
+    await journal.record_intent(intent_of(request, owner, rests_on=beside))
     return request
 
 
@@ -219,19 +219,19 @@ async def test_what_a_plan_rests_on_is_held_until_all_of_it_is_concluded(
     """Also from another plan that rests on it; who comes is told how long that can last."""
     request = await rested(journal, "ab", "x", "y")
     altering, planned = request_of("x"), request_of("c")
-    claims = [(altering, claim_of(altering)), (planned, claim_of(planned, rests_on=["y"]))]
-    for other, claim in claims:
+    claims = [intent_of(altering), intent_of(planned, rests_on=["y"])]
+    for claim in claims:
         with pytest.raises(EntityBusyError) as raised:
-            await journal.record_intent(other, claim)
+            await journal.record_intent(claim)
         assert raised.value.alteration_id == request.alteration_id
         assert raised.value.retry_after_s == 1
     applied, unknown = concluded(request), concluded(request, Outcome.UNKNOWN, None)
     results = {0: applied.results[0], 1: unknown.results[1]}
     await journal.record_conclusion(replace(applied, results=results))
     assert list(tables.slots(request)) == [-3, -2, 1]
-    for other, claim in claims:
+    for claim in claims:
         with pytest.raises(EntityBusyError) as raised:
-            await journal.record_intent(other, claim)
+            await journal.record_intent(claim)
         assert raised.value.retry_after_s is not None
         assert 1 < raised.value.retry_after_s <= FINAL_AFTER_S
 
@@ -240,10 +240,10 @@ async def test_an_alteration_gives_back_what_is_last_known_of_what_it_rests_on(
     journal: PostgresJournal,
 ):
     before = request_of("x")
-    await journal.record_intent(before, claim_of(before))
+    await journal.record_intent(intent_of(before))
     await journal.record_conclusion(concluded(before))
     request = request_of("a")
-    intent = await journal.record_intent(request, claim_of(request, rests_on=["x", "y"]))
+    intent = await journal.record_intent(intent_of(request, rests_on=["x", "y"]))
     assert [state.values for state in intent.states.values()] == [AFTER]
 
 
@@ -296,7 +296,7 @@ async def test_who_supersedes_all_of_a_plan_frees_what_it_rests_on(
     await journal.record_conclusion(concluded(old, Outcome.UNKNOWN, None))
     for user, left in (("a", [-2, 1]), ("b", [])):
         new = request_of(user)
-        await journal.record_intent(new, claim_of(new, supersedes=old.alteration_id))
+        await journal.record_intent(intent_of(new, supersedes=old.alteration_id))
         assert list(tables.slots(old)) == left
 
 
@@ -311,7 +311,7 @@ async def test_many_entities_that_a_plan_rests_on_are_taken_and_freed(
 
 async def test_a_request_about_nothing_is_kept_and_concluded(journal: PostgresJournal):
     request = audit_request(action="apply_plan")
-    await journal.record_intent(request, claim_of(request))
+    await journal.record_intent(intent_of(request))
     record = await journal.alteration(request.alteration_id)
     assert record is not None
     assert (record.concluded, record.results, record.request.action) == (True, {}, "apply_plan")

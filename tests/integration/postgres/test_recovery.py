@@ -10,11 +10,11 @@ from app.domain.alterations import AlterationResult, KafkaRefusal, Outcome
 from app.postgres.audit_log import PostgresJournal
 from app.postgres.pool import Database
 from app.postgres.recovery import PostgresRecovery
-from app.service.ports.audit_log import AuditQuery, Intent
+from app.service.ports.audit_log import AuditQuery, CommittedIntent
 from app.service.ports.recovery import Recovered
 from tests.integration.postgres.recovering import claimed, found, given_up, listed, opened, stored
 from tests.integration.postgres.slots import Tables, concluded, request_of
-from tests.testkit.postgres import CLUSTER, audit_entity, audit_request, claim_of
+from tests.testkit.postgres import CLUSTER, audit_entity, audit_request, intent_of
 
 
 async def test_what_was_observed_is_told_and_due_again_when_it_can_be_final(
@@ -170,13 +170,13 @@ async def test_of_a_recovery_and_a_successor_at_once_one_concludes(
 ):
     for number in range(30):
         old, new = await given_up(journal, f"user-{number}"), request_of(f"user-{number}")
-        claim = claim_of(new, supersedes=old.alteration_id)
+        claim = intent_of(new, supersedes=old.alteration_id)
         taken, _ = await asyncio.gather(
-            journal.record_intent(new, claim),
+            journal.record_intent(claim),
             recovery.record_recovery([found(old, Outcome.APPLIED, final=True)]),
             return_exceptions=True,
         )
-        assert isinstance(taken, Intent)
+        assert isinstance(taken, CommittedIntent)
         (outcome,) = await listed(journal, old)
         assert outcome in ("applied", "superseded")
         ends = "select count(*) as n from audit_event where alteration_id = %(id)s and seq > 1"
@@ -256,7 +256,7 @@ async def test_odd_values_and_names_come_back_from_recovery(
     journal: PostgresJournal, recovery: PostgresRecovery, tables: Tables
 ):
     request = audit_request(audit_entity(0, {"user": "a\x00\n'\"", "client-id": None}))
-    await journal.record_intent(request, claim_of(request))
+    await journal.record_intent(intent_of(request))
     odd = {"a": math.inf, "b": 2.0**63, "c": 5e-324, "\x00": 1.0}
     result = AlterationResult(
         request.entities[0].alteration.entity,
@@ -271,7 +271,7 @@ async def test_odd_values_and_names_come_back_from_recovery(
     )
     assert (await stored(journal, request)).results == {0: result}
     second = replace(request, alteration_id=request_of("x").alteration_id)
-    (known,) = (await journal.record_intent(second, claim_of(second))).states.values()
+    (known,) = (await journal.record_intent(intent_of(second))).states.values()
     assert known.values == odd
 
 

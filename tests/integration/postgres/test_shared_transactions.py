@@ -15,16 +15,15 @@ from app.postgres.audit_log import PostgresJournal
 from app.postgres.log_writer import (
     BatchRejectedError,
     IntentBatch,
-    PendingIntent,
     write_intents,
     write_outcomes,
 )
 from app.postgres.payload import canonical_json
 from app.postgres.pool import Database
-from app.service.ports.audit_log import AuditRequest, Intent, KeyClaim, KeyTakenError
+from app.service.ports.audit_log import AuditRequest, CommittedIntent, KeyClaim, KeyTakenError
 from tests.integration.postgres.slots import AFTER, Tables, concluded, request_of
 from tests.integration.postgres.taking import FREE
-from tests.testkit.postgres import AuditDatabase, claim_of, intend
+from tests.testkit.postgres import AuditDatabase, intend, intent_of
 
 T = TypeVar("T")
 
@@ -39,13 +38,13 @@ async def all_of(calls: Sequence[Awaitable[T]]) -> list[T | BaseException]:
 
 async def intended(
     journal: PostgresJournal, *requests: AuditRequest, key: KeyClaim | None = None
-) -> list[Intent | BaseException]:
+) -> list[CommittedIntent | BaseException]:
     """Record a first intent, and the others in the turn that waits for it."""
     first = request_of("first")
-    calls = [journal.record_intent(first, claim_of(first))]
-    calls += [journal.record_intent(request, claim_of(request, key=key)) for request in requests]
+    calls = [journal.record_intent(intent_of(first))]
+    calls += [journal.record_intent(intent_of(request, key=key)) for request in requests]
     found = await all_of(calls)
-    assert isinstance(found[0], Intent)
+    assert isinstance(found[0], CommittedIntent)
     return found[1:]
 
 
@@ -57,8 +56,8 @@ async def test_intents_of_one_turn_are_all_recorded_with_their_own_state(
     await journal.record_conclusion(concluded(known))
     requests = [request_of(f"user-{number}") for number in range(20)]
     found = await intended(journal, *requests)
-    assert all(isinstance(result, Intent) for result in found)
-    states = [[*result.states.values()] for result in found if isinstance(result, Intent)]
+    assert all(isinstance(result, CommittedIntent) for result in found)
+    states = [[*result.states.values()] for result in found if isinstance(result, CommittedIntent)]
     assert [len(state) for state in states] == [number == 3 for number in range(20)]
     assert states[3][0].values == AFTER
     for request in requests:
@@ -98,7 +97,7 @@ async def test_a_taken_entity_stops_its_own_request_only(journal: PostgresJourna
     await intend(journal, holder)
     good, bad, also_good = request_of("a"), request_of("b", "busy", "c"), request_of("d")
     found = await intended(journal, good, bad, also_good)
-    assert [type(result) for result in found] == [Intent, EntityBusyError, Intent]
+    assert [type(result) for result in found] == [CommittedIntent, EntityBusyError, CommittedIntent]
     assert isinstance(found[1], EntityBusyError)
     assert found[1].alteration_id == holder.alteration_id
     assert await journal.alteration(bad.alteration_id) is None
@@ -110,17 +109,17 @@ async def test_a_taken_entity_stops_its_own_request_only(journal: PostgresJourna
 
 async def test_a_used_key_stops_its_own_request_only(journal: PostgresJournal, tables: Tables):
     used = request_of("x")
-    await journal.record_intent(used, claim_of(used, key=KEY))
+    await journal.record_intent(intent_of(used, key=KEY))
     fresh, repeat = request_of("a"), request_of("b")
     first = request_of("first")
     found = await all_of(
         [
-            journal.record_intent(first, claim_of(first)),
-            journal.record_intent(fresh, claim_of(fresh, key=OTHER_KEY)),
-            journal.record_intent(repeat, claim_of(repeat, key=KEY)),
+            journal.record_intent(intent_of(first)),
+            journal.record_intent(intent_of(fresh, key=OTHER_KEY)),
+            journal.record_intent(intent_of(repeat, key=KEY)),
         ]
     )
-    assert [type(result) for result in found] == [Intent, Intent, KeyTakenError]
+    assert [type(result) for result in found] == [CommittedIntent, CommittedIntent, KeyTakenError]
     assert isinstance(found[2], KeyTakenError)
     assert found[2].stored.alteration_id == used.alteration_id
     assert not tables.slots(repeat)
@@ -132,28 +131,31 @@ async def test_a_used_key_stops_its_own_request_only(journal: PostgresJournal, t
 async def test_one_key_at_the_same_moment_is_one_intent(journal: PostgresJournal):
     requests = [request_of(f"user-{number}") for number in range(5)]
     found = await intended(journal, *requests, key=KEY)
-    assert [type(result) for result in found].count(Intent) == 1
+    assert [type(result) for result in found].count(CommittedIntent) == 1
     winner = next(
         request
         for request, result in zip(requests, found, strict=True)
-        if isinstance(result, Intent)
+        if isinstance(result, CommittedIntent)
     )
     for result in found:
-        if not isinstance(result, Intent):
+        if not isinstance(result, CommittedIntent):
             assert isinstance(result, KeyTakenError)
             assert result.stored.alteration_id == winner.alteration_id
 
 
 async def test_one_entity_at_the_same_moment_is_one_intent(journal: PostgresJournal):
     found = await intended(journal, *(request_of("same") for _ in range(5)))
-    assert sorted(type(result).__name__ for result in found) == ["EntityBusyError"] * 4 + ["Intent"]
+    assert (
+        sorted(type(result).__name__ for result in found)
+        == ["CommittedIntent"] + ["EntityBusyError"] * 4
+    )
 
 
 async def test_an_entity_refused_for_its_key_gives_its_slot_back(
     journal: PostgresJournal, tables: Tables
 ):
     used = request_of("x")
-    await journal.record_intent(used, claim_of(used, key=KEY))
+    await journal.record_intent(intent_of(used, key=KEY))
     repeat = request_of("wanted")
     (found,) = await intended(journal, repeat, key=KEY)
     assert isinstance(found, KeyTakenError)
@@ -168,26 +170,24 @@ async def test_who_would_wait_for_a_lock_is_told_to_go_alone(
     await intend(journal, request)
     with psycopg.connect(audit_database.owner_url) as other:
         other.execute(FREE)
-        drafts = [
-            PendingIntent(item, claim_of(item)) for item in (request_of("a"), request_of("locked"))
-        ]
+        drafts = [intent_of(item) for item in (request_of("a"), request_of("locked"))]
         with pytest.raises(BatchRejectedError):
             await database.writing.run(lambda lease: write_intents(drafts, lease))
         assert await journal.alteration(drafts[0].request.alteration_id) is None
         good, waiting = request_of("a"), request_of("locked")
         found = await intended(journal, good, waiting)
         other.rollback()
-    assert [type(result) for result in found] == [Intent, EntityBusyError]
+    assert [type(result) for result in found] == [CommittedIntent, EntityBusyError]
 
 
 async def test_a_draft_that_takes_over_shares_with_nobody():
     room = IntentBatch()
     plain, taking = request_of("a"), request_of("b")
-    assert room(PendingIntent(plain, claim_of(plain)))
-    assert not room(PendingIntent(taking, claim_of(taking, supersedes=plain.alteration_id)))
+    assert room(intent_of(plain))
+    assert not room(intent_of(taking, supersedes=plain.alteration_id))
     alone = IntentBatch()
-    assert not alone(PendingIntent(taking, claim_of(taking, supersedes=plain.alteration_id)))
-    assert not alone(PendingIntent(plain, claim_of(plain)))
+    assert not alone(intent_of(taking, supersedes=plain.alteration_id))
+    assert not alone(intent_of(plain))
 
 
 async def test_conclusions_of_one_turn_free_their_slots_and_keep_their_states(

@@ -18,7 +18,7 @@ from app.service.ports.audit_log import (
     AuditConclusion,
     AuditQuery,
     AuditRequest,
-    Claim,
+    CommittedIntent,
     Intent,
     KeyClaim,
 )
@@ -28,7 +28,7 @@ from tests.integration.postgres.slots import AFTER, Tables, concluded, request_o
 from tests.integration.postgres.taking import FREE, INSERT, holder_of, take
 from tests.testkit.kafka import DEADLINE_S
 from tests.testkit.patience import PATIENT
-from tests.testkit.postgres import AuditDatabase, audit_entity, audit_request, claim_of
+from tests.testkit.postgres import AuditDatabase, audit_entity, audit_request, intent_of
 
 KEY = KeyClaim(b"k" * 32, b"f" * 32)
 DEFINITE = (Outcome.APPLIED, Outcome.REFUSED, Outcome.NOT_APPLIED, Outcome.NOT_SENT)
@@ -55,7 +55,7 @@ async def test_a_request_takes_all_its_slots_or_writes_nothing(
     before = tables.count("audit_event")
     several = request_of("a", "b", "c")
     with pytest.raises(EntityBusyError):
-        await journal.record_intent(several, claim_of(several, key=KEY))
+        await journal.record_intent(intent_of(several, key=KEY))
     assert await journal.alteration(several.alteration_id) is None
     assert await journal.stored_key(KEY.key_hash) is None
     assert tables.count("audit_event") == before
@@ -73,7 +73,7 @@ async def test_the_same_entity_of_another_cluster_is_another_entity(journal: Pos
 
 async def test_a_request_without_entities_takes_no_slot(journal: PostgresJournal, tables: Tables):
     request = audit_request()
-    intent = await journal.record_intent(request, Claim("owner", send_within_s=0.0))
+    intent = await journal.record_intent(Intent(request, "owner", send_within_s=0.0))
     assert intent.states == {}
     assert tables.locked() == 0
     await journal.record_conclusion(concluded(request))
@@ -121,8 +121,8 @@ async def test_recovery_counts_from_the_end_of_the_time_in_which_an_intent_may_b
     await journal.record_conclusion(concluded(lost, Outcome.UNKNOWN, None))
     for user, superseded in (("alice", None), ("superseded", lost.alteration_id)):
         request = request_of(user)
-        claim = replace(claim_of(request, supersedes=superseded), send_within_s=123.0)
-        await journal.record_intent(request, claim)
+        claim = replace(intent_of(request, supersedes=superseded), send_within_s=123.0)
+        await journal.record_intent(claim)
         slot = tables.slots(request)[0]
         assert slot.handed_over_by - slot.taken_at == timedelta(seconds=123.0 + STANDSTILL_S)
 
@@ -183,7 +183,7 @@ async def test_a_slot_is_free_for_whoever_waits_when_its_holder_concludes(
     await take(journal, first)
     await journal.record_conclusion(concluded(first))
     values = (first.cluster_id, entity_hash(first.entities[0].alteration.entity))
-    taken: Intent | BaseException = EntityBusyError("not tried yet")
+    taken: CommittedIntent | BaseException = EntityBusyError("not tried yet")
     async with asyncio.timeout(DEADLINE_S):
         while isinstance(taken, EntityBusyError):  # the holder took half a second to conclude
             with psycopg.connect(audit_database.service_url) as other:
@@ -194,7 +194,7 @@ async def test_a_slot_is_free_for_whoever_waits_when_its_holder_concludes(
                 other.execute(FREE)
                 other.commit()
             (taken,) = await asyncio.gather(waiting, return_exceptions=True)
-    assert isinstance(taken, Intent)
+    assert isinstance(taken, CommittedIntent)
     (state,) = taken.states.values()
     assert state.values == {"a": 7.0}
 

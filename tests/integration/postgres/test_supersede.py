@@ -6,15 +6,15 @@ import pytest
 from app.domain.alterations import Outcome
 from app.domain.errors import EntityBusyError
 from app.postgres.audit_log import PostgresJournal
-from app.service.ports.audit_log import AuditQuery, AuditRequest, Intent
+from app.service.ports.audit_log import AuditQuery, AuditRequest, CommittedIntent
 from tests.integration.postgres.slots import Tables, concluded, request_of
-from tests.testkit.postgres import claim_of
+from tests.testkit.postgres import intent_of
 
 
 async def take(
     journal: PostgresJournal, request: AuditRequest, supersedes: str | None = None
-) -> Intent:
-    return await journal.record_intent(request, claim_of(request, supersedes=supersedes))
+) -> CommittedIntent:
+    return await journal.record_intent(intent_of(request, supersedes=supersedes))
 
 
 async def in_quarantine(journal: PostgresJournal, *users: str) -> AuditRequest:
@@ -93,7 +93,11 @@ async def test_of_two_that_supersede_at_once_one_wins(journal: PostgresJournal, 
         results = await asyncio.gather(
             *(take(journal, new, old.alteration_id) for new in news), return_exceptions=True
         )
-        won = [new for new, result in zip(news, results, strict=True) if isinstance(result, Intent)]
+        won = [
+            new
+            for new, result in zip(news, results, strict=True)
+            if isinstance(result, CommittedIntent)
+        ]
         (error,) = [result for result in results if isinstance(result, Exception)]
         assert len(won) == 1
         assert isinstance(error, EntityBusyError)

@@ -25,7 +25,7 @@ from tests.integration.postgres.test_drift import changed
 from tests.integration.postgres.test_plans import a_plan
 from tests.testkit.fake_ports import FakeBrokers
 from tests.testkit.patience import PATIENT
-from tests.testkit.postgres import ALICE, CLUSTER, AuditDatabase, claim_of
+from tests.testkit.postgres import ALICE, CLUSTER, AuditDatabase, intent_of
 
 OTHER = "b3RoZXIgY2x1c3RlciBpZA"
 AUDITOR = Caller("User:auditor", "192.0.2.8", "bearer")
@@ -109,13 +109,13 @@ async def test_an_entity_is_held_and_known_on_each_cluster_by_itself(
 ):
     here, there = request_of("alice"), elsewhere("alice")
     for request in (here, there):
-        await journal.record_intent(request, claim_of(request))
+        await journal.record_intent(intent_of(request))
     assert tables.locked() == 2
     await journal.record_conclusion(concluded(here))
     assert list(tables.slots(there)) == [0]
     await journal.record_conclusion(concluded(there, Outcome.NOT_APPLIED))
     for again, known in ((request_of("alice"), [AFTER]), (elsewhere("alice"), [])):
-        intent = await journal.record_intent(again, claim_of(again))
+        intent = await journal.record_intent(intent_of(again))
         assert [state.values for state in intent.states.values()] == known
 
 
@@ -125,7 +125,7 @@ async def test_a_key_belongs_to_one_principal_on_one_cluster(journal: PostgresJo
     for request in (here, there):
         claim = key.claim(ALICE.principal, request.cluster_id)
         assert await journal.stored_key(claim.key_hash) is None
-        await journal.record_intent(request, claim_of(request, key=claim))
+        await journal.record_intent(intent_of(request, key=claim))
     for request in (here, there):
         kept = await journal.stored_key(key.claim(ALICE.principal, request.cluster_id).key_hash)
         assert kept is not None
@@ -137,11 +137,11 @@ async def test_what_supersedes_nothing_here_leaves_the_key_of_the_other_cluster_
 ):
     old = request_of("alice")
     key = IdempotencyKey("INC-4711", b"f" * 32).claim(ALICE.principal, CLUSTER)
-    await journal.record_intent(old, claim_of(old, key=key))
+    await journal.record_intent(intent_of(old, key=key))
     await journal.record_conclusion(concluded(old, Outcome.UNKNOWN, None))
     before = tables.run("select * from idempotency")
     new = elsewhere("alice")
-    await journal.record_intent(new, claim_of(new, supersedes=old.alteration_id))
+    await journal.record_intent(intent_of(new, supersedes=old.alteration_id))
     assert tables.run("select * from idempotency") == before
     assert list(tables.slots(old)) == [0]
 
@@ -174,7 +174,7 @@ async def logged(journal: PostgresJournal) -> Mapping[str, AuditRequest]:
     for cluster_id, request in requests.items():
         done = replace(request_of("bob"), cluster_id=cluster_id)
         for item in (done, request):
-            await journal.record_intent(item, claim_of(item))
+            await journal.record_intent(intent_of(item))
         await journal.record_conclusion(concluded(done))
         await journal.record_final(
             replace(request_of("carol"), cluster_id=cluster_id, action="validate"),

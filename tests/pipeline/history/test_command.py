@@ -25,7 +25,7 @@ from app.postgres.recovery import PostgresRecovery
 from app.service.ports.audit_log import AuditConclusion, AuditRequest
 from app.service.ports.recovery import Drift, Recovered
 from tests.testkit.patience import PATIENT
-from tests.testkit.postgres import CLUSTER, AuditDatabase, audit_entity, audit_request, claim_of
+from tests.testkit.postgres import CLUSTER, AuditDatabase, audit_entity, audit_request, intent_of
 
 P = "producer_byte_rate"
 
@@ -49,7 +49,7 @@ async def altered(
     op = Op(P, remove=True) if value is None else Op(P, Decimal(value))
     request = audit_request(audit_entity(0, {"user": user}, before, (op,)))
     journal = PostgresJournal(database)
-    at = (await journal.record_intent(replace(request, broker_id=1), claim_of(request))).at
+    at = (await journal.record_intent(intent_of(replace(request, broker_id=1)))).at
     entity = request.entities[0].alteration.entity
     known = after if outcome is Outcome.APPLIED else None
     result = AlterationResult(entity, outcome, changed=True, before=before, after=known)

@@ -35,7 +35,7 @@ from app.domain.errors import (
 from app.domain.plans import PlannedChange
 from app.service.alterations.command import AlterationReport, AlterCommand, IdempotencyKey, Wait
 from app.service.plans import ApplyPlans
-from app.service.ports.audit_log import AuditConclusion, AuditRequest, Claim, Intent
+from app.service.ports.audit_log import AuditConclusion, CommittedIntent, Intent
 from app.service.ports.brokers import BarrierUnavailableError, EntityVerdict, QuorumState
 from app.service.ports.plans import ChangeWithImpact, StoredPlan
 from app.service.runtime.clock import utc_now
@@ -375,8 +375,8 @@ async def test_a_fault_while_the_intent_is_committed_does_not_hold_its_entities(
 ) -> None:
     record = world.journal.record_intent
 
-    async def unreadable(request: AuditRequest, claim: Claim) -> Intent:
-        await record(request, claim)
+    async def unreadable(intent: Intent) -> CommittedIntent:
+        await record(intent)
         raise ValueError("the last state cannot be read")
 
     with monkeypatch.context() as patch:
