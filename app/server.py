@@ -289,7 +289,13 @@ def build_server(settings: Settings, wiring: Wiring, ports: Sequence[Port]) -> S
     protocol = deadline_protocol(ReceiveLimits(), wiring.metrics)
     log = request_log(settings.log_format, settings.log_level)
     has_operations_port = settings.operations_port is not None
-    app = create_asgi(wiring.services, wiring.metrics, log, has_operations_port=has_operations_port)
+    app = create_asgi(
+        wiring.services,
+        wiring.metrics,
+        log,
+        has_operations_port=has_operations_port,
+        cors_origins=settings.cors_origins,
+    )
     grace_s = int(settings.shutdown_grace_s) or 1
     config = _config(app, protocol, grace_s)
     return Server(config, connections, wiring, settings.stop_delay_s, ports)

@@ -1,5 +1,6 @@
 """Settings: environment variables ``QUOTAS_…``, each read once into the type that is used."""
 
+import re
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from enum import StrEnum
@@ -154,6 +155,13 @@ def _network(text: object) -> IPv4Network | IPv6Network:
         message = f"write {text} as an IPv4 address or network"
         raise ValueError(message)
     return network
+
+
+def _origins(text: object) -> object:
+    return tuple(filter(None, map(str.strip, text.split(";")))) if isinstance(text, str) else text
+
+
+_ORIGIN: Final = re.compile(r"https?://(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:[0-9]{1,5})?")
 
 
 def _failpoint(text: object) -> object:
@@ -347,6 +355,16 @@ class Settings(BaseModel):
     client_cert_issuers_file: Path | None = None
     """PEM file of authorities, one of which must have signed what they put there; default: the
     proxy has checked it."""
+
+    cors_origins: Annotated[
+        tuple[str, ...],
+        BeforeValidator(_origins),
+        _allowed(
+            lambda origins: all(map(_ORIGIN.fullmatch, origins)),
+            "it takes origins such as https://portal.example, in lower case, without a path or *",
+        ),
+    ] = ()
+    """`https://portal.example;…`: origins whose pages may call this service with a bearer token."""
 
     policy_file: Path | None = None
     """YAML file of who may alter which quotas within which bounds; SIGHUP reads it again. See

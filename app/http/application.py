@@ -1,6 +1,6 @@
 """The application: its routes, strictness around them, errors as problem documents."""
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from importlib.metadata import version
 from typing import Final
@@ -161,6 +161,7 @@ def create_asgi(
     log: RequestLog = log_request,
     *,
     has_operations_port: bool = False,
+    cors_origins: Sequence[str] = (),
 ) -> ASGIApp:
     """Return the application behind its limits, request ids and access log.
 
@@ -169,16 +170,12 @@ def create_asgi(
         metrics: Count each request.
         log: Writes the line of each request.
         has_operations_port: Serve probes and metrics there alone.
+        cors_origins: Whose pages may call from a browser.
     """
-    app = create_application(lifespan)
+    app: ASGIApp = create_application(lifespan)
     if has_operations_port:
-        return RequestMiddleware(OperationsApart(app), metrics, log)
-    return with_middleware(app, metrics, log)
-
-
-def with_middleware(app: FastAPI, metrics: HttpMetrics, log: RequestLog = log_request) -> ASGIApp:
-    """Return an application behind what every request passes."""
-    return RequestMiddleware(app, metrics, log)
+        app = OperationsApart(app)
+    return RequestMiddleware(app, metrics, log, cors_origins)
 
 
 _OPERATIONS_PATHS: Final = frozenset({"/livez", "/readyz", "/metrics"})

@@ -199,8 +199,8 @@ ALTERATION_REQUESTS: Final[Mapping[str, Example]] = {
             "validate_only": True,
             "alterations": [
                 {
-                    **_set({"user": None}, "request_percentage", 12.5),
-                    "expected": {"request_percentage": 10},
+                    **_set({"user": None}, given.PRODUCER, 20971520),
+                    "expected": {given.PRODUCER: 10485760},
                 }
             ],
         },

@@ -10,6 +10,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 import structlog
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -17,6 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from app.domain.entities import Caller
 from app.domain.errors import QuotaError, Sent, UnreadableRequestError, Violation
 from app.http.errors import HeadersTooLargeError
+from app.http.headers import KEY_HEADER, REPLAYED_HEADER, SUPERSEDE_HEADER
 from app.http.metrics import HttpMetrics
 from app.http.problems import code_of, problem_response
 
@@ -169,6 +171,28 @@ def log_request(line: dict[str, Any]) -> None:
     logger.info("request", **line)
 
 
+_CORS_METHODS: Final = ("GET", "HEAD", "POST", "PUT", "DELETE")
+_CORS_REQUEST_HEADERS: Final = (
+    "Authorization",
+    KEY_HEADER,
+    "If-Match",
+    "If-None-Match",
+    SUPERSEDE_HEADER,
+    "X-Request-Id",
+)
+_CORS_EXPOSED_HEADERS: Final = (
+    "ETag",
+    "Location",
+    "Retry-After",
+    REPLAYED_HEADER,
+    "WWW-Authenticate",
+    "X-As-Of",
+    "X-Cluster-Id",
+    "X-Next-Page-Token",
+    "X-Request-Id",
+)
+
+
 class RequestMiddleware:
     """Pure ASGI middleware; nothing inside it is cancelled or buffered by it.
 
@@ -178,12 +202,29 @@ class RequestMiddleware:
         app: What it stands around.
         metrics: Count each request.
         log: Writes the line of each request.
+        cors_origins: Whose pages may call from a browser with a bearer token: their preflight is
+            answered before anything else, and they can read every answer, errors too.
     """
 
-    def __init__(self, app: ASGIApp, metrics: HttpMetrics, log: RequestLog = log_request) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        metrics: HttpMetrics,
+        log: RequestLog = log_request,
+        cors_origins: Sequence[str] = (),
+    ) -> None:
         self._app = app
         self._metrics = metrics
         self._log = log
+        self._answer: ASGIApp = self._answered
+        if cors_origins:
+            self._answer = CORSMiddleware(
+                self._answered,
+                allow_origins=cors_origins,
+                allow_methods=_CORS_METHODS,
+                allow_headers=_CORS_REQUEST_HEADERS,
+                expose_headers=_CORS_EXPOSED_HEADERS,
+            )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request; what is not HTTP passes.
@@ -197,25 +238,31 @@ class RequestMiddleware:
         if method == "HEAD":
             scope = {**scope, "method": "GET"}
         context = open_context(scope, _request_id(scope))
-        exchange = _ResponseRecorder(context, send)
+        exchange = scope["state"]["exchange"] = _ResponseRecorder(context, send)
         self._metrics.active_requests.inc()
         try:
+            await self._answer(scope, receive, exchange.send)
+        finally:
+            context.has_ended()
+            self._metrics.active_requests.dec()
+            self._record(scope, method, exchange)
+
+    async def _answered(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer with what the application returns or raises."""
+        exchange: _ResponseRecorder = scope["state"]["exchange"]
+        try:
             refuse_bad_headers(scope)
-            await self._app(scope, receive, exchange.send)
+            await self._app(scope, receive, send)
         except QuotaError as error:
-            await answer(Request(scope), error)(scope, receive, exchange.send)
+            await answer(Request(scope), error)(scope, receive, send)
         except ClientDisconnect:
             logger.info("the caller went away during the answer")
         except Exception:
             logger.exception("fault")
             if exchange.status is None:
-                await answer_to_fault(Request(scope))(scope, receive, exchange.send)
+                await answer_to_fault(Request(scope))(scope, receive, send)
             elif not exchange.whole:
                 raise  # the server then cuts the answer off, so that nobody takes it for whole
-        finally:
-            context.has_ended()
-            self._metrics.active_requests.dec()
-            self._record(scope, method, exchange)
 
     def _record(self, scope: Scope, method: str, exchange: "_ResponseRecorder") -> None:
         context = exchange.context

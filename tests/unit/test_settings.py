@@ -26,13 +26,24 @@ def test_a_setting_has_the_type_that_is_used():
         TRUSTED_PROXIES=" 10.0.0.5, 2001:db8::/32,",
         OIDC_ALGORITHMS="RS256, ES256",
         TEST_FAILPOINT="after_intent:stop",
+        CORS_ORIGINS="https://portal.example; http://[::1]:3000",
         WORKERS="",
     )
     assert read.super_users == {"User:a", "User:CN=b,O=c"}
     assert read.trusted_proxies == (ip_network("10.0.0.5"), ip_network("2001:db8::/32"))
     assert read.oidc_algorithms == ("RS256", "ES256")
     assert read.test_failpoint == Failpoints("after_intent", "stop")
+    assert read.cors_origins == ("https://portal.example", "http://[::1]:3000")
     assert read.workers == 1
+
+
+@pytest.mark.parametrize(
+    "origin",
+    ["*", "https://*.example", "portal.example", "https://portal.example/", "null", "file:///"],
+)
+def test_an_origin_is_written_as_browsers_send_it(origin: str):
+    with pytest.raises(SettingsError, match="QUOTAS_CORS_ORIGINS: it takes origins such as"):
+        settings(CORS_ORIGINS=origin)
 
 
 def test_what_could_not_be_read_has_no_value():

@@ -58,6 +58,7 @@ EntityKeyPath = Annotated[
     Path(
         description="The `entity_key` of an entity, as the list of quotas has it.",
         json_schema_extra={"pattern": "^[A-Za-z0-9_-]+$"},
+        openapi_examples={"alice": {"value": ClientQuotaEntity.of({"user": "alice"}).key}},
     ),
 ]
 

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from http import HTTPStatus
@@ -13,10 +13,11 @@ from starlette.types import ASGIApp
 
 from app.domain.authorization import AclBinding, AuthorizerSettings
 from app.domain.entities import Caller
-from app.http.application import create_application, with_middleware
+from app.http.application import create_application
 from app.http.authentication.authenticator import AuthenticatorChain, Presented
 from app.http.errors import InvalidTokenError
 from app.http.metrics import HttpMetrics
+from app.http.middleware import RequestMiddleware
 from app.http.rate_limits import Limits, RateLimits
 from app.http.services import Services
 from app.service.alterations.revert import RevertAlterations
@@ -101,6 +102,7 @@ class FakeService:
     limits_clock: float = 0.0
     log: list[str] = field(default_factory=list)
     policy: PolicyGuard = field(default_factory=NoPolicy)
+    cors_origins: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         self.brokers = FakeBrokers(self.log)
@@ -111,7 +113,7 @@ class FakeService:
         self.tasks = AlterationTasks()
         self.application = app = create_application(no_services)
         app.state.services = self._services()
-        self.app: ASGIApp = with_middleware(app, self.metrics)
+        self.app: ASGIApp = RequestMiddleware(app, self.metrics, cors_origins=self.cors_origins)
 
     def _services(self) -> Services:
         policy = AuthorizationPolicy(AuthorizerSettings(), auditors=frozenset({"User:auditor"}))
