@@ -11,6 +11,7 @@ import hashlib
 import io
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -116,7 +117,7 @@ def vendor() -> None:
         licences.append(f"{package.name} {package.version}\n\n{members['LICENSE'].decode()}")
         for source, name in package.files.items():
             code = _for_the_page(members[source].decode())
-            VENDOR.joinpath(name).write_text(code)
+            VENDOR.joinpath(name).write_text(code, newline="")
             listed[name] = {
                 "package": package.name,
                 "version": package.version,
@@ -129,8 +130,8 @@ def vendor() -> None:
 
 def _for_the_page(code: str) -> str:
     """Name other modules by their path: a browser knows no package, and CSP no import map."""
-    lines = [line for line in code.splitlines() if not line.startswith("//# sourceMappingURL")]
-    return "\n".join(lines).replace('from"preact"', 'from"./preact.js"') + "\n"
+    code = re.sub(r"\n//# sourceMappingURL=.*\n?$", "\n", code)
+    return code.replace('from"preact"', 'from"./preact.js"')
 
 
 def fetch(package: Package) -> Path:

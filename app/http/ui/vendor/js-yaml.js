@@ -803,8 +803,7 @@ function pt(e) {
 		case 34: return "\"";
 		case 47: return "/";
 		case 92: return "\\";
-		case 78: return "
-";
+		case 78: return "";
 		case 95: return "\xA0";
 		case 76: return "\u2028";
 		case 80: return "\u2029";
@@ -1991,8 +1990,7 @@ function ri(e) {
 		case "\x1B": return "\\e";
 		case "\"": return "\\\"";
 		case "\\": return "\\\\";
-		case "
-": return "\\N";
+		case "": return "\\N";
 		case "\xA0": return "\\_";
 		case "\u2028": return "\\L";
 		case "\u2029": return "\\P";

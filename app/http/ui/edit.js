@@ -1,0 +1,154 @@
+// New quotas and changed ones: check what would happen, then apply exactly that.
+import { get } from "./api.js";
+import { Answer, useAlteration } from "./alter.js";
+import { TYPES, entityKey, entityText, readEntityKey } from "./entities.js";
+import { go } from "./go.js";
+import { html, useState } from "./lib.js";
+import { Checkbox, Curl, Entity, Field, Heading, Loaded, ValueTable, orNull, useLoaded } from "./parts.js";
+import { UNITS, asTyped, inWords, keysOf, number, readValue, withDigits } from "./quantities.js";
+
+/** The values of an entity now; none where it has no quota. */
+export async function present(key, signal) {
+  const quota = await orNull(`/quotas/${key}`, "no-such-entity", { signal });
+  return quota?.values ?? {};
+}
+
+export function EditScreen({ parameter, query }) {
+  const entity = readEntityKey(parameter);
+  const values = useLoaded((signal) => present(parameter, signal), [parameter]);
+  if (!entity) return html`<${Heading} title="No such entity" />`;
+  return html`
+    <${Heading} title="Edit ${entityText(entity)}" />
+    <${Loaded} of=${values}>${(held) => html`
+      <${Form} entity=${entity} held=${held} typedFirst=${query} reload=${values.reload} />`}<//>`;
+}
+
+export function NewScreen({ query }) {
+  const given = Object.fromEntries(Object.keys(TYPES).filter((type) => type in query).map((type) => [type, query[type]]));
+  const [entity, setEntity] = useState(given);
+  return html`
+    <${Heading} title="New quota" />
+    <${Form} entity=${entity} setEntity=${setEntity} held=${{}} />`;
+}
+
+/**
+ * The form. `held` are the values that the change rests on; what was typed over them stays when
+ * they are loaded again.
+ */
+function Form({ entity, setEntity, held, typedFirst = {}, reload }) {
+  const capabilities = useLoaded((signal) => get("/quotas/capabilities", { signal }), []);
+  const keys = [...new Set([...keysOf(entity), ...Object.keys(held)])];
+  const [typed, setTyped] = useState(() => Object.fromEntries(keys.filter((key) => key in typedFirst).map((key) => [key, typedFirst[key]])));
+  const [reason, setReason] = useState("");
+  const [base, setBase] = useState(null);
+  const [fault, setFault] = useState("");
+  const alteration = useAlteration();
+  const now = base ?? held;
+  const textOf = (key) => typed[key] ?? asTyped(key, now[key]);
+  const values = Object.fromEntries(keys.map((key) => [key, readValue(key, textOf(key))]));
+  const ops = keys
+    .filter((key) => key in typed && values[key] !== (now[key] ?? null))
+    .map((key) => (values[key] === null ? { key, remove: true } : { key, value: values[key] }));
+  const expected = Object.fromEntries(ops.map(({ key }) => [key, now[key] ?? null]));
+  const body = { reason: reason.trim() || undefined, alterations: [{ entity, ops, expected }] };
+  const faults = faultsOf(alteration.error, ops);
+  const send = async (validate_only) => {
+    const unreadable = keys.find((key) => Number.isNaN(values[key]));
+    setFault(unreadable ? "Some values cannot be read; see the fields." : ops.length ? "" : "Nothing is changed: write a value first.");
+    if (unreadable || !ops.length) return alteration.clear();
+    const report = await alteration.send("/quotas/alterations", { validate_only, ...body });
+    if (report && !validate_only) settle(report);
+  };
+  const settle = ({ outcome, results }) => {
+    if (outcome !== "applied") return;
+    setBase(results[0].after);
+    setTyped({});
+  };
+  const again = (current) => html`
+    ${current && html`<${ValueTable} name="Present values" values=${current} />`}
+    <p><button type="button" onClick=${() => loadAgain(current)}>Load again</button>${" "}
+      <span class="small">What you typed stays.</span></p>`;
+  const loadAgain = async (current) => {
+    setBase(current ?? (await present(entityKey(entity))));
+    alteration.clear();
+  };
+  const refused = (error) => {
+    if (error.status === 412) return again(error.document.errors[0]?.values?.current);
+    return error.status === 409 ? again(null) : null;
+  };
+  const submit = (event) => {
+    event.preventDefault();
+    send(true);
+  };
+  return html`<form onSubmit=${submit} novalidate>
+    <fieldset>
+      <legend>Entity</legend>
+      ${setEntity ? html`<${EntityFields} entity=${entity} onEntity=${(next) => { setEntity(next); alteration.clear(); }} errors=${faults} />`
+        : html`<${Entity} entity=${entity} />`}
+    </fieldset>
+    <fieldset>
+      <legend>Limits</legend>
+      <div class="fields">${keys.map((key) => html`<${Field} key=${key} label=${key} value=${textOf(key)}
+        inputmode="text" placeholder="not set" class="digits"
+        error=${Number.isNaN(values[key]) ? "Write a number, such as 1048576 or 1 MiB/s." : faults[key]}
+        hint=${hint(key, values[key], capabilities.data?.keys[key])}
+        onInput=${(event) => setTyped({ ...typed, [key]: event.target.value })} />`)}</div>
+      <p class="hint">Empty means not set: the next less specific rule applies.</p>
+    </fieldset>
+    <${Field} label="Reason" value=${reason} maxlength="1000" hint="Kept in the audit log, for example a ticket."
+      error=${faults.reason} onInput=${(event) => setReason(event.target.value)} />
+    <div class="buttons">
+      <button disabled=${alteration.busy}>Check</button>
+      <button type="button" class="primary" disabled=${alteration.busy} onClick=${() => send(false)}>Apply</button>
+      <button type="button" onClick=${() => (reload ? go(`/ui/entity/${entityKey(entity)}`) : go("/ui/quotas"))}>Back</button>
+    </div>
+    ${fault && html`<div class="refusal" role="alert">${fault}</div>`}
+    <${Answer} alteration=${alteration} settled=${settle} actions=${refused}
+      shown=${(violation) => fieldOf(violation, ops) in faults} />
+    <${Curl} path="/quotas/alterations" body=${{ validate_only: true, ...body }} title="curl, to check" />
+    <${Curl} path="/quotas/alterations" body=${body} title="curl, to apply" />
+  </form>`;
+}
+
+/** Return the field that a violation belongs to: a key, a type or the reason. */
+function fieldOf({ pointer = "" }, ops) {
+  const [, op] = pointer.match(/\/ops\/(\d+)/) ?? [];
+  const [, type] = pointer.match(/\/entity\/([^/]+)$/) ?? [];
+  return op === undefined ? (type ?? pointer.slice(1)) : ops[op]?.key;
+}
+
+/** Return what is wrong with each field. */
+function faultsOf(error, ops) {
+  const faults = {};
+  for (const violation of error?.document?.errors ?? []) {
+    const field = fieldOf(violation, ops);
+    if (/^[a-z_-]+$/.test(field)) faults[field] = `${faults[field] ?? ""} ${violation.detail}`.trim();
+  }
+  return faults;
+}
+
+function hint(key, value, rule) {
+  const words = value === null || Number.isNaN(value) ? [UNITS[key]] : [inWords(key, value)];
+  if (UNITS[key] === "bytes/s" && value >= 1024) words.push(withDigits(key, value));
+  if (rule) {
+    words.push(rule.scope === "cluster" ? "for the cluster" : "on each broker");
+    words.push(`from ${number(rule.minimum)}${rule.integral ? ", whole numbers" : ""}`);
+  }
+  return words.filter(Boolean).join(" · ");
+}
+
+const DEFAULTS = { user: "default user", "client-id": "default client ID", ip: "default IP address" };
+
+/** One field for each type; an empty one is not part of the entity. */
+export function EntityFields({ entity, onEntity, errors = {}, defaults = true }) {
+  const set = (type, name) => {
+    const { [type]: _, ...others } = entity;
+    onEntity(name === undefined ? others : { ...others, [type]: name });
+  };
+  return html`<div class="fields">${Object.entries(TYPES).map(([type, label]) => html`<div key=${type}>
+    <${Field} label=${label} value=${entity[type] ?? ""} error=${errors[type]} disabled=${entity[type] === null}
+      onInput=${({ target }) => set(type, target.value === "" ? undefined : target.value)} />
+    ${defaults && html`<${Checkbox} label=${DEFAULTS[type]} checked=${entity[type] === null}
+      onChange=${({ target }) => set(type, target.checked ? null : undefined)} />`}
+  </div>`)}</div>`;
+}

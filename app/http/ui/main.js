@@ -1,0 +1,194 @@
+// The page: who is signed in, the bar that is always there, and which screen an address has.
+import { events, get, token } from "./api.js";
+import { html, render, useEffect, useState } from "./lib.js";
+import { Field, Heading, Refusal } from "./parts.js";
+import { timeInWords } from "./quantities.js";
+import { AuditScreen, AlterationScreen } from "./audit.js";
+import { EditScreen, NewScreen } from "./edit.js";
+import { EntityScreen } from "./entity.js";
+import { HealthScreen } from "./health.js";
+import { PlanScreen } from "./plan.js";
+import { QuotasScreen } from "./quotas.js";
+import { ResolveScreen } from "./resolve.js";
+import { UsageScreen } from "./usage.js";
+
+const NAVIGATION = [
+  ["quotas", "Quotas"],
+  ["resolve", "Who gets what"],
+  ["plan", "Plan"],
+  ["audit", "Audit"],
+  ["usage", "Near a limit"],
+  ["health", "Health"],
+];
+
+const SCREENS = {
+  quotas: QuotasScreen,
+  entity: EntityScreen,
+  edit: EditScreen,
+  new: NewScreen,
+  resolve: ResolveScreen,
+  plan: PlanScreen,
+  audit: AuditScreen,
+  alteration: AlterationScreen,
+  usage: UsageScreen,
+  health: HealthScreen,
+};
+const SECTIONS = { entity: "quotas", edit: "quotas", new: "quotas", alteration: "audit" };
+
+const READY_EVERY_MS = 15_000;
+
+function App() {
+  const [me, setMe] = useState(null);
+  const [error, setError] = useState(null);
+  const [starting, setStarting] = useState(Boolean(token.read()));
+  const signIn = async (text) => {
+    if (text !== undefined) token.keep(text);
+    try {
+      setMe(await get("/me"));
+      setError(null);
+    } catch (problem) {
+      token.forget();
+      setError(problem);
+    }
+    setStarting(false);
+  };
+  const signOut = () => {
+    token.forget();
+    setMe(null);
+    setError(null);
+  };
+  useEffect(() => {
+    if (token.read()) signIn();
+    const refused = () => {
+      setError((before) => before ?? new Error("The token is no longer valid: sign in again."));
+      setMe(null);
+      token.forget();
+    };
+    events.addEventListener("refused", refused);
+    return () => events.removeEventListener("refused", refused);
+  }, []);
+  if (starting) return html`<p class="starting" role="status">Loading …</p>`;
+  if (!me) return html`<${SignIn} error=${error} signIn=${signIn} />`;
+  return html`<${SignedIn} me=${me} signOut=${signOut} />`;
+}
+
+function SignIn({ error, signIn }) {
+  const [text, setText] = useState("");
+  const submit = (event) => {
+    event.preventDefault();
+    signIn(text.trim());
+  };
+  return html`<main class="sign-in">
+    <form onSubmit=${submit}>
+      <${Heading} title="Kafka quotas" />
+      <p class="muted">Client quotas of a Kafka cluster: who has which limit, why, and who changed it.</p>
+      <${Field} label="Token" type="password" name="token" required autofocus value=${text}
+        hint="A bearer token of this service. It stays in this tab."
+        onInput=${(event) => setText(event.target.value)} />
+      ${error && html`<${Refusal} error=${error} />`}
+      <button class="primary">Sign in</button>
+    </form>
+  </main>`;
+}
+
+function SignedIn({ me, signOut }) {
+  const [current, setCurrent] = useState(address());
+  useEffect(() => {
+    const moved = () => setCurrent(address());
+    window.addEventListener("popstate", moved);
+    document.addEventListener("click", followLink);
+    return () => {
+      window.removeEventListener("popstate", moved);
+      document.removeEventListener("click", followLink);
+    };
+  }, []);
+  const { screen, parameter, query } = current;
+  const Screen = SCREENS[screen] ?? NoScreen;
+  const section = SECTIONS[screen] ?? screen;
+  return html`
+    <a class="skip" href="#main">Skip to the content</a>
+    <header>
+      <${TopBar} me=${me} signOut=${signOut} />
+      <nav aria-label="Screens">
+        ${NAVIGATION.map(([name, text]) => html`<a href="/ui/${name}"
+          aria-current=${name === section ? "page" : undefined}>${text}</a>`)}
+      </nav>
+    </header>
+    <main id="main" tabindex="-1">
+      <${Screen} key=${screen + parameter} me=${me} parameter=${parameter} query=${query} />
+    </main>
+    <footer>
+      <a href="/docs">API</a> <a href="/problems/">Problems</a>
+      <a href="/openapi.json">OpenAPI</a>
+    </footer>`;
+}
+
+/** Cluster, when the newest answer was true, readiness, and who asks. */
+function TopBar({ me, signOut }) {
+  const [asOf, setAsOf] = useState(null);
+  const [ready, setReady] = useState(null);
+  useEffect(() => {
+    const answered = ({ detail }) => detail.as_of && setAsOf(detail.as_of);
+    const look = () =>
+      document.hidden ||
+      get("/readyz?for=write").then(
+        () => setReady({ word: "ready", kind: "good" }),
+        (problem) => setReady(readiness(problem)),
+      );
+    look();
+    const timer = setInterval(look, READY_EVERY_MS);
+    events.addEventListener("answer", answered);
+    return () => {
+      clearInterval(timer);
+      events.removeEventListener("answer", answered);
+    };
+  }, []);
+  return html`<div class="top">
+    <span class="brand">Kafka quotas</span>
+    <dl>
+      <div><dt>Cluster</dt><dd><code>${me.cluster_id}</code></dd></div>
+      ${asOf && html`<div><dt>As of</dt><dd><time datetime=${asOf} title=${asOf}>${timeInWords(asOf)} UTC</time></dd></div>`}
+      ${ready && html`<div><dt>State</dt><dd><span class="outcome ${ready.kind}" title=${ready.why}>${ready.word}</span></dd></div>`}
+      <div><dt>Signed in as</dt><dd>${me.principal}</dd></div>
+      <div><dt>May</dt><dd>${rights(me.permissions)}</dd></div>
+    </dl>
+    <button type="button" onClick=${signOut}>Sign out</button>
+  </div>`;
+}
+
+function readiness(problem) {
+  if (problem.status === 404) return null;
+  const why = Object.values(problem.document.problems ?? {}).join(" ") || problem.message;
+  return { word: problem.code === "unreachable" ? "unreachable" : "not ready", kind: "bad", why };
+}
+
+function rights(permissions) {
+  const held = ["describe", "alter", "audit"].filter((name) => permissions[name]);
+  return held.join(", ") || "nothing";
+}
+
+function NoScreen() {
+  return html`<${Heading} title="Nothing here" />
+    <p>This address has no screen. <a href="/ui/quotas">See all quotas</a>.</p>`;
+}
+
+function address() {
+  const [, , screen = "", ...rest] = location.pathname.split("/");
+  const query = Object.fromEntries(new URLSearchParams(location.search));
+  return { screen: screen || "quotas", parameter: decodeURIComponent(rest.join("/")), query };
+}
+
+/** Follow a link to a screen without a new page; everything else is left to the browser. */
+function followLink(event) {
+  const link = event.target.closest?.("a[href]");
+  const isPlain = !(event.button || event.metaKey || event.ctrlKey || event.shiftKey || event.altKey);
+  if (!link || !isPlain || link.target || link.origin !== location.origin) return;
+  if (link.hasAttribute("download") || !link.pathname.startsWith("/ui/")) return;
+  if (link.getAttribute("href").startsWith("#")) return;
+  event.preventDefault();
+  history.pushState(null, "", link.href);
+  window.dispatchEvent(new PopStateEvent("popstate"));
+  window.scrollTo(0, 0);
+}
+
+render(html`<${App} />`, document.getElementById("page"));

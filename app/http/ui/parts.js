@@ -1,0 +1,231 @@
+// What several screens are made of.
+import { Problem, curl, get } from "./api.js";
+import { TYPES, entityKey, entityText } from "./entities.js";
+import { html, useEffect, useId, useRef, useState } from "./lib.js";
+import { inWords, timeInWords, withDigits } from "./quantities.js";
+
+/** Load something when `keys` change; `reload` does so again and keeps what was there meanwhile. */
+export function useLoaded(load, keys) {
+  const [state, setState] = useState({ loading: true });
+  const [round, setRound] = useState(0);
+  useEffect(() => {
+    const controller = new AbortController();
+    setState((before) => ({ ...before, loading: true }));
+    load(controller.signal).then(
+      (data) => controller.signal.aborted || setState({ data }),
+      (error) => controller.signal.aborted || setState({ error }),
+    );
+    return () => controller.abort();
+  }, [...keys, round]);
+  return { ...state, reload: () => setRound((number) => number + 1) };
+}
+
+/** Load a document; null where its code says that there is none. */
+export const orNull = (path, code, options) =>
+  get(path, options).catch((error) => {
+    if (error.code === code) return null;
+    throw error;
+  });
+
+/** The heading of a screen, which has the focus after a navigation. */
+export function Heading({ title, children }) {
+  const heading = useRef(null);
+  useEffect(() => {
+    document.title = `${title} · Kafka quotas`;
+    heading.current.focus({ preventScroll: true });
+  }, [title]);
+  return html`<div class="heading">
+    <h1 tabindex="-1" ref=${heading}>${title}</h1>
+    <div class="actions">${children}</div>
+  </div>`;
+}
+
+/** A refusal: what it says, each violation that no field shows, and what may be done. */
+export function Refusal({ error, shown = () => false, children }) {
+  const alert = useRef(null);
+  useEffect(() => alert.current.scrollIntoView({ block: "nearest" }), [error]);
+  if (!(error instanceof Problem)) {
+    return html`<div class="refusal" role="alert" ref=${alert}>${String(error.message ?? error)}</div>`;
+  }
+  const { title, detail, code, type, errors, kafka_error, request_id } = error.document;
+  const others = (errors ?? []).filter((violation) => !shown(violation));
+  return html`<div class="refusal" role="alert" ref=${alert}>
+    <strong>${title}</strong>
+    <p>${detail}</p>
+    ${others.length > 0 && html`<ul>${others.map((each) => html`<li>${each.detail}</li>`)}</ul>`}
+    ${children}
+    <p class="small">
+      ${type ? html`<a href=${type} target="_blank" rel="noopener">${code}</a>` : code}
+      ${kafka_error && ` · ${kafka_error}`}${request_id && html` · request <code>${request_id}</code>`}
+    </p>
+  </div>`;
+}
+
+/** What a screen shows of something that is loaded: its error, that it loads, or the thing. */
+export function Loaded({ of, children }) {
+  if (of.error) return html`<${Refusal} error=${of.error} />`;
+  if (of.data === undefined) return html`<p class="muted" role="status">Loading …</p>`;
+  return children(of.data);
+}
+
+/** An entity's names, each with its type; a default one is a badge. */
+export function Entity({ entity, link = true }) {
+  if (!entity) return null;
+  const names = Object.keys(TYPES).filter((type) => type in entity).map(
+    (type) => html`<span class="name"><span class="type">${type}</span> <${Name} name=${entity[type]} /></span> `,
+  );
+  return link
+    ? html`<a class="entity" href=${`/ui/entity/${entityKey(entity)}`}>${names}</a>`
+    : html`<span class="entity">${names}</span>`;
+}
+
+export const Name = ({ name }) =>
+  name === null ? html`<span class="badge">default</span>` : html`<bdi>${name}</bdi>`;
+
+/** A value in words; every digit is its title. */
+export const Value = ({ of, value }) =>
+  value === undefined || value === null
+    ? html`<span class="muted">not set</span>`
+    : html`<span class="value" title=${withDigits(of, value)}>${inWords(of, value)}</span>`;
+
+/** A table that is a list of cards on a narrow screen; a row is `{ cells, key, ...attributes }`. */
+export function Table({ name, columns, rows, empty = "Nothing here.", caption = false }) {
+  return html`<div class="table">
+    <table aria-label=${name} role="table">
+      ${caption && html`<caption>${name}</caption>`}
+      <thead><tr>${columns.map((column) => html`<th scope="col">${column}</th>`)}</tr></thead>
+      <tbody>
+        ${rows.map(({ cells, key, ...attributes }) => html`<tr key=${key} ...${attributes}>
+          ${cells.map((cell, i) => html`<td data-column=${label(columns[i])} class=${cell === null ? "none" : ""}>
+            ${cell ?? html`<span aria-label="not set">–</span>`}
+          </td>`)}
+        </tr>`)}
+        ${rows.length === 0 && html`<tr><td colspan=${columns.length} class="muted">${empty}</td></tr>`}
+      </tbody>
+    </table>
+  </div>`;
+}
+
+const label = (column) => (typeof column === "string" ? column : column.props["data-label"] ?? "");
+
+/** Values of an entity as a table of that name. */
+export function ValueTable({ name, values, compare }) {
+  const keys = [...new Set([...Object.keys(values), ...Object.keys(compare ?? {})])].sort();
+  return html`<${Table} name=${name} caption columns=${["Key", "Value"]} empty="No values."
+    rows=${keys.map((key) => ({
+      key,
+      class: compare && values[key] !== compare[key] ? "changed" : "",
+      cells: [html`<code>${key}</code>`, html`<${Value} of=${key} value=${values[key]} />`],
+    }))} />`;
+}
+
+/** What was and what is, side by side, for one entity. */
+export const BeforeAndAfter = ({ before, after }) => html`<div class="columns">
+  <${ValueTable} name="Before" values=${before ?? {}} />
+  <${ValueTable} name="After" values=${after ?? {}} compare=${before ?? {}} />
+</div>`;
+
+/** The command that does the same, to copy. */
+export function Curl({ path, title = "curl", ...request }) {
+  return html`<${Command} title=${title} text=${curl(path, request)} />`;
+}
+
+export function Command({ title, text }) {
+  const [copied, setCopied] = useState(false);
+  const copy = () => navigator.clipboard?.writeText(text).then(() => setCopied(true));
+  return html`<details class="command" onToggle=${() => setCopied(false)}>
+    <summary>${title}</summary>
+    <pre tabindex="0">${text}</pre>
+    <button type="button" onClick=${copy}>${copied ? "Copied" : "Copy"}</button>
+  </details>`;
+}
+
+/** A field with its label, a hint and the violation that it has. */
+export function Field({ label, hint, error, multiline, ...input }) {
+  const id = useId();
+  const described = [hint && `${id}-hint`, error && `${id}-error`].filter(Boolean).join(" ");
+  const attributes = {
+    id,
+    "aria-describedby": described || undefined,
+    "aria-invalid": error ? "true" : undefined,
+    autocomplete: "off",
+    spellcheck: false,
+    ...input,
+  };
+  return html`<div class="field">
+    <label for=${id}>${label}</label>
+    ${multiline ? html`<textarea ...${attributes} />` : html`<input ...${attributes} />`}
+    ${error && html`<p class="error" id="${id}-error">${error}</p>`}
+    ${hint && html`<p class="hint" id="${id}-hint">${hint}</p>`}
+  </div>`;
+}
+
+export function Select({ label, options, ...select }) {
+  const id = useId();
+  return html`<div class="field">
+    <label for=${id}>${label}</label>
+    <select id=${id} ...${select}>
+      ${options.map(([value, text]) => html`<option value=${value}>${text}</option>`)}
+    </select>
+  </div>`;
+}
+
+export const Checkbox = ({ label, ...input }) => html`<label class="check">
+  <input type="checkbox" ...${input} /> ${label}
+</label>`;
+
+/** A dialog that asks for a reason before `act(reason)`; it stays open where that is false. */
+export function AskReason({ title, button, act, close, children }) {
+  const dialog = useRef(null);
+  const [reason, setReason] = useState("");
+  const [error, setError] = useState(null);
+  const [busy, setBusy] = useState(false);
+  useEffect(() => dialog.current.showModal(), []);
+  const submit = async (event) => {
+    event.preventDefault();
+    setBusy(true);
+    setError(null);
+    try {
+      if ((await act(reason.trim() || undefined)) !== false) close();
+    } catch (problem) {
+      setError(problem);
+    }
+    setBusy(false);
+  };
+  const id = useId();
+  return html`<dialog ref=${dialog} aria-labelledby=${id} onClose=${close}>
+    <form onSubmit=${submit}>
+      <h2 id=${id}>${title}</h2>
+      ${children}
+      <${Field} label="Reason" value=${reason} maxlength="1000" hint="Kept in the audit log."
+        onInput=${(event) => setReason(event.target.value)} />
+      ${error && html`<${Refusal} error=${error} />`}
+      <div class="buttons">
+        <button class="danger" disabled=${busy}>${button}</button>
+        <button type="button" onClick=${close}>Cancel</button>
+      </div>
+    </form>
+  </dialog>`;
+}
+
+/** What changed, one line for each key. */
+export const Changes = ({ before, after, keys }) =>
+  html`<ul class="changes">${keys.map((key) => html`<li>
+    <code>${key}</code> <${Value} of=${key} value=${before?.[key]} /> →${" "}
+    <${Value} of=${key} value=${after?.[key]} />
+  </li>`)}</ul>`;
+
+export const Time = ({ at }) =>
+  at ? html`<time datetime=${at} title="${at} (UTC)">${timeInWords(at)}</time>` : null;
+
+const GOOD = ["applied", "validated", "succeeded"];
+const OPEN = ["unknown", "queued", "running"];
+
+export function Outcome({ of }) {
+  const kind = GOOD.includes(of) ? "good" : OPEN.includes(of) ? "open" : "bad";
+  return html`<span class="outcome ${kind}">${of.replaceAll("_", " ")}</span>`;
+}
+
+/** Every page of a list: its rows so far, and the button that asks for more. */
+export const More = ({ token, onMore }) =>
+  token && html`<p><button type="button" onClick=${onMore}>Show more</button></p>`;

@@ -1,0 +1,112 @@
+// Plan: what would have to change for a document to hold, then exactly that.
+import { get, call } from "./api.js";
+import { Answer, useAlteration } from "./alter.js";
+import { go } from "./go.js";
+import { html, useEffect, useState } from "./lib.js";
+import { Changes, Checkbox, Command, Curl, Entity, Field, Heading, Refusal, Table, Time, Value } from "./parts.js";
+
+const SAMPLE = "apiVersion: quotas/v1\nquotas:\n  - entity: {user: alice}\n    values: {producer_byte_rate: 1048576}\n";
+
+export function PlanScreen({ me, query }) {
+  const [text, setText] = useState("");
+  const [owner, setOwner] = useState("");
+  const [scope, setScope] = useState("");
+  const [prune, setPrune] = useState(false);
+  const [plan, setPlan] = useState(null);
+  const [error, setError] = useState(null);
+  useEffect(() => {
+    if (query.id && query.id !== plan?.plan_id) get(`/quotas/plans/${query.id}`).then(setPlan, setError);
+  }, [query.id]);
+  const submit = async (event) => {
+    event.preventDefault();
+    setError(null);
+    setPlan(null);
+    try {
+      const scopes = scope.split("\n").map((line) => line.trim()).filter(Boolean);
+      const body = { document: await readDocument(text), owner: owner.trim() || undefined, prune, scope: scopes };
+      const { document: made } = await call("/quotas/plans", { body });
+      setPlan(made);
+      go(`/ui/plan?id=${made.plan_id}`, { replace: true });
+    } catch (problem) {
+      setError(problem);
+    }
+  };
+  const drop = async (event) => {
+    event.preventDefault();
+    const [file] = event.dataTransfer.files;
+    if (file) setText(await file.text());
+  };
+  return html`
+    <${Heading} title="Plan" />
+    <p class="muted">Write the quotas as they should be, see what would change, then apply exactly that.</p>
+    <form onSubmit=${submit} onDrop=${drop} onDragOver=${(event) => event.preventDefault()}>
+      <${Field} label="Document" multiline value=${text} placeholder=${SAMPLE} onInput=${(event) => setText(event.target.value)}
+        hint="YAML or JSON, as Quotas exports it; a file can be dropped here." />
+      <div class="fields">
+        <${Field} label="Owner" value=${owner} placeholder=${me.principal} onInput=${(event) => setOwner(event.target.value)}
+          hint="In whose name; every key has at most one owner." />
+        <${Field} label="Scope" value=${scope} placeholder="user^=team-a-" onInput=${(event) => setScope(event.target.value)}
+          hint="What may be touched; empty for every entity." />
+        <div class="field"><${Checkbox} label="Prune" checked=${prune} onChange=${(event) => setPrune(event.target.checked)} />
+          <p class="hint">Remove what the owner applied before and does not name any more.</p></div>
+      </div>
+      <div class="buttons"><button class="primary">Plan</button></div>
+    </form>
+    ${error && html`<${Refusal} error=${error} />`}
+    ${plan && html`<${Result} key=${plan.plan_id} plan=${plan} me=${me} />`}
+    <${Command} title="In CI" text=${commandLine(owner, scope, prune)} />`;
+}
+
+/** Read YAML, of which JSON is a part; the library is loaded at the first plan. */
+async function readDocument(text) {
+  const { load } = await import("./vendor/js-yaml.js");
+  try {
+    return load(text) ?? null;
+  } catch (fault) {
+    throw new Error(`The document cannot be read: ${fault.reason ?? fault.message}${fault.mark ? ` (line ${fault.mark.line + 1})` : ""}.`);
+  }
+}
+
+function commandLine(owner, scope, prune) {
+  const options = [owner && `--owner ${owner}`, scope && `--scope '${scope}'`, prune && "--prune"].filter(Boolean).join(" ");
+  const words = `--server ${location.origin} --token-file token`;
+  return `kafka-client-quotas ${words} plan quotas.yaml ${options}\nkafka-client-quotas ${words} apply quotas.yaml ${options} --yes`;
+}
+
+function Result({ plan, me }) {
+  const [force, setForce] = useState(false);
+  const [reason, setReason] = useState("");
+  const alteration = useAlteration();
+  const body = { reason: reason.trim() || undefined, ...(force ? { force } : {}) };
+  const path = `/quotas/plans/${plan.plan_id}/apply`;
+  const changes = plan.changes.map((change, i) => ({
+    key: i,
+    class: Object.keys(change.before).length ? (Object.keys(change.after).length ? "edit" : "delete") : "create",
+    cells: [
+      html`<span class="diff">${Object.keys(change.before).length ? (Object.keys(change.after).length ? "change" : "remove") : "add"}</span>`,
+      html`<${Entity} entity=${change.entity} />`,
+      html`<${Changes} before=${change.before} after=${change.after} keys=${change.ops.map((op) => op.key)} />`,
+      html`<span class="small">${change.impact?.summary ?? ""}</span>`,
+    ],
+  }));
+  return html`<section>
+    <h2>${plan.changes.length === 0 ? "No changes" : plan.changes.length === 1 ? "1 change" : `${plan.changes.length} changes`}</h2>
+    <p class="muted">For ${plan.owner}${plan.scope.length ? `, within ${plan.scope.join(", ")}` : ""}; can be applied until <${Time} at=${plan.expires_at} /> UTC.</p>
+    ${plan.changes.length > 0 && html`<${Table} name="Changes" columns=${["", "Entity", "Change", "Effect"]} rows=${changes} />`}
+    ${plan.conflicts.length > 0 && html`<h2>Conflicts</h2>
+      <${Table} name="Conflicts" columns=${["Entity", "Key", "Owner", "Now", "Proposed"]} rows=${plan.conflicts.map((each, i) => ({
+        key: i,
+        cells: [
+          html`<${Entity} entity=${each.entity} />`, html`<code>${each.key}</code>`, each.owner,
+          html`<${Value} of=${each.key} value=${each.current} />`, html`<${Value} of=${each.key} value=${each.proposed} />`,
+        ],
+      }))} />
+      <${Checkbox} label="Take over what others own (recorded)" checked=${force} onChange=${(event) => setForce(event.target.checked)} />`}
+    ${plan.kept.length > 0 && html`<p class="muted">Pruning leaves ${plan.kept.length} keys that others own or changed.</p>`}
+    ${me.permissions.alter && html`
+      <${Field} label="Reason" value=${reason} maxlength="1000" hint="Kept in the audit log." onInput=${(event) => setReason(event.target.value)} />
+      <div class="buttons"><button class="primary" disabled=${alteration.busy} onClick=${() => alteration.send(path, body)}>Apply</button></div>`}
+    <${Answer} alteration=${alteration} />
+    <${Curl} path=${path} body=${body} title="curl, to apply" />
+  </section>`;
+}

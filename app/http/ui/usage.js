@@ -1,0 +1,181 @@
+// Near a limit: buckets by how much of their limit they use, by hour, and open incidents.
+import { get, withQuery } from "./api.js";
+import { entityKey } from "./entities.js";
+import { html, useState } from "./lib.js";
+import { Curl, Entity, Heading, Loaded, Refusal, Select, Table, Time, orNull, useLoaded } from "./parts.js";
+import { KEYS, bytes, duration, inWords, number } from "./quantities.js";
+import { go } from "./go.js";
+
+const HOUR_MS = 3_600_000;
+const HOURS = 48;
+
+export function UsageScreen({ query }) {
+  const { key = "", bucket } = query;
+  const path = withQuery("/analytics/utilization", { key, page_size: 500 });
+  const use = useLoaded((signal) => orNull(path, "no-run", { signal }), [path]);
+  return html`
+    <${Heading} title="Near a limit" />
+    <form class="filters" onSubmit=${(event) => event.preventDefault()}>
+      <${Select} label="Key" value=${key} options=${[["", "any key"], ...KEYS.map((name) => [name, name])]}
+        onChange=${(event) => go(withQuery("/ui/usage", { key: event.target.value }))} />
+    </form>
+    <${Loaded} of=${use}>${(page) => page ? html`<${Buckets} page=${page} bucket=${bucket} />` : html`<${NoRun} />`}<//>
+    <${Curl} path=${path} />
+    <h2>Incidents</h2>
+    <${Incidents} of=${key} />`;
+}
+
+const NoRun = () => html`<p class="notice">No run of the pipeline has published use yet. Queue one with
+  <code>POST /analytics/runs</code>, or run <code>quota-pipeline run --pg</code>.</p>`;
+
+/** Return each bucket's newest day, all brokers pooled where that is known, the fullest first. */
+export function newestDays(rows) {
+  const newest = new Map();
+  for (const row of rows) {
+    const id = `${row.bucket_id} ${row.key}`;
+    const held = newest.get(id);
+    const rank = (day) => `${day.dt} ${day.broker_id === null ? 1 : 0} ${String(day.util_p99 ?? 0).padStart(9, "0")}`;
+    if (!held || rank(row) > rank(held)) newest.set(id, row);
+  }
+  return [...newest.values()].sort((one, other) => (other.util_p99 ?? -1) - (one.util_p99 ?? -1));
+}
+
+function Buckets({ page, bucket }) {
+  const days = newestDays(page.rows);
+  const [chosen, setChosen] = useState(bucket);
+  const day = days.find((each) => each.bucket_id === chosen) ?? days[0];
+  return html`
+    <p class="muted">Data through <${Time} at=${page.data_through} /> UTC${page.coverage !== null && `, ${number(100 * page.coverage)} % of the minutes seen`}.</p>
+    <${UseTable} name="Near a limit" days=${days} buckets=${page.buckets} chosen=${day} onChoose=${setChosen} />
+    ${day && html`<${UseByHour} key=${`${day.bucket_id} ${day.key}`} day=${day} />`}`;
+}
+
+/** Buckets with their use beside their limit. */
+export function UseTable({ name, days, buckets, chosen, onChoose }) {
+  const who = new Map(buckets.map((bucket) => [`${bucket.bucket_id} ${bucket.key}`, bucket]));
+  const rows = days.map((day) => {
+    const bucket = who.get(`${day.bucket_id} ${day.key}`);
+    return {
+      key: `${day.bucket_id} ${day.key}`,
+      "aria-selected": undefined,
+      class: day === chosen ? "chosen" : "",
+      cells: [
+        html`<${Bucket} bucket=${bucket} />`,
+        html`<code>${day.key}</code>`,
+        html`<${Bar} share=${day.util_p99} />`,
+        html`<span class="value">${inWords(day.key, day.p99 ?? 0)}</span>`,
+        html`<span class="value">${inWords(day.key, day.limit)}</span>`,
+        html`<span class="value">${inWords(day.key, day.peak ?? 0)}</span>`,
+        day.throttled_minutes ? `${day.throttled_minutes} min` : "none",
+        html`<span class="actions">
+          ${onChoose && html`<button type="button" aria-pressed=${day === chosen ? "true" : "false"} onClick=${() => onChoose(day.bucket_id)}>By hour</button>`}
+          ${limiting(bucket) && html`<a class="button" href="/ui/edit/${entityKey(limiting(bucket))}">Raise</a>`}</span>`,
+      ],
+    };
+  });
+  return html`<${Table} name=${name} rows=${rows} empty="No bucket is near its limit."
+    columns=${["Bucket", "Key", "p99 of limit", "p99", "Limit", "Peak", "Throttled", html`<span class="hidden">Actions</span>`]} />`;
+}
+
+/** Who spends from a bucket, as the brokers' metrics name them. */
+function Bucket({ bucket }) {
+  if (!bucket) return html`<span class="muted">unknown</span>`;
+  const entity = {};
+  if (bucket.bucket_user) entity.user = bucket.bucket_user;
+  if (bucket.bucket_client) entity["client-id"] = bucket.bucket_client;
+  return Object.keys(entity).length ? html`<${Entity} entity=${entity} link=${false} />` : "everybody";
+}
+
+/** Return the entity whose quota limits a bucket, or null. */
+function limiting(bucket) {
+  if (!bucket?.level) return null;
+  const entity = {};
+  if (bucket.quota_user_default) entity.user = null;
+  else if (bucket.quota_user) entity.user = bucket.quota_user;
+  if (bucket.quota_client_default) entity["client-id"] = null;
+  else if (bucket.quota_client_id) entity["client-id"] = bucket.quota_client_id;
+  return Object.keys(entity).length ? entity : null;
+}
+
+const kindOf = (share) => (share > 1 ? "bad" : share > 0.8 ? "warn" : "");
+
+function Bar({ share }) {
+  if (share === null) return html`<span class="muted">no limit</span>`;
+  const width = `${Math.min(100, 100 * share)}%`;
+  return html`<span class="bar ${kindOf(share)}" aria-hidden="true"><i style=${{ width }}></i></span> ${number(100 * share)} %`;
+}
+
+/** The highest rate of each hour of the last two days, beside the limit. */
+export function UseByHour({ day }) {
+  const until = new Date(Date.parse(day.dt) + 24 * HOUR_MS);
+  const since = new Date(until - HOURS * HOUR_MS);
+  const path = withQuery(`/analytics/buckets/${day.bucket_id}`, {
+    since: since.toISOString(), until: until.toISOString(), page_size: 10_000,
+  });
+  const found = useLoaded((signal) => orNull(path, "no-run", { signal }), [path]);
+  if (found.error) return html`<${Refusal} error=${found.error} />`;
+  if (!found.data) return html`<p class="muted" role="status">Loading …</p>`;
+  const hours = byHour(found.data.rows.filter((row) => row.key === day.key), since);
+  return html`<figure>
+    <figcaption><strong>Use by hour</strong> <span class="muted">of <code>${day.key}</code>, the busiest broker, until ${until.toISOString().slice(0, 10)}</span></figcaption>
+    <${Chart} hours=${hours} of=${day.key} limit=${day.limit} since=${since} />
+  </figure>`;
+}
+
+/** Return the highest rate of each hour; null where nothing was seen. */
+function byHour(rows, since) {
+  const hours = new Array(HOURS).fill(null);
+  for (const row of rows) {
+    const i = Math.floor((startOf(row) - since) / HOUR_MS);
+    if (i >= 0 && i < HOURS) hours[i] = Math.max(hours[i] ?? 0, row.rate_max ?? 0);
+  }
+  return hours;
+}
+
+const startOf = (row) => (row.ts ? Date.parse(row.ts) : Date.parse(row.dt) + row.hour * HOUR_MS);
+
+const WIDTH = 960, HEIGHT = 200, LEFT = 70, BOTTOM = 22, TOP = 8;
+
+function Chart({ hours, of, limit, since }) {
+  const isLimited = limit !== null && limit < 1e18;
+  const most = Math.max(...hours.map((rate) => rate ?? 0), isLimited ? limit : 0, 1e-9) * 1.08;
+  const width = (WIDTH - LEFT) / hours.length;
+  const y = (rate) => TOP + (HEIGHT - TOP - BOTTOM) * (1 - rate / most);
+  const ticks = [0, most / 2.16, most / 1.08];
+  const text = isLimited ? `Limit ${inWords(of, limit)}` : "No limit";
+  return html`<svg viewBox="0 0 ${WIDTH} ${HEIGHT}" role="img" aria-label="Use by hour">
+    ${ticks.map((tick) => html`<line class="axis" x1=${LEFT} x2=${WIDTH} y1=${y(tick)} y2=${y(tick)} />
+      <text x=${LEFT - 8} y=${y(tick) + 4} text-anchor="end">${inWords(of, tick)}</text>`)}
+    ${hours.map((rate, i) => rate !== null && html`<rect class="use ${isLimited ? kindOf(rate / limit) : ""}"
+      x=${LEFT + i * width + 1} y=${y(rate)} width=${width - 2} height=${Math.max(0.5, HEIGHT - BOTTOM - y(rate))}>
+      <title>${hourText(since, i)}: ${inWords(of, rate)}</title></rect>`)}
+    ${hours.map((_, i) => i % 6 === 0 && html`<text x=${LEFT + i * width} y=${HEIGHT - 6}>${hourText(since, i)}</text>`)}
+    ${isLimited && html`<line class="limit" x1=${LEFT} x2=${WIDTH} y1=${y(limit)} y2=${y(limit)} />`}
+    <title>${text}</title>
+  </svg>`;
+}
+
+const hourText = (since, i) => new Date(+since + i * HOUR_MS).toISOString().slice(11, 16);
+
+function Incidents({ of }) {
+  const found = useLoaded(
+    (signal) => orNull(withQuery("/analytics/incidents", { key: of, page_size: 50 }), "no-run", { signal }), [of]);
+  return html`<${Loaded} of=${found}>${(page) => {
+    const who = new Map((page?.buckets ?? []).map((bucket) => [`${bucket.bucket_id} ${bucket.key}`, bucket]));
+    return html`<${Table} name="Incidents" empty="No incident is known."
+      columns=${["Bucket", "Key", "Broker", "Start (UTC)", "Lasted", "Peak of limit", "Had to wait", "State"]}
+      rows=${(page?.rows ?? []).map((each) => ({
+        key: each.incident_id,
+        cells: [
+          html`<${Bucket} bucket=${who.get(`${each.bucket_id} ${each.key}`)} />`,
+          html`<code>${each.key}</code>`,
+          each.broker_id ?? "all",
+          html`<${Time} at=${each.start} />`,
+          duration((Date.parse(each.end) - Date.parse(each.start)) / 1000),
+          each.peak_ratio === null ? null : `${number(100 * each.peak_ratio)} %`,
+          each.est_deferred_bytes === null ? null : bytes(each.est_deferred_bytes),
+          each.status ?? "",
+        ],
+      }))} />`;
+  }}<//>`;
+}
