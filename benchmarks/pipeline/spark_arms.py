@@ -3,17 +3,14 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from app.domain.resolution_levels import PRECEDENCE, Slot
-from app.pipeline.jobs.resolve import resolve
-from app.pipeline.jobs.resolve_levels import effective_level, value_at
-from app.pipeline.jobs.resolve_names import Observations, observed_names
-from app.pipeline.jobs.resolve_tables import Hashing, build_look_ups, forget_look_ups
-from app.pipeline.jobs.resolve_versions import gathered, latest_versions
-from app.pipeline.sources.buckets import Scope
-from app.pipeline.sources.table_pieces import pieces_of
+from app.pipeline.resolve.limits import resolve
+from app.pipeline.resolve.look_ups import Hashing, build_look_ups
+from app.pipeline.resolve.precedence import effective_level, value_at
+from app.pipeline.resolve.versions import count_versions, latest_versions
 from app.pipeline.storage import read_table
 from app.pipeline.tables import OBSERVATION_MINUTE, QUOTA_VERSION
 
@@ -24,18 +21,14 @@ CAP = 10**9
 
 
 def three_look_ups(session: SparkSession, data: Path) -> Answer:
-    """Do what ``resolve`` does, the making and checking of its tables included.
-
-    It resolves the names of the observations, each of them once in a piece of a file.
-    """
-    kept = latest_versions(read_table(session, [data], QUOTA_VERSION)).cache()
-    hashing = Hashing()
-    look_ups = build_look_ups(gathered(kept), hashing, history=False)
-    pieces = pieces_of([data], OBSERVATION_MINUTE, Scope())
-    names = observed_names(session, Observations(pieces, Scope()))
-    answer = _answer(resolve(names, look_ups, hashing), sf.col("rows"))
-    forget_look_ups(look_ups)
-    kept.unpersist()
+    """Do what ``resolve`` does with each row, the making and checking of its tables included."""
+    versions = latest_versions(read_table(session, [data], QUOTA_VERSION)).persist()
+    count_versions(versions)
+    look_ups = build_look_ups(versions.coalesce(1), Hashing())
+    frame = read_table(session, [data], OBSERVATION_MINUTE)
+    frame = frame.select("cluster_id", "key", "user", "client_id", "ts")
+    answer = _answer(resolve(frame, look_ups, Hashing()))
+    versions.unpersist()
     return answer
 
 
@@ -55,13 +48,13 @@ def eight_joins(session: SparkSession, data: Path) -> Answer:
     level = effective_level("`user`", "`client_id`", values)
     frame = frame.selectExpr("*", f"{level} AS `level`")
     frame = frame.selectExpr("*", f"{value_at('`level`', values)} AS `limit`")
-    answer = _answer(frame, sf.lit(1))
+    answer = _answer(frame)
     versions.unpersist()
     return answer
 
 
-def _answer(resolved: DataFrame, rows: Column) -> Answer:
-    """Count the observations that each row stands for, and sum up their limits."""
+def _answer(resolved: DataFrame) -> Answer:
+    """Count the observations, and sum up their limits."""
     capped = sf.floor(sf.least(sf.col("limit"), sf.lit(float(CAP)))).cast("bigint")
-    groups = resolved.groupBy("level", "key").agg(sf.sum(rows), sf.sum(capped * rows))
+    groups = resolved.groupBy("level", "key").agg(sf.count(sf.lit(1)), sf.sum(capped))
     return {(level, key): (n, int(total or 0)) for level, key, n, total in groups.collect()}

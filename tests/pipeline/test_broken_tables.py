@@ -4,11 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from app.pipeline.errors import InfrastructureError
 from app.pipeline.main import main
-from app.pipeline.sources.buckets import Scope
-from app.pipeline.sources.table_pieces import pieces_of, read_columns
 from app.pipeline.tables import BUCKET_MINUTE, UTILIZATION_DAILY
+from tests.pipeline.conftest import Command
 from tests.testkit.bucket_worlds import minute, publish
 
 
@@ -22,15 +20,12 @@ def broken(folder: Path, *, footer: bool) -> Path:
 
 
 @pytest.mark.parametrize("footer", [True, False])
-def test_a_task_names_the_file(footer: bool, tmp_path: Path):
+def test_a_command_names_the_file(spark_command: Command, footer: bool, tmp_path: Path):
     file = broken(tmp_path, footer=footer)
-    with pytest.raises(InfrastructureError, match=f"{file} cannot be read .*; run the job again"):
-        read(tmp_path)
-
-
-def read(folder: Path) -> None:
-    for piece in pieces_of([folder], BUCKET_MINUTE, Scope()):
-        read_columns(piece, BUCKET_MINUTE, ("ts", "key"), Scope())
+    ended = spark_command("utilization", "--input", tmp_path, "--out", tmp_path / "out")
+    assert ended.returncode == 5
+    assert file.name in ended.stderr.splitlines()[-1]
+    assert not (tmp_path / "out" / UTILIZATION_DAILY.name).exists()
 
 
 def test_a_command_without_spark_fails_in_a_sentence(

@@ -9,38 +9,33 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
-import numpy as np
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as sf
 
 from app.pipeline.errors import InfrastructureError, UsageError
-from app.pipeline.exchange import Shares
 from app.pipeline.folders import Partition, RunFolder, has_table, local_folder
 from app.pipeline.job import Job
-from app.pipeline.jobs.resolve import BROADCAST_MAX, resolve
-from app.pipeline.jobs.resolve_buckets import (
-    bucket_minutes,
-    dim_buckets,
-    from_one_source,
-    refuse_collisions,
-    with_earlier_buckets,
-)
-from app.pipeline.jobs.resolve_levels import NO_LEVEL
-from app.pipeline.jobs.resolve_members import Members
-from app.pipeline.jobs.resolve_names import Observations, moments_of, observed_names
-from app.pipeline.jobs.resolve_tables import Hashing, build_look_ups, forget_look_ups
-from app.pipeline.jobs.resolve_versions import (
-    gathered,
-    latest_versions,
-    versions_in_history,
-)
 from app.pipeline.options import whole_number
 from app.pipeline.publish.postgres import publish
+from app.pipeline.resolve.buckets import (
+    count_resolved,
+    name_buckets,
+    sum_minutes,
+    with_earlier_buckets,
+)
+from app.pipeline.resolve.limits import resolve
+from app.pipeline.resolve.look_ups import Hashing, build_look_ups
+from app.pipeline.resolve.versions import count_versions, latest_versions, versions_in_history
 from app.pipeline.sinks.result_tables import explain, say_plan
 from app.pipeline.sources.buckets import Scope, days_of
-from app.pipeline.sources.table_pieces import pieces_of, rows_by_day
 from app.pipeline.storage import read_table, require_table, write_table
 from app.pipeline.tables import BUCKET_MINUTE, DIM_BUCKET, OBSERVATION_MINUTE, QUOTA_VERSION
+
+BROADCAST_MAX: Final = 5_000_000
+"""Versions of quotas, about 500 MB, that are still sent to every worker whole."""
+
+ROWS_OF_FILE: Final = 1_500_000
+"""About so many observations are summed up for one file."""
 
 _LATEST: Final = "latest"
 _HISTORY: Final = "history"
@@ -65,7 +60,7 @@ def add_join_options(parser: argparse.ArgumentParser) -> None:
         type=partial(whole_number, least=0),
         default=BROADCAST_MAX,
         metavar="ROWS",
-        help=f"look-ups with more rows are joined by partitions; default {BROADCAST_MAX}",
+        help=f"more versions of quotas are joined by partitions; default {BROADCAST_MAX}",
     )
     parser.add_argument(
         "--hash-seed",
@@ -97,7 +92,7 @@ def run(job: Job) -> None:
     out = job.output()
     with job.spark() as session:
         try:
-            observations = Observations(pieces_of(folders, OBSERVATION_MINUTE, scope), scope)
+            observations = scope.minutes(read_table(session, folders, OBSERVATION_MINUTE))
             versions = scope.of_cluster(read_table(session, [quotas], QUOTA_VERSION))
             days = days_of(folders, OBSERVATION_MINUTE, scope)
             write_buckets(job, observations, versions, out, days)
@@ -109,7 +104,7 @@ def run(job: Job) -> None:
 
 def write_buckets(
     job: Job,
-    observations: Observations,
+    observations: DataFrame,
     versions: DataFrame,
     out: RunFolder,
     days: Sequence[Partition],
@@ -124,56 +119,40 @@ def write_buckets(
         days: The partitions that the run is about.
 
     Raises:
-        UsageError: Versions of a quota overlap, or two names have the same hash.
+        UsageError: Versions of a quota overlap, or two buckets have the same id.
         InfrastructureError: Spark lost or doubled rows.
     """
     hashing, history = Hashing(job.options.hash_seed), job.options.as_of == _HISTORY
-    kept = (versions_in_history if history else latest_versions)(versions).cache()
-    look_ups = build_look_ups(gathered(kept), hashing, history=history)
-    moments = moments_of(look_ups)
-    names = observed_names(versions.sparkSession, observations, moments)
-    resolved = resolve(names, look_ups, hashing, broadcast_max=job.options.broadcast_max).cache()
-    buckets = dim_buckets(resolved).cache()
-    _count_rows(job, observations, buckets)
-    with_quotas = {row.cluster_id for row in versions.select("cluster_id").distinct().collect()}
-    job.without_quotas = sorted({piece.cluster for piece in observations.pieces} - with_quotas)
-    refuse_collisions(buckets)
-    members = Members(
-        observations,
-        np.array(moments, np.int64),
-        Shares.of(rows_by_day(observations.pieces)),
-        from_one_source(observations.pieces),
+    values = (versions_in_history if history else latest_versions)(versions).persist()
+    broadcast = count_versions(values) <= job.options.broadcast_max
+    # What is broadcast is collected anyway: one task makes it without a shuffle.
+    look_ups = build_look_ups(values.coalesce(1) if broadcast else values, hashing)
+    resolved = resolve(observations, look_ups, hashing, broadcast=broadcast)
+    buckets = name_buckets(resolved).persist()
+    by_day = observations.groupBy("cluster_id", "dt").count().collect()
+    found = count_resolved(buckets)
+    job.counts["rows_in"] = sum(row["count"] for row in by_day)
+    job.counts["rows_resolved"], job.counts["rows_unlimited"] = found.rows, found.unlimited
+    _require_all_rows(job, found.rows)
+    most = max((row["count"] for row in by_day), default=1)
+    shares = -(-most // ROWS_OF_FILE)
+    _write_minutes(
+        job, sum_minutes(resolved, one_source=found.one_source, shares=shares), out, days
     )
-    place = out.aside(BUCKET_MINUTE)
-    place.mkdir(parents=True, exist_ok=True)
-    _count_minutes(job, bucket_minutes(resolved, members, str(place)))
-    out.wrote(BUCKET_MINUTE, days)
     _write_names(job, buckets, out, days)
-    forget_look_ups(look_ups)
-    for frame in (kept, resolved, buckets):
+    for frame in (values, buckets):
         frame.unpersist()
+    with_quotas = {row.cluster_id for row in versions.select("cluster_id").distinct().collect()}
+    job.without_quotas = sorted({row.cluster_id for row in by_day} - with_quotas)
 
 
-def _count_rows(job: Job, observations: Observations, buckets: DataFrame) -> None:
-    """Count what was read and what was resolved.
-
-    Raises:
-        InfrastructureError: Spark lost or doubled names.
-    """
-    unlimited = sf.sum(sf.when(sf.col("level") == NO_LEVEL, sf.col("rows")))
-    rows, free = buckets.agg(sf.sum("rows"), unlimited).collect()[0]
-    job.counts["rows_resolved"], job.counts["rows_unlimited"] = rows or 0, free or 0
-    job.counts["rows_in"] = job.counts["rows_resolved"]
-    if observations.scope.since is None and observations.scope.until is None:
-        job.counts["rows_in"] = sum(piece.rows for piece in observations.pieces)
-    _require_all_rows(job, job.counts["rows_resolved"])
-
-
-def _count_minutes(job: Job, told: DataFrame) -> None:
-    explain(job, BUCKET_MINUTE, told)
-    tasks = told.collect()
-    job.counts["rows_out"] = {"bucket_minute": sum(task.minutes for task in tasks)}
-    _require_all_rows(job, sum(task.rows for task in tasks))
+def _write_minutes(job: Job, minutes: DataFrame, out: RunFolder, days: Sequence[Partition]) -> None:
+    explain(job, BUCKET_MINUTE, minutes)
+    counted = Observation(BUCKET_MINUTE.name)
+    counts = sf.count(sf.lit(1)).alias("minutes"), sf.sum("rows").alias("rows")
+    write_table(minutes.observe(counted, *counts), BUCKET_MINUTE, out, replaces=days)
+    job.counts["rows_out"] = {BUCKET_MINUTE.name: counted.get["minutes"]}
+    _require_all_rows(job, counted.get["rows"] or 0)
 
 
 def _require_all_rows(job: Job, resolved: int) -> None:

@@ -19,11 +19,9 @@ from app.pipeline.commands.utilization import write_utilization
 from app.pipeline.errors import UsageError
 from app.pipeline.folders import Partition, RunFolder, has_table, local_folder
 from app.pipeline.job import Job
-from app.pipeline.jobs.resolve_names import Observations
 from app.pipeline.plots.drawing import draw_if_asked
 from app.pipeline.publish.postgres import publish
 from app.pipeline.sources.buckets import Scope, partition_of
-from app.pipeline.sources.table_pieces import TablePiece, pieces_in
 from app.pipeline.storage import read_table
 from app.pipeline.tables import (
     BUCKET_MINUTE,
@@ -88,23 +86,19 @@ class _Chain:
 
     def from_observations(self, quotas: Path) -> None:
         """Do all steps after ingest; what each reads was written aside by the one before."""
-        observed, days = self._pieces(OBSERVATION_MINUTE), self._days()
+        days = self._days()
+        observations = self._read(OBSERVATION_MINUTE)
         with _step(self.job, "resolve") as step:
             versions = Scope.of(self.job).of_cluster(
                 read_table(self.session, [quotas], QUOTA_VERSION)
             )
-            given = Observations(observed, Scope())
-            resolve.write_buckets(step, given, versions, self.out, days)
+            resolve.write_buckets(step, observations, versions, self.out, days)
         minutes = self._read(BUCKET_MINUTE)
         with _step(self.job, "utilization") as step:
             write_utilization(step, minutes, self.out, days)
         with _step(self.job, "incidents") as step:
-            names, observations = self._read(DIM_BUCKET), self._read(OBSERVATION_MINUTE)
-            inputs = incidents.Inputs(minutes, names, observations, days)
+            inputs = incidents.Inputs(minutes, self._read(DIM_BUCKET), observations, days)
             incidents.write_incidents(step, inputs, self.out)
-
-    def _pieces(self, table: Table) -> list[TablePiece]:
-        return list(pieces_in(self.out.aside(table), Scope()))
 
     def _read(self, table: Table) -> DataFrame:
         return read_table(self.session, [self._aside()], table)

@@ -2,7 +2,7 @@
 
 import argparse
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,12 +16,9 @@ from app.pipeline.commands.resolve import add_arguments, write_buckets
 from app.pipeline.errors import InfrastructureError, UsageError
 from app.pipeline.folders import RunFolder
 from app.pipeline.job import Job
-from app.pipeline.jobs import resolve, resolve_tables
-from app.pipeline.jobs.resolve_names import Observations
-from app.pipeline.jobs.resolve_tables import Hashing
 from app.pipeline.options import add_common_options
-from app.pipeline.sources.buckets import Scope
-from app.pipeline.sources.table_pieces import pieces_of
+from app.pipeline.resolve import limits, look_ups
+from app.pipeline.resolve.look_ups import Hashing
 from app.pipeline.storage import read_table, write_table
 from app.pipeline.tables import BUCKET_MINUTE, DIM_BUCKET, OBSERVATION_MINUTE
 from tests.pipeline.resolve.clusters import (
@@ -52,9 +49,8 @@ def write(
     write_table(observations, OBSERVATION_MINUTE, given)
     given.publish()
     job, run = job_with(*options), RunFolder(out, f"run of {day}")
-    pieces = pieces_of([given.folder], OBSERVATION_MINUTE, Scope())
-    days = [{"cluster_id": C, "dt": day}]
-    write_buckets(job, Observations(pieces, Scope()), versions, run, days)
+    rows = read_table(versions.sparkSession, [given.folder], OBSERVATION_MINUTE)
+    write_buckets(job, rows, versions, run, [{"cluster_id": C, "dt": day}])
     run.publish()
     return job.counts
 
@@ -217,13 +213,16 @@ def minutes_of(spark: SparkSession, out: Path) -> list[Row]:
 def test_days_that_one_task_cannot_hold_give_the_same(
     spark: SparkSession, written: Written, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("app.pipeline.exchange.ROWS_OF_TASK", 20)
+    monkeypatch.setattr("app.pipeline.commands.resolve.ROWS_OF_FILE", 20)
     out = tmp_path / "divided"
-    write(out, *written.given)
+    spark.conf.set("spark.sql.adaptive.coalescePartitions.enabled", "false")
+    try:
+        write(out, *written.given)
+    finally:
+        spark.conf.unset("spark.sql.adaptive.coalescePartitions.enabled")
     assert minutes_of(spark, out) == written.minutes
-    files = [pieces_of([run], BUCKET_MINUTE, Scope(), files=True) for run in (written.out, out)]
+    files = [list((run / BUCKET_MINUTE.name).rglob("*.parquet")) for run in (written.out, out)]
     assert len(files[0]) == 1 < len(files[1])
-    assert all(file.whole for run in files for file in run)
 
 
 def test_look_ups_that_are_too_large_to_broadcast_give_the_same(
@@ -256,24 +255,18 @@ def test_two_values_that_hold_now_are_refused(spark: SparkSession, tmp_path: Pat
         write(tmp_path, *given)
 
 
-@pytest.fixture
-def one_hash_for_all(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    with monkeypatch.context() as patched:
-        patched.setattr(Hashing, "whole", lambda self, *columns: "CAST(1 AS BIGINT)")
-        yield
-
-
-@pytest.mark.usefixtures("one_hash_for_all")
-def test_names_with_the_same_hash_stop_the_run(spark: SparkSession, tmp_path: Path):
-    given = frames(spark, [seen("a", "x")], value(1, user="a"), value(2, user="b"))
-    with pytest.raises(UsageError, match=r"'a'\) and .* the same look-up hash.*--hash-seed"):
-        write(tmp_path, *given)
+def test_names_with_the_same_hash_are_told_apart(
+    spark: SparkSession, written: Written, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(Hashing, "of", lambda self, names: "CAST(1 AS BIGINT)")
+    write(tmp_path / "one-hash", *written.given)
+    assert minutes_of(spark, tmp_path / "one-hash") == written.minutes
 
 
 def test_buckets_with_the_same_id_stop_the_run(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(resolve, "bucket_id", lambda hashing: "CAST(1 AS BIGINT)")
+    monkeypatch.setattr(limits, "bucket_id", lambda hashing: "CAST(1 AS BIGINT)")
     with pytest.raises(UsageError, match=r"have the same bucket_id.*--hash-seed"):
         write(tmp_path, *frames(spark, [seen("a", "x"), seen("b", "y")], value(1, user="a")))
 
@@ -281,19 +274,17 @@ def test_buckets_with_the_same_id_stop_the_run(
 def test_a_run_that_doubles_rows_publishes_nothing(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(resolve_tables, "_refuse_collision", lambda frame, names: None)
     monkeypatch.setattr(
-        "app.pipeline.commands.resolve.build_look_ups", doubled(resolve_tables.build_look_ups)
+        "app.pipeline.commands.resolve.build_look_ups", doubled(look_ups.build_look_ups)
     )
     with pytest.raises(InfrastructureError, match="1 observations came in and 2 were resolved"):
         write(tmp_path, *frames(spark, [seen("a", "x")], value(1, user="a")))
 
 
 def doubled(build: Any) -> Any:
-    def build_twice(*given: Any, **more: Any) -> Any:
-        first, *others = build(*given, **more)
-        bare = others.pop()
-        both = bare.frame.unionByName(bare.frame)
-        return [first, *others, type(bare)(bare.names, bare.levels, both, bare.rows * 2)]
+    def build_twice(*given: Any) -> Any:
+        *others, without_names = build(*given)
+        both = without_names.frame.unionByName(without_names.frame)
+        return [*others, replace(without_names, frame=both)]
 
     return build_twice

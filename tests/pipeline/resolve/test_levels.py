@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from app.pipeline.jobs.resolve import resolve
-from app.pipeline.jobs.resolve_tables import Hashing, build_look_ups, forget_look_ups
-from app.pipeline.jobs.resolve_versions import latest_versions, versions_in_history
+from app.pipeline.resolve.limits import resolve
+from app.pipeline.resolve.look_ups import Hashing, build_look_ups
+from app.pipeline.resolve.versions import latest_versions, versions_in_history
 from tests.pipeline.resolve.clusters import (
     KEYS,
     SEEN,
@@ -41,10 +41,9 @@ def resolved(
 ) -> list[Found]:
     quotas = spark.createDataFrame(quota_table(versions))
     chosen = (versions_in_history if history else latest_versions)(quotas)
-    look_ups = build_look_ups(chosen, Hashing(), history=history)
+    look_ups = build_look_ups(chosen, Hashing())
     rows = spark.createDataFrame(observation_table(asked))
-    found = resolve(rows, look_ups, Hashing()).toArrow().to_pylist()
-    forget_look_ups(look_ups)
+    found: list[Found] = resolve(rows, look_ups, Hashing()).toArrow().to_pylist()
     return found
 
 

@@ -7,26 +7,18 @@ from pyspark.sql import functions as sf
 
 from app.domain.resolution_levels import Slot
 from app.pipeline.errors import UsageError
-from app.pipeline.jobs.resolve_levels import case, level_of_entity
+from app.pipeline.resolve.precedence import case, level_of_entity
 
 ALWAYS: Final = "1900-01-01 00:00:00"
-FOREVER: Final = "9999-12-31 23:59:59"
-
-FEW: Final = 1_000_000
-"""Up to so many rows one task is done before several have exchanged them."""
+"""The time from which a value holds that has no recorded beginning."""
 
 _SNAPSHOT: Final = "snapshot"
 _ENTITY: Final = ("cluster_id", "level", "user", "client_id")
 
+FOREVER_SQL: Final = "TIMESTAMP '9999-12-31 23:59:59'"
+"""The time until which a value holds that has no end."""
 
-def always() -> str:
-    """Return the time from which a value holds that has no known beginning, in SQL."""
-    return f"CAST('{ALWAYS}' AS TIMESTAMP)"
-
-
-def forever() -> str:
-    """Return the time until which a value holds that has no end, in SQL."""
-    return f"CAST('{FOREVER}' AS TIMESTAMP)"
+_ALWAYS_SQL: Final = f"TIMESTAMP '{ALWAYS}'"
 
 
 def latest_versions(rows: DataFrame) -> DataFrame:
@@ -41,7 +33,7 @@ def latest_versions(rows: DataFrame) -> DataFrame:
         null, the latter exclusive).
     """
     now = rows.where("valid_to IS NULL")
-    return _with_levels(now, f"{always()} AS valid_from", f"{forever()} AS valid_to")
+    return _with_levels(now, f"{_ALWAYS_SQL} AS valid_from", f"{FOREVER_SQL} AS valid_to")
 
 
 def versions_in_history(rows: DataFrame) -> DataFrame:
@@ -55,21 +47,16 @@ def versions_in_history(rows: DataFrame) -> DataFrame:
     Returns:
         As ``latest_versions``.
     """
-    ended = f"coalesce(valid_to, {forever()}) AS valid_to"
+    ended = f"coalesce(valid_to, {FOREVER_SQL}) AS valid_to"
     versions = _with_levels(rows, "valid_from", ended, "origin").where("valid_from < valid_to")
     first = sf.min("valid_from").over(Window.partitionBy(*_ENTITY))
     seen_first = (sf.col("origin") == _SNAPSHOT) & (sf.col("valid_from") == first)
-    begun = sf.when(seen_first, sf.expr(always())).otherwise(sf.col("valid_from"))
+    begun = sf.when(seen_first, sf.expr(_ALWAYS_SQL)).otherwise(sf.col("valid_from"))
     return versions.withColumn("valid_from", begun).drop("origin")
 
 
-def gathered(versions: DataFrame) -> DataFrame:
-    """Return cached versions in one partition where they are few, so that none is ever shuffled."""
-    return versions.coalesce(1) if versions.count() <= FEW else versions
-
-
-def refuse_overlaps(versions: DataFrame) -> None:
-    """Make sure that a key of an entity never has two values at a time.
+def count_versions(versions: DataFrame) -> int:
+    """Count versions, and make sure that a key of an entity never has two values at a time.
 
     Args:
         versions: As ``latest_versions`` returns them.
@@ -79,20 +66,21 @@ def refuse_overlaps(versions: DataFrame) -> None:
     """
     in_turn = Window.partitionBy(*_ENTITY, "key").orderBy("valid_from", "valid_to")
     later = sf.lead("valid_from").over(in_turn)
-    doubled = versions.withColumn("later", later).where(sf.col("later") < sf.col("valid_to"))
-    named = doubled.select(*_ENTITY, "key", sf.col("later").cast("string").alias("later"))
-    found = named.orderBy(*_ENTITY, "key", "later").head()
+    entity = sf.struct(*_ENTITY, "key", sf.col("later").cast("string").alias("later"))
+    doubled = sf.min(sf.when(sf.col("later") < sf.col("valid_to"), entity))
+    counted = versions.withColumn("later", later).agg(sf.count(sf.lit(1)), doubled)
+    rows, found = counted.collect()[0]
     if found is not None:
         message = (
-            f"The quota versions of {described(found)} overlap: two values of {found.key} hold at "
+            f"The quota versions of {_describe(found)} overlap: two values of {found.key} hold at "
             f"{_time(found.later)}. Give --quotas a folder in which each value ends before the "
             "next one begins."
         )
         raise UsageError(message)
+    return int(rows)
 
 
-def described(row: Row) -> str:
-    """Name the entity of a version for people."""
+def _describe(row: Row) -> str:
     names = f"level {row.level}, user {row.user!r}, client-id {row.client_id!r}"
     return f"cluster {row.cluster_id!r}, {names}"
 

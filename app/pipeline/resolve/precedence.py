@@ -12,17 +12,19 @@ from app.domain.resolution_levels import applicable_levels as levels_for
 NO_LEVEL: Final = 0
 """Of an observation that nothing limits."""
 
-SEVERAL_KINDS: Final = 0
-"""In place of the only kind of rules, where a key has several kinds or none."""
+SEVERAL_TYPES: Final = 0
+"""In place of the only type of rules, where a key has several types or none."""
 
-KINDS: Final[Mapping[Bucket, int]] = {kind: number for number, kind in enumerate(Bucket, 1)}
-"""The kinds of rules and of buckets as numbers; a rule's kind is the bucket of its names."""
+BUCKET_TYPES: Final[Mapping[Bucket, int]] = {
+    bucket: number for number, bucket in enumerate(Bucket, 1)
+}
+"""The types of rules and of buckets as numbers; a rule's type is the bucket of its names."""
 
 _DEFAULT_USER: Final = next(
     row.level for row in PRECEDENCE if (row.user, row.client_id) == (Slot.DEFAULT, Slot.ABSENT)
 )
 _NAMES: Final = tuple((user, client_id) for user in ("", "u") for client_id in ("", "c"))
-"""One caller for each way in which a name may be empty."""
+"""A caller for each combination of empty names."""
 
 
 def level_of_entity(user: str, client_id: str) -> str:
@@ -65,25 +67,25 @@ def value_at(level: str, values: Mapping[int, str]) -> str:
     return case((f"{level} = {number}", value) for number, value in values.items())
 
 
-def bucket_kind(level: str, hit: str, lone_kind: str) -> str:
-    """Return the number of the kind of bucket that a caller spends from.
+def bucket_type(level: str, hit: str, single_type: str) -> str:
+    """Return the number of the type of bucket that a caller spends from.
 
     Args:
         level: What limits the caller.
         hit: The first level with a value, whether it limits or not.
-        lone_kind: The only kind of rules that the key has; null or 0 for several or none.
+        single_type: The only type of rules that the key has; null or 0 for several or none.
 
-    Source: ``quotaMetricTags``: a single kind of rules decides alone, several try the levels; no
+    Source: ``quotaMetricTags``: a single type of rules decides alone, several try the levels; no
     rule, or rules for other names only, leaves the client-id.
     """
-    alone = case([(f"{lone_kind} <> {SEVERAL_KINDS}", lone_kind)])
-    without = f"coalesce({alone}, {kind_of_rule(hit)}, {KINDS[Bucket.CLIENT_ID]})"
-    return case([(f"{level} = {NO_LEVEL}", without)], kind_of_rule(level))
+    alone = case([(f"{single_type} <> {SEVERAL_TYPES}", single_type)])
+    without = f"coalesce({alone}, {type_of_level(hit)}, {BUCKET_TYPES[Bucket.CLIENT_ID]})"
+    return case([(f"{level} = {NO_LEVEL}", without)], type_of_level(level))
 
 
-def kind_of_rule(level: str) -> str:
-    """Return the number of a rule's kind from its level; null of no level."""
-    return _of_row(level, lambda row: KINDS[row.bucket])
+def type_of_level(level: str) -> str:
+    """Return the number of a rule's type from its level; null of no level."""
+    return _of_row(level, lambda row: BUCKET_TYPES[row.bucket])
 
 
 def names_user(level: str, slot: Slot) -> str:

@@ -1,0 +1,164 @@
+"""What each bucket did in each minute, and who it is."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import date
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as sf
+
+from app.domain.resolution_levels import Slot
+from app.pipeline.errors import UsageError
+from app.pipeline.folders import Partition
+from app.pipeline.resolve.precedence import NO_LEVEL, case, names_client_id, names_user
+
+_MICRO: Final = 1_000_000
+_OF_BUCKET: Final = ("cluster_id", "key", "bucket_id")
+_TAGS: Final = ("bucket_user", "bucket_client")
+_MINUTE: Final = ("cluster_id", "dt", "ts", "broker_id", "key", "bucket_id")
+
+
+def sum_minutes(resolved: DataFrame, *, one_source: bool, shares: int) -> DataFrame:
+    """Sum up the members of each bucket in each minute on each broker.
+
+    Sums are those of integers of 10^-6 units, so that no order of the rows shows in them.
+
+    Args:
+        resolved: ``OBSERVATION_MINUTE`` as ``resolve`` returns it.
+        one_source: Whether all rows have one source and grain: then no name has two rows a minute.
+        shares: Into how many files the buckets of a day are divided.
+
+    Returns:
+        The columns of ``BUCKET_MINUTE``, and ``rows``, how many observations are summed up. A task
+        has all of the minutes of a day's share.
+    """
+    share = sf.pmod("bucket_id", sf.lit(shares))
+    divided = resolved.withColumn("share", share).repartition("cluster_id", "dt", "share")
+    count = sf.count(sf.lit(1))
+    sums = divided.groupBy(*_MINUTE, "share").agg(
+        _sum_of("rate_avg"),
+        _sum_of("rate_max"),
+        (
+            _total("throttle_ms_avg") / sf.nullif(sf.count("throttle_ms_avg"), sf.lit(0)) / _MICRO
+        ).alias("throttle_ms_avg"),
+        sf.max("throttle_ms_max").alias("throttle_ms_max"),
+        sf.sum("bytes_est").alias("bytes_est"),
+        # All members of a bucket have the same limit at a time: it follows from the tags.
+        sf.max("limit").alias("limit"),
+        sf.max("level").alias("level"),
+        (count if one_source else sf.count_distinct("user", "client_id")).alias("contributors"),
+        count.alias("rows"),
+    )
+    return sums.drop("share")
+
+
+def name_buckets(resolved: DataFrame) -> DataFrame:
+    """Say who spends from each bucket, and which entity's quota limits it.
+
+    Args:
+        resolved: ``OBSERVATION_MINUTE`` as ``resolve`` returns it.
+
+    Returns:
+        The columns of ``DIM_BUCKET``; ``rows``, how many observations there are; and
+        ``first_source`` and ``last_source``, which are the same where all of them have one source
+        and grain. Of a bucket that nothing limits (level 0) the names are '' and not default, as
+        those of an entity without either type.
+    """
+    source = sf.xxhash64("grain", "source")
+    seen = resolved.groupBy(*_OF_BUCKET, "level", *_TAGS).agg(
+        sf.min("ts").alias("first_seen"),
+        sf.max("ts").alias("last_seen"),
+        sf.count(sf.lit(1)).alias("rows"),
+        sf.min(source).alias("first_source"),
+        sf.max(source).alias("last_source"),
+    )
+    user, client = names_user("`level`", Slot.NAMED), names_client_id("`level`", Slot.NAMED)
+    entity = {
+        "quota_user": case([(user, "bucket_user")], "''"),
+        "quota_user_default": names_user("`level`", Slot.DEFAULT),
+        "quota_client_id": case([(client, "bucket_client")], "''"),
+        "quota_client_default": names_client_id("`level`", Slot.DEFAULT),
+    }
+    return seen.selectExpr("*", *(f"{item} AS {name}" for name, item in entity.items()))
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """What is counted of resolved observations.
+
+    Attributes:
+        rows: How many there are.
+        unlimited: How many of them nothing limits.
+        one_source: Whether all of them have one source and grain.
+    """
+
+    rows: int
+    unlimited: int
+    one_source: bool
+
+
+def count_resolved(buckets: DataFrame) -> Resolved:
+    """Count observations, and make sure that no two buckets have the same id.
+
+    Args:
+        buckets: As ``name_buckets`` returns them.
+
+    Raises:
+        UsageError: Two have.
+    """
+    owners = sf.struct("cluster_id", "key", *_TAGS)
+    by_id = buckets.groupBy("bucket_id").agg(
+        sf.min(owners).alias("one"),
+        sf.max(owners).alias("other"),
+        sf.sum("rows").alias("rows"),
+        sf.sum(sf.when(sf.col("level") == NO_LEVEL, sf.col("rows"))).alias("unlimited"),
+        sf.min("first_source").alias("first"),
+        sf.max("last_source").alias("last"),
+    )
+    collision = sf.when(sf.col("one") != sf.col("other"), sf.struct("one", "other"))
+    sums = sf.sum("rows"), sf.sum("unlimited")
+    counted = by_id.agg(*sums, sf.min("first").eqNullSafe(sf.max("last")), sf.min(collision))
+    rows, unlimited, one_source, found = counted.collect()[0]
+    if found is not None:
+        message = (
+            f"{tuple(found.one)} and {tuple(found.other)} have the same bucket_id. Run again with "
+            "another --hash-seed."
+        )
+        raise UsageError(message)
+    return Resolved(rows or 0, unlimited or 0, one_source)
+
+
+def with_earlier_buckets(
+    buckets: DataFrame, earlier: DataFrame, days: Iterable[Partition]
+) -> DataFrame:
+    """Keep the buckets of days that a run is not about.
+
+    Args:
+        buckets: ``dim_bucket`` of the run.
+        earlier: ``dim_bucket`` as it was published before.
+        days: What the run replaces.
+    """
+    replaced: dict[str, list[date]] = {}
+    for day in days:
+        replaced.setdefault(day["cluster_id"], []).append(date.fromisoformat(day["dt"]))
+    of_run = buckets.sparkSession.createDataFrame(
+        list(replaced.items()), "cluster_id string, replaced array<date>"
+    )
+    lived = sf.sequence(sf.to_date("first_seen"), sf.to_date("last_seen"))
+    others = earlier.join(sf.broadcast(of_run), "cluster_id").where(
+        sf.size(sf.array_except(lived, sf.col("replaced"))) > 0
+    )
+    same = [name for name in earlier.columns if name not in {"first_seen", "last_seen"}]
+    both = buckets.select(*earlier.columns).unionByName(others.select(*earlier.columns))
+    return both.groupBy(*same).agg(
+        sf.min("first_seen").alias("first_seen"), sf.max("last_seen").alias("last_seen")
+    )
+
+
+def _total(name: str) -> Column:
+    return sf.sum(sf.rint(sf.col(name) * _MICRO).cast("bigint"))
+
+
+def _sum_of(name: str) -> Column:
+    return (_total(name) / _MICRO).alias(name)
