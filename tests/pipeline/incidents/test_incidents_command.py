@@ -41,8 +41,8 @@ def test_the_command_replaces_the_days_that_it_reads(spark_command: Command, tmp
     assert ended.returncode == 0, ended.stderr
     report = json.loads(ended.stdout)
     assert (report["rows_in"], report["incidents"], report["findings"]) == (3, 1, 1)
-    kept, new = read_arrow(out, THROTTLE_INCIDENT).to_pylist()
-    assert (kept["incident_id"], kept["status"]) == ("stays", "closed")
+    stays, new = read_arrow(out, THROTTLE_INCIDENT).to_pylist()
+    assert (stays["incident_id"], stays["status"]) == ("stays", "closed")
     assert (new["start"], new["end"], new["minutes"]) == (at(1440), at(1444), 3)
     assert (new["quota_user"], new["status"]) == ("alice", "open")
     assert read_arrow(out, DIM_BUCKET).num_rows == 1

@@ -146,11 +146,11 @@ def test_a_run_keeps_the_names_of_the_days_that_it_is_not_about(
     write(tmp_path, *frames(spark, [seen("alice", "x"), seen("old", "x")], *quotas))
     rows = [seen("alice", "x", at=tomorrow), seen("new", "x", at=tomorrow)]
     write(tmp_path, *frames(spark, rows, *quotas), day="2026-11-22")
-    kept = {
+    names = {
         row.bucket_user: (row.first_seen, row.last_seen)
         for row in read_table(spark, [tmp_path], DIM_BUCKET).collect()
     }
-    assert kept == {
+    assert names == {
         "alice": (naive(0), naive(tomorrow)),
         "old": (naive(0), naive(0)),
         "new": (naive(tomorrow), naive(tomorrow)),
