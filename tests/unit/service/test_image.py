@@ -261,7 +261,7 @@ async def test_a_failed_renewal_leaves_the_image_and_is_tried_again() -> None:
 
     world.broker.describe_client_quotas = failing  # type: ignore[method-assign]
     await asyncio.sleep(2.6)
-    for _ in range(20):
+    for _ in range(15):
         assert world.resolve_without_waiting() == 1
         await asyncio.sleep(0.1)
     assert 2 <= len(failures) <= 5
