@@ -55,9 +55,9 @@ export function Report({ report }) {
       <${Outcome} of=${report.outcome} /> ${sentence(report)}${" "}
       ${!report.validate_only && html`<a href="/ui/alteration/${report.alteration_id}">See its record</a>`}
     </div>
-    ${(report.warnings ?? []).map((each) => html`<p class="notice open">${each.detail ?? each}</p>`)}
     ${(report.results ?? []).map((result) => html`
       ${report.results.length > 1 && html`<h2><${Entity} entity=${result.entity} /> <${Outcome} of=${result.outcome} /></h2>`}
+      ${(result.warnings ?? []).map((each) => html`<p class="notice open">${each}</p>`)}
       ${result.error && html`<p class="refusal">${result.error.message}</p>`}
       <${BeforeAndAfter} before=${result.before} after=${result.after} />`)}
   </section>`;

@@ -13,29 +13,29 @@ export async function present(key, signal) {
   return quota?.values ?? {};
 }
 
-export function EditScreen({ parameter, query }) {
+export function EditScreen({ me, parameter, query }) {
   const entity = readEntityKey(parameter);
   const values = useLoaded((signal) => present(parameter, signal), [parameter]);
   if (!entity) return html`<${Heading} title="No such entity" />`;
   return html`
     <${Heading} title="Edit ${entityText(entity)}" />
     <${Loaded} of=${values}>${(held) => html`
-      <${Form} entity=${entity} held=${held} typedFirst=${query} reload=${values.reload} />`}<//>`;
+      <${Form} me=${me} entity=${entity} held=${held} typedFirst=${query} reload=${values.reload} />`}<//>`;
 }
 
-export function NewScreen({ query }) {
+export function NewScreen({ me, query }) {
   const given = Object.fromEntries(Object.keys(TYPES).filter((type) => type in query).map((type) => [type, query[type]]));
   const [entity, setEntity] = useState(given);
   return html`
     <${Heading} title="New quota" />
-    <${Form} entity=${entity} setEntity=${setEntity} held=${{}} />`;
+    <${Form} me=${me} entity=${entity} setEntity=${setEntity} held=${{}} />`;
 }
 
 /**
  * The form. `held` are the values that the change rests on; what was typed over them stays when
  * they are loaded again.
  */
-function Form({ entity, setEntity, held, typedFirst = {}, reload }) {
+function Form({ me, entity, setEntity, held, typedFirst = {}, reload }) {
   const capabilities = useLoaded((signal) => get("/quotas/capabilities", { signal }), []);
   const keys = [...new Set([...keysOf(entity), ...Object.keys(held)])];
   const [typed, setTyped] = useState(() => Object.fromEntries(keys.filter((key) => key in typedFirst).map((key) => [key, typedFirst[key]])));
@@ -94,6 +94,7 @@ function Form({ entity, setEntity, held, typedFirst = {}, reload }) {
         hint=${hint(key, values[key], capabilities.data?.keys[key])}
         onInput=${(event) => setTyped({ ...typed, [key]: event.target.value })} />`)}</div>
       <p class="hint">Empty means not set: the next less specific rule applies.</p>
+      ${me.policy && html`<${Policy} rules=${me.policy} />`}
     </fieldset>
     <${Field} label="Reason" value=${reason} maxlength="1000" hint="Kept in the audit log, for example a ticket."
       error=${faults.reason} onInput=${(event) => setReason(event.target.value)} />
@@ -136,6 +137,18 @@ function hint(key, value, rule) {
   }
   return words.filter(Boolean).join(" · ");
 }
+
+/** The rules that bound what the caller may change. */
+const Policy = ({ rules }) => html`<details class="command">
+  <summary>${rules.length ? "The policy bounds what you may change" : "The policy lets you change nothing"}</summary>
+  <ul>${rules.map((rule) => html`<li>
+    <strong>${rule.name}</strong> for ${rule.entities.map((each) => each.join(" and ")).join(", or ")}:${" "}
+    ${Object.entries(rule.keys).map(([key, { min, max }]) => `${key} ${bounds(key, min, max)}`).join("; ")}
+  </li>`)}</ul>
+</details>`;
+
+const bounds = (key, min, max) =>
+  [min !== null && `from ${inWords(key, min)}`, max !== null && `up to ${inWords(key, max)}`].filter(Boolean).join(" ") || "any value";
 
 const DEFAULTS = { user: "default user", "client-id": "default client ID", ip: "default IP address" };
 

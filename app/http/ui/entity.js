@@ -6,7 +6,7 @@ import { present } from "./edit.js";
 import { entityText, filterOf, levelText, readEntityKey, sameEntity, sharing } from "./entities.js";
 import { go } from "./go.js";
 import { html, useState } from "./lib.js";
-import { AskReason, Curl, Entity, Heading, Loaded, More, Refusal, Table, Value, orNull, useLoaded } from "./parts.js";
+import { AskReason, Curl, Entity, Heading, Loaded, More, Table, Value, orNull, useLoaded } from "./parts.js";
 import { withDigits } from "./quantities.js";
 import { UseByHour, UseTable, newestDays } from "./usage.js";
 

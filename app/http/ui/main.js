@@ -1,6 +1,6 @@
 // The page: who is signed in, the bar that is always there, and which screen an address has.
 import { events, get, token } from "./api.js";
-import { html, render, useEffect, useState } from "./lib.js";
+import { html, render, useEffect, useRef, useState } from "./lib.js";
 import { Field, Heading, Refusal } from "./parts.js";
 import { timeInWords } from "./quantities.js";
 import { AuditScreen, AlterationScreen } from "./audit.js";
@@ -74,15 +74,17 @@ function App() {
 
 function SignIn({ error, signIn }) {
   const [text, setText] = useState("");
+  const field = useRef(null);
+  useEffect(() => field.current.focus(), []);
   const submit = (event) => {
     event.preventDefault();
     signIn(text.trim());
   };
   return html`<main class="sign-in">
     <form onSubmit=${submit}>
-      <${Heading} title="Kafka quotas" />
+      <h1>Kafka quotas</h1>
       <p class="muted">Client quotas of a Kafka cluster: who has which limit, why, and who changed it.</p>
-      <${Field} label="Token" type="password" name="token" required autofocus value=${text}
+      <${Field} label="Token" type="password" name="token" required inputRef=${field} value=${text}
         hint="A bearer token of this service. It stays in this tab."
         onInput=${(event) => setText(event.target.value)} />
       ${error && html`<${Refusal} error=${error} />`}

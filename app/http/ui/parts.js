@@ -1,6 +1,6 @@
 // What several screens are made of.
 import { Problem, curl, get } from "./api.js";
-import { TYPES, entityKey, entityText } from "./entities.js";
+import { TYPES, entityKey } from "./entities.js";
 import { html, useEffect, useId, useRef, useState } from "./lib.js";
 import { inWords, timeInWords, withDigits } from "./quantities.js";
 
@@ -88,19 +88,25 @@ export const Value = ({ of, value }) =>
     ? html`<span class="muted">not set</span>`
     : html`<span class="value" title=${withDigits(of, value)}>${inWords(of, value)}</span>`;
 
-/** A table that is a list of cards on a narrow screen; a row is `{ cells, key, ...attributes }`. */
-export function Table({ name, columns, rows, empty = "Nothing here.", caption = false }) {
-  return html`<div class="table">
+/**
+ * A table that is a list of cards on a narrow screen; a row is `{ cells, key, ...attributes }`.
+ *
+ * The roles are those that its elements lose where they are no table's boxes any more.
+ */
+export function Table({ name, columns, rows, empty = "Nothing here.", caption = false, pairs = false }) {
+  return html`<div class="table ${pairs ? "pairs" : ""}">
     <table aria-label=${name} role="table">
       ${caption && html`<caption>${name}</caption>`}
-      <thead><tr>${columns.map((column) => html`<th scope="col">${column}</th>`)}</tr></thead>
-      <tbody>
-        ${rows.map(({ cells, key, ...attributes }) => html`<tr key=${key} ...${attributes}>
-          ${cells.map((cell, i) => html`<td data-column=${label(columns[i])} class=${cell === null ? "none" : ""}>
-            ${cell ?? html`<span aria-label="not set">–</span>`}
+      <thead role="rowgroup"><tr role="row">
+        ${columns.map((column) => html`<th scope="col" role="columnheader">${column}</th>`)}
+      </tr></thead>
+      <tbody role="rowgroup">
+        ${rows.map(({ cells, key, ...attributes }) => html`<tr key=${key} role="row" ...${attributes}>
+          ${cells.map((cell, i) => html`<td role="cell" data-column=${label(columns[i])} class=${cell === null || cell === "" ? "none" : ""}>
+            ${cell ?? html`<span aria-hidden="true">–</span><span class="hidden">not set</span>`}
           </td>`)}
         </tr>`)}
-        ${rows.length === 0 && html`<tr><td colspan=${columns.length} class="muted">${empty}</td></tr>`}
+        ${rows.length === 0 && html`<tr role="row"><td role="cell" colspan=${columns.length} class="muted">${empty}</td></tr>`}
       </tbody>
     </table>
   </div>`;
@@ -111,7 +117,7 @@ const label = (column) => (typeof column === "string" ? column : column.props["d
 /** Values of an entity as a table of that name. */
 export function ValueTable({ name, values, compare }) {
   const keys = [...new Set([...Object.keys(values), ...Object.keys(compare ?? {})])].sort();
-  return html`<${Table} name=${name} caption columns=${["Key", "Value"]} empty="No values."
+  return html`<${Table} name=${name} caption pairs columns=${["Key", "Value"]} empty="No values."
     rows=${keys.map((key) => ({
       key,
       class: compare && values[key] !== compare[key] ? "changed" : "",
@@ -132,20 +138,21 @@ export function Curl({ path, title = "curl", ...request }) {
 
 export function Command({ title, text }) {
   const [copied, setCopied] = useState(false);
-  const copy = () => navigator.clipboard?.writeText(text).then(() => setCopied(true));
+  const copy = () => navigator.clipboard.writeText(text).then(() => setCopied(true));
   return html`<details class="command" onToggle=${() => setCopied(false)}>
     <summary>${title}</summary>
     <pre tabindex="0">${text}</pre>
-    <button type="button" onClick=${copy}>${copied ? "Copied" : "Copy"}</button>
+    ${navigator.clipboard && html`<button type="button" onClick=${copy}>${copied ? "Copied" : "Copy"}</button>`}
   </details>`;
 }
 
 /** A field with its label, a hint and the violation that it has. */
-export function Field({ label, hint, error, multiline, ...input }) {
+export function Field({ label, hint, error, multiline, inputRef, ...input }) {
   const id = useId();
   const described = [hint && `${id}-hint`, error && `${id}-error`].filter(Boolean).join(" ");
   const attributes = {
     id,
+    ref: inputRef,
     "aria-describedby": described || undefined,
     "aria-invalid": error ? "true" : undefined,
     autocomplete: "off",

@@ -13,9 +13,9 @@ export const UNITS = {
 };
 export const KEYS = Object.keys(UNITS);
 
-/** The keys that an entity may carry. */
+/** The keys that an entity may carry; all of them where it is not known yet what it is. */
 export const keysOf = (entity) =>
-  KEYS.filter((key) => (key === "connection_creation_rate") === "ip" in entity);
+  Object.keys(entity).length ? KEYS.filter((key) => (key === "connection_creation_rate") === "ip" in entity) : KEYS;
 
 const BINARY = ["bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
 const plain = new Intl.NumberFormat("en", { maximumFractionDigits: 2 });

@@ -1,6 +1,6 @@
 // Every quota of the cluster: search, one column for each key, new, export.
 import { call, get, withQuery } from "./api.js";
-import { TYPES, entityKey, entityText, shadowedKeys } from "./entities.js";
+import { TYPES, entityText, shadowedKeys } from "./entities.js";
 import { go } from "./go.js";
 import { html, useEffect, useState } from "./lib.js";
 import { Curl, Field, Heading, Loaded, Name, Refusal, Select, Table, Value, More, useLoaded } from "./parts.js";

@@ -39,7 +39,7 @@ function Ladders({ answer, identity }) {
   const keys = Object.keys(answer.quotas);
   return html`
     ${!answer.authoritative && html`<p class="notice open">A broker decides by rules of its own, so this answer may be wrong.</p>`}
-    ${answer.notes.map((note) => html`<p class="notice">${note.text ?? note.detail ?? note}</p>`)}
+    ${answer.notes.map((note) => html`<p class="notice">${note}</p>`)}
     <dl class="tiles">${keys.map((key) => html`<div class="tile">
       <dt>${key}</dt><dd>${inWords(key, answer.quotas[key].value)}
         ${proposed && differs(answer.quotas[key], proposed.quotas[key]) && html`

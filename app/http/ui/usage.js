@@ -19,11 +19,15 @@ export function UsageScreen({ query }) {
       <${Select} label="Key" value=${key} options=${[["", "any key"], ...KEYS.map((name) => [name, name])]}
         onChange=${(event) => go(withQuery("/ui/usage", { key: event.target.value }))} />
     </form>
-    <${Loaded} of=${use}>${(page) => page ? html`<${Buckets} page=${page} bucket=${bucket} />` : html`<${NoRun} />`}<//>
+    <${Loaded} of=${use}>${(page) => html`
+      ${!page && html`<${NoRun} />`}
+      <${Buckets} page=${page ?? NOTHING} bucket=${bucket} />`}<//>
     <${Curl} path=${path} />
     <h2>Incidents</h2>
     <${Incidents} of=${key} />`;
 }
+
+const NOTHING = { rows: [], buckets: [], data_through: null, coverage: null };
 
 const NoRun = () => html`<p class="notice">No run of the pipeline has published use yet. Queue one with
   <code>POST /analytics/runs</code>, or run <code>quota-pipeline run --pg</code>.</p>`;
@@ -45,7 +49,7 @@ function Buckets({ page, bucket }) {
   const [chosen, setChosen] = useState(bucket);
   const day = days.find((each) => each.bucket_id === chosen) ?? days[0];
   return html`
-    <p class="muted">Data through <${Time} at=${page.data_through} /> UTC${page.coverage !== null && `, ${number(100 * page.coverage)} % of the minutes seen`}.</p>
+    ${page.data_through && html`<p class="muted">Data through <${Time} at=${page.data_through} /> UTC${page.coverage !== null && `, ${number(100 * page.coverage)} % of the minutes seen`}.</p>`}
     <${UseTable} name="Near a limit" days=${days} buckets=${page.buckets} chosen=${day} onChoose=${setChosen} />
     ${day && html`<${UseByHour} key=${`${day.bucket_id} ${day.key}`} day=${day} />`}`;
 }
@@ -57,7 +61,6 @@ export function UseTable({ name, days, buckets, chosen, onChoose }) {
     const bucket = who.get(`${day.bucket_id} ${day.key}`);
     return {
       key: `${day.bucket_id} ${day.key}`,
-      "aria-selected": undefined,
       class: day === chosen ? "chosen" : "",
       cells: [
         html`<${Bucket} bucket=${bucket} />`,
@@ -134,7 +137,7 @@ function byHour(rows, since) {
 
 const startOf = (row) => (row.ts ? Date.parse(row.ts) : Date.parse(row.dt) + row.hour * HOUR_MS);
 
-const WIDTH = 960, HEIGHT = 200, LEFT = 70, BOTTOM = 22, TOP = 8;
+const WIDTH = 960, HEIGHT = 200, LEFT = 110, BOTTOM = 24, TOP = 10;
 
 function Chart({ hours, of, limit, since }) {
   const isLimited = limit !== null && limit < 1e18;
