@@ -129,6 +129,7 @@ def _me_lines(me: Mapping[str, Any]) -> Iterator[str]:
         permissions = [name for name, allowed in me["permissions"].items() if allowed is wanted]
         if permissions:
             yield f"  {verb}: {', '.join(permissions)}"
-    if me["policy"] is not None:
-        yield "  policy:"
-        yield from yaml_lines({"rules": me["policy"]}, "    ")
+    if me["policy"]:
+        yield from yaml_lines({"policy": me["policy"]}, "  ")
+    elif me["policy"] is not None:
+        yield "  the policy lets you change nothing"

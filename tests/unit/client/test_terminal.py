@@ -185,9 +185,16 @@ def test_whoami_lists_what_is_allowed_and_what_is_not(capsys: pytest.CaptureFixt
         "permissions": {"describe": True, "alter": False},
         "policy": None,
     }
-    with scripted_service(Reply(200, me)) as service:
-        assert run(service, "whoami") == 0
-    assert capsys.readouterr().out.endswith("  may: describe\n  may not: alter\n")
+    rule = {"name": "team-a", "entities": [["user^=team-a-"]], "keys": {}, "defaults": False}
+    may = "  may: describe\n  may not: alter\n"
+    for policy, printed in (
+        (None, ""),
+        ([], "  the policy lets you change nothing\n"),
+        ([rule], '  policy:\n    - {name: team-a, entities: [["user^=team-a-"]], keys: {}, '),
+    ):
+        with scripted_service(Reply(200, {**me, "policy": policy})) as service:
+            assert run(service, "whoami") == 0
+        assert may + printed in capsys.readouterr().out
 
 
 METRICS = """\
