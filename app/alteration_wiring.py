@@ -24,7 +24,7 @@ from app.postgres.recovery import PostgresRecovery
 from app.service.alterations.alter import AlterDeps, AlterQuotas
 from app.service.alterations.context import AlterContext, Failpoints
 from app.service.alterations.current_values import Barrier, CurrentValues
-from app.service.alterations.entity_locks import EntitySlots
+from app.service.alterations.entity_locks import EntityLocks
 from app.service.alterations.idempotency import Replays
 from app.service.alterations.revert import RevertAlterations
 from app.service.alterations.sending import AlterExecutor, LateAnswers
@@ -87,14 +87,14 @@ class AlterationSettings:
 
 @dataclass(frozen=True, slots=True)
 class SharedAlterationState:
-    """What all alterations share, whoever they are sent as: the log, the slots, the tasks."""
+    """What all alterations share, whoever they are sent as: the log, the locks, the tasks."""
 
     backends: Backends
     context: AlterContext
     journal: PostgresJournal
     recovery_journal: PostgresRecovery
     outcomes: OutcomeWriter
-    slots: EntitySlots
+    locks: EntityLocks
     tasks: AlterationTasks
 
     def dependencies(
@@ -117,7 +117,7 @@ class SharedAlterationState:
         return AlterDeps(
             admin,
             present,
-            Intents(self.journal, self.outcomes, barrier, self.context, self.slots),
+            Intents(self.journal, self.outcomes, barrier, self.context, self.locks),
             AlterExecutor(admin, self.journal, self.outcomes, late, self.context),
             Replays(self.journal, admin),
             tasks,
@@ -167,7 +167,7 @@ def build_alterations(
         journal,
         recovery_journal,
         outcomes,
-        EntitySlots(patience.entity_wait_s),
+        EntityLocks(patience.entity_wait_s),
         tasks,
     )
     fences = Fences(admin, backends.quorum)

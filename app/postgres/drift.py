@@ -81,7 +81,7 @@ async def record_changes(
 ) -> Sequence[ClientQuotaEntity]:
     """Record each change whose entity is free and whose audited state is still the same.
 
-    For the length of the transaction it holds the slots, so that no alteration comes between.
+    For the length of the transaction it holds the locks, so that no alteration comes between.
 
     Raises:
         EntityBusyError: An alteration is taking or freeing one of them; nothing was recorded.

@@ -142,7 +142,7 @@ def _grant(connection: Connection, service_role: str | None) -> str:
         connection.execute(text(statement.format(**names)))
     for partition in _partitions(connection):
         connection.execute(text(f"revoke all on {quote(partition)} from {names['role']}"))
-    return f"The role {service_role} may read the audit log and add to it, and keep slots and keys."
+    return f"The role {service_role} may read the audit log and add to it, and keep locks and keys."
 
 
 def _partitions(connection: Connection) -> list[str]:

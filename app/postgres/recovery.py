@@ -121,10 +121,10 @@ _CLAIMED: Final = text(
 """``now()`` is the same time throughout a transaction: these are the claims just made."""
 
 
-async def claim_slots(
+async def claim_locks(
     cluster_id: str, owner: str, number: int, final_after_s: float, lease: Lease
 ) -> Sequence[Row[Any]]:
-    """Claim at most that many slots of a cluster; return them with what the log has of them."""
+    """Claim at most that many locks of a cluster; return them with what the log has of them."""
     claimant = {"cluster_id": cluster_id, "owner": owner}
     values = {**claimant, "number": number, "final_after": final_after_s}
     claimed = (await lease.connection.execute(_CLAIM, values)).rowcount
@@ -242,7 +242,7 @@ class PostgresRecovery:
         Raises:
             NotSentError: Postgres did not do it.
         """
-        claim = partial(claim_slots, cluster_id, owner, limit, self._final_after_s)
+        claim = partial(claim_locks, cluster_id, owner, limit, self._final_after_s)
         rows = await self._database.recovering.run(claim)
         return await off_loop(len(rows), open_alterations, rows)
 
@@ -263,7 +263,7 @@ class PostgresRecovery:
         return await self._database.recovering.run(partial(_count, cluster_id))
 
     async def record_recovery(self, recovered: Sequence[Recovered]) -> Mapping[RecoveryKey, str]:
-        """Add what was found to the log, all in one transaction; what is final frees the slot.
+        """Add what was found to the log, all in one transaction; what is final frees the lock.
 
         Repeating it is harmless. What was only observed is left out once more is known.
 

@@ -24,7 +24,7 @@ class CountedMetrics:
 
     def slot_was_taken(self) -> None:
         """Count it."""
-        self.counts["slot taken"] += 1
+        self.counts["lock taken"] += 1
 
     def recovered(self, verdict: str, found_by: FoundBy, seconds: float) -> None:
         """Count the verdict."""

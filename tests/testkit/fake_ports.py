@@ -218,7 +218,7 @@ class FakeJournal:
         self.intents: list[AuditRequest] = []
         self.conclusions: list[AuditConclusion] = []
         self.finals: list[tuple[AuditRequest, Mapping[int, AlterationResult]]] = []
-        self.slots: dict[ClientQuotaEntity, str] = {}
+        self.locks: dict[ClientQuotaEntity, str] = {}
         self.held_for_s = 1.0
         self.keys: dict[bytes, StoredKey] = {}
         self.states: dict[ClientQuotaEntity, LastState] = {}
@@ -227,18 +227,18 @@ class FakeJournal:
         self.concluded: set[RecoveryKey] = set()
 
     async def record_intent(self, intent: Intent) -> CommittedIntent:
-        """Keep an intent with its slots and its key."""
+        """Keep an intent with its locks and its key."""
         self._do("record_intent")
         request, key = intent.request, intent.key
         if key is not None and key.key_hash in self.keys:
             raise KeyTakenError(self.keys[key.key_hash])
         free = (None, intent.supersedes)
         entities = [item.alteration.entity for item in request.entities]
-        taken = [entity for entity in entities if self.slots.get(entity) not in free]
+        taken = [entity for entity in entities if self.locks.get(entity) not in free]
         if taken:
-            holder = self.slots[taken[0]]
+            holder = self.locks[taken[0]]
             raise EntityBusyError("Busy.", alteration_id=holder, retry_after_s=self.held_for_s)
-        self.slots |= dict.fromkeys(entities, request.alteration_id)
+        self.locks |= dict.fromkeys(entities, request.alteration_id)
         if key is not None:
             self.keys[key.key_hash] = StoredKey(request.alteration_id, key.fingerprint)
         self.intents.append(request)
@@ -251,12 +251,12 @@ class FakeJournal:
         return self.keys.get(key_hash)
 
     async def record_conclusion(self, conclusion: AuditConclusion) -> None:
-        """Keep a conclusion; free the slots of what is certain."""
+        """Keep a conclusion; free the locks of what is certain."""
         self._do("record_conclusion")
         self.conclusions.append(conclusion)
         for result in conclusion.results.values():
             if result.outcome is not Outcome.UNKNOWN:
-                self.slots.pop(result.entity, None)
+                self.locks.pop(result.entity, None)
             if result.outcome is Outcome.APPLIED:
                 self.states[result.entity] = LastState(result.after or {}, 0.0)
         if {item.outcome for item in conclusion.results.values()} == {Outcome.NOT_SENT}:

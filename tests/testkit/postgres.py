@@ -144,5 +144,5 @@ def intent_of(
 
 
 async def intend(journal: AuditJournal, request: AuditRequest) -> datetime:
-    """Record an intent with the slots of its entities; return the time that the log gave it."""
+    """Record an intent with the locks of its entities; return the time that the log gave it."""
     return (await journal.record_intent(intent_of(request))).at

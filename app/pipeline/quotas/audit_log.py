@@ -44,7 +44,7 @@ class AuditEntry:
     Attributes:
         number: Its place among all rows of the log, from 1, in the order of ``at``.
         cluster_id: Whose entity.
-        at: When it was begun, under the entity's slot.
+        at: When it was begun, under the entity's lock.
         entity: What was altered.
         ops: What was asked for.
         before: The entity's values then; null where they are not known.

@@ -187,7 +187,7 @@ class AlterQuotas:
     async def _validated(
         self, command: AlterCommand, request: AuditRequest
     ) -> tuple[AuditRequest, AuditConclusion]:
-        """Check everything as a real alteration would, without slots and without a change."""
+        """Check everything as a real alteration would, without locks and without a change."""
         values = await self._deps.intents.verified_values(request)
         request = await off_loop(len(values), with_before, request, values)
         failed = await self._failed_expectations(command, request)

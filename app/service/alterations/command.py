@@ -65,7 +65,7 @@ class AlterCommand:
             nothing was said of them.
         violations: Broken rules of the request's own fields, found while it was read.
         key: The idempotency key with the fingerprint of what is asked, or null.
-        supersedes: The alteration of unknown outcome whose slots are taken over, or null.
+        supersedes: The alteration of unknown outcome whose locks are taken over, or null.
         plan: The plan that is applied, or null.
         wait_ms: How long to wait for the change to be readable, in milliseconds.
     """

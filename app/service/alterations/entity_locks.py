@@ -21,8 +21,8 @@ _SOON_S: Final = 1.0
 """What the log says of an entity whose holder is at work: it may be free at any time."""
 
 
-class EntitySlots:
-    """Slots are taken for all entities of a request or for none, so nobody waits in a circle.
+class EntityLocks:
+    """Locks are taken for all entities of a request or for none, so nobody waits in a circle.
 
     Args:
         wait_s: How long an alteration waits for another one of the same entity, in seconds.
@@ -87,7 +87,7 @@ async def commit_intent(
     ``send_within_s``, takes its own time later.
 
     Raises:
-        EntityBusyError: Another alteration holds a slot until the deadline, or for longer by what
+        EntityBusyError: Another alteration holds a lock until the deadline, or for longer by what
             the log says: then nobody waits.
         KeyTakenError: The idempotency key was used before.
         NotSentError: Postgres does not do it.

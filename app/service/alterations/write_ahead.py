@@ -14,7 +14,7 @@ from app.domain.errors import EntityBusyError, NotFoundError, NotSentError, Quot
 from app.service.alterations.command import AlterCommand
 from app.service.alterations.context import AlterContext
 from app.service.alterations.current_values import Barrier
-from app.service.alterations.entity_locks import EntitySlots, commit_intent
+from app.service.alterations.entity_locks import EntityLocks, commit_intent
 from app.service.alterations.results import conclusion_not_sent
 from app.service.ports.audit_log import (
     AuditConclusion,
@@ -149,9 +149,9 @@ def send_within_s(number: int, patience: Patience, *, tables: int = 2) -> float:
 
 
 class Intents:
-    """Commits intents under the slots of their entities.
+    """Commits intents under the locks of their entities.
 
-    ``slots`` are shared with the intents of other sessions; null where there are none.
+    ``locks`` are shared with the intents of other sessions; null where there are none.
     """
 
     def __init__(
@@ -160,7 +160,7 @@ class Intents:
         outcomes: OutcomeWriter,
         barrier: Barrier,
         context: AlterContext,
-        slots: EntitySlots | None = None,
+        locks: EntityLocks | None = None,
     ) -> None:
         self._journal = journal
         self._outcomes = outcomes
@@ -170,7 +170,7 @@ class Intents:
         self._breaker = context.breaker
         self._owner = context.owner
         self._patience = context.patience
-        self._slots = slots or EntitySlots()
+        self._locks = locks or EntityLocks()
 
     @asynccontextmanager
     async def committed(
@@ -179,7 +179,7 @@ class Intents:
         """Commit the intent and hold the entities while the block runs.
 
         Raises:
-            EntityBusyError: Another alteration holds a slot for too long.
+            EntityBusyError: Another alteration holds a lock for too long.
             KeyTakenError: The idempotency key was used before.
             NotSentError: The log cannot be written.
         """
@@ -211,7 +211,7 @@ class Intents:
     ) -> AsyncIterator[float]:
         began = time.monotonic()
         try:
-            async with self._slots.hold(entities, alteration_id) as deadline:
+            async with self._locks.hold(entities, alteration_id) as deadline:
                 self._metrics.phase_took(Phase.SLOT_WAIT, time.monotonic() - began)
                 yield deadline
         except EntityBusyError:

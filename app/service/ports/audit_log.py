@@ -290,7 +290,7 @@ class AuditJournal(Protocol):
     async def record_conclusion(self, conclusion: AuditConclusion) -> None:
         """Commit what became of an intent; at most one conclusion for each entity.
 
-        In the same transaction slots are freed, or quarantined where the outcome is UNKNOWN, and
+        In the same transaction locks are freed, or quarantined where the outcome is UNKNOWN, and
         the last audited state of what was applied is stored. Where nothing was sent, or all was
         throttled, the idempotency key is free again. Repeating it is safe.
 

@@ -16,8 +16,8 @@ ReadSet = Mapping[ClientQuotaEntity, Mapping[str, float | None]]
 class OwnershipClaim:
     """Who will hold the keys of an alteration once the log says that it was applied.
 
-    The claim is written with the slots, in the transaction of the intent, and is made true in the
-    transaction that frees a slot with the outcome ``applied``, whoever writes that.
+    The claim is written with the locks, in the transaction of the intent, and is made true in the
+    transaction that frees a lock with the outcome ``applied``, whoever writes that.
 
     Attributes:
         owner: Who will hold what is set; what is removed is held by nobody then.

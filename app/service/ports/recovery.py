@@ -47,7 +47,7 @@ class Recovered:
 
     Attributes:
         outcome: ``applied``, ``not_applied``, ``observed_other``, ``refused`` or ``superseded``.
-        final: Whether the slot is freed; otherwise it is what was observed so far.
+        final: Whether the lock is freed; otherwise it is what was observed so far.
         seen: The values that were seen, or null.
         evidence: Fences, broker, epochs, offsets, times.
     """
@@ -91,7 +91,7 @@ class RecoveryJournal(Protocol):
         ...
 
     async def record_recovery(self, recovered: Sequence[Recovered]) -> Mapping[RecoveryKey, str]:
-        """Add what was found to the log; free the slots and keep the states where it is final.
+        """Add what was found to the log; free the locks and keep the states where it is final.
 
         All of it is one transaction, and repeating it is harmless.
 

@@ -107,7 +107,7 @@ class Run:
         return Driver(load, self.urls, self.log, CALLER)
 
     async def until_quiet(self) -> float:
-        """Wait until every intent is concluded and every slot free, or no longer.
+        """Wait until every intent is concluded and every lock free, or no longer.
 
         Returns:
             How long that took, in seconds.

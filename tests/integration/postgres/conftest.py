@@ -8,7 +8,7 @@ from app.postgres.audit_log import PostgresJournal
 from app.postgres.pool import Database
 from app.postgres.recovery import PostgresRecovery
 from app.service.runtime.clock import Patience
-from tests.integration.postgres.slots import Tables
+from tests.integration.postgres.locks import Tables
 from tests.testkit.patience import PATIENT
 from tests.testkit.postgres import AuditDatabase
 

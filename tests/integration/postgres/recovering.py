@@ -9,7 +9,7 @@ from app.postgres.audit_log import PostgresJournal
 from app.postgres.recovery import PostgresRecovery
 from app.service.ports.audit_log import AlterationRecord, AuditQuery, AuditRequest
 from app.service.ports.recovery import OpenAlteration, Recovered
-from tests.integration.postgres.slots import AFTER, concluded, request_of
+from tests.integration.postgres.locks import AFTER, concluded, request_of
 from tests.testkit.postgres import CLUSTER, intent_of
 
 

@@ -11,7 +11,7 @@ from app.postgres.audit_log import PostgresJournal
 from app.postgres.pool import Database
 from app.postgres.recovery import PostgresRecovery
 from app.service.ports.audit_log import AuditRequest, KeyClaim
-from tests.integration.postgres.slots import Tables, concluded, request_of
+from tests.integration.postgres.locks import Tables, concluded, request_of
 from tests.testkit.postgres import CLUSTER, intent_of
 from tests.testkit.sizes import size
 
@@ -83,11 +83,11 @@ async def check(
 ) -> None:
     record = await journal.alteration(request.alteration_id)
     key = await journal.stored_key(request.alteration_id.replace("-", "").encode())
-    slots = tables.slots(request)
+    locks = tables.locks(request)
     assert (record is None) == (key is None)
     if record is None:
         assert request.alteration_id not in writer.intents
-        assert not slots
+        assert not locks
         return
     assert record.request == request
     outcomes = {result.outcome for result in record.results.values()}
@@ -95,7 +95,7 @@ async def check(
         assert outcomes == {Outcome.APPLIED}
     assert len(outcomes) == 1
     applied = outcomes == {Outcome.APPLIED}
-    assert len(slots) == (0 if applied else len(request.entities))
+    assert len(locks) == (0 if applied else len(request.entities))
     assert (tables.state(request) is not None) == applied
 
 

@@ -17,7 +17,7 @@ from app.postgres.pool import Database
 from app.postgres.recovery import PostgresRecovery
 from app.service.ports.audit_log import AuditQuery, AuditRow
 from app.service.ports.recovery import AuditedState, Drift, Recovered
-from tests.integration.postgres.slots import AFTER, Tables, concluded, request_of
+from tests.integration.postgres.locks import AFTER, Tables, concluded, request_of
 from tests.integration.postgres.taking import INSERT
 from tests.testkit.patience import PATIENT
 from tests.testkit.postgres import CLUSTER, HOSTILE_NAMES, AuditDatabase, intend, intent_of

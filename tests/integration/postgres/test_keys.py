@@ -22,7 +22,7 @@ from app.service.ports.audit_log import (
 )
 from app.service.ports.recovery import Recovered
 from tests.integration.postgres.calls import until_a_call_waits
-from tests.integration.postgres.slots import Tables, concluded, request_of
+from tests.integration.postgres.locks import Tables, concluded, request_of
 from tests.testkit.kafka import unique
 from tests.testkit.patience import PATIENT
 from tests.testkit.postgres import AuditDatabase, audit_request, intent_of
@@ -275,7 +275,7 @@ async def test_an_expired_key_is_a_new_one_and_is_removed_in_time(
     assert tables.count("idempotency") == 0
 
 
-async def test_a_taken_key_is_said_before_a_taken_slot(journal: PostgresJournal):
+async def test_a_taken_key_is_said_before_a_taken_lock(journal: PostgresJournal):
     key, request = key_of("k"), request_of("alice")
     await take(journal, request, key)
     assert (await kept_by(journal, request_of("alice"), key)).alteration_id == request.alteration_id
@@ -283,7 +283,7 @@ async def test_a_taken_key_is_said_before_a_taken_slot(journal: PostgresJournal)
         await take(journal, request_of("alice"), key_of("another"))
 
 
-async def test_a_key_without_slots_is_kept_too(journal: PostgresJournal):
+async def test_a_key_without_locks_is_kept_too(journal: PostgresJournal):
     key, request = key_of("k"), audit_request()
     await journal.record_intent(Intent(request, "owner", key, send_within_s=0.0))
     assert (await kept_by(journal, request_of("bob"), key)).alteration_id == request.alteration_id

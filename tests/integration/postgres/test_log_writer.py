@@ -9,7 +9,7 @@ from app.postgres.log_writer import MAX_BATCH_ROWS, write_outcomes
 from app.postgres.pool import Database, Lease
 from app.service.ports.audit_log import AuditConclusion, AuditRequest
 from tests.integration.postgres.calls import run_as
-from tests.integration.postgres.slots import concluded
+from tests.integration.postgres.locks import concluded
 from tests.testkit.postgres import AuditDatabase, audit_entity, audit_request, intend
 
 SCANS = """
@@ -35,7 +35,7 @@ def results_of(request: AuditRequest) -> dict[int, AlterationResult]:
 
 @pytest.fixture
 async def seemingly_empty(journal: PostgresJournal, audit_database: AuditDatabase) -> AuditRequest:
-    """A request whose slots Postgres does not know of: when it last looked there were none."""
+    """A request whose locks Postgres does not know of: when it last looked there were none."""
     for prefix in ("first", "second"):
         request = request_of(prefix)
         await intend(journal, request)
@@ -63,7 +63,7 @@ async def test_thousands_are_joined_by_hash_in_sessions_that_avoid_it(database: 
 
 
 @pytest.mark.usefixtures("seemingly_empty")
-async def test_outcomes_find_slots_and_intents_by_index(
+async def test_outcomes_find_locks_and_intents_by_index(
     database: Database, journal: PostgresJournal
 ):
     request = audit_request(audit_entity(0, {"user": "one"}))

@@ -12,7 +12,7 @@ from app.postgres.migrate import MigrationError, alembic_config, migrate, migrat
 from app.postgres.schema import SCHEMA_REVISION, audit_event
 from tests.testkit.postgres import AuditDatabase
 
-GRANTED = "The role quotas_service may read the audit log and add to it, and keep slots and keys."
+GRANTED = "The role quotas_service may read the audit log and add to it, and keep locks and keys."
 
 
 def objects(url: str) -> set[str]:

@@ -30,8 +30,8 @@ from app.service.ports.recovery import Recovered
 from app.service.recovery.recovery import FINAL_AFTER_S
 from app.service.runtime.clock import new_alteration_id
 from tests.integration.postgres.calls import until_a_call_waits
+from tests.integration.postgres.locks import AFTER, Tables, concluded, request_of
 from tests.integration.postgres.recovering import claimed, found
-from tests.integration.postgres.slots import AFTER, Tables, concluded, request_of
 from tests.testkit.postgres import (
     CLUSTER,
     HOSTILE_NAMES,
@@ -177,7 +177,7 @@ async def test_a_conclusion_that_is_rolled_back_gives_nobody_anything(
     tables.run("alter table quota_owner add constraint no check (key <> 'producer_byte_rate')")
     with pytest.raises(QuotaError, match="fault of this service"):
         await journal.record_conclusion(concluded(request))
-    assert len(tables.slots(request)) == 1
+    assert len(tables.locks(request)) == 1
     tables.run("alter table quota_owner drop constraint no")
     await journal.record_conclusion(concluded(request))
     assert await holders(plans, "alice") == {P: Holding("team", 1024.0)}
@@ -228,7 +228,7 @@ async def test_what_a_plan_rests_on_is_held_until_all_of_it_is_concluded(
     applied, unknown = concluded(request), concluded(request, Outcome.UNKNOWN, None)
     results = {0: applied.results[0], 1: unknown.results[1]}
     await journal.record_conclusion(replace(applied, results=results))
-    assert list(tables.slots(request)) == [-3, -2, 1]
+    assert list(tables.locks(request)) == [-3, -2, 1]
     for claim in claims:
         with pytest.raises(EntityBusyError) as raised:
             await journal.record_intent(claim)
@@ -258,11 +258,11 @@ async def test_recovery_does_not_look_at_what_is_only_rested_on_and_frees_it_in_
         (request.alteration_id, 0),
         (request.alteration_id, 1),
     ]
-    assert tables.slots(request)[-2].claimed_by is None
+    assert tables.locks(request)[-2].claimed_by is None
     for ordinal, left in ((0, [-2, 1]), (1, [])):
         ended = found(request, Outcome.NOT_APPLIED, final=True, ordinal=ordinal)
         assert await recovery.record_recovery([ended]) == {}
-        assert list(tables.slots(request)) == left
+        assert list(tables.locks(request)) == left
 
 
 async def test_of_two_that_conclude_halves_at_once_the_later_frees_what_they_rest_on(
@@ -297,14 +297,14 @@ async def test_who_supersedes_all_of_a_plan_frees_what_it_rests_on(
     for user, left in (("a", [-2, 1]), ("b", [])):
         new = request_of(user)
         await journal.record_intent(intent_of(new, supersedes=old.alteration_id))
-        assert list(tables.slots(old)) == left
+        assert list(tables.locks(old)) == left
 
 
 async def test_many_entities_that_a_plan_rests_on_are_taken_and_freed(
     journal: PostgresJournal, tables: Tables
 ):
     request = await rested(journal, "a", *(f"user-{n}" for n in range(10_000)))
-    assert len(tables.slots(request)) == 10_001
+    assert len(tables.locks(request)) == 10_001
     await journal.record_conclusion(concluded(request))
     assert tables.locked() == 0
 

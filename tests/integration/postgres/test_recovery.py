@@ -12,8 +12,8 @@ from app.postgres.pool import Database
 from app.postgres.recovery import PostgresRecovery
 from app.service.ports.audit_log import AuditQuery, CommittedIntent
 from app.service.ports.recovery import Recovered
+from tests.integration.postgres.locks import Tables, concluded, request_of
 from tests.integration.postgres.recovering import claimed, found, given_up, listed, opened, stored
-from tests.integration.postgres.slots import Tables, concluded, request_of
 from tests.testkit.postgres import CLUSTER, audit_entity, audit_request, intent_of
 
 
@@ -181,7 +181,7 @@ async def test_of_a_recovery_and_a_successor_at_once_one_concludes(
         assert outcome in ("applied", "superseded")
         ends = "select count(*) as n from audit_event where alteration_id = %(id)s and seq > 1"
         assert tables.run(ends, id=old.alteration_id)[0].n == 1
-        assert [slot.quarantined for slot in tables.slots(new).values()] == [False]
+        assert [lock.quarantined for lock in tables.locks(new).values()] == [False]
 
 
 async def test_each_entity_has_its_own_story(journal: PostgresJournal, recovery: PostgresRecovery):
@@ -226,8 +226,8 @@ async def test_findings_of_several_alterations_are_recorded_together(
         ["unknown", "observed_other"],
         ["refused", "not_applied"],
     ]
-    assert [list(tables.slots(request)) for request in requests] == [[1], [0], []]
-    assert tables.slots(first)[1].observed
+    assert [list(tables.locks(request)) for request in requests] == [[1], [0], []]
+    assert tables.locks(first)[1].observed
     assert str(tables.state(first).changed_by) == first.alteration_id
     assert str(tables.state(second, 1).changed_by) == second.alteration_id
     assert tables.state(third, 1) is None

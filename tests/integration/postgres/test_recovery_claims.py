@@ -12,13 +12,13 @@ from app.postgres.recovery import PostgresRecovery
 from app.service.ports.audit_log import AuditConclusion
 from app.service.ports.brokers import STANDSTILL_S
 from app.service.ports.metrics import OpenIntents
+from tests.integration.postgres.locks import Tables, concluded
 from tests.integration.postgres.recovering import claimed, found, given_up, opened
-from tests.integration.postgres.slots import Tables, concluded
 from tests.testkit.patience import PATIENT
 from tests.testkit.postgres import CLUSTER, SEND_WITHIN_S, AuditDatabase
 
 HANDED_OVER_WITHIN_S = SEND_WITHIN_S + STANDSTILL_S
-"""After its slot is taken an alteration is sent by then or never."""
+"""After its lock is taken an alteration is sent by then or never."""
 
 
 async def test_what_was_given_up_can_be_claimed_at_once_with_what_is_known_of_it(

@@ -13,8 +13,8 @@ from app.service.alterations.context import AlterContext, Failpoints
 from app.service.alterations.current_values import Barrier, CurrentValues
 from app.service.recovery.recovery import FencePair, Fences, Recovery, RecoveryDeps
 from app.service.runtime.circuit_breaker import CircuitBreaker
+from tests.integration.postgres.locks import Tables
 from tests.integration.postgres.recovering import given_up
-from tests.integration.postgres.slots import Tables
 from tests.testkit.fake_metrics import CountedMetrics
 from tests.testkit.fake_ports import FakeBrokers
 from tests.testkit.postgres import CLUSTER
@@ -57,7 +57,7 @@ async def test_who_cannot_reach_the_cluster_or_a_broker_leaves_what_is_open_to_o
     request = await given_up(journal, "alice")
     assert await recovery_of("blind", recovery, **blindness).round() == 1
     assert await recovery_of("seeing", recovery).round() == 1
-    assert tables.slots(request)[0].observed
+    assert tables.locks(request)[0].observed
 
 
 async def test_who_fails_in_the_midst_leaves_it_to_others(
@@ -72,4 +72,4 @@ async def test_who_fails_in_the_midst_leaves_it_to_others(
     with pytest.raises(TypeError):
         await failing.round()
     assert await recovery_of("seeing", recovery).round() == 1
-    assert tables.slots(request)[0].observed
+    assert tables.locks(request)[0].observed

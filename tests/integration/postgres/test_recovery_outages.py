@@ -12,7 +12,7 @@ from app.postgres.recovery import PostgresRecovery
 from app.service.ports.recovery import Recovered
 from app.service.runtime.clock import Patience
 from tests.integration.postgres.calls import assert_unavailable
-from tests.integration.postgres.slots import AFTER, request_of
+from tests.integration.postgres.locks import AFTER, request_of
 from tests.integration.postgres.test_drift import changed
 from tests.testkit.patience import PROMPT
 from tests.testkit.postgres import CLUSTER

@@ -21,7 +21,7 @@ from app.postgres.log_writer import (
 from app.postgres.payload import canonical_json
 from app.postgres.pool import Database
 from app.service.ports.audit_log import AuditRequest, CommittedIntent, KeyClaim, KeyTakenError
-from tests.integration.postgres.slots import AFTER, Tables, concluded, request_of
+from tests.integration.postgres.locks import AFTER, Tables, concluded, request_of
 from tests.integration.postgres.taking import FREE
 from tests.testkit.postgres import AuditDatabase, intend, intent_of
 
@@ -64,7 +64,7 @@ async def test_intents_of_one_turn_are_all_recorded_with_their_own_state(
         record = await journal.alteration(request.alteration_id)
         assert record is not None
         assert record.request == request
-        assert not tables.slots(request)[0].quarantined
+        assert not tables.locks(request)[0].quarantined
 
 
 async def test_the_database_fills_in_the_times_that_its_rows_have(
@@ -101,9 +101,9 @@ async def test_a_taken_entity_stops_its_own_request_only(journal: PostgresJourna
     assert isinstance(found[1], EntityBusyError)
     assert found[1].alteration_id == holder.alteration_id
     assert await journal.alteration(bad.alteration_id) is None
-    assert not tables.slots(bad)
-    assert tables.slots(good)
-    assert tables.slots(also_good)
+    assert not tables.locks(bad)
+    assert tables.locks(good)
+    assert tables.locks(also_good)
     await intend(journal, request_of("b", "c"))
 
 
@@ -122,7 +122,7 @@ async def test_a_used_key_stops_its_own_request_only(journal: PostgresJournal, t
     assert [type(result) for result in found] == [CommittedIntent, CommittedIntent, KeyTakenError]
     assert isinstance(found[2], KeyTakenError)
     assert found[2].stored.alteration_id == used.alteration_id
-    assert not tables.slots(repeat)
+    assert not tables.locks(repeat)
     kept = await journal.stored_key(OTHER_KEY.key_hash)
     assert kept is not None
     assert kept.alteration_id == fresh.alteration_id
@@ -151,7 +151,7 @@ async def test_one_entity_at_the_same_moment_is_one_intent(journal: PostgresJour
     )
 
 
-async def test_an_entity_refused_for_its_key_gives_its_slot_back(
+async def test_an_entity_refused_for_its_key_gives_its_lock_back(
     journal: PostgresJournal, tables: Tables
 ):
     used = request_of("x")
@@ -159,7 +159,7 @@ async def test_an_entity_refused_for_its_key_gives_its_slot_back(
     repeat = request_of("wanted")
     (found,) = await intended(journal, repeat, key=KEY)
     assert isinstance(found, KeyTakenError)
-    assert not tables.slots(repeat)
+    assert not tables.locks(repeat)
     await intend(journal, request_of("wanted"))
 
 
@@ -190,7 +190,7 @@ async def test_a_draft_that_takes_over_shares_with_nobody():
     assert not alone(intent_of(plain))
 
 
-async def test_conclusions_of_one_turn_free_their_slots_and_keep_their_states(
+async def test_conclusions_of_one_turn_free_their_locks_and_keep_their_states(
     journal: PostgresJournal, tables: Tables
 ):
     requests = [request_of(f"user-{number}") for number in range(12)]
@@ -210,8 +210,8 @@ async def test_conclusions_of_one_turn_free_their_slots_and_keep_their_states(
         record = await journal.alteration(request.alteration_id)
         assert record is not None
         assert record.results[0].outcome is outcome
-        slots = tables.slots(request)
-        assert [slot.quarantined for slot in slots.values()] == [True] * (
+        locks = tables.locks(request)
+        assert [lock.quarantined for lock in locks.values()] == [True] * (
             outcome is Outcome.UNKNOWN
         )
         assert (tables.state(request) is not None) is (outcome is Outcome.APPLIED)
@@ -252,7 +252,7 @@ async def test_what_contradicts_the_log_fails_alone(
     first, second = await database.writing.run(lambda lease: write_outcomes(both, lease))
     assert first is None
     assert isinstance(second, ValueError)
-    assert not tables.slots(good)
+    assert not tables.locks(good)
     record = await journal.alteration(concluded_before.alteration_id)
     assert record is not None
     assert record.results[0].outcome is Outcome.APPLIED
@@ -274,6 +274,6 @@ async def test_who_meets_a_locked_row_waits_while_the_others_are_concluded(
         other.rollback()
     assert first is None
     assert isinstance(second, NotSentError)
-    assert not tables.slots(good)
+    assert not tables.locks(good)
     await journal.record_conclusion(concluded(locked))
-    assert not tables.slots(locked)
+    assert not tables.locks(locked)

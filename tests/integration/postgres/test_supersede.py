@@ -7,7 +7,7 @@ from app.domain.alterations import Outcome
 from app.domain.errors import EntityBusyError
 from app.postgres.audit_log import PostgresJournal
 from app.service.ports.audit_log import AuditQuery, AuditRequest, CommittedIntent
-from tests.integration.postgres.slots import Tables, concluded, request_of
+from tests.integration.postgres.locks import Tables, concluded, request_of
 from tests.testkit.postgres import intent_of
 
 
@@ -36,9 +36,9 @@ async def test_a_superseded_alteration_gives_up_the_entities_of_the_new_one_only
     old = await in_quarantine(journal, "alice", "bob", "carol")
     new = request_of("carol", "dave", "alice")
     await take(journal, new, old.alteration_id)
-    assert list(tables.slots(old)) == [1]
-    assert {slot.quarantined for slot in tables.slots(new).values()} == {False}
-    assert list(tables.slots(new)) == [0, 1, 2]
+    assert list(tables.locks(old)) == [1]
+    assert {lock.quarantined for lock in tables.locks(new).values()} == {False}
+    assert list(tables.locks(new)) == [0, 1, 2]
     assert await outcomes(journal, old) == {0: "superseded", 1: "unknown", 2: "superseded"}
     record = await journal.alteration(old.alteration_id)
     assert record is not None

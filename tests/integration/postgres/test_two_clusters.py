@@ -19,8 +19,8 @@ from app.service.alterations.command import IdempotencyKey
 from app.service.auth.authorize import AuthorizationPolicy, ClusterAuthorizer
 from app.service.ports.audit_log import AuditQuery, AuditRequest
 from app.service.queries.audit import AuditTrail
+from tests.integration.postgres.locks import AFTER, Tables, concluded, request_of
 from tests.integration.postgres.recovering import given_up, opened
-from tests.integration.postgres.slots import AFTER, Tables, concluded, request_of
 from tests.integration.postgres.test_drift import changed
 from tests.integration.postgres.test_plans import a_plan
 from tests.testkit.fake_ports import FakeBrokers
@@ -36,7 +36,7 @@ def elsewhere(*users: str) -> AuditRequest:
 
 
 def past_sending(tables: Tables) -> None:
-    """Let every slot be five seconds past the time by which its alteration was sent."""
+    """Let every lock be five seconds past the time by which its alteration was sent."""
     tables.run(
         "update quota_entity set handed_over_by = now() - interval '5 s', "
         "taken_at = least(taken_at, now() - interval '5 s')"
@@ -112,7 +112,7 @@ async def test_an_entity_is_held_and_known_on_each_cluster_by_itself(
         await journal.record_intent(intent_of(request))
     assert tables.locked() == 2
     await journal.record_conclusion(concluded(here))
-    assert list(tables.slots(there)) == [0]
+    assert list(tables.locks(there)) == [0]
     await journal.record_conclusion(concluded(there, Outcome.NOT_APPLIED))
     for again, known in ((request_of("alice"), [AFTER]), (elsewhere("alice"), [])):
         intent = await journal.record_intent(intent_of(again))
@@ -143,7 +143,7 @@ async def test_what_supersedes_nothing_here_leaves_the_key_of_the_other_cluster_
     new = elsewhere("alice")
     await journal.record_intent(intent_of(new, supersedes=old.alteration_id))
     assert tables.run("select * from idempotency") == before
-    assert list(tables.slots(old)) == [0]
+    assert list(tables.locks(old)) == [0]
 
 
 async def test_a_plan_is_found_by_its_own_cluster(database: Database):

@@ -15,7 +15,7 @@ RULES: Final[tuple[Callable[[Evidence], Iterator[str]], ...]] = (
     rules.conclusions_are_true,
     rules.everything_is_concluded_once,
     rules.order_is_the_clusters,
-    rules.slots_do_not_overlap,
+    rules.locks_do_not_overlap,
     rules.provisional_verdicts_were_true,
     rules.the_end_is_the_last_record,
     rules.answers_are_true,

@@ -24,7 +24,7 @@ from audit_event where event_type not in ('denied', 'validated', 'rejected')
       and request.ordinal = -1 and request.cluster_id = %s)
 order by received_at, alteration_id, ordinal, seq
 """
-_SLOTS = """select alteration_id::text, ordinal from quota_entity
+_LOCKS = """select alteration_id::text, ordinal from quota_entity
 where alteration_id is not null and cluster_id = %s order by 1, 2"""
 _STATES = 'select entity, "values" from quota_entity where version > 0 and cluster_id = %s'
 
@@ -54,7 +54,7 @@ class AuditedEntity:
     """The story of one entity of an alteration.
 
     Attributes:
-        at: When its slot was held, by the database's clock.
+        at: When its lock was held, by the database's clock.
         committed_at: When its intent was committed.
     """
 
@@ -97,13 +97,13 @@ class Audit:
 
     Attributes:
         entities: Of alterations, in the order of their intents.
-        open_slots: (alteration id, ordinal).
+        open_locks: (alteration id, ordinal).
         states: The last audited values of each entity that has any.
         drift: What others changed, or what was applied late.
     """
 
     entities: Sequence[AuditedEntity]
-    open_slots: Sequence[tuple[str, int]] = ()
+    open_locks: Sequence[tuple[str, int]] = ()
     states: Mapping[ClientQuotaEntity, Mapping[str, float]] | None = None
     drift: Sequence[Write] = ()
 
@@ -113,7 +113,7 @@ def read_audit(database_url: str, cluster_id: str) -> Audit:
     cluster = [cluster_id]
     with psycopg.connect(database_url) as connection:
         rows = connection.execute(_ROWS, cluster).fetchall()
-        slots = connection.execute(_SLOTS, cluster).fetchall()
+        locks = connection.execute(_LOCKS, cluster).fetchall()
         states = connection.execute(_STATES, cluster).fetchall()
     entities: list[AuditedEntity] = []
     drift: list[Write] = []
@@ -128,7 +128,7 @@ def read_audit(database_url: str, cluster_id: str) -> Audit:
             drift += _writes(start)
     known = {ClientQuotaEntity.of(json.loads(entity)): _values(text) for entity, text in states}
     entities.sort(key=lambda item: (item.at, item.alteration_id, item.ordinal))
-    return Audit(entities, slots, known, drift)
+    return Audit(entities, locks, known, drift)
 
 
 def _entity(

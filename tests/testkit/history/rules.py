@@ -48,12 +48,12 @@ def _excused(evidence: Evidence, one: AuditedEntity) -> bool:
 
 
 def everything_is_concluded_once(evidence: Evidence) -> Iterator[str]:
-    """No intent is open, none has two conclusions, no slot is left."""
+    """No intent is open, none has two conclusions, no lock is left."""
     for entity in evidence.audit.entities:
         if len(entity.conclusions) != 1:
             yield f"{len(entity.conclusions)} conclusions: {entity}"
-    for slot in evidence.audit.open_slots:
-        yield f"slot {slot} is still taken"
+    for lock in evidence.audit.open_locks:
+        yield f"lock {lock} is still taken"
 
 
 def order_is_the_clusters(evidence: Evidence) -> Iterator[str]:
@@ -76,7 +76,7 @@ def order_is_the_clusters(evidence: Evidence) -> Iterator[str]:
             yield f"audited {audited}, in the metadata log {logged}"
 
 
-def slots_do_not_overlap(evidence: Evidence) -> Iterator[str]:
+def locks_do_not_overlap(evidence: Evidence) -> Iterator[str]:
     """One alteration of an entity at a time: the next begins when the last is concluded."""
     lives: dict[object, list[AuditedEntity]] = {}
     for entity in evidence.audit.entities:

@@ -175,8 +175,8 @@ VIOLATIONS: dict[str, tuple[Evidence, set[str]]] = {
         evidence(audited=audit("a16", twice)),
         {"everything_is_concluded_once"},
     ),
-    "a slot that is still taken": (
-        with_audit(open_slots=[("a5", 0)]),
+    "a lock that is still taken": (
+        with_audit(open_locks=[("a5", 0)]),
         {"everything_is_concluded_once"},
     ),
     "another order than the cluster's": (
@@ -189,7 +189,7 @@ VIOLATIONS: dict[str, tuple[Evidence, set[str]]] = {
     ),
     "two alterations of one entity at once": (
         evidence(audited=audit("a1", overlapping)),
-        {"slots_do_not_overlap"},
+        {"locks_do_not_overlap"},
     ),
     "an alteration that begins before recovery has ended another": (
         evidence(
@@ -198,7 +198,7 @@ VIOLATIONS: dict[str, tuple[Evidence, set[str]]] = {
                 concluded(intent("b4", 50, write("bob", 40)), 0.1, "not_applied"),
             )
         ),
-        {"slots_do_not_overlap"},
+        {"locks_do_not_overlap"},
     ),
     "observed as applied, concluded as not applied": (
         evidence(audited=audit("a5", observed_applied)),

@@ -110,7 +110,7 @@ def test_a_valid_run_is_counted_and_nothing_is_wrong_in_it():
 
 def test_what_is_not_concluded_is_counted_apart():
     found = [
-        Violation("everything_is_concluded_once", "slot 1 is still taken"),
+        Violation("everything_is_concluded_once", "lock 1 is still taken"),
         Violation("conclusions_are_true", "not in the metadata log"),
     ]
     figures = figures_of(evidence(), found)

@@ -54,7 +54,7 @@ def problem(status: int, code: str, sent: str, retry: str, **members: object) ->
 
 
 def intent(alteration_id: str, began: float, *writes: Write, ordinal: int = 0) -> AuditedEntity:
-    """Return an intent that was committed 20 ms after its slot was held."""
+    """Return an intent that was committed 20 ms after its lock was held."""
     return AuditedEntity(alteration_id, ordinal, writes, at(began), at(began + 0.02))
 
 

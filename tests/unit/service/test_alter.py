@@ -161,7 +161,7 @@ async def test_an_entity_whose_outcome_is_unknown_stays_taken(world: World) -> N
     with pytest.raises(EntityBusyError) as busy:
         await world.alter(setting(ALICE, "6"))
     assert busy.value.alteration_id == unknown.value.alteration_id
-    assert world.metrics.counts["slot taken"] == 1
+    assert world.metrics.counts["lock taken"] == 1
 
 
 async def test_nobody_waits_for_an_entity_that_is_held_for_longer_than_a_wait(
@@ -266,7 +266,7 @@ async def test_what_cannot_be_sent_at_all_frees_its_entities(
     assert report.overall is Overall.APPLIED
 
 
-async def test_a_read_that_fails_under_the_slots_frees_them(world: World) -> None:
+async def test_a_read_that_fails_under_the_locks_frees_them(world: World) -> None:
     describe = world.brokers.describe_client_quotas
     answers = iter([describe])
 

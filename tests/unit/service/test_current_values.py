@@ -10,7 +10,7 @@ from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import EntityBusyError, NotSentError
 from app.domain.filters import ALL_ENTITIES, ClientQuotaFilter
 from app.service.alterations.current_values import MAX_SINGLE_READS, CurrentValues
-from app.service.alterations.entity_locks import EntitySlots
+from app.service.alterations.entity_locks import EntityLocks
 from app.service.ports.brokers import Described
 from app.service.runtime.clock import USUAL
 from tests.testkit.virtual_time import in_virtual_time
@@ -18,44 +18,44 @@ from tests.testkit.virtual_time import in_virtual_time
 ALICE = ClientQuotaEntity.of({"user": "alice"})
 
 
-async def hold_until(slots: EntitySlots, name: str, over: asyncio.Event) -> None:
-    async with slots.hold([ALICE], name):
+async def hold_until(locks: EntityLocks, name: str, over: asyncio.Event) -> None:
+    async with locks.hold([ALICE], name):
         await over.wait()
 
 
-async def held(slots: EntitySlots, over: asyncio.Event) -> "asyncio.Task[None]":
+async def held(locks: EntityLocks, over: asyncio.Event) -> "asyncio.Task[None]":
     """Let somebody hold a place."""
-    holding = asyncio.create_task(hold_until(slots, "first", over))
+    holding = asyncio.create_task(hold_until(locks, "first", over))
     await asyncio.sleep(0)
     return holding
 
 
 @in_virtual_time
 async def test_a_place_that_is_held_for_too_long_names_its_holder() -> None:
-    slots, over = EntitySlots(), asyncio.Event()
-    holding = await held(slots, over)
+    locks, over = EntityLocks(), asyncio.Event()
+    holding = await held(locks, over)
     with pytest.raises(EntityBusyError, match="first"):
-        await hold_until(slots, "second", over)
+        await hold_until(locks, "second", over)
     over.set()
     await holding
 
 
 @in_virtual_time
 async def test_a_place_that_is_freed_as_the_waiting_ends_is_taken() -> None:
-    slots, over = EntitySlots(), asyncio.Event()
-    slots._held[ALICE] = "first"
-    waiting = asyncio.create_task(hold_until(slots, "second", over))
+    locks, over = EntityLocks(), asyncio.Event()
+    locks._held[ALICE] = "first"
+    waiting = asyncio.create_task(hold_until(locks, "second", over))
     await asyncio.sleep(0)
-    asyncio.get_running_loop().call_later(USUAL.entity_wait_s, slots._held.clear)
+    asyncio.get_running_loop().call_later(USUAL.entity_wait_s, locks._held.clear)
     over.set()
     await waiting
-    assert slots._held == {}
+    assert locks._held == {}
 
 
 async def test_who_is_cancelled_again_at_the_end_still_frees_its_entities() -> None:
-    slots, over = EntitySlots(), asyncio.Event()
-    holding = await held(slots, over)
-    waiting = [asyncio.create_task(hold_until(slots, "waiting", over)) for _ in range(3)]
+    locks, over = EntityLocks(), asyncio.Event()
+    holding = await held(locks, over)
+    waiting = [asyncio.create_task(hold_until(locks, "waiting", over)) for _ in range(3)]
     await asyncio.sleep(0)
     over.set()
     for _ in range(3):
@@ -63,23 +63,23 @@ async def test_who_is_cancelled_again_at_the_end_still_frees_its_entities() -> N
         await asyncio.sleep(0)
     async with asyncio.timeout(30):
         await asyncio.gather(*waiting)
-    assert slots._held == {}
+    assert locks._held == {}
 
 
 @pytest.mark.parametrize("error", [None, LookupError("a fault")])
 async def test_every_entity_of_a_request_is_free_again_when_it_ends(
     error: LookupError | None,
 ) -> None:
-    slots, entities = EntitySlots(), [ClientQuotaEntity.of({"user": name}) for name in "abc"]
+    locks, entities = EntityLocks(), [ClientQuotaEntity.of({"user": name}) for name in "abc"]
     with suppress(LookupError):
-        async with slots.hold(entities, "first"):
-            assert set(slots._held) == set(entities)
+        async with locks.hold(entities, "first"):
+            assert set(locks._held) == set(entities)
             if error is not None:
                 raise error
     for entity in entities:
-        async with asyncio.timeout(30), slots.hold([entity], "second"):
-            assert slots._held == {entity: "second"}
-    assert slots._held == {}
+        async with asyncio.timeout(30), locks.hold([entity], "second"):
+            assert locks._held == {entity: "second"}
+    assert locks._held == {}
 
 
 ENTITIES = [ClientQuotaEntity.of({"user": f"user-{number}"}) for number in range(100)]

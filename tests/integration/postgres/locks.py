@@ -1,4 +1,4 @@
-"""Intents, conclusions and slots, as the tests of slots and recovery need them."""
+"""Intents, conclusions and locks, as the tests of locks and recovery need them."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
@@ -55,12 +55,12 @@ class Tables:
     def audited(self) -> int:
         return len(self.run("select 1 from quota_entity where version > 0"))
 
-    def slots(self, request: AuditRequest) -> Mapping[int, Any]:
+    def locks(self, request: AuditRequest) -> Mapping[int, Any]:
         query = "select * from quota_entity where alteration_id = %(id)s order by ordinal"
         return {row.ordinal: row for row in self.run(query, id=request.alteration_id)}
 
     def age(self, request: AuditRequest, seconds: float) -> None:
-        """Let the slots be that much older than they are."""
+        """Let the locks be that much older than they are."""
         self.run(
             "update quota_entity set taken_at = taken_at - %(age)s, "
             "handed_over_by = handed_over_by - %(age)s where alteration_id = %(id)s",

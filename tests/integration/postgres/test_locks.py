@@ -24,7 +24,7 @@ from app.service.ports.audit_log import (
 )
 from app.service.ports.brokers import STANDSTILL_S
 from tests.integration.postgres.calls import run_as, until_a_call_waits
-from tests.integration.postgres.slots import AFTER, Tables, concluded, request_of
+from tests.integration.postgres.locks import AFTER, Tables, concluded, request_of
 from tests.integration.postgres.taking import FREE, INSERT, holder_of, take
 from tests.testkit.kafka import DEADLINE_S
 from tests.testkit.patience import PATIENT
@@ -47,7 +47,7 @@ async def test_an_entity_belongs_to_one_alteration_until_that_is_concluded(
     assert tables.locked() == 0
 
 
-async def test_a_request_takes_all_its_slots_or_writes_nothing(
+async def test_a_request_takes_all_its_locks_or_writes_nothing(
     journal: PostgresJournal, tables: Tables
 ):
     first = request_of("b")
@@ -71,7 +71,7 @@ async def test_the_same_entity_of_another_cluster_is_another_entity(journal: Pos
     await take(journal, AuditRequest(**fields))
 
 
-async def test_a_request_without_entities_takes_no_slot(journal: PostgresJournal, tables: Tables):
+async def test_a_request_without_entities_takes_no_lock(journal: PostgresJournal, tables: Tables):
     request = audit_request()
     intent = await journal.record_intent(Intent(request, "owner", send_within_s=0.0))
     assert intent.states == {}
@@ -80,7 +80,7 @@ async def test_a_request_without_entities_takes_no_slot(journal: PostgresJournal
     assert tables.audited() == 0
 
 
-async def test_an_outcome_without_a_slot_leaves_no_state(journal: PostgresJournal, tables: Tables):
+async def test_an_outcome_without_a_lock_leaves_no_state(journal: PostgresJournal, tables: Tables):
     request = request_of("alice")
     await take(journal, request)
     tables.run(FREE)
@@ -123,8 +123,8 @@ async def test_recovery_counts_from_the_end_of_the_time_in_which_an_intent_may_b
         request = request_of(user)
         claim = replace(intent_of(request, supersedes=superseded), send_within_s=123.0)
         await journal.record_intent(claim)
-        slot = tables.slots(request)[0]
-        assert slot.handed_over_by - slot.taken_at == timedelta(seconds=123.0 + STANDSTILL_S)
+        lock = tables.locks(request)[0]
+        assert lock.handed_over_by - lock.taken_at == timedelta(seconds=123.0 + STANDSTILL_S)
 
 
 async def test_an_unknown_outcome_keeps_the_entity_in_quarantine(
@@ -132,15 +132,15 @@ async def test_an_unknown_outcome_keeps_the_entity_in_quarantine(
 ):
     request = request_of("alice", "bob")
     await take(journal, request)
-    open_slot = tables.slots(request)[0]
-    assert not open_slot.quarantined
+    open_lock = tables.locks(request)[0]
+    assert not open_lock.quarantined
     results = dict(concluded(request, Outcome.UNKNOWN, None).results)
     results[1] = concluded(request).results[1]
     await journal.record_conclusion(AuditConclusion(request.alteration_id, results))
-    assert list(tables.slots(request)) == [0]
-    slot = tables.slots(request)[0]
-    assert slot.quarantined
-    assert open_slot.taken_at < slot.handed_over_by < open_slot.handed_over_by
+    assert list(tables.locks(request)) == [0]
+    lock = tables.locks(request)[0]
+    assert lock.quarantined
+    assert open_lock.taken_at < lock.handed_over_by < open_lock.handed_over_by
     with pytest.raises(EntityBusyError) as raised:
         await take(journal, request_of("alice"))
     assert raised.value.alteration_id == request.alteration_id
@@ -155,16 +155,16 @@ async def test_the_age_of_what_is_in_quarantine_is_judged_by_the_clock_of_the_da
 ):
     request = request_of("alice")
     await take(journal, request)
-    slot = tables.slots(request)[0]
+    lock = tables.locks(request)[0]
     tables.age(request, 1.0)
     (before,) = tables.run("select clock_timestamp() as now")
     sent_at = datetime.now(UTC) + wrong_by
     await journal.record_conclusion(concluded(request, Outcome.UNKNOWN, None, sent_at))
-    quarantined = tables.slots(request)[0].handed_over_by
-    assert before.now <= quarantined <= slot.handed_over_by
+    quarantined = tables.locks(request)[0].handed_over_by
+    assert before.now <= quarantined <= lock.handed_over_by
 
 
-async def test_a_slot_in_an_open_transaction_is_not_waited_for_long(
+async def test_a_lock_in_an_open_transaction_is_not_waited_for_long(
     journal: PostgresJournal, audit_database: AuditDatabase
 ):
     request = request_of("alice", "bob")
@@ -176,7 +176,7 @@ async def test_a_slot_in_an_open_transaction_is_not_waited_for_long(
         await take(journal, request)
 
 
-async def test_a_slot_is_free_for_whoever_waits_when_its_holder_concludes(
+async def test_a_lock_is_free_for_whoever_waits_when_its_holder_concludes(
     journal: PostgresJournal, audit_database: AuditDatabase
 ):
     first, second = request_of("alice"), request_of("alice")
@@ -298,7 +298,7 @@ async def test_the_times_of_one_entity_are_in_the_order_in_which_it_was_altered(
     assert len({row.at for row in page.rows}) == len(applied)
 
 
-async def test_ten_thousand_slots_are_taken_and_freed_at_once(
+async def test_ten_thousand_locks_are_taken_and_freed_at_once(
     journal: PostgresJournal, tables: Tables
 ):
     entities = [audit_entity(ordinal, {"user": f"u{ordinal}"}) for ordinal in range(10_000)]
@@ -311,4 +311,4 @@ async def test_ten_thousand_slots_are_taken_and_freed_at_once(
     assert len(known) == 10_000
     assert {tuple(state.values.items()) for state in known.values()} == {tuple(AFTER.items())}
     await journal.record_conclusion(concluded(second, Outcome.UNKNOWN, None))
-    assert all(slot.quarantined for slot in tables.slots(second).values())
+    assert all(lock.quarantined for lock in tables.locks(second).values())
