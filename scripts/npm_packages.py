@@ -82,7 +82,13 @@ def packages() -> dict[str, Package]:
 
 
 def browser() -> Browser:
-    """Return the browser, fetched and unpacked where the cache lacks it (70 MB, then 200 MB)."""
+    """Return the browser, fetched and unpacked where the cache lacks it (70 MB, then 200 MB).
+
+    The package is for Linux on x86-64; elsewhere the variable CHROMIUM names another Chromium.
+    """
+    other = os.environ.get("CHROMIUM")
+    if other:
+        return Browser(Path(other), {})
     package = packages()["@sparticuz/chromium"]
     target = CACHE / f"chromium-{package.version}"
     with _one_at_a_time():

@@ -60,7 +60,7 @@ def main() -> None:
     arguments = parser.parse_args()
     found = browser()
     # The fonts of this machine, not only the one that the tests have.
-    environ = {name: found.environ[name] for name in found.environ if name != "FONTCONFIG_PATH"}
+    environ = {name: path for name, path in found.environ.items() if name != "FONTCONFIG_PATH"}
     token = json.dumps(arguments.token.read_text().strip())
     with sync_playwright() as playwright:
         chrome = playwright.chromium.launch(

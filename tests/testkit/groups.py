@@ -20,6 +20,7 @@ GROUPS: Final[Mapping[str, str]] = {
     "tests/integration/workers": "a broker",
     "tests/integration/kafka": "a broker",
     "tests/integration/client": "a broker",
+    "tests/browser": "a broker",
     "tests/contract": "a broker",
     "tests/pipeline/history": "a broker",
     "tests/pipeline/snapshot": "a broker",

@@ -45,7 +45,8 @@ function Form({ me, entity, setEntity, held, typedFirst = {}, reload }) {
   const alteration = useAlteration();
   const now = base ?? held;
   const textOf = (key) => typed[key] ?? asTyped(key, now[key]);
-  const values = Object.fromEntries(keys.map((key) => [key, readValue(key, textOf(key))]));
+  const valueOf = (key) => (key in typed ? readValue(key, typed[key]) : (now[key] ?? null));
+  const values = Object.fromEntries(keys.map((key) => [key, valueOf(key)]));
   const ops = keys
     .filter((key) => key in typed && values[key] !== (now[key] ?? null))
     .map((key) => (values[key] === null ? { key, remove: true } : { key, value: values[key] }));

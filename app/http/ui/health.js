@@ -1,7 +1,8 @@
 // Health: readiness, what is held, unknown outcomes, and the age of what decisions rest on.
-import { Problem, call, get } from "./api.js";
+import { Problem, call, get, withQuery } from "./api.js";
+import { shadowedKeys } from "./entities.js";
 import { html } from "./lib.js";
-import { Curl, Heading, Loaded, Outcome, Refusal, Table, Time, orNull, useLoaded } from "./parts.js";
+import { Curl, Entity, Heading, Loaded, Outcome, Refusal, Table, Time, Value, orNull, useLoaded } from "./parts.js";
 import { duration, number } from "./quantities.js";
 
 export function HealthScreen() {
@@ -14,9 +15,10 @@ export function HealthScreen() {
     return readMetrics(text);
   }, []);
   const held = useLoaded((signal) => get("/quotas?page_size=1&max_age_ms=60000", { signal }), []);
+  const idle = useLoaded(loadShadowed, []);
   const runs = useLoaded((signal) => orNull("/analytics/runs?page_size=10", "no-run", { signal }), []);
   const version = useLoaded((signal) => get("/version", { signal }), []);
-  const reload = () => [ready, metrics, held, runs].forEach((each) => each.reload());
+  const reload = () => [ready, metrics, held, idle, runs].forEach((each) => each.reload());
   return html`
     <${Heading} title="Health"><button onClick=${reload}>Refresh</button><//>
     <${Loaded} of=${ready}>${({ reads, writes }) => html`
@@ -30,6 +32,13 @@ export function HealthScreen() {
     ${held.error && html`<${Refusal} error=${held.error} />`}
     ${metrics.error && html`<p class="muted">The metrics are not on this port.</p>`}
     <p><a href="/ui/audit?outcome=unknown">Changes with an unknown outcome</a> · <a href="/ui/audit?action=drift">Changes made outside this service</a></p>
+    <h2>Values that never apply</h2>
+    <p class="muted">A client-id's rule has no effect where the default user has one for the same key.</p>
+    <${Loaded} of=${idle}>${(found) => html`<${Table} name="Values that never apply" empty="None."
+      columns=${["Entity", "Key", "Value"]} rows=${found.map(({ entity, key, value }, i) => ({
+        key: i,
+        cells: [html`<${Entity} entity=${entity} />`, html`<code>${key}</code>`, html`<${Value} of=${key} value=${value} />`],
+      }))} />`}<//>
     <h2>Runs of the pipeline</h2>
     <${Loaded} of=${runs}>${(page) => html`<${Table} name="Runs" empty="None yet."
       columns=${["Job", "State", "Asked for", "Ended", "By", "Note"]} rows=${(page?.rows ?? []).map((run) => ({
@@ -39,6 +48,16 @@ export function HealthScreen() {
       }))} />`}<//>
     <p class="muted">Version ${version.data?.version ?? ""}</p>
     <${Curl} path="/readyz?for=write" />`;
+}
+
+/** Return the values of client-ids that a rule of the default user hides. */
+async function loadShadowed(signal) {
+  const [clients, defaults] = await Promise.all(
+    [["client-id", "user:absent"], ["user:default"]].map((filter) =>
+      get(withQuery("/quotas", { filter, page_size: 10_000, max_age_ms: 60_000 }), { signal })),
+  );
+  return clients.quotas.flatMap((quota) =>
+    shadowedKeys(quota, defaults.quotas).map((key) => ({ entity: quota.entity, key, value: quota.values[key] })));
 }
 
 /** A probe's document, whether it is ready or not. */

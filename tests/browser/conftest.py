@@ -1,0 +1,131 @@
+"""The page in a real browser, on a service whose broker's answers can be lost."""
+
+import math
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import partial
+
+import pytest
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+from app.localdev.kafka import LocalKafka
+from app.localdev.postgres import LocalPostgres
+from app.pipeline.publish.postgres import publish
+from app.pipeline.tables import BUCKET_MINUTE, DIM_BUCKET, THROTTLE_INCIDENT, UTILIZATION_DAILY
+from scripts.npm_packages import browser as chromium
+from tests.pipeline.publish.results import Rows, bucket, day, incident, job_of, minute, written
+from tests.testkit.event_loops import in_a_thread
+from tests.testkit.patience import PROMPT
+from tests.testkit.postgres import migrated_database
+from tests.testkit.proxy import KafkaProxy, kafka_proxy
+from tests.testkit.service import RunningService, running_service
+
+DEADLINE_MS = 30_000
+MIB = 1024 * 1024
+
+QUIET = {"bucket_id": 2, "bucket_user": "bob", "quota_user": "", "quota_user_default": True}
+LIMITED = {"limit": 8.0 * MIB, "p50": 3.0 * MIB, "p95": 7.0 * MIB, "p99": 7.5 * MIB}
+
+
+def busy_rate(number: int) -> float:
+    """Return the rate of a quarter of an hour: a day's wave, over the limit at its end."""
+    return (4.5 + 4 * math.sin((number / 96 - 0.3) * 2 * math.pi)) * MIB
+
+
+USE: Rows = {
+    DIM_BUCKET: [bucket(), bucket(level=6, **QUIET)],
+    UTILIZATION_DAILY: [
+        day(**LIMITED, peak=8.5 * MIB, util_p99=0.94),
+        day(bucket_id=2, level=6, util_p99=0.31, **{**LIMITED, "p99": 2.5 * MIB}, peak=3.0 * MIB),
+    ],
+    THROTTLE_INCIDENT: [incident("i-1", 840, est_deferred_bytes=90 * MIB)],
+    BUCKET_MINUTE: [
+        minute(15 * number, rate_max=busy_rate(number), limit=8.0 * MIB) for number in range(96)
+    ],
+}
+"""alice's bucket near its limit, bob's far below his."""
+
+
+@pytest.fixture(scope="session")
+def proxy(broker: LocalKafka) -> Iterator[KafkaProxy]:
+    """Between the service and the broker."""
+    with in_a_thread(partial(kafka_proxy, broker.bootstrap_servers)) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def site(
+    proxy: KafkaProxy, postgres: LocalPostgres, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RunningService]:
+    """The service, with published use: alice may alter, bob describe, mallory nothing."""
+    folder = tmp_path_factory.mktemp("browser")
+    _, url = migrated_database(postgres, folder.name)
+    with running_service(folder, proxy.bootstrap_servers, url, patience=PROMPT) as service:
+        cluster_id = service.api("bob").get("/quotas").json()["cluster_id"]
+        rows = {
+            table: [{**row, "cluster_id": cluster_id} for row in each]
+            for table, each in USE.items()
+        }
+        publish(job_of("run", url, input=["use"]), written(folder / "use", rows))
+        yield service
+
+
+@pytest.fixture(scope="module")
+def chrome() -> Iterator[Browser]:
+    """One browser; it ends with its module, as its event loop would be in the way of others."""
+    expect.set_options(timeout=DEADLINE_MS)
+    found = chromium()
+    with sync_playwright() as playwright:
+        running = playwright.chromium.launch(
+            executable_path=found.program,
+            args=["--no-sandbox"],
+            env={**os.environ, **found.environ},
+        )
+        yield running
+        running.close()
+
+
+@dataclass
+class Visitors:
+    """Opens the page; notes every request, and every fault of the page itself."""
+
+    chrome: Browser
+    site: RunningService
+    urls: list[str] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)
+
+    def visit(
+        self, path: str, who: str | None = "alice", *, width: int = 1280, scheme: str = "light"
+    ) -> Page:
+        """Return a tab at a path, signed in unless nobody is named."""
+        context = self.chrome.new_context(
+            viewport={"width": width, "height": 900},
+            color_scheme="dark" if scheme == "dark" else "light",
+        )
+        if who is not None:
+            context.add_init_script(f"sessionStorage.setItem('token', '{who}')")
+        page = context.new_page()
+        page.set_default_timeout(DEADLINE_MS)
+        page.on("request", lambda request: self.urls.append(request.url))
+        page.on("pageerror", lambda error: self.faults.append(str(error)))
+        page.on("console", lambda message: self._note(message.type, message.text))
+        page.goto(self.site.url + path)
+        return page
+
+    def _note(self, kind: str, text: str) -> None:
+        # The browser reports each refusal of the service by its status as well.
+        if kind == "error" and not text.startswith("Failed to load resource"):
+            self.faults.append(text)
+
+
+@pytest.fixture
+def visitors(chrome: Browser, site: RunningService) -> Iterator[Visitors]:
+    """Tabs, none of which may send anything elsewhere or have a fault."""
+    visitors = Visitors(chrome, site)
+    yield visitors
+    for context in chrome.contexts:
+        context.close()
+    assert visitors.faults == []
+    origins = (f"{site.url}/", f"blob:{site.url}/")
+    assert [url for url in visitors.urls if not url.startswith(origins)] == []

@@ -1,0 +1,340 @@
+"""What people do on the page, in a real browser: by its accessible names alone."""
+
+import re
+from typing import Any
+
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+from app.domain.entities import ClientQuotaEntity
+from scripts.npm_packages import axe
+from tests.browser.conftest import MIB, Visitors
+from tests.testkit.fake_kafka.server import ALTER
+from tests.testkit.proxy import TO_CLIENT, KafkaProxy
+from tests.testkit.service import RunningService
+
+SCREENS = {
+    "Quotas": "/ui/quotas",
+    "Who gets what": "/ui/resolve?user=seen&client-id=etl",
+    "Plan": "/ui/plan",
+    "Audit": "/ui/audit",
+    "Near a limit": "/ui/usage",
+    "Health": "/ui/health",
+    "New quota": "/ui/new",
+    "user seen": f"/ui/entity/{ClientQuotaEntity.of({'user': 'seen'}).key}",
+    "Edit user seen": f"/ui/edit/{ClientQuotaEntity.of({'user': 'seen'}).key}",
+}
+"""By the heading that each has."""
+
+
+def link(entity: dict[str, str | None], screen: str = "entity") -> str:
+    return f"/ui/{screen}/{ClientQuotaEntity.of(entity).key}"
+
+
+def set_quota(
+    site: RunningService, entity: dict[str, str | None], **values: float
+) -> dict[str, Any]:
+    ops = [{"key": key, "value": value} for key, value in values.items()]
+    answer = site.alter({"entity": entity, "ops": ops})
+    assert answer.status_code == 200, answer.text
+    report: dict[str, Any] = answer.json()
+    return report
+
+
+def values_of(site: RunningService, user: str) -> dict[str, float]:
+    answer = site.api("bob").get("/quotas", params={"filter": f"user={user}", "strict": "true"})
+    found = answer.json()["quotas"]
+    return dict(found[0]["values"]) if found else {}
+
+
+def button(page: Page | Locator, name: str) -> Locator:
+    return page.get_by_role("button", name=name, exact=True)
+
+
+def field(page: Page | Locator, name: str) -> Locator:
+    return page.get_by_label(name, exact=True)
+
+
+def row(page: Page, table: str, text: str) -> Locator:
+    found = page.get_by_role("table", name=table, exact=True).get_by_role("row")
+    return found.filter(has_text=text).first
+
+
+@pytest.fixture(scope="module", autouse=True)
+def seen(site: RunningService) -> None:
+    """A user with quotas at two levels, below rules of the default user."""
+    set_quota(site, {"user": "seen"}, producer_byte_rate=8 * MIB, request_percentage=150)
+    set_quota(site, {"user": "seen", "client-id": "etl"}, producer_byte_rate=4 * MIB)
+
+
+def test_signing_in_takes_a_valid_token_and_signing_out_forgets_it(visitors: Visitors):
+    page = visitors.visit("/", who=None)
+    field(page, "Token").fill("wrong")
+    button(page, "Sign in").click()
+    expect(page.get_by_role("alert")).to_contain_text("token")
+    field(page, "Token").fill("alice")
+    button(page, "Sign in").click()
+    expect(page.get_by_text("User:alice")).to_be_visible()
+    expect(page.get_by_role("table", name="Quotas", exact=True)).to_be_visible()
+    assert "alice" not in page.url
+    assert page.evaluate("[sessionStorage.token, localStorage.length]") == ["alice", 0]
+    button(page, "Sign out").click()
+    expect(button(page, "Sign in")).to_be_visible()
+    assert page.evaluate("sessionStorage.length") == 0
+
+
+def test_a_search_is_a_deep_link_and_finds_text_inside_any_name(visitors: Visitors):
+    page = visitors.visit("/ui/quotas")
+    field(page, "Search").fill("SEE")
+    table = page.get_by_role("table", name="Quotas", exact=True)
+    expect(table.get_by_role("row")).to_have_count(3)
+    expect(row(page, "Quotas", "150 %")).to_contain_text("8 MiB/s")
+    page.wait_for_url("**/ui/quotas?search=SEE")
+    table.get_by_role("link", name="seen").first.click()
+    expect(page.get_by_role("heading", level=1)).to_be_focused()
+    expect(page.get_by_role("heading", name="History")).to_be_visible()
+    page.go_back()
+    expect(field(page, "Search")).to_have_value("SEE")
+    page.go_forward()
+    expect(page.get_by_role("heading", name="user seen")).to_be_visible()
+
+
+def test_a_new_quota_is_checked_and_then_applied_with_its_reason(
+    visitors: Visitors, site: RunningService
+):
+    page = visitors.visit("/ui/quotas")
+    button(page, "New quota").click()
+    field(page, "User").fill("made")
+    field(page, "default client ID").check()
+    field(page, "producer_byte_rate").fill("1.5 MiB/s")
+    field(page, "Reason").fill("INC-1")
+    button(page, "Check").click()
+    expect(row(page, "After", "producer_byte_rate")).to_contain_text("1.5 MiB/s")
+    assert site.api("bob").get("/quotas", params={"filter": "user=made"}).json()["quotas"] == []
+    button(page, "Apply").click()
+    expect(page.get_by_role("status").filter(has_text="applied")).to_be_visible()
+    entity = {"user": "made", "client-id": None}
+    rows = site.api("alice").get("/audit", params={"entity": "user=made"}).json()["rows"]
+    assert [(each["action"], each["entity"], each["reason"]) for each in rows] == [
+        ("alter", entity, "INC-1"),
+        ("validate", entity, "INC-1"),
+    ]
+
+
+TYPED = {
+    "1048576": [1048576, "1 MiB/s"],
+    "1.5 MiB/s": [1572864, "1.5 MiB/s"],
+    "2 kB": [2000, "1.95 KiB/s"],
+    "1e3": [1000, "1,000 bytes/s"],
+    "unlimited": [9223372036854776000, "unlimited"],
+    "9223372036854775807": [9223372036854776000, "unlimited"],
+    "": [None, "unlimited"],
+    "10 apples": [None, ""],
+    "1,5": [None, ""],
+}
+"""What is typed to a byte rate: its value, null where there is none, and its words.
+
+2^63 is as JavaScript writes it."""
+
+
+def test_values_are_read_with_their_units_and_written_in_words(visitors: Visitors):
+    page = visitors.visit("/ui/quotas")
+    read = """async (typed) => {
+        const { readValue, inWords } = await import('/ui/quantities.js');
+        const key = 'producer_byte_rate';
+        const values = typed.map((text) => readValue(key, text));
+        const words = (value) => [value, inWords(key, value)];
+        return values.map((value) => (Number.isNaN(value) ? [null, ''] : words(value)));
+    }"""
+    assert dict(zip(TYPED, page.evaluate(read, list(TYPED)), strict=True)) == TYPED
+
+
+def test_each_violation_stands_beside_its_field(visitors: Visitors):
+    page = visitors.visit("/ui/new")
+    field(page, "IP address").fill("no address")
+    field(page, "connection_creation_rate").fill("0.5")
+    button(page, "Check").click()
+    expect(page.get_by_role("alert")).to_contain_text("nothing was sent")
+    rate = field(page, "connection_creation_rate")
+    expect(rate).to_have_attribute("aria-invalid", "true")
+    expect(rate).to_have_accessible_description(re.compile("at least 1"))
+    expect(field(page, "IP address")).to_have_attribute("aria-invalid", "true")
+
+
+def test_a_conflict_shows_the_present_values_and_what_was_typed_stays(
+    visitors: Visitors, site: RunningService
+):
+    set_quota(site, {"user": "raced"}, producer_byte_rate=1 * MIB)
+    page = visitors.visit(link({"user": "raced"}, "edit"))
+    field(page, "producer_byte_rate").fill("2 MiB")
+    set_quota(site, {"user": "raced"}, producer_byte_rate=5 * MIB)
+    button(page, "Apply").click()
+    alert = page.get_by_role("alert")
+    expect(alert).to_contain_text("nothing was applied")
+    expect(row(page, "Present values", "producer_byte_rate")).to_contain_text("5 MiB/s")
+    assert values_of(site, "raced") == {"producer_byte_rate": 5 * MIB}
+    button(page, "Load again").click()
+    expect(field(page, "producer_byte_rate")).to_have_value("2 MiB")
+    button(page, "Apply").click()
+    expect(row(page, "Before", "producer_byte_rate")).to_contain_text("5 MiB/s")
+    assert values_of(site, "raced") == {"producer_byte_rate": 2 * MIB}
+
+
+def test_a_lost_answer_is_followed_until_its_outcome_is_found(
+    visitors: Visitors, site: RunningService, proxy: KafkaProxy
+):
+    page = visitors.visit(link({"user": "lost"}, "edit"))
+    field(page, "consumer_byte_rate").fill("3 MiB")
+    proxy.hold(TO_CLIENT, ALTER)
+    try:
+        button(page, "Apply").click()
+        expect(page.get_by_role("alert")).to_contain_text("Asking the service what became of it")
+    finally:
+        proxy.pass_all()
+    expect(page.get_by_text("the outcome was found out afterwards")).to_be_visible()
+    expect(row(page, "After", "consumer_byte_rate")).to_contain_text("3 MiB/s")
+    assert values_of(site, "lost") == {"consumer_byte_rate": 3 * MIB}
+
+
+def test_deleting_an_entity_removes_all_of_its_values(visitors: Visitors, site: RunningService):
+    set_quota(site, {"user": "gone"}, producer_byte_rate=1 * MIB, request_percentage=20)
+    page = visitors.visit(link({"user": "gone"}))
+    expect(row(page, "Values", "request_percentage")).to_contain_text("20 %")
+    button(page, "Delete").click()
+    dialog = page.get_by_role("dialog")
+    field(dialog, "Reason").fill("left the company")
+    button(dialog, "Delete").click()
+    expect(page.get_by_text("This entity has no values")).to_be_visible()
+    assert values_of(site, "gone") == {}
+
+
+def test_who_gets_what_marks_the_rule_that_wins_and_tries_another(visitors: Visitors):
+    page = visitors.visit("/ui/resolve")
+    field(page, "User").fill("seen")
+    field(page, "Client ID").fill("etl")
+    button(page, "Resolve").click()
+    ladder = page.get_by_role("table", name="producer_byte_rate", exact=True)
+    winner = ladder.locator("tr[aria-current=true]")
+    expect(winner).to_have_count(1)
+    expect(winner).to_contain_text("4 MiB/s")
+    page.wait_for_url("**/ui/resolve?user=seen&client-id=etl")
+    page.get_by_text("What if?").click()
+    field(page, "New value").fill("")
+    button(page, "Try").click()
+    expect(ladder).to_contain_text("then 8 MiB/s")
+
+
+def test_a_document_is_planned_and_then_applied(visitors: Visitors, site: RunningService):
+    page = visitors.visit("/ui/plan")
+    field(page, "Document").fill(
+        "apiVersion: quotas/v1\n"
+        "quotas:\n"
+        "  - entity: {user: planned}\n"
+        "    values: {producer_byte_rate: 1048576}\n"
+    )
+    field(page, "Owner").fill("team-page")
+    button(page, "Plan").click()
+    expect(row(page, "Changes", "planned")).to_contain_text("1 MiB/s")
+    page.wait_for_url("**/ui/plan?id=*")
+    button(page, "Apply").click()
+    expect(page.get_by_role("status").filter(has_text="applied")).to_be_visible()
+    assert values_of(site, "planned") == {"producer_byte_rate": MIB}
+    button(page, "Plan").click()
+    expect(page.get_by_role("heading", name="No changes")).to_be_visible()
+
+
+def test_a_document_that_cannot_be_read_says_where(visitors: Visitors):
+    page = visitors.visit("/ui/plan")
+    field(page, "Document").fill("quotas: [\n")
+    button(page, "Plan").click()
+    expect(page.get_by_role("alert")).to_contain_text("line 2")
+
+
+def test_a_change_is_reverted_after_a_reason(visitors: Visitors, site: RunningService):
+    set_quota(site, {"user": "back"}, producer_byte_rate=1 * MIB)
+    set_quota(site, {"user": "back"}, producer_byte_rate=9 * MIB)
+    page = visitors.visit("/ui/audit")
+    button(row(page, "Audit", "back"), "Revert").click()
+    dialog = page.get_by_role("dialog")
+    field(dialog, "Reason").fill("too much")
+    button(dialog, "Revert").click()
+    expect(row(page, "Audit", "too much")).to_contain_text("revert")
+    assert values_of(site, "back") == {"producer_byte_rate": MIB}
+
+
+def test_near_a_limit_shows_buckets_and_use_by_hour_and_leads_to_raising(visitors: Visitors):
+    page = visitors.visit("/ui/usage")
+    first = row(page, "Near a limit", "alice")
+    expect(first).to_contain_text("94 %")
+    expect(first).to_contain_text("8 MiB/s")
+    chart = page.get_by_role("img", name="Use by hour", exact=True)
+    expect(chart.locator("rect.bad").first).to_be_attached()
+    expect(row(page, "Incidents", "alice")).to_contain_text("90 MiB")
+    first.get_by_role("link", name="Raise").click()
+    expect(page.get_by_role("heading", name="Edit user alice")).to_be_visible()
+
+
+def test_who_has_no_rights_reads_why(visitors: Visitors):
+    page = visitors.visit("/ui/quotas", "mallory")
+    expect(page.get_by_role("alert")).to_contain_text("User:mallory")
+    expect(page.get_by_role("alert")).to_contain_text("DESCRIBE_CONFIGS")
+    expect(button(page, "New quota")).to_have_count(0)
+    reader = visitors.visit("/ui/quotas", "bob")
+    expect(row(reader, "Quotas", "seen")).to_be_visible()
+    expect(button(reader, "New quota")).to_have_count(0)
+
+
+def test_everything_can_be_done_with_the_keyboard_alone(visitors: Visitors):
+    page = visitors.visit("/", who=None)
+    expect(field(page, "Token")).to_be_focused()
+    page.keyboard.type("alice")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", name="Quotas", exact=True)).to_be_focused()
+    page.keyboard.press("Tab")
+    expect(button(page, "New quota")).to_be_focused()
+    assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", name="New quota")).to_be_focused()
+    page.keyboard.press("Tab")
+    page.keyboard.type("typed")
+    for _ in range(6):
+        page.keyboard.press("Tab")
+    expect(field(page, "producer_byte_rate")).to_be_focused()
+    page.keyboard.type("1 MiB")
+    page.keyboard.press("Enter")
+    expect(row(page, "After", "producer_byte_rate")).to_contain_text("1 MiB/s")
+
+
+def test_a_refused_token_leads_back_to_signing_in(visitors: Visitors):
+    page = visitors.visit("/ui/quotas")
+    expect(row(page, "Quotas", "seen")).to_be_visible()
+    page.evaluate("sessionStorage.setItem('token', 'expired')")
+    page.get_by_role("link", name="Audit", exact=True).click()
+    expect(page.get_by_role("alert")).to_contain_text("sign in again")
+    expect(button(page, "Sign in")).to_be_visible()
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
+def test_every_screen_fits_its_width_and_keeps_nobody_out(
+    visitors: Visitors, width: int, scheme: str
+):
+    page = visitors.visit("/ui/quotas", width=width, scheme=scheme)
+    source = axe()
+    found = {}
+    for heading, path in SCREENS.items():
+        page.goto(visitors.site.url + path)
+        expect(page.get_by_role("heading", name=heading, exact=True, level=1)).to_be_visible()
+        expect(page.get_by_text("Loading …")).to_have_count(0)
+        page.evaluate(source)
+        report = page.evaluate("axe.run({ resultTypes: ['violations'] })")
+        found[heading] = [
+            (each["id"], node["target"], node["failureSummary"])
+            for each in report["violations"]
+            if each["impact"] in ("serious", "critical")
+            for node in each["nodes"]
+        ]
+        wide = page.evaluate("document.documentElement.scrollWidth - innerWidth")
+        assert wide <= 0, (heading, wide)
+    assert {heading: each for heading, each in found.items() if each} == {}
+    dark = page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(18, 21, 23)"
+    assert dark == (scheme == "dark")
