@@ -133,6 +133,7 @@ STEPS = (
     Step("pipeline", 8, ("tests/pipeline", f"--ignore={STANDALONE}", f"--ignore={REAL_METRICS}")),
     Step("standalone-cluster", 4, (STANDALONE,)),
     Step("real-metrics", 6, (REAL_METRICS,)),
+    Step("documents", 4, ("tests/integration/localdev/test_dev.py", "-k", "page")),
     Step("benchmarks", 3, ("tests/integration/benchmarks",)),
     Step("kafka-versions", 12, ("scripts/conformance.py",), script=True),
     Step("other-python", 4, ("scripts/other_python.py",), script=True),

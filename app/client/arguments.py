@@ -269,9 +269,23 @@ def add_change_options(group: Any, *, validate: bool = True) -> None:
     )
 
 
+class _OfOtherTools(argparse.Action):
+    """Refuses what other tools call so, and says what to write instead."""
+
+    def __call__(self, *_: object) -> None:
+        raise UsageError(f"{self.option_strings[0]} {self.const}")
+
+
 def _add_old_options(main: Parser) -> None:
-    for name in ("--bootstrap-server", "--command-config", "--zookeeper"):
-        main.add_argument(name, help=argparse.SUPPRESS)
+    brokers = (
+        "is for brokers; this command asks the quota service: give --server URL and "
+        "--token-file FILE."
+    )
+    for flag in ("--bootstrap-server", "--command-config", "--zookeeper"):
+        main.add_argument(flag, action=_OfOtherTools, const=brokers, help=argparse.SUPPRESS)
+    for kind in ("client-id", "ip"):
+        name = f"names no entity here: write --names {kind}=NAME."
+        main.add_argument(f"--{kind}", action=_OfOtherTools, const=name, help=argparse.SUPPRESS)
 
 
 def add_common_options(to: argparse.ArgumentParser) -> None:

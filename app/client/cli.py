@@ -97,13 +97,6 @@ def _chosen(options: argparse.Namespace) -> str:
     Raises:
         UsageError: None, both, or options that belong to another one.
     """
-    for name in ("bootstrap_server", "command_config", "zookeeper"):
-        if getattr(options, name, None) is not None:
-            flag = f"--{name.replace('_', '-')}"
-            raise UsageError(
-                f"{flag} is for brokers; this command asks the quota service: give --server URL "
-                "and --token-file FILE."
-            )
     if options.operation is None:
         if options.subcommand is None:
             raise UsageError(

@@ -141,6 +141,7 @@ def test_a_closed_stream_is_one_that_nobody_reads(line: str, code: int):
         ("--describe", "--names", "user=a", "--defaults", "user"),
         ("--describe", "--add", "producer_byte_rate=1"),
         ("--describe", "--bootstrap-server", "localhost:9092"),
+        ("--describe", "--user", "alice", "--client-id", "etl"),
         ("--resolve", "--names", "client-id=a"),
         ("--resolve", "--defaults", "user"),
         ("--resolve", "--names", "user=a", "--prefix", "user=b"),
