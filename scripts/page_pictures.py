@@ -74,7 +74,8 @@ def main() -> None:
             page = context.new_page()
             show(page)
             page.wait_for_load_state("networkidle")
-            page.screenshot(path=FOLDER / f"page-{show.__name__}.png")
+            is_long = size is NARROW
+            page.screenshot(path=FOLDER / f"page-{show.__name__}.png", full_page=is_long)
             context.close()
         chrome.close()
 

@@ -99,15 +99,16 @@ function Use({ entity }) {
 function Delete({ entity, values, close, onDone }) {
   const alteration = useAlteration();
   const ops = Object.keys(values).map((key) => ({ key, remove: true }));
+  const alterations = [{ entity, ops, expected: values }];
   const act = async (reason) => {
-    const body = { reason, alterations: [{ entity, ops, expected: values }] };
-    const report = await alteration.send("/quotas/alterations", body);
+    const report = await alteration.send("/quotas/alterations", { reason, alterations });
     if (report) onDone(report);
     return Boolean(report);
   };
   return html`<${AskReason} title="Delete every value of ${entityText(entity)}?" button="Delete"
     act=${act} close=${close}>
     <p class="muted">The next less specific rule applies then.</p>
-    <${Answer} alteration=${alteration} />
+    <${Answer} alteration=${alteration} settled=${onDone} />
+    <${Curl} path="/quotas/alterations" body=${{ alterations }} />
   <//>`;
 }

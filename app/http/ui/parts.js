@@ -204,7 +204,7 @@ export function AskReason({ title, button, act, close, children }) {
     <form onSubmit=${submit}>
       <h2 id=${id}>${title}</h2>
       ${children}
-      <${Field} label="Reason" value=${reason} maxlength="1000" hint="Kept in the audit log."
+      <${Field} label="Reason" value=${reason} maxlength="1000" hint="Kept in the audit log." autofocus
         onInput=${(event) => setReason(event.target.value)} />
       ${error && html`<${Refusal} error=${error} />`}
       <div class="buttons">

@@ -13,6 +13,7 @@ export function PlanScreen({ me, query }) {
   const [scope, setScope] = useState("");
   const [prune, setPrune] = useState(false);
   const [plan, setPlan] = useState(null);
+  const [sent, setSent] = useState(null);
   const [error, setError] = useState(null);
   useEffect(() => {
     if (query.id && query.id !== plan?.plan_id) get(`/quotas/plans/${query.id}`).then(setPlan, setError);
@@ -24,6 +25,7 @@ export function PlanScreen({ me, query }) {
     try {
       const scopes = scope.split("\n").map((line) => line.trim()).filter(Boolean);
       const body = { document: await readDocument(text), owner: owner.trim() || undefined, prune, scope: scopes };
+      setSent(body);
       const { document: made } = await call("/quotas/plans", { body });
       setPlan(made);
       go(`/ui/plan?id=${made.plan_id}`, { replace: true });
@@ -54,6 +56,7 @@ export function PlanScreen({ me, query }) {
     </form>
     ${error && html`<${Refusal} error=${error} />`}
     ${plan && html`<${Result} key=${plan.plan_id} plan=${plan} me=${me} />`}
+    ${sent && html`<${Curl} path="/quotas/plans" body=${sent} title="curl, to plan" />`}
     <${Command} title="In CI" text=${commandLine(owner, scope, prune)} />`;
 }
 

@@ -120,7 +120,7 @@ export function UseByHour({ day }) {
   if (!found.data) return html`<p class="muted" role="status">Loading …</p>`;
   const hours = byHour(found.data.rows.filter((row) => row.key === day.key), since);
   return html`<figure>
-    <figcaption><strong>Use by hour</strong> <span class="muted">of <code>${day.key}</code>, the busiest broker, until ${until.toISOString().slice(0, 10)}</span></figcaption>
+    <figcaption><strong>Use by hour</strong> <span class="muted">of <code>${day.key}</code>, the busiest broker, until ${until.toISOString().slice(0, 10)}; dashed: its limit, ${inWords(day.key, day.limit)}</span></figcaption>
     <${Chart} hours=${hours} of=${day.key} limit=${day.limit} since=${since} />
   </figure>`;
 }
@@ -135,7 +135,7 @@ function byHour(rows, since) {
   return hours;
 }
 
-const startOf = (row) => (row.ts ? Date.parse(row.ts) : Date.parse(row.dt) + row.hour * HOUR_MS);
+const startOf = (row) => Date.parse(row.hour ?? row.ts);
 
 const WIDTH = 960, HEIGHT = 200, LEFT = 110, BOTTOM = 24, TOP = 10;
 
