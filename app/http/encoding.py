@@ -9,7 +9,6 @@ from typing import Any, Final
 
 import orjson
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
 
 from app.domain.alterations import AlterationResult, KafkaRefusal, Values
 from app.domain.entities import ENTITY_TYPES, ClientQuotaEntity
@@ -77,25 +76,6 @@ class JsonResponse(Response):
     def render(self, content: Any) -> bytes:
         """Encode the content."""
         return json_bytes(content)
-
-
-class JsonBytes(Response):
-    """A JSON answer that is encoded already."""
-
-    def __init__(self, content: bytes) -> None:
-        self.status_code = 200
-        self.background = None
-        self.body = content
-        self.raw_headers = [
-            (b"content-length", str(len(content)).encode("ascii")),
-            (b"content-type", b"application/json"),
-        ]
-
-    async def __call__(self, _scope: Scope, _receive: Receive, send: Send) -> None:
-        """Send it; no listener speaks anything that would wrap the messages."""
-        start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
-        await send(start)
-        await send({"type": "http.response.body", "body": self.body})
 
 
 JsonNumber = int | float | str

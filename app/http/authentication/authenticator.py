@@ -2,7 +2,7 @@
 
 import re
 import ssl
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol, runtime_checkable
 
@@ -205,17 +205,17 @@ class AuthenticatorChain:
 
     Args:
         authenticators: In the order of their advice.
+
+    Attributes:
+        plain_caller: Returns the caller of a request of the most frequent kind; see ``Bearer``.
     """
 
     def __init__(self, authenticators: Sequence[Authenticator]) -> None:
         self._authenticators = tuple(authenticators)
-        self._plain = next(
-            (kind for kind in authenticators if isinstance(kind, PlainAuthenticator)), None
+        plain = (
+            kind.plain_caller for kind in authenticators if isinstance(kind, PlainAuthenticator)
         )
-
-    def plain_caller(self, scope: Scope) -> Caller | None:
-        """Return the caller of a request of the most frequent kind; see ``Bearer``."""
-        return None if self._plain is None else self._plain.plain_caller(scope)
+        self.plain_caller: Callable[[Scope], Caller | None] = next(plain, lambda _scope: None)
 
     async def authenticate(self, presented: Presented) -> Caller:
         """Return the caller.

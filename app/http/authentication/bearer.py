@@ -9,8 +9,8 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from functools import lru_cache
+from datetime import UTC, datetime
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -26,7 +26,6 @@ from app.http.encoding import quote, read_time
 from app.http.errors import InvalidTokenError
 from app.http.request_body import parse_json
 from app.http.validation import StrictModel, own_error, violations_of
-from app.service.runtime.clock import utc_now
 
 _PRINCIPAL: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]*:[^\x00-\x1f\x7f]+")
 _SHA256: Final = re.compile("[0-9A-Fa-f]{64}")
@@ -74,7 +73,7 @@ class TokenEntry:
 
 
 Tokens = Mapping[bytes, TokenEntry]
-"""By the SHA-256 of the token."""
+"""By the SHA-256 of the token; without those of principals who may not call."""
 
 
 class _Entry(StrictModel):
@@ -123,7 +122,7 @@ def _tokens(path: Path, entries: Sequence[_Entry]) -> Tokens:
         tokens[digest] = TokenEntry(entry.principal, read_time(entry.expires_at))
     if repeated:
         raise _refused(path, repeated)
-    return tokens
+    return {digest: entry for digest, entry in tokens.items() if is_admissible(entry.principal)}
 
 
 def _refused(path: Path, faults: list[str]) -> TokensFileError:
@@ -159,7 +158,7 @@ class BearerTokens:
         self,
         path: Path,
         *,
-        now: Callable[[], datetime] = utc_now,
+        now: Callable[[], datetime] = partial(datetime.now, UTC),  # noqa: B008 - no call
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._path = path
@@ -177,9 +176,7 @@ class BearerTokens:
         expected = digest if entry is not None else _NO_DIGEST
         if not hmac.compare_digest(expected, digest) or entry is None:
             return None
-        if self._now() >= entry.expires_at or not is_admissible(entry.principal):
-            return None
-        return entry.principal
+        return entry.principal if self._now() < entry.expires_at else None
 
     def _follow_changes(self) -> None:
         if self._monotonic() < self._next_check:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from decimal import Decimal
-from functools import partial
+from functools import cached_property, partial
 from typing import Annotated, Final, NotRequired, Self
 
 from fastapi import Depends, Request, Response
@@ -23,7 +23,7 @@ from app.http.alterations.models import (
     whole_number,
 )
 from app.http.analytics.models import Usage
-from app.http.encoding import JsonBytes, JsonResponse, child, has_lone_surrogate, quote
+from app.http.encoding import JsonResponse, child, has_lone_surrogate, quote
 from app.http.guards import may_describe
 from app.http.models import (
     IP_SCHEMA,
@@ -37,6 +37,7 @@ from app.http.models import (
 )
 from app.http.query_params import MAX_AGE_MS, READ_INTEGER, Flag, QueryParameters, StrictQuery
 from app.http.resolve.rendering import (
+    JsonBytes,
     add_usage,
     buckets_of,
     resolution_bytes,
@@ -103,8 +104,9 @@ class ResolveParameters(QueryParameters):
         Flag, Field(description="Show beside each quota how the bucket spent its last day.")
     ] = False
 
+    @cached_property
     def query(self) -> ResolveQuery:
-        """Return what to resolve."""
+        """What to resolve."""
         identity = DomainIdentity(self.user, self.client_id, self.ip)
         return ResolveQuery(
             (identity,),
@@ -357,7 +359,7 @@ async def resolve_quotas(
     parameters: Annotated[ResolveParameters, Depends(StrictQuery(ResolveParameters, cached=True))],
 ) -> Response:
     """Report for each key which quota applies to one identity, and which entities it overrides."""
-    query = parameters.query()
+    query = parameters.query
     basis = await services_of(request).resolve.basis(query)
     if not (query.explain or parameters.usage):
         return JsonBytes(resolution_bytes(basis))
