@@ -74,7 +74,6 @@ class Brokers:
         self._pools: dict[Address, ConnectionPool] = {}
         self._order = BrokerOrder(settings.addresses)
         self._view: ClusterView | None = None
-        self._trusted = False
         self._losses = 0
         self._cluster_id = settings.cluster_id
         self._other_cluster: str | None = None
@@ -175,13 +174,13 @@ class Brokers:
             WrongClusterError: Brokers of another cluster answer, and none of this one.
             NotSentError: No broker can be reached before ``deadline``.
         """
-        if self._view is not None and self._trusted and not fresh:
+        if self._view is not None and not fresh:
             return self._view
         wanted_at = time.monotonic() if fresh else 0.0
         try:
             async with asyncio.timeout_at(deadline), self._refreshing:
                 listed = self._view
-                if listed is not None and self._trusted and listed.asked_at >= wanted_at:
+                if listed is not None and listed.asked_at >= wanted_at:
                     return listed
                 ask_by = min(
                     deadline, asyncio.get_running_loop().time() + self.patience.broker_answer_s
@@ -190,7 +189,7 @@ class Brokers:
                     self._order.addresses, Purpose.READ, ask_by, self._ask_view
                 )
                 self._note_other(None)
-                self._view, self._trusted = view, bool(view.addresses)
+                self._view = view if view.addresses else None
                 self._order.adopt(view.addresses.values())
                 return view
         except TimeoutError as error:
@@ -215,7 +214,7 @@ class Brokers:
 
         For a request that waits for the controller: its broker may be well.
         """
-        self._trusted = False
+        self._view = None
 
     def mark_failed(self, address: Address) -> None:
         """Put a broker that failed at the end of the line, and ask anew who is alive."""
@@ -239,7 +238,7 @@ class Brokers:
         use: Callable[[Address, Lease], Awaitable[T]],
     ) -> T:
         """Try each address in line, with an equal share of the time that is left."""
-        failure = no_live_broker()
+        failure: NotSentError | None = None
         other_cluster: WrongClusterError | None = None
         left = set(addresses)
         while left:
@@ -264,7 +263,7 @@ class Brokers:
                     raise
                 failure = error
             self.mark_failed(address)
-        raise other_cluster or failure
+        raise other_cluster or failure or no_live_broker()
 
     async def _wait_for_slot(self, address: Address, purpose: Purpose, deadline: float) -> PoolSlot:
         """Wait for a slot: that others hang on a broker does not make it fail."""

@@ -23,6 +23,7 @@ from app.domain.alterations import Quotas, Values
 from app.domain.entities import ENTITY_TYPES, ClientQuotaEntity
 from app.domain.quota_keys import QuotaKey
 from app.kafka.quota_messages import DescribeAnswer, UnusualError, read_described
+from app.kafka.rpc import decoded
 from app.service.ports.brokers import QuotaChanges
 from app.service.runtime.offload import pause_gc
 
@@ -96,7 +97,6 @@ _ENTRIES_AT_ONCE: Final = 100
 """Reading them takes a third of a millisecond, cutting or comparing them much less."""
 
 _BYTES_AT_ONCE: Final = 1 << 20
-_SMALL_BYTES: Final = 65_536
 _LONGEST_SHIFT: Final = 28
 _UNREAD: Final[Entry] = (ClientQuotaEntity(()), {})
 
@@ -130,16 +130,16 @@ class DescribedAll:
         try:
             _, tags, throttle_time_ms, error_code, message = _HEADER.unpack_from(payload)
         except struct.error:
-            return read_described(payload, version), None
+            return await decoded(read_described, payload, version), None
         if version != _VERSION or tags or error_code or message not in _NO_MESSAGE:
-            return await _read_strictly(payload, version), None
+            return await decoded(read_described, payload, version), None
         async with self._reading:
             changes = None
             if not await _says_the_same(payload, self._snapshot.payload):
                 try:
                     changes = await self._read(payload)
                 except (UnusualError, IndexError, UnicodeDecodeError):
-                    return await _read_strictly(payload, version), None
+                    return await decoded(read_described, payload, version), None
             quotas = self._snapshot.quotas
         return DescribeAnswer(0, _NO_MESSAGE[message], throttle_time_ms, quotas), changes
 
@@ -179,12 +179,6 @@ class DescribedAll:
         self._snapshot = _Snapshot(payload, entries, quotas)
         await _let_go(before.entries)
         return QuotaChanges(before.quotas, changed) if before.payload else None
-
-
-async def _read_strictly(payload: bytes | bytearray, version: int) -> DescribeAnswer:
-    if len(payload) < _SMALL_BYTES:
-        return read_described(payload, version)
-    return await asyncio.to_thread(read_described, payload, version)
 
 
 async def _says_the_same(payload: bytes | bytearray, before: bytes | bytearray) -> bool:

@@ -107,7 +107,9 @@ class AlterationInFlight:
         """Return UNKNOWN for every entity: it may have been applied."""
         return self._answer({}, reason)
 
-    def _read(self, payload: bytearray, version: int) -> Mapping[ClientQuotaEntity, EntityVerdict]:
+    def _read(
+        self, payload: bytes | bytearray, version: int
+    ) -> Mapping[ClientQuotaEntity, EntityVerdict]:
         return read_verdicts(payload, version, validate_only=self.request.validate_only)
 
     def _answer(

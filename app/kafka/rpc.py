@@ -16,6 +16,7 @@ from app.kafka.cluster_client import Brokers
 from app.kafka.connection import UNREACHABLE, AnswerLostError, BrokerConnection, Loss, framed_body
 from app.kafka.pool import BrokerLease, Purpose
 from app.kafka.quota_messages import NEWEST_VERSION
+from app.service.runtime.offload import off_loop
 
 T = TypeVar("T")
 
@@ -72,8 +73,8 @@ def _failure(lost: AnswerLostError) -> BrokerError | NotSentError:
             return BrokerError(detail, code="broker-answer-unreadable", retry=Retry.SAFE)
 
 
-_LARGE_BYTES: Final = 65_536
-_MANY_ENTRIES: Final = 500
+_BYTES_OF_AN_ENTRY: Final = 300
+"""Reading so many takes as long as one item of other work."""
 
 
 async def encoded(
@@ -92,18 +93,18 @@ async def encoded(
         return framed_body(api_key, version, correlation_id, write(version))
 
     try:
-        frame = encode() if entries < _MANY_ENTRIES else await asyncio.to_thread(encode)
+        frame = await off_loop(entries, encode)
     except (ValueError, struct.error) as error:
         detail = f"Kafka's protocol cannot say this: {error}."
         raise InvalidRequestError(detail, kafka_error="INVALID_REQUEST") from error
     return frame, version
 
 
-async def decoded(read: Callable[[bytearray, int], T], payload: bytearray, version: int) -> T:
+async def decoded(
+    read: Callable[[bytes | bytearray, int], T], payload: bytes | bytearray, version: int
+) -> T:
     """Read an answer; a large one in a thread."""
-    if len(payload) < _LARGE_BYTES:
-        return read(payload, version)
-    return await asyncio.to_thread(read, payload, version)
+    return await off_loop(len(payload) // _BYTES_OF_AN_ENTRY, read, payload, version)
 
 
 def _version(api_key: int, connection: BrokerConnection) -> int:
