@@ -1,11 +1,12 @@
 """Can this process serve reads, and writes?"""
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Final
 
 from app.domain.errors import NotSentError, QuotaError
+from app.service.runtime.cache import Cache
 from app.service.runtime.clock import USUAL
 
 CHECK_TTL_S: Final = 2.0
@@ -33,8 +34,10 @@ class Readiness:
         *,
         within_s: float = USUAL.check_s,
     ) -> None:
-        self._reading = {name: _CachedCheck(check, within_s) for name, check in reading.items()}
-        self._writing = {name: _CachedCheck(check, within_s) for name, check in writing.items()}
+        self._reading, self._writing = (
+            {name: Cache(partial(_problem, check, within_s)) for name, check in checks.items()}
+            for checks in (reading, writing)
+        )
         self.draining = False
 
     async def problems(self, *, for_write: bool) -> Mapping[str, str]:
@@ -42,8 +45,8 @@ class Readiness:
         if self.draining:
             return {"service": "The service is stopping."}
         checks = {**self._reading, **(self._writing if for_write else {})}
-        found = await asyncio.gather(*(check.problem() for check in checks.values()))
-        return {name: problem for name, problem in zip(checks, found, strict=True) if problem}
+        found = await asyncio.gather(*(check.get(CHECK_TTL_S) for check in checks.values()))
+        return {name: problem for name, (problem, _) in zip(checks, found, strict=True) if problem}
 
 
 def without_addresses(check: Check, number: Callable[[], int]) -> Check:
@@ -68,28 +71,11 @@ def without_addresses(check: Check, number: Callable[[], int]) -> Check:
     return counted
 
 
-class _CachedCheck:
-    """One check, its last result, and one task at a time that renews it."""
-
-    def __init__(self, check: Check, within_s: float) -> None:
-        self._check = check
-        self._within_s = within_s
-        self._lock = asyncio.Lock()
-        self._checked_at = float("-inf")
-        self._problem: str | None = None
-
-    async def problem(self) -> str | None:
-        async with self._lock:
-            if time.monotonic() - self._checked_at >= CHECK_TTL_S:
-                self._problem = await self._renewed()
-                self._checked_at = time.monotonic()
-            return self._problem
-
-    async def _renewed(self) -> str | None:
-        try:
-            async with asyncio.timeout(self._within_s):
-                return await self._check()
-        except TimeoutError:
-            return f"No answer within {self._within_s:g} s."
-        except QuotaError as error:
-            return error.detail
+async def _problem(check: Check, within_s: float) -> str | None:
+    try:
+        async with asyncio.timeout(within_s):
+            return await check()
+    except TimeoutError:
+        return f"No answer within {within_s:g} s."
+    except QuotaError as error:
+        return error.detail
