@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections import deque
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final, NamedTuple, Protocol
@@ -19,8 +20,11 @@ MAX_OVERLAY: Final = 2_000
 """With so many changes since it was built an index is built anew."""
 
 SHARE: Final = 5
-"""A renewal in the background begins this many times as long after the last one as that took, so
-that renewing takes a fifth of a broker's time at most."""
+"""A renewal in the background begins this many times as long after the last one as a describe keeps
+a broker busy, so that renewing takes a fifth of its time at most."""
+
+LAST: Final = 5
+"""The shortest of so many describes tells how long that is: the others waited for busy machines."""
 
 BELIEVED_S: Final = 5.0
 """How long an acknowledged change counts more than a describe that does not show it."""
@@ -131,6 +135,7 @@ class QuotaImage:
         self._acknowledged: dict[ClientQuotaEntity, _Acknowledged] = {}
         self._laying_over = asyncio.Lock()
         self._changed_at = self._not_before = self._renew_from = float("-inf")
+        self._took_s: deque[float] = deque(maxlen=LAST)
 
     async def image(self, *, max_age_ms: int) -> Described:
         """See ``Image``."""
@@ -215,7 +220,8 @@ class QuotaImage:
                 ALL_ENTITIES, timeout_s=self._timeout_s
             )
         finally:
-            self._renew_from = begun_at + SHARE * (time.monotonic() - begun_at)
+            self._took_s.append(time.monotonic() - begun_at)
+            self._renew_from = begun_at + SHARE * min(self._took_s)
         current = _Current(begun_at, described)
         if self._indexes.is_used:
             await self._lay_over(current)
