@@ -194,7 +194,7 @@ async def _says_the_same(payload: bytes | bytearray, before: bytes | bytearray) 
 
 
 async def _cut(
-    payload: bytes | bytearray, known: Mapping[bytes, Entry]
+    payload: bytes | bytearray, cached: Mapping[bytes, Entry]
 ) -> tuple[dict[bytes, Entry], list[bytes]]:
     """Return the entries of a response by their bytes, in order, and which of them are not read."""
     number, begin = _number_at(payload, _HEADER.size)
@@ -204,8 +204,8 @@ async def _cut(
     matches = _WHOLE.finditer(payload, begin, end)
     while raws := [match[0] for match in islice(matches, _ENTRIES_AT_ONCE)]:
         begin += sum(map(len, raws))
-        unread += [raw for raw in raws if raw not in known]
-        entries.update(zip(raws, [known.get(raw, _UNREAD) for raw in raws], strict=True))
+        unread += [raw for raw in raws if raw not in cached]
+        entries.update(zip(raws, [cached.get(raw, _UNREAD) for raw in raws], strict=True))
         await asyncio.sleep(0)
     if begin != end or payload[end] or number != len(entries):
         raise UnusualError

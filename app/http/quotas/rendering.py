@@ -117,7 +117,7 @@ class Chunk(NamedTuple):
 
 def json_chunks(rendering: Rendering) -> Sequence[Chunk]:
     """Return the entities of an image, written once; whoever calls it has taken the turn."""
-    if _NAME not in rendering.kept:
+    if _NAME not in rendering.memo:
         before: Sequence[Chunk] = ()
         if rendering.earlier is not None:
             cached, changed = rendering.earlier
@@ -125,8 +125,8 @@ def json_chunks(rendering: Rendering) -> Sequence[Chunk]:
         chunks = _patched(before, rendering.ranked, changed) if before else []
         if not chunks or _are_too_small(chunks, len(rendering.ranked.keys)):
             chunks = list(_written(rendering.ranked))
-        rendering.kept[_NAME], rendering.earlier = chunks, None
-    written: Sequence[Chunk] = rendering.kept[_NAME]
+        rendering.memo[_NAME], rendering.earlier = chunks, None
+    written: Sequence[Chunk] = rendering.memo[_NAME]
     return written
 
 

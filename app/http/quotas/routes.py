@@ -193,9 +193,9 @@ async def _written(
     async with rendering.turn:
         if media_type is Format.JSON:
             answer = replace(answer, chunks=await off_loop(number, json_chunks, rendering))
-        if name not in rendering.kept:
-            rendering.kept[name] = await off_loop(number, _whole_etag, media_type, answer)
-    etag: str = rendering.kept[name]
+        if name not in rendering.memo:
+            rendering.memo[name] = await off_loop(number, _whole_etag, media_type, answer)
+    etag: str = rendering.memo[name]
     return answer, etag
 
 

@@ -44,25 +44,25 @@ class Rendering:
 
     Attributes:
         ranked: The entries in order.
-        kept: Whatever they keep, by a name of theirs.
+        memo: Whatever they keep, by a name of theirs.
         earlier: What was kept with an earlier image, and the sort keys of all entries that differ
             from it; null where that is not known.
         turn: Whoever renders takes it, so that nothing is rendered twice.
     """
 
     ranked: Ranked
-    kept: dict[object, Any] = field(default_factory=dict)
+    memo: dict[object, Any] = field(default_factory=dict)
     earlier: tuple[Mapping[object, Any], frozenset[SortKey]] | None = None
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def followed_by(self, ranked: Ranked, changed: frozenset[SortKey]) -> "Rendering":
         """Return the rendering of the next image, which differs in these entries."""
-        if self.kept:
-            return Rendering(ranked, earlier=(self.kept, changed))
+        if self.memo:
+            return Rendering(ranked, earlier=(self.memo, changed))
         if self.earlier is None:
             return Rendering(ranked)
-        kept, since = self.earlier
-        return Rendering(ranked, earlier=(kept, since | changed))
+        memo, since = self.earlier
+        return Rendering(ranked, earlier=(memo, since | changed))
 
 
 @dataclass(slots=True)

@@ -169,7 +169,7 @@ class Cluster(RuleBasedStateMachine):
         super().__init__()
         self.decoder = DescribedAll()
         self.stored: Stored = {}
-        self.kept: Mapping[ClientQuotaEntity, Mapping[str, float]] = {}
+        self.cached: Mapping[ClientQuotaEntity, Mapping[str, float]] = {}
 
     @rule(name=st.sampled_from("abcde"), value=st.floats(1, 9))
     def change(self, name: str, value: float) -> None:
@@ -184,10 +184,10 @@ class Cluster(RuleBasedStateMachine):
         quotas, changes = read(self.decoder, self.stored)
         assert quotas == self.stored
         if changes is not None:
-            assert changes.base is self.kept
-            kept = {**self.kept, **changes.changed}
-            assert {key: values for key, values in kept.items() if values} == self.stored
-        self.kept = quotas
+            assert changes.base is self.cached
+            cached = {**self.cached, **changes.changed}
+            assert {key: values for key, values in cached.items() if values} == self.stored
+        self.cached = quotas
 
 
 TestCluster = Cluster.TestCase
@@ -257,8 +257,8 @@ def test_an_entity_that_stands_twice_has_the_values_that_come_last(
         answer, changes = decode(decoder, raw)
         assert answer == read_described(raw, 1)
         if changes is not None:
-            kept = {**changes.base, **changes.changed}
-            assert {key: values for key, values in kept.items() if values} == answer.quotas
+            cached = {**changes.base, **changes.changed}
+            assert {key: values for key, values in cached.items() if values} == answer.quotas
 
 
 NAMES = (
@@ -324,11 +324,11 @@ def test_what_is_cut_or_altered_is_judged_by_the_strict_reader(
     assert outcome(lambda: decode(DescribedAll(), raw)[0]) == judged
 
 
-def test_equal_values_are_kept_once():
+def test_equal_values_are_one_object():
     stored: Stored = {user(name): {"producer_byte_rate": 1.5} for name in "abc"}
     quotas, _ = read(DescribedAll(), stored)
-    (kept,) = {id(values) for values in quotas.values()}
-    assert kept
+    (cached,) = {id(values) for values in quotas.values()}
+    assert cached
 
 
 def response(*entries: bytes) -> bytes:

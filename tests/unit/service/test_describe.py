@@ -120,11 +120,11 @@ async def test_an_index_with_changes_laid_over_it_is_the_index_of_the_quotas(
     before = indexing.MAX_OVERLAY
     indexing.MAX_OVERLAY = most
     try:
-        kept = IndexCache(NoCallbacks())
-        await kept.of(described(worlds[0]))
+        indexes = IndexCache(NoCallbacks())
+        await indexes.of(described(worlds[0]))
         for old, new in itertools.pairwise(worlds):
             changes = None if skips else changes_between(old, new)
-            index = (await kept.of(described(new, changes))).index
+            index = (await indexes.of(described(new, changes))).index
             fresh = (await IndexCache(NoCallbacks()).of(described(new))).index
             for user in ("a", "ab", ""):
                 for client_id in ("a", "<default>", "z"):
@@ -147,6 +147,6 @@ async def test_many_who_need_the_same_index_wait_for_one(monkeypatch: pytest.Mon
         return build(all_of_them)
 
     monkeypatch.setattr(QuotaIndex, "of", counted)
-    kept = IndexCache(NoCallbacks())
-    images = await asyncio.gather(*(kept.of(described(quotas)) for _ in range(20)))
+    indexes = IndexCache(NoCallbacks())
+    images = await asyncio.gather(*(indexes.of(described(quotas)) for _ in range(20)))
     assert len({id(image.index) for image in images}) == len(built) == 1
