@@ -24,11 +24,10 @@ from app.postgres.recovery import PostgresRecovery
 from app.service.alterations.alter import AlterDeps, AlterQuotas
 from app.service.alterations.context import AlterContext, Failpoints
 from app.service.alterations.current_values import Barrier, CurrentValues
-from app.service.alterations.entity_locks import EntityLocks
 from app.service.alterations.idempotency import Replays
 from app.service.alterations.revert import RevertAlterations
 from app.service.alterations.sending import AlterExecutor, LateAnswers
-from app.service.alterations.write_ahead import Intents, OutcomeWriter
+from app.service.alterations.write_ahead import EntityLocks, Intents, OutcomeWriter
 from app.service.auth.authorize import BrokerAuthorizer, ClusterAuthorizer
 from app.service.auth.denials import DeniedAttempts
 from app.service.auth.policy import PolicyGuard

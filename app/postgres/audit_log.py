@@ -17,7 +17,7 @@ from app.domain.errors import NotSentError, QuotaError
 from app.postgres.audit_query import audit_statement
 from app.postgres.errors import CommitInDoubtError, failure
 from app.postgres.event_records import alteration_record, audit_row
-from app.postgres.idempotency import find_key
+from app.postgres.locks import find_key
 from app.postgres.log_writer import (
     BatchRejectedError,
     IntentBatch,

@@ -24,8 +24,8 @@ from app.domain.alterations import (
 )
 from app.domain.entities import Caller, ClientQuotaEntity
 from app.domain.errors import EntityBusyError
-from app.postgres.entity_locks import by_hash
 from app.postgres.errors import DEADLOCK, LOCKED, sql_state
+from app.postgres.locks import by_hash
 from app.postgres.log_writer import append
 from app.postgres.payload import (
     Event,

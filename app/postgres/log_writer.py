@@ -17,8 +17,13 @@ import psycopg
 
 from app.domain.alterations import AlterationResult, Outcome
 from app.domain.errors import EntityBusyError, NotFoundError, QuotaError, Retry
-from app.postgres.entity_locks import busy_error, entity_hash, quarantined_ordinals
-from app.postgres.idempotency import find_key, may_be_repeated
+from app.postgres.locks import (
+    busy_error,
+    entity_hash,
+    find_key,
+    may_be_repeated,
+    quarantined_ordinals,
+)
 from app.postgres.ownership import check_owners, ownership_claims
 from app.postgres.payload import (
     Document,

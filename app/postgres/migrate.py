@@ -13,7 +13,7 @@ from sqlalchemy import Connection, NullPool, create_engine, text
 from sqlalchemy.exc import SQLAlchemyError
 
 from app.postgres.connect import read_url
-from app.postgres.idempotency import remove_expired_keys
+from app.postgres.locks import remove_expired_keys
 from app.postgres.plans import remove_expired_plans
 from app.postgres.pool import Database, Lease
 from app.postgres.schema import ENSURE_PARTITIONS, MONTHS_AHEAD, WORKING_TABLES, ensure_partitions

@@ -14,7 +14,7 @@ from app.domain.alterations import ClientQuotaAlteration, apply_ops
 from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import ExpectationFailedError, OwnerConflictError
 from app.domain.plans import Holders, Holding, Holdings
-from app.postgres.entity_locks import by_hash
+from app.postgres.locks import by_hash
 from app.postgres.payload import Document, entity_text, number_to_json
 from app.postgres.pool import Lease
 from app.service.ports.audit_log import AuditRequest

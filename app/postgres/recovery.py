@@ -11,7 +11,7 @@ from sqlalchemy import Row, text
 from app.domain.alterations import AlterationResult, Outcome
 from app.domain.entities import ClientQuotaEntity
 from app.postgres.event_records import audit_entity
-from app.postgres.idempotency import may_be_repeated
+from app.postgres.locks import may_be_repeated
 from app.postgres.log_writer import append
 from app.postgres.payload import Document, recovery_event, values_from_json
 from app.postgres.pool import SECONDS_PER_ROW, Database, Lease

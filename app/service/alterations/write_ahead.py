@@ -1,7 +1,11 @@
-"""The write-ahead log: intents committed with their locks; outcomes, retried until written."""
+"""The write-ahead log: intents committed with their locks; outcomes, retried until written.
+
+An entity has one alteration in flight: they queue in this process, and the log has a durable lock.
+"""
 
 import asyncio
 import logging
+import random
 import time
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
@@ -14,7 +18,6 @@ from app.domain.errors import EntityBusyError, NotFoundError, NotSentError, Quot
 from app.service.alterations.command import AlterCommand
 from app.service.alterations.context import AlterContext
 from app.service.alterations.current_values import Barrier
-from app.service.alterations.entity_locks import EntityLocks, commit_intent
 from app.service.alterations.results import conclusion_not_sent
 from app.service.ports.audit_log import (
     AuditConclusion,
@@ -25,7 +28,7 @@ from app.service.ports.audit_log import (
     KeyTakenError,
 )
 from app.service.ports.metrics import AlterationMetrics, Phase, timed
-from app.service.runtime.clock import USUAL, Patience
+from app.service.runtime.clock import USUAL, Patience, boot_time
 from app.service.runtime.tasks import AlterationTasks
 
 logger = logging.getLogger(__name__)
@@ -148,6 +151,70 @@ def send_within_s(number: int, patience: Patience, *, tables: int = 2) -> float:
     return record_s + SEND_BY_S + number * SEND_BY_S_PER_ENTITY
 
 
+_FIRST_RETRY_S: Final = 0.02
+_LONGEST_RETRY_S: Final = 0.25
+
+_SOON_S: Final = 1.0
+"""What the log says of an entity whose holder is at work: it may be free at any time."""
+
+
+class EntityLocks:
+    """Locks are taken for all entities of a request or for none, so nobody waits in a circle.
+
+    Args:
+        wait_s: How long an alteration waits for another one of the same entity, in seconds.
+    """
+
+    def __init__(self, wait_s: float = USUAL.entity_wait_s) -> None:
+        self._wait_s = wait_s
+        self._held: dict[ClientQuotaEntity, str] = {}
+        self._freed = asyncio.Event()
+
+    @asynccontextmanager
+    async def hold(
+        self, entities: Iterable[ClientQuotaEntity], alteration_id: str
+    ) -> AsyncIterator[float]:
+        """Hold the entities in this process; yield the deadline of the waiting.
+
+        Raises:
+            EntityBusyError: Another alteration of this process holds one of them for too long.
+        """
+        wanted = tuple(entities)
+        deadline = time.monotonic() + self._wait_s
+        await self._take(wanted, alteration_id, deadline)
+        try:
+            yield deadline
+        finally:
+            for entity in wanted:
+                del self._held[entity]
+            self._freed.set()
+            self._freed = asyncio.Event()
+
+    async def _take(
+        self, wanted: tuple[ClientQuotaEntity, ...], alteration_id: str, deadline: float
+    ) -> None:
+        try:
+            async with asyncio.timeout(deadline - time.monotonic()):
+                while self._taken(wanted) is not None:
+                    await self._freed.wait()
+        except TimeoutError:
+            taken = self._taken(wanted)
+            if taken is not None:  # it may have been freed just now
+                raise self._busy(taken) from None
+        self._held.update(dict.fromkeys(wanted, alteration_id))
+
+    def _taken(self, wanted: Iterable[ClientQuotaEntity]) -> ClientQuotaEntity | None:
+        return next((one for one in wanted if one in self._held), None)
+
+    def _busy(self, entity: ClientQuotaEntity) -> EntityBusyError:
+        return EntityBusyError(
+            f"Another alteration ({self._held[entity]}) of {entity} is in "
+            "flight; nothing was sent. Try again when it is done.",
+            retry=Retry.SAFE,
+            retry_after_s=1,
+        )
+
+
 class Intents:
     """Commits intents under the locks of their entities.
 
@@ -221,7 +288,7 @@ class Intents:
     async def _commit(self, intent: Intent, deadline: float) -> CommittedIntent:
         try:
             with self._breaker.attempt(), timed(self._metrics, Phase.TX1):
-                committed = await commit_intent(self._journal, intent, deadline, self._failpoints)
+                committed = await self._commit_when_free(intent, deadline)
         except NotSentError as error:
             self._metrics.audit_write_failed("tx1")
             if error.alteration_id is not None:
@@ -236,6 +303,25 @@ class Intents:
         if intent.supersedes is not None:
             self._metrics.superseded()
         return committed
+
+    async def _commit_when_free(self, intent: Intent, deadline: float) -> CommittedIntent:
+        """Commit, waiting until the deadline for other processes that will soon be done.
+
+        ``began`` is taken before each transaction: the database, which adds the same
+        ``send_within_s``, takes its own time later.
+        """
+        pause = _FIRST_RETRY_S
+        while True:
+            try:
+                intent = replace(intent, began=boot_time())
+                self._failpoints.reach("intent_begun")
+                return await self._journal.record_intent(intent)
+            except EntityBusyError as error:
+                held_for_s = error.retry_after_s or 0
+                if time.monotonic() + (held_for_s if held_for_s > _SOON_S else pause) > deadline:
+                    raise
+            await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - jitter, no secret
+            pause = min(pause * 2, _LONGEST_RETRY_S)
 
     async def verified_values(
         self,

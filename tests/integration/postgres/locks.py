@@ -9,7 +9,7 @@ from psycopg import sql
 from psycopg.rows import namedtuple_row
 
 from app.domain.alterations import AlterationResult, Outcome, Values
-from app.postgres.entity_locks import entity_hash
+from app.postgres.locks import entity_hash
 from app.service.ports.audit_log import AuditConclusion, AuditRequest
 from tests.testkit.postgres import AuditDatabase, audit_entity, audit_request
 

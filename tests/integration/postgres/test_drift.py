@@ -12,7 +12,7 @@ from app.domain.entities import ClientQuotaEntity
 from app.localdev.postgres import LocalPostgres
 from app.postgres.audit_log import PostgresJournal
 from app.postgres.drift import PostgresDriftJournal
-from app.postgres.entity_locks import entity_hash
+from app.postgres.locks import entity_hash
 from app.postgres.pool import Database
 from app.postgres.recovery import PostgresRecovery
 from app.service.ports.audit_log import AuditQuery, AuditRow

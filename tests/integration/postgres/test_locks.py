@@ -12,7 +12,7 @@ import pytest
 from app.domain.alterations import AlterationResult, Outcome
 from app.domain.errors import EntityBusyError
 from app.postgres.audit_log import PostgresJournal
-from app.postgres.entity_locks import entity_hash
+from app.postgres.locks import entity_hash
 from app.postgres.pool import Database
 from app.service.ports.audit_log import (
     AuditConclusion,

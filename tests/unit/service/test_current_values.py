@@ -10,7 +10,7 @@ from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import EntityBusyError, NotSentError
 from app.domain.filters import ALL_ENTITIES, ClientQuotaFilter
 from app.service.alterations.current_values import MAX_SINGLE_READS, CurrentValues
-from app.service.alterations.entity_locks import EntityLocks
+from app.service.alterations.write_ahead import EntityLocks
 from app.service.ports.brokers import Described
 from app.service.runtime.clock import USUAL
 from tests.testkit.virtual_time import in_virtual_time
