@@ -44,9 +44,9 @@ router = feature_router("quotas")
 
 
 class _EntityKeys(StringConvertor):
-    """Whatever is no word: plain words below ``/quotas`` are routes of their own."""
+    """What base64 may be and is no word: plain words below ``/quotas`` are other routes."""
 
-    regex = "(?![a-z]+(?:/|$))[^/]+"
+    regex = "(?![a-z]+(?:/|$))[A-Za-z0-9_-]+"
 
 
 register_url_convertor("entity_key", _EntityKeys())

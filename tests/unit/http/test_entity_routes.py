@@ -47,7 +47,7 @@ async def test_the_tag_is_of_the_values(service: FakeService):
         ClientQuotaEntity.of({"user": "alice", "ip": "10.0.0.1"}).key,
         ClientQuotaEntity.of({"group": "alice"}).key,
         ClientQuotaEntity.of({}).key,
-        f"{ALICE.key}=",
+        f"{ALICE.key}A",
         "not-a-key",
         "eyJ1c2VyIjogImFsaWNlIn0",
     ],
@@ -59,7 +59,10 @@ async def test_what_has_no_values_is_no_such_entity(service: FakeService, method
     assert "send" not in service.log
 
 
-@pytest.mark.parametrize("path", ["/quotas/plans", "/quotas/alterations", "/quotas/nothing"])
+@pytest.mark.parametrize(
+    "path",
+    ["/quotas/plans", "/quotas/alterations", "/quotas/nothing", "/quotas/a%20b", "/quotas/e30="],
+)
 async def test_the_words_below_quotas_are_no_keys(service: FakeService, path: str):
     answer = await service.get(path)
     assert answer.document["code"] in {"method-not-allowed", "not-found"}
