@@ -9,7 +9,6 @@ from app.pipeline.plots.style import (
     BLACK,
     BLUE,
     GREY,
-    headline,
     new_figure,
     save,
     save_rows,
@@ -56,7 +55,7 @@ def _draw(section: Section, place: Path) -> None:
     medians = [item.median for item in measures]
     below = [item.median - item.minimum for item in measures]
     above = [item.maximum - item.median for item in measures]
-    figure = new_figure(1.2 + 0.34 * len(names))
+    figure = new_figure(section.table.title, _LINE, 1.2 + 0.34 * len(names))
     axes = figure.subplots()
     axes.barh(names, medians, color=BLUE, height=0.6)
     axes.errorbar(medians, names, xerr=[below, above], fmt="none", ecolor=BLACK, capsize=2)
@@ -74,7 +73,6 @@ def _draw(section: Section, place: Path) -> None:
     axes.margins(x=0.12)
     axes.set_xlim(left=10.0 ** math.floor(math.log10(min(item.minimum for item in measures))))
     axes.invert_yaxis()
-    headline(figure, section.table.title, _LINE)
     save(figure, place)
 
 

@@ -394,16 +394,14 @@ _INCIDENT: Final[Row] = {
     "first_contributors": None,
     "status": "closed",
 }
-_MINUTE: Final[Row] = {
+_HOUR: Final[Row] = {
     **_SPENT,
     "dt": _DAY.date(),
-    "ts": _DAY + timedelta(hours=8),
+    "hour": _DAY + timedelta(hours=8),
     "rate_avg": 1001000.0,
     "rate_max": 1148576.0,
-    "throttle_ms_avg": 310.5,
     "throttle_ms_max": 812.5,
-    "bytes_est": 60060000,
-    "contributors": 1,
+    "minutes": 58,
 }
 _QUEUED: Final[Row] = {
     **dict.fromkeys(COLUMNS[Result.RUNS]),
@@ -426,7 +424,7 @@ _SUCCEEDED: Final[Row] = {
     "coverage": 0.98,
     "rows_in": 51840,
     "rows_out": 17330,
-    "published": ["bucket_minute", "dim_bucket", "throttle_incident", "utilization_daily"],
+    "published": ["bucket_hour", "dim_bucket", "throttle_incident", "utilization_daily"],
 }
 _CANCELLED: Final[Row] = {
     **_QUEUED,
@@ -445,7 +443,7 @@ def _page(table: Result, row: Row) -> dict[str, Any]:
 ANALYTICS_EXAMPLES: Final[Mapping[str, dict[str, Any]]] = {
     "utilization": _example("A bucket near its limit", _page(Result.UTILIZATION, _UTILIZATION)),
     "incidents": _example("Four minutes of throttling", _page(Result.INCIDENTS, _INCIDENT)),
-    "bucket-minutes": _example("One minute", _page(Result.MINUTES, _MINUTE)),
+    "bucket-hours": _example("One hour", _page(Result.HOURS, _HOUR)),
     "runs": _example("One run", _page(Result.RUNS, _SUCCEEDED)),
     "run-queued": _example("It waits for a worker", row_json(_QUEUED)),
     "run-succeeded": _example("It has published", row_json(_SUCCEEDED)),

@@ -89,6 +89,7 @@ class Job:
         quarantined: How many rows were quarantined, for ``--fail-on dq``.
         without_quotas: Clusters of the input of which no quota is known.
         read: What was read beside files, such as offsets: set it before ``run_id`` is asked for.
+        summary: What the report ends with, for people.
         record: The row of the run in Postgres, while ``--pg`` keeps one; else null.
     """
 
@@ -99,6 +100,7 @@ class Job:
     quarantined: int = 0
     without_quotas: list[str] = field(default_factory=list)
     read: dict[str, Any] = field(default_factory=dict)
+    summary: Sequence[str] = ()
     record: Any = None
     begun: float = field(default_factory=time.monotonic)
     _opened: ExitStack = field(default_factory=ExitStack)

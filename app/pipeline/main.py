@@ -97,17 +97,20 @@ def _run(options: argparse.Namespace) -> int:
             report = job.report()
     except (OSError, ArrowException) as error:
         raise InfrastructureError(str(error)) from error
-    _print(report, as_json=options.json)
+    _print(report, job.summary, as_json=options.json)
     job.judge()
     return 0
 
 
-def _print(report: Mapping[str, Any], *, as_json: bool) -> None:
+def _print(report: Mapping[str, Any], summary: Sequence[str], *, as_json: bool) -> None:
     if as_json:
         print(json.dumps(report, default=str))
         return
     for name, value in report.items():
-        print(f"{name}: {value}")
+        if name != "summary":
+            print(f"{name}: {value}")
+    for line in summary:
+        print(line)
 
 
 def _interrupt(_number: int, _frame: object) -> None:

@@ -37,8 +37,9 @@ def add_common_options(parser: argparse.ArgumentParser) -> None:
         "--pg",
         nargs="?",
         const="",
-        metavar="DSN",
-        help="publish the served tables there; without a value in QUOTAS_DATABASE_URL's",
+        metavar="FILE",
+        help="publish to the database whose address the file holds, or "
+        "QUOTAS_PIPELINE_DATABASE_URL",
     )
     group.add_argument(
         "--master", type=_master, help=f"as of spark-submit, whose own is the default; else {LOCAL}"

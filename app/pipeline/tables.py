@@ -58,7 +58,7 @@ QUOTA_VERSION: Final = Table(
     "quota_version",
     """cluster_id string, user string, user_default boolean, client_id string,
     client_default boolean, key string, value double, valid_from timestamp, valid_to timestamp,
-    origin string, audit_seq bigint""",
+    origin string, audit_seq bigint, alteration_id string""",
     BY_CLUSTER,
     ("user", "user_default", "client_id", "client_default", "key", "valid_from"),
     (
@@ -73,15 +73,25 @@ default entity. ``valid_to`` is exclusive, null while the value holds; ``origin`
 ``snapshot`` or ``inferred``. Versions of one key of one entity never overlap.
 """
 
+QUOTA_CONFLICT: Final = Table(
+    "quota_conflict",
+    """cluster_id string, at timestamp, user string, user_default boolean, client_id string,
+    client_default boolean, conflict string""",
+    BY_CLUSTER,
+    ("at", "user", "user_default", "client_id", "client_default"),
+    ("cluster_id", "at", "user", "user_default", "client_id", "client_default"),
+)
+"""What the audit log does not explain of an entity, in words, and when that was seen."""
+
 QUOTA_SNAPSHOT: Final = Table(
     "quota_snapshot",
-    """cluster_id string, snapshot_id string, taken_at timestamp, user string,
+    """cluster_id string, dt date, snapshot_id string, taken_at timestamp, user string,
     user_default boolean, client_id string, client_default boolean, key string, value double""",
-    BY_CLUSTER,
+    BY_DAY,
     ("snapshot_id", "user", "user_default", "client_id", "client_default", "key"),
     ("cluster_id", "snapshot_id", "user", "user_default", "client_id", "client_default", "key"),
 )
-"""What a describe of everything said at ``taken_at``."""
+"""What a describe of everything said at ``taken_at``, whose day is ``dt``."""
 
 QUARANTINE: Final = Table(
     "quarantine",
@@ -145,6 +155,20 @@ UTILIZATION_HIST: Final = Table(
 )
 """Minutes by rate: bin = floor(ln(rate_max) / ln(1.01)); the bin of 0 is the smallest int."""
 
+BUCKET_HOUR: Final = Table(
+    "bucket_hour",
+    """cluster_id string, dt date, hour timestamp, broker_id int, key string, bucket_id bigint,
+    rate_avg double, rate_max double, limit double, throttle_ms_max double, minutes int""",
+    BY_DAY,
+    ("key", "bucket_id", "broker_id", "hour"),
+    ("cluster_id", "hour", "broker_id", "key", "bucket_id"),
+)
+"""An hour of a bucket on one broker.
+
+``hour`` is its start; ``rate_avg`` is over the ``minutes`` with traffic, ``rate_max`` of the
+highest of them; ``limit`` is that of the last.
+"""
+
 THROTTLE_INCIDENT: Final = Table(
     "throttle_incident",
     f"""cluster_id string, incident_id string, key string, bucket_id bigint, broker_id int,
@@ -175,11 +199,13 @@ TABLES: Final = {
         OBSERVATION_MINUTE,
         QUOTA_VERSION,
         QUOTA_SNAPSHOT,
+        QUOTA_CONFLICT,
         QUARANTINE,
         BUCKET_MINUTE,
         DIM_BUCKET,
         UTILIZATION_DAILY,
         UTILIZATION_HIST,
+        BUCKET_HOUR,
         THROTTLE_INCIDENT,
         DQ_RESULT,
     )

@@ -32,13 +32,13 @@ _ORDERS: Final[Mapping[Result, tuple[_Order, ...]]] = {
         _Order("t.start", "timestamptz", falling=True),
         _Order("t.incident_id", "text"),
     ),
-    Result.MINUTES: (
-        _Order("t.ts", "timestamptz"),
+    Result.HOURS: (
+        _Order("t.hour", "timestamptz"),
         _Order("t.broker_id", "integer"),
     ),
     Result.RUNS: (_Order("t.seq", "bigint", falling=True),),
 }
-"""The fullest bucket of the newest day, the newest incident, the oldest minute, the newest run;
+"""The fullest bucket of the newest day, the newest incident, the oldest hour, the newest run;
 all rows of a listing are of one cluster."""
 
 
@@ -177,12 +177,7 @@ def _period(query: AnalyticsQuery, statement: Statement) -> Iterator[str]:
             yield f"t.dt <= {statement.bind(_last_day(until))}"
         return
     begins, ends = (
-        ("t.start", 't."end" >')
-        if query.table is Result.INCIDENTS
-        else (
-            "t.ts",
-            "t.ts >=",
-        )
+        ("t.start", 't."end" >') if query.table is Result.INCIDENTS else ("t.hour", "t.hour >=")
     )
     if since is not None:
         yield f"{ends} {statement.bind(since)}"

@@ -62,15 +62,11 @@ REQUEST_ORDINAL: Final = -1
 ANALYTICS_TABLES: Final = (
     "utilization_daily",
     "throttle_incident",
-    "bucket_minute",
+    "bucket_hour",
     "dim_bucket",
     "pipeline_run",
-    "staged_utilization_daily",
-    "staged_throttle_incident",
-    "staged_bucket_minute",
-    "staged_dim_bucket",
 )
-"""What the pipeline stages and publishes, and its runs."""
+"""What the pipeline publishes, and its runs."""
 
 WORKING_TABLES: Final = (
     "quota_entity",

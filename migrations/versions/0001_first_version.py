@@ -275,21 +275,18 @@ RESULTS = {
   brokers_affected integer,{_ENTITY},
   first_contributors text,
   status text""",
-    "bucket_minute": """
+    "bucket_hour": """
   cluster_id text not null,
   dt date not null,
-  ts timestamptz not null,
+  hour timestamptz not null,
   broker_id integer not null,
   key text not null,
   bucket_id bigint not null,
   rate_avg double precision,
   rate_max double precision,
-  throttle_ms_avg double precision,
-  throttle_ms_max double precision,
-  bytes_est bigint,
   "limit" double precision,
-  level smallint,
-  contributors integer""",
+  throttle_ms_max double precision,
+  minutes integer""",
     "dim_bucket": f"""
   cluster_id text not null,
   bucket_id bigint not null,
@@ -311,9 +308,9 @@ create index utilization_daily_of_bucket
 create unique index throttle_incident_once on throttle_incident (cluster_id, incident_id);
 create index throttle_incident_newest
   on throttle_incident (cluster_id, start desc, incident_id);
-create unique index bucket_minute_once
-  on bucket_minute (cluster_id, bucket_id, ts, broker_id);
-create index bucket_minute_of_day on bucket_minute using brin (dt);
+create unique index bucket_hour_once
+  on bucket_hour (cluster_id, bucket_id, hour, broker_id);
+create index bucket_hour_of_day on bucket_hour (cluster_id, dt);
 create unique index dim_bucket_once on dim_bucket
   (cluster_id, bucket_id, level, coalesce(quota_user, ''), coalesce(quota_user_default, false),
   coalesce(quota_client_id, ''), coalesce(quota_client_default, false));
@@ -560,7 +557,6 @@ TABLES = (
     "authentication_failure",
     "pipeline_run",
     *RESULTS,
-    *(f"staged_{name}" for name in RESULTS),
 )
 
 FUNCTIONS = (
@@ -582,8 +578,6 @@ def upgrade() -> None:
     op.execute(PARTITIONS.replace("{schema}", schema))
     for name, columns in RESULTS.items():
         op.execute(f"create table {name} ({columns})")
-        op.execute(f"create unlogged table staged_{name} (run bigint not null, {columns})")
-        op.execute(f"create index staged_{name}_of_run on staged_{name} (run)")
     for script in (RESULT_INDEXES, PIPELINE_RUN, PAYLOAD_TIME, APPEND_EVENTS, RECORD_INTENTS):
         op.execute(script.replace("{settings}", SETTINGS))
 

@@ -59,6 +59,5 @@ def spark_command(
     def session_of_tests(_name: str, **_options: Any) -> Iterator[SparkSession]:
         yield spark
 
-    for module in ("app.pipeline.job", "app.pipeline.doctor.environment"):
-        monkeypatch.setattr(f"{module}.spark_session", session_of_tests)
+    monkeypatch.setattr("app.pipeline.job.spark_session", session_of_tests)
     return command

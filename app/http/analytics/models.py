@@ -96,7 +96,7 @@ class BucketParameters(AnalyticsParameters):
 
     since: Annotated[
         TimeParameter | None,
-        Field(description=f"The earliest minute, included. {_PLUS}", examples=[_SINCE]),
+        Field(description=f"The earliest hour, included. {_PLUS}", examples=[_SINCE]),
     ] = None
     until: Annotated[
         TimeParameter | None,
@@ -270,29 +270,26 @@ class ThrottleIncident(_QuotaEntity):
 
 
 @closed
-class BucketMinute(TypedDict):
-    """A minute of a bucket on one broker."""
+class BucketHour(TypedDict):
+    """An hour of a bucket on one broker."""
 
     cluster_id: ClusterId
     dt: _Day
-    ts: Time
+    hour: Annotated[Time, Field(description="Its start.")]
     broker_id: _Broker
     key: _KeyName
     bucket_id: _BucketId
-    rate_avg: Annotated[StoredValue | None, Field(description="Per second on that broker.")]
-    rate_max: Annotated[
-        StoredValue | None, Field(description="An upper bound: the sum of the members' highest.")
+    rate_avg: Annotated[
+        StoredValue | None,
+        Field(description="Per second on that broker, over the minutes with traffic."),
     ]
-    throttle_ms_avg: Annotated[StoredValue | None, Field(description="Ms per throttled response.")]
-    throttle_ms_max: Annotated[StoredValue | None, Field(description="The longest, in ms.")]
-    bytes_est: Annotated[
-        int | None, Field(description="Bytes of the minute, estimated; null for other keys.")
+    rate_max: Annotated[
+        StoredValue | None,
+        Field(description="Of its highest minute: the sum of the members' highest."),
     ]
     limit: _Limit
-    level: _Level
-    contributors: Annotated[
-        int | None, Field(description="Users and client-ids that spent from it.")
-    ]
+    throttle_ms_max: Annotated[StoredValue | None, Field(description="The longest, in ms.")]
+    minutes: Annotated[int | None, Field(description="Minutes with traffic.")]
 
 
 @closed
@@ -373,9 +370,9 @@ class IncidentPage(_PageOfBuckets):
 
 @closed
 class BucketPage(_PageOfBuckets):
-    """Minutes of one bucket."""
+    """Hours of one bucket."""
 
-    rows: Annotated[list[BucketMinute], Field(description="The oldest minute first.")]
+    rows: Annotated[list[BucketHour], Field(description="The oldest hour first.")]
 
 
 @closed

@@ -85,12 +85,12 @@ async def show_incidents(
 
 @router.get(
     "/analytics/buckets/{bucket_id}",
-    summary="Show the minutes of a bucket",
+    summary="Show the hours of a bucket",
     dependencies=_MAY_DESCRIBE,
     responses=answers(
         BucketPage,
         "One page, oldest first.",
-        "bucket-minutes",
+        "bucket-hours",
         errors=(*_LISTED, "NoSuchBucket", "InvalidRequest"),
     ),
 )
@@ -99,11 +99,11 @@ async def show_bucket(
     bucket_id: BucketId,
     query: Annotated[BucketParameters, Depends(StrictQuery(BucketParameters))],
 ) -> Response:
-    """Show the minutes of one bucket, oldest first, and who it is."""
+    """Show the last 14 days of one bucket by hour, oldest first, and who it is."""
     number = int(bucket_id) if _BUCKET_ID.fullmatch(bucket_id) else None
     if number is None or number not in _BIGINT:
         raise NotFoundError("A bucket_id is a whole number of 64 bits, as other answers have it.")
-    return await _page(request, Result.MINUTES, query, number)
+    return await _page(request, Result.HOURS, query, number)
 
 
 @router.get(

@@ -129,13 +129,11 @@ export function UseByHour({ day }) {
 function byHour(rows, since) {
   const hours = new Array(HOURS).fill(null);
   for (const row of rows) {
-    const i = Math.floor((startOf(row) - since) / HOUR_MS);
+    const i = Math.floor((Date.parse(row.hour) - since) / HOUR_MS);
     if (i >= 0 && i < HOURS) hours[i] = Math.max(hours[i] ?? 0, row.rate_max ?? 0);
   }
   return hours;
 }
-
-const startOf = (row) => Date.parse(row.hour ?? row.ts);
 
 const WIDTH = 960, HEIGHT = 200, LEFT = 110, BOTTOM = 24, TOP = 10;
 

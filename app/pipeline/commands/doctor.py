@@ -9,18 +9,18 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
-from app.pipeline.doctor.checks import Check, Status
 from app.pipeline.doctor.data import data_checks
 from app.pipeline.doctor.environment import (
+    Check,
+    Status,
     callback_check,
-    folder_checks,
     machine_checks,
     spark_check,
 )
-from app.pipeline.doctor.tables import Inputs
+from app.pipeline.doctor.tables import table_checks
 from app.pipeline.errors import UsageError
-from app.pipeline.folders import local_folder
 from app.pipeline.job import Job
+from app.pipeline.summary import Results
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,7 +29,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--server", metavar="URL", help="of the service, to ask whether brokers decide otherwise"
     )
     parser.add_argument("--token-file", metavar="FILE", help="holds a token for it")
-    parser.epilog = "A finding is a warning or a failure. --dry-run leaves Spark alone."
+    parser.epilog = (
+        "--input names folders with metrics, quotas or results: before a run, too. A finding is a "
+        "warning or a failure. --dry-run leaves Spark and the tables alone."
+    )
 
 
 def run(job: Job) -> None:
@@ -51,19 +54,22 @@ def run(job: Job) -> None:
 
 
 def _checks(job: Job) -> Iterator[Check]:
-    options = job.options
     yield from machine_checks()
-    if not options.dry_run:
-        yield spark_check(options.master, dict(options.conf))
-    folders = [local_folder(uri) for uri in options.input or ()]
-    yield from folder_checks(folders, local_folder(options.out) if options.out else None)
-    inputs = Inputs([folder for folder in folders if folder.is_dir()], options.cluster)
-    tables = list(inputs.table_checks())
-    yield from tables
-    if all(check.status is not Status.FAIL for check in tables):
-        yield from data_checks(inputs, datetime.now(UTC))
-    if options.server:
-        yield callback_check(options.server, _token(options.token_file))
+    if not job.options.dry_run:
+        started = spark_check(job)
+        yield started
+        if started.status is Status.OK and job.options.input:
+            yield from _table_checks(job)
+    if job.options.server:
+        yield callback_check(job.options.server, _token(job.options.token_file))
+
+
+def _table_checks(job: Job) -> Iterator[Check]:
+    lakes = job.lakes()
+    found = list(table_checks(lakes))
+    yield from found
+    if all(check.status is not Status.FAIL for check in found):
+        yield from data_checks(Results(lakes, job), datetime.now(UTC))
 
 
 def _token(file: str | None) -> str | None:

@@ -1,30 +1,27 @@
 """Fold the audit log into what held when: ``quota_version``.
 
-Reads the log of ``--pg`` as of one moment, and ``quota_snapshot`` below each ``--input``: snapshots
-fill the gaps of the log. The clusters that are found there are replaced in ``--out``. Where log and
-snapshots do not fit together, or an alteration found other values than the log explains, that is
-a finding: somebody else made a change.
+Reads the log as of one time, and ``quota_snapshot`` below each ``--input``, or else below
+``--out``: snapshots fill the gaps of the log. The clusters that are found there are replaced.
+Where log and snapshots do not fit together, or an alteration found other values than the log
+explains, that is a finding, in ``quota_conflict``: somebody else made a change.
 """
 
 import argparse
-from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-import pyarrow as pa
-import pyarrow.dataset as ds
+from pyspark.sql import functions as sf
 
-from app.pipeline.arrow_storage import arrow_schema, write_arrow
 from app.pipeline.errors import UsageError
-from app.pipeline.folders import has_table, local_folder
 from app.pipeline.job import Job
+from app.pipeline.lake import read_all, schema_of
 from app.pipeline.publish.runs import database_of
 from app.pipeline.quotas.audit_log import read_audit_log
 from app.pipeline.quotas.history import Conflict, QuotaHistory
-from app.pipeline.quotas.snapshots import snapshots_of
-from app.pipeline.tables import QUOTA_SNAPSHOT, QUOTA_VERSION
+from app.pipeline.quotas.snapshots import entity_columns, snapshots_of
+from app.pipeline.tables import QUOTA_CONFLICT, QUOTA_SNAPSHOT, QUOTA_VERSION
 
-_CONFLICTS_SHOWN: Final = 20
+_REPORTED: Final = 20
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -36,74 +33,82 @@ def run(job: Job) -> None:
     """Write the versions of all clusters of the log and the snapshots.
 
     Raises:
-        UsageError: ``--pg`` or ``--out`` is missing, or an input has no ``quota_snapshot``.
+        UsageError: The database is not named, ``--out`` is missing, or an input has no
+            ``quota_snapshot``.
         InfrastructureError: The log cannot be read.
     """
     url = database_of(job)
-    if url is None:
-        message = "--pg is missing: give the address of the database that holds the audit log."
-        raise UsageError(message)
-    folders = _snapshot_folders(job)
     if job.options.dry_run:
-        places = [str(folder / QUOTA_SNAPSHOT.name) for folder in folders]
-        job.counts["would_read"] = ["audit_event", *places]
-        job.counts["would_write"] = [f"{job.options.out}/{QUOTA_VERSION.name}"]
+        folders = [f"{uri}/{QUOTA_SNAPSHOT.name}" for uri in job.options.input or ()]
+        job.counts["would_read"] = ["audit_event", *folders]
+        job.counts["would_write"] = [
+            f"{job.options.out}/{table.name}" for table in (QUOTA_VERSION, QUOTA_CONFLICT)
+        ]
         return
-    out = job.output()
-    history = QuotaHistory()
-    for cluster_id, entity, seen in snapshots_of(_snapshots(folders, job.options.cluster)):
-        history.expect(cluster_id, entity, seen)
-    entries = 0
-    for entry in read_audit_log(url, job.options.cluster):
-        history.add(entry)
-        entries += 1
-    history.finish()
-    rows = list(history.rows())
-    try:
-        write_arrow(
-            pa.Table.from_pylist(rows, schema=arrow_schema(QUOTA_VERSION)), QUOTA_VERSION, out
-        )
-        out.publish()
-    finally:
-        out.discard()
-    job.counts |= {"rows_in": entries, "rows_out": {QUOTA_VERSION.name: len(rows)}}
-    _report(job, list(history.conflicts()))
+    with job.spark() as session:
+        history = QuotaHistory()
+        for cluster_id, entity, seen in snapshots_of(_snapshots(job)):
+            history.expect(cluster_id, entity, seen)
+        entries = 0
+        for entry in read_audit_log(url, job.options.cluster):
+            history.add(entry)
+            entries += 1
+            job.read["audit_log"] = [entries, entry.seq]
+        history.finish()
+        versions, conflicts = list(history.rows()), list(history.conflicts())
+        clusters = [
+            {"cluster_id": name} for name in sorted({row["cluster_id"] for row in versions})
+        ]
+        written = ((QUOTA_VERSION, versions), (QUOTA_CONFLICT, list(map(_row, conflicts))))
+        for table, rows in written:
+            frame = session.createDataFrame(rows, schema_of(table)).coalesce(1)
+            job.lake().write(frame, table, clusters)
+    job.counts |= {
+        "rows_in": entries,
+        "rows_out": {table.name: len(rows) for table, rows in written},
+    }
+    _report(job, conflicts)
 
 
-def _snapshot_folders(job: Job) -> list[Path]:
-    folders = [local_folder(uri) for uri in job.options.input or ()]
-    missing = [str(folder) for folder in folders if not has_table(folder, QUOTA_SNAPSHOT)]
+def _snapshots(job: Job) -> Iterator[Mapping[str, Any]]:
+    """Yield the rows of ``quota_snapshot``; their times are aware."""
+    out = job.lake()
+    lakes = job.lakes() if job.options.input else [out] if out.has(QUOTA_SNAPSHOT) else []
+    missing = [lake.name for lake in lakes if not lake.has(QUOTA_SNAPSHOT)]
     if missing:
         message = (
             f"There is no table {QUOTA_SNAPSHOT.name} in {', '.join(missing)}: name folders that "
             "`quota-pipeline snapshot` wrote."
         )
         raise UsageError(message)
-    return folders
+    if lakes:
+        rows = read_all(lakes, QUOTA_SNAPSHOT)
+        if job.options.cluster is not None:
+            rows = rows.where(sf.col("cluster_id") == job.options.cluster)
+        snapshots = rows.select("snapshot_id").distinct().sort("snapshot_id").collect()
+        job.read["snapshots"] = [row.snapshot_id for row in snapshots]
+        yield from rows.toArrow().to_pylist()
 
 
-def _snapshots(folders: Iterable[Path], cluster: str | None) -> Iterator[Mapping[str, Any]]:
-    for folder in folders:
-        schema = arrow_schema(QUOTA_SNAPSHOT)
-        layout = ds.partitioning(pa.schema([schema.field("cluster_id")]), flavor="hive")
-        place = str(folder / QUOTA_SNAPSHOT.name)
-        table = ds.dataset(place, schema=schema, format="parquet", partitioning=layout)
-        wanted = None if cluster is None else ds.field("cluster_id") == cluster
-        for batch in table.to_batches(filter=wanted):
-            yield from batch.to_pylist()
+def _row(conflict: Conflict) -> Mapping[str, Any]:
+    return {
+        "cluster_id": conflict.cluster_id,
+        "at": conflict.at,
+        **entity_columns(conflict.entity),
+        "conflict": conflict.conflict,
+    }
 
 
 def _report(job: Job, conflicts: list[Conflict]) -> None:
     job.findings = len(conflicts)
-    told = [
+    job.counts["conflicts"] = [
         {
             "cluster_id": conflict.cluster_id,
             "entity": conflict.entity.as_dict(),
             "at": conflict.at.isoformat(timespec="milliseconds"),
-            "conflict": conflict.told,
+            "conflict": conflict.conflict,
         }
-        for conflict in conflicts[:_CONFLICTS_SHOWN]
+        for conflict in conflicts[:_REPORTED]
     ]
-    job.counts["conflicts"] = told
-    for item in told:
-        job.say(f"{item['at']} {item['entity']}: {item['conflict']}")
+    for conflict in conflicts[:_REPORTED]:
+        job.say(f"{conflict.at:%Y-%m-%d %H:%M:%S} {conflict.entity}: {conflict.conflict}")

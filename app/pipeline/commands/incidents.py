@@ -17,11 +17,12 @@ from app.pipeline.folders import Partition, RunFolder, has_table
 from app.pipeline.job import Job
 from app.pipeline.jobs.attribution import PAIR, with_contributors, with_quotas
 from app.pipeline.jobs.incidents import find_stretches, last_minutes, with_brokers, with_status
-from app.pipeline.plots.drawing import draw_if_asked
+from app.pipeline.plots.pictures import draw_if_asked
 from app.pipeline.publish.postgres import publish
 from app.pipeline.sinks.result_tables import carry_names, say_plan, write_result
 from app.pipeline.sources.buckets import Scope, days_of, read_minutes
 from app.pipeline.storage import read_table, require_table
+from app.pipeline.summary import summarize
 from app.pipeline.tables import (
     BUCKET_MINUTE,
     DIM_BUCKET,
@@ -83,8 +84,10 @@ def run(job: Job) -> None:
             out.publish()
     finally:
         out.discard()
-    publish(job, out)
-    draw_if_asked(job, [*folders, out.folder])
+    lakes = [*job.lakes(), job.lake()]
+    publish(job, minutes, days)
+    draw_if_asked(job, lakes)
+    summarize(job, lakes)
 
 
 def write_incidents(job: Job, inputs: Inputs, out: RunFolder) -> None:

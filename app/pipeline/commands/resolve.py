@@ -99,7 +99,7 @@ def run(job: Job) -> None:
             out.publish()
         finally:
             out.discard()
-    publish(job, out)
+    publish(job, scope.minutes(job.lake().read(BUCKET_MINUTE)), days)
 
 
 def write_buckets(

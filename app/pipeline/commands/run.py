@@ -2,7 +2,7 @@
 
 Takes the options of ``ingest``, ``resolve`` and ``incidents``. All tables go to one ``--out``; each
 step reads what the step before wrote aside, so that nothing is computed twice and memory stays
-free. The report has a part for each step.
+free. The report tells of each step.
 """
 
 import argparse
@@ -19,11 +19,13 @@ from app.pipeline.commands.utilization import write_utilization
 from app.pipeline.errors import UsageError
 from app.pipeline.folders import Partition, RunFolder, has_table, local_folder
 from app.pipeline.job import Job
-from app.pipeline.plots.drawing import draw_if_asked
+from app.pipeline.plots.pictures import draw_if_asked
 from app.pipeline.publish.postgres import publish
 from app.pipeline.sources.buckets import Scope, partition_of
 from app.pipeline.storage import read_table
+from app.pipeline.summary import summarize
 from app.pipeline.tables import (
+    BUCKET_HOUR,
     BUCKET_MINUTE,
     DIM_BUCKET,
     DQ_RESULT,
@@ -38,7 +40,7 @@ from app.pipeline.tables import (
 
 _WRITES = (
     *(OBSERVATION_MINUTE, QUARANTINE, DQ_RESULT, BUCKET_MINUTE, DIM_BUCKET),
-    *(UTILIZATION_DAILY, UTILIZATION_HIST, THROTTLE_INCIDENT),
+    *(UTILIZATION_DAILY, UTILIZATION_HIST, BUCKET_HOUR, THROTTLE_INCIDENT),
 )
 _OBSERVATIONS = f"{OBSERVATION_MINUTE.name}/"
 
@@ -58,7 +60,7 @@ def run(job: Job) -> None:
 
     Raises:
         UsageError: An option is missing or wrong.
-        InfrastructureError: Spark, a broker or Postgres does not do its part.
+        InfrastructureError: Spark, a broker or Postgres fails.
     """
     quotas, material = _quotas(job), ingest.material_of(job)
     if job.options.dry_run:
@@ -70,12 +72,14 @@ def run(job: Job) -> None:
         with job.spark() as session:
             with _step(job, "ingest") as step:
                 ingest.ingest(step, session, material, out)
-            _Chain(job, session, out).from_observations(quotas)
+            days = _Chain(job, session, out).from_observations(quotas)
             out.publish()
     finally:
         out.discard()
-    publish(job, out)
-    draw_if_asked(job, [out.folder])
+    lake = job.lake()
+    publish(job, Scope.of(job).minutes(lake.read(BUCKET_MINUTE)), days)
+    draw_if_asked(job, [lake])
+    summarize(job, [lake])
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +88,8 @@ class _Chain:
     session: SparkSession
     out: RunFolder
 
-    def from_observations(self, quotas: Path) -> None:
-        """Do all steps after ingest; what each reads was written aside by the one before."""
+    def from_observations(self, quotas: Path) -> list[Partition]:
+        """Do all steps after ingest, and return the days; each reads what the one before wrote."""
         days = self._days()
         observations = self._read(OBSERVATION_MINUTE)
         with _step(self.job, "resolve") as step:
@@ -99,6 +103,7 @@ class _Chain:
         with _step(self.job, "incidents") as step:
             inputs = incidents.Inputs(minutes, self._read(DIM_BUCKET), observations, days)
             incidents.write_incidents(step, inputs, self.out)
+        return days
 
     def _read(self, table: Table) -> DataFrame:
         return read_table(self.session, [self._aside()], table)

@@ -1,7 +1,8 @@
-"""Keep the live quotas of a service as ``quota_snapshot`` and ``quota_version``; without Spark.
+"""Store the live quotas of a service as ``quota_snapshot`` and ``quota_version``.
 
-Both replace what ``--out`` holds of the cluster. Every version is of origin ``snapshot``, valid
-from the time of the service's answer on. Quotas of addresses are left out and counted.
+Earlier snapshots and versions stay: a version ends where the snapshot does not show it any more,
+and what it shows first is a version of origin ``snapshot``, valid from the time of the service's
+answer on. Quotas of addresses are left out and counted.
 """
 
 import argparse
@@ -10,18 +11,18 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
 
-from app.pipeline.arrow_storage import arrow_schema, write_arrow
+from app.domain.entities import ClientQuotaEntity
 from app.pipeline.errors import UsageError
 from app.pipeline.job import Job
+from app.pipeline.lake import Lake, schema_of
 from app.pipeline.quotas.live import LiveQuotas, Quota, describe_live
+from app.pipeline.quotas.snapshots import entity_columns, join_versions
 from app.pipeline.tables import QUOTA_SNAPSHOT, QUOTA_VERSION, Table
 
-_ORIGIN: Final = "snapshot"
 _TYPES: Final = {"user", "client-id"}
-
-Row = dict[str, Any]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -39,28 +40,39 @@ def run(job: Job) -> None:
 
     Raises:
         UsageError: An option is missing, or its token may not describe quotas.
-        InfrastructureError: The service cannot be reached, or the folder cannot be written.
+        InfrastructureError: The service cannot be reached, or the tables cannot be written.
     """
-    for option, value in (("--server", job.options.server), ("--token-file", _file(job))):
-        if not value:
-            message = f"{option} is missing: name the service and a file with a token for it."
+    for option in ("server", "token_file"):
+        if not getattr(job.options, option):
+            name = f"--{option.replace('_', '-')}"
+            message = f"{name} is missing: name the service and a file with a token for it."
             raise UsageError(message)
     if job.options.dry_run:
         job.counts["would_ask"] = f"{job.options.server}/quotas"
         job.counts["would_write"] = [QUOTA_SNAPSHOT.name, QUOTA_VERSION.name]
         return
-    out = job.output()
     live = describe_live(job.options.server, job.options.token_file)
-    cluster = job.options.cluster or live.cluster_id
-    rows = list(_rows(live.quotas))
-    partition = {"cluster_id": cluster}
-    for table, more in ((QUOTA_SNAPSHOT, _taken(live)), (QUOTA_VERSION, _valid(live))):
-        write_arrow(_arrow(table, rows, {**partition, **more}), table, out, replaces=[partition])
-    out.publish()
+    cluster, taken_at = job.options.cluster or live.cluster_id, live.as_of
+    job.read["taken_at"] = taken_at.isoformat()
+    rows = [{"cluster_id": cluster, **row} for row in _rows(live.quotas)]
+    with job.spark() as session:
+        snapshot = {
+            "dt": taken_at.date(),
+            "snapshot_id": _snapshot_id(live),
+            "taken_at": taken_at,
+        }
+        version = {"valid_from": taken_at, "origin": "snapshot"}
+        lake = job.lake()
+        _add(lake, _frame(session, QUOTA_SNAPSHOT, rows, snapshot))
+        versions = _frame(session, QUOTA_VERSION, rows, version)
+        if lake.has(QUOTA_VERSION):
+            stored = lake.read(QUOTA_VERSION).where(sf.col("cluster_id") == cluster)
+            versions = join_versions(stored, versions, taken_at)
+        lake.write(versions.coalesce(1), QUOTA_VERSION, [{"cluster_id": cluster}])
     ours = [quota for quota in live.quotas if quota["entity"].keys() <= _TYPES]
     job.counts |= {
         "cluster_id": cluster,
-        "taken_at": live.as_of.isoformat(),
+        "taken_at": taken_at.isoformat(),
         "rows_in": len(live.quotas),
         "entities": len(ours),
         "ip_entities_left_out": len(live.quotas) - len(ours),
@@ -68,38 +80,33 @@ def run(job: Job) -> None:
     }
 
 
-def _file(job: Job) -> Path | None:
-    file: Path | None = job.options.token_file
-    return file
+def _add(lake: Lake, snapshot: DataFrame) -> None:
+    """Write a snapshot beside those of the same day."""
+    if lake.has(QUOTA_SNAPSHOT):
+        day = snapshot.select("cluster_id", "dt").limit(1)
+        others = lake.read(QUOTA_SNAPSHOT).join(day, ["cluster_id", "dt"], "left_semi")
+        another = others.join(snapshot.select("snapshot_id").limit(1), "snapshot_id", "left_anti")
+        snapshot = snapshot.unionByName(another)
+    lake.write(snapshot.coalesce(1), QUOTA_SNAPSHOT)
 
 
-def _rows(quotas: Iterable[Quota]) -> Iterator[Row]:
-    """Give each value of each entity of users and client-ids."""
+def _rows(quotas: Iterable[Quota]) -> Iterator[dict[str, Any]]:
+    """Yield each value of each entity of users and client-ids."""
     for quota in quotas:
-        entity = quota["entity"]
-        if not entity.keys() <= _TYPES:
-            continue
-        columns = {
-            "user": entity.get("user") or "",
-            "user_default": entity.get("user", "") is None,
-            "client_id": entity.get("client-id") or "",
-            "client_default": entity.get("client-id", "") is None,
-        }
-        for key, value in quota["values"].items():
-            yield {**columns, "key": key, "value": float(value)}
+        if quota["entity"].keys() <= _TYPES:
+            columns = entity_columns(ClientQuotaEntity.of(quota["entity"]))
+            for key, value in quota["values"].items():
+                yield {**columns, "key": key, "value": float(value)}
 
 
-def _taken(live: LiveQuotas) -> Mapping[str, Any]:
-    told = f"{live.cluster_id} {live.as_of.isoformat()}"
-    return {
-        "snapshot_id": hashlib.sha256(told.encode()).hexdigest()[:16],
-        "taken_at": live.as_of,
-    }
+def _snapshot_id(live: LiveQuotas) -> str:
+    text = f"{live.cluster_id} {live.as_of.isoformat()}"
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _valid(live: LiveQuotas) -> Mapping[str, Any]:
-    return {"valid_from": live.as_of, "valid_to": None, "origin": _ORIGIN, "audit_seq": None}
-
-
-def _arrow(table: Table, rows: Iterable[Row], same: Mapping[str, Any]) -> pa.Table:
-    return pa.Table.from_pylist([{**row, **same} for row in rows], schema=arrow_schema(table))
+def _frame(
+    session: SparkSession, table: Table, rows: Iterable[Mapping[str, Any]], same: Mapping[str, Any]
+) -> DataFrame:
+    schema = schema_of(table)
+    absent: dict[str, Any] = dict.fromkeys(schema.fieldNames())
+    return session.createDataFrame([{**absent, **row, **same} for row in rows], schema)

@@ -1,7 +1,8 @@
 """Sum up each bucket's days beside its limit: ``utilization_daily`` and ``utilization_hist``.
 
-Reads ``bucket_minute`` below each ``--input`` and replaces the days that it finds there. A
-``dim_bucket`` comes along, so that whoever reads the results can name the entities.
+Its hours are in ``bucket_hour``. Reads ``bucket_minute`` below each ``--input`` and replaces the
+days that it finds there. A ``dim_bucket`` comes along, so that whoever reads the results can name
+the entities.
 """
 
 import argparse
@@ -11,17 +12,25 @@ from typing import Final
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as sf
 
+from app.pipeline.coverage import bucket_hours
 from app.pipeline.folders import Partition, RunFolder
 from app.pipeline.job import Job
 from app.pipeline.jobs.utilization import count_rates, count_reporting_minutes, summarize_days
-from app.pipeline.plots.drawing import draw_if_asked
+from app.pipeline.plots.pictures import draw_if_asked
 from app.pipeline.publish.postgres import publish
 from app.pipeline.sinks.result_tables import carry_names, say_plan, write_result
 from app.pipeline.sources.buckets import Scope, days_of, read_minutes
 from app.pipeline.storage import require_table
-from app.pipeline.tables import BUCKET_MINUTE, DIM_BUCKET, UTILIZATION_DAILY, UTILIZATION_HIST
+from app.pipeline.summary import summarize
+from app.pipeline.tables import (
+    BUCKET_HOUR,
+    BUCKET_MINUTE,
+    DIM_BUCKET,
+    UTILIZATION_DAILY,
+    UTILIZATION_HIST,
+)
 
-_WRITES: Final = (UTILIZATION_DAILY, UTILIZATION_HIST)
+_WRITES: Final = (UTILIZATION_DAILY, UTILIZATION_HIST, BUCKET_HOUR)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(job: Job) -> None:
-    """Write both tables for the days of the input.
+    """Write the tables for the days of the input.
 
     Raises:
         UsageError: ``--input`` or ``--out`` is missing, or an input has no ``bucket_minute``.
@@ -45,18 +54,21 @@ def run(job: Job) -> None:
         with job.spark() as session:
             carry_names(job, session, out, scope)
             days = days_of(folders, BUCKET_MINUTE, scope)
-            write_utilization(job, read_minutes(session, folders, scope), out, days)
+            minutes = read_minutes(session, folders, scope)
+            write_utilization(job, minutes, out, days)
             out.publish()
     finally:
         out.discard()
-    publish(job, out)
-    draw_if_asked(job, [*folders, out.folder])
+    lakes = [*job.lakes(), job.lake()]
+    publish(job, minutes, days)
+    draw_if_asked(job, lakes)
+    summarize(job, lakes)
 
 
 def write_utilization(
     job: Job, minutes: DataFrame, out: RunFolder, days: Iterable[Partition]
 ) -> None:
-    """Write both tables aside, and count into the report.
+    """Write the tables aside, and count into the report.
 
     Args:
         job: Gets counts and findings.
@@ -76,6 +88,7 @@ def write_utilization(
     )
     write_result(job, observed, UTILIZATION_DAILY, out, days)
     write_result(job, bins, UTILIZATION_HIST, out, days)
+    write_result(job, bucket_hours(minutes), BUCKET_HOUR, out, days)
     bins.unpersist()
     job.counts["rows_in"] = counted.get["minutes"] or 0
     job.findings += counted.get["over"]

@@ -27,9 +27,9 @@ _STOP_WITHIN_S: Final = 20.0
 _WHOLE_FOLDER: Final = ("input", "out")
 """Options that are the data folder itself where they are left out."""
 
-_TOLD_LINES: Final = 20
+_REPORTED_LINES: Final = 20
 _READ_BYTES: Final = 65_536
-_PUBLISHED_ALL_THE_SAME: Final = frozenset({0, 3, 4})
+_SUCCESS: Final = frozenset({0, 3, 4})
 """Exit codes of a run that did what it should, whatever it found."""
 
 
@@ -39,12 +39,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--data-dir",
         metavar="DIR",
         required=True,
-        help="the folder that runs may read and write; their options name places below it",
+        help="the folder that runs may read and write; their options name folders below it",
     )
     parser.add_argument(
         "--once", action="store_true", help="do what is queued now, then end; for cron"
     )
-    parser.epilog = f"Without --pg the queue is that of {URL_VARIABLE}."
+    parser.epilog = f"The queue is in the database of --pg, or of {URL_VARIABLE}."
 
 
 def run(job: Job) -> None:
@@ -58,9 +58,7 @@ def run(job: Job) -> None:
     if not root.is_dir():
         message = f"--data-dir {root} is not a folder; make it, or name another."
         raise UsageError(message)
-    if job.options.pg is None:
-        job.options.pg = ""
-    url = database_of(job) or ""
+    url = database_of(job)
     job.counts.update({"succeeded": 0, "failed": 0, "cancelled": 0, "given_up": 0})
     if job.options.dry_run:
         with connected(url) as connection:
@@ -93,16 +91,16 @@ def _do(queue: Queue, taken: QueuedRun, root: Path, url: str) -> str:
         return queue.end(taken, "failed", str(error))
     environ = {**os.environ, URL_VARIABLE: url, RUN_VARIABLE: taken.run_id}
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as log:
-        with _started(command, environ, log) as process:
+        with _running(command, environ, log) as process:
             try:
-                cancelled = _watched(queue, taken, process, log)
+                cancelled = _watch(queue, taken, process, log)
             except KeyboardInterrupt:
                 _stop(process)
                 queue.end(taken, "failed", "The worker was stopped; queue the run again.")
                 raise
         if cancelled:
             return queue.end(taken, "cancelled", None)
-        if process.returncode in _PUBLISHED_ALL_THE_SAME:
+        if process.returncode in _SUCCESS:
             return queue.end(taken, "succeeded", None)
         return queue.end(taken, "failed", _last(log) or f"exit code {process.returncode}")
 
@@ -111,7 +109,7 @@ def command_of(taken: QueuedRun, root: Path) -> list[str]:
     """Return the command line of a run.
 
     Raises:
-        UsageError: Its job or an option is not allowed, or names a place outside the root.
+        UsageError: Its job or an option is not allowed, or names a folder outside the root.
     """
     violations = run_violations(taken.job, taken.options)
     if violations:
@@ -128,15 +126,15 @@ def command_of(taken: QueuedRun, root: Path) -> list[str]:
 
 
 def _below(root: Path, name: str, option: str) -> Path:
-    place = (root / name).resolve()
-    if not place.is_relative_to(root):
-        message = f"{option} must name a place below the worker's data folder."
+    folder = (root / name).resolve()
+    if not folder.is_relative_to(root):
+        message = f"{option} must name a folder below the worker's data folder."
         raise UsageError(message)
-    return place
+    return folder
 
 
 @contextlib.contextmanager
-def _started(
+def _running(
     command: list[str], environ: Mapping[str, str], log: Any
 ) -> Iterator[subprocess.Popen[str]]:
     """Start a run in a group of its own; Spark's JVM is in it and would outlive it."""
@@ -157,7 +155,7 @@ def _started(
             os.killpg(process.pid, signal.SIGKILL)
 
 
-def _watched(queue: Queue, taken: QueuedRun, process: subprocess.Popen[str], log: Any) -> bool:
+def _watch(queue: Queue, taken: QueuedRun, process: subprocess.Popen[str], log: Any) -> bool:
     """Keep the row up to date until the end; tell whether it was cancelled."""
     while True:
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -179,10 +177,10 @@ def _stop(process: subprocess.Popen[str]) -> None:
         process.wait()
 
 
-def _last(log: Any, lines: int = _TOLD_LINES) -> str:
+def _last(log: Any, lines: int = _REPORTED_LINES) -> str:
     """Return the last lines that the run has printed."""
     size = os.fstat(log.fileno()).st_size
     # Not by reading the file, whose position the run shares.
     end = os.pread(log.fileno(), _READ_BYTES, max(0, size - _READ_BYTES))
-    said = [line.strip() for line in end.decode("utf-8", "replace").splitlines() if line.strip()]
-    return "\n".join(said[-lines:]).replace("\0", "\ufffd")
+    printed = [line.strip() for line in end.decode("utf-8", "replace").splitlines() if line.strip()]
+    return "\n".join(printed[-lines:]).replace("\0", "\ufffd")

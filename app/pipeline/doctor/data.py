@@ -1,21 +1,18 @@
 """What would make results wrong or missing, seen in the data."""
 
-from collections.abc import Iterator
-from datetime import UTC, date, datetime, timedelta
-from typing import Any, Final
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from itertools import groupby
+from typing import Final
 
-import pyarrow as pa
-import pyarrow.compute as pc
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as sf
 
-from app.pipeline.doctor.checks import Check, fail, ok, warn
-from app.pipeline.doctor.tables import Inputs
-from app.pipeline.tables import (
-    BUCKET_MINUTE,
-    OBSERVATION_MINUTE,
-    QUARANTINE,
-    QUOTA_VERSION,
-    Table,
-)
+from app.pipeline.coverage import BrokerCoverage, broker_coverage
+from app.pipeline.doctor.environment import Check, fail, ok, warn
+from app.pipeline.doctor.tables import COLLECTED
+from app.pipeline.summary import Results
+from app.pipeline.tables import BUCKET_MINUTE, OBSERVATION_MINUTE, QUARANTINE, QUOTA_VERSION
 
 _RESOURCES: Final = {
     "producer_byte_rate": "Produce",
@@ -30,159 +27,156 @@ _LEAST_COVERAGE: Final = 0.9
 _MOST_SKEW: Final = timedelta(minutes=5)
 
 
-def data_checks(inputs: Inputs, now: datetime) -> Iterator[Check]:
-    """Look at names, levels, coverage, clocks, metrics and quarantined rows.
+def data_checks(results: Results, now: datetime) -> Iterator[Check]:
+    """Look at clusters, names, levels, coverage, clocks, metrics and quarantined rows.
 
     Args:
-        inputs: The tables; a check whose table is missing is left out.
+        results: The tables; a check whose table is missing or empty is left out.
         now: To compare clocks with.
     """
-    if inputs.has(OBSERVATION_MINUTE):
-        yield from _names(inputs)
-        yield from _metrics(inputs)
-    if inputs.has(BUCKET_MINUTE):
-        yield _unlimited(inputs)
-        yield _throttling(inputs)
-    minutes = next((item for item in (OBSERVATION_MINUTE, BUCKET_MINUTE) if inputs.has(item)), None)
-    if minutes is not None:
-        yield from _brokers(inputs, minutes, now)
-    if inputs.has(QUARANTINE):
-        yield _quarantined(inputs)
-
-
-def _names(inputs: Inputs) -> Iterator[Check]:
-    day = inputs.last_day(OBSERVATION_MINUTE)
-    last = pc.field("dt") == date.fromisoformat(day) if day else None
-    rows = inputs.read(OBSERVATION_MINUTE, ["user", "client_id"], last)
-    rows = rows.append_column("n", pa.repeat(1, rows.num_rows))
-    names = rows.group_by(["user", "client_id"]).aggregate([("n", "sum")])
-    yield _encoded(names)
-    yield _empty(names)
-
-
-def _encoded(names: pa.Table) -> Check:
-    found = sorted(
-        {
-            name
-            for column in ("user", "client_id")
-            for name in names[column]
-            .filter(pc.match_substring_regex(names[column], _ENCODED))
-            .to_pylist()
-        }
+    observations, buckets, versions, quarantine, collected = (
+        frame if frame is not None and not frame.isEmpty() else None
+        for frame in map(
+            results.read,
+            (OBSERVATION_MINUTE, BUCKET_MINUTE, QUOTA_VERSION, QUARANTINE, COLLECTED),
+        )
     )
+    metrics = observations if observations is not None else collected
+    if metrics is not None and versions is not None:
+        yield _clusters(metrics, versions)
+    if observations is not None:
+        yield _encoded(observations)
+        yield _empty(observations)
+        yield from _metrics(observations, versions)
+    if buckets is not None:
+        yield _unlimited(buckets)
+        yield _throttling(buckets)
+    minutes = observations if observations is not None else buckets
+    if minutes is not None:
+        yield from _brokers(broker_coverage(minutes), now)
+    if quarantine is not None:
+        yield _quarantined(quarantine)
+
+
+def _clusters(metrics: DataFrame, versions: DataFrame) -> Check:
+    """Compare the clusters of metrics and quotas: where they differ nothing has a limit."""
+    observed, limited = _distinct(metrics, "cluster_id"), _distinct(versions, "cluster_id")
+    without = sorted(observed - limited)
+    if not without:
+        return ok("cluster ids", f"there are quotas of {', '.join(sorted(observed))}.")
+    sentence = (
+        f"metrics are of the cluster {', '.join(map(repr, without))}, quotas of "
+        f"{', '.join(map(repr, sorted(limited)))}: all rows would be unlimited. Give `collect`, "
+        "`ingest` and `snapshot` the same --cluster, Kafka's own id."
+    )
+    return fail("cluster ids", sentence)
+
+
+def _encoded(observations: DataFrame) -> Check:
+    names = observations.select(sf.explode(sf.array("user", "client_id")).alias("name")).distinct()
+    encoded = names.where(sf.col("name").rlike(_ENCODED))
+    found, first = encoded.agg(sf.count("name"), sf.min("name")).collect()[0]
     if not found:
         return ok("names decoded", "no name holds %XX.")
-    told = (
-        f"{len(found)} names hold %XX, such as {found[0]!r}: they match no quota if the source "
+    sentence = (
+        f"{found} names hold %XX, such as {first!r}: they match no quota if the source "
         "encodes names. Ingest with `urlencoded: true` in the --map."
     )
-    return warn("names decoded", told)
+    return warn("names decoded", sentence)
 
 
-def _empty(names: pa.Table) -> Check:
-    no_user, no_client = pc.equal(names["user"], ""), pc.equal(names["client_id"], "")
-    nobody = _share(names, pc.and_(no_user, no_client))
-    told = (
-        f"of the rows of the last day {_share(names, no_user):.1%} have no user, "
-        f"{_share(names, no_client):.1%} no client-id, and {nobody:.1%} neither"
+def _empty(observations: DataFrame) -> Check:
+    last = observations.agg(sf.max("dt")).collect()[0][0]
+    no_user, no_client = sf.col("user") == "", sf.col("client_id") == ""
+    shares = [sf.avg(column.cast("int")) for column in (no_user, no_client, no_user & no_client)]
+    of_user, of_client, nobody = observations.where(sf.col("dt") == last).agg(*shares).collect()[0]
+    sentence = (
+        f"of the rows of the last day {of_user:.1%} have no user, "
+        f"{of_client:.1%} no client-id, and {nobody:.1%} neither"
     )
     if nobody > _MOST_EMPTY:
-        return warn("names present", f"{told}: see that the exporter keeps these two labels.")
-    return ok("names present", f"{told}.")
+        return warn("names present", f"{sentence}: see that the exporter keeps these two labels.")
+    return ok("names present", f"{sentence}.")
 
 
-def _share(names: pa.Table, chosen: pa.ChunkedArray) -> float:
-    rows = pc.sum(names["n_sum"]).as_py() or 0
-    share: float = (pc.sum(names["n_sum"].filter(chosen)).as_py() or 0) / max(rows, 1)
-    return share
-
-
-def _metrics(inputs: Inputs) -> Iterator[Check]:
+def _metrics(observations: DataFrame, versions: DataFrame | None) -> Iterator[Check]:
     """Look for keys with quotas and no metric: brokers record a type once it has a quota."""
-    seen = set(pc.unique(inputs.read(OBSERVATION_MINUTE, ["key"])["key"]).to_pylist())
-    now = pc.field("valid_to").is_null()
-    limited = set(pc.unique(inputs.read(QUOTA_VERSION, ["key"], now)["key"]).to_pylist())
+    seen = _distinct(observations, "key")
+    limited = set() if versions is None else _distinct(versions.where("valid_to is null"), "key")
     for key, resource in _RESOURCES.items():
         check = f"metric {resource}"
         if key in seen:
             yield ok(check, f"{key} is observed.")
         elif key in limited:
-            told = (
+            sentence = (
                 f"{key} has quotas and no observation: add an exporter rule for "
                 f"kafka.server:type={resource}, or scrape the node that enforces it."
             )
-            yield warn(check, told)
+            yield warn(check, sentence)
         else:
             yield ok(check, f"{key} is not observed; brokers record it once a quota sets it.")
 
 
-def _unlimited(inputs: Inputs) -> Check:
-    rows = inputs.count(BUCKET_MINUTE)
-    share = inputs.count(BUCKET_MINUTE, pc.field("level") == 0) / max(rows, 1)
-    told = f"no quota limits {share:.1%} of the bucket minutes"
+def _unlimited(buckets: DataFrame) -> Check:
+    share = buckets.agg(sf.avg((sf.col("level") == 0).cast("int"))).collect()[0][0]
+    sentence = f"no quota limits {share:.1%} of the bucket minutes"
     if share > _MOST_UNLIMITED:
-        return warn("level 0", f"{told}: see that --quotas is of this cluster and names agree.")
-    return ok("level 0", f"{told}.")
+        return warn("level 0", f"{sentence}: see that --quotas is of this cluster and names agree.")
+    return ok("level 0", f"{sentence}.")
 
 
-def _throttling(inputs: Inputs) -> Check:
-    over = pc.field("rate_max") > pc.field("limit")
-    told = inputs.count(BUCKET_MINUTE, pc.field("throttle_ms_avg").is_valid())
-    if not told and inputs.count(BUCKET_MINUTE, over):
-        line = (
+def _throttling(buckets: DataFrame) -> Check:
+    throttled, over = buckets.agg(
+        sf.count("throttle_ms_avg"), sf.count_if(sf.col("rate_max") > sf.col("limit"))
+    ).collect()[0]
+    if over and not throttled:
+        sentence = (
             "rates are above limits, and no throttle time was ever recorded: add an exporter rule "
             "for the attribute throttle-time."
         )
-        return warn("throttle times", line)
-    return ok("throttle times", f"{told:,} bucket minutes have one.")
+        return warn("throttle times", sentence)
+    return ok("throttle times", f"{throttled:,} bucket minutes have one.")
 
 
-def _brokers(inputs: Inputs, table: Table, now: datetime) -> Iterator[Check]:
-    said = inputs.read(table, ["cluster_id", "broker_id", "ts"])
-    minutes = said.group_by(["cluster_id", "broker_id", "ts"]).aggregate([])
-    brokers = minutes.group_by(["cluster_id", "broker_id"]).aggregate(
-        [("ts", "count"), ("ts", "min"), ("ts", "max")]
-    )
-    rows = sorted(brokers.to_pylist(), key=lambda item: (item["cluster_id"], item["broker_id"]))
-    for cluster in sorted({row["cluster_id"] for row in rows}):
-        mine = [row for row in rows if row["cluster_id"] == cluster]
-        begin = min(item["ts_min"] for item in mine)
-        end = max(item["ts_max"] for item in mine)
-        span = (end - begin) // timedelta(minutes=1) + 1
-        for item in mine:
-            yield _covered(item, span)
-        yield _skew(cluster, mine, end, now)
+def _brokers(coverage: Sequence[BrokerCoverage], now: datetime) -> Iterator[Check]:
+    for cluster, group in groupby(coverage, key=lambda broker: broker.cluster_id):
+        brokers = list(group)
+        for broker in brokers:
+            yield _covered(broker)
+        yield _skew(cluster, brokers, now)
 
 
-def _covered(broker: dict[str, Any], span: int) -> Check:
-    name = f"coverage of broker {broker['broker_id']} of {broker['cluster_id']}"
-    share = broker["ts_count"] / span
-    told = f"{broker['ts_count']:,} of {span:,} minutes ({share:.1%})"
-    if share < _LEAST_COVERAGE:
-        return warn(name, f"{told}: its scrapes fail at times; look at `up` and its timeouts.")
-    return ok(name, f"{told}.")
+def _covered(broker: BrokerCoverage) -> Check:
+    name = f"coverage of broker {broker.broker_id} of {broker.cluster_id}"
+    sentence = f"{broker.minutes:,} of {broker.expected:,} minutes ({broker.share:.1%})"
+    if broker.share < _LEAST_COVERAGE:
+        return warn(name, f"{sentence}: its scrapes fail at times; look at `up` and its timeouts.")
+    return ok(name, f"{sentence}.")
 
 
-def _skew(cluster: str, brokers: list[dict[str, Any]], end: datetime, now: datetime) -> Check:
-    name = f"clocks of {cluster}"
+def _skew(cluster: str, brokers: Sequence[BrokerCoverage], now: datetime) -> Check:
+    name, end = f"clocks of {cluster}", brokers[0].cluster_last
     if end > now.astimezone(UTC) + _MOST_SKEW:
-        told = (
+        sentence = (
             f"the last minute, {end:%Y-%m-%d %H:%M} UTC, is in the future: set the clocks by NTP."
         )
-        return fail(name, told)
-    late = [broker["broker_id"] for broker in brokers if end - broker["ts_max"] > _MOST_SKEW]
+        return fail(name, sentence)
+    late = [broker.broker_id for broker in brokers if end - broker.last > _MOST_SKEW]
     if late:
-        told = (
+        sentence = (
             f"the last minute of broker {', '.join(map(str, late))} is more than 5 minutes before "
             "that of the others: it was not scraped, or a clock is wrong."
         )
-        return warn(name, told)
+        return warn(name, sentence)
     return ok(name, f"all brokers end within 5 minutes of {end:%Y-%m-%d %H:%M} UTC.")
 
 
-def _quarantined(inputs: Inputs) -> Check:
-    rows = inputs.read(QUARANTINE, ["reason", "n"])
-    reasons = rows.group_by("reason").aggregate([("n", "sum")]).to_pylist()
-    reasons.sort(key=lambda item: (-item["n_sum"], item["reason"]))
-    most = ", ".join(f"{reason['reason']} ({reason['n_sum']:,})" for reason in reasons[:3])
+def _quarantined(quarantine: DataFrame) -> Check:
+    reasons = quarantine.groupBy("reason").agg(sf.sum("n").alias("n"))
+    rows = reasons.sort(sf.desc("n"), "reason").limit(3).collect()
+    most = ", ".join(f"{row.reason} ({row.n:,})" for row in rows)
     return warn("quarantine", f"rows were left out by ingest: {most}. The table has their text.")
+
+
+def _distinct(frame: DataFrame, column: str) -> set[str]:
+    return {row[0] for row in frame.select(column).distinct().collect()}

@@ -1,59 +1,88 @@
-"""Whether this machine can run the jobs, and the brokers decide as the jobs do."""
+"""Checks of the machine, of Spark, and of how the brokers decide; what a check is."""
 
 import platform
 import sys
-import tempfile
-from collections.abc import Iterator, Mapping
-from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from importlib.metadata import version
 from typing import Final
 from urllib.parse import urlsplit
 
 import httpx
 
 from app.java import JavaMissingError, find_java
-from app.pipeline.doctor.checks import Check, fail, ok
 from app.pipeline.errors import InfrastructureError
-from app.pipeline.spark import spark_session
-
-_OLDEST_PYTHON: Final = (3, 11)
-_PACKAGES: Final[Mapping[str, tuple[tuple[int, ...], tuple[int, ...]]]] = {
-    "pyspark": ((4, 1, 4), (4, 4)),
-    "pyarrow": ((18,), (1_000,)),
-}
-"""From (inclusive) and to (exclusive), as in pyproject.toml."""
+from app.pipeline.job import Job
 
 _CALLBACK: Final = "quota callback"
 _TIMEOUT_S: Final = 10.0
 
 
+class Status(StrEnum):
+    """How a check ended."""
+
+    OK = "ok"
+    WARN = "warn"
+    FAIL = "fail"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that was looked at.
+
+    Attributes:
+        check: Its name.
+        status: ``warn`` makes results doubtful or incomplete, ``fail`` wrong or impossible.
+        detail: What was found, and what to do about it.
+    """
+
+    check: str
+    status: Status
+    detail: str
+
+    def as_json(self) -> dict[str, str]:
+        """Return it as the report shows it."""
+        return {name: str(value) for name, value in asdict(self).items()}
+
+
+def ok(check: str, detail: str) -> Check:
+    """Return a check without a complaint."""
+    return Check(check, Status.OK, detail)
+
+
+def warn(check: str, detail: str) -> Check:
+    """Return a check that makes results doubtful or incomplete."""
+    return Check(check, Status.WARN, detail)
+
+
+def fail(check: str, detail: str) -> Check:
+    """Return a check that makes results wrong or impossible."""
+    return Check(check, Status.FAIL, detail)
+
+
 def machine_checks() -> Iterator[Check]:
-    """Look at Java, Python and the packages."""
-    yield _java()
-    yield _python()
-    for package in _PACKAGES:
-        yield _package(package)
-
-
-def spark_check(master: str | None, settings: Mapping[str, str]) -> Check:
-    """Start Spark, count to a hundred, and stop it."""
+    """Look at Java, and name the versions that results depend on."""
     try:
-        with spark_session("quota-pipeline doctor", master=master, settings=settings) as session:
+        yield ok("java", f"{find_java()} is new enough.")
+    except JavaMissingError as error:
+        yield fail("java", str(error))
+    yield ok("python", f"Python {platform.python_version()} at {sys.executable}.")
+    for package in ("pyspark", "pyarrow"):
+        yield ok(package, f"{package} {version(package)}.")
+
+
+def spark_check(job: Job) -> Check:
+    """Start Spark, and count to a hundred."""
+    try:
+        with job.spark() as session:
             counted = session.range(100).count()
-            release, where = session.version, session.sparkContext.master
+            release, master = session.version, session.conf.get("spark.master")
     except InfrastructureError as error:
         return fail("spark", f"{error} Look at --master and --conf, and at the lines above.")
     if counted != 100:
-        return fail("spark", f"Spark {release} on {where} counts wrong: {counted} of 100 rows.")
-    return ok("spark", f"Spark {release} starts on {where} and counts.")
-
-
-def folder_checks(inputs: list[Path], out: Path | None) -> Iterator[Check]:
-    """Look whether the inputs can be read and the output written."""
-    for folder in inputs:
-        yield _readable(folder)
-    if out is not None:
-        yield _writable(out)
+        return fail("spark", f"Spark {release} on {master} counts wrong: {counted} of 100 rows.")
+    return ok("spark", f"Spark {release} starts on {master} and counts.")
 
 
 def callback_check(server: str, token: str | None) -> Check:
@@ -67,74 +96,23 @@ def callback_check(server: str, token: str | None) -> Check:
         return fail(_CALLBACK, f"--server {server} is no http:// or https:// address.")
     headers = {} if token is None else {"Authorization": f"Bearer {token}"}
     try:
-        answer = httpx.get(
+        response = httpx.get(
             f"{server.rstrip('/')}/quotas/resolve",
             params={"user": "ANONYMOUS"},
             headers=headers,
             timeout=_TIMEOUT_S,
         )
-        told = answer.json()
+        document = response.json()
     except (httpx.HTTPError, ValueError) as error:
         return fail(_CALLBACK, f"{server} does not answer ({error}): see that the service runs.")
-    if answer.status_code != httpx.codes.OK:
-        code = told.get("code") if isinstance(told, dict) else None
-        line = f"{server} answers {answer.status_code} {code or ''}".rstrip()
-        return fail(_CALLBACK, f"{line}: give --token-file of a principal that may describe.")
-    return _callback_of(told)
-
-
-def _java() -> Check:
-    try:
-        return ok("java", f"{find_java()} is new enough.")
-    except JavaMissingError as error:
-        return fail("java", str(error))
-
-
-def _python() -> Check:
-    release = platform.python_version()
-    if sys.version_info < _OLDEST_PYTHON:
-        return fail(
-            "python", f"Python {release} is too old: run `make install` with 3.11 or newer."
-        )
-    return ok("python", f"Python {release} at {sys.executable}.")
-
-
-def _package(name: str) -> Check:
-    oldest, newest = _PACKAGES[name]
-    try:
-        found = version(name)
-    except PackageNotFoundError:
-        return fail(name, f"{name} is not installed: run `make install`.")
-    numbers = tuple(int(part) for part in found.split(".") if part.isdecimal())
-    if not oldest <= numbers < newest:
-        return fail(name, f"{name} {found} was never tried with these jobs: run `make install`.")
-    return ok(name, f"{name} {found}.")
-
-
-def _readable(folder: Path) -> Check:
-    try:
-        entries = sum(1 for _ in folder.iterdir())
-    except OSError as error:
-        told = f"{folder} cannot be read ({error.strerror}): name the --out of the job before."
-        return fail("input", told)
-    return ok("input", f"{folder} can be read; it has {entries} entries.")
-
-
-def _writable(folder: Path) -> Check:
-    nearest = next(place for place in (folder, *folder.parents) if place.exists())
-    try:
-        with tempfile.TemporaryFile(dir=nearest):
-            return ok("output", f"{folder} can be written.")
-    except OSError as error:
-        told = f"{folder} cannot be written ({error.strerror}): name another --out, or give rights."
-        return fail("output", told)
-
-
-def _callback_of(told: object) -> Check:
-    if isinstance(told, dict) and told.get("authoritative") is True:
+    if not isinstance(document, dict) or response.status_code != httpx.codes.OK:
+        code = document.get("code") if isinstance(document, dict) else None
+        status = f"{server} answers {response.status_code} {code or ''}".rstrip()
+        return fail(_CALLBACK, f"{status}: give --token-file of a principal that may describe.")
+    if document.get("authoritative") is True:
         return ok(_CALLBACK, "no broker has a callback of its own: results are authoritative.")
-    line = (
+    sentence = (
         "a broker has client.quota.callback.class set: limits and buckets of these results are "
         "what is configured, not what is enforced. Do not act on them without asking its owner."
     )
-    return fail(_CALLBACK, line)
+    return fail(_CALLBACK, sentence)

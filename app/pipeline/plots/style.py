@@ -1,6 +1,7 @@
 """How all pictures look. The colours are Okabe and Ito's: told apart by the colour-blind too."""
 
 import csv
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,6 +28,10 @@ _RULES: Final = {
     "axes.labelcolor": GREY,
     "axes.spines.top": False,
     "axes.spines.right": False,
+    "axes.axisbelow": True,
+    "grid.color": "#EEEEEE",
+    "legend.frameon": False,
+    "legend.fontsize": 8,
     "xtick.color": GREY,
     "ytick.color": BLACK,
     "svg.hashsalt": "quota-pipeline",
@@ -35,40 +40,41 @@ _RULES: Final = {
 
 @contextmanager
 def style() -> Iterator[None]:
-    """Draw the block in the common style."""
-    with mpl.rc_context(_RULES):  # type: ignore[arg-type]
+    """Draw the block in the common style; a letter that the font lacks is drawn as a box."""
+    with mpl.rc_context(_RULES), warnings.catch_warnings():  # type: ignore[arg-type]
+        warnings.filterwarnings("ignore", "Glyph .* missing from font", UserWarning)
         yield
 
 
-def new_figure(height: float, width: float = 11.0) -> Figure:
-    """Return an empty figure, in inches; it belongs to no window."""
-    return Figure(figsize=(width, height), layout="constrained", facecolor="white")
-
-
-def headline(figure: Figure, title: str, line: str) -> None:
-    """Put the title on top, and below it what the picture shows."""
+def new_figure(title: str, line: str, height: float, width: float = 11.0) -> Figure:
+    """Return an empty figure, in inches, with what it shows; it belongs to no window."""
+    figure = Figure(figsize=(width, height), layout="constrained", facecolor="white")
     figure.suptitle(title, x=0.012, ha="left", fontsize=14, fontweight="bold", color=BLACK)
     figure.text(0.012, 0.0, line, ha="left", va="top", fontsize=8.5, color=GREY)
+    return figure
 
 
 def say_empty(axes: Axes, line: str) -> None:
     """Show a sentence where there is nothing to draw."""
     axes.axis("off")
-    axes.text(
-        0.5, 0.5, line, ha="center", va="center", fontsize=12, color=GREY, transform=axes.transAxes
-    )
+    axes.text(0.5, 0.5, line, ha="center", va="center", fontsize=12, color=GREY)
 
 
-def save(figure: Figure, place: Path) -> Path:
+def legend_above(axes: Axes) -> None:
+    """Put the legend above the right end of the axes."""
+    axes.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=4)
+
+
+def save(figure: Figure, file: Path) -> Path:
     """Write the picture as PNG; the same picture has the same bytes."""
-    figure.savefig(place, dpi=150, bbox_inches="tight", pad_inches=0.2, metadata={"Software": None})
-    return place
+    figure.savefig(file, dpi=150, bbox_inches="tight", pad_inches=0.2, metadata={"Software": None})
+    return file
 
 
-def save_rows(place: Path, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> Path:
+def save_rows(file: Path, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> Path:
     """Write what a picture shows as CSV."""
-    with place.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
+    with file.open("w", newline="", encoding="utf-8") as target:
+        writer = csv.writer(target, lineterminator="\n")
         writer.writerow(header)
         writer.writerows(rows)
-    return place
+    return file

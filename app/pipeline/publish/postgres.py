@@ -1,148 +1,208 @@
-"""Publish results to Postgres, where the service serves them from."""
+"""Publish results to Postgres, where the service serves them from: days, hours and incidents.
 
-from collections.abc import Iterable, Mapping, Sequence
+Minutes stay in the lake: they are too many beside a log that has to answer in a second.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date
 from typing import Any, Final
 
 import psycopg
+import pyarrow as pa
+import pyarrow.compute as pc
 from psycopg import sql
+from pyarrow import csv
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as sf
 
-from app.pipeline.errors import InfrastructureError
-from app.pipeline.folders import RunFolder
+from app.pipeline.coverage import Reach, broker_coverage, reach_of
 from app.pipeline.job import Job
-from app.pipeline.publish.coverage import (
-    Place,
-    clusters_of,
-    covered_places,
-    place_of,
-    reach_of,
-)
+from app.pipeline.lake import Lake, Partition
 from app.pipeline.publish.runs import Publication, connected, database_of, recorded
-from app.pipeline.publish.staging import clear_staging, columns_of, stage, staged
 from app.pipeline.tables import (
-    BUCKET_MINUTE,
+    BUCKET_HOUR,
     DIM_BUCKET,
-    TABLES,
     THROTTLE_INCIDENT,
     UTILIZATION_DAILY,
     Table,
 )
 
 SERVED: Final[Mapping[str, Sequence[Table]]] = {
-    "resolve": (BUCKET_MINUTE, DIM_BUCKET),
-    "utilization": (DIM_BUCKET, UTILIZATION_DAILY),
+    "resolve": (DIM_BUCKET,),
+    "utilization": (DIM_BUCKET, UTILIZATION_DAILY, BUCKET_HOUR),
     "incidents": (DIM_BUCKET, THROTTLE_INCIDENT),
-    "run": (BUCKET_MINUTE, DIM_BUCKET, UTILIZATION_DAILY, THROTTLE_INCIDENT),
+    "run": (DIM_BUCKET, UTILIZATION_DAILY, BUCKET_HOUR, THROTTLE_INCIDENT),
 }
 """The tables with a twin in Postgres that a job writes."""
 
-_TURN: Final = "select pg_advisory_xact_lock(hashtext('quota-pipeline publish'))"
+HOURS_FOR_DAYS: Final = 14
+"""So many days, up to a cluster's newest, have their hours served."""
 
-_SCOPE: Final = "delete from {table} using unnest(%s::text[], %s::date[]) as scope (c, d) where "
-_OF_DAYS: Final = sql.SQL(_SCOPE + "cluster_id = c and dt = d")
-_BEGUN_ON_DAYS: Final = sql.SQL(_SCOPE + "cluster_id = c and (start at time zone 'UTC')::date = d")
-_SAME: Final = sql.SQL(
-    "delete from {table} using {staged} as new where new.run = %s "
-    "and {table}.cluster_id = new.cluster_id and {table}.incident_id = new.incident_id"
+_BATCH: Final = 10_000
+_AS_CSV: Final = csv.WriteOptions(include_header=False, quoting_style="all_valid")
+"""A text in quotes may be empty, without them it is null."""
+
+_ONE_AT_A_TIME: Final = "select pg_advisory_xact_lock(hashtext('quota-pipeline publish'))"
+_DELETE_DAYS: Final = sql.SQL(
+    "delete from {table} using unnest(%s::text[], %s::date[]) as scope (c, d) "
+    "where cluster_id = c and dt = d"
 )
-_MOVE: Final = "insert into {table} ({columns}) select {columns} from {staged} where run = %s"
-_REPLACE: Final = sql.SQL(_MOVE)
-_MERGE: Final = sql.SQL(
-    _MOVE + " on conflict (cluster_id, bucket_id, level, coalesce(quota_user, ''), "
-    "coalesce(quota_user_default, false), coalesce(quota_client_id, ''), "
-    "coalesce(quota_client_default, false)) do update set "
-    "first_seen = least({table}.first_seen, excluded.first_seen), "
-    "last_seen = greatest({table}.last_seen, excluded.last_seen)"
-)
-_FORGET: Final = sql.SQL("delete from {staged} where run = %s")
+_DELETE_BEGUN: Final = """
+    delete from throttle_incident using unnest(%s::text[], %s::date[]) as scope (c, d)
+    where cluster_id = c and (start at time zone 'UTC')::date = d
+"""
+_DELETE_SAME: Final = """
+    delete from throttle_incident using unnest(%s::text[], %s::text[]) as same (c, i)
+    where cluster_id = c and incident_id = i
+"""
+_COPY: Final = sql.SQL("copy {table} ({columns}) from stdin (format csv)")
+_MERGE: Final = """
+    insert into dim_bucket as old
+    select * from json_populate_recordset(null::dim_bucket, %s)
+    on conflict (cluster_id, bucket_id, level, coalesce(quota_user, ''),
+      coalesce(quota_user_default, false), coalesce(quota_client_id, ''),
+      coalesce(quota_client_default, false))
+    do update set first_seen = least(old.first_seen, excluded.first_seen),
+      last_seen = greatest(old.last_seen, excluded.last_seen)
+"""
+_DROP_OLD_HOURS: Final = """
+    delete from bucket_hour using (
+      select cluster_id as c, max(dt) - %s as d from bucket_hour
+      where cluster_id = any(%s) group by cluster_id) as old
+    where cluster_id = c and dt <= d
+"""
 
 
-def publish(job: Job, run: RunFolder, tables: Sequence[Table] | None = None) -> None:
-    """Publish what the run wrote to Postgres as well, where ``--pg`` was given; else do nothing.
+@dataclass(frozen=True, slots=True)
+class Results:
+    """What a run publishes.
 
-    Call it once, right after ``run.publish()``; ``run`` knows which partitions were written. In
-    one transaction the rows of those clusters and days are replaced, and the run is recorded as
-    succeeded with the time that its data reaches to and its coverage; a run that is killed before
-    leaves the former results. Incidents are replaced where they begin on a day that the run read;
-    ``dim_bucket`` grows, since other days need its rows. ``tables`` default to those that the job
-    writes, and those without a twin are passed over; one without any row ends empty for the days.
-    ``job.counts["published"]`` tells how many rows each table got.
+    Attributes:
+        tables: The rows of each table, in batches.
+        days: The clusters and days whose rows they replace; a table without any ends empty there.
+        reach: How far the data behind them reach.
+    """
+
+    tables: Mapping[Table, Iterable[pa.Table]]
+    days: Sequence[Partition]
+    reach: Reach
+
+
+def publish(job: Job, minutes: DataFrame, days: Sequence[Partition]) -> None:
+    """Publish what a job wrote to Postgres as well, where ``--pg`` was given; else do nothing.
+
+    Args:
+        job: Says from where to where; ``counts["published"]`` gets the rows of each table.
+        minutes: ``BUCKET_MINUTE`` of the run's cluster and period.
+        days: The clusters and days that it is about.
 
     Raises:
-        UsageError: ``--pg`` has no value and QUOTAS_DATABASE_URL is not set, or is no address.
+        UsageError: ``--pg`` names no database.
         InfrastructureError: Postgres cannot be reached, was not migrated, or refuses; or the
             queued run was cancelled.
     """
-    url = database_of(job)
-    if url is None:
-        return
-    wanted = [table for table in tables or SERVED[job.name] if table in SERVED["run"]]
-    places = [place_of(run.folder, path) for path in run.places]
-    covered = covered_places(job, run)
-    with recorded(job) as record, connected(url) as connection:
-        job.say("publishing to Postgres ...")
-        clear_staging(connection, SERVED["run"])
-        counts = dict.fromkeys((table.name for table in wanted), 0)
-        written = [place for place in places if place.table in counts]
-        for place in written:
-            counts[place.table] += stage(connection, record.seq, place)
-        clusters = clusters_of(written)
-        publication = Publication(
-            cluster_id=clusters[0] if len(clusters) == 1 else None,
-            reach=reach_of(covered, job.period()),
-            tables=tuple(counts),
-            rows_in=_number(job.counts.get("rows_in")),
-            rows_out=sum(counts.values()),
+    if job.options.pg is not None:
+        lake = job.lake()
+        tables = {table: _read(lake, table, days) for table in SERVED[job.name] if lake.has(table)}
+        asked = lake.session.createDataFrame(
+            [dict(day) for day in days], "cluster_id string, dt string"
         )
+        own = minutes.join(
+            sf.broadcast(asked.withColumn("dt", sf.to_date("dt"))),
+            ["cluster_id", "dt"],
+            "left_semi",
+        )
+        publish_results(job, Results(tables, days, reach_of(broker_coverage(own))))
+
+
+def publish_results(job: Job, results: Results) -> None:
+    """Replace the rows of clusters and days, and record the run, in one transaction.
+
+    A run that is killed before leaves the former results. Incidents are replaced where they begin
+    on one of the days; ``dim_bucket`` grows, since other days need its rows.
+
+    Raises:
+        UsageError: ``--pg`` names no database.
+        InfrastructureError: See ``publish``.
+    """
+    clusters = sorted({day["cluster_id"] for day in results.days})
+    with recorded(job) as record, connected(database_of(job)) as connection:
+        job.say("publishing to Postgres ...")
         with connection.transaction():
-            connection.execute(_TURN)
-            for name, number in counts.items():
-                days = [place for place in written if place.table == name and place.day] or covered
-                _replace(connection, _Replacement.of(name, days, record.seq, number))
+            connection.execute(_ONE_AT_A_TIME)
+            counts = {
+                table.name: _replace(connection, table, batches, results.days)
+                for table, batches in results.tables.items()
+            }
+            connection.execute(_DROP_OLD_HOURS, [HOURS_FOR_DAYS, clusters])
+            publication = Publication(
+                cluster_id=clusters[0] if len(clusters) == 1 else None,
+                reach=results.reach,
+                tables=tuple(counts),
+                rows_in=_number(job.counts.get("rows_in")),
+                rows_out=sum(counts.values()),
+            )
             record.publish(connection, publication)
     job.counts["published"] = counts
 
 
-@dataclass(frozen=True, slots=True)
-class _Replacement:
-    """The rows of a table that take the place of those of some clusters and days."""
-
-    table: Table
-    clusters: list[str]
-    days: list[date]
-    seq: int
-    number: int
-
-    @classmethod
-    def of(cls, name: str, days: Iterable[Place], seq: int, number: int) -> "_Replacement":
-        dated = [(place.cluster_id, place.day) for place in days if place.day is not None]
-        return cls(
-            TABLES[name], [item for item, _ in dated], [day for _, day in dated], seq, number
-        )
+def _read(lake: Lake, table: Table, days: Sequence[Partition]) -> Iterator[pa.Table]:
+    """Yield the rows of the days, or of the clusters where a table is not partitioned by day."""
+    own = [{name: day[name] for name in table.partitions} for day in days]
+    for partition in {tuple(item.items()): item for item in own}.values():
+        rows = lake.read(table)
+        for name, value in partition.items():
+            rows = rows.where(sf.col(name) == value)
+        yield rows.toArrow()
 
 
-def _replace(connection: psycopg.Connection[Any], new: _Replacement) -> None:
-    names: Mapping[str, sql.Composable] = {
-        "table": sql.Identifier(new.table.name),
-        "staged": staged(new.table),
-        "columns": sql.SQL(", ").join(map(sql.Identifier, columns_of(new.table))),
-    }
-    if new.table is not DIM_BUCKET:
-        delete = _BEGUN_ON_DAYS if new.table is THROTTLE_INCIDENT else _OF_DAYS
-        connection.execute(delete.format(**names), [new.clusters, new.days])
-    if new.table is THROTTLE_INCIDENT:
-        # The folder holds those of other days too, which may have been published before.
-        connection.execute(_SAME.format(**names), [new.seq])
-    move = _MERGE if new.table is DIM_BUCKET else _REPLACE
-    moved = connection.execute(move.format(**names), [new.seq]).rowcount
-    if moved != new.number:
-        message = (
-            f"Of {new.number} rows of {new.table.name} Postgres kept {moved}: it was restarted "
-            "meanwhile. Run the job again."
-        )
-        raise InfrastructureError(message)
-    connection.execute(_FORGET.format(**names), [new.seq])
+def _replace(
+    connection: psycopg.Connection[Any],
+    table: Table,
+    batches: Iterable[pa.Table],
+    days: Sequence[Partition],
+) -> int:
+    """Write rows in place of those of the days; return how many."""
+    scope = [[day["cluster_id"] for day in days], [day["dt"] for day in days]]
+    if table is THROTTLE_INCIDENT:
+        connection.execute(_DELETE_BEGUN, scope)
+    elif table is not DIM_BUCKET:
+        connection.execute(_DELETE_DAYS.format(table=sql.Identifier(table.name)), scope)
+    rows = 0
+    for batch in batches:
+        for chunk in batch.select(_columns(table)).to_batches(max_chunksize=_BATCH):
+            _write(connection, table, chunk)
+        rows += batch.num_rows
+    return rows
+
+
+def _write(connection: psycopg.Connection[Any], table: Table, chunk: pa.RecordBatch) -> None:
+    rows = pa.table(list(map(_storable, chunk.columns)), chunk.schema)
+    if table is DIM_BUCKET:
+        connection.execute(_MERGE, [json.dumps(rows.to_pylist(), default=str)])
+        return
+    if table is THROTTLE_INCIDENT:
+        # The lake has those of other days too, which may have been published before.
+        ids = [rows[name].to_pylist() for name in ("cluster_id", "incident_id")]
+        connection.execute(_DELETE_SAME, ids)
+    sink = pa.BufferOutputStream()
+    csv.write_csv(rows, sink, _AS_CSV)
+    columns = sql.SQL(", ").join(map(sql.Identifier, chunk.schema.names))
+    statement = _COPY.format(table=sql.Identifier(table.name), columns=columns)
+    with connection.cursor() as cursor, cursor.copy(statement) as copy:
+        copy.write(sink.getvalue())
+
+
+def _storable(column: pa.Array) -> pa.Array:
+    """Replace U+0000, which Postgres has in no text."""
+    if pa.types.is_string(column.type):
+        return pc.replace_substring(column, "\0", "\ufffd")
+    return column
+
+
+def _columns(table: Table) -> list[str]:
+    return [column.split()[0] for column in table.ddl.split(",")]
 
 
 def _number(counted: object) -> int | None:

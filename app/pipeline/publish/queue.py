@@ -65,20 +65,20 @@ class Queue:
                 return None
             seq, run_id, job, options = row
             self._connection.execute("select pg_advisory_lock(%s, %s::integer)", [LOCK, seq])
-        given = {
+        values = {
             name: tuple(value) if isinstance(value, list) else value
             for name, value in options.items()
         }
-        return QueuedRun(seq, run_id, job, given)
+        return QueuedRun(seq, run_id, job, values)
 
     def give_up_dead(self) -> int:
         """Mark the runs whose process died as failed; return how many."""
-        given_up = 0
+        failed = 0
         for (seq,) in self._connection.execute(_RUNNING).fetchall():
             if self._lock(seq):
-                given_up += self._connection.execute(_GIVE_UP, [seq]).rowcount
+                failed += self._connection.execute(_GIVE_UP, [seq]).rowcount
                 self._unlock(seq)
-        return given_up
+        return failed
 
     def progress(self, taken: QueuedRun, line: str) -> bool:
         """Say how far a run is; tell whether it is to end."""

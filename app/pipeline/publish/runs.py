@@ -9,25 +9,27 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 import psycopg
 
 from app.domain.pipeline_runs import PUBLISHING
+from app.pipeline.coverage import Reach
 from app.pipeline.errors import InfrastructureError, PipelineError, UsageError
 from app.pipeline.job import Job
-from app.pipeline.publish.coverage import Reach
 
 RUN_VARIABLE: Final = "QUOTAS_PIPELINE_RUN_ID"
 """Set by a worker for the process that it starts: the queued run that the process does."""
 
-URL_VARIABLE: Final = "QUOTAS_DATABASE_URL"
+URL_VARIABLE: Final = "QUOTAS_PIPELINE_DATABASE_URL"
+"""The address of the database, where ``--pg`` names no file."""
 
 LOCK: Final = 7_052_812
 """The first half of a run's advisory lock; the second is its ``seq``."""
 
 _OPTIONS: Final = "-c timezone=UTC -c application_name=quota-pipeline"
-_UNTOLD: Final = frozenset(
+_UNRECORDED: Final = frozenset(
     {"job", "pg", "master", "conf", "json", "explain", "dry_run", "command", "plot", "token_file"}
 )
 
@@ -107,18 +109,20 @@ class RunRecord:
             raise InfrastructureError(message)
 
 
-def database_of(job: Job) -> str | None:
-    """Return the address that ``--pg`` asks to publish to; null where it was not given.
+def database_of(job: Job) -> str:
+    """Return the address of the database that ``--pg`` names: of its file, else the environment.
 
     Raises:
-        UsageError: It has no value, and QUOTAS_DATABASE_URL is not set.
+        UsageError: There is none, or the file cannot be read.
     """
-    given: str | None = job.options.pg
-    if given is None:
-        return None
-    url = given or os.environ.get(URL_VARIABLE, "")
+    file: str | None = job.options.pg
+    try:
+        url = Path(file).read_text().strip() if file else os.environ.get(URL_VARIABLE, "")
+    except (OSError, UnicodeDecodeError) as error:
+        message = f"--pg names a file that holds the address, which cannot be read: {error}."
+        raise UsageError(message) from error
     if not url:
-        message = f"--pg has no value: give postgresql://user@host/database, or set {URL_VARIABLE}."
+        message = f"Set {URL_VARIABLE}, or name a file that holds postgresql://… after --pg."
         raise UsageError(message)
     scheme, separator, rest = url.partition("://")
     return f"postgresql://{rest}" if separator and scheme.startswith("postgres") else url
@@ -139,7 +143,7 @@ def connected(url: str) -> Iterator[psycopg.Connection[Any]]:
             yield connection
     except psycopg.ProgrammingError as error:
         if error.sqlstate is None:
-            message = "--pg cannot be read; write postgresql://user:password@host:port/database."
+            message = "The database's address is not postgresql://user:password@host:port/database."
             raise UsageError(message) from None
         raise _infrastructure(error) from error
     except psycopg.Error as error:
@@ -156,12 +160,8 @@ def recorded(job: Job) -> Iterator[RunRecord]:
     if job.record is not None:
         yield job.record
         return
-    url = database_of(job)
-    if url is None:
-        message = "--pg is missing."
-        raise UsageError(message)
-    with connected(url) as connection:
-        job.record = _begun(connection, job)
+    with connected(database_of(job)) as connection:
+        job.record = _begin(connection, job)
         try:
             yield job.record
         except BaseException as error:
@@ -181,7 +181,7 @@ def recorded_where_published(job: Job) -> Iterator[None]:
         yield
 
 
-def _begun(connection: psycopg.Connection[Any], job: Job) -> RunRecord:
+def _begin(connection: psycopg.Connection[Any], job: Job) -> RunRecord:
     queued = os.environ.get(RUN_VARIABLE)
     if queued:
         row = connection.execute(_ADOPTED, [queued]).fetchone()
@@ -189,7 +189,7 @@ def _begun(connection: psycopg.Connection[Any], job: Job) -> RunRecord:
             message = f"The run {queued} was cancelled or given up."
             raise InfrastructureError(message)
         return RunRecord(row[0], queued=True)
-    options = json.dumps(_told(job), default=str)
+    options = json.dumps(_options(job), default=str)
     with connection.transaction():
         values = [job.run_id, job.name, options, job.options.cluster]
         (seq,) = connection.execute(_OWN, values).fetchone() or (0,)
@@ -197,9 +197,9 @@ def _begun(connection: psycopg.Connection[Any], job: Job) -> RunRecord:
     return RunRecord(seq, queued=False)
 
 
-def _told(job: Job) -> dict[str, Any]:
-    given = {name: value for name, value in vars(job.options).items() if name not in _UNTOLD}
-    return {name.replace("_", "-"): value for name, value in given.items() if value}
+def _options(job: Job) -> dict[str, Any]:
+    options = {name: value for name, value in vars(job.options).items() if name not in _UNRECORDED}
+    return {name.replace("_", "-"): value for name, value in options.items() if value}
 
 
 def _end(

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 from typing import Any, Final
+from uuid import UUID
 
 from psycopg import IsolationLevel
 from psycopg.rows import namedtuple_row
@@ -17,22 +18,17 @@ from app.pipeline.publish.runs import connected
 _ROWS_AT_ONCE: Final = 2_000
 
 _ENTRIES: Final = """
-    with started as (
-      select row_number() over (order by at, alteration_id, ordinal) as number,
-        received_at, alteration_id, ordinal, at, cluster_id, event_type, payload
-      from audit_event where listed
-    )
-    select started.number, started.cluster_id, started.at, started.payload as start, (
+    select started.alteration_id, started.cluster_id, started.at, started.payload as start, (
         select later.payload from audit_event as later
         where later.received_at = started.received_at
           and later.alteration_id = started.alteration_id and later.ordinal = started.ordinal
           and later.seq > 0 and later.verdict is not null
         order by later.seq desc limit 1
       ) as conclusion
-    from started
-    where started.event_type in ('intent', 'drift')
+    from audit_event as started
+    where started.listed and started.event_type in ('intent', 'drift')
       and (%(cluster)s::text is null or started.cluster_id = %(cluster)s)
-    order by started.number
+    order by started.at, started.alteration_id, started.ordinal
 """
 """What was sent and what others changed, each with its latest conclusion."""
 
@@ -42,7 +38,7 @@ class AuditEntry:
     """One entity of one alteration, or one change that others made.
 
     Attributes:
-        number: Its place among all rows of the log, from 1, in the order of ``at``.
+        alteration_id: Of the alteration, or of the record of what others made.
         cluster_id: Whose entity.
         at: When it was begun, under the entity's lock.
         entity: What was altered.
@@ -52,7 +48,7 @@ class AuditEntry:
         outcome: What became of it, as far as is known now.
     """
 
-    number: int
+    alteration_id: UUID
     cluster_id: str
     at: datetime
     entity: ClientQuotaEntity
@@ -61,9 +57,17 @@ class AuditEntry:
     after: Values | None
     outcome: Outcome
 
+    @property
+    def seq(self) -> int:
+        """The first 63 bits of the alteration's id, which begins with its time.
+
+        It grows with the log, and other rows of the log never change it.
+        """
+        return self.alteration_id.int >> 65
+
 
 def read_audit_log(url: str, cluster: str | None) -> Iterator[AuditEntry]:
-    """Return what the log says, all of it as of one moment; nothing is written or locked.
+    """Return what the log says, all of it as of one time; nothing is written or locked.
 
     Args:
         url: Of the database; the service's role suffices.
@@ -88,7 +92,7 @@ def _entry(row: Any) -> AuditEntry:
     result = (start if row.conclusion is None else json.loads(row.conclusion)).get("result", {})
     before = result.get("before")
     return AuditEntry(
-        row.number,
+        row.alteration_id,
         row.cluster_id,
         row.at,
         ClientQuotaEntity.of(start["entity"]),

@@ -1,4 +1,4 @@
-"""What held when: the audit log folded, entity by entity, with snapshots in its gaps."""
+"""Which quotas held when: the audit log folded by entity, with snapshots in its gaps."""
 
 import re
 from collections.abc import Iterator
@@ -34,20 +34,20 @@ class Conflict:
     cluster_id: str
     entity: ClientQuotaEntity
     at: datetime
-    told: str
+    conflict: str
 
 
 @dataclass(frozen=True, slots=True)
-class _Held:
+class _Current:
     value: float
     since: datetime
     origin: str
-    number: int | None
+    entry: AuditEntry | None
 
 
 @dataclass
 class EntityHistory:
-    """Folds what is known of one entity, in order of time.
+    """Folds all that was recorded of one entity, in order of time.
 
     Attributes:
         versions: The values that have ended, as rows of ``quota_version`` without the names.
@@ -56,8 +56,8 @@ class EntityHistory:
 
     versions: list[dict[str, Any]] = field(default_factory=list)
     conflicts: list[tuple[datetime, str]] = field(default_factory=list)
-    _held: dict[str, _Held] = field(default_factory=dict)
-    _known: bool = False
+    _current: dict[str, _Current] = field(default_factory=dict)
+    _is_seen: bool = False
     _doubtful: list[AuditEntry] = field(default_factory=list)
     _last_sent: datetime | None = None
 
@@ -70,22 +70,22 @@ class EntityHistory:
 
     def rows(self) -> list[dict[str, Any]]:
         """Return all versions, those that still hold with an open end."""
-        return [*self.versions, *(_version(key, item, None) for key, item in self._held.items())]
+        return [*self.versions, *(_version(key, item, None) for key, item in self._current.items())]
 
     def _add_snapshot(self, snapshot: Snapshot) -> None:
         if self._last_sent is not None and snapshot.taken_at - self._last_sent < SETTLING:
             return
         if self._differs(snapshot.values):
             self._settle_doubts(snapshot.values)
-        if self._known and self._differs(snapshot.values):
-            told = f"a snapshot shows {_told(snapshot.values)}, the log {_told(self._values())}"
-            self.conflicts.append((snapshot.taken_at, told))
+        if self._is_seen and self._differs(snapshot.values):
+            sentence = f"a snapshot shows {_text(snapshot.values)}, the log {_text(self._values())}"
+            self.conflicts.append((snapshot.taken_at, sentence))
         self._doubtful.clear()
-        self._become(snapshot.values, snapshot.taken_at, SNAPSHOT, None)
+        self._set(snapshot.values, snapshot.taken_at, SNAPSHOT)
 
     def _add_entry(self, entry: AuditEntry) -> None:
         if entry.before is not None:
-            self._meet(entry, entry.before)
+            self._reconcile(entry, entry.before)
         if entry.outcome in _DOUBTFUL:
             self._doubtful.append(entry)
         if entry.outcome in _MADE | _DOUBTFUL:
@@ -94,18 +94,18 @@ class EntityHistory:
             after = entry.after
             if after is None:
                 after = apply_ops(self._values(), entry.ops)
-            self._become(after, entry.at, AUDIT, entry.number)
+            self._set(after, entry.at, AUDIT, entry)
 
-    def _meet(self, entry: AuditEntry, before: Values) -> None:
-        """Compare what an entry found with what the fold holds."""
-        if not self._known:
-            self._become(before, UNKNOWN_BEGIN, INFERRED, None)
+    def _reconcile(self, entry: AuditEntry, before: Values) -> None:
+        """Compare what an entry found with the current values."""
+        if not self._is_seen:
+            self._set(before, UNKNOWN_BEGIN, INFERRED)
         elif self._differs(before):
             self._settle_doubts(before)
         if self._differs(before):
-            told = f"an alteration found {_told(before)}, the log says {_told(self._values())}"
-            self.conflicts.append((entry.at, told))
-            self._become(before, entry.at, INFERRED, None)
+            sentence = f"an alteration found {_text(before)}, the log says {_text(self._values())}"
+            self.conflicts.append((entry.at, sentence))
+            self._set(before, entry.at, INFERRED)
         self._doubtful.clear()
 
     def _settle_doubts(self, seen: Values) -> None:
@@ -113,24 +113,26 @@ class EntityHistory:
         for entry in reversed(self._doubtful):
             intended = apply_ops(self._values(), entry.ops)
             if same_values(intended, seen):
-                self._become(seen, entry.at, AUDIT, entry.number)
+                self._set(seen, entry.at, AUDIT, entry)
                 return
 
-    def _become(self, values: Values, at: datetime, origin: str, number: int | None) -> None:
-        self._known = True
-        for key in sorted({*self._held, *values}):
-            held, value = self._held.get(key), values.get(key)
-            if held is not None and same_value(held.value, value):
+    def _set(
+        self, values: Values, at: datetime, origin: str, entry: AuditEntry | None = None
+    ) -> None:
+        self._is_seen = True
+        for key in sorted({*self._current, *values}):
+            current, value = self._current.get(key), values.get(key)
+            if current is not None and same_value(current.value, value):
                 continue
-            if held is not None:
-                del self._held[key]
-                if held.since < at:
-                    self.versions.append(_version(key, held, at))
+            if current is not None:
+                del self._current[key]
+                if current.since < at:
+                    self.versions.append(_version(key, current, at))
             if value is not None:
-                self._held[key] = _Held(value, at, origin, number)
+                self._current[key] = _Current(value, at, origin, entry)
 
     def _values(self) -> dict[str, float]:
-        return {key: item.value for key, item in self._held.items()}
+        return {key: item.value for key, item in self._current.items()}
 
     def _differs(self, values: Values) -> bool:
         return not same_values(self._values(), values)
@@ -159,8 +161,8 @@ class QuotaHistory:
 
     def finish(self) -> None:
         """Take the snapshots that are later than the log."""
-        for place, waiting in self._waiting.items():
-            history = self._entities.setdefault(place, EntityHistory())
+        for entity, waiting in self._waiting.items():
+            history = self._entities.setdefault(entity, EntityHistory())
             while waiting:
                 history.add(waiting.pop())
 
@@ -174,18 +176,20 @@ class QuotaHistory:
     def conflicts(self) -> Iterator[Conflict]:
         """Return what does not fit together, in order of time within each entity."""
         for (cluster_id, entity), history in self._entities.items():
-            for at, told in history.conflicts:
-                yield Conflict(cluster_id, entity, at, told)
+            for at, sentence in history.conflicts:
+                yield Conflict(cluster_id, entity, at, sentence)
 
 
-def _version(key: str, held: _Held, until: datetime | None) -> dict[str, Any]:
+def _version(key: str, current: _Current, until: datetime | None) -> dict[str, Any]:
+    entry = current.entry
     return {
         "key": key,
-        "value": held.value,
-        "valid_from": held.since,
+        "value": current.value,
+        "valid_from": current.since,
         "valid_to": until,
-        "origin": held.origin,
-        "audit_seq": held.number,
+        "origin": current.origin,
+        "audit_seq": None if entry is None else entry.seq,
+        "alteration_id": None if entry is None else str(entry.alteration_id),
     }
 
 
@@ -194,5 +198,5 @@ def _is_text(entity: ClientQuotaEntity) -> bool:
     return not any(_LONE_SURROGATE.search(name) for _, name in entity.entries if name)
 
 
-def _told(values: Values) -> str:
+def _text(values: Values) -> str:
     return ", ".join(f"{key}={value:g}" for key, value in sorted(values.items())) or "nothing"

@@ -75,14 +75,14 @@ def _token(file: Path) -> str:
 
 
 def _refusal(answer: httpx.Response, server: str) -> PipelineError:
-    said = _detail(answer)
+    detail = _detail(answer)
     if answer.status_code == httpx.codes.UNAUTHORIZED:
-        return UsageError(f"{server} does not accept the token of --token-file: {said}")
+        return UsageError(f"{server} does not accept the token of --token-file: {detail}")
     if answer.status_code == httpx.codes.FORBIDDEN:
         return UsageError(
-            f"The principal of --token-file may not describe quotas on {server}: {said}"
+            f"The principal of --token-file may not describe quotas on {server}: {detail}"
         )
-    return InfrastructureError(f"{server} answers with status {answer.status_code}: {said}")
+    return InfrastructureError(f"{server} answers with status {answer.status_code}: {detail}")
 
 
 def _detail(answer: httpx.Response) -> str:
@@ -90,5 +90,5 @@ def _detail(answer: httpx.Response) -> str:
         problem = answer.json()
     except ValueError:
         return answer.reason_phrase
-    told = problem.get("detail") or problem.get("title") if isinstance(problem, dict) else None
-    return str(told or answer.reason_phrase)
+    title = problem.get("detail") or problem.get("title") if isinstance(problem, dict) else None
+    return str(title or answer.reason_phrase)

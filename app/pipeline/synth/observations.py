@@ -9,7 +9,6 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
-from app.pipeline.synth.names import client_name, user_name
 from app.pipeline.synth.plan import (
     CLIENTS_A_USER,
     COMBOS,
@@ -21,9 +20,11 @@ from app.pipeline.synth.plan import (
 from app.pipeline.synth.quotas import (
     NAMELESS,
     NAMELESS_EVERY,
-    Who,
+    PairIds,
+    client_name,
     client_of_pair,
     limit_of,
+    user_name,
     user_of_pair,
 )
 
@@ -40,47 +41,47 @@ def observations(session: SparkSession, plan: Plan) -> DataFrame:
 
     One scrape a minute: the greatest rate is the average, and ``samples`` is 1.
     """
-    numbers = session.range(0, plan.days * plan.stretches_a_day, 1, plan.files)
-    stretches = _name(plan, _draw(plan, _place(plan, _in_day(plan, numbers))))
-    # What costs is done once for each stretch of minutes. The minutes come in the order of the
+    numbers = session.range(0, plan.days * plan.sessions_a_day, 1, plan.files)
+    sessions = _name(plan, _draw(plan, _assign(plan, _in_day(plan, numbers))))
+    # What costs is done once for each session of minutes. The minutes come in the order of the
     # table then: sorting them again is a matter of looking.
-    arranged = stretches.sortWithinPartitions("day", "key", "user", "client_id", "broker")
+    arranged = sessions.sortWithinPartitions("day", "key", "user", "client_id", "broker")
     minutes = arranged.select("*", F.explode(F.sequence(_long(1), F.col("rows"))).alias("nth"))
     return _table(plan, _measure(plan, minutes))
 
 
 def _in_day(plan: Plan, numbers: DataFrame) -> DataFrame:
-    """Give each stretch its day, and how many rows of the day are the hot pair's and others'."""
+    """Give each session its day, and how many rows of the day are the hot pair's and others'."""
     placed = numbers.select(
-        _div(F.col("id"), plan.stretches_a_day).alias("day"),
-        (F.col("id") % plan.stretches_a_day).alias("stretch"),
+        _div(F.col("id"), plan.sessions_a_day).alias("day"),
+        (F.col("id") % plan.sessions_a_day).alias("session"),
     )
     day, total = F.col("day"), plan.observations
     all_rows = _div((day + 1) * total, plan.days) - _div(day * total, plan.days)
-    counted = placed.select("day", "stretch", all_rows.alias("all_rows"))
+    counted = placed.select("day", "session", all_rows.alias("all_rows"))
     hot = _div(F.col("all_rows") + (HOT_SHARE - 1), HOT_SHARE)
-    return counted.select("day", "stretch", "all_rows", hot.alias("hot_rows"))
+    return counted.select("day", "session", "all_rows", hot.alias("hot_rows"))
 
 
-def _place(plan: Plan, stretches: DataFrame) -> DataFrame:
-    """Give each stretch its pair, which of the pair's series it is, and its minutes."""
+def _assign(plan: Plan, sessions: DataFrame) -> DataFrame:
+    """Give each session its pair, which of the pair's series it is, and its minutes."""
     day, hot_rows = F.col("day"), F.col("hot_rows")
-    is_hot = F.col("stretch") < plan.hot_stretches
-    session = F.col("stretch") - plan.hot_stretches
+    is_hot = F.col("session") < plan.hot_sessions
+    session = F.col("session") - plan.hot_sessions
     within = _div(session, COMBOS)
     stable = plan.pairs_a_day // 2
     passing = within + day * (plan.pairs_a_day - stable)
     pair = F.when(is_hot, _long(_HOT)).when(within < stable, within).otherwise(passing)
-    before = F.when(is_hot, F.col("stretch") * plan.minutes).otherwise(
+    before = F.when(is_hot, F.col("session") * plan.minutes).otherwise(
         session * plan.session_minutes
     )
     left = F.when(is_hot, hot_rows).otherwise(F.col("all_rows") - hot_rows) - before
     most = F.when(is_hot, _long(plan.minutes)).otherwise(_long(plan.session_minutes))
     first = F.pmod(_hash(plan, "first", day, session), _long(_starts(plan)))
-    return stretches.select(
+    return sessions.select(
         "day",
         pair.alias("pair"),
-        F.when(is_hot, F.col("stretch")).otherwise(session % COMBOS).alias("combo"),
+        F.when(is_hot, F.col("session")).otherwise(session % COMBOS).alias("combo"),
         F.when(is_hot, _long(0)).otherwise(first).alias("first"),
         F.least(left, most).alias("rows"),
     ).where(F.col("rows") > 0)
@@ -90,33 +91,33 @@ def _starts(plan: Plan) -> int:
     return plan.minutes - plan.session_minutes + 1
 
 
-def _draw(plan: Plan, stretches: DataFrame) -> DataFrame:
-    """Give each stretch its names' numbers, its broker, its key and its limit."""
+def _draw(plan: Plan, sessions: DataFrame) -> DataFrame:
+    """Give each session its names' numbers, its broker, its key and its limit."""
     pair, combo = F.col("pair"), F.col("combo")
     is_hot = pair == _HOT
     drawn = _hash(plan, "place", pair)
     broker = F.pmod(drawn + F.when(combo == 2, 1).otherwise(0), _long(plan.brokers))
     last_key = F.when(F.pmod(drawn, _long(50)) == 7, 3).otherwise(2)
     key = F.when(combo == 3, last_key).otherwise(combo % 2)
-    numbered = stretches.select(
+    numbered = sessions.select(
         "*",
         F.when(is_hot, _long(0)).otherwise(user_of_pair(pair)).alias("user_number"),
         F.when(is_hot, _long(0)).otherwise(client_of_pair(plan, pair)).alias("client_number"),
         F.when(is_hot, combo % plan.brokers).otherwise(broker).cast("int").alias("broker"),
         F.when(is_hot, _div(combo, plan.brokers)).otherwise(key).cast("int").alias("key_number"),
     )
-    who = Who(pair, F.col("user_number"), F.col("client_number"))
-    return numbered.select("*", limit_of(plan, who, F.col("key_number")).alias("limit"))
+    ids = PairIds(pair, F.col("user_number"), F.col("client_number"))
+    return numbered.select("*", limit_of(plan, ids, F.col("key_number")).alias("limit"))
 
 
-def _name(plan: Plan, stretches: DataFrame) -> DataFrame:
-    """Give each stretch its names, and its minutes over the limit."""
+def _name(plan: Plan, sessions: DataFrame) -> DataFrame:
+    """Give each session its names, and its minutes over the limit."""
     user, pair = F.col("user_number"), F.col("pair")
     nameless = user % NAMELESS_EVERY == NAMELESS
     first_client = (pair >= 0) & (pair % CLIENTS_A_USER == 0)
     clientless = first_client & ((user == NAMELESS) | (user % _CLIENTLESS_EVERY == _CLIENTLESS))
     may_be_over = ~nameless & ~clientless & F.col("limit").isNotNull()
-    return stretches.select(
+    return sessions.select(
         *("day", "pair", "combo", "first", "rows", "broker", "key_number", "limit"),
         F.get(F.array(*map(F.lit, KEYS)), F.col("key_number")).alias("key"),
         F.when(nameless, "").otherwise(user_name(user)).alias("user"),
@@ -126,7 +127,7 @@ def _name(plan: Plan, stretches: DataFrame) -> DataFrame:
 
 
 def _over_from(plan: Plan) -> Column:
-    """Return the minute of the day in which a stretch goes over its limit; null for most."""
+    """Return the minute of the day in which a session goes over its limit; null for most."""
     pair = F.col("pair")
     hot = F.when(F.col("combo") == 0, _long(plan.minutes * 10 // 24))
     drawn = F.pmod(_hash(plan, "greedy", pair, F.col("key_number")), _long(_GREEDY_EVERY))
@@ -194,8 +195,8 @@ def _table(plan: Plan, rows: DataFrame) -> DataFrame:
     )
 
 
-def _hash(plan: Plan, what: str, *parts: Column) -> Column:
-    return F.xxhash64(_long(plan.seed), F.lit(what), *parts)
+def _hash(plan: Plan, what: str, *columns: Column) -> Column:
+    return F.xxhash64(_long(plan.seed), F.lit(what), *columns)
 
 
 def _div(number: Column, by: int) -> Column:

@@ -29,9 +29,9 @@ _SESSION_MINUTES: Final = 15
 class Plan:
     """Sizes, and what follows from them.
 
-    Stretches of minutes are numbered; a stretch's day, series and first minute follow from its
-    number, so that any part of the table can be made up alone. Those of the hot pair, which is
-    seen all day, come first; each further pair is seen in short sessions.
+    Sessions, minutes of one series, are numbered; a session's day, series and first minute follow
+    from its number, so that any rows of the table can be made up alone. Those of the hot pair,
+    which is seen all day, come first; each further pair is seen for a short time.
 
     Attributes:
         seed: What is random follows from it.
@@ -75,16 +75,16 @@ class Plan:
         return min(self.minutes, _SESSION_MINUTES)
 
     @property
-    def hot_stretches(self) -> int:
+    def hot_sessions(self) -> int:
         """Series of the hot pair, each all day on one broker."""
         hot = -(-self._rows_a_day // HOT_SHARE)
         return -(-hot // self.minutes)
 
     @property
-    def stretches_a_day(self) -> int:
-        """Stretches of minutes of one series on one day: the hot pair's first."""
+    def sessions_a_day(self) -> int:
+        """Sessions of one day: the hot pair's first."""
         others = self._rows_a_day - self._rows_a_day // HOT_SHARE
-        return self.hot_stretches - (-others // self.session_minutes)
+        return self.hot_sessions - (-others // self.session_minutes)
 
     @property
     def _rows_a_day(self) -> int:

@@ -1,4 +1,6 @@
-"""Made-up quotas: all kinds of entity, so that each level decides for somebody.
+"""Made-up names and quotas: all kinds of entity, so that each level decides for some users.
+
+There are plain names, and all the odd ones that Kafka allows.
 
 Entities are numbered. The first three are the default entities; of each twenty others, so many are
 of each level. Whether an entity exists, which keys it has and their values follow from its number,
@@ -13,8 +15,34 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
-from app.pipeline.synth.names import client_name, user_name
 from app.pipeline.synth.plan import CLIENTS_A_USER, KEYS, Plan
+
+DEFAULT_LOOKALIKE: Final = "<default>"
+"""An ordinary name, which must not be taken for the default entity."""
+
+_LOOKALIKE: Final = 1
+_EVERY: Final = 40
+
+_ODD_USERS: Final = {
+    5: "CN=app-{},OU=Kafka,O=Example Corp",
+    6: "Jürgen Groß {}",
+    7: "用户-{}",
+    8: 'a"b\\c*d?{}',
+    9: "100%+{} ~x",
+    10: "service@team-{}.example",
+    11: "\N{ROCKET}{}",
+    12: "%41-{}",
+    13: " blank-{} ",
+}
+_ODD_CLIENTS: Final = {
+    5: "etl, hourly ({})",
+    6: "größe-{}",
+    7: 'say "hi"; {}',
+    8: "c:\\apps\\{}.exe",
+    9: "any*?{}",
+    10: "connector-消费-{}",
+    11: "k=v,{}",
+}
 
 DEFAULTS: Final = {6: 0, 5: 1, 8: 2}
 """Level to number: default user; default user with default client-id; default client-id."""
@@ -43,12 +71,24 @@ NAMELESS: Final = 2
 
 
 @dataclass(frozen=True)
-class Who:
+class PairIds:
     """The numbers of a pair, of its user and of its client-id."""
 
     pair: Column
     user: Column
     client: Column
+
+
+def user_name(index: Column) -> Column:
+    """Return the name of a user by its number: never empty, different for different numbers."""
+    plain = F.concat(F.lit("team-"), index % 97, F.lit(".svc-"), index)
+    return _named(index, plain, _ODD_USERS)
+
+
+def client_name(index: Column) -> Column:
+    """Return the name of a client-id by its number, likewise."""
+    plain = F.concat(F.lit("app-"), index % 31, F.lit("-"), index)
+    return _named(index, plain, _ODD_CLIENTS)
 
 
 def user_of_pair(pair: Column) -> Column:
@@ -64,14 +104,14 @@ def client_of_pair(plan: Plan, pair: Column) -> Column:
     return F.when(user % NAMELESS_EVERY == NAMELESS, pair + _ALONE).otherwise(shared)
 
 
-def limit_of(plan: Plan, who: Who, key: Column) -> Column:
+def limit_of(plan: Plan, ids: PairIds, key: Column) -> Column:
     """Return the value that limits a pair whose names are not empty; null where nothing does.
 
     Source: the eight levels of ClientQuotaManager.
     """
     candidates = []
     for level in range(1, _LAST_LEVEL + 1):
-        number = _number_at(level, who)
+        number = _number_at(level, ids)
         has = _exists(plan, level, number) & _has_key(plan, level, number, key)
         candidates.append(F.when(has, _value(plan, level, number, key)))
     return F.coalesce(*candidates)
@@ -109,6 +149,7 @@ def _of_level(session: SparkSession, plan: Plan, level: int, count: int) -> Data
         F.lit(None).cast("timestamp").alias("valid_to"),
         F.lit("snapshot").alias("origin"),
         F.lit(None).cast("bigint").alias("audit_seq"),
+        F.lit(None).cast("string").alias("alteration_id"),
     )
 
 
@@ -134,9 +175,9 @@ def _entries(plan: Plan, level: int, number: Column) -> Column:
     return F.array(*entries)
 
 
-def _number_at(level: int, who: Who) -> Column:
+def _number_at(level: int, ids: PairIds) -> Column:
     """Return the number, among those of its level, of the entity that a pair could match."""
-    numbers = {1: who.pair, 2: who.user, 3: who.user, 4: who.client, 7: who.client}
+    numbers = {1: ids.pair, 2: ids.user, 3: ids.user, 4: ids.client, 7: ids.client}
     found = numbers.get(level, F.lit(0).cast("bigint"))
     every = _every(level)
     return F.when(found % every == 0, _div(found, every)) if every > 1 else found
@@ -176,3 +217,12 @@ def _value(plan: Plan, level: int, number: Column, key: Column) -> Column:
 
 def _div(number: Column, by: int) -> Column:
     return F.call_function("div", number, F.lit(by).cast("bigint"))
+
+
+def _named(index: Column, plain: Column, odd: dict[int, str]) -> Column:
+    named = F.when(index == _LOOKALIKE, F.lit(DEFAULT_LOOKALIKE))
+    for remainder, pattern in odd.items():
+        before, _, after = pattern.partition("{}")
+        name = F.concat(F.lit(before), index, F.lit(after))
+        named = named.when(index % _EVERY == remainder, name)
+    return named.otherwise(plain)

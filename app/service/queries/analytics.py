@@ -42,7 +42,7 @@ class Result(StrEnum):
 
     UTILIZATION = "utilization_daily"
     INCIDENTS = "throttle_incident"
-    MINUTES = "bucket_minute"
+    HOURS = "bucket_hour"
     RUNS = "pipeline_run"
 
 
@@ -56,7 +56,7 @@ class AnalyticsQuery:
         key: A quota key.
         entity: On the entity whose quota limits the bucket, or on the bucket's own names.
         min_util_p99: The least p99 / limit; for incidents the least peak / limit.
-        since: The earliest day, minute or end of an incident, included.
+        since: The earliest day, hour or end of an incident, included.
         until: The first that is too late.
         bucket_id: Of the rows.
         limit: Rows of a page.
@@ -293,9 +293,9 @@ COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
         *("minutes", "peak_ratio", "throttle_ms_p95", "est_deferred_bytes", "brokers_affected"),
         *(*_ENTITY, "first_contributors", "status"),
     ),
-    Result.MINUTES: (
-        *("cluster_id", "dt", "ts", "broker_id", "key", "bucket_id", "rate_avg", "rate_max"),
-        *("throttle_ms_avg", "throttle_ms_max", "bytes_est", "limit", "level", "contributors"),
+    Result.HOURS: (
+        *("cluster_id", "dt", "hour", "broker_id", "key", "bucket_id", "rate_avg", "rate_max"),
+        *("limit", "throttle_ms_max", "minutes"),
     ),
     Result.RUNS: (
         *("run_id", "job", "options", "cluster_id", "state", "requested_by", "requested_at"),

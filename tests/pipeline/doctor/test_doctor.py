@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 
 from app.pipeline.main import main
+from app.pipeline.sinks.collected_files import CollectedFiles
+from app.pipeline.sources.scrapes import Scrape
 from app.pipeline.tables import (
     BUCKET_MINUTE,
     OBSERVATION_MINUTE,
@@ -30,12 +32,12 @@ def version(key: str) -> Row:
     return {"cluster_id": "c1", "key": key, **entity, **held}
 
 
-def examined(capsys: pytest.CaptureFixture[str], *options: str) -> tuple[int, dict[str, Any]]:
-    """Run the doctor without Spark; return the exit code, and the checks by name."""
-    code = main(["doctor", "--dry-run", "--json", "--fail-on", "findings", *options])
-    report = json.loads(capsys.readouterr().out)
+def examined(command: Command, *options: str | Path) -> tuple[int, dict[str, Any]]:
+    """Run the doctor; return the exit code, and the checks by name."""
+    done = command("doctor", "--json", "--fail-on", "findings", *options)
+    report = json.loads(done.stdout)
     assert report["findings"] == report["warn"] + report["fail"]
-    return code, {check["check"]: check for check in report["checks"]}
+    return done.returncode, {check["check"]: check for check in report["checks"]}
 
 
 def healthy() -> dict[Any, list[Row]]:
@@ -47,17 +49,14 @@ def healthy() -> dict[Any, list[Row]]:
     }
 
 
-def test_a_healthy_world_has_no_findings(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    folder = publish(tmp_path / "in", healthy())
-    code, checks = examined(capsys, "--input", str(folder), "--out", str(tmp_path / "new" / "out"))
+def test_a_healthy_world_has_no_findings(spark_command: Command, tmp_path: Path):
+    code, checks = examined(spark_command, "--input", publish(tmp_path / "in", healthy()))
     assert code == 0
     assert {check["status"] for check in checks.values()} == {"ok"}
     assert (
-        "10 rows in 1 files, 2026-11-20 00:00 to 2026-11-20 00:09 UTC"
-        in (checks["bucket_minute"]["detail"])
+        "10 rows, 2026-11-20 00:00 to 2026-11-20 00:09 UTC" in (checks["bucket_minute"]["detail"])
     )
-    assert {"java", "python", "pyspark", "pyarrow", "input", "output"} <= set(checks)
-    assert not (tmp_path / "new").exists()
+    assert {"java", "python", "pyspark", "pyarrow", "spark", "cluster ids"} <= set(checks)
 
 
 def later() -> Row:
@@ -67,6 +66,11 @@ def later() -> Row:
 
 
 AILMENTS: dict[str, Callable[[], dict[Any, list[Row]]]] = {
+    "cluster ids": lambda: {
+        OBSERVATION_MINUTE: [
+            observation(number, "a", "b", 1.0, cluster_id="prod") for number in range(10)
+        ]
+    },
     "names decoded": lambda: {OBSERVATION_MINUTE: [observation(3, "team%20a", "", 1.0)]},
     "names present": lambda: {
         OBSERVATION_MINUTE: [observation(number, "", "", 1.0, source="x") for number in range(20)]
@@ -100,6 +104,7 @@ def ailing(case: str) -> dict[Any, list[Row]]:
 @pytest.mark.parametrize(
     ("case", "advice"),
     [
+        ("cluster ids", "metrics are of the cluster 'prod', quotas of 'c1'"),
         ("names decoded", "urlencoded: true"),
         ("names present", "keeps these two labels"),
         ("metric Fetch", "add an exporter rule for kafka.server:type=Fetch"),
@@ -112,32 +117,41 @@ def ailing(case: str) -> dict[Any, list[Row]]:
     ],
 )
 def test_an_ailment_is_told_with_what_to_do(
-    case: str, advice: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    case: str, advice: str, tmp_path: Path, spark_command: Command
 ):
-    code, checks = examined(capsys, "--input", str(publish(tmp_path, ailing(case))))
+    code, checks = examined(spark_command, "--input", publish(tmp_path, ailing(case)))
     assert code == 4
     assert [name for name, check in checks.items() if check["status"] != "ok"] == [case]
     assert advice in checks[case]["detail"]
 
 
-def test_a_folder_without_tables_and_a_missing_one_are_told(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("name", [".", "nowhere"])
+def test_a_folder_without_tables_and_a_missing_one_are_named(
+    tmp_path: Path, spark_command: Command, name: str
 ):
-    _, checks = examined(capsys, "--input", str(tmp_path))
-    assert checks["tables"]["status"] == "fail"
-    code, checks = examined(capsys, "--input", str(tmp_path / "nowhere"))
-    assert code == 4
-    assert "No such file or directory" in checks["input"]["detail"]
+    code, checks = examined(spark_command, "--input", tmp_path / name)
+    assert (code, checks["tables"]["status"]) == (4, "fail")
+    assert "has no table of these jobs" in checks["tables"]["detail"]
 
 
-def test_a_stopped_broker_is_told_beside_the_others(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_before_a_run_collected_metrics_are_compared_with_the_quotas(
+    tmp_path: Path, spark_command: Command
 ):
+    publish(tmp_path, {QUOTA_VERSION: [version("producer_byte_rate")]})
+    files = CollectedFiles(tmp_path, "prod")
+    files.add([Scrape(DAY.timestamp(), 1)])
+    files.write()
+    _, checks = examined(spark_command, "--input", tmp_path)
+    assert checks["cluster ids"]["status"] == "fail"
+    assert "of the cluster 'prod', quotas of 'c1'" in checks["cluster ids"]["detail"]
+
+
+def test_a_stopped_broker_is_named_beside_the_others(tmp_path: Path, spark_command: Command):
     world = healthy()
     world[OBSERVATION_MINUTE] += [
         observation(number, "a", "b", 1.0, broker_id=2) for number in range(3)
     ]
-    _, checks = examined(capsys, "--input", str(publish(tmp_path, world)))
+    _, checks = examined(spark_command, "--input", publish(tmp_path, world))
     assert "broker 2" in checks["clocks of c1"]["detail"]
 
 
@@ -169,21 +183,21 @@ def service() -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def test_the_service_tells_whether_brokers_decide_otherwise(
-    service: tuple[str, dict[str, Any]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    service: tuple[str, dict[str, Any]], tmp_path: Path, command: Command
 ):
     url, talk = service
     token = tmp_path / "token"
     token.write_text("secret\n")
-    options = ("--server", url, "--token-file", str(token))
+    options = ("--dry-run", "--server", url, "--token-file", token)
     talk["answer"] = {"authoritative": True}
-    assert examined(capsys, *options)[0] == 0
+    assert examined(command, *options)[0] == 0
     assert talk["asked"] == ("/quotas/resolve?user=ANONYMOUS", "Bearer secret")
     talk["answer"] = {"authoritative": False}
-    code, checks = examined(capsys, *options)
+    code, checks = examined(command, *options)
     assert code == 4
     assert "client.quota.callback.class" in checks["quota callback"]["detail"]
     talk |= {"status": 403, "answer": {"code": "cluster-authorization-failed"}}
-    _, checks = examined(capsys, *options)
+    _, checks = examined(command, *options)
     assert "403 cluster-authorization-failed" in checks["quota callback"]["detail"]
 
 

@@ -1,22 +1,20 @@
 """The command on a real Postgres, with rows that the service's own journal wrote."""
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from app.domain.alterations import AlterationResult, Op, Outcome, Values
 from app.domain.entities import ClientQuotaEntity
-from app.pipeline.arrow_storage import arrow_schema, write_arrow
-from app.pipeline.folders import RunFolder
-from app.pipeline.main import main
+from app.pipeline.publish.runs import URL_VARIABLE
 from app.pipeline.tables import QUOTA_SNAPSHOT
 from app.postgres.audit_log import PostgresJournal
 from app.postgres.drift import PostgresDriftJournal
@@ -24,10 +22,14 @@ from app.postgres.pool import Database
 from app.postgres.recovery import PostgresRecovery
 from app.service.ports.audit_log import AuditConclusion, AuditRequest
 from app.service.ports.recovery import Drift, Recovered
+from tests.pipeline.conftest import Command
+from tests.testkit.bucket_worlds import publish
 from tests.testkit.patience import PATIENT
 from tests.testkit.postgres import CLUSTER, AuditDatabase, audit_entity, audit_request, intent_of
 
 P = "producer_byte_rate"
+
+Fold = Callable[..., dict[str, Any]]
 
 
 @pytest.fixture
@@ -58,10 +60,24 @@ async def altered(
     return request, at
 
 
-def fold(url: str, out: Path, capsys: pytest.CaptureFixture[str], *more: str) -> dict[str, Any]:
-    assert main(["history", "--pg", url, "--out", str(out), "--json", *more]) == 0
-    report: dict[str, Any] = json.loads(capsys.readouterr().out)
-    return report
+@pytest.fixture
+def fold(
+    audit_database: AuditDatabase, spark_command: Command, monkeypatch: pytest.MonkeyPatch
+) -> Fold:
+    """Run the command on the database of the test; return its report."""
+    monkeypatch.setenv(URL_VARIABLE, audit_database.service_url)
+
+    def run(out: Path, *more: str | Path) -> dict[str, Any]:
+        done = spark_command("history", "--out", out, "--json", *more)
+        assert done.returncode == 0, done.stderr
+        report: dict[str, Any] = json.loads(done.stdout)
+        return report
+
+    return run
+
+
+def seq(request: AuditRequest) -> int:
+    return UUID(request.alteration_id).int >> 65
 
 
 def stored(out: Path) -> list[tuple[Any, ...]]:
@@ -70,30 +86,24 @@ def stored(out: Path) -> list[tuple[Any, ...]]:
     return sorted(tuple(row[name] for name in names) for row in table)
 
 
-async def test_the_log_becomes_versions(
-    database: Database,
-    audit_database: AuditDatabase,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-):
-    _, first = await altered(database, "alice", {}, {P: 1024.0})
+async def test_the_log_becomes_versions(database: Database, fold: Fold, tmp_path: Path):
+    one, first = await altered(database, "alice", {}, {P: 1024.0})
     await altered(database, "alice", {P: 1024.0}, {P: 9.0}, Outcome.REFUSED)
-    _, second = await altered(database, "alice", {P: 1024.0}, {P: float(2**63)})
+    two, second = await altered(database, "alice", {P: 1024.0}, {P: float(2**63)})
     _, removed = await altered(database, "alice", {P: float(2**63)}, {})
     drift = Drift(ClientQuotaEntity.of({"user": "bob"}), {P: 1.0}, {P: 2.5}, datetime.now(UTC), 0)
     await PostgresDriftJournal(database).record_drift(CLUSTER, [drift])
-    report = fold(audit_database.service_url, tmp_path, capsys)
+    report = fold(tmp_path)
     alice, bob = stored(tmp_path)[:2], stored(tmp_path)[2:]
     assert alice == [
-        ("alice", P, 1024.0, first, second, "audit", 1),
-        ("alice", P, float(2**63), second, removed, "audit", 3),
+        ("alice", P, 1024.0, first, second, "audit", seq(one)),
+        ("alice", P, float(2**63), second, removed, "audit", seq(two)),
     ]
-    assert [(row[2], row[5], row[6]) for row in bob] == [
-        (1.0, "inferred", None),
-        (2.5, "audit", 5),
-    ]
+    assert [(row[2], row[5]) for row in bob] == [(1.0, "inferred"), (2.5, "audit")]
+    assert bob[0][6] is None
+    assert bob[1][6] > seq(two)
     assert (report["rows_in"], report["findings"]) == (5, 0)
-    assert report["rows_out"] == {"quota_version": 4}
+    assert report["rows_out"] == {"quota_version": 4, "quota_conflict": 0}
 
 
 @pytest.mark.parametrize(
@@ -105,9 +115,8 @@ async def test_what_recovery_found_counts(
     verdict: Outcome,
     value: float,
     database: Database,
-    audit_database: AuditDatabase,
+    fold: Fold,
     tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
 ):
     await altered(database, "alice", {}, {P: 5.0})
     request, at = await altered(database, "alice", {P: 5.0}, {P: 7.0}, Outcome.UNKNOWN)
@@ -117,43 +126,50 @@ async def test_what_recovery_found_counts(
     result = AlterationResult(entity, verdict, changed=True, before={P: 5.0}, after={P: value})
     found = Recovered(request.alteration_id, 0, result, final=True, evidence={})
     await recovery.record_recovery([found])
-    fold(audit_database.service_url, tmp_path, capsys)
+    fold(tmp_path)
     last = max(stored(tmp_path), key=lambda row: row[3])
     assert (last[2], last[4]) == (value, None)
     assert (last[3] == at) is (verdict is not Outcome.NOT_APPLIED)
 
 
 async def test_a_snapshot_that_the_log_does_not_explain_is_a_finding(
-    database: Database,
-    audit_database: AuditDatabase,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    database: Database, fold: Fold, tmp_path: Path
 ):
     await altered(database, "alice", {}, {P: 5.0})
     taken = datetime(2099, 1, 1, tzinfo=UTC)
-    row = {"cluster_id": CLUSTER, "snapshot_id": "s", "taken_at": taken, "user": "alice"}
+    row = {"cluster_id": CLUSTER, "dt": taken.date(), "snapshot_id": "s", "taken_at": taken}
+    row |= {"user": "alice"}
     row |= {"user_default": False, "client_id": "", "client_default": False, "key": P, "value": 6.0}
-    rows = pa.Table.from_pylist([row], schema=arrow_schema(QUOTA_SNAPSHOT))
-    run = RunFolder(tmp_path / "seen", "one")
-    write_arrow(rows, QUOTA_SNAPSHOT, run)
-    run.publish()
-    given = ("--input", str(tmp_path / "seen"), "--cluster", CLUSTER)
-    report = fold(audit_database.service_url, tmp_path, capsys, *given)
+    given = ("--input", publish(tmp_path / "seen", {QUOTA_SNAPSHOT: [row]}), "--cluster", CLUSTER)
+    report = fold(tmp_path / "out", *given)
     assert report["findings"] == 1
     assert report["conflicts"][0]["conflict"] == f"a snapshot shows {P}=6, the log {P}=5"
-    assert stored(tmp_path)[-1][2:] == (6.0, taken, None, "snapshot", None)
+    assert stored(tmp_path / "out")[-1][2:] == (6.0, taken, None, "snapshot", None)
+    [conflict] = pq.read_table(tmp_path / "out" / "quota_conflict").to_pylist()
+    assert (conflict["user"], conflict["at"]) == ("alice", taken)
+    assert conflict["conflict"] == report["conflicts"][0]["conflict"]
 
 
 def test_a_database_without_a_log_is_named(
-    empty_database: AuditDatabase, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    empty_database: AuditDatabase,
+    tmp_path: Path,
+    spark_command: Command,
+    monkeypatch: pytest.MonkeyPatch,
 ):
-    assert main(["history", "--pg", empty_database.owner_url, "--out", str(tmp_path)]) == 5
-    assert "kafka-quota-service migrate" in capsys.readouterr().err
+    monkeypatch.setenv(URL_VARIABLE, empty_database.owner_url)
+    done = spark_command("history", "--out", tmp_path)
+    assert done.returncode == 5
+    assert "kafka-quota-service migrate" in done.stderr
 
 
-def test_missing_options_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    assert main(["history", "--out", str(tmp_path)]) == 2
-    assert "--pg is missing" in capsys.readouterr().err
-    given = ["--pg", "postgresql://x/y", "--out", str(tmp_path), "--input", str(tmp_path)]
-    assert main(["history", *given]) == 2
-    assert "There is no table quota_snapshot in" in capsys.readouterr().err
+def test_missing_options_are_named(
+    tmp_path: Path, spark_command: Command, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.delenv(URL_VARIABLE, raising=False)
+    done = spark_command("history", "--out", tmp_path)
+    assert done.returncode == 2
+    assert f"Set {URL_VARIABLE}" in done.stderr
+    monkeypatch.setenv(URL_VARIABLE, "postgresql://x/y")
+    done = spark_command("history", "--out", tmp_path, "--input", tmp_path)
+    assert done.returncode == 2
+    assert "There is no table quota_snapshot in" in done.stderr

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
+from uuid import UUID
 
 from app.domain.alterations import Op, Outcome, Values
 from app.domain.entities import ClientQuotaEntity
@@ -30,7 +31,7 @@ def entry(
     op = Op(P, remove=True) if after is None else Op(P, Decimal(after))
     known = outcome is Outcome.APPLIED
     return AuditEntry(
-        minute,
+        alteration_id(minute),
         "c",
         at(minute),
         ClientQuotaEntity.of(entity),
@@ -39,6 +40,10 @@ def entry(
         values(after) if known else None,
         outcome,
     )
+
+
+def alteration_id(minute: int) -> UUID:
+    return UUID(int=minute << 65)
 
 
 def values(value: float | None) -> Values:
@@ -67,7 +72,7 @@ def versions(history: QuotaHistory) -> list[tuple[Any, ...]]:
 
 
 def conflicts(history: QuotaHistory) -> list[tuple[datetime, str]]:
-    return [(conflict.at, conflict.told) for conflict in history.conflicts()]
+    return [(conflict.at, conflict.conflict) for conflict in history.conflicts()]
 
 
 def test_each_alteration_ends_one_value_and_begins_the_next():

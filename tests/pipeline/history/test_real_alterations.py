@@ -4,9 +4,11 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
+import pytest
 
 from app.localdev.kafka import LocalKafka
-from app.pipeline.main import main
+from app.pipeline.publish.runs import URL_VARIABLE
+from tests.pipeline.conftest import Command
 from tests.testkit.kafka import unique
 from tests.testkit.postgres import AuditDatabase
 from tests.testkit.service import RunningService, running_service
@@ -28,7 +30,11 @@ def altered(service: RunningService, user: str, **values: float | None) -> dict[
 
 
 def test_set_change_and_remove_become_intervals_that_meet(
-    broker: LocalKafka, audit_database: AuditDatabase, tmp_path: Path
+    broker: LocalKafka,
+    audit_database: AuditDatabase,
+    tmp_path: Path,
+    spark_command: Command,
+    monkeypatch: pytest.MonkeyPatch,
 ):
     user, url = unique("user"), audit_database.service_url
     with running_service(tmp_path, broker.bootstrap_servers, url) as service:
@@ -37,7 +43,8 @@ def test_set_change_and_remove_become_intervals_that_meet(
         refused = service.alter({"entity": {"user": user}, "ops": [{"key": P, "value": -1}]})
         altered(service, user, **{P: None})
     assert refused.status_code == 422
-    assert main(["history", "--pg", url, "--out", str(tmp_path / "out")]) == 0
+    monkeypatch.setenv(URL_VARIABLE, url)
+    assert spark_command("history", "--out", tmp_path / "out").returncode == 0
     rows = pq.read_table(tmp_path / "out" / "quota_version").to_pylist()
     assert {row["cluster_id"] for row in rows} == {first["cluster_id"]}
     assert {(row["user"], row["client_id"], row["origin"]) for row in rows} == {(user, "", "audit")}
@@ -47,6 +54,7 @@ def test_set_change_and_remove_become_intervals_that_meet(
     assert set_to["valid_from"] < set_to["valid_to"] == changed["valid_from"]
     assert changed["valid_from"] < changed["valid_to"]
     assert set_to["audit_seq"] < changed["audit_seq"]
+    assert set_to["alteration_id"] == first["alteration_id"]
     (kept,) = (row for row in rows if row["key"] == C)
     assert (kept["value"], kept["valid_from"]) == (7.0, set_to["valid_from"])
     assert kept["valid_to"] is None

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from app.pipeline.main import main
-from app.pipeline.plots.names import LONGEST, amount, bucket_name, cut, quota_name
+from app.pipeline.summary import LONGEST_NAME, amount, bucket_name, entity_name
 from app.pipeline.tables import BUCKET_MINUTE, DIM_BUCKET, UTILIZATION_DAILY, Table
+from tests.pipeline.conftest import Command
 from tests.testkit.bucket_worlds import DAY, Row, at, bucket, minute, publish
 
 NAMES = ("utilization_heat_map", "rate_against_limit", "percentile_ladder")
@@ -33,17 +33,20 @@ def day(**columns: object) -> Row:
     return row | columns
 
 
-def drawn(folder: Path, place: Path, *options: str) -> dict[str, list[dict[str, str]]]:
+def drawn(
+    command: Command, folder: Path, target: Path, *options: str
+) -> dict[str, list[dict[str, str]]]:
     """Draw, and return the rows behind each picture."""
-    assert main(["plot", "--input", str(folder), "--out", str(place), *options]) == 0
+    done = command("plot", "--input", folder, "--out", target, *options)
+    assert done.returncode == 0, done.stderr
     rows = {}
     for name in NAMES:
-        data = (place / f"{name}.png").read_bytes()
+        data = (target / f"{name}.png").read_bytes()
         assert data.startswith(b"\x89PNG\r\n\x1a\n")
         width, height = struct.unpack(">II", data[16:24])
         assert width > 1000
         assert height > 300
-        with (place / f"{name}.csv").open(newline="", encoding="utf-8") as file:
+        with (target / f"{name}.csv").open(newline="", encoding="utf-8") as file:
             rows[name] = list(csv.DictReader(file))
     return rows
 
@@ -57,7 +60,7 @@ def world(folder: Path, **tables: list[Row]) -> Path:
     return publish(folder, {known[name]: rows for name, rows in tables.items()})
 
 
-def test_each_picture_has_its_rows_beside_it(tmp_path: Path):
+def test_each_picture_has_its_rows_beside_it(spark_command: Command, tmp_path: Path):
     minutes = [minute(number, rate_max=50.0 + number) for number in range(0, 120, 2)]
     minutes += [minute(130, broker_id=2, rate_max=120.0, throttle_ms_max=4.0)]
     minutes += [minute(0, bucket_id=8, limit=None, level=0)]
@@ -65,7 +68,7 @@ def test_each_picture_has_its_rows_beside_it(tmp_path: Path):
     days += [day(bucket_id=8, limit=None, util_p99=None, headroom=None, level=0)]
     nasty = "a$b$\n日" + "x" * 100
     folder = world(tmp_path / "in", minutes=minutes, days=days, names=[bucket(bucket_user=nasty)])
-    rows = drawn(folder, tmp_path / "out")
+    rows = drawn(spark_command, folder, tmp_path / "out")
     heat = {row["hour"]: float(row["utilisation"]) for row in rows["utilization_heat_map"]}
     assert heat == {
         at(0).isoformat(): 1.08,
@@ -77,14 +80,14 @@ def test_each_picture_has_its_rows_beside_it(tmp_path: Path):
     assert [row["violating"] for row in rates].count("True") == 34
     [rung] = rows["percentile_ladder"]
     assert (rung["bucket_id"], rung["broker_id"], rung["p99"]) == ("7", "1", "110.0")
-    assert rung["bucket"].startswith("{user=a$b$\\u000a")
-    assert len(rung["bucket"]) <= LONGEST + len(" produce")
+    assert rung["bucket"].startswith("{user=a$b$\\x0a日")
+    assert len(rung["bucket"]) == LONGEST_NAME + len(" produce")
 
 
-def test_the_same_results_give_the_same_bytes(tmp_path: Path):
+def test_the_same_results_give_the_same_bytes(spark_command: Command, tmp_path: Path):
     folder = world(tmp_path / "in", minutes=[minute(0)], days=[day(peak=900.0)], names=[bucket()])
     for name in ("one", "two"):
-        drawn(folder, tmp_path / name)
+        drawn(spark_command, folder, tmp_path / name)
     one, two = (
         {file.name: file.read_bytes() for file in (tmp_path / name).iterdir()}
         for name in ("one", "two")
@@ -94,15 +97,19 @@ def test_the_same_results_give_the_same_bytes(tmp_path: Path):
 
 
 @pytest.mark.parametrize("options", [(), ("--cluster", "elsewhere")])
-def test_results_without_rows_are_drawn_as_empty(tmp_path: Path, options: tuple[str, ...]):
+def test_results_without_rows_are_drawn_as_empty(
+    spark_command: Command, tmp_path: Path, options: tuple[str, ...]
+):
     days = [day()] if options else []
-    rows = drawn(world(tmp_path / "in", minutes=[], days=days), tmp_path / "out", *options)
+    folder = world(tmp_path / "in", minutes=[], days=days)
+    rows = drawn(spark_command, folder, tmp_path / "out", *options)
     assert rows == {name: [] for name in NAMES}
 
 
-def test_a_missing_table_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    assert main(["plot", "--input", str(tmp_path), "--out", str(tmp_path / "out")]) == 2
-    assert "There is no table utilization_daily in" in capsys.readouterr().err
+def test_a_missing_table_is_named(spark_command: Command, tmp_path: Path):
+    done = spark_command("plot", "--input", tmp_path, "--out", tmp_path / "out")
+    assert done.returncode == 2
+    assert "There is no table utilization_daily in" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -111,7 +118,7 @@ def test_a_missing_table_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[
         ({}, "{user=alice}"),
         ({"bucket_client": "etl"}, "{user=alice, client-id=etl}"),
         ({"bucket_user": "", "bucket_client": "etl"}, "{client-id=etl}"),
-        ({"bucket_user": "<default>"}, '{user="<default>"}'),
+        ({"bucket_user": "<default>"}, r"{user=\<default>}"),
         ({"bucket_user": None, "bucket_client": None}, "bucket 7"),
     ],
 )
@@ -121,13 +128,9 @@ def test_a_bucket_is_called_by_its_tags(columns: Row, name: str):
 
 def test_a_quota_is_called_as_kafka_prints_it():
     both = bucket(quota_user="", quota_user_default=True, quota_client_id="etl")
-    assert quota_name(both) == "{user=<default>, client-id=etl}"
-    assert quota_name(bucket(quota_user="<default>")) == '{user="<default>"}'
-    assert quota_name(bucket(quota_user=None)) == ""
-
-
-def test_a_long_name_keeps_both_its_ends():
-    assert cut("a" * 30 + "z" * 30, 10) == "aaaaaa…zzz"
+    assert entity_name(both) == "{user=<default>, client-id=etl}"
+    assert entity_name(bucket(quota_user="<default>")) == r"{user=\<default>}"
+    assert entity_name(bucket(quota_user=None)) == ""
 
 
 def test_amounts_have_units():

@@ -1,23 +1,24 @@
 """Results as the jobs write them, for tests of what becomes of them."""
 
 import argparse
+import os
 from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
-from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
-import pyarrow as pa
-
-from app.pipeline.arrow_storage import arrow_schema, write_arrow
-from app.pipeline.folders import RunFolder
+from app.pipeline.coverage import Reach
 from app.pipeline.job import Job
+from app.pipeline.publish.postgres import Results, publish_results
+from app.pipeline.publish.runs import URL_VARIABLE
 from app.pipeline.tables import (
-    BUCKET_MINUTE,
+    BUCKET_HOUR,
     DIM_BUCKET,
     THROTTLE_INCIDENT,
     UTILIZATION_DAILY,
     Table,
 )
+from tests.testkit.bucket_worlds import arrow
 
 CLUSTER = "lkc-1"
 DAY = date(2026, 11, 20)
@@ -36,11 +37,11 @@ ENTITY = {
 PLACE = {"cluster_id": CLUSTER, "key": KEY, "bucket_id": BUCKET}
 
 
-def minute(number: int, **columns: Any) -> dict[str, Any]:
-    """A minute of the bucket on broker 1, ``number`` minutes after midnight."""
-    at = MIDNIGHT + timedelta(minutes=number)
-    row = {"dt": at.date(), "ts": at, "broker_id": 1, "rate_avg": 10.5, "rate_max": 20.0}
-    return {**PLACE, **row, "bytes_est": 630, "limit": 100.0, "level": 3, **columns}
+def hour(number: int, **columns: Any) -> dict[str, Any]:
+    """An hour of the bucket on broker 1, ``number`` hours after midnight."""
+    at = MIDNIGHT + timedelta(hours=number)
+    row = {"dt": at.date(), "hour": at, "broker_id": 1, "rate_avg": 10.5, "rate_max": 20.0}
+    return {**PLACE, **row, "limit": 100.0, "throttle_ms_max": None, "minutes": 60, **columns}
 
 
 def day(**columns: Any) -> dict[str, Any]:
@@ -65,28 +66,30 @@ def incident(name: str, starts: int, **columns: Any) -> dict[str, Any]:
 
 
 SAMPLE: Rows = {
-    BUCKET_MINUTE: [minute(0), minute(1), minute(3)],
+    BUCKET_HOUR: [hour(0), hour(1), hour(3)],
     DIM_BUCKET: [bucket()],
     UTILIZATION_DAILY: [day(), day(broker_id=1)],
     THROTTLE_INCIDENT: [incident("i-1", 0)],
 }
+REACH = Reach(MIDNIGHT + timedelta(minutes=5), 0.75)
 
 
-def written(folder: Path, rows: Rows, run_id: str = "run") -> RunFolder:
-    """Publish rows to a folder, as a job does at its end."""
-    run = RunFolder(folder, run_id)
-    for table, records in rows.items():
-        write_arrow(
-            pa.Table.from_pylist([dict(record) for record in records], arrow_schema(table)),
-            table,
-            run,
-        )
-    run.publish()
-    return run
+def job_of(name: str, **options: Any) -> Job:
+    """Return a job with the options that publishing looks at; its run is called like it."""
+    given = {"pg": "", "cluster": None, "since": None, "until": None, "input": None}
+    job = Job(name, argparse.Namespace(**{**given, "job": name, "dry_run": False, **options}))
+    job.run_id = name
+    return job
 
 
-def job_of(name: str, url: str | None, **options: Any) -> Job:
-    """Return a job with the options that publishing looks at."""
-    given = {"pg": url, "cluster": None, "since": None, "until": None, "input": None}
-    more = {"job": name, "dry_run": False, "out": None}
-    return Job(name, argparse.Namespace(**{**given, **more, **options}))
+def publish_rows(
+    url: str, rows: Rows, job: Job | None = None, days: Sequence[date] = (DAY,)
+) -> Job:
+    """Publish rows as a job does at its end, in place of those of days of their clusters."""
+    job = job or job_of("run")
+    clusters = sorted({row["cluster_id"] for each in rows.values() for row in each} or {CLUSTER})
+    replaced = [{"cluster_id": name, "dt": f"{day}"} for name in clusters for day in days]
+    tables = {table: [arrow(table, map(dict, each))] for table, each in rows.items()}
+    with patch.dict(os.environ, {URL_VARIABLE: url}):
+        publish_results(job, Results(tables, replaced, REACH))
+    return job

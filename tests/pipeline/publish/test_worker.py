@@ -15,9 +15,9 @@ from psycopg.rows import dict_row
 from app.pipeline.commands.worker import command_of
 from app.pipeline.errors import UsageError
 from app.pipeline.publish.queue import Queue, QueuedRun
-from app.pipeline.publish.runs import connected
+from app.pipeline.publish.runs import URL_VARIABLE, connected
 from app.pipeline.tables import BUCKET_MINUTE
-from tests.pipeline.publish.results import MIDNIGHT, minute, written
+from tests.testkit.bucket_worlds import DAY, minute, publish
 from tests.testkit.postgres import AuditDatabase
 from tests.testkit.processes import GROUP, PARENT, processes
 from tests.testkit.sizes import size
@@ -48,7 +48,7 @@ def work(url: str, folder: Path) -> Mapping[str, Any]:
     """Let a worker do what is queued, and return its report."""
     done = subprocess.run(
         [*WORKER, "--once", "--data-dir", str(folder)],
-        env={**os.environ, "QUOTAS_DATABASE_URL": url},
+        env={**os.environ, URL_VARIABLE: url},
         capture_output=True,
         text=True,
         check=False,
@@ -68,7 +68,7 @@ def until(condition: Callable[[], bool]) -> None:
 
 def test_a_queued_run_is_done_and_published(audit_database: AuditDatabase, tmp_path: Path):
     url = audit_database.service_url
-    written(tmp_path / "in", {BUCKET_MINUTE: [minute(n, rate_max=150.0) for n in range(3)]})
+    publish(tmp_path / "in", {BUCKET_MINUTE: [minute(n, rate_max=150.0) for n in range(3)]})
     queue(url, "good", "utilization", input=["in"], out="out")
     queue(url, "bad", "utilization", input="nothing", out="out")
     queue(url, "outside", "utilization", input="/", out="out")
@@ -77,7 +77,7 @@ def test_a_queued_run_is_done_and_published(audit_database: AuditDatabase, tmp_p
     good, bad, outside = (run_of(url, name) for name in ("good", "bad", "outside"))
     assert (good["state"], good["error"]) == ("succeeded", None)
     assert "utilization_daily" in good["published"]
-    assert good["data_through"] == MIDNIGHT.replace(minute=3)
+    assert good["data_through"] == DAY.replace(minute=3)
     assert good["rows_out"] > 0
     assert bad["state"] == "failed"
     assert "bucket_minute" in bad["error"]
@@ -91,10 +91,11 @@ def test_a_worker_that_is_stopped_says_so_and_leaves_nothing_behind(
     audit_database: AuditDatabase, tmp_path: Path
 ):
     url = audit_database.service_url
-    written(tmp_path, {BUCKET_MINUTE: [minute(0)]})
+    publish(tmp_path, {BUCKET_MINUTE: [minute(0)]})
     queue(url, "long", "utilization")
     worker = subprocess.Popen(
-        [*WORKER, "--data-dir", str(tmp_path), "--pg", url],
+        [*WORKER, "--data-dir", str(tmp_path)],
+        env={**os.environ, URL_VARIABLE: url},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
@@ -115,7 +116,7 @@ def test_a_worker_that_is_stopped_says_so_and_leaves_nothing_behind(
 
 def test_a_running_run_is_cancelled(audit_database: AuditDatabase, tmp_path: Path):
     url = audit_database.service_url
-    written(tmp_path, {BUCKET_MINUTE: [minute(0)]})
+    publish(tmp_path, {BUCKET_MINUTE: [minute(0)]})
     queue(url, "unwanted", "utilization")
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("update pipeline_run set cancel_requested = true")

@@ -10,6 +10,7 @@ import pytest
 from app.pipeline.arrow_storage import read_arrow
 from app.pipeline.main import main
 from app.pipeline.tables import (
+    BUCKET_HOUR,
     BUCKET_MINUTE,
     DIM_BUCKET,
     DQ_RESULT,
@@ -66,6 +67,17 @@ def test_one_run_writes_the_tables_of_all_steps(spark_command: Command, tmp_path
     assert [item["client-id"] for item in began] == ["etl", "web"]
     [on_one] = [row for row in rows["utilization_daily"] if row["broker_id"] is not None]
     assert (on_one["minutes_present"], on_one["minutes_over_100"]) == (10, 3)
+    [near] = report["summary"]["nearest_to_limit"]
+    assert (near["bucket"], near["entity"]) == ({"user": "alice"}, {"user": "alice"})
+    assert (near["limit"], near["p99"], near["dt"]) == (100, pytest.approx(120, 0.01), "2026-11-20")
+    assert report["summary"]["open_incidents"] == 0
+    [hour] = rows["bucket_hour"]
+    assert (hour["hour"], hour["rate_avg"], hour["rate_max"], hour["minutes"]) == (
+        at(0),
+        57,
+        120,
+        10,
+    )
     assert (tmp_path / "pictures" / "percentile_ladder.png").exists()
     assert not list((out / "_runs").iterdir())
 
@@ -74,7 +86,7 @@ TABLES = {
     table.name: table
     for table in (
         *(OBSERVATION_MINUTE, QUARANTINE, DQ_RESULT, BUCKET_MINUTE, DIM_BUCKET),
-        *(UTILIZATION_DAILY, UTILIZATION_HIST, THROTTLE_INCIDENT),
+        *(UTILIZATION_DAILY, UTILIZATION_HIST, BUCKET_HOUR, THROTTLE_INCIDENT),
     )
 }
 

@@ -5,10 +5,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 import pytest
+from pyspark.sql import SparkSession
 
+from app.pipeline.lake import Lake
+from app.pipeline.tables import QUOTA_VERSION
 from tests.pipeline.conftest import Command
+from tests.testkit.bucket_worlds import frame
 from tests.testkit.http import closed_port
 from tests.testkit.raw_quotas import RawQuotas
 from tests.testkit.service import RunningService
@@ -30,8 +34,7 @@ def token_file(folder: Path, token: str) -> Path:
 
 
 def rows(folder: Path, table: str) -> list[dict[str, Any]]:
-    files = ds.dataset(folder / table, partitioning="hive", format="parquet")
-    found: list[dict[str, Any]] = files.to_table().to_pylist()
+    found: list[dict[str, Any]] = pq.read_table(folder / table).to_pylist()
     return found
 
 
@@ -43,14 +46,14 @@ def raw(service: RunningService):
         raw.become({})
 
 
-def test_every_value_is_kept_but_those_of_addresses(
-    command: Command, service: RunningService, raw: RawQuotas, tmp_path: Path
+def test_every_value_is_stored_but_those_of_addresses(
+    spark_command: Command, service: RunningService, raw: RawQuotas, tmp_path: Path
 ):
     arguments = ["--server", service.url, "--token-file", token_file(tmp_path, "bob")]
     begun = datetime.now(UTC)
     out = tmp_path / "out"
     for _ in range(2):
-        done = command("snapshot", *arguments, "--out", out, "--json")
+        done = spark_command("snapshot", *arguments, "--out", out, "--json")
         assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
     assert (told["entities"], told["ip_entities_left_out"], told["rows_out"]) == (5, 1, 6)
@@ -71,18 +74,54 @@ def test_every_value_is_kept_but_those_of_addresses(
         ("", False, "", True, "producer_byte_rate", 5.0),
     }
     assert len(versions) == 6
-    (taken_at,) = {row["valid_from"] for row in versions}
-    assert taken_at.isoformat() == told["taken_at"]
-    assert begun < taken_at <= datetime.now(UTC)
+    (since,) = {row["valid_from"] for row in versions}
+    taken_at = datetime.fromisoformat(told["taken_at"])
+    assert begun < since < taken_at <= datetime.now(UTC)
     assert {(row["origin"], row["valid_to"], row["audit_seq"]) for row in versions} == {
         ("snapshot", None, None)
     }
-    kept = rows(out, "quota_snapshot")
-    assert len({row["snapshot_id"] for row in kept}) == 1
-    assert {row["taken_at"] for row in kept} == {taken_at}
-    assert len(kept) == 6
+    taken = rows(out, "quota_snapshot")
+    assert len({row["snapshot_id"] for row in taken}) == 2
+    assert {row["taken_at"] for row in taken} == {since, taken_at}
+    assert len(taken) == 12
     cluster = service.api("bob").get("/quotas").json()["cluster_id"]
-    assert {row["cluster_id"] for row in kept + versions} == {cluster}
+    assert {row["cluster_id"] for row in taken + versions} == {cluster}
+
+
+def test_versions_of_the_log_stay_and_end_where_the_snapshot_differs(
+    spark_command: Command,
+    service: RunningService,
+    raw: RawQuotas,
+    spark: SparkSession,
+    tmp_path: Path,
+):
+    cluster = service.api("bob").get("/quotas").json()["cluster_id"]
+    begin, end = datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 2, tzinfo=UTC)
+    alice = {"cluster_id": cluster, "user": "alice", "user_default": False, "client_id": ""}
+    alice |= {"client_default": False, "origin": "audit", "audit_seq": 1, "alteration_id": "x"}
+    stored = [
+        {**alice, "key": "producer_byte_rate", "value": 1.0, "valid_from": begin, "valid_to": end},
+        {**alice, "key": "producer_byte_rate", "value": 1024.0, "valid_from": end},
+        {**alice, "key": "request_percentage", "value": 99.0, "valid_from": begin},
+        {**alice, "key": "consumer_byte_rate", "value": 5.0, "valid_from": begin},
+    ]
+    Lake(spark, str(tmp_path)).write(frame(spark, QUOTA_VERSION, stored), QUOTA_VERSION)
+    arguments = ["--server", service.url, "--token-file", token_file(tmp_path, "bob")]
+    done = spark_command("snapshot", *arguments, "--out", tmp_path, "--json")
+    assert done.returncode == 0, done.stderr
+    taken_at = datetime.fromisoformat(json.loads(done.stdout)["taken_at"])
+    versions = {
+        (row["key"], row["value"], row["valid_from"]): (row["valid_to"], row["origin"])
+        for row in rows(tmp_path, "quota_version")
+        if row["user"] == "alice" and not row["client_default"]
+    }
+    assert versions == {
+        ("producer_byte_rate", 1.0, begin): (end, "audit"),
+        ("producer_byte_rate", 1024.0, end): (None, "audit"),
+        ("request_percentage", 99.0, begin): (taken_at, "audit"),
+        ("request_percentage", 12.5, taken_at): (None, "snapshot"),
+        ("consumer_byte_rate", 5.0, begin): (taken_at, "audit"),
+    }
 
 
 @pytest.mark.parametrize(

@@ -38,13 +38,13 @@ def versions(spark: SparkSession) -> DataFrame:
 
 
 @pytest.mark.parametrize("size", [1, 2, 7, 999, 10_000, 172_800, 172_801, 20_000_000, 10**9])
-def test_the_stretches_of_a_day_hold_its_rows(size: int):
+def test_the_sessions_of_a_day_hold_its_rows(size: int):
     sizes = plan(size)
     rows = -(-size // sizes.days)
     hot = -(-rows // 10)
-    assert hot <= sizes.hot_stretches * sizes.minutes
-    assert sizes.hot_stretches <= sizes.brokers * len(KEYS)
-    others = (sizes.stretches_a_day - sizes.hot_stretches) * sizes.session_minutes
+    assert hot <= sizes.hot_sessions * sizes.minutes
+    assert sizes.hot_sessions <= sizes.brokers * len(KEYS)
+    others = (sizes.sessions_a_day - sizes.hot_sessions) * sizes.session_minutes
     assert others >= rows - rows // 10
 
 

@@ -58,7 +58,8 @@ def test_the_command_writes_both_tables_and_the_names(
     assert ended.returncode == 4, ended.stderr
     report = json.loads(ended.stdout)
     assert (report["rows_in"], report["findings"]) == (2, 1)
-    assert report["rows_out"] == {"dim_bucket": 1, "utilization_daily": 2, "utilization_hist": 4}
+    written = {"dim_bucket": 1, "utilization_daily": 2, "utilization_hist": 4, "bucket_hour": 1}
+    assert report["rows_out"] == written
     assert "== Physical Plan ==" in ended.stderr
     days = read_arrow(out, UTILIZATION_DAILY).to_pylist()
     assert [(row["dt"].day, row["broker_id"]) for row in days] == [(20, None), (20, 1)]

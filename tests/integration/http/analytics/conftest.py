@@ -1,15 +1,14 @@
 """A service of its own, with results that the pipeline published into its database."""
 
+import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 
 from app.localdev.kafka import LocalKafka
 from app.localdev.postgres import LocalPostgres
-from app.pipeline.publish.postgres import publish
-from tests.pipeline.publish.results import Rows, job_of, written
+from tests.pipeline.publish.results import Rows, job_of, publish_rows
 from tests.testkit.postgres import migrated_database
 from tests.testkit.service import RunningService, running_service
 
@@ -20,16 +19,16 @@ class Published:
 
     service: RunningService
     url: str
-    folder: Path
     cluster_id: str
 
     def publish(self, name: str, rows: Rows, cluster_id: str | None = None) -> str:
         """Publish rows under a name, of the service's cluster or another; return the run's id."""
         of = {"cluster_id": cluster_id or self.cluster_id}
         own = {table: [{**row, **of} for row in each] for table, each in rows.items()}
-        job = job_of("run", self.url, input=[name])
-        publish(job, written(self.folder / name, own))
-        return job.run_id
+        job = job_of("run", input=[name])
+        job.run_id = hashlib.sha256(name.encode()).hexdigest()[:16]
+        days = {row["dt"] for each in own.values() for row in each if "dt" in row}
+        return publish_rows(self.url, own, job, sorted(days)).run_id
 
 
 @pytest.fixture(scope="module")
@@ -48,6 +47,6 @@ def published(
         ops: list[dict[str, object]] = [{"key": "producer_byte_rate", "value": 1_000_000}]
         service.alter({**rule, "ops": ops}).raise_for_status()
         cluster_id = service.api("bob").get("/quotas").json()["cluster_id"]
-        yield Published(service, service_url, folder, cluster_id)
+        yield Published(service, service_url, cluster_id)
         ops = [{"key": "producer_byte_rate", "remove": True}]
         service.alter({**rule, "ops": ops}).raise_for_status()

@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from app.http.pagination import page_token, query_fingerprint
-from app.pipeline.tables import BUCKET_MINUTE, DIM_BUCKET, THROTTLE_INCIDENT, UTILIZATION_DAILY
+from app.pipeline.tables import BUCKET_HOUR, DIM_BUCKET, THROTTLE_INCIDENT, UTILIZATION_DAILY
 from tests.integration.http.analytics.conftest import Published
 from tests.pipeline.publish.results import (
     BUCKET,
@@ -15,8 +15,8 @@ from tests.pipeline.publish.results import (
     KEY,
     bucket,
     day,
+    hour,
     incident,
-    minute,
 )
 from tests.testkit.http import assert_refused, problem_of
 
@@ -55,10 +55,10 @@ RESULTS = {
         incident("two", 60, bucket_id=BOB, level=6, **DEFAULT_USER),
         incident("three", 1435),
     ],
-    BUCKET_MINUTE: [
-        *(minute(number, broker_id=broker) for number in range(5) for broker in (1, 2)),
-        minute(-1440),
-        minute(0, bucket_id=BOB, level=6),
+    BUCKET_HOUR: [
+        *(hour(number, broker_id=broker) for number in range(5) for broker in (1, 2)),
+        hour(-24),
+        hour(0, bucket_id=BOB),
     ],
 }
 
@@ -88,7 +88,7 @@ def test_an_answer_names_its_run_and_the_columns_of_the_table(published: Publish
     document = published.service.api("bob").get("/analytics/utilization").json()
     assert (document["run_id"], document["next_page_token"]) == (run_id, None)
     assert document["data_through"] == "2026-11-20T00:05:00.000Z"
-    assert document["coverage"] == pytest.approx(11 / 2890)
+    assert document["coverage"] == 0.75
     first = document["rows"][0]
     assert list(first) == [column.split()[0] for column in UTILIZATION_DAILY.ddl.split(",")]
     assert (first["bucket_id"], first["dt"]) == (str(BUCKET), "2026-11-20")
@@ -172,10 +172,10 @@ def test_pages_hold_every_row_once(api: httpx.Client, path: str, size: int):
     assert paged == whole
 
 
-def test_the_minutes_of_a_bucket_are_told_in_order(api: httpx.Client):
-    found = rows(api.get(f"/analytics/buckets/{BUCKET}?since=2026-11-20T00:01:00Z"))
-    assert [(row["ts"][11:16], row["broker_id"]) for row in found] == [
-        (f"00:0{number}", broker) for number in range(1, 5) for broker in (1, 2)
+def test_the_hours_of_a_bucket_come_in_order(api: httpx.Client):
+    found = rows(api.get(f"/analytics/buckets/{BUCKET}?since=2026-11-20T01:00:00Z"))
+    assert [(row["hour"][11:16], row["broker_id"]) for row in found] == [
+        (f"0{number}:00", broker) for number in range(1, 5) for broker in (1, 2)
     ]
     document = api.get(f"/analytics/buckets/{BUCKET}?until=2026-11-19T00:00:00Z").json()
     assert document["rows"] == []

@@ -1,8 +1,8 @@
 from datetime import timedelta
 
-from app.pipeline.tables import BUCKET_MINUTE, DIM_BUCKET, UTILIZATION_DAILY
+from app.pipeline.tables import DIM_BUCKET, UTILIZATION_DAILY
 from tests.integration.http.analytics.conftest import Published
-from tests.pipeline.publish.results import DAY, bucket, day, minute
+from tests.pipeline.publish.results import DAY, bucket, day
 from tests.testkit.http import assert_refused
 
 KEYS = ("producer_byte_rate", "consumer_byte_rate", "request_percentage")
@@ -17,7 +17,6 @@ def test_usage_is_told_beside_each_limit(published: Published):
         {
             DIM_BUCKET: [bucket(**names)],
             UTILIZATION_DAILY: [day(), day(broker_id=1, p99=1.0)],
-            BUCKET_MINUTE: [minute(0), minute(4)],
         },
     )
     quotas = bob.get("/quotas/resolve?user=alice&usage=true").json()["quotas"]
@@ -42,7 +41,6 @@ def test_a_later_run_about_earlier_days_takes_nothing_from_the_last_day(publishe
         {
             DIM_BUCKET: [bucket(**names)],
             UTILIZATION_DAILY: [day(dt=DAY - timedelta(days=5), p99=1.0)],
-            BUCKET_MINUTE: [minute(-5 * 1440)],
         },
     )
     assert bob.get(resolve).json()["quotas"][KEYS[0]]["usage"] == before

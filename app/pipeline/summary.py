@@ -1,0 +1,277 @@
+"""What people came for: the buckets nearest to their limits, and the incidents that are open."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as sf
+
+from app.domain.entities import show_entity
+from app.pipeline.job import Job
+from app.pipeline.lake import Lake, read_all
+from app.pipeline.tables import DIM_BUCKET, THROTTLE_INCIDENT, UTILIZATION_DAILY, Table
+
+LONGEST_NAME: Final = 44
+"""Characters of an entity in a table or a picture; the JSON has all of it."""
+
+_LISTED: Final = 10
+_KEYS: Final = {
+    "producer_byte_rate": "produce",
+    "consumer_byte_rate": "fetch",
+    "request_percentage": "request",
+    "controller_mutation_rate": "mutation",
+}
+_UNITS: Final = {"request_percentage": "% of a thread", "controller_mutation_rate": "mutations/s"}
+
+Row = Mapping[str, Any]
+Entity = Mapping[str, str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """The tables that results are read from, and which of their rows.
+
+    Attributes:
+        lakes: Where the tables are; one may be in several, or in none.
+        job: Has the cluster and the period.
+    """
+
+    lakes: Sequence[Lake]
+    job: Job
+
+    def read(self, table: Table) -> DataFrame | None:
+        """Return the rows of the job's cluster, or null where no lake has the table."""
+        having = [lake for lake in self.lakes if lake.has(table)]
+        if not having:
+            return None
+        rows = read_all(having, table)
+        cluster = self.job.options.cluster
+        if cluster is None or "cluster_id" not in rows.columns:
+            return rows
+        return rows.where(sf.col("cluster_id") == cluster)
+
+    def nearest(self, number: int = _LISTED) -> list["NearLimit"]:
+        """Return the buckets with the highest p99 beside their limit, the nearest first.
+
+        Each is shown on its worst day and its busiest broker: the latest of equal ones.
+        """
+        days = self.read(UTILIZATION_DAILY)
+        if days is None:
+            return []
+        since, until = self.job.period()
+        if since:
+            days = days.where(sf.col("dt") >= since.date())
+        if until:
+            days = days.where(sf.col("dt") <= until.date())
+        limited = days.where("util_p99 < double('Infinity') and broker_id is not null")
+        worst = limited.groupBy("cluster_id", "bucket_id").agg(
+            sf.max_by(sf.struct("*"), sf.struct("util_p99", "dt", "broker_id")).alias("day")
+        )
+        rows = worst.select("day.*").sort(sf.desc("util_p99"), "cluster_id", "bucket_id")
+        found = rows.limit(number).toArrow().to_pylist()
+        names = self.names([row["bucket_id"] for row in found])
+        several = len({row["cluster_id"] for row in found}) > 1
+        return [NearLimit(row, names.get(_position(row), row), several) for row in found]
+
+    def open_incidents(self) -> tuple[list[Row], int]:
+        """Return the open incidents that are furthest over their limit, and how many are open."""
+        incidents = self.read(THROTTLE_INCIDENT)
+        if incidents is None:
+            return [], 0
+        rows = incidents.where("status = 'open'").dropDuplicates(["cluster_id", "incident_id"])
+        worst = rows.sort(sf.desc_nulls_last("peak_ratio"), "start", "incident_id").limit(_LISTED)
+        found = worst.toArrow().to_pylist()
+        names = self.names([row["bucket_id"] for row in found])
+        return [{**names.get(_position(row), {}), **row} for row in found], rows.count()
+
+    def names(self, bucket_ids: Sequence[int]) -> Mapping[tuple[str, int, int], Row]:
+        """Return the rows of ``DIM_BUCKET`` of some buckets by cluster, id and level."""
+        buckets = self.read(DIM_BUCKET)
+        if buckets is None or not bucket_ids:
+            return {}
+        rows = buckets.where(sf.col("bucket_id").isin(list(bucket_ids))).toArrow().to_pylist()
+        return {_position(row): row for row in rows}
+
+
+@dataclass(frozen=True, slots=True)
+class NearLimit:
+    """A bucket near its limit.
+
+    Attributes:
+        day: Its worst row of ``UTILIZATION_DAILY``.
+        names: Its row of ``DIM_BUCKET``; the day where its names are missing.
+        of_several: Whether the others are of other clusters.
+    """
+
+    day: Row
+    names: Row
+    of_several: bool = False
+
+    @property
+    def identity(self) -> tuple[str, int]:
+        """The cluster and the id of the bucket."""
+        return self.day["cluster_id"], self.day["bucket_id"]
+
+    @property
+    def label(self) -> str:
+        """Who spends, and of what."""
+        cluster = f"{self.day['cluster_id']}: " if self.of_several else ""
+        return f"{cluster}{bucket_name(self.names)} {key_name(self.day['key'])}"
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as ``--json`` prints it; ``util_p99`` 1 is the limit."""
+        figures = ("broker_id", "limit", "p99", "peak", "util_p99", "throttled_minutes")
+        return {
+            "cluster_id": self.day["cluster_id"],
+            "bucket_id": str(self.day["bucket_id"]),
+            "bucket": bucket_of(self.names),
+            "key": self.day["key"],
+            "entity": entity_of(self.names),
+            "dt": self.day["dt"].isoformat(),
+            **{name: self.day[name] for name in figures},
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """How a job ends.
+
+    Attributes:
+        nearest: The buckets nearest to their limits.
+        incidents: Open ones, the worst first.
+        open_incidents: How many are open.
+    """
+
+    nearest: Sequence[NearLimit]
+    incidents: Sequence[Row]
+    open_incidents: int
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as ``--json`` prints it."""
+        return {
+            "nearest_to_limit": [item.as_json() for item in self.nearest],
+            "open_incidents": self.open_incidents,
+            "worst_open_incidents": [_incident_json(row) for row in self.incidents],
+        }
+
+    def lines(self) -> Iterator[str]:
+        """Yield it as people read it."""
+        yield ""
+        yield "Nearest to their limits:" if self.nearest else "No bucket has a limit here."
+        yield from _columns(
+            ("p99", "bucket", "limited by", "limit", "day", "broker", "throttled"),
+            [
+                (
+                    f"{item.day['util_p99']:,.0%}",
+                    item.label,
+                    entity_name(item.names),
+                    amount(item.day["limit"], item.day["key"]),
+                    f"{item.day['dt']}",
+                    f"{item.day['broker_id']}",
+                    f"{item.day['throttled_minutes'] or 0} min",
+                )
+                for item in self.nearest
+            ],
+        )
+        yield ""
+        yield f"Open incidents: {self.open_incidents or 'none'}"
+        yield from _columns(
+            ("peak", "bucket", "limited by", "since", "broker", "minutes"),
+            [
+                (
+                    f"{row['peak_ratio']:,.0%}" if row["peak_ratio"] is not None else "-",
+                    f"{bucket_name(row)} {key_name(row['key'])}",
+                    entity_name(row),
+                    f"{row['start']:%Y-%m-%d %H:%M}",
+                    f"{row['broker_id']}",
+                    f"{row['minutes']}",
+                )
+                for row in self.incidents
+            ],
+        )
+
+
+def summarize(job: Job, lakes: Sequence[Lake]) -> None:
+    """End a job's report with the buckets nearest to their limits and the open incidents."""
+    results = Results(lakes, job)
+    summary = Summary(results.nearest(), *results.open_incidents())
+    job.summary, job.counts["summary"] = list(summary.lines()), summary.as_json()
+
+
+def bucket_of(row: Row) -> Entity | None:
+    """Return who spends: the tags of the bucket that are not empty; null where unknown."""
+    if row.get("bucket_user") is None and row.get("bucket_client") is None:
+        return None
+    tags = {"user": row["bucket_user"], "client-id": row["bucket_client"]}
+    return {kind: name for kind, name in tags.items() if name}
+
+
+def entity_of(row: Row) -> Entity | None:
+    """Return the entity whose quota limits, null for a default; null where unknown or none."""
+    entity: dict[str, str | None] = {}
+    for kind, column in (("user", "quota_user"), ("client-id", "quota_client_id")):
+        if row.get(f"{column.removesuffix('_id')}_default"):
+            entity[kind] = None
+        elif row.get(column):
+            entity[kind] = row[column]
+    return entity or None
+
+
+def bucket_name(row: Row) -> str:
+    """Return who spends, as ``{user=alice, client-id=etl}``; the id where the names are missing."""
+    bucket = bucket_of(row)
+    return f"bucket {row['bucket_id']}" if bucket is None else _shorten(show_entity(bucket))
+
+
+def entity_name(row: Row) -> str:
+    """Return the entity of a limit, as ``{user=<default>}``; '' where unknown."""
+    entity = entity_of(row)
+    return "" if entity is None else _shorten(show_entity(entity))
+
+
+def key_name(key: str) -> str:
+    """Return the short name of a quota key."""
+    return _KEYS.get(key, key)
+
+
+def amount(value: float, key: str) -> str:
+    """Return a value with its unit, bytes by powers of 1,000: ``1.5 MB/s``."""
+    if key in _UNITS:
+        return f"{value:,.4g} {_UNITS[key]}"
+    for size, unit in ((1e12, "TB/s"), (1e9, "GB/s"), (1e6, "MB/s"), (1e3, "kB/s")):
+        if value >= size:
+            return f"{value / size:,.4g} {unit}"
+    return f"{value:,.4g} B/s"
+
+
+def _shorten(text: str) -> str:
+    return text if len(text) <= LONGEST_NAME else f"{text[: LONGEST_NAME - 1]}…"
+
+
+def _position(row: Row) -> tuple[str, int, int]:
+    return row["cluster_id"], row["bucket_id"], row["level"]
+
+
+def _incident_json(row: Row) -> dict[str, Any]:
+    times = {name: row[name].isoformat() for name in ("start", "end")}
+    figures = ("incident_id", "broker_id", "minutes", "peak_ratio")
+    return {
+        "cluster_id": row["cluster_id"],
+        "bucket_id": str(row["bucket_id"]),
+        "bucket": bucket_of(row),
+        "key": row["key"],
+        "entity": entity_of(row),
+        **times,
+        **{name: row[name] for name in figures},
+    }
+
+
+def _columns(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Yield a table in columns; nothing without rows."""
+    if rows:
+        cells = [header, *rows]
+        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+        for row in cells:
+            padded = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+            yield f"  {'  '.join(padded).rstrip()}"
