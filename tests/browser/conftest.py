@@ -11,10 +11,9 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from app.localdev.kafka import LocalKafka
 from app.localdev.postgres import LocalPostgres
-from app.pipeline.publish.postgres import publish
-from app.pipeline.tables import BUCKET_MINUTE, DIM_BUCKET, THROTTLE_INCIDENT, UTILIZATION_DAILY
+from app.pipeline.tables import BUCKET_HOUR, DIM_BUCKET, THROTTLE_INCIDENT, UTILIZATION_DAILY
 from scripts.npm_packages import browser as chromium
-from tests.pipeline.publish.results import Rows, bucket, day, incident, job_of, minute, written
+from tests.pipeline.publish.results import Rows, bucket, day, hour, incident, publish_rows
 from tests.testkit.event_loops import in_a_thread
 from tests.testkit.patience import PROMPT
 from tests.testkit.postgres import migrated_database
@@ -29,8 +28,8 @@ LIMITED = {"limit": 8.0 * MIB, "p50": 3.0 * MIB, "p95": 7.0 * MIB, "p99": 7.5 * 
 
 
 def busy_rate(number: int) -> float:
-    """Return the rate of a quarter of an hour: a day's wave, over the limit at its end."""
-    return (4.5 + 4 * math.sin((number / 96 - 0.3) * 2 * math.pi)) * MIB
+    """Return the highest rate of an hour: a day's wave, over the limit at noon."""
+    return (4.5 + 4 * math.sin((number / 24 - 0.3) * 2 * math.pi)) * MIB
 
 
 USE: Rows = {
@@ -40,8 +39,8 @@ USE: Rows = {
         day(bucket_id=2, level=6, util_p99=0.31, **{**LIMITED, "p99": 2.5 * MIB}, peak=3.0 * MIB),
     ],
     THROTTLE_INCIDENT: [incident("i-1", 840, est_deferred_bytes=90 * MIB)],
-    BUCKET_MINUTE: [
-        minute(15 * number, rate_max=busy_rate(number), limit=8.0 * MIB) for number in range(96)
+    BUCKET_HOUR: [
+        hour(number, rate_max=busy_rate(number), limit=8.0 * MIB) for number in range(24)
     ],
 }
 """alice's bucket near its limit, bob's far below his."""
@@ -67,7 +66,7 @@ def site(
             table: [{**row, "cluster_id": cluster_id} for row in each]
             for table, each in USE.items()
         }
-        publish(job_of("run", url, input=["use"]), written(folder / "use", rows))
+        publish_rows(url, rows)
         yield service
 
 
