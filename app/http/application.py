@@ -45,9 +45,14 @@ _METHODS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """What a route takes to what a caller may send: the boundary reads HEAD as GET."""
 
+_NOWHERE: Final = "Nothing is at this path; /docs lists the routes."
+
 _OF_STATUS: Final[Mapping[int, tuple[type[QuotaError], str]]] = {
-    404: (NotFoundError, "Nothing is at this path."),
-    405: (MethodNotAllowedError, "This path does not take that method; see the header Allow."),
+    404: (NotFoundError, _NOWHERE),
+    405: (
+        MethodNotAllowedError,
+        "This path does not take that method; use one of the header Allow.",
+    ),
 }
 
 
@@ -192,5 +197,5 @@ class OperationsApart:
         if scope["type"] == "http":
             belongs_there = scope["path"] in _OPERATIONS_PATHS
             if belongs_there != scope["state"].get(ON_OPERATIONS_PORT, False):
-                raise NotFoundError("Nothing is at this path.")
+                raise NotFoundError(_NOWHERE)
         await self._app(scope, receive, send)

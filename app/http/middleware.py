@@ -360,7 +360,7 @@ def refuse_bad_headers(scope: Scope) -> None:
         if name in _AMBIGUOUS_HEADERS:
             judged.append(pair)
     if size > MAX_HEADER_BYTES:
-        detail = f"The path, the query and the headers have over {MAX_HEADER_BYTES} bytes."
+        detail = f"Path, query and headers have over {MAX_HEADER_BYTES} bytes; send fewer."
         raise HeadersTooLargeError(detail)
     _refuse_ambiguous(judged)
 

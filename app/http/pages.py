@@ -180,7 +180,7 @@ async def show_screen(request: Request, name: str) -> Response:
     """Send a file of the page; any other address below is one of its screens."""
     asset = page_assets().get(name)
     if asset is None and "." in name:
-        raise NotFoundError("The page has no such file.")
+        raise NotFoundError("The page has no such file; it begins at /.")
     return (asset or page_assets()["index.html"]).response(request)
 
 

@@ -62,7 +62,7 @@ def parse_filter(
     read = [parse_component(text) for text in components]
     readable = tuple(component for component in read if component is not None)
     if len(readable) < len(read):
-        detail = f"The parameter {parameter} cannot be read."
+        detail = f"The parameter {parameter} cannot be read; errors say how it is written."
         violations = unreadable_components(components, parameter)
         raise UnreadableRequestError(detail, violations=violations)
     return ClientQuotaFilter(readable, strict)
@@ -184,10 +184,14 @@ def read_query(query_string: bytes, model: type[Q]) -> Q:
             judged = _violation(fault, (*repeating, *single))
             (broken if fault["type"] in _BROKEN else unreadable).append(judged)
     if unreadable:
-        raise UnreadableRequestError("The query cannot be read.", violations=unreadable)
+        raise UnreadableRequestError(
+            "The query cannot be read; correct every parameter in errors.", violations=unreadable
+        )
     if broken:
         broken.extend(_refused_by_brokers(values, model))
-        raise InvalidRequestError("The query breaks a rule.", violations=broken)
+        raise InvalidRequestError(
+            "The query breaks a rule; correct every parameter in errors.", violations=broken
+        )
     return query
 
 
@@ -252,7 +256,7 @@ def _decoded_pairs(query_string: bytes, unreadable: list[Violation]) -> Iterator
         name, text = _decoded(raw_name), _decoded(raw_text)
         if name is None or text is None:
             pointer = name or raw_name.decode("ascii", "backslashreplace")
-            detail = "The percent-encoding is not that of UTF-8 text."
+            detail = "The percent-encoding is not that of UTF-8 text; encode the text anew."
             unreadable.append(Violation(pointer, "bad-percent-encoding", detail))
         else:
             yield name, text

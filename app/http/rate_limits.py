@@ -227,7 +227,7 @@ class RateLimits:
 
     def _limited(self, kind: Limited, detail: str, wait_s: float) -> RateLimitedError:
         self._count(kind.value)
-        return RateLimitedError(detail, retry_after_s=wait_s)
+        return RateLimitedError(f"{detail} Come back after Retry-After.", retry_after_s=wait_s)
 
 
 def network_of(address: str) -> str:

@@ -126,7 +126,11 @@ class DeadlineHttpProtocol(HttpToolsProtocol):
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BUFFER_BYTES)
         self._look_later = self.loop.call_later(self._pause_s, self._look)
         if slot is not None and slot.is_refused:
-            self._refuse(TooManyConnectionsError("There are too many.", retry_after_s=1))
+            self._refuse(
+                TooManyConnectionsError(
+                    "There are too many connections; come back after Retry-After.", retry_after_s=1
+                )
+            )
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop looking."""
@@ -151,7 +155,9 @@ class DeadlineHttpProtocol(HttpToolsProtocol):
         if self._body_came and self._stage is Stage.BODY and self._answering:
             self.flow.pause_reading()  # until the application asks for more
         if self._bare_bytes > self.limits.header_bytes:
-            detail = f"Over {self.limits.header_bytes} bytes came and the headers did not end."
+            detail = (
+                f"Over {self.limits.header_bytes} bytes came without an end of headers; send fewer."
+            )
             self._refuse(HeadersTooLargeError(detail))
 
     def on_message_begin(self) -> None:
@@ -180,7 +186,7 @@ class DeadlineHttpProtocol(HttpToolsProtocol):
             if self._slot is not None:
                 self._slot.work()
             if len(self.pipeline) > _MAX_PIPELINED:
-                detail = "Too many requests were sent without waiting for an answer."
+                detail = "Too many requests were sent without waiting for an answer; wait for each."
                 self._fault = UnreadableRequestError(detail, code=_MALFORMED)
         if self._fault is not None:
             raise ValueError(self._fault.detail)
@@ -302,7 +308,9 @@ def head_fault(version: str, headers: Sequence[tuple[bytes, bytes]]) -> QuotaErr
     if (version == "1.1" and not hosts) or len(hosts) > 1:
         return UnreadableRequestError("Give exactly one Host header.", code=_MALFORMED)
     if hosts and not _HOST.fullmatch(hosts[0].strip()):
-        return UnreadableRequestError("The Host header names no host.", code=_MALFORMED)
+        return UnreadableRequestError(
+            "The Host header names no host; name this service.", code=_MALFORMED
+        )
     codings = [
         coding.strip().lower()
         for name, value in headers

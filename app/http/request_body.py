@@ -84,7 +84,7 @@ _TOO_MANY: Final = (
     f"The body has over {MAX_VALUES} objects and numbers; a request takes 10,000 entities and "
     "10,000 changed keys."
 )
-_FLAWED: Final = "The body cannot be read without guessing."
+_FLAWED: Final = "The body cannot be read without guessing; correct every place in errors."
 
 
 @dataclass(slots=True)
@@ -153,7 +153,7 @@ def _repetitions(pairs: list[tuple[str, Any]], pointer: str) -> Iterator[Violati
     for name, _ in pairs:
         if name in seen and name not in reported:
             reported.add(name)
-            detail = f"The key {quote(name)} is given more than once."
+            detail = f"The key {quote(name)} is given more than once; give it once."
             yield Violation(child(pointer, name), "duplicate-json-key", detail)
         seen.add(name)
 
@@ -162,7 +162,7 @@ def _decoded(body: bytes) -> str:
     try:
         text = body.decode()
     except UnicodeDecodeError as error:
-        detail = f"The body is not UTF-8: byte {error.start} cannot be read."
+        detail = f"The body is not UTF-8: byte {error.start} cannot be read. Send UTF-8."
         raise _unreadable("not-utf-8", detail) from None
     if not text.strip():
         raise _unreadable("not-json", "The body is not JSON: it is empty.")
@@ -323,10 +323,12 @@ async def read_json_body(
         async with asyncio.timeout(deadline_s) as deadline:
             return await _received(request, limit, slot, deadline)
     except TimeoutError:
-        detail = f"The body did not arrive within {deadline_s:g} seconds, or came too slowly."
+        detail = (
+            f"The body was not here within {deadline_s:g} s, or came too slowly; send it again."
+        )
         raise RequestTimeoutError(detail) from None
     except ClientDisconnect:
-        detail = "The connection was closed before the end of the body."
+        detail = "The connection was closed before the end of the body; send the request again."
         raise UnreadableRequestError(detail, code="incomplete-body") from None
 
 

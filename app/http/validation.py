@@ -168,7 +168,7 @@ def refusal(errors: Sequence[PydanticError], model: type[BaseModel] | None = Non
             )
             return InvalidRequestError(detail, violations=[broken])
     violations = list(islice(violations_of(errors, model), MAX_VIOLATIONS + 1))
-    detail = "The body cannot be read; see errors for each place."
+    detail = "The body cannot be read; correct every place in errors."
     return UnreadableRequestError(detail, violations=violations)
 
 

@@ -274,7 +274,9 @@ class Bearer:
         if principal is not None:
             return principal, BEARER
         if self._signed is None or not self._signed.is_compact(token):
-            raise InvalidTokenError("The token is not known, has expired, or is nobody's.")
+            raise InvalidTokenError(
+                "The token is not known, has expired, or is nobody's; get a new one."
+            )
         return await self._signed.principal(token), OIDC
 
 

@@ -69,7 +69,9 @@ class ClientCertificates:
         identity = self._identity(certificate)
         now = self._now()
         if not identity.begins <= now <= identity.ends:
-            raise InvalidCertificateError("The certificate is not valid yet, or has expired.")
+            raise InvalidCertificateError(
+                "The certificate is not valid yet, or has expired; use one that is valid."
+            )
         return identity.principal
 
     def _read(self, der: bytes) -> _Identity:

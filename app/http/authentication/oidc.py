@@ -368,16 +368,18 @@ class JsonWebTokens:
         audience = claims.get("aud")
         listed: Sequence[Any] = audience if isinstance(audience, list) else [audience]
         if self._rules.audience not in listed:
-            raise InvalidTokenError("The token is for another audience.")
+            raise InvalidTokenError(
+                "The token is for another audience; ask for one for this service."
+            )
         times = {name: _instant(name, claims.get(name)) for name in _INSTANTS}
         now, leeway = Decimal(self._now().timestamp()), Decimal(LEEWAY.total_seconds())
         expires, begins, issued = (times[name] for name in _INSTANTS)
         if expires is None:
             raise InvalidTokenError("The token does not say when it expires.")
         if now >= expires + leeway:
-            raise InvalidTokenError("The token has expired.")
+            raise InvalidTokenError("The token has expired; get a new one.")
         if any(time is not None and time > now + leeway for time in (begins, issued)):
-            raise InvalidTokenError("The token is not valid yet.")
+            raise InvalidTokenError("The token is not valid yet; check the clocks, or wait.")
 
 
 def _decoded(text: str) -> JsonObject:

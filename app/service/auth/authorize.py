@@ -135,7 +135,7 @@ class ClusterAuthorizer:
 def _denial(caller: Caller, operation: Operation) -> ClusterAuthorizationError:
     return ClusterAuthorizationError(
         f"{caller.principal} at {caller.host} lacks {operation.value} on the Cluster resource "
-        "kafka-cluster.",
+        "kafka-cluster; ask for an ACL that allows it.",
         kafka_error="CLUSTER_AUTHORIZATION_FAILED",
     )
 
@@ -188,7 +188,7 @@ def lacks(principal: str, operation: Operation) -> str:
     """Say in a sentence what the broker refused."""
     return (
         f"The broker says that {principal} lacks {operation.value} on the Cluster resource "
-        "kafka-cluster."
+        "kafka-cluster; ask for an ACL that allows it."
     )
 
 
