@@ -31,11 +31,11 @@ def locate_refusals(locate: Locate) -> Iterator[None]:
 
 def send(
     context: Context, path: str, body: Mapping[str, Any], again: str = THE_COMMAND
-) -> tuple[int, str | None]:
-    """Send what alters, print what there is to say, and return the exit code and the id.
+) -> tuple[int, Mapping[str, Any] | None]:
+    """Send what alters; print what a script has to know, and wait where a person reads along.
 
-    Success alone is silent in a script. Where somebody reads along and the outcome is unknown, it
-    is waited for.
+    Returns:
+        The exit code, and the report of an outcome that was known at once, else null.
     """
     try:
         answer = context.service.alter(path, body, context.option("idempotency_key"), again)
@@ -51,10 +51,8 @@ def send(
         return _unknown(context, report, answer), None
     if report.get("readable") is False and not report["validate_only"]:
         context.note("Applied; it could not be described within the time to wait.")
-    elif code == DONE and again == THE_COMMAND:
-        _tell_what_was_done(context, report)
     sys.stderr.flush()
-    return code, report["alteration_id"]
+    return code, report
 
 
 def _print(context: Context, report: Mapping[str, Any]) -> None:
@@ -73,11 +71,13 @@ def _unknown(context: Context, report: Mapping[str, Any], answer: Any) -> int:
     return UNKNOWN_OUTCOME
 
 
-def _tell_what_was_done(context: Context, report: Mapping[str, Any]) -> None:
-    for result in report["results"]:
-        context.tell(*result_lines(result))
-    if not report["validate_only"]:
-        context.tell(f"To undo it: kafka-client-quotas revert {report['alteration_id']}")
+def _tell_what_was_done(context: Context, code: int, report: Mapping[str, Any] | None) -> int:
+    if code == DONE and report is not None:
+        for result in report["results"]:
+            context.tell(*result_lines(result))
+        if not report["validate_only"]:
+            context.tell(f"To undo it: kafka-client-quotas revert {report['alteration_id']}")
+    return code
 
 
 def _sentences(result: Mapping[str, Any]) -> Iterator[str]:
@@ -102,7 +102,7 @@ def run(context: Context) -> int:
     if context.option("reason") is not None:
         body["reason"] = context.option("reason")
     with locate_refusals(lambda pointer: _written(body, pointer)):
-        return send(context, "/quotas/alterations", body)[0]
+        return _tell_what_was_done(context, *send(context, "/quotas/alterations", body))
 
 
 def _join_lists(context: Context, name: str) -> str | None:
@@ -136,4 +136,4 @@ def run_revert(context: Context) -> int:
     body = {name: context.option(name) for name in ("validate_only", "reason")}
     body = {name: value for name, value in body.items() if value is not None}
     path = f"/quotas/alterations/{quote(context.options.alteration, safe='')}/revert"
-    return send(context, path, body)[0]
+    return _tell_what_was_done(context, *send(context, path, body))

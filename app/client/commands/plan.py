@@ -248,9 +248,9 @@ def run_apply(context: Context) -> int:
     body = {name: value for name, value in body.items() if value is not None}
     path = f"/quotas/plans/{quote(plan['plan_id'], safe='')}/apply"
     again = f"`apply --plan {plan['plan_id']}`, with the same --force and --reason,"
-    code, alteration = send(context, path, body, again)
-    if code == DONE and alteration and context.output == "text":
-        context.note(f"Applied: alteration {alteration}.")
+    code, report = send(context, path, body, again)
+    if code == DONE and report is not None and context.output == "text":
+        context.note(f"Applied: alteration {report['alteration_id']}.")
     return code
 
 
