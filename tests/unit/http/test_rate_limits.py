@@ -123,7 +123,7 @@ def test_a_refusal_is_a_429_that_may_be_repeated(limits: Counted):
     assert (status_of(error), error.code) == (429, "rate-limited")
     assert (error.sent, error.retry) == (Sent.NO, Retry.SAFE)
     sentence = "User:alice sends more than 2 alterations a second."
-        assert error.detail == f"{sentence} Come back after Retry-After."
+    assert error.detail == f"{sentence} Come back after Retry-After."
 
 
 def test_zero_is_no_limit():
