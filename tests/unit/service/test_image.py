@@ -2,16 +2,17 @@
 
 import asyncio
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from app.domain.alterations import Quotas
 from app.domain.entities import ClientQuotaEntity
-from app.domain.filters import ClientQuotaFilter
+from app.domain.filters import ALL_ENTITIES, ClientQuotaFilter, ClientQuotaFilterComponent
 from app.domain.resolution_index import QuotaIndex
-from app.service.ports.brokers import Described
+from app.service.ports.brokers import ClientQuotaAdmin, Described
 from app.service.queries import image as module
+from app.service.queries.describe import DescribeQuery, DescribeQuotas
 from app.service.queries.image import BELIEVED_S, LAST, SHARE, QuotaImage
 from app.service.queries.resolve import Identity, ResolveAnswer, ResolveQuery, ResolveQuotas
 from app.service.runtime import offload
@@ -31,10 +32,12 @@ class SlowBroker:
         self.takes_s = DESCRIBE_S
         self.describes: list[tuple[float, float]] = []
         self.lagging: Quotas | None = None
+        self.filters: list[ClientQuotaFilter] = []
 
     async def describe_client_quotas(
         self, quota_filter: ClientQuotaFilter, **_named: Any
     ) -> Described:
+        self.filters.append(quota_filter)
         begun_at, as_of = asyncio.get_running_loop().time(), utc_now()
         quotas = dict(self.stored if self.lagging is None else self.lagging)
         await asyncio.sleep(self.takes_s)
@@ -218,6 +221,18 @@ async def test_a_describe_of_everything_shows_a_change_of_ours() -> None:
     assert world.image.young(max_age_ms=60_000) is None
     assert (await world.image.image(max_age_ms=60_000)).quotas[ALICE] == rate(2)
     assert world.image.young(max_age_ms=60_000) is not None
+
+
+@in_virtual_time
+async def test_one_entity_is_asked_of_a_broker_where_there_is_no_young_image() -> None:
+    world = World()
+    alice = ClientQuotaFilter((ClientQuotaFilterComponent.of_entity("user", "alice"),), strict=True)
+    describing = DescribeQuotas(cast("ClientQuotaAdmin", world.broker), world.image)
+    for asked in ([alice, ALL_ENTITIES], [alice, ALL_ENTITIES], [alice, ALL_ENTITIES, alice]):
+        query = DescribeQuery(alice, max_age_ms=0 if len(asked) == 3 else 60_000)
+        assert list((await describing.describe(query)).entries) == [(ALICE, rate(1))]
+        assert world.broker.filters == asked
+        await asyncio.sleep(1)
 
 
 @in_virtual_time
