@@ -24,7 +24,10 @@ SHARE: Final = 5
 a broker busy, so that renewing takes a fifth of its time at most."""
 
 LAST: Final = 5
-"""The shortest of so many describes tells how long that is: the others waited for busy machines."""
+"""The shortest of so many describes tells how long that is: the others waited for busy machines.
+The longest of them tells how early the next one must begin so that nobody waits for it."""
+
+_MARGIN: Final = 1.25
 
 BELIEVED_S: Final = 5.0
 """How long an acknowledged change counts more than a describe that does not show it."""
@@ -203,13 +206,19 @@ class QuotaImage:
         if age_s > max_age_s:
             return None
         if age_s >= max_age_s / 2:
-            self._renew()
+            longest_s = max(self._took_s)
+            is_urgent = age_s >= max_age_s - _MARGIN * longest_s and longest_s <= max_age_s / 2
+            self._renew(is_urgent=is_urgent)
         current.is_read = True
         return current
 
-    def _renew(self) -> None:
-        """Describe in the background, unless that would take more than its share of the time."""
-        if time.monotonic() >= self._renew_from:
+    def _renew(self, *, is_urgent: bool = False) -> None:
+        """Describe in the background.
+
+        It may take no more than its share of the time, unless somebody would soon have to wait:
+        then a broker is asked as often without it.
+        """
+        if is_urgent or time.monotonic() >= self._renew_from:
             self._cache.refresh()
 
     async def _renewed(self) -> _Current:
