@@ -1,8 +1,8 @@
 """``POST /quotas/alterations``, the record of one alteration, and reverting it."""
 
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Mapping, Sequence
 from http import HTTPStatus
-from typing import Annotated, Any, Final, Protocol
+from typing import Annotated, Any, Final
 
 from fastapi import Depends, Request, Response
 
@@ -56,20 +56,11 @@ def altered(description: str, *examples: str) -> dict[str, Any]:
     return {**answer, "links": _LINKS}
 
 
-class Asked(Protocol):
-    """A body or a query that was read."""
-
-    @property
-    def violations(self) -> tuple[Violation, ...]:
-        """Rules of its own members that are broken."""
-        ...
-
-
 def command_of(
     request: Request,
     granted: Granted,
     key: IdempotencyKey | None,
-    asked: Asked,
+    violations: Sequence[Violation],
     **further: Any,
 ) -> AlterCommand:
     """Return the command of a request; ``further`` are those members that its body names."""
@@ -77,7 +68,7 @@ def command_of(
         caller=granted.caller,
         evidence=granted.evidence,
         request_id=request.state.request_id,
-        violations=asked.violations,
+        violations=tuple(violations),
         key=key,
         supersedes=read_superseded(request.headers),
         **{"alterations": (), **further},
@@ -122,7 +113,7 @@ async def alter_quotas(
         request,
         granted,
         key,
-        body,
+        body.violations,
         alterations=body.changes,
         reason=body.reason,
         validate_only=body.validate_only,
@@ -153,7 +144,12 @@ async def revert_alteration(
 ) -> Response:
     """Take an alteration back; 412 where the present values are not its ``after``."""
     command = command_of(
-        request, granted, key, body, reason=body.reason, validate_only=body.validate_only
+        request,
+        granted,
+        key,
+        body.violations,
+        reason=body.reason,
+        validate_only=body.validate_only,
     )
     reverting = services_of(request).revert.revert(command, alteration_id)
     return await alteration_response(request, command, reverting)

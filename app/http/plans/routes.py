@@ -93,7 +93,7 @@ async def apply_plan(
         request,
         granted,
         key,
-        body,
+        body.violations,
         reason=body.reason,
         wait=body.until,
         wait_ms=body.longest_ms,
