@@ -276,7 +276,6 @@ PUBLIC: Final = [Depends(everybody)]
 
 MayDescribe = Annotated[Granted, Depends(may_describe)]
 MayAlter = Annotated[Granted, Depends(may_alter)]
-MayListScram = Annotated[Granted, Depends(may_list_scram)]
 MayReadAudit = Annotated[Granted, Depends(may_read_audit)]
 AnyCaller = Annotated[Granted, Depends(any_caller)]
 
