@@ -240,9 +240,9 @@ class QuotaImage:
 
     async def _lay_over(self, current: _Current) -> IndexedImage:
         """Index an image, with those changes of ours that it does not show."""
-        async with self._laying_over:
+        indexed = await self.index_of(current.described)
+        async with self._laying_over:  # for so short that alterations can wait for it
             if current.indexed is None:
-                indexed = await self.index_of(current.described)
                 self._drop_visible(current)
                 left = self._acknowledged
                 if left:
