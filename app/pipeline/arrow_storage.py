@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyarrow.dataset import dataset, partitioning
 
 from app.pipeline.folders import Partition, RunFolder, has_table
 from app.pipeline.tables import Table
@@ -40,6 +39,9 @@ def read_arrow(folder: Path, table: Table) -> pa.Table:
 
 def read_files(place: Path, table: Table) -> pa.Table:
     """Return the rows of a table below the folder that holds its partitions."""
+    # Brings pandas along, which takes longer to import than all of this program.
+    from pyarrow.dataset import dataset, partitioning  # noqa: PLC0415
+
     schema = arrow_schema(table)
     kinds = pa.schema([(name, pa.string()) for name in table.partitions])
     flavor = partitioning(kinds, flavor="hive") if table.partitions else None

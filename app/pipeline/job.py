@@ -87,7 +87,8 @@ class Job:
         counts: What the report says: rows in, rows out of each table, and so on.
         findings: How many findings there are, for ``--fail-on findings``.
         quarantined: How many rows were quarantined, for ``--fail-on dq``.
-        without_quotas: Clusters of the input of which no quota is known.
+        without_quotas: Clusters of the input of which there is no quota.
+        with_quotas: Clusters of which there are quotas.
         read: What was read beside files, such as offsets: set it before ``run_id`` is asked for.
         summary: What the report ends with, for people.
         record: The row of the run in Postgres, while ``--pg`` keeps one; else null.
@@ -99,6 +100,7 @@ class Job:
     findings: int = 0
     quarantined: int = 0
     without_quotas: list[str] = field(default_factory=list)
+    with_quotas: list[str] = field(default_factory=list)
     read: dict[str, Any] = field(default_factory=dict)
     summary: Sequence[str] = ()
     record: Any = None
@@ -250,9 +252,11 @@ class Job:
         """
         if self.without_quotas:
             names = ", ".join(map(repr, self.without_quotas))
+            others = ", ".join(map(repr, self.with_quotas)) or "none"
             message = (
-                f"No quota is of the cluster {names}, so all of its rows are unlimited: give "
-                "`collect`, `ingest` and `snapshot` the same --cluster, Kafka's own id."
+                f"No quota is of the cluster {names}, so all of its rows are unlimited; there are "
+                f"quotas of {others}. Give `collect`, `ingest` and `snapshot` the same --cluster, "
+                "Kafka's own id."
             )
             raise DataQualityError(message)
         wanted = self.options.fail_on or ()

@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 import pytest
 
 from app.localdev.kafka import LocalKafka
@@ -66,8 +66,7 @@ class Outcome:
     ended: datetime
 
     def rows(self, table: str) -> list[dict[str, Any]]:
-        files = ds.dataset(self.folder / table, partitioning="hive", format="parquet")
-        rows: list[dict[str, Any]] = files.to_table().to_pylist()
+        rows: list[dict[str, Any]] = pq.read_table(self.folder / table).to_pylist()
         return rows
 
     def bucket(self, row: Mapping[str, Any]) -> Bucket:

@@ -143,6 +143,7 @@ def write_buckets(
     for frame in (values, buckets):
         frame.unpersist()
     with_quotas = {row.cluster_id for row in versions.select("cluster_id").distinct().collect()}
+    job.with_quotas = sorted(with_quotas)
     job.without_quotas = sorted({row.cluster_id for row in by_day} - with_quotas)
 
 

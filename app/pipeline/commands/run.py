@@ -62,16 +62,16 @@ def run(job: Job) -> None:
         UsageError: An option is missing or wrong.
         InfrastructureError: Spark, a broker or Postgres fails.
     """
-    quotas, material = _quotas(job), ingest.material_of(job)
+    quotas, source = _quotas(job), ingest.material_of(job)
     if job.options.dry_run:
-        job.counts["would_read"] = [*material.inputs.names, str(quotas / QUOTA_VERSION.name)]
+        job.counts["would_read"] = [*source.inputs.names, str(quotas / QUOTA_VERSION.name)]
         job.counts["would_write"] = [f"{job.options.out}/{table.name}" for table in _WRITES]
         return
     out = job.output()
     try:
         with job.spark() as session:
             with _step(job, "ingest") as step:
-                ingest.ingest(step, session, material, out)
+                ingest.ingest(step, session, source, out)
             days = _Chain(job, session, out).from_observations(quotas)
             out.publish()
     finally:
@@ -106,14 +106,14 @@ class _Chain:
         return days
 
     def _read(self, table: Table) -> DataFrame:
-        return read_table(self.session, [self._aside()], table)
+        return read_table(self.session, [self._staging()], table)
 
     def _days(self) -> list[Partition]:
         """Return the days that ingest replaces, those that end empty too."""
-        places = [place for place in self.out.places if place.startswith(_OBSERVATIONS)]
-        return [partition_of(place.removeprefix(_OBSERVATIONS)) for place in places]
+        paths = [path for path in self.out.places if path.startswith(_OBSERVATIONS)]
+        return [partition_of(path.removeprefix(_OBSERVATIONS)) for path in paths]
 
-    def _aside(self) -> Path:
+    def _staging(self) -> Path:
         return self.out.aside(OBSERVATION_MINUTE).parent
 
 
@@ -138,7 +138,8 @@ def _step(job: Job, name: str) -> Iterator[Job]:
     job.quarantined += step.quarantined
     job.findings += step.findings
     job.without_quotas += step.without_quotas
-    told = {"seconds": round(time.monotonic() - begun, 3), **step.counts}
-    job.counts.setdefault("steps", {})[name] = told
+    job.with_quotas += step.with_quotas
+    report = {"seconds": round(time.monotonic() - begun, 3), **step.counts}
+    job.counts.setdefault("steps", {})[name] = report
     job.counts.setdefault("rows_out", {}).update(step.counts.get("rows_out", {}))
     job.counts.setdefault("rows_in", step.counts.get("rows_in"))

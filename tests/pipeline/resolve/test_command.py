@@ -67,6 +67,7 @@ def test_a_cluster_without_any_quota_ends_with_3_and_is_named(
     done = spark_command("resolve", *options)
     assert done.returncode == 3
     assert "No quota is of the cluster 'c', so all of its rows are unlimited" in done.stderr
+    assert 'there are quotas of "Kafka\'s id".' in done.stderr
     assert pq.read_table(tmp_path / "out" / "bucket_minute").num_rows == 4
 
 
