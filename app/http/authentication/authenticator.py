@@ -4,7 +4,7 @@ import re
 import ssl
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol, runtime_checkable
+from typing import Final, Protocol
 
 from starlette.datastructures import Headers
 from starlette.requests import Request
@@ -191,15 +191,6 @@ class Authenticator(Protocol):
         ...
 
 
-@runtime_checkable
-class PlainAuthenticator(Protocol):
-    """An authenticator that most requests need not wait for."""
-
-    def plain_caller(self, scope: Scope) -> Caller | None:
-        """Return the caller; null where ``authenticate`` must be asked."""
-        ...
-
-
 class AuthenticatorChain:
     """Asks the one authenticator whose credential a request shows.
 
@@ -212,9 +203,7 @@ class AuthenticatorChain:
 
     def __init__(self, authenticators: Sequence[Authenticator]) -> None:
         self._authenticators = tuple(authenticators)
-        plain = (
-            kind.plain_caller for kind in authenticators if isinstance(kind, PlainAuthenticator)
-        )
+        plain = (kind.plain_caller for kind in authenticators if hasattr(kind, "plain_caller"))
         self.plain_caller: Callable[[Scope], Caller | None] = next(plain, lambda _scope: None)
 
     async def authenticate(self, presented: Presented) -> Caller:
