@@ -44,9 +44,9 @@ router = feature_router("quotas")
 
 
 class _EntityKeys(StringConvertor):
-    """What base64 may be and is no word: plain words below ``/quotas`` are other routes."""
+    """Whatever is not another route below ``/quotas``; what is no key names no entity."""
 
-    regex = "(?![a-z]+(?:/|$))[A-Za-z0-9_-]+"
+    regex = "(?!(?:alterations|capabilities|plans|resolve)(?:/|$))[^/]+"
 
 
 register_url_convertor("entity_key", _EntityKeys())

@@ -4,7 +4,7 @@ import pytest
 
 from app.domain.entities import ClientQuotaEntity
 from tests.unit.http.application import Answer
-from tests.unit.http.fake_service import FakeService
+from tests.unit.http.fake_service import FakeService, document
 
 ALICE = ClientQuotaEntity.of({"user": "alice"})
 PATH = f"/quotas/{ALICE.key}"
@@ -59,13 +59,15 @@ async def test_what_has_no_values_is_no_such_entity(service: FakeService, method
     assert "send" not in service.log
 
 
-@pytest.mark.parametrize(
-    "path",
-    ["/quotas/plans", "/quotas/alterations", "/quotas/nothing", "/quotas/a%20b", "/quotas/e30="],
-)
+def test_no_other_route_below_quotas_is_taken_for_a_key(service: FakeService):
+    words = {path.split("/")[2] for path in document()["paths"] if path.startswith("/quotas/")}
+    assert words - {"{entity_key}"} == {"alterations", "capabilities", "plans", "resolve"}
+
+
+@pytest.mark.parametrize("path", ["/quotas/plans", "/quotas/alterations"])
 async def test_the_words_below_quotas_are_no_keys(service: FakeService, path: str):
     answer = await service.get(path)
-    assert answer.document["code"] in {"method-not-allowed", "not-found"}
+    assert answer.document["code"] == "method-not-allowed"
 
 
 async def test_keys_that_are_not_named_are_removed(service: FakeService):
