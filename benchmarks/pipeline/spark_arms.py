@@ -8,8 +8,8 @@ from pyspark.sql import functions as sf
 
 from app.domain.resolution_levels import PRECEDENCE, Slot
 from app.pipeline.resolve.limits import resolve
-from app.pipeline.resolve.look_ups import Hashing, build_look_ups
-from app.pipeline.resolve.precedence import effective_level, value_at
+from app.pipeline.resolve.look_ups import Hashing, build_look_up
+from app.pipeline.resolve.precedence import effective_level, first_hit, value_at
 from app.pipeline.resolve.versions import count_versions, latest_versions
 from app.pipeline.storage import read_table
 from app.pipeline.tables import OBSERVATION_MINUTE, QUOTA_VERSION
@@ -24,10 +24,10 @@ def three_look_ups(session: SparkSession, data: Path) -> Answer:
     """Do what ``resolve`` does with each row, the making and checking of its tables included."""
     versions = latest_versions(read_table(session, [data], QUOTA_VERSION)).persist()
     count_versions(versions)
-    look_ups = build_look_ups(versions.coalesce(1), Hashing())
+    look_up = build_look_up(versions.coalesce(1), Hashing())
     frame = read_table(session, [data], OBSERVATION_MINUTE)
     frame = frame.select("cluster_id", "key", "user", "client_id", "ts")
-    answer = _answer(resolve(frame, look_ups, Hashing()))
+    answer = _answer(resolve(frame, look_up, Hashing()))
     versions.unpersist()
     return answer
 
@@ -45,7 +45,7 @@ def eight_joins(session: SparkSession, data: Path) -> Answer:
         table = table.select(*on, sf.col("value").alias(f"v{row.level}"))
         frame = frame.join(sf.broadcast(table), on, "left")
     values = {row.level: f"v{row.level}" for row in PRECEDENCE}
-    level = effective_level("`user`", "`client_id`", values)
+    level = effective_level("user <> ''", "client_id <> ''", f"({first_hit(values)})", values)
     frame = frame.selectExpr("*", f"{level} AS `level`")
     frame = frame.selectExpr("*", f"{value_at('`level`', values)} AS `limit`")
     answer = _answer(frame)

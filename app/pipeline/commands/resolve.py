@@ -19,12 +19,13 @@ from app.pipeline.options import whole_number
 from app.pipeline.publish.postgres import publish
 from app.pipeline.resolve.buckets import (
     count_resolved,
+    group_names,
     name_buckets,
     sum_minutes,
     with_earlier_buckets,
 )
 from app.pipeline.resolve.limits import resolve
-from app.pipeline.resolve.look_ups import Hashing, build_look_ups
+from app.pipeline.resolve.look_ups import Hashing, build_look_up
 from app.pipeline.resolve.versions import count_versions, latest_versions, versions_in_history
 from app.pipeline.sinks.result_tables import explain, say_plan
 from app.pipeline.sources.buckets import Scope, days_of
@@ -126,9 +127,9 @@ def write_buckets(
     values = (versions_in_history if history else latest_versions)(versions).persist()
     broadcast = count_versions(values) <= job.options.broadcast_max
     # What is broadcast is collected anyway: one task makes it without a shuffle.
-    look_ups = build_look_ups(values.coalesce(1) if broadcast else values, hashing)
-    resolved = resolve(observations, look_ups, hashing, broadcast=broadcast)
-    buckets = name_buckets(resolved).persist()
+    look_up = build_look_up(values.coalesce(1) if broadcast else values, hashing).persist()
+    names = group_names(observations, by_minute=history)
+    buckets = name_buckets(resolve(names, look_up, hashing, broadcast=broadcast)).persist()
     by_day = observations.groupBy("cluster_id", "dt").count().collect()
     found = count_resolved(buckets)
     job.counts["rows_in"] = sum(row["count"] for row in by_day)
@@ -136,11 +137,11 @@ def write_buckets(
     _require_all_rows(job, found.rows)
     most = max((row["count"] for row in by_day), default=1)
     shares = -(-most // ROWS_OF_FILE)
-    _write_minutes(
-        job, sum_minutes(resolved, one_source=found.one_source, shares=shares), out, days
-    )
+    resolved = resolve(observations, look_up, hashing, broadcast=broadcast)
+    minutes = sum_minutes(resolved, one_source=found.one_source, shares=shares)
+    _write_minutes(job, minutes, out, days)
     _write_names(job, buckets, out, days)
-    for frame in (values, buckets):
+    for frame in (values, look_up, buckets):
         frame.unpersist()
     with_quotas = {row.cluster_id for row in versions.select("cluster_id").distinct().collect()}
     job.with_quotas = sorted(with_quotas)

@@ -16,6 +16,7 @@ from app.pipeline.resolve.precedence import NO_LEVEL, case, names_client_id, nam
 _MICRO: Final = 1_000_000
 _OF_BUCKET: Final = ("cluster_id", "key", "bucket_id")
 _TAGS: Final = ("bucket_user", "bucket_client")
+_NAME: Final = ("cluster_id", "key", "user", "client_id")
 _MINUTE: Final = ("cluster_id", "dt", "ts", "broker_id", "key", "bucket_id")
 
 
@@ -53,25 +54,46 @@ def sum_minutes(resolved: DataFrame, *, one_source: bool, shares: int) -> DataFr
     return sums.drop("share")
 
 
+def group_names(observations: DataFrame, *, by_minute: bool) -> DataFrame:
+    """Return the names of observations, each with its first and last minute.
+
+    Args:
+        observations: The columns of ``OBSERVATION_MINUTE``.
+        by_minute: Whether what limits a name depends on the minute: then each observation stays.
+
+    Returns:
+        cluster_id, key, user, client_id, ts, last_ts, rows (how many observations there are), and
+        first_source and last_source, the same where all of them have one source and grain.
+    """
+    source = sf.xxhash64("grain", "source")
+    keys = (*_NAME, "ts") if by_minute else _NAME
+    first = () if by_minute else (sf.min("ts").alias("ts"),)
+    return observations.groupBy(*keys).agg(
+        *first,
+        sf.max("ts").alias("last_ts"),
+        sf.count(sf.lit(1)).alias("rows"),
+        sf.min(source).alias("first_source"),
+        sf.max(source).alias("last_source"),
+    )
+
+
 def name_buckets(resolved: DataFrame) -> DataFrame:
     """Say who spends from each bucket, and which entity's quota limits it.
 
     Args:
-        resolved: ``OBSERVATION_MINUTE`` as ``resolve`` returns it.
+        resolved: ``group_names`` as ``resolve`` returns them.
 
     Returns:
-        The columns of ``DIM_BUCKET``; ``rows``, how many observations there are; and
-        ``first_source`` and ``last_source``, which are the same where all of them have one source
-        and grain. Of a bucket that nothing limits (level 0) the names are '' and not default, as
-        those of an entity without either type.
+        The columns of ``DIM_BUCKET``, and ``rows``, ``first_source`` and ``last_source``. Of a
+        bucket that nothing limits (level 0) the names are '' and not default, as those of an
+        entity without either type.
     """
-    source = sf.xxhash64("grain", "source")
     seen = resolved.groupBy(*_OF_BUCKET, "level", *_TAGS).agg(
         sf.min("ts").alias("first_seen"),
-        sf.max("ts").alias("last_seen"),
-        sf.count(sf.lit(1)).alias("rows"),
-        sf.min(source).alias("first_source"),
-        sf.max(source).alias("last_source"),
+        sf.max("last_ts").alias("last_seen"),
+        sf.sum("rows").alias("rows"),
+        sf.min("first_source").alias("first_source"),
+        sf.max("last_source").alias("last_source"),
     )
     user, client = names_user("`level`", Slot.NAMED), names_client_id("`level`", Slot.NAMED)
     entity = {

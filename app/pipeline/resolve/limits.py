@@ -1,13 +1,13 @@
-"""The limit and the bucket of each observation, with one look-up for each small table."""
+"""The limit and the bucket of each observation, by four look-ups in one small table."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
-from app.domain.resolution_levels import Bucket
-from app.pipeline.resolve.look_ups import SINGLE_TYPE, Hashing, LookUp
+from app.domain.resolution_levels import PRECEDENCE, Bucket, Slot
+from app.pipeline.resolve.look_ups import SINGLE_TYPE, Hashing
 from app.pipeline.resolve.precedence import (
     BUCKET_TYPES,
     bucket_type,
@@ -17,12 +17,17 @@ from app.pipeline.resolve.precedence import (
     value_at,
 )
 
+Names = tuple[str, str]
+"""The user and the client-id that something is looked up with, in SQL."""
+
 _NAMES: Final = ("user", "client_id")
+_NONE: Final = "''"
+_NO_NAMES: Final = (_NONE, _NONE)
 
 
 def resolve(
     observations: DataFrame,
-    look_ups: Sequence[LookUp],
+    look_up: DataFrame,
     hashing: Hashing,
     *,
     broadcast: bool = True,
@@ -31,9 +36,9 @@ def resolve(
 
     Args:
         observations: Has cluster_id, key, user, client_id (null counts as '') and ts.
-        look_ups: Of ``build_look_ups``, whose hashing must be the same.
+        look_up: Of ``build_look_up``, whose hashing must be the same.
         hashing: Of the names.
-        broadcast: Whether each worker gets the look-ups whole; else they are sorted and merged by
+        broadcast: Whether each worker gets the table whole; else it is sorted and merged by
             partitions, which is slower but never out of memory.
 
     Returns:
@@ -45,26 +50,34 @@ def resolve(
     """
     own = [f"`{name}`" for name in observations.columns]
     known = [f"coalesce({item}, '') AS {item}" if item[1:-1] in _NAMES else item for item in own]
-    hashes = [f"{hashing.of(look_up.names)} AS {_hash_name(look_up)}" for look_up in look_ups]
+    layout = _look_up_layout()
+    hashes = [f"{hashing.of(*names)} AS {_column(names, 'of')}" for names in layout]
     frame = observations.selectExpr(*known).selectExpr("*", *hashes)
-    for look_up in look_ups:
-        frame = _look_up(frame, look_up, broadcast=broadcast)
+    for names in layout:
+        frame = _look_up(frame, look_up, names, broadcast=broadcast)
     values = {
-        level: _prefixed(look_up, f"v{level}") for look_up in look_ups for level in look_up.levels
+        level: f"{_column(names, 'found')}.v{level}"
+        for names, levels in layout.items()
+        for level in levels
     }
-    values = dict(sorted(values.items()))
-    without_names = next(look_up for look_up in look_ups if not look_up.names)
+    single_type = f"{_column(_NO_NAMES, 'found')}.{SINGLE_TYPE}"
+    # Each is a column of its own: in one expression the code would be too long to be compiled.
     frame = frame.selectExpr(
-        "*",
-        f"{effective_level('`user`', '`client_id`', values)} AS `level`",
-        f"{first_hit(values)} AS hit",
+        *own,
+        *(f"{values[level]} AS v{level}" for level in sorted(values)),
+        f"{single_type} AS {SINGLE_TYPE}",
+        "`user` <> '' AS has_user",
+        "`client_id` <> '' AS has_client_id",
     )
-    single_type = _prefixed(without_names, SINGLE_TYPE)
+    values = {level: f"v{level}" for level in sorted(values)}
+    frame = frame.selectExpr("*", f"{first_hit(values)} AS hit")
+    level = effective_level("has_user", "has_client_id", "hit", values)
+    frame = frame.selectExpr("*", f"{level} AS `level`")
     frame = frame.selectExpr(
         *own,
         "`level`",
         f"{value_at('`level`', values)} AS `limit`",
-        f"{bucket_type('`level`', 'hit', single_type)} AS bucket_type",
+        f"{bucket_type('`level`', 'hit', SINGLE_TYPE)} AS bucket_type",
     )
     frame = frame.selectExpr(*own, "`level`", "`limit`", *_tags())
     return frame.selectExpr("*", f"{bucket_id(hashing)} AS bucket_id")
@@ -82,28 +95,30 @@ def _tags() -> Sequence[str]:
     return f"{user} AS bucket_user", f"{client} AS bucket_client"
 
 
-def _look_up(frame: DataFrame, look_up: LookUp, *, broadcast: bool) -> DataFrame:
-    renamed = [f"`{name}` AS {_prefixed(look_up, name)}" for name in look_up.frame.columns]
-    table = look_up.frame.selectExpr(*renamed)
+def _look_up_layout() -> Mapping[Names, Sequence[int]]:
+    """Return the levels of each look-up by the names that it is looked up with."""
+    layout: dict[Names, list[int]] = {}
+    for row in PRECEDENCE:
+        user = "`user`" if row.user is Slot.NAMED else _NONE
+        client_id = "`client_id`" if row.client_id is Slot.NAMED else _NONE
+        layout.setdefault((user, client_id), []).append(row.level)
+    return layout
+
+
+def _look_up(frame: DataFrame, look_up: DataFrame, names: Names, *, broadcast: bool) -> DataFrame:
+    # The columns are the same each time, so that one broadcast serves all look-ups.
+    columns = {name: _column(names, name) for name in look_up.columns}
+    table = look_up.selectExpr(*(f"`{name}` AS {column}" for name, column in columns.items()))
     table = sf.broadcast(table) if broadcast else table.hint("merge")
-    since, until = _prefixed(look_up, "since"), _prefixed(look_up, "until")
+    own = {"cluster_id": "cluster_id", "key": "key", "user": names[0], "client_id": names[1]}
     conditions = [
-        f"{_hash_name(look_up)} = {_prefixed(look_up, 'hash')}",
-        f"ts >= {since} AND ts < {until}",
-        *(_is_same(f"`{name}`", _prefixed(look_up, name)) for name in look_up.names),
-        *(_is_same(f"`{name}`", _prefixed(look_up, name)) for name in ("key", "cluster_id")),
+        f"{_column(names, 'of')} = {columns['hash']}",
+        f"ts >= {columns['since']} AND ts < {columns['until']}",
+        # In a form that is no key of a join: its only key is the hash, a long.
+        *(f"{text} >= {columns[name]} AND {text} <= {columns[name]}" for name, text in own.items()),
     ]
     return frame.join(table, sf.expr(" AND ".join(conditions)), "left")
 
 
-def _is_same(text: str, other: str) -> str:
-    """Compare texts in a form that is no key of a join: its only key is the hash, a long."""
-    return f"{text} >= {other} AND {text} <= {other}"
-
-
-def _prefixed(look_up: LookUp, name: str) -> str:
-    return "_".join(("by", *look_up.names, "is", name))
-
-
-def _hash_name(look_up: LookUp) -> str:
-    return "_".join(("hash_of", *look_up.names))
+def _column(names: Names, name: str) -> str:
+    return "_".join(("by", *(item.strip("`") for item in names if item != _NONE), "is", name))

@@ -40,12 +40,13 @@ def first_hit(values: Mapping[int, str]) -> str:
     return _first(values, [row.level for row in PRECEDENCE])
 
 
-def effective_level(user: str, client_id: str, values: Mapping[int, str]) -> str:
+def effective_level(has_user: str, has_client_id: str, hit: str, values: Mapping[int, str]) -> str:
     """Return the level that limits a caller; 0 where none does.
 
     Args:
-        user: The user's name; empty for none.
-        client_id: The client-id; empty for none.
+        has_user: Whether the user's name is not empty.
+        has_client_id: Whether the client-id is not empty.
+        hit: What ``first_hit`` returns.
         values: What is stored at each level under these names or their defaults; null for nothing.
 
     Source: ``ClientQuotaManager.DefaultQuotaCallback`` of Kafka 4.3.1.
@@ -54,11 +55,13 @@ def effective_level(user: str, client_id: str, values: Mapping[int, str]) -> str
     for names in _NAMES:
         levels = levels_for(*names)
         chosen = _first(values, [row.level for row in PRECEDENCE if row.level in levels])
-        if not names[0] and names[1]:
+        if names[0] and names[1]:
+            # All levels apply: the first with a value is the one.
+            chosen = hit
+        elif names[1]:
             # The default user's value selects a bucket without a name, where nothing is found.
-            hidden = f"({first_hit(values)}) = {_DEFAULT_USER}"
-            chosen = case([(hidden, str(NO_LEVEL))], chosen)
-        cases.append((f"{_like(user, names[0])} AND {_like(client_id, names[1])}", chosen))
+            chosen = case([(f"{hit} = {_DEFAULT_USER}", str(NO_LEVEL))], chosen)
+        cases.append((f"{_is(has_user, names[0])} AND {_is(has_client_id, names[1])}", chosen))
     return case(cases)
 
 
@@ -117,5 +120,5 @@ def _first(values: Mapping[int, str], levels: Iterable[int]) -> str:
     return case(cases, str(NO_LEVEL)) if cases else str(NO_LEVEL)
 
 
-def _like(name: str, example: str) -> str:
-    return f"{name} {'<>' if example else '='} ''"
+def _is(claim: str, example: str) -> str:
+    return claim if example else f"NOT {claim}"

@@ -258,7 +258,7 @@ def test_two_values_that_hold_now_are_refused(spark: SparkSession, tmp_path: Pat
 def test_names_with_the_same_hash_are_told_apart(
     spark: SparkSession, written: Written, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(Hashing, "of", lambda self, names: "CAST(1 AS BIGINT)")
+    monkeypatch.setattr(Hashing, "of", lambda self, user, client_id: "CAST(1 AS BIGINT)")
     write(tmp_path / "one-hash", *written.given)
     assert minutes_of(spark, tmp_path / "one-hash") == written.minutes
 
@@ -275,7 +275,7 @@ def test_a_run_that_doubles_rows_publishes_nothing(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(
-        "app.pipeline.commands.resolve.build_look_ups", doubled(look_ups.build_look_ups)
+        "app.pipeline.commands.resolve.build_look_up", doubled(look_ups.build_look_up)
     )
     with pytest.raises(InfrastructureError, match="1 observations came in and 2 were resolved"):
         write(tmp_path, *frames(spark, [seen("a", "x")], value(1, user="a")))
@@ -283,8 +283,7 @@ def test_a_run_that_doubles_rows_publishes_nothing(
 
 def doubled(build: Any) -> Any:
     def build_twice(*given: Any) -> Any:
-        *others, without_names = build(*given)
-        both = without_names.frame.unionByName(without_names.frame)
-        return [*others, replace(without_names, frame=both)]
+        once = build(*given)
+        return once.unionByName(once.where("user <> ''"))
 
     return build_twice

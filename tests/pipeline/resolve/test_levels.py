@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from app.pipeline.resolve.limits import resolve
-from app.pipeline.resolve.look_ups import Hashing, build_look_ups
+from app.pipeline.resolve.look_ups import Hashing, build_look_up
 from app.pipeline.resolve.versions import latest_versions, versions_in_history
 from tests.pipeline.resolve.clusters import (
     KEYS,
@@ -41,9 +41,9 @@ def resolved(
 ) -> list[Found]:
     quotas = spark.createDataFrame(quota_table(versions))
     chosen = (versions_in_history if history else latest_versions)(quotas)
-    look_ups = build_look_ups(chosen, Hashing())
+    look_up = build_look_up(chosen, Hashing())
     rows = spark.createDataFrame(observation_table(asked))
-    found: list[Found] = resolve(rows, look_ups, Hashing()).toArrow().to_pylist()
+    found: list[Found] = resolve(rows, look_up, Hashing()).toArrow().to_pylist()
     return found
 
 
