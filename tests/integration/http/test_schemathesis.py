@@ -126,7 +126,7 @@ def test_every_answer_is_one_that_the_document_names(
     documented: schemathesis.BaseSchema, target: RunningService, subtests: pytest.Subtests
 ) -> None:
     @fixed_seed(SEED)
-    @at_most(size(4, 20))
+    @at_most(size(2, 20))
     def request(case: schemathesis.Case) -> None:
         case.call_and_validate(base_url=target.url, headers=ALICE)
 
@@ -140,7 +140,7 @@ def test_without_a_credential_every_answer_is_named_too_and_none_tells_anything(
     documented: schemathesis.BaseSchema, target: RunningService, subtests: pytest.Subtests
 ) -> None:
     @fixed_seed(SEED)
-    @at_most(size(2, 5))
+    @at_most(size(1, 5))
     def request(case: schemathesis.Case) -> None:
         response = case.call_and_validate(base_url=target.url)
         needs_a_caller = bool(case.operation.definition.raw["security"])
@@ -159,4 +159,4 @@ def test_what_one_answer_names_can_be_asked_for_next(
         def get_call_kwargs(self, case: schemathesis.Case) -> dict[str, Any]:
             return {"base_url": target.url, "headers": ALICE}
 
-    Conversation.run(settings=at_most(size(2, 6)))
+    Conversation.run(settings=at_most(size(1, 6)))

@@ -131,27 +131,6 @@ def test_the_ten_example_quotas_are_there(dev: RunningDev):
     assert len(dev.describe_as_bob()) == 10
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if [*blocks_of(page)]])
-def test_what_a_page_shows_to_be_pasted_works(
-    dev: RunningDev, directory: Path, tmp_path: Path, page: str
-):
-    (tmp_path / ".local").symlink_to(directory)
-    for name in (".venv", "app", "deploy", "docs", "pyproject.toml", "README.md"):
-        (tmp_path / name).symlink_to(ROOT / name)
-    address = dev.curl_lines()[0].split("//")[1].split("/")[0]
-    environ = environment(directory, PATH=f"{ROOT / '.venv' / 'bin'}:{os.environ['PATH']}")
-    done = subprocess.run(
-        ["bash", "-c", script_of(page, address)],
-        cwd=tmp_path,
-        env=environ,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
-
-
 def test_the_same_directory_cannot_be_used_twice(
     dev: RunningDev, directory: Path, refusal: Callable[..., str]
 ):
@@ -311,3 +290,25 @@ def test_the_service_is_awaited_at_its_port_for_operations(
     finally:
         service.stop()
     assert statuses == [200, 404]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("page", [page for page in PAGES if [*blocks_of(page)]])
+def test_what_a_page_shows_to_be_pasted_works(
+    dev: RunningDev, directory: Path, tmp_path: Path, page: str
+):
+    (tmp_path / ".local").symlink_to(directory)
+    for name in (".venv", "app", "deploy", "docs", "pyproject.toml", "README.md"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    address = dev.curl_lines()[0].split("//")[1].split("/")[0]
+    environ = environment(directory, PATH=f"{ROOT / '.venv' / 'bin'}:{os.environ['PATH']}")
+    done = subprocess.run(
+        ["bash", "-c", script_of(page, address)],
+        cwd=tmp_path,
+        env=environ,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]

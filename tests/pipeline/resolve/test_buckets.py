@@ -210,6 +210,7 @@ def minutes_of(spark: SparkSession, out: Path) -> list[Row]:
     return read_table(spark, [out], BUCKET_MINUTE).orderBy(*BUCKET_MINUTE.order).collect()
 
 
+@pytest.mark.long
 def test_days_that_one_task_cannot_hold_give_the_same(
     spark: SparkSession, written: Written, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -225,6 +226,7 @@ def test_days_that_one_task_cannot_hold_give_the_same(
     assert len(files[0]) == 1 < len(files[1])
 
 
+@pytest.mark.long
 def test_look_ups_that_are_too_large_to_broadcast_give_the_same(
     spark: SparkSession, written: Written, tmp_path: Path
 ):

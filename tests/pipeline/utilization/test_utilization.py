@@ -188,5 +188,5 @@ def test_files_are_the_same_to_the_bit_for_any_partitions(spark: SparkSession, t
     given = publish(tmp_path / "one", {BUCKET_MINUTE: rows})
     two = _files(given, tmp_path / "from-one", spark, 2)
     sixteen = _files(tmp_path / "sixteen", tmp_path / "from-sixteen", spark, 16)
-    assert len(two) == 4
+    assert len(two) == 6
     assert two == sixteen
