@@ -202,11 +202,11 @@ class Job:
         """Return the folder of ``--out``, ready to be written.
 
         Raises:
-            UsageError: There is none.
+            UsageError: There is none, or a catalog is named.
             InfrastructureError: It cannot be written.
         """
-        if not self.options.out:
-            message = "--out is missing: name the folder that the tables are written to."
+        if self.options.catalog or not self.options.out:
+            message = f"{self.name} writes to a folder, no --catalog: name it with --out."
             raise UsageError(message)
         return RunFolder(local_folder(self.options.out), self.run_id, self.say)
 

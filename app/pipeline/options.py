@@ -31,7 +31,8 @@ def add_common_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--catalog",
         metavar="NAME",
-        help="tables are NAME.<table> of a catalog that --conf sets up, in place of --out",
+        help="snapshot, history, synth, plot and doctor: tables are NAME.<table> of a catalog that "
+        "--conf sets up, in place of --out",
     )
     group.add_argument(
         "--pg",

@@ -120,9 +120,9 @@ def test_a_table_of_no_rows_can_be_read(spark: SparkSession, tmp_path: Path):
 def test_what_is_written_without_spark_reads_the_same(spark: SparkSession, tmp_path: Path):
     at = datetime.fromisoformat("2026-11-21T01:02:03.456789")
     row = (CLUSTER, "alice", False, "", False, "key", 1.5, at, None, "audit", 7, "0192")
-    names = arrow_schema(QUOTA_VERSION).names
     rows = pa.Table.from_pylist(
-        [dict(zip(names, row, strict=True))], schema=arrow_schema(QUOTA_VERSION)
+        [dict(zip(arrow_schema(QUOTA_VERSION).names, row, strict=True))],
+        schema=arrow_schema(QUOTA_VERSION),
     )
     run = RunFolder(tmp_path, "one")
     write_arrow(rows, QUOTA_VERSION, run)

@@ -301,11 +301,10 @@ def test_what_a_page_shows_to_be_pasted_works(
     for name in (".venv", "app", "deploy", "docs", "pyproject.toml", "README.md"):
         (tmp_path / name).symlink_to(ROOT / name)
     address = dev.curl_lines()[0].split("//")[1].split("/")[0]
-    environ = environment(directory, PATH=f"{ROOT / '.venv' / 'bin'}:{os.environ['PATH']}")
     done = subprocess.run(
         ["bash", "-c", script_of(page, address)],
         cwd=tmp_path,
-        env=environ,
+        env=environment(directory, PATH=f"{ROOT / '.venv' / 'bin'}:{os.environ['PATH']}"),
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

@@ -23,8 +23,7 @@ from tests.testkit.postgres import AuditDatabase, intend
 @contextmanager
 def no_file_left() -> Iterator[None]:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    first_free = os.dup(0)
-    os.close(first_free)
+    os.close(first_free := os.dup(0))
     resource.setrlimit(resource.RLIMIT_NOFILE, (first_free, hard))
     try:
         yield
