@@ -10,7 +10,7 @@ from tests.testkit.history.metadata_log import of_apply_log
 from tests.testkit.load import Driver, Load
 from tests.testkit.sizes import SEED, size
 
-KILLS = size(12, 500)
+KILLS = size(8, 500)
 
 
 async def test_killing_the_service_at_random_leaves_nothing_wrong(world: World):

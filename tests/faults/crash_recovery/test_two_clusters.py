@@ -17,7 +17,7 @@ from tests.testkit.kafka import eventually
 from tests.testkit.load import Driver, Load
 from tests.testkit.sizes import SEED, size
 
-KILLS = size(16, 200)
+KILLS = size(8, 200)
 FIRST_VALUES = (1_000_000_000, 2_000_000_000)
 """Each value belongs to one cluster; the entities and the idempotency keys are the same."""
 

@@ -24,6 +24,7 @@ from app.pipeline.tables import (
 )
 from tests.pipeline.conftest import Command
 from tests.testkit.bucket_worlds import DAY, Row, minute, observation, publish
+from tests.testkit.sizes import size
 
 
 def version(key: str) -> Row:
@@ -114,7 +115,7 @@ def ailing(case: str) -> dict[Any, list[Row]]:
         ("clocks of c1", "set the clocks by NTP"),
         ("quarantine", "no value (3)"),
         ("utilization_hist", "look at the report of the job"),
-    ],
+    ][: size(2, None)],
 )
 def test_an_ailment_is_told_with_what_to_do(
     case: str, advice: str, tmp_path: Path, spark_command: Command

@@ -18,7 +18,7 @@ from tests.testkit.sizes import size
 ROWS, ENTITIES = size((10_000, 500), (1_000_000, 10_000))
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.long
 def test_two_engines_and_two_methods_give_one_answer(spark: SparkSession, tmp_path: Path):
     plan = Plan(3, ROWS, ENTITIES, "made-up", datetime(2026, 1, 1, tzinfo=UTC))
     run = RunFolder(tmp_path, "one")
