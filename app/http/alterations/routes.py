@@ -1,6 +1,7 @@
 """``POST /quotas/alterations``, the record of one alteration, and reverting it."""
 
 from collections.abc import Awaitable, Mapping, Sequence
+from dataclasses import replace
 from http import HTTPStatus
 from typing import Annotated, Any, Final
 
@@ -61,17 +62,16 @@ def command_of(
     granted: Granted,
     key: IdempotencyKey | None,
     violations: Sequence[Violation],
-    **further: Any,
 ) -> AlterCommand:
-    """Return the command of a request; ``further`` are those members that its body names."""
+    """Return the command of a request, without what its body or query names."""
     return AlterCommand(
         caller=granted.caller,
         evidence=granted.evidence,
         request_id=request.state.request_id,
+        alterations=(),
         violations=tuple(violations),
         key=key,
         supersedes=read_superseded(request.headers),
-        **{"alterations": (), **further},
     )
 
 
@@ -109,11 +109,8 @@ async def alter_quotas(
     body: AlterationRequest,
 ) -> Response:
     """Set and remove quotas, or only check; one result for each entity, in request order."""
-    command = command_of(
-        request,
-        granted,
-        key,
-        body.violations,
+    command = replace(
+        command_of(request, granted, key, body.violations),
         alterations=body.changes,
         reason=body.reason,
         validate_only=body.validate_only,
@@ -143,11 +140,8 @@ async def revert_alteration(
     body: RevertRequest,
 ) -> Response:
     """Take an alteration back; 412 where the present values are not its ``after``."""
-    command = command_of(
-        request,
-        granted,
-        key,
-        body.violations,
+    command = replace(
+        command_of(request, granted, key, body.violations),
         reason=body.reason,
         validate_only=body.validate_only,
     )

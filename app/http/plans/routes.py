@@ -1,5 +1,6 @@
 """``POST /quotas/plans``, a plan, and applying it."""
 
+from dataclasses import replace
 from typing import Annotated, Any, Final
 
 from fastapi import Request, Response
@@ -89,11 +90,8 @@ async def apply_plan(
     request: Request, granted: MayAlter, key: Key, plan_id: PlanId, body: ApplyRequest
 ) -> Response:
     """Do what was planned, if everything still is as it was then."""
-    command = command_of(
-        request,
-        granted,
-        key,
-        body.violations,
+    command = replace(
+        command_of(request, granted, key, body.violations),
         reason=body.reason,
         wait=body.until,
         wait_ms=body.longest_ms,

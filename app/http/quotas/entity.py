@@ -174,11 +174,8 @@ async def replace_entity(
     body: ReplaceRequest,
 ) -> Response:
     """Make these all the values of the entity: keys that are not named are removed."""
-    command = command_of(
-        request,
-        granted,
-        key,
-        body.violations,
+    command = replace(
+        command_of(request, granted, key, body.violations),
         reason=body.reason,
         validate_only=body.validate_only,
         wait=body.until,
@@ -207,11 +204,8 @@ async def remove_entity(
     query: Annotated[RemoveParameters, Depends(StrictQuery(RemoveParameters))],
 ) -> Response:
     """Remove all values of the entity; 404 where it has none."""
-    command = command_of(
-        request,
-        granted,
-        key,
-        query.violations,
+    command = replace(
+        command_of(request, granted, key, query.violations),
         reason=query.reason,
         validate_only=query.validate_only,
         wait=Wait(query.wait),
