@@ -2,19 +2,13 @@
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import cast
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StructType
 
 from app.pipeline.errors import UsageError
 from app.pipeline.folders import Partition, RunFolder, has_table
+from app.pipeline.lake import schema_of
 from app.pipeline.tables import SCHEMA_VERSION, Table
-
-
-def schema_of(table: Table) -> StructType:
-    """Return the columns of a table."""
-    return cast("StructType", StructType.fromDDL(table.ddl))
 
 
 def require_table(folders: Sequence[Path], table: Table) -> None:

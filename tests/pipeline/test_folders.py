@@ -11,7 +11,8 @@ from pyspark.sql import DataFrame, SparkSession
 from app.pipeline.arrow_storage import arrow_schema, write_arrow
 from app.pipeline.errors import UsageError
 from app.pipeline.folders import RunFolder, finish_publication, local_folder
-from app.pipeline.storage import read_table, schema_of, write_table
+from app.pipeline.lake import schema_of
+from app.pipeline.storage import read_table, write_table
 from app.pipeline.tables import QUOTA_VERSION, TABLES, UTILIZATION_HIST, Table
 
 CLUSTER = "a/b=c%"

@@ -10,7 +10,8 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from app.domain.quota_keys import QuotaKey
 from app.pipeline.folders import RunFolder
-from app.pipeline.storage import schema_of, write_table
+from app.pipeline.lake import schema_of
+from app.pipeline.storage import write_table
 from app.pipeline.synth.observations import observations
 from app.pipeline.synth.plan import KEYS, Plan
 from app.pipeline.synth.quotas import entities_of_levels, quotas
