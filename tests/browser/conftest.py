@@ -1,19 +1,18 @@
 """The page in a real browser, on a service whose broker's answers can be lost."""
 
 import math
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
 
 import pytest
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect
 
 from app.localdev.kafka import LocalKafka
 from app.localdev.postgres import LocalPostgres
 from app.pipeline.tables import BUCKET_HOUR, DIM_BUCKET, THROTTLE_INCIDENT, UTILIZATION_DAILY
-from scripts.npm_packages import browser as chromium
 from tests.pipeline.publish.results import Rows, bucket, day, hour, incident, publish_rows
+from tests.testkit.browser import chromium
 from tests.testkit.event_loops import in_a_thread
 from tests.testkit.patience import PROMPT
 from tests.testkit.postgres import migrated_database
@@ -72,17 +71,10 @@ def site(
 
 @pytest.fixture(scope="module")
 def chrome() -> Iterator[Browser]:
-    """One browser; it ends with its module, as its event loop would be in the way of others."""
+    """One browser for all tests of a module."""
     expect.set_options(timeout=DEADLINE_MS)
-    found = chromium()
-    with sync_playwright() as playwright:
-        running = playwright.chromium.launch(
-            executable_path=found.program,
-            args=["--no-sandbox"],
-            env={**os.environ, **found.environ},
-        )
+    with chromium() as running:
         yield running
-        running.close()
 
 
 @dataclass

@@ -1,6 +1,5 @@
 """What only a browser shows: the recipes of docs/portals.md as they stand, and /docs tried out."""
 
-import os
 import re
 import threading
 from collections.abc import Iterator
@@ -9,19 +8,18 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Error, Page, sync_playwright
+from playwright.sync_api import Browser, Error, Page
 
 from app.localdev.kafka import LocalKafka
 from app.localdev.postgres import LocalPostgres
-from scripts import npm_packages
 from tests.integration.http.service_calls import C, P, change
+from tests.testkit.browser import chromium
 from tests.testkit.postgres import migrated_database
 from tests.testkit.raw_quotas import RawQuotas
 from tests.testkit.service import RunningService, running_service
 
 ROOT = Path(__file__).resolve().parents[3]
 RECIPES = (ROOT / "docs" / "portals.md").read_text(encoding="utf-8")
-CHROMIUM = ("--no-sandbox", "--disable-gpu")
 
 
 def recipe(language: str) -> str:
@@ -71,14 +69,9 @@ def service(
 
 
 @pytest.fixture(scope="module")
-def chromium() -> Iterator[Browser]:
-    found = npm_packages.browser()
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path=found.program, args=list(CHROMIUM), env={**os.environ, **found.environ}
-        )
-        yield browser
-        browser.close()
+def chrome() -> Iterator[Browser]:
+    with chromium() as running:
+        yield running
 
 
 @pytest.fixture(autouse=True)
@@ -95,9 +88,9 @@ def run_recipe(page: Page, service: RunningService) -> dict[str, object]:
 
 
 def test_a_page_of_the_portal_changes_a_quota(
-    chromium: Browser, service: RunningService, portal: str
+    chrome: Browser, service: RunningService, portal: str
 ) -> None:
-    page = chromium.new_page()
+    page = chrome.new_page()
     page.goto(portal)
     changed = run_recipe(page, service)
     page.close()
@@ -106,11 +99,9 @@ def test_a_page_of_the_portal_changes_a_quota(
     assert quota["values"] == {P: 2097152, C: 9223372036854775807}
 
 
-def test_a_page_of_another_origin_cannot_even_ask(
-    chromium: Browser, service: RunningService
-) -> None:
+def test_a_page_of_another_origin_cannot_even_ask(chrome: Browser, service: RunningService) -> None:
     with origin() as other:
-        page = chromium.new_page()
+        page = chrome.new_page()
         page.goto(other)
         with pytest.raises(Error, match="Failed to fetch"):
             run_recipe(page, service)
@@ -118,9 +109,9 @@ def test_a_page_of_another_origin_cannot_even_ask(
 
 
 def test_the_documentation_alters_with_its_first_example_and_keeps_the_token(
-    chromium: Browser, service: RunningService
+    chrome: Browser, service: RunningService
 ) -> None:
-    page = chromium.new_page()
+    page = chrome.new_page()
     page.goto(f"{service.url}/docs")
     page.locator("button.authorize").first.click()
     page.get_by_label("auth-bearer-value").fill("alice")

@@ -3,6 +3,7 @@
 import asyncio
 from contextlib import suppress
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
@@ -159,14 +160,10 @@ class Refusing(Broker):
     """Refuses to describe one of the entities."""
 
     async def describe_client_quotas(
-        self,
-        quota_filter: ClientQuotaFilter,
-        *,
-        broker_id: int | None = None,
-        timeout_s: float = 5.0,
+        self, quota_filter: ClientQuotaFilter, **named: Any
     ) -> Described:
         """Answer, or refuse."""
-        described = await super().describe_client_quotas(quota_filter, broker_id=broker_id)
+        described = await super().describe_client_quotas(quota_filter, **named)
         if any(component.match == "user-1" for component in quota_filter.components):
             raise NotSentError("no")
         return described
