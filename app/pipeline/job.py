@@ -205,8 +205,11 @@ class Job:
             UsageError: There is none, or a catalog is named.
             InfrastructureError: It cannot be written.
         """
-        if self.options.catalog or not self.options.out:
+        if self.options.catalog:
             message = f"{self.name} writes to a folder, no --catalog: name it with --out."
+            raise UsageError(message)
+        if not self.options.out:
+            message = "--out is missing: name the folder that the tables are written to."
             raise UsageError(message)
         return RunFolder(local_folder(self.options.out), self.run_id, self.say)
 

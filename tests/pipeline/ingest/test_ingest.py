@@ -28,6 +28,7 @@ def job_of(source: Path, out: Path, **options: Any) -> Job:
     given: Mapping[str, Any] = {
         "input": [str(source)],
         "out": str(out),
+        "catalog": None,
         "format": "csv",
         "map": None,
         "kafka_config": None,
