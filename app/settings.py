@@ -35,8 +35,10 @@ from app.service.runtime.clock import Patience
 
 PREFIX: Final = "QUOTAS_"
 
-LOCAL_ONLY: Final = frozenset({"QUOTAS_LOCAL_DIR", "QUOTAS_LOCAL_KAFKA_VERSION"})
-"""Variables of ``dev`` that a service ignores."""
+LOCAL_ONLY: Final = frozenset(
+    {"QUOTAS_LOCAL_DIR", "QUOTAS_LOCAL_KAFKA_VERSION", "QUOTAS_PIPELINE_DATABASE_URL"}
+)
+"""Variables of ``dev`` and of the pipeline that a service ignores."""
 
 SECRETS: Final = (
     "kafka_sasl_password",

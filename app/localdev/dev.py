@@ -11,7 +11,7 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
-from app.localdev.certificates import local_certificates
+from app.localdev.certificates import LocalCertificates, local_certificates
 from app.localdev.examples import (
     ALICE,
     AUDITOR,
@@ -19,8 +19,9 @@ from app.localdev.examples import (
     PRINCIPALS,
     Curl,
     a_plan_id,
+    all_lines,
     an_alteration_id,
-    banner,
+    first_lines,
     set_example_acls,
     set_example_quotas,
 )
@@ -36,7 +37,7 @@ from app.localdev.service import (
     tokens_file,
     write_tokens,
 )
-from app.localdev.traffic import prepare_traffic
+from app.localdev.traffic import prepare_traffic, traffic_beside_limits
 
 SUPER_USERS = "User:ANONYMOUS;User:admin"
 
@@ -84,6 +85,7 @@ class _Dev:
     begun: float = field(default_factory=time.monotonic)
     kafka: LocalKafka | None = None
     postgres: LocalPostgres | None = None
+    load: list[str] | None = None
 
     def say(self, line: str) -> None:
         """Print progress with the seconds since the start."""
@@ -147,20 +149,11 @@ def _run(environ: Mapping[str, str], check: Check, stack: ExitStack, *, load: bo
     migrate(dev.environ)
     _start_service(dev, service, tokens[ALICE])
     if load and dev.kafka is not None:
-        _start_load(dev, dev.kafka)
+        _start_load(dev, dev.kafka, service, tokens[BOB])
     _write_env(dev, service, tokens)
+    _write_curl_lines(dev, service, tokens, certificates)
     dev.say("Ready.")
-    _introduce(dev, service)
-    alteration, plan = an_alteration_id(service, tokens[ALICE]), a_plan_id(service, tokens[BOB])
-    print(banner(Curl(service.url, tokens), alteration, plan))
-    if dev.kafka is not None:
-        line = curl_with_password(service.url, "alice", _SASL_USERS["alice"])
-        print(f"\n# With alice's password of the broker, which decides itself\n{line}")
-    if certificates is not None:
-        print(
-            f"\n# With a certificate instead of a token, as alice\n{certificates.curl('/quotas')}"
-        )
-    print("\n# Ctrl-C stops everything; `make clean-local` forgets it.", flush=True)
+    print(_screen(dev, service, tokens), flush=True)
     _watch(dev, service)
 
 
@@ -233,18 +226,19 @@ def _start_service(dev: _Dev, service: LocalService, token: str) -> None:
         done.touch()
 
 
-def _start_load(dev: _Dev, kafka: LocalKafka) -> None:
+def _start_load(dev: _Dev, kafka: LocalKafka, service: LocalService, token: str) -> None:
     dev.say("Starting producers and consumers ...")
     prepare_traffic(kafka.bootstrap_servers)
     child = ManagedProcess("The load", dev.directory / "load.log")
     dev.stack.callback(child.stop, signal.SIGTERM, _LOAD_STOP_DEADLINE_S)
     command = [sys.executable, "-m", "app.localdev.traffic", kafka.sasl_bootstrap_servers]
     child.start(command, directory=Path.cwd(), environ=dev.environ)
+    dev.load = traffic_beside_limits(service, token)
 
 
 def _write_env(dev: _Dev, service: LocalService, tokens: Mapping[str, str]) -> None:
     """Write what the examples of the documents need, to be read by ``. .local/env``."""
-    token_file = dev.directory.absolute() / "tokens" / ALICE.removeprefix("User:")
+    token_file = dev.directory / "tokens" / ALICE.removeprefix("User:")
     variables = {
         f"{name.removeprefix('User:')}": f"Authorization: Bearer {token}"
         for name, token in tokens.items()
@@ -254,36 +248,78 @@ def _write_env(dev: _Dev, service: LocalService, tokens: Mapping[str, str]) -> N
         "KAFKA_CLIENT_QUOTAS_TOKEN_FILE": str(token_file),
         "tls": f"https://localhost:{dev.environ.get('QUOTAS_TLS_PORT', '')}",
         "metrics": "" if dev.kafka is None else dev.kafka.metrics_url,
-        "postgres": dev.environ.get("QUOTAS_DATABASE_URL", ""),
+        "QUOTAS_PIPELINE_DATABASE_URL": dev.environ.get("QUOTAS_DATABASE_URL", ""),
     }
     lines = [f"export {name}={shlex.quote(value)}\n" for name, value in variables.items()]
-    write_private(dev.directory / "env", f"{''.join(lines)}{_FIELD}\n")
+    path = f"export PATH={shlex.quote(str(Path(sys.executable).parent))}:$PATH\n"
+    write_private(dev.directory / "env", f"{''.join(lines)}{path}{_FIELD}\n")
 
 
 _FIELD = """field() { sed -n 's/.*"'"$1"'": *"\\([^"]*\\)".*/\\1/p'; }"""
 """Takes the text of a member out of an answer, which is one line of JSON."""
 
 
-def _introduce(dev: _Dev, service: LocalService) -> None:
-    print(f"# The service listens on {service.url}; its log is {dev.directory / 'service.log'}.")
-    print(
-        f"# In another shell, `. {dev.directory / 'env'}` sets tokens and addresses for README.md."
-    )
+def _write_curl_lines(
+    dev: _Dev,
+    service: LocalService,
+    tokens: Mapping[str, str],
+    certificates: LocalCertificates | None,
+) -> None:
+    """Write a line for each route, to be read and pasted."""
+    alteration, plan = an_alteration_id(service, tokens[ALICE]), a_plan_id(service, tokens[BOB])
+    text = all_lines(Curl(service.url, tokens), alteration, plan)
+    if dev.kafka is not None:
+        line = curl_with_password(service.url, "alice", _SASL_USERS["alice"])
+        text += f"\n# With alice's password of the broker, which decides itself\n{line}\n"
+    if certificates is not None:
+        line = certificates.curl("/quotas")
+        text += f"\n# With a certificate instead of a token, as alice\n{line}\n"
+    write_private(dev.directory / "curl.sh", text)
+
+
+def _screen(dev: _Dev, service: LocalService, tokens: Mapping[str, str]) -> str:
+    """Return what to read once everything runs: addresses, first lines to paste, what is next."""
+    addresses = {
+        "The page": f"{service.url}/   (sign in with alice's token: {tokens[ALICE]})",
+        "Its log": str(dev.directory / "service.log"),
+    }
     if dev.postgres is not None:
-        print(f"# Postgres, also for `quota-pipeline --pg`: {dev.postgres.service_url}")
-    if dev.environ["QUOTAS_MODE"] == "development":
-        print(
-            "# Relaxed here by QUOTAS_MODE=development: unsafe settings are warnings in that log, "
-            "limits may be 0, shutdown is immediate."
+        addresses["Postgres"] = f"{dev.postgres.service_url}   (for quota-pipeline --pg)"
+    if dev.kafka is not None:
+        addresses["Kafka"] = (
+            f"{dev.kafka.bootstrap_servers} (super user), "
+            f"{dev.kafka.sasl_bootstrap_servers} (SASL PLAIN: alice/alice-secret, ...)"
         )
-    if dev.kafka is None:
-        print("# The broker is not ours: no example ACLs and quotas were set there.")
-        return
-    print(
-        f"# The broker listens on {dev.kafka.bootstrap_servers} (PLAINTEXT, super user) and "
-        f"{dev.kafka.sasl_bootstrap_servers} (SASL PLAIN: alice/alice-secret, ...)."
+        addresses["Metrics"] = f"{dev.kafka.metrics_url}   (for top and collect)"
+    else:
+        addresses["Kafka"] = "not ours: no example ACLs and quotas were set there"
+    steps = {
+        f". {dev.directory / 'env'}": "tokens and addresses of README.md; the PATH of the commands",
+        "kafka-client-quotas --describe": "the same from the command; --help lists the others",
+        f"less {dev.directory / 'curl.sh'}": "a curl line for each route",
+    }
+    if dev.load is not None:
+        steps['kafka-client-quotas top --endpoint "1=$metrics"'] = "the load beside its limits"
+    return "\n".join(
+        [
+            "",
+            *_columns(addresses, "  "),
+            *(["", "The load:", *dev.load] if dev.load is not None else []),
+            "",
+            "All quotas; what applies to a client; an alteration, checked only:",
+            *first_lines(Curl(service.url, tokens)),
+            "",
+            "Next, in another shell:",
+            *_columns(steps, "  # "),
+            "",
+            "Ctrl-C stops everything; the data stays until `make clean-local`.",
+        ]
     )
-    print(f"# Its quota metrics, for `quota-pipeline collect`: {dev.kafka.metrics_url}")
+
+
+def _columns(rows: Mapping[str, str], between: str) -> list[str]:
+    width = max(map(len, rows))
+    return [f"  {first:{width}}{between}{second}" for first, second in rows.items()]
 
 
 def _watch(dev: _Dev, service: LocalService) -> NoReturn:

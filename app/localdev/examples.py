@@ -1,4 +1,4 @@
-"""What the first start puts into a cluster, and the curl commands that show it."""
+"""What the first start puts into a cluster, and curl lines that show it."""
 
 import json
 import shlex
@@ -152,8 +152,17 @@ class Curl:
         return " ".join([*words, f'"{url}"' if "$" in path else shlex.quote(url)])
 
 
-def banner(curl: Curl, alteration_id: str | None, plan_id: str | None) -> str:
-    """Return the lines for every route; those of an alteration or a plan only if there is one."""
+def first_lines(curl: Curl) -> list[str]:
+    """Return the three lines to begin with: describe, resolve, and an alteration's check."""
+    return [
+        curl.line("/quotas", BOB),
+        curl.line("/quotas/resolve?user=alice&client-id=etl", BOB),
+        curl.line("/quotas/alterations", ALICE, body={"validate_only": True, **_ALTERATION}),
+    ]
+
+
+def all_lines(curl: Curl, alteration_id: str | None, plan_id: str | None) -> str:
+    """Return lines for every route; those of an alteration or a plan only if there is one."""
     sections = {
         "Describe, as bob": [
             curl.line("/quotas", BOB),
@@ -209,7 +218,7 @@ def banner(curl: Curl, alteration_id: str | None, plan_id: str | None) -> str:
             *(curl.line(path) for path in _OPEN_PATHS),
         ],
     }
-    return "\n".join(f"\n# {title}\n" + "\n".join(lines) for title, lines in sections.items())
+    return "\n".join(f"# {title}\n" + "\n".join(lines) + "\n" for title, lines in sections.items())
 
 
 _OPEN_PATHS: Final = (

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from confluent_kafka import (
     OFFSET_BEGINNING,
@@ -26,6 +26,7 @@ from confluent_kafka.admin import AclOperation, NewTopic, ResourceType
 
 from app.localdev.kafka_admin import allow, allowed, silent_admin
 from app.localdev.local_directory import LocalDevError
+from app.localdev.service import LocalService
 
 TOPIC: Final = "load"
 
@@ -119,6 +120,27 @@ def prepare_traffic(bootstrap_servers: str) -> None:
             allowed(ResourceType.GROUP, TOPIC, everybody, AclOperation.READ),
         ],
     )
+
+
+def traffic_beside_limits(service: LocalService, token: str) -> list[str]:
+    """Return a line for each client: what it tries, and the limit that applies to it."""
+    identities = [{"user": client.user, "client-id": client.client_id} for client in CLIENTS]
+    body = {"identities": identities, "max_age_ms": 0}
+    _, answer = service.request("POST", "/quotas/resolve", token=token, body=body)
+    return [
+        _beside_limit(client, result["quotas"])
+        for client, result in zip(CLIENTS, answer["results"], strict=True)
+    ]
+
+
+def _beside_limit(client: TrafficClient, quotas: Mapping[str, Any]) -> str:
+    name = f"{client.user}/{client.client_id}"
+    verb, key = (
+        ("reads", "consumer_byte_rate") if client.consumes else ("writes", "producer_byte_rate")
+    )
+    limit = quotas[key]["value"]
+    limited = "unlimited" if limit is None else f"limit {limit / 1e6:4.1f} MB/s"
+    return f"  {name:14}{verb:7}{client.bytes_per_s / 1e6:4.1f} MB/s   {limited}"
 
 
 def _run(bootstrap_servers: str, client: TrafficClient, done: threading.Event) -> None:

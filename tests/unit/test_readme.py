@@ -31,9 +31,7 @@ DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/**/*
 UNDOCUMENTED_PATHS = {"/docs", "/openapi.json"}
 """Served, and not part of the OpenAPI document."""
 
-SCRIPT_VARIABLES = {
-    *("QUOTAS_OWNER_PASSWORD", "QUOTAS_SERVICE_PASSWORD", "QUOTAS_PIPELINE_DATABASE_URL"),
-}
+SCRIPT_VARIABLES = {"QUOTAS_OWNER_PASSWORD", "QUOTAS_SERVICE_PASSWORD"}
 
 
 def blocks(language: str, text: str = EXAMPLES) -> list[str]:

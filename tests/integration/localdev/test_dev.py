@@ -10,6 +10,7 @@ import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -28,16 +29,24 @@ from tests.testkit.service import write_tokens
 
 DEADLINE_S = 30
 COMMAND = [sys.executable, "-m", "app.main", "dev"]
-LAST_LINE = "# Ctrl-C stops everything"
+LAST_LINE = "Ctrl-C stops everything"
+LINES_OF_A_TERMINAL = 40
 
 
 @dataclass
 class RunningDev:
     process: subprocess.Popen[str]
+    directory: Path
     lines: list[str]
 
     def curl_lines(self) -> list[str]:
-        return [line for line in self.lines if line.startswith("curl ")]
+        """Return a line for each route, and first those that are printed."""
+        others = (self.directory / "curl.sh").read_text().splitlines()
+        return [line for line in self.lines + others if line.startswith("curl ")]
+
+    def address(self, name: str) -> str:
+        (line,) = (line for line in self.lines if line.startswith(f"  {name} "))
+        return line.removeprefix(f"  {name} ").split()[0]
 
     def describe_as_bob(self) -> dict[str, dict[str, float]]:
         line = next(line for line in self.curl_lines() if line.endswith("/quotas"))
@@ -72,7 +81,7 @@ def start(directory: Path, *options: str, **environ: str) -> RunningDev:
     for line in process.stdout:
         lines.append(line.rstrip("\n"))
         if line.startswith(LAST_LINE):
-            return RunningDev(process, lines)
+            return RunningDev(process, directory, lines)
     raise AssertionError(f"dev ended with {process.wait()}")
 
 
@@ -114,7 +123,15 @@ def dev(directory: Path) -> Iterator[RunningDev]:
         dev.stop()
 
 
-def test_every_line_that_is_printed_works_when_it_is_pasted(dev: RunningDev):
+def test_what_is_printed_fits_one_screen(dev: RunningDev):
+    assert len(dev.lines) <= LINES_OF_A_TERMINAL
+    assert len([line for line in dev.lines if line.startswith("curl ")]) == 3
+    assert dev.address("The page").startswith("http://127.0.0.1:")
+    assert dev.address("Postgres").startswith("postgresql://quotas_service:")
+    assert "  alice/etl     writes  6.0 MB/s   limit  4.2 MB/s" in dev.lines
+
+
+def test_every_curl_line_works_when_it_is_pasted(dev: RunningDev):
     statuses = {}
     for line in dev.curl_lines():
         command = f"{line} -o /dev/null -w '%{{http_code}}'"
@@ -175,8 +192,7 @@ def test_no_jars_and_no_network_is_one_sentence_that_says_what_to_do(tmp_path: P
 
 
 def quota_metrics(dev: RunningDev) -> list[str]:
-    line = next(line for line in dev.lines if line.startswith("# Its quota metrics"))
-    with urllib.request.urlopen(line.rpartition(" ")[2], timeout=DEADLINE_S) as answer:
+    with urllib.request.urlopen(dev.address("Metrics"), timeout=DEADLINE_S) as answer:
         return answer.read().decode().splitlines()
 
 
@@ -195,12 +211,9 @@ def test_a_load_is_throttled_by_the_examples(dev: RunningDev):
 
 
 def test_top_shows_the_load_beside_its_limits(dev: RunningDev, directory: Path):
-    (url,) = [line.split()[-1] for line in dev.lines if line.endswith("/metrics") and "#" in line]
-    address = dev.curl_lines()[0].split("//")[1].split("/")[0]
-    options = ["--server", f"http://{address}", "--token-file", str(directory / "tokens" / "bob")]
-    words = [str(ROOT / ".venv" / "bin" / "kafka-client-quotas"), "top", "--output", "json"]
-    command = [*words, "--endpoint", f"1={url}", *options]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    (step,) = (line for line in dev.lines if line.startswith("  kafka-client-quotas top "))
+    words = f". {directory / 'env'} && {step.split('#')[0]} --output json"
+    done = subprocess.run(["bash", "-c", words], capture_output=True, text=True, check=True)
     rows = json.loads(done.stdout)["rows"]
     limited = {(row["user"], row["key"]) for row in rows if row["rate"] and row["limit"]}
     assert ("alice", "producer_byte_rate") in limited, done
@@ -300,7 +313,7 @@ def test_what_a_page_shows_to_be_pasted_works(
     (tmp_path / ".local").symlink_to(directory)
     for name in (".venv", "app", "deploy", "docs", "pyproject.toml", "README.md"):
         (tmp_path / name).symlink_to(ROOT / name)
-    address = dev.curl_lines()[0].split("//")[1].split("/")[0]
+    address = urlsplit(dev.address("The page")).netloc
     done = subprocess.run(
         ["bash", "-c", script_of(page, address)],
         cwd=tmp_path,

@@ -1,4 +1,4 @@
-"""The banner of `dev`, and the examples in it."""
+"""The curl lines of `dev`, and the examples in them."""
 
 import json
 import re
@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from app.localdev.examples import ALICE, AUDITOR, BOB, GRANTS, MALLORY, QUOTAS, Curl, banner
+from app.localdev.examples import ALICE, AUDITOR, BOB, GRANTS, MALLORY, QUOTAS, Curl, all_lines
 
 DOCUMENT = Path(__file__).parents[3] / "openapi" / "openapi.json"
 ROUTES = [
@@ -29,7 +29,7 @@ def curl_lines(text: str) -> list[list[str]]:
 
 
 def test_every_line_is_a_command_or_a_comment(curl: Curl):
-    lines = banner(curl, "an-id", "a-plan").splitlines()
+    lines = all_lines(curl, "an-id", "a-plan").splitlines()
     assert all(line == "" or line.startswith(("#", "curl -sS ")) for line in lines)
 
 
@@ -55,7 +55,7 @@ def test_every_line_is_a_command_or_a_comment(curl: Curl):
     ],
 )
 def test_each_route_has_a_line(curl: Curl, path: str):
-    urls = {words[-1] for words in curl_lines(banner(curl, "an-id", "a-plan"))}
+    urls = {words[-1] for words in curl_lines(all_lines(curl, "an-id", "a-plan"))}
     assert "http://127.0.0.1:8080" + path in urls
 
 
@@ -68,18 +68,18 @@ def method_of(words: list[str]) -> str:
 @pytest.mark.parametrize(("method", "path"), ROUTES)
 def test_each_route_of_the_openapi_document_has_a_line(curl: Curl, method: str, path: str):
     pattern = re.compile(re.sub(r"\{[a-z_]+\}", "[^/]+", path))
-    lines = curl_lines(banner(curl, "an-id", "a-plan"))
+    lines = curl_lines(all_lines(curl, "an-id", "a-plan"))
     methods = {method_of(words) for words in lines if pattern.fullmatch(urlsplit(words[-1]).path)}
     assert method in methods
 
 
 def test_ids_that_are_not_known_yet_are_left_to_the_shell(curl: Curl):
-    lines = banner(curl, "an-id", "a-plan").splitlines()
+    lines = all_lines(curl, "an-id", "a-plan").splitlines()
     assert any(line.endswith(' "http://127.0.0.1:8080/analytics/runs/$run"') for line in lines)
 
 
 def test_each_format_has_a_line(curl: Curl):
-    words = [word for line in curl_lines(banner(curl, None, None)) for word in line]
+    words = [word for line in curl_lines(all_lines(curl, None, None)) for word in line]
     for media_type in ("application/x-ndjson", "text/csv", "application/yaml"):
         assert f"Accept: {media_type}" in words
 
@@ -91,7 +91,7 @@ def test_a_line_carries_the_token_of_its_principal_and_its_body_as_json(curl: Cu
 
 
 def test_without_an_alteration_or_a_plan_there_is_no_line_for_one(curl: Curl):
-    text = banner(curl, None, None)
+    text = all_lines(curl, None, None)
     assert "/quotas/alterations/" not in text
     assert "/quotas/plans/" not in text
 
