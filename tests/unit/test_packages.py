@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cyclonedx.schema import SchemaVersion
+from cyclonedx.validation.json import JsonStrictValidator
 
 from scripts import npm_packages
 from scripts.npm_packages import VENDOR, Package, fetch, packages
@@ -113,9 +115,21 @@ def test_every_locked_package_is_in_the_bill():
     bill = json.loads((ROOT / "dist" / "sbom.cdx.json").read_text(encoding="utf-8"))
     lines = (ROOT / "requirements" / "service.txt").read_text(encoding="utf-8").splitlines()
     locked = {line.split()[0] for line in lines if line and line[0].isalnum()}
-    listed = {f"{component['name']}=={component['version']}" for component in bill["components"]}
+    ours = [item for item in bill["components"] if item["purl"].startswith("pkg:pypi/")]
+    listed = {f"{component['name']}=={component['version']}" for component in ours}
     assert {re.sub(r"\[.*\]", "", item) for item in locked} == listed
-    assert all(component["externalReferences"][0]["hashes"] for component in bill["components"])
+    assert all(component["externalReferences"][0]["hashes"] for component in ours)
+
+    theirs = [item for item in bill["components"] if item["purl"].startswith("pkg:npm/")]
+    assert {item["name"] for item in theirs} == {"preact", "htm", "js-yaml"}
+    for item in theirs:
+        assert item["licenses"][0]["license"]["id"] in ("MIT", "Apache-2.0")
+        assert len(item["hashes"][0]["content"]) == 128
+    files = {file["name"]: file["hashes"][0] for item in theirs for file in item["components"]}
+    assert files.keys() == {str(file.relative_to(ROOT)) for file in VENDOR.glob("*.js")}
+    for name, digest in files.items():
+        assert digest["content"] == hashlib.sha256((ROOT / name).read_bytes()).hexdigest()
+    assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(json.dumps(bill)) is None
 
 
 def test_uvicorn_whose_internals_are_overridden_is_pinned_exactly():
