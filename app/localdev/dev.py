@@ -26,7 +26,7 @@ from app.localdev.examples import (
     set_example_quotas,
 )
 from app.localdev.kafka import LocalKafka
-from app.localdev.kafka_admin import curl_with_password, pass_through, store_passwords
+from app.localdev.kafka_admin import pass_through, store_passwords
 from app.localdev.local_directory import LocalDevError, held, local_directory, write_private
 from app.localdev.postgres import LocalPostgres
 from app.localdev.processes import ManagedProcess, ParentMake, free_ports
@@ -41,21 +41,7 @@ from app.localdev.traffic import prepare_traffic, traffic_beside_limits
 
 SUPER_USERS = "User:ANONYMOUS;User:admin"
 
-ACCOUNT_AT_BROKERS = frozenset(
-    f"QUOTAS_KAFKA_{name}"
-    for name in (
-        "SECURITY_PROTOCOL",
-        "SASL_MECHANISM",
-        "SASL_USERNAME",
-        "SASL_PASSWORD",
-        "SASL_PASSWORD_FILE",
-        "SSL_CA_FILE",
-        "SSL_CERT_FILE",
-        "SSL_KEY_FILE",
-        "SSL_KEY_PASSWORD",
-        "SSL_KEY_PASSWORD_FILE",
-    )
-)
+_ACCOUNT_AT_BROKERS = ("QUOTAS_KAFKA_SECURITY_", "QUOTAS_KAFKA_SASL_", "QUOTAS_KAFKA_SSL_")
 """Of no use with an embedded broker, and ignored there."""
 
 _NOTHING_LISTENS = {
@@ -166,8 +152,8 @@ def _service_environment(environ: Mapping[str, str], directory: Path) -> dict[st
         "QUOTAS_PORT": "8080",
         **({"QUOTAS_SUPER_USERS": SUPER_USERS} if embedded_broker else {}),
     }
-    ignored = ACCOUNT_AT_BROKERS if embedded_broker else frozenset()
-    theirs = {name: value for name, value in environ.items() if name not in ignored}
+    ignored = _ACCOUNT_AT_BROKERS if embedded_broker else ()
+    theirs = {name: value for name, value in environ.items() if not name.startswith(ignored)}
     ours = {name: environ.get(name) or value for name, value in ours.items()}
     return {**theirs, **ours, "QUOTAS_TOKENS_FILE": str(tokens_file(directory))}
 
@@ -269,7 +255,7 @@ def _write_curl_lines(
     alteration, plan = an_alteration_id(service, tokens[ALICE]), a_plan_id(service, tokens[BOB])
     text = all_lines(Curl(service.url, tokens), alteration, plan)
     if dev.kafka is not None:
-        line = curl_with_password(service.url, "alice", _SASL_USERS["alice"])
+        line = f"curl -sS -u alice:{_SASL_USERS['alice']} {service.url}/quotas"
         text += f"\n# With alice's password of the broker, which decides itself\n{line}\n"
     if certificates is not None:
         line = certificates.curl("/quotas")

@@ -162,7 +162,9 @@ def first_lines(curl: Curl) -> list[str]:
 
 
 def all_lines(curl: Curl, alteration_id: str | None, plan_id: str | None) -> str:
-    """Return lines for every route; those of an alteration or a plan only if there is one."""
+    """Return lines for every route; an id that there is not yet is left to the shell."""
+    alteration = f"/quotas/alterations/{alteration_id or '$alteration'}"
+    plan = f"/quotas/plans/{plan_id or '$plan'}"
     sections = {
         "Describe, as bob": [
             curl.line("/quotas", BOB),
@@ -173,7 +175,8 @@ def all_lines(curl: Curl, alteration_id: str | None, plan_id: str | None) -> str
         ],
         "Alter, as alice: check only; see the newest one, and whether it can go back; do it": [
             curl.line("/quotas/alterations", ALICE, body={"validate_only": True, **_ALTERATION}),
-            *_alteration_lines(curl, alteration_id),
+            curl.line(alteration, ALICE),
+            curl.line(f"{alteration}/revert", ALICE, body={"validate_only": True}),
             curl.line("/quotas/alterations", ALICE, body=_ALTERATION),
         ],
         "One entity by its key, as alice: set all its values, read them, remove them": [
@@ -188,7 +191,8 @@ def all_lines(curl: Curl, alteration_id: str | None, plan_id: str | None) -> str
         ],
         "Plan, as bob: what would have to change; then apply exactly that, as alice": [
             curl.line("/quotas/plans", BOB, body=PLAN),
-            *_plan_lines(curl, plan_id),
+            curl.line(plan, BOB),
+            curl.line(f"{plan}/apply", ALICE, body={"reason": "try it"}),
         ],
         "Who am I, and who has SCRAM credentials, as bob": [
             curl.line("/me", BOB),
@@ -232,18 +236,3 @@ _OPEN_PATHS: Final = (
     "/docs",
     "/openapi.json",
 )
-
-
-def _alteration_lines(curl: Curl, alteration_id: str | None) -> list[str]:
-    if alteration_id is None:
-        return []
-    path = f"/quotas/alterations/{alteration_id}"
-    check = {"validate_only": True, "reason": "try it"}
-    return [curl.line(path, ALICE), curl.line(f"{path}/revert", ALICE, body=check)]
-
-
-def _plan_lines(curl: Curl, plan_id: str | None) -> list[str]:
-    if plan_id is None:
-        return []
-    path = f"/quotas/plans/{plan_id}"
-    return [curl.line(path, BOB), curl.line(f"{path}/apply", ALICE, body={"reason": "try it"})]

@@ -1,7 +1,6 @@
 """What is set in a local cluster beside quotas: ACLs, and users who log in by SCRAM."""
 
 import logging
-import shlex
 import time
 from collections.abc import Collection, Mapping
 
@@ -139,8 +138,3 @@ def pass_through(sasl_bootstrap_servers: str) -> dict[str, str]:
         "QUOTAS_BASIC_SECURITY_PROTOCOL": "SASL_PLAINTEXT",
         "QUOTAS_BASIC_BOOTSTRAP_SERVERS": sasl_bootstrap_servers,
     }
-
-
-def curl_with_password(url: str, user: str, password: str) -> str:
-    """Return a line that calls as a user of the broker."""
-    return f"curl -sS -u {shlex.quote(f'{user}:{password}')} {shlex.quote(url + '/quotas')}"

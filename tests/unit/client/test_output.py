@@ -4,6 +4,7 @@ import io
 import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -143,7 +144,7 @@ def completions(*words: str) -> list[str]:
     asked = f"COMP_WORDS=({line}); COMP_CWORD={len(words)}; _kafka_client_quotas"
     ran = subprocess.run(
         ["bash", "-c", f'{script}\n{asked}\nprintf "%s\\n" "${{COMPREPLY[@]}}"'],
-        env={"PATH": os.environ["PATH"]},
+        env={"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
         capture_output=True,
         text=True,
         check=True,
