@@ -179,7 +179,9 @@ async def test_the_answer_says_which_broker_of_which_cluster_it_is_from(admin: C
     assert described.broker_id == 1
 
 
-async def test_the_preferred_broker_lives_and_answers_who_has_no_wish(admin: ClientQuotaAdmin):
+async def test_the_preferred_broker_is_live_and_answers_requests_for_any_broker(
+    admin: ClientQuotaAdmin,
+):
     preferred = await admin.preferred_broker()
     assert preferred in await admin.live_brokers()
     for _ in range(5):

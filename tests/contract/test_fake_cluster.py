@@ -40,16 +40,16 @@ class Pair(NamedTuple):
 
     def alter(self, *entries: Entry, validate_only: bool = False) -> list[Verdict]:
         """Alter both, and return what both say."""
-        said = {who: who.alter(*entries, validate_only=validate_only) for who in self}
-        fake, real = (comparable(said[who], entries) for who in self)
+        verdicts = {who: who.alter(*entries, validate_only=validate_only) for who in self}
+        fake, real = (comparable(verdicts[who], entries) for who in self)
         assert fake == real
-        return said[self.real]
+        return verdicts[self.real]
 
     def agree(self) -> dict[object, dict[str, str]]:
         """Wait until both show the same, and return it."""
-        shown = everything(self.fake)
-        self.real.wait_until(lambda: everything(self.real) == shown)
-        return shown
+        expected = everything(self.fake)
+        self.real.wait_until(lambda: everything(self.real) == expected)
+        return expected
 
 
 @pytest.fixture

@@ -141,15 +141,15 @@ async def test_a_wrong_password_lets_nobody_in(side: Side):
     await brokers.close()
 
 
-async def test_the_acls_of_the_cluster_are_told(side: Side, plain: Brokers):
+async def test_the_acls_of_the_cluster_are_read(side: Side, plain: Brokers):
     source = KafkaClusterAclSource(plain)
 
-    async def told() -> object:
+    async def is_listed() -> object:
         return MAY_ALTER in (await source.cluster_acls(max_age_s=0)).bindings
 
-    assert not await told()
+    assert not await is_listed()
     side.let_a_caller_alter()
-    await eventually(told, wanted=True)
+    await eventually(is_listed, wanted=True)
 
 
 async def test_there_is_no_quota_callback(plain: Brokers):

@@ -39,17 +39,17 @@ def files(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def environ(files: Path, **given: str) -> dict[str, str]:
+def environ(files: Path, **changes: str) -> dict[str, str]:
     """Return variables; ``{}`` in a value stands for the folder."""
     tokens = {"QUOTAS_TOKENS_FILE": str(files / "tokens.json")}
     named = {
-        f"QUOTAS_{name.upper()}": value.replace("{}", str(files)) for name, value in given.items()
+        f"QUOTAS_{name.upper()}": value.replace("{}", str(files)) for name, value in changes.items()
     }
     return {**NEEDED, **tokens, **named}
 
 
-def settings(files: Path, **given: str) -> Settings:
-    return load_settings(environ(files, **given))
+def settings(files: Path, **changes: str) -> Settings:
+    return load_settings(environ(files, **changes))
 
 
 BAD: dict[str, tuple[Mapping[str, str], str]] = {
@@ -152,9 +152,9 @@ BAD: dict[str, tuple[Mapping[str, str], str]] = {
 
 @pytest.mark.parametrize("name", BAD)
 def test_what_cannot_be_used_stops_the_start_and_is_named(files: Path, name: str):
-    given, beginning = BAD[name]
+    changes, beginning = BAD[name]
     with pytest.raises(SettingsError) as caught:
-        settings(files, **given)
+        settings(files, **changes)
     assert str(caught.value).startswith(beginning)
     assert "\n" not in str(caught.value)
 
@@ -166,8 +166,8 @@ def test_everybody_is_a_warning_in_development(files: Path, caplog: pytest.LogCa
 
 
 def test_proxies_and_their_header_are_read(files: Path):
-    given = {"trusted_proxies": " 10.0.0.5, 2001:db8::/32,", "forwarded_header": "forwarded"}
-    read = settings(files, **given)
+    changes = {"trusted_proxies": " 10.0.0.5, 2001:db8::/32,", "forwarded_header": "forwarded"}
+    read = settings(files, **changes)
     assert [str(network) for network in read.trusted_proxies] == ["10.0.0.5/32", "2001:db8::/32"]
     assert read.forwarded_header is ForwardedHeader.FORWARDED
 
@@ -180,8 +180,8 @@ def test_tls_is_of_a_version_that_is_still_good(files: Path):
 
 
 def test_a_client_certificate_is_asked_for_and_not_demanded(files: Path):
-    given = {"tls_cert_file": "{}/server.pem", "tls_client_ca_file": "{}/authority.pem"}
-    context = tls_context(settings(files, **given))
+    changes = {"tls_cert_file": "{}/server.pem", "tls_client_ca_file": "{}/authority.pem"}
+    context = tls_context(settings(files, **changes))
     assert context is not None
     assert context.verify_mode is ssl.CERT_OPTIONAL
 
@@ -208,7 +208,7 @@ def test_a_key_with_a_password_is_opened_with_it(files: Path):
 
 
 @pytest.mark.parametrize(
-    ("given", "ports"),
+    ("changes", "ports"),
     [
         ({}, [(8080, False)]),
         ({"tls_cert_file": "{}/server.pem"}, [(8080, True)]),
@@ -219,9 +219,9 @@ def test_a_key_with_a_password_is_opened_with_it(files: Path):
     ],
 )
 def test_tls_has_the_port_or_one_of_its_own(
-    files: Path, given: dict[str, str], ports: list[tuple[int, bool]]
+    files: Path, changes: dict[str, str], ports: list[tuple[int, bool]]
 ):
-    read = settings(files, **given)
+    read = settings(files, **changes)
     assert [(listener.port, listener.tls is not None) for listener in listeners(read)] == ports
     assert read.has_plain_listener is any(not encrypted for _, encrypted in ports)
 
@@ -235,7 +235,7 @@ ALL: dict[str, str] = {
 
 
 @pytest.mark.parametrize(
-    ("given", "open_ways"),
+    ("changes", "enabled"),
     [
         ({}, [AuthenticatorKind.BEARER]),
         (
@@ -257,15 +257,15 @@ ALL: dict[str, str] = {
         ),
     ],
 )
-def test_the_ways_that_are_open(
-    files: Path, given: dict[str, str], open_ways: list[AuthenticatorKind]
+def test_authenticators_are_enabled_by_what_is_configured(
+    files: Path, changes: dict[str, str], enabled: list[AuthenticatorKind]
 ):
-    assert list(settings(files, **given).enabled_authenticators) == open_ways
+    assert list(settings(files, **changes).enabled_authenticators) == enabled
 
 
-async def test_callers_are_told_of_the_ways_in_their_order(files: Path):
-    given = {**ALL, "authenticators": "certificate,bearer"}
-    chosen = Authenticators(settings(files, **given), HttpMetrics())
+async def test_authenticators_are_tried_in_their_order(files: Path):
+    changes = {**ALL, "authenticators": "certificate,bearer"}
+    chosen = Authenticators(settings(files, **changes), HttpMetrics())
     async with AsyncExitStack() as stack:
         chain: Any = chosen.open(stack, _no_sessions)
     names = [authenticator.name for authenticator in chain._authenticators]
@@ -277,7 +277,7 @@ def _no_sessions(_: object) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("given", "privileged"),
+    ("changes", "privileged"),
     [
         ({}, {"User:root", "User:auditor"}),
         ({"oidc_privileged_principals": "User:auditor;User:bob"}, {"User:root"}),
@@ -285,7 +285,7 @@ def _no_sessions(_: object) -> Any:
     ],
 )
 def test_a_provider_s_principal_is_privileged_by_a_prefix_or_a_list_alone(
-    files: Path, given: dict[str, str], privileged: set[str]
+    files: Path, changes: dict[str, str], privileged: set[str]
 ):
     oidc = {
         "oidc_issuer": "https://login.example.org",
@@ -293,10 +293,10 @@ def test_a_provider_s_principal_is_privileged_by_a_prefix_or_a_list_alone(
         "super_users": "User:root",
         "auditors": "User:auditor",
     }
-    provider = identity_provider(settings(files, **oidc, **given))
+    provider = identity_provider(settings(files, **oidc, **changes))
     assert provider is not None
     assert provider.rules.privileged == privileged
-    assert provider.rules.principal_prefix == given.get("oidc_principal_prefix", "")
+    assert provider.rules.principal_prefix == changes.get("oidc_principal_prefix", "")
 
 
 LEAST = {
@@ -306,12 +306,12 @@ LEAST = {
 }
 
 
-def password_environ(**given: str) -> dict[str, str]:
-    return {**LEAST, **{f"QUOTAS_{name.upper()}": value for name, value in given.items()}}
+def password_environ(**changes: str) -> dict[str, str]:
+    return {**LEAST, **{f"QUOTAS_{name.upper()}": value for name, value in changes.items()}}
 
 
-def password_settings(**given: str) -> Settings:
-    return Settings.from_env(password_environ(**given))
+def password_settings(**changes: str) -> Settings:
+    return Settings.from_env(password_environ(**changes))
 
 
 def test_passwords_are_taken_only_where_a_mechanism_is_named() -> None:
@@ -358,18 +358,18 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("given", REFUSED.values(), ids=REFUSED.keys())
-def test_what_cannot_be_or_shows_passwords_stops_the_start(given: dict[str, str]) -> None:
+@pytest.mark.parametrize("changes", REFUSED.values(), ids=REFUSED.keys())
+def test_what_cannot_be_or_shows_passwords_stops_the_start(changes: dict[str, str]) -> None:
     with pytest.raises(SettingsError, match=r"\AQUOTAS_(BASIC|KAFKA_SSL)_.*\Z"):
-        load_settings(password_environ(**{"basic_sasl_mechanism": "PLAIN", **given}))
+        load_settings(password_environ(**{"basic_sasl_mechanism": "PLAIN", **changes}))
 
 
 def test_in_development_passwords_in_the_clear_are_warned_of(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    given = {**REFUSED["passwords in the clear"], "mode": "development"}
+    changes = {**REFUSED["passwords in the clear"], "mode": "development"}
     with caplog.at_level(logging.WARNING):
-        warn(load_settings(password_environ(basic_sasl_mechanism="PLAIN", **given)))
+        warn(load_settings(password_environ(basic_sasl_mechanism="PLAIN", **changes)))
     assert "SASL_PLAINTEXT sends the callers' passwords to the brokers unencrypted" in caplog.text
 
 
@@ -384,6 +384,6 @@ def test_to_this_machine_no_tls_is_needed() -> None:
     assert read.basic_login is not None
 
 
-def test_passwords_alone_are_a_way_to_call() -> None:
+def test_passwords_alone_are_an_authenticator() -> None:
     read = load_settings(password_environ(basic_sasl_mechanism="PLAIN"))
     assert read.enabled_authenticators == (AuthenticatorKind.BASIC,)

@@ -115,7 +115,7 @@ def test_the_service_understands_its_settings(stack: Stack):
     assert settings.tokens_file == Path("/run/secrets/tokens.json")
 
 
-def test_the_service_starts_in_production_only_with_what_is_said_aloud(stack: Stack):
+def test_the_service_starts_in_production_only_with_its_switches(stack: Stack):
     environ = {"QUOTAS_HOST": "0.0.0.0", **stack.environment("service")}
     assert find_unsafe(Settings.from_env(environ)) == []
     ports = [port for service in stack.services.values() for port in service.get("ports", [])]
@@ -166,7 +166,7 @@ def test_the_service_knows_the_super_users_of_the_broker(stack: Stack):
     assert service["QUOTAS_SUPER_USERS"] == kafka["KAFKA_SUPER_USERS"]
 
 
-def test_the_tokens_are_read_by_the_service_and_kept_when_the_script_runs_again(stack: Stack):
+def test_the_tokens_are_read_by_the_service_and_stay_when_the_script_runs_again(stack: Stack):
     tokens = read_tokens(stack.secrets / "tokens.json")
     principals = {entry.principal for entry in tokens.values()}
     assert principals == {"User:alice", "User:bob", "User:mallory", "User:auditor"}
@@ -242,10 +242,10 @@ def project() -> dict[str, Any]:
 
 
 def test_every_copied_path_exists_and_is_in_the_build_context():
-    kept = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
+    included = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
     for path in copied_paths():
         assert (ROOT / path).exists(), path
-        assert {f"!{path.split('/')[0]}", f"!{Path(path).parent}"} & {*kept}, path
+        assert {f"!{path.split('/')[0]}", f"!{Path(path).parent}"} & {*included}, path
 
 
 def test_the_build_has_all_that_the_wheel_is_made_of():

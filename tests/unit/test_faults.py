@@ -90,9 +90,9 @@ def test_every_test_by_examples_is_in_the_folder_of_their_step(faults: dict[str,
     (properties,) = (step for step in faults["STEPS"] if step.name == "properties")
     folder = ROOT / properties.arguments[-1]
     files = (ROOT / "tests").rglob("test_*.py")
-    given = [file for file in files if "\n@given(" in file.read_text()]
-    assert len(given) > 10
-    assert [file for file in given if not file.is_relative_to(folder)] == []
+    with_examples = [file for file in files if "\n@given(" in file.read_text()]
+    assert len(with_examples) > 10
+    assert [file for file in with_examples if not file.is_relative_to(folder)] == []
 
 
 def test_the_list_runs_nothing(faults: dict[str, Any], capsys: pytest.CaptureFixture[str]):

@@ -66,7 +66,7 @@ def pretend(path: Path, version: tuple[int, ...], *missing: str) -> Path:
 REAL_PYTHON = sys.executable
 
 
-def test_the_python_that_everything_is_tested_with_is_taken_before_a_newer_one(
+def test_the_python_that_everything_is_tested_with_is_taken_before_a_newer_python(
     install: ModuleType, programs: Path, capsys: pytest.CaptureFixture[str]
 ):
     preferred = tuple(map(int, PREFERRED.split(".")))

@@ -93,7 +93,7 @@ def test_text_for_people_holds_what_no_encoding_has(capsysbinary: Output):
     assert b"request" in capsysbinary.readouterr().out
 
 
-def test_each_line_within_a_request_says_which_one_and_for_whom(capsysbinary: Output):
+def test_each_line_within_a_request_names_the_request_and_its_caller(capsysbinary: Output):
     configure_logs(LogFormat.JSON, "INFO")
     scope = {"type": "http", "headers": []}
 
@@ -148,15 +148,17 @@ def test_the_line_of_a_request_is_that_of_any_other(
         request_log(LogFormat.JSON, "INFO")(line.copy())
 
     copy_context().run(handle)
-    one, other = capsysbinary.readouterr().out.splitlines()
-    before, after = (re.sub(b'"timestamp": ?"[^"]+Z"', b"", text, count=1) for text in (one, other))
+    direct, other = capsysbinary.readouterr().out.splitlines()
+    before, after = (
+        re.sub(b'"timestamp": ?"[^"]+Z"', b"", text, count=1) for text in (direct, other)
+    )
     assert before == after
     assert b"timestamp" not in after
 
 
 @pytest.mark.parametrize("level", ["WARNING", "ERROR"])
 @pytest.mark.parametrize("log_format", LogFormat)
-def test_requests_are_not_told_above_their_level(
+def test_requests_are_not_logged_above_their_level(
     capsysbinary: Output, log_format: LogFormat, level: str
 ):
     configure_logs(log_format, level)
@@ -164,7 +166,7 @@ def test_requests_are_not_told_above_their_level(
     assert capsysbinary.readouterr().out == b""
 
 
-def test_requests_are_told_in_text_for_people(capsysbinary: Output):
+def test_requests_are_logged_in_text_for_people(capsysbinary: Output):
     configure_logs(LogFormat.TEXT, "INFO")
     request_log(LogFormat.TEXT, "INFO")(LINES[0].copy())
     assert b"status" in capsysbinary.readouterr().out

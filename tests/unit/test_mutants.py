@@ -54,9 +54,9 @@ def test_a_defect_that_cannot_be_put_in_is_a_fault(
     mutants: Any, copy: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], fault: str
 ):
     monkeypatch.setattr(mutants, "ROOT", copy)
-    one = defect(mutants, *words)
-    assert list(mutants.faults_of([one])) == [f"it: {fault}"]
-    assert "it: the name is used twice" in list(mutants.faults_of([one, one]))
+    mutant = defect(mutants, *words)
+    assert list(mutants.faults_of([mutant])) == [f"it: {fault}"]
+    assert "it: the name is used twice" in list(mutants.faults_of([mutant, mutant]))
 
 
 @pytest.mark.parametrize(

@@ -102,12 +102,12 @@ def test_every_value_in_an_alarm_is_one_that_the_service_counts():
 
 
 def test_the_panels_do_not_overlap_and_have_queries():
-    places = set()
+    taken = set()
     for panel in BOARD["panels"]:
         at = panel["gridPos"]
         cells = {(at["x"] + x, at["y"] + y) for x in range(at["w"]) for y in range(at["h"])}
-        assert not cells & places
-        places |= cells
+        assert not cells & taken
+        taken |= cells
         assert panel["type"] == "row" or panel["targets"]
 
 

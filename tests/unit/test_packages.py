@@ -90,7 +90,7 @@ ALL_SKIPPED = {"dependencies": [{"name": "a", "skip_reason": "not found"}]}
 
 
 @pytest.mark.parametrize(
-    ("printed", "said"),
+    ("printed", "result"),
     [
         (json.dumps(GOOD), (0, "audit: 1 of 1 packages compared.")),
         (json.dumps(BAD), (1, "audit: a 1.0: GHSA-1; fixed in 2.0.")),
@@ -101,10 +101,14 @@ ALL_SKIPPED = {"dependencies": [{"name": "a", "skip_reason": "not found"}]}
     ids=["good", "bad", "all skipped", "no packages", "no answer"],
 )
 def test_the_exit_code_is_0_only_where_advisories_were_read_and_none_applies(
-    audit: Any, tool: Path, capsys: pytest.CaptureFixture[str], printed: str, said: tuple[int, str]
+    audit: Any,
+    tool: Path,
+    capsys: pytest.CaptureFixture[str],
+    printed: str,
+    result: tuple[int, str],
 ):
     tool.write_text(f"#!/bin/sh\necho 'no network' >&2\necho '{printed}'\n")
-    code, sentence = said
+    code, sentence = result
     assert audit.main() == code
     assert sentence in capsys.readouterr().out
 

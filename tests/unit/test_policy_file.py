@@ -55,8 +55,8 @@ def changed(old: str, new: str) -> str:
     return GOOD.replace(old, new)
 
 
-def test_a_fault_is_told_with_its_line(subtests: pytest.Subtests):
-    for text, said in [
+def test_a_fault_is_reported_with_its_line(subtests: pytest.Subtests):
+    for text, expected in [
         ("", "line 1: the file is empty; it needs apiVersion and rules."),
         ("# nothing\n", "line 1: the file is empty; it needs apiVersion and rules."),
         ("rules: [", "line 1: not YAML: expected the node content, but found '<stream end>'."),
@@ -94,12 +94,12 @@ def test_a_fault_is_told_with_its_line(subtests: pytest.Subtests):
         ("apiVersion: quotas-policy/v1\nrules: {}\n", "line 2: rules is a list with at least one"),
         (changed('"*": {}', '"*": 5'), "line 10: '5' is not a mapping of min, max, remove."),
     ]:
-        with subtests.test(text=text, said=said):
-            told = faults(text)
-            assert any(line.startswith(said) for line in told), told
+        with subtests.test(text=text, expected=expected):
+            reported = faults(text)
+            assert any(line.startswith(expected) for line in reported), reported
 
 
-def test_all_faults_are_told_at_once():
+def test_all_faults_are_reported_at_once():
     text = changed("User:ci-a", "ci-a").replace("remove: true", "remove: 1")
     assert len(faults(f"{text}more: 1\n")) == 3
 

@@ -96,14 +96,14 @@ def paths() -> set[str]:
     return set(re.findall(r"localhost:8080(/[\w./$-]*)", EXAMPLES))
 
 
-def test_every_route_is_shown_and_every_path_shown_is_a_route():
+def test_every_route_has_an_example_and_every_path_of_an_example_is_a_route():
     routes = set(openapi_document()["paths"]) | UNDOCUMENTED_PATHS
     unknown = {path for path in paths() if not any(matches(route, path) for route in routes)}
     missing = {route for route in routes if not any(matches(route, path) for path in paths())}
     assert (unknown, missing - {"/readyz"}) == (set(), set())
 
 
-def test_every_answer_shown_is_json():
+def test_every_answer_in_the_examples_is_json():
     assert len(blocks("json")) == 5
     for block in blocks("json"):
         json.loads(block)
@@ -114,7 +114,7 @@ def bodies() -> Iterator[tuple[str, bytes]]:
         yield from re.findall(r"localhost:8080(/\S+) -d '(.*?)'", block, re.DOTALL)
 
 
-def test_every_body_shown_can_be_read_and_only_the_example_of_an_error_breaks_a_rule():
+def test_every_body_in_the_examples_can_be_read_and_only_that_of_an_error_breaks_a_rule():
     broken = []
     for path, body in bodies():
         document = parse_object(body.encode())
@@ -176,23 +176,23 @@ def test_every_variable_named_is_a_setting(subtests: pytest.Subtests):
                     r"(?<![A-Z_])QUOTAS_[A-Z_]*[A-Z]\b", document.read_text(encoding="utf-8")
                 )
             )
-            known = {PREFIX + name.upper() for name in fields()}
-            assert named <= known | LOCAL_ONLY | SCRIPT_VARIABLES
+            defined = {PREFIX + name.upper() for name in fields()}
+            assert named <= defined | LOCAL_ONLY | SCRIPT_VARIABLES
 
 
 def operating() -> str:
     return (ROOT / "docs" / "operating.md").read_text(encoding="utf-8")
 
 
-def test_the_metrics_that_operators_are_told_of_are_the_service_s_own():
+def test_the_metrics_on_the_operators_page_are_the_service_s_own():
     exposed = HttpMetrics().exposition()[0].decode()
     families = dict(re.findall(r"^# TYPE (\w+) (\w+)$", exposed, re.MULTILINE))
-    told = set(re.findall(r"^\| `([a-z]+(?:_[a-z]+)+)` \|", operating(), re.MULTILINE))
+    listed = set(re.findall(r"^\| `([a-z]+(?:_[a-z]+)+)` \|", operating(), re.MULTILINE))
     ours = {name for name in families if not name.startswith(("process_", "python_"))}
-    assert told == ours
+    assert listed == ours
 
 
-def test_the_problems_that_operators_are_told_of_exist():
-    told = set(re.findall(r"^\| `([a-z]+(?:-[a-z]+)+)` \|", operating(), re.MULTILINE))
-    assert told
-    assert told <= set(PROBLEMS)
+def test_the_problems_on_the_operators_page_exist():
+    listed = set(re.findall(r"^\| `([a-z]+(?:-[a-z]+)+)` \|", operating(), re.MULTILINE))
+    assert listed
+    assert listed <= set(PROBLEMS)

@@ -54,7 +54,7 @@ def test_what_could_not_be_read_has_no_value():
         _ = read.port
 
 
-def test_what_is_missing_is_named_with_its_meaning_and_what_is_misspelt_with_what_is_near():
+def test_a_missing_setting_is_described_and_a_misspelt_name_has_a_suggestion():
     with pytest.raises(SettingsError) as refused:
         Settings.from_env({"QUOTAS_PROT": "1", "QUOTAS_ELEPHANT": "secret"})
     assert str(refused.value).splitlines() == [
@@ -74,7 +74,7 @@ def test_there_are_one_to_64_workers(number: str):
         settings(WORKERS=number)
 
 
-def test_a_process_serves_alone_unless_told_otherwise():
+def test_a_process_serves_alone_by_default():
     assert settings().workers == 1
 
 

@@ -143,7 +143,7 @@ def test_what_is_unsafe_is_refused_in_production_and_warned_of_in_development(
     assert f"unsafe: {caught.value}" in caplog.text
 
 
-def test_all_that_is_unsafe_is_told_at_once(tmp_path: Path):
+def test_all_that_is_unsafe_is_reported_at_once(tmp_path: Path):
     changes = {
         "QUOTAS_HOST": "0.0.0.0",
         "QUOTAS_KAFKA_BOOTSTRAP_SERVERS": "kafka:9092",

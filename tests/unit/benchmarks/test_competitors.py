@@ -37,8 +37,8 @@ def script(text: str) -> Peer:
     return Peer("a peer", "1", [sys.executable, "-c", text], os.environ)
 
 
-def refused(reason: str, told: str = "") -> Peer:
-    raise NotInstalledError(reason, told)
+def refused(reason: str, message: str = "") -> Peer:
+    raise NotInstalledError(reason, message)
 
 
 def test_a_job_names_every_entity_and_every_key():
@@ -57,7 +57,7 @@ def test_a_result_is_read():
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "message"),
     [
         ("", "it ended"),
         ('{"error": "POLICY_VIOLATION"}\n', "POLICY_VIOLATION"),
@@ -66,8 +66,8 @@ def test_a_result_is_read():
         ("[]", "a has failed"),
     ],
 )
-def test_a_peer_that_failed_is_no_figure(line: str, told: str):
-    with pytest.raises(BenchmarkError, match=told):
+def test_a_peer_that_failed_is_no_figure(line: str, message: str):
+    with pytest.raises(BenchmarkError, match=message):
         read_result("a", line)
 
 
@@ -86,7 +86,7 @@ async def test_a_warm_peer_that_ends_is_an_error():
         await peer.ask("{}")
 
 
-def test_a_process_is_given_its_input_and_gives_its_output():
+def test_a_process_reads_its_input_and_its_output_is_returned():
     echo = Start([sys.executable, "-c", "print(input()[::-1])"], os.environ, "abc\n")
     assert run_to_end(echo) == "cba\n"
 
@@ -118,9 +118,9 @@ def test_what_cannot_be_installed_is_left_out_with_a_word(capsys: pytest.Capture
     assert [peer.name for peer in peers.present] == ["a peer"]
     assert peers.left_out["b"] == "`npm ci` failed"
     assert "c" not in peers.left_out
-    shown = capsys.readouterr().err
-    assert "all that npm said" in shown
-    assert "without b: `npm ci` failed" in shown
+    printed = capsys.readouterr().err
+    assert "all that npm said" in printed
+    assert "without b: `npm ci` failed" in printed
 
 
 def test_without_go_and_node_the_others_are_measured(

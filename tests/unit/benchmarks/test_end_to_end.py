@@ -124,7 +124,7 @@ def test_phases_are_means_of_what_happened_in_between():
     assert means_ms({}, before) == {"kafka": 500, "tx1": 5}
 
 
-def test_a_part_that_there_is_not_is_refused(capsys: pytest.CaptureFixture[str]):
+def test_an_unknown_table_is_refused(capsys: pytest.CaptureFixture[str]):
     with pytest.raises(SystemExit) as refused:
         main(["--only", "breakfast"])
     assert refused.value.code == 2

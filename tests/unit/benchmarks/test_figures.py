@@ -54,7 +54,7 @@ def test_a_round_that_was_sat_out_does_not_count():
     assert measure.times(10).by_round == [50, None, 10]
 
 
-async def test_arms_take_turns_and_each_round_begins_with_another_one():
+async def test_arms_take_turns_and_each_round_begins_with_another_arm():
     calls: list[str] = []
     arms = [Recorder("a", calls), Recorder("b", calls), Recorder("c", calls, every=2)]
     measures = await interleaved(arms, rounds=3, warm_up=0)
@@ -86,7 +86,7 @@ def test_a_load_with_failures_is_no_figure(text: str):
         read_wrk(text)
 
 
-def test_figures_are_shown_with_three_digits():
+def test_figures_have_three_digits():
     assert [show(item) for item in (0.127, 9.994, 12.34, 123.4, 2_825_421.0)] == [
         "0.13",
         "9.99",

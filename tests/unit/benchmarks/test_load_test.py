@@ -34,9 +34,9 @@ def loaded(answers: Answers, present: int, wanted: int) -> list[Asked]:
 
 def grown(**members: Any) -> Grown:
     reads = {"everything, cold": Asked(200, "", 250.0, 1000.0, 10.0), "one entity": OK}
-    given = {"entities": 100_000, "loading": [OK], "reads": reads, "single": OK}
+    defaults = {"entities": 100_000, "loading": [OK], "reads": reads, "single": OK}
     memory = {"service_mib": (300, 350), "broker_mib": (900, 1000)}
-    return Grown(**{**given, **memory, "alive": True, **members})
+    return Grown(**{**defaults, **memory, "alive": True, **members})
 
 
 @pytest.fixture(autouse=True)

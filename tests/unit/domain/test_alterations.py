@@ -260,7 +260,7 @@ def test_what_other_tools_stored_cannot_be_restored_and_is_named_as_elsewhere(
         inverse(ALICE_ENTITY, {P: stored}, {P: 5.0})
 
 
-def test_past_a_thousand_violations_each_refused_entity_still_has_one():
+def test_past_a_thousand_violations_each_refused_entity_still_has_a_violation():
     ops = tuple(Op("bad-key", None) for _ in range(10))
     many = [
         ClientQuotaAlteration(ClientQuotaEntity.of({"user": str(n)}), ops) for n in range(5_000)

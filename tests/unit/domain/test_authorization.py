@@ -57,7 +57,7 @@ def test_a_matching_deny_is_named_in_the_decision() -> None:
     assert decision == Decision(False, DecisionRule.DENY_ACL, Operation.ALTER_CONFIGS, deny)
 
 
-def test_a_decision_is_kept_in_words_that_kafka_prints() -> None:
+def test_a_decision_is_written_in_kafka_s_words() -> None:
     assert decide(acl("ALL")).as_dict() == {
         "allowed": True,
         "rule": "allow-acl",

@@ -7,7 +7,7 @@ import pytest
 from app.domain.broker_metrics import Sample, quota_samples
 
 
-def one(text: str) -> Sample:
+def only_sample(text: str) -> Sample:
     (sample,) = quota_samples(text)
     return sample
 
@@ -15,23 +15,23 @@ def one(text: str) -> Sample:
 @pytest.mark.parametrize("label", ["clientId", "client-id", "client_id", "clientid", "CLIENT_ID"])
 def test_the_client_id_is_found_in_any_spelling(label: str):
     text = f'kafka_server_quota_byte_rate{{resource="Fetch",user="a%2Cb",{label}="etl"}} 1.5\n'
-    assert one(text) == Sample("kafka_server_quota_byte_rate", "Fetch", "a%2Cb", "etl", 1.5)
+    assert only_sample(text) == Sample("kafka_server_quota_byte_rate", "Fetch", "a%2Cb", "etl", 1.5)
 
 
 @pytest.mark.parametrize("kind", ["produce", "fetch", "request", "controllermutation"])
 def test_the_resource_may_stand_in_the_name(kind: str):
     metric = f"kafka_server_{kind}_throttle_time"
-    assert one(f'{metric}{{user="u"}} 3\n') == Sample(metric, "", "u", "", 3.0)
+    assert only_sample(f'{metric}{{user="u"}} 3\n') == Sample(metric, "", "u", "", 3.0)
 
 
 def test_values_in_quotes_are_left_alone():
     text = 'kafka_server_quota_tokens{user="u",client-id="\\"x\\",client-id=1, {} 2"} 4\n'
-    assert one(text).client_id == '"x",client-id=1, {} 2'
+    assert only_sample(text).client_id == '"x",client-id=1, {} 2'
 
 
 def test_escapes_are_undone_and_trailing_commas_and_times_are_accepted():
     text = 'kafka_server_quota_byte_rate{client_id="a\\\\b\\nc",} NaN 1700000000000\n'
-    sample = one(text)
+    sample = only_sample(text)
     assert sample.client_id == "a\\b\nc"
     assert math.isnan(sample.value)
 

@@ -72,7 +72,7 @@ def test_what_is_not_the_one_key_of_an_entity_is_refused(key: str) -> None:
         ClientQuotaEntity.from_key(key)
 
 
-def test_the_order_of_the_parts_does_not_matter() -> None:
-    one = ClientQuotaEntity.of({"user": "a", "client-id": "b"})
-    assert one == ClientQuotaEntity.of({"client-id": "b", "user": "a"})
-    assert len({one, ClientQuotaEntity.of({"client-id": "b", "user": "a"})}) == 1
+def test_the_order_of_the_names_does_not_matter() -> None:
+    entity = ClientQuotaEntity.of({"user": "a", "client-id": "b"})
+    assert entity == ClientQuotaEntity.of({"client-id": "b", "user": "a"})
+    assert len({entity, ClientQuotaEntity.of({"client-id": "b", "user": "a"})}) == 1

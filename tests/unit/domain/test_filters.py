@@ -79,7 +79,7 @@ def test_a_filter_matches_as_the_broker_does(subtests: pytest.Subtests) -> None:
             assert len(matching) == count
             wider = quota_filter.for_broker()
             assert all(wider.matches(entity) for entity in matching)
-            assert {part.match_type for part in wider.components} <= {
+            assert {component.match_type for component in wider.components} <= {
                 MatchType.EXACT,
                 MatchType.DEFAULT,
                 MatchType.SPECIFIED,

@@ -57,9 +57,14 @@ def test_it_says_what_applies_before_and_after(subtests: pytest.Subtests):
         (entity(ip=None), I, None, ("removed", None, (9.0, None), 1)),
     ]:
         with subtests.test(key=key, value=value):
-            one = impact(of, key, value)
-            effective = (one.effective_before, one.effective_after)
-            assert (one.change, one.factor, effective, one.more_specific) == expected
+            key_impact = impact(of, key, value)
+            effective = (key_impact.effective_before, key_impact.effective_after)
+            assert (
+                key_impact.change,
+                key_impact.factor,
+                effective,
+                key_impact.more_specific,
+            ) == expected
 
 
 def test_a_sentence_says_when_a_change_has_no_effect():

@@ -55,7 +55,7 @@ def ops(plan: Plan) -> dict[ClientQuotaEntity, list[tuple[str, float | None]]]:
     }
 
 
-def places(plan: Plan) -> set[tuple[str, str]]:
+def violations_of(plan: Plan) -> set[tuple[str, str]]:
     return {(violation.pointer, violation.code) for violation in plan.violations}
 
 
@@ -132,23 +132,27 @@ def test_what_would_change_is_held_against_the_rules(
     desired: Desired, expected: set[tuple[str, str]]
 ):
     plan = make_plan(wanted(desired), STORED, {})
-    assert {(f"/document/quotas/0/{place}", code) for place, code in expected} <= places(plan)
+    assert {(f"/document/quotas/0/{pointer}", code) for pointer, code in expected} <= violations_of(
+        plan
+    )
     assert plan.changes == ()
 
 
-def test_too_many_changes_are_told_of_the_document():
+def test_too_many_changes_are_a_violation_of_the_document():
     desired = {entity(user=f"u{number}"): {P: 1} for number in range(10_001)}
-    assert places(make_plan(wanted(desired), {}, {})) == {("/document/quotas", "too-many-changes")}
+    assert violations_of(make_plan(wanted(desired), {}, {})) == {
+        ("/document/quotas", "too-many-changes")
+    }
 
 
 def test_an_entity_occurs_once():
     request = wanted({ALICE: {P: 1}})
     twice = PlanRequest(request.quotas * 2, TEAM)
-    assert places(make_plan(twice, STORED, {})) == {
+    assert violations_of(make_plan(twice, STORED, {})) == {
         ("/document/quotas/1/entity", "duplicate-entity")
     }
     spellings = {entity(ip="10.0.0.7"): {I: 1}, entity(ip="::ffff:10.0.0.7"): {I: 1}}
-    assert places(make_plan(wanted(spellings), {}, {})) == {
+    assert violations_of(make_plan(wanted(spellings), {}, {})) == {
         ("/document/quotas/1/entity", "duplicate-entity")
     }
 
@@ -158,7 +162,7 @@ USERS_A = (ClientQuotaFilterComponent.of_entity("user", "alice"),)
 
 def test_an_entity_of_the_document_outside_the_scope_is_refused():
     plan = make_plan(wanted({ALICE: {P: 1}, BOB: {P: 1}}, scope=USERS_A), STORED, {})
-    assert places(plan) == {("/document/quotas/1/entity", "outside-scope")}
+    assert violations_of(plan) == {("/document/quotas/1/entity", "outside-scope")}
 
 
 HELD = {
@@ -204,7 +208,7 @@ def test_a_key_of_another_owner_is_a_conflict_only_if_it_would_change():
     assert plan.changes[0].holders == {C: OTHER, P: TEAM}
 
 
-def test_a_key_that_is_not_stored_any_more_is_in_nobody_s_way():
+def test_a_key_that_is_not_stored_any_more_conflicts_with_nobody():
     held = {ALICE: {R: Holding(OTHER, 1.0)}}
     plan = make_plan(wanted({ALICE: {R: 2}}), STORED, held)
     assert (ops(plan), plan.conflicts) == ({ALICE: [(R, 2.0)]}, ())

@@ -24,13 +24,13 @@ LIMITS = KeyLimits(Decimal(10), Decimal(100))
 
 
 def rule(**changes: Any) -> PolicyRule:
-    given = {
+    members = {
         "name": "team-a",
         "principals": frozenset({CI}),
         "entities": (TEAM_A,),
         "keys": {PRODUCE: LIMITS},
     }
-    return PolicyRule(**{**given, **changes})
+    return PolicyRule(**{**members, **changes})
 
 
 def of(entity: dict[str, str | None], *ops: Op) -> ClientQuotaAlteration:
@@ -46,7 +46,7 @@ def codes(policy: Policy, *alterations: ClientQuotaAlteration, principal: str = 
 
 
 @pytest.mark.parametrize(
-    ("entity", "said"),
+    ("entity", "expected"),
     [
         ({"user": "team-a-etl"}, []),
         ({"user": "team-a-"}, []),
@@ -60,20 +60,20 @@ def codes(policy: Policy, *alterations: ClientQuotaAlteration, principal: str = 
         ({}, ["entity-not-covered"]),
     ],
 )
-def test_a_pattern_covers_entities_of_exactly_its_types(entity: dict, said: list[str]):
-    assert codes(Policy((rule(),)), of(entity)) == said
+def test_a_pattern_covers_entities_of_exactly_its_types(entity: dict, expected: list[str]):
+    assert codes(Policy((rule(),)), of(entity)) == expected
 
 
 @pytest.mark.parametrize("defaults", [True, False])
 def test_a_default_entity_needs_a_rule_that_says_so(defaults: bool):
     policy = Policy((rule(entities=(ANY_USER,), defaults=defaults),))
     assert codes(policy, of({"user": "x"})) == []
-    said = [] if defaults else ["default-entity-not-covered"]
-    assert codes(policy, of({"user": None})) == said
+    expected = [] if defaults else ["default-entity-not-covered"]
+    assert codes(policy, of({"user": None})) == expected
 
 
 @pytest.mark.parametrize(
-    ("value", "said"),
+    ("value", "expected"),
     [
         ("10", []),
         ("100", []),
@@ -85,8 +85,8 @@ def test_a_default_entity_needs_a_rule_that_says_so(defaults: bool):
         ("Infinity", ["value-out-of-range"]),
     ],
 )
-def test_bounds_are_inclusive_and_exact(value: str, said: list[str]):
-    assert codes(Policy((rule(),)), of({"user": "team-a-x"}, setting(value))) == said
+def test_bounds_are_inclusive_and_exact(value: str, expected: list[str]):
+    assert codes(Policy((rule(),)), of({"user": "team-a-x"}, setting(value))) == expected
 
 
 @pytest.mark.parametrize("written", [2**63 - 1, 2**63])
@@ -122,11 +122,11 @@ def test_rules_add_up_but_for_one_entity_and_key():
 
 
 @pytest.mark.parametrize("others_may", [True, False])
-def test_a_caller_whom_no_rule_names(others_may: bool):
+def test_a_caller_without_a_rule_is_refused_unless_others_may(others_may: bool):
     policy = Policy((rule(),), others_may)
-    said = [] if others_may else ["principal-not-covered"]
+    expected = [] if others_may else ["principal-not-covered"]
     for principal in ("User:carol", "User:CI", "Group:ci", "ci", "*"):
-        assert codes(policy, of({"user": "team-a-x"}), principal=principal) == said
+        assert codes(policy, of({"user": "team-a-x"}), principal=principal) == expected
 
 
 def test_the_star_names_everybody():
@@ -146,7 +146,7 @@ def test_an_address_is_judged_in_the_spelling_that_is_sent():
     assert codes(policy, of({"ip": "::ffff:10.0.0.1"}, removal)) == ["entity-not-covered"]
 
 
-def test_every_violation_has_its_place():
+def test_every_violation_has_its_pointer():
     policy = Policy((rule(),))
     alterations = (
         of({"user": "team-a-x"}, setting(50), setting(500), Op(PRODUCE, remove=True)),
@@ -186,9 +186,9 @@ ALTERATIONS = st.lists(
 
 @given(ALTERATIONS)
 def test_a_further_rule_never_takes_away_and_a_rule_less_never_adds(alterations: list):
-    one, two = rule(), rule(name="ips", entities=(ANY_IP, ANY_USER), defaults=True)
-    narrow = {violation.pointer for violation in Policy((one,)).violations(CI, alterations)}
-    wide = {violation.pointer for violation in Policy((one, two)).violations(CI, alterations)}
-    places = {pointer.split("/ops")[0].removesuffix("/entity") for pointer in narrow}
-    assert {pointer.split("/ops")[0].removesuffix("/entity") for pointer in wide} <= places
+    first, second = rule(), rule(name="ips", entities=(ANY_IP, ANY_USER), defaults=True)
+    narrow = {violation.pointer for violation in Policy((first,)).violations(CI, alterations)}
+    wide = {violation.pointer for violation in Policy((first, second)).violations(CI, alterations)}
+    refused = {pointer.split("/ops")[0].removesuffix("/entity") for pointer in narrow}
+    assert {pointer.split("/ops")[0].removesuffix("/entity") for pointer in wide} <= refused
     assert Policy((), others_may=True).violations(CI, alterations) == []

@@ -93,7 +93,7 @@ def test_c146_rules_for_users_never_limit_connections() -> None:
 
 
 # Written out here, not taken from the code under test: level, name, entity, bucket of alice/etl.
-PLACES: dict[int, tuple[str, dict[str, str | None], tuple[str, str]]] = {
+LEVELS: dict[int, tuple[str, dict[str, str | None], tuple[str, str]]] = {
     1: ("user-client-id", {"user": "alice", "client-id": "etl"}, ("alice", "etl")),
     2: ("user-default-client-id", {"user": "alice", "client-id": None}, ("alice", "etl")),
     3: ("user", {"user": "alice"}, ("alice", "")),
@@ -103,7 +103,7 @@ PLACES: dict[int, tuple[str, dict[str, str | None], tuple[str, str]]] = {
     7: ("client-id", {"client-id": "etl"}, ("", "etl")),
     8: ("default-client-id", {"client-id": None}, ("", "etl")),
 }
-SUBSETS = [subset for size in range(1, 9) for subset in combinations(PLACES, size)]
+SUBSETS = [subset for size in range(1, 9) for subset in combinations(LEVELS, size)]
 KEYS = keys_for(frozenset({"user", "client-id"}))
 
 
@@ -114,28 +114,28 @@ def stored_at(levels: tuple[int, ...], key: QuotaKey) -> QuotaIndex:
             ClientQuotaEntity.of(entity): {key.value: level * 100.0}
             if level in levels
             else {other.value: 7.0 for other in KEYS if other is not key}
-            for level, (_, entity, _) in PLACES.items()
+            for level, (_, entity, _) in LEVELS.items()
         }
     )
 
 
 def described(quota: ResolvedQuota) -> list[tuple[int, str, dict[str, str | None], float]]:
-    places = [quota.source, *quota.overridden] if quota.source else []
+    claims = [quota.source, *quota.overridden] if quota.source else []
     return [
         (position.level, position.name, position.entity.as_dict(), position.value)
-        for position in places
+        for position in claims
     ]
 
 
 def expected(levels: list[int]) -> list[tuple[int, str, dict[str, str | None], float]]:
-    return [(level, PLACES[level][0], PLACES[level][1], level * 100.0) for level in levels]
+    return [(level, LEVELS[level][0], LEVELS[level][1], level * 100.0) for level in levels]
 
 
-def test_there_are_255_subsets_of_eight_places_and_four_keys() -> None:
+def test_there_are_255_subsets_of_eight_levels_and_four_keys() -> None:
     assert (len(SUBSETS), len(KEYS)) == (255, 4)
 
 
-def test_with_a_client_id_the_most_specific_place_decides_and_the_others_are_overridden(
+def test_with_a_client_id_the_most_specific_level_decides_and_the_others_are_overridden(
     subtests: pytest.Subtests,
 ) -> None:
     assert KEYS
@@ -145,7 +145,7 @@ def test_with_a_client_id_the_most_specific_place_decides_and_the_others_are_ove
                 quota = resolve_client(stored_at(levels, key), "alice", "etl").quotas[key]
                 assert described(quota) == expected(list(levels))
                 assert quota.value == levels[0] * 100.0
-                assert tuple(quota.shared_by.values()) == PLACES[levels[0]][2]
+                assert tuple(quota.shared_by.values()) == LEVELS[levels[0]][2]
 
 
 def test_without_a_client_id_only_the_user_and_the_default_user_can_decide(

@@ -38,8 +38,8 @@ def audit(
     alteration_id: str, change: Callable[[AuditedEntity], AuditedEntity]
 ) -> tuple[AuditedEntity, ...]:
     """Return the audit log with the first entity of an alteration changed."""
-    place = next(i for i, entity in enumerate(AUDITED) if entity.alteration_id == alteration_id)
-    return (*AUDITED[:place], change(AUDITED[place]), *AUDITED[place + 1 :])
+    index = next(i for i, entity in enumerate(AUDITED) if entity.alteration_id == alteration_id)
+    return (*AUDITED[:index], change(AUDITED[index]), *AUDITED[index + 1 :])
 
 
 def saying(alteration_id: str, outcome: str) -> tuple[AuditedEntity, ...]:
@@ -68,29 +68,29 @@ def with_audit(**members: object) -> Evidence:
     return replace(valid, audit=replace(valid.audit, **members))  # type: ignore[arg-type]
 
 
-def unfinished(one: AuditedEntity) -> AuditedEntity:
-    return replace(one, events=one.events[:-1])
+def unfinished(audited: AuditedEntity) -> AuditedEntity:
+    return replace(audited, events=audited.events[:-1])
 
 
-def committed_later(one: AuditedEntity) -> AuditedEntity:
-    return replace(one, committed_at=one.committed_at + timedelta(seconds=1))
+def committed_later(audited: AuditedEntity) -> AuditedEntity:
+    return replace(audited, committed_at=audited.committed_at + timedelta(seconds=1))
 
 
-def twice(one: AuditedEntity) -> AuditedEntity:
-    return replace(one, events=(*one.events, *one.events))
+def twice(audited: AuditedEntity) -> AuditedEntity:
+    return replace(audited, events=(*audited.events, *audited.events))
 
 
-def overlapping(one: AuditedEntity) -> AuditedEntity:
+def overlapping(audited: AuditedEntity) -> AuditedEntity:
     """Conclude it only when the next one of the same entity has begun."""
-    return replace(one, events=(replace(one.events[-1], at=at(1.5)),))
+    return replace(audited, events=(replace(audited.events[-1], at=at(1.5)),))
 
 
-def observed_applied(one: AuditedEntity) -> AuditedEntity:
-    return recovered(replace(one, events=()), 96, "not_applied", observed="applied")
+def observed_applied(audited: AuditedEntity) -> AuditedEntity:
+    return recovered(replace(audited, events=()), 96, "not_applied", observed="applied")
 
 
-def late_drift(one: AuditedEntity) -> AuditedEntity:
-    return replace(one, events=(*one.events, AuditEvent("drift", at(190))))
+def late_drift(audited: AuditedEntity) -> AuditedEntity:
+    return replace(audited, events=(*audited.events, AuditEvent("drift", at(190))))
 
 
 def sent_anew(began: float) -> tuple[AuditedEntity, ...]:

@@ -39,7 +39,7 @@ def test_an_empty_run_is_accepted():
     assert violations(evidence((), (), ())) == []
 
 
-def test_a_change_by_others_is_accepted_where_it_is_known():
+def test_a_change_by_others_is_accepted_where_it_is_listed():
     outside = write("gus", 99)
     run = evidence(records=with_record(100, outside), outside=frozenset({outside}))
     assert violations(run) == []

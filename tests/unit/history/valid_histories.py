@@ -59,28 +59,35 @@ def intent(alteration_id: str, began: float, *writes: Write, ordinal: int = 0) -
 
 
 def concluded(
-    one: AuditedEntity, after_s: float, outcome: str, *before: AuditEvent
+    audited: AuditedEntity, after_s: float, outcome: str, *before: AuditEvent
 ) -> AuditedEntity:
     """Conclude an intent by the outcome of its sending."""
-    event = AuditEvent("outcome", one.at + timedelta(seconds=after_s), outcome, final=True)
-    return _with(one, *before, event)
+    event = AuditEvent("outcome", audited.at + timedelta(seconds=after_s), outcome, final=True)
+    return _with(audited, *before, event)
 
 
-def recovered(one: AuditedEntity, after_s: float, outcome: str, *, observed: str) -> AuditedEntity:
+def recovered(
+    audited: AuditedEntity, after_s: float, outcome: str, *, observed: str
+) -> AuditedEntity:
     """Conclude an intent by recovery, which has observed something before."""
-    moment = one.at + timedelta(seconds=after_s)
-    fenced = one.at + timedelta(seconds=3)
+    concluded_at = audited.at + timedelta(seconds=after_s)
+    fenced = audited.at + timedelta(seconds=3)
     return _with(
-        one,
-        AuditEvent("outcome", one.at + timedelta(seconds=1), "unknown"),
+        audited,
+        AuditEvent("outcome", audited.at + timedelta(seconds=1), "unknown"),
         AuditEvent("recovery", fenced + timedelta(seconds=2), observed, False, fenced),
-        AuditEvent("recovery", moment, outcome, True, moment),
+        AuditEvent("recovery", concluded_at, outcome, True, concluded_at),
     )
 
 
-def _with(one: AuditedEntity, *events: AuditEvent) -> AuditedEntity:
+def _with(audited: AuditedEntity, *events: AuditEvent) -> AuditedEntity:
     return AuditedEntity(
-        one.alteration_id, one.ordinal, one.writes, one.at, one.committed_at, events
+        audited.alteration_id,
+        audited.ordinal,
+        audited.writes,
+        audited.at,
+        audited.committed_at,
+        events,
     )
 
 

@@ -120,8 +120,8 @@ class FakeService:
         acls, image = Acls(), FakeImage(self.brokers)
         authorizer = ClusterAuthorizer(acls, policy)
         audit = AuditTrail(self.journal, authorizer, self.brokers)
-        lives = self.metrics.alterations
-        around = FakeSurroundings(self.brokers, self.journal, self.tasks, lives)
+        alterations = self.metrics.alterations
+        around = FakeSurroundings(self.brokers, self.journal, self.tasks, alterations)
         alter = around.alter_quotas(image, self.policy)
         return Services(
             authenticator=AuthenticatorChain([Names()]),
@@ -202,8 +202,8 @@ class FakeService:
     def _resolved(self, node: Any) -> Any:
         while "$ref" in node:
             target = document()
-            for part in node["$ref"].removeprefix("#/").split("/"):
-                target = target[part]
+            for name in node["$ref"].removeprefix("#/").split("/"):
+                target = target[name]
             node = target
         return node
 

@@ -31,7 +31,7 @@ async def statuses(send: Callable[[], Awaitable[Answer]], times: int) -> list[in
     return [(await send()).status for _ in range(times)]
 
 
-async def test_who_reads_too_much_is_told_when_to_come_back(service: FakeService):
+async def test_a_caller_who_reads_too_much_learns_when_to_come_back(service: FakeService):
     assert await statuses(lambda: service.get("/quotas"), BURST) == [200] * BURST
     answer = await service.get("/quotas/resolve?user=alice")
     assert (answer.status, answer.document["code"]) == (429, "rate-limited")

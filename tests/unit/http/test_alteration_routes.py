@@ -73,7 +73,7 @@ async def test_another_body_with_the_same_key_is_refused(service: FakeService):
     assert service.count("idempotency_total", result="mismatch") == 1
 
 
-async def test_while_the_first_request_runs_the_second_is_told_so(service: FakeService):
+async def test_while_the_first_request_runs_the_second_is_a_conflict(service: FakeService):
     service.brokers.gate = asyncio.Event()
     running = asyncio.create_task(service.post(ALTERATIONS, setting(9), idempotency_key="k"))
     while not service.journal.intents:
@@ -112,7 +112,7 @@ async def test_a_failed_expectation_stays_a_failed_expectation(service: FakeServ
     assert second.headers["idempotent-replayed"] == "true"
 
 
-async def test_nothing_is_kept_of_a_request_that_breaks_a_rule(service: FakeService):
+async def test_a_request_that_breaks_a_rule_leaves_no_key(service: FakeService):
     answer = await service.post(ALTERATIONS, setting(-1), idempotency_key="k")
     assert answer.status == 422
     answer = await service.post(ALTERATIONS, setting(1), idempotency_key="k")
@@ -146,22 +146,22 @@ async def test_bad_headers_are_refused_and_nothing_is_sent(
     assert "send" not in service.log
 
 
-async def test_the_parts_of_an_alteration_are_timed(service: FakeService):
+async def test_the_phases_of_an_alteration_are_timed(service: FakeService):
     await service.post(ALTERATIONS, setting(9))
     for phase in ("authz", "tx1", "kafka", "tx2"):
         assert service.count("quota_alteration_phase_seconds_count", phase=phase) == 1
     assert service.count("authz_acl_age_seconds") == 1.5
 
 
-async def test_a_large_alteration_is_answered_and_shown_whole(service: FakeService):
+async def test_a_large_alteration_is_answered_and_recorded_whole(service: FakeService):
     body = setting(9)
     body["alterations"] = [setting(9, f"user-{n}")["alterations"][0] for n in range(2 * MANY)]
     answer = await service.post(ALTERATIONS, body)
     users = [{"user": f"user-{n}"} for n in range(2 * MANY)]
     assert (answer.status, answer.document["outcome"]) == (200, "applied")
     assert [result["entity"] for result in answer.document["results"]] == users
-    shown = await service.get(answer.headers["location"])
-    assert shown.document["results"] == answer.document["results"]
+    record = await service.get(answer.headers["location"])
+    assert record.document["results"] == answer.document["results"]
 
 
 NOBODY = "01a1fb9f-e8c0-7c4d-8e9f-0a1b2c3d4e5f"
@@ -228,12 +228,12 @@ async def test_only_what_was_applied_is_taken_back(service: FakeService):
 @pytest.mark.parametrize(
     ("alteration_id", "principal"), [(NOBODY, "alice"), ("none", "alice"), ("alice's", "bert")]
 )
-async def test_what_is_not_there_or_somebody_else_s_cannot_be_taken_back(
+async def test_an_alteration_that_does_not_exist_or_is_another_s_cannot_be_reverted(
     service: FakeService, alteration_id: str, principal: str
 ):
-    known = await altered(service, setting(9))
-    given = known if alteration_id == "alice's" else alteration_id
-    answer = await revert(service, given, principal=principal)
+    own_id = await altered(service, setting(9))
+    requested_id = own_id if alteration_id == "alice's" else alteration_id
+    answer = await revert(service, requested_id, principal=principal)
     assert (answer.status, answer.document["code"]) == (404, "not-found")
     assert service.brokers.quotas[ALICE] == {RATE: 9.0}
 
@@ -308,9 +308,9 @@ async def test_a_revert_may_supersede_what_holds_its_entity(service: FakeService
     service.brokers.fault = answering(EntityVerdict(Outcome.UNKNOWN), ALICE)
     lost = await service.post(ALTERATIONS, setting(10))
     service.brokers.fault = None
-    given = first.document["alteration_id"]
-    assert (await revert(service, given)).status == 409
-    answer = await revert(service, given, supersede="the last one")
+    requested_id = first.document["alteration_id"]
+    assert (await revert(service, requested_id)).status == 409
+    answer = await revert(service, requested_id, supersede="the last one")
     assert (answer.status, answer.document["code"]) == (400, "bad-supersede")
-    answer = await revert(service, given, supersede=lost.document["alteration_id"])
+    answer = await revert(service, requested_id, supersede=lost.document["alteration_id"])
     assert (answer.status, service.brokers.quotas[ALICE]) == (200, {})

@@ -34,11 +34,11 @@ CHUNKED = POST + b"Transfer-Encoding: chunked\r\n\r\n"
 Serve = Callable[..., RawServer]
 
 
-async def refusal(server: RawServer, code: str, *pieces: bytes) -> int:
+async def refusal(server: RawServer, code: str, *chunks: bytes) -> int:
     """Send, and return the status of the refusal, after which the connection ends."""
     caller = await server.connect()
-    for piece in pieces:
-        caller.send(piece)
+    for chunk in chunks:
+        caller.send(chunk)
     answer = await caller.rest()
     head, _, body = answer.partition(b"\r\n\r\n")
     document = json.loads(body)
@@ -70,7 +70,7 @@ async def serve() -> AsyncIterator[Serve]:
 
 
 @pytest.mark.parametrize(
-    "piece",
+    "chunk",
     [
         b"x" * 65536,
         b"x: y\r\n" * 10_000,
@@ -78,19 +78,19 @@ async def serve() -> AsyncIterator[Serve]:
     ],
     ids=["one", "many", "path"],
 )
-async def test_endless_headers_are_refused_while_they_come(serve: Serve, piece: bytes):
+async def test_endless_headers_are_refused_while_they_come(serve: Serve, chunk: bytes):
     server = serve(LONG)
-    begun = b"" if piece.startswith(b"GET") else b"GET / HTTP/1.1\r\nx: "
-    pieces = [begun, piece, *[piece.removeprefix(b"GET /")] * 80]
-    assert await refusal(server, "headers-too-large", *pieces) == 431
+    begun = b"" if chunk.startswith(b"GET") else b"GET / HTTP/1.1\r\nx: "
+    chunks = [begun, chunk, *[chunk.removeprefix(b"GET /")] * 80]
+    assert await refusal(server, "headers-too-large", *chunks) == 431
     assert server.rejected("headers-too-large") == 1
     assert not server.echo.scopes
 
 
 async def test_endless_trailers_are_refused_while_they_come(serve: Serve):
     server = serve(LONG)
-    pieces = [CHUNKED + b"1\r\nx\r\n0\r\nx: ", *[b"y" * 65536] * 80]
-    assert await refusal(server, "headers-too-large", *pieces) == 431
+    chunks = [CHUNKED + b"1\r\nx\r\n0\r\nx: ", *[b"y" * 65536] * 80]
+    assert await refusal(server, "headers-too-large", *chunks) == 431
 
 
 async def test_trailers_are_no_headers(serve: Serve):
@@ -155,7 +155,7 @@ async def test_a_body_in_tiny_chunks_is_no_header(serve: Serve):
 
 
 @pytest.mark.parametrize(
-    "piece",
+    "chunk",
     [
         b"\x16\x03\x01\x02\x00\x01\x00",
         b"GET / HTTP/1.1\r\nContent-Length: x\r\n\r\n",
@@ -166,9 +166,9 @@ async def test_a_body_in_tiny_chunks_is_no_header(serve: Serve):
         CHUNKED + b"zz\r\n",
     ],
 )
-async def test_what_is_not_http_is_a_problem_too(serve: Serve, piece: bytes):
+async def test_what_is_not_http_is_a_problem_too(serve: Serve, chunk: bytes):
     server = serve(LONG)
-    assert await refusal(server, "malformed-http", piece) == 400
+    assert await refusal(server, "malformed-http", chunk) == 400
     assert server.rejected("malformed-http") == 1
 
 
@@ -371,11 +371,11 @@ async def test_a_handshake_that_fails_leaves_nothing(
     await eventually(lambda: len(server.open_for) == 0)
 
 
-def filling(one: socket.socket) -> Iterator[int]:
+def filling(listening: socket.socket) -> Iterator[int]:
     """Yield new descriptors until there are no more."""
     with suppress(OSError):
         while True:
-            yield os.dup(one.fileno())
+            yield os.dup(listening.fileno())
 
 
 async def test_without_a_descriptor_the_oldest_idle_connection_goes_and_nobody_else(serve: Serve):
@@ -405,7 +405,7 @@ async def test_without_a_descriptor_the_oldest_idle_connection_goes_and_nobody_e
     assert await busy.answer() == (200, b"gate")
 
 
-async def test_two_hundred_slow_callers_do_not_disturb_a_healthy_one(serve: Serve):
+async def test_two_hundred_slow_callers_do_not_disturb_a_healthy_caller(serve: Serve):
     server = serve(replace(LONG, headers_s=1.0, body_s=1.0))
     slow = [await server.connect() for _ in range(200)]
     for number, caller in enumerate(slow):
@@ -470,7 +470,7 @@ async def test_blanks_between_requests_do_not_keep_a_connection(serve: Serve):
 
 
 @pytest.mark.parametrize("begun", [b"G", b"GET / HTTP/1.1\r\n", GET[:-2], GET[:-1]])
-async def test_headers_that_do_not_end_are_given_up(serve: Serve, begun: bytes):
+async def test_headers_that_do_not_end_are_cut_off(serve: Serve, begun: bytes):
     server = serve(replace(LONG, headers_s=0.1))
     caller = await server.connect()
     caller.send(begun)
@@ -490,7 +490,7 @@ async def test_one_byte_at_a_time_does_not_make_headers_last_longer(serve: Serve
     assert server.closed("headers") == 1
 
 
-async def test_a_body_that_nobody_reads_is_given_up_after_the_answer(serve: Serve):
+async def test_an_unread_body_is_cut_off_after_the_answer(serve: Serve):
     server = serve(replace(LONG, body_s=0.1))
     caller = await server.connect()
     caller.send(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\nhalf")
@@ -499,7 +499,7 @@ async def test_a_body_that_nobody_reads_is_given_up_after_the_answer(serve: Serv
     assert server.closed("body") == 1
 
 
-async def test_a_body_that_nobody_reads_and_that_comes_drop_by_drop_is_given_up(serve: Serve):
+async def test_an_unread_body_that_comes_in_tiny_chunks_is_cut_off(serve: Serve):
     server = serve(replace(LONG, body_s=0.2))
     caller = await server.connect()
     caller.send(b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n")
@@ -533,7 +533,7 @@ async def test_what_is_being_answered_is_never_cut(serve: Serve):
 
 
 @pytest.mark.parametrize("last", [b"", b"Connection: close\r\n"])
-async def test_an_answer_that_is_never_read_is_given_up(serve: Serve, last: bytes):
+async def test_an_answer_that_is_never_read_is_cut_off(serve: Serve, last: bytes):
     server = serve(replace(LONG, answer_s=0.2))
     caller = await server.connect()
     caller.writer.transport.pause_reading()  # type: ignore[attr-defined]
@@ -584,7 +584,7 @@ def files(monkeypatch: pytest.MonkeyPatch) -> Files:
 
 
 @pytest.mark.parametrize(
-    ("before", "room", "after"),
+    ("before", "limit", "after"),
     [
         ((5000, 5000), 1000, (5000, 5000)),
         ((1000 + OTHER_FILES, 5000), 1000, (1000 + OTHER_FILES, 5000)),
@@ -597,8 +597,8 @@ def files(monkeypatch: pytest.MonkeyPatch) -> Files:
     ],
 )
 def test_as_many_connections_fit_as_files_are_granted(
-    files: Files, before: tuple[int, int], room: int, after: tuple[int, int]
+    files: Files, before: tuple[int, int], limit: int, after: tuple[int, int]
 ):
     files.limits = before
-    assert raise_fd_limit(1000) == room
+    assert raise_fd_limit(1000) == limit
     assert files.limits == after

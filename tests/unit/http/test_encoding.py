@@ -72,7 +72,7 @@ def test_a_quota_has_its_entity_its_key_and_its_values_sorted():
     )
 
 
-def test_a_result_has_every_member_even_where_nothing_is_known():
+def test_a_result_has_every_member_even_where_the_outcome_is_unknown():
     assert alteration_result_json(AlterationResult(ALICE, Outcome.UNKNOWN)) == {
         "entity": {"user": "alice", "client-id": None},
         "outcome": "unknown",

@@ -135,7 +135,7 @@ def test_any_quota_comes_back(
 ):
     entries = [(ClientQuotaEntity.of(shape), values)]
     read = READERS[media_type](body_of(media_type, entries))
-    ordered = [(entity.as_dict(), dict(sorted(kept.items()))) for entity, kept in entries]
+    ordered = [(entity.as_dict(), dict(sorted(stored.items()))) for entity, stored in entries]
     assert same(read, ordered)
 
 
@@ -216,7 +216,7 @@ def test_a_large_answer_comes_in_chunks(media_type: Format):
 
 
 @FORMATS
-def test_what_only_json_has_a_place_for_stands_in_headers(media_type: Format):
+def test_what_only_json_can_carry_is_in_headers(media_type: Format):
     headers = metadata_headers(media_type, QuotaListingResponse("c1", AS_OF, [], "next"))
     assert headers.pop("Content-Type").partition(";")[0] == media_type
     assert headers == {

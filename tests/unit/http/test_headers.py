@@ -58,7 +58,7 @@ def test_the_format_that_the_caller_likes_best_is_chosen(subtests: pytest.Subtes
         "application/",
     ],
 )
-def test_a_caller_who_accepts_none_of_the_formats_is_told_so(accept: str | None):
+def test_a_caller_who_accepts_none_of_the_formats_is_refused(accept: str | None):
     with pytest.raises(NotAcceptableError):
         negotiate(accept)
 
@@ -157,9 +157,9 @@ def key_text(*values: bytes) -> str | None:
     return None if key is None else key.text
 
 
-@pytest.mark.parametrize(("given", "text"), GOOD_KEYS.items())
-def test_a_key_is_printable_ascii_bare_or_quoted(given: bytes, text: str):
-    assert key_text(given) == text
+@pytest.mark.parametrize(("raw_key", "text"), GOOD_KEYS.items())
+def test_a_key_is_printable_ascii_bare_or_quoted(raw_key: bytes, text: str):
+    assert key_text(raw_key) == text
 
 
 def test_anything_else_is_refused_and_never_read_as_another_key(subtests: pytest.Subtests):
@@ -193,9 +193,9 @@ def test_every_key_that_the_document_allows_is_read(text: str):
         assert key_text(text.encode("ascii"))
 
 
-@pytest.mark.parametrize("given", GOOD_KEYS)
-def test_the_document_allows_the_good_keys(given: bytes):
-    assert described("Idempotency-Key").is_valid(given.decode().strip())
+@pytest.mark.parametrize("raw_key", GOOD_KEYS)
+def test_the_document_allows_the_good_keys(raw_key: bytes):
+    assert described("Idempotency-Key").is_valid(raw_key.decode().strip())
 
 
 def test_the_document_allows_no_bad_key(subtests: pytest.Subtests):
@@ -282,7 +282,7 @@ def test_bodies_that_differ_as_json_have_different_fingerprints(subtests: pytest
             assert of(left) != of(right)
 
 
-def test_the_route_is_part_of_what_is_asked():
+def test_the_route_counts_in_a_fingerprint():
     assert of("{}") != of("{}", f"{ROUTE}/{ALTERATION_ID}/revert")
 
 

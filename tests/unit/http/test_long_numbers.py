@@ -52,19 +52,25 @@ def parameters(service: FakeService) -> Iterator[tuple[str, str, str]]:
     """Yield path, place and name of every number that a GET takes, and of all in its path."""
     for path, operations in document()["paths"].items():
         for reference in operations.get("get", {}).get("parameters", ()):
-            one: Any = service._resolved(reference)
-            if one["in"] == "path" or one["schema"].get("type") in {"integer", "number"}:
-                yield path, one["in"], one["name"]
+            parameter: Any = service._resolved(reference)
+            if parameter["in"] == "path" or parameter["schema"].get("type") in {
+                "integer",
+                "number",
+            }:
+                yield path, parameter["in"], parameter["name"]
 
 
 async def test_no_number_of_a_query_or_a_path_is_a_fault(service: FakeService):
     found = list(parameters(service))
-    assert {name for _, place, name in found if place == "query"} >= {"page_size", "max_age_ms"}
-    for path, place, name in found:
+    assert {name for _, location, name in found if location == "query"} >= {
+        "page_size",
+        "max_age_ms",
+    }
+    for path, location, name in found:
         for text in INTEGERS:
             address = path.replace(f"{{{name}}}", text).replace("{bucket_id}", "0")
             query = f"?user=a&{name}={text}" if path == "/quotas/resolve" else f"?{name}={text}"
-            answer = await service.get(address + (query if place == "query" else ""))
+            answer = await service.get(address + (query if location == "query" else ""))
             assert answer.status < 500, (path, name, text[:9])
 
 

@@ -26,16 +26,16 @@ from tests.testkit.fake_metrics import CountedMetrics
 from tests.unit.http.application import sample
 
 
-def test_the_life_of_alterations_is_counted(metrics: HttpMetrics):
-    lives: AlterationMetrics = metrics.alterations
-    lives.phase_took(Phase.TX1, 0.004)
-    lives.slot_was_taken()
-    lives.recovered("applied", FoundBy.FENCES, 3.0)
-    lives.recovered("observed_other", FoundBy.LATE_ANSWER, 97.0)
-    lives.outcome_came_late()
-    lives.superseded()
-    lives.drifted(DriftOrigin.LATE_APPLY)
-    lives.audit_write_failed("tx2")
+def test_the_phases_of_alterations_are_counted(metrics: HttpMetrics):
+    alterations: AlterationMetrics = metrics.alterations
+    alterations.phase_took(Phase.TX1, 0.004)
+    alterations.slot_was_taken()
+    alterations.recovered("applied", FoundBy.FENCES, 3.0)
+    alterations.recovered("observed_other", FoundBy.LATE_ANSWER, 97.0)
+    alterations.outcome_came_late()
+    alterations.superseded()
+    alterations.drifted(DriftOrigin.LATE_APPLY)
+    alterations.audit_write_failed("tx2")
     assert sample(metrics, "quota_alteration_phase_seconds_sum", phase="tx1") == 0.004
     assert sample(metrics, "quota_slot_conflicts_total") == 1
     assert sample(metrics, "quota_recovery_total", verdict="applied", fence="fences") == 1
@@ -47,11 +47,11 @@ def test_the_life_of_alterations_is_counted(metrics: HttpMetrics):
 
 
 def test_gauges_show_the_present(metrics: HttpMetrics):
-    lives = metrics.alterations
-    lives.intents_are_open(OpenIntents(3, 12.5, 2))
-    lives.outcomes_are_waiting(7)
-    lives.breaker_is("postgres", BreakerState.OPEN)
-    lives.breaker_is("kafka", BreakerState.CLOSED)
+    alterations = metrics.alterations
+    alterations.intents_are_open(OpenIntents(3, 12.5, 2))
+    alterations.outcomes_are_waiting(7)
+    alterations.breaker_is("postgres", BreakerState.OPEN)
+    alterations.breaker_is("kafka", BreakerState.CLOSED)
     metrics.observe_acl_age(4.5)
     assert sample(metrics, "quota_open_intents") == 3
     assert sample(metrics, "quota_oldest_open_intent_seconds") == 12.5
@@ -60,11 +60,11 @@ def test_gauges_show_the_present(metrics: HttpMetrics):
     assert sample(metrics, "breaker_state", dependency="postgres") == 1
     assert sample(metrics, "breaker_state", dependency="kafka") == 0
     assert sample(metrics, "authz_acl_age_seconds") == 4.5
-    lives.breaker_is("postgres", BreakerState.CLOSED)
+    alterations.breaker_is("postgres", BreakerState.CLOSED)
     assert sample(metrics, "breaker_state", dependency="postgres") == 0
 
 
-def test_the_age_of_the_scan_for_drift_grows_until_the_next_one(metrics: HttpMetrics):
+def test_the_age_of_the_scan_for_drift_grows_until_the_next_scan(metrics: HttpMetrics):
     first = sample(metrics, "quota_drift_scan_age_seconds")
     second = sample(metrics, "quota_drift_scan_age_seconds")
     assert first is not None
@@ -89,7 +89,7 @@ def test_what_goes_to_brokers_and_to_postgres_is_counted(metrics: HttpMetrics):
     assert sample(metrics, "db_pool_wait_seconds_sum", pool="writing") == 0.25
 
 
-def test_connections_are_shown_as_they_are_when_somebody_looks(metrics: HttpMetrics):
+def test_connections_are_counted_at_each_scrape(metrics: HttpMetrics):
     connections, in_use = {"idle": 1, "busy": 2}, dict.fromkeys(POOLS, 0)
     elsewhere = [False]
     metrics.dependencies.watch(lambda: connections, lambda: in_use, lambda: elsewhere[0])
@@ -103,7 +103,7 @@ def test_connections_are_shown_as_they_are_when_somebody_looks(metrics: HttpMetr
         assert sample(metrics, "kafka_wrong_cluster") == elsewhere[0]
 
 
-def test_how_far_partitions_reach_is_unknown_until_somebody_has_looked(metrics: HttpMetrics):
+def test_how_far_partitions_reach_is_unknown_until_it_is_counted(metrics: HttpMetrics):
     assert math.isnan(sample(metrics, "audit_partition_months_ahead") or 0)
     metrics.alterations.partitions_reach(-1)
     assert sample(metrics, "audit_partition_months_ahead") == -1
@@ -261,9 +261,9 @@ def test_names_labels_and_help_texts_are_the_same_with_and_without_workers(
         metrics.observe_request("/livez", "GET", 200, 0.01)
         metrics.count_authentication("bearer-token")
         metrics.observe_loop_lag(0.0)
-    of_one = {line for line in heads(alone) if any(word in line for word in CERTAIN)}
-    assert len(of_one) == 2 * len(CERTAIN)
-    assert of_one <= heads(together)
+    single = {line for line in heads(alone) if any(word in line for word in CERTAIN)}
+    assert len(single) == 2 * len(CERTAIN)
+    assert single <= heads(together)
 
 
 CERTAIN = (

@@ -92,8 +92,8 @@ DESCRIBED = {
 def resolved(node: Any) -> Any:
     while isinstance(node, dict) and "$ref" in node:
         target = DOCUMENT
-        for part in node["$ref"].removeprefix("#/").split("/"):
-            target = target[part]
+        for name in node["$ref"].removeprefix("#/").split("/"):
+            target = target[name]
         node = target
     return node
 
@@ -122,15 +122,15 @@ def examples() -> Iterator[tuple[str, Any, Any]]:
     """Yield a name, the schema and the value of every example outside the components' own."""
     for dictionary in dictionaries(DOCUMENT):
         if isinstance(dictionary.get("schema"), dict):
-            given = {
+            named_examples = {
                 name: resolved(each)["value"]
                 for name, each in dictionary.get("examples", {}).items()
             }
             if "example" in dictionary:
-                given[str(dictionary.get("name", dictionary.get("description")))] = dictionary[
-                    "example"
-                ]
-            for name, value in given.items():
+                named_examples[str(dictionary.get("name", dictionary.get("description")))] = (
+                    dictionary["example"]
+                )
+            for name, value in named_examples.items():
                 yield name, dictionary["schema"], value
 
 
@@ -165,9 +165,9 @@ def test_every_component_is_used() -> None:
 
 
 def test_every_example_fits_its_schema(subtests: pytest.Subtests) -> None:
-    shown = list(examples())
-    assert shown
-    for name, schema, value in shown:
+    found = list(examples())
+    assert found
+    for name, schema, value in found:
         with subtests.test(name=name):
             validator(schema).validate(value)
 
@@ -310,21 +310,23 @@ def filter_is_accepted(components: list[str]) -> bool:
         return False
 
 
-def one(entity: Mapping[str, Any], *ops: Mapping[str, Any], **more: Any) -> dict[str, Any]:
+def alteration_of(
+    entity: Mapping[str, Any], *ops: Mapping[str, Any], **more: Any
+) -> dict[str, Any]:
     return {"alterations": [{"entity": entity, "ops": list(ops), **more}]}
 
 
 ALICE = {"user": "alice"}
 REMOVE = {"key": "producer_byte_rate", "remove": True}
-GOOD = one(ALICE, REMOVE)
+GOOD = alteration_of(ALICE, REMOVE)
 
 ALTERATIONS = [
     GOOD,
-    one({"user": None, "client-id": "etl"}, REMOVE),
-    one({"ip": None}, {"key": "connection_creation_rate", "value": 2147483647}),
-    one({"ip": "::ffff:1.2.3.4"}, {"key": "connection_creation_rate", "value": 1.0}),
-    one(ALICE, {"key": "producer_byte_rate", "value": 1, "remove": False}),
-    one(ALICE, REMOVE, expected={"producer_byte_rate": None, "other": "NaN"}),
+    alteration_of({"user": None, "client-id": "etl"}, REMOVE),
+    alteration_of({"ip": None}, {"key": "connection_creation_rate", "value": 2147483647}),
+    alteration_of({"ip": "::ffff:1.2.3.4"}, {"key": "connection_creation_rate", "value": 1.0}),
+    alteration_of(ALICE, {"key": "producer_byte_rate", "value": 1, "remove": False}),
+    alteration_of(ALICE, REMOVE, expected={"producer_byte_rate": None, "other": "NaN"}),
     {**GOOD, "reason": None, "wait": "none", "wait_ms": 0, "all_or_nothing": False},
     {**GOOD, "reason": "x" * 1000, "wait_ms": 60000, "validate_only": True},
     {},
@@ -339,30 +341,30 @@ ALTERATIONS = [
     {**GOOD, "validate_only": 1},
     {"alterations": [{"entity": ALICE}]},
     {"alterations": [{"ops": [REMOVE]}]},
-    one(ALICE),
-    one({}, REMOVE),
-    one({"group": "a"}, REMOVE),
-    one({"user": ""}, REMOVE),
-    one({"user": "x" * 513}, REMOVE),
-    one({"user": "a\0"}, REMOVE),
-    one({"user": 1}, REMOVE),
-    one({"user": "alice", "ip": "10.0.0.1"}, REMOVE),
-    one({"ip": "localhost"}, {"key": "connection_creation_rate", "value": 1}),
-    one({"ip": "10.0.0.1"}, REMOVE),
-    one(ALICE, {"key": "connection_creation_rate", "value": 1}),
-    one(ALICE, {"key": "no_such_rate", "remove": True}),
-    one(ALICE, REMOVE, REMOVE),
-    one(ALICE, REMOVE, {"key": "producer_byte_rate", "value": 1}),
-    one(ALICE, {"key": "producer_byte_rate"}),
-    one(ALICE, {"key": "producer_byte_rate", "remove": False}),
-    one(ALICE, {"key": "producer_byte_rate", "value": 1, "remove": True}),
-    one(ALICE, {"key": "producer_byte_rate", "value": None}),
-    one(ALICE, {"key": "producer_byte_rate", "value": "1"}),
-    one(ALICE, {"value": 1}),
-    one(ALICE, {**REMOVE, "unit": "bytes/s"}),
-    one(ALICE, REMOVE, expected=None),
-    one(ALICE, REMOVE, expected={"producer_byte_rate": "many"}),
-    one(ALICE, REMOVE, comment="x"),
+    alteration_of(ALICE),
+    alteration_of({}, REMOVE),
+    alteration_of({"group": "a"}, REMOVE),
+    alteration_of({"user": ""}, REMOVE),
+    alteration_of({"user": "x" * 513}, REMOVE),
+    alteration_of({"user": "a\0"}, REMOVE),
+    alteration_of({"user": 1}, REMOVE),
+    alteration_of({"user": "alice", "ip": "10.0.0.1"}, REMOVE),
+    alteration_of({"ip": "localhost"}, {"key": "connection_creation_rate", "value": 1}),
+    alteration_of({"ip": "10.0.0.1"}, REMOVE),
+    alteration_of(ALICE, {"key": "connection_creation_rate", "value": 1}),
+    alteration_of(ALICE, {"key": "no_such_rate", "remove": True}),
+    alteration_of(ALICE, REMOVE, REMOVE),
+    alteration_of(ALICE, REMOVE, {"key": "producer_byte_rate", "value": 1}),
+    alteration_of(ALICE, {"key": "producer_byte_rate"}),
+    alteration_of(ALICE, {"key": "producer_byte_rate", "remove": False}),
+    alteration_of(ALICE, {"key": "producer_byte_rate", "value": 1, "remove": True}),
+    alteration_of(ALICE, {"key": "producer_byte_rate", "value": None}),
+    alteration_of(ALICE, {"key": "producer_byte_rate", "value": "1"}),
+    alteration_of(ALICE, {"value": 1}),
+    alteration_of(ALICE, {**REMOVE, "unit": "bytes/s"}),
+    alteration_of(ALICE, REMOVE, expected=None),
+    alteration_of(ALICE, REMOVE, expected={"producer_byte_rate": "many"}),
+    alteration_of(ALICE, REMOVE, comment="x"),
 ]
 
 RESOLVES = [
@@ -382,7 +384,7 @@ RESOLVES = [
     {"identities": [], "max_age_ms": -1},
     {"identities": [], "max_age_ms": 3_600_001},
     {"identities": [], "explain": True},
-    {"identities": [], **one(ALICE, REMOVE, expected={})},
+    {"identities": [], **alteration_of(ALICE, REMOVE, expected={})},
     {"identities": [], "alterations": None},
 ]
 
@@ -422,7 +424,7 @@ NEAR_POWERS = st.builds(
 @example("producer_byte_rate", 2**63 - 512)
 @example("consumer_byte_rate", 2**53 + 1)
 def test_the_schema_of_a_byte_rate_agrees_with_the_rules(key: str, value: float) -> None:
-    body = one(ALICE, {"key": key, "value": value})
+    body = alteration_of(ALICE, {"key": key, "value": value})
     assert ALTERATION.is_valid(body) == alteration_is_accepted(body)
 
 
@@ -435,19 +437,19 @@ def test_the_schema_of_a_byte_rate_agrees_with_the_rules(key: str, value: float)
 @example("controller_mutation_rate", 10**9)
 @example("controller_mutation_rate", 1000000000.1)
 def test_the_schema_of_a_fractional_rate_agrees_with_the_rules(key: str, value: float) -> None:
-    body = one(ALICE, {"key": key, "value": value})
+    body = alteration_of(ALICE, {"key": key, "value": value})
     assert ALTERATION.is_valid(body) == alteration_is_accepted(body)
 
 
 ADDRESSES = st.ip_addresses().map(str) | st.ip_addresses(v=6).map(lambda it: it.exploded)
-PIECES = st.lists(
+ADDRESS_TEXTS = st.lists(
     st.sampled_from(["::", ":", "0", "1", "ab", "FFFF", "12345", ".", "256", "1.2.3.4", "g", "%1"]),
     max_size=17,
 ).map("".join)
 MAPPED = st.ip_addresses(v=4).map(lambda it: f"::ffff:{it}")
 
 
-@given(ADDRESSES | PIECES | MAPPED)
+@given(ADDRESSES | ADDRESS_TEXTS | MAPPED)
 @example("1::")
 @example("1:2:3:4:5:6:7::")
 @example("::2:3:4:5:6:7:8")

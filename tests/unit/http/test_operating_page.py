@@ -24,7 +24,7 @@ from app.http.problem_catalog import (
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "operating.md"
 
-ROOMS: Mapping[str, Rows] = {
+PROBLEM_TABLES: Mapping[str, Rows] = {
     "This service and what it depends on": SERVICE_PROBLEMS,
     "Alterations": ALTERATION_PROBLEMS,
     "Requests": REQUEST_PROBLEMS,
@@ -46,7 +46,7 @@ def problem_table(problems: Rows) -> str:
 def problems_section() -> str:
     """Return all tables of problems."""
     return "\n\n".join(
-        f"### {title}\n\n{problem_table(problems)}" for title, problems in ROOMS.items()
+        f"### {title}\n\n{problem_table(problems)}" for title, problems in PROBLEM_TABLES.items()
     )
 
 
@@ -89,26 +89,26 @@ def gauge_table() -> str:
     return "\n".join(lines)
 
 
-PARTS = {"problems": problems_section, "metrics": metric_table, "gauges": gauge_table}
+SECTIONS = {"problems": problems_section, "metrics": metric_table, "gauges": gauge_table}
 
 
-def part(page: str, name: str) -> re.Match[str]:
+def section(page: str, name: str) -> re.Match[str]:
     """Return a generated part of the page."""
     found = re.search(rf"<!-- {name} -->\n\n(.*?)\n\n<!-- end of {name} -->", page, re.DOTALL)
     assert found is not None
     return found
 
 
-@pytest.mark.parametrize("name", PARTS)
+@pytest.mark.parametrize("name", SECTIONS)
 def test_the_tables_of_the_page_are_those_of_the_code(name: str):
-    assert part(PAGE.read_text(encoding="utf-8"), name)[1] == PARTS[name]()
+    assert section(PAGE.read_text(encoding="utf-8"), name)[1] == SECTIONS[name]()
 
 
-def test_every_problem_is_in_one_room():
-    assert sum(len(problems) for problems in ROOMS.values()) == len(PROBLEMS)
+def test_every_problem_is_in_one_table():
+    assert sum(len(problems) for problems in PROBLEM_TABLES.values()) == len(PROBLEMS)
 
 
-def test_what_is_said_of_problems_and_metrics_fits_a_table():
+def test_texts_of_problems_and_metrics_fit_a_table():
     for text in [*(" ".join(problem.words) for problem in PROBLEMS.values()), *metric_rows()]:
         assert "\n" not in text
     assert not any("|" in " ".join(problem.words) for problem in PROBLEMS.values())
@@ -124,8 +124,8 @@ def test_every_metric_explains_itself():
 def write() -> None:
     """Write the tables anew."""
     page = PAGE.read_text(encoding="utf-8")
-    for name, made in PARTS.items():
-        start, end = part(page, name).span(1)
+    for name, made in SECTIONS.items():
+        start, end = section(page, name).span(1)
         page = page[:start] + made() + page[end:]
     PAGE.write_text(page, encoding="utf-8")
 

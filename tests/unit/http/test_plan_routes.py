@@ -36,8 +36,8 @@ async def test_a_plan_reaches_no_log_and_changes_nothing(service: FakeService):
     service.brokers.quotas[ALICE] = {RATE: 5.0}
     plan_id = await planned(service, 10)
     assert service.log == []
-    shown = await service.get(f"{PLANS}/{plan_id}", "bob")
-    assert shown.document["changes"][0]["impact"] == {
+    read = await service.get(f"{PLANS}/{plan_id}", "bob")
+    assert read.document["changes"][0]["impact"] == {
         "summary": f"{RATE} raised by a factor of 2.",
         "keys": {
             RATE: {
@@ -61,8 +61,8 @@ async def test_one_plan_more_than_a_principal_may_have_is_refused(service: FakeS
 
 
 async def test_who_names_no_owner_plans_in_the_own_name(service: FakeService):
-    shown = await service.get(f"{PLANS}/{await planned(service, 10)}")
-    assert (shown.document["owner"], shown.document["author"]) == ("User:bob", "User:bob")
+    read = await service.get(f"{PLANS}/{await planned(service, 10)}")
+    assert (read.document["owner"], read.document["author"]) == ("User:bob", "User:bob")
 
 
 async def test_an_apply_is_checked_behind_a_barrier_and_under_an_intent(service: FakeService):
@@ -76,14 +76,16 @@ async def test_an_apply_is_checked_behind_a_barrier_and_under_an_intent(service:
 
 async def test_an_expired_plan_is_gone(service: FakeService):
     plan_id = await planned(service, 10)
-    kept = service.plans.kept[plan_id]
-    service.plans.kept[plan_id] = replace(kept, expires_at=kept.created_at - timedelta(seconds=1))
+    stored = service.plans.kept[plan_id]
+    service.plans.kept[plan_id] = replace(
+        stored, expires_at=stored.created_at - timedelta(seconds=1)
+    )
     answer = await apply(service, plan_id)
     assert (answer.status, answer.document["code"]) == (410, "plan-expired")
     assert "record_intent" not in service.log
 
 
-async def test_a_conflict_is_told_before_anything_is_written(service: FakeService):
+async def test_a_conflict_is_reported_before_anything_is_written(service: FakeService):
     service.brokers.quotas[ALICE] = {RATE: 5.0}
     service.plans.held[ALICE] = {RATE: Holding("other", 5.0)}
     plan_id = await planned(service, 10)

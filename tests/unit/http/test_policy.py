@@ -77,7 +77,9 @@ async def test_what_a_rule_covers_passes(service: Narrowed):
 
 
 @pytest.mark.parametrize("more", [{}, {"validate_only": True}, {"all_or_nothing": False}])
-async def test_a_part_that_is_not_covered_refuses_the_whole(service: Narrowed, more: dict):
+async def test_an_entity_that_is_not_covered_refuses_the_whole_request(
+    service: Narrowed, more: dict
+):
     answer = await service.post(ALTERATIONS, {**two(50, 500), **more})
     assert answer.status == 403
     problem = answer.document
@@ -88,7 +90,7 @@ async def test_a_part_that_is_not_covered_refuses_the_whole(service: Narrowed, m
     assert service.count("policy_decisions_total", result="refused") == 1
 
 
-async def test_the_attempt_is_kept_with_what_was_asked_for(service: Narrowed):
+async def test_the_attempt_is_recorded_with_what_was_asked_for(service: Narrowed):
     await service.post(ALTERATIONS, {**two(50, 500), "reason": "backfill"})
     ((request, _),) = service.journal.finals
     assert (request.action, request.reason) == ("denied", "backfill")
@@ -129,7 +131,7 @@ async def test_the_acls_come_first_and_rules_come_last(service: Narrowed):
     assert empty.document["code"] == "no-alterations"
 
 
-async def test_a_caller_whom_no_rule_names_may_read_and_nothing_else(service: Narrowed):
+async def test_a_caller_without_a_rule_may_read_and_nothing_else(service: Narrowed):
     answer = await service.post(ALTERATIONS, setting(50, "team-a-x"), "bert")
     assert answer.document["errors"][0]["code"] == "principal-not-covered"
     assert (await service.get("/quotas", "bert")).status == 200

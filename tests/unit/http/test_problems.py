@@ -105,12 +105,12 @@ def codes_in(tree: ast.Module, constants: Constants) -> Iterator[str]:
     for node in ast.walk(tree):
         match node:
             case ast.Call(func=ast.Name(kind), keywords=keywords) if kind.endswith("Error"):
-                given = [keyword.value for keyword in keywords if keyword.arg == "code"]
+                arguments = [keyword.value for keyword in keywords if keyword.arg == "code"]
             case ast.Tuple(elts=[ast.Name(kind), ast.expr() as code]) if kind.endswith("Error"):
-                given = [code]
+                arguments = [code]
             case _:
                 continue
-        for value in given:
+        for value in arguments:
             named = constants.get(value.id) if isinstance(value, ast.Name) else value
             if isinstance(named, ast.Constant) and KEBAB.fullmatch(str(named.value)):
                 yield str(named.value)

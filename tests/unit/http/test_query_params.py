@@ -251,7 +251,7 @@ def test_no_component_is_every_entity():
     assert parse_filter([]) == ALL_ENTITIES
 
 
-def test_components_keep_their_order_and_strict_is_kept():
+def test_components_keep_their_order_and_strict_its_value():
     assert parse_filter(["client-id:default", "user=a"], strict=True) == ClientQuotaFilter(
         (
             ClientQuotaFilterComponent.of_default_entity("client-id"),

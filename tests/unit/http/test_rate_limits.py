@@ -81,7 +81,7 @@ def test_one_principal_does_not_pay_for_another_nor_reads_for_alterations(limits
     rate=st.floats(0.1, 5000),
     pauses=st.lists(st.floats(0, 3), max_size=50),
 )
-def test_the_time_that_a_caller_is_told_is_exactly_when_there_is_a_token(
+def test_the_next_token_comes_exactly_when_the_caller_may_come_back(
     rate: float, pauses: list[float]
 ):
     now = 0.0
@@ -170,7 +170,7 @@ def test_bad_credentials_are_limited_for_each_address(limits: Counted):
         ("", "not an address", False),
     ],
 )
-def test_addresses_of_one_ipv6_network_count_as_one(
+def test_addresses_of_one_ipv6_network_count_as_one_address(
     limits: Counted, left: str, right: str, same: bool
 ):
     assert passing(lambda: limits.admit_failure(left), 200) == 100
@@ -247,22 +247,22 @@ def test_successes_are_not_counted(attempts: LoginAttempts) -> None:
         attempts.begin("alice", "10.0.0.1")(has_failed=False)
 
 
-def test_attempts_under_way_count_as_failed(attempts: LoginAttempts) -> None:
-    under_way = [attempts.begin("alice", "10.0.0.1") for _ in range(MOST_FAILURES)]
+def test_pending_attempts_count_as_failed(attempts: LoginAttempts) -> None:
+    pending = [attempts.begin("alice", "10.0.0.1") for _ in range(MOST_FAILURES)]
     with pytest.raises(RateLimitedError):
         fail(attempts)
-    under_way[2](has_failed=False)
+    pending[2](has_failed=False)
     fail(attempts)
 
 
 def test_a_refusal_is_counted() -> None:
-    told: list[None] = []
-    attempts = LoginAttempts(lambda: told.append(None))
+    refusals: list[None] = []
+    attempts = LoginAttempts(lambda: refusals.append(None))
     for _ in range(MOST_FAILURES):
         fail(attempts)
     with pytest.raises(RateLimitedError):
         fail(attempts)
-    assert len(told) == 1
+    assert len(refusals) == 1
 
 
 def test_no_counter_is_forgotten_before_its_time(
@@ -282,7 +282,7 @@ def test_no_counter_is_forgotten_before_its_time(
     assert len(attempts) == 1
 
 
-def test_long_names_take_no_more_memory_than_short_ones(attempts: LoginAttempts) -> None:
+def test_long_names_take_no_more_memory_than_short_names(attempts: LoginAttempts) -> None:
     tracemalloc.start()
     try:
         for number in range(2_500):
@@ -306,7 +306,7 @@ def test_an_address_may_fail_for_so_many_users_and_no_more(
     fail(attempts, "another")
 
 
-def test_an_address_has_so_many_logins_under_way_and_no_more(attempts: LoginAttempts) -> None:
+def test_an_address_has_a_bounded_number_of_pending_logins(attempts: LoginAttempts) -> None:
     ends = [attempts.begin(f"user-{number}", "10.0.0.1") for number in range(MOST_PENDING)]
     with pytest.raises(RateLimitedError):
         fail(attempts, "another")

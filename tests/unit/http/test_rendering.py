@@ -111,7 +111,7 @@ async def test_chunks_are_what_would_be_written_whole(worlds: list[tuple[Quotas,
 
 
 @pytest.mark.usefixtures("small_chunks")
-async def test_only_the_pieces_with_a_change_are_written_anew():
+async def test_only_the_chunks_with_a_change_are_written_anew():
     images = Images()
     quotas = users(*range(100))
     before = await images.chunks(quotas)
@@ -152,7 +152,7 @@ async def test_crumbs_are_swept_up():
 
 
 @pytest.mark.usefixtures("small_chunks")
-async def test_the_entity_tag_does_not_depend_on_where_the_pieces_end():
+async def test_the_entity_tag_does_not_depend_on_where_the_chunks_end():
     images = Images()
     await images.chunks(users(*range(60)))
     patched = await images.chunks(users(*range(5, 70)))
@@ -162,7 +162,7 @@ async def test_the_entity_tag_does_not_depend_on_where_the_pieces_end():
 
 
 @pytest.mark.usefixtures("small_chunks")
-async def test_no_entity_is_no_piece():
+async def test_no_entity_is_no_chunk():
     images = Images()
     assert await images.chunks({}) == []
     assert _text(await images.chunks(users(1))) == whole(users(1))

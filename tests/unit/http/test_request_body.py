@@ -83,11 +83,11 @@ def test_a_number_far_outside_float64_is_read_as_the_outermost_power(text: str, 
 
 
 @pytest.mark.parametrize("literal", ["NaN", "Infinity", "-Infinity"])
-def test_a_literal_that_json_lacks_is_refused_with_its_place(literal: str):
+def test_a_literal_that_json_lacks_is_refused_with_its_pointer(literal: str):
     assert faults(f'{{"a":[0,{{"b/~":{literal}}}]}}'.encode()) == [("/a/1/b~1~0", "not-json")]
 
 
-def test_every_repeated_key_is_refused_with_its_place():
+def test_every_repeated_key_is_refused_with_its_pointer():
     body = b'{"a":{"x":1,"x":{"y":1,"y":2,"y":3}},"b":[{"c":1,"c":1}],"a":null}'
     assert faults(body) == [
         ("/a", "duplicate-json-key"),
@@ -264,7 +264,7 @@ async def test_a_body_of_exactly_the_limit_is_read(app: ASGIApp):
     assert (await send(app, "POST", "/echo", headers=headers, body=[body])).status == 200
 
 
-async def test_an_unreadable_body_is_a_problem_with_its_place(app: ASGIApp):
+async def test_an_unreadable_body_is_a_problem_with_its_pointer(app: ASGIApp):
     for body, pointer in [
         (b'{"a":1,"a":2}', "/a"),
         (b"[" * 100_000, ""),
@@ -292,7 +292,7 @@ def slow_request(chunks: list[bytes]) -> Request:
     return Request(scope, receive)
 
 
-async def test_a_body_that_does_not_arrive_in_time_is_given_up():
+async def test_a_body_that_does_not_arrive_in_time_is_refused():
     with pytest.raises(RequestTimeoutError):
         await read_json_body(slow_request([b"{"]), deadline_s=0.01)
 

@@ -100,14 +100,14 @@ def basis(
     return ResolutionBasis(query, "Cluster", AT, present, proposed, callback_class, {})
 
 
-def one_by_one(whole: ResolutionBasis) -> bytes:
+def each_alone(whole: ResolutionBasis) -> bytes:
     return json_bytes(resolutions_json(whole.answer()))
 
 
 @given(QUOTAS, CALLBACKS)
 def test_the_present(quotas: Quotas, callback_class: str | None) -> None:
     whole = basis(IDENTITIES, QuotaIndex.of(quotas), None, callback_class)
-    assert resolutions_bytes(whole) == one_by_one(whole)
+    assert resolutions_bytes(whole) == each_alone(whole)
 
 
 def test_answers_to_long_names_are_not_cached() -> None:
@@ -124,7 +124,7 @@ def test_a_what_if_over_an_index_that_was_patched(
 ) -> None:
     present = QuotaIndex.of(quotas).with_values(since)
     whole = basis(IDENTITIES, present, present.with_values(then))
-    assert resolutions_bytes(whole) == one_by_one(whole)
+    assert resolutions_bytes(whole) == each_alone(whole)
 
 
 def test_thousands_of_indexes_present_and_proposed() -> None:
@@ -133,7 +133,7 @@ def test_thousands_of_indexes_present_and_proposed() -> None:
         present = QuotaIndex.of(cluster(chance)).with_values(cluster(chance))
         proposed = present.with_values(cluster(chance))
         whole = basis(chance.choices(IDENTITIES, k=12), present, proposed)
-        assert resolutions_bytes(whole) == one_by_one(whole)
+        assert resolutions_bytes(whole) == each_alone(whole)
 
 
 def cluster(chance: random.Random) -> Quotas:
@@ -155,27 +155,27 @@ def cluster(chance: random.Random) -> Quotas:
 def test_each_pattern_of_levels_with_thousands_of_names() -> None:
     """Every third name has a rule at each level that bears it; the numbers all differ."""
     quotas: dict[ClientQuotaEntity, dict[str, float]] = {}
-    places: list[dict[str, Any]] = []
+    rules: list[dict[str, Any]] = []
     for at in range(0, 3000, 3):
         user, client_id = f"ü{at}", f"client {at}"
-        places += [{"user": user}, {"client-id": client_id}, {"user": user, "client-id": client_id}]
-        places += [{"user": None, "client-id": client_id}, {"user": user, "client-id": None}]
-    places += [{"user": None}, {"client-id": None}, {"user": None, "client-id": None}]
-    for at, place in enumerate(places):
+        rules += [{"user": user}, {"client-id": client_id}, {"user": user, "client-id": client_id}]
+        rules += [{"user": None, "client-id": client_id}, {"user": user, "client-id": None}]
+    rules += [{"user": None}, {"client-id": None}, {"user": None, "client-id": None}]
+    for at, names in enumerate(rules):
         keys = ("producer_byte_rate", "consumer_byte_rate")[: 1 + at % 2]
-        quotas[ClientQuotaEntity.of(place)] = dict.fromkeys(keys, 1000.0 + at)
+        quotas[ClientQuotaEntity.of(names)] = dict.fromkeys(keys, 1000.0 + at)
     identities = [Identity(f"ü{at}", f"client {at - at % 2}") for at in range(3000)]
     whole = basis(identities, QuotaIndex.of(quotas))
     text = resolutions_bytes(whole)
-    assert text == one_by_one(whole)
-    shown = [result["identity"]["user"] for result in json.loads(text)["results"]]
-    assert shown == [identity.user for identity in identities]
+    assert text == each_alone(whole)
+    users = [result["identity"]["user"] for result in json.loads(text)["results"]]
+    assert users == [identity.user for identity in identities]
 
 
 def test_a_name_that_is_no_unicode_text_is_written_too() -> None:
     """The rules of the request refuse it; what is written stays JSON all the same."""
     whole = basis([Identity("\ud800"), Identity("a")] * 2, QuotaIndex.of({}))
-    assert json.loads(resolutions_bytes(whole)) == json.loads(one_by_one(whole))
+    assert json.loads(resolutions_bytes(whole)) == json.loads(each_alone(whole))
 
 
 @given(st.lists(st.one_of(st.text(), st.integers(-(2**70), 2**70), st.floats(allow_nan=False))))

@@ -197,7 +197,7 @@ IDS = {
 }
 
 
-def test_the_table_is_what_people_are_told() -> None:
+def test_the_table_has_every_route_and_the_public_routes_alone() -> None:
     table = create_application(no_services).routes
     assert len(ROUTES) == len(table)
     assert {path for _, path, guard in ROUTES if guard == "everybody"} == PUBLIC
@@ -280,7 +280,7 @@ def included() -> BaseRoute:
 
 
 @pytest.mark.parametrize(
-    ("route", "said"),
+    ("route", "message"),
     [
         (Route("/open", undeclared), "/open"),
         (declared_on_another_kind(), "/open"),
@@ -290,11 +290,11 @@ def included() -> BaseRoute:
     ],
 )
 async def test_an_application_with_an_undeclared_route_does_not_start(
-    route: BaseRoute, said: str
+    route: BaseRoute, message: str
 ) -> None:
     app = create_application(no_services)
     app.router.routes.append(route)
-    with pytest.raises(UndeclaredRouteError, match=said):
+    with pytest.raises(UndeclaredRouteError, match=message):
         async with app.router.lifespan_context(app):
             pytest.fail("it started")
 

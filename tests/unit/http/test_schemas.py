@@ -232,7 +232,7 @@ def test_identities_are_read_in_order():
     assert (body.query().alterations, body.query().max_age_ms, body.violations) == (None, 5000, ())
 
 
-def test_an_empty_list_of_alterations_is_not_a_missing_one():
+def test_an_empty_list_of_alterations_is_not_a_missing_list():
     body = read_resolve_request(parsed({"identities": [], "alterations": [], "max_age_ms": 0}))
     assert (body.query().alterations, body.query().max_age_ms) == ((), 0)
 
@@ -312,7 +312,7 @@ def test_operations_without_end_are_refused():
     assert refused == [("/alterations", "too-many-changes")]
 
 
-def test_reading_ends_where_a_thousand_places_cannot_be_read():
+def test_reading_ends_where_a_thousand_values_cannot_be_read():
     body = {"alterations": [{"a": 1}] * 10_000}
     with pytest.raises(UnreadableRequestError) as caught:
         read_alter_request(parsed(body))

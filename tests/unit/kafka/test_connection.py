@@ -41,7 +41,7 @@ def test_settings_that_could_never_connect_are_refused(values: dict[str, str], w
         KafkaSettings("a:9092", **values)
 
 
-def test_the_password_is_not_shown():
+def test_the_password_is_not_in_the_repr():
     settings = KafkaSettings(
         "a:9092",
         security_protocol="SASL_PLAINTEXT",
@@ -165,42 +165,42 @@ class Connection:
             self.lost.set_result(None)
 
 
-def pool_with(told: list[str]) -> ConnectionPool:
+def pool_with(losses: list[str]) -> ConnectionPool:
     async def dial() -> Any:
         return Connection()
 
-    return ConnectionPool(dial, lambda: told.append("lost"))
+    return ConnectionPool(dial, lambda: losses.append("lost"))
 
 
-async def test_one_that_ends_while_it_waits_is_told_of():
-    told: list[str] = []
-    pool = pool_with(told)
+async def test_an_idle_connection_that_ends_is_reported():
+    losses: list[str] = []
+    pool = pool_with(losses)
     connection: Any = await pool.connection()
     pool.give_back(connection)
     connection.abort()
     await asyncio.sleep(0)
-    assert (told, pool.open, pool.idle) == (["lost"], 0, 0)
+    assert (losses, pool.open, pool.idle) == (["lost"], 0, 0)
 
 
-async def test_one_whose_end_was_not_noticed_yet_is_told_of_before_another_is_opened():
-    told: list[str] = []
-    pool = pool_with(told)
+async def test_a_connection_that_ended_unnoticed_is_reported_before_another_is_opened():
+    losses: list[str] = []
+    pool = pool_with(losses)
     connection: Any = await pool.connection()
     pool.give_back(connection)
     connection.quiet = False
     assert await pool.connection() is not connection
-    assert told == ["lost"]
+    assert losses == ["lost"]
 
 
-async def test_one_that_the_pool_ends_itself_is_not_told_of():
-    told: list[str] = []
-    pool = pool_with(told)
+async def test_a_connection_that_the_pool_ends_is_not_reported():
+    losses: list[str] = []
+    pool = pool_with(losses)
     connection: Any = await pool.connection()
     connection.expires_at = 0.0
     pool.give_back(connection)
     assert await pool.connection() is not connection
     await asyncio.sleep(0)
-    assert (told, pool.open) == ([], 1)
+    assert (losses, pool.open) == ([], 1)
 
 
 def reading_thread(payload: bytearray, version: int) -> int:

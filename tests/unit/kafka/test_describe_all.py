@@ -54,7 +54,7 @@ def test_it_reads_what_the_strict_reader_reads(stored: Stored, version: int):
 
 
 @given(st.lists(QUOTAS, min_size=2, max_size=5))
-def test_changes_lead_from_an_earlier_answer_to_this_one(worlds: list[Stored]):
+def test_changes_lead_from_an_earlier_answer_to_this_answer(worlds: list[Stored]):
     decoder = DescribedAll()
     earlier = []
     for stored in worlds:
@@ -188,7 +188,7 @@ NAMED = [f"user-{number:04}" for number in range(400)]
         max_size=4,
     )
 )
-def test_values_that_change_in_their_places_are_found_there(turns: list[dict[str, float]]):
+def test_values_that_change_in_their_positions_are_found_there(turns: list[dict[str, float]]):
     decoder = DescribedAll()
     stored: Stored = {user(name): {"producer_byte_rate": 7.0} for name in NAMED}
     before, _ = read(decoder, stored)
@@ -297,11 +297,11 @@ def test_what_is_cut_or_altered_is_judged_by_the_strict_reader(
     before: Stored, stored: Stored, data: st.DataObject
 ):
     raw = bytearray(described_bytes(stored, 1))
-    place = data.draw(st.integers(0, len(raw) - 1))
+    position = data.draw(st.integers(0, len(raw) - 1))
     if data.draw(st.booleans()):
-        raw = raw[:place]
+        raw = raw[:position]
     else:
-        raw[place] = data.draw(st.integers(0, 255))
+        raw[position] = data.draw(st.integers(0, 255))
     decoder = DescribedAll()
     decode(decoder, described_bytes(before, 1))
     judged = outcome(lambda: read_described(raw, 1))
@@ -321,8 +321,8 @@ def response(*entries: bytes) -> bytes:
 
 
 def test_types_may_come_in_any_order():
-    parts = [b"\5user\2a\0", b"\x0aclient-id\2b\0"]
-    for order in permutations(parts):
+    types = [b"\5user\2a\0", b"\x0aclient-id\2b\0"]
+    for order in permutations(types):
         quotas = decode(DescribedAll(), response(b"\3" + b"".join(order) + b"\1\0"))[0].quotas
         assert quotas == {ClientQuotaEntity.of({"user": "a", "client-id": "b"}): {}}
 

@@ -82,7 +82,7 @@ async def test_callers_with_one_password_share_one_login(
 
 
 @pytest.mark.parametrize(
-    ("one", "other"),
+    ("left", "right"),
     [
         (("alice", "secret"), ("alice", "Secret")),
         (("alice", "secret"), ("bob", "secret")),
@@ -92,12 +92,12 @@ async def test_callers_with_one_password_share_one_login(
     ],
 )
 async def test_a_session_is_never_that_of_other_credentials(
-    sessions: Sessions[Login], one: tuple[str, str], other: tuple[str, str]
+    sessions: Sessions[Login], left: tuple[str, str], right: tuple[str, str]
 ) -> None:
-    first, second = await sessions.lease(*one), await sessions.lease(*other)
-    assert (first.content.user, first.content.password) == one
-    assert (second.content.user, second.content.password) == other
-    assert (await sessions.lease(*one)).content is first.content
+    first, second = await sessions.lease(*left), await sessions.lease(*right)
+    assert (first.content.user, first.content.password) == left
+    assert (second.content.user, second.content.password) == right
+    assert (await sessions.lease(*left)).content is first.content
 
 
 async def test_a_refused_login_is_everybodys_who_waited_for_it_and_is_forgotten(
@@ -116,15 +116,15 @@ async def test_a_refused_login_is_everybodys_who_waited_for_it_and_is_forgotten(
 
 async def test_no_object_of_the_pool_holds_a_password(sessions: Sessions[Login]) -> None:
     lease = await sessions.lease("alice", "canary-in-the-pool")
-    kept = f"{vars(sessions)} {[vars_of(entry) for entry in sessions._entries.values()]}"
-    assert "canary" not in kept.replace(repr(lease.content), "")
+    text = f"{vars(sessions)} {[vars_of(entry) for entry in sessions._entries.values()]}"
+    assert "canary" not in text.replace(repr(lease.content), "")
 
 
 def vars_of(entry: Any) -> dict[str, Any]:
     return {name: getattr(entry, name) for name in entry.__slots__ if name != "task"}
 
 
-async def test_the_session_that_was_unused_for_longest_makes_room(
+async def test_the_session_that_was_unused_for_longest_is_evicted(
     sessions: Sessions[Login], brokers: Brokers
 ) -> None:
     held = await sessions.lease("held", "secret")
@@ -138,7 +138,7 @@ async def test_the_session_that_was_unused_for_longest_makes_room(
     assert not sessions.has("user-0", "secret")
 
 
-async def test_no_session_in_use_makes_room(sessions: Sessions[Login]) -> None:
+async def test_a_session_in_use_is_never_evicted(sessions: Sessions[Login]) -> None:
     leases: list[SessionLease[Login]] = [
         await sessions.lease(f"user-{number}", "secret") for number in range(MOST_SESSIONS)
     ]

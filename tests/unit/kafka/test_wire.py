@@ -122,7 +122,7 @@ def test_an_answer_with_bytes_left_over_is_never_read(
 
 
 @given(st.binary(max_size=200), versions)
-def test_arbitrary_bytes_are_read_or_refused_in_one_way(noise: bytes, version: int):
+def test_arbitrary_bytes_are_read_or_are_an_unreadable_answer(noise: bytes, version: int):
     for read in (
         lambda: read_described(noise, version),
         lambda: read_verdicts(noise, version, validate_only=False),
@@ -161,21 +161,21 @@ def test_null_empty_and_the_text_default_stay_three_different_names():
 
 @pytest.mark.parametrize("version", [0, 1])
 def test_verdicts_are_found_by_entity_whatever_their_order(version: int):
-    one, two = (ClientQuotaEntity.of({"user": name, "client-id": None}) for name in "ab")
-    raw = verdict_bytes([(two, 42, "no"), (one, 0, None)], version)
+    first, second = (ClientQuotaEntity.of({"user": name, "client-id": None}) for name in "ab")
+    raw = verdict_bytes([(second, 42, "no"), (first, 0, None)], version)
     verdicts = read_verdicts(raw, version, validate_only=False)
-    assert verdicts[one].outcome is Outcome.APPLIED
-    assert verdicts[two].outcome is Outcome.REFUSED
-    assert verdicts[two].error is not None
-    assert verdicts[two].error.kafka_error == "INVALID_REQUEST"
-    assert verdicts[two].error.message == "no"
-    assert verdicts[two].throttle_time_ms == 5
+    assert verdicts[first].outcome is Outcome.APPLIED
+    assert verdicts[second].outcome is Outcome.REFUSED
+    assert verdicts[second].error is not None
+    assert verdicts[second].error.kafka_error == "INVALID_REQUEST"
+    assert verdicts[second].error.message == "no"
+    assert verdicts[second].throttle_time_ms == 5
 
 
-def test_an_entity_that_is_answered_in_two_ways_is_unknown():
-    one = ClientQuotaEntity.of({"user": "a"})
-    raw = verdict_bytes([(one, 0, None), (one, 42, "duplicate")], 1)
-    assert read_verdicts(raw, 1, validate_only=False)[one].outcome is Outcome.UNKNOWN
+def test_an_entity_with_two_different_answers_is_unknown():
+    first = ClientQuotaEntity.of({"user": "a"})
+    raw = verdict_bytes([(first, 0, None), (first, 42, "duplicate")], 1)
+    assert read_verdicts(raw, 1, validate_only=False)[first].outcome is Outcome.UNKNOWN
 
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=300)
@@ -303,10 +303,12 @@ answers = st.lists(
 )
 
 
-def of_one_byte(told: list[tuple[ClientQuotaEntity, int, str | None]]) -> bool:
+def of_one_byte(expected: list[tuple[ClientQuotaEntity, int, str | None]]) -> bool:
     """Tell whether every length takes one byte, as those at once must."""
     texts = [
-        item for entity, _, message in told for item in (message, *dict(entity.entries).values())
+        item
+        for entity, _, message in expected
+        for item in (message, *dict(entity.entries).values())
     ]
     return all(len((item or "").encode()) < 127 for item in texts)
 
@@ -324,24 +326,24 @@ def step_by_step(data: bytes) -> list[AlteredEntry] | None:
 
 @given(answers)
 @example([(ClientQuotaEntity.of({"user": None, "client-id": ""}), 0, "")])
-def test_short_entries_are_read_at_once(told: list[tuple[ClientQuotaEntity, int, str | None]]):
-    data = verdict_bytes(told, 1)
-    read = entries_at_once(data, BEFORE_THE_COUNT + 1, len(told))
-    if of_one_byte(told) and all(code >= 0 for _, code, _ in told):
-        assert read == (told, len(data) - 1)
+def test_short_entries_are_read_at_once(expected: list[tuple[ClientQuotaEntity, int, str | None]]):
+    data = verdict_bytes(expected, 1)
+    read = entries_at_once(data, BEFORE_THE_COUNT + 1, len(expected))
+    if of_one_byte(expected) and all(code >= 0 for _, code, _ in expected):
+        assert read == (expected, len(data) - 1)
     else:
         assert read is None
 
 
 @given(answers.filter(of_one_byte), st.data())
 def test_what_is_damaged_is_read_alike_or_left_to_the_reader(
-    told: list[tuple[ClientQuotaEntity, int, str | None]], data: st.DataObject
+    expected: list[tuple[ClientQuotaEntity, int, str | None]], data: st.DataObject
 ):
-    whole = bytearray(verdict_bytes(told, 1))
-    place = data.draw(st.integers(BEFORE_THE_COUNT + 1, len(whole) - 1))
-    whole[place] = data.draw(st.integers(0, 255))
-    raw = bytes(whole[: data.draw(st.integers(place, len(whole)))])
-    read = entries_at_once(raw, BEFORE_THE_COUNT + 1, len(told))
+    whole = bytearray(verdict_bytes(expected, 1))
+    position = data.draw(st.integers(BEFORE_THE_COUNT + 1, len(whole) - 1))
+    whole[position] = data.draw(st.integers(0, 255))
+    raw = bytes(whole[: data.draw(st.integers(position, len(whole)))])
+    read = entries_at_once(raw, BEFORE_THE_COUNT + 1, len(expected))
     if read is not None and raw[read[1] :] == b"\0":
         assert read[0] == step_by_step(raw)
 

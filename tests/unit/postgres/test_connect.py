@@ -21,11 +21,15 @@ from app.service.runtime.clock import USUAL, Patience
 
 @pytest.mark.parametrize("scheme", ["postgresql", "postgres", "postgresql+psycopg"])
 def test_a_url_is_read_as_libpq_reads_it(scheme: str):
-    parts = read_url(f"{scheme}://us%40er:p%2Fw@one:5432,two:5433/quotas?sslmode=verify-full")
-    assert parts["user"] == "us@er"
-    assert parts["password"] == "p/w"
-    assert (parts["host"], parts["port"], parts["dbname"]) == ("one,two", "5432,5433", "quotas")
-    assert parts["sslmode"] == "verify-full"
+    parameters = read_url(f"{scheme}://us%40er:p%2Fw@one:5432,two:5433/quotas?sslmode=verify-full")
+    assert parameters["user"] == "us@er"
+    assert parameters["password"] == "p/w"
+    assert (parameters["host"], parameters["port"], parameters["dbname"]) == (
+        "one,two",
+        "5432,5433",
+        "quotas",
+    )
+    assert parameters["sslmode"] == "verify-full"
 
 
 @pytest.mark.parametrize(
@@ -182,5 +186,5 @@ def test_the_same_failure_is_logged_once_a_minute(
     assert len(caplog.records) == 3
 
 
-def test_a_commit_without_an_answer_is_told_apart():
+def test_a_commit_without_an_answer_is_in_doubt():
     assert isinstance(failure(None, commits=True), CommitInDoubtError)

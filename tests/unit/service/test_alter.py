@@ -101,7 +101,9 @@ async def test_what_could_not_be_handed_over_is_recorded_as_not_sent(world: Worl
 
 
 @in_virtual_time
-async def test_a_verdict_that_cannot_be_recorded_is_told_and_recorded_later(world: World) -> None:
+async def test_a_verdict_that_cannot_be_recorded_is_reported_and_recorded_later(
+    world: World,
+) -> None:
     world.journal.broken = {"record_conclusion"}
     with pytest.raises(OutcomeNotRecordedError) as caught:
         await world.alter(setting(ALICE, "5"))
@@ -222,7 +224,7 @@ async def test_all_brokers_are_asked_when_that_is_what_the_caller_waits_for(worl
     assert report.readable is True
 
 
-async def test_what_was_applied_is_told_where_nobody_knows_which_brokers_are_live(
+async def test_what_was_applied_is_reported_where_nobody_knows_which_brokers_are_live(
     world: World,
 ) -> None:
     world.brokers.all_fenced = True
@@ -270,9 +272,9 @@ async def test_a_read_that_fails_under_the_locks_frees_them(world: World) -> Non
     describe = world.brokers.describe_client_quotas
     answers = iter([describe])
 
-    async def unreadable(*given: object, **options: object) -> object:
+    async def unreadable(*arguments: object, **options: object) -> object:
         for healthy in answers:
-            return await healthy(*given, **options)  # type: ignore[arg-type]
+            return await healthy(*arguments, **options)  # type: ignore[arg-type]
         raise BrokerError("The broker's answer cannot be read.")
 
     world.brokers.describe_client_quotas = unreadable  # type: ignore[assignment, method-assign]
@@ -426,13 +428,13 @@ async def test_an_applied_change_without_a_record_is_in_the_image(world: World) 
     assert await world.tasks.drain(30) == 0
 
 
-async def test_what_was_applied_is_told_whatever_goes_wrong_with_the_wait(world: World) -> None:
+async def test_what_was_applied_is_reported_whatever_goes_wrong_with_the_wait(world: World) -> None:
     describe = world.brokers.describe_client_quotas
 
-    async def fails_when_sent(*given: object, **options: object) -> object:
+    async def fails_when_sent(*arguments: object, **options: object) -> object:
         if "send" in world.log:
             raise RuntimeError("nobody has thought of that")
-        return await describe(*given, **options)  # type: ignore[arg-type]
+        return await describe(*arguments, **options)  # type: ignore[arg-type]
 
     world.brokers.describe_client_quotas = fails_when_sent  # type: ignore[assignment, method-assign]
     report = await world.alter(setting(ALICE, "5"))
@@ -466,7 +468,7 @@ async def test_a_stop_waits_no_longer_than_it_may(world: World) -> None:
     assert await world.tasks.drain(30) == 0
 
 
-async def test_a_fault_is_said_also_where_the_caller_has_gone(
+async def test_a_fault_is_logged_also_where_the_caller_has_gone(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def fail() -> None:
@@ -531,7 +533,9 @@ async def test_what_our_own_rules_refuse_as_a_whole_is_neither_recorded_nor_sent
     assert world.log == []
 
 
-async def test_validate_only_asks_the_broker_and_is_kept_without_an_intent(world: World) -> None:
+async def test_validate_only_asks_the_broker_and_is_recorded_without_an_intent(
+    world: World,
+) -> None:
     report = await world.alter(setting(ALICE, "5"), validate_only=True)
     assert world.log == ["quorum", "validate", "record_final"]
     assert report.overall is Overall.VALIDATED
@@ -539,7 +543,9 @@ async def test_validate_only_asks_the_broker_and_is_kept_without_an_intent(world
     assert world.journal.finals[0][0].action == "validate"
 
 
-async def test_validate_only_that_the_broker_refuses_is_an_error_and_is_kept(world: World) -> None:
+async def test_validate_only_that_the_broker_refuses_is_an_error_and_is_recorded(
+    world: World,
+) -> None:
     world.answer(alice=refused("POLICY_VIOLATION"))
     with pytest.raises(InvalidRequestError):
         await world.alter(setting(ALICE, "5"), validate_only=True)
@@ -566,7 +572,7 @@ async def test_a_refusal_by_the_controller_is_recorded_and_answered_as_what_it_i
     assert world.journal.conclusions[0].results[0].outcome is Outcome.REFUSED
 
 
-async def test_an_expectation_that_does_not_hold_refuses_everything_and_is_kept(
+async def test_an_expectation_that_does_not_hold_refuses_everything_and_is_recorded(
     world: World,
 ) -> None:
     world.brokers.quotas[ALICE] = {KEY: 5.0}

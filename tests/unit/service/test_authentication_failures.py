@@ -106,7 +106,9 @@ def test_a_flood_of_one_network_is_one_row(failures: AuthenticationFailures, clo
     assert failures.take(with_present=True) == []
 
 
-def test_minutes_methods_and_reasons_are_kept_apart(failures: AuthenticationFailures, clock: Clock):
+def test_minutes_methods_and_reasons_are_counted_separately(
+    failures: AuthenticationFailures, clock: Clock
+):
     failures.count("10.0.0.1", *BAD)
     failures.count("10.0.0.1", "basic", "login-failed")
     failures.count("10.0.0.1", "none", "unauthenticated")
@@ -132,7 +134,7 @@ def test_more_networks_than_fit_are_counted_together(
     assert sum(row.number for row in rows) == MAX_SOURCES + 501
 
 
-async def test_everything_is_written_once_in_pieces(
+async def test_everything_is_written_once_in_batches(
     failures: AuthenticationFailures, writer: FailureWriter, journal: Journal
 ):
     for number in range(2500):
@@ -164,7 +166,7 @@ async def test_what_may_have_been_written_is_repeated_unchanged(
     assert set(by_minute.values()) == {10}
 
 
-async def test_what_is_lost_at_the_end_is_said(
+async def test_what_is_lost_at_the_end_is_logged(
     failures: AuthenticationFailures,
     writer: FailureWriter,
     journal: Journal,

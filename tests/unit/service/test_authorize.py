@@ -62,7 +62,7 @@ class World:
         return await self.authorizer.decide(caller, operation)
 
 
-async def test_the_decision_is_kept_with_its_rule_and_the_age_of_the_acls() -> None:
+async def test_the_evidence_has_the_rule_and_the_age_of_the_acls() -> None:
     world = World(Acls((ALLOW,)))
     access = await world.decide(ALICE, Operation.ALTER_CONFIGS)
     assert access.refusal is None

@@ -93,7 +93,7 @@ def test_the_coarser_clock_of_uvloop_makes_no_answer_younger():
         assert runner.run(three_answers()) == [1, 2, 3]
 
 
-async def test_with_limit_zero_nobody_is_given_what_was_asked_before_the_call(question: Question):
+async def test_with_limit_zero_nobody_gets_what_was_asked_before_the_call(question: Question):
     cache = Cache(question)
     question.gate.clear()
     early = asyncio.create_task(cache.get(0.0))
@@ -119,7 +119,7 @@ async def test_a_caller_who_goes_away_does_not_take_the_answer_from_the_others(q
     assert (await second)[0] == 1
 
 
-async def test_a_failure_reaches_all_who_share_it_and_is_not_kept(question: Question):
+async def test_a_failure_reaches_all_who_share_it_and_is_not_cached(question: Question):
     cache = Cache(question)
     question.error = LookupError("no")
     results = await asyncio.gather(*(cache.get(60.0) for _ in range(3)), return_exceptions=True)
@@ -128,7 +128,7 @@ async def test_a_failure_reaches_all_who_share_it_and_is_not_kept(question: Ques
     assert (await cache.get(60.0))[0] == 2
 
 
-async def test_a_failed_refresh_leaves_the_answer_that_is_kept(question: Question):
+async def test_a_failed_refresh_leaves_the_cached_answer(question: Question):
     cache = Cache(question)
     await cache.get(0.0)
     question.error = LookupError("no")

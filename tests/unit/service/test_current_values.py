@@ -32,7 +32,7 @@ async def held(locks: EntityLocks, over: asyncio.Event) -> "asyncio.Task[None]":
 
 
 @in_virtual_time
-async def test_a_place_that_is_held_for_too_long_names_its_holder() -> None:
+async def test_an_entity_lock_that_is_held_for_too_long_names_its_holder() -> None:
     locks, over = EntityLocks(), asyncio.Event()
     holding = await held(locks, over)
     with pytest.raises(EntityBusyError, match="first"):
@@ -42,7 +42,7 @@ async def test_a_place_that_is_held_for_too_long_names_its_holder() -> None:
 
 
 @in_virtual_time
-async def test_a_place_that_is_freed_as_the_waiting_ends_is_taken() -> None:
+async def test_an_entity_lock_that_is_freed_as_the_waiting_ends_is_taken() -> None:
     locks, over = EntityLocks(), asyncio.Event()
     locks._held[ALICE] = "first"
     waiting = asyncio.create_task(hold_until(locks, "second", over))

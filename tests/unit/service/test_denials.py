@@ -97,7 +97,7 @@ async def test_the_next_minute_begins_with_a_row_again(world: World) -> None:
     assert world.rows() == [("192.0.2.7", "a", 1), ("192.0.2.7", "b", 1), ("192.0.2.7", "c", 1)]
 
 
-async def test_principals_actions_and_addresses_are_told_apart(world: World) -> None:
+async def test_principals_actions_and_addresses_have_rows_of_their_own(world: World) -> None:
     await world.deny(request_id="a")
     await world.deny(action="POST /quotas/alterations", request_id="b")
     await world.deny(replace(MALLORY, host="192.0.2.8"), request_id="c")

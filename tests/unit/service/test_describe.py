@@ -138,7 +138,7 @@ async def test_an_index_with_changes_laid_over_it_is_the_index_of_the_quotas(
         indexing.MAX_OVERLAY = before
 
 
-async def test_many_who_need_the_same_index_wait_for_one(monkeypatch: pytest.MonkeyPatch):
+async def test_callers_who_need_the_same_index_build_it_once(monkeypatch: pytest.MonkeyPatch):
     quotas = {ClientQuotaEntity.of({"user": f"user-{each}"}): {"k": 1.0} for each in range(1000)}
     build, built = QuotaIndex.of, []
 

@@ -70,7 +70,7 @@ def world() -> World:
 
 
 @in_virtual_time
-async def test_what_is_there_at_first_sight_is_no_drift(world: World) -> None:
+async def test_what_the_first_scan_finds_is_no_drift(world: World) -> None:
     world.brokers.quotas[ALICE] = {KEY: 5.0}
     assert await world.watch.round() == ()
     assert await world.watch.round() == ()

@@ -26,17 +26,17 @@ class Work:
         self.gates: list[asyncio.Event] = []
         self.held = held
         self.at_once = 0
-        self._under_way = 0
+        self._running = 0
 
     async def __call__(self, items: Sequence[str]) -> Sequence[str | Exception]:
         self.batcher.append(list(items))
         gate = asyncio.Event()
         self.gates.append(gate)
-        self._under_way += 1
-        self.at_once = max(self.at_once, self._under_way)
+        self._running += 1
+        self.at_once = max(self.at_once, self._running)
         if self.held:
             await gate.wait()
-        self._under_way -= 1
+        self._running -= 1
         return [KeyError(item) if item.startswith("bad") else item.upper() for item in items]
 
     async def begun(self, number: int) -> None:
@@ -48,25 +48,25 @@ class Work:
 def at_most(number: int) -> Callable[[], Callable[[str], bool]]:
     """Room for so many items; a big one never fits."""
 
-    def room() -> Callable[[str], bool]:
+    def new_batch() -> Callable[[str], bool]:
         taken: list[int] = []
 
         def fits(item: str) -> bool:
             size = number + 1 if item == "big" else 1
-            room_is_left = sum(taken) + size <= number
-            if room_is_left or not taken:
+            is_within = sum(taken) + size <= number
+            if is_within or not taken:
                 taken.append(size)
-            return room_is_left
+            return is_within
 
         return fits
 
-    return room
+    return new_batch
 
 
 def batcher_of(
-    work: Work, *, places: int = 100, max_batch_wait_s: float = LONG_S
+    work: Work, *, most: int = 100, max_batch_wait_s: float = LONG_S
 ) -> Batcher[str, str]:
-    return Batcher(work, at_most(places), max_batch_wait_s=max_batch_wait_s)
+    return Batcher(work, at_most(most), max_batch_wait_s=max_batch_wait_s)
 
 
 async def test_alone_nobody_waits():
@@ -92,7 +92,7 @@ async def test_who_comes_during_a_turn_goes_with_the_next():
 
 async def test_who_does_not_fit_keeps_the_order_for_the_turn_after():
     work = Work()
-    batcher = batcher_of(work, places=2)
+    batcher = batcher_of(work, most=2)
     tasks = [asyncio.create_task(batcher.submit("a"))]
     await work.begun(1)
     tasks += [asyncio.create_task(batcher.submit(name)) for name in ("b", "big", "c", "d")]
@@ -381,7 +381,7 @@ async def test_who_runs_out_of_time_before_the_broker_is_reached_is_left_out_alo
     assert set(sender.broker.quotas) == {user("first"), user("a")}
 
 
-async def test_a_broker_that_cannot_be_reached_is_told_to_everybody(sender: Sender) -> None:
+async def test_a_broker_that_cannot_be_reached_fails_everybody(sender: Sender) -> None:
     gate = await sender.held()
     sender.start(change("a"))
     sender.start(change("b"))
@@ -392,7 +392,7 @@ async def test_a_broker_that_cannot_be_reached_is_told_to_everybody(sender: Send
     assert [type(other) for other in others] == [NotSentError, NotSentError]
 
 
-async def test_each_hears_his_own_part_of_a_late_answer(sender: Sender) -> None:
+async def test_each_caller_gets_its_own_verdicts_of_a_late_answer(sender: Sender) -> None:
     sender.broker.late = asyncio.get_running_loop().create_future()
     gate = await sender.held()
     sender.start(change("a"))

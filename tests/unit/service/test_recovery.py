@@ -38,8 +38,8 @@ class World:
         barrier = Barrier(self.brokers, CurrentValues(self.brokers))
         self.metrics = CountedMetrics()
         context = life_context(self.metrics)
-        parts = RecoveryDeps(self.brokers, self.journal, fences, barrier, context)
-        self.recovery = Recovery(parts, final_after_s=95)
+        deps = RecoveryDeps(self.brokers, self.journal, fences, barrier, context)
+        self.recovery = Recovery(deps, final_after_s=95)
 
     def leave_open(self, *, age_s: float = 1.0, before: float | None = None) -> None:
         values = {} if before is None else {KEY: before}
@@ -53,8 +53,8 @@ class World:
         alteration_id: str = "a1",
         broker_id: int | None = 1,
     ) -> None:
-        given = (alteration_id, audited, "fake", broker_id, age_s)
-        self.journal.open.append(OpenAlteration(*given, quarantined=True, observed=False))
+        arguments = (alteration_id, audited, "fake", broker_id, age_s)
+        self.journal.open.append(OpenAlteration(*arguments, quarantined=True, observed=False))
 
     def leave_many(self, number: int, **options: Any) -> None:
         for ordinal in range(number):
@@ -115,7 +115,9 @@ async def test_a_verdict_is_final_after_95_seconds_and_not_before(world: World) 
 
 
 @in_virtual_time
-async def test_what_held_before_and_is_intended_is_told_as_indistinguishable(world: World) -> None:
+async def test_what_held_before_and_is_intended_is_reported_as_indistinguishable(
+    world: World,
+) -> None:
     world.brokers.quotas[ALICE] = {KEY: 5.0}
     world.leave_open(before=5.0)
     await world.recovery.round()
@@ -208,8 +210,8 @@ async def test_a_broker_that_answers_oddly_does_not_hold_up_what_was_sent_throug
 
     world.fences.pair = odd  # type: ignore[method-assign]
     for broker_id in (1, 2):
-        given = {"alteration_id": f"a{broker_id}", "broker_id": broker_id}
-        world.leave(AuditEntity(0, TO_FIVE, {}), 1.0, **given)  # type: ignore[arg-type]
+        arguments = {"alteration_id": f"a{broker_id}", "broker_id": broker_id}
+        world.leave(AuditEntity(0, TO_FIVE, {}), 1.0, **arguments)  # type: ignore[arg-type]
     await world.recovery.round()
     assert [item.alteration_id for item in world.journal.recovered] == ["a2"]
 
@@ -252,8 +254,8 @@ async def listened(
     metrics, tasks = CountedMetrics(), AlterationTasks()
     coming: asyncio.Future[AlterAnswer] = asyncio.get_running_loop().create_future()
     silence = answered(request, EntityVerdict(Outcome.UNKNOWN))
-    given = AlterAnswer(silence.verdicts, 1, EPOCH, EPOCH, late=coming)
-    LateAnswers(journal, tasks, metrics).listen(request, given)
+    arguments = AlterAnswer(silence.verdicts, 1, EPOCH, EPOCH, late=coming)
+    LateAnswers(journal, tasks, metrics).listen(request, arguments)
     coming.set_result(late)
     others = asyncio.all_tasks() - {asyncio.current_task()}
     async with asyncio.timeout(30):
@@ -290,7 +292,7 @@ async def test_a_late_silence_is_no_verdict():
     assert (log, journal.recovered, metrics.counts) == ([], [], {})
 
 
-async def test_a_late_answer_that_is_known_already_is_not_counted_as_recovered():
+async def test_a_late_answer_that_is_recorded_already_is_not_counted_as_recovered():
     journal, request = FakeJournal([]), request_of(2)
     journal.concluded = {("a1", 0)}
     metrics = await listened(journal, request, answered(request, EntityVerdict(Outcome.APPLIED)))

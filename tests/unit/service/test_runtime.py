@@ -173,7 +173,7 @@ class Log:
             raise self.fault
 
 
-async def kept(log: Log, metrics: CountedMetrics, times: int) -> None:
+async def run_keeper(log: Log, metrics: CountedMetrics, times: int) -> None:
     keeper = asyncio.create_task(PartitionKeeper(log.ensure, log.ahead, metrics).run())
     async with asyncio.timeout(10 * INTERVAL_S):
         while log.tried < times:
@@ -183,17 +183,17 @@ async def kept(log: Log, metrics: CountedMetrics, times: int) -> None:
 
 
 @in_virtual_time
-async def test_what_is_missing_is_made_and_told():
+async def test_what_is_missing_is_made_and_counted():
     log, metrics = Log(), CountedMetrics()
-    await kept(log, metrics, 3)
+    await run_keeper(log, metrics, 3)
     assert (log.months, metrics.counts["months ahead"]) == (3, 3)
 
 
 @in_virtual_time
-async def test_how_far_partitions_reach_is_told_when_none_can_be_made():
+async def test_how_far_partitions_reach_is_counted_when_none_can_be_made():
     log, metrics = Log(), CountedMetrics()
     log.broken, log.months = {"ensure"}, -1
-    await kept(log, metrics, 2)
+    await run_keeper(log, metrics, 2)
     assert metrics.counts["months ahead"] == -1
 
 
@@ -201,7 +201,7 @@ async def test_how_far_partitions_reach_is_told_when_none_can_be_made():
 async def test_it_goes_on_when_nothing_can_be_counted(caplog: pytest.LogCaptureFixture):
     log, metrics = Log(), CountedMetrics()
     log.broken = {"ahead"}
-    await kept(log, metrics, 3)
+    await run_keeper(log, metrics, 3)
     assert "months ahead" not in metrics.counts
     assert "were not counted: Postgres is down." in caplog.text
 
@@ -211,7 +211,7 @@ async def test_it_goes_on_when_nothing_can_be_counted(caplog: pytest.LogCaptureF
 async def test_it_goes_on_after_a_fault_of_our_own(caplog: pytest.LogCaptureFixture, broken: str):
     log, metrics = Log(), CountedMetrics()
     log.broken, log.fault = {broken}, RuntimeError("nobody has thought of that")
-    await kept(log, metrics, 3)
+    await run_keeper(log, metrics, 3)
     assert "nobody has thought of that" in caplog.text
 
 
@@ -270,7 +270,7 @@ def computed(patience: Patience, *names: str) -> list[float]:
     return [round(getattr(patience, name), 6) for name in names]
 
 
-def test_without_settings_they_are_the_usual_ones():
+def test_without_settings_time_outs_are_the_usual():
     patience = Settings.from_env(NEEDED).patience
     assert patience == USUAL
     assert astuple(patience) == (1.0, 1.4, 5.0)
@@ -418,7 +418,7 @@ def test_what_is_cancelled_or_a_bug_teaches_nothing(dependency: Dependency, answ
     assert dependency.breaker.state is BreakerState.OPEN
 
 
-def test_a_late_success_of_a_request_under_way_closes_it(dependency: Dependency):
+def test_a_late_success_of_a_running_request_closes_it(dependency: Dependency):
     with dependency.breaker.attempt():
         dependency.fail(FAILURES)
         assert dependency.breaker.state is BreakerState.OPEN

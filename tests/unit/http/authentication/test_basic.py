@@ -120,7 +120,7 @@ async def test_two_headers_are_refused(basic: Basic, sessions: FakeSessions) -> 
 
 
 @pytest.mark.parametrize("value", ["Bearer x", "Basics x", "", "Negotiate"])
-def test_other_schemes_are_not_shown(basic: Basic, value: str) -> None:
+def test_another_scheme_is_not_presented(basic: Basic, value: str) -> None:
     assert not basic.is_presented(quote(value))
 
 

@@ -63,7 +63,7 @@ def write(path: Path, content: Any) -> None:
     path.write_text(content if isinstance(content, str) else json.dumps(content))
 
 
-class Door:
+class Authentication:
     """What a request meets; nothing here has to wait."""
 
     def __init__(self, tokens: BearerTokens) -> None:
@@ -85,23 +85,23 @@ class Door:
 
 
 @pytest.fixture
-def tokens(path: Path, clocks: Clocks) -> Door:
+def tokens(path: Path, clocks: Clocks) -> Authentication:
     write(path, [entry(), entry("User:CN=bob,O=X", "bob.token~+/=")])
-    return Door(BearerTokens(path, now=clocks.now, monotonic=clocks.monotonic))
+    return Authentication(BearerTokens(path, now=clocks.now, monotonic=clocks.monotonic))
 
 
 def headers(*values: str) -> Headers:
     return Headers(raw=[(b"authorization", value.encode("latin-1")) for value in values])
 
 
-def refused(tokens: Door, *values: str) -> type[UnauthenticatedError]:
+def refused(tokens: Authentication, *values: str) -> type[UnauthenticatedError]:
     with pytest.raises(UnauthenticatedError) as caught:
         tokens.authenticate(headers(*values), "127.0.0.1")
     return caught.type
 
 
 @pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BEARER"])
-def test_a_known_token_admits_its_principal(tokens: Door, scheme: str):
+def test_a_token_of_the_file_admits_its_principal(tokens: Authentication, scheme: str):
     caller = tokens.authenticate(headers(f"{scheme} alice-token"), "127.0.0.1")
     assert caller == Caller("User:alice", "127.0.0.1", "bearer-token")
 
@@ -126,14 +126,14 @@ ALICE = Caller("User:alice", "127.0.0.1", "bearer-token")
         ([(b"host", b"h")], {}, None),
     ],
 )
-def test_a_caller_is_plain_to_see_where_nothing_but_a_token_of_the_file_is_shown(
-    tokens: Door, raw: RawHeaders, scope: dict[str, Any], caller: Caller | None
+def test_a_caller_is_plain_where_the_request_presents_a_token_of_the_file_alone(
+    tokens: Authentication, raw: RawHeaders, scope: dict[str, Any], caller: Caller | None
 ):
     assert tokens.plain(raw, "127.0.0.1", **scope) == caller
 
 
 def test_who_is_plain_to_see_is_so_as_long_as_the_token_is_good(
-    tokens: Door, clocks: Clocks, path: Path
+    tokens: Authentication, clocks: Clocks, path: Path
 ):
     clocks.wall = EXPIRES - timedelta(microseconds=1)
     assert tokens.plain([BEARER], "127.0.0.1") == ALICE
@@ -149,12 +149,12 @@ def test_a_principal_that_nobody_may_have_is_refused_and_others_are_not(
     path: Path, clocks: Clocks, name: str
 ):
     write(path, [entry(f"User:{name}"), entry("User:" + "ä" * 128, "longest")])
-    tokens = Door(BearerTokens(path, now=clocks.now, monotonic=clocks.monotonic))
+    tokens = Authentication(BearerTokens(path, now=clocks.now, monotonic=clocks.monotonic))
     assert refused(tokens, f"Bearer {ALICE_TOKEN}") is InvalidTokenError
     assert tokens.authenticate(headers("Bearer longest"), "::1").principal == "User:" + "ä" * 128
 
 
-def test_each_token_has_its_own_principal(tokens: Door):
+def test_each_token_has_its_own_principal(tokens: Authentication):
     caller = tokens.authenticate(headers("Bearer  bob.token~+/="), "127.0.0.1")
     assert caller.principal == "User:CN=bob,O=X"
 
@@ -168,16 +168,16 @@ def test_each_token_has_its_own_principal(tokens: Door):
         ("fe80::1%eth0", "fe80:0:0:0:0:0:0:1"),
     ],
 )
-def test_the_peer_is_named_as_java_names_it(tokens: Door, peer: str, host: str):
+def test_the_peer_is_named_as_java_names_it(tokens: Authentication, peer: str, host: str):
     assert tokens.authenticate(headers("Bearer alice-token"), peer).host == host
 
 
-def test_a_caller_without_an_address_is_not_admitted(tokens: Door):
+def test_a_caller_without_an_address_is_not_admitted(tokens: Authentication):
     with pytest.raises(UnauthenticatedError):
         tokens.authenticate(headers("Bearer alice-token"), "")
 
 
-def test_no_header_is_no_credential(tokens: Door):
+def test_no_header_is_no_credential(tokens: Authentication):
     assert refused(tokens) is UnauthenticatedError
 
 
@@ -200,7 +200,7 @@ def test_no_header_is_no_credential(tokens: Door):
         "Bearer " + "x" * 10_000,
     ],
 )
-def test_any_other_credential_is_refused(tokens: Door, value: str):
+def test_any_other_credential_is_refused(tokens: Authentication, value: str):
     assert refused(tokens, value) is InvalidTokenError
 
 
@@ -210,28 +210,30 @@ def test_a_401_names_every_scheme_that_is_taken_the_refusing_one_first(path: Pat
     certificate = DirectCertificate(cast("ClientCertificates", None))
     methods = AuthenticatorChain([Bearer(BearerTokens(path)), basic, certificate])
     offered = 'Basic realm="kafka-quota-service", charset="UTF-8"'
-    for given, challenge in (
+    for values, challenge in (
         ([], f"Bearer, {offered}, Certificate"),
         (["Bearer x"], f'Bearer error="invalid_token", {offered}, Certificate'),
         (["Basic x"], f"{offered}, Bearer, Certificate"),
     ):
         with pytest.raises(UnauthenticatedError) as caught:
-            asyncio.run(methods.authenticate(Presented(headers(*given), "::1", "::1")))
+            asyncio.run(methods.authenticate(Presented(headers(*values), "::1", "::1")))
         assert problem_headers(caught.value)["WWW-Authenticate"] == challenge
 
 
-def test_two_headers_are_refused(tokens: Door):
+def test_two_headers_are_refused(tokens: Authentication):
     assert refused(tokens, "Bearer alice-token", "Bearer alice-token") is InvalidTokenError
 
 
-def test_a_token_is_good_until_the_very_moment_of_its_expiry(tokens: Door, clocks: Clocks):
+def test_a_token_is_good_until_its_expiry(tokens: Authentication, clocks: Clocks):
     clocks.wall = EXPIRES - timedelta(microseconds=1)
     assert tokens.authenticate(headers("Bearer alice-token"), "127.0.0.1")
     clocks.wall = EXPIRES
     assert refused(tokens, "Bearer alice-token") is InvalidTokenError
 
 
-def test_a_changed_file_is_followed_within_a_second(tokens: Door, clocks: Clocks, path: Path):
+def test_a_changed_file_is_followed_within_a_second(
+    tokens: Authentication, clocks: Clocks, path: Path
+):
     write(path, [entry("User:carol", "carol-token-of-another-length")])
     assert tokens.authenticate(headers("Bearer alice-token"), "127.0.0.1")
     clocks.seconds += 1.0
@@ -241,7 +243,7 @@ def test_a_changed_file_is_followed_within_a_second(tokens: Door, clocks: Clocks
 
 
 def test_a_bad_file_is_logged_once_and_the_tokens_read_before_stay_good(
-    tokens: Door, clocks: Clocks, path: Path
+    tokens: Authentication, clocks: Clocks, path: Path
 ):
     write(path, '[{"principal": "User:mallory"')
     with capture_logs() as lines:
@@ -255,7 +257,7 @@ def test_a_bad_file_is_logged_once_and_the_tokens_read_before_stay_good(
 
 
 def test_a_file_that_vanished_is_logged_and_the_tokens_stay_good(
-    tokens: Door, clocks: Clocks, path: Path
+    tokens: Authentication, clocks: Clocks, path: Path
 ):
     path.unlink()
     clocks.seconds += 1.0
@@ -299,8 +301,8 @@ def test_every_bad_entry_is_named(path: Path):
     write(path, [entry("a"), entry("User:b", "t2"), entry("c", "t3", expires_at="x")])
     with pytest.raises(TokensFileError) as caught:
         read_tokens(path)
-    for place in ("/0/principal", "/2/principal", "/2/expires_at"):
-        assert place in str(caught.value)
+    for pointer in ("/0/principal", "/2/principal", "/2/expires_at"):
+        assert pointer in str(caught.value)
     assert "/1/" not in str(caught.value)
 
 

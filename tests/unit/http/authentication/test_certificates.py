@@ -117,7 +117,7 @@ def test_a_subject_that_nobody_may_have_is_refused(authority: Authority, subject
 
 
 @pytest.mark.parametrize("user", ["ANONYMOUS", "*", " alice", "alice ", "User:alice", "user: a"])
-def test_no_rule_makes_somebody_special(authority: Authority, user: str):
+def test_no_rule_makes_a_reserved_principal(authority: Authority, user: str):
     assert refused(judge(f"RULE:^.*$/{user}/"), authority.sign(person("alice")).der)
 
 
@@ -138,7 +138,7 @@ def behind_envoy() -> Proxied:
     return Proxied(HERE, ClientCertHeader.XFCC)
 
 
-async def test_a_certificate_that_a_trusted_proxy_was_shown_is_its_caller_s(behind: Proxied):
+async def test_a_certificate_in_a_trusted_proxy_s_header_is_its_caller_s(behind: Proxied):
     assert (await behind.get(("Client-Cert", GOOD))).status == 200
     assert (await behind.get(("Client-Cert", f"  {GOOD} "))).status == 200
     labels = {"method": "proxy-certificate", "result": "accepted", "reason": ""}
@@ -239,10 +239,10 @@ async def test_several_credentials_are_refused(behind: Proxied, headers: list[tu
     assert (answer.status, answer.document["code"]) == (400, "several-credentials")
 
 
-@pytest.mark.parametrize("given", ["Bearer bob", "Basic Ym9iOmI=", "Negotiate x", ""])
-async def test_an_authorization_that_is_not_taken_is_one_too_many(given: str):
+@pytest.mark.parametrize("authorization", ["Bearer bob", "Basic Ym9iOmI=", "Negotiate x", ""])
+async def test_an_authorization_that_is_not_taken_is_one_too_many(authorization: str):
     front = Proxied(HERE, ClientCertHeader.CLIENT_CERT, takes_tokens=False)
-    answer = await front.get(("Client-Cert", GOOD), ("Authorization", given))
+    answer = await front.get(("Client-Cert", GOOD), ("Authorization", authorization))
     assert (answer.status, answer.document["code"]) == (400, "several-credentials")
 
 

@@ -258,7 +258,7 @@ def publisher() -> Provider:
     return publisher
 
 
-async def test_keys_are_asked_for_once_and_kept(publisher: Provider):
+async def test_keys_are_fetched_once_and_cached(publisher: Provider):
     keys = publisher.keys()
     for _ in range(3):
         assert await keys.key("first") is not None
@@ -274,7 +274,7 @@ async def test_old_keys_are_asked_for_again(publisher: Provider):
     assert len(publisher.asked) == 2
 
 
-async def test_a_token_that_names_no_key_means_the_only_one(publisher: Provider):
+async def test_a_token_that_names_no_key_is_checked_with_the_only_key(publisher: Provider):
     for only in (FIRST, {"keys": [{**FIRST["keys"][0], "kid": None}]}):
         publisher.publish(only)
         assert await publisher.keys().key(None) is not None
@@ -415,5 +415,5 @@ async def test_a_discovery_document_that_cannot_be_trusted_is_not(document: dict
         ("https://[", False),
     ],
 )
-def test_keys_come_over_a_way_that_nobody_can_change(url: str, *, confidential: bool):
+def test_keys_come_over_a_confidential_connection(url: str, *, confidential: bool):
     assert is_confidential(url) is confidential

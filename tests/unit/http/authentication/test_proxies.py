@@ -19,7 +19,7 @@ X_FORWARDED_FOR = TrustedProxies(NETWORKS, ForwardedHeader.X_FORWARDED_FOR)
 PROXY = "10.0.0.1"
 
 
-def test_a_proxy_is_known_by_its_address(subtests: pytest.Subtests):
+def test_a_proxy_is_trusted_by_its_address(subtests: pytest.Subtests):
     for peer, trusted in [
         ("10.0.0.1", True),
         ("10.255.255.255", True),
@@ -232,7 +232,7 @@ def test_there_are_many_forgeries():
     assert len(FORGED_REQUESTS) > 50
 
 
-async def test_nobody_else_says_which_certificate_was_shown(subtests: pytest.Subtests):
+async def test_only_a_trusted_proxy_may_send_a_certificate_header(subtests: pytest.Subtests):
     assert FORGED_SENDINGS
     for trust, name in FORGED_SENDINGS:
         with subtests.test(trust=trust, name=name):

@@ -83,16 +83,16 @@ def signed(
 ) -> str:
     """Return a token of the library that providers use."""
     headers = {"kid": "rsa", **header}
-    given = {name: value for name, value in headers.items() if value is not ...}
+    present = {name: value for name, value in headers.items() if value is not ...}
     return jwt.PyJWS().encode(
-        json.dumps(claims() if payload is None else payload).encode(), key, algorithm, given
+        json.dumps(claims() if payload is None else payload).encode(), key, algorithm, present
     )
 
 
 def raw(header: str | bytes, payload: str | bytes, signature: bytes = b"x" * 256) -> str:
     """Return a token of any parts."""
-    parts = (header, payload, signature)
-    encoded = (item.encode() if isinstance(item, str) else item for item in parts)
+    segments = (header, payload, signature)
+    encoded = (item.encode() if isinstance(item, str) else item for item in segments)
     return ".".join(base64.urlsafe_b64encode(item).rstrip(b"=").decode() for item in encoded)
 
 
