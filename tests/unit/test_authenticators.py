@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from app.authenticators import Authenticators, identity_provider, tls_context
-from app.http.authentication.proxies import ForwardedHeader
 from app.http.metrics import HttpMetrics
 from app.kafka.config import ssl_context
 from app.server import listeners
@@ -26,9 +25,10 @@ NEEDED = {
 AUTHORITY = Authority()
 
 
-@pytest.fixture
-def files(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a server's certificate, an authority, and what is neither."""
+    tmp_path = tmp_path_factory.mktemp("files")
     server = AUTHORITY.sign(person("server"), host="127.0.0.1")
     server.write(tmp_path / "server.pem")
     (tmp_path / "authority.pem").write_text(AUTHORITY.own.pem)
@@ -163,13 +163,6 @@ def test_everybody_is_a_warning_in_development(files: Path, caplog: pytest.LogCa
     with caplog.at_level(logging.WARNING):
         warn(settings(files, mode="development", trusted_proxies="0.0.0.0/0"))
     assert "everybody is no proxy" in caplog.text
-
-
-def test_proxies_and_their_header_are_read(files: Path):
-    changes = {"trusted_proxies": " 10.0.0.5, 2001:db8::/32,", "forwarded_header": "forwarded"}
-    read = settings(files, **changes)
-    assert [str(network) for network in read.trusted_proxies] == ["10.0.0.5/32", "2001:db8::/32"]
-    assert read.forwarded_header is ForwardedHeader.FORWARDED
 
 
 def test_tls_is_of_a_version_that_is_still_good(files: Path):

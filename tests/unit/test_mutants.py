@@ -15,6 +15,7 @@ TEST = "from sums import double\n\n\ndef test_doubling():\n    assert double(2) 
 @pytest.fixture
 def mutants(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(sys, "path", [str(ROOT / "scripts"), *sys.path])
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     import mutants  # noqa: PLC0415 - a script, not a module of the project
 
     return mutants

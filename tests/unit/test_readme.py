@@ -11,9 +11,7 @@ import pytest
 
 from app.domain.validation import judge
 from app.http.alterations.models import AlterationRequest
-from app.http.metrics import HttpMetrics
 from app.http.plans.models import PlanRequest
-from app.http.problem_catalog import PROBLEMS
 from app.http.request_body import parse_object
 from app.http.resolve.routes import ResolveRequest
 from app.http.validation import validated
@@ -178,21 +176,3 @@ def test_every_variable_named_is_a_setting(subtests: pytest.Subtests):
             )
             defined = {PREFIX + name.upper() for name in fields()}
             assert named <= defined | LOCAL_ONLY | SCRIPT_VARIABLES
-
-
-def operating() -> str:
-    return (ROOT / "docs" / "operating.md").read_text(encoding="utf-8")
-
-
-def test_the_metrics_on_the_operators_page_are_the_service_s_own():
-    exposed = HttpMetrics().exposition()[0].decode()
-    families = dict(re.findall(r"^# TYPE (\w+) (\w+)$", exposed, re.MULTILINE))
-    listed = set(re.findall(r"^\| `([a-z]+(?:_[a-z]+)+)` \|", operating(), re.MULTILINE))
-    ours = {name for name in families if not name.startswith(("process_", "python_"))}
-    assert listed == ours
-
-
-def test_the_problems_on_the_operators_page_exist():
-    listed = set(re.findall(r"^\| `([a-z]+(?:-[a-z]+)+)` \|", operating(), re.MULTILINE))
-    assert listed
-    assert listed <= set(PROBLEMS)

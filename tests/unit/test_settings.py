@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from app.http.authentication.proxies import ForwardedHeader
 from app.service.alterations.context import Failpoints
 from app.settings import SECRETS, Settings, SettingsError, UnreadSettingError
 
@@ -24,6 +25,7 @@ def test_a_setting_has_the_type_that_is_used():
     read = settings(
         SUPER_USERS="User:a; User:CN=b,O=c",
         TRUSTED_PROXIES=" 10.0.0.5, 2001:db8::/32,",
+        FORWARDED_HEADER="forwarded",
         OIDC_ALGORITHMS="RS256, ES256",
         TEST_FAILPOINT="after_intent:stop",
         CORS_ORIGINS="https://portal.example; http://[::1]:3000",
@@ -31,6 +33,7 @@ def test_a_setting_has_the_type_that_is_used():
     )
     assert read.super_users == {"User:a", "User:CN=b,O=c"}
     assert read.trusted_proxies == (ip_network("10.0.0.5"), ip_network("2001:db8::/32"))
+    assert read.forwarded_header is ForwardedHeader.FORWARDED
     assert read.oidc_algorithms == ("RS256", "ES256")
     assert read.test_failpoint == Failpoints("after_intent", "stop")
     assert read.cors_origins == ("https://portal.example", "http://[::1]:3000")

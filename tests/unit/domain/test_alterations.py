@@ -1,11 +1,19 @@
-"""The judgement of an alteration before anything is sent, and the alteration that reverts it."""
+"""An alteration: judged before anything is sent, reverted, and observed by recovery."""
 
 import math
 from decimal import Decimal
 
 import pytest
 
-from app.domain.alterations import ClientQuotaAlteration, Op, Quotas, inverse
+from app.domain.alterations import (
+    ClientQuotaAlteration,
+    Observation,
+    Op,
+    Outcome,
+    Quotas,
+    inverse,
+    observe,
+)
 from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import MAX_VIOLATIONS
 from app.domain.validation import MAX_CHANGES, exact_float, judge
@@ -269,3 +277,30 @@ def test_past_a_thousand_violations_each_refused_entity_still_has_a_violation():
     refused = {violation.index for violation in violations if violation.index is not None}
     assert refused == set(range(5_000))
     assert len(violations) < MAX_VIOLATIONS + 5_100
+
+
+C, R = "consumer_byte_rate", "request_percentage"
+ALTERATION = ClientQuotaAlteration(ALICE_ENTITY, (Op(P, Decimal(5)), Op(C, remove=True)))
+BEFORE = {P: 3.0, C: 7.0}
+
+
+@pytest.mark.parametrize(
+    ("seen", "outcome"),
+    [
+        ({P: 5.0}, Outcome.APPLIED),
+        ({P: 5.0, R: 1.0}, Outcome.APPLIED),
+        (BEFORE, Outcome.NOT_APPLIED),
+        ({**BEFORE, R: 1.0}, Outcome.NOT_APPLIED),
+        ({P: 5.0, C: 7.0}, Outcome.OBSERVED_OTHER),
+        ({P: 3.0}, Outcome.OBSERVED_OTHER),
+        ({P: 5.0, C: 8.0}, Outcome.OBSERVED_OTHER),
+        ({}, Outcome.OBSERVED_OTHER),
+    ],
+)
+def test_all_keys_that_it_names_decide_and_no_others(seen: dict[str, float], outcome: Outcome):
+    assert observe(ALTERATION, BEFORE, seen) == Observation(outcome)
+
+
+def test_what_held_before_is_indistinguishable_only_if_all_of_it_did():
+    assert observe(ALTERATION, {P: 5.0}, {P: 5.0}) == Observation(Outcome.APPLIED, True)
+    assert observe(ALTERATION, {P: 5.0, C: 7.0}, {P: 5.0}) == Observation(Outcome.APPLIED, False)

@@ -9,9 +9,7 @@ from app.domain.quota_keys import QuotaKey, Scope
 from app.domain.resolution import resolve_client
 from app.domain.resolution_index import QuotaIndex
 from app.domain.resolution_levels import (
-    IP_PRECEDENCE,
     PRECEDENCE,
-    Bucket,
     Resolution,
     applicable_levels,
 )
@@ -25,23 +23,6 @@ Names = dict[str, str | None]
 
 def stored(*rules: tuple[Names, dict[str, float]]) -> QuotaIndex:
     return QuotaIndex.of({ClientQuotaEntity.of(names): values for names, values in rules})
-
-
-def test_the_tables_have_the_levels_and_names_of_the_contract() -> None:
-    assert [(row.level, row.source.value) for row in PRECEDENCE] == [
-        (1, "user-client-id"),
-        (2, "user-default-client-id"),
-        (3, "user"),
-        (4, "default-user-client-id"),
-        (5, "default-user-default-client-id"),
-        (6, "default-user"),
-        (7, "client-id"),
-        (8, "default-client-id"),
-    ]
-    assert [(row.level, row.source.value) for row in IP_PRECEDENCE] == [
-        (1, "ip"),
-        (2, "default-ip"),
-    ]
 
 
 def test_every_key_of_a_client_is_answered_with_its_unit_and_scope() -> None:
@@ -75,12 +56,6 @@ def test_keys_come_from_different_levels() -> None:
     quotas = resolve_client(index, "alice", "etl").quotas
     levels = {key: quota.source.level for key, quota in quotas.items() if quota.source}
     assert levels == {P: 3, C: 6}
-
-
-def test_the_name_default_in_brackets_is_an_ordinary_name() -> None:
-    index = stored(({"user": "<default>"}, {P: 5}), ({"user": None}, {P: 6}))
-    assert resolve_client(index, "alice", "x").quotas[P].value == 6
-    assert resolve_client(index, "<default>", "x").quotas[P].value == 5
 
 
 @pytest.mark.parametrize(
@@ -146,12 +121,6 @@ def test_a_note_says_where_a_value_does_not_limit(subtests: pytest.Subtests) -> 
 def test_an_overridden_odd_value_is_no_note() -> None:
     index = stored(({"user": "alice"}, {P: 5}), ({"user": None}, {P: nan}))
     assert resolve_client(index, "alice", "etl").notes == ()
-
-
-def test_every_level_names_its_bucket() -> None:
-    assert [row.level for row in PRECEDENCE if row.bucket is Bucket.USER_CLIENT_ID] == [1, 2, 4, 5]
-    assert [row.level for row in PRECEDENCE if row.bucket is Bucket.USER] == [3, 6]
-    assert [row.level for row in PRECEDENCE if row.bucket is Bucket.CLIENT_ID] == [7, 8]
 
 
 def bucket(resolution: Resolution, key: QuotaKey = P) -> tuple[str, ...]:

@@ -1,5 +1,7 @@
 """The HTTP interface on fakes, and its metrics."""
 
+from collections.abc import Iterator
+
 import pytest
 from structlog.testing import capture_logs
 
@@ -7,11 +9,17 @@ from app.http.metrics import HttpMetrics
 from tests.unit.http.fake_service import FakeService
 
 
+@pytest.fixture(autouse=True)
+def _captured() -> Iterator[None]:
+    """Keep log lines from being formatted: a traceback for people takes a second."""
+    with capture_logs():
+        yield
+
+
 @pytest.fixture
 def service() -> FakeService:
-    """The whole interface on fakes; its start logs nothing."""
-    with capture_logs():
-        return FakeService()
+    """The whole interface on fakes."""
+    return FakeService()
 
 
 @pytest.fixture

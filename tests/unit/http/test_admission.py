@@ -1,4 +1,4 @@
-"""Who comes in: first the credential, then the limits, then the rights."""
+"""Who comes in: first the credential, then the limits, then the rights; and who that is."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -10,6 +10,7 @@ import pytest
 from starlette.types import Message, Receive, Scope, Send
 
 from app.domain.entities import ClientQuotaEntity
+from app.domain.errors import NotSentError
 from app.http.authentication.proxies import TrustedProxies
 from app.http.middleware import ON_OPERATIONS_PORT
 from app.http.rate_limits import FAILURES_BURST_S, PUBLIC_BURST_S, Limits
@@ -217,3 +218,40 @@ async def test_a_request_that_is_cut_off_is_no_longer_worked_on():
         await running
     service.brokers.gate.set()
     assert (await service.post(ALTERATIONS, setting(1, "bob"))).status == 200
+
+
+@pytest.mark.parametrize(
+    ("principal", "may"),
+    [
+        ("alice", {"describe", "alter"}),
+        ("bob", {"describe", "scram"}),
+        ("auditor", {"audit"}),
+        ("carol", set()),
+    ],
+)
+async def test_callers_see_what_they_may(service: FakeService, principal: str, may: set[str]):
+    answer = await service.send("GET", "/me", principal=principal)
+    document = answer.document
+    permissions = document.pop("permissions")
+    assert {name for name, allowed in permissions.items() if allowed} == may
+    assert document == {
+        "cluster_id": await service.brokers.cluster_id(),
+        "principal": f"User:{principal}",
+        "authentication": "bearer-token",
+        "client_address": "127.0.0.1",
+        "policy": None,
+    }
+    assert not service.journal.finals  # asking is no attempt
+
+
+async def test_without_acls_nothing_is_claimed(service: FakeService):
+    async def nobody_answers(**_: float) -> None:
+        raise NotSentError("No broker answers.")
+
+    service.application.state.services.authorizer._acls.cluster_acls = nobody_answers
+    answer = await service.send("GET", "/me")
+    assert (answer.status, answer.document["retry"]) == (503, "safe")
+
+
+async def test_who_has_no_credential_is_nobody(service: FakeService):
+    assert (await service.send("GET", "/me", principal=None)).status == 401

@@ -52,7 +52,9 @@ async def test_a_repeated_request_is_answered_with_what_became_of_the_first(serv
     assert second.headers["idempotent-replayed"] == "true"
     assert second.headers["location"] == first.headers["location"]
     assert second.document["results"] == first.document["results"]
-    assert service.log.count("send") == 1
+    assert second.document["alteration_id"] == first.document["alteration_id"]
+    assert (first.document["readable"], second.document["readable"]) == (True, None)
+    assert (service.log.count("record_intent"), service.log.count("send")) == (1, 1)
     assert service.count("idempotency_total", result="new") == 1
     assert service.count("idempotency_total", result="replay") == 1
     assert service.count("quota_alterations_total", verdict="applied") == 1
@@ -92,7 +94,7 @@ async def test_errors_are_replayed_too(service: FakeService):
     service.brokers.fault = answering(EntityVerdict(Outcome.UNKNOWN), ALICE)
     first = await service.post(ALTERATIONS, setting(9), idempotency_key="k")
     second = await service.post(ALTERATIONS, setting(9), idempotency_key="k")
-    assert (first.status, second.status) == (504, 504)
+    assert (first.status, second.status, service.log.count("send")) == (504, 504, 1)
     assert second.document["alteration_id"] == first.document["alteration_id"]
     assert "idempotent-replayed" not in first.headers
     assert second.headers["idempotent-replayed"] == "true"
@@ -243,25 +245,24 @@ async def test_who_may_not_alter_may_not_take_back(service: FakeService):
     assert (answer.status, answer.document["code"]) == (403, "cluster-authorization-failed")
 
 
-async def test_what_changed_nothing_cannot_be_taken_back(service: FakeService):
-    service.brokers.quotas[ALICE] = {RATE: 9.0}
-    alteration_id = await altered(service, setting(9))
-    answer = await revert(service, alteration_id)
-    assert (answer.status, answer.document["code"]) == (422, "nothing-to-revert")
-
-
-async def test_what_was_refused_cannot_be_taken_back(service: FakeService):
-    service.brokers.fault = answering(refused("INVALID_REQUEST"), ALICE)
-    alteration_id = await altered(service, setting(9))
-    answer = await revert(service, alteration_id)
-    assert (answer.status, answer.document["code"]) == (422, "nothing-to-revert")
-
-
-async def test_what_is_unknown_cannot_be_taken_back_yet(service: FakeService):
-    service.brokers.fault = answering(EntityVerdict(Outcome.UNKNOWN), ALICE)
-    alteration_id = await altered(service, setting(9))
-    answer = await revert(service, alteration_id)
-    assert (answer.status, answer.document["code"]) == (422, "not-concluded")
+@pytest.mark.parametrize(
+    ("verdict", "code"),
+    [
+        (None, "nothing-to-revert"),
+        (refused("INVALID_REQUEST"), "nothing-to-revert"),
+        (EntityVerdict(Outcome.UNKNOWN), "not-concluded"),
+    ],
+    ids=["nothing changed", "refused", "unknown"],
+)
+async def test_what_was_not_applied_cannot_be_taken_back(
+    service: FakeService, verdict: EntityVerdict | None, code: str
+):
+    if verdict is None:
+        service.brokers.quotas[ALICE] = {RATE: 9.0}
+    else:
+        service.brokers.fault = answering(verdict, ALICE)
+    answer = await revert(service, await altered(service, setting(9)))
+    assert (answer.status, answer.document["code"]) == (422, code)
 
 
 async def test_what_still_runs_cannot_be_taken_back_yet(service: FakeService):

@@ -457,18 +457,6 @@ async def test_a_connection_is_closed_that_stays_idle_after_a_request(serve: Ser
     assert server.closed("idle") == 1
 
 
-async def test_blanks_between_requests_do_not_keep_a_connection(serve: Serve):
-    server = serve(replace(LONG, idle_s=0.2))
-    caller = await server.connect()
-    caller.send(GET)
-    await caller.answer()
-    end = asyncio.create_task(caller.rest())
-    while not end.done():
-        caller.send(b"\r\n")
-        await asyncio.sleep(0.01)
-    assert server.closed("idle") == 1
-
-
 @pytest.mark.parametrize("begun", [b"G", b"GET / HTTP/1.1\r\n", GET[:-2], GET[:-1]])
 async def test_headers_that_do_not_end_are_cut_off(serve: Serve, begun: bytes):
     server = serve(replace(LONG, headers_s=0.1))
@@ -477,17 +465,6 @@ async def test_headers_that_do_not_end_are_cut_off(serve: Serve, begun: bytes):
     assert await caller.rest() == b""
     assert server.closed("headers") == 1
     assert not server.echo.scopes
-
-
-async def test_one_byte_at_a_time_does_not_make_headers_last_longer(serve: Serve):
-    server = serve(replace(LONG, headers_s=0.2))
-    caller = await server.connect()
-    caller.send(b"GET / HTTP/1.1\r\nX: ")
-    end = asyncio.create_task(caller.rest())
-    while not end.done():
-        caller.send(b"x")
-        await asyncio.sleep(0.01)
-    assert server.closed("headers") == 1
 
 
 async def test_an_unread_body_is_cut_off_after_the_answer(serve: Serve):
@@ -499,16 +476,30 @@ async def test_an_unread_body_is_cut_off_after_the_answer(serve: Serve):
     assert server.closed("body") == 1
 
 
-async def test_an_unread_body_that_comes_in_tiny_chunks_is_cut_off(serve: Serve):
-    server = serve(replace(LONG, body_s=0.2))
+UNREAD = b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("stage", "begun", "is_answered", "drop"),
+    [
+        ("idle", GET, True, b"\r\n"),
+        ("headers", b"GET / HTTP/1.1\r\nX: ", False, b"x"),
+        ("body", UNREAD, True, b"1\r\nx\r\n"),
+    ],
+)
+async def test_a_few_bytes_at_a_time_make_no_stage_last_longer(
+    serve: Serve, stage: str, begun: bytes, drop: bytes, *, is_answered: bool
+):
+    server = serve(replace(LONG, **{f"{stage}_s": 0.2}))
     caller = await server.connect()
-    caller.send(b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n")
-    assert await caller.answer() == (200, b"")
+    caller.send(begun)
+    if is_answered:
+        assert await caller.answer() == (200, b"")
     end = asyncio.create_task(caller.rest())
     while not end.done():
-        caller.send(b"1\r\nx\r\n")
+        caller.send(drop)
         await asyncio.sleep(0.01)
-    assert server.closed("body") == 1
+    assert server.closed(stage) == 1
 
 
 async def test_what_is_being_answered_is_never_cut(serve: Serve):

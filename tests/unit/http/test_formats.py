@@ -74,12 +74,32 @@ def user(name: str | None) -> ClientQuotaEntity:
     return ClientQuotaEntity.of({"user": name})
 
 
-@FORMATS
-def test_hostile_names_come_back(media_type: Format):
-    entries = [
+SHAPES_OF_NAMES = [
+    {"ip": None},
+    {"ip": "10.0.0.1"},
+    {"client-id": None},
+    {"client-id": ""},
+    {"user": None},
+    {"user": None, "client-id": None},
+    {"user": "<default>"},
+    {"user": "a", "client-id": "b"},
+]
+QUOTAS = {
+    "hostile names": [
         (ClientQuotaEntity.of({"user": name, "client-id": None}), {"producer_byte_rate": 1.0})
         for name in HOSTILE
-    ]
+    ],
+    "odd numbers": [(user(f"u{index}"), {"k": value}) for index, value in enumerate(NUMBERS)],
+    "absent, default and named": [
+        (ClientQuotaEntity.of(shape), {"k": 1.0, "l": 2.5}) for shape in SHAPES_OF_NAMES
+    ],
+    "nothing": [],
+}
+
+
+@FORMATS
+@pytest.mark.parametrize("entries", QUOTAS.values(), ids=QUOTAS)
+def test_odd_quotas_come_back(media_type: Format, entries: list[Entry]):
     assert same(READERS[media_type](body_of(media_type, entries)), expected(entries))
 
 
@@ -89,33 +109,6 @@ def test_odd_keys_come_back(media_type: Format):
     rows = READERS[media_type](body_of(media_type, entries))
     merged = {key: value for _, values in rows for key, value in values.items()}
     assert merged == dict.fromkeys(HOSTILE, 1.0)
-
-
-@FORMATS
-def test_odd_numbers_come_back(media_type: Format):
-    entries = [(user(f"u{index}"), {"k": value}) for index, value in enumerate(NUMBERS)]
-    assert same(READERS[media_type](body_of(media_type, entries)), expected(entries))
-
-
-@FORMATS
-def test_absent_default_and_named_are_three_things(media_type: Format):
-    shapes = [
-        {"ip": None},
-        {"ip": "10.0.0.1"},
-        {"client-id": None},
-        {"client-id": ""},
-        {"user": None},
-        {"user": None, "client-id": None},
-        {"user": "<default>"},
-        {"user": "a", "client-id": "b"},
-    ]
-    entries = [(ClientQuotaEntity.of(shape), {"k": 1.0, "l": 2.5}) for shape in shapes]
-    assert same(READERS[media_type](body_of(media_type, entries)), expected(entries))
-
-
-@FORMATS
-def test_no_entity_is_an_empty_answer(media_type: Format):
-    assert READERS[media_type](body_of(media_type, [])) == []
 
 
 NAMES = st.none() | st.text(st.characters(codec="utf-8"), max_size=20) | st.sampled_from(HOSTILE)
@@ -187,7 +180,7 @@ def test_yaml_is_the_document_of_export_and_plan():
     entries = [
         (
             ClientQuotaEntity.of({"user": "alice", "client-id": None}),
-            {"producer_byte_rate": 2.0**20},
+            {"producer_byte_rate": 2.0**63},
         ),
         (user("yes"), {"request_percentage": 1e22, "consumer_byte_rate": math.nan}),
     ]
@@ -195,24 +188,19 @@ def test_yaml_is_the_document_of_export_and_plan():
         "apiVersion: quotas/v1\n"
         "quotas:\n"
         "  - entity: {user: alice, client-id: null}\n"
-        "    values: {producer_byte_rate: 1048576}\n"
+        "    values: {producer_byte_rate: 9223372036854775807}\n"
         '  - entity: {user: "yes"}\n'
         '    values: {consumer_byte_rate: "NaN", request_percentage: 1.0e+22}\n'
     )
 
 
-def test_yaml_keeps_two_to_63_as_an_integer():
-    body = body_of(Format.YAML, [(user("a"), {"producer_byte_rate": 2.0**63})])
-    assert b"{producer_byte_rate: 9223372036854775807}" in body
-
-
 @FORMATS
 def test_a_large_answer_comes_in_chunks(media_type: Format):
-    entries = ((user(f"user-{index}"), {"k": 1.0}) for index in range(3_000))
+    entries = ((user(f"user-{index}"), {"k": 1.0}) for index in range(2_000))
     chunks = list(encode(media_type, QuotaListingResponse("c1", AS_OF, entries)))
     assert len(chunks) >= 2
     assert max(map(len, chunks)) < 2 * CHUNK_BYTES
-    assert len(READERS[media_type](b"".join(chunks))) == 3_000
+    assert len(READERS[media_type](b"".join(chunks))) == 2_000
 
 
 @FORMATS

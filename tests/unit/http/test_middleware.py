@@ -2,7 +2,6 @@
 
 import asyncio
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -22,12 +21,6 @@ ERRORS = [
     UnauthenticatedError("who?"),
     InvalidTokenError("bad"),
 ]
-
-
-@pytest.fixture(autouse=True)
-def _captured() -> Iterator[None]:
-    with capture_logs():
-        yield
 
 
 @pytest.fixture(params=[around, within])
@@ -240,15 +233,6 @@ async def test_outcomes_and_decisions_are_counted_and_exposed(metrics: HttpMetri
     assert content_type.startswith("text/plain")
     assert b'quota_alterations_total{verdict="applied"} 2.0' in text
     assert b'authz_total{operation="ALTER_CONFIGS",result="denied"} 1.0' in text
-
-
-async def test_a_problem_page_explains_a_code(app: ASGIApp):
-    page = await send(app, "GET", "/problems/entity-busy")
-    assert page.status == 200
-    assert page.headers["content-type"].startswith("text/html")
-    assert b"Another alteration of the same entity is in flight" in page.body
-    unknown = await send(app, "GET", "/problems/<script>")
-    assert (unknown.status, unknown.document["code"]) == (404, "not-found")
 
 
 async def test_the_documentation_needs_no_other_host(app: ASGIApp):

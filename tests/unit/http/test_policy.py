@@ -2,12 +2,10 @@
 
 import asyncio
 import logging
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from structlog.testing import capture_logs
 
 from app.policy_file import read_policy
 from app.service.auth.policy import NarrowingPolicy
@@ -22,12 +20,6 @@ rules:
     keys:
       producer_byte_rate: {min: 10, max: 100, remove: true}
 """
-
-
-@pytest.fixture(autouse=True)
-def _captured() -> Iterator[None]:
-    with capture_logs():
-        yield
 
 
 @pytest.fixture

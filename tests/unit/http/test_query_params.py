@@ -1,5 +1,6 @@
-"""Query strings: how parameters and filters are read, and what is refused."""
+"""Query strings: how parameters, filters and page tokens are read, and what is refused."""
 
+import string
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Annotated, Literal
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import Field
 
-from app.domain.errors import InvalidRequestError, UnreadableRequestError
+from app.domain.errors import BadPageTokenError, InvalidRequestError, UnreadableRequestError
 from app.domain.filters import (
     ALL_ENTITIES,
     ClientQuotaFilter,
@@ -18,6 +19,7 @@ from app.domain.filters import (
     MatchType,
     filter_violations,
 )
+from app.http.pagination import page_token, query_fingerprint, read_page_token
 from app.http.query_params import (
     FILTER_SCHEMA,
     READ_INTEGER,
@@ -276,3 +278,41 @@ def test_what_a_broker_would_refuse_can_be_read_and_is_left_to_the_rules(
     components: list[str], code: str
 ):
     assert [violation.code for violation in filter_violations(parse_filter(components))] == [code]
+
+
+QUERY = query_fingerprint("quotas", {"filter": ("user",), "strict": False})
+POSITION = {"user": "alice", "client-id": None}
+
+
+def refused(token: str, fingerprint: str = QUERY) -> bool:
+    with pytest.raises(BadPageTokenError) as caught:
+        read_page_token(token, fingerprint)
+    (violation,) = caught.value.violations
+    return (caught.value.code, violation.pointer) == ("bad-page-token", "page_token")
+
+
+def test_a_token_gives_its_position_back():
+    token = page_token(POSITION, QUERY)
+    assert read_page_token(token, QUERY) == POSITION
+    assert set(token) <= set(string.ascii_letters + string.digits + "-_")
+
+
+def test_a_token_of_another_query_is_refused():
+    token = page_token(POSITION, QUERY)
+    assert refused(token, query_fingerprint("quotas", {"filter": (), "strict": False}))
+    assert refused(token, query_fingerprint("audit", {"filter": ("user",), "strict": False}))
+
+
+def test_every_changed_character_is_noticed():
+    token = page_token(POSITION, QUERY)
+    for index, character in enumerate(token):
+        other = "A" if character != "A" else "B"
+        assert refused(token[:index] + other + token[index + 1 :])
+    assert refused(token + "A")
+    assert refused(token[:-1])
+    assert refused(token + "=")
+
+
+@given(st.text(max_size=80))
+def test_any_other_text_is_refused(text: str):
+    assert refused(text)

@@ -128,13 +128,13 @@ async def test_the_session_that_was_unused_for_longest_is_evicted(
     sessions: Sessions[Login], brokers: Brokers
 ) -> None:
     held = await sessions.lease("held", "secret")
-    for number in range(10_000):
+    for number in range(3 * MOST_SESSIONS):
         (await sessions.lease(f"user-{number}", "secret")).release()
         assert len(sessions) <= MOST_SESSIONS
-    await until(lambda: sum(bool(item.ended) for item in brokers.opened) == 10_001 - MOST_SESSIONS)
+    await until(lambda: sum(bool(item.ended) for item in brokers.opened) == 2 * MOST_SESSIONS + 1)
     assert held.content.ended == []
     assert sessions.has("held", "secret")
-    assert sessions.has("user-9999", "secret")
+    assert sessions.has(f"user-{3 * MOST_SESSIONS - 1}", "secret")
     assert not sessions.has("user-0", "secret")
 
 

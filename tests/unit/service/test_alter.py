@@ -1,4 +1,4 @@
-"""An alteration from request to response: what is recorded, sent and waited for, and failures."""
+"""An alteration from request to response: what is recorded, judged, sent and waited for."""
 
 import asyncio
 from collections.abc import Sequence
@@ -9,7 +9,6 @@ from decimal import Decimal
 import pytest
 
 from app.domain.alterations import (
-    AlterationResult,
     ClientQuotaAlteration,
     Op,
     Outcome,
@@ -22,28 +21,22 @@ from app.domain.errors import (
     ExpectationFailedError,
     InvalidRequestError,
     NotFoundError,
-    NotSentError,
     OutcomeNotRecordedError,
-    OutcomeSupersededError,
     QuotaError,
     Retry,
     Sent,
     TooManyRequestsError,
     UnknownOutcomeError,
-    UnsupportedVersionError,
 )
 from app.domain.plans import PlannedChange
-from app.service.alterations.command import AlterationReport, AlterCommand, IdempotencyKey, Wait
+from app.service.alterations.command import AlterCommand, Wait
 from app.service.plans import ApplyPlans
-from app.service.ports.audit_log import AuditConclusion, CommittedIntent, Intent
 from app.service.ports.brokers import BarrierUnavailableError, EntityVerdict, QuorumState
 from app.service.ports.plans import ChangeWithImpact, StoredPlan
 from app.service.runtime.clock import utc_now
 from tests.testkit.fake_ports import FakePlans, Verdicts, refused
 from tests.testkit.virtual_time import in_virtual_time
 from tests.unit.service.alter_world import ALICE, BOB, KEY, World, setting, until
-
-KEYED = IdempotencyKey("k", b"f")
 
 
 async def test_the_intent_is_committed_before_anything_is_sent_and_the_outcome_after(
@@ -67,74 +60,6 @@ async def test_setting_what_already_holds_is_applied_and_changes_nothing(world: 
     assert report.results[0].after == {KEY: 5.0, "consumer_byte_rate": 7.0}
 
 
-async def test_nothing_is_sent_when_the_intent_cannot_be_committed(world: World) -> None:
-    world.journal.broken = {"record_intent"}
-    with pytest.raises(NotSentError) as caught:
-        await world.alter(setting(ALICE, "5"))
-    assert world.log == ["record_intent"]
-    assert (caught.value.sent, caught.value.retry) == (Sent.NO, Retry.SAFE)
-
-
-async def test_an_answer_that_was_lost_is_recorded_and_answered_as_unknown(world: World) -> None:
-    world.answer(alice=EntityVerdict(Outcome.UNKNOWN))
-    with pytest.raises(UnknownOutcomeError) as caught:
-        await world.alter(setting(ALICE, "5"))
-    assert (caught.value.sent, caught.value.retry) == (Sent.MAYBE, Retry.SAME_KEY_ONLY)
-    result = world.journal.conclusions[0].results[0]
-    assert (result.outcome, result.after, result.changed) == (Outcome.UNKNOWN, None, None)
-    assert caught.value.alteration_id == world.journal.intents[0].alteration_id
-
-
-async def test_what_could_not_be_handed_over_is_recorded_as_not_sent(world: World) -> None:
-    def unreachable(_: Sequence[ClientQuotaAlteration], validate_only: bool) -> Verdicts:
-        raise NotSentError("Connection refused.", code="cluster-unreachable")
-
-    world.brokers.fault = unreachable
-    for alterations in ([setting(ALICE, "5")], [setting(ALICE, "5"), setting(BOB, "6")]):
-        with pytest.raises(NotSentError):
-            await world.alter(*alterations)
-    recorded = [
-        [result.outcome for result in conclusion.results.values()]
-        for conclusion in world.journal.conclusions
-    ]
-    assert recorded == [[Outcome.NOT_SENT], [Outcome.NOT_SENT, Outcome.NOT_SENT]]
-
-
-@in_virtual_time
-async def test_a_verdict_that_cannot_be_recorded_is_reported_and_recorded_later(
-    world: World,
-) -> None:
-    world.journal.broken = {"record_conclusion"}
-    with pytest.raises(OutcomeNotRecordedError) as caught:
-        await world.alter(setting(ALICE, "5"))
-    assert caught.value.sent is Sent.YES
-    assert world.brokers.quotas == {ALICE: {KEY: 5.0}}
-    world.journal.broken = set()
-    assert await world.tasks.drain(30) == 0
-    assert world.journal.conclusions[0].results[0].outcome is Outcome.APPLIED
-
-
-async def test_an_intent_that_took_too_long_is_not_sent(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("app.service.alterations.write_ahead.SEND_BY_S", -10.0)
-    with pytest.raises(NotSentError):
-        await world.alter(setting(ALICE, "5"))
-    assert world.log == ["record_intent", "quorum", "record_conclusion"]
-
-
-async def test_a_client_that_hangs_up_does_not_cut_its_alteration(world: World) -> None:
-    world.brokers.gate = asyncio.Event()
-    waiting = asyncio.create_task(world.alter(setting(ALICE, "5")))
-    await until(lambda: "send" in world.log)
-    waiting.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await waiting
-    world.brokers.gate.set()
-    assert await world.tasks.drain(30) == 0
-    assert world.journal.conclusions[0].results[0].outcome is Outcome.APPLIED
-
-
 @in_virtual_time
 async def test_a_second_alteration_of_an_entity_in_flight_is_busy(world: World) -> None:
     world.brokers.gate = asyncio.Event()
@@ -146,13 +71,6 @@ async def test_a_second_alteration_of_an_entity_in_flight_is_busy(world: World) 
     world.brokers.gate.set()
     assert (await first).overall is Overall.APPLIED
     assert (await world.alter(setting(ALICE, "6"))).results[0].before == {KEY: 5.0}
-
-
-async def test_a_stopping_service_takes_no_new_alteration(world: World) -> None:
-    await world.tasks.drain(0)
-    with pytest.raises(NotSentError):
-        await world.alter(setting(ALICE, "5"))
-    assert world.log == []
 
 
 @in_virtual_time
@@ -232,131 +150,6 @@ async def test_what_was_applied_is_reported_where_nobody_knows_which_brokers_are
     assert (report.overall, report.readable) == (Overall.APPLIED, False)
 
 
-@in_virtual_time
-async def test_an_answer_that_was_lost_is_unknown_also_where_that_cannot_be_recorded(
-    world: World,
-) -> None:
-    world.answer(alice=EntityVerdict(Outcome.UNKNOWN))
-    world.journal.broken = {"record_conclusion"}
-    with pytest.raises(UnknownOutcomeError) as caught:
-        await world.alter(setting(ALICE, "5"))
-    assert (caught.value.sent, caught.value.retry) == (Sent.MAYBE, Retry.SAME_KEY_ONLY)
-    assert caught.value.alteration_id == world.journal.intents[0].alteration_id
-    world.journal.broken = set()
-    assert await world.tasks.drain(30) == 0
-    assert world.journal.conclusions[0].results[0].outcome is Outcome.UNKNOWN
-
-
-@pytest.mark.parametrize("error", [UnsupportedVersionError, InvalidRequestError, BrokerError])
-async def test_what_cannot_be_sent_at_all_frees_its_entities(
-    world: World, error: type[QuotaError]
-) -> None:
-    def cannot(_: Sequence[ClientQuotaAlteration], validate_only: bool) -> Verdicts:
-        raise error("The broker is too old, or cannot be told this.")
-
-    for alterations in ([setting(ALICE, "5")], [setting(ALICE, "5"), setting(BOB, "6")]):
-        world.brokers.fault = cannot
-        with pytest.raises(error) as caught:
-            await world.alter(*alterations)
-        assert caught.value.sent is Sent.NO
-        assert caught.value.alteration_id == world.journal.intents[-1].alteration_id
-        assert {result.outcome for result in world.journal.conclusions[-1].results.values()} == {
-            Outcome.NOT_SENT
-        }
-    world.brokers.fault = None
-    report = await world.alter(setting(ALICE, "5"), setting(BOB, "6"))
-    assert report.overall is Overall.APPLIED
-
-
-async def test_a_read_that_fails_under_the_locks_frees_them(world: World) -> None:
-    describe = world.brokers.describe_client_quotas
-    answers = iter([describe])
-
-    async def unreadable(*arguments: object, **options: object) -> object:
-        for healthy in answers:
-            return await healthy(*arguments, **options)  # type: ignore[arg-type]
-        raise BrokerError("The broker's answer cannot be read.")
-
-    world.brokers.describe_client_quotas = unreadable  # type: ignore[assignment, method-assign]
-    with pytest.raises(BrokerError) as caught:
-        await world.alter(setting(ALICE, "5"), expected={0: {KEY: None}})
-    assert caught.value.sent is Sent.NO
-    assert world.log == ["record_intent", "quorum", "record_conclusion"]
-    world.brokers.describe_client_quotas = describe  # type: ignore[method-assign]
-    assert (await world.alter(setting(ALICE, "5"))).overall is Overall.APPLIED
-
-
-@in_virtual_time
-async def test_the_record_of_many_entities_may_take_longer(world: World) -> None:
-    record = world.journal.record_conclusion
-
-    async def slow(conclusion: AuditConclusion) -> None:
-        await asyncio.sleep(len(conclusion.results) / 1000)
-        await record(conclusion)
-
-    world.journal.record_conclusion = slow  # type: ignore[method-assign]
-    many = [setting(ClientQuotaEntity.of({"user": f"user-{n}"}), "5") for n in range(5000)]
-    report = await world.alter(*many, wait=Wait.NONE)
-    assert report.overall is Overall.APPLIED
-
-
-@in_virtual_time
-async def test_an_outcome_is_written_in_the_end_whatever_went_wrong_before(world: World) -> None:
-    record = world.journal.record_conclusion
-    faults = iter([RuntimeError("nobody has thought of that"), NotSentError("Postgres is down.")])
-
-    async def troubled(conclusion: AuditConclusion) -> None:
-        for fault in faults:
-            raise fault
-        await record(conclusion)
-
-    world.journal.record_conclusion = troubled  # type: ignore[method-assign]
-    report = await world.alter(setting(ALICE, "5"))
-    assert report.overall is Overall.APPLIED
-    assert world.journal.conclusions[0].results[0].outcome is Outcome.APPLIED
-
-
-async def test_a_fault_of_our_own_after_the_sending_is_unknown_and_left_to_recovery(
-    world: World,
-) -> None:
-    def fault(_: Sequence[ClientQuotaAlteration], validate_only: bool) -> Verdicts:
-        if not validate_only:
-            raise RuntimeError("nobody has thought of that")
-        return {}
-
-    world.brokers.fault = fault
-    for alterations in ([setting(ALICE, "5")], [setting(BOB, "5")]):
-        with pytest.raises(UnknownOutcomeError) as caught:
-            await world.alter(*alterations)
-        assert caught.value.alteration_id == world.journal.intents[-1].alteration_id
-        conclusion = world.journal.conclusions[-1]
-        assert conclusion.results[0].outcome is Outcome.UNKNOWN
-        assert [event for _, event, _ in conclusion.events] == ["outcome"]
-
-
-def _raise_fault(*_: object, **__: object) -> object:
-    raise LookupError("nobody has thought of that")
-
-
-@pytest.mark.parametrize("where", ["quorum", "alter_client_quotas"])
-async def test_a_fault_of_our_own_before_the_sending_is_a_fault_and_frees_the_entities(
-    world: World, monkeypatch: pytest.MonkeyPatch, where: str
-) -> None:
-    with monkeypatch.context() as patch:
-        patch.setattr(world.brokers, where, _raise_fault)
-        with pytest.raises(QuotaError) as caught:
-            await world.alter(
-                setting(ALICE, "5"), setting(BOB, "5"), expected={0: {KEY: None}}, key=KEYED
-            )
-    error = caught.value
-    assert (error.code, error.sent, error.retry) == ("internal-error", Sent.NO, Retry.SAFE)
-    assert error.alteration_id == world.journal.intents[0].alteration_id
-    outcomes = {result.outcome for result in world.journal.conclusions[0].results.values()}
-    assert outcomes == {Outcome.NOT_SENT}
-    report = await world.alter(setting(ALICE, "5"), setting(BOB, "5"), key=KEYED)
-    assert (report.overall, report.replayed) == (Overall.APPLIED, False)
-
-
 async def test_a_barrier_that_is_forbidden_while_it_is_waited_for_is_none(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -370,34 +163,6 @@ async def test_a_barrier_that_is_forbidden_while_it_is_waited_for_is_none(
     monkeypatch.setattr(world.brokers, "quorum", quorum)
     report = await world.alter(setting(ALICE, "5"), expected={0: {KEY: None}})
     assert report.overall is Overall.APPLIED
-
-
-async def test_a_fault_while_the_intent_is_committed_does_not_hold_its_entities(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    record = world.journal.record_intent
-
-    async def unreadable(intent: Intent) -> CommittedIntent:
-        await record(intent)
-        raise ValueError("the last state cannot be read")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(world.journal, "record_intent", unreadable)
-        with pytest.raises(QuotaError) as caught:
-            await world.alter(setting(ALICE, "5"))
-    assert (caught.value.code, caught.value.sent) == ("internal-error", Sent.NO)
-    await until(lambda: bool(world.journal.conclusions))
-    assert world.journal.conclusions[0].results[0].outcome is Outcome.NOT_SENT
-    assert (await world.alter(setting(ALICE, "5"))).overall is Overall.APPLIED
-
-
-async def test_an_answer_that_is_not_understood_is_unknown(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("app.service.alterations.sending.answered_results", _raise_fault)
-    with pytest.raises(UnknownOutcomeError):
-        await world.alter(setting(ALICE, "5"))
-    assert world.journal.conclusions[0].results[0].outcome is Outcome.UNKNOWN
 
 
 async def test_only_what_may_have_changed_the_cluster_makes_the_image_stale(world: World) -> None:
@@ -439,47 +204,6 @@ async def test_what_was_applied_is_reported_whatever_goes_wrong_with_the_wait(wo
     world.brokers.describe_client_quotas = fails_when_sent  # type: ignore[assignment, method-assign]
     report = await world.alter(setting(ALICE, "5"))
     assert (report.overall, report.readable) == (Overall.APPLIED, False)
-
-
-@in_virtual_time
-async def test_an_outcome_that_comes_during_the_stop_is_waited_for_until_it_is_recorded(
-    world: World,
-) -> None:
-    world.brokers.gate = asyncio.Event()
-    altering = asyncio.create_task(world.alter(setting(ALICE, "5")))
-    await until(lambda: "send" in world.log)
-    stopping = asyncio.create_task(world.tasks.drain(30))
-    world.journal.broken = {"record_conclusion"}
-    world.brokers.gate.set()
-    with pytest.raises(OutcomeNotRecordedError):
-        await altering
-    world.journal.broken = set()
-    assert await stopping == 0
-    assert world.journal.conclusions[0].results[0].outcome is Outcome.APPLIED
-
-
-@in_virtual_time
-async def test_a_stop_waits_no_longer_than_it_may(world: World) -> None:
-    world.journal.broken = {"record_conclusion"}
-    with pytest.raises(OutcomeNotRecordedError):
-        await world.alter(setting(ALICE, "5"))
-    assert await world.tasks.drain(0.05) == 1
-    world.journal.broken = set()
-    assert await world.tasks.drain(30) == 0
-
-
-async def test_a_fault_is_logged_also_where_the_caller_has_gone(
-    world: World, caplog: pytest.LogCaptureFixture
-) -> None:
-    async def fail() -> None:
-        await asyncio.sleep(0)
-        raise RuntimeError("nobody has thought of that")
-
-    waiting = asyncio.create_task(world.tasks.run(fail()))
-    await asyncio.sleep(0)
-    waiting.cancel()
-    assert await world.tasks.drain(30) == 0
-    assert "nobody has thought of that" in caplog.text
 
 
 async def test_several_entities_are_validated_by_the_broker_before_any_is_applied(
@@ -615,118 +339,6 @@ async def test_a_validation_checks_expectations_too(world: World) -> None:
     assert world.log == ["quorum", "record_final"]
     await world.alter(setting(ALICE, "6"), validate_only=True, expected={0: {KEY: Decimal(5)}})
     assert world.log[2:] == ["quorum", "validate", "record_final"]
-
-
-def keyed(text: str, fingerprint: bytes = b"f") -> IdempotencyKey:
-    return IdempotencyKey(text, fingerprint)
-
-
-async def test_a_repeated_key_is_answered_from_the_log_and_sends_nothing(world: World) -> None:
-    first = await world.alter(setting(ALICE, "5"), key=keyed("k"))
-    world.log.clear()
-    again = await world.alter(setting(ALICE, "5"), key=keyed("k"))
-    assert again.replayed
-    assert (again.alteration_id, again.results) == (first.alteration_id, first.results)
-    assert "send" not in world.log
-    assert "record_intent" not in world.log
-    assert (first.readable, again.readable) == (True, None)
-
-
-@pytest.mark.parametrize("entities", [[ALICE], [ALICE, BOB]])
-async def test_a_key_whose_alteration_was_not_sent_runs_it_anew(
-    world: World, entities: list[ClientQuotaEntity]
-) -> None:
-    def unreachable(_: Sequence[ClientQuotaAlteration], validate_only: bool) -> Verdicts:
-        raise NotSentError("Connection refused.", code="cluster-unreachable")
-
-    world.brokers.fault = unreachable
-    alterations = [setting(entity, "5") for entity in entities]
-    for _ in range(2):
-        with pytest.raises(NotSentError) as caught:
-            await world.alter(*alterations, key=keyed("k"))
-        assert (caught.value.retry, caught.value.replayed) == (Retry.SAFE, False)
-    world.brokers.fault = None
-    report = await world.alter(*alterations, key=keyed("k"))
-    assert (report.overall, report.replayed) == (Overall.APPLIED, False)
-    assert len({intent.alteration_id for intent in world.journal.intents}) == 3
-
-
-async def test_a_key_of_another_request_is_refused(world: World) -> None:
-    await world.alter(setting(ALICE, "5"), key=keyed("k"))
-    with pytest.raises(InvalidRequestError) as caught:
-        await world.alter(setting(ALICE, "6"), key=keyed("k", b"other"))
-    assert caught.value.code == "idempotency-key-reused"
-
-
-async def test_a_key_belongs_to_one_principal(world: World) -> None:
-    await world.alter(setting(ALICE, "5"), key=keyed("k"))
-    bob = Caller("User:bob", "127.0.0.1", "bearer")
-    report = await world.alter(setting(BOB, "6"), key=keyed("k", b"other"), caller=bob)
-    assert not report.replayed
-
-
-async def test_a_key_whose_alteration_is_running_is_answered_as_running(world: World) -> None:
-    world.brokers.gate = asyncio.Event()
-    first = asyncio.create_task(world.alter(setting(ALICE, "5"), key=keyed("k")))
-    await until(lambda: "send" in world.log)
-    with pytest.raises(EntityBusyError) as caught:
-        await world.alter(setting(ALICE, "5"), key=keyed("k"))
-    assert caught.value.code == "idempotency-key-running"
-    world.brokers.gate.set()
-    await first
-
-
-@in_virtual_time
-async def test_a_key_that_was_new_to_two_at_once_is_running_not_busy(world: World) -> None:
-    world.brokers.gate = asyncio.Event()
-    both = [asyncio.create_task(world.alter(setting(ALICE, "5"), key=keyed("k"))) for _ in "ab"]
-    done, _ = await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-    error = done.pop().exception()
-    assert isinstance(error, EntityBusyError)
-    assert (error.code, error.retry) == ("idempotency-key-running", Retry.SAME_KEY_ONLY)
-    world.brokers.gate.set()
-    reports = await asyncio.gather(*both, return_exceptions=True)
-    assert sum(isinstance(report, AlterationReport) for report in reports) == 1
-    assert world.log.count("send") == 1
-
-
-async def test_a_key_whose_outcome_is_unknown_is_answered_as_unknown_again(world: World) -> None:
-    world.answer(alice=EntityVerdict(Outcome.UNKNOWN))
-    for _ in range(2):
-        with pytest.raises(UnknownOutcomeError):
-            await world.alter(setting(ALICE, "5"), key=keyed("k"))
-    assert world.log.count("send") == 1
-
-
-@pytest.mark.parametrize(
-    "found",
-    [
-        [Outcome.SUPERSEDED],
-        [Outcome.OBSERVED_OTHER],
-        [Outcome.APPLIED, Outcome.SUPERSEDED],
-        [Outcome.APPLIED, Outcome.NOT_APPLIED],
-        [Outcome.OBSERVED_OTHER, Outcome.NOT_APPLIED],
-    ],
-)
-async def test_a_key_whose_alteration_was_overtaken_is_answered_with_what_was_found(
-    world: World, found: list[Outcome]
-) -> None:
-    entities = [ALICE, BOB][: len(found)]
-    alterations = [setting(entity, "5") for entity in entities]
-    world.answer(alice=EntityVerdict(Outcome.UNKNOWN), bob=EntityVerdict(Outcome.UNKNOWN))
-    options = {"key": keyed("k"), "all_or_nothing": False}
-    with pytest.raises(UnknownOutcomeError) as unknown:
-        await world.alter(*alterations, **options)
-    results = {n: AlterationResult(entities[n], outcome) for n, outcome in enumerate(found)}
-    alteration_id = unknown.value.alteration_id or ""
-    await world.journal.record_conclusion(AuditConclusion(alteration_id, results))
-    with pytest.raises(OutcomeSupersededError) as caught:
-        await world.alter(*alterations, **options)
-    error = caught.value
-    assert (error.code, error.replayed, error.retry) == ("outcome-superseded", True, Retry.NEVER)
-    assert error.alteration_id == alteration_id
-    assert [item.outcome for item in error.results or ()] == found
-    assert world.log.count("send") == 1
 
 
 CI = Caller("User:ci", "127.0.0.1", "bearer")

@@ -70,8 +70,7 @@ def test_what_matches_is_what_a_look_at_every_entity_finds(
     assert arranged.work_for(quota_filter) <= max(1, len(quotas))
 
 
-@pytest.mark.parametrize("few", [0, 100])
-@given(worlds=st.lists(QUOTAS, min_size=2, max_size=4))
+@given(st.sampled_from([0, 100]), st.lists(QUOTAS, min_size=2, max_size=4))
 async def test_an_order_that_is_patched_is_the_order(
     few: int, worlds: list[Mapping[ClientQuotaEntity, Mapping[str, float]]]
 ):
@@ -111,9 +110,7 @@ async def test_the_same_quotas_are_arranged_once():
     assert images.of(described(dict(quotas))) is not first
 
 
-@pytest.mark.parametrize("skips", [False, True], ids=["each image", "images are left out"])
-@pytest.mark.parametrize("most", [0, 3, 100])
-@given(worlds=st.lists(STORED, min_size=2, max_size=5))
+@given(st.sampled_from([0, 3, 100]), st.booleans(), st.lists(STORED, min_size=2, max_size=5))
 async def test_an_index_with_changes_laid_over_it_is_the_index_of_the_quotas(
     most: int, skips: bool, worlds: list[Mapping[ClientQuotaEntity, Mapping[str, float]]]
 ):

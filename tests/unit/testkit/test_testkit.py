@@ -55,11 +55,12 @@ def test_a_failure_comes_with_the_logs_that_the_test_wrote_and_a_run_with_its_le
 ):
     for variable in (ledger.VARIABLE, "PYTHONPATH"):
         monkeypatch.delenv(variable)
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     (tmp_path / "test_it.py").write_text(TESTS)
     (tmp_path / "pytest.ini").touch()
-    options = ["-n", workers, "-p", "tests.testkit.report", "-p", "no:cacheprovider"]
+    plugins = ["-p", "xdist", "-p", "tests.testkit.report", "-p", "no:cacheprovider"]
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", *options, "--rootdir", tmp_path, tmp_path],
+        [sys.executable, "-m", "pytest", "-n", workers, *plugins, "--rootdir", tmp_path, tmp_path],
         cwd=ROOT,
         capture_output=True,
         text=True,
