@@ -74,8 +74,8 @@ class JsonResponse(Response):
     media_type = "application/json"
 
     def render(self, content: Any) -> bytes:
-        """Encode the content."""
-        return json_bytes(content)
+        """Encode the content, with an end of line for terminals."""
+        return json_bytes(content) + b"\n"
 
 
 JsonNumber = int | float | str

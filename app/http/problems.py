@@ -116,7 +116,7 @@ def problem_response(
 ) -> Response:
     """Return the answer for an error; ``headers`` come on top of its own."""
     return Response(
-        json_bytes(problem_document(error, request_id, instance)),
+        json_bytes(problem_document(error, request_id, instance)) + b"\n",
         status_of(error).value,
         {**problem_headers(error), **(headers or {})},
         MEDIA_TYPE,
@@ -166,7 +166,7 @@ _HEADERS: Final = {
 def raw_problem(error: QuotaError) -> bytes:
     """Return an answer of HTTP/1.1 after which the connection is closed."""
     request_id = secrets.token_hex(16)
-    body = json_bytes(problem_document(error, request_id, ""))
+    body = json_bytes(problem_document(error, request_id, "")) + b"\n"
     status = status_of(error)
     headers = {
         **_HEADERS,

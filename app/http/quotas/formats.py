@@ -100,7 +100,7 @@ def json_frame(answer: QuotaListingResponse) -> tuple[bytes, bytes]:
     cluster_id, as_of = json_bytes(answer.cluster_id), json_bytes(rfc3339(answer.as_of))
     head = b'{"cluster_id":%b,"as_of":%b,"quotas":[' % (cluster_id, as_of)
     total = b"" if answer.total is None else b',"total":%d' % answer.total
-    return head, b'],"next_page_token":%b%b}' % (json_bytes(answer.next_page_token), total)
+    return head, b'],"next_page_token":%b%b}\n' % (json_bytes(answer.next_page_token), total)
 
 
 def _separated(entries: Iterable[Entry]) -> Iterator[bytes]:

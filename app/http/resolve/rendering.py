@@ -253,7 +253,7 @@ def resolutions_bytes(basis: ResolutionBasis) -> bytes:
     """Return the answer for many identities, in order; ``proposed`` where there was a what-if."""
     head = json_bytes({**answer_head(basis.cluster_id, basis.as_of), "results": []})
     with pause_gc():
-        return b"".join([head.removesuffix(b"]}"), b",".join(_results(basis)), b"]}"])
+        return b"".join([head.removesuffix(b"]}"), b",".join(_results(basis)), b"]}\n"])
 
 
 def _results(basis: ResolutionBasis) -> Sequence[bytes]:
@@ -276,7 +276,7 @@ def resolution_bytes(basis: ResolutionBasis) -> bytes:
     if writer is None:
         writer = _Writer(basis.present, basis.callback_class)
         basis.memo[basis.callback_class] = writer
-    return b"%b,%b" % (_head(basis), writer.cached_text(basis.query.identities[0]))
+    return b"%b,%b\n" % (_head(basis), writer.cached_text(basis.query.identities[0]))
 
 
 def _head(basis: ResolutionBasis) -> bytes:

@@ -67,7 +67,7 @@ async def test_each_request_is_one_log_line(app: ASGIApp):
         "status": 200,
         "request_id": "r1",
         "principal": "User:alice",
-        "bytes": 19,
+        "bytes": 20,
         "code": None,
     }
     assert (second["route"], second["status"]) == ("/raise/{index}", 403)

@@ -102,7 +102,7 @@ def basis(
 
 
 def each_alone(whole: ResolutionBasis) -> bytes:
-    return json_bytes(resolutions_json(whole.answer()))
+    return json_bytes(resolutions_json(whole.answer())) + b"\n"
 
 
 @given(QUOTAS, CALLBACKS)
