@@ -263,9 +263,26 @@ def test_near_a_limit_shows_buckets_and_use_by_hour_and_leads_to_raising(visitor
     expect(first).to_contain_text("8 MiB/s")
     chart = page.get_by_role("img", name="Use by hour", exact=True)
     expect(chart.locator("rect.bad").first).to_be_attached()
+    hours = page.get_by_role("img", name="Use by day and hour").locator("rect")
+    expect(hours).to_have_count(14 * 24)
+    expect(hours.and_(page.locator(".bad")).first).to_be_attached()
     expect(row(page, "Incidents", "alice")).to_contain_text("90 MiB")
     first.get_by_role("link", name="Raise").click()
     expect(page.get_by_role("heading", name="Edit user alice")).to_be_visible()
+
+
+@pytest.mark.parametrize(
+    ("limit", "sentence"),
+    [("16 MiB", "8.5 MiB/s, below the new limit"), ("8 MiB", "8.5 MiB/s. Clients would at times")],
+)
+def test_a_check_compares_the_new_limit_with_the_use_that_was_seen(
+    visitors: Visitors, limit: str, sentence: str
+):
+    page = visitors.visit("/ui/usage")
+    row(page, "Near a limit", "alice").get_by_role("link", name="Raise").click()
+    page.get_by_label("producer_byte_rate", exact=True).fill(limit)
+    button(page, "Check").click()
+    expect(page.get_by_text(f"the last day's peak was {sentence}")).to_be_visible()
 
 
 def test_who_has_no_rights_reads_why(visitors: Visitors):

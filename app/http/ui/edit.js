@@ -5,6 +5,7 @@ import { TYPES, entityKey, entityText, readEntityKey } from "./entities.js";
 import { go } from "./go.js";
 import { html, useState } from "./lib.js";
 import { Checkbox, Curl, Entity, Field, Heading, Loaded, ValueTable, orNull, useLoaded } from "./parts.js";
+import { UseBesideChange } from "./usage.js";
 import { UNITS, asTyped, inWords, keysOf, number, readValue, withDigits } from "./quantities.js";
 
 /** The values of an entity now; none where it has no quota. */
@@ -107,6 +108,7 @@ function Form({ me, entity, setEntity, held, typedFirst = {}, reload }) {
     ${fault && html`<div class="refusal" role="alert">${fault}</div>`}
     <${Answer} alteration=${alteration} settled=${settle} actions=${refused}
       shown=${(violation) => fieldOf(violation, ops) in faults} />
+    ${alteration.report?.outcome === "validated" && html`<${UseBesideChange} key=${JSON.stringify(ops)} entity=${entity} ops=${ops} />`}
     <${Curl} path="/quotas/alterations" body=${{ validate_only: true, ...body }} title="curl, to check" />
     <${Curl} path="/quotas/alterations" body=${body} title="curl, to apply" />
   </form>`;

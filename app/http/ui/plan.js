@@ -1,9 +1,11 @@
 // Plan: what would have to change for a document to hold, then exactly that.
 import { get, call } from "./api.js";
 import { Answer, useAlteration } from "./alter.js";
+import { entityText, sameEntity } from "./entities.js";
 import { go } from "./go.js";
 import { html, useEffect, useState } from "./lib.js";
 import { Changes, Checkbox, Command, Curl, Entity, Field, Heading, Refusal, Table, Time, Value } from "./parts.js";
+import { inWords, number } from "./quantities.js";
 
 const SAMPLE = "apiVersion: quotas/v1\nquotas:\n  - entity: {user: alice}\n    values: {producer_byte_rate: 1048576}\n";
 
@@ -76,6 +78,19 @@ function commandLine(owner, scope, prune) {
   return `kafka-client-quotas ${words} plan quotas.yaml ${options}\nkafka-client-quotas ${words} apply quotas.yaml ${options} --yes`;
 }
 
+/** Return for each key what its callers get, in words. */
+function effects({ entity, impact }) {
+  return Object.entries(impact.keys).map(([key, { change, factor, source, effective_before, effective_after, more_specific }]) => {
+    const words = [factor ? `${change}, × ${number(factor)}` : change];
+    const then = inWords(key, effective_after);
+    if (change === "removed") words.push(source ? `then ${then} of ${entityText(source.entity)}` : "then unlimited");
+    else if (source && !sameEntity(source.entity, entity)) words.push(`but ${then} of ${entityText(source.entity)} goes before it`);
+    else if (change === "set" && effective_before !== null) words.push(`${inWords(key, effective_before)} applies now`);
+    if (more_specific) words.push(`${more_specific} more specific ${more_specific === 1 ? "rule has" : "rules have"} a value`);
+    return `${key}: ${words.join("; ")}.`;
+  });
+}
+
 function Result({ plan, me }) {
   const [force, setForce] = useState(false);
   const [reason, setReason] = useState("");
@@ -89,7 +104,7 @@ function Result({ plan, me }) {
       html`<span class="diff">${Object.keys(change.before).length ? (Object.keys(change.after).length ? "change" : "remove") : "add"}</span>`,
       html`<${Entity} entity=${change.entity} />`,
       html`<${Changes} before=${change.before} after=${change.after} keys=${change.ops.map((op) => op.key)} />`,
-      html`<span class="small">${change.impact?.summary ?? ""}</span>`,
+      html`<div class="small">${effects(change).map((text) => html`<div>${text}</div>`)}</div>`,
     ],
   }));
   return html`<section>

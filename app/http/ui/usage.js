@@ -1,12 +1,13 @@
 // Near a limit: buckets by how much of their limit they use, by hour, and open incidents.
 import { get, withQuery } from "./api.js";
-import { entityKey } from "./entities.js";
+import { entityKey, filterOf } from "./entities.js";
 import { html, useState } from "./lib.js";
 import { Curl, Entity, Heading, Loaded, Refusal, Select, Table, Time, orNull, useLoaded } from "./parts.js";
 import { KEYS, bytes, duration, inWords, number } from "./quantities.js";
 import { go } from "./go.js";
 
 const HOUR_MS = 3_600_000;
+const DAYS = 14;
 const HOURS = 48;
 
 export function UsageScreen({ query }) {
@@ -108,10 +109,10 @@ function Bar({ share }) {
   return html`<span class="bar ${kindOf(share)}" aria-hidden="true"><i style=${{ width }}></i></span> ${number(100 * share)} %`;
 }
 
-/** The highest rate of each hour of the last two days, beside the limit. */
+/** The highest rate of each hour: of two days as bars beside the limit, of two weeks as a map. */
 export function UseByHour({ day }) {
   const until = new Date(Date.parse(day.dt) + 24 * HOUR_MS);
-  const since = new Date(until - HOURS * HOUR_MS);
+  const since = new Date(until - DAYS * 24 * HOUR_MS);
   const path = withQuery(`/analytics/buckets/${day.bucket_id}`, {
     since: since.toISOString(), until: until.toISOString(), page_size: 10_000,
   });
@@ -121,28 +122,38 @@ export function UseByHour({ day }) {
   const hours = byHour(found.data.rows.filter((row) => row.key === day.key), since);
   return html`<figure>
     <figcaption><strong>Use by hour</strong> <span class="muted">of <code>${day.key}</code>, the busiest broker, until ${until.toISOString().slice(0, 10)}; dashed: its limit, ${inWords(day.key, day.limit)}</span></figcaption>
-    <${Chart} hours=${hours} of=${day.key} limit=${day.limit} since=${since} />
+    <${Chart} hours=${hours.slice(-HOURS)} of=${day.key} limit=${day.limit} since=${new Date(until - HOURS * HOUR_MS)} />
+    <p class="small muted">The same for ${DAYS} days, by hour of the day (UTC): the stronger the colour, the nearer to its limit.</p>
+    <${HeatMap} hours=${hours} of=${day.key} limit=${day.limit} since=${since} />
   </figure>`;
 }
 
 /** Return the highest rate of each hour; null where nothing was seen. */
 function byHour(rows, since) {
-  const hours = new Array(HOURS).fill(null);
+  const hours = new Array(DAYS * 24).fill(null);
   for (const row of rows) {
     const i = Math.floor((Date.parse(row.hour) - since) / HOUR_MS);
-    if (i >= 0 && i < HOURS) hours[i] = Math.max(hours[i] ?? 0, row.rate_max ?? 0);
+    if (i >= 0 && i < hours.length) hours[i] = Math.max(hours[i] ?? 0, row.rate_max ?? 0);
   }
   return hours;
 }
 
-const WIDTH = 960, HEIGHT = 200, LEFT = 110, BOTTOM = 24, TOP = 10;
+const HEIGHT = 200, LEFT = 92, BOTTOM = 24, TOP = 10;
+
+/** Return the width to draw for, so that text has its size on a narrow screen as well. */
+const widthOf = () => Math.max(320, Math.min(960, innerWidth - 70));
+const isLimit = (limit) => limit !== null && limit < 1e18;
 
 function Chart({ hours, of, limit, since }) {
-  const isLimited = limit !== null && limit < 1e18;
-  const most = Math.max(...hours.map((rate) => rate ?? 0), isLimited ? limit : 0, 1e-9) * 1.08;
+  const isLimited = isLimit(limit);
+  const peak = Math.max(...hours.map((rate) => rate ?? 0), 1e-9);
+  const most = Math.max(peak, isLimited ? limit : 0) * 1.08;
+  const WIDTH = widthOf();
   const width = (WIDTH - LEFT) / hours.length;
+  const every = width < 12 ? 12 : 6;
   const y = (rate) => TOP + (HEIGHT - TOP - BOTTOM) * (1 - rate / most);
-  const ticks = [0, most / 2.16, most / 1.08];
+  const top = isLimited && limit > peak / 4 ? limit : peak;
+  const ticks = [0, top / 2, top];
   const text = isLimited ? `Limit ${inWords(of, limit)}` : "No limit";
   return html`<svg viewBox="0 0 ${WIDTH} ${HEIGHT}" role="img" aria-label="Use by hour">
     ${ticks.map((tick) => html`<line class="axis" x1=${LEFT} x2=${WIDTH} y1=${y(tick)} y2=${y(tick)} />
@@ -150,9 +161,27 @@ function Chart({ hours, of, limit, since }) {
     ${hours.map((rate, i) => rate !== null && html`<rect class="use ${isLimited ? kindOf(rate / limit) : ""}"
       x=${LEFT + i * width + 1} y=${y(rate)} width=${width - 2} height=${Math.max(0.5, HEIGHT - BOTTOM - y(rate))}>
       <title>${hourText(since, i)}: ${inWords(of, rate)}</title></rect>`)}
-    ${hours.map((_, i) => i % 6 === 0 && html`<text x=${LEFT + i * width} y=${HEIGHT - 6}>${hourText(since, i)}</text>`)}
+    ${hours.map((_, i) => i % every === 0 && html`<text x=${LEFT + i * width} y=${HEIGHT - 6}>${hourText(since, i)}</text>`)}
     ${isLimited && html`<line class="limit" x1=${LEFT} x2=${WIDTH} y1=${y(limit)} y2=${y(limit)} />`}
     <title>${text}</title>
+  </svg>`;
+}
+
+const ROW = 13;
+
+/** A row for each day, a column for each hour. */
+function HeatMap({ hours, of, limit, since }) {
+  const WIDTH = widthOf();
+  const full = isLimit(limit) ? limit : Math.max(...hours.map((rate) => rate ?? 0), 1e-9);
+  const width = (WIDTH - LEFT) / 24;
+  const days = Array.from({ length: DAYS }, (_, i) => new Date(+since + i * 24 * HOUR_MS).toISOString().slice(0, 10));
+  return html`<svg viewBox="0 0 ${WIDTH} ${DAYS * ROW + 18}" role="img" aria-label="Use by day and hour">
+    ${days.map((date, i) => html`<text x=${LEFT - 8} y=${i * ROW + 10} text-anchor="end">${date}</text>`)}
+    ${hours.map((rate, i) => html`<rect class="use ${rate === null ? "none" : isLimit(limit) ? kindOf(rate / full) : ""}"
+      x=${LEFT + (i % 24) * width} y=${Math.floor(i / 24) * ROW} width=${width - 1} height=${ROW - 1}
+      fill-opacity=${rate === null ? 1 : 0.12 + 0.88 * Math.min(1, rate / full)}>
+      <title>${days[Math.floor(i / 24)]} ${hourText(since, i)}: ${rate === null ? "nothing was seen" : inWords(of, rate)}</title></rect>`)}
+    ${[0, 6, 12, 18].map((hour) => html`<text x=${LEFT + hour * width} y=${DAYS * ROW + 14}>${String(hour).padStart(2, "0")}:00</text>`)}
   </svg>`;
 }
 
@@ -179,4 +208,22 @@ function Incidents({ of }) {
         ],
       }))} />`;
   }}<//>`;
+}
+
+/** What the last days' use says of new limits; nothing where no use was seen. */
+export function UseBesideChange({ entity, ops }) {
+  const path = withQuery("/analytics/utilization", { entity: filterOf(entity), page_size: 500 });
+  const use = useLoaded((signal) => orNull(path, "no-run", { signal }), [path]);
+  const sentences = ops.filter((op) => !op.remove).flatMap((op) => {
+    const days = newestDays(use.data?.rows ?? []).filter((day) => day.key === op.key);
+    const over = days.filter((day) => day.peak > op.value);
+    const often = over.filter((day) => day.p99 > op.value);
+    if (!days.length) return [];
+    const most = Math.max(...days.map((day) => day.peak ?? 0));
+    const seen = `${op.key}: the last day's peak was ${inWords(op.key, most)}`;
+    if (!over.length) return [`${seen}, below the new limit.`];
+    const who = days.length === 1 ? "Clients" : `${over.length} of ${days.length} buckets`;
+    return [`${seen}. ${who} would ${often.length ? "often" : "at times"} be throttled at ${inWords(op.key, op.value)}.`];
+  });
+  return sentences.map((text) => html`<p class="notice ${text.includes("throttled") ? "open" : ""}">${text}</p>`);
 }
