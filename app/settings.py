@@ -297,7 +297,7 @@ class Settings(BaseModel):
     max_connections_per_address: Annotated[int, Field(ge=1)] = 250
     """The same for each address (IPv6: network of 64 bits) that is no trusted proxy."""
     max_handshakes: Annotated[int, Field(ge=1)] = 200
-    """TLS handshakes under way at a time; each address has a quarter of them, and each handshake
+    """TLS handshakes in progress at a time; each address has a quarter of them, and each handshake
     10 s."""
 
     # Time-outs.

@@ -77,9 +77,9 @@ REQUEST_PROBLEMS: Final[Rows] = {
     ("unreadable-request", UnreadableRequestError, 400): Words(
         "The request cannot be read",
         "The body or the query is not what this service reads: not JSON, an unknown field or "
-        "parameter, a key given twice, a value of the wrong type. Nothing is guessed, because a "
+        "parameter, a repeated key, a value of the wrong type. Nothing is guessed, because a "
         "typo must not change a quota.",
-        "Correct every place listed in errors and send the request again.",
+        "Correct what is listed in errors and send the request again.",
     ),
     ("incomplete-body", UnreadableRequestError, 400): Words(
         "The body is incomplete",
@@ -90,11 +90,12 @@ REQUEST_PROBLEMS: Final[Rows] = {
         "More than one credential",
         "The request carries several Authorization headers, several certificates, or one of each, "
         "and it is not for this service to choose one.",
-        "Send exactly one credential; look at what proxies on the way add.",
+        "Send exactly one credential; look at what proxies in between add.",
     ),
     ("untrusted-identity-header", UntrustedIdentityError, 400): Words(
         "A certificate in a header, from no trusted proxy",
-        "Headers such as Client-Cert and X-Forwarded-Client-Cert say which certificate was shown. "
+        "Headers such as Client-Cert and X-Forwarded-Client-Cert say which certificate a caller "
+        "has. "
         "Anybody can write them, so they are believed from trusted proxies only, and refused from "
         "everybody else.",
         "Leave the headers out that errors names.",
@@ -104,20 +105,20 @@ REQUEST_PROBLEMS: Final[Rows] = {
     ("ambiguous-length", UnreadableRequestError, 400): Words(
         "The end of the body is ambiguous",
         "The request carries several Content-Length headers, or one beside Transfer-Encoding.",
-        "Use one of the two; look at what proxies on the way add.",
+        "Use one of the two; look at what proxies in between add.",
     ),
     ("malformed-http", UnreadableRequestError, 400): Words(
         "This is not HTTP",
         "What came over the connection is not HTTP/1.1, or is a request that HTTP forbids, such as "
         "one without a Host header; the connection was closed.",
-        "Look at the client and at what proxies on the way make of its request.",
+        "Look at the client and at what proxies in between make of its request.",
         "Where it is frequent, something else than an HTTP client speaks to this port.",
     ),
     ("unsupported-transfer-coding", UnsupportedTransferCodingError, 501): Words(
         "The body is compressed on its way",
         "The request names another Transfer-Encoding than chunked. Nothing of its body was read; "
         "the connection was closed.",
-        "Send the body as it is; look at what proxies on the way make of it.",
+        "Send the body as it is; look at what proxies in between make of it.",
     ),
     ("bad-page-token", BadPageTokenError, 400): Words(
         "The page token is not valid",
@@ -140,7 +141,7 @@ REQUEST_PROBLEMS: Final[Rows] = {
     ("login-failed", LoginFailedError, 401): Words(
         "The login failed",
         "The Authorization header is malformed, or the brokers do not accept this user with this "
-        "password. Which of the two is wrong is not told.",
+        "password. The answer does not say which is wrong.",
         "Check user and password with a Kafka client, on the listener that this service uses.",
         "Five failures of one user from one address within a minute are answered 429 from then "
         "on; they are counted in rate_limited_total as logins.",
@@ -148,7 +149,7 @@ REQUEST_PROBLEMS: Final[Rows] = {
     ("unencrypted-password", UnencryptedPasswordError, 400): Words(
         "The password came unencrypted",
         "Authorization: Basic is taken over TLS alone, or from this very machine. The password "
-        "was not looked at, and everybody on the way may know it now.",
+        "was not looked at, and anybody in between may have read it.",
         "Change the password, and call with https.",
     ),
     ("invalid-certificate", InvalidCertificateError, 401): Words(
@@ -258,16 +259,16 @@ ALTERATION_PROBLEMS: Final[Rows] = {
     ),
     ("entity-busy", EntityBusyError, 409): Words(
         "Another alteration of the same entity is in flight",
-        "Two alterations of one entity never run at once: their record would not say which one "
-        "the cluster kept. A plan also holds what it rests on. Nothing was sent.",
+        "Two alterations of one entity never run at once: their records would not say which came "
+        "last. A plan also holds what it rests on. Nothing was sent.",
         "Send the request again after the time in Retry-After.",
         "Where it lasts, the outcome of the alteration named in the answer is unknown: it holds "
         "its entities until recovery is final, 95 s after the sending.",
     ),
     ("idempotency-key-running", EntityBusyError, 409): Words(
         "The request with this key still runs",
-        "A request with the same idempotency key was recorded, and what became of it is not known "
-        "yet. Nothing was sent for this one.",
+        "A request with the same idempotency key was recorded, and its outcome is still open. "
+        "Nothing was sent for this one.",
         "Send the request again with the same key after the time in Retry-After, or look at the "
         "address in the header Location.",
     ),
@@ -277,7 +278,7 @@ ALTERATION_PROBLEMS: Final[Rows] = {
         "is something else than what was asked for, or another alteration took over before that. "
         "The results say what was found of each entity.",
         "Read the values again, decide, and send a new request with another key.",
-        "Investigate observed_other in the audit rows of the entity: somebody else changes it.",
+        "Investigate observed_other in the audit rows of the entity: another tool changes it.",
     ),
     ("expectation-failed", ExpectationFailedError, 412): Words(
         "The expected values do not hold",
@@ -290,18 +291,18 @@ ALTERATION_PROBLEMS: Final[Rows] = {
         "The request can be read, and its content breaks a rule of Kafka or of this service. "
         "Nothing was applied. Where a broker would have refused it too, kafka_error names its "
         "error.",
-        "Correct every place listed in errors and send the request again.",
+        "Correct what is listed in errors and send the request again.",
     ),
     ("refused-by-broker", InvalidRequestError, 422): Words(
         "The broker refused the request",
         "The request passed this service's rules and the broker refused it, for the reasons in "
         "errors. Nothing was applied.",
-        "Correct every place listed in errors and send the request again.",
+        "Correct what is listed in errors and send the request again.",
     ),
     ("no-alterations", InvalidRequestError, 422): Words(
         "No alterations",
-        "The request alters nothing. Kafka would answer an empty request with success, even to "
-        "somebody who may not alter; this service does not.",
+        "The request alters nothing. Kafka would answer an empty request with success, even to a "
+        "caller who may not alter; this service does not.",
         "Name at least one entity with at least one operation.",
     ),
     ("too-many-changes", InvalidRequestError, 422): Words(
@@ -321,12 +322,12 @@ ALTERATION_PROBLEMS: Final[Rows] = {
     ),
     ("nothing-to-revert", InvalidRequestError, 422): Words(
         "There is nothing to take back",
-        "Nothing of that alteration is known to have changed the cluster.",
+        "As far as is recorded, that alteration has changed nothing.",
         "Nothing is to be done.",
     ),
     ("not-concluded", InvalidRequestError, 422): Words(
         "The outcome is not known yet",
-        "An alteration can be taken back once it is known what became of each of its entities.",
+        "An alteration can be reverted once the outcome of each of its entities is final.",
         "Look at the alteration until its outcome is final, then revert it.",
     ),
     ("cannot-be-restored", InvalidRequestError, 422): Words(
@@ -360,7 +361,7 @@ SERVICE_PROBLEMS: Final[Rows] = {
         "this service lets one caller have. Nothing was done.",
         "Send the request again after the time in Retry-After, and fewer of them: several "
         "entities fit in one alteration.",
-        "See whom it concerns in the log. The limits are QUOTAS_READS_PER_S, "
+        "See which caller it is in the log. The limits are QUOTAS_READS_PER_S, "
         "QUOTAS_ALTERATIONS_PER_S, QUOTAS_REQUESTS_AT_ONCE, "
         "QUOTAS_AUTHENTICATION_FAILURES_PER_S and QUOTAS_PUBLIC_REQUESTS_PER_S.",
     ),
@@ -368,7 +369,7 @@ SERVICE_PROBLEMS: Final[Rows] = {
         "Too many requests",
         "A rate limit of this service was reached, or the broker throttles.",
         "Send the request again after the time in Retry-After.",
-        "See whom it concerns in the log; a broker that throttles has a quota for the service's "
+        "See which caller it is in the log; a broker that throttles has a quota for the service's "
         "own account.",
     ),
     ("throttled-by-broker", TooManyRequestsError, 429): Words(
@@ -472,7 +473,7 @@ SERVICE_PROBLEMS: Final[Rows] = {
         "This process holds as many sessions of callers who came with a user and a password as it "
         "may and all of them are in use, or too many are being logged in. Nothing was sent.",
         "Send the request again after the time in Retry-After.",
-        "There are 256 sessions at most, and 64 logins under way; see authn_total for many that "
+        "There are 256 sessions at most, and 64 logins in progress; see authn_total for many that "
         "fail, or start another process.",
     ),
     ("stopping", NotSentError, 503): Words(
@@ -533,7 +534,7 @@ PLAN_PROBLEMS: Final[Rows] = {
         "A key belongs to the owner that applied it last from a plan. This plan would change keys "
         "of others; each is in errors with its owner. Nothing was applied.",
         'Leave those keys out of the document, or apply with "force": true, which takes them over '
-        "and is kept in the audit log.",
+        "and is recorded in the audit log.",
     ),
 }
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import psutil
 import pytest
 
 from app.localdev.dev import run_dev
@@ -103,11 +104,8 @@ def refusal(capfd: pytest.CaptureFixture[str]) -> Iterator[Callable[..., str]]:
 
 
 def alive(pids: list[int]) -> list[int]:
-    return [pid for pid in pids if Path(f"/proc/{pid}/cmdline").exists() and _runs(pid)]
-
-
-def _runs(pid: int) -> bool:
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    running = [process for process in psutil.process_iter() if process.pid in pids]
+    return [process.pid for process in running if process.status() != psutil.STATUS_ZOMBIE]
 
 
 @pytest.fixture(scope="module")
