@@ -87,3 +87,10 @@ def in_a_thread(opening: Callable[[], AbstractAsyncContextManager[T]]) -> Iterat
     finally:
         close()
         thread.join(DEADLINE_S)
+
+
+async def until(is_true: Callable[[], object]) -> None:
+    """Let the tasks of this event loop go on until it is true, for 30 s at most."""
+    async with asyncio.timeout(30):
+        while not is_true():
+            await asyncio.sleep(0.001)

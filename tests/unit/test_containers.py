@@ -356,14 +356,11 @@ def probe(port: int, **settings: str) -> int:
     return done.returncode
 
 
-def test_the_health_check_passes_when_the_service_is_alive():
+def test_the_health_check_passes_when_the_service_is_alive_on_the_port_for_operations_if_any():
     with answering(_Answering) as port:
         assert probe(port) == 0
-
-
-def test_the_health_check_uses_the_port_for_operations():
-    with answering(_Answering) as port:
-        assert probe(1, QUOTAS_OPERATIONS_PORT=str(port), QUOTAS_TLS_CERT_FILE="server.pem") == 0
+        operations = {"QUOTAS_OPERATIONS_PORT": str(port), "QUOTAS_TLS_CERT_FILE": "server.pem"}
+        assert probe(1, **operations) == 0
 
 
 def test_the_health_check_speaks_tls_where_tls_alone_is_served(tmp_path: Path):
@@ -377,12 +374,9 @@ def test_the_health_check_speaks_tls_where_tls_alone_is_served(tmp_path: Path):
         assert probe(port, QUOTAS_TLS_CERT_FILE=str(certificate), QUOTAS_TLS_PORT="8443") == 0
 
 
-def test_the_health_check_fails_when_the_service_is_not_well():
+def test_the_health_check_fails_when_the_service_is_not_well_or_nothing_listens():
     with answering(_Unwell) as port:
         assert probe(port) == 1
-
-
-def test_the_health_check_fails_when_nothing_listens():
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         assert probe(taken.getsockname()[1]) == 1

@@ -33,28 +33,21 @@ def codes(*alterations: ClientQuotaAlteration, stored: Quotas | None = None) -> 
     return [violation.code for violation in judge(alterations, stored or {}).violations]
 
 
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        ("producer_byte_rate", "1"),
-        ("producer_byte_rate", "1048576.0"),
-        ("producer_byte_rate", "1e6"),
-        ("consumer_byte_rate", "9223372036854775807"),
-        ("consumer_byte_rate", "9223372036854775808"),
-        ("consumer_byte_rate", "9223372036854776000"),
-        ("consumer_byte_rate", "9.223372036854776e18"),
-        ("request_percentage", "0.01"),
-        ("request_percentage", "12.3"),
-        ("request_percentage", "1e9"),
-        ("controller_mutation_rate", "0.5"),
-    ],
-)
-def test_a_value_within_the_rules_is_accepted(key: str, value: str) -> None:
-    assert codes(alteration(ALICE, setting(key, value))) == []
-
-
-def test_a_value_that_breaks_a_rule_is_named(subtests: pytest.Subtests) -> None:
+def test_a_value_is_accepted_or_the_rules_that_it_breaks_are_named(
+    subtests: pytest.Subtests,
+) -> None:
     for key, value, expected in [
+        ("producer_byte_rate", "1", []),
+        ("producer_byte_rate", "1048576.0", []),
+        ("producer_byte_rate", "1e6", []),
+        ("consumer_byte_rate", "9223372036854775807", []),
+        ("consumer_byte_rate", "9223372036854775808", []),
+        ("consumer_byte_rate", "9223372036854776000", []),
+        ("consumer_byte_rate", "9.223372036854776e18", []),
+        ("request_percentage", "0.01", []),
+        ("request_percentage", "12.3", []),
+        ("request_percentage", "1e9", []),
+        ("controller_mutation_rate", "0.5", []),
         ("producer_byte_rate", "0", ["not-positive"]),
         ("producer_byte_rate", "-0.0", ["not-positive"]),
         ("producer_byte_rate", "-1", ["not-positive"]),

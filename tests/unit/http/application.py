@@ -110,21 +110,10 @@ def within(metrics: HttpMetrics, errors: Sequence[Exception] = ()) -> ASGIApp:
     return app
 
 
-async def send(
-    app: ASGIApp,
-    method: str,
-    path: str,
-    *,
-    headers: RawHeaders = (),
-    body: Sequence[bytes] = (),
-    hangs_up: bool = False,
-) -> Answer:
-    """Send one request; without any chunk of a body the caller has gone away.
-
-    A caller who hangs up does so at the first bytes of the answer's body.
-    """
+def http_scope(method: str, path: str, headers: RawHeaders = ()) -> dict[str, Any]:
+    """Return the scope of a request from this machine."""
     target, _, query = path.partition("?")
-    scope = {
+    return {
         "type": "http",
         "asgi": {"version": "3.0", "spec_version": "2.4"},
         "http_version": "1.1",
@@ -138,6 +127,28 @@ async def send(
         "client": ("127.0.0.1", 50000),
         "server": ("127.0.0.1", 8080),
     }
+
+
+def raw_headers(**headers: str) -> list[tuple[bytes, bytes]]:
+    """Return headers as bytes; an underscore in a name is a dash."""
+    return [
+        (name.replace("_", "-").lower().encode(), value.encode()) for name, value in headers.items()
+    ]
+
+
+async def send(
+    app: ASGIApp,
+    method: str,
+    path: str,
+    *,
+    headers: RawHeaders = (),
+    body: Sequence[bytes] = (),
+    hangs_up: bool = False,
+) -> Answer:
+    """Send one request; without any chunk of a body the caller has gone away.
+
+    A caller who hangs up does so at the first bytes of the answer's body.
+    """
     incoming = [
         {"type": "http.request", "body": chunk, "more_body": index + 1 < len(body)}
         for index, chunk in enumerate(body)
@@ -152,7 +163,7 @@ async def send(
             raise OSError
         sent.append(message)
 
-    await app(scope, receive, keep)
+    await app(http_scope(method, path, headers), receive, keep)
     received = {name.decode().lower(): value.decode() for name, value in sent[0]["headers"]}
     content = b"".join(message.get("body", b"") for message in sent[1:])
     return Answer(sent[0]["status"], received, content)

@@ -41,7 +41,7 @@ from tests.testkit.fake_ports import (
     FakeScramCredentials,
     FakeSurroundings,
 )
-from tests.unit.http.application import Answer, send
+from tests.unit.http.application import Answer, raw_headers, send
 
 UNLIMITED = Limits(0, 0, 0, 0)
 ALTERATIONS = "/quotas/alterations"
@@ -171,10 +171,7 @@ class FakeService:
         raw = [
             *_credentials(principal),
             *([] if body is None else [(b"content-type", b"application/json")]),
-            *(
-                (name.replace("_", "-").lower().encode(), value.encode())
-                for name, value in headers.items()
-            ),
+            *raw_headers(**headers),
         ]
         content = [] if body is None else [json.dumps(body).encode()]
         answer = await send(self.app, method, path, headers=raw, body=content)

@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from ipaddress import ip_network
-from typing import Any
 
 import pytest
 from starlette.types import Message, Receive, Scope, Send
@@ -14,7 +13,7 @@ from app.domain.errors import NotSentError
 from app.http.authentication.proxies import TrustedProxies
 from app.http.middleware import ON_OPERATIONS_PORT
 from app.http.rate_limits import FAILURES_BURST_S, PUBLIC_BURST_S, Limits
-from tests.unit.http.application import Answer, send
+from tests.unit.http.application import Answer, http_scope, raw_headers, send
 from tests.unit.http.fake_service import ALTERATIONS, UNLIMITED, FakeService, setting
 
 NARROW = Limits(reads_per_s=2, alterations_per_s=1, requests_at_once=2, failures_per_s=0.5)
@@ -38,7 +37,9 @@ async def test_a_caller_who_reads_too_much_learns_when_to_come_back(service: Fak
     assert (answer.status, answer.document["code"]) == (429, "rate-limited")
     assert (answer.document["sent_to_cluster"], answer.document["retry"]) == ("no", "safe")
     assert answer.headers["retry-after"] == "1"
-    assert "User:alice" in answer.document["detail"]
+    assert answer.document["detail"] == (
+        "User:alice sends more than 2 reads a second. Come back after Retry-After."
+    )
     assert service.count("rate_limited_total", scope="reads") == 1
     assert service.count("request_rejected_total", reason="rate-limited") == 1
     service.limits_clock += 1.0
@@ -142,6 +143,7 @@ async def test_only_so_many_requests_of_one_caller_are_worked_on(service: FakeSe
         await asyncio.sleep(0)
     answer = await service.post(ALTERATIONS, setting(1, "c"))
     assert (answer.status, answer.document["code"]) == (429, "rate-limited")
+    assert answer.headers["retry-after"] == "1"
     assert (await service.get("/quotas")).status == 429
     assert (await service.get("/quotas", "bob")).status == 200
     assert service.count("rate_limited_total", scope="at_once") == 2
@@ -157,21 +159,8 @@ class Exchange:
         self.answering = asyncio.Event()
         self.go_on = asyncio.Event()
         self._body = body
-        headers = [(b"authorization", b"Bearer alice"), (b"content-type", b"application/json")]
-        scope: dict[str, Any] = {
-            "type": "http",
-            "asgi": {"version": "3.0", "spec_version": "2.4"},
-            "http_version": "1.1",
-            "method": method,
-            "scheme": "http",
-            "path": path,
-            "raw_path": path.encode(),
-            "query_string": b"",
-            "root_path": "",
-            "headers": headers,
-            "client": ("127.0.0.1", 50000),
-            "server": ("127.0.0.1", 8080),
-        }
+        headers = raw_headers(authorization="Bearer alice", content_type="application/json")
+        scope = http_scope(method, path, headers)
         self.task = asyncio.ensure_future(service.app(scope, self._receive, self._send))
 
     async def _receive(self) -> Message:

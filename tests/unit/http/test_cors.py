@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.unit.http.application import Answer, send
+from tests.unit.http.application import Answer, raw_headers, send
 from tests.unit.http.fake_service import FakeService
 
 PORTAL = "https://portal.example"
@@ -14,8 +14,7 @@ def service() -> FakeService:
 
 
 async def ask(service: FakeService, method: str, path: str, **headers: str) -> Answer:
-    raw = [(name.replace("_", "-").encode(), text.encode()) for name, text in headers.items()]
-    return await send(service.app, method, path, headers=raw)
+    return await send(service.app, method, path, headers=raw_headers(**headers))
 
 
 async def preflight(service: FakeService, origin: str, method: str, headers: str = "") -> Answer:

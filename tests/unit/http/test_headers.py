@@ -160,11 +160,13 @@ def key_text(*values: bytes) -> str | None:
 @pytest.mark.parametrize(("raw_key", "text"), GOOD_KEYS.items())
 def test_a_key_is_printable_ascii_bare_or_quoted(raw_key: bytes, text: str):
     assert key_text(raw_key) == text
+    assert described("Idempotency-Key").is_valid(raw_key.decode().strip())
 
 
 def test_anything_else_is_refused_and_never_read_as_another_key(subtests: pytest.Subtests):
     for key in BAD_KEYS:
         with subtests.test(key=key):
+            assert not described("Idempotency-Key").is_valid(key.decode("latin-1"))
             with pytest.raises(UnreadableRequestError) as raised:
                 key_text(key)
             assert raised.value.code == "bad-idempotency-key"
@@ -191,17 +193,6 @@ def described(name: str) -> Draft202012Validator:
 def test_every_key_that_the_document_allows_is_read(text: str):
     if described("Idempotency-Key").is_valid(text):
         assert key_text(text.encode("ascii"))
-
-
-@pytest.mark.parametrize("raw_key", GOOD_KEYS)
-def test_the_document_allows_the_good_keys(raw_key: bytes):
-    assert described("Idempotency-Key").is_valid(raw_key.decode().strip())
-
-
-def test_the_document_allows_no_bad_key(subtests: pytest.Subtests):
-    for key in BAD_KEYS:
-        with subtests.test(key=key):
-            assert not described("Idempotency-Key").is_valid(key.decode("latin-1"))
 
 
 def superseded(*values: bytes) -> str | None:

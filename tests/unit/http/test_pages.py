@@ -10,15 +10,14 @@ from app.domain.errors import NotSentError
 from app.http.pages import page_assets
 from app.http.problem_catalog import PROBLEMS
 from app.http.rate_limits import Limits
-from tests.unit.http.application import Answer, send
+from tests.unit.http.application import Answer, raw_headers, send
 from tests.unit.http.fake_service import FakeService
 
 BROWSER = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
 
 
 async def get(service: FakeService, path: str, **headers: str) -> Answer:
-    raw = [(name.replace("_", "-").encode(), text.encode()) for name, text in headers.items()]
-    return await send(service.app, "GET", path, headers=raw)
+    return await send(service.app, "GET", path, headers=raw_headers(**headers))
 
 
 async def test_a_browser_gets_the_page_and_a_program_the_links(service: FakeService):

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.domain.errors import Retry, Sent
 from app.http.errors import RateLimitedError
-from app.http.problems import problem_headers, status_of
+from app.http.problems import problem_headers
 from app.http.rate_limits import (
     BURST_S,
     MOST_FAILURES,
@@ -115,34 +114,12 @@ def test_the_header_says_when_to_come_back_and_is_right_within_a_second():
     limits.admit("User:alice", Limited.READS)
 
 
-def test_a_refusal_is_a_429_that_may_be_repeated(limits: Counted):
-    assert passing(lambda: limits.admit("User:alice", Limited.ALTERATIONS), 4) == 4
-    with pytest.raises(RateLimitedError) as raised:
-        limits.admit("User:alice", Limited.ALTERATIONS)
-    error = raised.value
-    assert (status_of(error), error.code) == (429, "rate-limited")
-    assert (error.sent, error.retry) == (Sent.NO, Retry.SAFE)
-    sentence = "User:alice sends more than 2 alterations a second."
-    assert error.detail == f"{sentence} Come back after Retry-After."
-
-
 def test_zero_is_no_limit():
     limits = Counted(Limits(0, 0, 0, 0))
     for kind in (Limited.READS, Limited.ALTERATIONS):
         assert passing(lambda kind=kind: limits.admit("User:alice", kind), 5000) == 5000
     assert passing(lambda: limits.admit_failure("10.0.0.1"), 5000) == 5000
     assert passing(lambda: limits.begin("User:alice"), 5000) == 5000
-
-
-def test_only_so_many_requests_of_a_principal_are_worked_on_at_once(limits: Counted):
-    ends = [limits.begin("User:alice") for _ in range(3)]
-    limits.begin("User:bob")
-    with pytest.raises(RateLimitedError) as raised:
-        limits.begin("User:alice")
-    assert math.ceil(raised.value.retry_after_s or 0) == 1
-    assert limits.refused == ["at_once"]
-    ends.pop()()
-    limits.begin("User:alice")
 
 
 def test_who_has_no_request_takes_no_memory(limits: Counted):

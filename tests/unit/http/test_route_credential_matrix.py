@@ -29,6 +29,7 @@ from app.http.guards import (
 )
 from app.http.quotas.entity import may_alter_entity
 from app.http.route import GuardedRoute, UndeclaredRouteError, refuse_undeclared
+from tests.unit.http.application import http_scope
 from tests.unit.http.fake_service import FakeService, no_services
 
 PUBLIC: Final = {
@@ -150,23 +151,11 @@ class Asked:
 async def ask(service: FakeService, method: str, path: str, credentials: list[str]) -> Asked:
     asked = Asked()
     target = path.format_map({"name": "swagger-ui.css", "code": "not-found"} | IDS)
-    scope = {
-        "type": "http",
-        "asgi": {"version": "3.0", "spec_version": "2.4"},
-        "http_version": "1.1",
-        "method": method,
-        "scheme": "http",
-        "path": target,
-        "raw_path": target.encode(),
-        "query_string": b"nonsense=%FF",
-        "root_path": "",
-        "headers": [
-            (b"content-type", b"application/json"),
-            *((b"authorization", text.encode()) for text in credentials),
-        ],
-        "client": ("127.0.0.1", 50000),
-        "server": ("127.0.0.1", 8080),
-    }
+    headers = [
+        (b"content-type", b"application/json"),
+        *((b"authorization", text.encode()) for text in credentials),
+    ]
+    scope = http_scope(method, f"{target}?nonsense=%FF", headers)
 
     async def receive() -> Message:
         asked.read = True

@@ -1,9 +1,8 @@
 """Request bodies: what is read, what cannot be read, what breaks a rule of the request."""
 
 import json
-from collections.abc import Callable
 from decimal import Decimal
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -12,37 +11,27 @@ from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import MAX_VIOLATIONS, InvalidRequestError, UnreadableRequestError
 from app.http.alterations.models import AlterationRequest, RevertRequest
 from app.http.plans.models import PlanRequest
-from app.http.request_body import JsonObject, parse_object
+from app.http.request_body import parse_object
 from app.http.resolve.routes import ResolveRequest
-from app.http.validation import validated
+from app.http.validation import RequestBody, validated
 from app.service.alterations.command import Wait
 from app.service.queries.resolve import Identity
 
+Body = TypeVar("Body", bound=RequestBody)
 
-def parsed(document: Any) -> JsonObject:
+
+def read_body(model: type[Body], document: Any) -> Body:
     text = document if isinstance(document, str) else json.dumps(document)
-    return parse_object(text.encode())
-
-
-def read_alter_request(body: JsonObject) -> AlterationRequest:
-    return validated(AlterationRequest, body)
-
-
-def read_resolve_request(body: JsonObject) -> ResolveRequest:
-    return validated(ResolveRequest, body)
-
-
-def read_revert_request(body: JsonObject) -> RevertRequest:
-    return validated(RevertRequest, body)
+    return validated(model, parse_object(text.encode()))
 
 
 def alter(document: Any) -> AlterationRequest:
-    return read_alter_request(parsed(document))
+    return read_body(AlterationRequest, document)
 
 
-def faults(read: Callable[[JsonObject], Any], document: Any) -> list[tuple[str, str]]:
+def faults(model: type[RequestBody], document: Any) -> list[tuple[str, str]]:
     with pytest.raises(UnreadableRequestError) as caught:
-        read(parsed(document))
+        read_body(model, document)
     return sorted((violation.pointer, violation.code) for violation in caught.value.violations)
 
 
@@ -107,12 +96,12 @@ def test_a_value_that_is_no_number_cannot_be_read(value: str):
     document = (
         f'{{"alterations":[{{"entity":{{"user":"a"}},"ops":[{{"key":"k","value":{value}}}]}}]}}'
     )
-    assert faults(read_alter_request, document) == [("/alterations/0/ops/0/value", "wrong-type")]
+    assert faults(AlterationRequest, document) == [("/alterations/0/ops/0/value", "wrong-type")]
 
 
 def test_a_misspelt_value_is_not_a_removal():
     document = {"alterations": [{"entity": {"user": "a"}, "ops": [{"key": "k", "valu": 5}]}]}
-    assert faults(read_alter_request, document) == [("/alterations/0/ops/0/valu", "unknown-field")]
+    assert faults(AlterationRequest, document) == [("/alterations/0/ops/0/valu", "unknown-field")]
 
 
 def test_everything_that_cannot_be_read_is_listed_at_once():
@@ -132,7 +121,7 @@ def test_everything_that_cannot_be_read_is_listed_at_once():
             {**ALICE, "expected": {"k": "nan", "l": True}},
         ],
     }
-    assert faults(read_alter_request, document) == sorted(
+    assert faults(AlterationRequest, document) == sorted(
         [
             ("/validate_only", "wrong-type"),
             ("/all_or_nothing", "wrong-type"),
@@ -168,7 +157,7 @@ def test_a_name_that_is_no_unicode_hides_no_other_fault():
         "\ud800": 5,
         "unknown": 6,
     }
-    assert sorted(faults(read_alter_request, document)) == sorted(
+    assert sorted(faults(AlterationRequest, document)) == sorted(
         [
             ("/\ud800", "unknown-field"),
             ("/unknown", "unknown-field"),
@@ -187,13 +176,13 @@ def test_a_name_that_is_no_unicode_hides_no_other_fault():
 def test_very_many_names_that_are_no_unicode_end_where_the_list_of_faults_does():
     document = {"alterations": [{"entity": {}, "ops": [], "\ud800": 1}] * 5000, "reason": 1}
     document |= {f"\ud800{number}": 1 for number in range(5000)}
-    assert len(faults(read_alter_request, document)) == MAX_VIOLATIONS + 1
+    assert len(faults(AlterationRequest, document)) == MAX_VIOLATIONS + 1
 
 
 @pytest.mark.parametrize("alterations", [{}, None, "x", 1])
 def test_alterations_that_are_no_list_cannot_be_read(alterations: Any):
     document = {"alterations": alterations}
-    assert faults(read_alter_request, document) == [("/alterations", "wrong-type")]
+    assert faults(AlterationRequest, document) == [("/alterations", "wrong-type")]
 
 
 @pytest.mark.parametrize("wait_ms", ["-1", "60001", "1.5", "1e999", "1e-999", "1e99999999999999"])
@@ -225,24 +214,25 @@ def test_a_reason_that_the_log_cannot_keep_breaks_a_rule(reason: str, code: str)
 
 
 def test_identities_are_read_in_order():
-    body = read_resolve_request(
-        parsed({"identities": [{"user": "a", "client-id": ""}, {"user": ""}, {"ip": "::1"}]})
+    body = read_body(
+        ResolveRequest,
+        {"identities": [{"user": "a", "client-id": ""}, {"user": ""}, {"ip": "::1"}]},
     )
     assert body.query().identities == (Identity("a", ""), Identity(""), Identity(ip="::1"))
     assert (body.query().alterations, body.query().max_age_ms, body.violations) == (None, 5000, ())
 
 
 def test_an_empty_list_of_alterations_is_not_a_missing_list():
-    body = read_resolve_request(parsed({"identities": [], "alterations": [], "max_age_ms": 0}))
+    body = read_body(ResolveRequest, {"identities": [], "alterations": [], "max_age_ms": 0})
     assert (body.query().alterations, body.query().max_age_ms) == ((), 0)
 
 
 def test_a_what_if_reads_alterations_with_their_expectations():
     document = {"identities": [{"user": "a"}], "alterations": [ALICE]}
-    (alteration,) = read_resolve_request(parsed(document)).changes
+    (alteration,) = read_body(ResolveRequest, document).changes
     assert alteration.ops == (Op("producer_byte_rate", Decimal(1)),)
     document = {"identities": [], "alterations": [{**ALICE, "expected": {"k": None}}, ALICE]}
-    assert read_resolve_request(parsed(document)).expected == {0: {"k": None}}
+    assert read_body(ResolveRequest, document).expected == {0: {"k": None}}
 
 
 def test_every_identity_that_breaks_a_rule_is_listed():
@@ -255,7 +245,7 @@ def test_every_identity_that_breaks_a_rule_is_listed():
         {"ip": ""},
         {"user": "\ud800", "client-id": "\udfff"},
     ]
-    body = read_resolve_request(parsed({"identities": identities, "max_age_ms": -1}))
+    body = read_body(ResolveRequest, {"identities": identities, "max_age_ms": -1})
     assert broken(body) == [
         ("/identities/0/user", "identity-without-user"),
         ("/identities/1/user", "identity-without-user"),
@@ -271,61 +261,61 @@ def test_every_identity_that_breaks_a_rule_is_listed():
 
 def test_identities_of_a_wrong_shape_cannot_be_read():
     document = {"identities": [{"user": None}, {"client_id": "c", "user": "a"}, 1, {"ip": 1}]}
-    assert faults(read_resolve_request, document) == [
+    assert faults(ResolveRequest, document) == [
         ("/identities/0/user", "wrong-type"),
         ("/identities/1/client_id", "unknown-field"),
         ("/identities/2", "wrong-type"),
         ("/identities/3/ip", "wrong-type"),
     ]
-    assert faults(read_resolve_request, {}) == [("/identities", "missing-field")]
+    assert faults(ResolveRequest, {}) == [("/identities", "missing-field")]
 
 
 def test_ten_thousand_identities_are_read_and_one_more_breaks_a_rule():
     identities = [{"user": "a"}] * 10_000
-    assert read_resolve_request(parsed({"identities": identities})).violations == ()
-    assert refused_lists({"identities": [*identities, "no identity"]}, read_resolve_request) == [
+    assert read_body(ResolveRequest, {"identities": identities}).violations == ()
+    assert refused_lists(ResolveRequest, {"identities": [*identities, "no identity"]}) == [
         ("/identities", "too-many-identities")
     ]
 
 
-def refused_lists(body: Any, read: Callable[[JsonObject], object]) -> list[tuple[str, str]]:
+def refused_lists(model: type[RequestBody], document: Any) -> list[tuple[str, str]]:
     with pytest.raises(InvalidRequestError) as caught:
-        read(parsed(body))
+        read_body(model, document)
     return [(violation.pointer, violation.code) for violation in caught.value.violations]
 
 
 def test_a_list_that_is_too_long_is_refused_before_any_item_is_looked_at():
     alterations = [{"nonsense": True}] * 10_001
     too_many = [("/alterations", "too-many-changes")]
-    assert refused_lists({"alterations": alterations}, read_alter_request) == too_many
+    assert refused_lists(AlterationRequest, {"alterations": alterations}) == too_many
     proposed = {"identities": [{"user": "a"}], "alterations": alterations}
-    assert refused_lists(proposed, read_resolve_request) == too_many
+    assert refused_lists(ResolveRequest, proposed) == too_many
     document = {"apiVersion": "quotas/v1", "quotas": alterations}
-    plan = refused_lists({"document": document}, lambda body: validated(PlanRequest, body))
+    plan = refused_lists(PlanRequest, {"document": document})
     assert plan == [("/document/quotas", "too-many-changes")]
 
 
 def test_operations_without_end_are_refused():
     ops = [{"key": "producer_byte_rate", "remove": True}] * 5_001
     alterations = [{"entity": {"user": str(number)}, "ops": ops} for number in range(10)]
-    refused = refused_lists({"alterations": alterations}, read_alter_request)
+    refused = refused_lists(AlterationRequest, {"alterations": alterations})
     assert refused == [("/alterations", "too-many-changes")]
 
 
 def test_reading_ends_where_a_thousand_values_cannot_be_read():
     body = {"alterations": [{"a": 1}] * 10_000}
     with pytest.raises(UnreadableRequestError) as caught:
-        read_alter_request(parsed(body))
+        read_body(AlterationRequest, body)
     assert len(caught.value.violations) == MAX_VIOLATIONS + 1
 
 
 def test_a_revert_is_read():
-    body = read_revert_request(parsed({"validate_only": True, "reason": "r"}))
+    body = read_body(RevertRequest, {"validate_only": True, "reason": "r"})
     assert (body.validate_only, body.reason, body.violations) == (True, "r", ())
-    assert broken(read_revert_request(parsed({"reason": "x" * 1001}))) == [
+    assert broken(read_body(RevertRequest, {"reason": "x" * 1001})) == [
         ("/reason", "reason-too-long")
     ]
-    assert faults(read_revert_request, {"alterations": [], "validate_only": "no"}) == [
+    assert faults(RevertRequest, {"alterations": [], "validate_only": "no"}) == [
         ("/alterations", "unknown-field"),
         ("/validate_only", "wrong-type"),
     ]

@@ -13,6 +13,7 @@ from app.kafka.sessions import (
     SessionLease,
     Sessions,
 )
+from tests.testkit.event_loops import until
 from tests.testkit.virtual_time import in_virtual_time
 
 
@@ -61,12 +62,6 @@ def brokers() -> Brokers:
 @pytest.fixture
 def sessions(brokers: Brokers) -> Sessions[Login]:
     return Sessions(brokers.open, now=lambda: brokers.now)
-
-
-async def until(true: Any) -> None:
-    async with asyncio.timeout(30):
-        while not true():
-            await asyncio.sleep(0)
 
 
 async def test_callers_with_one_password_share_one_login(

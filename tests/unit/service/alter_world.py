@@ -1,7 +1,6 @@
 """A service that alters, on fakes."""
 
-import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 
@@ -61,9 +60,3 @@ class World:
 
 def setting(entity: ClientQuotaEntity, value: str) -> ClientQuotaAlteration:
     return ClientQuotaAlteration(entity, (Op(KEY, Decimal(value)),))
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(30):
-        while not condition():
-            await asyncio.sleep(0.001)

@@ -34,9 +34,10 @@ from app.service.plans import ApplyPlans
 from app.service.ports.brokers import BarrierUnavailableError, EntityVerdict, QuorumState
 from app.service.ports.plans import ChangeWithImpact, StoredPlan
 from app.service.runtime.clock import utc_now
+from tests.testkit.event_loops import until
 from tests.testkit.fake_ports import FakePlans, Verdicts, refused
 from tests.testkit.virtual_time import in_virtual_time
-from tests.unit.service.alter_world import ALICE, BOB, KEY, World, setting, until
+from tests.unit.service.alter_world import ALICE, BOB, KEY, World, setting
 
 
 async def test_the_intent_is_committed_before_anything_is_sent_and_the_outcome_after(

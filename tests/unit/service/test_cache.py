@@ -1,13 +1,13 @@
 """A response that callers share."""
 
 import asyncio
-from collections.abc import Callable
 from contextvars import ContextVar
 
 import pytest
 import uvloop
 
 from app.service.runtime.cache import Cache
+from tests.testkit.event_loops import until
 
 
 class Question:
@@ -31,12 +31,6 @@ class Question:
 @pytest.fixture
 def question() -> Question:
     return Question()
-
-
-async def until(true: Callable[[], bool]) -> None:
-    async with asyncio.timeout(30):
-        while not true():
-            await asyncio.sleep(0)
 
 
 async def test_callers_who_come_together_share_one_question(question: Question):

@@ -28,9 +28,10 @@ from app.domain.errors import (
 from app.service.alterations.command import AlterationReport, IdempotencyKey, Wait
 from app.service.ports.audit_log import AuditConclusion, CommittedIntent, Intent
 from app.service.ports.brokers import EntityVerdict
+from tests.testkit.event_loops import until
 from tests.testkit.fake_ports import Verdicts
 from tests.testkit.virtual_time import in_virtual_time
-from tests.unit.service.alter_world import ALICE, BOB, KEY, World, setting, until
+from tests.unit.service.alter_world import ALICE, BOB, KEY, World, setting
 
 KEYED = IdempotencyKey("k", b"f")
 
