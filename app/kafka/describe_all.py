@@ -22,7 +22,7 @@ from typing import Final, TypeVar
 from app.domain.alterations import Quotas, Values
 from app.domain.entities import ENTITY_TYPES, ClientQuotaEntity
 from app.domain.quota_keys import QuotaKey
-from app.kafka.quota_messages import DescribeAnswer, UnusualError, read_described
+from app.kafka.quota_messages import DescribeAnswer, read_described
 from app.kafka.rpc import decoded
 from app.service.ports.brokers import QuotaChanges
 from app.service.runtime.offload import pause_gc
@@ -37,6 +37,10 @@ _SHORT: Final = 0x80
 _TWO_BYTES: Final = bytes([_SHORT])
 _read_float: Final = struct.Struct(">d").unpack_from
 _FLOAT64_AND_TAGS: Final = 9
+
+
+class UnusualError(Exception):
+    """The bytes are not laid out as brokers lay them out; the strict reader is to judge them."""
 
 
 class _Words(dict[bytes, str]):

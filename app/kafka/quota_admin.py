@@ -27,13 +27,13 @@ from app.kafka.pool import BrokerLease, Purpose
 from app.kafka.quota_messages import (
     ALTER_API,
     DESCRIBE_API,
+    UnreadableAnswerError,
     alter_body,
     describe_body,
     read_described,
     read_verdicts,
 )
 from app.kafka.rpc import decoded, encoded, read
-from app.kafka.wire import UnreadableAnswerError
 from app.service.alterations.context import Failpoints
 from app.service.ports.brokers import AlterAnswer, Described, EntityVerdict
 from app.service.runtime.clock import boot_time

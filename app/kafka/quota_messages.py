@@ -1,70 +1,20 @@
-"""DescribeClientQuotas (48) and AlterClientQuotas (49), between the domain and the wire."""
+"""DescribeClientQuotas (48) and AlterClientQuotas (49): written, and read strictly.
 
-from collections.abc import Mapping, Sequence
+Strictly: never past the end of the bytes, and with nothing left over.
+"""
+
+import struct
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final, TypeVar
 
 from app.domain.alterations import ClientQuotaAlteration, Op, Outcome, Quotas
 from app.domain.entities import ClientQuotaEntity
 from app.domain.filters import ClientQuotaFilter, ClientQuotaFilterComponent, MatchType
 from app.kafka.errors import alter_outcome, alter_refusal
-from app.kafka.wire import Reader, UnreadableAnswerError, Writer
 from app.service.ports.brokers import EntityVerdict
 
-
-class UnusualError(Exception):
-    """The bytes are not laid out as brokers lay them out; the strict reader is to judge them."""
-
-
-AlteredEntry = tuple[ClientQuotaEntity, int, str | None]
-"""The entity, the error code, the broker's words."""
-
-_MORE_BYTES: Final = 0x80
-
-
-def entries_at_once(
-    data: bytes | bytearray, at: int, number: int
-) -> tuple[list[AlteredEntry], int] | None:
-    """Read so many entries of version 1 from an offset on.
-
-    Returns:
-        The entries and the offset after them; null where a code is negative, a length takes more
-        than a byte, a field is tagged, a type is null or there twice, a name is not UTF-8, or the
-        data ends early: all that is left to the reader that can say what is wrong.
-    """
-    entries = []
-    try:
-        for _ in range(number):
-            entry, at = _entry(data, at)
-            entries.append(entry)
-    except (UnusualError, IndexError, UnicodeDecodeError):
-        return None
-    return (entries, at) if at <= len(data) else None
-
-
-def _entry(data: bytes | bytearray, at: int) -> tuple[AlteredEntry, int]:
-    code, length = data[at] << 8 | data[at + 1], data[at + 2]
-    at += 3
-    end = at + length - 1 if length else at
-    number = data[end]
-    if (data[at - 3] | length | number) & _MORE_BYTES or not number:
-        raise UnusualError
-    text = data[at:end].decode() if length else None
-    at = end + 1
-    parts = []
-    for _ in range(number - 1):
-        middle = at + data[at]
-        size = data[middle]
-        end = middle + size if size else middle + 1
-        if (data[at] | size | data[end]) & _MORE_BYTES or middle == at or data[end]:
-            raise UnusualError
-        name = data[middle + 1 : end].decode() if size else None
-        parts.append((data[at + 1 : middle].decode(), name))
-        at = end + 1
-    if data[at] or len({kind for kind, _ in parts}) < len(parts):
-        raise UnusualError
-    return (ClientQuotaEntity(tuple(sorted(parts))), code, text), at + 1
-
+T = TypeVar("T")
 
 DESCRIBE_API: Final = 48
 ALTER_API: Final = 49
@@ -74,6 +24,216 @@ NEWEST_VERSION: Final = 1
 _FLEXIBLE_FROM: Final = 1
 
 _MATCH_TYPES: Final = {MatchType.EXACT: 0, MatchType.DEFAULT: 1, MatchType.SPECIFIED: 2}
+
+_INT16: Final = struct.Struct(">h")
+_INT32: Final = struct.Struct(">i")
+_FLOAT64: Final = struct.Struct(">d")
+_LONGEST_VARINT: Final = 5
+_MORE_BYTES: Final = 0x80
+
+
+class UnreadableAnswerError(Exception):
+    """The bytes are not the answer that they should be."""
+
+
+class Reader:
+    """Reads one answer from its correlation id on.
+
+    ``flexible`` versions have compact lengths (an unsigned varint, one too large, 0 for null) and
+    tagged fields after every structure; the others have int16 and int32 lengths, -1 for null.
+
+    Source: KIP-482, ``org.apache.kafka.common.protocol.types.Type``.
+    """
+
+    __slots__ = ("_at", "_data", "_flexible")
+
+    def __init__(self, data: bytes | bytearray, *, flexible: bool) -> None:
+        self._data = data
+        self._flexible = flexible
+        self._at = 0
+
+    def header(self) -> None:
+        """Pass over the header, whose correlation id the connection has checked."""
+        self.int32()
+        self.end_of_structure()
+
+    def int16(self) -> int:
+        """Read an int16."""
+        value: int = self._fixed(_INT16)
+        return value
+
+    def int32(self) -> int:
+        """Read an int32."""
+        value: int = self._fixed(_INT32)
+        return value
+
+    def float64(self) -> float:
+        """Read a float64, NaN and the infinities included."""
+        value: float = self._fixed(_FLOAT64)
+        return value
+
+    def string(self) -> str | None:
+        """Read a nullable string."""
+        length = self._varint() - 1 if self._flexible else self.int16()
+        if length < 0:
+            return None
+        start = self._at
+        self._at = end = start + length
+        if end > len(self._data):
+            raise _too_short()
+        try:
+            return self._data[start:end].decode()
+        except UnicodeDecodeError as error:
+            message = "a name is not UTF-8"
+            raise UnreadableAnswerError(message) from error
+
+    def text(self) -> str:
+        """Read a string that must not be null."""
+        value = self.string()
+        if value is None:
+            message = "a string is null that must not be"
+            raise UnreadableAnswerError(message)
+        return value
+
+    def array(self, element: Callable[["Reader"], T]) -> list[T] | None:
+        """Read a nullable array, each element by ``element``."""
+        length = self._varint() - 1 if self._flexible else self.int32()
+        if length < 0:
+            return None
+        if length > len(self._data) - self._at:
+            message = f"{length} elements in {len(self._data) - self._at} bytes"
+            raise UnreadableAnswerError(message)
+        return [element(self) for _ in range(length)]
+
+    def end_of_structure(self) -> None:
+        """Pass over the tagged fields, which only flexible versions have; mostly there are none."""
+        if self._flexible:
+            number = self._varint()
+            while number:
+                self._varint()
+                self._take(self._varint())
+                number -= 1
+
+    def end(self) -> None:
+        """Make sure that nothing is left."""
+        left = len(self._data) - self._at
+        if left:
+            message = f"{left} bytes too many"
+            raise UnreadableAnswerError(message)
+
+    def _fixed(self, layout: struct.Struct) -> Any:
+        try:
+            (value,) = layout.unpack_from(self._data, self._at)
+        except struct.error as error:
+            raise _too_short() from error
+        self._at += layout.size
+        return value
+
+    def _take(self, length: int) -> bytes | bytearray:
+        start = self._at
+        self._at += length
+        if self._at > len(self._data):
+            raise _too_short()
+        return self._data[start : self._at]
+
+    def _varint(self) -> int:
+        """Read an unsigned varint; nearly all have one byte."""
+        try:
+            byte = self._data[self._at]
+        except IndexError as error:
+            raise _too_short() from error
+        self._at += 1
+        return byte if byte < _MORE_BYTES else self._long_varint(byte & ~_MORE_BYTES)
+
+    def _long_varint(self, value: int) -> int:
+        for index in range(1, _LONGEST_VARINT):
+            try:
+                byte = self._data[self._at]
+            except IndexError as error:
+                raise _too_short() from error
+            self._at += 1
+            value |= (byte & ~_MORE_BYTES) << (7 * index)
+            if byte < _MORE_BYTES:
+                return value
+        message = "a length is longer than five bytes"
+        raise UnreadableAnswerError(message)
+
+
+def _too_short() -> UnreadableAnswerError:
+    return UnreadableAnswerError("the answer ends too early")
+
+
+_INT8: Final = struct.Struct(">b")
+_ONE_BYTE: Final = [bytes([number]) for number in range(0x80)]
+
+
+class Writer:
+    """Writes the body of one request; ``body`` gives it.
+
+    ``flexible`` versions have compact lengths and, after every structure, tagged fields, of which
+    none are written; the others have int16 and int32 lengths. Null has the length -1.
+
+    Source: KIP-482, ``org.apache.kafka.common.protocol.types.Type``.
+    """
+
+    __slots__ = ("_add", "_flexible", "_parts")
+
+    def __init__(self, *, flexible: bool) -> None:
+        self._flexible = flexible
+        self._parts: list[bytes] = []
+        self._add = self._parts.append
+
+    @property
+    def body(self) -> bytes:
+        """What was written."""
+        return b"".join(self._parts)
+
+    def int8(self, value: int) -> None:
+        """Write an int8."""
+        self._add(_INT8.pack(value))
+
+    def flag(self, value: bool) -> None:  # noqa: FBT001 - the value itself
+        """Write a boolean."""
+        self._add(b"\1" if value else b"\0")
+
+    def float64(self, value: float) -> None:
+        """Write a float64."""
+        self._add(_FLOAT64.pack(value))
+
+    def text(self, value: str | None) -> None:
+        """Write a nullable string.
+
+        Raises:
+            ValueError: It is not Unicode, such as a lone surrogate.
+            struct.error: It is longer than the version can say.
+        """
+        raw = b"" if value is None else value.encode()
+        length = -1 if value is None else len(raw)
+        self._add(_varint(length + 1) if self._flexible else _INT16.pack(length))
+        self._add(raw)
+
+    def array(self, items: Collection[T], write: Callable[["Writer", T], None]) -> None:
+        """Write an array, each item by ``write``."""
+        number = len(items)
+        self._add(_varint(number + 1) if self._flexible else _INT32.pack(number))
+        for item in items:
+            write(self, item)
+
+    def end_of_structure(self) -> None:
+        """Write that there are no tagged fields, where the version has them."""
+        if self._flexible:
+            self._add(b"\0")
+
+
+def _varint(value: int) -> bytes:
+    if value < len(_ONE_BYTE):
+        return _ONE_BYTE[value]
+    written = bytearray()
+    while value >= 0x80:
+        written.append(value & 0x7F | 0x80)
+        value >>= 7
+    written.append(value)
+    return bytes(written)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +299,7 @@ def read_verdicts(
     reader = Reader(payload, flexible=version >= _FLEXIBLE_FROM)
     reader.header()
     throttle_time_ms = reader.int32()
-    entries = reader.array(_altered_entry, entries_at_once) or []
+    entries = reader.array(_altered_entry) or []
     reader.end_of_structure()
     reader.end()
     verdicts: dict[ClientQuotaEntity, EntityVerdict] = {}
@@ -192,7 +352,7 @@ def _described_entry(reader: Reader) -> tuple[ClientQuotaEntity, dict[str, float
     return entity, values
 
 
-def _altered_entry(reader: Reader) -> AlteredEntry:
+def _altered_entry(reader: Reader) -> tuple[ClientQuotaEntity, int, str | None]:
     code, text = reader.int16(), reader.string()
     entity = _entity(reader)
     reader.end_of_structure()

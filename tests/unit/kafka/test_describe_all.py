@@ -14,9 +14,8 @@ from hypothesis.stateful import RuleBasedStateMachine, rule
 from app.domain.entities import ClientQuotaEntity
 from app.kafka import describe_all
 from app.kafka.describe_all import DescribedAll
-from app.kafka.quota_messages import read_described
-from app.kafka.wire import UnreadableAnswerError
-from tests.unit.kafka.test_wire import comparable, described_bytes
+from app.kafka.quota_messages import UnreadableAnswerError, read_described
+from tests.unit.kafka.test_quota_messages import comparable, described_bytes
 
 LONG_TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=300)
 KINDS = st.sampled_from(["user", "client-id", "ip", "of another time"]) | LONG_TEXT

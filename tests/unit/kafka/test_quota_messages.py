@@ -6,7 +6,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from hypothesis import example, given
+from hypothesis import given
 from hypothesis import strategies as st
 from kafka.protocol.admin import (
     AlterClientQuotasRequest,
@@ -22,15 +22,13 @@ from app.kafka.connection import framed, framed_body
 from app.kafka.quota_messages import (
     ALTER_API,
     DESCRIBE_API,
-    AlteredEntry,
-    _altered_entry,
+    Reader,
+    UnreadableAnswerError,
     alter_body,
     describe_body,
-    entries_at_once,
     read_described,
     read_verdicts,
 )
-from app.kafka.wire import Reader, UnreadableAnswerError
 
 names = st.none() | st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
 entities = st.dictionaries(st.sampled_from(["user", "client-id", "ip"]), names, min_size=1)
@@ -289,70 +287,3 @@ def test_a_name_that_version_0_cannot_say_is_not_written():
     entity = ClientQuotaEntity.of({"user": "x" * 32_768})
     with pytest.raises(struct.error):
         alter_body([ClientQuotaAlteration(entity, ())], 0, validate_only=False)
-
-
-BEFORE_THE_COUNT = 9
-"""Bytes: correlation id, tags of the header, throttle time."""
-
-text = st.text(st.characters(exclude_categories=["Cs"]), max_size=140)
-altered_entities = st.dictionaries(
-    st.sampled_from(["user", "client-id", "ip", "other"]), st.none() | text, max_size=4
-).map(ClientQuotaEntity.of)
-answers = st.lists(
-    st.tuples(altered_entities, st.sampled_from([0, 7, 42, 300, -1]), st.none() | text), max_size=8
-)
-
-
-def of_one_byte(expected: list[tuple[ClientQuotaEntity, int, str | None]]) -> bool:
-    """Tell whether every length takes one byte, as those at once must."""
-    texts = [
-        item
-        for entity, _, message in expected
-        for item in (message, *dict(entity.entries).values())
-    ]
-    return all(len((item or "").encode()) < 127 for item in texts)
-
-
-def step_by_step(data: bytes) -> list[AlteredEntry] | None:
-    reader = Reader(data[BEFORE_THE_COUNT:], flexible=True)
-    try:
-        entries = reader.array(_altered_entry)
-        reader.end_of_structure()
-        reader.end()
-    except UnreadableAnswerError:
-        return None
-    return entries
-
-
-@given(answers)
-@example([(ClientQuotaEntity.of({"user": None, "client-id": ""}), 0, "")])
-def test_short_entries_are_read_at_once(expected: list[tuple[ClientQuotaEntity, int, str | None]]):
-    data = verdict_bytes(expected, 1)
-    read = entries_at_once(data, BEFORE_THE_COUNT + 1, len(expected))
-    if of_one_byte(expected) and all(code >= 0 for _, code, _ in expected):
-        assert read == (expected, len(data) - 1)
-    else:
-        assert read is None
-
-
-@given(answers.filter(of_one_byte), st.data())
-def test_what_is_damaged_is_read_alike_or_left_to_the_reader(
-    expected: list[tuple[ClientQuotaEntity, int, str | None]], data: st.DataObject
-):
-    whole = bytearray(verdict_bytes(expected, 1))
-    position = data.draw(st.integers(BEFORE_THE_COUNT + 1, len(whole) - 1))
-    whole[position] = data.draw(st.integers(0, 255))
-    raw = bytes(whole)
-    if data.draw(st.booleans()):
-        raw = raw[: data.draw(st.integers(position, len(raw)))]
-    read = entries_at_once(raw, BEFORE_THE_COUNT + 1, len(expected))
-    if read is not None and raw[read[1] :] == b"\0":
-        assert read[0] == step_by_step(raw)
-
-
-def test_a_type_that_is_there_twice_is_left_to_the_reader():
-    twice = b"\0\0" + b"\0" + b"\3" + b"\5user\2a\0" * 2 + b"\0"
-    assert entries_at_once(twice, 0, 1) is None
-    once = b"\0\0" + b"\0" + b"\2" + b"\5user\2a\0" + b"\0"
-    entry = (ClientQuotaEntity.of({"user": "a"}), 0, None)
-    assert entries_at_once(once, 0, 1) == ([entry], len(once))
