@@ -26,7 +26,6 @@ from app.kafka.connection import ask, newest_common
 from app.kafka.errors import code_name, missing_acl
 from app.kafka.pool import BrokerLease
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
-from app.kafka.rpc import read
 from app.service.ports.brokers import AclSnapshot, Rights
 from app.service.runtime.cache import Cache
 
@@ -95,7 +94,7 @@ class KafkaClusterAclSource:
 
     async def _ask(self) -> _Acls:
         try:
-            return await read(self._brokers, _describe_acls, timeout_s=self._timeout_s)
+            return await self._brokers.read(_describe_acls, timeout_s=self._timeout_s)
         except QuotaError as error:
             if error.code == _UNREACHABLE:
                 raise
@@ -227,7 +226,7 @@ class KafkaCallerRights:
 
     async def _read(self, question: Callable[[BrokerLease], Awaitable[T]]) -> T:
         try:
-            return await read(self._brokers, question, timeout_s=self._timeout_s)
+            return await self._brokers.read(question, timeout_s=self._timeout_s)
         except BrokerError as error:
             raise _rights_unknown(error.detail) from error
 

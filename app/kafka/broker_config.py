@@ -12,7 +12,6 @@ from app.kafka.connection import ask, newest_common
 from app.kafka.errors import code_name
 from app.kafka.pool import BrokerLease
 from app.kafka.quota_messages import ALTER_API, DESCRIBE_API
-from app.kafka.rpc import read
 from app.service.runtime.cache import Cache
 
 _MAX_AGE_S: Final = 60.0
@@ -81,8 +80,8 @@ class KafkaCluster:
         Raises:
             NotSentError: No broker could be reached.
         """
-        return await read(
-            self._brokers, _api_versions, timeout_s=self._brokers.patience.broker_answer_s
+        return await self._brokers.read(
+            _api_versions, timeout_s=self._brokers.patience.broker_answer_s
         )
 
     async def close(self) -> None:
@@ -102,8 +101,8 @@ class KafkaCluster:
     async def _ask_broker(self, broker_id: int) -> bool:
         """Ask one broker; tell whether it has answered."""
         try:
-            self._reports[broker_id] = await read(
-                self._brokers, _describe_callback, broker_id=broker_id, timeout_s=self._timeout_s
+            self._reports[broker_id] = await self._brokers.read(
+                _describe_callback, broker_id=broker_id, timeout_s=self._timeout_s
             )
         except QuotaError:
             return False

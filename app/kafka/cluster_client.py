@@ -1,29 +1,22 @@
-"""Which brokers there are, and a connection to the requested one."""
+"""Which brokers there are, a connection to the requested one, and requests that only read."""
 
 import asyncio
 import logging
+import random
 import ssl
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from app.domain.errors import NotSentError, WrongClusterError
-from app.kafka.cluster_view import (
-    BrokerOrder,
-    ClusterView,
-    ask_view,
-    no_live_broker,
-    not_live,
-    overcrowded,
-    shutting_down,
-    silent,
-    wrong_cluster,
-)
+from kafka.protocol.metadata import MetadataRequest, MetadataResponse
+
+from app.domain.errors import NotSentError, UnsupportedVersionError, WrongClusterError
 from app.kafka.config import KafkaSettings, ssl_context
-from app.kafka.connection import BrokerConnection
+from app.kafka.connection import BrokerConnection, ask, newest_common
+from app.kafka.errors import AnswerLostError, Loss, unreachable
 from app.kafka.handshake import Address, LoginRefusedError, connect
-from app.kafka.pool import BrokerLease, ConnectionPool, Lease, PoolSlot, Purpose
+from app.kafka.pool import BrokerLease, ConnectionPool, Purpose
 from app.service.ports.metrics import DependencyMetrics, Uncounted
 from app.service.runtime.clock import USUAL, Patience
 
@@ -31,6 +24,8 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 _LOOK_EVERY_S: Final = 1.0
+_TRIES: Final = 3
+"""So often a read is sent whose connection is closed meanwhile."""
 
 _WHAT_TO_DO: Final = (
     "Check what QUOTAS_KAFKA_BOOTSTRAP_SERVERS leads to; to serve the other cluster, restart the "
@@ -38,11 +33,23 @@ _WHAT_TO_DO: Final = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class ClusterView:
+    """The cluster's id, and where the live brokers listen.
+
+    ``asked_at`` is by ``time.monotonic``, finer than the clock of some event loops.
+    """
+
+    cluster_id: str
+    addresses: Mapping[int, Address]
+    asked_at: float
+
+
 class Brokers:
     """Connections to the brokers of one cluster; nothing runs while nothing is asked.
 
-    The first address in line that is of a live broker is preferred: it stays so until it fails and
-    goes to the end of the line. A request is never repeated here.
+    The first address in order that is of a live broker is preferred: it stays so until it fails and
+    becomes the last.
 
     The cluster is the one that the settings name, else the first that answers. Each connection asks
     for it before its first request, for where a broker of it listened a broker of another cluster
@@ -66,19 +73,58 @@ class Brokers:
         patience: Patience = USUAL,
     ) -> None:
         self.patience = patience
+        self.login_was_refused = False
+        """Whether a broker did not accept the password, where one login is all there may be."""
         self._settings = settings
         self._metrics = metrics or Uncounted()
         self._context = context or ssl_context(settings)
         self._one_login = one_login
-        self._login_refused = False
         self._pools: dict[Address, ConnectionPool] = {}
-        self._order = BrokerOrder(settings.addresses)
+        self._order = random.sample(settings.addresses, len(settings.addresses))
         self._view: ClusterView | None = None
-        self._losses = 0
         self._cluster_id = settings.cluster_id
         self._other_cluster: str | None = None
         self._refreshing = asyncio.Lock()
         self._closed = False
+
+    async def read(
+        self,
+        question: Callable[[BrokerLease], Awaitable[T]],
+        *,
+        broker_id: int | None = None,
+        timeout_s: float,
+        purpose: Purpose = Purpose.READ,
+    ) -> T:
+        """Ask a broker something that changes nothing; null picks a broker.
+
+        It is asked again where the connection is closed. Where it is about the quorum the broker
+        passes it on, so that its silence is not its own.
+
+        Raises:
+            NotSentError: No broker could be reached, or it did not answer in time.
+            BrokerError: The answer cannot be read.
+        """
+        deadline = asyncio.get_running_loop().time() + timeout_s
+        tries = 0
+        while True:
+            tries += 1
+            lease = await self.lease(broker_id, purpose, deadline)
+            try:
+                async with asyncio.timeout_at(deadline):
+                    return await question(lease)
+            except AnswerLostError as lost:
+                self._mark_failed(lease.pool.address)
+                if lost.loss is not Loss.CLOSED or tries == _TRIES:
+                    raise lost.as_read() from lost
+            except TimeoutError as error:
+                if purpose is Purpose.QUORUM:
+                    self.invalidate_metadata()
+                else:
+                    self._mark_failed(lease.pool.address)
+                detail = f"Broker {lease.broker_id} did not answer within {timeout_s:g} s."
+                raise unreachable(detail) from error
+            finally:
+                lease.release()
 
     async def lease(self, broker_id: int | None, purpose: Purpose, deadline: float) -> BrokerLease:
         """Take a connection to one broker; null takes the first that can be reached.
@@ -88,24 +134,33 @@ class Brokers:
         Raises:
             NotSentError: None can be reached before ``deadline`` (of the event loop's clock).
         """
-        losses = self._losses
-        lease = await self._lease(broker_id, purpose, deadline)
-        if self._losses == losses:
-            return lease
-        lease.release()
-        return await self._lease(broker_id, purpose, deadline)
+        lease, view = await self._lease(broker_id, purpose, deadline)
+        if self._view is not view:
+            lease.release()
+            lease, _ = await self._lease(broker_id, purpose, deadline)
+        return lease
 
-    async def _lease(self, broker_id: int | None, purpose: Purpose, deadline: float) -> BrokerLease:
+    async def _lease(
+        self, broker_id: int | None, purpose: Purpose, deadline: float
+    ) -> tuple[BrokerLease, ClusterView]:
         view = await self.view(deadline)
         if broker_id is not None and broker_id not in view.addresses:
             view = await self.view(deadline, fresh=True)
-        wanted = view.addresses if broker_id is None else _only(view.addresses, broker_id)
-        ids = {address: number for number, address in wanted.items()}
+            if broker_id not in view.addresses:
+                raise unreachable(
+                    f"Broker {broker_id} is not among the live brokers of the cluster."
+                )
+        ids = {
+            address: number
+            for number, address in view.addresses.items()
+            if broker_id in (None, number)
+        }
 
-        async def lease_at(address: Address, lease: Lease) -> BrokerLease:
-            return BrokerLease(view.cluster_id, ids[address], address, lease)
+        async def identified(lease: BrokerLease) -> BrokerLease:
+            lease.broker_id, lease.cluster_id = ids[lease.pool.address], view.cluster_id
+            return lease
 
-        return await self._first_that_works(list(ids), purpose, deadline, lease_at)
+        return await self._first_that_works(ids, purpose, deadline, identified), view
 
     async def preferred(self, deadline: float) -> int:
         """Return the broker that requests without a wish go to; another only after it failed.
@@ -115,7 +170,7 @@ class Brokers:
         """
         view = await self.view(deadline)
         ids = {address: number for number, address in view.addresses.items()}
-        if ids and self._pool(first := self._order.first(ids)).in_touch:
+        if ids and self._pool(first := self._first(ids)).open:
             return ids[first]
         lease = await self.lease(None, Purpose.READ, deadline)
         lease.release()
@@ -124,7 +179,7 @@ class Brokers:
     @property
     def number(self) -> int:
         """How many brokers can be tried."""
-        return len(self._order.addresses)
+        return len(self._order)
 
     @property
     def cluster_id(self) -> str | None:
@@ -142,7 +197,7 @@ class Brokers:
             WrongClusterError: Another one does.
         """
         if self._other_cluster is not None:
-            raise wrong_cluster(self._other_cluster, self._cluster_id)
+            raise self._wrong_cluster(self._other_cluster)
 
     async def watch(self) -> None:
         """Look for the cluster whenever a connection was lost, whether or not requests come."""
@@ -186,22 +241,17 @@ class Brokers:
                     deadline, asyncio.get_running_loop().time() + self.patience.broker_answer_s
                 )
                 view = await self._first_that_works(
-                    self._order.addresses, Purpose.READ, ask_by, self._ask_view
+                    self._order, Purpose.READ, ask_by, self._ask_view
                 )
                 self._note_other(None)
                 self._view = view if view.addresses else None
-                self._order.adopt(view.addresses.values())
+                self._adopt(view.addresses.values())
                 return view
         except TimeoutError as error:
-            raise silent("The brokers") from error
+            raise unreachable("The brokers did not answer in time.") from error
         except WrongClusterError as error:
             self._note_other(error)
             raise
-
-    @property
-    def login_was_refused(self) -> bool:
-        """Whether a broker did not accept the password, where one login is all there may be."""
-        return self._login_refused
 
     def connections(self) -> Mapping[str, int]:
         """Return how many connections are open, by state: idle or busy."""
@@ -216,15 +266,6 @@ class Brokers:
         """
         self._view = None
 
-    def mark_failed(self, address: Address) -> None:
-        """Put a broker that failed at the end of the line, and ask anew who is alive."""
-        self.invalidate_metadata()
-        self._order.move_to_end(address)
-
-    def _lost(self) -> None:
-        self._losses += 1
-        self.invalidate_metadata()
-
     async def close(self) -> None:
         """Drop every connection; requests in flight end with ``AnswerLostError``."""
         self._closed = True
@@ -232,52 +273,56 @@ class Brokers:
 
     async def _first_that_works(
         self,
-        addresses: Sequence[Address],
+        addresses: Iterable[Address],
         purpose: Purpose,
         deadline: float,
-        use: Callable[[Address, Lease], Awaitable[T]],
+        use: Callable[[BrokerLease], Awaitable[T]],
     ) -> T:
-        """Try each address in line, with an equal share of the time that is left."""
+        """Try each address in order, with an equal share of the time that is left.
+
+        That others hang on a broker does not make it fail: its slots are waited for. Where it
+        fails meanwhile another address is the first.
+        """
         failure: NotSentError | None = None
         other_cluster: WrongClusterError | None = None
         left = set(addresses)
         while left:
-            address = self._order.first(left)
-            reserved = await self._wait_for_slot(address, purpose, deadline)
-            if self._order.first(left) != address:
-                reserved.give_up()
+            address = self._first(left)
+            pool = self._pool(address)
+            slot = pool.slots[purpose]
+            try:
+                async with asyncio.timeout_at(deadline):
+                    await slot.acquire()
+            except TimeoutError as error:
+                raise unreachable(
+                    f"Too many requests wait for the broker {_text(address)}."
+                ) from error
+            if self._first(left) != address:
+                slot.release()
                 continue
             share = (deadline - asyncio.get_running_loop().time()) / len(left)
             left.remove(address)
             try:
                 async with asyncio.timeout(share):
-                    return await use(address, await reserved.lease())
+                    return await use(await pool.lease(slot))
             except TimeoutError:
-                failure = silent(f"The broker {address[0]}:{address[1]}")
+                failure = unreachable(f"The broker {_text(address)} did not answer in time.")
             except WrongClusterError as error:
                 other_cluster = error
-                self._pool(address).retire()
+                pool.retire()
             except NotSentError as error:
                 if self._one_login and isinstance(error, LoginRefusedError):
-                    self._login_refused = True
+                    self.login_was_refused = True
                     raise
                 failure = error
-            self.mark_failed(address)
+            self._mark_failed(address)
         raise other_cluster or failure or no_live_broker()
-
-    async def _wait_for_slot(self, address: Address, purpose: Purpose, deadline: float) -> PoolSlot:
-        """Wait for a slot: that others hang on a broker does not make it fail."""
-        try:
-            async with asyncio.timeout_at(deadline):
-                return await self._pool(address).reserve(purpose)
-        except TimeoutError as error:
-            raise overcrowded(address) from error
 
     def _pool(self, address: Address) -> ConnectionPool:
         if self._closed:
-            raise shutting_down()
+            raise unreachable("The service is shutting down.")
         if address not in self._pools:
-            self._pools[address] = ConnectionPool(partial(self._dial, address), self._lost)
+            self._pools[address] = ConnectionPool(address, self._dial, self.invalidate_metadata)
         return self._pools[address]
 
     async def _dial(self, address: Address) -> BrokerConnection:
@@ -289,19 +334,26 @@ class Brokers:
             raise
         return connection
 
-    async def _ask_view(self, _: Address, lease: Lease) -> ClusterView:
+    async def _ask_view(self, lease: BrokerLease) -> ClusterView:
         try:
             return await self._checked_view(lease.connection)
         finally:
             lease.release()
 
     async def _checked_view(self, connection: BrokerConnection) -> ClusterView:
-        view = await ask_view(connection)
+        view = await _ask_metadata(connection)
         if self._cluster_id is None:
             self._cluster_id = view.cluster_id or None
         elif view.cluster_id != self._cluster_id:
-            raise wrong_cluster(view.cluster_id, self._cluster_id)
+            raise self._wrong_cluster(view.cluster_id)
         return view
+
+    def _wrong_cluster(self, found: str) -> WrongClusterError:
+        return WrongClusterError(
+            f"The brokers are of the cluster {found!r}, and this service is for "
+            f"{self._cluster_id!r}; nothing was sent.",
+            found=found,
+        )
 
     def _note_other(self, error: WrongClusterError | None) -> None:
         """Note whether another cluster answers, and log each change of that."""
@@ -314,8 +366,42 @@ class Brokers:
         else:
             logger.error("%s Nothing is served or concluded. %s", error.detail, _WHAT_TO_DO)
 
+    def _first(self, addresses: Iterable[Address]) -> Address:
+        return min(addresses, key=self._order.index)
 
-def _only(addresses: Mapping[int, Address], broker_id: int) -> Mapping[int, Address]:
-    if broker_id not in addresses:
-        raise not_live(broker_id)
-    return {broker_id: addresses[broker_id]}
+    def _mark_failed(self, address: Address) -> None:
+        """Try every other broker before this one, and ask anew who is alive."""
+        self.invalidate_metadata()
+        if address in self._order:
+            self._order.remove(address)
+            self._order.append(address)
+
+    def _adopt(self, live: Iterable[Address]) -> None:
+        """Take in who is alive: newcomers come after the first, who is gone comes last."""
+        alive = dict.fromkeys(live)
+        listed = [each for each in self._order if each in alive]
+        gone = [each for each in self._order if each not in alive]
+        new = [each for each in alive if each not in listed]
+        self._order = [*listed[:1], *random.sample(new, len(new)), *listed[1:], *gone]
+
+
+async def _ask_metadata(connection: BrokerConnection) -> ClusterView:
+    asked_at = time.monotonic()
+    try:
+        version = newest_common(connection, MetadataRequest)
+        answer = await ask(connection, MetadataRequest(topics=[]), version, MetadataResponse)
+    except UnsupportedVersionError as error:
+        raise unreachable(f"{error.detail} Is this the listener of a controller?") from error
+    except AnswerLostError as error:
+        raise unreachable(error.detail) from error
+    addresses = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers}
+    return ClusterView(answer.cluster_id or "", addresses, asked_at)
+
+
+def no_live_broker() -> NotSentError:
+    """Return the error for a cluster whose controller counts every broker as fenced."""
+    return unreachable("The cluster has no live broker.")
+
+
+def _text(address: Address) -> str:
+    return f"{address[0]}:{address[1]}"

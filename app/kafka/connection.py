@@ -14,11 +14,11 @@ import ssl
 import struct
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from enum import Enum, auto
 from typing import Any, Final, cast
 
 from app.domain.errors import NotSentError, UnsupportedVersionError
 from app.kafka.config import CLIENT_ID
+from app.kafka.errors import AnswerLostError, Loss, unreachable
 from app.service.ports.brokers import STANDSTILL_S
 from app.service.ports.metrics import DependencyMetrics, KafkaResult
 
@@ -47,9 +47,6 @@ def api_name(frame: bytes) -> str:
 LARGEST_ANSWER_BYTES: Final = 500_000_000
 """The largest describe-all that is read: about five million entities."""
 
-UNREACHABLE: Final = "cluster-unreachable"
-"""The code of every ``NotSentError`` that is about the brokers."""
-
 LARGEST_END_BYTES: Final = 4096
 """How much of a request is held back until the last look at the clock; a socket takes it at once.
 """
@@ -61,23 +58,6 @@ _TAKEN_POLL_S: Final = 0.001
 _LENGTH_BYTES: Final = 4
 _CORRELATION_BYTES: Final = 4
 _LARGEST_CORRELATION_ID: Final = 2**31 - 1
-
-
-class Loss(Enum):
-    """Why the answer to a request that was handed over will not come."""
-
-    CLOSED = auto()
-    TOO_LARGE = auto()
-    UNREADABLE = auto()
-
-
-class AnswerLostError(Exception):
-    """The request was handed over, and its answer will not come on this connection."""
-
-    def __init__(self, loss: Loss, detail: str) -> None:
-        super().__init__(detail)
-        self.loss = loss
-        self.detail = detail
 
 
 class BrokerConnection(asyncio.Protocol):
@@ -273,7 +253,7 @@ class BrokerConnection(asyncio.Protocol):
 
 def closed_before() -> NotSentError:
     """Return the error for a request that met a closed connection."""
-    return NotSentError("The broker has closed the connection.", code=UNREACHABLE)
+    return unreachable("The broker has closed the connection.")
 
 
 _SMALL_ANSWER_BYTES: Final = 131_072

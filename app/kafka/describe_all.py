@@ -22,8 +22,7 @@ from typing import Final, TypeVar
 from app.domain.alterations import Quotas, Values
 from app.domain.entities import ENTITY_TYPES, ClientQuotaEntity
 from app.domain.quota_keys import QuotaKey
-from app.kafka.quota_messages import DescribeAnswer, read_described
-from app.kafka.rpc import decoded
+from app.kafka.quota_messages import DescribeAnswer, decoded, read_described
 from app.service.ports.brokers import QuotaChanges
 from app.service.runtime.offload import pause_gc
 

@@ -1,4 +1,4 @@
-"""The error codes of brokers: one table, the only module that has the numbers."""
+"""What goes wrong with brokers: their error codes, answers that are lost, brokers out of reach."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,6 +11,7 @@ from app.domain.alterations import KafkaRefusal, Outcome
 from app.domain.errors import (
     BrokerError,
     InvalidRequestError,
+    NotSentError,
     QuotaError,
     Retry,
     TooManyRequestsError,
@@ -130,3 +131,40 @@ def missing_acl(operation: str) -> str:
 
 def _wordless(code: int) -> str:
     return f"The broker answered with error code {code} and no text."
+
+
+class Loss(Enum):
+    """Why the answer to a request that was handed over will not come."""
+
+    CLOSED = auto()
+    TOO_LARGE = auto()
+    UNREADABLE = auto()
+
+
+class AnswerLostError(Exception):
+    """The request was handed over, and its answer will not come on this connection."""
+
+    def __init__(self, loss: Loss, detail: str) -> None:
+        super().__init__(detail)
+        self.loss = loss
+        self.detail = detail
+
+    def as_read(self) -> BrokerError | NotSentError:
+        """Return the error for a request that only reads."""
+        match self.loss:
+            case Loss.CLOSED:
+                return unreachable(f"No broker answered: {self.detail}")
+            case Loss.TOO_LARGE:
+                return BrokerError(self.detail, code="broker-answer-too-large")
+            case Loss.UNREADABLE:
+                detail = f"The broker's answer cannot be read: {self.detail}"
+                return BrokerError(detail, code="broker-answer-unreadable", retry=Retry.SAFE)
+
+
+UNREACHABLE: Final = "cluster-unreachable"
+"""The code of every ``NotSentError`` that is about the brokers."""
+
+
+def unreachable(detail: str) -> NotSentError:
+    """Return the error for a request that no broker can have."""
+    return NotSentError(detail, code=UNREACHABLE)

@@ -25,8 +25,8 @@ from kafka.protocol.sasl import (
 
 from app.domain.errors import NotSentError
 from app.kafka.config import CLIENT_ID, KafkaSettings, SaslMechanism
-from app.kafka.connection import UNREACHABLE, AnswerLostError, BrokerConnection, Loss, ask
-from app.kafka.errors import code_name
+from app.kafka.connection import BrokerConnection, ask
+from app.kafka.errors import UNREACHABLE, AnswerLostError, Loss, code_name
 from app.service.ports.metrics import DependencyMetrics
 
 SaslExchange = Generator[bytes, bytes, None]

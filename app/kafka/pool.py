@@ -35,48 +35,32 @@ MAX_CONNECTIONS: Final[Mapping[Purpose, int]] = {
 
 
 @dataclass(eq=False)
-class Lease:
-    """A connection that belongs to one request until it is released, once."""
+class BrokerLease:
+    """A connection that belongs to one request until it is released, once.
+
+    Attributes:
+        connection: To the broker.
+        broker_id: As the cluster's metadata has it; -1 for the request that asks for these.
+        cluster_id: The same.
+    """
 
     connection: BrokerConnection
-    _pool: "ConnectionPool"
+    pool: "ConnectionPool"
     _slot: asyncio.Semaphore
+    broker_id: int = -1
+    cluster_id: str = ""
 
     async def become_listener(self) -> None:
         """Leave the slot to another request for one of the listeners', if any is free."""
-        listeners = self._pool.slot(Purpose.LISTEN)
+        listeners = self.pool.slots[Purpose.LISTEN]
         if not listeners.locked():
             await listeners.acquire()
             self._slot.release()
             self._slot = listeners
 
     def release(self) -> None:
-        """Give the connection back; one with a request in flight is dropped."""
-        self._pool.give_back(self.connection)
-        self._slot.release()
-
-
-@dataclass(eq=False)
-class PoolSlot:
-    """The right to one connection, for one purpose."""
-
-    _pool: "ConnectionPool"
-    _slot: asyncio.Semaphore
-
-    async def lease(self) -> Lease:
-        """Take an idle connection or open a new one; give the slot up where that fails.
-
-        Raises:
-            NotSentError: The broker cannot be reached.
-        """
-        try:
-            return Lease(await self._pool.connection(), self._pool, self._slot)
-        except BaseException:
-            self._slot.release()
-            raise
-
-    def give_up(self) -> None:
-        """Leave it to another request."""
+        """Return the connection; one with a request in flight is dropped."""
+        self.pool.give_back(self.connection)
         self._slot.release()
 
 
@@ -84,30 +68,30 @@ class ConnectionPool:
     """Opens connections when none is idle; each purpose has a bound of its own.
 
     Args:
-        dial: Opens a connection.
+        address: Of the broker.
+        dial: Opens a connection to it.
         lost: Called when the other side has ended one that waited for a request.
     """
 
     def __init__(
-        self, dial: Callable[[], Awaitable[BrokerConnection]], lost: Callable[[], None]
+        self,
+        address: Address,
+        dial: Callable[[Address], Awaitable[BrokerConnection]],
+        lost: Callable[[], None],
     ) -> None:
-        self._dial = dial
-        self._lost = lost
-        self._slots = {
+        self.address = address
+        self.slots: Final = {
             purpose: asyncio.Semaphore(number) for purpose, number in MAX_CONNECTIONS.items()
         }
+        self._dial = dial
+        self._lost = lost
         self._open: set[BrokerConnection] = set()
         self._idle_since: dict[BrokerConnection, float] = {}
         self._retired: set[BrokerConnection] = set()
 
     @property
-    def in_touch(self) -> bool:
-        """Whether a connection is open, as far as the pool can tell."""
-        return bool(self._open)
-
-    @property
     def open(self) -> int:
-        """How many connections are open."""
+        """How many connections are open, as far as the pool can tell."""
         return len(self._open)
 
     @property
@@ -115,23 +99,19 @@ class ConnectionPool:
         """How many of them wait for a request."""
         return len(self._idle_since)
 
-    def slot(self, purpose: Purpose) -> asyncio.Semaphore:
-        """Return the semaphore of a purpose."""
-        return self._slots[purpose]
+    async def lease(self, slot: asyncio.Semaphore) -> BrokerLease:
+        """Take an idle connection or open a new one, in an acquired slot of ``slots``.
 
-    async def reserve(self, purpose: Purpose) -> PoolSlot:
-        """Wait for a slot."""
-        slot = self._slots[purpose]
-        await slot.acquire()
-        return PoolSlot(self, slot)
-
-    async def connection(self) -> BrokerConnection:
-        """Take an idle connection or open one.
+        The slot is released where that fails.
 
         Raises:
             NotSentError: The broker cannot be reached.
         """
-        return self._take_idle() or await self._open_new()
+        try:
+            return BrokerLease(self._take_idle() or await self._open_new(), self, slot)
+        except BaseException:
+            slot.release()
+            raise
 
     def give_back(self, connection: BrokerConnection) -> None:
         """Keep a connection that can take another request, drop any other."""
@@ -169,7 +149,7 @@ class ConnectionPool:
         return None
 
     async def _open_new(self) -> BrokerConnection:
-        connection = await self._dial()
+        connection = await self._dial(self.address)
         self._open.add(connection)
         connection.lost.add_done_callback(lambda _: self._forget(connection))
         return connection
@@ -179,22 +159,3 @@ class ConnectionPool:
         self._retired.discard(connection)
         if self._idle_since.pop(connection, None) is not None:
             self._lost()
-
-
-@dataclass(frozen=True, slots=True)
-class BrokerLease:
-    """A connection to a broker whose id is certain."""
-
-    cluster_id: str
-    broker_id: int
-    address: Address
-    lease: Lease
-
-    @property
-    def connection(self) -> BrokerConnection:
-        """The connection."""
-        return self.lease.connection
-
-    def release(self) -> None:
-        """Give the connection back."""
-        self.lease.release()

@@ -4,12 +4,11 @@ from typing import Any, Final
 
 from kafka.protocol.admin import DescribeQuorumRequest, DescribeQuorumResponse
 
-from app.domain.errors import BrokerError, NotSentError, UnsupportedVersionError
+from app.domain.errors import BrokerError, UnsupportedVersionError
 from app.kafka.cluster_client import Brokers
-from app.kafka.connection import UNREACHABLE, ask, newest_common
-from app.kafka.errors import code_name
+from app.kafka.connection import ask, newest_common
+from app.kafka.errors import code_name, unreachable
 from app.kafka.pool import BrokerLease, Purpose
-from app.kafka.rpc import read
 from app.service.ports.brokers import BarrierUnavailableError, QuorumState
 
 _METADATA_LOG: Final = "__cluster_metadata"
@@ -33,8 +32,7 @@ class KafkaMetadataQuorum:
     ) -> QuorumState:
         """See ``MetadataQuorum``; a broker without a metadata quorum cannot be verified either."""
         try:
-            return await read(
-                self._brokers,
+            return await self._brokers.read(
                 _describe_quorum,
                 broker_id=broker_id,
                 timeout_s=self._brokers.patience.check_s if timeout_s is None else timeout_s,
@@ -43,7 +41,7 @@ class KafkaMetadataQuorum:
         except UnsupportedVersionError as error:
             raise BarrierUnavailableError(error.detail) from error
         except BrokerError as error:
-            raise NotSentError(error.detail, code=UNREACHABLE) from error
+            raise unreachable(error.detail) from error
 
 
 async def _describe_quorum(lease: BrokerLease) -> QuorumState:
@@ -64,7 +62,7 @@ async def _describe_quorum(lease: BrokerLease) -> QuorumState:
             return QuorumState(
                 partition.leader_epoch, partition.high_watermark, _log_ends(partition)
             )
-    raise NotSentError("The controller did not tell of the metadata quorum.", code=UNREACHABLE)
+    raise unreachable("The controller did not report the metadata quorum.")
 
 
 def _check(lease: BrokerLease, answer: Any) -> None:
@@ -79,7 +77,7 @@ def _check(lease: BrokerLease, answer: Any) -> None:
         )
         raise BarrierUnavailableError(detail)
     detail = f"DescribeQuorum was answered with {name}. {answer.error_message or ''}".rstrip()
-    raise NotSentError(detail, code=UNREACHABLE)
+    raise unreachable(detail)
 
 
 def _log_ends(partition: Any) -> dict[int, int]:

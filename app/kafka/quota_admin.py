@@ -2,7 +2,8 @@
 
 import asyncio
 import math
-from collections.abc import Generator, Mapping, Sequence
+import struct
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -10,33 +11,33 @@ from typing import Any, Final
 
 from app.domain.alterations import ClientQuotaAlteration, KafkaRefusal, Outcome
 from app.domain.entities import ClientQuotaEntity
-from app.domain.errors import NotSentError
+from app.domain.errors import InvalidRequestError, NotSentError, UnsupportedVersionError
 from app.domain.filters import ClientQuotaFilter
-from app.kafka.cluster_client import Brokers
-from app.kafka.cluster_view import no_live_broker
+from app.kafka.cluster_client import Brokers, no_live_broker
 from app.kafka.connection import (
     LARGEST_ANSWER_BYTES,
-    UNREACHABLE,
-    AnswerLostError,
-    Loss,
+    BrokerConnection,
+    framed_body,
     killed_if_it_stands_still,
 )
 from app.kafka.describe_all import DescribedAll
-from app.kafka.errors import code_name, describe_error
+from app.kafka.errors import AnswerLostError, Loss, code_name, describe_error, unreachable
 from app.kafka.pool import BrokerLease, Purpose
 from app.kafka.quota_messages import (
     ALTER_API,
     DESCRIBE_API,
+    NEWEST_VERSION,
     UnreadableAnswerError,
     alter_body,
+    decoded,
     describe_body,
     read_described,
     read_verdicts,
 )
-from app.kafka.rpc import decoded, encoded, read
 from app.service.alterations.context import Failpoints
 from app.service.ports.brokers import AlterAnswer, Described, EntityVerdict
 from app.service.runtime.clock import boot_time
+from app.service.runtime.offload import off_loop
 
 LISTEN_FOR_S: Final = 95.0
 """How long the answer to an alteration is listened for: 60 s in the broker's queue, 30 s of its
@@ -101,7 +102,7 @@ class AlterationInFlight:
         if self.request.validate_only:
             self._lease.connection.abort()
         else:
-            await self._lease.lease.become_listener()
+            await self._lease.become_listener()
 
     def unknown(self, reason: str) -> AlterAnswer:
         """Return UNKNOWN for every entity: it may have been applied."""
@@ -170,8 +171,7 @@ class KafkaClientQuotaAdmin:
         async def describe(lease: BrokerLease) -> Described:
             return await self._describe(lease, quota_filter)
 
-        return await read(
-            self._brokers,
+        return await self._brokers.read(
             describe,
             broker_id=broker_id,
             timeout_s=self._patience.broker_answer_s if timeout_s is None else timeout_s,
@@ -195,7 +195,7 @@ class KafkaClientQuotaAdmin:
             broker_id, Purpose.ALTER, loop.time() + send_by - boot_time()
         )
         try:
-            frame, version = await encoded(
+            frame, version = await _encoded(
                 partial(alter_body, alterations, validate_only=validate_only),
                 ALTER_API,
                 lease.connection,
@@ -258,7 +258,7 @@ class KafkaClientQuotaAdmin:
         return asyncio.get_running_loop().time() + allowed_s
 
     async def _describe(self, lease: BrokerLease, quota_filter: ClientQuotaFilter) -> Described:
-        frame, version = await encoded(
+        frame, version = await _encoded(
             partial(describe_body, quota_filter),
             DESCRIBE_API,
             lease.connection,
@@ -300,4 +300,35 @@ class KafkaClientQuotaAdmin:
 
 def _too_late() -> NotSentError:
     detail = "The time was over before the request could be handed over."
-    return NotSentError(detail, code=UNREACHABLE)
+    return unreachable(detail)
+
+
+async def _encoded(
+    write: Callable[[int], bytes], api_key: int, connection: BrokerConnection, entries: int
+) -> tuple[bytes, int]:
+    """Return a quota request as bytes for this connection, and the version that it is in.
+
+    Raises:
+        UnsupportedVersionError: The broker does not have the API.
+        InvalidRequestError: The protocol cannot say it.
+    """
+    version = _version(api_key, connection)
+    correlation_id = connection.next_correlation_id()
+
+    def encode() -> bytes:
+        return framed_body(api_key, version, correlation_id, write(version))
+
+    try:
+        frame = await off_loop(entries, encode)
+    except (ValueError, struct.error) as error:
+        detail = f"Kafka's protocol cannot say this: {error}."
+        raise InvalidRequestError(detail, kafka_error="INVALID_REQUEST") from error
+    return frame, version
+
+
+def _version(api_key: int, connection: BrokerConnection) -> int:
+    oldest, newest = connection.api_versions.get(api_key, (-1, -1))
+    if newest < 0 or oldest > NEWEST_VERSION:
+        detail = f"The broker does not offer API key {api_key}: it is older than Kafka 2.6."
+        raise UnsupportedVersionError(detail, kafka_error="UNSUPPORTED_VERSION")
+    return min(newest, NEWEST_VERSION)

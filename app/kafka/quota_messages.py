@@ -13,6 +13,7 @@ from app.domain.entities import ClientQuotaEntity
 from app.domain.filters import ClientQuotaFilter, ClientQuotaFilterComponent, MatchType
 from app.kafka.errors import alter_outcome, alter_refusal
 from app.service.ports.brokers import EntityVerdict
+from app.service.runtime.offload import off_loop
 
 T = TypeVar("T")
 
@@ -373,3 +374,14 @@ def _value(reader: Reader) -> tuple[str, float]:
     key, value = reader.text(), reader.float64()
     reader.end_of_structure()
     return key, value
+
+
+_BYTES_OF_AN_ENTRY: Final = 300
+"""Reading so many takes as long as one item of other work."""
+
+
+async def decoded(
+    read: Callable[[bytes | bytearray, int], T], payload: bytes | bytearray, version: int
+) -> T:
+    """Read an answer; a large one in a thread."""
+    return await off_loop(len(payload) // _BYTES_OF_AN_ENTRY, read, payload, version)

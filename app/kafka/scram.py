@@ -14,7 +14,6 @@ from app.kafka.cluster_client import Brokers
 from app.kafka.connection import ask, newest_common
 from app.kafka.errors import account_not_authorized, code_name, describe_error
 from app.kafka.pool import BrokerLease
-from app.kafka.rpc import read
 from app.service.ports.brokers import ScramCredential, ScramUsers
 
 _LARGEST_ANSWER_BYTES: Final = 16_000_000
@@ -33,7 +32,7 @@ class KafkaScramCredentials:
 
     async def scram_users(self) -> ScramUsers:
         """See ``ScramCredentialSource``."""
-        return await read(self._brokers, _describe, timeout_s=self._timeout_s)
+        return await self._brokers.read(_describe, timeout_s=self._timeout_s)
 
 
 async def _describe(lease: BrokerLease) -> ScramUsers:

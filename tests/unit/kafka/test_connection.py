@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from app.kafka.config import KafkaSettings, ssl_context
-from app.kafka.handshake import SaslError, sasl_exchange
-from app.kafka.pool import ConnectionPool
-from app.kafka.rpc import decoded
+from app.kafka.handshake import Address, SaslError, sasl_exchange
+from app.kafka.pool import BrokerLease, ConnectionPool, Purpose
+from app.kafka.quota_messages import decoded
 
 
 def test_the_bootstrap_servers_are_a_list_of_host_and_port():
@@ -166,18 +166,24 @@ class Connection:
 
 
 def pool_with(losses: list[str]) -> ConnectionPool:
-    async def dial() -> Any:
+    async def dial(_: Address) -> Any:
         return Connection()
 
-    return ConnectionPool(dial, lambda: losses.append("lost"))
+    return ConnectionPool(("broker", 9092), dial, lambda: losses.append("lost"))
+
+
+async def lease(pool: ConnectionPool) -> BrokerLease:
+    slot = pool.slots[Purpose.READ]
+    await slot.acquire()
+    return await pool.lease(slot)
 
 
 async def test_an_idle_connection_that_ends_is_reported():
     losses: list[str] = []
     pool = pool_with(losses)
-    connection: Any = await pool.connection()
-    pool.give_back(connection)
-    connection.abort()
+    first = await lease(pool)
+    first.release()
+    first.connection.abort()
     await asyncio.sleep(0)
     assert (losses, pool.open, pool.idle) == (["lost"], 0, 0)
 
@@ -185,20 +191,20 @@ async def test_an_idle_connection_that_ends_is_reported():
 async def test_a_connection_that_ended_unnoticed_is_reported_before_another_is_opened():
     losses: list[str] = []
     pool = pool_with(losses)
-    connection: Any = await pool.connection()
-    pool.give_back(connection)
-    connection.quiet = False
-    assert await pool.connection() is not connection
+    first: Any = await lease(pool)
+    first.release()
+    first.connection.quiet = False
+    assert (await lease(pool)).connection is not first.connection
     assert losses == ["lost"]
 
 
 async def test_a_connection_that_the_pool_ends_is_not_reported():
     losses: list[str] = []
     pool = pool_with(losses)
-    connection: Any = await pool.connection()
-    connection.expires_at = 0.0
-    pool.give_back(connection)
-    assert await pool.connection() is not connection
+    first: Any = await lease(pool)
+    first.connection.expires_at = 0.0
+    first.release()
+    assert (await lease(pool)).connection is not first.connection
     await asyncio.sleep(0)
     assert (losses, pool.open) == ([], 1)
 
