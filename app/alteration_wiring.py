@@ -7,6 +7,7 @@ from functools import partial
 from typing import Final
 
 from app.domain.errors import NotSentError
+from app.domain.filters import ALL_ENTITIES
 from app.http.errors import LoginFailedError
 from app.http.services import CallerServices
 from app.kafka.acls import KafkaCallerRights
@@ -33,7 +34,6 @@ from app.service.auth.denials import DeniedAttempts
 from app.service.auth.policy import PolicyGuard
 from app.service.auth.run_as_caller import (
     AlterAsCaller,
-    CallerImage,
     CallerQuotaAdmin,
     RecordReader,
 )
@@ -217,17 +217,20 @@ class CallerSession:
         self._tasks = SessionTasks(shared.state.tasks)
         authorizer = BrokerAuthorizer(self._rights, shared.authorizer)
         as_caller = CallerQuotaAdmin(admin, self._rights, principal)
-        within_s = brokers.patience.image_s
-        image = CallerImage(as_caller, shared.state.backends.image, within_s=within_s)
+        image = shared.state.backends.image
+        # Quotas have no ACLs of their own, so whoever may describe shares the image that is there.
+        describe_now = partial(
+            as_caller.describe_client_quotas, ALL_ENTITIES, timeout_s=brokers.patience.image_s
+        )
         reader = RecordReader(as_caller, shared.state.backends.admin)
         dependencies = shared.state.dependencies(as_caller, self._tasks, reader)
         alter = AlterAsCaller(dependencies, principal, shared.denials)
         self.services = CallerServices(
             authorizer,
-            DescribeQuotas(as_caller, image, shared.images),
+            DescribeQuotas(as_caller, image, shared.images, describe_now),
             alter,
             RevertAlterations(shared.audit, alter),
-            ResolveQuotas(image),
+            ResolveQuotas(image, describe_now),
         )
 
     @property

@@ -44,7 +44,7 @@ from app.service.ports.audit_log import (
     KeyTakenError,
 )
 from app.service.ports.brokers import ClientQuotaAdmin
-from app.service.queries.image import Image
+from app.service.queries.image import QuotaImage
 from app.service.runtime.offload import LargeRequests, off_loop
 from app.service.runtime.tasks import Tasks
 
@@ -59,7 +59,7 @@ class AlterDeps:
     sending: AlterExecutor
     replays: Replays
     tasks: Tasks
-    image: Image
+    image: QuotaImage
     policy: PolicyGuard
     large: LargeRequests
 

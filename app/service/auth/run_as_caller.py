@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from app.domain.alterations import ClientQuotaAlteration, KafkaRefusal, Quotas
+from app.domain.alterations import ClientQuotaAlteration, KafkaRefusal
 from app.domain.authorization import Operation
 from app.domain.errors import (
     BrokerError,
@@ -12,7 +12,7 @@ from app.domain.errors import (
     QuotaError,
     Retry,
 )
-from app.domain.filters import ALL_ENTITIES, ClientQuotaFilter
+from app.domain.filters import ClientQuotaFilter
 from app.service.alterations.alter import AlterDeps, AlterQuotas, no_check
 from app.service.alterations.command import AlterationReport, AlterCommand
 from app.service.auth.authorize import NOT_AUTHORIZED, RULE, lacks
@@ -25,8 +25,6 @@ from app.service.ports.brokers import (
     EntityVerdict,
     QuotaReader,
 )
-from app.service.queries.image import Image, IndexedImage
-from app.service.runtime.clock import USUAL
 
 
 class RefusedAtTheActError(ClusterAuthorizationError, NotSentError):
@@ -146,58 +144,6 @@ class CallerQuotaAdmin:
     async def cluster_id(self, *, timeout_s: float | None = None) -> str:
         """See ``ClientQuotaAdmin``."""
         return await self._admin.cluster_id(timeout_s=timeout_s)
-
-
-class CallerImage:
-    """The newest state is asked for as the caller; an older one is everybody's.
-
-    Whoever may describe gets the same answer as everybody else who may: quotas have no ACLs of
-    their own. So an image is shared with a caller whom a broker allowed to describe at most a
-    minute ago, instead of one copy of all quotas for each session.
-    """
-
-    def __init__(
-        self, admin: ClientQuotaAdmin, shared: Image, *, within_s: float = USUAL.image_s
-    ) -> None:
-        self._admin = admin
-        self._shared = shared
-        self._within_s = within_s
-
-    async def image(self, *, max_age_ms: int) -> Described:
-        """See ``Image``.
-
-        Raises:
-            RefusedAtTheActError: The caller lacks DESCRIBE_CONFIGS.
-        """
-        if max_age_ms > 0:
-            return await self._shared.image(max_age_ms=max_age_ms)
-        return await self._admin.describe_client_quotas(ALL_ENTITIES, timeout_s=self._within_s)
-
-    def young(self, *, max_age_ms: int) -> Described | None:
-        """See ``Image``."""
-        return self._shared.young(max_age_ms=max_age_ms)
-
-    async def indexed(self, *, max_age_ms: int) -> IndexedImage:
-        """See ``Image``.
-
-        Raises:
-            RefusedAtTheActError: The caller lacks DESCRIBE_CONFIGS.
-        """
-        if max_age_ms > 0:
-            return await self._shared.indexed(max_age_ms=max_age_ms)
-        return await self.index_of(await self.image(max_age_ms=0))
-
-    async def index_of(self, described: Described) -> IndexedImage:
-        """See ``Image``."""
-        return await self._shared.index_of(described)
-
-    async def note(self, after: Quotas) -> None:
-        """See ``Image``."""
-        await self._shared.note(after)
-
-    def forget(self) -> None:
-        """See ``Image``."""
-        self._shared.forget()
 
 
 class AlterAsCaller(AlterQuotas):

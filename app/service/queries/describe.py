@@ -18,8 +18,8 @@ from app.domain.filters import (
     check_filter,
     filter_violations,
 )
-from app.service.ports.brokers import ClientQuotaAdmin, Described
-from app.service.queries.image import Image
+from app.service.ports.brokers import Described, QuotaReader
+from app.service.queries.image import DescribeNow, QuotaImage
 from app.service.runtime.offload import off_loop, pause_gc
 
 Entry = tuple[ClientQuotaEntity, Values]
@@ -257,14 +257,26 @@ class QuotaPage:
 
 
 class DescribeQuotas:
-    """Answers ``GET /quotas``; ``images`` may be shared with others who answer it."""
+    """Answers ``GET /quotas``.
+
+    Args:
+        admin: Describes what a filter selects.
+        image: Everything.
+        images: May be shared with others who answer it.
+        describe_now: Describes everything for whoever wants the newest state; null lets the image.
+    """
 
     def __init__(
-        self, admin: ClientQuotaAdmin, image: Image, images: SortedSnapshots | None = None
+        self,
+        admin: QuotaReader,
+        image: QuotaImage,
+        images: SortedSnapshots | None = None,
+        describe_now: DescribeNow | None = None,
     ) -> None:
         self._admin = admin
         self._image = image
         self._images = images or SortedSnapshots()
+        self._describe_now = describe_now or image.now
 
     async def describe(self, query: DescribeQuery) -> QuotaListing:
         """Return every matching entity.
@@ -303,7 +315,7 @@ class DescribeQuotas:
         Raises:
             NotSentError: No broker answers.
         """
-        return await self._image.image(max_age_ms=0)
+        return await self._describe_now()
 
     async def _described(self, query: DescribeQuery) -> tuple[Described, bool]:
         """Return what holds all that matches, and whether it is an image that others use, too.
@@ -312,8 +324,10 @@ class DescribeQuotas:
         """
         wanted, max_age_ms = query.quota_filter.for_broker(), query.max_age_ms
         if wanted == ALL_ENTITIES:
-            return await self._image.image(max_age_ms=max_age_ms), max_age_ms > 0
-        if max_age_ms > 0 and (young := self._image.young(max_age_ms=max_age_ms)):
+            if max_age_ms == 0:
+                return await self._describe_now(), False
+            return await self._image.image(max_age_ms=max_age_ms), True
+        if max_age_ms and (young := self._image.young(max_age_ms=max_age_ms)):
             return young, True
         return await self._admin.describe_client_quotas(wanted), False
 

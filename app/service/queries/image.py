@@ -3,9 +3,10 @@
 import asyncio
 import time
 from collections import deque
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 from app.domain.alterations import Quotas, Values, same_values
 from app.domain.entities import ClientQuotaEntity
@@ -36,6 +37,10 @@ MOST_ACKNOWLEDGED: Final = 20_000
 """With so many changes that no describe has shown yet the next one is awaited."""
 
 
+DescribeNow = Callable[[], Awaitable[Described]]
+"""Describes every quota of the cluster as a broker has it now."""
+
+
 @dataclass(frozen=True, slots=True)
 class IndexedImage:
     """An image that identities can be resolved against.
@@ -53,44 +58,6 @@ class IndexedImage:
     index: QuotaIndex
     callback_class: str | None
     memo: dict[object, Any]
-
-
-class Image(Protocol):
-    """The describe-all answer, cached and shared; ages count from the start of the describe."""
-
-    async def image(self, *, max_age_ms: int) -> Described:
-        """Return an image that is at most that old, and no older than the last change of ours.
-
-        Raises:
-            QuotaError: As ``QuotaReader.describe_client_quotas``.
-        """
-        ...
-
-    def young(self, *, max_age_ms: int) -> Described | None:
-        """Return such an image if there is one; else begin to describe one and do not wait."""
-        ...
-
-    async def indexed(self, *, max_age_ms: int) -> IndexedImage:
-        """Return an image that is at most that old, with every change of ours laid over it.
-
-        Nobody waits while there is one; with 0 it is what a broker answers now.
-
-        Raises:
-            QuotaError: As ``QuotaReader.describe_client_quotas``.
-        """
-        ...
-
-    async def index_of(self, described: Described) -> IndexedImage:
-        """Return what was described, so that identities can be resolved against it."""
-        ...
-
-    async def note(self, after: Quotas) -> None:
-        """Show acknowledged values, those of the whole entities, from the next answer on."""
-        ...
-
-    def forget(self) -> None:
-        """Answer from no image that is older than now: nobody can say what has changed."""
-        ...
 
 
 class _Acknowledged(NamedTuple):
@@ -114,8 +81,8 @@ class _Current:
 class QuotaImage:
     """Renews the image before it is too old for those who use it, and lets nobody wait for that.
 
-    A renewal begins when half of a caller's limit has passed. A change of ours is laid over the
-    image until a describe shows it.
+    Ages count from the start of the describe. A renewal begins when half of a caller's limit has
+    passed. A change of ours is laid over the image until a describe shows it.
 
     Args:
         admin: Describes.
@@ -140,14 +107,26 @@ class QuotaImage:
         self._changed_at = self._not_before = self._renew_from = float("-inf")
         self._took_s: deque[float] = deque(maxlen=LAST)
 
+    async def now(self) -> Described:
+        """Describe everything; all who wait for it share the answer.
+
+        Raises:
+            QuotaError: As ``QuotaReader.describe_client_quotas``.
+        """
+        return await self.image(max_age_ms=0)
+
     async def image(self, *, max_age_ms: int) -> Described:
-        """See ``Image``."""
+        """Return an image that is at most that old, and no older than the last change of ours.
+
+        Raises:
+            QuotaError: As ``QuotaReader.describe_client_quotas``.
+        """
         max_age_s = self._since_changes(max_age_ms)
         current = self._young(max_age_s) or (await self._cache.get(max_age_s))[0]
         return current.described
 
     def young(self, *, max_age_ms: int) -> Described | None:
-        """See ``Image``."""
+        """Return such an image if there is one; else begin to describe one and do not wait."""
         current = self._young(self._since_changes(max_age_ms))
         if current is None:
             self._renew()
@@ -155,19 +134,23 @@ class QuotaImage:
         return current.described
 
     async def indexed(self, *, max_age_ms: int) -> IndexedImage:
-        """See ``Image``."""
-        if max_age_ms == 0:
-            return await self.index_of(await self.image(max_age_ms=0))
+        """Return an image that is at most that old, with every change of ours laid over it.
+
+        Nobody waits while there is one.
+
+        Raises:
+            QuotaError: As ``QuotaReader.describe_client_quotas``.
+        """
         max_age_s = max_age_ms / 1000
         current = self._young(max_age_s) or (await self._cache.get(max_age_s))[0]
         return current.indexed or await self._lay_over(current)
 
     async def index_of(self, described: Described) -> IndexedImage:
-        """See ``Image``."""
+        """Return what was described, so that identities can be resolved against it."""
         return await self._indexes.of(described)
 
     async def note(self, after: Quotas) -> None:
-        """See ``Image``."""
+        """Show acknowledged values, those of the whole entities, from the next answer on."""
         now, as_of = time.monotonic(), utc_now()
         self._changed_at = now
         async with self._laying_over:
@@ -185,7 +168,7 @@ class QuotaImage:
                 self._renew()
 
     def forget(self) -> None:
-        """See ``Image``."""
+        """Answer from no image that is older than now: nobody can say what has changed."""
         self._not_before = time.monotonic()
         self._acknowledged.clear()
         self._cache.invalidate()

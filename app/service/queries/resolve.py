@@ -14,7 +14,7 @@ from app.domain.validation import canonical_entity, judge
 from app.service.alterations.command import Expected, raise_violations
 from app.service.alterations.preconditions import failed_expectations
 from app.service.ports.audit_log import AuditEntity
-from app.service.queries.image import Image
+from app.service.queries.image import DescribeNow, QuotaImage
 from app.service.runtime.offload import off_loop
 
 DEFAULT_RESOLVE_AGE_MS: Final = 5_000
@@ -104,10 +104,16 @@ def resolved(index: QuotaIndex, identity: Identity, *, explain: bool = False) ->
 
 
 class ResolveQuotas:
-    """Answers ``GET`` and ``POST /quotas/resolve``."""
+    """Answers ``GET`` and ``POST /quotas/resolve``.
 
-    def __init__(self, image: Image) -> None:
+    Args:
+        image: What is resolved against.
+        describe_now: Describes everything for whoever wants the newest state; null lets the image.
+    """
+
+    def __init__(self, image: QuotaImage, describe_now: DescribeNow | None = None) -> None:
         self._image = image
+        self._describe_now = describe_now or image.now
 
     async def resolve(self, query: ResolveQuery) -> ResolveAnswer:
         """Resolve every identity against one image.
@@ -128,7 +134,10 @@ class ResolveQuotas:
         """
         if query.violations:
             raise InvalidRequestError(_BROKEN, violations=query.violations)
-        image = await self._image.indexed(max_age_ms=query.max_age_ms)
+        if query.max_age_ms:
+            image = await self._image.indexed(max_age_ms=query.max_age_ms)
+        else:
+            image = await self._image.index_of(await self._describe_now())
         proposed = None
         if query.alterations is not None:
             proposed = await off_loop(_size(query), _proposed, query, image.index)

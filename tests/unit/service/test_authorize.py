@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import dataclass, field
+from functools import partial
 
 import pytest
 
@@ -17,12 +18,13 @@ from app.service.auth.authorize import (
     ClusterAuthorizer,
 )
 from app.service.auth.run_as_caller import (
-    CallerImage,
     CallerQuotaAdmin,
     RecordReader,
     RefusedAtTheActError,
 )
 from app.service.ports.brokers import AclSnapshot, AlterAnswer, EntityVerdict, Rights
+from app.service.queries.describe import DescribeQuery, DescribeQuotas
+from app.service.queries.resolve import Identity, ResolveQuery, ResolveQuotas
 from app.service.runtime.tasks import AlterationTasks, SessionTasks
 from tests.testkit.fake_ports import EPOCH, FakeBrokers, FakeImage
 
@@ -245,10 +247,17 @@ async def test_a_record_is_read_as_the_service_where_the_caller_may_not(
 
 async def test_the_newest_image_is_the_caller_s_own(rights: FakeRights) -> None:
     as_caller = CallerQuotaAdmin(Refusing([]), rights, "User:alice")
-    image = CallerImage(as_caller, FakeImage(FakeBrokers([])))
-    assert (await image.image(max_age_ms=1000)).quotas == {}
+    describe_now = partial(as_caller.describe_client_quotas, ALL_ENTITIES)
+    image = FakeImage(FakeBrokers([]))
+    describing = DescribeQuotas(as_caller, image, describe_now=describe_now)
+    resolving = ResolveQuotas(image, describe_now)
+    alice = (Identity(user="alice"),)
+    assert not (await describing.describe(DescribeQuery(max_age_ms=1000))).entries
+    assert (await resolving.resolve(ResolveQuery(alice, max_age_ms=1000))).resolutions
     with pytest.raises(RefusedAtTheActError):
-        await image.image(max_age_ms=0)
+        await describing.describe(DescribeQuery())
+    with pytest.raises(RefusedAtTheActError):
+        await resolving.resolve(ResolveQuery(alice, max_age_ms=0))
 
 
 async def test_held_tasks_know_when_the_last_has_ended() -> None:
