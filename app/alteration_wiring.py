@@ -45,8 +45,8 @@ from app.service.queries.image import QuotaImage
 from app.service.queries.resolve import ResolveQuotas
 from app.service.recovery.drift import DriftWatch
 from app.service.recovery.recovery import Fences, Recovery, RecoveryDeps
-from app.service.runtime.circuit_breaker import CircuitBreaker
 from app.service.runtime.clock import USUAL, Patience
+from app.service.runtime.dependencies import CircuitBreaker
 from app.service.runtime.tasks import AlterationTasks, PartitionKeeper, SessionTasks, Tasks
 
 _LOG_IS_DOWN: Final = (

@@ -46,7 +46,7 @@ from app.service.queries.audit import AuditTrail
 from app.service.queries.describe import DescribeQuotas, SortedSnapshots
 from app.service.queries.image import QuotaImage
 from app.service.queries.resolve import ResolveQuotas
-from app.service.runtime.readiness import Readiness, without_addresses
+from app.service.runtime.dependencies import Readiness, without_addresses
 from app.service.runtime.tasks import AlterationTasks
 from app.settings import Settings
 

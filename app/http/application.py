@@ -37,7 +37,7 @@ from app.http.services import Services, services_of
 from app.service.auth.authorize import RULE
 from app.service.auth.denials import DeniedAttempt
 from app.service.auth.run_as_caller import RefusedAtTheActError
-from app.service.runtime.offload import off_loop
+from app.service.runtime.tasks import off_loop
 
 _METHODS: Final[Mapping[str, tuple[str, ...]]] = {
     "GET": ("GET", "HEAD"),

@@ -24,7 +24,7 @@ from app.service.queries.analytics import Analytics
 from app.service.queries.audit import AuditTrail
 from app.service.queries.describe import DescribeQuotas
 from app.service.queries.resolve import ResolveQuotas
-from app.service.runtime.readiness import Readiness
+from app.service.runtime.dependencies import Readiness
 
 
 class Authenticator(Protocol):

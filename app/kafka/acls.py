@@ -27,7 +27,7 @@ from app.kafka.errors import code_name, missing_acl
 from app.kafka.pool import BrokerLease
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from app.service.ports.brokers import AclSnapshot, Rights
-from app.service.runtime.cache import Cache
+from app.service.runtime.dependencies import Cache
 
 T = TypeVar("T")
 

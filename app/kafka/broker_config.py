@@ -12,7 +12,7 @@ from app.kafka.connection import ask, newest_common
 from app.kafka.errors import code_name
 from app.kafka.pool import BrokerLease
 from app.kafka.quota_messages import ALTER_API, DESCRIBE_API
-from app.service.runtime.cache import Cache
+from app.service.runtime.dependencies import Cache
 
 _MAX_AGE_S: Final = 60.0
 _WAITED_FOR_AFTER_S: Final = 600.0

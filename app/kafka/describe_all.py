@@ -24,7 +24,7 @@ from app.domain.entities import ENTITY_TYPES, ClientQuotaEntity
 from app.domain.quota_keys import QuotaKey
 from app.kafka.quota_messages import DescribeAnswer, decoded, read_described
 from app.service.ports.brokers import QuotaChanges
-from app.service.runtime.offload import pause_gc
+from app.service.runtime.tasks import pause_gc
 
 T = TypeVar("T")
 Entry = tuple[ClientQuotaEntity, Values]

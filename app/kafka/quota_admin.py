@@ -37,7 +37,7 @@ from app.kafka.quota_messages import (
 from app.service.alterations.context import Failpoints
 from app.service.ports.brokers import AlterAnswer, Described, EntityVerdict
 from app.service.runtime.clock import boot_time
-from app.service.runtime.offload import off_loop
+from app.service.runtime.tasks import off_loop
 
 LISTEN_FOR_S: Final = 95.0
 """How long the answer to an alteration is listened for: 60 s in the broker's queue, 30 s of its

@@ -13,7 +13,7 @@ from app.domain.entities import ClientQuotaEntity
 from app.domain.filters import ClientQuotaFilter, ClientQuotaFilterComponent, MatchType
 from app.kafka.errors import alter_outcome, alter_refusal
 from app.service.ports.brokers import EntityVerdict
-from app.service.runtime.offload import off_loop
+from app.service.runtime.tasks import off_loop
 
 T = TypeVar("T")
 

@@ -44,7 +44,7 @@ from app.service.ports.audit_log import (
     StoredKey,
 )
 from app.service.runtime.clock import new_alteration_id, time_of
-from app.service.runtime.offload import off_loop
+from app.service.runtime.tasks import off_loop
 
 
 async def payloads_of(alteration_id: str, lease: Lease) -> Sequence[str]:

@@ -48,7 +48,7 @@ from app.service.ports.audit_log import (
 from app.service.ports.brokers import STANDSTILL_S
 from app.service.ports.recovery import RecoveryKey
 from app.service.runtime.clock import time_of
-from app.service.runtime.offload import off_loop
+from app.service.runtime.tasks import off_loop
 
 MAX_BATCH_ROWS: Final = 500
 """Requests of more rows share their transaction with nobody."""

@@ -30,7 +30,7 @@ from app.service.ports.plans import (
     ChangeWithImpact,
     StoredPlan,
 )
-from app.service.runtime.offload import off_loop
+from app.service.runtime.tasks import off_loop
 
 _NUMBERS = ("held", "current", "proposed")
 

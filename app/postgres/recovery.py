@@ -18,7 +18,7 @@ from app.postgres.pool import SECONDS_PER_ROW, Database, Lease
 from app.service.ports.metrics import OpenIntents
 from app.service.ports.recovery import DoubtfulAlteration, OpenAlteration, Recovered, RecoveryKey
 from app.service.recovery.recovery import FINAL_AFTER_S
-from app.service.runtime.offload import off_loop
+from app.service.runtime.tasks import off_loop
 
 _RECENT: Final = text(
     """

@@ -36,7 +36,7 @@ from app.service.ports.plans import (
 )
 from app.service.queries.describe import DescribeQuotas
 from app.service.runtime.clock import new_alteration_id, utc_now
-from app.service.runtime.offload import off_loop
+from app.service.runtime.tasks import off_loop
 
 PLAN_TTL: Final = timedelta(hours=24)
 """How long a plan can be applied."""

@@ -63,7 +63,7 @@ from app.service.queries.analytics import (
     Row,
 )
 from app.service.queries.image import IndexedImage, QuotaImage
-from app.service.runtime.circuit_breaker import CircuitBreaker
+from app.service.runtime.dependencies import CircuitBreaker
 from app.service.runtime.tasks import AlterationTasks
 
 Verdicts = Mapping[ClientQuotaEntity, EntityVerdict]

@@ -38,7 +38,7 @@ from app.http.validation import validated
 from app.service.alterations.command import AlterationReport, AlterCommand, IdempotencyKey
 from app.service.auth.denials import MAX_FIRST_ENTITIES, RequestedChange
 from app.service.ports.audit_log import AlterationRecord
-from app.service.runtime.offload import off_loop
+from app.service.runtime.tasks import off_loop
 
 router = feature_router("alterations")
 

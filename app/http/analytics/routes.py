@@ -38,7 +38,7 @@ from app.http.responses import (
 from app.http.route import feature_router, path_id
 from app.http.services import services_of
 from app.service.queries.analytics import COLUMNS, AnalyticsPage, AnalyticsQuery, Result, Row
-from app.service.runtime.offload import off_loop
+from app.service.runtime.tasks import off_loop
 
 router = feature_router("analytics")
 

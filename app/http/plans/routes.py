@@ -34,7 +34,7 @@ from app.http.route import Key, feature_router, path_id
 from app.http.services import services_of
 from app.service.plans import ApplyPlans, MakePlans, PlanCommand
 from app.service.ports.plans import ChangeWithImpact, StoredPlan
-from app.service.runtime.offload import off_loop
+from app.service.runtime.tasks import off_loop
 
 router = feature_router("plans")
 

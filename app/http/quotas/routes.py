@@ -49,7 +49,7 @@ from app.http.responses import (
 from app.http.route import feature_router
 from app.http.services import Services, services_of
 from app.service.queries.describe import DescribeQuery, Rendering
-from app.service.runtime.offload import off_loop
+from app.service.runtime.tasks import off_loop
 
 _OLDEST_BROKER = "2.6"
 _CERTIFIED_BROKER = "4.3.1"

@@ -24,7 +24,7 @@ from app.http.encoding import (
 )
 from app.service.queries.analytics import BucketName, BucketUsage
 from app.service.queries.resolve import Identity, ResolutionBasis, ResolveAnswer, resolved
-from app.service.runtime.offload import pause_gc
+from app.service.runtime.tasks import pause_gc
 
 
 class JsonBytes(Response):

@@ -50,7 +50,7 @@ from app.http.services import services_of
 from app.http.validation import at_most, strict
 from app.service.queries.resolve import DEFAULT_RESOLVE_AGE_MS, ResolveQuery
 from app.service.queries.resolve import Identity as DomainIdentity
-from app.service.runtime.offload import off_loop
+from app.service.runtime.tasks import off_loop
 
 
 class ResolveParameters(QueryParameters):

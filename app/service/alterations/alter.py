@@ -45,8 +45,7 @@ from app.service.ports.audit_log import (
 )
 from app.service.ports.brokers import ClientQuotaAdmin
 from app.service.queries.image import QuotaImage
-from app.service.runtime.offload import LargeRequests, off_loop
-from app.service.runtime.tasks import Tasks
+from app.service.runtime.tasks import LargeRequests, Tasks, off_loop
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,9 @@ from typing import Final
 
 from app.service.auth.policy import NoPolicy, PolicyGuard
 from app.service.ports.metrics import AlterationMetrics
-from app.service.runtime.circuit_breaker import CircuitBreaker
 from app.service.runtime.clock import USUAL, Patience
-from app.service.runtime.offload import LargeRequests
+from app.service.runtime.dependencies import CircuitBreaker
+from app.service.runtime.tasks import LargeRequests
 
 POINTS: Final = (
     "before_intent",

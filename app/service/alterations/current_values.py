@@ -25,7 +25,7 @@ from app.service.ports.brokers import (
     QuotaReader,
 )
 from app.service.runtime.clock import USUAL
-from app.service.runtime.offload import off_loop
+from app.service.runtime.tasks import off_loop
 
 logger = logging.getLogger(__name__)
 

@@ -25,8 +25,7 @@ from app.service.ports.brokers import AlterAnswer, ClientQuotaAdmin, EntityVerdi
 from app.service.ports.metrics import AlterationMetrics, FoundBy, Phase, timed
 from app.service.ports.recovery import Recovered, RecoveryJournal
 from app.service.runtime.clock import utc_now
-from app.service.runtime.offload import off_loop
-from app.service.runtime.tasks import Tasks
+from app.service.runtime.tasks import Tasks, off_loop
 
 logger = logging.getLogger(__name__)
 

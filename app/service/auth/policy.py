@@ -11,13 +11,13 @@ from app.domain.errors import ClusterAuthorizationError, PolicyViolationError
 from app.domain.policy import Policy, PolicyRule
 from app.service.alterations.command import AlterCommand
 from app.service.auth.denials import DeniedAttempt, requested_change
-from app.service.runtime.offload import off_loop
+from app.service.runtime.tasks import off_loop
 
 logger = logging.getLogger(__name__)
 
 _REFUSED: Final = (
     "The policy of this service does not let you change all of that; nothing was sent. Every "
-    "place is listed in errors."
+    "violation is listed in errors."
 )
 
 RecordDenied = Callable[[Caller, ClusterAuthorizationError, DeniedAttempt], Awaitable[None]]
@@ -40,22 +40,6 @@ class PolicyMetrics(Protocol):
 
     def policy_read(self, *, usable: bool, rules: int) -> None:
         """Note that the file was read, and how many rules are in force since."""
-        ...
-
-
-class PolicyGuard(Protocol):
-    """Lets alterations pass."""
-
-    async def admitted(self, command: AlterCommand) -> AlterCommand:
-        """Return the command, its evidence with the policy's verdict.
-
-        Raises:
-            PolicyViolationError: The policy forbids some of it; the attempt is in the audit log.
-        """
-        ...
-
-    def rules_of(self, principal: str) -> Sequence[PolicyRule] | None:
-        """Return the rules that bound a principal's alterations; null where nothing does."""
         ...
 
 
@@ -112,7 +96,10 @@ class NarrowingPolicy:
         return True
 
     def rules_of(self, principal: str) -> Sequence[PolicyRule] | None:
-        """Return the rules in force; none at all forbid everything, unless others may."""
+        """Return the rules that bound a principal's alterations; null where nothing does.
+
+        No rule at all forbids everything, unless others may.
+        """
         policy = self._in_force.policy
         rules = policy.rules_of(principal)
         return None if policy.others_may and not rules else rules
@@ -134,6 +121,10 @@ class NarrowingPolicy:
             await self._record_denied(command.caller, refusal, _attempt(command, evidence))
             raise refusal
         return replace(command, evidence=evidence)
+
+
+PolicyGuard = NoPolicy | NarrowingPolicy
+"""Lets alterations pass, or some of them."""
 
 
 def _evidence(command: AlterCommand, in_force: PolicyInForce) -> Mapping[str, Any]:

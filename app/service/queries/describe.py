@@ -20,7 +20,7 @@ from app.domain.filters import (
 )
 from app.service.ports.brokers import Described, QuotaReader
 from app.service.queries.image import DescribeNow, QuotaImage
-from app.service.runtime.offload import off_loop, pause_gc
+from app.service.runtime.tasks import off_loop, pause_gc
 
 Entry = tuple[ClientQuotaEntity, Values]
 

@@ -13,9 +13,9 @@ from app.domain.entities import ClientQuotaEntity
 from app.domain.filters import ALL_ENTITIES
 from app.domain.resolution_index import QuotaIndex
 from app.service.ports.brokers import CallbackDetector, Described, QuotaReader
-from app.service.runtime.cache import Cache
 from app.service.runtime.clock import USUAL, utc_now
-from app.service.runtime.offload import off_loop, pause_gc
+from app.service.runtime.dependencies import Cache
+from app.service.runtime.tasks import off_loop, pause_gc
 
 MAX_OVERLAY: Final = 2_000
 """With so many changes since it was built an index is built anew."""

@@ -15,7 +15,7 @@ from app.service.alterations.command import Expected, raise_violations
 from app.service.alterations.preconditions import failed_expectations
 from app.service.ports.audit_log import AuditEntity
 from app.service.queries.image import DescribeNow, QuotaImage
-from app.service.runtime.offload import off_loop
+from app.service.runtime.tasks import off_loop
 
 DEFAULT_RESOLVE_AGE_MS: Final = 5_000
 

@@ -22,8 +22,7 @@ from app.service.alterations.current_values import Barrier
 from app.service.ports.brokers import ClientQuotaAdmin, Described
 from app.service.ports.metrics import AlterationMetrics, DriftOrigin
 from app.service.ports.recovery import AuditedState, Drift, DriftJournal
-from app.service.runtime.offload import off_loop
-from app.service.runtime.tasks import run_forever
+from app.service.runtime.tasks import off_loop, run_forever
 
 INTERVAL_S: Final = 60.0
 """How often the cluster is compared with the log; a change that lasts twice as long is seen."""

@@ -33,8 +33,7 @@ from app.service.ports.brokers import BarrierUnavailableError, ClientQuotaAdmin,
 from app.service.ports.metrics import FoundBy
 from app.service.ports.recovery import OpenAlteration, Recovered, RecoveryJournal, RecoveryKey
 from app.service.runtime.clock import utc_now
-from app.service.runtime.offload import off_loop
-from app.service.runtime.tasks import run_forever
+from app.service.runtime.tasks import off_loop, run_forever
 
 logger = logging.getLogger(__name__)
 

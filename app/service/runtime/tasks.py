@@ -1,33 +1,21 @@
-"""Tasks that outlast a request, and work that is repeated for as long as the process runs."""
+"""Work beside requests: tasks that outlast one, repeated work, and what leaves the event loop."""
 
 import asyncio
-import inspect
+import gc
 import logging
 import time
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, Final, Protocol, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from threading import Lock
+from typing import Any, Final, ParamSpec, TypeVar
 
-from app.domain.errors import NotSentError, QuotaError
+from app.domain.errors import NotSentError, QuotaError, Retry, TooManyRequestsError
+from app.domain.validation import MAX_CHANGES
 from app.service.ports.metrics import AlterationMetrics
 
+P = ParamSpec("P")
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
-
-
-class Tasks(Protocol):
-    """Runs what must not end with the request that began it."""
-
-    async def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run to the end, whatever becomes of the caller; return the result to who still waits.
-
-        Raises:
-            NotSentError: The service is stopping.
-        """
-        ...
-
-    def watch(self, work: Coroutine[Any, Any, object]) -> asyncio.Task[object]:
-        """Run in the background; a stop does not wait for it, recovery takes over."""
-        ...
 
 
 class AlterationTasks:
@@ -44,13 +32,21 @@ class AlterationTasks:
         Raises:
             NotSentError: The service is stopping.
         """
+        return await asyncio.shield(self.begin(work))
+
+    def begin(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Run in the background.
+
+        Raises:
+            NotSentError: The service is stopping.
+        """
         if self._draining:
             work.close()
             raise NotSentError("The service is stopping; nothing was sent.", code="stopping")
-        return await asyncio.shield(self.start(work))
+        return self.start(work)
 
     def start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Run in the background."""
+        """Run in the background, even what is left to do while the service is stopping."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._done)
@@ -86,49 +82,33 @@ class AlterationTasks:
 
 
 class SessionTasks:
-    """Runs tasks among those of the application, and knows when the last of its own has ended."""
+    """Runs tasks among those of the application, and waits for its own."""
 
-    def __init__(self, tasks: Tasks) -> None:
+    def __init__(self, tasks: AlterationTasks) -> None:
         self._tasks = tasks
-        self._running = 0
-        self._quiet = asyncio.Event()
-        self._quiet.set()
+        self._own: set[asyncio.Task[Any]] = set()
 
     async def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """See ``Tasks``."""
-        try:
-            return await self._tasks.run(self._held(work))
-        except NotSentError:
-            if inspect.getcoroutinestate(work) == inspect.CORO_CREATED:
-                work.close()
-            raise
+        """See ``AlterationTasks``."""
+        return await asyncio.shield(self._noted(self._tasks.begin(work)))
 
     def watch(self, work: Coroutine[Any, Any, object]) -> asyncio.Task[object]:
-        """See ``Tasks``; what begins it may end before its first step."""
-        task = self._tasks.watch(work)
-        self._has_begun()
-        task.add_done_callback(self._has_ended)
-        return task
+        """See ``AlterationTasks``."""
+        return self._noted(self._tasks.watch(work))
 
     async def quiet(self) -> None:
         """Wait until none is running."""
-        await self._quiet.wait()
+        while self._own:
+            await asyncio.wait(self._own)
 
-    async def _held(self, work: Coroutine[Any, Any, T]) -> T:
-        self._has_begun()
-        try:
-            return await work
-        finally:
-            self._has_ended()
+    def _noted(self, task: asyncio.Task[T]) -> asyncio.Task[T]:
+        self._own.add(task)
+        task.add_done_callback(self._own.discard)
+        return task
 
-    def _has_begun(self) -> None:
-        self._running += 1
-        self._quiet.clear()
 
-    def _has_ended(self, _: object = None) -> None:
-        self._running -= 1
-        if not self._running:
-            self._quiet.set()
+Tasks = AlterationTasks | SessionTasks
+"""Run what must not end with the request that began it."""
 
 
 async def run_forever(
@@ -186,28 +166,107 @@ class PartitionKeeper:
     async def run(self) -> None:
         """Keep partitions ahead until cancelled."""
         while True:
-            pause_s = await self._maintain()
-            await self._tell()
-            await asyncio.sleep(pause_s)
+            is_made = await self._attempt("made", self._make)
+            await self._attempt("counted", self._count)
+            await asyncio.sleep(INTERVAL_S if is_made else _AFTER_FAILURE_S)
 
-    async def _tell(self) -> None:
-        try:
-            self._metrics.partitions_reach(await self._months_ahead())
-        except QuotaError as error:
-            logger.warning("partitions of the audit log were not counted: %s", error.detail)
-        except Exception:  # the outermost boundary of this task, which must not end
-            logger.exception("partitions of the audit log were not counted")
-
-    async def _maintain(self) -> float:
-        """Return how long to wait until the next time, in seconds."""
-        try:
-            made = await self._ensure()
-        except QuotaError as error:
-            logger.warning("partitions of the audit log were not made: %s", error.detail)
-            return _AFTER_FAILURE_S
-        except Exception:  # the outermost boundary of this task, which must not end
-            logger.exception("partitions of the audit log were not made")
-            return _AFTER_FAILURE_S
+    async def _make(self) -> None:
+        made = await self._ensure()
         if made:
             logger.info("made %d partitions of the audit log", made)
-        return INTERVAL_S
+
+    async def _count(self) -> None:
+        self._metrics.partitions_reach(await self._months_ahead())
+
+    async def _attempt(self, what: str, work: Callable[[], Awaitable[None]]) -> bool:
+        """Log a failure; tell whether there was none."""
+        try:
+            await work()
+        except QuotaError as error:
+            logger.warning("partitions of the audit log were not %s: %s", what, error.detail)
+            return False
+        except Exception:  # the outermost boundary of this task, which must not end
+            logger.exception("partitions of the audit log were not %s", what)
+            return False
+        return True
+
+
+MANY: Final = 200
+"""From so many items on; fewer take a millisecond or two, no more than a thread costs."""
+
+
+async def off_loop(number: int, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Do pure work, in a thread where it is about many items.
+
+    Args:
+        number: Of items that the work grows with.
+        work: What to do; it touches nothing that others change.
+        args: For the work.
+        kwargs: For the work.
+    """
+    if number < MANY:
+        return work(*args, **kwargs)
+    return await asyncio.to_thread(work, *args, **kwargs)
+
+
+class LargeRequests:
+    """Lets a principal have as many items in progress as one request may have.
+
+    Requests of fewer than ``MANY`` pass uncounted, and so does one that has no other beside it.
+    """
+
+    def __init__(self) -> None:
+        self._items: dict[str, int] = {}
+
+    @contextmanager
+    def work(self, principal: str, number: int) -> Iterator[None]:
+        """Count the items of a large request until the block ends.
+
+        Raises:
+            TooManyRequestsError: The principal has enough in progress.
+        """
+        if number < MANY:
+            yield
+            return
+        others = self._items.get(principal, 0)
+        if others and others + number > MAX_CHANGES:
+            detail = f"{principal} has {others} entities in progress; at most {MAX_CHANGES}."
+            raise TooManyRequestsError(
+                detail, code="rate-limited", retry=Retry.SAFE, retry_after_s=1
+            )
+        self._items[principal] = others + number
+        try:
+            yield
+        finally:
+            self._items[principal] -= number
+            if not self._items[principal]:
+                del self._items[principal]
+
+
+LASTING: Final = 200_000
+"""A block that leaves so many objects behind has built something that lasts."""
+
+_collecting: Final = Lock()
+_paused = 0
+
+
+@contextmanager
+def pause_gc() -> Iterator[None]:
+    """Build many objects, none of them in a cycle, without looking for cycles among them.
+
+    The collector is the process's: it looks again when the last block of all threads has ended, but
+    not at what lasts. That is freed like everything else when nobody refers to it any more.
+    """
+    global _paused  # noqa: PLW0603 - the collector is the process's
+    with _collecting:
+        _paused += 1
+        gc.disable()
+    try:
+        yield
+    finally:
+        with _collecting:
+            _paused -= 1
+            if not _paused:
+                if gc.get_count()[0] >= LASTING:
+                    gc.freeze()
+                gc.enable()

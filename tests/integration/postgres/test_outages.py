@@ -16,8 +16,8 @@ from app.postgres.audit_log import PostgresJournal
 from app.postgres.pool import Database, Lease
 from app.service.ports.audit_log import AuditQuery
 from app.service.ports.metrics import BreakerState
-from app.service.runtime.circuit_breaker import FAILURES, CircuitBreaker
 from app.service.runtime.clock import Patience
+from app.service.runtime.dependencies import FAILURES, CircuitBreaker
 from tests.integration.postgres.calls import (
     assert_unavailable,
     assert_works,

@@ -12,7 +12,7 @@ from app.postgres.recovery import PostgresRecovery
 from app.service.alterations.context import AlterContext, Failpoints
 from app.service.alterations.current_values import Barrier, CurrentValues
 from app.service.recovery.recovery import FencePair, Fences, Recovery, RecoveryDeps
-from app.service.runtime.circuit_breaker import CircuitBreaker
+from app.service.runtime.dependencies import CircuitBreaker
 from tests.integration.postgres.locks import Tables
 from tests.integration.postgres.recovering import given_up
 from tests.testkit.fake_metrics import CountedMetrics

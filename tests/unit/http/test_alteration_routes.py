@@ -9,7 +9,7 @@ import pytest
 from app.domain.alterations import ClientQuotaAlteration, Outcome
 from app.domain.entities import ClientQuotaEntity
 from app.service.ports.brokers import EntityVerdict
-from app.service.runtime.offload import MANY
+from app.service.runtime.tasks import MANY
 from tests.testkit.fake_ports import Verdicts, refused
 from tests.testkit.virtual_time import in_virtual_time
 from tests.unit.http.application import Answer

@@ -15,7 +15,7 @@ from app.service.queries import image as module
 from app.service.queries.describe import DescribeQuery, DescribeQuotas
 from app.service.queries.image import BELIEVED_S, LAST, SHARE, QuotaImage
 from app.service.queries.resolve import Identity, ResolveAnswer, ResolveQuery, ResolveQuotas
-from app.service.runtime import offload
+from app.service.runtime import tasks as runtime_tasks
 from app.service.runtime.clock import utc_now
 from tests.testkit.fake_ports import NoCallbacks
 from tests.testkit.virtual_time import in_virtual_time
@@ -127,7 +127,7 @@ async def test_an_index_that_is_being_built_keeps_nobody_waiting(
 ) -> None:
     gate = asyncio.Event()
     gate.set()
-    original = offload.off_loop
+    original = runtime_tasks.off_loop
 
     async def gated(*arguments: Any) -> Any:
         await gate.wait()

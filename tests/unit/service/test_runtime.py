@@ -24,12 +24,24 @@ from app.service.ports.audit_log import KeyTakenError, StoredKey
 from app.service.ports.metrics import BreakerState
 from app.service.queries import resolve
 from app.service.queries.resolve import Identity, ResolveQuery, ResolveQuotas
-from app.service.runtime import offload
-from app.service.runtime.circuit_breaker import FAILURES, PROBE_EVERY_S, CircuitBreaker
+from app.service.runtime import tasks as runtime_tasks
 from app.service.runtime.clock import USUAL, Patience
-from app.service.runtime.offload import MANY, LargeRequests, off_loop, pause_gc
-from app.service.runtime.readiness import Check, Readiness, without_addresses
-from app.service.runtime.tasks import INTERVAL_S, PartitionKeeper
+from app.service.runtime.dependencies import (
+    FAILURES,
+    PROBE_EVERY_S,
+    Check,
+    CircuitBreaker,
+    Readiness,
+    without_addresses,
+)
+from app.service.runtime.tasks import (
+    INTERVAL_S,
+    MANY,
+    LargeRequests,
+    PartitionKeeper,
+    off_loop,
+    pause_gc,
+)
 from app.settings import Settings, SettingsError
 from tests.testkit.fake_metrics import CountedMetrics
 from tests.testkit.fake_ports import FakeBrokers, FakeImage
@@ -132,7 +144,7 @@ def test_a_block_that_fails_leaves_the_collector_as_it_was():
 def test_what_lasts_is_not_looked_at_again_and_is_freed_when_nobody_refers_to_it(
     monkeypatch: pytest.MonkeyPatch,
 ):
-    monkeypatch.setattr(offload, "LASTING", 500)
+    monkeypatch.setattr(runtime_tasks, "LASTING", 500)
     with pause_gc():
         built = [Thing() for _ in range(1000)]
     assert gc.get_freeze_count() >= 1000
