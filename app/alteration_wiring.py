@@ -12,9 +12,9 @@ from app.http.errors import LoginFailedError
 from app.http.services import CallerServices
 from app.kafka.acls import KafkaCallerRights
 from app.kafka.cluster_client import Brokers
-from app.kafka.config import PassThrough, ssl_context
+from app.kafka.cluster_facts import KafkaMetadataQuorum
+from app.kafka.config import KafkaLogin, ssl_context
 from app.kafka.handshake import LoginRefusedError
-from app.kafka.quorum import KafkaMetadataQuorum
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from app.kafka.sessions import Sessions
 from app.postgres.audit_log import PostgresJournal
@@ -256,10 +256,10 @@ class SessionFactory:
         shared: What their sessions have in common.
     """
 
-    def __init__(self, login: PassThrough, shared: SharedServices) -> None:
+    def __init__(self, login: KafkaLogin, shared: SharedServices) -> None:
         self._login = login
         self._shared = shared
-        self._context = ssl_context(login.settings("user", "password"))
+        self._context = ssl_context(login("user", "password"))
         self._pending = asyncio.Semaphore(_LOGINS_AT_ONCE)
 
     async def open(self, user: str, password: str) -> CallerSession:
@@ -269,7 +269,7 @@ class SessionFactory:
             LoginFailedError: The brokers do not accept the user with this password.
             NotSentError: They cannot be reached, or are of another cluster.
         """
-        settings = self._login.settings(user, password)
+        settings = self._login(user, password)
         brokers = Brokers(
             settings,
             self._shared.metrics,
@@ -304,10 +304,10 @@ class SessionFactory:
             raise NotSentError(detail, code="cluster-unreachable")
 
 
-OpenSessions = Callable[[PassThrough], Sessions[CallerSession]]
+OpenSessions = Callable[[KafkaLogin], Sessions[CallerSession]]
 """Makes the sessions of a kind of login, once what they share is open."""
 
 
-def open_sessions(shared: SharedServices, login: PassThrough) -> Sessions[CallerSession]:
+def open_sessions(shared: SharedServices, login: KafkaLogin) -> Sessions[CallerSession]:
     """Return the sessions, of which there are none yet."""
     return Sessions(SessionFactory(login, shared).open)

@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from enum import StrEnum
+from functools import partial
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn, Self
@@ -27,7 +28,7 @@ from app.http.authentication.oidc import ALGORITHMS, is_confidential
 from app.http.authentication.principal_mapping import PrincipalMapping
 from app.http.authentication.proxies import ForwardedHeader
 from app.http.errors import InvalidTokenError
-from app.kafka.config import KafkaSettings, PassThrough, SaslMechanism, SecurityProtocol
+from app.kafka.config import KafkaLogin, KafkaSettings, SaslMechanism, SecurityProtocol
 from app.postgres.connect import read_url
 from app.service.alterations.context import Failpoints
 from app.service.recovery.recovery import FINAL_AFTER_S
@@ -509,11 +510,12 @@ class Settings(BaseModel):
         return KafkaSettings("localhost:0", SecurityProtocol.SSL, **self._kafka_files)
 
     @property
-    def basic_login(self) -> PassThrough | None:
+    def basic_login(self) -> KafkaLogin | None:
         """How callers are logged in; null where ``Authorization: Basic`` is not accepted."""
         if self.basic_sasl_mechanism is None:
             return None
-        return PassThrough(
+        return partial(
+            KafkaSettings,
             self.basic_bootstrap_servers or self.kafka_bootstrap_servers,
             self.basic_security_protocol,
             self.basic_sasl_mechanism,

@@ -239,8 +239,9 @@ def _unsafe_logins(settings: Settings) -> Iterator[str]:
     login = settings.basic_login
     if login is None or settings.basic_security_protocol.uses_tls:
         return
-    if _other_hosts(login.bootstrap_servers):
-        sent = "passwords" if login.sasl_mechanism == SaslMechanism.PLAIN else "logins"
+    kafka = login("user", "password")
+    if _other_hosts(kafka.bootstrap_servers):
+        sent = "passwords" if kafka.sasl_mechanism == SaslMechanism.PLAIN else "logins"
         yield (
             f"QUOTAS_BASIC_SECURITY_PROTOCOL: SASL_PLAINTEXT sends the callers' {sent} to the "
             "brokers unencrypted over a network. Use SASL_SSL."

@@ -24,11 +24,9 @@ from app.http.metrics import HttpMetrics, SharedCounts
 from app.http.rate_limits import Limits, RateLimits
 from app.http.services import Services
 from app.kafka.acls import KafkaClusterAclSource
-from app.kafka.broker_config import KafkaCluster
 from app.kafka.cluster_client import Brokers
-from app.kafka.quorum import KafkaMetadataQuorum
+from app.kafka.cluster_facts import KafkaCluster, KafkaMetadataQuorum, KafkaScramCredentials
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
-from app.kafka.scram import KafkaScramCredentials
 from app.policy_file import read_policy
 from app.postgres.analytics import PostgresAnalytics
 from app.postgres.audit_log import PostgresJournal

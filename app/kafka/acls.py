@@ -22,8 +22,8 @@ from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import BrokerError, NotSentError, QuotaError
 from app.domain.filters import ClientQuotaFilter, ClientQuotaFilterComponent
 from app.kafka.cluster_client import Brokers
-from app.kafka.connection import ask, newest_common
-from app.kafka.errors import code_name, missing_acl
+from app.kafka.connection import ask
+from app.kafka.errors import NOT_AUTHORIZED, code_name, missing_acl
 from app.kafka.pool import BrokerLease
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from app.service.ports.brokers import AclSnapshot, Rights
@@ -112,15 +112,13 @@ async def _describe_acls(lease: BrokerLease) -> _Acls:
         operation=_ANY,
         permission_type=_ANY,
     )
-    version = newest_common(lease.connection, DescribeAclsRequest)
     taken_at = datetime.now(UTC)
     answer = await ask(
-        lease.connection, request, version, DescribeAclsResponse, _LARGEST_ANSWER_BYTES
+        lease.connection, request, DescribeAclsResponse, largest_answer=_LARGEST_ANSWER_BYTES
     )
     if answer.error_code == 0:
         return _Acls(_bindings(answer), taken_at, has_authorizer=True)
     name = code_name(answer.error_code)
-    lease.connection.note_error(name)
     if name == _SECURITY_DISABLED:
         return _Acls((), taken_at, has_authorizer=False)
     raise _acls_unknown(_refusal(name, answer.error_message))
@@ -142,7 +140,7 @@ def _bindings(answer: Any) -> tuple[AclBinding, ...]:
 
 
 def _refusal(name: str, text: str | None) -> str:
-    if name == "CLUSTER_AUTHORIZATION_FAILED":
+    if name == NOT_AUTHORIZED:
         return missing_acl("DESCRIBE")
     return f"The broker refused with {name}. {text or ''}".rstrip()
 
@@ -154,8 +152,6 @@ def _acls_unknown(reason: str) -> NotSentError:
 
 _AUTHORIZER_MAX_AGE_S: Final = 3600.0
 """Brokers have an authorizer from their start to their end, and a session is shorter than that."""
-
-_NOT_AUTHORIZED: Final = "CLUSTER_AUTHORIZATION_FAILED"
 
 _OPERATION_NUMBERS: Final = {
     Operation.DESCRIBE: 8,
@@ -236,7 +232,7 @@ class KafkaCallerRights:
         except NotSentError:
             raise
         except QuotaError as error:
-            if error.kafka_error == _NOT_AUTHORIZED:
+            if error.kafka_error == NOT_AUTHORIZED:
                 return False
             raise _rights_unknown(error.detail) from error
         return True
@@ -249,7 +245,7 @@ class KafkaCallerRights:
         if verdict.outcome is Outcome.VALIDATED:
             return True
         error = verdict.error
-        if error is not None and error.kafka_error == _NOT_AUTHORIZED:
+        if error is not None and error.kafka_error == NOT_AUTHORIZED:
             return False
         raise _rights_unknown(error.message if error is not None else "")
 
@@ -265,9 +261,8 @@ async def _operations(lease: BrokerLease) -> frozenset[int]:
     if DescribeClusterRequest.API_KEY not in lease.connection.api_versions:
         return frozenset()
     request = DescribeClusterRequest(include_cluster_authorized_operations=True)
-    version = newest_common(lease.connection, DescribeClusterRequest)
-    answer = await ask(lease.connection, request, version, DescribeClusterResponse)
-    _check(lease, answer)
+    answer = await ask(lease.connection, request, DescribeClusterResponse)
+    _check(answer)
     return frozenset(int(number) for number in answer.authorized_operations or ())
 
 
@@ -285,21 +280,18 @@ async def _has_authorizer(lease: BrokerLease) -> bool:
         operation=_ALL,
         permission_type=_ANY,
     )
-    version = newest_common(lease.connection, DescribeAclsRequest)
-    answer = await ask(lease.connection, request, version, DescribeAclsResponse)
+    answer = await ask(lease.connection, request, DescribeAclsResponse)
     name = code_name(answer.error_code)
     if name == _SECURITY_DISABLED:
         return False
-    if name != _NOT_AUTHORIZED:
-        _check(lease, answer)
+    if name != NOT_AUTHORIZED:
+        _check(answer)
     return True
 
 
-def _check(lease: BrokerLease, answer: Any) -> None:
+def _check(answer: Any) -> None:
     if answer.error_code:
-        name = code_name(answer.error_code)
-        lease.connection.note_error(name)
-        raise _rights_unknown(f"The broker answered {name}.")
+        raise _rights_unknown(f"The broker answered {code_name(answer.error_code)}.")
 
 
 def _rights_unknown(reason: str) -> NotSentError:

@@ -13,7 +13,7 @@ from kafka.protocol.metadata import MetadataRequest, MetadataResponse
 
 from app.domain.errors import NotSentError, UnsupportedVersionError, WrongClusterError
 from app.kafka.config import KafkaSettings, ssl_context
-from app.kafka.connection import BrokerConnection, ask, newest_common
+from app.kafka.connection import BrokerConnection, ask
 from app.kafka.errors import AnswerLostError, Loss, unreachable
 from app.kafka.handshake import Address, LoginRefusedError, connect
 from app.kafka.pool import BrokerLease, ConnectionPool, Purpose
@@ -288,15 +288,13 @@ class Brokers:
         left = set(addresses)
         while left:
             address = self._first(left)
-            pool = self._pool(address)
+            pool, broker = self._pool(address), f"broker {address[0]}:{address[1]}"
             slot = pool.slots[purpose]
             try:
                 async with asyncio.timeout_at(deadline):
                     await slot.acquire()
             except TimeoutError as error:
-                raise unreachable(
-                    f"Too many requests wait for the broker {_text(address)}."
-                ) from error
+                raise unreachable(f"Too many requests wait for the {broker}.") from error
             if self._first(left) != address:
                 slot.release()
                 continue
@@ -306,7 +304,7 @@ class Brokers:
                 async with asyncio.timeout(share):
                     return await use(await pool.lease(slot))
             except TimeoutError:
-                failure = unreachable(f"The broker {_text(address)} did not answer in time.")
+                failure = unreachable(f"The {broker} did not answer in time.")
             except WrongClusterError as error:
                 other_cluster = error
                 pool.retire()
@@ -388,8 +386,7 @@ class Brokers:
 async def _ask_metadata(connection: BrokerConnection) -> ClusterView:
     asked_at = time.monotonic()
     try:
-        version = newest_common(connection, MetadataRequest)
-        answer = await ask(connection, MetadataRequest(topics=[]), version, MetadataResponse)
+        answer = await ask(connection, MetadataRequest(topics=[]), MetadataResponse)
     except UnsupportedVersionError as error:
         raise unreachable(f"{error.detail} Is this the listener of a controller?") from error
     except AnswerLostError as error:
@@ -401,7 +398,3 @@ async def _ask_metadata(connection: BrokerConnection) -> ClusterView:
 def no_live_broker() -> NotSentError:
     """Return the error for a cluster whose controller counts every broker as fenced."""
     return unreachable("The cluster has no live broker.")
-
-
-def _text(address: Address) -> str:
-    return f"{address[0]}:{address[1]}"

@@ -2,6 +2,7 @@
 
 import re
 import ssl
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
@@ -9,7 +10,6 @@ from typing import Final
 
 CLIENT_ID: Final = "kafka-quota-service"
 """What brokers see in ``client.id``, in their request log and metrics."""
-
 
 _HOST_AND_PORT: Final = re.compile(
     r"(\[(?P<bracketed>[0-9A-Fa-f:.]+)\]|(?P<host>[\w.-]+)):(?P<port>\d{1,5})", re.ASCII
@@ -98,6 +98,10 @@ class KafkaSettings:
         return tuple(_address(server) for server in servers if server)
 
 
+KafkaLogin = Callable[[str, str], KafkaSettings]
+"""How callers reach the brokers with a user and a password of their own."""
+
+
 def ssl_context(settings: KafkaSettings) -> ssl.SSLContext | None:
     """Build the TLS context, or null where the protocol is not encrypted.
 
@@ -142,44 +146,3 @@ def _address(text: str) -> tuple[str, int]:
         message = f"The bootstrap server {text!r} is not host:port."
         raise ValueError(message)
     return match["bracketed"] or match["host"], int(match["port"])
-
-
-@dataclass(frozen=True, slots=True)
-class PassThrough:
-    """Where the brokers let callers log in; the files are those of this service's own account.
-
-    Attributes:
-        bootstrap_servers: ``host:port,…`` of the listener for callers.
-        security_protocol: ``SASL_SSL`` or ``SASL_PLAINTEXT``.
-        sasl_mechanism: One of ``SaslMechanism``.
-        ssl_ca_file: PEM; null means the authorities that the machine trusts.
-        ssl_cert_file: PEM, where the listener wants a client certificate as well; null means none.
-        ssl_key_file: PEM of its key.
-        ssl_key_password: Of that key; null where it is not encrypted.
-    """
-
-    bootstrap_servers: str
-    security_protocol: str
-    sasl_mechanism: str
-    ssl_ca_file: str | None = None
-    ssl_cert_file: str | None = None
-    ssl_key_file: str | None = None
-    ssl_key_password: str | None = field(default=None, repr=False)
-
-    def settings(self, user: str, password: str) -> KafkaSettings:
-        """Return how to reach the brokers as a caller.
-
-        Raises:
-            ValueError: The values do not fit together; the text says what to do.
-        """
-        return KafkaSettings(
-            self.bootstrap_servers,
-            self.security_protocol,
-            self.sasl_mechanism,
-            user,
-            password,
-            self.ssl_ca_file,
-            self.ssl_cert_file,
-            self.ssl_key_file,
-            ssl_key_password=self.ssl_key_password,
-        )

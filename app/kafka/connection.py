@@ -18,7 +18,7 @@ from typing import Any, Final, cast
 
 from app.domain.errors import NotSentError, UnsupportedVersionError
 from app.kafka.config import CLIENT_ID
-from app.kafka.errors import AnswerLostError, Loss, unreachable
+from app.kafka.errors import AnswerLostError, Loss, code_name, unreachable
 from app.service.ports.brokers import STANDSTILL_S
 from app.service.ports.metrics import DependencyMetrics, KafkaResult
 
@@ -299,23 +299,32 @@ def newest_common(connection: BrokerConnection, request: Any) -> int:
 async def ask(
     connection: BrokerConnection,
     request: Any,
-    version: int,
     response: Any,
+    *,
+    version: int | None = None,
     largest_answer: int = _SMALL_ANSWER_BYTES,
 ) -> Any:
     """Send a request and return the answer, decoded by the ``response`` class.
 
+    Its error code is counted. The version is the newest one that both sides have, if none is named.
+
     Raises:
         AnswerLostError: No answer, or none that can be read.
         NotSentError: The connection is closed.
+        UnsupportedVersionError: There is no version that both sides have.
     """
+    if version is None:
+        version = newest_common(connection, request)
     frame = framed(request, version, connection.next_correlation_id())
     payload = await connection.send(frame, largest_answer)
     try:
-        return response.decode(bytes(payload), version=version, header=True)
+        answer = response.decode(bytes(payload), version=version, header=True)
     except _NOT_DECODABLE as error:
         detail = f"The broker's answer to {request.name} cannot be read."
         raise AnswerLostError(Loss.UNREADABLE, detail) from error
+    if error_code := getattr(answer, "error_code", 0):
+        connection.note_error(code_name(error_code))
+    return answer
 
 
 @contextmanager

@@ -1,7 +1,6 @@
 """What goes wrong with brokers: their error codes, answers that are lost, brokers out of reach."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final
 
@@ -28,51 +27,45 @@ class CodeKind(Enum):
     UNCERTAIN = auto()
 
 
-@dataclass(frozen=True, slots=True)
-class KafkaCode:
-    """A code's name, as Kafka spells it, and its kind."""
+NOT_AUTHORIZED: Final = "CLUSTER_AUTHORIZATION_FAILED"
 
-    name: str | None
-    kind: CodeKind
-
-
-_CODES: Final[Mapping[int, KafkaCode]] = {
-    -1: KafkaCode("UNKNOWN_SERVER_ERROR", CodeKind.UNCERTAIN),
-    0: KafkaCode("NONE", CodeKind.DONE),
-    7: KafkaCode("REQUEST_TIMED_OUT", CodeKind.UNCERTAIN),
-    13: KafkaCode("NETWORK_EXCEPTION", CodeKind.UNCERTAIN),
-    31: KafkaCode("CLUSTER_AUTHORIZATION_FAILED", CodeKind.NOT_AUTHORIZED),
-    35: KafkaCode("UNSUPPORTED_VERSION", CodeKind.INVALID),
-    40: KafkaCode("INVALID_CONFIG", CodeKind.INVALID),
-    41: KafkaCode("NOT_CONTROLLER", CodeKind.UNCERTAIN),
-    42: KafkaCode("INVALID_REQUEST", CodeKind.INVALID),
-    44: KafkaCode("POLICY_VIOLATION", CodeKind.INVALID),
-    54: KafkaCode("SECURITY_DISABLED", CodeKind.INVALID),
-    89: KafkaCode("THROTTLING_QUOTA_EXCEEDED", CodeKind.THROTTLED),
+_KINDS: Final[Mapping[int, CodeKind]] = {
+    0: CodeKind.DONE,
+    31: CodeKind.NOT_AUTHORIZED,
+    35: CodeKind.INVALID,  # UNSUPPORTED_VERSION
+    40: CodeKind.INVALID,  # INVALID_CONFIG
+    42: CodeKind.INVALID,  # INVALID_REQUEST
+    44: CodeKind.INVALID,  # POLICY_VIOLATION
+    54: CodeKind.INVALID,  # SECURITY_DISABLED
+    89: CodeKind.THROTTLED,
 }
 """Source: ``org.apache.kafka.common.protocol.Errors``.
 
-UNCERTAIN codes are made by a broker that could not hear the controller's answer: an alteration
-may have been applied (``ForwardingManager.onTimeout``).
+Any other code is UNCERTAIN, such as those of a broker that could not hear the controller's answer:
+an alteration may have been applied (``ForwardingManager.onTimeout``).
 """
 
+_OTHER_NAMES: Final[Mapping[int, str]] = {-1: "UNKNOWN_SERVER_ERROR", 0: "NONE"}
+"""Kafka's names where kafka-python has others."""
 
-def kafka_code(code: int) -> KafkaCode:
-    """Return name and kind; a code outside the table is UNCERTAIN, nameless if unheard of."""
-    if code in _CODES:
-        return _CODES[code]
-    unlisted = kafka_errors.get(code)
-    return KafkaCode(unlisted.message if unlisted else None, CodeKind.UNCERTAIN)
+
+def _kind(code: int) -> CodeKind:
+    return _KINDS.get(code, CodeKind.UNCERTAIN)
+
+
+def _name(code: int) -> str | None:
+    error = kafka_errors.get(code)
+    return _OTHER_NAMES.get(code, error.message if error else None)
 
 
 def code_name(code: int) -> str:
-    """Return the code's name, or the number of a nameless one."""
-    return kafka_code(code).name or str(code)
+    """Return the code's name as Kafka spells it, or the number of a nameless one."""
+    return _name(code) or str(code)
 
 
 def alter_outcome(code: int, *, validate_only: bool) -> Outcome:
     """Return what a code says about one entity of an alteration."""
-    match kafka_code(code).kind:
+    match _kind(code):
         case CodeKind.DONE:
             return Outcome.VALIDATED if validate_only else Outcome.APPLIED
         case CodeKind.UNCERTAIN:
@@ -83,33 +76,31 @@ def alter_outcome(code: int, *, validate_only: bool) -> Outcome:
 
 def alter_refusal(code: int, text: str | None) -> KafkaRefusal | None:
     """Return why an entity was not applied, in the broker's words; null for success."""
-    entry = kafka_code(code)
-    if entry.kind is CodeKind.DONE:
+    if _kind(code) is CodeKind.DONE:
         return None
     message = text or _wordless(code)
-    if entry.kind is CodeKind.NOT_AUTHORIZED:
+    if _kind(code) is CodeKind.NOT_AUTHORIZED:
         message = f"{message} {missing_acl('ALTER_CONFIGS')}"
-    return KafkaRefusal(entry.name, message)
+    return KafkaRefusal(_name(code), message)
 
 
 def describe_error(code: int, text: str | None, throttle_time_ms: int) -> QuotaError:
     """Return the error for a describe that the broker answered with a code other than NONE."""
-    entry = kafka_code(code)
-    detail = text or _wordless(code)
-    match entry.kind:
+    detail, name = text or _wordless(code), _name(code)
+    match _kind(code):
         case CodeKind.NOT_AUTHORIZED:
             return account_not_authorized("DESCRIBE_CONFIGS")
         case CodeKind.INVALID:
-            return InvalidRequestError(detail, kafka_error=entry.name)
+            return InvalidRequestError(detail, kafka_error=name)
         case CodeKind.THROTTLED:
             return TooManyRequestsError(
                 detail,
-                kafka_error=entry.name,
+                kafka_error=name,
                 retry=Retry.SAFE,
                 retry_after_s=throttle_time_ms / 1000,
             )
         case CodeKind.UNCERTAIN | CodeKind.DONE:
-            return BrokerError(detail, kafka_error=entry.name, retry=Retry.SAFE)
+            return BrokerError(detail, kafka_error=name, retry=Retry.SAFE)
 
 
 def account_not_authorized(operation: str) -> BrokerError:
@@ -117,7 +108,7 @@ def account_not_authorized(operation: str) -> BrokerError:
     return BrokerError(
         missing_acl(operation),
         code="service-account-not-authorized",
-        kafka_error="CLUSTER_AUTHORIZATION_FAILED",
+        kafka_error=NOT_AUTHORIZED,
     )
 
 

@@ -175,7 +175,7 @@ async def _agree_on_versions(connection: BrokerConnection) -> None:
     if answer.error_code == _UNSUPPORTED_VERSION:
         answer = await _api_versions(connection, 0)
     if answer.error_code != 0:
-        detail = _refused(connection, "ApiVersions", answer.error_code, None)
+        detail = _refused("ApiVersions", answer.error_code, None)
         raise AnswerLostError(Loss.UNREADABLE, detail)
     connection.api_versions = {
         key.api_key: (key.min_version, key.max_version) for key in answer.api_keys
@@ -189,7 +189,7 @@ async def _api_versions(connection: BrokerConnection, version: int) -> Any:
         client_software_version=f"kafka-python-{__version__}",
         version=version,
     )
-    return await ask(connection, request, version, ApiVersionsResponse)
+    return await ask(connection, request, ApiVersionsResponse, version=version)
 
 
 def _metadata_version(answer: Any) -> int | None:
@@ -203,10 +203,10 @@ def _metadata_version(answer: Any) -> int | None:
 async def _authenticate(connection: BrokerConnection, settings: KafkaSettings) -> None:
     """Prove who we are. Source: KIP-43, KIP-152, KIP-368."""
     request = SaslHandshakeRequest(mechanism=settings.sasl_mechanism)
-    answer = await ask(connection, request, _SASL_HANDSHAKE_VERSION, SaslHandshakeResponse)
+    answer = await ask(connection, request, SaslHandshakeResponse, version=_SASL_HANDSHAKE_VERSION)
     if answer.error_code != 0:
         offered = ", ".join(answer.mechanisms or ())
-        raise SaslError(_refused(connection, "SASL", answer.error_code, f"It offers {offered}."))
+        raise SaslError(_refused("SASL", answer.error_code, f"It offers {offered}."))
     exchange = sasl_exchange(settings)
     to_send = await asyncio.to_thread(_next_message, exchange, None)
     while to_send is not None:
@@ -225,9 +225,9 @@ async def _sasl_round(connection: BrokerConnection, to_send: bytes) -> bytes:
     request = SaslAuthenticateRequest(auth_bytes=to_send)
     newest = connection.api_versions.get(request.API_KEY, (0, 0))[1]
     version = min(newest, _NEWEST_SASL_AUTHENTICATE)
-    answer = await ask(connection, request, version, SaslAuthenticateResponse)
+    answer = await ask(connection, request, SaslAuthenticateResponse, version=version)
     if answer.error_code != 0:
-        refusal = _refused(connection, "SASL", answer.error_code, answer.error_message)
+        refusal = _refused("SASL", answer.error_code, answer.error_message)
         is_login = answer.error_code == _SASL_AUTHENTICATION_FAILED
         raise SaslRefusedError(refusal) if is_login else SaslError(refusal)
     if version >= 1 and answer.session_lifetime_ms > 0:
@@ -236,11 +236,8 @@ async def _sasl_round(connection: BrokerConnection, to_send: bytes) -> bytes:
     return bytes(answer.auth_bytes)
 
 
-def _refused(connection: BrokerConnection, what: str, code: int, text: str | None) -> str:
-    """Count a refusal; return it as a sentence."""
-    name = code_name(code)
-    connection.note_error(name)
-    return f"{what} was refused with {name}. {text or ''}".strip()
+def _refused(what: str, code: int, text: str | None) -> str:
+    return f"{what} was refused with {code_name(code)}. {text or ''}".strip()
 
 
 def _unreachable(address: Address, why: str) -> NotSentError:

@@ -12,10 +12,9 @@ from app.domain.authorization import AclBinding
 from app.domain.errors import BrokerError, NotSentError
 from app.domain.filters import ALL_ENTITIES
 from app.kafka.acls import KafkaClusterAclSource
-from app.kafka.broker_config import KafkaCluster
 from app.kafka.cluster_client import Brokers
+from app.kafka.cluster_facts import KafkaCluster, KafkaMetadataQuorum
 from app.kafka.config import KafkaSettings
-from app.kafka.quorum import KafkaMetadataQuorum
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from app.localdev.kafka import LocalKafka
 from app.service.alterations.current_values import Barrier, CurrentValues

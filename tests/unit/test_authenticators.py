@@ -319,7 +319,7 @@ def test_they_go_over_tls_to_the_listener_that_is_named(mechanism: str) -> None:
         basic_sasl_mechanism=mechanism, basic_bootstrap_servers="kafka.example.org:9094"
     ).basic_login
     assert login is not None
-    kafka = login.settings("alice", "secret")
+    kafka = login("alice", "secret")
     assert kafka.protocol.uses_tls
     assert kafka.addresses == (("kafka.example.org", 9094),)
     assert (kafka.sasl_username, kafka.sasl_mechanism) == ("alice", mechanism)
@@ -329,7 +329,7 @@ def test_they_go_over_tls_to_the_listener_that_is_named(mechanism: str) -> None:
 def test_the_service_s_own_bootstrap_servers_are_the_default() -> None:
     login = password_settings(basic_sasl_mechanism="PLAIN").basic_login
     assert login is not None
-    assert login.bootstrap_servers == "kafka.example.org:9092"
+    assert login("alice", "secret").bootstrap_servers == "kafka.example.org:9092"
 
 
 REFUSED = {

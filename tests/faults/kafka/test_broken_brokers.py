@@ -8,8 +8,8 @@ from app.domain.alterations import Outcome
 from app.domain.errors import NotSentError, UnsupportedVersionError
 from app.domain.filters import ALL_ENTITIES
 from app.kafka.acls import KafkaClusterAclSource
-from app.kafka.broker_config import KafkaCluster
 from app.kafka.cluster_client import Brokers
+from app.kafka.cluster_facts import KafkaCluster
 from app.kafka.config import KafkaSettings
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from app.service.runtime.clock import Patience

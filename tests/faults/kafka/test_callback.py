@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from app.kafka import broker_config as clusters
-from app.kafka.broker_config import KafkaCluster
 from app.kafka.cluster_client import Brokers
+from app.kafka.cluster_facts import KafkaCluster
 from tests.testkit.fake_kafka.cluster import FakeCluster, fake_cluster
 from tests.testkit.fake_kafka.server import DESCRIBE_CONFIGS, closing
 from tests.testkit.kafka import DEADLINE_S

@@ -10,8 +10,8 @@ from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import BrokerError, NotSentError
 from app.domain.filters import ALL_ENTITIES
 from app.kafka.cluster_client import Brokers
+from app.kafka.cluster_facts import KafkaMetadataQuorum
 from app.kafka.config import KafkaSettings
-from app.kafka.quorum import KafkaMetadataQuorum
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from app.service.alterations.current_values import Barrier, CurrentValues
 from app.service.ports.brokers import AlterAnswer

@@ -9,7 +9,7 @@ from app.domain.alterations import Outcome
 from app.domain.errors import NotSentError
 from app.domain.filters import ALL_ENTITIES
 from app.kafka.cluster_client import Brokers
-from app.kafka.quorum import KafkaMetadataQuorum
+from app.kafka.cluster_facts import KafkaMetadataQuorum
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from tests.testkit.fake_kafka.cluster import FakeCluster, fake_cluster
 from tests.testkit.fake_kafka.server import METADATA, closing

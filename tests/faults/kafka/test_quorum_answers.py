@@ -8,8 +8,8 @@ from kafka.protocol.admin import DescribeQuorumResponse
 
 from app.domain.errors import NotSentError
 from app.kafka.cluster_client import Brokers
+from app.kafka.cluster_facts import KafkaMetadataQuorum
 from app.kafka.config import KafkaSettings
-from app.kafka.quorum import KafkaMetadataQuorum
 from app.service.ports.brokers import BarrierUnavailableError, QuorumState
 from tests.testkit.fake_kafka.server import (
     API_VERSIONS,

@@ -8,8 +8,8 @@ import pytest
 from app.domain.errors import NotSentError
 from app.domain.filters import ALL_ENTITIES
 from app.kafka.cluster_client import Brokers
+from app.kafka.cluster_facts import KafkaMetadataQuorum
 from app.kafka.config import KafkaSettings
-from app.kafka.quorum import KafkaMetadataQuorum
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from tests.testkit.fake_kafka.cluster import FakeCluster, fake_cluster
 from tests.testkit.fake_kafka.state import DROP_AFTER_APPLYING, NEVER_ANSWER, Fault

@@ -15,8 +15,8 @@ from confluent_kafka.admin import (
 )
 
 from app.kafka.cluster_client import Brokers
+from app.kafka.cluster_facts import KafkaMetadataQuorum
 from app.kafka.config import KafkaSettings
-from app.kafka.quorum import KafkaMetadataQuorum
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from app.localdev.kafka import LocalKafka
 from app.service.alterations.current_values import Barrier, CurrentValues

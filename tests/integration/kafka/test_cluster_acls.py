@@ -17,8 +17,8 @@ from confluent_kafka.admin import (
 from app.domain import authorization
 from app.domain.errors import NotSentError
 from app.kafka.acls import KafkaClusterAclSource
-from app.kafka.broker_config import KafkaCluster
 from app.kafka.cluster_client import Brokers
+from app.kafka.cluster_facts import KafkaCluster
 from app.kafka.config import KafkaSettings
 from app.localdev.kafka import LocalKafka
 from tests.testkit.kafka import PLAIN_USERS, eventually, pause

@@ -9,9 +9,9 @@ from app.domain.alterations import Outcome
 from app.domain.errors import NotSentError
 from app.domain.filters import ALL_ENTITIES
 from app.kafka.cluster_client import Brokers
+from app.kafka.cluster_facts import KafkaMetadataQuorum
 from app.kafka.config import KafkaSettings
 from app.kafka.pool import MAX_CONNECTIONS, Purpose
-from app.kafka.quorum import KafkaMetadataQuorum
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from app.localdev.kafka import LocalKafka
 from tests.testkit.fake_kafka.server import ALTER, DESCRIBE, DESCRIBE_QUORUM

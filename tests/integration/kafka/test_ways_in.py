@@ -13,9 +13,9 @@ from app.domain.alterations import Outcome
 from app.domain.errors import BrokerError, NotSentError, Sent
 from app.domain.filters import ALL_ENTITIES
 from app.kafka.cluster_client import Brokers
+from app.kafka.cluster_facts import KafkaScramCredentials
 from app.kafka.config import KafkaSettings
 from app.kafka.quota_admin import KafkaClientQuotaAdmin
-from app.kafka.scram import KafkaScramCredentials
 from app.localdev.kafka import LocalKafka
 from app.localdev.kafka_properties import LocalTls
 from tests.testkit.accounts import DEADLINE_S, set_scram_users

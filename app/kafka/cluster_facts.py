@@ -1,0 +1,285 @@
+"""What brokers report beside quotas and ACLs: configuration, metadata quorum, SCRAM users."""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from operator import attrgetter
+from typing import Any, Final
+
+from kafka.protocol.admin import (
+    DescribeConfigsRequest,
+    DescribeConfigsResponse,
+    DescribeQuorumRequest,
+    DescribeQuorumResponse,
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResponse,
+)
+
+from app.domain.errors import BrokerError, NotSentError, QuotaError, UnsupportedVersionError
+from app.kafka.cluster_client import Brokers
+from app.kafka.connection import ask
+from app.kafka.errors import (
+    NOT_AUTHORIZED,
+    account_not_authorized,
+    code_name,
+    describe_error,
+    missing_acl,
+    unreachable,
+)
+from app.kafka.pool import BrokerLease, Purpose
+from app.kafka.quota_messages import ALTER_API, DESCRIBE_API
+from app.service.ports.brokers import (
+    BarrierUnavailableError,
+    QuorumState,
+    ScramCredential,
+    ScramUsers,
+)
+from app.service.runtime.dependencies import Cache
+
+_MAX_AGE_S: Final = 60.0
+_WAITED_FOR_AFTER_S: Final = 600.0
+_DOUBTED_AFTER_S: Final = 5.0
+"""Without the answers of all brokers it is asked again after so long, in the background."""
+
+_CALLBACK: Final = "client.quota.callback.class"
+_BROKER_CONFIGURATION: Final = 4
+"""Source: ``org.apache.kafka.common.config.ConfigResource.Type``."""
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaApiVersions:
+    """What one broker offers; null where it lacks the API.
+
+    Attributes:
+        broker_id: The broker that was asked.
+        describe: The newest version of DescribeClientQuotas (48).
+        alter: The newest version of AlterClientQuotas (49).
+        metadata_version: The finalized level of ``metadata.version``, or null (not KRaft).
+    """
+
+    broker_id: int
+    describe: int | None
+    alter: int | None
+    metadata_version: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Report:
+    """The class that a live broker reported, and whether all reported what they have."""
+
+    callback: str | None
+    by_all: bool
+
+
+class KafkaCluster:
+    """Facts about the brokers that change with their deployment only."""
+
+    def __init__(self, brokers: Brokers) -> None:
+        self._brokers = brokers
+        self._timeout_s = brokers.patience.fact_s
+        self._callback = Cache(self._ask)
+        self._reports: dict[int, str | None] = {}
+
+    async def custom_callback(self) -> str | None:
+        """Return the ``client.quota.callback.class`` of a live broker that has one, else null.
+
+        A broker's last report stands while it cannot be asked. Null also where none could ever be
+        asked, or none permits it: then nothing is certain. Asked for again beside the callers after
+        60 s, and after 5 s where a broker did not respond; nobody waits for it but the first, and
+        whoever comes after ten minutes without a caller. Source: KIP-257.
+        """
+        cached = self._callback
+        report, age_s = cached.get_cached(_WAITED_FOR_AFTER_S) or await cached.get(
+            _WAITED_FOR_AFTER_S
+        )
+        if age_s > (_MAX_AGE_S if report.by_all else _DOUBTED_AFTER_S):
+            cached.refresh()
+        return report.callback
+
+    async def quota_api_versions(self) -> QuotaApiVersions:
+        """Return what the broker in use offers.
+
+        Raises:
+            NotSentError: No broker could be reached.
+        """
+        return await self._brokers.read(
+            _api_versions, timeout_s=self._brokers.patience.broker_answer_s
+        )
+
+    async def close(self) -> None:
+        """Stop asking."""
+        await self._callback.close()
+
+    async def _ask(self) -> _Report:
+        try:
+            view = await self._brokers.view(asyncio.get_running_loop().time() + self._timeout_s)
+        except NotSentError:
+            return _Report(self._last_report(), by_all=False)
+        live = sorted(view.addresses)
+        answered = await asyncio.gather(*(self._ask_broker(broker_id) for broker_id in live))
+        self._reports = {each: self._reports[each] for each in live if each in self._reports}
+        return _Report(self._last_report(), bool(answered) and all(answered))
+
+    async def _ask_broker(self, broker_id: int) -> bool:
+        """Ask one broker; tell whether it has answered."""
+        try:
+            self._reports[broker_id] = await self._brokers.read(
+                _describe_callback, broker_id=broker_id, timeout_s=self._timeout_s
+            )
+        except QuotaError:
+            return False
+        return True
+
+    def _last_report(self) -> str | None:
+        return next((found for found in self._reports.values() if found), None)
+
+
+async def _describe_callback(lease: BrokerLease) -> str | None:
+    """Read one static configuration of a broker, which only this broker knows. Source: KIP-133."""
+    resource = DescribeConfigsRequest.DescribeConfigsResource(
+        resource_type=_BROKER_CONFIGURATION,
+        resource_name=str(lease.broker_id),
+        configuration_keys=[_CALLBACK],
+    )
+    request = DescribeConfigsRequest(resources=[resource])
+    answer = await ask(lease.connection, request, DescribeConfigsResponse)
+    for result in answer.results:
+        if result.error_code:
+            lease.connection.note_error(code_name(result.error_code))
+    values = (config.value for result in answer.results for config in result.configs)
+    return next((value for value in values if value), None)
+
+
+async def _api_versions(lease: BrokerLease) -> QuotaApiVersions:
+    versions = lease.connection.api_versions
+    return QuotaApiVersions(
+        lease.broker_id,
+        versions.get(DESCRIBE_API, (0, None))[1],
+        versions.get(ALTER_API, (0, None))[1],
+        lease.connection.metadata_version,
+    )
+
+
+_METADATA_LOG: Final = "__cluster_metadata"
+_PARTITION: Final = 0
+
+_Topic = DescribeQuorumRequest.TopicData
+
+
+class KafkaMetadataQuorum:
+    """DescribeQuorum (55), which the broker passes on to the controller. Source: KIP-595, KIP-836.
+
+    It waits in the same queue as alterations, behind them.
+    """
+
+    def __init__(self, brokers: Brokers) -> None:
+        self._brokers = brokers
+
+    async def quorum(
+        self, *, broker_id: int | None = None, timeout_s: float | None = None
+    ) -> QuorumState:
+        """See ``MetadataQuorum``; a broker without a metadata quorum cannot be verified either."""
+        try:
+            return await self._brokers.read(
+                _describe_quorum,
+                broker_id=broker_id,
+                timeout_s=self._brokers.patience.check_s if timeout_s is None else timeout_s,
+                purpose=Purpose.QUORUM,
+            )
+        except UnsupportedVersionError as error:
+            raise BarrierUnavailableError(error.detail) from error
+        except BrokerError as error:
+            raise unreachable(error.detail) from error
+
+
+async def _describe_quorum(lease: BrokerLease) -> QuorumState:
+    request = DescribeQuorumRequest(
+        topics=[
+            _Topic(
+                topic_name=_METADATA_LOG,
+                partitions=[_Topic.PartitionData(partition_index=_PARTITION)],
+            )
+        ]
+    )
+    answer = await ask(lease.connection, request, DescribeQuorumResponse)
+    _check_quorum(answer)
+    for topic in answer.topics or ():
+        for partition in topic.partitions or ():
+            if partition.error_code:
+                lease.connection.note_error(code_name(partition.error_code))
+            _check_quorum(partition)
+            return QuorumState(
+                partition.leader_epoch, partition.high_watermark, _log_ends(partition)
+            )
+    raise unreachable("The controller did not report the metadata quorum.")
+
+
+def _check_quorum(answer: Any) -> None:
+    if answer.error_code == 0:
+        return
+    name = code_name(answer.error_code)
+    if name == NOT_AUTHORIZED:
+        raise BarrierUnavailableError(missing_acl("DESCRIBE"))
+    detail = f"DescribeQuorum was answered with {name}. {answer.error_message or ''}".rstrip()
+    raise unreachable(detail)
+
+
+def _log_ends(partition: Any) -> dict[int, int]:
+    """Take the lesser of two for one node: a disk that was replaced is reported for a while."""
+    ends: dict[int, int] = {}
+    for replica in (*(partition.current_voters or ()), *(partition.observers or ())):
+        reported = ends.get(replica.replica_id, replica.log_end_offset)
+        ends[replica.replica_id] = min(reported, replica.log_end_offset)
+    return ends
+
+
+_LARGEST_ANSWER_BYTES: Final = 16_000_000
+
+_MECHANISMS: Final[Mapping[int, str]] = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
+"""Source: ``org.apache.kafka.clients.admin.ScramMechanism``."""
+
+
+class KafkaScramCredentials:
+    """Asks a broker each time: nothing is cached."""
+
+    def __init__(self, brokers: Brokers) -> None:
+        self._brokers = brokers
+        self._timeout_s = brokers.patience.broker_answer_s
+
+    async def scram_users(self) -> ScramUsers:
+        """See ``ScramCredentialSource``."""
+        return await self._brokers.read(_describe_scram, timeout_s=self._timeout_s)
+
+
+async def _describe_scram(lease: BrokerLease) -> ScramUsers:
+    # An empty list means every user, as null does. A broker that refuses a list of null ends in a
+    # NullPointerException and sends no response (release 4.3.1).
+    request = DescribeUserScramCredentialsRequest(users=[])
+    as_of = datetime.now(UTC)
+    answer = await ask(
+        lease.connection,
+        request,
+        DescribeUserScramCredentialsResponse,
+        largest_answer=_LARGEST_ANSWER_BYTES,
+    )
+    if answer.error_code:
+        raise _refusal(answer)
+    users = {
+        str(result.user): tuple(
+            sorted(map(_credential, result.credential_infos), key=attrgetter("mechanism"))
+        )
+        for result in sorted(answer.results, key=attrgetter("user"))
+        if not result.error_code
+    }
+    return ScramUsers(users, as_of, lease.cluster_id)
+
+
+def _credential(info: Any) -> ScramCredential:
+    return ScramCredential(_MECHANISMS.get(info.mechanism, "UNKNOWN"), info.iterations)
+
+
+def _refusal(answer: Any) -> QuotaError:
+    if code_name(answer.error_code) == NOT_AUTHORIZED:
+        return account_not_authorized("DESCRIBE")
+    return describe_error(answer.error_code, answer.error_message, answer.throttle_time_ms)
