@@ -8,15 +8,28 @@ An owner holds the keys that it applied. A key has one owner; alterations have n
 was never applied from a plan is nobody's.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from enum import StrEnum
+from typing import Final
 
-from app.domain.alterations import ClientQuotaAlteration, Values
+from app.domain.alterations import (
+    ClientQuotaAlteration,
+    Op,
+    Quotas,
+    Values,
+    apply_ops,
+    same_value,
+)
 from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import Violation
 from app.domain.filters import ClientQuotaFilterComponent
+from app.domain.quota_keys import TWO_TO_63
+from app.domain.validation import canonical_entity, exact_float, judge
 
 DesiredValue = Decimal | float
 """A value as written; a float only for NaN and the infinities, which JSON writes as text."""
@@ -130,3 +143,251 @@ class Plan:
     kept: tuple[Kept, ...] = ()
     rests_on: Mapping[ClientQuotaEntity, Mapping[str, float | None]] = field(default_factory=dict)
     violations: tuple[Violation, ...] = ()
+
+
+def base_of(cluster_id: str, plan: Plan) -> str:
+    """Return SHA-256, in hexadecimal digits, of the values and the owners that a plan rests on.
+
+    Two plans of one cluster with the same base were made from the same values.
+    """
+    values = sorted(_values(plan.rests_on))
+    owners = [
+        [change.alteration.entity.entries, sorted(change.holders.items())]
+        for change in plan.changes
+    ]
+    text = json.dumps([cluster_id, values, owners], separators=(",", ":"))
+    return hashlib.sha256(text.encode("ascii")).hexdigest()
+
+
+def _values(
+    rests_on: Mapping[ClientQuotaEntity, Mapping[str, float | None]],
+) -> Iterable[list[str]]:
+    """Write each entity as text, so that absent names and nulls can be sorted."""
+    for entity, values in rests_on.items():
+        texts = {
+            key: None if value is None else float(value).hex() for key, value in values.items()
+        }
+        yield [json.dumps(entity.entries), json.dumps(texts, sort_keys=True)]
+
+
+NOT_NUMBERS_DETAIL: Final = (
+    "NaN and the infinities are read where other tools stored them; nobody may set them here."
+)
+
+_POINTER: Final = re.compile(r"/alterations(?:/(\d+)(?:/ops(?:/(\d+)(?:/\w+)?)?|/entity(.*))?)?")
+
+
+@dataclass(frozen=True, slots=True)
+class OpPointers:
+    """Where an entity and each of its operations come from, as JSON pointers."""
+
+    entity: str
+    ops: tuple[str, ...] = ()
+
+
+def quota_pointer(position: int) -> str:
+    """Return the pointer to an item of the document."""
+    return f"/document/quotas/{position}"
+
+
+def key_pointer(position: int, key: str) -> str:
+    """Return the pointer to a value of the document. Source: RFC 6901."""
+    escaped = key.replace("~", "~0").replace("/", "~1")
+    return f"{quota_pointer(position)}/values/{escaped}"
+
+
+def sent_entity(entity: ClientQuotaEntity) -> ClientQuotaEntity:
+    """Return the entity that a set would be stored under: an address in its canonical text."""
+    return canonical_entity(ClientQuotaAlteration(entity, (Op("", Decimal(1)),)), {})
+
+
+def may_be_sent(alteration: ClientQuotaAlteration, stored: Quotas) -> bool:
+    """Tell whether an alteration, on its own, breaks no rule and keeps its entity's spelling."""
+    judged = judge([alteration], stored)
+    return not judged.violations and judged.alterations[0].entity == alteration.entity
+
+
+def broken_rules(
+    alterations: Sequence[ClientQuotaAlteration], pointers: Sequence[OpPointers], stored: Quotas
+) -> Iterator[Violation]:
+    """Yield every rule that the alterations of a plan break, with its pointer into the document."""
+    if not alterations:
+        return
+    for violation in judge(alterations, stored).violations:
+        pointer = _document_pointer(violation.pointer, pointers)
+        yield replace(violation, pointer=pointer, index=None)
+
+
+def _document_pointer(pointer: str, pointers: Sequence[OpPointers]) -> str:
+    found = _POINTER.fullmatch(pointer)
+    if found is None or found[1] is None:
+        return "/document/quotas"
+    own = pointers[int(found[1])]
+    if found[2] is not None:
+        return own.ops[int(found[2])]
+    return f"{own.entity}{found[3] or ''}"
+
+
+def make_plan(wanted: PlanRequest, stored: Quotas, holdings: Holdings) -> Plan:
+    """Compare a document with what is stored.
+
+    Only what would change is judged: what other tools stored and nobody wants to change is no
+    error, however odd.
+
+    Args:
+        wanted: What is desired.
+        stored: Every value of the cluster.
+        holdings: At least those of the document's entities, and the owner's own.
+    """
+    draft = _Draft(wanted, stored, holdings)
+    for position, desired in enumerate(wanted.quotas):
+        draft.add(position, desired)
+    if wanted.prune:
+        draft.prune()
+    return draft.plan()
+
+
+class _Draft:
+    """What was found so far."""
+
+    def __init__(self, wanted: PlanRequest, stored: Quotas, holdings: Holdings) -> None:
+        self._wanted = wanted
+        self._stored = stored
+        self._holdings = holdings
+        self._ops: dict[ClientQuotaEntity, list[Op]] = {}
+        self._pointers: dict[ClientQuotaEntity, OpPointers] = {}
+        self._rests_on: dict[ClientQuotaEntity, dict[str, float | None]] = {}
+        self._positions: dict[ClientQuotaEntity, int] = {}
+        self._kept: list[Kept] = []
+        self._violations: list[Violation] = []
+
+    def add(self, position: int, desired: DesiredQuota) -> None:
+        """Compare one entity of the document."""
+        entity = self._entity(desired)
+        if not self._wanted.covers(entity):
+            self._refuse(position, "outside-scope", _OUTSIDE)
+            return
+        earlier = self._positions.setdefault(entity, position)
+        if earlier != position:
+            self._refuse(position, "duplicate-entity", f"The same entity as item {earlier}.")
+            return
+        present = self._stored.get(entity, {})
+        self._rests_on[entity] = {key: present.get(key) for key in sorted(desired.values)}
+        for key in sorted(desired.values):
+            self._compare(position, entity, key, desired.values[key])
+
+    def _entity(self, desired: DesiredQuota) -> ClientQuotaEntity:
+        """Return the entity that is meant: as it is spelled where nothing would change."""
+        present = self._stored.get(desired.entity)
+        if present is not None and all(
+            _holds(present.get(key), value) for key, value in desired.values.items()
+        ):
+            return desired.entity
+        return sent_entity(desired.entity)
+
+    def _compare(
+        self, position: int, entity: ClientQuotaEntity, key: str, value: DesiredValue
+    ) -> None:
+        present = self._stored.get(entity, {})
+        pointer = key_pointer(position, key)
+        if _holds(present.get(key), value):
+            if self._is_adopted(entity, key, value):
+                self._note(entity, Op(key, Decimal(value)), pointer, position)
+        elif isinstance(value, float):
+            self._violations.append(Violation(pointer, "not-finite", NOT_NUMBERS_DETAIL))
+        else:
+            self._note(entity, Op(key, value), pointer, position)
+
+    def _is_adopted(self, entity: ClientQuotaEntity, key: str, value: DesiredValue) -> bool:
+        if not self._wanted.adopt or isinstance(value, float):
+            return False
+        holding = self._holdings.get(entity, {}).get(key)
+        if holding == Holding(self._wanted.owner, self._stored[entity][key]):
+            return False
+        return may_be_sent(ClientQuotaAlteration(entity, (Op(key, value),)), self._stored)
+
+    def prune(self) -> None:
+        """Remove what the owner applied and the document does not name."""
+        wanted = self._wanted
+        for entity, keys in self._holdings.items():
+            if not wanted.covers(entity):
+                continue
+            for key, holding in sorted(keys.items()):
+                named = key in self._rests_on.get(entity, ())
+                if holding.owner == wanted.owner and not named:
+                    self._prune_key(entity, key, holding)
+
+    def _prune_key(self, entity: ClientQuotaEntity, key: str, holding: Holding) -> None:
+        present = self._stored.get(entity, {}).get(key)
+        if present is None:
+            return
+        if not same_value(present, holding.value):
+            self._kept.append(Kept(entity, key, present, WhyKept.CHANGED_SINCE))
+            return
+        self._rests_on.setdefault(entity, {})[key] = present
+        self._note(entity, Op(key, remove=True), "/prune", None)
+
+    def _note(self, entity: ClientQuotaEntity, op: Op, pointer: str, position: int | None) -> None:
+        self._ops.setdefault(entity, []).append(op)
+        pointers = self._pointers.get(entity, OpPointers("/prune"))
+        entity_pointer = (
+            pointers.entity if position is None else f"{quota_pointer(position)}/entity"
+        )
+        self._pointers[entity] = OpPointers(entity_pointer, (*pointers.ops, pointer))
+
+    def _refuse(self, position: int, code: str, detail: str) -> None:
+        pointer = f"{quota_pointer(position)}/entity"
+        self._violations.append(Violation(pointer, code, detail))
+
+    def plan(self) -> Plan:
+        """Return what was found, judged."""
+        entities = sorted(self._ops, key=ClientQuotaEntity.sort_key)
+        alterations = [ClientQuotaAlteration(one, tuple(self._ops[one])) for one in entities]
+        pointers = [self._pointers[one] for one in entities]
+        broken = (*self._violations, *broken_rules(alterations, pointers, self._stored))
+        changes = tuple(self._change(one) for one in alterations) if not broken else ()
+        return Plan(
+            changes,
+            tuple(conflict for one in changes for conflict in self._conflicts(one)),
+            tuple(sorted(self._kept, key=lambda one: (one.entity.sort_key(), one.key))),
+            self._rests_on,
+            broken,
+        )
+
+    def _change(self, alteration: ClientQuotaAlteration) -> PlannedChange:
+        before = self._stored.get(alteration.entity, {})
+        held = self._holdings.get(alteration.entity, {})
+        holders = {op.key: held[op.key].owner if op.key in held else None for op in alteration.ops}
+        after = apply_ops(before, alteration.ops)
+        return PlannedChange(alteration, before, after, holders)
+
+    def _conflicts(self, change: PlannedChange) -> list[Conflict]:
+        entity = change.alteration.entity
+        held = self._holdings.get(entity, {})
+        return [
+            Conflict(
+                entity,
+                key,
+                owner,
+                held[key].value,
+                change.before[key],
+                change.after[key],
+            )
+            for key, owner in change.holders.items()
+            if owner is not None and owner != self._wanted.owner and key in change.before
+        ]
+
+
+_OUTSIDE: Final = "This entity is outside the scope; widen the scope or leave the entity out."
+
+
+def _holds(present: float | None, value: DesiredValue) -> bool:
+    """Tell whether a value is stored; beyond 2^63 it is listed by its shortest text."""
+    if present is None:
+        return False
+    if isinstance(value, float):
+        return same_value(present, value)
+    exact = exact_float(value)
+    if exact is None and abs(value) > TWO_TO_63:
+        exact = float(value)
+    return exact is not None and present == exact

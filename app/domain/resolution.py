@@ -13,6 +13,7 @@ from app.domain.entities import DEFAULT_NAME, ClientQuotaEntity, EntityType
 from app.domain.quota_keys import QuotaKey
 from app.domain.resolution_index import CLIENT_KEYS, QuotaIndex, Spellings
 from app.domain.resolution_levels import (
+    HIDDEN_CLIENT_RULES,
     IP_PRECEDENCE,
     PRECEDENCE,
     Bucket,
@@ -20,9 +21,6 @@ from app.domain.resolution_levels import (
     Resolution,
     ResolvedQuota,
     applicable_levels,
-)
-from app.domain.resolution_notes import (
-    HIDDEN_CLIENT_RULES,
     client_levels,
     host_names_note,
     ip_levels,

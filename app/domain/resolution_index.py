@@ -14,8 +14,15 @@ from app.domain.addresses import enforced_address
 from app.domain.alterations import ClientQuotaAlteration, Quotas, Values, apply_ops
 from app.domain.entities import DEFAULT_NAME, ClientQuotaEntity, EntityType
 from app.domain.quota_keys import USER_CLIENT_TYPES, QuotaKey, keys_for
-from app.domain.resolution_levels import IP_PRECEDENCE, PRECEDENCE, Bucket, ConfiguredQuota
-from app.domain.resolution_notes import ORDINARY_BELOW, ORDINARY_FROM, notes_of
+from app.domain.resolution_levels import (
+    IP_PRECEDENCE,
+    ORDINARY_BELOW,
+    ORDINARY_FROM,
+    PRECEDENCE,
+    Bucket,
+    ConfiguredQuota,
+    notes_of,
+)
 
 _K = TypeVar("_K")
 _V = TypeVar("_V")

@@ -1,12 +1,16 @@
-"""The levels that a quota can come from, most specific first, and the result of a resolution."""
+"""The levels that a quota can come from, the result of a resolution, and its explanation.
 
-from collections.abc import Mapping
+The explanation is the levels that were tried, and notes about odd values.
+"""
+
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from typing import Final, NamedTuple
 
-from app.domain.entities import ClientQuotaEntity
-from app.domain.quota_keys import QUOTA_KEY_RULES, QuotaKey, Scope
+from app.domain.entities import DEFAULT_NAME, ClientQuotaEntity, EntityType
+from app.domain.quota_keys import INT_MAX, QUOTA_KEY_RULES, TWO_TO_63, QuotaKey, Scope
 
 
 class QuotaSource(StrEnum):
@@ -185,3 +189,153 @@ class Resolution:
     identity: Mapping[str, str]
     quotas: Mapping[QuotaKey, ResolvedQuota]
     notes: tuple[str, ...]
+
+
+_BYTE_RATES: Final = (QuotaKey.PRODUCER_BYTE_RATE, QuotaKey.CONSUMER_BYTE_RATE)
+_FRACTIONAL: Final = (QuotaKey.REQUEST_PERCENTAGE, QuotaKey.CONTROLLER_MUTATION_RATE)
+_CONNECTIONS: Final = (QuotaKey.CONNECTION_CREATION_RATE,)
+
+_ODD_VALUES: Final[tuple[tuple[tuple[QuotaKey, ...], Callable[[float], bool], str], ...]] = (
+    (
+        _BYTE_RATES,
+        lambda value: value >= TWO_TO_63,
+        "2^63 bytes/s is the customary override for unlimited: it does not limit.",
+    ),
+    (_FRACTIONAL, lambda value: value == math.inf, "infinity does not limit."),
+    (
+        _CONNECTIONS,
+        lambda value: value >= INT_MAX,
+        "2147483647 means not limited: brokers switch the limit off for this address.",
+    ),
+    (
+        _CONNECTIONS,
+        lambda value: not value >= 1,
+        "a connection rate below 1, or NaN, is taken as 0: every connection is rejected.",
+    ),
+    (
+        (QuotaKey.PRODUCER_BYTE_RATE, *_FRACTIONAL),
+        math.isnan,
+        "NaN does not limit: nothing is ever throttled.",
+    ),
+    (
+        (QuotaKey.CONSUMER_BYTE_RATE,),
+        math.isnan,
+        "NaN does not throttle, but each fetch returns one batch only.",
+    ),
+)
+"""Which values of which keys do not mean what they say. Source: the brokers' quota managers."""
+
+ORDINARY_FROM: Final = 1
+ORDINARY_BELOW: Final = INT_MAX
+"""Values in between mean what they say, for each key."""
+
+HIDDEN_CLIENT_RULES: Final = (
+    "The user name is empty and the default user has this key: brokers then look up no client-id "
+    "rule, so nothing limits."
+)
+
+
+def value_notes(quota: ResolvedQuota) -> Sequence[str]:
+    """Say where the value that applies does not limit, or locks out."""
+    return () if quota.value is None else notes_of(quota.key, quota.value)
+
+
+def notes_of(key: str, value: float) -> Sequence[str]:
+    """Say where a value does not limit, or locks out; no other value has notes."""
+    if ORDINARY_FROM <= value < ORDINARY_BELOW:
+        return ()
+    return [
+        f"{key}: {sentence}"
+        for keys, is_odd, sentence in _ODD_VALUES
+        if key in keys and is_odd(value)
+    ]
+
+
+def spelling_note(address: str, names: Sequence[str]) -> str:
+    """Say how an address is stored, the name that is displayed first."""
+    first, *others = names
+    if not others:
+        return f"The address {address} is stored as {first!r}, which is not its canonical text."
+    why = "the canonical text" if first == address else "none is canonical; the first by name"
+    return (
+        f"The address {address} is stored as {first!r} and also as {_listed(others)}; "
+        f"{first!r} is displayed ({why}). Brokers enforce whichever was applied last."
+    )
+
+
+def host_names_note(host_names: Collection[str]) -> str:
+    """Say which stored limits could not be considered."""
+    return (
+        f"Limits stored under host names ({_listed(sorted(host_names))}) are left out: each broker "
+        "looked the names up for itself, and one of them may be this address."
+    )
+
+
+def _listed(names: Sequence[str]) -> str:
+    some = ", ".join(repr(name) for name in names[:3])
+    return f"{some} and {len(names) - 3} more" if len(names) > 3 else some
+
+
+_WITHOUT_USER: Final[Mapping[Slot, str]] = {
+    Slot.NAMED: "An empty user name cannot be configured.",
+    Slot.DEFAULT: "A rule for users never limits a caller whose user name is empty.",
+}
+_WITHOUT_CLIENT_ID: Final[Mapping[Slot, str]] = {
+    Slot.NAMED: "An empty client-id cannot be configured.",
+    Slot.DEFAULT: "Rules for the default client-id do not cover an empty client-id.",
+}
+
+
+def why_not(row: PrecedenceLevel, user: str, client_id: str) -> str | None:
+    """Say why a level can never limit a caller with these names; null where it can."""
+    no_user = None if user else _WITHOUT_USER.get(row.user)
+    return no_user or (None if client_id else _WITHOUT_CLIENT_ID.get(row.client_id))
+
+
+def client_levels(
+    having: Sequence[ConfiguredQuota], user: str, client_id: str, *, hidden: bool
+) -> tuple[LevelTried, ...]:
+    """Return the eight levels for one key.
+
+    Args:
+        having: What is stored for the key at any level.
+        user: The user's name; empty for none.
+        client_id: The client-id; empty for none.
+        hidden: Whether the default user's value hides the client-id rules (empty user name).
+    """
+    stored = {quota.level: quota for quota in having}
+    tried = []
+    for row in PRECEDENCE:
+        quota = stored.get(row.level)
+        entity = quota.entity if quota else _client_entity(row, user, client_id)
+        reason = why_not(row, user, client_id) or (HIDDEN_CLIENT_RULES if hidden else None)
+        value = quota.value if quota else None
+        tried.append(LevelTried(entity, row.level, row.source, value, reason is None, reason))
+    return tuple(tried)
+
+
+def ip_levels(having: Sequence[ConfiguredQuota], address: str) -> tuple[LevelTried, ...]:
+    """Return the two levels for an address."""
+    stored = {quota.level: quota for quota in having}
+    tried = []
+    for row in IP_PRECEDENCE:
+        quota = stored.get(row.level)
+        name = address if row.ip is Slot.NAMED else DEFAULT_NAME
+        entity = quota.entity if quota else ClientQuotaEntity.of({EntityType.IP: name})
+        value = quota.value if quota else None
+        tried.append(LevelTried(entity, row.level, row.source, value, applies=True, reason=None))
+    return tuple(tried)
+
+
+def _client_entity(row: PrecedenceLevel, user: str, client_id: str) -> ClientQuotaEntity:
+    slots = (
+        (EntityType.USER, row.user, user),
+        (EntityType.CLIENT_ID, row.client_id, client_id),
+    )
+    return ClientQuotaEntity.of(
+        {
+            kind: name if slot is Slot.NAMED else DEFAULT_NAME
+            for kind, slot, name in slots
+            if slot is not Slot.ABSENT
+        }
+    )

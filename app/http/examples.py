@@ -9,8 +9,7 @@ import orjson
 import yaml
 
 from app.domain.alterations import AlterationResult, Outcome
-from app.domain.planner import base_of, make_plan
-from app.domain.plans import DesiredQuota, Holding, PlanRequest
+from app.domain.plans import DesiredQuota, Holding, PlanRequest, base_of, make_plan
 from app.domain.resolution import resolve_client, resolve_ip
 from app.domain.resolution_index import QuotaIndex
 from app.http import example_values as given

@@ -19,8 +19,7 @@ from app.domain.errors import (
     Violation,
 )
 from app.domain.plan_impact import Impacts, KeyImpact, summary
-from app.domain.planner import base_of, make_plan
-from app.domain.plans import Holdings, Plan, PlannedChange, PlanRequest
+from app.domain.plans import Holdings, Plan, PlannedChange, PlanRequest, base_of, make_plan
 from app.service.alterations.alter import AlterQuotas
 from app.service.alterations.command import AlterationReport, AlterCommand
 from app.service.ports.brokers import ClusterIdentity

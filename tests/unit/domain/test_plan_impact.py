@@ -7,8 +7,7 @@ import pytest
 from app.domain.alterations import Quotas
 from app.domain.entities import ClientQuotaEntity
 from app.domain.plan_impact import Impacts, KeyImpact, summary
-from app.domain.planner import make_plan
-from app.domain.plans import DesiredQuota, Holding, PlanRequest
+from app.domain.plans import DesiredQuota, Holding, PlanRequest, make_plan
 
 P, I = "producer_byte_rate", "connection_creation_rate"  # noqa: E741
 TEAM = "team"

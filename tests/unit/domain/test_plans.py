@@ -9,8 +9,16 @@ import pytest
 
 from app.domain.entities import ClientQuotaEntity
 from app.domain.filters import ClientQuotaFilterComponent
-from app.domain.planner import base_of, make_plan
-from app.domain.plans import DesiredQuota, DesiredValue, Holding, Plan, PlanRequest, WhyKept
+from app.domain.plans import (
+    DesiredQuota,
+    DesiredValue,
+    Holding,
+    Plan,
+    PlanRequest,
+    WhyKept,
+    base_of,
+    make_plan,
+)
 from app.http.encoding import quota_value_json
 
 P, C, R, I = (  # noqa: E741
