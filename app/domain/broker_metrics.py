@@ -169,7 +169,7 @@ _ESCAPES: Final = {"\\": "\\", '"': '"', "*": "*", "?": "?", "n": "\n"}
 
 
 def user_of_tag(tag: str) -> str | None:
-    """Return the user whom a ``user`` tag names, or null where it cannot be decoded.
+    """Return the user that a ``user`` tag names, or null where it cannot be decoded.
 
     Source: ``Sanitizer.sanitize``, which form-encodes the name.
     """

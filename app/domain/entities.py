@@ -38,11 +38,11 @@ SortKey = tuple[str, str, str]
 class ClientQuotaEntity(NamedTuple):
     """One quota entity: each entity type that it names, with the name or ``DEFAULT_NAME``.
 
-    A type that is absent is not part of the entity; that differs from a type that is present
-    with the default name. Entries are sorted by type, so equal entities are equal values and
-    hash alike. Types are plain text: a request may name a type that no broker knows, and must be
-    told so. It is a tuple because tables of 100,000 of them are looked up: the interpreter itself
-    compares and hashes it.
+    An absent type does not belong to the entity; that differs from a type that is present with the
+    default name. Entries are sorted by type, so equal entities are equal values and hash alike.
+    Types are plain text: a request may name a type that no broker knows, and the answer says so. It
+    is a tuple because tables of 100,000 of them are looked up: the interpreter itself compares and
+    hashes it.
 
     Source: ``org.apache.kafka.common.quota.ClientQuotaEntity``.
     """
@@ -56,7 +56,7 @@ class ClientQuotaEntity(NamedTuple):
 
     @property
     def types(self) -> frozenset[str]:
-        """The entity types that are part of the entity."""
+        """The entity types that the entity names."""
         return frozenset(kind for kind, _ in self.entries)
 
     def __str__(self) -> str:

@@ -119,8 +119,8 @@ def run_violations(job: str, options: Mapping[str, OptionValue]) -> list[Violati
 
 def inside(path: str) -> bool:
     """Tell whether a path stays where it begins: it is relative and never goes up."""
-    parts = PurePosixPath(path)
-    return "\0" not in path and not parts.is_absolute() and ".." not in parts.parts
+    pure = PurePosixPath(path)
+    return "\0" not in path and not pure.is_absolute() and ".." not in pure.parts
 
 
 def _violations(

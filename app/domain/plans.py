@@ -117,7 +117,7 @@ class WhyKept(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class UnprunedKey:
     """A key of the owner's that is left as it is although the document does not name it."""
 
     entity: ClientQuotaEntity
@@ -133,14 +133,14 @@ class Plan:
     Attributes:
         changes: One for each entity that is touched.
         conflicts: What only force would do.
-        kept: What pruning leaves.
+        unpruned: What pruning leaves.
         rests_on: The values that the plan was made from, by entity and key; null: not set.
         violations: Broken rules of what would change; with any of them there is no plan.
     """
 
     changes: tuple[PlannedChange, ...] = ()
     conflicts: tuple[Conflict, ...] = ()
-    kept: tuple[Kept, ...] = ()
+    unpruned: tuple[UnprunedKey, ...] = ()
     rests_on: Mapping[ClientQuotaEntity, Mapping[str, float | None]] = field(default_factory=dict)
     violations: tuple[Violation, ...] = ()
 
@@ -258,7 +258,7 @@ class _Draft:
         self._pointers: dict[ClientQuotaEntity, OpPointers] = {}
         self._rests_on: dict[ClientQuotaEntity, dict[str, float | None]] = {}
         self._positions: dict[ClientQuotaEntity, int] = {}
-        self._kept: list[Kept] = []
+        self._unpruned: list[UnprunedKey] = []
         self._violations: list[Violation] = []
 
     def add(self, position: int, desired: DesiredQuota) -> None:
@@ -322,7 +322,7 @@ class _Draft:
         if present is None:
             return
         if not same_value(present, holding.value):
-            self._kept.append(Kept(entity, key, present, WhyKept.CHANGED_SINCE))
+            self._unpruned.append(UnprunedKey(entity, key, present, WhyKept.CHANGED_SINCE))
             return
         self._rests_on.setdefault(entity, {})[key] = present
         self._note(entity, Op(key, remove=True), "/prune", None)
@@ -349,7 +349,7 @@ class _Draft:
         return Plan(
             changes,
             tuple(conflict for one in changes for conflict in self._conflicts(one)),
-            tuple(sorted(self._kept, key=lambda one: (one.entity.sort_key(), one.key))),
+            tuple(sorted(self._unpruned, key=lambda one: (one.entity.sort_key(), one.key))),
             self._rests_on,
             broken,
         )

@@ -108,7 +108,7 @@ class Policy:
 
         Args:
             principal: Who asks.
-            alterations: As read; they need not be good ones, what is wrong with them otherwise is
+            alterations: As read; they need not be valid, what is wrong with them otherwise is
                 not judged here.
         """
         rules = self.rules_of(principal)

@@ -244,7 +244,7 @@ class Stored(NamedTuple):
         patterns: Equal patterns are resolved alike, but for names and numbers; a null one is a case
             of its own.
         rules: For each level the rules found there. Which levels have one, and the keys of its
-            values, is part of the pattern.
+            values, belongs to the pattern.
     """
 
     patterns: Sequence[Hashable]

@@ -292,7 +292,7 @@ def _plan() -> dict[str, Any]:
             base=base_of(given.CLUSTER_ID, plan),
             changes=changes,
             conflicts=plan.conflicts,
-            kept=plan.kept,
+            unpruned=plan.unpruned,
             rests_on=plan.rests_on,
         )
     )

@@ -43,7 +43,7 @@ class UnusualError(Exception):
 
 
 class _Words(dict[bytes, str]):
-    """Entity types and keys by their bytes, the length before them; new ones are read once."""
+    """Entity types and keys by their bytes, the length before them; a new word is read once."""
 
     def __missing__(self, raw: bytes) -> str:
         word = self[raw] = raw[1:].decode()
@@ -61,7 +61,7 @@ def _escaped(raw: bytes) -> bytes:
 
 
 def _word(usual: Iterable[str]) -> bytes:
-    """Return what matches an entity type or a key, the usual ones first."""
+    """Return what matches an entity type or a key, the usual words first."""
     words = [_escaped(_length(len(word)) + word.encode()) for word in usual]
     words += [_escaped(_length(size)) + b".{%d}" % size for size in range(1, _LONGEST_WORD + 1)]
     return b"|".join(words)
@@ -75,12 +75,12 @@ def _pattern(group: bytes) -> re.Pattern[bytes]:
     """
     sizes = (_escaped(_length(size)) + b".{%d}" % size for size in range(_LONGEST_NAME + 1))
     name = group + b"\\x00|" + b"|".join(sizes) + b")"
-    part = group + _word(ENTITY_TYPES) + b")" + name + b"\\x00"
+    component = group + _word(ENTITY_TYPES) + b")" + name + b"\\x00"
     value = b"(?:" + _word(QuotaKey) + b").{8}\\x00"
     values = b"|".join(
         b"\\x%02x(?:%b){%d}" % (number + 1, value, number) for number in range(_MOST_KEYS + 1)
     )
-    entry = b"(?:\\x02|\\x03" + part + b")" + part + group + values + b")\\x00"
+    entry = b"(?:\\x02|\\x03" + component + b")" + component + group + values + b")\\x00"
     return re.compile(group + entry + b")", re.DOTALL)
 
 

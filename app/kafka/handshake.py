@@ -108,7 +108,7 @@ def _attributes(raw: bytes) -> dict[str, str]:
     except UnicodeDecodeError as error:
         message = "The broker's SCRAM message is not UTF-8."
         raise SaslError(message) from error
-    return {part[:1]: part[2:] for part in text.split(",") if part[1:2] == "="}
+    return {item[:1]: item[2:] for item in text.split(",") if item[1:2] == "="}
 
 
 def _decoded(text: str | None) -> bytes:

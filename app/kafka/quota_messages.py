@@ -177,17 +177,17 @@ class Writer:
     Source: KIP-482, ``org.apache.kafka.common.protocol.types.Type``.
     """
 
-    __slots__ = ("_add", "_flexible", "_parts")
+    __slots__ = ("_add", "_chunks", "_flexible")
 
     def __init__(self, *, flexible: bool) -> None:
         self._flexible = flexible
-        self._parts: list[bytes] = []
-        self._add = self._parts.append
+        self._chunks: list[bytes] = []
+        self._add = self._chunks.append
 
     @property
     def body(self) -> bytes:
         """What was written."""
-        return b"".join(self._parts)
+        return b"".join(self._chunks)
 
     def int8(self, value: int) -> None:
         """Write an int8."""
@@ -332,8 +332,8 @@ def _write_alteration(writer: Writer, alteration: ClientQuotaAlteration) -> None
     writer.end_of_structure()
 
 
-def _write_entity_component(writer: Writer, part: tuple[str, str | None]) -> None:
-    kind, name = part
+def _write_entity_component(writer: Writer, component: tuple[str, str | None]) -> None:
+    kind, name = component
     writer.text(kind)
     writer.text(name)
     writer.end_of_structure()

@@ -12,7 +12,14 @@ from sqlalchemy import Row, text
 
 from app.domain.alterations import ClientQuotaAlteration
 from app.domain.entities import ClientQuotaEntity
-from app.domain.plans import Conflict, DesiredQuota, Holdings, Kept, PlannedChange, WhyKept
+from app.domain.plans import (
+    Conflict,
+    DesiredQuota,
+    Holdings,
+    PlannedChange,
+    UnprunedKey,
+    WhyKept,
+)
 from app.domain.validation import exact_float
 from app.postgres.ownership import holdings_of, read_holdings
 from app.postgres.payload import (
@@ -51,7 +58,7 @@ def plan_text(plan: StoredPlan) -> str:
                     "value": number_to_json(one.value),
                     "reason": one.reason.value,
                 }
-                for one in plan.kept
+                for one in plan.unpruned
             ],
             "rests_on": [
                 [entity.as_dict(), {key: _number(value) for key, value in values.items()}]
@@ -76,8 +83,8 @@ def plan_of(document: Mapping[str, Any], **columns: Any) -> StoredPlan:
         scope=tuple(document["scope"]),
         changes=tuple(_change_from_json(one) for one in document["changes"]),
         conflicts=tuple(_conflict_from_json(one) for one in document["conflicts"]),
-        kept=tuple(
-            Kept(
+        unpruned=tuple(
+            UnprunedKey(
                 ClientQuotaEntity.of(one["entity"]),
                 one["key"],
                 float(one["value"]),

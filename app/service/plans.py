@@ -84,7 +84,7 @@ class MakePlans:
         number = len(described.quotas) + len(entities)
         plan, changes = await off_loop(number, planned, wanted, described.quotas, holdings)
         now = utc_now()
-        kept = StoredPlan(
+        stored = StoredPlan(
             plan_id=new_alteration_id(),
             cluster_id=described.cluster_id,
             author=command.caller.principal,
@@ -97,15 +97,15 @@ class MakePlans:
             base=await off_loop(len(plan.rests_on), base_of, described.cluster_id, plan),
             changes=changes,
             conflicts=plan.conflicts,
-            kept=plan.kept,
+            unpruned=plan.unpruned,
             rests_on=plan.rests_on,
             document=wanted.quotas,
         )
-        if not await self._store.keep(kept):
+        if not await self._store.keep(stored):
             raise TooManyRequestsError(
                 _FULL, code="too-many-plans", retry=Retry.SAFE, retry_after_s=600
             )
-        return kept
+        return stored
 
     async def plan(self, plan_id: str) -> StoredPlan:
         """Return a plan, without its document; an expired one too, while it is stored.

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final
 from fastapi import Request, Response
 
 from app.domain.alterations import Op
-from app.domain.plans import Conflict, Kept
+from app.domain.plans import Conflict, UnprunedKey
 from app.http.alterations.routes import alteration_response, altered, command_of
 from app.http.encoding import (
     JsonResponse,
@@ -131,7 +131,7 @@ def plan_json(plan: StoredPlan) -> dict[str, Any]:
         "base": plan.base,
         "changes": [_change(entry) for entry in plan.changes],
         "conflicts": [_conflict(entry) for entry in plan.conflicts],
-        "kept": [_unpruned(entry) for entry in plan.kept],
+        "kept": [_unpruned(entry) for entry in plan.unpruned],
     }
 
 
@@ -163,7 +163,7 @@ def _conflict(entry: Conflict) -> dict[str, Any]:
     }
 
 
-def _unpruned(entry: Kept) -> dict[str, Any]:
+def _unpruned(entry: UnprunedKey) -> dict[str, Any]:
     return {
         "entity": entity_json(entry.entity),
         "key": entry.key,

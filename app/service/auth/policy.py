@@ -78,7 +78,7 @@ class NarrowingPolicy:
         metrics.policy_read(usable=True, rules=len(in_force.policy.rules))
 
     async def reload(self) -> bool:
-        """Read the file again; a bad one is logged, and the previous policy is kept in force.
+        """Read the file again; a bad one is logged, and the previous policy stays in force.
 
         Returns:
             Whether the file could be used.

@@ -43,7 +43,7 @@ class RecordReader:
     """Reads what an alteration is recorded and answered with: as the caller, else as this service.
 
     To alter, ALTER_CONFIGS is enough for a broker and for this service alike, and what held before
-    is part of an alteration's record. So a caller who may alter and not describe is not refused for
+    belongs to an alteration's record. So a caller who may alter and not describe is not refused for
     the sake of the record.
     """
 
@@ -150,7 +150,7 @@ class AlterAsCaller(AlterQuotas):
     """Answers ``POST /quotas/alterations`` with the broker's own refusals.
 
     Args:
-        parts: With connections that are logged in as the caller.
+        deps: With connections that are logged in as the caller.
         principal: The caller's.
         denials: Records the attempt where the broker refuses what was thought allowed.
     """

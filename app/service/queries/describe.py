@@ -45,8 +45,8 @@ class Rendering:
     Attributes:
         ranked: The entries in order.
         memo: Whatever they keep, by a name of theirs.
-        earlier: What was kept with an earlier image, and the sort keys of all entries that differ
-            from it; null where that is not known.
+        earlier: What was cached with an earlier image, and the sort keys of all entries that differ
+            from it; null where that is uncertain.
         turn: Whoever renders takes it, so that nothing is rendered twice.
     """
 
@@ -71,7 +71,7 @@ class SortedSnapshot:
 
     Attributes:
         quotas: As described; never changed.
-        entries: All of them in the order of the contract; null until somebody asks.
+        entries: All of them in the order of the contract; null until a caller asks.
         rendering: What is cached with them; null until then.
     """
 
@@ -171,8 +171,8 @@ def _matching(
 
 
 def _all_named(quota_filter: ClientQuotaFilter) -> bool:
-    parts = quota_filter.components
-    return bool(parts) and all(component.match_type in _NAMED for component in parts)
+    components = quota_filter.components
+    return bool(components) and all(one.match_type in _NAMED for one in components)
 
 
 def _ranked(quotas: Quotas) -> Ranked:
@@ -334,7 +334,7 @@ class DescribeQuotas:
     async def page(
         self, query: DescribeQuery, page_size: int, after: ClientQuotaEntity | None = None
     ) -> QuotaPage:
-        """Describe, and return the entities that follow one; null returns the first ones.
+        """Describe, and return the entities that follow one; null returns the first page.
 
         Raises:
             InvalidRequestError: As ``describe``.

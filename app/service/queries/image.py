@@ -34,7 +34,7 @@ BELIEVED_S: Final = 5.0
 """How long an acknowledged change counts more than a describe that does not show it."""
 
 MOST_ACKNOWLEDGED: Final = 20_000
-"""With so many changes that no describe has shown yet the next one is awaited."""
+"""With so many changes that no describe shows yet the next describe is awaited."""
 
 
 DescribeNow = Callable[[], Awaitable[Described]]
@@ -198,7 +198,7 @@ class QuotaImage:
     def _renew(self, *, is_urgent: bool = False) -> None:
         """Describe in the background.
 
-        It may take no more than its share of the time, unless somebody would soon have to wait:
+        It may take no more than its share of the time, unless a caller would soon have to wait:
         then a broker is asked as often without it.
         """
         if is_urgent or time.monotonic() >= self._renew_from:
@@ -236,7 +236,7 @@ class QuotaImage:
             return current.indexed
 
     def _drop_visible(self, current: _Current) -> None:
-        """Forget changes that the image shows, or has not shown for so long that others altered."""
+        """Forget changes that the image shows, or has missed for so long that others altered."""
         quotas, begun_at = current.described.quotas, current.begun_at
         for entity, change in list(self._acknowledged.items()):
             is_visible = same_values(quotas.get(entity, {}), change.values)

@@ -71,7 +71,7 @@ class AlterationTasks:
         self._draining = True
 
     async def drain(self, within_s: float) -> int:
-        """Wait for the running ones, and what they begin; return how many are still running."""
+        """Wait for running tasks, and what they begin; return how many are still running."""
         self.refuse_new()
         deadline = time.monotonic() + within_s
         while self._tasks and (left_s := deadline - time.monotonic()) > 0:

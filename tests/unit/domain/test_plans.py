@@ -181,14 +181,14 @@ HELD = {
 
 def test_without_prune_nothing_is_removed():
     plan = make_plan(wanted({}), STORED, HELD)
-    assert (plan.changes, plan.kept, plan.rests_on) == ((), (), {})
+    assert (plan.changes, plan.unpruned, plan.rests_on) == ((), (), {})
 
 
 def test_pruning_is_about_what_the_owner_applied_and_is_still_so():
     plan = make_plan(wanted({}, prune=True), STORED, HELD)
     assert ops(plan) == {DEFAULT: [(P, None)], ALICE: [(P, None)]}
     assert plan.changes[0].after == {}
-    assert [(item.entity, item.key, item.value, item.reason) for item in plan.kept] == [
+    assert [(item.entity, item.key, item.value, item.reason) for item in plan.unpruned] == [
         (ALICE, "future_key", 7.0, WhyKept.CHANGED_SINCE)
     ]
     assert plan.rests_on == {ALICE: {P: 1000.0}, DEFAULT: {P: 5.0}}

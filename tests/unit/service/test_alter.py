@@ -362,7 +362,7 @@ async def test_a_plan_for_another_cluster_is_not_applied_here(world: World, chan
         base="b",
         changes=(ChangeWithImpact(change, {}),) if changes else (),
         conflicts=(),
-        kept=(),
+        unpruned=(),
         rests_on={ALICE: {KEY: None}},
     )
     plans = FakePlans()
