@@ -18,8 +18,7 @@ from typing import Any, Final, TextIO
 from app.client.config import configuration
 from app.client.entities import Entity, show_value
 from app.client.errors import UsageError
-from app.domain.entities import show_entity, visible
-from app.domain.yaml_text import yaml_float, yaml_text
+from app.domain.entities import show_entity, visible, yaml_float, yaml_text
 
 _COLOURS: Final = {"red": 31, "green": 32, "yellow": 33, "bold": 1, "dim": 2}
 _SPREADSHEET_MARKS: Final = ("=", "+", "-", "@", "'", "\t")

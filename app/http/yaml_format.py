@@ -4,8 +4,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from app.domain.alterations import Values
-from app.domain.entities import ClientQuotaEntity
-from app.domain.yaml_text import yaml_float, yaml_text
+from app.domain.entities import ClientQuotaEntity, yaml_float, yaml_text
 from app.http.encoding import JsonNumber, entity_json, values_json
 
 API_VERSION: Final = "quotas/v1"
