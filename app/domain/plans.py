@@ -117,7 +117,7 @@ class WhyKept(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class UnprunedKey:
+class Unpruned:
     """A key of the owner's that is left as it is although the document does not name it."""
 
     entity: ClientQuotaEntity
@@ -140,7 +140,7 @@ class Plan:
 
     changes: tuple[PlannedChange, ...] = ()
     conflicts: tuple[Conflict, ...] = ()
-    unpruned: tuple[UnprunedKey, ...] = ()
+    unpruned: tuple[Unpruned, ...] = ()
     rests_on: Mapping[ClientQuotaEntity, Mapping[str, float | None]] = field(default_factory=dict)
     violations: tuple[Violation, ...] = ()
 
@@ -258,7 +258,7 @@ class _Draft:
         self._pointers: dict[ClientQuotaEntity, OpPointers] = {}
         self._rests_on: dict[ClientQuotaEntity, dict[str, float | None]] = {}
         self._positions: dict[ClientQuotaEntity, int] = {}
-        self._unpruned: list[UnprunedKey] = []
+        self._unpruned: list[Unpruned] = []
         self._violations: list[Violation] = []
 
     def add(self, position: int, desired: DesiredQuota) -> None:
@@ -322,7 +322,7 @@ class _Draft:
         if present is None:
             return
         if not same_value(present, holding.value):
-            self._unpruned.append(UnprunedKey(entity, key, present, WhyKept.CHANGED_SINCE))
+            self._unpruned.append(Unpruned(entity, key, present, WhyKept.CHANGED_SINCE))
             return
         self._rests_on.setdefault(entity, {})[key] = present
         self._note(entity, Op(key, remove=True), "/prune", None)

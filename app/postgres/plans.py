@@ -12,14 +12,7 @@ from sqlalchemy import Row, text
 
 from app.domain.alterations import ClientQuotaAlteration
 from app.domain.entities import ClientQuotaEntity
-from app.domain.plans import (
-    Conflict,
-    DesiredQuota,
-    Holdings,
-    PlannedChange,
-    UnprunedKey,
-    WhyKept,
-)
+from app.domain.plans import Conflict, DesiredQuota, Holdings, PlannedChange, Unpruned, WhyKept
 from app.domain.validation import exact_float
 from app.postgres.ownership import holdings_of, read_holdings
 from app.postgres.payload import (
@@ -84,7 +77,7 @@ def plan_of(document: Mapping[str, Any], **columns: Any) -> StoredPlan:
         changes=tuple(_change_from_json(one) for one in document["changes"]),
         conflicts=tuple(_conflict_from_json(one) for one in document["conflicts"]),
         unpruned=tuple(
-            UnprunedKey(
+            Unpruned(
                 ClientQuotaEntity.of(one["entity"]),
                 one["key"],
                 float(one["value"]),

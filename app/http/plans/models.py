@@ -248,7 +248,7 @@ class PlanConflict(TypedDict):
 
 
 @closed
-class UnprunedKey(TypedDict):
+class Unpruned(TypedDict):
     """A key of the owner's that is not removed although the document lacks it."""
 
     entity: Entity
@@ -284,4 +284,4 @@ class Plan(TypedDict):
         Field(description="One for each entity, in the order of `GET /quotas`."),
     ]
     conflicts: Annotated[list[PlanConflict], Field(description="What only force would do.")]
-    kept: Annotated[list[UnprunedKey], Field(description="What pruning leaves.")]
+    kept: Annotated[list[Unpruned], Field(description="What pruning leaves.")]

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final
 from fastapi import Request, Response
 
 from app.domain.alterations import Op
-from app.domain.plans import Conflict, UnprunedKey
+from app.domain.plans import Conflict, Unpruned
 from app.http.alterations.routes import alteration_response, altered, command_of
 from app.http.encoding import (
     JsonResponse,
@@ -163,7 +163,7 @@ def _conflict(entry: Conflict) -> dict[str, Any]:
     }
 
 
-def _unpruned(entry: UnprunedKey) -> dict[str, Any]:
+def _unpruned(entry: Unpruned) -> dict[str, Any]:
     return {
         "entity": entity_json(entry.entity),
         "key": entry.key,

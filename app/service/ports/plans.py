@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any, Final, Protocol
 
 from app.domain.entities import ClientQuotaEntity
-from app.domain.plans import Conflict, DesiredQuota, Holders, Holdings, PlannedChange, UnprunedKey
+from app.domain.plans import Conflict, DesiredQuota, Holders, Holdings, PlannedChange, Unpruned
 
 ReadSet = Mapping[ClientQuotaEntity, Mapping[str, float | None]]
 """Values that must hold, by entity and key; null: not set."""
@@ -97,7 +97,7 @@ class StoredPlan:
     base: str
     changes: tuple[ChangeWithImpact, ...]
     conflicts: tuple[Conflict, ...]
-    unpruned: tuple[UnprunedKey, ...]
+    unpruned: tuple[Unpruned, ...]
     rests_on: Mapping[ClientQuotaEntity, Mapping[str, float | None]]
     document: Sequence[DesiredQuota] = field(default=())
 

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from app.kafka import broker_config as clusters
+from app.kafka import cluster_facts as clusters
 from app.kafka.cluster_client import Brokers
 from app.kafka.cluster_facts import KafkaCluster
 from tests.testkit.fake_kafka.cluster import FakeCluster, fake_cluster

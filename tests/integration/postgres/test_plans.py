@@ -15,14 +15,7 @@ from app.domain.errors import (
     OwnerConflictError,
     QuotaError,
 )
-from app.domain.plans import (
-    Conflict,
-    DesiredQuota,
-    Holding,
-    PlannedChange,
-    UnprunedKey,
-    WhyKept,
-)
+from app.domain.plans import Conflict, DesiredQuota, Holding, PlannedChange, Unpruned, WhyKept
 from app.postgres import plans as postgres_plans
 from app.postgres.audit_log import PostgresJournal
 from app.postgres.log_writer import MAX_BATCH_ROWS, append
@@ -347,7 +340,7 @@ def a_plan(user: str = "alice", age: timedelta = timedelta()) -> StoredPlan:
         base="0f" * 32,
         changes=(ChangeWithImpact(change, {"summary": "Less.", "keys": {P: {"factor": 0.5}}}),),
         conflicts=(Conflict(entity, P, "other", 1.0, 1e300, 0.1),),
-        unpruned=(UnprunedKey(entity, "k", float("inf"), WhyKept.CHANGED_SINCE),),
+        unpruned=(Unpruned(entity, "k", float("inf"), WhyKept.CHANGED_SINCE),),
         rests_on={entity: {P: 1e300, C: None, "k": float("inf")}},
         document=(DesiredQuota(entity, {P: Decimal("0.1"), C: float("nan")}),),
     )
