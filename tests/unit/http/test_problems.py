@@ -4,7 +4,8 @@ import ast
 import json
 import math
 import re
-from collections.abc import Iterator
+from collections import ChainMap
+from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from pathlib import Path
 
@@ -95,14 +96,14 @@ KEBAB = re.compile("[a-z]+(-[a-z]+)*")
 Constants = dict[str, ast.expr | None]
 
 
-def constants_in(tree: ast.Module) -> Constants:
-    annotated = (node for node in ast.walk(tree) if isinstance(node, ast.AnnAssign))
+def constants_in(nodes: Sequence[ast.AST]) -> Constants:
+    annotated = (node for node in nodes if isinstance(node, ast.AnnAssign))
     return {ast.unparse(node.target): node.value for node in annotated}
 
 
-def codes_in(tree: ast.Module, constants: Constants) -> Iterator[str]:
+def codes_in(nodes: Sequence[ast.AST], constants: Constants) -> Iterator[str]:
     """Yield each code that a module gives an error: ``code=…``, or ``(SomeError, "…")``."""
-    for node in ast.walk(tree):
+    for node in nodes:
         match node:
             case ast.Call(func=ast.Name(kind), keywords=keywords) if kind.endswith("Error"):
                 arguments = [keyword.value for keyword in keywords if keyword.arg == "code"]
@@ -117,12 +118,15 @@ def codes_in(tree: ast.Module, constants: Constants) -> Iterator[str]:
 
 
 def codes_in_sources() -> set[str]:
-    paths = Path(app.__file__).parent.rglob("*.py")
-    trees = [ast.parse(path.read_text()) for path in paths]
-    shared: Constants = {}
-    for tree in trees:
-        shared.update(constants_in(tree))
-    return {code for tree in trees for code in codes_in(tree, shared | constants_in(tree))}
+    texts = (path.read_text() for path in Path(app.__file__).parent.rglob("*.py"))
+    modules = [[*ast.walk(ast.parse(text))] for text in texts if "Error" in text]
+    constants = [constants_in(nodes) for nodes in modules]
+    shared = dict(ChainMap(*reversed(constants)))
+    return {
+        code
+        for nodes, own in zip(modules, constants, strict=True)
+        for code in codes_in(nodes, shared | own)
+    }
 
 
 NEVER_ANSWERED = {"fence-broken"}
