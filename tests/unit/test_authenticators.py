@@ -8,8 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from starlette.datastructures import Headers
 
 from app.authenticators import Authenticators, identity_provider, tls_context
+from app.domain.errors import UnauthenticatedError
+from app.http.authentication.authenticator import Presented
 from app.http.metrics import HttpMetrics
 from app.kafka.config import ssl_context
 from app.server import listeners
@@ -260,9 +263,10 @@ async def test_authenticators_are_tried_in_their_order(files: Path):
     changes = {**ALL, "authenticators": "certificate,bearer"}
     chosen = Authenticators(settings(files, **changes), HttpMetrics())
     async with AsyncExitStack() as stack:
-        chain: Any = chosen.open(stack, _no_sessions)
-    names = [authenticator.name for authenticator in chain._authenticators]
-    assert names == ["client-certificate", "bearer-token"]
+        chain = chosen.open(stack, _no_sessions)
+        with pytest.raises(UnauthenticatedError) as caught:
+            await chain.authenticate(Presented(Headers(), "127.0.0.1", "127.0.0.1"))
+    assert caught.value.schemes == ("Certificate", "Bearer")
 
 
 def _no_sessions(_: object) -> Any:

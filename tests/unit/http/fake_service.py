@@ -105,6 +105,7 @@ class FakeService:
     cors_origins: Sequence[str] = ()
 
     def __post_init__(self) -> None:
+        self.acls = Acls()
         self.brokers = FakeBrokers(self.log)
         self.journal = FakeJournal(self.log)
         self.metrics = HttpMetrics()
@@ -117,8 +118,8 @@ class FakeService:
 
     def _services(self) -> Services:
         policy = AuthorizationPolicy(AuthorizerSettings(), auditors=frozenset({"User:auditor"}))
-        acls, image = Acls(), FakeImage(self.brokers)
-        authorizer = ClusterAuthorizer(acls, policy)
+        image = FakeImage(self.brokers)
+        authorizer = ClusterAuthorizer(self.acls, policy)
         audit = AuditTrail(self.journal, authorizer, self.brokers)
         alterations = self.metrics.alterations
         around = FakeSurroundings(self.brokers, self.journal, self.tasks, alterations)
@@ -181,7 +182,7 @@ class FakeService:
     def check(self, method: str, path: str, answer: Answer) -> None:
         """Hold an answer against the OpenAPI document."""
         operation = document()["paths"][_template(path)][method.lower()]
-        response = self._resolved(operation["responses"][str(answer.status)])
+        response = self.resolved(operation["responses"][str(answer.status)])
         if answer.status == HTTPStatus.NOT_MODIFIED:
             return
         (content,) = response["content"].values()
@@ -192,11 +193,12 @@ class FakeService:
         needed = {
             name.lower()
             for name, header in response["headers"].items()
-            if self._resolved(header)["required"]
+            if self.resolved(header)["required"]
         }
         assert needed <= set(answer.headers)
 
-    def _resolved(self, node: Any) -> Any:
+    def resolved(self, node: Any) -> Any:
+        """Return what a node of the OpenAPI document refers to."""
         while "$ref" in node:
             target = document()
             for name in node["$ref"].removeprefix("#/").split("/"):

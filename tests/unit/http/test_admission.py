@@ -237,7 +237,7 @@ async def test_without_acls_nothing_is_claimed(service: FakeService):
     async def nobody_answers(**_: float) -> None:
         raise NotSentError("No broker answers.")
 
-    service.application.state.services.authorizer._acls.cluster_acls = nobody_answers
+    service.acls.cluster_acls = nobody_answers
     answer = await service.send("GET", "/me")
     assert (answer.status, answer.document["retry"]) == (503, "safe")
 

@@ -52,7 +52,7 @@ def parameters(service: FakeService) -> Iterator[tuple[str, str, str]]:
     """Yield path, place and name of every number that a GET takes, and of all in its path."""
     for path, operations in document()["paths"].items():
         for reference in operations.get("get", {}).get("parameters", ()):
-            parameter: Any = service._resolved(reference)
+            parameter: Any = service.resolved(reference)
             if parameter["in"] == "path" or parameter["schema"].get("type") in {
                 "integer",
                 "number",

@@ -1,86 +1,17 @@
-"""Current values of entities, read one by one or all at once, and the locks of entities."""
+"""Current values of entities, read one by one or all at once."""
 
 import asyncio
-from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
-import pytest
-
 from app.domain.entities import ClientQuotaEntity
-from app.domain.errors import EntityBusyError, NotSentError
+from app.domain.errors import NotSentError
 from app.domain.filters import ALL_ENTITIES, ClientQuotaFilter
 from app.service.alterations.current_values import MAX_SINGLE_READS, CurrentValues
-from app.service.alterations.write_ahead import EntityLocks
 from app.service.ports.brokers import Described
-from app.service.runtime.clock import USUAL
 from tests.testkit.virtual_time import in_virtual_time
 
 ALICE = ClientQuotaEntity.of({"user": "alice"})
-
-
-async def hold_until(locks: EntityLocks, name: str, over: asyncio.Event) -> None:
-    async with locks.hold([ALICE], name):
-        await over.wait()
-
-
-async def held(locks: EntityLocks, over: asyncio.Event) -> "asyncio.Task[None]":
-    """Let somebody hold a place."""
-    holding = asyncio.create_task(hold_until(locks, "first", over))
-    await asyncio.sleep(0)
-    return holding
-
-
-@in_virtual_time
-async def test_an_entity_lock_that_is_held_for_too_long_names_its_holder() -> None:
-    locks, over = EntityLocks(), asyncio.Event()
-    holding = await held(locks, over)
-    with pytest.raises(EntityBusyError, match="first"):
-        await hold_until(locks, "second", over)
-    over.set()
-    await holding
-
-
-@in_virtual_time
-async def test_an_entity_lock_that_is_freed_as_the_waiting_ends_is_taken() -> None:
-    locks, over = EntityLocks(), asyncio.Event()
-    locks._held[ALICE] = "first"
-    waiting = asyncio.create_task(hold_until(locks, "second", over))
-    await asyncio.sleep(0)
-    asyncio.get_running_loop().call_later(USUAL.entity_wait_s, locks._held.clear)
-    over.set()
-    await waiting
-    assert locks._held == {}
-
-
-async def test_who_is_cancelled_again_at_the_end_still_frees_its_entities() -> None:
-    locks, over = EntityLocks(), asyncio.Event()
-    holding = await held(locks, over)
-    waiting = [asyncio.create_task(hold_until(locks, "waiting", over)) for _ in range(3)]
-    await asyncio.sleep(0)
-    over.set()
-    for _ in range(3):
-        holding.cancel()
-        await asyncio.sleep(0)
-    async with asyncio.timeout(30):
-        await asyncio.gather(*waiting)
-    assert locks._held == {}
-
-
-@pytest.mark.parametrize("error", [None, LookupError("a fault")])
-async def test_every_entity_of_a_request_is_free_again_when_it_ends(
-    error: LookupError | None,
-) -> None:
-    locks, entities = EntityLocks(), [ClientQuotaEntity.of({"user": name}) for name in "abc"]
-    with suppress(LookupError):
-        async with locks.hold(entities, "first"):
-            assert set(locks._held) == set(entities)
-            if error is not None:
-                raise error
-    for entity in entities:
-        async with asyncio.timeout(30), locks.hold([entity], "second"):
-            assert locks._held == {entity: "second"}
-    assert locks._held == {}
 
 
 ENTITIES = [ClientQuotaEntity.of({"user": f"user-{number}"}) for number in range(100)]

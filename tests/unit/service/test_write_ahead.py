@@ -1,7 +1,8 @@
-"""What was recorded, sent and answered where something fails, stops or comes twice."""
+"""What is recorded, sent and answered where something fails, stops or comes twice; and locks."""
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 
 import pytest
 
@@ -26,8 +27,10 @@ from app.domain.errors import (
     UnsupportedVersionError,
 )
 from app.service.alterations.command import AlterationReport, IdempotencyKey, Wait
+from app.service.alterations.write_ahead import EntityLocks
 from app.service.ports.audit_log import AuditConclusion, CommittedIntent, Intent
 from app.service.ports.brokers import EntityVerdict
+from app.service.runtime.clock import USUAL
 from tests.testkit.event_loops import until
 from tests.testkit.fake_ports import Verdicts
 from tests.testkit.virtual_time import in_virtual_time
@@ -367,3 +370,65 @@ async def test_a_key_whose_alteration_was_overtaken_is_answered_with_what_was_fo
     assert error.alteration_id == alteration_id
     assert [item.outcome for item in error.results or ()] == found
     assert world.log.count("send") == 1
+
+
+async def hold_until(locks: EntityLocks, name: str, over: asyncio.Event) -> None:
+    async with locks.hold([ALICE], name):
+        await over.wait()
+
+
+async def free(locks: EntityLocks, *entities: ClientQuotaEntity) -> None:
+    """Fail unless each of the entities can be taken."""
+    for entity in entities:
+        async with asyncio.timeout(30), locks.hold([entity], "next"):
+            pass
+
+
+@in_virtual_time
+async def test_an_entity_lock_that_is_held_for_too_long_names_its_holder():
+    locks, over = EntityLocks(), asyncio.Event()
+    holding = asyncio.create_task(hold_until(locks, "first", over))
+    await asyncio.sleep(0)
+    with pytest.raises(EntityBusyError, match="first"):
+        await hold_until(locks, "second", over)
+    over.set()
+    await holding
+
+
+@in_virtual_time
+async def test_an_entity_lock_that_is_freed_as_the_waiting_ends_is_taken():
+    locks = EntityLocks()
+    async with asyncio.TaskGroup() as tasks, locks.hold([ALICE], "first"):
+        tasks.create_task(free(locks, ALICE))
+        await asyncio.sleep(USUAL.entity_wait_s)
+
+
+async def test_who_is_cancelled_again_at_the_end_still_frees_its_entities():
+    locks, over = EntityLocks(), asyncio.Event()
+    holding = asyncio.create_task(hold_until(locks, "first", over))
+    await asyncio.sleep(0)
+    waiting = [asyncio.create_task(hold_until(locks, "waiting", over)) for _ in range(3)]
+    await asyncio.sleep(0)
+    over.set()
+    for _ in range(3):
+        holding.cancel()
+        await asyncio.sleep(0)
+    async with asyncio.timeout(30):
+        await asyncio.gather(*waiting)
+    await free(locks, ALICE)
+
+
+@pytest.mark.parametrize("error", [None, LookupError("a fault")])
+@in_virtual_time
+async def test_every_entity_of_a_request_is_held_and_is_free_again_when_it_ends(
+    error: LookupError | None,
+):
+    locks, entities = EntityLocks(), [ClientQuotaEntity.of({"user": name}) for name in "abc"]
+    with suppress(LookupError):
+        async with locks.hold(entities, "first"):
+            for entity in entities:
+                with pytest.raises(EntityBusyError):
+                    await free(locks, entity)
+            if error is not None:
+                raise error
+    await free(locks, *entities)
