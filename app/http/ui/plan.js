@@ -110,7 +110,7 @@ function Result({ plan, me }) {
   return html`<section>
     <h2>${plan.changes.length === 0 ? "No changes" : plan.changes.length === 1 ? "1 change" : `${plan.changes.length} changes`}</h2>
     <p class="muted">For ${plan.owner}${plan.scope.length ? `, within ${plan.scope.join(", ")}` : ""}; can be applied until <${Time} at=${plan.expires_at} /> UTC.</p>
-    ${plan.changes.length > 0 && html`<${Table} name="Changes" columns=${["", "Entity", "Change", "Effect"]} rows=${changes} />`}
+    ${plan.changes.length > 0 && html`<${Table} name="Changes" columns=${[html`<span class="hidden">Kind</span>`, "Entity", "Change", "Effect"]} rows=${changes} />`}
     ${plan.conflicts.length > 0 && html`<h2>Conflicts</h2>
       <${Table} name="Conflicts" columns=${["Entity", "Key", "Owner", "Now", "Proposed"]} rows=${plan.conflicts.map((each, i) => ({
         key: i,
