@@ -170,7 +170,7 @@ def _values(
         yield [json.dumps(entity.entries), json.dumps(texts, sort_keys=True)]
 
 
-NOT_NUMBERS_DETAIL: Final = (
+_NOT_A_NUMBER: Final = (
     "NaN and the infinities are read where other tools stored them; nobody may set them here."
 )
 
@@ -178,37 +178,35 @@ _POINTER: Final = re.compile(r"/alterations(?:/(\d+)(?:/ops(?:/(\d+)(?:/\w+)?)?|
 
 
 @dataclass(frozen=True, slots=True)
-class OpPointers:
+class _OpPointers:
     """Where an entity and each of its operations come from, as JSON pointers."""
 
     entity: str
     ops: tuple[str, ...] = ()
 
 
-def quota_pointer(position: int) -> str:
-    """Return the pointer to an item of the document."""
+def _quota_pointer(position: int) -> str:
     return f"/document/quotas/{position}"
 
 
-def key_pointer(position: int, key: str) -> str:
-    """Return the pointer to a value of the document. Source: RFC 6901."""
+def _key_pointer(position: int, key: str) -> str:
     escaped = key.replace("~", "~0").replace("/", "~1")
-    return f"{quota_pointer(position)}/values/{escaped}"
+    return f"{_quota_pointer(position)}/values/{escaped}"
 
 
-def sent_entity(entity: ClientQuotaEntity) -> ClientQuotaEntity:
+def _sent_entity(entity: ClientQuotaEntity) -> ClientQuotaEntity:
     """Return the entity that a set would be stored under: an address in its canonical text."""
     return canonical_entity(ClientQuotaAlteration(entity, (Op("", Decimal(1)),)), {})
 
 
-def may_be_sent(alteration: ClientQuotaAlteration, stored: Quotas) -> bool:
+def _may_be_sent(alteration: ClientQuotaAlteration, stored: Quotas) -> bool:
     """Tell whether an alteration, on its own, breaks no rule and keeps its entity's spelling."""
     judged = judge([alteration], stored)
     return not judged.violations and judged.alterations[0].entity == alteration.entity
 
 
-def broken_rules(
-    alterations: Sequence[ClientQuotaAlteration], pointers: Sequence[OpPointers], stored: Quotas
+def _broken_rules(
+    alterations: Sequence[ClientQuotaAlteration], pointers: Sequence[_OpPointers], stored: Quotas
 ) -> Iterator[Violation]:
     """Yield every rule that the alterations of a plan break, with its pointer into the document."""
     if not alterations:
@@ -218,7 +216,7 @@ def broken_rules(
         yield replace(violation, pointer=pointer, index=None)
 
 
-def _document_pointer(pointer: str, pointers: Sequence[OpPointers]) -> str:
+def _document_pointer(pointer: str, pointers: Sequence[_OpPointers]) -> str:
     found = _POINTER.fullmatch(pointer)
     if found is None or found[1] is None:
         return "/document/quotas"
@@ -255,7 +253,7 @@ class _Draft:
         self._stored = stored
         self._holdings = holdings
         self._ops: dict[ClientQuotaEntity, list[Op]] = {}
-        self._pointers: dict[ClientQuotaEntity, OpPointers] = {}
+        self._pointers: dict[ClientQuotaEntity, _OpPointers] = {}
         self._rests_on: dict[ClientQuotaEntity, dict[str, float | None]] = {}
         self._positions: dict[ClientQuotaEntity, int] = {}
         self._unpruned: list[Unpruned] = []
@@ -283,18 +281,18 @@ class _Draft:
             _holds(present.get(key), value) for key, value in desired.values.items()
         ):
             return desired.entity
-        return sent_entity(desired.entity)
+        return _sent_entity(desired.entity)
 
     def _compare(
         self, position: int, entity: ClientQuotaEntity, key: str, value: DesiredValue
     ) -> None:
         present = self._stored.get(entity, {})
-        pointer = key_pointer(position, key)
+        pointer = _key_pointer(position, key)
         if _holds(present.get(key), value):
             if self._is_adopted(entity, key, value):
                 self._note(entity, Op(key, Decimal(value)), pointer, position)
         elif isinstance(value, float):
-            self._violations.append(Violation(pointer, "not-finite", NOT_NUMBERS_DETAIL))
+            self._violations.append(Violation(pointer, "not-finite", _NOT_A_NUMBER))
         else:
             self._note(entity, Op(key, value), pointer, position)
 
@@ -304,7 +302,7 @@ class _Draft:
         holding = self._holdings.get(entity, {}).get(key)
         if holding == Holding(self._wanted.owner, self._stored[entity][key]):
             return False
-        return may_be_sent(ClientQuotaAlteration(entity, (Op(key, value),)), self._stored)
+        return _may_be_sent(ClientQuotaAlteration(entity, (Op(key, value),)), self._stored)
 
     def prune(self) -> None:
         """Remove what the owner applied and the document does not name."""
@@ -329,14 +327,14 @@ class _Draft:
 
     def _note(self, entity: ClientQuotaEntity, op: Op, pointer: str, position: int | None) -> None:
         self._ops.setdefault(entity, []).append(op)
-        pointers = self._pointers.get(entity, OpPointers("/prune"))
+        pointers = self._pointers.get(entity, _OpPointers("/prune"))
         entity_pointer = (
-            pointers.entity if position is None else f"{quota_pointer(position)}/entity"
+            pointers.entity if position is None else f"{_quota_pointer(position)}/entity"
         )
-        self._pointers[entity] = OpPointers(entity_pointer, (*pointers.ops, pointer))
+        self._pointers[entity] = _OpPointers(entity_pointer, (*pointers.ops, pointer))
 
     def _refuse(self, position: int, code: str, detail: str) -> None:
-        pointer = f"{quota_pointer(position)}/entity"
+        pointer = f"{_quota_pointer(position)}/entity"
         self._violations.append(Violation(pointer, code, detail))
 
     def plan(self) -> Plan:
@@ -344,7 +342,7 @@ class _Draft:
         entities = sorted(self._ops, key=ClientQuotaEntity.sort_key)
         alterations = [ClientQuotaAlteration(one, tuple(self._ops[one])) for one in entities]
         pointers = [self._pointers[one] for one in entities]
-        broken = (*self._violations, *broken_rules(alterations, pointers, self._stored))
+        broken = (*self._violations, *_broken_rules(alterations, pointers, self._stored))
         changes = tuple(self._change(one) for one in alterations) if not broken else ()
         return Plan(
             changes,

@@ -128,7 +128,7 @@ class BrokerConnection(asyncio.Protocol):
             NotSentError: The connection is closed.
         """
         if self._transport is None or not self.quiet:
-            raise closed_before()
+            raise _closed_before()
         self._begun = max(0, len(frame) - LARGEST_END_BYTES)
         if not self._begun:
             return
@@ -148,7 +148,7 @@ class BrokerConnection(asyncio.Protocol):
         if self._is_waiting_to_send():
             self._answer = None
             self.abort()
-            raise closed_before()
+            raise _closed_before()
         return answer
 
     def _has_taken_all(self) -> bool:
@@ -169,7 +169,7 @@ class BrokerConnection(asyncio.Protocol):
         """
         begun, self._begun = self._begun, 0
         if self._transport is None or not self.idle:
-            raise closed_before()
+            raise _closed_before()
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[bytearray] = loop.create_future()
         self._answer, self._limit = answer, largest_answer
@@ -178,7 +178,7 @@ class BrokerConnection(asyncio.Protocol):
         if self._transport.is_closing():
             # The socket refused the very first write, so no whole request can have left.
             self._answer = None
-            raise closed_before()
+            raise _closed_before()
         return answer
 
     def note_error(self, name: str) -> None:
@@ -251,8 +251,7 @@ class BrokerConnection(asyncio.Protocol):
         self._metrics.kafka_request_took(self._asked, result, seconds)
 
 
-def closed_before() -> NotSentError:
-    """Return the error for a request that met a closed connection."""
+def _closed_before() -> NotSentError:
     return unreachable("The broker has closed the connection.")
 
 
@@ -283,12 +282,7 @@ def framed_body(api_key: int, version: int, correlation_id: int, body: bytes) ->
     return b"".join((_LENGTH.pack(len(header) + len(body)), header, body))
 
 
-def newest_common(connection: BrokerConnection, request: Any) -> int:
-    """Return the newest version of a request class that the broker and kafka-python know.
-
-    Raises:
-        UnsupportedVersionError: There is none.
-    """
+def _newest_common(connection: BrokerConnection, request: Any) -> int:
     offered = connection.api_versions.get(request.API_KEY)
     if offered is None or offered[0] > request.max_version:
         detail = f"The broker does not offer {request.name} in a version that this service speaks."
@@ -314,7 +308,7 @@ async def ask(
         UnsupportedVersionError: There is no version that both sides have.
     """
     if version is None:
-        version = newest_common(connection, request)
+        version = _newest_common(connection, request)
     frame = framed(request, version, connection.next_correlation_id())
     payload = await connection.send(frame, largest_answer)
     try:

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 from app.domain.authorization import (
     AclBinding,
@@ -12,7 +12,7 @@ from app.domain.authorization import (
     Operation,
     authorize,
 )
-from app.domain.entities import Caller, ClientQuotaEntity
+from app.domain.entities import Caller
 from app.domain.errors import ClusterAuthorizationError, NotSentError
 from app.service.ports.brokers import ClusterAclSource, ClusterRights
 
@@ -25,10 +25,10 @@ MAX_ACL_AGE_S: Final[Mapping[Operation, float]] = {
 }
 """How old the ACLs may be that a decision rests on."""
 
+NOT_AUTHORIZED: Final = "CLUSTER_AUTHORIZATION_FAILED"
+
 _MOST_JUDGEMENTS: Final = 10_000
 """With so many callers and hosts they are judged anew."""
-
-_NO_ENTITY: Final = ClientQuotaEntity(())
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,22 +50,6 @@ class Access(NamedTuple):
 
     evidence: Mapping[str, Any]
     refusal: ClusterAuthorizationError | None = None
-
-
-class Authorizer(Protocol):
-    """Decides whether a caller may."""
-
-    def is_auditor(self, caller: Caller) -> bool:
-        """Tell whether the caller has the ``audit`` permission."""
-        ...
-
-    async def decide(self, caller: Caller, operation: Operation) -> Access:
-        """Decide whether the caller may.
-
-        Raises:
-            NotSentError: What decides cannot be had; nothing is allowed on doubt.
-        """
-        ...
 
 
 class ClusterAuthorizer:
@@ -136,7 +120,7 @@ def _denial(caller: Caller, operation: Operation) -> ClusterAuthorizationError:
     return ClusterAuthorizationError(
         f"{caller.principal} at {caller.host} lacks {operation.value} on the Cluster resource "
         "kafka-cluster; ask for an ACL that allows it.",
-        kafka_error="CLUSTER_AUTHORIZATION_FAILED",
+        kafka_error=NOT_AUTHORIZED,
     )
 
 
@@ -145,7 +129,7 @@ RULE: Final = "broker"
 
 
 class BrokerAuthorizer:
-    """Passes on what a broker says of this one caller.
+    """Passes on what a broker says of a caller.
 
     Super users, and whatever an authorizer of another make goes by, need no mirror here. The host
     that ACLs are matched with is this service's: the broker sees no other.
@@ -160,11 +144,15 @@ class BrokerAuthorizer:
         self._others = others
 
     def is_auditor(self, caller: Caller) -> bool:
-        """See ``Authorizer``."""
+        """Tell whether the caller has the ``audit`` permission."""
         return self._others.is_auditor(caller)
 
     async def decide(self, caller: Caller, operation: Operation) -> Access:
-        """See ``Authorizer``."""
+        """Decide whether the caller may.
+
+        Raises:
+            NotSentError: No broker tells; nothing is allowed on doubt.
+        """
         rights = await self._rights.rights(operation, max_age_s=MAX_ACL_AGE_S[operation])
         if not rights.has_authorizer:
             return self._others.without_authorizer(operation)
@@ -179,6 +167,10 @@ class BrokerAuthorizer:
         return Access(evidence, None if rights.allowed else refused(caller.principal, operation))
 
 
+Authorizer = ClusterAuthorizer | BrokerAuthorizer
+"""Decides whether a caller may."""
+
+
 def refused(principal: str, operation: Operation) -> ClusterAuthorizationError:
     """Return the refusal of a caller that the broker does not allow an operation."""
     return ClusterAuthorizationError(lacks(principal, operation), kafka_error=NOT_AUTHORIZED)
@@ -190,6 +182,3 @@ def lacks(principal: str, operation: Operation) -> str:
         f"The broker says that {principal} lacks {operation.value} on the Cluster resource "
         "kafka-cluster; ask for an ACL that allows it."
     )
-
-
-NOT_AUTHORIZED: Final = "CLUSTER_AUTHORIZATION_FAILED"
