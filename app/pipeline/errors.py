@@ -18,19 +18,19 @@ class UsageError(PipelineError):
 class DataQualityError(PipelineError):
     """The results are published, and are not what they should be.
 
-    Rows were quarantined and ``--fail-on dq`` was given, or a cluster of the input has no quotas.
+    Rows were quarantined and ``--fail-on dq`` asks for it, or a cluster of the input has no quotas.
     """
 
     exit_code = 3
 
 
 class FindingsError(PipelineError):
-    """The job found something, and ``--fail-on findings`` was given. It is published."""
+    """The job found something, and ``--fail-on findings`` asks for it. It is published."""
 
     exit_code = 4
 
 
 class InfrastructureError(PipelineError):
-    """Spark, a broker, a database or a file system does not do its part."""
+    """Spark, a broker, a database or a file system fails."""
 
     exit_code = 5

@@ -30,7 +30,7 @@ from app.pipeline.tables import (
     QUOTA_VERSION,
     Table,
 )
-from app.pipeline.task_failures import failures_told
+from app.pipeline.task_failures import spark_failures
 
 READS: Final[Mapping[str, Sequence[Table]]] = {
     "history": (QUOTA_SNAPSHOT,),
@@ -91,7 +91,7 @@ class Job:
         with_quotas: Clusters of which there are quotas.
         read: What was read beside files, such as offsets: set it before ``run_id`` is asked for.
         summary: What the report ends with, for people.
-        record: The row of the run in Postgres, while ``--pg`` keeps one; else null.
+        record: The row of the run in Postgres, while ``--pg`` writes one; else null.
     """
 
     name: str
@@ -135,12 +135,12 @@ class Job:
         below = [f"/{table.name}" for table in READS[self.name]] if self.name in READS else [""]
         uris = options.get("input") or ()
         inputs = [uri.rstrip("/") for uri in uris if not uri.startswith("kafka://")]
-        places = [f"{uri}{name}" for uri in inputs for name in below]
+        folders = [f"{uri}{name}" for uri in inputs for name in below]
         if quotas := options.get("quotas"):
-            places.append(f"{quotas.rstrip('/')}/{QUOTA_VERSION.name}")
-        files = files_of(self.session, places) if places else []
-        told = [self.name, decisive, files, self.read, version("kafka-quota-service")]
-        text = json.dumps(told, sort_keys=True, default=str)
+            folders.append(f"{quotas.rstrip('/')}/{QUOTA_VERSION.name}")
+        files = files_of(self.session, folders) if folders else []
+        inputs_of_run = [self.name, decisive, files, self.read, version("kafka-quota-service")]
+        text = json.dumps(inputs_of_run, sort_keys=True, default=str)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     @cached_property
@@ -230,9 +230,9 @@ class Job:
         """Give the session, show how far it is, and say in a sentence what it failed of.
 
         Raises:
-            InfrastructureError: Spark does not start, or does not do its part in the block.
+            InfrastructureError: Spark does not start, or fails in the block.
         """
-        with Progress(self.session, self.say), failures_told():
+        with Progress(self.session, self.say), spark_failures():
             yield self.session
 
     def report(self) -> Mapping[str, Any]:

@@ -32,7 +32,7 @@ def add_common_options(parser: argparse.ArgumentParser) -> None:
         "--catalog",
         metavar="NAME",
         help="snapshot, history, synth, plot and doctor: tables are NAME.<table> of a catalog that "
-        "--conf sets up, in place of --out",
+        "--conf sets up, instead of --out",
     )
     group.add_argument(
         "--pg",

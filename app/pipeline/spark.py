@@ -1,4 +1,4 @@
-"""The Spark session: made in one place, so that every job computes under the same rules."""
+"""The Spark session: made here alone, so that every job computes under the same rules."""
 
 import os
 import shlex

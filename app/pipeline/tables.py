@@ -66,7 +66,7 @@ QUOTA_VERSION: Final = Table(
         "valid_from",
     ),
 )
-"""One value of one key of one entity, and when it held.
+"""One value of one key of one entity, and when it applied.
 
 A name of '' with ``…_default`` false is a type that is not part of the entity; with true it is the
 default entity. ``valid_to`` is exclusive, null while the value holds; ``origin`` is ``audit``,
@@ -91,7 +91,7 @@ QUOTA_SNAPSHOT: Final = Table(
     ("snapshot_id", "user", "user_default", "client_id", "client_default", "key"),
     ("cluster_id", "snapshot_id", "user", "user_default", "client_id", "client_default", "key"),
 )
-"""What a describe of everything said at ``taken_at``, whose day is ``dt``."""
+"""What a describe of everything returned at ``taken_at``, whose day is ``dt``."""
 
 QUARANTINE: Final = Table(
     "quarantine",

@@ -18,7 +18,7 @@ _RAISED: Final = re.compile(r"[A-Za-z_][\w.]*(: .+)?")
 
 
 @contextmanager
-def failures_told() -> Iterator[None]:
+def spark_failures() -> Iterator[None]:
     """Say in a sentence what a task or Spark itself failed of.
 
     Raises:
@@ -28,10 +28,10 @@ def failures_told() -> Iterator[None]:
     try:
         yield
     except (PySparkException, Py4JError) as error:
-        raise _told(str(error)) from error
+        raise _reported(str(error)) from error
 
 
-def _told(text: str) -> PipelineError:
+def _reported(text: str) -> PipelineError:
     ours = _OURS.findall(text)
     if not ours:
         return InfrastructureError(_sentence(text))
@@ -48,8 +48,8 @@ def _sentence(text: str) -> str:
         raised = [line for line in below if _RAISED.fullmatch(line)]
         if raised:
             return f"A task failed: {raised[0]}"
-    known = _OF_SPARK.search(text)
-    if known:
-        return f"Spark failed: {known.group()}"
+    condition = _OF_SPARK.search(text)
+    if condition:
+        return f"Spark failed: {condition.group()}"
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return f"Spark failed: {lines[0] if lines else 'it does not say why'}"

@@ -22,10 +22,10 @@ def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]):
     assert capsys.readouterr().out == f"quota-pipeline {version('kafka-quota-service')}\n"
 
 
-def options_of(*told: str) -> argparse.Namespace:
+def options_of(*words: str) -> argparse.Namespace:
     parser = argparse.ArgumentParser(exit_on_error=False)
     add_common_options(parser)
-    return parser.parse_args(told)
+    return parser.parse_args(words)
 
 
 @pytest.mark.parametrize(
@@ -72,3 +72,20 @@ def test_a_master_is_one_that_spark_knows(master: str):
 def test_another_master_is_wrong_usage(master: str):
     with pytest.raises(argparse.ArgumentError, match=r"is not local, local\[N\]"):
         options_of("--master", master)
+
+
+@pytest.mark.parametrize(
+    ("job", "table"),
+    [
+        ("resolve", "observation_minute"),
+        ("utilization", "bucket_minute"),
+        ("incidents", "bucket_minute"),
+    ],
+)
+def test_an_input_without_the_table_is_named(
+    job: str, table: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    options = ["--input", str(tmp_path), "--out", str(tmp_path / "out")]
+    quotas = ["--quotas", str(tmp_path)] if job == "resolve" else []
+    assert main([job, *options, *quotas]) == 2
+    assert f"There is no table {table} in {tmp_path}." in capsys.readouterr().err

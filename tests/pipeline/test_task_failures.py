@@ -1,4 +1,4 @@
-"""What Spark failed of is told in a sentence, whatever it was."""
+"""A failure of Spark or of a file is reported in a sentence, whatever it is."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -9,7 +9,11 @@ from pyspark.sql import SparkSession
 
 from app.pipeline.errors import InfrastructureError, PipelineError, UsageError
 from app.pipeline.exchange import Task, for_each
-from app.pipeline.task_failures import failures_told
+from app.pipeline.main import main
+from app.pipeline.tables import BUCKET_MINUTE, UTILIZATION_DAILY
+from app.pipeline.task_failures import spark_failures
+from tests.pipeline.conftest import Command
+from tests.testkit.bucket_worlds import minute, publish
 
 
 def raising(error: Exception) -> Task:
@@ -29,22 +33,55 @@ def raising(error: Exception) -> Task:
     ],
     ids=str,
 )
-def test_what_a_task_raised_is_told(
+def test_an_error_of_a_task_is_reported(
     spark: SparkSession, error: Exception, exit_code: int, sentence: str
 ):
     frame = for_each(spark, 1, raising(error), "n int")
-    with pytest.raises(PipelineError) as told, failures_told():
+    with pytest.raises(PipelineError) as raised, spark_failures():
         frame.collect()
-    assert (told.value.exit_code, str(told.value)) == (exit_code, sentence)
+    assert (raised.value.exit_code, str(raised.value)) == (exit_code, sentence)
 
 
-def test_what_spark_itself_says_is_told(spark: SparkSession, tmp_path: Path):
+def test_an_error_of_spark_itself_is_reported(spark: SparkSession, tmp_path: Path):
     with (
         pytest.raises(InfrastructureError, match=r"^Spark failed: \[.*no such column"),
-        failures_told(),
+        spark_failures(),
     ):
         spark.sql("select raise_error('no such column')").collect()
     file = tmp_path / "broken.parquet"
     file.write_bytes(b"PAR1 and nothing more PAR1")
-    with pytest.raises(InfrastructureError, match=rf"^Spark failed: \[.*{file}"), failures_told():
+    with (
+        pytest.raises(InfrastructureError, match=rf"^Spark failed: \[.*{file}"),
+        spark_failures(),
+    ):
         spark.read.schema("n int").parquet(str(file)).count()
+
+
+def broken(folder: Path, *, footer: bool) -> Path:
+    """Publish a minute, and spoil the pages or cut off the footer of its file."""
+    publish(folder, {BUCKET_MINUTE: [minute(0)]})
+    (file,) = folder.rglob("*.parquet")
+    content = file.read_bytes()
+    file.write_bytes(content[:50] if footer else content[:4] + b"\xff" * 60 + content[64:])
+    return file
+
+
+@pytest.mark.parametrize("footer", [True, False])
+def test_a_command_names_the_file(spark_command: Command, footer: bool, tmp_path: Path):
+    file = broken(tmp_path, footer=footer)
+    ended = spark_command("utilization", "--input", tmp_path, "--out", tmp_path / "out")
+    assert ended.returncode == 5
+    assert file.name in ended.stderr.splitlines()[-1]
+    assert not (tmp_path / "out" / UTILIZATION_DAILY.name).exists()
+
+
+def test_a_command_without_spark_fails_in_a_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    (tmp_path / UTILIZATION_DAILY.name / "cluster_id=a" / "dt=2026-11-21").mkdir(parents=True)
+    next(tmp_path.rglob("dt=*")).joinpath("a.parquet").write_bytes(b"PAR1")
+    command = ["plot", "--input", str(tmp_path), "--out", str(tmp_path / "pictures")]
+    assert main(command) == 5
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last.startswith("quota-pipeline plot: ")
+    assert "a.parquet" in last

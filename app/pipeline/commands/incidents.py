@@ -71,9 +71,9 @@ def run(job: Job) -> None:
         reads = (BUCKET_MINUTE, DIM_BUCKET, OBSERVATION_MINUTE)
         say_plan(job, reads=reads, writes=(THROTTLE_INCIDENT, DIM_BUCKET))
         return
+    require_table(folders, BUCKET_MINUTE)
     out = job.output()
     try:
-        require_table(folders, BUCKET_MINUTE)
         with job.spark() as session:
             minutes = read_minutes(session, folders, scope)
             job.counts["rows_in"] = minutes.count()
@@ -91,7 +91,7 @@ def run(job: Job) -> None:
 
 
 def write_incidents(job: Job, inputs: Inputs, out: RunFolder) -> None:
-    """Write the incidents aside, and count into the report.
+    """Stage the incidents, and count into the report.
 
     Args:
         job: Has ``--gap``; gets counts and findings.

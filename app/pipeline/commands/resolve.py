@@ -110,7 +110,7 @@ def write_buckets(
     out: RunFolder,
     days: Sequence[Partition],
 ) -> None:
-    """Write both tables aside, and count into the report.
+    """Stage both tables, and count into the report.
 
     Args:
         job: Has the options of this job; gets the counts.

@@ -1,7 +1,7 @@
 """Do everything from ingest to incidents in one Spark application, and publish it at once.
 
 Takes the options of ``ingest``, ``resolve`` and ``incidents``. All tables go to one ``--out``; each
-step reads what the step before wrote aside, so that nothing is computed twice and memory stays
+step reads what the step before has staged, so that nothing is computed twice and memory stays
 free. The report tells of each step.
 """
 
@@ -89,7 +89,7 @@ class _Chain:
     out: RunFolder
 
     def from_observations(self, quotas: Path) -> list[Partition]:
-        """Do all steps after ingest, and return the days; each reads what the one before wrote."""
+        """Do all steps after ingest, and return the days; each reads what is staged."""
         days = self._days()
         observations = self._read(OBSERVATION_MINUTE)
         with _step(self.job, "resolve") as step:

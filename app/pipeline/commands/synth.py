@@ -61,7 +61,7 @@ def run(job: Job) -> None:
 
     Raises:
         UsageError: An option is missing or wrong.
-        InfrastructureError: Spark does not do its part.
+        InfrastructureError: Spark fails.
     """
     plan, shapes = _plan(job), _shapes(job)
     job.counts |= {"cluster_id": plan.cluster, "brokers": plan.brokers, "days": plan.days}

@@ -48,9 +48,9 @@ def run(job: Job) -> None:
     if job.options.dry_run:
         say_plan(job, reads=(BUCKET_MINUTE, DIM_BUCKET), writes=(*_WRITES, DIM_BUCKET))
         return
+    require_table(folders, BUCKET_MINUTE)
     out = job.output()
     try:
-        require_table(folders, BUCKET_MINUTE)
         with job.spark() as session:
             carry_names(job, session, out, scope)
             days = days_of(folders, BUCKET_MINUTE, scope)
@@ -68,7 +68,7 @@ def run(job: Job) -> None:
 def write_utilization(
     job: Job, minutes: DataFrame, out: RunFolder, days: Iterable[Partition]
 ) -> None:
-    """Write the tables aside, and count into the report.
+    """Stage the tables, and count into the report.
 
     Args:
         job: Gets counts and findings.

@@ -1,4 +1,4 @@
-"""How all pictures look. The colours are Okabe and Ito's: told apart by the colour-blind too."""
+"""How all pictures look. The colours are Okabe and Ito's: the colour-blind can distinguish them."""
 
 import csv
 import warnings

@@ -90,7 +90,7 @@ class Results:
 
 
 def publish(job: Job, minutes: DataFrame, days: Sequence[Partition]) -> None:
-    """Publish what a job wrote to Postgres as well, where ``--pg`` was given; else do nothing.
+    """Publish what a job wrote to Postgres as well, where ``--pg`` asks for it; else do nothing.
 
     Args:
         job: Says from where to where; ``counts["published"]`` gets the rows of each table.
@@ -163,7 +163,7 @@ def _replace(
     batches: Iterable[pa.Table],
     days: Sequence[Partition],
 ) -> int:
-    """Write rows in place of those of the days; return how many."""
+    """Replace the rows of the days; return how many."""
     scope = [[day["cluster_id"] for day in days], [day["dt"] for day in days]]
     if table is THROTTLE_INCIDENT:
         connection.execute(_DELETE_BEGUN, scope)

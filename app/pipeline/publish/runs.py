@@ -173,7 +173,7 @@ def recorded(job: Job) -> Iterator[RunRecord]:
 
 @contextmanager
 def recorded_where_published(job: Job) -> Iterator[None]:
-    """Keep the record of a run that publishes; of others none is kept here."""
+    """Record a run that publishes, and no other."""
     if job.name not in PUBLISHING or job.options.pg is None or job.options.dry_run:
         yield
         return

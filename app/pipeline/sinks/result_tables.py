@@ -17,7 +17,7 @@ from app.pipeline.tables import DIM_BUCKET, Table
 def write_result(
     job: Job, frame: DataFrame, table: Table, run: RunFolder, replaces: Iterable[Partition] = ()
 ) -> int:
-    """Write a table aside, one file for each of its partitions, and return how many rows it has.
+    """Stage a table, one file for each of its partitions, and return how many rows it has.
 
     Args:
         job: Gets the count for its report; ``--explain`` prints the plan.
@@ -65,11 +65,11 @@ def say_plan(job: Job, *, reads: Sequence[Table], writes: Sequence[Table]) -> No
         UsageError: ``--input`` or ``--out`` is missing, or an input has none of the tables.
     """
     folders = job.inputs()
-    places = [
+    addresses = [
         str(folder / table.name)
         for folder in folders
         for table in reads
         if has_table(folder, table)
     ]
-    job.counts["would_read"] = places
+    job.counts["would_read"] = addresses
     job.counts["would_write"] = [f"{job.options.out}/{table.name}" for table in writes]

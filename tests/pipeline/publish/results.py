@@ -34,27 +34,27 @@ ENTITY = {
     "quota_client_id": "",
     "quota_client_default": False,
 }
-PLACE = {"cluster_id": CLUSTER, "key": KEY, "bucket_id": BUCKET}
+OF_BUCKET = {"cluster_id": CLUSTER, "key": KEY, "bucket_id": BUCKET}
 
 
 def hour(number: int, **columns: Any) -> dict[str, Any]:
     """An hour of the bucket on broker 1, ``number`` hours after midnight."""
     at = MIDNIGHT + timedelta(hours=number)
     row = {"dt": at.date(), "hour": at, "broker_id": 1, "rate_avg": 10.5, "rate_max": 20.0}
-    return {**PLACE, **row, "limit": 100.0, "throttle_ms_max": None, "minutes": 60, **columns}
+    return {**OF_BUCKET, **row, "limit": 100.0, "throttle_ms_max": None, "minutes": 60, **columns}
 
 
 def day(**columns: Any) -> dict[str, Any]:
     """A day of the bucket, all brokers pooled."""
     row = {"dt": DAY, "broker_id": None, "level": 3, "limit": 100.0, "minutes_present": 3}
     figures = {"p50": 20.0, "p95": 90.0, "p99": 95.0, "peak": 96.0, "throttled_minutes": 2}
-    return {**PLACE, **row, **figures, "coverage": 0.75, "util_p99": 0.95, **columns}
+    return {**OF_BUCKET, **row, **figures, "coverage": 0.75, "util_p99": 0.95, **columns}
 
 
 def bucket(**columns: Any) -> dict[str, Any]:
     """Who spends from the bucket: alice, who has a quota of her own."""
     row = {"level": 3, "bucket_user": "alice", "bucket_client": ""}
-    return {**PLACE, **row, **ENTITY, "first_seen": MIDNIGHT, "last_seen": MIDNIGHT, **columns}
+    return {**OF_BUCKET, **row, **ENTITY, "first_seen": MIDNIGHT, "last_seen": MIDNIGHT, **columns}
 
 
 def incident(name: str, starts: int, **columns: Any) -> dict[str, Any]:
@@ -62,7 +62,7 @@ def incident(name: str, starts: int, **columns: Any) -> dict[str, Any]:
     start = MIDNIGHT + timedelta(minutes=starts)
     row = {"incident_id": name, "broker_id": 1, "level": 3, "start": start, "minutes": 5}
     more = {"end": start + timedelta(minutes=5), "peak_ratio": 1.5, "status": "closed"}
-    return {**PLACE, **ENTITY, **row, **more, **columns}
+    return {**OF_BUCKET, **ENTITY, **row, **more, **columns}
 
 
 SAMPLE: Rows = {
@@ -76,8 +76,8 @@ REACH = Reach(MIDNIGHT + timedelta(minutes=5), 0.75)
 
 def job_of(name: str, **options: Any) -> Job:
     """Return a job with the options that publishing looks at; its run is called like it."""
-    given = {"pg": "", "cluster": None, "since": None, "until": None, "input": None}
-    job = Job(name, argparse.Namespace(**{**given, "job": name, "dry_run": False, **options}))
+    defaults = {"pg": "", "cluster": None, "since": None, "until": None, "input": None}
+    job = Job(name, argparse.Namespace(**{**defaults, "job": name, "dry_run": False, **options}))
     job.run_id = name
     return job
 
@@ -85,7 +85,7 @@ def job_of(name: str, **options: Any) -> Job:
 def publish_rows(
     url: str, rows: Rows, job: Job | None = None, days: Sequence[date] = (DAY,)
 ) -> Job:
-    """Publish rows as a job does at its end, in place of those of days of their clusters."""
+    """Publish rows as a job does at its end, replacing those of days of their clusters."""
     job = job or job_of("run")
     clusters = sorted({row["cluster_id"] for each in rows.values() for row in each} or {CLUSTER})
     replaced = [{"cluster_id": name, "dt": f"{day}"} for name in clusters for day in days]

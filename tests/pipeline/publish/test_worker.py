@@ -130,8 +130,8 @@ def test_a_run_goes_to_one_worker_and_its_death_is_noticed(audit_database: Audit
     url = audit_database.service_url
     queue(url, "first", "utilization")
     queue(url, "second", "incidents", input=["a", "b"])
-    with connected(url) as one, connected(url) as another:
-        taken, other = Queue(one).take(), Queue(another).take()
+    with connected(url) as first, connected(url) as another:
+        taken, other = Queue(first).take(), Queue(another).take()
         assert taken is not None
         assert other is not None
         assert (taken.run_id, other.run_id) == ("first", "second")
@@ -139,7 +139,7 @@ def test_a_run_goes_to_one_worker_and_its_death_is_noticed(audit_database: Audit
         assert Queue(another).take() is None
         with connected(url) as third:
             assert Queue(third).give_up_dead() == 0
-            one.close()
+            first.close()
             until(lambda: Queue(third).give_up_dead() == 1)
     assert run_of(url, "first")["state"] == "failed"
     assert "died" in run_of(url, "first")["error"]

@@ -1,14 +1,16 @@
 """The minutes of buckets, their names, and what stops a run."""
 
 import argparse
-from collections import Counter
-from collections.abc import Mapping, Sequence
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pyarrow.parquet as pq
 import pytest
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from app.domain.quota_keys import QuotaKey
@@ -17,10 +19,10 @@ from app.pipeline.errors import InfrastructureError, UsageError
 from app.pipeline.folders import RunFolder
 from app.pipeline.job import Job
 from app.pipeline.options import add_common_options
-from app.pipeline.resolve import limits, look_ups
+from app.pipeline.resolve import look_ups
+from app.pipeline.resolve.buckets import count_resolved
 from app.pipeline.resolve.look_ups import Hashing
-from app.pipeline.storage import read_table, write_table
-from app.pipeline.tables import BUCKET_MINUTE, DIM_BUCKET, OBSERVATION_MINUTE
+from app.pipeline.tables import BUCKET_MINUTE, DIM_BUCKET, Table
 from tests.pipeline.resolve.clusters import (
     Version,
     minute,
@@ -30,65 +32,127 @@ from tests.pipeline.resolve.clusters import (
 )
 
 KEY = QuotaKey.PRODUCER_BYTE_RATE
-C = "c"
-Rows = Sequence[Mapping[str, Any]]
+TOMORROW = 24 * 60
+SEED = 7
+MEMBERS, NAMED, SHARED, RULES, STAYS = "members", "named", "shared", "rules", "stays"
+"""Clusters: a world for each test, so that a run serves all of them."""
+
+Row = Mapping[str, Any]
 
 
-def job_with(*options: str) -> Job:
+def seen(
+    cluster: str, user: str | None, client: str | None, at: int = 0, **others: Any
+) -> dict[str, Any]:
+    return observation(cluster, KEY.value, at, user=user, client_id=client, **others)
+
+
+def value(
+    cluster: str, amount: float, since: int = 0, until: int | None = None, **names: str | None
+) -> Version:
+    entity = tuple((kind.replace("_", "-"), name) for kind, name in sorted(names.items()))
+    return Version(cluster, entity, KEY, amount, since, until)
+
+
+def frames(
+    spark: SparkSession, rows: Sequence[Row], quotas: Sequence[Version]
+) -> tuple[DataFrame, DataFrame]:
+    return (
+        spark.createDataFrame(observation_table(rows)),
+        spark.createDataFrame(quota_table(quotas)),
+    )
+
+
+def write(out: Path, given: tuple[DataFrame, DataFrame], *options: str, at: int = 0) -> Row:
+    """Write the buckets of a day's observations, and return what the report counts."""
     parser = argparse.ArgumentParser()
     add_arguments(parser)
     add_common_options(parser)
-    return Job("resolve", parser.parse_args(options))
-
-
-def write(
-    out: Path, observations: DataFrame, versions: DataFrame, *options: str, day: str = "2026-11-21"
-) -> Mapping[str, Any]:
-    """Write the buckets of observations that lie in as many files as the frame has partitions."""
-    given = RunFolder(out.with_name(f"{out.name} {day} in"), "run")
-    write_table(observations, OBSERVATION_MINUTE, given)
-    given.publish()
-    job, run = job_with(*options), RunFolder(out, f"run of {day}")
-    rows = read_table(versions.sparkSession, [given.folder], OBSERVATION_MINUTE)
-    write_buckets(job, rows, versions, run, [{"cluster_id": C, "dt": day}])
+    job = Job("resolve", parser.parse_args(["--hash-seed", str(SEED), *options]))
+    run = RunFolder(out, f"run of {at}")
+    clusters = sorted({row.cluster_id for row in given[0].select("cluster_id").collect()})
+    write_buckets(
+        job,
+        *given,
+        run,
+        [{"cluster_id": cluster, "dt": f"{minute(at):%F}"} for cluster in clusters],
+    )
     run.publish()
     return job.counts
 
 
-def seen(user: str | None, client: str | None, at: int = 0, **others: Any) -> dict[str, Any]:
-    return observation(C, KEY.value, at, user=user, client_id=client, **others)
+def rows_of(out: Path, table: Table, cluster: str | None = None) -> list[Row]:
+    rows = pq.read_table(out / table.name).to_pylist()
+    found = [row for row in rows if cluster in {None, row["cluster_id"]}]
+    return sorted(found, key=lambda row: [str(row[name]) for name in table.key])
 
 
-def value(amount: float, since: int = 0, until: int | None = None, **names: str | None) -> Version:
-    entity = tuple((kind.replace("_", "-"), name) for kind, name in sorted(names.items()))
-    return Version(C, entity, KEY, amount, since, until)
+class Written(NamedTuple):
+    """The input of a run, where it wrote, and what it counted."""
+
+    given: tuple[DataFrame, DataFrame]
+    out: Path
+    counts: Row
+
+    def minutes(self, cluster: str | None = None) -> list[Row]:
+        return rows_of(self.out, BUCKET_MINUTE, cluster)
+
+    def names(self, cluster: str | None = None) -> list[Row]:
+        return rows_of(self.out, DIM_BUCKET, cluster)
 
 
-def frames(spark: SparkSession, rows: Rows, *versions: Version) -> tuple[DataFrame, DataFrame]:
-    return (
-        spark.createDataFrame(observation_table(rows)),
-        spark.createDataFrame(quota_table(versions)),
-    )
-
-
-def test_the_members_of_a_bucket_are_summed_minute_by_minute(spark: SparkSession, tmp_path: Path):
+def worlds() -> tuple[list[dict[str, Any]], list[Version]]:
+    """Return the observations and the quotas of all clusters."""
     rows = [
-        seen("alice", "x", rate_avg=0.1, rate_max=1.5, bytes_est=6, throttle_ms_avg=10.0),
-        seen("alice", "y", rate_avg=0.2, rate_max=2.5, bytes_est=12, throttle_ms_max=30.0),
-        seen("alice", "y", rate_avg=0.4, rate_max=0.0, grain="bucket", throttle_ms_avg=20.0),
-        seen("alice", "x", at=1),
-        seen("bob", None, at=1, broker_id=2),
+        seen(MEMBERS, "alice", "x", rate_avg=0.1, rate_max=1.5, bytes_est=6, throttle_ms_avg=10.0),
+        seen(MEMBERS, "alice", "y", rate_avg=0.2, rate_max=2.5, bytes_est=12, throttle_ms_max=30.0),
+        seen(
+            MEMBERS, "alice", "y", rate_avg=0.4, rate_max=0.0, grain="bucket", throttle_ms_avg=20.0
+        ),
+        seen(MEMBERS, "alice", "x", at=1),
+        seen(MEMBERS, "bob", None, at=1, broker_id=2),
     ]
-    counts = write(tmp_path, *frames(spark, rows, value(50, user="alice")))
-    minutes = read_table(spark, [tmp_path], BUCKET_MINUTE).orderBy("ts", "broker_id").collect()
-    first = minutes[0].asDict()
-    assert first | {"bucket_id": 0, "dt": 0, "ts": 0} == {
-        "cluster_id": C,
-        "dt": 0,
-        "ts": 0,
+    quotas = [value(MEMBERS, 50, user="alice")]
+    rows += [seen(NAMED, "alice", "x"), seen(NAMED, "alice", "x", at=5), seen(NAMED, "", "z")]
+    rows += [seen(NAMED, "bob", "y", at=2), seen(NAMED, "carol", "y", at=2)]
+    quotas += [value(NAMED, 1, user="alice", client_id=None), value(NAMED, 2, client_id=None)]
+    rows += [*shared(), seen(SHARED, "a", "x", source="another")]
+    quotas += [value(SHARED, 2, client_id=None)]
+    rows += [seen(STAYS, "alice", "x"), seen(STAYS, "old", "x")]
+    quotas += [value(STAYS, 1, user="alice")]
+    for n in range(300):
+        rates = {"rate_avg": n / 7, "rate_max": n / 3}
+        who = {"source": str(n), "broker_id": n % 2}
+        rows.append(seen(RULES, f"u{n % 5}", f"c{n % 7}", n % 3, **rates, **who))
+    quotas += [value(RULES, 9, user="u1"), value(RULES, 5, client_id=None)]
+    other = QuotaKey.CONSUMER_BYTE_RATE
+    names = [(user, client) for user in ("a", "b", "") for client in ("x", "y", "")]
+    rows += [seen(RULES, *name) | {"key": other.value} for name in names]
+    rules = value(RULES, 1, user="a"), value(RULES, 2, client_id="x"), value(RULES, 3, user=None)
+    quotas += [replace(rule, key=other) for rule in rules]
+    rows += [seen(RULES, "a", "x") | {"key": QuotaKey.REQUEST_PERCENTAGE.value}]
+    return rows, quotas
+
+
+def shared(at: int = 0) -> list[dict[str, Any]]:
+    """Return the observations of three who share a bucket, and of another."""
+    return [seen(SHARED, user, "x", at) for user in ("a", "b", "")] + [seen(SHARED, "a", "y", at)]
+
+
+@pytest.fixture(scope="module")
+def written(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Written:
+    given, out = frames(spark, *worlds()), tmp_path_factory.mktemp("buckets") / "once"
+    return Written(given, out, write(out, given))
+
+
+def test_the_members_of_a_bucket_are_summed_minute_by_minute(written: Written):
+    first, *others = written.minutes(MEMBERS)
+    assert first == {
+        "cluster_id": MEMBERS,
+        "dt": "2026-11-21",
+        "ts": minute(0),
         "broker_id": 1,
         "key": KEY.value,
-        "bucket_id": 0,
+        "bucket_id": first["bucket_id"],
         "rate_avg": 0.7,
         "rate_max": 4.0,
         "throttle_ms_avg": 15.0,
@@ -98,116 +162,80 @@ def test_the_members_of_a_bucket_are_summed_minute_by_minute(spark: SparkSession
         "level": 3,
         "contributors": 2,
     }
-    assert [(row.limit, row.level, row.contributors) for row in minutes[1:]] == [
+    assert [(row["limit"], row["level"], row["contributors"]) for row in others] == [
         (50.0, 3, 1),
         (None, 0, 1),
     ]
-    assert counts == {
-        "rows_in": 5,
-        "rows_resolved": 5,
-        "rows_unlimited": 1,
-        "rows_out": {"bucket_minute": 3, "dim_bucket": 2},
+
+
+def test_every_row_is_counted(written: Written):
+    observations = written.given[0].count()
+    assert written.counts == {
+        "rows_in": observations,
+        "rows_resolved": observations,
+        "rows_unlimited": 6,
+        "rows_out": {"bucket_minute": len(written.minutes()), "dim_bucket": len(written.names())},
     }
 
 
-def test_a_bucket_is_named_with_the_entity_that_limits_it(spark: SparkSession, tmp_path: Path):
-    rows = [seen("alice", "x"), seen("alice", "x", at=5), seen("", "z")]
-    rows += [seen("bob", "y", at=2), seen("carol", "y", at=2)]
-    quotas = [value(1, user="alice", client_id=None), value(2, client_id=None)]
-    write(tmp_path, *frames(spark, rows, *quotas))
-    names = read_table(spark, [tmp_path], DIM_BUCKET).orderBy("bucket_client").collect()
-    expected = spark.sql(f"select xxhash64('{C}', '{KEY.value}', 'alice', 'x')").head()
-    assert expected is not None
-    assert names[0].bucket_id == expected[0]
-    assert [tuple(row)[3:] for row in names] == [
-        (2, "alice", "x", "alice", False, "", True, *map(naive, (0, 5))),
-        (8, "", "y", "", False, "", True, *map(naive, (2, 2))),
-        (8, "", "z", "", False, "", True, *map(naive, (0, 0))),
+def test_a_bucket_is_named_with_the_entity_that_limits_it(spark: SparkSession, written: Written):
+    names = sorted(written.names(NAMED), key=lambda row: row["bucket_client"])
+    hashed = f"select xxhash64({SEED}, '{NAMED}', '{KEY.value}', 'alice', 'x')"
+    assert [tuple(row) for row in spark.sql(hashed).collect()] == [(names[0]["bucket_id"],)]
+    columns = ("level", "bucket_user", "bucket_client", "quota_user", "quota_user_default")
+    columns += ("quota_client_id", "quota_client_default", "first_seen", "last_seen")
+    assert [tuple(row[name] for name in columns) for row in names] == [
+        (2, "alice", "x", "alice", False, "", True, minute(0), minute(5)),
+        (8, "", "y", "", False, "", True, minute(2), minute(2)),
+        (8, "", "z", "", False, "", True, minute(0), minute(0)),
     ]
 
 
-def test_who_shares_a_bucket_is_counted(spark: SparkSession, tmp_path: Path):
-    rows = [seen(user, "x") for user in ("a", "b", "")] + [seen("a", "y")]
-    for name, more in (("one", ()), ("two", (seen("a", "x", source="another"),))):
-        write(tmp_path / name, *frames(spark, [*rows, *more], value(2, client_id=None)))
-        minutes = read_table(spark, [tmp_path / name], BUCKET_MINUTE)
-        assert sorted(row.contributors for row in minutes.collect()) == [1, 3]
-
-
-def naive(at: int) -> object:
-    return minute(at).replace(tzinfo=None)
-
-
-def test_a_run_keeps_the_names_of_the_days_that_it_is_not_about(
-    spark: SparkSession, tmp_path: Path
+def test_a_further_day_leaves_the_names_of_the_first(
+    spark: SparkSession, written: Written, tmp_path: Path
 ):
-    quotas = [value(1, user="alice")]
-    tomorrow = 24 * 60
-    write(tmp_path, *frames(spark, [seen("alice", "x"), seen("old", "x")], *quotas))
-    rows = [seen("alice", "x", at=tomorrow), seen("new", "x", at=tomorrow)]
-    write(tmp_path, *frames(spark, rows, *quotas), day="2026-11-22")
-    names = {
-        row.bucket_user: (row.first_seen, row.last_seen)
-        for row in read_table(spark, [tmp_path], DIM_BUCKET).collect()
+    out = tmp_path / "further"
+    shutil.copytree(written.out, out)
+    rows = [seen(STAYS, name, "x", TOMORROW) for name in ("alice", "new")]
+    write(out, frames(spark, rows + shared(TOMORROW), worlds()[1]), at=TOMORROW)
+    assert {
+        row["bucket_user"]: (row["first_seen"], row["last_seen"])
+        for row in rows_of(out, DIM_BUCKET, STAYS)
+    } == {
+        "alice": (minute(0), minute(TOMORROW)),
+        "old": (minute(0), minute(0)),
+        "new": (minute(TOMORROW), minute(TOMORROW)),
     }
-    assert names == {
-        "alice": (naive(0), naive(tomorrow)),
-        "old": (naive(0), naive(0)),
-        "new": (naive(tomorrow), naive(tomorrow)),
-    }
-
-
-def test_order_and_partitions_change_no_bit(spark: SparkSession, tmp_path: Path):
-    rows = [
-        seen(
-            f"u{number % 5}", f"c{number % 7}", at=number % 3, rate_avg=number / 7, broker_id=number
-        )
-        | {"rate_max": number / 3, "source": str(number), "broker_id": number % 2}
-        for number in range(600)
+    assert rows_of(out, DIM_BUCKET, RULES) == written.names(RULES)
+    # The rows of the first day have two sources, those of the second a single one.
+    minutes = [
+        (f"{row['ts']:%F}", row["contributors"]) for row in rows_of(out, BUCKET_MINUTE, SHARED)
     ]
-    observed, versions = frames(spark, rows, value(9, user="u1"), value(5, client_id=None))
-    written = []
-    for partitions, order in ((2, "rate_avg"), (16, "source")):
-        spark.conf.set("spark.sql.shuffle.partitions", str(partitions))
-        out = tmp_path / str(partitions)
-        write(out, observed.repartition(partitions).sortWithinPartitions(sf.desc(order)), versions)
-        written.append(
-            [
-                read_table(spark, [out], table).orderBy(*table.order).collect()
-                for table in (BUCKET_MINUTE, DIM_BUCKET)
-            ]
-        )
-    spark.conf.set("spark.sql.shuffle.partitions", "2")
-    assert written[0] == written[1]
-    assert len(written[0][0]) == 48
+    assert sorted(minutes) == [(day, n) for day in ("2026-11-21", "2026-11-22") for n in (1, 3)]
 
 
-class Written(NamedTuple):
-    """What a run was given, where it wrote, and which minutes."""
-
-    given: tuple[DataFrame, DataFrame]
-    out: Path
-    minutes: list[Row]
-
-
-@pytest.fixture(scope="module")
-def written(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Written:
-    """A run of a key for each set of rules, and of a key without rules."""
-    rows = [seen(f"u{n % 5}", f"c{n % 7}", at=n % 3, rate_avg=n / 7) for n in range(105)]
-    rules = [value(9, user="u1"), value(5, client_id=None)]
-    other = QuotaKey.CONSUMER_BYTE_RATE
-    rows += [seen(u, c) | {"key": other.value} for u in ("a", "b", "") for c in ("x", "y", "")]
-    others = (value(1, user="a"), value(2, client_id="x"), value(3, user=None))
-    rules += [replace(rule, key=other) for rule in others]
-    rows += [seen("a", "x") | {"key": QuotaKey.REQUEST_PERCENTAGE.value}]
-    given = frames(spark, rows, *rules)
-    out = tmp_path_factory.mktemp("buckets") / "once"
-    write(out, *given)
-    return Written(given, out, minutes_of(spark, out))
+@contextmanager
+def setting(spark: SparkSession, name: str, value: str) -> Iterator[None]:
+    before = spark.conf.get(name)
+    spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        spark.conf.set(name, str(before))
 
 
-def minutes_of(spark: SparkSession, out: Path) -> list[Row]:
-    return read_table(spark, [out], BUCKET_MINUTE).orderBy(*BUCKET_MINUTE.order).collect()
+def test_no_order_no_partitions_and_no_equal_hashes_change_a_bit(
+    spark: SparkSession, written: Written, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(Hashing, "of", lambda self, user, client_id: "CAST(1 AS BIGINT)")
+    rows, quotas = written.given
+    with setting(spark, "spark.sql.shuffle.partitions", "5"):
+        write(tmp_path, (rows.repartition(5).sortWithinPartitions(sf.desc("source")), quotas))
+    for table in (BUCKET_MINUTE, DIM_BUCKET):
+        assert rows_of(tmp_path, table) == rows_of(written.out, table)
+    assert len(written.minutes(RULES)) > 50
+    limits = {row["limit"] for row in written.minutes(RULES)}
+    assert limits == {None, 1.0, 3.0, 5.0, 9.0}
 
 
 @pytest.mark.long
@@ -216,61 +244,44 @@ def test_days_that_one_task_cannot_hold_give_the_same(
 ):
     monkeypatch.setattr("app.pipeline.commands.resolve.ROWS_OF_FILE", 20)
     out = tmp_path / "divided"
-    spark.conf.set("spark.sql.adaptive.coalescePartitions.enabled", "false")
-    try:
-        write(out, *written.given)
-    finally:
-        spark.conf.unset("spark.sql.adaptive.coalescePartitions.enabled")
-    assert minutes_of(spark, out) == written.minutes
-    files = [list((run / BUCKET_MINUTE.name).rglob("*.parquet")) for run in (written.out, out)]
-    assert len(files[0]) == 1 < len(files[1])
+    with setting(spark, "spark.sql.adaptive.coalescePartitions.enabled", "false"):
+        write(out, written.given)
+    assert rows_of(out, BUCKET_MINUTE) == written.minutes()
+    folders = [run / BUCKET_MINUTE.name / f"cluster_id={RULES}" for run in (written.out, out)]
+    files = [len(list(folder.rglob("*.parquet"))) for folder in folders]
+    assert files[0] == 1 < files[1]
 
 
 @pytest.mark.long
-def test_look_ups_that_are_too_large_to_broadcast_give_the_same(
-    spark: SparkSession, written: Written, tmp_path: Path
+def test_look_ups_that_are_too_large_to_broadcast_give_the_same(written: Written, tmp_path: Path):
+    write(tmp_path / "merged", written.given, "--broadcast-max", "0", "--as-of", "history")
+    assert rows_of(tmp_path / "merged", BUCKET_MINUTE) == written.minutes()
+
+
+@pytest.mark.parametrize(
+    ("until", "as_of", "sentence"),
+    [
+        (5, "history", r"level 3, user 'a', .* overlap: two values of producer"),
+        (None, "latest", "overlap: two values of producer_byte_rate hold at the "),
+    ],
+)
+def test_values_that_hold_at_the_same_time_are_refused(
+    spark: SparkSession, tmp_path: Path, until: int | None, as_of: str, sentence: str
 ):
-    write(tmp_path / "merged", *written.given, "--broadcast-max", "0", "--as-of", "history")
-    assert minutes_of(spark, tmp_path / "merged") == written.minutes
+    quotas = value(RULES, 1, 0, until, user="a"), value(RULES, 2, 4, user="a")
+    with pytest.raises(UsageError, match=sentence):
+        write(tmp_path, frames(spark, [seen(RULES, "a", "x")], quotas), "--as-of", as_of)
 
 
-def test_another_seed_gives_other_ids_and_the_same_limits(
-    spark: SparkSession, written: Written, tmp_path: Path
-):
-    write(tmp_path / "seed", *written.given, "--hash-seed", "7")
-    other = minutes_of(spark, tmp_path / "seed")
-    limits, others = (Counter(row.limit for row in rows) for rows in (written.minutes, other))
-    assert limits == others
-    assert set(others) == {None, 1.0, 3.0, 5.0, 9.0}
-    assert {row.bucket_id for row in other}.isdisjoint(row.bucket_id for row in written.minutes)
-
-
-def test_versions_that_overlap_are_refused(spark: SparkSession, tmp_path: Path):
-    given = frames(spark, [seen("a", "x")], value(1, 0, 5, user="a"), value(2, 4, user="a"))
-    with pytest.raises(UsageError, match=r"level 3, user 'a', .* overlap: two values of producer"):
-        write(tmp_path, *given, "--as-of", "history")
-
-
-def test_two_values_that_hold_now_are_refused(spark: SparkSession, tmp_path: Path):
-    given = frames(spark, [seen("a", "x")], value(1, 0, user="a"), value(2, 4, user="a"))
-    with pytest.raises(UsageError, match="overlap: two values of producer_byte_rate hold at the "):
-        write(tmp_path, *given)
-
-
-def test_names_with_the_same_hash_are_told_apart(
-    spark: SparkSession, written: Written, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(Hashing, "of", lambda self, user, client_id: "CAST(1 AS BIGINT)")
-    write(tmp_path / "one-hash", *written.given)
-    assert minutes_of(spark, tmp_path / "one-hash") == written.minutes
-
-
-def test_buckets_with_the_same_id_stop_the_run(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(limits, "bucket_id", lambda hashing: "CAST(1 AS BIGINT)")
+def test_buckets_with_the_same_id_stop_the_run(spark: SparkSession):
+    columns = ["cluster_id", "key", "bucket_user", "bucket_client", "bucket_id", "level", "rows"]
+    columns += ["first_source", "last_source"]
+    buckets = [(RULES, "k", user, "", number, 3, 1, 5, 5) for user, number in (("a", 1), ("b", 2))]
+    counted = count_resolved(spark.createDataFrame(buckets, columns))
+    assert (counted.rows, counted.unlimited, counted.one_source) == (2, 0, True)
+    same = spark.createDataFrame(buckets, columns).withColumn("bucket_id", sf.lit(1))
     with pytest.raises(UsageError, match=r"have the same bucket_id.*--hash-seed"):
-        write(tmp_path, *frames(spark, [seen("a", "x"), seen("b", "y")], value(1, user="a")))
+        count_resolved(same)
 
 
 def test_a_run_that_doubles_rows_publishes_nothing(
@@ -279,12 +290,13 @@ def test_a_run_that_doubles_rows_publishes_nothing(
     monkeypatch.setattr(
         "app.pipeline.commands.resolve.build_look_up", doubled(look_ups.build_look_up)
     )
+    given = frames(spark, [seen(RULES, "a", "x")], [value(RULES, 1, user="a")])
     with pytest.raises(InfrastructureError, match="1 observations came in and 2 were resolved"):
-        write(tmp_path, *frames(spark, [seen("a", "x")], value(1, user="a")))
+        write(tmp_path, given)
 
 
-def doubled(build: Any) -> Any:
-    def build_twice(*given: Any) -> Any:
+def doubled(build: Callable[..., DataFrame]) -> Callable[..., DataFrame]:
+    def build_twice(*given: Any) -> DataFrame:
         once = build(*given)
         return once.unionByName(once.where("user <> ''"))
 

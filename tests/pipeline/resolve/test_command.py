@@ -16,15 +16,20 @@ from tests.pipeline.resolve import clusters
 from tests.pipeline.resolve.clusters import Version, minute, observation, quota_table
 
 KEY = QuotaKey.CONSUMER_BYTE_RATE
+CLUSTER = "Kafka's id"
 ALICE = (("user", "alice"),)
 
 
 @pytest.fixture
 def given(tmp_path: Path) -> Path:
-    """A folder with observations and quotas: alice's limit was raised after two minutes."""
-    rows = [observation("c", KEY.value, at, user="alice", client_id="x") for at in range(4)]
-    first = Version("c", ALICE, KEY, 10.0, 1, 2, "snapshot")
-    quotas = [first, Version("c", ALICE, KEY, 20.0, 2, None)]
+    """A folder with observations and quotas: alice's limit was raised after two minutes.
+
+    The quotas are of one of the two clusters.
+    """
+    rows = [observation(CLUSTER, KEY.value, at, user="alice", client_id="x") for at in range(4)]
+    rows.append(observation("other", KEY.value, 0, user="alice", client_id="x"))
+    first = Version(CLUSTER, ALICE, KEY, 10.0, 1, 2, "snapshot")
+    quotas = [first, Version(CLUSTER, ALICE, KEY, 20.0, 2, None)]
     run = RunFolder(tmp_path / "given", "one")
     write_arrow(clusters.observation_table(rows), OBSERVATION_MINUTE, run)
     write_arrow(quota_table(quotas), QUOTA_VERSION, run)
@@ -55,40 +60,25 @@ def test_an_input_without_the_table_is_named(tmp_path: Path, capsys: pytest.Capt
     assert f"There is no table observation_minute in {tmp_path}." in told
 
 
-def test_a_cluster_without_any_quota_ends_with_3_and_is_named(
-    spark_command: Command, given: Path, tmp_path: Path
-):
-    other = tmp_path / "other"
-    quotas = [Version("Kafka's id", ALICE, KEY, 10.0, 1, None, "snapshot")]
-    run = RunFolder(other, "one")
-    write_arrow(quota_table(quotas), QUOTA_VERSION, run)
-    run.publish()
-    options = ["--input", given, "--quotas", other, "--out", tmp_path / "out"]
-    done = spark_command("resolve", *options)
-    assert done.returncode == 3
-    assert "No quota is of the cluster 'c', so all of its rows are unlimited" in done.stderr
-    assert 'there are quotas of "Kafka\'s id".' in done.stderr
-    assert pq.read_table(tmp_path / "out" / "bucket_minute").num_rows == 4
-
-
-def test_each_minute_has_the_limit_that_held_then(
+def test_each_minute_has_the_limit_that_held_then_and_a_cluster_without_quotas_is_named(
     spark_command: Command, given: Path, tmp_path: Path
 ):
     out = tmp_path / "out"
     options = ["--input", given, "--quotas", given, "--out", out, "--json", "--explain"]
     period = ["--from", minute(0).isoformat(), "--to", minute(3).isoformat()]
     done = spark_command("resolve", "--as-of", "history", *options, *period)
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 3
+    assert "No quota is of the cluster 'other', so all of its rows are unlimited" in done.stderr
+    assert 'there are quotas of "Kafka\'s id".' in done.stderr
     report = json.loads(done.stdout)
-    assert (report["rows_in"], report["rows_out"]) == (3, {"bucket_minute": 3, "dim_bucket": 1})
+    assert (report["rows_in"], report["rows_out"]) == (4, {"bucket_minute": 4, "dim_bucket": 2})
     assert "BroadcastHashJoin" in done.stderr
     minutes = sorted(pq.read_table(out / "bucket_minute").to_pylist(), key=lambda row: row["ts"])
-    assert [(row["ts"], row["limit"], row["level"]) for row in minutes] == [
-        (minute(0), 10.0, 3),
-        (minute(1), 10.0, 3),
-        (minute(2), 20.0, 3),
-    ]
-    [bucket] = pq.read_table(out / "dim_bucket").to_pylist()
+    limits = [(row["ts"], row["limit"], row["level"]) for row in minutes]
+    assert sorted(limits[:2], key=str) == [(minute(0), 10.0, 3), (minute(0), None, 0)]
+    assert limits[2:] == [(minute(1), 10.0, 3), (minute(2), 20.0, 3)]
+    names = {row["cluster_id"]: row for row in pq.read_table(out / "dim_bucket").to_pylist()}
+    bucket = names[CLUSTER]
     assert (bucket["bucket_user"], bucket["quota_user"]) == ("alice", "alice")
-    assert {row["bucket_id"] for row in minutes} == {bucket["bucket_id"]}
+    assert {row["bucket_id"] for row in minutes if row["level"]} == {bucket["bucket_id"]}
     assert not list((out / "_runs").iterdir())

@@ -28,8 +28,11 @@ from tests.testkit.sizes import size
 
 Found = dict[str, Any]
 
-COUNT = size(500, 5_000)
+COUNT = size(200, 5_000)
 MINUTES = 24
+CALLERS = (("a", "a"), ("a", "b"), ("b", ""), ("", "a"), ("", "z"), ("z", "z"))
+FIRST_SEEN = {"audit": 0, "inferred": 0, "snapshot": 3}
+"""The origin of an entity's first version, and the level that limited its minutes before that."""
 
 
 def resolved(
@@ -75,51 +78,60 @@ def test_random_clusters_resolve_as_in_the_domain(spark: SparkSession):
     assert {row["level"] for row in found} == set(range(9))
 
 
-@pytest.mark.timeout(900)
-def test_a_history_resolves_as_a_replay_minute_by_minute(spark: SparkSession):
-    worlds = list(histories(11, size(50, 150), MINUTES))
-    names = dict(enumerate([("a", "a"), ("a", "b"), ("b", ""), ("", "a"), ("", "z"), ("z", "z")]))
+@pytest.fixture(scope="module")
+def histories_resolved(spark: SparkSession) -> tuple[list[list[Version]], list[Found]]:
+    """Generated clusters, and what is found in them and in those of ``FIRST_SEEN``."""
+    worlds = list(histories(11, size(20, 150), MINUTES))
     asked = [
         observation(str(number), key.value, at, broker_id=pair, user=user, client_id=client)
         for number in range(len(worlds))
         for key in KEYS
         for at in range(MINUTES)
-        for pair, (user, client) in names.items()
+        for pair, (user, client) in enumerate(CALLERS)
     ]
     versions = [version for world in worlds for version in world]
+    entity, key = (("user", "a"),), KEYS[0]
+    for origin in FIRST_SEEN:
+        first = Version(origin, entity, key, 5.0, 2, 3, origin)
+        versions += [first, Version(origin, entity, key, 6.0, 3, None)]
+        asked += [observation(origin, key.value, at, user="a", client_id="x") for at in range(5)]
     found = resolved(spark, asked, versions, history=True)
     assert len(found) == len(asked)
-    replayed = [[index_of(held_at(world, at)) for at in range(MINUTES)] for world in worlds]
+    return worlds, sorted(found, key=lambda row: row["ts"])
+
+
+def of_cluster(found: list[Found], cluster: str) -> list[Found]:
+    return [row for row in found if row["cluster_id"] == cluster]
+
+
+@pytest.mark.timeout(900)
+def test_a_history_resolves_as_a_replay_minute_by_minute(
+    histories_resolved: tuple[list[list[Version]], list[Found]],
+):
+    worlds, found = histories_resolved
     at_minute = {minute(at): at for at in range(MINUTES)}
-    wrong = [
-        row
-        for row in found
-        if answer(row)
-        != judged(
-            replayed[int(row["cluster_id"])][at_minute[row["ts"]]],
-            row["key"],
-            *names[row["broker_id"]],
-        )
-    ]
+    wrong = []
+    for number, world in enumerate(worlds):
+        replayed = [index_of(held_at(world, at)) for at in range(MINUTES)]
+        wrong += [
+            row
+            for row in of_cluster(found, str(number))
+            if answer(row)
+            != judged(replayed[at_minute[row["ts"]]], row["key"], *CALLERS[row["broker_id"]])
+        ]
     assert wrong == []
 
 
 def test_a_value_holds_before_its_first_version_where_a_snapshot_saw_it_first(
-    spark: SparkSession, subtests: pytest.Subtests
+    histories_resolved: tuple[list[list[Version]], list[Found]], subtests: pytest.Subtests
 ):
-    entity, key = (("user", "a"),), KEYS[0]
-    before = {"audit": 0, "inferred": 0, "snapshot": 3}
-    versions, asked = [], []
-    for origin in before:
-        first = Version(origin, entity, key, 5.0, 2, 3, origin)
-        versions += [first, Version(origin, entity, key, 6.0, 3, None)]
-        asked += [observation(origin, key.value, at, user="a", client_id="x") for at in range(5)]
-    found = sorted(resolved(spark, asked, versions, history=True), key=lambda row: row["ts"])
-    for origin, level in before.items():
+    for origin, level in FIRST_SEEN.items():
         with subtests.test(origin=origin):
-            limit = 5.0 if level else None
-            answers = [(row["level"], row["limit"]) for row in found if row["cluster_id"] == origin]
-            assert answers == [(level, limit), (level, limit), (3, 5.0), (3, 6.0), (3, 6.0)]
+            before = (level, 5.0 if level else None)
+            answers = [
+                (row["level"], row["limit"]) for row in of_cluster(histories_resolved[1], origin)
+            ]
+            assert answers == [before, before, (3, 5.0), (3, 6.0), (3, 6.0)]
 
 
 def held_at(world: Sequence[Version], at: int) -> list[Version]:

@@ -1,26 +1,40 @@
-"""Made-up data are what was asked for, and the same again."""
+"""Made-up data are what was asked for, the same again, and the same in each shape."""
 
 import hashlib
+import json
+import subprocess
+import sys
+from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from app.domain.quota_keys import QuotaKey
+from app.pipeline.commands.ingest import ingest, material_of
 from app.pipeline.folders import RunFolder
+from app.pipeline.job import Job
 from app.pipeline.lake import schema_of
-from app.pipeline.storage import write_table
+from app.pipeline.main import _parser
+from app.pipeline.storage import read_table, write_table
+from app.pipeline.synth.formats import SHAPES
 from app.pipeline.synth.observations import observations
 from app.pipeline.synth.plan import KEYS, Plan
 from app.pipeline.synth.quotas import entities_of_levels, quotas
 from app.pipeline.tables import OBSERVATION_MINUTE, QUOTA_VERSION
+from tests.testkit.bucket_worlds import Row, rows_of
 from tests.testkit.sizes import size
 
 LARGE = 200_000
-ROWS = size(20_000, LARGE)
+ROWS = size(8_000, LARGE)
 START = datetime(2026, 1, 1, tzinfo=UTC)
+SHAPED = 2_000
+FILES = sorted(set(SHAPES) - {"kafka-json"})
+PROVENANCE = ("source", "ingest_run_id")
 ENTITY = ("user", "user_default", "client_id", "client_default")
 
 
@@ -29,13 +43,17 @@ def plan(observations: int, entities: int = 100, seed: int = 1) -> Plan:
 
 
 @pytest.fixture(scope="module")
-def rows(spark: SparkSession) -> DataFrame:
-    return observations(spark, plan(ROWS)).cache()
+def rows(spark: SparkSession) -> list[Row]:
+    return rows_of(observations(spark, plan(ROWS)))
 
 
 @pytest.fixture(scope="module")
-def versions(spark: SparkSession) -> DataFrame:
-    return quotas(spark, plan(1, entities=1_003)).cache()
+def versions(spark: SparkSession) -> list[Row]:
+    return rows_of(quotas(spark, plan(1, entities=1_003)))
+
+
+def values(rows: list[Row], *columns: str) -> Counter[tuple[Any, ...]]:
+    return Counter(tuple(row[name] for name in columns) for row in rows)
 
 
 @pytest.mark.parametrize("size", [1, 2, 7, 999, 10_000, 172_800, 172_801, 20_000_000, 10**9])
@@ -49,30 +67,25 @@ def test_the_sessions_of_a_day_hold_its_rows(size: int):
     assert others >= rows - rows // 10
 
 
-def test_a_row_is_known_by_its_key(rows: DataFrame):
-    assert rows.count() == ROWS
-    assert rows.select(*OBSERVATION_MINUTE.key).distinct().count() == ROWS
-    assert rows.select("dt").distinct().count() == plan(ROWS).days == size(1, 2)
+def test_a_key_identifies_a_row(rows: list[Row]):
+    assert len(rows) == len(values(rows, *OBSERVATION_MINUTE.key)) == ROWS
+    assert len(values(rows, "dt")) == plan(ROWS).days == size(1, 2)
 
 
-def test_the_rows_have_the_columns_of_the_table_and_no_nulls_but_where_allowed(rows: DataFrame):
-    assert rows.columns == schema_of(OBSERVATION_MINUTE).fieldNames()
-    nullable = {"throttle_ms_avg", "throttle_ms_max", "bytes_est"}
-    nulls = rows.select(
-        *(F.count_if(F.col(column).isNull()).alias(column) for column in rows.columns)
-    )
-    assert {name for name, n in nulls.first().asDict().items() if n} == nullable
+def test_the_rows_have_the_columns_of_the_table_and_no_nulls_but_where_allowed(rows: list[Row]):
+    assert list(rows[0]) == schema_of(OBSERVATION_MINUTE).fieldNames()
+    nulls = {name for row in rows for name, value in row.items() if value is None}
+    assert nulls == {"throttle_ms_avg", "throttle_ms_max", "bytes_est"}
 
 
-def test_one_pair_has_a_tenth_of_the_rows_and_the_others_little(rows: DataFrame):
-    counts = rows.groupBy("user", "client_id").count().orderBy(F.desc("count")).take(2)
-    assert counts[0]["count"] == ROWS / 10
-    assert counts[1]["count"] < ROWS / 100
+def test_one_pair_has_a_tenth_of_the_rows_and_the_others_little(rows: list[Row]):
+    (_, most), (_, second) = values(rows, "user", "client_id").most_common(2)
+    assert most == ROWS / 10
+    assert second < ROWS / size(50, 100)
 
 
-def test_the_names_are_as_odd_as_kafka_allows(rows: DataFrame):
-    users = {row.user for row in rows.select("user").distinct().collect()}
-    clients = {row.client_id for row in rows.select("client_id").distinct().collect()}
+def test_the_names_are_as_odd_as_kafka_allows(rows: list[Row]):
+    users, clients = ({row[name] for row in rows} for name in ("user", "client_id"))
     assert {"", "<default>"} <= users & clients
     assert any(not name.isascii() for name in users)
     assert any("=" in name and "," in name for name in users)
@@ -81,13 +94,12 @@ def test_the_names_are_as_odd_as_kafka_allows(rows: DataFrame):
     assert any("%" in name for name in users)
 
 
-def test_several_brokers_all_keys_and_some_throttled_minutes_over_the_limit(rows: DataFrame):
-    assert rows.select("broker_id").distinct().count() == 3
-    assert {row.key for row in rows.select("key").distinct().collect()} == set(KEYS)
-    assert set(KEYS) <= {str(key) for key in QuotaKey}
-    throttled = rows.where("throttle_ms_avg > 0")
-    assert ROWS / 400 < throttled.count() < ROWS / 10
-    assert throttled.where("user = '' or client_id = ''").count() == 0
+def test_several_brokers_all_keys_and_some_throttled_minutes_over_the_limit(rows: list[Row]):
+    assert len(values(rows, "broker_id")) == 3
+    assert {row["key"] for row in rows} == set(KEYS) <= {str(key) for key in QuotaKey}
+    throttled = [row for row in rows if (row["throttle_ms_avg"] or 0) > 0]
+    assert ROWS / 400 < len(throttled) < ROWS / 10
+    assert all(row["user"] and row["client_id"] for row in throttled)
 
 
 @pytest.mark.long
@@ -105,20 +117,17 @@ def test_the_levels_share_the_entities_out(size: int):
     assert sum(entities_of_levels(size).values()) == size
 
 
-def test_every_entity_has_one_to_three_keys_and_every_shape_is_there(versions: DataFrame):
-    entities = versions.groupBy(*ENTITY).agg(F.count("*").alias("keys"))
-    assert entities.count() == 1_003
-    assert {row["keys"] for row in entities.select("keys").distinct().collect()} == {1, 2, 3}
-    kinds = entities.select(
-        "user_default",
-        (F.col("user") != "").alias("user"),
-        "client_default",
-        (F.col("client_id") != "").alias("client"),
+def test_every_entity_has_one_to_three_keys_and_every_shape_is_there(versions: list[Row]):
+    entities = values(versions, *ENTITY)
+    assert len(entities) == 1_003
+    assert set(entities.values()) == {1, 2, 3}
+    assert (
+        len({(bool(u), default_u, bool(c), default_c) for u, default_u, c, default_c in entities})
+        == 8
     )
-    assert kinds.distinct().count() == 8
-    assert versions.select(*QUOTA_VERSION.key).distinct().count() == versions.count()
-    assert versions.where("not value > 0").count() == 0
-    assert versions.where("user = '<default>' and not user_default").count() > 0
+    assert len(values(versions, *QUOTA_VERSION.key)) == len(versions)
+    assert all(row["value"] > 0 for row in versions)
+    assert any(row["user"] == "<default>" and not row["user_default"] for row in versions)
 
 
 def contents(folder: Path) -> list[str]:
@@ -134,9 +143,72 @@ def test_the_bytes_follow_from_the_seed_whatever_the_partitions(
     for seed, number in ((1, "2"), (1, "7"), (2, "2")):
         spark.conf.set("spark.sql.shuffle.partitions", number)
         run = RunFolder(tmp_path / f"{seed}-{number}", "run")
-        write_table(observations(spark, plan(1_000, seed=seed)), OBSERVATION_MINUTE, run)
+        write_table(observations(spark, plan(500, seed=seed)), OBSERVATION_MINUTE, run)
         run.publish()
         written.append(contents(tmp_path / f"{seed}-{number}"))
     spark.conf.set("spark.sql.shuffle.partitions", "2")
     assert written[0] == written[1]
     assert not set(written[0]) & set(written[2])
+
+
+@pytest.fixture(scope="module")
+def made_up(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("synth")
+    sizes = ["--seed", "3", "--observations", str(SHAPED), "--entities", "50", "--cluster", "a=b/c"]
+    command = [sys.executable, "-m", "app.pipeline.main", "synth", *sizes, "--shape", "all"]
+    done = subprocess.run(
+        [*command, "--out", str(folder), "--master", "local[2]", "--json"],
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["observation_minute"] == SHAPED
+    return folder
+
+
+def ingested(spark: SparkSession, shape: str, folder: Path, out: Path) -> DataFrame:
+    arguments = ["--format", shape, "--input", str(folder), "--cluster", "a=b/c"]
+    options = _parser(["ingest"]).parse_args(["ingest", *arguments, "--out", str(out)])
+    job = Job("ingest", options)
+    run = job.output()
+    ingest(job, spark, material_of(job), run)
+    run.publish()
+    assert job.quarantined == 0
+    return read_table(spark, [out], OBSERVATION_MINUTE)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("shape", FILES)
+def test_a_shape_comes_back_as_the_same_observations(
+    spark: SparkSession, made_up: Path, tmp_path: Path, shape: str
+):
+    expected = read_table(spark, [made_up], OBSERVATION_MINUTE).drop(*PROVENANCE)
+    found = ingested(spark, shape, made_up / shape, tmp_path).drop(*PROVENANCE)
+    assert set(map(tuple, found.collect())) == set(map(tuple, expected.collect()))
+    assert found.count() == SHAPED
+
+
+@pytest.mark.long
+def test_the_lines_for_kafka_are_those_of_the_adapter(made_up: Path):
+    shapes = ("adapter-json", "kafka-json")
+    lines = [next((made_up / shape).glob("part-*")).read_text() for shape in shapes]
+    assert lines[0] == lines[1]
+    first = json.loads(lines[0].splitlines()[0])
+    assert set(first) == {"timestamp", "value", "name", "labels"}
+    assert isinstance(first["value"], str)
+
+
+@pytest.mark.long
+def test_names_stand_in_labels_as_brokers_export_them(made_up: Path):
+    table = pq.read_table(made_up / "collect" / "collected")
+    assert table.schema.names == [
+        *("cluster_id", "ts", "broker_id", "metric", "resource", "user", "client_id", "value")
+    ]
+    rows = table.to_pylist()
+    ups = [row for row in rows if row["metric"] == "up"]
+    assert len({(row["ts"], row["broker_id"]) for row in rows}) == len(ups)
+    users = {row["user"] for row in rows}
+    assert "%3Cdefault%3E" in users
+    assert '"<default>"' in {row["client_id"] for row in rows}

@@ -65,8 +65,8 @@ def test_one_run_writes_the_tables_of_all_steps(spark_command: Command, tmp_path
     assert (incident["quota_user"], incident["level"], incident["peak_ratio"]) == ("alice", 3, 1.2)
     began = json.loads(incident["first_contributors"])
     assert [item["client-id"] for item in began] == ["etl", "web"]
-    [on_one] = [row for row in rows["utilization_daily"] if row["broker_id"] is not None]
-    assert (on_one["minutes_present"], on_one["minutes_over_100"]) == (10, 3)
+    [on_broker] = [row for row in rows["utilization_daily"] if row["broker_id"] is not None]
+    assert (on_broker["minutes_present"], on_broker["minutes_over_100"]) == (10, 3)
     [near] = report["summary"]["nearest_to_limit"]
     assert (near["bucket"], near["entity"]) == ({"user": "alice"}, {"user": "alice"})
     assert (near["limit"], near["p99"], near["dt"]) == (100, pytest.approx(120, 0.01), "2026-11-20")

@@ -1,0 +1,229 @@
+"""Stretches of violating minutes: by hand, and by brute force on random worlds."""
+
+import json
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import strategies as st
+from pyspark.sql import DataFrame, SparkSession
+
+from app.pipeline.arrow_storage import read_arrow
+from app.pipeline.jobs.attribution import with_contributors, with_quotas
+from app.pipeline.jobs.incidents import incidents
+from app.pipeline.main import main
+from app.pipeline.tables import BUCKET_MINUTE, DIM_BUCKET, OBSERVATION_MINUTE, THROTTLE_INCIDENT
+from tests.pipeline.conftest import Command
+from tests.testkit.bucket_worlds import (
+    Row,
+    at,
+    bucket,
+    drawn,
+    frame,
+    minute,
+    observation,
+    publish,
+    rows_of,
+)
+
+World = list[tuple[int, int, bool, bool]]
+"""Broker, minute, whether it is over its limit, and whether it is throttled."""
+
+MIDNIGHT, UNLIMITED = "midnight", "unlimited"
+
+
+def midnight() -> list[Row]:
+    over = [
+        minute(1439, rate_max=150.0, rate_avg=75.0, throttle_ms_max=10.0),
+        minute(1440, rate_max=120.0, throttle_ms_max=30.0, throttle_ms_avg=5.0),
+        minute(1441, rate_max=90.0, throttle_ms_avg=20.0, level=1),
+    ]
+    rows = [*over, minute(1442), minute(1450, rate_max=100.0)]
+    rows += [minute(1440, broker_id=2, rate_max=101.0), minute(1450, broker_id=3, rate_max=101.0)]
+    return [row | {"cluster_id": MIDNIGHT} for row in rows]
+
+
+def unlimited() -> list[Row]:
+    nothing = minute(0, limit=None, level=0, throttle_ms_max=1.0)
+    mutation = minute(0, bucket_id=8, key="controller_mutation_rate", rate_max=200.0)
+    return [row | {"cluster_id": UNLIMITED} for row in (nothing, mutation)]
+
+
+_MINUTES = st.lists(
+    st.tuples(st.integers(1, 2), st.integers(0, 30), st.booleans(), st.booleans()),
+    min_size=1,
+    max_size=40,
+    unique_by=lambda item: item[:2],
+)
+
+
+def _brute_force(world: World, gap: int) -> set[tuple[Any, ...]]:
+    """Return (broker, start, end, minutes, brokers affected, open) of each incident."""
+    stretches: list[tuple[int, list[int]]] = []
+    for broker in (1, 2):
+        violating = sorted(
+            time for on, time, over, slow in world if on == broker and (over or slow)
+        )
+        if not violating:
+            continue
+        cuts = [new for new, (old, late) in enumerate(pairwise(violating), 1) if late - old > gap]
+        edges = [0, *cuts, len(violating)]
+        stretches += [(broker, violating[begin:end]) for begin, end in pairwise(edges)]
+    last = max(time for _, time, _, _ in world)
+    return {
+        (
+            *(broker, times[0], times[-1] + 1, len(times)),
+            len({b for b, t in stretches if t[0] <= times[-1] and t[-1] >= times[0]}),
+            times[-1] == last,
+        )
+        for broker, times in stretches
+    }
+
+
+@pytest.fixture(scope="module")
+def worlds() -> list[World]:
+    return drawn(_MINUTES, 150)
+
+
+@pytest.fixture(scope="module")
+def minutes(spark: SparkSession, worlds: list[World]) -> DataFrame:
+    """The minutes of all clusters, so that a query serves several tests."""
+    rows = [
+        minute(
+            time,
+            cluster_id=f"{number:03}",
+            broker_id=broker,
+            rate_max=100.0 + (time + 1) / 7 if over else 99.0,
+            throttle_ms_avg=(time + 1) / 7 if slow else None,
+        )
+        for number, world in enumerate(worlds)
+        for broker, time, over, slow in world
+    ]
+    return frame(spark, BUCKET_MINUTE, [*rows, *midnight(), *unlimited()]).persist()
+
+
+def found(minutes: DataFrame, gap: int) -> list[Row]:
+    """Return the incidents in the order of start, bucket and broker."""
+    keys = ("cluster_id", "start", "bucket_id", "broker_id")
+    return sorted(rows_of(incidents(minutes, gap)), key=lambda row: [row[name] for name in keys])
+
+
+@pytest.fixture(scope="module")
+def joined(minutes: DataFrame) -> dict[int, list[Row]]:
+    """The incidents by gap."""
+    return {gap: found(minutes, gap) for gap in (1, 4)}
+
+
+def of_cluster(rows: list[Row], cluster: str) -> list[Row]:
+    return [row for row in rows if row["cluster_id"] == cluster]
+
+
+def test_a_stretch_across_midnight_is_one_incident(joined: dict[int, list[Row]]):
+    first, on_two, at_the_end = of_cluster(joined[1], MIDNIGHT)
+    assert (first["start"], first["end"], first["minutes"]) == (at(1439), at(1442), 3)
+    assert (first["peak_ratio"], first["throttle_ms_p95"], first["level"]) == (1.5, 30.0, 1)
+    assert first["est_deferred_bytes"] == 50 * 60 // 2 + 20 * 60
+    assert (first["brokers_affected"], first["status"]) == (2, "closed")
+    assert (on_two["broker_id"], on_two["throttle_ms_p95"]) == (2, None)
+    assert on_two["brokers_affected"] == 2
+    assert (at_the_end["status"], at_the_end["brokers_affected"]) == ("open", 1)
+    assert len({row["incident_id"] for row in (first, on_two, at_the_end)}) == 3
+
+
+def test_throttling_without_a_limit_has_no_ratio_and_other_keys_no_bytes(
+    joined: dict[int, list[Row]],
+):
+    nothing, other = of_cluster(joined[1], UNLIMITED)
+    assert (nothing["peak_ratio"], nothing["est_deferred_bytes"]) == (None, 0)
+    assert (other["peak_ratio"], other["est_deferred_bytes"]) == (2.0, None)
+
+
+@pytest.mark.parametrize("gap", [1, 4])
+def test_random_worlds_agree_with_brute_force(
+    joined: dict[int, list[Row]], worlds: list[World], gap: int
+):
+    mine: dict[str, set[tuple[Any, ...]]] = {}
+    for row in joined[gap]:
+        start, end = ((row[name] - at(0)).total_seconds() / 60 for name in ("start", "end"))
+        incident = (row["broker_id"], start, end, row["minutes"], row["brokers_affected"])
+        mine.setdefault(row["cluster_id"], set()).add((*incident, row["status"] == "open"))
+    for number, world in enumerate(worlds):
+        assert mine.get(f"{number:03}", set()) == _brute_force(world, gap)
+
+
+def test_any_partitions_give_the_same_incidents(minutes: DataFrame, joined: dict[int, list[Row]]):
+    assert found(minutes.repartition(5, "ts"), 4) == joined[4]
+
+
+def _named(spark: SparkSession, minutes: DataFrame, pairs: list[Row], dim: list[Row]) -> list[Row]:
+    buckets = frame(spark, DIM_BUCKET, dim)
+    observed = frame(spark, OBSERVATION_MINUTE, pairs)
+    named = with_quotas(incidents(minutes), buckets)
+    result = rows_of(with_contributors(named, minutes, buckets, observed))
+    return sorted(result, key=lambda row: row["bucket_id"])
+
+
+def test_an_incident_names_its_quota_and_who_began(spark: SparkSession):
+    dim = [
+        bucket(last_seen=at(1)),
+        bucket(level=6, quota_user="", quota_user_default=True),
+        bucket(bucket_id=8, level=1, bucket_client="own", quota_client_id="own"),
+        bucket(bucket_id=9, level=8, bucket_user="", bucket_client="etl", quota_user=""),
+    ]
+    minutes = [minute(5, rate_max=150.0, level=6), minute(5, bucket_id=8, level=1)]
+    minutes.append(minute(5, bucket_id=9, level=8, rate_max=300.0))
+    minutes.append(minute(6, rate_max=150.0, level=6))
+    pairs = [observation(5, "alice", f"app{number}", 10.0 + number) for number in range(6)]
+    pairs += [
+        observation(5, "alice", "own", 99.0),
+        observation(5, "alice", "etl", 50.0),
+        observation(5, "bob", "etl", 70.0),
+        observation(5, "alice", "", 1.0),
+        observation(6, "alice", "late", 1000.0),
+        observation(5, "alice", "tagged", 1000.0, grain="bucket"),
+    ]
+    alices, etls = _named(spark, frame(spark, BUCKET_MINUTE, minutes), pairs, dim)
+    quota = ("quota_user", "quota_user_default", "quota_client_id", "quota_client_default")
+    assert [alices[name] for name in quota] == ["", True, "", False]
+    contributors = json.loads(alices["first_contributors"])
+    assert [item["client-id"] for item in contributors] == ["etl", "app5", "app4", "app3", "app2"]
+    assert contributors[0] == {"user": "alice", "client-id": "etl", "rate_max": 50.0}
+    assert [load["user"] for load in json.loads(etls["first_contributors"])] == ["bob"]
+
+
+def test_without_names_and_pairs_both_are_null(spark: SparkSession):
+    incident = spark.range(1).selectExpr("'c1' AS cluster_id", "7L AS bucket_id", "3 AS level")
+    named = with_contributors(with_quotas(incident, None), incident, None, None)
+    [row] = rows_of(named)
+    assert (row["quota_user"], row["quota_user_default"]) == (None, None)
+    assert row["first_contributors"] is None
+
+
+@pytest.mark.parametrize("gap", ["0", "-1", "1.5", "x"])
+def test_a_gap_is_a_whole_number_of_minutes(gap: str, capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(SystemExit) as ended:
+        main(["incidents", f"--gap={gap}"])
+    assert ended.value.code == 2
+    assert "--gap: " in capsys.readouterr().err
+
+
+def test_the_command_replaces_the_days_that_it_reads(spark_command: Command, tmp_path: Path):
+    rows = [minute(number, rate_max=101.0) for number in (1440, 1442, 1443, 2880)]
+    world = publish(tmp_path / "in", {BUCKET_MINUTE: rows, DIM_BUCKET: [bucket()]})
+    earlier = [
+        {"cluster_id": "c1", "incident_id": name, "bucket_id": 7, "start": at(start)}
+        | {"end": at(start + 1), "status": "open"}
+        for name, start in (("stays", 1439), ("goes", 1450))
+    ]
+    out = publish(tmp_path / "out", {THROTTLE_INCIDENT: earlier})
+    options = ["--input", world, "--out", out, "--gap", "2", "--to", "2026-11-22"]
+    ended = spark_command("incidents", "--json", *options)
+    assert ended.returncode == 0, ended.stderr
+    report = json.loads(ended.stdout)
+    assert (report["rows_in"], report["incidents"], report["findings"]) == (3, 1, 1)
+    stays, new = read_arrow(out, THROTTLE_INCIDENT).to_pylist()
+    assert (stays["incident_id"], stays["status"]) == ("stays", "closed")
+    assert (new["start"], new["end"], new["minutes"]) == (at(1440), at(1444), 3)
+    assert (new["quota_user"], new["status"]) == ("alice", "open")
+    assert read_arrow(out, DIM_BUCKET).num_rows == 1

@@ -1,0 +1,278 @@
+"""A bucket's day beside its limit: counts by hand, percentiles against order statistics."""
+
+import hashlib
+import json
+import math
+import random
+from argparse import Namespace
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
+
+from app.pipeline.arrow_storage import read_arrow
+from app.pipeline.commands.utilization import write_utilization
+from app.pipeline.folders import RunFolder
+from app.pipeline.job import Job
+from app.pipeline.jobs.utilization import ZERO_BIN, bin_middle, rate_bin
+from app.pipeline.main import main
+from app.pipeline.tables import (
+    BUCKET_MINUTE,
+    DIM_BUCKET,
+    UTILIZATION_DAILY,
+    UTILIZATION_HIST,
+    Table,
+)
+from tests.pipeline.conftest import Command
+from tests.testkit.bucket_worlds import Row, bucket, frame, minute, publish
+
+COUNTED, PEAKS, POOLED, UNLIMITED = "counted", "peaks", "pooled", "unlimited"
+DISTRIBUTIONS, BINS = "distributions", "bins"
+"""Clusters: a world for each test, so that a run serves all of them."""
+
+PEAK_RATES = [100.0 * 1.003**number for number in range(12)]
+
+
+def write(minutes: DataFrame, out: Path) -> Job:
+    """Run the job over all minutes."""
+    job, run = Job("utilization", Namespace(explain=False)), RunFolder(out, "run")
+    write_utilization(job, minutes, run, [])
+    run.publish()
+    return job
+
+
+def distributions() -> list[list[float]]:
+    """Return the rates of some buckets, many of them zero."""
+    drawing = random.Random(5)
+    return [
+        [drawing.choice((0.0, drawing.lognormvariate(9, 3))) for _ in range(size)]
+        for size in (*range(1, 60, 3), 99, 100, 101, 200, 1000)
+    ]
+
+
+def worlds() -> dict[str, list[Row]]:
+    """Return the minutes of each cluster."""
+    unlimited = {"limit": None, "level": 0}
+    return {
+        COUNTED: [
+            minute(0, rate_max=0.0),
+            minute(1, rate_max=80.0),
+            minute(2, rate_max=80.1, throttle_ms_max=3.0),
+            minute(3, rate_max=100.0, throttle_ms_avg=4.0),
+            minute(
+                5, rate_max=200.0, limit=50.0, level=1, throttle_ms_avg=2.0, throttle_ms_max=9.0
+            ),
+            # Another bucket of the broker: in minute 4 the broker was there.
+            minute(4, bucket_id=8, key="request_percentage", bytes_est=None, **unlimited),
+            minute(0, broker_id=2, rate_max=30.0),
+            minute(1440, rate_max=1.0),
+        ],
+        PEAKS: [minute(0, bucket_id=n, rate_max=rate) for n, rate in enumerate(PEAK_RATES)],
+        POOLED: [
+            *(minute(number, rate_max=10.0) for number in range(3)),
+            minute(0, broker_id=2, rate_max=50.0),
+            minute(1, broker_id=3, bucket_id=8),
+        ],
+        UNLIMITED: [
+            minute(0, **unlimited),
+            minute(0, bucket_id=8, limit=float("nan")),
+            minute(0, bucket_id=9, limit=0.0),
+            minute(0, bucket_id=10, bytes_est=None),
+        ],
+        DISTRIBUTIONS: [
+            minute(number, bucket_id=world, rate_max=rate)
+            for world, rates in enumerate(distributions())
+            for number, rate in enumerate(rates)
+        ],
+        BINS: [
+            minute(number, broker_id=broker, rate_max=number % 7 * 1.1)
+            for number in range(0, 2880, 30)
+            for broker in (1, 2)
+        ],
+    }
+
+
+@dataclass(frozen=True)
+class Written:
+    """The minutes of a run, and the folder that it wrote to."""
+
+    minutes: DataFrame
+    out: Path
+
+    def rows(self, table: Table, cluster: str) -> list[Row]:
+        rows = pq.read_table(self.out / table.name).to_pylist()
+        return [row for row in rows if row["cluster_id"] == cluster]
+
+    def days(self, cluster: str) -> dict[tuple[int, int | None, int], Row]:
+        """Return the days by (day of the month, broker, bucket)."""
+        return {
+            (date.fromisoformat(row["dt"]).day, row["broker_id"], row["bucket_id"]): row
+            for row in self.rows(UTILIZATION_DAILY, cluster)
+        }
+
+
+@pytest.fixture(scope="module")
+def written(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Written:
+    rows = [row | {"cluster_id": name} for name, world in worlds().items() for row in world]
+    minutes, out = frame(spark, BUCKET_MINUTE, rows), tmp_path_factory.mktemp("utilization") / "out"
+    assert write(minutes, out).counts["rows_in"] == len(rows)
+    return Written(minutes, out)
+
+
+def test_a_day_is_counted_beside_its_limit(written: Written):
+    days = written.days(COUNTED)
+    day = days[20, 1, 7]
+    assert (day["minutes_present"], day["minutes_expected"]) == (5, 6)
+    assert day["coverage"] == 5 / 6
+    assert (day["minutes_over_80"], day["minutes_over_100"]) == (3, 1)
+    assert (day["throttled_minutes"], day["throttle_ms_max"]) == (3, 9.0)
+    assert (day["limit"], day["level"], day["peak"]) == (50.0, 1, 200.0)
+    assert day["bytes"] == sum(round(rate * 60) for rate in (0, 80, 80.1, 100, 200))
+    assert day["p50"] == pytest.approx(80.1, rel=0.005)
+    assert day["p99"] == day["p95"] == pytest.approx(200.0, rel=0.005)
+    assert day["util_p99"] == day["p99"] / 50.0
+    assert day["headroom"] == 50.0 - day["p99"]
+    assert days[21, 1, 7]["minutes_expected"] == 1
+
+
+def test_no_percentile_is_above_the_peak(written: Written):
+    days = written.days(PEAKS)
+    assert len(days) == 2 * len(PEAK_RATES)
+    for (_, _, bucket_id), day in days.items():
+        assert day["p50"] == day["p99"] <= day["peak"] == PEAK_RATES[bucket_id]
+        assert day["p99"] == pytest.approx(day["peak"], rel=0.005)
+
+
+def test_the_pool_of_all_brokers_holds_their_minutes(written: Written):
+    pool = written.days(POOLED)[20, None, 7]
+    assert (pool["minutes_present"], pool["minutes_expected"], pool["coverage"]) == (4, 5, 0.8)
+    assert (pool["peak"], pool["bytes"]) == (50.0, 3 * 600 + 3000)
+    assert pool["p50"] == pytest.approx(10.0, rel=0.005)
+
+
+def test_without_a_limit_there_is_no_ratio(written: Written):
+    days = written.days(UNLIMITED)
+    for bucket_id in (7, 8, 9):
+        row = days[20, 1, bucket_id]
+        assert (row["util_p99"], row["headroom"]) == (None, None)
+    assert days[20, 1, 7]["minutes_over_80"] == days[20, 1, 8]["minutes_over_100"] == 0
+    assert days[20, 1, 9]["minutes_over_100"] == 1
+    assert days[20, 1, 10]["bytes"] is None
+
+
+def test_percentiles_are_within_half_a_percent_of_the_order_statistics(written: Written):
+    days = written.days(DISTRIBUTIONS)
+    for world, rates in enumerate(distributions()):
+        ordered = sorted(rates)
+        for percent in (50, 95, 99):
+            exact = ordered[-(-percent * len(rates) // 100) - 1]
+            assert days[20, 1, world][f"p{percent}"] == pytest.approx(exact, rel=0.005)
+
+
+def test_bins_hold_at_their_borders(spark: SparkSession):
+    borders = [1.01**power for power in range(-2000, 4000)]
+    values = [item for border in borders for item in (math.nextafter(border, 0), border)]
+    values = sorted([*values, 0.0, 5e-324, 1e-9, 1.0, 1e6, 2.0**63, 1.7e308])
+    rates = spark.createDataFrame([(value,) for value in values], "rate double")
+    bins = rates.withColumn("bin", rate_bin(sf.col("rate")))
+    rows = bins.withColumn("middle", bin_middle(sf.col("bin"))).orderBy("rate").collect()
+    assert tuple(rows[0]) == (0.0, ZERO_BIN, 0.0)
+    assert [row.bin for row in rows] == sorted(row.bin for row in rows)
+    for row in rows[2:]:
+        assert row.middle == pytest.approx(row.rate, rel=0.005)
+        assert row.bin == pytest.approx(math.log(row.rate) / math.log(1.01), abs=1.000001)
+    assert rows[values.index(1.0)].bin == 0
+
+
+def test_the_histogram_adds_up_and_merges_exactly(written: Written):
+    rows, day = worlds()[BINS], "2026-11-20"
+    counts = {
+        (row["dt"], row["broker_id"], row["bin"]): row["n"]
+        for row in written.rows(UTILIZATION_HIST, BINS)
+    }
+    assert sum(n for (_, broker, _), n in counts.items() if broker is None) == len(rows)
+    for (dt, broker, item), n in counts.items():
+        if broker is None:
+            assert n == counts[dt, 1, item] + counts[dt, 2, item]
+    zeros = [row for row in rows if row["rate_max"] == 0 and f"{row['dt']}" == day]
+    assert counts[day, None, ZERO_BIN] == len(zeros)
+
+
+def digests(out: Path) -> dict[str, str]:
+    return {
+        str(file.relative_to(out).parent): hashlib.sha256(file.read_bytes()).hexdigest()
+        for file in out.rglob("*.parquet")
+    }
+
+
+def test_files_are_the_same_to_the_bit_for_any_partitions(
+    spark: SparkSession, written: Written, tmp_path: Path
+):
+    spark.conf.set("spark.sql.shuffle.partitions", "5")
+    try:
+        write(written.minutes.repartition(5, "ts"), tmp_path)
+    finally:
+        spark.conf.set("spark.sql.shuffle.partitions", "2")
+    files = digests(written.out)
+    assert len(files) == 3 * len(written.minutes.select("cluster_id", "dt").distinct().collect())
+    assert digests(tmp_path) == files
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Path:
+    rows = [minute(number, rate_max=60.0 + number) for number in (0, 50, 1440)]
+    rows.append(minute(5, cluster_id="c2"))
+    return publish(tmp_path / "in", {BUCKET_MINUTE: rows, DIM_BUCKET: [bucket()]})
+
+
+def test_a_dry_run_writes_nothing(world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    out = tmp_path / "out"
+    options = ["--input", str(world), "--out", str(out), "--json", "--dry-run"]
+    assert main(["utilization", *options]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["would_read"] == [f"{world}/bucket_minute", f"{world}/dim_bucket"]
+    assert f"{out}/utilization_daily" in report["would_write"]
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        ([], "--input is missing"),
+        (["--input", "in"], "--out is missing"),
+        (["--input", ".", "--from", "2026-11-21", "--to", "2026-11-20"], "--to must be later"),
+    ],
+)
+def test_a_wrong_option_is_named(
+    options: list[str],
+    line: str,
+    world: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+):
+    monkeypatch.chdir(world.parent)
+    assert main(["utilization", *options]) == 2
+    assert line in capsys.readouterr().err
+
+
+def test_the_command_writes_both_tables_and_the_names(
+    spark_command: Command, world: Path, tmp_path: Path
+):
+    out = tmp_path / "out"
+    options = ["--input", world, "--out", out, "--cluster", "c1", "--to", "2026-11-21"]
+    ended = spark_command("utilization", "--json", *options, "--fail-on", "findings", "--explain")
+    assert ended.returncode == 4, ended.stderr
+    report = json.loads(ended.stdout)
+    assert (report["rows_in"], report["findings"]) == (2, 1)
+    written = {"dim_bucket": 1, "utilization_daily": 2, "utilization_hist": 4, "bucket_hour": 1}
+    assert report["rows_out"] == written
+    assert "== Physical Plan ==" in ended.stderr
+    days = read_arrow(out, UTILIZATION_DAILY).to_pylist()
+    assert [(row["dt"].day, row["broker_id"]) for row in days] == [(20, None), (20, 1)]
+    assert {row["cluster_id"] for row in days} == {"c1"}
+    assert read_arrow(out, UTILIZATION_HIST).num_rows == 4
+    assert read_arrow(out, DIM_BUCKET).to_pylist()[0]["bucket_user"] == "alice"
