@@ -15,7 +15,12 @@ from pyspark.sql import functions as sf
 from app.pipeline.coverage import bucket_hours
 from app.pipeline.folders import Partition, RunFolder
 from app.pipeline.job import Job
-from app.pipeline.jobs.utilization import count_rates, count_reporting_minutes, summarize_days
+from app.pipeline.jobs.utilization import (
+    beside_limits,
+    count_bins,
+    count_reporting_minutes,
+    summarize_minutes,
+)
 from app.pipeline.plots.pictures import draw_if_asked
 from app.pipeline.publish.postgres import publish
 from app.pipeline.sinks.result_tables import carry_names, say_plan, write_result
@@ -77,8 +82,8 @@ def write_utilization(
         days: The partitions that the run is about.
     """
     days = tuple(days)
-    bins = count_rates(minutes).persist()
-    daily = summarize_days(bins, count_reporting_minutes(minutes))
+    summed = summarize_minutes(minutes).persist()
+    daily = beside_limits(summed, count_reporting_minutes(minutes))
     counted = Observation(UTILIZATION_DAILY.name)
     of_broker = sf.col("broker_id").isNotNull()
     observed = daily.observe(
@@ -87,9 +92,9 @@ def write_utilization(
         sf.count_if(of_broker & (sf.col("minutes_over_100") > 0)).alias("over"),
     )
     write_result(job, observed, UTILIZATION_DAILY, out, days)
-    write_result(job, bins, UTILIZATION_HIST, out, days)
+    write_result(job, count_bins(summed), UTILIZATION_HIST, out, days)
     write_result(job, bucket_hours(minutes), BUCKET_HOUR, out, days)
-    bins.unpersist()
+    summed.unpersist()
     job.counts["rows_in"] = counted.get["minutes"] or 0
     job.findings += counted.get["over"]
     if not job.counts["rows_in"]:

@@ -6,7 +6,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as sf
 
 from app.pipeline.jobs.bucket_rules import is_over, is_throttled, throttle_ms, usable_limit
-from app.pipeline.jobs.utilization import percentile_rank
+from app.pipeline.jobs.utilization import value_at_rank
 
 _BUCKET: Final = ("cluster_id", "key", "bucket_id")
 _ON_BROKER: Final = (*_BUCKET, "broker_id")
@@ -135,7 +135,7 @@ def _summarize(numbered: DataFrame) -> DataFrame:
             sf.max(sf.struct("ts", "level"))["level"].alias("level"),
         )
         .withColumn("incident_id", _incident_id())
-        .withColumn("throttle_ms_p95", _p95())
+        .withColumn("throttle_ms_p95", value_at_rank(95, "throttled"))
         .drop("throttled", "number")
     )
 
@@ -146,8 +146,3 @@ def _incident_id() -> Column:
     return sf.left(
         sf.sha2(sf.concat_ws("|", "cluster_id", "bucket_id", "broker_id", seconds), 256), sf.lit(32)
     )
-
-
-def _p95() -> Column:
-    """Return the value of rank ceil(0.95 n) of a sorted array; null of an empty one."""
-    return sf.get("throttled", (percentile_rank(95, "size(throttled)") - 1).cast("int"))

@@ -8,7 +8,7 @@ partitions merge exactly and in any order. A percentile is the geometric middle 
 import math
 from typing import Final
 
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 
 from app.pipeline.jobs.bucket_rules import is_over, is_throttled, throttle_ms, usable_limit
@@ -21,38 +21,53 @@ PERCENTILES: Final = (50, 95, 99)
 _LN_RATIO: Final = math.log(1.01)
 _BROKER_DAY: Final = ("cluster_id", "dt", "broker_id")
 _BUCKET_DAY: Final = ("cluster_id", "dt", "key", "bucket_id")
-_SUMS: Final = ("n", "over_80", "over_100", "throttled", "bytes")
+_SUMS: Final = ("minutes_over_80", "minutes_over_100", "throttled_minutes", "bytes")
 _MAXIMA: Final = ("peak", "throttle_ms_max")
 _LATEST: Final = ("limit", "level")
 
 
-def count_rates(minutes: DataFrame) -> DataFrame:
-    """Count each bucket's minutes by day, broker and bin of ``rate_max``.
+def summarize_minutes(minutes: DataFrame) -> DataFrame:
+    """Sum up each bucket's minutes by day and broker.
 
     Args:
         minutes: The columns of ``BUCKET_MINUTE``; rates are per second and broker.
 
     Returns:
-        The columns of ``UTILIZATION_HIST``, where ``broker_id`` null pools the minutes of all
-        brokers; and what ``summarize_days`` adds up of them.
+        The columns of ``UTILIZATION_DAILY`` that need no other rows, where ``broker_id`` null pools
+        the minutes of all brokers, and ``bins``: the bin of each minute's rate, in order. Limit and
+        level are those of the day's last minute, in the pool those of the highest broker that has
+        it.
     """
     measures = minutes.select(
         *_BUCKET_DAY,
         "broker_id",
         rate_bin(sf.col("rate_max")).alias("bin"),
-        sf.lit(1).cast("bigint").alias("n"),
-        is_over(0.8).cast("bigint").alias("over_80"),
-        is_over(1.0).cast("bigint").alias("over_100"),
-        is_throttled().cast("bigint").alias("throttled"),
+        is_over(0.8).cast("int").alias("minutes_over_80"),
+        is_over(1.0).cast("int").alias("minutes_over_100"),
+        is_throttled().cast("int").alias("throttled_minutes"),
         sf.col("bytes_est").alias("bytes"),
         sf.col("rate_max").alias("peak"),
         throttle_ms().alias("throttle_ms_max"),
         *_LATEST,
         _position().alias("position"),
     )
-    # One shuffle, by bucket and day, serves all that follows.
-    by_broker = _merge_bins(measures.repartition(*_BUCKET_DAY))
-    return _merge_bins(_with_pool(by_broker))
+    by_broker = measures.groupBy(*_BUCKET_DAY, "broker_id").agg(
+        *_merged_measures(), sf.collect_list("bin").alias("bins")
+    )
+    pooled = by_broker.withColumn("broker_id", _with_pool())
+    return pooled.groupBy(*_BUCKET_DAY, "broker_id").agg(
+        *_merged_measures(), sf.sort_array(sf.flatten(sf.collect_list("bins"))).alias("bins")
+    )
+
+
+def count_bins(days: DataFrame) -> DataFrame:
+    """Count the minutes in each bin: the columns of ``UTILIZATION_HIST``.
+
+    Args:
+        days: As ``summarize_minutes`` returns them.
+    """
+    bins = days.select(*_BUCKET_DAY, "broker_id", sf.explode("bins").alias("bin"))
+    return bins.groupBy(*bins.columns).agg(sf.count(sf.lit(1)).alias("n"))
 
 
 def rate_bin(rate: Column) -> Column:
@@ -70,78 +85,54 @@ def bin_middle(number: Column) -> Column:
     return sf.when(number == ZERO_BIN, sf.lit(0.0)).otherwise(middle)
 
 
-def percentile_rank(percent: int, count: str) -> Column:
-    """Return ceil(percent / 100 x count), in integers: 0.95 is no binary fraction."""
-    return sf.expr(f"({percent} * {count} + 99) div 100")
-
-
 def count_reporting_minutes(minutes: DataFrame) -> DataFrame:
     """Count the minutes in which a broker reported anything that day, as ``minutes_expected``.
 
     ``broker_id`` null adds up those of all brokers.
     """
-    reporting = _with_pool(minutes.select(*_BROKER_DAY, "ts").distinct())
-    return reporting.groupBy(*_BROKER_DAY).agg(sf.count(sf.lit(1)).alias("minutes_expected"))
+    reported = minutes.groupBy(*_BROKER_DAY).agg(sf.count_distinct("ts").alias("n"))
+    pooled = reported.withColumn("broker_id", _with_pool())
+    return pooled.groupBy(*_BROKER_DAY).agg(sf.sum("n").alias("minutes_expected"))
 
 
-def summarize_days(bins: DataFrame, reporting: DataFrame) -> DataFrame:
-    """Sum up days beside their limits.
+def beside_limits(days: DataFrame, reporting: DataFrame) -> DataFrame:
+    """Add percentiles, and what follows from the limit and from the minutes of the broker.
 
     Args:
-        bins: As ``count_rates`` returns them.
+        days: As ``summarize_minutes`` returns them.
         reporting: As ``count_reporting_minutes`` returns them, of the same minutes.
 
     Returns:
-        The columns of ``UTILIZATION_DAILY``. Limit and level are those of the day's last minute,
-        in the pool those of the highest broker that has it.
+        The columns of ``UTILIZATION_DAILY``.
     """
-    by_rate = Window.partitionBy(*_BUCKET_DAY, "broker_id").orderBy("bin")
-    all_bins = by_rate.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
-    ranked = bins.withColumns(
-        {"reached": sf.sum("n").over(by_rate), "total": sf.sum("n").over(all_bins)}
-    )
-    days = ranked.groupBy(*_BUCKET_DAY, "broker_id").agg(
-        *_merged_measures(),
-        *(
-            sf.min(
-                sf.when(sf.col("reached") >= percentile_rank(percent, "total"), sf.col("bin"))
-            ).alias(f"p{percent}")
-            for percent in PERCENTILES
-        ),
-    )
-    expected = sf.broadcast(reporting).alias("reporting")
+    count, usable = sf.size("bins"), usable_limit(sf.col("limit"))
+    percentiles = {
+        f"p{percent}": sf.least(bin_middle(value_at_rank(percent, "bins")), "peak")
+        for percent in PERCENTILES
+    }
     same_broker_day = [
         sf.col(f"days.{name}").eqNullSafe(sf.col(f"reporting.{name}")) for name in _BROKER_DAY
     ]
-    known = days.alias("days").join(expected, same_broker_day).select("days.*", "minutes_expected")
-    percentiles = {
-        f"p{percent}": sf.least(bin_middle(sf.col(f"p{percent}")), "peak")
-        for percent in PERCENTILES
-    }
-    usable = usable_limit(sf.col("limit"))
     return (
-        known.withColumns(percentiles)
-        .withColumnsRenamed(
-            {
-                "n": "minutes_present",
-                "over_80": "minutes_over_80",
-                "over_100": "minutes_over_100",
-                "throttled": "throttled_minutes",
-            }
-        )
+        days.alias("days")
+        .join(sf.broadcast(reporting).alias("reporting"), same_broker_day)
+        .select("days.*", "minutes_expected")
+        .withColumns({"minutes_present": count, **percentiles})
         .withColumn("coverage", sf.col("minutes_present") / sf.col("minutes_expected"))
         .withColumn("util_p99", sf.col("p99") / usable)
         .withColumn("headroom", usable - sf.col("p99"))
     )
 
 
+def value_at_rank(percent: int, values: str) -> Column:
+    """Return the value of rank ceil(percent / 100 x n) of a sorted array; null of an empty one."""
+    # In integers: 0.95 is no binary fraction.
+    return sf.expr(f"get({values}, int(({percent} * size({values}) + 99) div 100) - 1)")
+
+
 def _position() -> Column:
     """Number minutes and, within a minute, brokers in ascending order, in one long."""
     return sf.unix_seconds("ts") * sf.lit(2**32) + sf.col("broker_id")
-
-
-def _merge_bins(rows: DataFrame) -> DataFrame:
-    return rows.groupBy(*_BUCKET_DAY, "broker_id", "bin").agg(*_merged_measures())
 
 
 def _merged_measures() -> list[Column]:
@@ -153,6 +144,6 @@ def _merged_measures() -> list[Column]:
     ]
 
 
-def _with_pool(rows: DataFrame) -> DataFrame:
-    """Add each row once more for the pool of all brokers."""
-    return rows.withColumn("broker_id", sf.explode(sf.array("broker_id", sf.lit(None))))
+def _with_pool() -> Column:
+    """Return a row's broker, and null for the pool of all brokers."""
+    return sf.explode(sf.array("broker_id", sf.lit(None)))
