@@ -17,7 +17,7 @@ from tests.testkit.accounts import allow, take_back
 from tests.testkit.history.metadata_log import NO_LINGER
 from tests.testkit.postgres import migrated_database
 from tests.testkit.raw_quotas import EXACT, RawAnonymous, RawPrincipal, RawQuotas, setting
-from tests.testkit.service import RunningService, acl, running_service, write_tokens
+from tests.testkit.service import RunningService, acl, running_service, transport_from, write_tokens
 
 HERE: Final = "127.0.0.1"
 NOBODY: Final = "nobody-has-this-name"
@@ -120,7 +120,7 @@ def _client(service: RunningService, user: str, host: str) -> httpx.Client:
     return httpx.Client(
         base_url=service.url,
         headers={"Authorization": f"Bearer {user}"},
-        transport=httpx.HTTPTransport(local_address=host),
+        transport=transport_from(host),
         timeout=DEADLINE_S,
     )
 

@@ -13,6 +13,7 @@ import httpx
 from app.domain.entities import ClientQuotaEntity
 from tests.testkit.history.events import Answer, End, HistoryLog, Write, answer_of
 from tests.testkit.kafka import unique
+from tests.testkit.service import PLAIN_HTTP
 
 DEADLINE_S: Final = 30.0
 _POLL_S: Final = 0.05
@@ -127,7 +128,9 @@ class Driver:
         )
 
     async def _client(self, name: str, plans: Iterator[Plan]) -> None:
-        async with httpx.AsyncClient(headers=self._headers, timeout=DEADLINE_S) as http:
+        async with httpx.AsyncClient(
+            headers=self._headers, timeout=DEADLINE_S, verify=PLAIN_HTTP
+        ) as http:
             for plan in plans:
                 await asyncio.sleep(self._random.uniform(0.0, self._load.pause_s))
                 await self._carry_out(http, name, plan)

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import ssl
 import subprocess
 import sys
 import time
@@ -13,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 from urllib.parse import urlsplit
 
 import httpx
@@ -41,6 +42,9 @@ STOPS_WITHIN_S = 60.0
 """The grace that running alterations have, 20 s by default, and what a busy machine adds."""
 
 _POLL_S = 0.02
+
+PLAIN_HTTP: Final = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+"""Of a client over plain HTTP: without it each reads the certificates of every authority."""
 
 PRINCIPALS = ("alice", "bob", "mallory", "auditor", "root")
 
@@ -85,6 +89,11 @@ def new_address() -> str:
     """Return a loopback address that no other test of this process uses."""
     number = next(_ADDRESSES)
     return f"127.9.{number // 250}.{number % 250}"
+
+
+def transport_from(address: str) -> httpx.HTTPTransport:
+    """Return the transport of a client that calls from that address, over plain HTTP."""
+    return httpx.HTTPTransport(local_address=address, verify=PLAIN_HTTP)
 
 
 def run_to_its_end(
@@ -163,7 +172,7 @@ class RunningService:
         if principal not in self.clients:
             headers = {"Authorization": f"Bearer {principal}"}
             self.clients[principal] = httpx.Client(
-                base_url=self.url, headers=headers, timeout=DEADLINE_S
+                base_url=self.url, headers=headers, timeout=DEADLINE_S, verify=PLAIN_HTTP
             )
         return self.clients[principal]
 
@@ -176,7 +185,7 @@ class RunningService:
         self.clients[name] = httpx.Client(
             base_url=self.url,
             headers={"Authorization": f"Bearer {principal}"},
-            transport=httpx.HTTPTransport(local_address=name.rpartition(" ")[2]),
+            transport=transport_from(name.rpartition(" ")[2]),
             timeout=DEADLINE_S,
         )
         return self.clients[name]

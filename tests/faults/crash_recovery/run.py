@@ -18,6 +18,7 @@ from tests.testkit.history.events import Answer, HistoryLog, Write, read_history
 from tests.testkit.history.evidence import Audit, Described, Evidence, read_audit
 from tests.testkit.history.metadata_log import Oracle
 from tests.testkit.load import Driver, Load, Plan, send
+from tests.testkit.service import PLAIN_HTTP
 
 FINAL_AFTER_S: Final = 6.0
 """In place of 95 s: twice what the fake cluster is late at most, on a machine that is busy."""
@@ -34,6 +35,11 @@ select (select count(alteration_id) from quota_entity) + count(*) filter (where 
     and later.ordinal = audit_event.ordinal and later.verdict <> 'unknown'))
 from audit_event where event_type = 'intent' and ordinal >= 0
 """
+
+
+def new_client(base_url: str = "") -> httpx.AsyncClient:
+    """Return a client that calls as the super user of the replicas."""
+    return httpx.AsyncClient(base_url=base_url, headers=HEADERS, timeout=60.0, verify=PLAIN_HTTP)
 
 
 @dataclass(frozen=True)
@@ -99,7 +105,7 @@ class Run:
     ) -> Answer | None:
         """Send one request to one replica; null where no answer came."""
         noted = Plan(writes, key=key).noted(self.log, "test")
-        async with httpx.AsyncClient(headers=HEADERS, timeout=60.0) as http:
+        async with new_client() as http:
             return await send(http, [replica.url], noted)
 
     def driver(self, load: Load) -> Driver:

@@ -11,7 +11,7 @@ from app.domain.entities import ClientQuotaEntity
 from app.localdev.postgres import LocalPostgres
 from tests.faults.crash_recovery.conftest import NewWorld, World
 from tests.faults.crash_recovery.replica import Replica
-from tests.faults.crash_recovery.run import HEADERS, Run
+from tests.faults.crash_recovery.run import Run, new_client
 from tests.testkit.fake_kafka.cluster import FakeCluster
 from tests.testkit.kafka import eventually, unique, until
 from tests.testkit.sizes import size
@@ -32,7 +32,7 @@ async def plan(replica: Replica, wanted: Mapping[str, int], owner: str) -> Any:
     """Plan a value for each user, as what is left of the file."""
     quotas = [{"entity": {"user": key}, "values": {KEY: value}} for key, value in wanted.items()]
     body = {"document": {"apiVersion": "quotas/v1", "quotas": quotas}, "owner": owner}
-    async with httpx.AsyncClient(base_url=replica.url, headers=HEADERS, timeout=60.0) as http:
+    async with new_client(replica.url) as http:
         answer = await http.post("/quotas/plans", json={**body, "prune": True})
     assert answer.status_code == httpx.codes.OK, answer.text
     return answer.json()
@@ -42,7 +42,7 @@ async def apply(replica: Replica, planned: Any) -> httpx.Response | None:
     """Apply; null where no answer came."""
     path = f"/quotas/plans/{planned['plan_id']}/apply"
     try:
-        async with httpx.AsyncClient(base_url=replica.url, headers=HEADERS, timeout=60.0) as http:
+        async with new_client(replica.url) as http:
             return await http.post(path, json={})
     except httpx.TransportError:
         return None

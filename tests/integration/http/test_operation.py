@@ -14,7 +14,7 @@ from app.http.problem_catalog import PROBLEMS
 from tests.integration.http.service_calls import C, I, M, P, R, change
 from tests.testkit.kafka import unique
 from tests.testkit.raw_quotas import RawQuotas
-from tests.testkit.service import RunningService
+from tests.testkit.service import PLAIN_HTTP, RunningService
 
 OPEN = {"/", "/livez", "/readyz", "/version", "/metrics", "/problems/", "/problems/{code}"}
 """The documented routes that need no credential; beside them there are the documents themselves."""
@@ -23,7 +23,7 @@ OPEN = {"/", "/livez", "/readyz", "/version", "/metrics", "/problems/", "/proble
 @pytest.fixture
 def nobody(service: RunningService) -> Any:
     """A client without a credential."""
-    with httpx.Client(base_url=service.url, timeout=30) as client:
+    with httpx.Client(base_url=service.url, timeout=30, verify=PLAIN_HTTP) as client:
         yield client
 
 

@@ -12,7 +12,7 @@ from cryptography.x509.oid import NameOID
 from tests.testkit.authorization import HERE
 from tests.testkit.certificates import ORGANIZATION, Shown, Subject, person
 from tests.testkit.raw_quotas import RawQuotas
-from tests.testkit.service import DEADLINE_S, RunningService
+from tests.testkit.service import DEADLINE_S, RunningService, transport_from
 
 PROXY: Final = "127.0.0.5"
 FAR: Final = "192.0.2.44"
@@ -82,7 +82,7 @@ class Callers:
             "Client-Cert": f":{base64.b64encode(shown.der).decode()}:",
             "X-Forwarded-For": f"{FAR}, {came_from}, 10.1.2.3",
         }
-        transport = httpx.HTTPTransport(local_address=peer)
+        transport = transport_from(peer)
         return httpx.Client(
             base_url=self._service.url, headers=headers, transport=transport, timeout=DEADLINE_S
         )

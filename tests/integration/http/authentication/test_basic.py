@@ -16,10 +16,12 @@ from tests.testkit.kafka import unique
 from tests.testkit.postgres import migrated_database
 from tests.testkit.service import (
     DEADLINE_S,
+    PLAIN_HTTP,
     RunningService,
     acl,
     new_address,
     running_service,
+    transport_from,
 )
 
 CANARY = "canary-pässword:with,=odd characters"
@@ -81,7 +83,8 @@ def call(
 ) -> httpx.Response:
     credentials = (user.encode(), password.encode())
     url = f"{service.url}{path}"
-    return httpx.request(method, url, auth=credentials, timeout=DEADLINE_S, **more)
+    more = {"timeout": DEADLINE_S, "verify": PLAIN_HTTP, **more}
+    return httpx.request(method, url, auth=credentials, **more)
 
 
 def change(user: str | None = None, *, validate_only: bool = False) -> dict[str, Any]:
@@ -129,7 +132,7 @@ def test_every_request_of_an_alteration_reaches_the_broker_as_the_caller(
 
 def test_the_audit_log_names_the_caller_and_who_decided(basic: RunningService) -> None:
     done = alter(basic, "everything")
-    with httpx.Client(transport=httpx.HTTPTransport(local_address=new_address())) as client:
+    with httpx.Client(transport=transport_from(new_address())) as client:
         credentials = (b"reader", CANARY.encode())
         url = f"{basic.url}/quotas/alterations"
         denied = client.post(url, auth=credentials, json=change("x"), timeout=DEADLINE_S)

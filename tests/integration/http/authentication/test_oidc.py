@@ -16,7 +16,13 @@ from app.localdev.kafka import LocalKafka
 from app.localdev.processes import free_ports
 from tests.testkit.http import problem_of
 from tests.testkit.kafka import unique
-from tests.testkit.service import DEADLINE_S, STARTS_WITHIN_S, RunningService, running_service
+from tests.testkit.service import (
+    DEADLINE_S,
+    PLAIN_HTTP,
+    STARTS_WITHIN_S,
+    RunningService,
+    running_service,
+)
 
 AUDIENCE = "kafka-quotas"
 BACK = "http://127.0.0.1:1/back"
@@ -44,7 +50,7 @@ def provider(port: int) -> Iterator[str]:
 
 def answers(url: str) -> bool:
     try:
-        return httpx.get(f"{url}/jwks", timeout=DEADLINE_S).status_code == httpx.codes.OK
+        return httpx.get(f"{url}/jwks", timeout=DEADLINE_S, verify=PLAIN_HTTP).is_success
     except httpx.TransportError:
         return False
 
@@ -57,7 +63,7 @@ def log_in(issuer: str, name: str, audience: str = AUDIENCE) -> str:
         "response_type": "code",
         "scope": "openid",
     }
-    with httpx.Client(base_url=issuer, timeout=DEADLINE_S) as browser:
+    with httpx.Client(base_url=issuer, timeout=DEADLINE_S, verify=PLAIN_HTTP) as browser:
         form = {"sub": name, "action": "authorize"}
         answer = browser.post("/oauth2/authorize", params=query, data=form)
         (code,) = parse_qs(urlsplit(answer.headers["Location"]).query)["code"]
@@ -90,7 +96,8 @@ def trusting(
 
 def call(service: RunningService, token: str, path: str = "/quotas") -> httpx.Response:
     headers = {"Authorization": f"Bearer {token}"}
-    return httpx.get(f"{service.url}{path}", headers=headers, timeout=DEADLINE_S)
+    url = f"{service.url}{path}"
+    return httpx.get(url, headers=headers, timeout=DEADLINE_S, verify=PLAIN_HTTP)
 
 
 def test_a_token_of_the_provider_is_judged_by_kafkas_acls(trusting: RunningService, issuer: str):

@@ -21,7 +21,7 @@ from tests.testkit.authorization import (
     validate_over_http,
 )
 from tests.testkit.raw_quotas import RawQuotas, RequestLog, setting
-from tests.testkit.service import RunningService, acl, new_address
+from tests.testkit.service import PLAIN_HTTP, RunningService, acl, new_address
 
 
 @pytest.mark.parametrize("user", CASES)
@@ -122,7 +122,8 @@ def test_who_may_not_is_told_so_before_the_body_is_judged(
 
 def post(service: RunningService, body: bytes, headers: dict[str, str]) -> int:
     url = f"{service.url}/quotas/alterations"
-    return httpx.post(url, content=body, headers=headers, timeout=DEADLINE_S).status_code
+    options = {"headers": headers, "timeout": DEADLINE_S, "verify": PLAIN_HTTP}
+    return httpx.post(url, content=body, **options).status_code
 
 
 def test_nothing_of_a_denied_alteration_reaches_the_broker(
