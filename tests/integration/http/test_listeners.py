@@ -21,6 +21,9 @@ from tests.testkit.service import DEADLINE_S, STARTS_WITHIN_S, RunningService, r
 
 HOST = "127.0.0.1"
 NOWHERE = f"{HOST}:1"
+Workers = tuple[RunningService, Path]
+"""A service, and its policy's file."""
+
 POLICY = """\
 apiVersion: quotas-policy/v1
 rules:
@@ -45,9 +48,9 @@ def serving(folder: Path, **settings: str) -> Iterator[RunningService]:
         yield running
 
 
-def answers(url: str, certificates: Path) -> bool:
+def answers(url: str, certificates: Path, path: str = "/livez") -> bool:
     context = ssl.create_default_context(cafile=str(certificates / "authority.pem"))
-    return httpx.get(f"{url}/livez", verify=context, timeout=DEADLINE_S).is_success
+    return httpx.get(f"{url}{path}", verify=context, timeout=DEADLINE_S).is_success
 
 
 def events(service: RunningService) -> list[dict[str, Any]]:
@@ -58,8 +61,8 @@ def events(service: RunningService) -> list[dict[str, Any]]:
 
 def served(service: RunningService) -> list[int]:
     """Return the processes of the workers, in the order in which they began to serve."""
-    told = [re.search(r"serves: process (\d+)", line["event"]) for line in events(service)]
-    return [int(match[1]) for match in told if match]
+    reports = [re.search(r"serves: process (\d+)", line["event"]) for line in events(service)]
+    return [int(match[1]) for match in reports if match]
 
 
 @pytest.mark.parametrize("log_format", ["json", "text"])
@@ -78,24 +81,45 @@ def test_the_log_names_a_port_for_tls_beside_a_plain_one(tmp_path: Path, certifi
         assert answers(service.tls_url, certificates)
 
 
-@pytest.mark.parametrize("workers", ["1", "2"])
-def test_probes_and_metrics_are_on_the_port_for_operations_alone(
-    tmp_path: Path, certificates: Path, workers: str
-):
+@pytest.fixture(scope="module")
+def two_workers(tmp_path_factory: pytest.TempPathFactory, certificates: Path) -> Iterator[Workers]:
+    """Two workers, to which a policy belongs; the last test of this module ends them."""
+    folder = tmp_path_factory.mktemp("two-workers")
+    policy = folder / "policy.yaml"
+    policy.write_text(POLICY)
+    settings = {
+        "tls_cert_file": str(certificates / "server.pem"),
+        "operations_port": "0",
+        "policy_file": str(policy),
+    }
+    with serving(folder, workers="2", **settings) as service:
+        yield service, policy
+
+
+@pytest.fixture
+def one_worker(tmp_path: Path, certificates: Path) -> Iterator[Workers]:
     tls = {"tls_cert_file": str(certificates / "server.pem")}
-    with serving(tmp_path, operations_port="0", workers=workers, **tls) as service:
-        assert service.operations_url.startswith(f"http://{HOST}:")
-        context = ssl.create_default_context(cafile=str(certificates / "authority.pem"))
-        with httpx.Client(verify=context, timeout=DEADLINE_S) as client:
-            for path in ("/livez", "/readyz", "/metrics"):
-                there = client.get(f"{service.operations_url}{path}")
-                assert there.status_code == (503 if path == "/readyz" else 200)
-                problem = client.get(f"{service.url}{path}").json()
-                assert (problem["status"], problem["code"]) == (404, "not-found")
-            for path in ("/version", "/quotas", "/openapi.json"):
-                problem = client.get(f"{service.operations_url}{path}").json()
-                assert (problem["status"], problem["code"]) == (404, "not-found")
-            assert client.get(f"{service.url}/version").status_code == 200
+    with serving(tmp_path, operations_port="0", **tls) as service:
+        yield service, tmp_path
+
+
+@pytest.mark.parametrize("workers", ["one_worker", "two_workers"])
+def test_probes_and_metrics_are_on_the_port_for_operations_alone(
+    request: pytest.FixtureRequest, certificates: Path, workers: str
+):
+    service, _ = request.getfixturevalue(workers)
+    assert service.operations_url.startswith(f"http://{HOST}:")
+    context = ssl.create_default_context(cafile=str(certificates / "authority.pem"))
+    with httpx.Client(verify=context, timeout=DEADLINE_S) as client:
+        for path in ("/livez", "/readyz", "/metrics"):
+            there = client.get(f"{service.operations_url}{path}")
+            assert there.status_code == (503 if path == "/readyz" else 200)
+            problem = client.get(f"{service.url}{path}").json()
+            assert (problem["status"], problem["code"]) == (404, "not-found")
+        for path in ("/version", "/quotas", "/openapi.json"):
+            problem = client.get(f"{service.operations_url}{path}").json()
+            assert (problem["status"], problem["code"]) == (404, "not-found")
+        assert client.get(f"{service.url}/version").status_code == 200
 
 
 def test_callers_take_no_connection_from_the_port_for_operations(tmp_path: Path):
@@ -121,44 +145,36 @@ def test_callers_take_no_connection_from_the_port_for_operations(tmp_path: Path)
 
 
 def test_workers_share_the_port_that_was_free_and_it_is_reported_once(
-    tmp_path: Path, certificates: Path
+    two_workers: Workers, certificates: Path
 ):
-    tls = {"tls_cert_file": str(certificates / "server.pem")}
-    with serving(tmp_path, workers="2", **tls) as service:
-        assert service.url.startswith(f"https://{HOST}:")
-        until(lambda: len(served(service)) == 2, "a worker does not listen", STARTS_WITHIN_S)
-        urls = [line["url"] for line in events(service) if line["event"] == "listening"]
-        assert urls == [service.url]
-        assert answers(service.url, certificates)
+    service, _ = two_workers
+    assert service.url.startswith(f"https://{HOST}:")
+    until(lambda: len(served(service)) == 2, "a worker does not listen", STARTS_WITHIN_S)
+    urls = [line["url"] for line in events(service) if line["event"] == "listening"]
+    assert urls == [service.url, service.operations_url]
+    assert answers(service.url, certificates, "/version")
 
 
-def test_a_worker_that_cannot_start_is_tried_again_while_another_one_serves(tmp_path: Path):
-    policy = tmp_path / "policy.yaml"
+def test_a_worker_that_cannot_start_is_tried_again_and_ends_the_service_where_none_serves(
+    two_workers: Workers,
+):
+    service, policy = two_workers
+    until(lambda: len(served(service)) == 2, "a worker does not listen", STARTS_WITHIN_S)
+    policy.write_text("broken")
+    killed, survivor = served(service)
+    os.kill(killed, signal.SIGKILL)
+    tried = "ended with exit code 3; the next one starts now"
+    until(
+        lambda: any(line["event"].endswith(tried) for line in events(service)),
+        "no worker was tried",
+        STARTS_WITHIN_S,
+    )
     policy.write_text(POLICY)
-    with serving(tmp_path, workers="2", policy_file=str(policy)) as service:
-        until(lambda: len(served(service)) == 2, "a worker does not listen", STARTS_WITHIN_S)
-        policy.write_text("broken")
-        os.kill(served(service)[0], signal.SIGKILL)
-        tried = "ended with exit code 3; the next one starts now"
-        until(
-            lambda: any(line["event"].endswith(tried) for line in events(service)),
-            "no worker was tried",
-            STARTS_WITHIN_S,
-        )
-        policy.write_text(POLICY)
-        until(lambda: len(served(service)) == 3, "the worker does not come back", STARTS_WITHIN_S)
-        assert service.stop() == 0
-
-
-def test_a_worker_that_cannot_start_ends_the_service_where_none_serves(tmp_path: Path):
-    policy = tmp_path / "policy.yaml"
-    policy.write_text(POLICY)
-    with serving(tmp_path, workers="2", policy_file=str(policy)) as service:
-        until(lambda: len(served(service)) == 2, "a worker does not listen", STARTS_WITHIN_S)
-        policy.write_text("broken")
-        for worker in served(service):
-            os.kill(worker, signal.SIGKILL)
-        assert service.process is not None
-        assert service.process.wait(STARTS_WITHIN_S) == 3
-        ends = "ended with exit code 3 and could not start; so the service ends"
-        assert any(line["event"].endswith(ends) for line in events(service))
+    until(lambda: len(served(service)) == 3, "the worker does not come back", STARTS_WITHIN_S)
+    policy.write_text("broken")
+    for worker in (survivor, served(service)[-1]):
+        os.kill(worker, signal.SIGKILL)
+    assert service.process is not None
+    assert service.process.wait(STARTS_WITHIN_S) == 3
+    ends = "ended with exit code 3 and could not start; so the service ends"
+    assert any(line["event"].endswith(ends) for line in events(service))

@@ -1,0 +1,316 @@
+"""Two workers: each is a replica, pages go on at either, and one that is killed comes back."""
+
+import json
+import os
+import re
+import signal
+import threading
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psycopg
+import pytest
+
+from app.localdev.kafka import LocalKafka
+from app.localdev.postgres import LocalPostgres
+from tests.testkit.kafka import unique
+from tests.testkit.outages import change, until
+from tests.testkit.patience import PROMPT
+from tests.testkit.postgres import migrated_database
+from tests.testkit.raw_quotas import RawQuotas, entity_of, setting
+from tests.testkit.service import PLAIN_HTTP, STARTS_WITHIN_S, RunningService, running_service
+
+WORKERS = 2
+ENDED = {"applied", "not_applied", "refused"}
+P = "producer_byte_rate"
+ENTITIES = 60
+GROWING = re.compile(r"(?!process_)\w+(_total|_count|_sum|_bucket)(\{|$)")
+HEADERS = {"Authorization": "Bearer root"}
+
+
+@dataclass
+class Workers:
+    """A running service; every request is sent over a connection of its own."""
+
+    service: RunningService
+    owner_url: str
+
+    @property
+    def parent(self) -> int:
+        assert self.service.process is not None
+        return self.service.process.pid
+
+    def pids(self) -> list[int]:
+        """Return the processes of the workers."""
+        return [self.pid_of(number + 1) for number in range(WORKERS)]
+
+    def request(self, method: str, path: str, **options: Any) -> httpx.Response:
+        return httpx.request(
+            method,
+            f"{self.service.url}{path}",
+            headers=HEADERS,
+            timeout=30,
+            verify=PLAIN_HTTP,
+            **options,
+        )
+
+    def lines(self) -> list[dict[str, Any]]:
+        """Return what was logged; the last line may not be whole yet."""
+        text = self.service.log_path.read_text()
+        return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
+
+    def served(self) -> int:
+        """Return how often a worker has begun to serve."""
+        return sum("serves: process" in line["event"] for line in self.lines())
+
+    def all_pids(self) -> list[int]:
+        """Return the processes of all workers that have ever served."""
+        reports = (re.search(r"serves: process (\d+)", line["event"]) for line in self.lines())
+        return [int(match[1]) for match in reports if match]
+
+    def pid_of(self, worker: int) -> int:
+        """Return the process that is a worker now."""
+        events = [line["event"] for line in self.lines()]
+        (*_, latest) = [event for event in events if event.startswith(f"worker {worker} serves")]
+        return int(latest.rpartition(" ")[2])
+
+    def close(self) -> None:
+        """Kill what is left of a service whose parent a test has killed."""
+        assert self.service.process is not None
+        if self.service.process.poll() is None:
+            return
+        for pid in self.all_pids():
+            if is_alive(pid) and Path(f"/proc/{pid}/fd/1").readlink() == self.service.log_path:
+                os.kill(pid, signal.SIGKILL)
+
+    def wait_until_all_serve(self) -> None:
+        until(lambda: self.served() >= WORKERS, "a worker does not serve", STARTS_WITHIN_S)
+
+
+def is_alive(pid: int) -> bool:
+    """Tell whether a process has not ended; one that nobody has waited for yet has."""
+    try:
+        return ") Z" not in Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+@pytest.fixture(scope="module")
+def pair(
+    broker: LocalKafka, postgres: LocalPostgres, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Workers]:
+    """Two workers, of which tests kill some; the last test ends them all."""
+    owner_url, service_url = migrated_database(postgres, "workers")
+    more = {"workers": str(WORKERS), "test_final_after_s": "1"}
+    folder, brokers = tmp_path_factory.mktemp("workers"), broker.bootstrap_servers
+    with (
+        running_service(folder, brokers, service_url, patience=PROMPT, **more) as running,
+        closing(Workers(running, owner_url)) as workers,
+    ):
+        workers.wait_until_all_serve()
+        yield workers
+
+
+@pytest.fixture(scope="module")
+def team(broker: LocalKafka) -> Iterator[str]:
+    """The beginning of the names of 60 users."""
+    prefix = unique("paged")
+    names = [f"{prefix}-{number}" for number in range(ENTITIES)]
+    with RawQuotas(broker.bootstrap_servers) as raw:
+        raw.alter(*(setting({"user": name}, {P: 5.0}) for name in names))
+        raw.wait_until(lambda: entity_of({"user": names[-1]}) in raw.everything())
+        yield prefix
+        raw.alter(*(setting({"user": name}, {P: None}) for name in names))
+
+
+def page(pair: Workers, team: str, token: str | None) -> dict[str, Any]:
+    more = {} if token is None else {"page_token": token}
+    parameters = {"filter": f"user^={team}", "page_size": 4, **more}
+    answer = pair.request("GET", "/quotas", params=parameters)
+    assert answer.status_code == 200, answer.text
+    document: dict[str, Any] = answer.json()
+    return document
+
+
+def all_pages(pair: Workers, team: str) -> list[dict[str, Any]]:
+    pages = [page(pair, team, None)]
+    while pages[-1]["next_page_token"] is not None:
+        pages.append(page(pair, team, pages[-1]["next_page_token"]))
+    return pages
+
+
+def test_pages_over_new_connections_show_each_entity_once(pair: Workers, team: str) -> None:
+    asked = 0
+    while asked < 3 or len(answered(pair, "/quotas")) < 2:
+        assert asked < 50, "one worker accepts every connection"
+        pages = all_pages(pair, team)
+        users = [quota["entity"]["user"] for item in pages for quota in item["quotas"]]
+        assert users == sorted(f"{team}-{number}" for number in range(ENTITIES))
+        asked += 1
+
+
+def answered(pair: Workers, route: str) -> Counter[int]:
+    """Return how many requests each worker has answered, as far as they are logged yet."""
+    return Counter(line["worker"] for line in pair.lines() if line.get("route") == route)
+
+
+def test_connections_that_are_kept_are_dealt_out_to_both(pair: Workers) -> None:
+    clients = [
+        httpx.Client(base_url=pair.service.url, timeout=30, verify=PLAIN_HTTP) for _ in range(24)
+    ]
+    for client in clients:
+        assert client.get("/version").status_code == 200
+    for client in clients:
+        client.close()
+    until(lambda: answered(pair, "/version").total() == len(clients), "an answer is not logged")
+    assert set(answered(pair, "/version")) == {1, 2}
+
+
+def kill(pid: int) -> None:
+    """Kill a worker, and wait until no connection can come to it any more.
+
+    Its socket is closed with the last of its threads. Only then its parent may wait for it, and it
+    is gone; until then it may look ended already.
+    """
+    os.kill(pid, signal.SIGKILL)
+    until(lambda: not Path(f"/proc/{pid}").exists(), "the worker does not end")
+
+
+def counters(pair: Workers) -> Mapping[str, float]:
+    lines = pair.request("GET", "/metrics").text.splitlines()
+    pairs = (line.rsplit(" ", 1) for line in lines if GROWING.match(line))
+    return {name: float(value) for name, value in pairs}
+
+
+LIVEZ = 'http_server_request_duration_seconds_count{method="GET",route="/livez",status="200"}'
+
+
+def test_counters_never_go_back_not_even_when_a_worker_is_killed(pair: Workers) -> None:
+    assert pair.request("GET", "/livez").status_code == 200
+    before, served = counters(pair), pair.served()
+    began = before[LIVEZ]
+    for number in range(6):
+        assert pair.request("GET", "/livez").status_code == 200
+        now = counters(pair)
+        assert [name for name, at in before.items() if now.get(name, -1.0) < at] == []
+        assert now[LIVEZ] == began + number + 1
+        before = now
+        if number == 2:
+            kill(pair.pid_of(1))
+    until(lambda: pair.served() == served + 1, "the worker does not come back", STARTS_WITHIN_S)
+    gauges = pair.request("GET", "/metrics").text
+    assert gauges.count("\nprocess_open_fds{") == 2
+    assert gauges.count("\nhttp_server_active_requests ") == 1
+    assert sorted(re.findall(r'^policy_rules\{worker="(\d)"\}', gauges, re.MULTILINE)) == ["1", "2"]
+
+
+class Load:
+    """Callers that alter one user each, again and again; and how many alterations succeeded."""
+
+    def __init__(self, workers: Workers, names: list[str]) -> None:
+        self._workers = workers
+        self._names = names
+        self._stop = threading.Event()
+        self.done = 0
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        with ThreadPoolExecutor(len(self._names)) as pool:
+            callers = [pool.submit(self._call, name) for name in self._names]
+            try:
+                yield
+            finally:
+                self._stop.set()
+        for caller in callers:
+            caller.result()
+
+    def _call(self, name: str) -> None:
+        value = 1000
+        while not self._stop.is_set():
+            value += 1
+            body = change(name, value, wait="none")
+            try:
+                answer = self._workers.request("POST", "/quotas/alterations", json=body)
+            except httpx.TransportError:
+                continue
+            assert answer.status_code in {200, 409, 503, 504}, answer.text
+            self.done += answer.status_code == 200
+
+
+def owners(workers: Workers) -> list[int]:
+    """Return the processes that hold entities in the log, such as ``host/4711/…``."""
+    with psycopg.connect(workers.owner_url) as connection:
+        rows = connection.execute(
+            "select owner from quota_entity where alteration_id is not null"
+        ).fetchall()
+    return [int(owner.split("/")[1]) for (owner,) in rows]
+
+
+def outcomes(workers: Workers, name: str) -> set[str]:
+    path = f"/audit?entity=user={name}&page_size=1000"
+    rows = workers.request("GET", path).json()["rows"]
+    assert rows
+    return {row["outcome"] for row in rows}
+
+
+def an_owner_held_up(workers: Workers, broker: LocalKafka) -> int:
+    """Pause the broker while an alteration is under way; return the worker that waits for it."""
+    found: list[int] = []
+
+    def is_held_up() -> bool:
+        broker.pause()
+        found.extend(owners(workers))
+        if not found:
+            broker.resume()
+        return found != []
+
+    until(is_held_up, "no alteration is under way")
+    return found[0]
+
+
+def test_a_worker_that_is_killed_under_load_comes_back_and_nothing_is_left_open(
+    pair: Workers, broker: LocalKafka
+) -> None:
+    names, served = [unique("load") for _ in range(6)], pair.served()
+    load = Load(pair, names)
+    with load.running():
+        until(lambda: load.done > 10, "nothing is altered")
+        killed = an_owner_held_up(pair, broker)
+        try:
+            assert killed in pair.pids()
+            os.kill(killed, signal.SIGKILL)
+        finally:
+            broker.resume()
+        so_far = load.done
+        until(lambda: load.done > so_far + 10, "requests do not go on")
+        until(lambda: pair.served() == served + 1, "the worker does not come back", STARTS_WITHIN_S)
+    assert killed not in pair.pids()
+    until(lambda: owners(pair) == [], "entities are still held")
+    for name in names:
+        assert outcomes(pair, name) <= ENDED
+    ended = [line["event"] for line in pair.lines() if f"(process {killed})" in line["event"]]
+    assert len(ended) == 1
+    assert "ended by SIGKILL; the next one starts now" in ended[0]
+
+
+def test_a_stop_leaves_no_process_and_so_does_the_end_of_the_parent(pair: Workers) -> None:
+    pids, lines_before, served = pair.pids(), len(pair.lines()), pair.served()
+    assert len(pids) == WORKERS
+    assert pair.request("GET", "/quotas").status_code == 200
+    assert pair.service.stop(signal.SIGTERM) == 0
+    assert not any(map(is_alive, pids))
+    lines = pair.lines()[lines_before:]
+    ended = {line["worker"] for line in lines if line["event"] == "Application shutdown complete."}
+    assert ended == {1, 2}
+    pair.service.start()
+    until(lambda: pair.served() == served + WORKERS, "a worker is missing", STARTS_WITHIN_S)
+    pids = pair.pids()
+    assert pair.service.stop(signal.SIGKILL) == -signal.SIGKILL
+    until(lambda: not any(map(is_alive, pids)), "a worker goes on without its parent")
+    assert not any("Traceback" in str(line) for line in pair.lines()[lines_before:])
