@@ -1,14 +1,19 @@
-"""Which tests share a worker of `pytest -n`: each group runs on one worker, in order.
+"""The workers of `pytest -n`: each group of tests runs on one of them, in order.
 
 Fixtures of the session live once on each worker, so a group is what shares a broker, a Spark or a
 service, and changes it. Whatever is not in the table is a group for each file.
 """
 
-from collections.abc import Mapping
+import fcntl
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Final
 
 import pytest
 from xdist.scheduler import LoadScopeScheduling
+
+from tests.testkit import ledger
 
 GROUPS: Final[Mapping[str, str]] = {
     "tests/integration/http": "a service on a broker",
@@ -17,7 +22,7 @@ GROUPS: Final[Mapping[str, str]] = {
     "tests/faults/crash_recovery": "services that are killed",
     "tests/integration/http/authentication": "a broker",
     "tests/integration/http/authorization": "a broker",
-    "tests/integration/workers": "a broker",
+    "tests/integration/test_workers.py": "a broker",
     "tests/integration/kafka": "a broker",
     "tests/integration/client": "a broker",
     "tests/browser": "a broker",
@@ -67,3 +72,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Put the groups that take longest first; a run without workers keeps pytest's order."""
     if hasattr(config, "workerinput"):
         items.sort(key=lambda item: _position(item.nodeid.partition("::")[0]))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session: pytest.Session) -> Iterator[None]:
+    """Let one worker collect before the others: it leaves the bytecode that all of them need."""
+    if not hasattr(session.config, "workerinput"):
+        return (yield)
+    with Path(os.environ[ledger.VARIABLE]).open() as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            fcntl.flock(lock, fcntl.LOCK_SH)
+        return (yield)
