@@ -122,17 +122,13 @@ def parse(file: str, text: str) -> list[Node]:
             return [parse_json(text)]
         except ValueError as error:
             if text.lstrip()[:1] == "{" and _is_flow_yaml(text):
-                return _yaml(file, text)
+                return parse_yaml(file, text)
             raise UsageError(f"{file}:{error}") from error
-    return _yaml(file, text)
+    return parse_yaml(file, text)
 
 
 def _is_flow_yaml(text: str) -> bool:
     return text.lstrip()[1:].lstrip()[:1] not in ('"', "}")
-
-
-def _yaml(file: str, text: str) -> list[Node]:
-    return parse_yaml(file, text)
 
 
 _BLANKS: Final = re.compile(r"[ \t\n\r]*")

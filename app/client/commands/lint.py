@@ -1,24 +1,292 @@
-"""``lint``: quotas with no effect or a surprising one."""
+"""``lint``: finds quotas with no effect or a surprising one."""
 
+import shlex
 from argparse import ArgumentParser
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any, Final
 
+from app.client.entities import Entity, show_value
 from app.client.errors import DONE, REFUSED
 from app.client.http import document
-from app.client.lint import (
-    Finding,
-    Levels,
-    Severity,
-    catching_brokers,
-    not_numbers,
-    odd_addresses,
-    prefixed,
-    without_credentials,
-)
 from app.client.output import Context, Style
 from app.client.problems import ServiceError
-from app.domain.entities import show_entity, visible
+from app.domain.addresses import canonical_ip
+from app.domain.entities import ENTITY_TYPES, show_entity, show_name, visible
+from app.domain.quota_keys import LARGEST_FRACTIONAL, LONG_MAX, QUOTA_KEY_RULES
+from app.domain.resolution_levels import PRECEDENCE, PrecedenceLevel, Slot
+
+
+class Severity(StrEnum):
+    """``WARNING``: most likely not what was meant. ``HINT``: worth a look."""
+
+    WARNING = "warning"
+    HINT = "hint"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What was found.
+
+    Attributes:
+        rule: Its name, kebab-case.
+        severity: How sure it is that something is wrong.
+        entity: Where.
+        key: Of which quota; null where it is about the entity.
+        message: A sentence for people.
+        fixes: Command lines that would put it right; none where there is nothing to be done here.
+    """
+
+    rule: str
+    severity: Severity
+    entity: Entity
+    key: str | None
+    message: str
+    fixes: tuple[str, ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it for programs."""
+        return {
+            "rule": self.rule,
+            "severity": self.severity.value,
+            "entity": dict(self.entity),
+            "key": self.key,
+            "message": self.message,
+            "fixes": list(self.fixes),
+        }
+
+
+def alter_line(
+    entity: Entity, add: Mapping[str, Any] | None = None, delete: Sequence[str] = ()
+) -> str:
+    """Return the command that changes an entity, ready for a shell."""
+    kinds = [kind.value for kind in ENTITY_TYPES if kind in entity]
+    names = [f"{kind}={show_name(entity[kind])}" for kind in kinds if entity[kind] is not None]
+    defaults = [kind for kind in kinds if entity[kind] is None]
+    words = ["kafka-client-quotas", "--alter"]
+    for option, texts in (
+        ("--names", names),
+        ("--defaults", defaults),
+        ("--add", [f"{key}={show_value(value)}" for key, value in (add or {}).items()]),
+        ("--delete", list(delete)),
+    ):
+        if texts:
+            words += [option, ",".join(texts)]
+    return shlex.join(words)
+
+
+Quota = Mapping[str, Any]
+Names = tuple[str | None, str | None]
+"""User and client-id of a rule where they are named; null where they are a default or absent."""
+
+_KINDS: Final = ("user", "client-id")
+
+_HIDING: Final[Mapping[int, tuple[int, ...]]] = {7: (4, 5, 6), 8: (5, 6)}
+"""By level, the levels each of which takes every connection away from it: all connections have a
+user, and a rule for client-ids alone needs a client-id that is not empty."""
+
+_HIDING_CLIENTS: Final[Mapping[int, int]] = {3: 2, 6: 5}
+"""The level that takes every connection with a client-id away."""
+
+
+class Levels:
+    """The rules for users and client-ids, by key, level and names."""
+
+    def __init__(self, quotas: Iterable[Quota]) -> None:
+        self._rules: dict[str, dict[int, dict[Names, tuple[Entity, Any]]]] = defaultdict(
+            lambda: defaultdict(dict)
+        )
+        for quota in quotas:
+            row = level_of(quota["entity"])
+            if row is not None:
+                for key, value in quota["values"].items():
+                    names = _names(quota["entity"])
+                    self._rules[key][row.level][names] = (quota["entity"], value)
+
+    def findings(self) -> Iterator[Finding]:
+        """Yield what is hidden, and what repeats what applies without it."""
+        for key, levels in self._rules.items():
+            for row in PRECEDENCE:
+                for names, (entity, value) in levels.get(row.level, {}).items():
+                    finding = self._hidden(key, row, names, entity)
+                    yield from [finding] if finding else self._repeated(key, row, entity, value)
+
+    def _hidden(
+        self, key: str, row: PrecedenceLevel, names: Names, entity: Entity
+    ) -> Finding | None:
+        for level in _HIDING.get(row.level, ()):
+            other = self._at(key, level, names)
+            if other is not None:
+                message = f"never applies: {show_entity(other[0])} goes before it for everybody"
+                fix = alter_line(entity, delete=[key])
+                return Finding("shadowed", Severity.WARNING, entity, key, message, (fix,))
+        other = self._at(key, _HIDING_CLIENTS.get(row.level, 0), names)
+        if other is None:
+            return None
+        message = (
+            "applies to connections without a client-id only: "
+            f"{show_entity(other[0])} goes before it for all others"
+        )
+        return Finding("shadowed-for-clients", Severity.HINT, entity, key, message)
+
+    def _at(self, key: str, level: int, names: Names) -> tuple[Entity, Any] | None:
+        """Return the rule of a level for these names, or null."""
+        if not level:
+            return None
+        row = PRECEDENCE[level - 1]
+        wanted = tuple(
+            name if slot is Slot.NAMED else None
+            for name, slot in zip(names, (row.user, row.client_id), strict=True)
+        )
+        return self._rules[key].get(level, {}).get((wanted[0], wanted[1]))
+
+    def _repeated(
+        self, key: str, row: PrecedenceLevel, entity: Entity, value: Any
+    ) -> Iterator[Finding]:
+        """Yield a finding where the next rule for all the same connections has the same effect.
+
+        The same value alone is not enough: who shares it must be the same as well.
+        """
+        names = _names(entity)
+        for following in PRECEDENCE[row.level :]:
+            rules = self._rules[key].get(following.level)
+            if not rules:
+                continue
+            if not _covers(following, row):
+                return
+            found = self._at(key, following.level, names)
+            if found is None:
+                continue
+            if found[1] == value and following.bucket is row.bucket:
+                message = f"changes nothing: {show_entity(found[0])} gives {show_value(value)} too"
+                fix = alter_line(entity, delete=[key])
+                yield Finding("redundant", Severity.HINT, entity, key, message, (fix,))
+            return
+
+
+def _covers(following: PrecedenceLevel, row: PrecedenceLevel) -> bool:
+    """Tell whether a rule of a level applies to all connections of a rule, or to none of them."""
+    slots = ((following.user, row.user), (following.client_id, row.client_id))
+    return all(theirs is not Slot.NAMED or ours is Slot.NAMED for theirs, ours in slots)
+
+
+def _names(entity: Entity) -> Names:
+    return entity.get("user"), entity.get("client-id")
+
+
+def level_of(entity: Entity) -> PrecedenceLevel | None:
+    """Return the level of an entity of users and client-ids; null for an ip."""
+    if "ip" in entity:
+        return None
+    slots = [_slot(entity, kind) for kind in _KINDS]
+    return next((row for row in PRECEDENCE if [row.user, row.client_id] == slots), None)
+
+
+def _slot(entity: Entity, kind: str) -> Slot:
+    if kind not in entity:
+        return Slot.ABSENT
+    return Slot.DEFAULT if entity[kind] is None else Slot.NAMED
+
+
+_PREFIX: Final = "User:"
+_ANONYMOUS: Final = "ANONYMOUS"
+
+
+def prefixed(quotas: Iterable[Quota]) -> Iterator[Finding]:
+    """Yield users whose name begins with ``User:``, which a quota's user does not."""
+    for quota in quotas:
+        name = quota["entity"].get("user")
+        if name is not None and name.startswith(_PREFIX):
+            entity = {**quota["entity"], "user": name.removeprefix(_PREFIX)}
+            message = "a quota's user has no type before its name, so this is nobody"
+            fixes = (
+                alter_line(entity, quota["values"]),
+                alter_line(quota["entity"], delete=list(quota["values"])),
+            )
+            yield Finding(
+                "user-prefix", Severity.WARNING, quota["entity"], None, message,
+                fixes if entity["user"] else fixes[1:],
+            )  # fmt: skip
+
+
+def without_credentials(quotas: Iterable[Quota], users: frozenset[str]) -> Iterator[Finding]:
+    """Yield users who have no SCRAM credentials, where there are users who have.
+
+    Names of certificates (with ``=``) log in otherwise.
+    """
+    for quota in quotas:
+        name = quota["entity"].get("user")
+        other = name is None or name in users or "=" in name or name.startswith(_PREFIX)
+        if users and not other and name != _ANONYMOUS:
+            message = f"{show_name(name)} has no SCRAM credentials; unless it logs in otherwise"
+            message += ", nobody can be it"
+            fix = alter_line(quota["entity"], delete=list(quota["values"]))
+            yield Finding("no-credentials", Severity.HINT, quota["entity"], None, message, (fix,))
+
+
+def odd_addresses(quotas: Iterable[Quota]) -> Iterator[Finding]:
+    """Yield addresses that are host names, or are not written as this service writes them."""
+    for quota in quotas:
+        name = quota["entity"].get("ip")
+        if name is None or canonical_ip(name) == name:
+            continue
+        canonical = canonical_ip(name)
+        if canonical is None:
+            message = "not a literal address: each node looked it up for itself, once"
+        else:
+            message = f"another spelling of {canonical}; one of several wins"
+        remove = alter_line(quota["entity"], delete=list(quota["values"]))
+        again = [] if canonical is None else [alter_line({"ip": canonical}, quota["values"])]
+        yield Finding(
+            "odd-address", Severity.WARNING, quota["entity"], None, message, (remove, *again)
+        )
+
+
+def not_numbers(quotas: Iterable[Quota]) -> Iterator[Finding]:
+    """Yield values that are no numbers, which limit nothing measurable."""
+    for quota in quotas:
+        for key, value in quota["values"].items():
+            if isinstance(value, str):
+                message = f"{show_value(value)} is stored, which is no limit"
+                fix = alter_line(quota["entity"], delete=[key])
+                yield Finding(
+                    "not-a-number", Severity.WARNING, quota["entity"], key, message, (fix,)
+                )
+
+
+def catching_brokers(quotas: Sequence[Quota], brokers: Sequence[str]) -> Iterator[Finding]:
+    """Yield defaults that would limit users of the brokers' own, who have no rule against it.
+
+    What a broker asks of another as a broker is exempt; what runs in it under the same user, such
+    as a reporter of metrics, is not.
+    """
+    own = {
+        (quota["entity"]["user"], key)
+        for quota in quotas
+        if list(quota["entity"]) == ["user"]
+        for key in quota["values"]
+    }
+    for quota in quotas:
+        row = level_of(quota["entity"])
+        if row is None or row.user is Slot.NAMED or row.client_id is Slot.NAMED:
+            continue
+        for key in quota["values"]:
+            for broker in brokers:
+                if key in QUOTA_KEY_RULES and (broker, key) not in own:
+                    yield _caught(quota, key, broker)
+
+
+def _caught(quota: Quota, key: str, broker: str) -> Finding:
+    highest = min(QUOTA_KEY_RULES[key].maximum, LONG_MAX)
+    unlimited = LONG_MAX if highest > LARGEST_FRACTIONAL else int(LARGEST_FRACTIONAL)
+    fix = alter_line({"user": broker}, {key: unlimited})
+    message = f"limits the brokers' own user {show_name(broker)}, as {show_entity(quota['entity'])}"
+    return Finding(
+        "catches-brokers", Severity.WARNING, quota["entity"], key, f"{message} is for all", (fix,)
+    )
+
 
 _COLOURS: Final[Mapping[Severity, str]] = {Severity.WARNING: "yellow", Severity.HINT: "dim"}
 

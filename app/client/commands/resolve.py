@@ -143,11 +143,6 @@ def _file_rows(results: Sequence[Mapping[str, Any]]) -> Iterator[list[str]]:
     for result in results:
         names = [guarded(result["identity"].get(kind, "")) for kind in _HEADING[:3]]
         quotas = result.get("proposed", result)["quotas"]
-        yield from (names + _row(key, quotas[key]) for key in sorted(quotas))
-
-
-def _row(key: str, quota: Mapping[str, Any]) -> list[str]:
-    source = quota["source"]
-    if source is None:
-        return [key, "", "", ""]
-    return [key, show_value(quota["value"]), source["name"], show_entity(source["entity"])]
+        for key in sorted(quotas):
+            _, value, _, _, level, source = _csv_row(key, quotas[key])
+            yield [*names, key, value, level, source]

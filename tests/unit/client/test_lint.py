@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.client.arguments import parser
-from app.client.entities import entity_of, read_names, read_types
-from app.client.lint import (
+from app.client.commands.lint import (
     Finding,
     Levels,
     alter_line,
@@ -18,6 +17,7 @@ from app.client.lint import (
     prefixed,
     without_credentials,
 )
+from app.client.entities import entity_of, read_names, read_types
 from app.domain.entities import ClientQuotaEntity
 from app.domain.quota_keys import QuotaKey
 from app.domain.resolution import resolve_client
