@@ -7,17 +7,17 @@ ignores an archive of other jars or of another release. Source: JEP 350.
 import fcntl
 import hashlib
 import os
-import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from io import TextIOWrapper
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import Final
 
 from app.java import JavaMissingError, find_java
 from app.localdev.jars import class_path, metrics_agent
 from app.localdev.local_directory import LocalDevError
-from app.localdev.processes import HOST
+from app.localdev.processes import HOST, run_to_end
 
 _QUIET = "-Xlog:cds*=off"
 
@@ -155,9 +155,7 @@ def jvm_environment() -> dict[str, str]:
     return {"PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8"}
 
 
-def run_tool(
-    main_class: str, *arguments: str, tools: bool = False
-) -> subprocess.CompletedProcess[str]:
+def run_tool(main_class: str, *arguments: str, tools: bool = False) -> CompletedProcess[str]:
     """Run one of Kafka's command-line programs to its end and return its output and exit code.
 
     Args:
@@ -166,16 +164,8 @@ def run_tool(
         tools: the class is in kafka-tools, as `org.apache.kafka.tools.AclCommand` and
             `org.apache.kafka.tools.DumpLogSegments` are.
     """
-    return subprocess.run(
-        [*java_command(main_class, JvmOptions(tools=tools)), *arguments],
-        env=jvm_environment(),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=_TOOL_DEADLINE_S,
-        check=False,
-    )
+    command = [*java_command(main_class, JvmOptions(tools=tools)), *arguments]
+    return run_to_end(command, jvm_environment(), deadline_s=_TOOL_DEADLINE_S)
 
 
 _ATTRIBUTES: Final = "(byte-rate|request-time|mutation-rate|tokens|throttle-time)"

@@ -5,7 +5,6 @@ import os
 import secrets
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
@@ -27,6 +26,7 @@ from app.localdev.processes import (
     free_ports,
     is_free,
     launched,
+    run_to_end,
     wait_until_ended,
     wait_until_halted,
 )
@@ -96,16 +96,7 @@ def _run_initdb(data: Path, password_file: Path, run_as: RunAs | None) -> None:
         "--locale-provider=builtin",
         "--builtin-locale=C.UTF-8",
     ]
-    done = subprocess.run(
-        launched(command, run_as),
-        cwd="/",
-        env=environment(),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
+    done = run_to_end(launched(command, run_as), environment(), directory="/")
     if done.returncode != 0:
         raise LocalDevError(f"Postgres was not set up:\n{done.stdout}")
 

@@ -197,6 +197,27 @@ def launched(command: Sequence[str | Path], run_as: RunAs | None = None) -> list
     return launcher + [str(argument) for argument in command]
 
 
+def run_to_end(
+    command: Sequence[str | Path],
+    environ: Mapping[str, str],
+    *,
+    directory: str | None = None,
+    deadline_s: float | None = None,
+) -> subprocess.CompletedProcess[str]:
+    """Run a program without input; both of its streams are in `stdout`."""
+    return subprocess.run(
+        command,
+        cwd=directory,
+        env=dict(environ),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=deadline_s,
+        check=False,
+    )
+
+
 def descendants_of(pid: int) -> list[int]:
     """Return the process ids of the children of a process, and of theirs."""
     try:
@@ -279,14 +300,20 @@ _TRIES = 500
 
 def is_free(port: int) -> bool:
     """Tell whether a server could listen on the port now."""
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+    return listening_error(HOST, port) is None
+
+
+def listening_error(host: str, port: int) -> str | None:
+    """Return why a server could not listen on the port now, or null."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind((HOST, port))
+            probe.bind((host, port))
             probe.listen(1)
-        except OSError:
-            return False
-    return True
+        except OSError as error:
+            return error.strerror or str(error)
+    return None
 
 
 def free_ports(count: int) -> list[int]:

@@ -5,8 +5,6 @@ import http.client
 import json
 import secrets
 import signal
-import socket
-import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -16,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from app.localdev.local_directory import LocalDevError, write_private
-from app.localdev.processes import ManagedProcess
+from app.localdev.processes import ManagedProcess, listening_error, run_to_end
 
 _READY_DEADLINE_S = 60.0
 _STOP_DEADLINE_S = 30.0
@@ -102,15 +100,7 @@ def migrate(environ: Mapping[str, str]) -> None:
     Raises:
         LocalDevError: they are not (with the command's output).
     """
-    done = subprocess.run(
-        [*_MAIN, "migrate"],
-        env=dict(environ),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
+    done = run_to_end([*_MAIN, "migrate"], environ)
     if done.returncode != 0:
         raise LocalDevError(f"The database was not migrated:\n{done.stdout.strip()}")
 
@@ -121,17 +111,12 @@ def refuse_a_taken_port(host: str, port: int) -> None:
     Raises:
         LocalDevError: the port is taken, or the address is not one of this machine.
     """
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-            probe.listen(1)
-        except OSError as error:
-            raise LocalDevError(
-                f"Port {port} of {host} cannot be used ({error.strerror}): stop what listens "
-                "there, or choose another port as in `QUOTAS_PORT=8081 make run`."
-            ) from error
+    error = listening_error(host, port)
+    if error is not None:
+        raise LocalDevError(
+            f"Port {port} of {host} cannot be used ({error}): stop what listens there, or choose "
+            "another port as in `QUOTAS_PORT=8081 make run`."
+        )
 
 
 _VALID_FOR = timedelta(days=365)
