@@ -113,24 +113,17 @@ async def test_without_a_barrier_a_stale_broker_is_no_drift(world: World) -> Non
     assert world.log.recorded == []
 
 
+@pytest.mark.parametrize(("value", "linked"), [(5.0, "a1"), (6.0, None)])
 @in_virtual_time
-async def test_a_late_apply_of_our_own_is_linked_to_its_alteration(world: World) -> None:
+async def test_a_late_apply_of_our_own_is_linked_to_its_alteration_and_another_value_is_not(
+    world: World, value: float, linked: str | None
+) -> None:
     await world.watch.round()
     alteration = ClientQuotaAlteration(ALICE, (Op(KEY, Decimal(5)),))
     world.log.doubtful = [DoubtfulAlteration("a1", alteration, {}, Outcome.NOT_APPLIED, EPOCH)]
-    world.brokers.quotas[ALICE] = {KEY: 5.0}
+    world.brokers.quotas[ALICE] = {KEY: value}
     await world.watch.round()
-    assert world.log.recorded[0].linked_alteration_id == "a1"
-
-
-@in_virtual_time
-async def test_a_change_to_another_value_is_not_linked(world: World) -> None:
-    await world.watch.round()
-    alteration = ClientQuotaAlteration(ALICE, (Op(KEY, Decimal(5)),))
-    world.log.doubtful = [DoubtfulAlteration("a1", alteration, {}, Outcome.NOT_APPLIED, EPOCH)]
-    world.brokers.quotas[ALICE] = {KEY: 6.0}
-    await world.watch.round()
-    assert world.log.recorded[0].linked_alteration_id is None
+    assert world.log.recorded[0].linked_alteration_id == linked
 
 
 @in_virtual_time

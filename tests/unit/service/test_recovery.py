@@ -1,6 +1,7 @@
 """Recovery and late responses: what is observed, when it is final, and that nothing is resent."""
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
@@ -126,23 +127,30 @@ async def test_what_held_before_and_is_intended_is_reported_as_indistinguishable
     assert recovered.evidence["indistinguishable"] is True
 
 
-@in_virtual_time
-async def test_a_fence_without_an_answer_proves_nothing(world: World) -> None:
-    world.brokers.fault = lambda alterations, _: {
+def answer_no_fence(brokers: FakeBrokers) -> None:
+    brokers.fault = lambda alterations, _: {
         alteration.entity: EntityVerdict(Outcome.UNKNOWN, KafkaRefusal(None, "silence"))
         for alteration in alterations
     }
-    world.leave_open()
-    await world.recovery.round()
-    assert world.journal.recovered == []
 
 
-@in_virtual_time
-async def test_a_new_controller_between_the_fences_breaks_the_pair(world: World) -> None:
+def elect_between_the_fences(brokers: FakeBrokers) -> None:
     def elect(alterations: object, validate_only: bool) -> None:
-        world.brokers.leader_epoch += 1
+        brokers.leader_epoch += 1
 
-    world.brokers.fault = elect
+    brokers.fault = elect
+
+
+def be_unreachable(brokers: FakeBrokers) -> None:
+    brokers.reachable = False
+
+
+@pytest.mark.parametrize("fail", [answer_no_fence, elect_between_the_fences, be_unreachable])
+@in_virtual_time
+async def test_without_a_pair_of_fences_nothing_is_concluded(
+    world: World, fail: Callable[[FakeBrokers], None]
+) -> None:
+    fail(world.brokers)
     world.leave_open()
     await world.recovery.round()
     assert world.journal.recovered == []
@@ -158,14 +166,6 @@ async def test_without_the_right_to_describe_the_quorum_the_verdict_is_not_verif
     (recovered,) = world.journal.recovered
     assert recovered.evidence["verified"] is False
     assert recovered.evidence["leader_epoch"] is None
-
-
-@in_virtual_time
-async def test_an_unreachable_cluster_leaves_everything_open(world: World) -> None:
-    world.brokers.reachable = False
-    world.leave_open()
-    await world.recovery.round()
-    assert world.journal.recovered == []
 
 
 @in_virtual_time
