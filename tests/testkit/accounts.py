@@ -43,20 +43,20 @@ def wait_until(holds: Callable[[], object], deadline_s: float = DEADLINE_S) -> N
         time.sleep(_POLL_S)
 
 
-def _found(client: AdminClient, one: AclBinding) -> bool:
-    return bool(client.describe_acls(exactly(one)).result(DEADLINE_S))
+def _found(client: AdminClient, binding: AclBinding) -> bool:
+    return bool(client.describe_acls(exactly(binding)).result(DEADLINE_S))
 
 
-def exactly(one: AclBinding) -> AclBindingFilter:
+def exactly(binding: AclBinding) -> AclBindingFilter:
     """Return the filter that this one alone fits."""
     return AclBindingFilter(
-        one.restype,
-        one.name,
-        one.resource_pattern_type,
-        one.principal,
-        one.host,
-        one.operation,
-        one.permission_type,
+        binding.restype,
+        binding.name,
+        binding.resource_pattern_type,
+        binding.principal,
+        binding.host,
+        binding.operation,
+        binding.permission_type,
     )
 
 

@@ -55,7 +55,7 @@ def prefixed(user: str, operation: str, permission: str) -> AclBinding:
 
 
 ACLS = [
-    *(acl(user, *given) for user, (acls, _) in CASES.items() for given in acls),
+    *(acl(user, *rule) for user, (acls, _) in CASES.items() for rule in acls),
     prefixed("prefixed", "ALTER_CONFIGS", "ALLOW"),
     prefixed("prefixed-denial", "ALTER_CONFIGS", "DENY"),
 ]

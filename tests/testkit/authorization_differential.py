@@ -51,14 +51,20 @@ LITERAL, PREFIXED = ResourcePatternType.LITERAL, ResourcePatternType.PREFIXED
 
 
 def on(
-    one: AclBinding,
+    binding: AclBinding,
     name: str,
     pattern: ResourcePatternType = LITERAL,
     kind: ResourceType = ResourceType.BROKER,
 ) -> AclBinding:
     """Return the ACL on another resource; confluent-kafka calls the type Cluster BROKER."""
     return AclBinding(
-        kind, name, pattern, one.principal, one.host, one.operation, one.permission_type
+        kind,
+        name,
+        pattern,
+        binding.principal,
+        binding.host,
+        binding.operation,
+        binding.permission_type,
     )
 
 
@@ -74,16 +80,16 @@ def _random_acl(
     chance: random.Random, principals: Sequence[str], hosts: Sequence[str]
 ) -> AclBinding:
     operation, permission = chance.choice(OPERATIONS), chance.choice(PERMISSIONS)
-    one = acl(chance.choice(principals), operation, permission, chance.choice(hosts))
+    binding = acl(chance.choice(principals), operation, permission, chance.choice(hosts))
     match chance.randrange(10):
         case 0:
-            return on(one, "kafka-cluster", kind=ResourceType.TOPIC)
+            return on(binding, "kafka-cluster", kind=ResourceType.TOPIC)
         case 1:
-            return on(one, chance.choice(PREFIXES), PREFIXED, ResourceType.TOPIC)
+            return on(binding, chance.choice(PREFIXES), PREFIXED, ResourceType.TOPIC)
         case 2 | 3:
-            return on(one, "kafka-cluster", PREFIXED)
+            return on(binding, "kafka-cluster", PREFIXED)
         case _:
-            return one
+            return binding
 
 
 DEADLINE_S: Final = 30.0
@@ -180,11 +186,11 @@ class Differential:
         can be, and of the broker.
         """
         from_acls = await self.service_verdicts()
-        said = self.broker_verdicts(from_acls)
+        verdicts = self.broker_verdicts(from_acls)
         as_caller = await self.session_verdicts()
         return {
             who: (from_acls[who], as_caller.get(who, verdict), verdict)
-            for who, verdict in said.items()
+            for who, verdict in verdicts.items()
             if not from_acls[who] == as_caller.get(who, verdict) == verdict
         }
 

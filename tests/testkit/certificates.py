@@ -69,8 +69,8 @@ class Authority:
         self._name = _name(((NameOID.COMMON_NAME, self.name),))
         builder = self._builder(self._name, self._key, self.begins, self.ends)
         builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=None), True)
-        known_as = x509.SubjectKeyIdentifier.from_public_key(self._key.public_key())
-        builder = builder.add_extension(known_as, False).add_extension(_SIGNS, True)
+        key_id = x509.SubjectKeyIdentifier.from_public_key(self._key.public_key())
+        builder = builder.add_extension(key_id, False).add_extension(_SIGNS, True)
         self.own = Shown(builder.sign(self._key, hashes.SHA256()), self._key)
 
     def sign(

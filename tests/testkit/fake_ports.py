@@ -96,7 +96,7 @@ class FakeBrokers:
         self.permits_quorum = True
         self.all_fenced = False
         self.leader_epoch = 1
-        self._shown: dict[ClientQuotaEntity, dict[str, float]] = {}
+        self._visible: dict[ClientQuotaEntity, dict[str, float]] = {}
 
     async def describe_client_quotas(
         self,
@@ -110,8 +110,10 @@ class FakeBrokers:
         if self.stale_reads:
             self.stale_reads -= 1
         else:
-            self._shown = {entity: dict(values) for entity, values in self.quotas.items()}
-        matching = {key: values for key, values in self._shown.items() if quota_filter.matches(key)}
+            self._visible = {entity: dict(values) for entity, values in self.quotas.items()}
+        matching = {
+            key: values for key, values in self._visible.items() if quota_filter.matches(key)
+        }
         return Described(matching, EPOCH, self.cluster, broker_id or 1)
 
     async def alter_client_quotas(
@@ -242,7 +244,7 @@ class FakeJournal:
         if key is not None:
             self.keys[key.key_hash] = StoredKey(request.alteration_id, key.fingerprint)
         self.intents.append(request)
-        states = {one: state for one, state in self.states.items() if one in entities}
+        states = {entity: state for entity, state in self.states.items() if entity in entities}
         return CommittedIntent(intent, EPOCH, states)
 
     async def stored_key(self, key_hash: bytes) -> StoredKey | None:
@@ -262,7 +264,7 @@ class FakeJournal:
         if {item.outcome for item in conclusion.results.values()} == {Outcome.NOT_SENT}:
             freed = conclusion.alteration_id
             self.keys = {
-                key: kept for key, kept in self.keys.items() if kept.alteration_id != freed
+                key: stored for key, stored in self.keys.items() if stored.alteration_id != freed
             }
 
     async def beat(self, cluster_id: str, owner: str) -> None:
@@ -336,7 +338,7 @@ class FakePlans:
     """Keeps what it is told; a test says who holds what."""
 
     def __init__(self) -> None:
-        self.kept: dict[str, StoredPlan] = {}
+        self.stored: dict[str, StoredPlan] = {}
         self.most = 1_000
         self.held: dict[ClientQuotaEntity, dict[str, Holding]] = {}
 
@@ -348,13 +350,13 @@ class FakePlans:
 
     async def keep(self, plan: StoredPlan) -> bool:
         """Keep a plan, unless there are as many as there may be."""
-        if len(self.kept) < self.most:
-            self.kept[plan.plan_id] = plan
-        return plan.plan_id in self.kept
+        if len(self.stored) < self.most:
+            self.stored[plan.plan_id] = plan
+        return plan.plan_id in self.stored
 
     async def plan(self, cluster_id: str, plan_id: str) -> StoredPlan | None:
         """Return a plan for a cluster."""
-        plan = self.kept.get(plan_id)
+        plan = self.stored.get(plan_id)
         return plan if plan is not None and plan.cluster_id == cluster_id else None
 
 
@@ -372,7 +374,7 @@ class FakeAnalytics:
     """Without results: only runs are there, once they are queued."""
 
     runs: dict[str, Row] = field(default_factory=dict)
-    known: dict[BucketName, BucketUsage] = field(default_factory=dict)
+    usages: dict[BucketName, BucketUsage] = field(default_factory=dict)
     down: bool = False
 
     async def page(self, query: AnalyticsQuery) -> AnalyticsPage:
@@ -409,17 +411,17 @@ class FakeAnalytics:
     ) -> Mapping[BucketName, BucketUsage]:
         if self.down:
             raise NotSentError("Postgres does not answer.")
-        return {bucket: self.known[bucket] for bucket in buckets if bucket in self.known}
+        return {bucket: self.usages[bucket] for bucket in buckets if bucket in self.usages}
 
 
-def life_context(metrics: AlterationMetrics) -> AlterContext:
+def alter_context(metrics: AlterationMetrics) -> AlterContext:
     """Return a context in which nothing is broken yet."""
     breaker = CircuitBreaker("audit-log-unavailable", "Down.")
     return AlterContext("test", metrics, breaker, Failpoints())
 
 
 @dataclass(frozen=True)
-class FakeSurroundings:
+class AlterationFakes:
     """Where alterations go, and where they are written down."""
 
     brokers: FakeBrokers
@@ -431,7 +433,7 @@ class FakeSurroundings:
         self, image: FakeImage | None = None, policy: PolicyGuard | None = None
     ) -> AlterQuotas:
         """Return what alters quotas here; without a policy nobody is narrowed."""
-        context = life_context(self.metrics)
+        context = alter_context(self.metrics)
         outcomes = OutcomeWriter(self.journal, self.tasks, self.metrics)
         late = LateAnswers(self.journal, self.tasks, self.metrics)
         present = CurrentValues(self.brokers)

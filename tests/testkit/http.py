@@ -21,10 +21,10 @@ DEADLINE_S: Final = 30.0
 @contextmanager
 def connected(service: RunningService) -> Iterator[socket.socket]:
     """Connect to the service."""
-    parts = urlsplit(service.url)
-    assert parts.hostname is not None
-    assert parts.port is not None
-    with socket.create_connection((parts.hostname, parts.port), DEADLINE_S) as connection:
+    url = urlsplit(service.url)
+    assert url.hostname is not None
+    assert url.port is not None
+    with socket.create_connection((url.hostname, url.port), DEADLINE_S) as connection:
         yield connection
 
 
@@ -36,15 +36,15 @@ def head(line: str, *headers: str, principal: str = "alice") -> bytes:
     return "\r\n".join([*lines, "", ""]).encode("latin-1")
 
 
-def exchange(service: RunningService, *parts: bytes) -> httpx.Response:
+def exchange(service: RunningService, *chunks: bytes) -> httpx.Response:
     """Send the bytes on a connection of their own and return the first answer.
 
     A server may answer and close before it has read everything.
     """
     with connected(service) as connection:
         try:
-            for part in parts:
-                connection.sendall(part)
+            for chunk in chunks:
+                connection.sendall(chunk)
         except (BrokenPipeError, ConnectionResetError):
             pass
         with connection.makefile("rb") as stream:
@@ -100,16 +100,16 @@ def problem_of(answer: httpx.Response, status: int) -> dict[str, Any]:
     return problem
 
 
-def places_of(problem: dict[str, Any]) -> Places:
+def pointers_of(problem: dict[str, Any]) -> Places:
     """Return where the violations are; each says something."""
     assert all(error["detail"] for error in problem["errors"])
     return {(error["pointer"], error["code"]) for error in problem["errors"]}
 
 
-def assert_refused(answer: httpx.Response, status: int, places: Places) -> dict[str, Any]:
+def assert_refused(answer: httpx.Response, status: int, pointers: Places) -> dict[str, Any]:
     """Check that these and no other violations are told and that nothing was sent."""
     problem = problem_of(answer, status)
-    assert places_of(problem) == places
+    assert pointers_of(problem) == pointers
     assert (problem["sent_to_cluster"], problem["retry"]) == ("no", "never")
     return problem
 

@@ -20,7 +20,7 @@ _FORCED: Final = 0.1
 _FORGOTTEN: Final = 0.4
 _REFUSALS: Final = {409: {"owner-conflict", "entity-busy"}, 412: {"plan-outdated"}}
 
-Place = tuple[str, str]
+EntityKey = tuple[str, str]
 """The end of a user's name, and a key."""
 
 
@@ -28,19 +28,19 @@ Place = tuple[str, str]
 class Model:
     """What holds and whose it is."""
 
-    values: dict[Place, float] = field(default_factory=dict)
-    owners: dict[Place, str] = field(default_factory=dict)
+    values: dict[EntityKey, float] = field(default_factory=dict)
+    owners: dict[EntityKey, str] = field(default_factory=dict)
 
     def take(self, owner: str, planned: Any) -> None:
         """Do what an applied plan did, and look whether it might."""
-        for place, op in ops_of(planned):
-            assert place[0] != OUTSIDE
-            assert self.values.get(place) == planned_before(planned, place)
+        for entity_key, op in ops_of(planned):
+            assert entity_key[0] != OUTSIDE
+            assert self.values.get(entity_key) == planned_before(planned, entity_key)
             if op.get("remove"):
-                assert self.owners[place] == owner, f"{place} was not {owner}'s to remove"
-                del self.values[place], self.owners[place]
+                assert self.owners[entity_key] == owner, f"{entity_key} was not {owner}'s to remove"
+                del self.values[entity_key], self.owners[entity_key]
             else:
-                self.values[place], self.owners[place] = op["value"], owner
+                self.values[entity_key], self.owners[entity_key] = op["value"], owner
 
 
 @dataclass
@@ -50,7 +50,7 @@ class Team:
     name: str
     prefix: str
     api: httpx.Client
-    wanted: dict[Place, float] = field(default_factory=dict)
+    wanted: dict[EntityKey, float] = field(default_factory=dict)
     applied: dict[str, Any] = field(default_factory=dict)
     statuses: list[int] = field(default_factory=list)
 
@@ -68,11 +68,11 @@ class Team:
             self._settle(force=dice.random() < _FORCED)
 
     def _edit(self, dice: random.Random) -> None:
-        place = (dice.choice((*OWN[self.name], *SHARED)), dice.choice(KEYS))
+        entity_key = (dice.choice((*OWN[self.name], *SHARED)), dice.choice(KEYS))
         if dice.random() < _FORGOTTEN:
-            self.wanted.pop(place, None)
+            self.wanted.pop(entity_key, None)
         else:
-            self.wanted[place] = float(dice.randint(1, 1000))
+            self.wanted[entity_key] = float(dice.randint(1, 1000))
 
     def plan(self) -> Any:
         """Ask for a plan of the file."""
@@ -109,16 +109,16 @@ def ending(entry: Any) -> str:
     return str(entry["entity"]["user"].rpartition("-")[2])
 
 
-def ops_of(planned: Any) -> list[tuple[Place, Any]]:
+def ops_of(planned: Any) -> list[tuple[EntityKey, Any]]:
     """Return the operations of a plan by place."""
     return [
         ((ending(change), op["key"]), op) for change in planned["changes"] for op in change["ops"]
     ]
 
 
-def planned_before(planned: Any, place: Place) -> float | None:
+def planned_before(planned: Any, entity_key: EntityKey) -> float | None:
     """Return the value that a plan saw at a place."""
-    user, key = place
+    user, key = entity_key
     (change,) = (item for item in planned["changes"] if ending(item) == user)
     value: float | None = change["before"].get(key)
     return value
@@ -144,8 +144,10 @@ def let_two_teams_work(service: RunningService, raw: RawQuotas, steps: int) -> l
     assert raw.stored(outside) == {KEYS[0]: 5.0}
     for team in teams:
         team.wanted = {}
-        removed = {place for place, op in ops_of(team.plan()) if op["remove"]}
-        assert removed == {place for place, owner in model.owners.items() if owner == team.owner}
+        removed = {entity_key for entity_key, op in ops_of(team.plan()) if op["remove"]}
+        assert removed == {
+            entity_key for entity_key, owner in model.owners.items() if owner == team.owner
+        }
     return [team.statuses for team in teams]
 
 

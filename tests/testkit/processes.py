@@ -35,14 +35,14 @@ def run_client(
     *words: str, stdin: str = "", environ: Mapping[str, str] | None = None, cwd: Path | None = None
 ) -> subprocess.CompletedProcess[str]:
     """Run the command to its end; of the environment it sees no setting of this machine's user."""
-    kept = {
+    inherited = {
         name: value for name, value in os.environ.items() if not name.startswith("KAFKA_CLIENT_")
     }
     return subprocess.run(
         [sys.executable, "-m", "app.client.cli", *words],
         input=stdin,
         env={
-            **kept,
+            **inherited,
             "XDG_CONFIG_HOME": "/nonexistent",
             "PYTHONPATH": str(Path.cwd()),
             **(environ or {}),

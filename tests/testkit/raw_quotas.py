@@ -198,8 +198,8 @@ class RawQuotas:
         return bytes(received)
 
 
-def _entity(parts: Any) -> Entity:
-    return frozenset((part.entity_type, part.entity_name) for part in parts)
+def _entity(components: Any) -> Entity:
+    return frozenset((component.entity_type, component.entity_name) for component in components)
 
 
 class RequestLog:

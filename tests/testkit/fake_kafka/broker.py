@@ -168,10 +168,10 @@ class Apis:
         code = self._refusal(writer, DESCRIBE_QUORUM, "DESCRIBE")
         if code:
             return quorum_answer(code, None)
-        told = await self.queue.ask(self._state.quorum)
-        if told is NoAnswer.TIMED_OUT:
+        view = await self.queue.ask(self._state.quorum)
+        if view is NoAnswer.TIMED_OUT:
             return quorum_answer(REQUEST_TIMED_OUT, None)
-        return quorum_answer(0, told)
+        return quorum_answer(0, view)
 
     async def _alter(self, writer: asyncio.StreamWriter, request: bytes) -> Any:
         asked = alter_asked(request)
@@ -187,7 +187,7 @@ class Apis:
         await asyncio.sleep(fault.answer_after_s)
         if fault.answer is not Answer.TRUTH:
             return fault.answer
-        return alter_answer(_as_told(verdicts, fault))
+        return alter_answer(_overridden(verdicts, fault))
 
     async def _verdicts(self, alteration: Alteration, fault: Fault) -> list[Verdict]:
         """Return what is known when the answer is due, which may never be."""
@@ -203,11 +203,11 @@ class Apis:
         return for_all(alteration.entries, 0, None)
 
 
-def _as_told(verdicts: list[Verdict], fault: Fault) -> list[Verdict]:
+def _overridden(verdicts: list[Verdict], fault: Fault) -> list[Verdict]:
     return [
         verdict
-        if (said := code_of(fault.said, verdict.entity)) is None
-        else Verdict(verdict.entity, said, None)
+        if (code := code_of(fault.said, verdict.entity)) is None
+        else Verdict(verdict.entity, code, None)
         for verdict in verdicts
         if verdict.entity not in fault.left_out
     ]

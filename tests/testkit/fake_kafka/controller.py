@@ -300,7 +300,7 @@ class ForwardQueue:
                 await self._changed.wait()
                 continue
             self._attempt = attempt = _Attempt(self._waiting.pop(0))
-            self._on_its_way("requests", partial(self._deliver, attempt))
+            self._send_through("requests", partial(self._deliver, attempt))
             await asyncio.wait({attempt.answered}, timeout=self._patience.socket_s)
             await self._running.wait()
             self._conclude(attempt)
@@ -316,16 +316,16 @@ class ForwardQueue:
             attempt.item.answer.set_result(attempt.answered.result())
 
     def _deliver(self, attempt: _Attempt) -> None:
-        def told(answer: "asyncio.Future[Any]") -> None:
-            self._on_its_way("answers", lambda: self._arrive(attempt, answer.result()))
+        def answered(answer: "asyncio.Future[Any]") -> None:
+            self._send_through("answers", lambda: self._arrive(attempt, answer.result()))
 
-        self._controller.deliver(attempt.item.work).add_done_callback(told)
+        self._controller.deliver(attempt.item.work).add_done_callback(answered)
 
     def _arrive(self, attempt: _Attempt, result: Any) -> None:
         if attempt is self._attempt and not attempt.answered.done():
             attempt.answered.set_result(result)
 
-    def _on_its_way(self, what: str, arrive: Callable[[], None]) -> None:
+    def _send_through(self, what: str, arrive: Callable[[], None]) -> None:
         if what in self._held:
             self._held[what] = arrive
         else:

@@ -42,7 +42,7 @@ class DescribeAsked(NamedTuple):
     strict: bool
 
 
-class QuorumTold(NamedTuple):
+class QuorumView(NamedTuple):
     """What the leader of the metadata log says: log ends of voters and observers by node."""
 
     leader_id: int
@@ -128,22 +128,22 @@ def describe_answer(code: int, message: str | None, quotas: Quotas | None) -> An
     )
 
 
-def quorum_answer(code: int, told: QuorumTold | None) -> Any:
+def quorum_answer(code: int, view: QuorumView | None) -> Any:
     """Build the answer to a DescribeQuorum; none is told where the code is not 0."""
     topic: Any = DescribeQuorumResponse.TopicData
     partitions = (
         []
-        if told is None
+        if view is None
         else [
             topic.PartitionData(
                 partition_index=0,
                 error_code=0,
                 error_message=None,
-                leader_id=told.leader_id,
-                leader_epoch=told.epoch,
-                high_watermark=told.high_watermark,
-                current_voters=_replicas(told.voters),
-                observers=_replicas(told.observers),
+                leader_id=view.leader_id,
+                leader_epoch=view.epoch,
+                high_watermark=view.high_watermark,
+                current_voters=_replicas(view.voters),
+                observers=_replicas(view.observers),
             )
         ]
     )
@@ -171,8 +171,10 @@ def configs_answer(request: bytes, callback: str | None) -> Any:
     )
 
 
-def _entity(parts: Any) -> ClientQuotaEntity:
-    return ClientQuotaEntity.of({part.entity_type: part.entity_name for part in parts or ()})
+def _entity(components: Any) -> ClientQuotaEntity:
+    return ClientQuotaEntity.of(
+        {component.entity_type: component.entity_name for component in components or ()}
+    )
 
 
 def _entity_data(data: Any, entity: ClientQuotaEntity) -> list[Any]:

@@ -111,9 +111,9 @@ def _changes(entry: Entry, now: Values) -> list[Change]:
     ]
 
 
-def _same(one: float | None, other: float) -> bool:
+def _same(left: float | None, right: float) -> bool:
     """Compare as ``Double.equals`` does: NaN equals NaN."""
-    return one == other or (one is not None and math.isnan(one) and math.isnan(other))
+    return left == right or (left is not None and math.isnan(left) and math.isnan(right))
 
 
 def _problem(entry: Entry) -> str | None:

@@ -229,8 +229,10 @@ def verdict(code: int = 0, message: str | None = None) -> Reply:
                 error_code=code,
                 error_message=message,
                 entity=[
-                    entry.EntityData(entity_type=part.entity_type, entity_name=part.entity_name)
-                    for part in each.entity
+                    entry.EntityData(
+                        entity_type=component.entity_type, entity_name=component.entity_name
+                    )
+                    for component in each.entity
                 ],
             )
             for each in _decoded(request).entries

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 from app.domain.authorization import AclBinding
 from app.domain.entities import ClientQuotaEntity
 from tests.testkit.fake_kafka.controller import CONTROLLER_ID, Codes, FakeController, Patience
-from tests.testkit.fake_kafka.messages import AlterAsked, QuorumTold
+from tests.testkit.fake_kafka.messages import AlterAsked, QuorumView
 from tests.testkit.fake_kafka.quotas import Entry, Verdict
 
 HELD: Final = math.inf
@@ -172,12 +172,12 @@ class ClusterState:
         loop = asyncio.get_running_loop()
         first: asyncio.Future[list[Verdict]] = loop.create_future()
 
-        def told(answer: "asyncio.Future[Any]") -> None:
+        def answered(answer: "asyncio.Future[Any]") -> None:
             if not first.done():
                 first.set_result(answer.result())
 
         def deliver() -> None:
-            self.controller.deliver(work).add_done_callback(told)
+            self.controller.deliver(work).add_done_callback(answered)
 
         for delay in delays:
             if delay == 0.0:
@@ -188,11 +188,11 @@ class ClusterState:
                 self._timers.add(loop.call_later(delay, deliver))
         return first
 
-    def quorum(self) -> QuorumTold:
+    def quorum(self) -> QuorumView:
         """Describe the quorum, as its leader knows it."""
         controller = self.controller
         ends = {CONTROLLER_ID: controller.end_of(len(controller.batches))}
-        return QuorumTold(
+        return QuorumView(
             CONTROLLER_ID, controller.epoch, controller.high_watermark, ends, self.log_ends()
         )
 

@@ -70,8 +70,8 @@ class Call:
     @property
     def outcomes(self) -> Mapping[ClientQuotaEntity, str]:
         """What the answer says of each entity; empty where it says nothing."""
-        said = self.answer.outcomes if self.answer else ()
-        return dict(zip(self.entities, said, strict=False))
+        fields = self.answer.outcomes if self.answer else ()
+        return dict(zip(self.entities, fields, strict=False))
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,8 +146,8 @@ class HistoryLog:
     def ended(self, number: int, answer: Answer | None) -> None:
         """Note how a call ended; null where no answer came."""
         end = answer.end if answer else End.UNKNOWN
-        said = {name: getattr(answer, name) for name in _ANSWER} if answer else None
-        self._write(event=end.value, call=number, answer=said)
+        fields = {name: getattr(answer, name) for name in _ANSWER} if answer else None
+        self._write(event=end.value, call=number, answer=fields)
 
     def close(self) -> None:
         """Close the file."""
@@ -188,8 +188,8 @@ def _invoked(event: Mapping[str, Any]) -> Call:
 
 
 def _ended(call: Call, event: Mapping[str, Any]) -> Call:
-    said = event["answer"]
-    answer = Answer(**{**said, "outcomes": tuple(said["outcomes"])}) if said else None
+    fields = event["answer"]
+    answer = Answer(**{**fields, "outcomes": tuple(fields["outcomes"])}) if fields else None
     return replace(call, ended=event["at"], end=End(event["event"]), answer=answer)
 
 

@@ -117,8 +117,8 @@ def read_audit(database_url: str, cluster_id: str) -> Audit:
         states = connection.execute(_STATES, cluster).fetchall()
     entities: list[AuditedEntity] = []
     drift: list[Write] = []
-    for (alteration_id, ordinal), story in groupby(rows, key=lambda row: row[:2]):
-        documents = [(json.loads(payload), committed) for _, _, payload, committed in story]
+    for (alteration_id, ordinal), events in groupby(rows, key=lambda row: row[:2]):
+        documents = [(json.loads(payload), committed) for _, _, payload, committed in events]
         start = documents[0][0]
         if ordinal < 0:
             continue
@@ -126,9 +126,9 @@ def read_audit(database_url: str, cluster_id: str) -> Audit:
             entities.append(_entity(str(alteration_id), documents))
         else:
             drift += _writes(start)
-    known = {ClientQuotaEntity.of(json.loads(entity)): _values(text) for entity, text in states}
+    stored = {ClientQuotaEntity.of(json.loads(entity)): _values(text) for entity, text in states}
     entities.sort(key=lambda item: (item.at, item.alteration_id, item.ordinal))
-    return Audit(entities, locks, known, drift)
+    return Audit(entities, locks, stored, drift)
 
 
 def _entity(

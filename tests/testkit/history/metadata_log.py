@@ -62,9 +62,9 @@ def of_apply_log(applied: Iterable[AppliedRecord]) -> Oracle:
     return Oracle([_applied(item) for item in applied])
 
 
-def _applied(one: AppliedRecord) -> LogRecord:
-    at = wall_clock(one.at)
-    return LogRecord(at, Write(one.entity, one.key, one.value), at + _CLOCKS_DIFFER)
+def _applied(applied: AppliedRecord) -> LogRecord:
+    at = wall_clock(applied.at)
+    return LogRecord(at, Write(applied.entity, applied.key, applied.value), at + _CLOCKS_DIFFER)
 
 
 NO_LINGER = {"controller.quorum.append.linger.ms": "0", "metadata.max.idle.interval.ms": "0"}
@@ -111,8 +111,10 @@ def read_dump(text: str) -> list[LogRecord]:
 
 
 def _write(data: dict[str, object]) -> Write:
-    parts = data["entity"]
-    assert isinstance(parts, list)
-    entity = ClientQuotaEntity.of({part["entityType"]: part["entityName"] for part in parts})
+    components = data["entity"]
+    assert isinstance(components, list)
+    entity = ClientQuotaEntity.of(
+        {component["entityType"]: component["entityName"] for component in components}
+    )
     value = None if data["remove"] else float(str(data["value"]))
     return Write(entity, str(data["key"]), value)

@@ -40,11 +40,11 @@ def conclusions_are_true(evidence: Evidence) -> Iterator[str]:
             yield f"no outcome of an alteration: {entity}"
 
 
-def _excused(evidence: Evidence, one: AuditedEntity) -> bool:
+def _excused(evidence: Evidence, item: AuditedEntity) -> bool:
     """What is applied later than anything can be foreseen is drift, linked to its alteration."""
-    records = [record for write in one.writes for record in evidence.records_of.get(write, [])]
-    too_late = min(record.at for record in records) > one.conclusions[0].at
-    return too_late and one.applied_late and not evidence.bounded
+    records = [record for write in item.writes for record in evidence.records_of.get(write, [])]
+    too_late = min(record.at for record in records) > item.conclusions[0].at
+    return too_late and item.applied_late and not evidence.bounded
 
 
 def everything_is_concluded_once(evidence: Evidence) -> Iterator[str]:
@@ -61,13 +61,13 @@ def order_is_the_clusters(evidence: Evidence) -> Iterator[str]:
 
     Where lateness has no bound that of the first records counts; what comes again is drift.
     """
-    for place, records in evidence.records_by_key.items():
+    for entity_key, records in evidence.records_by_key.items():
         audited = [
             write
             for entity in evidence.audit.entities
             if entity.outcome == "applied"
             for write in entity.writes
-            if write[:2] == place
+            if write[:2] == entity_key
         ]
         logged = [record.write for record in records if record.write in audited]
         if not evidence.bounded:
@@ -78,11 +78,11 @@ def order_is_the_clusters(evidence: Evidence) -> Iterator[str]:
 
 def locks_do_not_overlap(evidence: Evidence) -> Iterator[str]:
     """One alteration of an entity at a time: the next begins when the last is concluded."""
-    lives: dict[object, list[AuditedEntity]] = {}
+    by_entity: dict[object, list[AuditedEntity]] = {}
     for entity in evidence.audit.entities:
-        lives.setdefault(entity.entity, []).append(entity)
-    for stories in lives.values():
-        for earlier, later in pairwise(stories):
+        by_entity.setdefault(entity.entity, []).append(entity)
+    for alterations in by_entity.values():
+        for earlier, later in pairwise(alterations):
             if not earlier.conclusions or earlier.conclusions[-1].at > later.at:
                 yield f"{later} began before {earlier} was concluded"
 
@@ -107,9 +107,9 @@ def the_end_is_the_last_record(evidence: Evidence) -> Iterator[str]:
     outside = {write.entity for write in evidence.outside}
     for (entity, key), records in evidence.records_by_key.items():
         last = records[-1].write.value
-        shown = evidence.described.get(entity, {}).get(key)
-        if shown != last:
-            yield f"{entity} {key} is shown as {shown}, the metadata log ends with {last}"
+        described = evidence.described.get(entity, {}).get(key)
+        if described != last:
+            yield f"{entity} {key} is shown as {described}, the metadata log ends with {last}"
         if states is None or entity in outside:
             continue
         audited = states.get(entity, {}).get(key)
@@ -179,9 +179,9 @@ def answers_and_audit_agree(evidence: Evidence) -> Iterator[str]:
         if not audited or not set(audited) <= set(call.entities):
             yield f"not the alteration of this call: {call}"
         for entity, outcome in call.outcomes.items():
-            one = audited.get(entity)
-            if one is not None and not _agree(outcome, one):
-                yield f"{entity} was said to be {outcome}, the audit log has {one}: {call}"
+            item = audited.get(entity)
+            if item is not None and not _agree(outcome, item):
+                yield f"{entity} was said to be {outcome}, the audit log has {item}: {call}"
 
 
 def _commit_was_in_doubt(answer: Answer) -> bool:
@@ -189,11 +189,11 @@ def _commit_was_in_doubt(answer: Answer) -> bool:
     return answer.code == "audit-log-unavailable" and answer.sent_to_cluster == "no"
 
 
-def _agree(said: str, one: AuditedEntity) -> bool:
+def _agree(outcome: str, item: AuditedEntity) -> bool:
     """Recovery may have found "not applied" before a frozen owner could say why."""
-    if said in {"unknown", one.outcome}:
+    if outcome in {"unknown", item.outcome}:
         return True
-    return said in NEVER_APPLIED and one.outcome == "not_applied" and one.was_recovered
+    return outcome in NEVER_APPLIED and item.outcome == "not_applied" and item.was_recovered
 
 
 def each_request_is_one_change(evidence: Evidence) -> Iterator[str]:
@@ -220,18 +220,18 @@ def expectations_held(evidence: Evidence) -> Iterator[str]:
     """What was applied under an expectation replaced the expected value: no update is lost."""
     for call in evidence.calls:
         for wanted in call.expected:
-            place = (wanted.entity, wanted.key)
-            writes = {write for write in call.writes if write[:2] == place}
-            before = _replaced_value(evidence, place, writes)
+            entity_key = (wanted.entity, wanted.key)
+            writes = {write for write in call.writes if write[:2] == entity_key}
+            before = _replaced_value(evidence, entity_key, writes)
             if before != wanted.value and any(_found(evidence, write) for write in writes):
                 yield f"expected {wanted}, replaced {before}: {call}"
 
 
 def _replaced_value(
-    evidence: Evidence, place: tuple[ClientQuotaEntity, str], writes: set[Write]
+    evidence: Evidence, entity_key: tuple[ClientQuotaEntity, str], writes: set[Write]
 ) -> float | None:
     before = None
-    for record in evidence.records_by_key.get(place, []):
+    for record in evidence.records_by_key.get(entity_key, []):
         if record.write in writes:
             return before
         before = record.write.value
@@ -261,7 +261,7 @@ def _held_throughout(evidence: Evidence, call: Call, wanted: Write) -> bool:
 
 def documents_tell_the_conclusion(evidence: Evidence) -> Iterator[str]:
     """Who asks for an alteration at the end is told what the audit log has concluded."""
-    for alteration_id, shown in evidence.documents.items():
+    for alteration_id, described in evidence.documents.items():
         for item in evidence.audited_by_id.get(alteration_id, []):
-            if shown.get(item.entity) != item.outcome:
-                yield f"shown as {shown.get(item.entity)}: {item}"
+            if described.get(item.entity) != item.outcome:
+                yield f"shown as {described.get(item.entity)}: {item}"

@@ -33,13 +33,13 @@ from app.service.runtime.dependencies import Readiness
 from app.service.runtime.tasks import AlterationTasks
 from tests.testkit.fake_ports import (
     EPOCH,
+    AlterationFakes,
     FakeAnalytics,
     FakeBrokers,
     FakeImage,
     FakeJournal,
     FakePlans,
     FakeScramCredentials,
-    FakeSurroundings,
 )
 from tests.unit.http.application import Answer, raw_headers, send
 
@@ -122,7 +122,7 @@ class FakeService:
         authorizer = ClusterAuthorizer(self.acls, policy)
         audit = AuditTrail(self.journal, authorizer, self.brokers)
         alterations = self.metrics.alterations
-        around = FakeSurroundings(self.brokers, self.journal, self.tasks, alterations)
+        around = AlterationFakes(self.brokers, self.journal, self.tasks, alterations)
         alter = around.alter_quotas(image, self.policy)
         return Services(
             authenticator=AuthenticatorChain([Names()]),

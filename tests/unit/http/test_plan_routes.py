@@ -76,8 +76,8 @@ async def test_an_apply_is_checked_behind_a_barrier_and_under_an_intent(service:
 
 async def test_an_expired_plan_is_gone(service: FakeService):
     plan_id = await planned(service, 10)
-    stored = service.plans.kept[plan_id]
-    service.plans.kept[plan_id] = replace(
+    stored = service.plans.stored[plan_id]
+    service.plans.stored[plan_id] = replace(
         stored, expires_at=stored.created_at - timedelta(seconds=1)
     )
     answer = await apply(service, plan_id)
@@ -177,7 +177,7 @@ async def test_what_breaks_a_rule_is_422(service: FakeService, body: Any, pointe
     answer = await service.post(PLANS, body, "bob")
     assert answer.status == 422
     assert {error["pointer"] for error in answer.document["errors"]} == {pointer}
-    assert service.plans.kept == {}
+    assert service.plans.stored == {}
 
 
 async def test_an_apply_reads_its_body_as_strictly(service: FakeService):

@@ -31,7 +31,7 @@ PATH = "/quotas/resolve?user=alice&usage=true"
 async def test_usage_is_found_by_the_bucket():
     service = FakeService()
     await service.post("/quotas/alterations", setting(1024))
-    service.analytics.known[BucketName("producer_byte_rate", "alice", "")] = USAGE
+    service.analytics.usages[BucketName("producer_byte_rate", "alice", "")] = USAGE
     quotas = (await service.get(PATH)).document["quotas"]
     assert quotas["producer_byte_rate"]["usage"] == {
         "p95": 1.5,

@@ -10,7 +10,7 @@ from app.service.alterations.command import AlterationReport, AlterCommand
 from app.service.ports.brokers import EntityVerdict
 from app.service.runtime.tasks import AlterationTasks
 from tests.testkit.fake_metrics import CountedMetrics
-from tests.testkit.fake_ports import FakeBrokers, FakeImage, FakeJournal, FakeSurroundings, Verdicts
+from tests.testkit.fake_ports import AlterationFakes, FakeBrokers, FakeImage, FakeJournal, Verdicts
 
 ALICE = ClientQuotaEntity.of({"user": "alice"})
 BOB = ClientQuotaEntity.of({"user": "bob"})
@@ -28,7 +28,7 @@ class World:
         self.journal = FakeJournal(self.log)
         self.tasks = AlterationTasks()
         self.metrics = CountedMetrics()
-        around = FakeSurroundings(self.brokers, self.journal, self.tasks, self.metrics)
+        around = AlterationFakes(self.brokers, self.journal, self.tasks, self.metrics)
         self.image = FakeImage(self.brokers)
         self.service = around.alter_quotas(self.image)
 

@@ -20,7 +20,7 @@ from app.service.ports.recovery import OpenAlteration
 from app.service.recovery.recovery import FencePair, Fences, Recovery, RecoveryDeps
 from app.service.runtime.tasks import AlterationTasks
 from tests.testkit.fake_metrics import CountedMetrics
-from tests.testkit.fake_ports import EPOCH, FakeBrokers, FakeJournal, life_context, refused
+from tests.testkit.fake_ports import EPOCH, FakeBrokers, FakeJournal, alter_context, refused
 from tests.testkit.virtual_time import in_virtual_time
 
 ALICE = ClientQuotaEntity.of({"user": "alice"})
@@ -38,7 +38,7 @@ class World:
         self.fences = fences = Fences(self.brokers, self.brokers)
         barrier = Barrier(self.brokers, CurrentValues(self.brokers))
         self.metrics = CountedMetrics()
-        context = life_context(self.metrics)
+        context = alter_context(self.metrics)
         deps = RecoveryDeps(self.brokers, self.journal, fences, barrier, context)
         self.recovery = Recovery(deps, final_after_s=95)
 
