@@ -83,7 +83,7 @@ class KafkaClusterAclSource:
 
     async def cluster_acls(self, *, max_age_s: float) -> AclSnapshot:
         """See ``ClusterAclSource``."""
-        acls, age_s = self._cache.get_cached(max_age_s) or await self._cache.get(max_age_s)
+        acls, age_s = await self._cache.get(max_age_s)
         if age_s > _REFRESH_AFTER_S:
             self._cache.refresh()
         return AclSnapshot(acls.bindings, acls.taken_at, age_s, acls.has_authorizer)

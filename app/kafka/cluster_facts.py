@@ -89,12 +89,9 @@ class KafkaCluster:
         60 s, and after 5 s where a broker did not respond; nobody waits for it but the first, and
         whoever comes after ten minutes without a caller. Source: KIP-257.
         """
-        cached = self._callback
-        report, age_s = cached.get_cached(_WAITED_FOR_AFTER_S) or await cached.get(
-            _WAITED_FOR_AFTER_S
-        )
+        report, age_s = await self._callback.get(_WAITED_FOR_AFTER_S)
         if age_s > (_MAX_AGE_S if report.by_all else _DOUBTED_AFTER_S):
-            cached.refresh()
+            self._callback.refresh()
         return report.callback
 
     async def quota_api_versions(self) -> QuotaApiVersions:

@@ -53,17 +53,6 @@ class Cache(Generic[T]):
         self._answered: _Answered[T] | None = None
         self._not_before = float("-inf")
 
-    def get_cached(self, max_age_s: float) -> tuple[T, float] | None:
-        """Return the cached answer and its age in seconds; null where it is too old."""
-        answered = self._answered
-        if answered is None:
-            return None
-        begun_at = answered.begun_at
-        age_s = time.monotonic() - begun_at
-        if age_s > max_age_s or begun_at < self._not_before:
-            return None
-        return answered.answer, age_s
-
     async def get(self, max_age_s: float) -> tuple[T, float]:
         """Return an answer and its age in seconds, asking only when none is young enough.
 
