@@ -114,7 +114,11 @@ def run_violations(job: str, options: Mapping[str, OptionValue]) -> list[Violati
     if rules is None:
         detail = f"{job[:80]!r} is unknown; job is one of {', '.join(RUNNABLE)}."
         return [Violation("/job", "unknown-word", detail)]
-    return [one for name, value in options.items() for one in _violations(rules, name, value)]
+    return [
+        violation
+        for name, value in options.items()
+        for violation in _violations(rules, name, value)
+    ]
 
 
 def inside(path: str) -> bool:
@@ -153,7 +157,7 @@ def _problems(rule: OptionRule, name: str, value: OptionValue) -> Iterator[str]:
 
 
 def _problems_with(rule: OptionRule, name: str, text: str) -> Iterator[str]:
-    if "\0" in text or any("\ud800" <= one <= "\udfff" for one in text):
+    if "\0" in text or any("\ud800" <= character <= "\udfff" for character in text):
         yield f"{name} must be Unicode text without U+0000."
     elif rule.kind is OptionKind.WORD and text not in rule.words:
         yield f"{text[:80]!r} is unknown; {name} is one of {', '.join(rule.words)}."

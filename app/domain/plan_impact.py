@@ -57,7 +57,7 @@ class Impacts:
 
     def __init__(self, stored: Quotas, changes: Sequence[PlannedChange]) -> None:
         self._before = QuotaIndex.of(stored)
-        after = {one.alteration.entity: one.after for one in changes}
+        after = {change.alteration.entity: change.after for change in changes}
         self._after = self._before.with_values(after)
         self._rules = _Rules({**stored, **after})
 
@@ -93,7 +93,7 @@ def _applying(index: QuotaIndex, entity: ClientQuotaEntity, key: str) -> Configu
 
 def _applying_to_address(index: QuotaIndex, name: str | None, key: str) -> ConfiguredQuota | None:
     """Try the entity itself, then the default: no address is looked up for a plan."""
-    own, default = (ClientQuotaEntity.of({_IP: one}) for one in (name, DEFAULT_NAME))
+    own, default = (ClientQuotaEntity.of({_IP: ip}) for ip in (name, DEFAULT_NAME))
     for row, entity in zip(IP_PRECEDENCE, (own, default), strict=True):
         value = index.values_of(entity).get(key)
         if value is not None:
@@ -180,21 +180,23 @@ def _factor(before: float | None, after: float | None) -> float | None:
 
 def summary(entity: ClientQuotaEntity, impacts: Mapping[str, KeyImpact]) -> str:
     """Return one sentence about one change."""
-    return "; ".join(_clause(entity, key, one) for key, one in impacts.items()) + "."
+    return "; ".join(_clause(entity, key, impact) for key, impact in impacts.items()) + "."
 
 
-def _clause(entity: ClientQuotaEntity, key: str, one: KeyImpact) -> str:
-    factor = f" by a factor of {one.factor:g}" if one.factor not in (None, 1.0) else ""
-    clause = f"{key} {one.change}{factor}"
-    if one.change == "removed":
-        clause += ", then unlimited" if one.source is None else f", then {_of(one.source)} applies"
-    elif one.source is not None and one.source.entity != entity:
-        clause += f", but {_of(one.source)} goes before it"
-    elif one.change == "set" and one.effective_before is not None:
-        clause += f", where {_number(one.effective_before)} applies now"
-    if one.more_specific:
-        noun = "entity" if one.more_specific == 1 else "entities"
-        clause += f" ({one.more_specific} more specific {noun} with a value)"
+def _clause(entity: ClientQuotaEntity, key: str, impact: KeyImpact) -> str:
+    factor = f" by a factor of {impact.factor:g}" if impact.factor not in (None, 1.0) else ""
+    clause = f"{key} {impact.change}{factor}"
+    if impact.change == "removed":
+        clause += (
+            ", then unlimited" if impact.source is None else f", then {_of(impact.source)} applies"
+        )
+    elif impact.source is not None and impact.source.entity != entity:
+        clause += f", but {_of(impact.source)} goes before it"
+    elif impact.change == "set" and impact.effective_before is not None:
+        clause += f", where {_number(impact.effective_before)} applies now"
+    if impact.more_specific:
+        noun = "entity" if impact.more_specific == 1 else "entities"
+        clause += f" ({impact.more_specific} more specific {noun} with a value)"
     return clause
 
 

@@ -340,14 +340,18 @@ class _Draft:
     def plan(self) -> Plan:
         """Return what was found, judged."""
         entities = sorted(self._ops, key=ClientQuotaEntity.sort_key)
-        alterations = [ClientQuotaAlteration(one, tuple(self._ops[one])) for one in entities]
-        pointers = [self._pointers[one] for one in entities]
+        alterations = [
+            ClientQuotaAlteration(entity, tuple(self._ops[entity])) for entity in entities
+        ]
+        pointers = [self._pointers[entity] for entity in entities]
         broken = (*self._violations, *_broken_rules(alterations, pointers, self._stored))
-        changes = tuple(self._change(one) for one in alterations) if not broken else ()
+        changes = (
+            tuple(self._change(alteration) for alteration in alterations) if not broken else ()
+        )
         return Plan(
             changes,
-            tuple(conflict for one in changes for conflict in self._conflicts(one)),
-            tuple(sorted(self._unpruned, key=lambda one: (one.entity.sort_key(), one.key))),
+            tuple(conflict for change in changes for conflict in self._conflicts(change)),
+            tuple(sorted(self._unpruned, key=lambda item: (item.entity.sort_key(), item.key))),
             self._rests_on,
             broken,
         )

@@ -116,8 +116,8 @@ class Policy:
             return [] if self.others_may else [_stranger(principal)]
         return [
             violation
-            for index, one in enumerate(alterations)
-            for violation in _alteration_violations(rules, one, index)
+            for index, alteration in enumerate(alterations)
+            for violation in _alteration_violations(rules, alteration, index)
         ]
 
 
@@ -135,7 +135,7 @@ def _alteration_violations(
 ) -> Iterator[Violation]:
     pointer = f"/alterations/{index}"
     spellings = _spellings(alteration)
-    covering = [rule for rule in rules if all(rule.covers(one) for one in spellings)]
+    covering = [rule for rule in rules if all(rule.covers(spelling) for spelling in spellings)]
     if not covering:
         yield _entity_violation(rules, alteration.entity, f"{pointer}/entity", index)
         return

@@ -314,7 +314,7 @@ class Patterns:
         content: Hashable = tuple(values)
         for value in values.values():
             if not ORDINARY_FROM <= value < ORDINARY_BELOW:
-                content = tuple([(key, *notes_of(key, one)) for key, one in values.items()])
+                content = tuple([(key, *notes_of(key, number)) for key, number in values.items()])
                 break
         return self._numbers.setdefault(content, len(self._numbers) + 1)
 

@@ -258,7 +258,10 @@ def judge(alterations: Sequence[ClientQuotaAlteration], stored: Quotas) -> Judge
         alterations: As read from the request.
         stored: The present values of the entities concerned; empty if not read yet.
     """
-    sent = tuple(replace(one, entity=canonical_entity(one, stored)) for one in alterations)
+    sent = tuple(
+        replace(alteration, entity=canonical_entity(alteration, stored))
+        for alteration in alterations
+    )
     violations: list[Violation] = []
     if not sent:
         violations.append(Violation("/alterations", "no-alterations", _NO_ALTERATIONS))
@@ -268,11 +271,11 @@ def judge(alterations: Sequence[ClientQuotaAlteration], stored: Quotas) -> Judge
         violations.extend(found if len(violations) < MAX_VIOLATIONS else islice(found, 1))
     violations.extend(_duplicate_entities(sent))
     violations.extend(_size_violations(sent, stored))
-    needs_stored = any(one.code in CURABLE for one in violations) or any(
-        proposed.only_removes and proposed.entity != one.entity
-        for proposed, one in zip(alterations, sent, strict=True)
+    needs_stored = any(violation.code in CURABLE for violation in violations) or any(
+        proposed.only_removes and proposed.entity != alteration.entity
+        for proposed, alteration in zip(alterations, sent, strict=True)
     )
-    warnings = tuple(_warnings(one.entity) for one in sent)
+    warnings = tuple(_warnings(alteration.entity) for alteration in sent)
     return Judgement(sent, tuple(violations), warnings, needs_stored)
 
 
@@ -322,12 +325,14 @@ def _duplicate_entities(alterations: Sequence[ClientQuotaAlteration]) -> Iterato
 def _size_violations(
     alterations: Sequence[ClientQuotaAlteration], stored: Quotas
 ) -> Iterator[Violation]:
-    if sum(len(one.ops) for one in alterations) > MAX_CHANGES:
-        changes = sum(_changes(one, stored.get(one.entity, {})) for one in alterations)
+    if sum(len(alteration.ops) for alteration in alterations) > MAX_CHANGES:
+        changes = sum(
+            _changes(alteration, stored.get(alteration.entity, {})) for alteration in alterations
+        )
         if changes > MAX_CHANGES:
             detail = f"{changes} changed keys; a controller takes at most {MAX_CHANGES} a request."
             yield Violation("/alterations", "too-many-changes", detail, "POLICY_VIOLATION")
-    size = sum(encoded_bytes(one) for one in alterations)
+    size = sum(encoded_bytes(alteration) for alteration in alterations)
     if size > MAX_ENCODED_BYTES:
         detail = f"About {size} bytes of records; at most {MAX_ENCODED_BYTES} are sent at once."
         yield Violation("/alterations", "too-large", detail)

@@ -156,7 +156,7 @@ class BrokerConnection(asyncio.Protocol):
 
     def _is_waiting_to_send(self) -> bool:
         layers = {self._transport, self._socket} - {None}
-        return any(one.get_write_buffer_size() for one in layers if one is not None)
+        return any(layer.get_write_buffer_size() for layer in layers if layer is not None)
 
     def send(self, frame: bytes, largest_answer: int) -> asyncio.Future[bytearray]:
         """Hand a whole request, its length first, to the socket; return its answer to come.

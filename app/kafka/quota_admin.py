@@ -93,7 +93,7 @@ class AlterationInFlight:
             return self.unknown(f"The broker's answer cannot be read: {error}.")
         finally:
             self._lease.release()
-        for name in {one.error.kafka_error for one in verdicts.values() if one.error}:
+        for name in {verdict.error.kafka_error for verdict in verdicts.values() if verdict.error}:
             self._lease.connection.note_error(name or "unnamed")
         return self._answer(verdicts, "The broker's answer does not mention this entity.")
 

@@ -176,10 +176,10 @@ class Sessions(Generic[T]):
         return entry
 
     def _refuse_too_many(self) -> None:
-        ready = [one for one in self._entries.values() if one.task.done()]
+        ready = [entry for entry in self._entries.values() if entry.task.done()]
         if len(self._entries) - len(ready) >= MOST_LOGINS:
             detail = f"{MOST_LOGINS} logins are in progress."
-        elif len(ready) >= MOST_SESSIONS and all(one.leases for one in ready):
+        elif len(ready) >= MOST_SESSIONS and all(entry.leases for entry in ready):
             detail = f"There are {MOST_SESSIONS} sessions of callers, and all are in use."
         else:
             return
@@ -187,9 +187,9 @@ class Sessions(Generic[T]):
 
     def _evict(self, newest: _Entry[T]) -> None:
         """End the session that was unused for longest; without one the newest is used once."""
-        ready = [one for one in self._entries.values() if one.task.done()]
+        ready = [entry for entry in self._entries.values() if entry.task.done()]
         if len(ready) > MOST_SESSIONS:
-            self._retire(next((one for one in ready if not one.leases), newest))
+            self._retire(next((entry for entry in ready if not entry.leases), newest))
 
     def _logged_in(self, entry: _Entry[T]) -> None:
         if entry.task.cancelled() or entry.task.exception() is not None:

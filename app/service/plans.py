@@ -79,7 +79,7 @@ class MakePlans:
             raise InvalidRequestError(_BROKEN, violations=command.violations)
         wanted = command.wanted
         described = await self._describe.everything()
-        entities = [one.entity for one in wanted.quotas]
+        entities = [desired.entity for desired in wanted.quotas]
         holdings = await self._store.holdings(described.cluster_id, wanted.owner, entities)
         number = len(described.quotas) + len(entities)
         plan, changes = await off_loop(number, planned, wanted, described.quotas, holdings)
@@ -137,12 +137,14 @@ def planned(
     """
     plan = make_plan(wanted, stored, holdings)
     if plan.violations:
-        kafka_error = next((one.kafka_error for one in plan.violations if one.kafka_error), None)
+        kafka_error = next(
+            (violation.kafka_error for violation in plan.violations if violation.kafka_error), None
+        )
         raise InvalidRequestError(_BROKEN, kafka_error=kafka_error, violations=plan.violations)
     if not plan.changes:
         return plan, ()
     impacts = Impacts(stored, plan.changes)
-    changes = tuple(ChangeWithImpact(one, _impact(impacts, one)) for one in plan.changes)
+    changes = tuple(ChangeWithImpact(change, _impact(impacts, change)) for change in plan.changes)
     return plan, changes
 
 
@@ -150,20 +152,20 @@ def _impact(impacts: Impacts, change: PlannedChange) -> dict[str, Any]:
     keys = impacts.of(change)
     return {
         "summary": summary(change.alteration.entity, keys),
-        "keys": {key: _key_impact(one) for key, one in keys.items()},
+        "keys": {key: _key_impact(impact) for key, impact in keys.items()},
     }
 
 
-def _key_impact(one: KeyImpact) -> dict[str, Any]:
-    source = one.source
+def _key_impact(impact: KeyImpact) -> dict[str, Any]:
+    source = impact.source
     return {
-        "change": one.change,
-        "factor": one.factor,
-        "effective_before": one.effective_before,
-        "effective_after": one.effective_after,
+        "change": impact.change,
+        "factor": impact.factor,
+        "effective_before": impact.effective_before,
+        "effective_after": impact.effective_after,
         "source": source
         and {"entity": source.entity.as_dict(), "level": source.level, "name": str(source.name)},
-        "more_specific": one.more_specific,
+        "more_specific": impact.more_specific,
     }
 
 
@@ -235,23 +237,25 @@ def _conflicts(plan: StoredPlan) -> list[Violation]:
         Violation(
             f"/conflicts/{position}",
             "owner-conflict",
-            f"{one.key} of {one.entity} is held by {one.owner}.",
-            values={"owner": one.owner, "current": {one.key: one.current}},
+            f"{conflict.key} of {conflict.entity} is held by {conflict.owner}.",
+            values={"owner": conflict.owner, "current": {conflict.key: conflict.current}},
         )
-        for position, one in enumerate(plan.conflicts)
+        for position, conflict in enumerate(plan.conflicts)
     ]
 
 
 def _alterations(command: AlterCommand, plan: StoredPlan, *, force: bool) -> AlterCommand:
-    changes = [one.change for one in plan.changes]
-    touched = {one.alteration.entity for one in changes}
+    changes = [change.change for change in plan.changes]
+    touched = {change.alteration.entity for change in changes}
     claim = OwnershipClaim(
-        plan.owner, force, {one.alteration.entity: one.holders for one in changes}
+        plan.owner, force, {change.alteration.entity: change.holders for change in changes}
     )
-    expected = (_expected(one.alteration.entity, one.before, plan.rests_on) for one in changes)
+    expected = (
+        _expected(change.alteration.entity, change.before, plan.rests_on) for change in changes
+    )
     return replace(
         command,
-        alterations=tuple(one.alteration for one in changes),
+        alterations=tuple(change.alteration for change in changes),
         action="apply_plan",
         expected=dict(enumerate(expected)),
         plan=PlanApplication(
@@ -270,10 +274,12 @@ def _expected(
 
 
 def _taken_over(plan: StoredPlan) -> Mapping[int, Mapping[str, str]]:
-    ordinals = {one.change.alteration.entity: ordinal for ordinal, one in enumerate(plan.changes)}
+    ordinals = {
+        change.change.alteration.entity: ordinal for ordinal, change in enumerate(plan.changes)
+    }
     taken: dict[int, dict[str, str]] = {}
-    for one in plan.conflicts:
-        taken.setdefault(ordinals[one.entity], {})[one.key] = one.owner
+    for conflict in plan.conflicts:
+        taken.setdefault(ordinals[conflict.entity], {})[conflict.key] = conflict.owner
     return taken
 
 
@@ -283,10 +289,10 @@ def _outdated(error: ExpectationFailedError) -> ExpectationFailedError:
         _MOVED,
         code=OUTDATED,
         violations=[
-            replace(one, pointer=f"/changes/{one.index}", code=OUTDATED)
-            if one.index is not None
-            else replace(one, code=OUTDATED)
-            for one in error.violations
+            replace(violation, pointer=f"/changes/{violation.index}", code=OUTDATED)
+            if violation.index is not None
+            else replace(violation, code=OUTDATED)
+            for violation in error.violations
         ],
         alteration_id=error.alteration_id,
         replayed=error.replayed,

@@ -154,7 +154,7 @@ class FailureWriter:
     async def close(self) -> None:
         """Write everything, or say in the log what is lost."""
         if not await self.write(with_present=True):
-            lost = sum(one.number for one in (*self._begun, *self._waiting))
+            lost = sum(count.number for count in (*self._begun, *self._waiting))
             logger.error("%d refused credentials were counted and could not be recorded", lost)
 
     async def _write_some(self) -> None:
@@ -171,9 +171,9 @@ class FailureWriter:
 def _added_up(counts: Iterable[FailureCount]) -> list[FailureCount]:
     """Return the counts without their sources: fewer rows, the same numbers for each minute."""
     sums: dict[tuple[datetime, str, str], FailureCount] = {}
-    for one in counts:
-        key = (one.minute, one.method, one.reason)
+    for count in counts:
+        key = (count.minute, count.method, count.reason)
         sum_so_far = sums.get(key)
-        number = one.number + (sum_so_far.number if sum_so_far else 0)
-        sums[key] = replace(sum_so_far or one, source=None, number=number)
+        number = count.number + (sum_so_far.number if sum_so_far else 0)
+        sums[key] = replace(sum_so_far or count, source=None, number=number)
     return list(sums.values())

@@ -65,7 +65,7 @@ def requested_change(
     """Return what reads a change that is in memory already."""
 
     async def read() -> RequestedChange:
-        first = [one.entity for one in alterations[:MAX_FIRST_ENTITIES]]
+        first = [alteration.entity for alteration in alterations[:MAX_FIRST_ENTITIES]]
         return RequestedChange(len(alterations), first, reason)
 
     return read

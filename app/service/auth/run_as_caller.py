@@ -123,7 +123,9 @@ class CallerQuotaAdmin:
             timeout_s=timeout_s,
             send_by=send_by,
         )
-        verdicts = {entity: self._own_verdict(one) for entity, one in answer.verdicts.items()}
+        verdicts = {
+            entity: self._own_verdict(verdict) for entity, verdict in answer.verdicts.items()
+        }
         return replace(answer, verdicts=verdicts)
 
     def _own_verdict(self, verdict: EntityVerdict) -> EntityVerdict:

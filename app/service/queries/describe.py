@@ -90,8 +90,10 @@ class SortedSnapshot:
         changes = changes or {}
         former = None if before is None else before.rendering
         if former is not None and len(changes) <= FEW_CHANGES:
-            ranked = _patched(former.ranked, {one: self.quotas.get(one) for one in changes})
-            changed = frozenset(one.sort_key() for one in changes)
+            ranked = _patched(
+                former.ranked, {change: self.quotas.get(change) for change in changes}
+            )
+            changed = frozenset(change.sort_key() for change in changes)
             self.rendering = former.followed_by(ranked, changed)
         else:
             with pause_gc():
@@ -172,7 +174,7 @@ def _matching(
 
 def _all_named(quota_filter: ClientQuotaFilter) -> bool:
     components = quota_filter.components
-    return bool(components) and all(one.match_type in _NAMED for one in components)
+    return bool(components) and all(component.match_type in _NAMED for component in components)
 
 
 def _ranked(quotas: Quotas) -> Ranked:

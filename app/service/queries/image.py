@@ -303,4 +303,5 @@ def _differences(before: Quotas, after: Quotas) -> Quotas:
     """Return the whole values of what differs; what two images share is the same object."""
     find = before.get
     gone: Quotas = {entity: {} for entity in before if entity not in after}
-    return {**gone, **{one: values for one, values in after.items() if find(one) is not values}}
+    changed = {entity: values for entity, values in after.items() if find(entity) is not values}
+    return {**gone, **changed}

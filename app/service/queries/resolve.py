@@ -93,7 +93,9 @@ class ResolutionBasis(NamedTuple):
 
     def _resolved(self, index: QuotaIndex) -> tuple[Resolution, ...]:
         explain = self.query.explain
-        return tuple([resolved(index, one, explain=explain) for one in self.query.identities])
+        return tuple(
+            [resolved(index, identity, explain=explain) for identity in self.query.identities]
+        )
 
 
 def resolved(index: QuotaIndex, identity: Identity, *, explain: bool = False) -> Resolution:
@@ -163,8 +165,8 @@ def _proposed(query: ResolveQuery, index: QuotaIndex) -> QuotaIndex:
     """Return the index as if the alterations had been applied; without any it is the same."""
     if not query.alterations:
         return index
-    entities = {one.entity for one in query.alterations}
-    entities |= {canonical_entity(one, {}) for one in query.alterations}
+    entities = {alteration.entity for alteration in query.alterations}
+    entities |= {canonical_entity(alteration, {}) for alteration in query.alterations}
     stored = {entity: values for entity in entities if (values := index.values_of(entity))}
     judgement = judge(query.alterations, stored)
     raise_violations(judgement, all_or_nothing=True)
@@ -176,8 +178,8 @@ def _check_expectations(
     query: ResolveQuery, alterations: Sequence[ClientQuotaAlteration], stored: Quotas
 ) -> None:
     entities = (
-        AuditEntity(ordinal, one, stored.get(one.entity, {}))
-        for ordinal, one in enumerate(alterations)
+        AuditEntity(ordinal, alteration, stored.get(alteration.entity, {}))
+        for ordinal, alteration in enumerate(alterations)
     )
     failed = failed_expectations(query.expected, entities)
     if failed:
