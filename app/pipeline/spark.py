@@ -63,6 +63,7 @@ _GATEWAY: Final = "PYSPARK_GATEWAY_PORT"
 _MODULE: Final = "--add-modules=jdk.incubator.vector"
 _SHUFFLES_PER_CORE: Final = 3
 _LIMIT: Final = Path("/sys/fs/cgroup/memory.max")
+_CPU_LIMIT: Final = Path("/sys/fs/cgroup/cpu.max")
 
 
 @contextmanager
@@ -194,7 +195,7 @@ def _sized(master: str, directory: str) -> Mapping[str, str]:
         "spark.driver.memory": f"{max(1, _memory_gib() // 3)}g",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
-        "spark.sql.shuffle.partitions": str(_SHUFFLES_PER_CORE * (os.cpu_count() or 1)),
+        "spark.sql.shuffle.partitions": str(_SHUFFLES_PER_CORE * _cores()),
         "spark.local.dir": directory,
         "spark.sql.warehouse.dir": f"{directory}/warehouse",
     }
@@ -205,6 +206,14 @@ def _memory_gib() -> int:
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     limit = _LIMIT.read_text().strip() if _LIMIT.exists() else ""
     return (min(machine, int(limit)) if limit.isdecimal() else machine) // 2**30
+
+
+def _cores() -> int:
+    """Return the cores of this machine, or of the container that this process is in."""
+    machine = os.cpu_count() or 1
+    # Microseconds of a core in each period of as many. Source: cgroup v2, cpu.max.
+    limit = _CPU_LIMIT.read_text().split() if _CPU_LIMIT.exists() else ["max"]
+    return machine if limit[0] == "max" else min(machine, -(-int(limit[0]) // int(limit[1])))
 
 
 def _stop(session: SparkSession) -> None:
