@@ -361,7 +361,7 @@ def _altered_entry(reader: Reader) -> tuple[ClientQuotaEntity, int, str | None]:
 
 
 def _entity(reader: Reader) -> ClientQuotaEntity:
-    return ClientQuotaEntity.of(dict(reader.array(_entity_component) or ()))
+    return ClientQuotaEntity(tuple(sorted(dict(reader.array(_entity_component) or ()).items())))
 
 
 def _entity_component(reader: Reader) -> tuple[str, str | None]:
