@@ -25,7 +25,7 @@ def person(name: str) -> Subject:
 
 
 @dataclass(frozen=True)
-class Shown:
+class IssuedCertificate:
     """A certificate and the key that belongs to it."""
 
     certificate: x509.Certificate
@@ -71,7 +71,7 @@ class Authority:
         builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=None), True)
         key_id = x509.SubjectKeyIdentifier.from_public_key(self._key.public_key())
         builder = builder.add_extension(key_id, False).add_extension(_SIGNS, True)
-        self.own = Shown(builder.sign(self._key, hashes.SHA256()), self._key)
+        self.own = IssuedCertificate(builder.sign(self._key, hashes.SHA256()), self._key)
 
     def sign(
         self,
@@ -80,7 +80,7 @@ class Authority:
         begins: datetime | None = None,
         ends: datetime | None = None,
         host: str | None = None,
-    ) -> Shown:
+    ) -> IssuedCertificate:
         """Return a certificate of that subject, good as long as the authority's own."""
         key = ec.generate_private_key(ec.SECP256R1())
         name = _name(subject)
@@ -88,7 +88,7 @@ class Authority:
         if host is not None:
             address = x509.IPAddress(ip_address(host))
             builder = builder.add_extension(x509.SubjectAlternativeName([address]), False)
-        return Shown(builder.sign(self._key, hashes.SHA256()), key)
+        return IssuedCertificate(builder.sign(self._key, hashes.SHA256()), key)
 
     def _builder(
         self, subject: x509.Name, key: Key, begins: datetime, ends: datetime

@@ -10,7 +10,7 @@ import httpx
 from cryptography.x509.oid import NameOID
 
 from tests.testkit.authorization import HERE
-from tests.testkit.certificates import ORGANIZATION, Shown, Subject, person
+from tests.testkit.certificates import ORGANIZATION, IssuedCertificate, Subject, person
 from tests.testkit.raw_quotas import RawQuotas
 from tests.testkit.service import DEADLINE_S, RunningService, transport_from
 
@@ -65,18 +65,18 @@ class Callers:
         self._folder = folder
         self.tls_url = service.tls_url
 
-    def context(self, shown: Shown | None = None) -> ssl.SSLContext:
+    def context(self, shown: IssuedCertificate | None = None) -> ssl.SSLContext:
         context = ssl.create_default_context(cafile=str(self._folder / "authority.pem"))
         if shown is not None:
             context.load_cert_chain(shown.write(self._folder / "caller.pem"))
         return context
 
-    def over_tls(self, shown: Shown | None = None, **options: Any) -> httpx.Client:
+    def over_tls(self, shown: IssuedCertificate | None = None, **options: Any) -> httpx.Client:
         context = self.context(shown)
         return httpx.Client(base_url=self.tls_url, verify=context, timeout=DEADLINE_S, **options)
 
     def through_proxy(
-        self, shown: Shown, *, came_from: str = HERE, peer: str = PROXY
+        self, shown: IssuedCertificate, *, came_from: str = HERE, peer: str = PROXY
     ) -> httpx.Client:
         headers = {
             "Client-Cert": f":{base64.b64encode(shown.der).decode()}:",

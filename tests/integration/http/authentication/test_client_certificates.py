@@ -24,7 +24,7 @@ from tests.integration.http.authentication.certified_callers import (
 )
 from tests.testkit.accounts import allow
 from tests.testkit.authorization import HERE, NOBODY, Verdict, judgement
-from tests.testkit.certificates import Authority, Shown, person
+from tests.testkit.certificates import Authority, IssuedCertificate, person
 from tests.testkit.http import problem_of
 from tests.testkit.kafka import MAPPING_RULES
 from tests.testkit.postgres import migrated_database
@@ -40,7 +40,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, authority: Authority) -> Pa
 
 
 @pytest.fixture(scope="module")
-def people(authority: Authority) -> dict[str, Shown]:
+def people(authority: Authority) -> dict[str, IssuedCertificate]:
     return {name: authority.sign(subject) for name, (subject, _, _) in PEOPLE.items()}
 
 
@@ -89,7 +89,7 @@ def verdict_of(client: httpx.Client) -> Verdict:
 
 @pytest.mark.parametrize("name", PEOPLE)
 def test_the_service_decides_as_the_broker_does_about_the_same_certificate(
-    judge: LocalKafka, callers: Callers, people: dict[str, Shown], name: str
+    judge: LocalKafka, callers: Callers, people: dict[str, IssuedCertificate], name: str
 ):
     shown = people[name]
     context = callers.context(shown)
@@ -102,7 +102,7 @@ def test_the_service_decides_as_the_broker_does_about_the_same_certificate(
 
 @pytest.mark.parametrize("name", PEOPLE)
 def test_the_audit_log_names_the_caller_as_the_broker_would(
-    service: RunningService, callers: Callers, people: dict[str, Shown], name: str
+    service: RunningService, callers: Callers, people: dict[str, IssuedCertificate], name: str
 ):
     user = PEOPLE[name][1]
     shown, elsewhere = people[name], new_address()
@@ -122,7 +122,7 @@ def test_the_audit_log_names_the_caller_as_the_broker_would(
 
 
 def test_the_host_of_a_rule_is_the_caller_s_and_not_the_proxy_s(
-    service: RunningService, callers: Callers, people: dict[str, Shown]
+    service: RunningService, callers: Callers, people: dict[str, IssuedCertificate]
 ):
     shown = people["somewhere else"]
     with callers.through_proxy(shown, came_from=FAR) as client:
@@ -134,7 +134,7 @@ def test_the_host_of_a_rule_is_the_caller_s_and_not_the_proxy_s(
 
 @pytest.mark.parametrize("peer", [HERE, "127.0.0.6"])
 def test_from_anybody_else_the_header_is_refused_and_counted(
-    service: RunningService, callers: Callers, people: dict[str, Shown], peer: str
+    service: RunningService, callers: Callers, people: dict[str, IssuedCertificate], peer: str
 ):
     with callers.through_proxy(people["alterer"], peer=peer) as client:
         problem = problem_of(client.get("/quotas"), 400)
@@ -164,7 +164,7 @@ ON_THE_WIRE: Final = {
 
 @pytest.mark.parametrize("name", ON_THE_WIRE)
 def test_no_way_to_write_it_gets_it_past_the_door(
-    service: RunningService, people: dict[str, Shown], name: str
+    service: RunningService, people: dict[str, IssuedCertificate], name: str
 ):
     certificate = f":{base64.b64encode(people['alterer'].der).decode()}:"
     header = ON_THE_WIRE[name].format(certificate)
@@ -182,7 +182,7 @@ def test_the_proxy_is_not_believed_about_a_certificate_of_another_issuer(callers
 
 
 def test_a_certificate_serves_every_request_of_its_connection(
-    callers: Callers, people: dict[str, Shown]
+    callers: Callers, people: dict[str, IssuedCertificate]
 ):
     with callers.over_tls(people["alterer"]) as client:
         assert [client.get("/quotas").status_code for _ in range(3)] == [200] * 3
@@ -199,7 +199,9 @@ def test_without_a_certificate_a_token_is_good_on_the_same_port(
         assert client.get("/quotas", headers=token).status_code == 200
 
 
-def test_a_certificate_and_a_token_are_one_too_many(callers: Callers, people: dict[str, Shown]):
+def test_a_certificate_and_a_token_are_one_too_many(
+    callers: Callers, people: dict[str, IssuedCertificate]
+):
     token = {"Authorization": "Bearer root"}
     with callers.over_tls(people["alterer"], headers=token) as client:
         assert problem_of(client.get("/quotas"), 400)["code"] == "several-credentials"
