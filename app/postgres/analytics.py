@@ -13,8 +13,8 @@ from app.postgres.pool import Database, Lease
 from app.service.queries.analytics import (
     BUCKETS,
     COLUMNS,
+    MAX_OWN_QUEUED_RUNS,
     MAX_QUEUED_RUNS,
-    MAX_QUEUED_RUNS_OF_ONE,
     AnalyticsPage,
     AnalyticsQuery,
     BucketName,
@@ -198,7 +198,7 @@ async def _queue(run: QueuedRun, lease: Lease) -> Row | None:
         "cluster_id": run.cluster_id,
         "requested_by": run.requested_by,
         "most": MAX_QUEUED_RUNS,
-        "most_of_one": MAX_QUEUED_RUNS_OF_ONE,
+        "most_of_one": MAX_OWN_QUEUED_RUNS,
     }
     await lease.connection.execute(_ONE_AT_A_TIME, {"cluster_id": run.cluster_id})
     row = (await lease.connection.execute(_QUEUE, values)).mappings().one_or_none()

@@ -25,8 +25,8 @@ from app.postgres.payload import (
 )
 from app.postgres.pool import Database, Lease
 from app.service.ports.plans import (
-    MAX_PLAN_BYTES_OF_ONE,
-    MAX_PLANS_OF_ONE,
+    MAX_OWN_PLAN_BYTES,
+    MAX_OWN_PLANS,
     ChangeWithImpact,
     StoredPlan,
 )
@@ -235,7 +235,7 @@ async def remove_expired_plans(number: int, lease: Lease) -> int:
 
 
 async def _keep(values: dict[str, Any], lease: Lease) -> bool:
-    bounds = {"most": MAX_PLANS_OF_ONE, "most_bytes": MAX_PLAN_BYTES_OF_ONE}
+    bounds = {"most": MAX_OWN_PLANS, "most_bytes": MAX_OWN_PLAN_BYTES}
     return (await lease.connection.execute(_KEEP, {**values, **bounds})).rowcount == 1
 
 

@@ -24,8 +24,8 @@ from app.service.alterations.alter import AlterQuotas
 from app.service.alterations.command import AlterationReport, AlterCommand
 from app.service.ports.brokers import ClusterIdentity
 from app.service.ports.plans import (
-    MAX_PLAN_BYTES_OF_ONE,
-    MAX_PLANS_OF_ONE,
+    MAX_OWN_PLAN_BYTES,
+    MAX_OWN_PLANS,
     ChangeWithImpact,
     OwnershipClaim,
     PlanApplication,
@@ -120,7 +120,7 @@ class MakePlans:
 
 
 _FULL: Final = (
-    f"You have {MAX_PLANS_OF_ONE} plans, or {MAX_PLAN_BYTES_OF_ONE >> 20} MiB of them, that can "
+    f"You have {MAX_OWN_PLANS} plans, or {MAX_OWN_PLAN_BYTES >> 20} MiB of them, that can "
     "still be applied; this one was not stored. A plan expires after 24 hours."
 )
 
@@ -261,7 +261,7 @@ def _alterations(command: AlterCommand, plan: StoredPlan, *, force: bool) -> Alt
         plan=PlanApplication(
             plan.plan_id,
             claim,
-            {one: values for one, values in plan.rests_on.items() if one not in touched},
+            {other: values for other, values in plan.rests_on.items() if other not in touched},
             _taken_over(plan),
         ),
     )

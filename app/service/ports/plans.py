@@ -53,12 +53,14 @@ class PlanApplication:
             "plan_id": self.plan_id,
             "owner": self.claim.owner,
             "force": self.claim.force,
-            "taken_over": {str(ordinal): dict(one) for ordinal, one in self.taken_over.items()},
+            "taken_over": {
+                str(ordinal): dict(owners) for ordinal, owners in self.taken_over.items()
+            },
         }
 
 
-MAX_PLANS_OF_ONE: Final = 1_000
-MAX_PLAN_BYTES_OF_ONE: Final = 64 * 1024 * 1024
+MAX_OWN_PLANS: Final = 1_000
+MAX_OWN_PLAN_BYTES: Final = 64 * 1024 * 1024
 """How many plans of one principal are stored that have not expired, and their text in bytes."""
 
 
@@ -114,7 +116,7 @@ class PlanStore(Protocol):
     async def keep(self, plan: StoredPlan) -> bool:
         """Store a plan, its document too; false where the author has as many as one may have.
 
-        That is ``MAX_PLANS_OF_ONE``, or ``MAX_PLAN_BYTES_OF_ONE`` before this one.
+        That is ``MAX_OWN_PLANS``, or ``MAX_OWN_PLAN_BYTES`` before this one.
         """
         ...
 

@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 NO_RUN: Final = "no-run"
 
 MAX_QUEUED_RUNS: Final = 100
-MAX_QUEUED_RUNS_OF_ONE: Final = 10
+MAX_OWN_QUEUED_RUNS: Final = 10
 """How many runs may wait for a worker, in all and for one principal."""
 
 Row = Mapping[str, Any]
@@ -153,7 +153,7 @@ class AnalyticsStore(Protocol):
     async def queue(self, run: QueuedRun) -> Row | None:
         """Add a run to the queue, and return its row; null where the queue is full.
 
-        It has at most ``MAX_QUEUED_RUNS``, and of one principal ``MAX_QUEUED_RUNS_OF_ONE``.
+        It has at most ``MAX_QUEUED_RUNS``, and of one principal ``MAX_OWN_QUEUED_RUNS``.
         """
         ...
 
@@ -253,7 +253,7 @@ class Analytics:
 
 
 _FULL: Final = (
-    f"At most {MAX_QUEUED_RUNS} runs may wait, {MAX_QUEUED_RUNS_OF_ONE} of them queued by one "
+    f"At most {MAX_QUEUED_RUNS} runs may wait, {MAX_OWN_QUEUED_RUNS} of them queued by one "
     "principal; nothing was queued. Wait for some to end, or cancel some of yours."
 )
 

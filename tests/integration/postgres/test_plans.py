@@ -355,11 +355,11 @@ async def test_a_plan_comes_back_as_it_was_kept(plans: PostgresPlans, user: str)
     assert await plans.plan(plan.cluster_id, "nonsense") is None
 
 
-@pytest.mark.parametrize("bound", ["MAX_PLANS_OF_ONE", "MAX_PLAN_BYTES_OF_ONE"])
+@pytest.mark.parametrize("bound", ["MAX_OWN_PLANS", "MAX_OWN_PLAN_BYTES"])
 async def test_the_plans_of_one_principal_are_bounded(
     plans: PostgresPlans, monkeypatch: pytest.MonkeyPatch, bound: str
 ):
-    monkeypatch.setattr(postgres_plans, bound, 2 if bound == "MAX_PLANS_OF_ONE" else 2_000)
+    monkeypatch.setattr(postgres_plans, bound, 2 if bound == "MAX_OWN_PLANS" else 2_000)
     stored = [await plans.keep(a_plan()) for _ in range(9)]
     assert stored == [True] * sum(stored) + [False] * (9 - sum(stored))
     assert 2 <= sum(stored) < 9
