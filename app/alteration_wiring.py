@@ -25,7 +25,7 @@ from app.postgres.recovery import PostgresRecovery
 from app.service.alterations.alter import AlterDeps, AlterQuotas
 from app.service.alterations.context import AlterContext, Failpoints
 from app.service.alterations.current_values import Barrier, CurrentValues
-from app.service.alterations.idempotency import Replays
+from app.service.alterations.results import Replays
 from app.service.alterations.revert import RevertAlterations
 from app.service.alterations.sending import AlterExecutor, LateAnswers
 from app.service.alterations.write_ahead import EntityLocks, Intents, OutcomeWriter

@@ -23,7 +23,7 @@ from app.domain.plans import Holding, Holdings
 from app.service.alterations.alter import AlterDeps, AlterQuotas
 from app.service.alterations.context import AlterContext, Failpoints
 from app.service.alterations.current_values import Barrier, CurrentValues
-from app.service.alterations.idempotency import Replays
+from app.service.alterations.results import Replays
 from app.service.alterations.sending import AlterExecutor, LateAnswers
 from app.service.alterations.write_ahead import Intents, OutcomeWriter
 from app.service.auth.policy import NoPolicy, PolicyGuard

@@ -13,23 +13,21 @@ from app.domain.errors import (
 )
 from app.domain.validation import Judgement, judge
 from app.service.alterations.command import (
+    NOT_AS_EXPECTED,
     AlterationReport,
     AlterCommand,
     Wait,
     audit_request,
-    raise_violations,
-)
-from app.service.alterations.current_values import CurrentValues, is_readable
-from app.service.alterations.idempotency import Replays
-from app.service.alterations.preconditions import (
-    NOT_AS_EXPECTED,
     expectation_failed,
     failed_expectations,
     moved_beside,
+    raise_violations,
     reasons,
     whole_reasons,
 )
+from app.service.alterations.current_values import CurrentValues, is_readable
 from app.service.alterations.results import (
+    Replays,
     applied_quotas,
     in_order,
     raise_unless_done,

@@ -1,4 +1,4 @@
-"""From an intent and a verdict to a result; which reports are errors."""
+"""From an intent and a verdict to a result; which reports are errors; answers to repeats."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
@@ -15,6 +15,8 @@ from app.domain.alterations import (
 )
 from app.domain.errors import (
     BrokerError,
+    EntityBusyError,
+    ExpectationFailedError,
     InvalidRequestError,
     NotSentError,
     OutcomeSupersededError,
@@ -24,10 +26,24 @@ from app.domain.errors import (
     TooManyRequestsError,
     UnknownOutcomeError,
     UnsupportedVersionError,
+    Violation,
 )
-from app.service.alterations.command import AlterationReport, refusal_violations
-from app.service.ports.audit_log import AuditConclusion, AuditEntity, AuditRequest
-from app.service.ports.brokers import AlterAnswer
+from app.service.alterations.command import (
+    NOT_AS_EXPECTED,
+    AlterationReport,
+    AlterCommand,
+    failed_before,
+    refusal_violations,
+)
+from app.service.ports.audit_log import (
+    AlterationRecord,
+    AuditConclusion,
+    AuditEntity,
+    AuditJournal,
+    AuditRequest,
+    StoredKey,
+)
+from app.service.ports.brokers import AlterAnswer, ClientQuotaAdmin
 from app.service.runtime.clock import utc_now
 
 _CHANGING = frozenset({Outcome.APPLIED, Outcome.VALIDATED})
@@ -199,3 +215,81 @@ def _refusal(
 def _first_message(report: AlterationReport, outcome: Outcome) -> str:
     messages = (one.error.message for one in report.results if one.outcome is outcome and one.error)
     return next(messages, outcome.value)
+
+
+class Replays:
+    """Answers a repeated request with the same idempotency key from the log: its present truth."""
+
+    def __init__(self, journal: AuditJournal, admin: ClientQuotaAdmin) -> None:
+        self._journal = journal
+        self._admin = admin
+
+    async def find(self, command: AlterCommand) -> AlterationReport | None:
+        """Return the answer to a key that was used before, null for a new one.
+
+        Raises:
+            InvalidRequestError: The key was used for another request.
+            EntityBusyError: The alteration is still running.
+            ExpectationFailedError: An expectation did not hold.
+            UnknownOutcomeError: Its outcome is still unknown.
+            OutcomeSupersededError: Something else was found than what was asked for.
+        """
+        if command.key is None or command.validate_only:
+            return None
+        claim = command.key.claim(command.caller.principal, await self._admin.cluster_id())
+        stored = await self._journal.stored_key(claim.key_hash)
+        return None if stored is None else await self.replay(command, stored)
+
+    async def replay(self, command: AlterCommand, stored: StoredKey) -> AlterationReport:
+        """Return what became of the alteration that the key belongs to; else as ``find``."""
+        if command.key is None or stored.fingerprint != command.key.fingerprint:
+            raise _reused()
+        record = await self._journal.alteration(stored.alteration_id)
+        if record is None or not record.concluded:
+            raise EntityBusyError(
+                "The request with this idempotency key is still running; ask again.",
+                code="idempotency-key-running",
+                retry=Retry.SAME_KEY_ONLY,
+                alteration_id=stored.alteration_id,
+                retry_after_s=1,
+            )
+        failed = failed_before(record)
+        if failed:
+            raise ExpectationFailedError(
+                NOT_AS_EXPECTED,
+                violations=failed,
+                alteration_id=stored.alteration_id,
+                replayed=True,
+            )
+        report = _report(record)
+        sent = any(event == "sent" for _, event, _ in record.history)
+        try:
+            raise_unless_done(
+                report,
+                AuditConclusion(stored.alteration_id, record.results, sent=sent),
+                all_or_nothing=command.all_or_nothing,
+            )
+        except QuotaError as error:
+            error.replayed = True
+            raise
+        return report
+
+
+def _report(record: AlterationRecord) -> AlterationReport:
+    request = record.request
+    results = tuple(record.results[ordinal] for ordinal in sorted(record.results))
+    return AlterationReport(
+        request.alteration_id,
+        request.cluster_id,
+        validate_only=False,
+        results=results,
+        replayed=True,
+    )
+
+
+def _reused() -> InvalidRequestError:
+    detail = "This idempotency key was used for another request; choose a new one."
+    code = "idempotency-key-reused"
+    return InvalidRequestError(
+        detail, code=code, violations=[Violation("Idempotency-Key", code, detail)]
+    )

@@ -11,8 +11,7 @@ from app.domain.resolution import resolve_client, resolve_ip
 from app.domain.resolution_index import QuotaIndex
 from app.domain.resolution_levels import Resolution
 from app.domain.validation import canonical_entity, judge
-from app.service.alterations.command import Expected, raise_violations
-from app.service.alterations.preconditions import failed_expectations
+from app.service.alterations.command import Expected, failed_expectations, raise_violations
 from app.service.ports.audit_log import AuditEntity
 from app.service.queries.image import DescribeNow, QuotaImage
 from app.service.runtime.tasks import off_loop
