@@ -16,7 +16,7 @@ from app.domain.entities import Caller
 from app.domain.errors import NotSentError, QuotaError
 from app.postgres.audit_query import audit_statement
 from app.postgres.errors import CommitInDoubtError, failure
-from app.postgres.event_records import alteration_record, audit_row
+from app.postgres.event_records import alteration_record, audit_row, read_head, start_event
 from app.postgres.locks import find_key
 from app.postgres.log_writer import (
     BatchRejectedError,
@@ -24,12 +24,10 @@ from app.postgres.log_writer import (
     OutcomeBatch,
     append,
     can_share,
-    number_of_rows,
     write_intent,
     write_intents,
     write_outcomes,
 )
-from app.postgres.payload import start_events
 from app.postgres.pool import Database, Lease
 from app.postgres.schema import audit_event
 from app.service.alterations.group_commit import Batcher
@@ -47,13 +45,13 @@ from app.service.runtime.clock import new_alteration_id, time_of
 from app.service.runtime.tasks import off_loop
 
 
-async def payloads_of(alteration_id: str, lease: Lease) -> Sequence[str]:
-    """Return the payloads of an alteration, in the order of (ordinal, seq)."""
+async def payloads_of(alteration_id: str, lease: Lease) -> Sequence[bytes]:
+    """Return the payloads of an alteration's events, in order."""
     query = (
         select(audit_event.c.payload)
         .where(audit_event.c.received_at == time_of(alteration_id))
         .where(audit_event.c.alteration_id == uuid.UUID(alteration_id))
-        .order_by(audit_event.c.ordinal, audit_event.c.seq)
+        .order_by(audit_event.c.seq)
     )
     return (await lease.connection.scalars(query)).all()
 
@@ -68,8 +66,8 @@ async def rows_of(query: AuditQuery, lease: Lease) -> Sequence[Row[Any]]:
 def page_of(rows: Sequence[Row[Any]], limit: int) -> AuditPage:
     """Return the page that the rows make."""
     page = rows[:limit]
-    requests = {row.alteration_id: row.request for row in page}
-    read = {alteration_id: json.loads(payload) for alteration_id, payload in requests.items()}
+    heads = {row.alteration_id: row.request for row in page}
+    read = {alteration_id: read_head(head) for alteration_id, head in heads.items()}
     listed = [
         audit_row(
             row.at,
@@ -101,15 +99,7 @@ class PostgresJournal:
         self._outcomes = Batcher(self._write_outcomes, OutcomeBatch, max_batch_wait_s=_PATIENCE_S)
 
     async def record_intent(self, intent: Intent) -> CommittedIntent:
-        """Commit the intent of every entity durably, with the locks and the key it claims.
-
-        Raises:
-            EntityBusyError: An entity is locked. Nothing was written.
-            KeyTakenError: The idempotency key was used before. Nothing was written.
-            NotSentError: Nothing may be sent. Where its ``alteration_id`` is set, Postgres fell
-                silent during the commit: the log may hold the intent all the same, and then it
-                wants a conclusion.
-        """
+        """See ``AuditJournal``."""
         if intent.supersedes is not None and not _is_alteration_id(intent.supersedes):
             intent = replace(intent, supersedes=None)
         try:
@@ -133,25 +123,11 @@ class PostgresJournal:
             return [None] * len(batch)
 
     async def stored_key(self, key_hash: bytes) -> StoredKey | None:
-        """Return what an idempotency key was used for, if it was and has not expired.
-
-        Raises:
-            NotSentError: The log cannot be read.
-        """
+        """See ``AuditJournal``."""
         return await self._database.writing.run(partial(find_key, key_hash))
 
     async def record_conclusion(self, conclusion: AuditConclusion) -> None:
-        """Commit what became of an intent; what is recorded already is left as it is.
-
-        Locks are freed, or quarantined where the outcome is unknown; what was applied is stored as
-        the last audited state.
-
-        Raises:
-            NotSentError: Not recorded, or not known to be; repeating it is safe.
-            NotFoundError: The log has no such intent.
-            ValueError: The log has another outcome for some of the entities; it stands, and the
-                rest is recorded.
-        """
+        """See ``AuditJournal``."""
         await self._outcomes.submit(conclusion)
 
     async def _write_outcomes(
@@ -180,53 +156,38 @@ class PostgresJournal:
     async def record_final(
         self, request: AuditRequest, results: Mapping[int, AlterationResult]
     ) -> datetime:
-        """Commit a request that changed nothing and its results at once.
-
-        Raises:
-            NotSentError: Not recorded.
-        """
+        """See ``AuditJournal``."""
         denied = request.action == "denied"
         pool = self._database.denying if denied else self._database.writing
         return await pool.run(partial(_write_final, request, results))
 
     async def alteration(self, alteration_id: str) -> AlterationRecord | None:
-        """Return one alteration, or null where there is none.
-
-        Raises:
-            NotSentError: The log cannot be read.
-        """
+        """See ``AuditJournal``."""
         if not _is_alteration_id(alteration_id):
             return None
         work = partial(payloads_of, alteration_id)
         payloads = await self._database.querying.run(work, within_s=self._patience.look_up_s)
         if not payloads:
             return None
-        return await off_loop(len(payloads), alteration_record, payloads)
+        number = sum(map(len, payloads)) // 200  # an entity has so many bytes, about
+        return await off_loop(number, alteration_record, payloads)
 
     async def audit_rows(self, query: AuditQuery) -> AuditPage:
-        """Return one page of the log.
-
-        Raises:
-            NotSentError: The log cannot be read.
-        """
+        """See ``AuditJournal``."""
         work = partial(rows_of, query)
         rows = await self._database.querying.run(work, within_s=self._patience.list_s)
         return await off_loop(len(rows), page_of, rows, query.limit)
 
     async def check_writable(self) -> None:
-        """Insert a row into the present month's partition and roll it back.
-
-        Raises:
-            NotSentError: An intent could not be written now.
-        """
+        """See ``AuditJournal``: a row is inserted and rolled back."""
         await self._database.writing.run(_probe)
 
 
 async def _write_final(
     request: AuditRequest, results: Mapping[int, AlterationResult], lease: Lease
 ) -> datetime:
-    events = start_events(request, results)
-    return (await append(events, number_of_rows(request), lease)).at
+    event = await off_loop(len(request.entities), start_event, request, results)
+    return (await append([event], lease)).at
 
 
 _PROBE: Final = AuditRequest("", "probe", Caller("probe", "probe", "probe"), "alter", "probe", ())
@@ -234,7 +195,7 @@ _PROBE: Final = AuditRequest("", "probe", Caller("probe", "probe", "probe"), "al
 
 async def _probe(lease: Lease) -> None:
     request = replace(_PROBE, alteration_id=new_alteration_id())
-    await append(start_events(request), 1, lease, commit=False)
+    await append([start_event(request)], lease, commit=False)
     await lease.connection.rollback()
 
 

@@ -1,6 +1,6 @@
 """``GET /audit`` in SQL: the starts of entities, newest first, each with its latest conclusion."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 from uuid import UUID
@@ -27,8 +27,8 @@ from app.domain.alterations import Outcome
 from app.domain.entities import ENTITY_TYPES
 from app.domain.filters import ClientQuotaFilter, ClientQuotaFilterComponent, MatchType
 from app.domain.validation import MAX_NAME_BYTES
-from app.postgres.payload import ABSENT, DEFAULT, NAME, name_bytes
-from app.postgres.schema import REQUEST_ORDINAL, audit_event
+from app.postgres.event_records import ABSENT, DEFAULT, NAME, name_bytes
+from app.postgres.schema import audit_entity, audit_event
 from app.service.ports.audit_log import AuditQuery
 
 _INDEXED_BYTES: Final = 64
@@ -40,78 +40,93 @@ _LATEST: Final = datetime.max.replace(tzinfo=UTC)
 """How far the time inside an id, by which the log is partitioned, may be from the log's own: the
 service's clock differs by seconds, or production does not start."""
 
-_started = audit_event.alias("started")
 _request = audit_event.alias("request")
-_later = audit_event.alias("later")
-_ended = audit_event.alias("ended")
+_started = audit_entity.alias("started")
+_later = audit_entity.alias("later")
+_event = audit_event.alias("event")
+_ended = audit_entity.alias("ended")
 
 _DENSE: Final = (None, Outcome.APPLIED, Outcome.UNKNOWN)
 """Outcomes that most rows have, or that no row says: found by going through the starts."""
 
-_REQUEST: Final = (
-    select(_request.c.payload)
-    .where(
-        _request.c.received_at == _started.c.received_at,
-        _request.c.alteration_id == _started.c.alteration_id,
-        _request.c.ordinal == literal_column(str(REQUEST_ORDINAL)),
-        _request.c.seq == literal_column("0"),
-    )
-    .scalar_subquery()
-)
 
+def _same(what: str, rows: FromClause, others: FromClause) -> ColumnElement[bool]:
+    names = ("received_at", "alteration_id", what)
+    return and_(*(rows.c[name] == others.c[name] for name in names))
+
+
+def _document(entity: FromClause, event: FromClause) -> ColumnElement[Any]:
+    """Return what an event says of an entity: only these bytes of the payload are read."""
+    content = func.substr(event.c.payload, entity.c.document_at, entity.c.document_length)
+    return func.convert_from(content, literal_column("'UTF8'"))
+
+
+_is_start: Final = _request.c.seq == literal_column("0")
+
+_HEAD: Final = func.convert_from(
+    func.substr(_request.c.payload, literal_column("1"), _request.c.head_length),
+    literal_column("'UTF8'"),
+)
 
 _LOCK: Final = table(
     "quota_entity", column("received_at"), column("alteration_id"), column("ordinal")
 )
 
-_is_held: Final = and_(
-    _LOCK.c.received_at == _started.c.received_at,
-    _LOCK.c.alteration_id == _started.c.alteration_id,
-    _LOCK.c.ordinal == _started.c.ordinal,
-    _started.c.seq == literal_column("0"),
-)
+_is_held: Final = and_(_same("ordinal", _LOCK, _started), _started.c.seq == literal_column("0"))
 """An entity is held until it has a definite outcome: the locks are the index of those without."""
 
 
 def audit_statement(query: AuditQuery) -> Select[Any]:
     """Return the rows that meet the conditions, one more than the page takes.
 
-    What belongs to a row is fetched by subqueries, not by joins, so that the planner has nothing to
-    guess: it walks along an index, newest first. Rare outcomes have an index of their own.
+    The planner walks along an index, newest first: that of the requests, or where entities or
+    rare outcomes are asked for theirs. What else belongs to a row is fetched by subqueries, not by
+    joins, so that there is nothing to guess.
     """
-    columns = (
-        _started.c.at,
+    by_request = query.entity is None and query.outcome in (None, Outcome.APPLIED)
+    of_request = _joined if by_request else _fetched
+    statement = select(
+        (_request if by_request else _started).c.at,
         _started.c.alteration_id,
         _started.c.ordinal,
-        _REQUEST.label("request"),
-        _started.c.payload.label("start"),
-        _latest(_later.c.payload).label("conclusion"),
-    )
-    statement = select(*columns).where(_started.c.listed, *_conditions(query))
+        of_request(_HEAD).label("request"),
+        of_request(_document(_started, _request)).label("start"),
+        _latest(_document(_later, _event), _same("seq", _later, _event)).label("conclusion"),
+    ).where(_started.c.seq == literal_column("0"), *_conditions(query, of_request))
     source = _started
-    if query.outcome not in _DENSE:
-        statement, source = (
-            statement.join_from(_started, _ended, _ended_with(query.outcome)),
-            _ended,
-        )
-    elif query.outcome is not None:
-        statement = statement.where(_outcome() == query.outcome)
-    if query.outcome == Outcome.UNKNOWN:
+    if by_request:
+        statement = statement.join_from(_request, _started, _same("seq", _started, _request))
+        statement = statement.where(_is_start)
+        source = _request
+    elif query.outcome == Outcome.UNKNOWN:
         statement = statement.join_from(_started, _LOCK, _is_held)
+    elif query.outcome not in _DENSE:
+        statement = statement.join_from(_started, _ended, _ended_with(query.outcome))
+        source = _ended
+    if query.outcome is not None and query.outcome in _DENSE:
+        statement = statement.where(_outcome() == query.outcome)
     return (
         statement.where(*_source_conditions(query, source))
-        .order_by(source.c.at.desc(), source.c.alteration_id.desc(), source.c.ordinal)
+        .order_by(source.c.at.desc(), source.c.alteration_id.desc(), _started.c.ordinal)
         .limit(query.limit + 1)
     )
 
 
-def _latest(column: ColumnElement[Any]) -> ScalarSelect[Any]:
+def _joined(column: ColumnElement[Any]) -> ColumnElement[Any]:
+    return column
+
+
+def _fetched(column: ColumnElement[Any]) -> ColumnElement[Any]:
+    same = _same("seq", _started, _request)
+    return select(column).where(same, _is_start).correlate(_started).scalar_subquery()
+
+
+def _latest(column: ColumnElement[Any], *of_event: ColumnElement[bool]) -> ScalarSelect[Any]:
     return (
         select(column)
         .where(
-            _later.c.received_at == _started.c.received_at,
-            _later.c.alteration_id == _started.c.alteration_id,
-            _later.c.ordinal == _started.c.ordinal,
+            *of_event,
+            _same("ordinal", _later, _started),
             _later.c.seq > literal_column("0"),
             _later.c.verdict.is_not(None),
         )
@@ -129,25 +144,27 @@ def _outcome() -> ColumnElement[Any]:
 
 def _ended_with(outcome: str | None) -> ColumnElement[bool]:
     return and_(
-        _ended.c.received_at == _started.c.received_at,
-        _ended.c.alteration_id == _started.c.alteration_id,
-        _ended.c.ordinal == _started.c.ordinal,
+        _same("ordinal", _ended, _started),
         _ended.c.verdict == outcome,
         _ended.c.seq == func.coalesce(_latest(_later.c.seq), literal_column("0")),
-        text("ended.verdict <> 'applied' and ended.event_type <> 'rejected'"),
+        text("ended.verdict <> 'applied'"),
     )
 
 
-def _conditions(query: AuditQuery) -> Iterator[ColumnElement[bool]]:
+def _conditions(
+    query: AuditQuery, of_request: Callable[[ColumnElement[Any]], ColumnElement[Any]]
+) -> Iterator[ColumnElement[bool]]:
     if query.cluster_id is not None:
-        yield _started.c.cluster_id == query.cluster_id
+        of_cluster = _request if of_request is _joined else _started
+        yield of_cluster.c.cluster_id == query.cluster_id
     if query.entity is not None:
         yield from _entity_conditions(query.entity)
     if query.actor is not None:
         # Postgres keeps no U+0000 in text and refuses the question.
-        yield false() if "\0" in query.actor else _started.c.principal == query.actor
+        principal = of_request(_request.c.principal)
+        yield false() if "\0" in query.actor else principal == query.actor
     if query.action is not None:
-        yield _started.c.action == query.action
+        yield of_request(_request.c.action) == query.action
 
 
 def _source_conditions(query: AuditQuery, source: FromClause) -> Iterator[ColumnElement[bool]]:
@@ -173,7 +190,7 @@ def _further_than(
     yield or_(
         source.c.at < at,
         and_(same_time, source.c.alteration_id < UUID(alteration_id)),
-        and_(same_time, same_request, source.c.ordinal > ordinal),
+        and_(same_time, same_request, _started.c.ordinal > ordinal),
     )
 
 

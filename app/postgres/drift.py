@@ -25,16 +25,10 @@ from app.domain.alterations import (
 from app.domain.entities import Caller, ClientQuotaEntity
 from app.domain.errors import EntityBusyError
 from app.postgres.errors import DEADLOCK, LOCKED, sql_state
+from app.postgres.event_records import Event, late_event, start_event
 from app.postgres.locks import by_hash
 from app.postgres.log_writer import append
-from app.postgres.payload import (
-    Event,
-    entity_text,
-    late_event,
-    start_events,
-    values_from_text,
-    values_text,
-)
+from app.postgres.payload import entity_text, values_from_text, values_text
 from app.postgres.pool import SECONDS_PER_ROW, Database, Lease, T, Work
 from app.postgres.recovery import doubtful_alterations, doubtful_rows
 from app.service.ports.audit_log import AuditEntity, AuditRequest
@@ -49,10 +43,10 @@ _HOLD: Final = text(
     """
     with clock as materialized (select clock_timestamp() as now)
     insert into quota_entity as held (cluster_id, entity_hash, alteration_id, ordinal, received_at,
-      owner, taken_at, handed_over_by)
-    select :cluster_id, entity_hash, alteration_id, 0, now, 'drift', now, now
-    from clock, unnest(cast(:hashes as bytea[]), cast(:ids as uuid[]))
-      as wanted(entity_hash, alteration_id)
+      owner, taken_at, handed_over_by, entity)
+    select :cluster_id, entity_hash, alteration_id, 0, now, 'drift', now, now, entity
+    from clock, unnest(cast(:hashes as bytea[]), cast(:ids as uuid[]), cast(:entities as text[]))
+      as wanted(entity_hash, alteration_id, entity)
     order by entity_hash
     on conflict (cluster_id, entity_hash) do update set
       (alteration_id, ordinal, received_at, owner, taken_at, handed_over_by)
@@ -69,9 +63,9 @@ _RELEASE: Final = text(
 
 _ORDINALS: Final = text(
     """
-    select ordinal from audit_event
-    where received_at = :received_at and alteration_id = :alteration_id and ordinal >= 0
-      and seq = 0 and cast(cast(payload as json) -> 'entity' as text) = :entity
+    select ordinal from audit_entity_event
+    where received_at = :received_at and alteration_id = :alteration_id and seq = 0
+      and position('"entity":' || :entity || ',' in document) > 0
     """
 )
 
@@ -90,16 +84,21 @@ async def record_changes(
     hashes = by_hash(changes)
     ids = {entity: new_alteration_id() for entity in changes}
     drift_ids = [UUID(ids[entity]) for entity in hashes.values()]
-    scope = {"cluster_id": cluster_id, "hashes": list(hashes), "ids": drift_ids}
+    scope = {
+        "cluster_id": cluster_id,
+        "hashes": list(hashes),
+        "ids": drift_ids,
+        "entities": [entity_text(entity) for entity in hashes.values()],
+    }
     free = ((hashes[bytes(row.entity_hash)], row.version) for row in await _hold(scope, lease))
     fresh = [entity for entity, version in free if version == changes[entity].version]
     events: list[Event] = []
     for entity in fresh:
         change = changes[entity]
         request, result = _drift_request(cluster_id, ids[entity], change)
-        events += [*start_events(request, {0: result}), *await _late(change, ids[entity], lease)]
+        events += [start_event(request, {0: result}), *await _late(change, ids[entity], lease)]
     frees = {ids[entity]: False for entity in fresh}
-    await append(events, len(events), lease, frees, commit=False)
+    await append(events, lease, frees, commit=False)
     await lease.connection.execute(_RELEASE, {"ids": drift_ids})
     return fresh
 
@@ -232,29 +231,18 @@ class PostgresDriftJournal:
         self._record_within_s = database.patience.conclusion_s
 
     async def try_lead(self, cluster_id: str) -> bool:
-        """Tell whether this process watches the cluster; it does while its connection lasts.
-
-        Raises:
-            NotSentError: Postgres does not answer, so another process may be watching.
-        """
+        """See ``DriftJournal``; this process does while its connection lasts."""
         return await self._database.leading.run(partial(_lead, cluster_id))
 
     async def let_others_lead(self) -> None:
-        """See ``DriftJournal``; where the connection is lost, so is what it held.
-
-        Raises:
-            NotSentError: Postgres does not answer.
-        """
+        """See ``DriftJournal``; where the connection is lost, so is what it held."""
         await self._database.leading.run(_resign)
 
     async def baseline(self, cluster_id: str) -> Mapping[ClientQuotaEntity, AuditedState] | None:
-        """Return the last audited states; null where the cluster was never watched.
+        """See ``DriftJournal``.
 
         What has had no values for an hour is forgotten before: never while a round compares, for
         the versions of an entity that comes back begin anew.
-
-        Raises:
-            NotSentError: The log cannot be read.
         """
         await self._run(partial(_forget, cluster_id))
         work = partial(_states, cluster_id)
@@ -262,11 +250,7 @@ class PostgresDriftJournal:
         return None if rows is None else await asyncio.to_thread(_audited_states, rows)
 
     async def keep_baseline(self, cluster_id: str, quotas: Quotas) -> None:
-        """Store what the cluster holds in the first round, where no state was audited yet.
-
-        Raises:
-            NotSentError: Not all was stored; repeating it is safe.
-        """
+        """See ``DriftJournal``; repeating it is safe where not all was stored."""
         for some in _portions(quotas, _STATES_AT_ONCE):
             states = await asyncio.to_thread(
                 _states_to_store, {entity: quotas[entity] for entity in some}
@@ -277,11 +261,7 @@ class PostgresDriftJournal:
     async def record_drift(
         self, cluster_id: str, changes: Sequence[Drift]
     ) -> Sequence[ClientQuotaEntity]:
-        """Record changes of others, a hundred in each transaction; return whose were recorded.
-
-        Raises:
-            NotSentError: Some may not be recorded; the next round finds them again.
-        """
+        """See ``DriftJournal``: a hundred in each transaction; the next round finds the rest."""
         by_entity = {change.entity: change for change in changes}
         recorded: list[ClientQuotaEntity] = []
         for some in _portions(by_entity, _AT_ONCE):
@@ -293,11 +273,7 @@ class PostgresDriftJournal:
     async def recent_doubtful(
         self, cluster_id: str, entities: Iterable[ClientQuotaEntity]
     ) -> Sequence[DoubtfulAlteration]:
-        """Return what a late apply could come from, newest first.
-
-        Raises:
-            NotSentError: The log cannot be read.
-        """
+        """See ``DriftJournal``."""
         work = partial(doubtful_rows, cluster_id)
         rows = await self._database.querying.run(work, within_s=self._read_within_s)
         return await asyncio.to_thread(doubtful_alterations, rows, frozenset(entities))

@@ -1,70 +1,352 @@
-"""Rows of the log to domain values."""
+"""Domain values as events of the log, and back.
+
+An event is one row of the log: a head that concerns the request, and a document for each entity.
+A row for each entity says what it is found by, and where its document is. The database puts the
+times of an event in front of its record, and hashes both as they are stored.
+"""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from operator import itemgetter
-from typing import Final
+from itertools import groupby
+from operator import attrgetter, itemgetter
+from typing import Any, Final
 
 from app.domain.alterations import AlterationResult, ClientQuotaAlteration, Outcome
-from app.domain.entities import Caller, ClientQuotaEntity, show_entity
+from app.domain.entities import (
+    DEFAULT_NAME,
+    ENTITY_TYPES,
+    Caller,
+    ClientQuotaEntity,
+    show_entity,
+)
 from app.postgres.payload import (
-    DRIFT,
-    RECOVERY,
-    SUPERSEDED,
     Document,
+    canonical_bytes,
+    canonical_json,
     listed_op,
+    op_to_json,
     ops_from_json,
     refusal_from_json,
     result_from_json,
+    result_to_json,
     values_from_json,
+    values_text,
+    values_to_json,
 )
-from app.service.ports.audit_log import AlterationRecord, AuditEntity, AuditRequest, AuditRow
+from app.service.ports.audit_log import (
+    AlterationRecord,
+    AuditConclusion,
+    AuditEntity,
+    AuditRequest,
+    AuditRow,
+)
+from app.service.ports.recovery import Recovered, RecoveryKey
+from app.service.runtime.clock import time_of
 
-_REJECTED: Final = "rejected"
-_OUTCOME: Final = "outcome"
+ABSENT: Final = "absent"
+DEFAULT: Final = "default"
+NAME: Final = "name"
 
-_LATER: Final = frozenset({RECOVERY, SUPERSEDED, DRIFT})
+_COLUMNS: Final[Mapping[str, tuple[str, str]]] = {
+    str(kind): (f"{column}_kind", f"{column}_name")
+    for kind in ENTITY_TYPES
+    for column in (str(kind).replace("-", "_"),)
+}
+"""The two columns of each entity type."""
+
+
+def name_bytes(name: str) -> bytes:
+    """Return a name as it is stored: Postgres text cannot hold U+0000, bytes can."""
+    return name.encode("utf-8", "surrogatepass")
+
+
+def bytes_text(content: bytes) -> str:
+    """Return bytes as Postgres reads them from text."""
+    return "\\x" + content.hex()
+
+
+def entity_columns(entity: ClientQuotaEntity) -> Document:
+    """Return the columns that an entity is found by; kinds that are left out are absent."""
+    columns: Document = {"other_types": False}
+    for kind, name in entity.entries:
+        if kind not in _COLUMNS:
+            columns["other_types"] = True
+            continue
+        of_kind, of_name = _COLUMNS[kind]
+        columns[of_kind] = DEFAULT if name is DEFAULT_NAME else NAME
+        if name is not DEFAULT_NAME:
+            columns[of_name] = bytes_text(name_bytes(name))
+    return columns
+
+
+SCHEMA: Final = 2
+"""The layout of the records; each record names it."""
+
+_INTENT: Final = "intent"
+_RECOVERY: Final = "recovery"
+_DRIFT: Final = "drift"
+
+_NO_ENTITY: Final = ClientQuotaEntity(())
+
+_FINAL_EVENTS: Final[Mapping[str, str]] = {"denied": "denied", _DRIFT: _DRIFT}
+"""The first event of a request that is over at once, by action; ``validated`` for any other."""
+
+_SEEN: Final = frozenset({Outcome.APPLIED, Outcome.OBSERVED_OTHER})
+"""Outcomes whose ``after`` is what the cluster holds now."""
+
+_REMARKS: Final[Mapping[str, tuple[str, bool]]] = {
+    "indistinguishable": ("indistinguishable", True),
+    "unverified": ("verified", False),
+}
+"""What a reader sees of the evidence: word, and the member that gives rise to it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """An event as it is to be written.
+
+    Attributes:
+        columns: Of the log; with a ``cluster_id`` it is the first of its request.
+        head: The members of the record that concern the request.
+        entities: By ordinal what the record says of an entity, and the columns it is found by.
+            ``values`` are the state that the entity has if the event frees its lock.
+        rejected: What the record says of entities that our own rules refused; no row lists them.
+    """
+
+    columns: Document
+    head: Document
+    entities: Mapping[int, tuple[bytes, Document]]
+    rejected: Sequence[Document] = ()
+
+    def without(self, refused: Container[RecoveryKey]) -> "Event | None":
+        """Return the event without these entities; null where that leaves nothing to say."""
+        alteration_id = self.columns["alteration_id"]
+        left = {n: one for n, one in self.entities.items() if (alteration_id, n) not in refused}
+        is_start = "cluster_id" in self.columns
+        return replace(self, entities=left) if left or is_start else None
+
+
+def encoded_events(events: Sequence[Event]) -> dict[str, Any]:
+    """Return events as parameters of the database's functions: all rows, and the records."""
+    rows: list[Document] = []
+    records: list[bytes] = []
+    found_by: list[Document] = []
+    for n, event in enumerate(events, 1):
+        head = canonical_bytes(event.head)[:-1]
+        entities = head + b',"entities":['
+        begins_at = len(entities) + 1
+        for ordinal, (document, columns) in event.entities.items():
+            span = {"document_at": begins_at, "document_length": len(document)}
+            found_by.append({**columns, **span, "n": n, "ordinal": ordinal})
+            begins_at += len(document) + 1
+        documents = b",".join(document for document, _ in event.entities.values())
+        rejected = canonical_bytes(event.rejected)
+        rows.append({"n": n, "head_length": len(head), **event.columns})
+        records.append(b"".join((entities, documents, b'],"rejected":', rejected, b"}")))
+    return {
+        "events": canonical_json(rows),
+        "records": records,
+        "entities": canonical_json(found_by),
+    }
+
+
+def start_event(
+    request: AuditRequest, results: Mapping[int, AlterationResult] | None = None
+) -> Event:
+    """Return the first event of a request.
+
+    Args:
+        request: What was asked for.
+        results: Of a request that is over at once: denied, judged only, or not ours. Null for one
+            that is about to be sent.
+    """
+    kind = _INTENT if results is None else _FINAL_EVENTS.get(request.action, "validated")
+    entities = {}
+    for entity in request.entities if results is None else request.entities or (None,):
+        ordinal = 0 if entity is None else entity.ordinal
+        columns: Document = {}
+        document: Document = {"ordinal": 0, "entity": None, "ops": None, "before": None}
+        if entity is not None:
+            columns = entity_columns(entity.alteration.entity)
+            document = _entity_document(entity)
+        if results is not None:
+            result = results.get(ordinal) or _missing_result(kind, entity)
+            document["result"] = result_to_json(result)
+            columns |= _verdict(result)
+        entities[ordinal] = canonical_bytes(document), columns
+    rejected = [
+        {"ordinal": ordinal, "entity": one.entity.as_dict(), "result": result_to_json(one)}
+        for ordinal, one in request.local_refusals.items()
+    ]
+    names = {
+        "cluster_id": request.cluster_id,
+        "principal": request.caller.principal,
+        "action": request.action,
+    }
+    event = _event(request.alteration_id, kind, entities, **names, **_details(request))
+    return replace(event, columns={**event.columns, **names}, rejected=rejected)
+
+
+def outcome_event(conclusion: AuditConclusion) -> Event:
+    """Return the event of all results, and of the sending."""
+    results = dict(sorted(conclusion.results.items()))
+    return _event(
+        conclusion.alteration_id,
+        "outcome",
+        {
+            n: (canonical_bytes({"ordinal": n, "result": result_to_json(one)}), _verdict(one))
+            for n, one in results.items()
+        },
+        events=[[time.isoformat(), event, detail] for time, event, detail in conclusion.events],
+    )
+
+
+def recovery_events(found: Iterable[Recovered]) -> Iterator[Event]:
+    """Return what recovery found, an event for each alteration; only what is final has a verdict.
+
+    Args:
+        found: Of entities that differ.
+    """
+    by_key = sorted(found, key=attrgetter("key"))
+    for alteration_id, group in groupby(by_key, key=attrgetter("alteration_id")):
+        entities = {
+            one.ordinal: (
+                canonical_bytes(_finding_document(one)),
+                _verdict(one.result) if one.final else {},
+            )
+            for one in group
+        }
+        yield _event(alteration_id, _RECOVERY, entities)
+
+
+def superseded_event(alteration_id: str, ordinals: Iterable[int], by: str) -> Event:
+    """Return the end of entities that another alteration took over; what became of it is open."""
+    result = AlterationResult(_NO_ENTITY, Outcome.SUPERSEDED)
+    document = {
+        "result": result_to_json(result),
+        "superseded_by": by,
+        "detail": f"superseded by alteration {by} before its outcome was known",
+    }
+    verdict = _verdict(result)
+    entities = {n: (canonical_bytes({"ordinal": n, **document}), verdict) for n in sorted(ordinals)}
+    return _event(alteration_id, "superseded", entities)
+
+
+def late_event(alteration_id: str, ordinal: int, drift_id: str) -> Event:
+    """Return a note that the alteration was seen to be applied after all."""
+    detail = f"seen to be applied after all, recorded as {drift_id}"
+    document = {"ordinal": ordinal, "drift": drift_id, "detail": detail}
+    return _event(alteration_id, _DRIFT, {ordinal: (canonical_bytes(document), {})})
+
+
+def _event(
+    alteration_id: str,
+    kind: str,
+    entities: Mapping[int, tuple[bytes, Document]],
+    **head: Any,
+) -> Event:
+    columns = {
+        "received_at": time_of(alteration_id).isoformat(),
+        "alteration_id": alteration_id,
+        "event_type": kind,
+    }
+    names = {"schema": SCHEMA, "alteration_id": alteration_id, "event": kind}
+    return Event(columns, {**names, **head}, entities)
+
+
+def _verdict(result: AlterationResult) -> Document:
+    columns = {"verdict": result.outcome.value}
+    if result.outcome in _SEEN and result.after is not None:
+        columns["values"] = values_text(result.after)
+    return columns
+
+
+def _details(request: AuditRequest) -> Document:
+    return {
+        "client_address": request.caller.host,
+        "authentication": request.caller.authentication,
+        "request_id": request.request_id,
+        "reason": request.reason,
+        "decision": dict(request.decision),
+        "options": dict(request.options),
+        "broker_id": request.broker_id,
+    }
+
+
+def _entity_document(entity: AuditEntity) -> Document:
+    return {
+        "ordinal": entity.ordinal,
+        "entity": entity.alteration.entity.as_dict(),
+        "ops": [op_to_json(op) for op in entity.alteration.ops],
+        "before": values_to_json(entity.before),
+        "warnings": list(entity.warnings),
+    }
+
+
+def _missing_result(kind: str, entity: AuditEntity | None) -> AlterationResult:
+    outcome = Outcome.REFUSED if kind == "denied" else Outcome.UNKNOWN
+    return AlterationResult(entity.alteration.entity if entity else _NO_ENTITY, outcome)
+
+
+def _finding_document(recovered: Recovered) -> Document:
+    return {
+        "ordinal": recovered.ordinal,
+        "final": recovered.final,
+        "result": result_to_json(recovered.result),
+        "evidence": dict(recovered.evidence),
+        "detail": _finding(recovered),
+    }
+
+
+def _finding(recovered: Recovered) -> str:
+    outcome = recovered.result.outcome.value.replace("_", " ")
+    remarks = [
+        word for word, (name, value) in _REMARKS.items() if recovered.evidence.get(name) is value
+    ]
+    found = f"found {outcome}" if recovered.final else f"observed: {outcome} so far"
+    return f"{found} ({', '.join(remarks)})" if remarks else found
+
 
 _DETAILS: Final[Mapping[str, tuple[str, str]]] = {
-    "intent": ("intent", "committed before anything was sent"),
+    _INTENT: ("intent", "committed before anything was sent"),
     "denied": ("outcome", "denied; nothing was sent"),
     "validated": ("outcome", "judged; nothing was changed"),
-    "drift": ("outcome", "seen in the cluster; this service did not make the change"),
+    _DRIFT: ("outcome", "seen in the cluster; this service did not make the change"),
 }
-"""The first event of a history, by the kind of its first row: event and detail."""
+"""The first event of a history, by its kind: event and detail."""
 
 
-def alteration_record(payloads: Sequence[str]) -> AlterationRecord:
-    """Return an alteration from its rows' payloads, in the order of (ordinal, seq)."""
-    documents = [json.loads(payload) for payload in payloads]
-    request, at = documents[0], datetime.fromisoformat(documents[0]["at"])
-    rejected = _results([one for one in documents if one["event"] == _REJECTED])
-    entities = [
-        one
-        for one in documents
-        if one["event"] == request["event"] and one.get("entity") is not None
-    ]
-    ends = [one for one in documents if one["event"] == _OUTCOME or _is_later(one)]
-    concluded = {**_results(entities), **_ends(ends, entities)}
-    open_results = {
-        one["ordinal"]: _open(one) for one in entities if one["ordinal"] not in concluded
-    }
-    reported = {one["ordinal"] for one in ends}
+def read_head(text: str) -> Document:
+    """Return the head of an event from its bytes, which lack the closing brace."""
+    head: Document = json.loads(text + "}")
+    return head
+
+
+def alteration_record(payloads: Sequence[bytes]) -> AlterationRecord:
+    """Return an alteration from the payloads of its events, in order."""
+    start, *later = (json.loads(payload) for payload in payloads)
+    at = datetime.fromisoformat(start["at"])
+    entities = [one for one in start["entities"] if one["entity"] is not None]
+    started = {one["ordinal"]: one for one in entities}
+    rejected = _results(start["rejected"])
+    concluded = _results(entities) | _ends(later, started)
+    open_results = {n: _open(one) for n, one in started.items() if n not in concluded}
+    reported = {one["ordinal"] for event in later for one in event["entities"]}
     return AlterationRecord(
-        request=_request(request, entities, rejected),
+        request=_request(start, entities, rejected),
         at=at,
         results=dict(sorted({**rejected, **concluded, **open_results}.items())),
         concluded=reported.issuperset(open_results),
-        history=[(at, *_DETAILS[request["event"]]), *_events(ends, entities)],
+        history=[(at, *_DETAILS[start["event"]]), *_history(later, started)],
     )
 
 
 def audit_row(
     at: datetime, request: Document, start: Document, conclusion: Document | None
 ) -> AuditRow:
-    """Return one row of the log from the payloads of the request, the start and the outcome."""
+    """Return one row of the log: from the head of the request, and what was said of the entity."""
     result = (conclusion or start).get("result", {})
     before = result.get("before")
     return AuditRow(
@@ -97,27 +379,25 @@ def _plan(request: Document, start: Document) -> Document | None:
 
 
 def _request(
-    document: Document, entities: Sequence[Document], rejected: Mapping[int, AlterationResult]
+    start: Document, entities: Sequence[Document], rejected: Mapping[int, AlterationResult]
 ) -> AuditRequest:
     return AuditRequest(
-        alteration_id=document["alteration_id"],
-        cluster_id=document["cluster_id"],
-        caller=Caller(
-            document["principal"], document["client_address"], document["authentication"]
-        ),
-        action=document["action"],
-        request_id=document["request_id"],
+        alteration_id=start["alteration_id"],
+        cluster_id=start["cluster_id"],
+        caller=Caller(start["principal"], start["client_address"], start["authentication"]),
+        action=start["action"],
+        request_id=start["request_id"],
         entities=tuple(audit_entity(one) for one in entities),
         local_refusals=rejected,
-        reason=document["reason"],
-        decision=document["decision"],
-        options=document["options"],
-        broker_id=document["broker_id"],
+        reason=start["reason"],
+        decision=start["decision"],
+        options=start["options"],
+        broker_id=start["broker_id"],
     )
 
 
 def audit_entity(document: Document) -> AuditEntity:
-    """Return one entity of a request, from the payload of its start."""
+    """Return one entity of a request, from its document in the first event."""
     return AuditEntity(
         document["ordinal"],
         ClientQuotaAlteration(
@@ -128,7 +408,7 @@ def audit_entity(document: Document) -> AuditEntity:
     )
 
 
-def _results(documents: Sequence[Document]) -> dict[int, AlterationResult]:
+def _results(documents: Iterable[Document]) -> dict[int, AlterationResult]:
     return {
         one["ordinal"]: result_from_json(ClientQuotaEntity.of(one["entity"]), one["result"])
         for one in documents
@@ -137,20 +417,20 @@ def _results(documents: Sequence[Document]) -> dict[int, AlterationResult]:
 
 
 def _ends(
-    documents: Sequence[Document], entities: Sequence[Document]
+    later: Iterable[Document], started: Mapping[int, Document]
 ) -> dict[int, AlterationResult]:
     """What is final comes last, and what was only observed so far is no result."""
-    started = {one["ordinal"]: one for one in entities}
-    ends = [
+    ends = _results(
         {**one, "entity": started[one["ordinal"]]["entity"]}
-        for one in documents
+        for event in later
+        for one in event["entities"]
         if one.get("final", True)
-    ]
+    )
     return {
         ordinal: result
         if result.before is not None
         else replace(result, before=values_from_json(started[ordinal]["before"]))
-        for ordinal, result in _results(ends).items()
+        for ordinal, result in ends.items()
     }
 
 
@@ -164,18 +444,16 @@ def _open(document: Document) -> AlterationResult:
     )
 
 
-def _is_later(document: Document) -> bool:
-    return document["event"] in _LATER and "detail" in document
-
-
-def _events(
-    ends: Sequence[Document], entities: Sequence[Document]
+def _history(
+    later: Iterable[Document], started: Mapping[int, Document]
 ) -> Iterator[tuple[datetime, str, str]]:
     """In the order of the database's clock; what concerns one of several entities names it."""
-    names = {one["ordinal"]: show_entity(one["entity"]) for one in entities}
-    for end in sorted(ends, key=itemgetter("occurred_at")):
-        for time, event, detail in end.get("events", ()):
-            yield datetime.fromisoformat(time), event, detail
-        if _is_later(end):
-            of = f" for {names[end['ordinal']]}" if len(names) > 1 else ""
-            yield datetime.fromisoformat(end["occurred_at"]), RECOVERY, f"{end['detail']}{of}"
+    names = {n: show_entity(one["entity"]) for n, one in started.items()}
+    for event in sorted(later, key=itemgetter("occurred_at")):
+        for time, kind, detail in event.get("events", ()):
+            yield datetime.fromisoformat(time), kind, detail
+        for one in event["entities"]:
+            if "detail" in one:
+                of = f" for {names[one['ordinal']]}" if len(names) > 1 else ""
+                at = datetime.fromisoformat(event["occurred_at"])
+                yield at, _RECOVERY, f"{one['detail']}{of}"

@@ -7,9 +7,9 @@ locks are held: the order of ``at`` is the order of the cluster.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from itertools import chain
+from itertools import chain, count
 from typing import Any, Final, NamedTuple, cast
 from uuid import UUID
 
@@ -17,23 +17,28 @@ import psycopg
 
 from app.domain.alterations import AlterationResult, Outcome
 from app.domain.errors import EntityBusyError, NotFoundError, QuotaError, Retry
+from app.postgres.event_records import (
+    Event,
+    bytes_text,
+    encoded_events,
+    outcome_event,
+    start_event,
+    superseded_event,
+)
 from app.postgres.locks import (
     busy_error,
+    check_owners,
     entity_hash,
     find_key,
     may_be_repeated,
+    ownership_claims,
     quarantined_ordinals,
 )
-from app.postgres.ownership import check_owners, ownership_claims
 from app.postgres.payload import (
     Document,
-    Event,
-    bytes_text,
     canonical_json,
-    outcome_events,
+    entity_text,
     result_to_json,
-    start_events,
-    superseded_event,
     values_from_text,
 )
 from app.postgres.pool import SECONDS_PER_ROW, Lease
@@ -55,11 +60,13 @@ MAX_BATCH_ROWS: Final = 500
 
 _RECORD: Final = """
     select at, lost, states from record_intents(%(keys)s::json, %(requests)s::json,
-      %(locks)s::json, %(events)s::json, %(handed_over_within)s, %(patient)s)
+      %(locks)s::json, %(events)s::json, %(records)b, %(entities)s::json, %(handed_over_within)s,
+      %(patient)s)
     """
 
 _APPEND: Final = """
-    select recorded_at, refused from append_events(%(events)s::json, %(ids)s, %(repeatable)s)
+    select recorded_at, refused from append_events(%(events)s::json, %(records)b,
+      %(entities)s::json, %(ids)s, %(repeatable)s)
     """
 
 
@@ -98,8 +105,8 @@ class Appended(NamedTuple):
 
     Attributes:
         at: The time that the log gave them.
-        refused: Those whose entity has a conclusion already, with its record; null where the log
-            has no such entity. All others are written.
+        refused: The entities that have a conclusion already, with the document of that and the
+            kind of its event; null where the log has no such entity. All others are written.
     """
 
     at: datetime
@@ -110,8 +117,7 @@ _NOTHING: Final[Mapping[str, bool]] = {}
 
 
 async def append(
-    events: Iterable[Event],
-    number: int,
+    events: Sequence[Event],
     lease: Lease,
     frees: Mapping[str, bool] = _NOTHING,
     *,
@@ -119,37 +125,39 @@ async def append(
 ) -> Appended:
     """Write events that lock nothing; those with a verdict free the lock of their entity.
 
+    Where some entities have a conclusion already nothing is written, and the rest is tried again.
+
     Args:
         events: Any number, no two of them of one entity.
-        number: How many, about.
         lease: With the transaction.
         frees: The alterations whose locks are freed, or quarantined where the verdict is unknown;
             true where the idempotency key is freed, too, unless anything was applied.
         commit: Whether nothing else belongs to the transaction.
     """
+    number = sum(len(one.entities) for one in events)
     await lease.extend(number * SECONDS_PER_ROW)
-    parameters = {
-        "events": await off_loop(number, _listed, events),
+    ids = {
         "ids": [UUID(one) for one in frees],
         "repeatable": [UUID(one) for one, is_repeatable in frees.items() if is_repeatable],
     }
-    at, refused = await _call(_APPEND, parameters, lease, commit=commit)
-    return Appended(
-        at.astimezone(UTC),
-        {
-            (alteration_id, ordinal): None if record is None else json.loads(record)
-            for alteration_id, ordinal, record in refused or ()
-        },
-    )
-
-
-def _listed(events: Iterable[Event]) -> str:
-    return canonical_json(list(events))
+    refused: dict[RecoveryKey, Document | None] = {}
+    while True:
+        parameters = await off_loop(number, encoded_events, events)
+        at, left_out = await _call(_APPEND, {**parameters, **ids}, lease, commit=commit)
+        if left_out is None:
+            return Appended(at.astimezone(UTC), refused)
+        for one in left_out:
+            kind, document = one["event_type"], one["document"]
+            standing = None if kind is None else {"event": kind, **json.loads(document)}
+            refused[one["alteration_id"], one["ordinal"]] = standing
+        events = [left for event in events if (left := event.without(refused)) is not None]
+        if not events:
+            return Appended(at.astimezone(UTC), refused)
 
 
 def number_of_rows(request: AuditRequest) -> int:
     """Return how many rows a request is at its start."""
-    return 1 + len(request.entities) + len(request.local_refusals)
+    return 1 + len(request.entities)
 
 
 def can_share(intent: Intent) -> bool:
@@ -234,20 +242,20 @@ async def _write(
 
 
 def _parameters(batch: Sequence[Intent]) -> Mapping[str, Any]:
-    locks = chain.from_iterable(map(_locks, batch))
-    events = chain.from_iterable(start_events(one.request) for one in batch)
+    locks = chain.from_iterable(map(_locks, count(1), batch))
     return {
+        **encoded_events([start_event(one.request) for one in batch]),
         "keys": canonical_json(_keys(batch)),
-        "requests": canonical_json([_request(one) for one in batch]),
+        "requests": canonical_json([_request(n, one) for n, one in enumerate(batch, 1)]),
         "locks": canonical_json(list(locks)),
-        "events": _listed(events),
         "handed_over_within": STANDSTILL_S + max(one.send_within_s for one in batch),
     }
 
 
-def _request(intent: Intent) -> Document:
+def _request(n: int, intent: Intent) -> Document:
     request = intent.request
     return {
+        "n": n,
         "alteration_id": request.alteration_id,
         "cluster_id": request.cluster_id,
         "received_at": time_of(request.alteration_id).isoformat(),
@@ -268,14 +276,14 @@ def _keys(batch: Sequence[Intent]) -> list[Document]:
     ]
 
 
-def _locks(intent: Intent) -> Iterator[Document]:
+def _locks(n: int, intent: Intent) -> Iterator[Document]:
     request, ownership = intent.request, intent.ownership
     claims = {} if ownership is None else ownership_claims(request, ownership)
     for ordinal, entity in intent.locks.items():
         yield {
-            "alteration_id": request.alteration_id,
+            "n": n,
             "ordinal": ordinal,
-            "entity_hash": bytes_text(entity_hash(entity)),
+            "entity": entity_text(entity),
             "claim": claims.get(ordinal),
         }
 
@@ -307,9 +315,9 @@ async def _supersede(request: AuditRequest, superseded: str, lease: Lease) -> No
     """End what another alteration has in quarantine, as far as this one alters it."""
     hashes = [entity_hash(one.alteration.entity) for one in request.entities]
     ordinals = await quarantined_ordinals(request.cluster_id, superseded, hashes, lease)
-    events = [superseded_event(superseded, one, request.alteration_id) for one in ordinals]
-    if events:
-        await append(events, len(events), lease, {superseded: False}, commit=False)
+    if ordinals:
+        event = superseded_event(superseded, ordinals, request.alteration_id)
+        await append([event], lease, {superseded: False}, commit=False)
 
 
 def _locked(error: psycopg.Error) -> EntityBusyError | None:
@@ -367,11 +375,11 @@ async def write_outcomes(
         BatchRejectedError: Another transaction has locked a row, or is just concluding the same;
             nothing was written.
     """
-    number = sum(len(one.results) for one in batch)
     frees = {one.alteration_id: may_be_repeated(one.results.values()) for one in batch}
-    events = chain.from_iterable(map(outcome_events, batch))
+    number = sum(len(one.results) for one in batch)
     try:
-        appended = await append(events, number, lease, frees)
+        events = await off_loop(number, list, map(outcome_event, batch))
+        appended = await append(events, lease, frees)
     except _NOT_EVERYBODYS as error:
         raise BatchRejectedError from error
     return [_fault(one, appended.refused) for one in batch]

@@ -16,7 +16,14 @@ from app.postgres.connect import read_url
 from app.postgres.locks import remove_expired_keys
 from app.postgres.plans import remove_expired_plans
 from app.postgres.pool import Database, Lease
-from app.postgres.schema import ENSURE_PARTITIONS, MONTHS_AHEAD, WORKING_TABLES, ensure_partitions
+from app.postgres.schema import (
+    ENSURE_PARTITIONS,
+    LOG_TABLES,
+    LOG_VIEWS,
+    MONTHS_AHEAD,
+    WORKING_TABLES,
+    ensure_partitions,
+)
 
 _ADVISORY_LOCK: Final = 7_052_811_546
 _WAIT_FOR_OTHERS: Final = "60s"
@@ -24,9 +31,9 @@ _WAIT_FOR_TABLES: Final = "5s"
 
 _GRANTS: Final = (
     "grant usage on schema {schema} to {role}",
-    "revoke all on audit_event, authentication_failure, alembic_version from {role}",
-    "grant select, insert on audit_event, authentication_failure to {role}",
-    "grant select on alembic_version to {role}",
+    "revoke all on {log}, {views}, alembic_version from {role}",
+    "grant select, insert on {log} to {role}",
+    "grant select on {views}, alembic_version to {role}",
     "revoke all on {work} from {role}",
     "grant select, insert, update, delete on {work} to {role}",
     "grant execute on function ensure_audit_partitions(integer, integer) to {role}",
@@ -137,6 +144,8 @@ def _grant(connection: Connection, service_role: str | None) -> str:
         "role": quote(service_role),
         "schema": quote(schema),
         "work": ", ".join(WORKING_TABLES),
+        "log": ", ".join(LOG_TABLES),
+        "views": ", ".join(LOG_VIEWS),
     }
     for statement in _GRANTS:
         connection.execute(text(statement.format(**names)))
@@ -146,7 +155,10 @@ def _grant(connection: Connection, service_role: str | None) -> str:
 
 
 def _partitions(connection: Connection) -> list[str]:
-    query = "select relid::regclass::text from pg_partition_tree('audit_event') where isleaf"
+    query = """
+        select relid::regclass::text from (values ('audit_event'), ('audit_entity')) as own(name)
+        cross join pg_partition_tree(cast(name as regclass)) where isleaf
+        """
     return list(connection.scalars(text(query)))
 
 

@@ -14,7 +14,7 @@ from app.domain.alterations import ClientQuotaAlteration
 from app.domain.entities import ClientQuotaEntity
 from app.domain.plans import Conflict, DesiredQuota, Holdings, PlannedChange, Unpruned, WhyKept
 from app.domain.validation import exact_float
-from app.postgres.ownership import holdings_of, read_holdings
+from app.postgres.locks import holdings_of, read_holdings
 from app.postgres.payload import (
     canonical_json,
     number_to_json,

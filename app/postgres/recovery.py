@@ -10,10 +10,10 @@ from sqlalchemy import Row, text
 
 from app.domain.alterations import AlterationResult, Outcome
 from app.domain.entities import ClientQuotaEntity
-from app.postgres.event_records import audit_entity
+from app.postgres.event_records import audit_entity, recovery_events
 from app.postgres.locks import may_be_repeated
 from app.postgres.log_writer import append
-from app.postgres.payload import Document, recovery_event, values_from_json
+from app.postgres.payload import Document, values_from_json
 from app.postgres.pool import SECONDS_PER_ROW, Database, Lease
 from app.service.ports.metrics import OpenIntents
 from app.service.ports.recovery import DoubtfulAlteration, OpenAlteration, Recovered, RecoveryKey
@@ -22,25 +22,28 @@ from app.service.runtime.tasks import off_loop
 
 _RECENT: Final = text(
     """
-    select start.payload as start, ended.payload as ended, ended.verdict, ended.occurred_at
+    select ended.alteration_id, start.document as start, ended.document as ended, ended.verdict,
+      ended.occurred_at
     from (
-      select * from audit_event
-      where verdict in ('refused', 'not_applied', 'unknown') and seq = 1
-        and verdict <> 'applied' and event_type <> 'rejected'
-        and at >= now() - interval '1 day' and occurred_at >= now() - interval '30 minutes'
-      union all
-      select * from audit_event
-      where seq > 1 and event_type <> 'drift' and occurred_at >= now() - interval '30 minutes'
-    ) as ended
-    join audit_event as start on start.received_at = ended.received_at
+      select received_at, alteration_id, ordinal, seq from audit_entity
+      where verdict in ('refused', 'not_applied', 'unknown') and verdict <> 'applied' and seq > 0
+        and at >= now() - interval '1 day'
+      union
+      select received_at, alteration_id, ordinal, seq
+      from audit_event join audit_entity using (received_at, alteration_id, seq)
+      where event_type in ('recovery', 'superseded')
+        and occurred_at >= now() - interval '30 minutes'
+    ) as found
+    join audit_entity_event as ended using (received_at, alteration_id, ordinal, seq)
+    join audit_entity_event as start on start.received_at = ended.received_at
       and start.alteration_id = ended.alteration_id and start.ordinal = ended.ordinal
       and start.seq = 0
-    where start.cluster_id = :cluster_id
+    where start.cluster_id = :cluster_id and ended.occurred_at >= now() - interval '30 minutes'
     order by ended.occurred_at desc, ended.seq desc
     """
 )
 """A day is the longest that we look back for the start of what ended just now; the conditions on
-`verdict` and `event_type` are those of an index."""
+`verdict` are those of an index."""
 
 
 async def doubtful_rows(cluster_id: str, lease: Lease) -> Sequence[Row[Any]]:
@@ -69,7 +72,7 @@ def _doubtful(start: Any, ended: Any, row: Row[Any]) -> DoubtfulAlteration:
     audited = audit_entity(start)
     before = values_from_json(ended["result"]["before"])
     return DoubtfulAlteration(
-        alteration_id=start["alteration_id"],
+        alteration_id=str(row.alteration_id),
         alteration=audited.alteration,
         before=audited.before if before is None else before,
         outcome=Outcome(row.verdict or Outcome.UNKNOWN),
@@ -106,11 +109,11 @@ _CLAIMED: Final = text(
       extract(epoch from clock_timestamp() - handed_over_by)::float8 as age_s
     from quota_entity as held
     cross join lateral (
-      select max(payload) filter (where seq = 0) as intent,
-        max(payload) filter (where seq = 1) as outcome
-      from audit_event as event
+      select max(document) filter (where seq = 0) as intent,
+        max(document) filter (where event_type = 'outcome') as outcome
+      from audit_entity_event as event
       where event.received_at = held.received_at and event.alteration_id = held.alteration_id
-        and event.ordinal = held.ordinal and event.seq in (0, 1)
+        and event.ordinal = held.ordinal
     ) as history
     where held.alteration_id is not null and held.cluster_id = :cluster_id and claimed_by = :owner
       and claimed_until = now() + interval '15 s'
@@ -165,7 +168,7 @@ async def record_found(recovered: Sequence[Recovered], lease: Lease) -> Mapping[
         if one.final:
             final[one.alteration_id].append(one.result)
     frees = {one: may_be_repeated(results, found=True) for one, results in final.items()}
-    appended = await append(map(recovery_event, found.values()), len(found), lease, frees)
+    appended = await append(list(recovery_events(found.values())), lease, frees)
     reasons = {key: _objection(found[key], record) for key, record in appended.refused.items()}
     return {key: reason for key, reason in reasons.items() if reason}
 
@@ -223,11 +226,7 @@ class PostgresRecovery:
         self._final_after_s = final_after_s
 
     async def beat(self, cluster_id: str, owner: str) -> None:
-        """Record that the owner is alive: whoever is silent for 5 s is taken for dead.
-
-        Raises:
-            NotSentError: Postgres did not do it.
-        """
+        """See ``RecoveryJournal``: whoever is silent for 5 s is taken for dead."""
         await self._database.recovering.run(partial(_beat, cluster_id, owner))
 
     async def claim_open(
@@ -238,41 +237,21 @@ class PostgresRecovery:
         What was observed is left alone until it can be final. What a living owner holds for a
         minute longer than it can need is claimed too: it knows nothing of it, as where the commit
         of an intent was in doubt and came late.
-
-        Raises:
-            NotSentError: Postgres did not do it.
         """
         claim = partial(claim_locks, cluster_id, owner, limit, self._final_after_s)
         rows = await self._database.recovering.run(claim)
         return await off_loop(len(rows), open_alterations, rows)
 
     async def give_back(self, cluster_id: str, owner: str) -> None:
-        """Let others claim at once what the owner has claimed and not recovered.
-
-        Raises:
-            NotSentError: Postgres did not do it; others wait until the claims end.
-        """
+        """See ``RecoveryJournal``; where it fails others wait until the claims end."""
         await self._database.recovering.run(partial(_give_back, cluster_id, owner))
 
     async def open_intents(self, cluster_id: str) -> OpenIntents:
-        """Count the entities of the cluster, of all processes, that have no definite outcome yet.
-
-        Raises:
-            NotSentError: The log cannot be read.
-        """
+        """See ``RecoveryJournal``."""
         return await self._database.recovering.run(partial(_count, cluster_id))
 
     async def record_recovery(self, recovered: Sequence[Recovered]) -> Mapping[RecoveryKey, str]:
-        """Add what was found to the log, all in one transaction; what is final frees the lock.
-
-        Repeating it is harmless. What was only observed is left out once more is known.
-
-        Returns:
-            What was left as it is because the log has another conclusion, or no such entity.
-
-        Raises:
-            NotSentError: Not recorded, or not known to be; repeating it is safe.
-        """
+        """See ``RecoveryJournal``; what was only observed is left out once more is known."""
         return await self._database.recovering.run(partial(record_found, recovered))
 
 

@@ -4,60 +4,49 @@ import time
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sqlalchemy import (
-    Boolean,
-    Column,
-    DateTime,
-    LargeBinary,
-    MetaData,
-    Row,
-    SmallInteger,
-    Table,
-    Text,
-    Uuid,
-    text,
-)
+from sqlalchemy import Row, TableClause, column, table, text
 
 from app.postgres.pool import Database, Lease
 
-metadata = MetaData()
 
-audit_event: Final = Table(
+def _table(name: str, columns: str) -> TableClause:
+    return table(name, *map(column, columns.split()))
+
+
+audit_event: Final = _table(
     "audit_event",
-    metadata,
-    Column("received_at", DateTime(timezone=True), primary_key=True),
-    Column("alteration_id", Uuid, primary_key=True),
-    Column("ordinal", SmallInteger, primary_key=True),
-    Column("seq", SmallInteger, primary_key=True),
-    Column("event_type", Text, nullable=False),
-    Column("at", DateTime(timezone=True), nullable=False),
-    Column("occurred_at", DateTime(timezone=True), nullable=False),
-    Column("cluster_id", Text),
-    Column("principal", Text),
-    Column("action", Text),
-    Column("user_kind", Text),
-    Column("user_name", LargeBinary),
-    Column("client_id_kind", Text),
-    Column("client_id_name", LargeBinary),
-    Column("ip_kind", Text),
-    Column("ip_name", LargeBinary),
-    Column("other_types", Boolean),
-    Column("verdict", Text),
-    Column("payload", Text, nullable=False),
-    Column("leaf_hash", LargeBinary, nullable=False),
-    Column("listed", Boolean, nullable=False),
+    """
+    received_at alteration_id seq event_type at occurred_at cluster_id principal action
+    head_length payload leaf_hash
+    """,
 )
-"""One row for each event of a request (ordinal -1) or of one of its entities.
+"""One row for each event of a request.
 
-`seq` 0 is an entity's start, 1 its outcome; higher ones are what recovery found, what
-superseded it, and that it was applied late after all. `at` is the time of the start on every
-row. What names the request and the entity stands on the starts only. `payload` is the record and
-`leaf_hash` its seal; the other columns are there to find it by. `listed` marks the rows of
-``GET /audit``: the starts of entities, without those that our own rules refused.
+`seq` 0 is what was asked for; then come the outcome, what recovery found, what superseded entities,
+and that some were applied late after all. `at` is the time of the first event on every
+row. What names the request stands on that alone. `payload` is the record and `leaf_hash` its seal;
+the first `head_length` bytes of it concern the request, and lack the closing brace.
 """
 
-REQUEST_ORDINAL: Final = -1
-"""The ordinal of the row that stands for the request itself."""
+audit_entity: Final = _table(
+    "audit_entity",
+    """
+    received_at alteration_id ordinal seq at cluster_id user_kind user_name client_id_kind
+    client_id_name ip_kind ip_name other_types verdict document_at document_length
+    """,
+)
+"""One row for each entity of an event, to find it by.
+
+Those of `seq` 0 are the rows of ``GET /audit``; the cluster and the names stand on them alone.
+`document_at` and `document_length` are where the payload of the event has the entity's document,
+in bytes, from 1 on.
+"""
+
+LOG_TABLES: Final = ("audit_event", "audit_entity", "authentication_failure")
+"""What the service may read and add to, and nothing else."""
+
+LOG_VIEWS: Final = ("audit_log", "audit_entity_event")
+"""What the service may read."""
 
 ANALYTICS_TABLES: Final = (
     "utilization_daily",
@@ -90,6 +79,8 @@ MONTHS_AHEAD: Final = text(
     """
     select coalesce(min(step) filter (where to_regclass(to_char(
       (now() at time zone 'UTC') + make_interval(months => step), '"audit_event_y"YYYY"m"MM'
+    )) is null or to_regclass(to_char(
+      (now() at time zone 'UTC') + make_interval(months => step), '"audit_entity_y"YYYY"m"MM'
     )) is null), 25) - 1
     from generate_series(0, 24) as step
     """
@@ -103,8 +94,9 @@ _FACTS: Final = text(
       current_setting('full_page_writes') as full_page_writes,
       current_setting('synchronous_commit') as synchronous_commit,
       extract(epoch from clock_timestamp())::float8 as clock_s,
-      coalesce((select relowner = current_user::regrole from pg_class
-        where oid = to_regclass('audit_event')), false) as owns_the_log,
+      coalesce((select bool_or(relowner = current_user::regrole) from pg_class
+        where oid in (to_regclass('audit_event'), to_regclass('audit_entity'))), false)
+        as owns_the_log,
       (select rolsuper from pg_roles where rolname = current_user) as is_superuser,
       current_user as role
     """
@@ -166,17 +158,24 @@ def _distance(clock_s: float, before: float, after: float) -> float:
 SCHEMA_REVISION: Final = "0001"
 """The newest migration."""
 
+_PARTITIONS: Final = ('"audit_event_y"YYYY"m"MM', '"audit_entity_y"YYYY"m"MM')
+"""What the partitions of a month are called, as patterns of ``to_char``."""
+
 _MIGRATE: Final = "run `kafka-quota-service migrate`"
 
 _TABLES: Final = text(
-    "select to_regclass('alembic_version') is not null and to_regclass('audit_event') is not null"
+    """
+    select to_regclass('alembic_version') is not null and to_regclass('audit_event') is not null
+      and to_regclass('audit_entity') is not null
+    """
 )
 
 _RIGHTS: Final = text(
     """
     with log as (
-      select relid, isleaf, c.relname, c.relowner from pg_partition_tree('audit_event')
-      join pg_class c on c.oid = relid
+      select relid, isleaf, c.relname, c.relowner
+      from (values ('audit_event'), ('audit_entity')) as own(name)
+      cross join pg_partition_tree(cast(name as regclass)) join pg_class c on c.oid = relid
       union all
       select oid, false, relname, relowner from pg_class
       where oid = to_regclass('authentication_failure')
@@ -185,10 +184,10 @@ _RIGHTS: Final = text(
     )
     select
       current_user as role,
-      has_table_privilege('audit_event', 'select') and has_table_privilege('audit_event', 'insert')
+      (select bool_and(has_table_privilege(relid, 'select')
+        and has_table_privilege(relid, 'insert')) from log where not isleaf)
         and has_table_privilege('alembic_version', 'select')
-        and has_table_privilege(cast(to_regclass('authentication_failure') as oid), 'insert')
-          is not false as has_enough,
+        and has_table_privilege('audit_entity_event', 'select') as has_enough,
       (select is_other from me) and exists (
         select from log where has_table_privilege(relid, 'update, delete, truncate, trigger')
         or has_any_column_privilege(relid, 'update')
@@ -198,17 +197,19 @@ _RIGHTS: Final = text(
         select from pg_trigger t join pg_proc f on f.oid = tgfoid
         where tgrelid = relid and tgenabled = 'A' and proname = 'refuse_change_of_audit_event'
         having bit_or(tgtype) & 56 = 56)) as unguarded,
-      to_regclass(to_char(now() at time zone 'UTC', '"audit_event_y"YYYY"m"MM')) is not null
-        as has_partition,
-      to_regclass(to_char((now() at time zone 'UTC') + interval '1 month',
-        '"audit_event_y"YYYY"m"MM')) is not null as has_next_partition,
+      (select bool_and(to_regclass(to_char(now() at time zone 'UTC', pattern)) is not null)
+        from unnest(cast(:partitions as text[])) as pattern) as has_partition,
+      (select bool_and(to_regclass(
+          to_char((now() at time zone 'UTC') + interval '1 month', pattern)) is not null)
+        from unnest(cast(:partitions as text[])) as pattern) as has_next_partition,
       (select min(name) from unnest(cast(:working_tables as text[])) as name
         where (
           select bool_and(has_table_privilege(cast(to_regclass(name) as oid), action))
           from unnest(array['select', 'insert', 'update', 'delete']) as action
         ) is not true) as unusable,
       coalesce((select indisunique and indisvalid from pg_index
-        where indexrelid = to_regclass('audit_event_one_conclusion')), false) as has_one_conclusion
+        where indexrelid = to_regclass('audit_entity_one_conclusion')), false)
+        as has_one_conclusion
     """
 )
 """56 are the bits of DELETE, UPDATE and TRUNCATE in ``pg_trigger.tgtype``; A means always."""
@@ -243,7 +244,7 @@ async def _problem(lease: Lease) -> str | None:
     connection = lease.connection
     if not await connection.scalar(_TABLES):
         return f"The database has no audit log yet: {_MIGRATE}."
-    tables = {"working_tables": list(WORKING_TABLES)}
+    tables = {"working_tables": list(WORKING_TABLES), "partitions": list(_PARTITIONS)}
     rights = (await connection.execute(_RIGHTS, tables)).one()
     if not rights.has_enough:
         return f"The role {rights.role} may not read and add to the audit log: {_MIGRATE}."
@@ -255,7 +256,7 @@ def _problem_with(rights: Row[Any]) -> str | None:
     if rights.has_too_much:
         return (
             f"The role {rights.role} could change or remove audit rows: {_MIGRATE}, and take away "
-            "rights and memberships beyond INSERT and SELECT on audit_event."
+            "rights and memberships beyond INSERT and SELECT on its tables."
         )
     if rights.unguarded is not None:
         return (
@@ -266,7 +267,7 @@ def _problem_with(rights: Row[Any]) -> str | None:
         return f"The role {rights.role} may not use the table {rights.unusable}: {_MIGRATE}."
     if not rights.has_one_conclusion:
         return (
-            "The index audit_event_one_conclusion, which keeps conclusions unique, is missing or "
+            "The index audit_entity_one_conclusion, which keeps conclusions unique, is missing or "
             "invalid: create it again as in the migration."
         )
     return _problem_with_partitions(rights)

@@ -1,9 +1,13 @@
 """Create the schema: the audit log, what alterations lock, plans, results of the pipeline.
 
-The log is one append-only table with a partition for each month. A request is a row of ordinal -1
-and one row for each entity (its ordinal is its position in the request). What became of an entity
-is a further row of the same ordinal. All rows of a request lie in the partition of the time inside
-its id, `received_at`. The other tables are working data that the service changes.
+The log is two append-only tables with a partition for each month. `audit_event` has a row for each
+event of a request: what was asked for (`seq` 0), what became of it, and what was found later.
+Its `payload` is JSON that says all of it and is sealed; the first `head_length` bytes are what
+concerns the request, without the closing brace. `audit_entity` has a row for each entity of an
+event (the ordinal is its position in the request): what it is found by, its verdict, and where in
+the payload its document is. All rows of a request lie in the partition of the time inside its id,
+`received_at`; `at` is the time of its first event on every row. The views have a row for each
+entity. The other tables are working data that the service changes.
 
 `quota_entity` has each entity's lock and its last audited state. It is locked where it has an
 `alteration_id`; without one, what stands of a lock is of the last. Version 0 is no state.
@@ -19,20 +23,49 @@ down_revision: str | None = None
 branch_labels: str | Sequence[str] | None = None
 depends_on: str | Sequence[str] | None = None
 
-AUDIT_EVENT = r"""
+AUDIT_LOG = r"""
 create table audit_event (
   received_at timestamptz not null,
   alteration_id uuid not null,
-  ordinal smallint not null check (ordinal between -1 and 32000),
   seq smallint not null,
-  event_type text not null check (event_type in ('intent', 'denied', 'validated', 'rejected',
-    'outcome', 'recovery', 'superseded', 'drift')),
+  event_type text not null check (event_type in ('intent', 'denied', 'validated', 'outcome',
+    'recovery', 'superseded', 'drift')),
   at timestamptz not null,
   occurred_at timestamptz not null,
   cluster_id text check (length(cluster_id) between 1 and 249),
   principal text check (octet_length(principal) <= 1024),
   action text
     check (action in ('alter', 'validate', 'denied', 'revert', 'apply_plan', 'drift')),
+  head_length integer not null,
+  payload bytea not null check (octet_length(payload) <= 33554432),
+  leaf_hash bytea not null
+    constraint hash_seals_the_payload check (leaf_hash = sha256('\x00'::bytea || payload)),
+  primary key (received_at, alteration_id, seq),
+  constraint one_event_of_a_kind check (case
+    when event_type in ('outcome', 'recovery', 'superseded') then seq > 0
+    else seq = 0 or event_type = 'drift' and seq > 0 end),
+  constraint only_a_start_names_the_request
+    check (num_nonnulls(cluster_id, principal, action) = case seq when 0 then 3 else 0 end),
+  constraint the_head_is_in_the_payload
+    check (head_length between 1 and octet_length(payload))
+) partition by range (received_at);
+alter table audit_event alter column payload set storage external;
+create index audit_event_newest
+  on audit_event (cluster_id, at desc, alteration_id desc) where seq = 0;
+create index audit_event_by_principal
+  on audit_event (cluster_id, principal, at desc, alteration_id desc) where seq = 0;
+create index audit_event_by_action
+  on audit_event (cluster_id, action, at desc, alteration_id desc)
+  where seq = 0 and action <> 'alter';
+create index audit_event_found_later
+  on audit_event (occurred_at) where event_type in ('recovery', 'superseded');
+create table audit_entity (
+  received_at timestamptz not null,
+  alteration_id uuid not null,
+  ordinal smallint not null check (ordinal between 0 and 32000),
+  seq smallint not null,
+  at timestamptz not null,
+  cluster_id text,
   user_kind text check (user_kind in ('absent', 'default', 'name')),
   user_name bytea check ((user_kind is not distinct from 'name') = (user_name is not null)),
   client_id_kind text check (client_id_kind in ('absent', 'default', 'name')),
@@ -43,54 +76,60 @@ create table audit_event (
   other_types boolean,
   verdict text check (verdict in ('applied', 'validated', 'refused', 'not_applied', 'unknown',
     'not_sent', 'observed_other', 'superseded')),
-  payload text not null check (octet_length(payload) <= 33554432),
-  leaf_hash bytea not null
-    constraint hash_seals_the_payload
-    check (leaf_hash = sha256('\x00'::bytea || convert_to(payload, 'UTF8'))),
-  listed boolean not null
-    generated always as (seq = 0 and ordinal >= 0 and event_type <> 'rejected') stored,
+  document_at integer not null,
+  document_length integer not null,
   primary key (received_at, alteration_id, ordinal, seq),
-  constraint one_event_of_a_kind check (case
-    when event_type = 'outcome' then seq = 1
-    when event_type in ('recovery', 'superseded') then seq >= 2
-    when event_type = 'drift' then seq = 0 or seq >= 2
-    else seq = 0 end),
-  constraint only_a_start_names_the_request
-    check (num_nonnulls(cluster_id, principal, action) = case seq when 0 then 3 else 0 end),
-  constraint only_an_entity_has_kinds check (
-    num_nonnulls(user_kind, client_id_kind, ip_kind, other_types) in (0, 4)
-    and (user_kind is null or (seq = 0 and ordinal >= 0))),
-  constraint an_end_has_a_verdict check (case
-    when ordinal < 0 or event_type = 'intent' then verdict is null
-    when event_type = 'drift' then (verdict is null) = (seq > 0)
-    else verdict is not null or event_type = 'recovery' end)
+  constraint only_a_start_names_the_entity check ((cluster_id is not null) = (seq = 0)
+    and num_nonnulls(user_kind, client_id_kind, ip_kind, other_types) in (0, 4)
+    and (user_kind is null or seq = 0))
 ) partition by range (received_at);
-create index audit_event_newest
-  on audit_event (cluster_id, at desc, alteration_id desc, ordinal) where listed;
-create index audit_event_by_principal
-  on audit_event (cluster_id, principal, at desc, alteration_id desc, ordinal) where listed;
-create index audit_event_by_user on audit_event
+create index audit_entity_by_user on audit_entity
   (cluster_id, user_kind, substr(user_name, 1, 64),
   at desc, alteration_id desc, ordinal)
   where user_kind <> 'absent';
-create index audit_event_by_client_id on audit_event
+create index audit_entity_by_client_id on audit_entity
   (cluster_id, client_id_kind, substr(client_id_name, 1, 64),
   at desc, alteration_id desc, ordinal)
   where client_id_kind <> 'absent';
-create index audit_event_by_ip on audit_event
+create index audit_entity_by_ip on audit_entity
   (cluster_id, ip_kind, substr(ip_name, 1, 64),
   at desc, alteration_id desc, ordinal)
   where ip_kind <> 'absent';
-create index audit_event_by_action
-  on audit_event (cluster_id, action, at desc, alteration_id desc, ordinal)
-  where listed and action <> 'alter';
-create index audit_event_by_verdict
-  on audit_event (verdict, at desc, alteration_id desc, ordinal)
-  where verdict <> 'applied' and event_type <> 'rejected';
-create unique index audit_event_one_conclusion
-  on audit_event (received_at, alteration_id, ordinal)
-  where seq > 0 and verdict <> 'unknown';
-create index audit_event_found_later on audit_event (occurred_at) where seq > 1;
+create index audit_entity_by_verdict
+  on audit_entity (verdict, at desc, alteration_id desc, ordinal) where verdict <> 'applied';
+create unique index audit_entity_one_conclusion
+  on audit_entity (received_at, alteration_id, ordinal) where seq > 0 and verdict <> 'unknown';
+"""
+
+VIEWS = r"""
+create view audit_entity_event as
+  select entity.received_at, entity.alteration_id, entity.ordinal, entity.seq, event.event_type,
+    entity.at, event.occurred_at, entity.cluster_id, event.principal, event.action,
+    entity.verdict,
+    convert_from(substr(event.payload, document_at, document_length), 'UTF8') as document
+  from audit_entity as entity join audit_event as event using (received_at, alteration_id, seq);
+create view audit_log as
+  with readable as (
+    select *, regexp_replace(document, '\\u(0000|d[89a-f][0-9a-f]{2})', '\\ufffd', 'g')::json
+      as content
+    from audit_entity_event
+  )
+  select started.cluster_id, started.at, started.alteration_id, started.ordinal,
+    started.principal, started.action, started.content -> 'entity' as entity,
+    started.content -> 'ops' as ops,
+    coalesce(nullif((ended.result -> 'before')::text, 'null')::json, started.content -> 'before')
+      as before,
+    ended.result -> 'after' as after, coalesce(ended.verdict, 'unknown') as outcome,
+    ended.result -> 'error' as error, ended.occurred_at as concluded_at
+  from readable as started left join lateral (
+    select verdict, occurred_at, content -> 'result' as result from readable as later
+    where later.received_at = started.received_at
+      and later.alteration_id = started.alteration_id and later.ordinal = started.ordinal
+      and later.verdict is not null
+    order by later.seq desc limit 1
+  ) as ended on true
+  where started.seq = 0;
+revoke all on audit_entity_event, audit_log from public;
 """
 
 LOCKS_AND_PLANS = """
@@ -203,6 +242,7 @@ set search_path to {schema}, pg_temp set timezone = 'UTC' as $$
 declare
   this_month constant timestamptz := date_trunc('month', now());
   first_day timestamptz;
+  log text;
   partition_name text;
   created integer := 0;
 begin
@@ -212,17 +252,20 @@ begin
   perform pg_advisory_xact_lock(hashtext('ensure_audit_partitions'));
   for step in -months_back .. months_ahead loop
     first_day := this_month + make_interval(months => step);
-    partition_name := to_char(first_day, '"audit_event_y"YYYY"m"MM');
-    if to_regclass(partition_name) is null then
-      execute format('create table %I partition of audit_event for values from (%L) to (%L)',
-                     partition_name, first_day, first_day + interval '1 month');
+    foreach log in array array['audit_event', 'audit_entity'] loop
+      partition_name := log || to_char(first_day, '"_y"YYYY"m"MM');
+      continue when to_regclass(partition_name) is not null;
+      execute format('create table %I partition of %I for values from (%L) to (%L)',
+                     partition_name, log, first_day, first_day + interval '1 month');
       execute format('revoke all on %I from public', partition_name);
-      execute format('alter table %I enable always trigger audit_event_row', partition_name);
-      execute format('create trigger audit_event_truncate before truncate on %I for each '
-                     'statement execute function refuse_change_of_audit_event()', partition_name);
-      execute format('alter table %I enable always trigger audit_event_truncate', partition_name);
+      execute format('alter table %I enable always trigger %I', partition_name, log || '_row');
+      execute format('create trigger %I before truncate on %I for each '
+                     'statement execute function refuse_change_of_audit_event()',
+                     log || '_truncate', partition_name);
+      execute format('alter table %I enable always trigger %I', partition_name,
+                     log || '_truncate');
       created := created + 1;
-    end if;
+    end loop;
   end loop;
   return created;
 end
@@ -361,7 +404,8 @@ $$;
 
 APPEND_EVENTS = """
 create function append_events(
-  events json, ids uuid[], repeatable uuid[], out recorded_at timestamptz, out refused json
+  events json, records bytea[], entities json, ids uuid[], repeatable uuid[],
+  out recorded_at timestamptz, out refused json
 ) language plpgsql {settings} as $$
 #variable_conflict use_column
 declare
@@ -373,65 +417,99 @@ begin
   order by cluster_id, entity_hash for update;
   recorded_at := clock_timestamp();
   with event as materialized (
-    select * from json_to_recordset(events) as event(received_at timestamptz, alteration_id uuid,
-      ordinal smallint, event_type text, verdict text, record text, cluster_id text,
-      principal text, action text, user_kind text, user_name bytea, client_id_kind text,
-      client_id_name bytea, ip_kind text, ip_name bytea, other_types boolean, entity text,
-      "values" text)
-  ), judged as materialized (
-    select event.*, case when cluster_id is null then started_at else recorded_at end as at,
-      greatest(started_at, recorded_at) as occurred_at,
-      case when cluster_id is not null then 0 when event_type = 'outcome' then 1
-        else greatest(last_seq, 1) + 1 end as seq,
-      conclusion, event_type = 'recovery' and verdict is null and exists (
-        select from quota_entity as held where held.alteration_id = event.alteration_id
-          and held.ordinal = event.ordinal and observed) as is_repeated
-    from event cross join lateral (
-      select min(earlier.at) as started_at, max(earlier.seq) as last_seq,
-        (array_agg(earlier.payload order by earlier.seq desc) filter (where earlier.seq > 0
-          and earlier.verdict is not null and event.event_type <> 'drift'
-          and (earlier.verdict <> 'unknown' or event.event_type = 'outcome')))[1] as conclusion
-      from audit_event as earlier
-      where event.cluster_id is null and earlier.received_at = event.received_at
-        and earlier.alteration_id = event.alteration_id and earlier.ordinal = event.ordinal
-    ) as history
-  ), fresh as materialized (
-    select *, '{"at":"' || payload_time(at) || '","occurred_at":"' || payload_time(occurred_at)
-      || '",' || substr(record, 2) as payload
-    from judged where at is not null and conclusion is null and not is_repeated
+    select * from json_to_recordset(events) as event(n integer, received_at timestamptz,
+      alteration_id uuid, event_type text, cluster_id text, principal text, action text,
+      head_length integer)
+  ), given as materialized (
+    select received_at, alteration_id, event_type, cluster_id, entity.*
+    from event join json_to_recordset(entities) as entity(n integer, ordinal smallint,
+      user_kind text, user_name bytea, client_id_kind text, client_id_name bytea, ip_kind text,
+      ip_name bytea, other_types boolean, verdict text, document_at integer,
+      document_length integer, "values" text) using (n)
+  ), dubious as materialized (
+    select given.received_at, given.alteration_id, given.ordinal, event_type, verdict, observed
+    from given left join quota_entity as held on held.alteration_id = any(ids)
+      and held.alteration_id = given.alteration_id and held.ordinal = given.ordinal
+    where given.cluster_id is null
+      and (held.alteration_id is null or quarantined and event_type = 'outcome' or observed)
+  ), left_out as materialized (
+    select alteration_id, ordinal, standing.event_type, document
+    from dubious cross join lateral (
+      select count(*) as number, max(earlier.seq) as last_seq,
+        max(earlier.seq) filter (where earlier.seq > 0 and earlier.verdict is not null
+          and dubious.event_type <> 'drift'
+          and (earlier.verdict <> 'unknown' or dubious.event_type = 'outcome')) as concluded_seq
+      from audit_entity as earlier
+      where earlier.received_at = dubious.received_at
+        and earlier.alteration_id = dubious.alteration_id and earlier.ordinal = dubious.ordinal
+    ) as history left join lateral (
+      select event_type, document from audit_entity_event as event
+      where event.received_at = dubious.received_at
+        and event.alteration_id = dubious.alteration_id
+        and event.ordinal = dubious.ordinal and event.seq = coalesce(concluded_seq, last_seq)
+    ) as standing on true
+    where number = 0 or concluded_seq is not null
+      or dubious.event_type = 'recovery' and verdict is null and observed
+  ), dated as materialized (
+    select numbered.*, '{"at":"' || payload_time(at) || '","occurred_at":"'
+      || payload_time(occurred_at) || '",' as times
+    from (
+      select event.*, coalesce(started_at, recorded_at) as at,
+        greatest(started_at, recorded_at) as occurred_at,
+        coalesce(last_seq + row_number() over (partition by alteration_id order by n), 0) as seq
+      from event cross join lateral (
+        select min(at) as started_at, max(seq) as last_seq from audit_event as earlier
+        where event.cluster_id is null and earlier.received_at = event.received_at
+          and earlier.alteration_id = event.alteration_id
+      ) as history
+      where not exists (select from left_out)
+    ) as numbered
   ), inserted as (
-    insert into audit_event (received_at, alteration_id, ordinal, seq, event_type, at, occurred_at,
-      payload, leaf_hash, verdict, cluster_id, principal, action, user_kind, user_name,
-      client_id_kind, client_id_name, ip_kind, ip_name, other_types)
-    select received_at, alteration_id, ordinal, seq, event_type, at, occurred_at, payload,
-      sha256('\\x00'::bytea || convert_to(payload, 'UTF8')), verdict, cluster_id, principal,
-      action, user_kind, user_name, client_id_kind, client_id_name, ip_kind, ip_name, other_types
-    from fresh
+    insert into audit_event (received_at, alteration_id, seq, event_type, at, occurred_at,
+      cluster_id, principal, action, head_length, payload, leaf_hash)
+    select received_at, alteration_id, seq, event_type, at, occurred_at, cluster_id, principal,
+      action, head_length + length(times) - 1, payload, sha256('\\x00'::bytea || payload)
+    from dated join unnest(records) with ordinality as given(record, n) using (n)
+      cross join lateral (
+        select convert_to(times, 'UTF8') || substr(record, 2) as payload offset 0) as sealed
+  ), entity as materialized (
+    select given.*, dated.seq, dated.at, document_at + length(times) - 1 as begins_at
+    from given join dated using (n)
+  ), listed as (
+    insert into audit_entity (received_at, alteration_id, ordinal, seq, at, cluster_id,
+      user_kind, user_name, client_id_kind, client_id_name, ip_kind, ip_name, other_types, verdict,
+      document_at, document_length)
+    select received_at, alteration_id, ordinal, seq, at, cluster_id,
+      case when other_types is not null then coalesce(user_kind, 'absent') end, user_name,
+      case when other_types is not null then coalesce(client_id_kind, 'absent') end,
+      client_id_name, case when other_types is not null then coalesce(ip_kind, 'absent') end,
+      ip_name, other_types, verdict, begins_at, document_length
+    from entity
   ), settled as materialized (
-    select held.cluster_id, held.entity_hash, held.alteration_id, held.claim
-    from fresh join quota_entity as held using (alteration_id, ordinal)
-    where held.alteration_id = any(ids) and fresh.verdict = 'applied' and held.claim is not null
+    select held.cluster_id, held.entity_hash, held.alteration_id, held.claim, held.entity
+    from entity join quota_entity as held using (alteration_id, ordinal)
+    where held.alteration_id = any(ids) and entity.verdict = 'applied' and held.claim is not null
   ), freed as (
     update quota_entity as held set alteration_id = null, claim = null,
-      entity = coalesce(fresh.entity, held.entity),
-      "values" = coalesce(fresh."values", held."values"),
-      version = held.version + (fresh.entity is not null)::integer,
-      changed_by = case when fresh.entity is null then changed_by else held.alteration_id end,
-      changed_at = case when fresh.entity is null then changed_at else recorded_at end
-    from fresh
-    where held.alteration_id = any(ids) and held.alteration_id = fresh.alteration_id
-      and held.ordinal = fresh.ordinal and fresh.verdict <> 'unknown'
+      "values" = coalesce(entity."values", held."values"),
+      version = held.version + (entity."values" is not null)::integer,
+      changed_by = case when entity."values" is null then changed_by else held.alteration_id end,
+      changed_at = case when entity."values" is null then changed_at else recorded_at end
+    from entity
+    where held.alteration_id = any(ids) and held.alteration_id = entity.alteration_id
+      and held.ordinal = entity.ordinal and entity.verdict <> 'unknown'
   ), quarantined as (
     update quota_entity as held set quarantined = true, handed_over_by =
       greatest(taken_at, least(handed_over_by, clock_timestamp()))
-    from fresh
-    where held.alteration_id = any(ids) and held.alteration_id = fresh.alteration_id
-      and held.ordinal = fresh.ordinal and fresh.verdict = 'unknown'
+    from entity
+    where held.alteration_id = any(ids) and held.alteration_id = entity.alteration_id
+      and held.ordinal = entity.ordinal and entity.verdict = 'unknown'
   ), observed as (
     update quota_entity as held set observed = true, claimed_by = null, claimed_until = null
-    from fresh
-    where held.alteration_id = any(ids) and held.alteration_id = fresh.alteration_id
-      and held.ordinal = fresh.ordinal and fresh.verdict is null and fresh.event_type = 'recovery'
+    from entity
+    where held.alteration_id = any(ids) and held.alteration_id = entity.alteration_id
+      and held.ordinal = entity.ordinal and entity.verdict is null
+      and entity.event_type = 'recovery'
   ), renewed as (
     update idempotency set expires_at = clock_timestamp() + interval '24 hours'
     where alteration_id = any(ids)
@@ -444,7 +522,7 @@ begin
     insert into quota_owner
       (cluster_id, entity_hash, key, owner, value, entity, alteration_id, applied_at)
     select cluster_id, entity_hash, (pair).key, claim ->> 'owner',
-      (pair).value::double precision, claim ->> 'entity', alteration_id, clock_timestamp()
+      (pair).value::double precision, entity, alteration_id, clock_timestamp()
     from (select settled.*, json_each_text(claim -> 'values') as pair from settled) as wanted
     order by cluster_id, entity_hash, (pair).key
     on conflict (cluster_id, entity_hash, key) do update set
@@ -453,11 +531,9 @@ begin
       alteration_id = excluded.alteration_id,
       applied_at = excluded.applied_at
   )
-  select json_agg(json_build_array(alteration_id, ordinal, conclusion))
-      filter (where at is null or conclusion is not null),
-    array_agg(distinct received_at)
-  into refused, starts from judged;
-  if cardinality(ids) = 0 then
+  select array_agg(distinct received_at), (select json_agg(left_out) from left_out)
+  into starts, refused from event;
+  if refused is not null or cardinality(ids) = 0 then
     return;
   end if;
   update quota_entity set alteration_id = null
@@ -468,7 +544,7 @@ begin
       and alteration_id <> all (array(
         select alteration_id from quota_entity where alteration_id = any(repeatable)))
       and alteration_id <> all (array(
-        select alteration_id from audit_event
+        select alteration_id from audit_entity
         where received_at = any(starts) and alteration_id = any(repeatable) and seq > 0
           and verdict not in ('not_sent', 'refused', 'not_applied', 'unknown')));
   end if;
@@ -478,8 +554,9 @@ $$;
 
 RECORD_INTENTS = """
 create function record_intents(
-  keys json, requests json, locks json, events json, handed_over_within double precision,
-  patient boolean, out at timestamptz, out lost uuid[], out states json
+  keys json, requests json, locks json, events json, records bytea[], entities json,
+  handed_over_within double precision, patient boolean,
+  out at timestamptz, out lost uuid[], out states json
 ) language plpgsql {settings} as $$
 #variable_conflict use_column
 declare
@@ -507,15 +584,15 @@ begin
     locking := 'quota_entity';
     perform set_config('lock_timeout', case when patient then '500ms' else '50ms' end, true);
     with wanted as materialized (
-      select * from json_to_recordset(locks)
-        as wanted(alteration_id uuid, ordinal smallint, entity_hash bytea, claim json)
-      join json_to_recordset(requests) as request(alteration_id uuid, cluster_id text,
-        received_at timestamptz, owner text, broker_id integer) using (alteration_id)
+      select request.*, ordinal, entity, sha256(convert_to(entity, 'UTF8')) as entity_hash, claim
+      from json_to_recordset(locks) as wanted(n integer, ordinal smallint, entity text, claim json)
+      join json_to_recordset(requests) as request(n integer, alteration_id uuid, cluster_id text,
+        received_at timestamptz, owner text, broker_id integer) using (n)
     ), clock as materialized (select clock_timestamp() as now), taken as (
       insert into quota_entity as held (cluster_id, entity_hash, alteration_id, ordinal,
-        received_at, owner, broker_id, taken_at, handed_over_by, claim)
-      select cluster_id, entity_hash, alteration_id, ordinal,
-        received_at, owner, broker_id, now, now + make_interval(secs => handed_over_within), claim
+        received_at, owner, broker_id, taken_at, handed_over_by, claim, entity)
+      select cluster_id, entity_hash, alteration_id, ordinal, received_at, owner, broker_id, now,
+        now + make_interval(secs => handed_over_within), claim, entity
       from clock, wanted
       order by cluster_id, entity_hash
       on conflict (cluster_id, entity_hash) do update set
@@ -541,13 +618,16 @@ begin
     events := (select coalesce(json_agg(event), '[]') from json_array_elements(events) as event
       where (event ->> 'alteration_id')::uuid <> all (lost));
   end if;
-  at := (append_events(events, '{}', '{}')).recorded_at;
+  at := (append_events(events, records, entities, '{}', '{}')).recorded_at;
 end
 $$;
 """
 
+VIEW_NAMES = ("audit_log", "audit_entity_event")
+
 TABLES = (
     "audit_event",
+    "audit_entity",
     "quota_entity",
     "idempotency",
     "worker",
@@ -560,8 +640,8 @@ TABLES = (
 )
 
 FUNCTIONS = (
-    "record_intents(json, json, json, json, double precision, boolean)",
-    "append_events(json, uuid[], uuid[])",
+    "record_intents(json, json, json, json, bytea[], json, double precision, boolean)",
+    "append_events(json, bytea[], json, uuid[], uuid[])",
     "payload_time(timestamptz)",
     "ensure_audit_partitions(integer, integer)",
     "refuse_change_of_audit_event()",
@@ -570,9 +650,9 @@ FUNCTIONS = (
 
 def upgrade() -> None:
     """Create everything but the partitions, which `ensure_audit_partitions` makes."""
-    for script in (AUDIT_EVENT, LOCKS_AND_PLANS, AUTHENTICATION_FAILURE, APPEND_ONLY):
+    for script in (AUDIT_LOG, VIEWS, LOCKS_AND_PLANS, AUTHENTICATION_FAILURE, APPEND_ONLY):
         op.execute(script)
-    for table in ("audit_event", "authentication_failure"):
+    for table in ("audit_event", "audit_entity", "authentication_failure"):
         op.execute(GUARD.format(table=table))
     schema = op.get_bind().scalar(text("select quote_ident(current_schema())"))
     op.execute(PARTITIONS.replace("{schema}", schema))
@@ -584,6 +664,7 @@ def upgrade() -> None:
 
 def downgrade() -> None:
     """Drop everything, the log with its rows."""
+    op.execute(f"drop view {', '.join(VIEW_NAMES)}")
     op.execute(f"drop table {', '.join(TABLES)}")
     for function in FUNCTIONS:
         op.execute(f"drop function {function}")

@@ -131,10 +131,10 @@ def decisions_of(service: RunningService, postgres: LocalPostgres) -> DecisionOf
     owner_url, _ = postgres.create_database(name)
 
     def decision_of(response: httpx.Response) -> dict[str, Any]:
-        query = "select payload from audit_event where ordinal = -1 and payload like %s"
+        query = "select payload from audit_event where seq = 0 and position(%s in payload) > 0"
         request_id = response.headers["X-Request-Id"]
         with psycopg.connect(owner_url) as connection:
-            rows = connection.execute(query, (f'%"{request_id}"%',)).fetchall()
+            rows = connection.execute(query, (f'"{request_id}"'.encode(),)).fetchall()
         assert len(rows) == 1, "one request, one record"
         decision: dict[str, Any] = json.loads(rows[0][0])["decision"]
         return decision

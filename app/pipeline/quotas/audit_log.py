@@ -18,15 +18,15 @@ from app.pipeline.publish.runs import connected
 _ROWS_AT_ONCE: Final = 2_000
 
 _ENTRIES: Final = """
-    select started.alteration_id, started.cluster_id, started.at, started.payload as start, (
-        select later.payload from audit_event as later
+    select started.alteration_id, started.cluster_id, started.at, started.document as start, (
+        select later.document from audit_entity_event as later
         where later.received_at = started.received_at
           and later.alteration_id = started.alteration_id and later.ordinal = started.ordinal
           and later.seq > 0 and later.verdict is not null
         order by later.seq desc limit 1
       ) as conclusion
-    from audit_event as started
-    where started.listed and started.event_type in ('intent', 'drift')
+    from audit_entity_event as started
+    where started.seq = 0 and started.event_type in ('intent', 'drift')
       and (%(cluster)s::text is null or started.cluster_id = %(cluster)s)
     order by started.at, started.alteration_id, started.ordinal
 """

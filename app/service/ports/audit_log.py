@@ -275,7 +275,8 @@ class AuditJournal(Protocol):
     async def record_intent(self, intent: Intent) -> CommittedIntent:
         """Commit the intent, its locks and its key durably, all or none.
 
-        Where the error's ``alteration_id`` is set, the log may hold the intent all the same.
+        Where the error's ``alteration_id`` is set, the log fell silent during the commit: it may
+        hold the intent all the same, and then it wants a conclusion.
 
         Raises:
             EntityBusyError: A lock is taken; ``alteration_id`` says by whom. Nothing was written.
@@ -296,6 +297,8 @@ class AuditJournal(Protocol):
 
         Raises:
             NotFoundError: The log has no such intent.
+            ValueError: The log has another outcome for some of the entities; it stands, and the
+                rest is recorded.
         """
         ...
 

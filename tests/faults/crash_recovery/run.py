@@ -29,11 +29,11 @@ _POLL_S: Final = 0.1
 
 _OPEN = """
 select (select count(alteration_id) from quota_entity) + count(*) filter (where not exists (
-  select from audit_event as later
-  where later.received_at = audit_event.received_at and later.seq > 0
-    and later.alteration_id = audit_event.alteration_id
-    and later.ordinal = audit_event.ordinal and later.verdict <> 'unknown'))
-from audit_event where event_type = 'intent' and ordinal >= 0
+  select from audit_entity as later
+  where later.received_at = started.received_at and later.seq > 0
+    and later.alteration_id = started.alteration_id
+    and later.ordinal = started.ordinal and later.verdict <> 'unknown'))
+from audit_entity_event as started where event_type = 'intent'
 """
 
 

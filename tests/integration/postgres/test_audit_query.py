@@ -19,6 +19,7 @@ from app.postgres.audit_query import audit_statement
 from app.postgres.pool import Database, Lease
 from app.service.ports.audit_log import AuditConclusion, AuditQuery, AuditRow
 from tests.integration.postgres.calls import run_as
+from tests.integration.postgres.locks import Tables
 from tests.testkit.postgres import HOSTILE_NAMES, AuditDatabase, audit_entity, audit_request, intend
 
 LONG = "team-" + "é" * 40
@@ -177,12 +178,36 @@ async def test_conditions_are_anded(journal: PostgresJournal, written: list[Audi
 
 
 async def test_pages_join_into_the_whole_answer(journal: PostgresJournal, written: list[AuditRow]):
-    expected = [row for row in written if row.principal == "User:a"]
-    for limit in (1, 2, 7, len(expected), 100):
-        pages = [page async for page in all_pages(journal, AuditQuery(actor="User:a", limit=limit))]
-        assert [row for page in pages for row in page] == expected
-        assert {len(page) for page in pages[:-1]} <= {limit}
-        assert 0 < len(pages[-1]) <= limit
+    users = ClientQuotaFilter((ClientQuotaFilterComponent.of_entity_type("user"),))
+    queries = (AuditQuery(actor="User:a"), AuditQuery(users), AuditQuery(outcome="refused"))
+    for query in queries:
+        expected = await listed(journal, query)
+        assert 7 < len(expected) < len(written)
+        for limit in (1, 2, 7, len(expected), 100):
+            pages = [page async for page in all_pages(journal, replace(query, limit=limit))]
+            assert [row for page in pages for row in page] == expected
+            assert {len(page) for page in pages[:-1]} <= {limit}
+            assert 0 < len(pages[-1]) <= limit
+
+
+async def test_the_view_has_a_row_for_each_entity(written: list[AuditRow], tables: Tables):
+    rows = tables.run("select * from audit_log order by at desc, alteration_id desc, ordinal")
+    assert [(str(row.alteration_id), row.at, row.principal, row.action) for row in rows] == [
+        (row.alteration_id, row.at, row.principal, row.action) for row in written
+    ]
+    assert [(row.entity, row.ops, row.outcome) for row in rows] == [
+        (shown_in_sql(row.entity), row.ops, row.outcome) for row in written
+    ]
+    assert [(row.before, row.after, row.error) for row in rows] == [
+        (row.before, row.after, row.error) for row in written
+    ]
+
+
+def shown_in_sql(entity: ClientQuotaEntity | None) -> dict[str, str | None] | None:
+    return entity and {
+        kind: name and re.sub("[\0\ud800-\udfff]", "\ufffd", name)
+        for kind, name in entity.as_dict().items()
+    }
 
 
 async def all_pages(
@@ -214,10 +239,11 @@ async def test_a_time_reads_the_partitions_of_that_time_alone(
     run_as(audit_database.owner_url, "select ensure_audit_partitions(12, 3)")
     now = written[0].at
     recent = AuditQuery(since=now - timedelta(minutes=5), until=now)
-    for query in (recent, replace(recent, outcome="refused")):
+    refused = replace(recent, outcome="refused")
+    for query, scans in ((recent, "request|started"), (refused, "started|ended")):
         plan = await plan_of(database, query)
-        scanned = set(re.findall(r" on (audit_event_y\d+m\d+) (?:started|ended)", plan))
-        assert f"audit_event_y{now:%Y}m{now:%m}" in scanned
+        scanned = set(re.findall(rf" on audit_\w+_(y\d+m\d+) (?:{scans})", plan))
+        assert f"y{now:%Y}m{now:%m}" in scanned
         assert len(scanned) <= 2
 
 
@@ -232,8 +258,8 @@ async def test_what_is_unknown_is_found_by_what_is_held(
     unknown = [row for row in written if row.outcome == "unknown"]
     concluded = {row.alteration_id: row for row in written if row not in unknown}
     plan = await plan_of(database, AuditQuery(outcome="unknown", limit=10_000))
-    read = [int(rows) for rows in re.findall(r"on audit_event.*actual rows=(\d+)", plan)]
-    assert sum(read) <= 3 * len(unknown)  # the start, its request, its conclusion
+    read = [int(rows) for rows in re.findall(r"on audit_e.*actual rows=(\d+)", plan)]
+    assert sum(read) <= 4 * len(unknown)  # the start and the conclusion, each with its event
     assert len(concluded) > 0
     assert await listed(journal, AuditQuery(outcome="unknown")) == unknown
 

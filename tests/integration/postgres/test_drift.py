@@ -207,16 +207,17 @@ async def test_drift_of_many_entities_is_recorded(
     assert tables.locked() == 0
 
 
+@pytest.mark.parametrize("user", ["alice", "a\0"])
 async def test_a_late_apply_is_told_in_both_stories(
-    journal: PostgresJournal, drift: PostgresDriftJournal, database: Database
+    journal: PostgresJournal, drift: PostgresDriftJournal, database: Database, user: str
 ):
-    old = request_of("bob", "alice")
+    old = request_of("bob", user)
     await intend(journal, old)
     await journal.record_conclusion(concluded(old, Outcome.UNKNOWN, None))
-    result = AlterationResult(entity_of("alice"), Outcome.NOT_APPLIED, False, {}, {})
+    result = AlterationResult(entity_of(user), Outcome.NOT_APPLIED, False, {}, {})
     recovered = Recovered(old.alteration_id, 1, result, final=True, evidence={})
     await PostgresRecovery(database).record_recovery([recovered])
-    change = changed("alice", {}, AFTER, version=0, linked=old.alteration_id)
+    change = changed(user, {}, AFTER, version=0, linked=old.alteration_id)
     await drift.record_drift(CLUSTER, [change])
     (row,) = await rows(journal)
     assert row.reason is not None
@@ -226,7 +227,7 @@ async def test_a_late_apply_is_told_in_both_stories(
     assert [item.outcome.value for item in record.results.values()] == ["unknown", "not_applied"]
     assert record.history[-1][1:] == (
         "recovery",
-        f"seen to be applied after all, recorded as {row.alteration_id} for {{user=alice}}",
+        f"seen to be applied after all, recorded as {row.alteration_id} for {entity_of(user)}",
     )
     page = await journal.audit_rows(AuditQuery(outcome="not_applied"))
     assert [item.alteration_id for item in page.rows] == [old.alteration_id]

@@ -181,7 +181,7 @@ async def test_the_payload_is_json_with_integers_and_words_where_json_lacks_a_nu
     await intend(journal, audit_request(audit_entity(0, {"user": "\x00"}, values)))
     with psycopg.connect(audit_database.owner_url) as connection:
         (payload,) = connection.execute(
-            "select payload from audit_event where ordinal = 0"
+            "select convert_from(payload, 'UTF8') from audit_event"
         ).fetchone() or ("",)
     assert '"before":{"a":9223372036854775808,"b":"Infinity","c":"NaN","d":0.5}' in payload
     assert '"entity":{"user":"\\u0000"}' in payload
@@ -235,7 +235,7 @@ async def test_repeating_a_conclusion_changes_nothing(
     assert record.concluded
     assert record.history[1:] == [sent]
     with psycopg.connect(audit_database.owner_url) as connection:
-        counted = connection.execute("select count(*) from audit_event where seq = 1").fetchone()
+        counted = connection.execute("select count(*) from audit_entity where seq > 0").fetchone()
     assert counted == (len(HOSTILE_NAMES),)
 
 

@@ -9,7 +9,7 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, create_engine, inspect
 
 from app.postgres.migrate import MigrationError, alembic_config, migrate, migrations_folder
-from app.postgres.schema import SCHEMA_REVISION, audit_event
+from app.postgres.schema import SCHEMA_REVISION, audit_entity, audit_event
 from tests.testkit.postgres import AuditDatabase
 
 GRANTED = "The role quotas_service may read the audit log and add to it, and keep locks and keys."
@@ -54,10 +54,11 @@ def test_the_service_expects_the_newest_migration(audit_database: AuditDatabase)
     connection = open_connection(audit_database.owner_url)
     with connection:
         scripts = ScriptDirectory.from_config(alembic_config(connection))
-        columns = {column["name"] for column in inspect(connection).get_columns("audit_event")}
+        for table in (audit_event, audit_entity):
+            columns = {column["name"] for column in inspect(connection).get_columns(table.name)}
+            assert columns == {column.name for column in table.columns}
     connection.engine.dispose()
     assert scripts.get_heads() == [SCHEMA_REVISION]
-    assert columns == {column.name for column in audit_event.columns}
 
 
 def test_migrations_that_run_at_once_take_turns(empty_database: AuditDatabase):
@@ -77,13 +78,15 @@ def test_partitions_reach_from_the_month_before_to_three_months_ahead(
     audit_database: AuditDatabase,
 ):
     first = datetime.now(UTC).replace(day=1) - timedelta(days=1)
-    months = {f"audit_event_y{first:%Y}m{first:%m}"}
+    months = {f"{first:%Y}m{first:%m}"}
     for _ in range(4):
         first = first.replace(day=1) + timedelta(days=32)
-        months.add(f"audit_event_y{first:%Y}m{first:%m}")
+        months.add(f"{first:%Y}m{first:%m}")
+    query = "select relid::regclass::text from pg_partition_tree(%s) where isleaf"
     with psycopg.connect(audit_database.owner_url) as connection:
-        query = "select relid::regclass::text from pg_partition_tree('audit_event') where isleaf"
-        assert {row[0] for row in connection.execute(query)} == months
+        for log in ("audit_event", "audit_entity"):
+            made = {row[0] for row in connection.execute(query, [log])}
+            assert made == {f"{log}_y{month}" for month in months}
 
 
 def test_the_service_may_make_later_partitions_and_they_are_closed_to_it(
@@ -92,16 +95,17 @@ def test_the_service_may_make_later_partitions_and_they_are_closed_to_it(
     with psycopg.connect(audit_database.service_url) as connection:
         made = connection.execute("select ensure_audit_partitions(0, 12)").fetchone()
         again = connection.execute("select ensure_audit_partitions(0, 12)").fetchone()
-    assert (made, again) == ((9,), (0,))
+    assert (made, again) == ((18,), (0,))
     query = """
         select count(*) filter (where isleaf),
           count(*) filter (where isleaf and has_table_privilege('quotas_service', relid,
             'select, insert, update, delete, truncate, references, trigger')),
           count(*) filter (where pg_get_userbyid(relowner) <> 'quotas_owner')
-        from pg_partition_tree('audit_event') join pg_class on oid = relid
+        from pg_partition_tree(%s) join pg_class on oid = relid
     """
     with psycopg.connect(audit_database.owner_url) as connection:
-        assert connection.execute(query).fetchone() == (14, 0, 0)
+        for log in ("audit_event", "audit_entity"):
+            assert connection.execute(query, [log]).fetchone() == (14, 0, 0)
 
 
 def test_one_role_for_everything_works_with_a_warning(empty_database: AuditDatabase):

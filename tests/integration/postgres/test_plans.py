@@ -18,9 +18,9 @@ from app.domain.errors import (
 from app.domain.plans import Conflict, DesiredQuota, Holding, PlannedChange, Unpruned, WhyKept
 from app.postgres import plans as postgres_plans
 from app.postgres.audit_log import PostgresJournal
+from app.postgres.event_records import outcome_event
 from app.postgres.log_writer import MAX_BATCH_ROWS, append
 from app.postgres.migrate import keep_house
-from app.postgres.payload import outcome_events
 from app.postgres.plans import PostgresPlans
 from app.postgres.pool import Database, Lease
 from app.postgres.recovery import PostgresRecovery
@@ -276,7 +276,7 @@ async def test_of_two_that_conclude_halves_at_once_the_later_frees_what_they_res
 
     async def conclude_first(lease: Lease) -> None:
         frees = {request.alteration_id: False}
-        await append(outcome_events(halves[0]), 1, lease, frees, commit=False)
+        await append([outcome_event(halves[0])], lease, frees, commit=False)
         is_freed.set()
         await goes_on.wait()
 

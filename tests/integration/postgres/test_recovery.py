@@ -78,8 +78,11 @@ async def test_what_is_final_is_the_outcome_and_frees_the_entity(
     (row,) = (await journal.audit_rows(AuditQuery())).rows
     assert row.after == final.result.after
     assert tables.locked() == 0
-    (payload,) = tables.run("select payload from audit_event where verdict is not null and seq > 1")
-    assert '"evidence":{"epoch":3,"fences":[1,2]}' in payload.payload
+    (row,) = tables.run(
+        "select document from audit_entity_event where verdict is not null "
+        "and event_type = 'recovery'"
+    )
+    assert '"evidence":{"epoch":3,"fences":[1,2]}' in row.document
     state = tables.state(request)
     assert (state is not None) == (outcome in (Outcome.APPLIED, Outcome.OBSERVED_OTHER))
     assert state is None or state.stored == '{"producer_byte_rate":1024}'
@@ -123,7 +126,7 @@ async def test_an_owner_that_comes_back_and_knows_nothing_changes_nothing(
     await recovery.record_recovery([found(request, Outcome.OBSERVED_OTHER, final=True)])
     await journal.record_conclusion(concluded(request, Outcome.UNKNOWN, None))
     assert await listed(journal, request) == ["observed_other"]
-    assert tables.run("select 1 from audit_event where seq = 1") == []
+    assert tables.run("select 1 from audit_event where event_type = 'outcome'") == []
     assert tables.locked() == 0
 
 
@@ -160,7 +163,7 @@ async def test_of_an_owner_and_a_recovery_at_once_one_concludes(
         refused = [result for result in results if result]
         assert len(refused) == 2
         assert all("is already" in str(item) for item in refused)
-    conclusions = tables.run("select count(*) as n from audit_event where seq > 0")
+    conclusions = tables.run("select count(*) as n from audit_entity where seq > 0")
     assert conclusions[0].n == 30
     assert tables.locked() == 0
 
@@ -179,7 +182,7 @@ async def test_of_a_recovery_and_a_successor_at_once_one_concludes(
         assert isinstance(taken, CommittedIntent)
         (outcome,) = await listed(journal, old)
         assert outcome in ("applied", "superseded")
-        ends = "select count(*) as n from audit_event where alteration_id = %(id)s and seq > 1"
+        ends = "select count(*) as n from audit_entity where alteration_id = %(id)s and seq > 1"
         assert tables.run(ends, id=old.alteration_id)[0].n == 1
         assert [lock.quarantined for lock in tables.locks(new).values()] == [False]
 
@@ -248,7 +251,7 @@ async def test_thousands_of_entities_are_claimed_and_concluded_together(
         for _ in range(2):
             assert await recovery.record_recovery(findings) == {}
     assert (tables.locked(), tables.audited()) == (0, 3000)
-    ends = tables.run("select count(*) as n, count(verdict) as m from audit_event where seq > 1")
+    ends = tables.run("select count(*) as n, count(verdict) as m from audit_entity where seq > 1")
     assert (ends[0].n, ends[0].m) == (6000, 3000)
 
 

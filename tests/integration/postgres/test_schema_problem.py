@@ -61,7 +61,11 @@ async def test_an_empty_database_has_no_audit_log(empty_database: AuditDatabase)
         ("grant delete on audit_event to public", "could change or remove"),
         ("grant truncate on audit_event to quotas_service", "could change or remove"),
         ("grant trigger on audit_event to quotas_service", "could change or remove"),
-        ("grant update (verdict) on audit_event to quotas_service", "could change or remove"),
+        ("grant update (seq) on audit_event to quotas_service", "could change or remove"),
+        ("grant update (verdict) on audit_entity to quotas_service", "could change or remove"),
+        ("revoke insert on audit_entity from quotas_service", "may not read and add"),
+        ("revoke select on audit_entity_event from quotas_service", "may not read and add"),
+        ("alter table audit_entity disable trigger audit_entity_row", "audit_entity lacks"),
         (f"grant delete on {PARTITION} to quotas_service", "could change or remove"),
         (f"grant insert on {PARTITION} to quotas_service", "could change or remove"),
         ("alter table audit_event disable trigger audit_event_row", "audit_event lacks"),
@@ -71,6 +75,10 @@ async def test_an_empty_database_has_no_audit_log(empty_database: AuditDatabase)
         (f"drop trigger audit_event_truncate on {PARTITION}", f"{PARTITION} lacks"),
         (f"drop table {PARTITION}", "no partition for the present month"),
         (f"drop table {NEXT_PARTITION}", "no partition for the next month"),
+        (
+            f"drop table {NEXT_PARTITION.replace('event', 'entity')}",
+            "no partition for the next month",
+        ),
         *((f"revoke all on {name} from quotas_service", name) for name in WORKING_TABLES),
         ("revoke delete on idempotency from quotas_service", "may not use the table idempotency"),
         ("revoke update on quota_entity from quotas_service", "may not use the table quota_entity"),
@@ -82,7 +90,7 @@ async def test_an_empty_database_has_no_audit_log(empty_database: AuditDatabase)
             "drop trigger authentication_failure_row on authentication_failure",
             "authentication_failure lacks",
         ),
-        ("drop index audit_event_one_conclusion", "keeps conclusions unique"),
+        ("drop index audit_entity_one_conclusion", "keeps conclusions unique"),
     ],
 )
 async def test_a_schema_that_does_not_fit_is_named(

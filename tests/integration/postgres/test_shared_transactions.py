@@ -1,6 +1,7 @@
 """Intents and conclusions that share a transaction: each stands or falls by itself."""
 
 import asyncio
+import hashlib
 import json
 from collections.abc import Awaitable, Sequence
 from datetime import UTC
@@ -18,7 +19,7 @@ from app.postgres.log_writer import (
     write_intents,
     write_outcomes,
 )
-from app.postgres.payload import canonical_json
+from app.postgres.payload import canonical_bytes
 from app.postgres.pool import Database
 from app.service.ports.audit_log import AuditRequest, CommittedIntent, KeyClaim, KeyTakenError
 from tests.integration.postgres.locks import AFTER, Tables, concluded, request_of
@@ -73,17 +74,27 @@ async def test_the_database_fills_in_the_times_that_its_rows_have(
     requests = [request_of("a", "b"), request_of("c")]
     await intended(journal, *requests)
     await asyncio.gather(*(journal.record_conclusion(concluded(request)) for request in requests))
-    rows = tables.run("select at, occurred_at, seq, payload from audit_event")
-    assert sorted(row.seq for row in rows) == [0] * 7 + [1] * 3
+    query = "select at, occurred_at, seq, head_length, payload, leaf_hash from audit_event"
+    rows = tables.run(query)
+    assert sorted(row.seq for row in rows) == [0] * 3 + [1] * 2
     for row in rows:
+        assert row.leaf_hash == hashlib.sha256(b"\0" + row.payload).digest()
         payload = json.loads(row.payload)
         times = [row.at, row.occurred_at]
         written = [time.astimezone(UTC).isoformat(timespec="microseconds") for time in times]
         assert [payload["at"], payload["occurred_at"]] == written
         del payload["at"], payload["occurred_at"]
-        record = canonical_json(payload).removeprefix("{")
-        at, occurred_at = written
-        assert row.payload == f'{{"at":"{at}","occurred_at":"{occurred_at}",{record}'
+        tail = {name: payload.pop(name) for name in ("entities", "rejected")}
+        head = canonical_bytes(payload)[1:-1]
+        at, occurred_at = (time.encode() for time in written)
+        times = b'{"at":"%b","occurred_at":"%b",' % (at, occurred_at)
+        assert row.payload == times + head + b"," + canonical_bytes(tail)[1:]
+        assert row.payload[: row.head_length] == times + head
+    documents = tables.run("select ordinal, document from audit_entity_event order by ordinal")
+    assert [json.loads(row.document)["ordinal"] for row in documents] == [
+        row.ordinal for row in documents
+    ]
+    assert len(documents) == 4 + 3
 
 
 async def test_transactions_are_shared(journal: PostgresJournal, tables: Tables):

@@ -10,18 +10,23 @@ from itertools import groupby
 from typing import Any, TypeVar
 
 import psycopg
+from psycopg.rows import namedtuple_row
 
 from app.domain.entities import ClientQuotaEntity
 from tests.testkit.history.events import Call, Write
 from tests.testkit.history.metadata_log import LogRecord, Oracle
 
 _ROWS = """
-select alteration_id, ordinal, payload, pg_xact_commit_timestamp(xmin)
-from audit_event where event_type not in ('denied', 'validated', 'rejected')
+select alteration_id, ordinal, event_type, at, occurred_at, document, committed_at
+from audit_entity_event join (
+    select received_at, alteration_id, seq, pg_xact_commit_timestamp(xmin) as committed_at
+    from audit_event
+  ) as event using (received_at, alteration_id, seq)
+where event_type not in ('denied', 'validated')
   and exists (select from audit_event as request
-    where request.received_at = audit_event.received_at
-      and request.alteration_id = audit_event.alteration_id
-      and request.ordinal = -1 and request.cluster_id = %s)
+    where request.received_at = audit_entity_event.received_at
+      and request.alteration_id = audit_entity_event.alteration_id
+      and request.seq = 0 and request.cluster_id = %s)
 order by received_at, alteration_id, ordinal, seq
 """
 _LOCKS = """select alteration_id::text, ordinal from quota_entity
@@ -111,47 +116,45 @@ class Audit:
 def read_audit(database_url: str, cluster_id: str) -> Audit:
     """Read that of a cluster, as the superuser of a server that tracks commit timestamps."""
     cluster = [cluster_id]
-    with psycopg.connect(database_url) as connection:
+    with psycopg.connect(database_url, row_factory=namedtuple_row) as connection:
         rows = connection.execute(_ROWS, cluster).fetchall()
         locks = connection.execute(_LOCKS, cluster).fetchall()
         states = connection.execute(_STATES, cluster).fetchall()
     entities: list[AuditedEntity] = []
     drift: list[Write] = []
-    for (alteration_id, ordinal), events in groupby(rows, key=lambda row: row[:2]):
-        documents = [(json.loads(payload), committed) for _, _, payload, committed in events]
-        start = documents[0][0]
-        if ordinal < 0:
-            continue
-        if start["event"] == "intent":
-            entities.append(_entity(str(alteration_id), documents))
+    for (alteration_id, _), group in groupby(rows, key=lambda row: row[:2]):
+        start, *later = group
+        document = json.loads(start.document)
+        if start.event_type == "intent":
+            entities.append(_entity(str(alteration_id), start, document, later))
         else:
-            drift += _writes(start)
+            drift += _writes(document)
     stored = {ClientQuotaEntity.of(json.loads(entity)): _values(text) for entity, text in states}
     entities.sort(key=lambda item: (item.at, item.alteration_id, item.ordinal))
     return Audit(entities, locks, stored, drift)
 
 
 def _entity(
-    alteration_id: str, documents: Sequence[tuple[Mapping[str, Any], datetime]]
+    alteration_id: str, start: Any, document: Mapping[str, Any], later: Sequence[Any]
 ) -> AuditedEntity:
-    start, committed_at = documents[0]
     return AuditedEntity(
         alteration_id,
-        start["ordinal"],
-        _writes(start),
-        datetime.fromisoformat(start["at"]),
-        committed_at,
-        tuple(_event(document) for document, _ in documents[1:]),
+        start.ordinal,
+        _writes(document),
+        start.at,
+        start.committed_at,
+        tuple(_event(row) for row in later),
     )
 
 
-def _event(document: Mapping[str, Any]) -> AuditEvent:
+def _event(row: Any) -> AuditEvent:
+    document = json.loads(row.document)
     outcome = document.get("result", {}).get("outcome")
     fences = document.get("evidence", {}).get("fences")
     definite = outcome not in {None, "unknown"}
     return AuditEvent(
-        document["event"],
-        datetime.fromisoformat(document["occurred_at"]),
+        row.event_type,
+        row.occurred_at,
         outcome,
         definite and document.get("final", True),
         datetime.fromisoformat(fences[0]) if fences else None,
