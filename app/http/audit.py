@@ -2,12 +2,11 @@
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Annotated, Any, Final, NotRequired
+from typing import Annotated, Any, Final
 from uuid import UUID
 
 from fastapi import Depends, Request, Response
-from pydantic import Field, Strict
-from typing_extensions import TypedDict
+from pydantic import MISSING, Field, Strict
 
 from app.domain.alterations import Outcome
 from app.domain.alterations import Values as StoredValues
@@ -30,9 +29,9 @@ from app.http.models import (
     Op,
     Refusal,
     RequestId,
+    ResponseModel,
     Time,
     Values,
-    closed,
 )
 from app.http.pagination import page_token, query_fingerprint, read_page_token
 from app.http.query_params import (
@@ -64,23 +63,11 @@ _PLUS: Final = "RFC 3339; a plus sign is written `%2B`."
 class AuditParameters(QueryParameters):
     """The query."""
 
-    entity: Annotated[
-        Filter,
-        Field(
-            description="A condition on the entity, in the grammar of `filter` of `GET /quotas`.",
-            examples=[["user=alice", "client-id:default"]],
-        ),
-    ] = ()
-    actor: Annotated[
-        str | None,
-        Field(
-            description=(
-                "The principal who asked, as Kafka prints it. Another one than oneself needs the "
-                "`audit` permission."
-            ),
-            examples=["User:ci"],
-        ),
-    ] = None
+    entity: Annotated[Filter, Field(examples=[["user=alice", "client-id:default"]])] = ()
+    """A condition on the entity, in the grammar of `filter` of `GET /quotas`."""
+    actor: Annotated[str | None, Field(examples=["User:ci"])] = None
+    """The principal who asked, as Kafka prints it. Another one than oneself needs the `audit`
+    permission."""
     since: Annotated[
         TimeParameter | None,
         Field(
@@ -94,72 +81,69 @@ class AuditParameters(QueryParameters):
             examples=["2026-11-22T00:00:00Z"],
         ),
     ] = None
-    outcome: Annotated[
-        Annotated[Outcome, Strict(strict=False)] | None,
-        Field(description="What became of the entity's alteration."),
-    ] = None
-    action: Annotated[AuditAction | None, Field(description="What was asked for.")] = None
+    outcome: Annotated[Outcome, Strict(strict=False)] | None = None
+    """What became of the entity's alteration."""
+    action: AuditAction | None = None
+    """What was asked for."""
     page_size: PageSize = 100
     page_token: PageToken = None
 
 
-@closed
-class AppliedPlan(TypedDict):
+class AppliedPlan(ResponseModel):
     """The plan that was applied; only where one was."""
 
     plan_id: AlterationId
-    owner: Annotated[str, Field(description="In whose name it was applied.")]
+    owner: str
+    """In whose name it was applied."""
     force: bool
-    taken_over: Annotated[
-        dict[str, str], Field(description="From whom keys were taken over by force, by key.")
-    ]
+    taken_over: dict[str, str]
+    """From whom keys were taken over by force, by key."""
 
 
-@closed
-class DeniedChange(TypedDict):
+class DeniedChange(ResponseModel):
     """What was refused; only in rows of denied attempts."""
 
-    entities: Annotated[
-        Annotated[int, Field(ge=0)] | None,
-        Field(
-            description=(
-                "How many were asked for; null where the body could not be read, or was over "
-                "16 KiB."
-            )
-        ),
-    ]
-    first: Annotated[list[Entity] | None, Field(description="The first of them, at most 20.")]
-    attempts: Annotated[int, Field(ge=1, description="How many the row stands for.")]
+    entities: Annotated[int, Field(ge=0)] | None
+    """How many were asked for; null where the body could not be read, or was over 16 KiB."""
+    first: list[Entity] | None
+    """The first of them, at most 20."""
+    attempts: Annotated[int, Field(ge=1)]
+    """How many the row stands for."""
 
 
-@closed
-class AuditRow(TypedDict):
+class AuditRow(ResponseModel):
     """One entity of one recorded request."""
 
     cluster_id: ClusterId
     alteration_id: AlterationId
     at: Time
-    principal: Annotated[str, Field(description="Who asked, as Kafka prints it.")]
-    authentication: Annotated[str, Field(description="The method; no secret.")]
-    client_address: Annotated[str, Field(description="The address of the caller.")]
+    principal: str
+    """Who asked, as Kafka prints it."""
+    authentication: str
+    """The method; no secret."""
+    client_address: str
+    """The address of the caller."""
     action: AuditAction
-    entity: Annotated[Entity | None, Field(description="Null for denied attempts.")]
-    ops: Annotated[list[Op] | None, Field(description="Null for denied attempts.")]
+    entity: Entity | None
+    """Null for denied attempts."""
+    ops: list[Op] | None
+    """Null for denied attempts."""
     before: Values
     after: Values
     outcome: Outcome
-    reason: Annotated[str | None, Field(description="The caller's own words.")]
+    reason: str | None
+    """The caller's own words."""
     request_id: RequestId
     error: Refusal | None
-    plan: NotRequired[AppliedPlan]
-    denied: NotRequired[DeniedChange]
+    plan: AppliedPlan | MISSING = MISSING
+    denied: DeniedChange | MISSING = MISSING
 
 
-@closed
-class AuditPage(TypedDict):
+class AuditPage(ResponseModel):
     """Rows of the audit log."""
 
-    rows: Annotated[list[AuditRow], Field(description="Newest first.")]
+    rows: list[AuditRow]
+    """Newest first."""
     next_page_token: NextPageToken
 
 

@@ -1,10 +1,10 @@
 """What the documents of every feature are made of: entities, stored values, times, identifiers."""
 
 from collections.abc import Iterator
-from typing import Annotated, Any, Final, Literal, NotRequired
+from typing import Annotated, Any, Final, Literal
 
-from pydantic import ConfigDict, Field, WithJsonSchema, with_config
-from typing_extensions import TypeAliasType, TypedDict
+from pydantic import MISSING, BaseModel, ConfigDict, Field, WithJsonSchema
+from typing_extensions import TypeAliasType
 
 from app.domain.quota_keys import QuotaKey
 
@@ -44,8 +44,14 @@ Source: RFC 4291 2.2.
 """
 
 
-closed = with_config(ConfigDict(extra="forbid"))
-"""Declares that a document has its members and no other."""
+class ResponseModel(BaseModel):
+    """Describes a JSON object of an answer, which has these members and no other.
+
+    The docstring of a member is its description. Answers are written without it, by ``*_json``.
+    """
+
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
 
 MAX_IDENTITIES: Final = 10_000
 MAX_REASON_CHARACTERS: Final = 1_000
@@ -166,23 +172,21 @@ Values = Annotated[
 ]
 
 
-@closed
-class Refusal(TypedDict):
+class Refusal(ResponseModel):
     """Why an entity was refused."""
 
-    kafka_error: Annotated[
-        str | None, Field(description="Kafka's name; null where the rule is this service's own.")
-    ]
-    message: Annotated[str, Field(description="The broker's or this service's words.")]
+    kafka_error: str | None
+    """Kafka's name; null where the rule is this service's own."""
+    message: str
+    """The broker's or this service's words."""
 
 
-@closed
-class Op(TypedDict):
+class Op(ResponseModel):
     """A key that is to be set or removed."""
 
     key: str
-    value: NotRequired[StoredValue]
-    remove: NotRequired[Literal[True]]
+    value: StoredValue | MISSING = MISSING
+    remove: Literal[True] | MISSING = MISSING
 
 
 def some_of_the_keys(schema: dict[str, Any]) -> None:

@@ -3,16 +3,15 @@
 import json
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, Final, NotRequired
+from typing import Annotated, Any, Final
 
 from fastapi import FastAPI
-from pydantic import ConfigDict, Field, TypeAdapter, with_config
-from typing_extensions import TypedDict
+from pydantic import MISSING, ConfigDict, Field, TypeAdapter
 
 from app.domain.errors import MAX_VIOLATIONS, Retry, Sent
 from app.http.alterations.models import AlterationResult
 from app.http.examples import EXAMPLES
-from app.http.models import AlterationId, QuotaValues, RequestId, closed
+from app.http.models import AlterationId, QuotaValues, RequestId, ResponseModel
 from app.http.quotas.models import QuotaDocument
 from app.http.responses import HEADERS, PROBLEM_RESPONSES, REQUEST_HEADERS, SCHEMES
 
@@ -21,62 +20,53 @@ _CODE: Final = "[a-z0-9]+(-[a-z0-9]+)*"
 _Code = Annotated[str, Field(pattern=f"^{_CODE}$", description="The kind of problem.")]
 
 
-@with_config(ConfigDict(extra="allow"))
-class ViolationValues(TypedDict):
+class ViolationValues(ResponseModel):
     """Further members for programs, such as the `current` values."""
 
-    current: NotRequired[QuotaValues]
+    model_config = ConfigDict(extra="allow")
+
+    current: QuotaValues | MISSING = MISSING
 
 
-@closed
-class Violation(TypedDict):
+class Violation(ResponseModel):
     """One broken rule and where it is broken."""
 
-    pointer: Annotated[
-        str, Field(description="A JSON pointer into the body, or a query parameter or header.")
-    ]
-    code: Annotated[str, Field(pattern=f"^{_CODE}$", description="The broken rule.")]
-    detail: Annotated[str, Field(description="A sentence that says what to do.")]
-    kafka_error: NotRequired[
-        Annotated[
-            str,
-            Field(description="What a broker would have answered; only where it would refuse."),
-        ]
-    ]
-    values: NotRequired[ViolationValues]
+    pointer: str
+    """A JSON pointer into the body, or a query parameter or header."""
+    code: Annotated[str, Field(pattern=f"^{_CODE}$")]
+    """The broken rule."""
+    detail: str
+    """A sentence that says what to do."""
+    kafka_error: str | MISSING = MISSING
+    """What a broker would have answered; only where it would refuse."""
+    values: ViolationValues | MISSING = MISSING
 
 
-@closed
-class Problem(TypedDict):
+class Problem(ResponseModel):
     """Why a request was not done. No stack trace, no secret."""
 
-    type: Annotated[
-        str, Field(pattern=f"^/problems/{_CODE}$", description="The path of a page for people.")
-    ]
+    type: Annotated[str, Field(pattern=f"^/problems/{_CODE}$")]
+    """The path of a page for people."""
     title: str
     status: Annotated[int, Field(ge=400, le=599)]
-    detail: Annotated[str, Field(description="A sentence for people.")]
-    instance: Annotated[str, Field(description="The path of the request.")]
+    detail: str
+    """A sentence for people."""
+    instance: str
+    """The path of the request."""
     code: _Code
     request_id: RequestId
-    kafka_error: Annotated[
-        str | None, Field(description="Kafka's name, such as `INVALID_REQUEST`.")
-    ]
-    sent_to_cluster: Annotated[
-        Sent,
-        Field(description="Whether a request that changes something has left this service."),
-    ]
-    retry: Annotated[Retry, Field(description="Whether the request may be repeated as it is.")]
+    kafka_error: str | None
+    """Kafka's name, such as `INVALID_REQUEST`."""
+    sent_to_cluster: Sent
+    """Whether a request that changes something has left this service."""
+    retry: Retry
+    """Whether the request may be repeated as it is."""
     errors: Annotated[
         list[Violation], Field(description=f"Every violation, up to {MAX_VIOLATIONS}, then `more`.")
     ]
-    alteration_id: NotRequired[AlterationId]
-    results: NotRequired[
-        Annotated[
-            list[AlterationResult],
-            Field(description="In request order, where the alteration got that far."),
-        ]
-    ]
+    alteration_id: AlterationId | MISSING = MISSING
+    results: list[AlterationResult] | MISSING = MISSING
+    """In request order, where the alteration got that far."""
 
 
 _INTRODUCTION: Final = """\
@@ -105,6 +95,9 @@ _TAGS: Final = (
     {"name": "analytics", "description": "Who is near a limit, and who was throttled."},
     {"name": "operation", "description": "For operators; no credential is needed."},
 )
+
+_LINE_END: Final = re.compile("(?<!\n)\n(?!\n)")
+"""Within a paragraph of a docstring."""
 
 _REFERENCE: Final = re.compile('"#/components/schemas/([^"]+)"')
 
@@ -210,6 +203,8 @@ def _plain(node: Any) -> Any:
             return [_plain(item) for item in node]
         case float() if node.is_integer():
             return int(node)
+        case str():
+            return _LINE_END.sub(" ", node)
         case _:
             return node
 

@@ -7,11 +7,10 @@ from typing import Annotated, Literal
 
 from fastapi import Depends, Request, Response
 from pydantic import Field
-from typing_extensions import TypedDict
 
 from app.http.encoding import JsonResponse
 from app.http.guards import PUBLIC
-from app.http.models import closed
+from app.http.models import ResponseModel
 from app.http.query_params import QueryParameters, StrictQuery
 from app.http.responses import ANY, answer_of, answers, problems, text_answer
 from app.http.route import feature_router
@@ -23,34 +22,25 @@ router = feature_router("operation")
 class ReadinessParameters(QueryParameters):
     """The query of ``GET /readyz``."""
 
-    purpose: Annotated[
-        Literal["write"] | None,
-        Field(
-            alias="for",
-            description=(
-                "`write` asks whether alterations can be taken; without it, whether reads can."
-            ),
-        ),
-    ] = None
+    purpose: Annotated[Literal["write"] | None, Field(alias="for")] = None
+    """`write` asks whether alterations can be taken; without it, whether reads can."""
 
 
-@closed
-class Liveness(TypedDict):
+class Liveness(ResponseModel):
     """The process answers."""
 
     status: Literal["ok"]
 
 
-@closed
-class Readiness(TypedDict):
+class Readiness(ResponseModel):
     """Whether requests can be served."""
 
     status: Literal["ok", "unavailable"]
-    problems: Annotated[dict[str, str], Field(description="What is wrong, by dependency.")]
+    problems: dict[str, str]
+    """What is wrong, by dependency."""
 
 
-@closed
-class Version(TypedDict):
+class Version(ResponseModel):
     """What is running."""
 
     name: Literal["kafka-quota-service"]

@@ -9,18 +9,16 @@ from http import HTTPStatus
 from importlib.metadata import version
 from importlib.resources import files
 from importlib.resources.abc import Traversable
-from typing import Annotated, Final, Literal, NamedTuple, Self
+from typing import Annotated, Any, Final, Literal, NamedTuple, Self
 
 from fastapi import Depends, Path, Request
-from pydantic import Field
 from starlette.responses import HTMLResponse, Response
-from typing_extensions import TypedDict
 
 from app.domain.errors import NotFoundError, NotSentError
 from app.http.encoding import JsonResponse
 from app.http.guards import PUBLIC
 from app.http.headers import chosen, list_field, names_tag
-from app.http.models import closed
+from app.http.models import ResponseModel
 from app.http.problem_catalog import PROBLEMS, Words
 from app.http.query_params import any_query
 from app.http.responses import ANY, answer_of, content_of, problems, text_answer
@@ -103,7 +101,7 @@ def page_assets() -> Mapping[str, Asset]:
     }
 
 
-class Links(TypedDict):
+class Links(ResponseModel):
     """Where a program goes on."""
 
     quotas: str
@@ -114,20 +112,20 @@ class Links(TypedDict):
     page: str
 
 
-@closed
-class Service(TypedDict):
+class Service(ResponseModel):
     """What answers here."""
 
     service: Literal["kafka-quota-service"]
     version: str
-    cluster_id: Annotated[str | None, Field(description="Null while no broker answers.")]
+    cluster_id: str | None
+    """Null while no broker answers."""
     links: Links
 
 
 _WITHIN_S: Final = 1.0
 """How long brokers may take to report the id of a cluster that has not reported it yet."""
 
-_LINKS: Final[Links] = {
+_LINKS: Final = {
     "quotas": "/quotas",
     "me": "/me",
     "openapi": "/openapi.json",
@@ -165,7 +163,7 @@ async def show_start(request: Request) -> Response:
     return JsonResponse(document, headers={"Vary": "Accept"})
 
 
-def service_json(number: str, cluster_id: str | None) -> Service:
+def service_json(number: str, cluster_id: str | None) -> dict[str, Any]:
     """Return what answers here."""
     return {
         "service": "kafka-quota-service",

@@ -1,16 +1,15 @@
 """``GET /me``, the caller, and ``GET /users/scram-credentials``, who has credentials at all."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import Depends, Request, Response
 from pydantic import Field
-from typing_extensions import TypedDict
 
 from app.domain.authorization import Operation
 from app.domain.policy import KeyLimits, PolicyRule
 from app.http.encoding import JsonResponse, plain_json, rfc3339
 from app.http.guards import AnyCaller, may_list_scram
-from app.http.models import ClusterId, Time, closed
+from app.http.models import ClusterId, ResponseModel, Time
 from app.http.responses import ASKING, READING, answers
 from app.http.route import feature_router
 from app.http.services import services_of
@@ -19,64 +18,57 @@ from app.service.ports.brokers import ScramUsers as Users
 router = feature_router("users")
 
 
-@closed
-class Permissions(TypedDict):
+class Permissions(ResponseModel):
     """What the cluster's ACLs and this service's settings let the caller do."""
 
-    describe: Annotated[bool, Field(description="Read quotas: DESCRIBE_CONFIGS on the Cluster.")]
-    alter: Annotated[bool, Field(description="Change quotas: ALTER_CONFIGS on the Cluster.")]
-    audit: Annotated[bool, Field(description="Read the audit rows of everybody.")]
-    scram: Annotated[bool, Field(description="List SCRAM credentials: DESCRIBE on the Cluster.")]
+    describe: bool
+    """Read quotas: DESCRIBE_CONFIGS on the Cluster."""
+    alter: bool
+    """Change quotas: ALTER_CONFIGS on the Cluster."""
+    audit: bool
+    """Read the audit rows of everybody."""
+    scram: bool
+    """List SCRAM credentials: DESCRIBE on the Cluster."""
 
 
-@closed
-class PolicyKeyLimits(TypedDict):
+class PolicyKeyLimits(ResponseModel):
     """What a rule lets its principals do with a key."""
 
-    min: Annotated[float | None, Field(description="The smallest value; null: no bound.")]
-    max: Annotated[float | None, Field(description="The largest value; null: no bound.")]
-    remove: Annotated[bool, Field(description="Whether the key may be removed.")]
+    min: float | None
+    """The smallest value; null: no bound."""
+    max: float | None
+    """The largest value; null: no bound."""
+    remove: bool
+    """Whether the key may be removed."""
 
 
-@closed
-class BoundingRule(TypedDict):
+class BoundingRule(ResponseModel):
     """A rule of the policy, which allows changes that the ACLs allow."""
 
     name: str
-    entities: Annotated[
-        list[list[str]],
-        Field(
-            description=(
-                "Patterns, one of which must match: components as in `filter` of `GET /quotas`, "
-                "which must all match, on entities of exactly these types."
-            )
-        ),
-    ]
-    keys: Annotated[
-        dict[str, PolicyKeyLimits],
-        Field(description="By quota key; `*` stands for every key that is not named."),
-    ]
-    defaults: Annotated[bool, Field(description="Whether default entities are covered, too.")]
+    entities: list[list[str]]
+    """Patterns, one of which must match: components as in `filter` of `GET /quotas`, which must all
+    match, on entities of exactly these types."""
+    keys: dict[str, PolicyKeyLimits]
+    """By quota key; `*` stands for every key that is not named."""
+    defaults: bool
+    """Whether default entities are covered, too."""
 
 
-@closed
-class Me(TypedDict):
+class Me(ResponseModel):
     """Who calls, and what the caller may do."""
 
     cluster_id: ClusterId
-    principal: Annotated[str, Field(description="As Kafka prints it, such as `User:alice`.")]
-    authentication: Annotated[str, Field(description="The method, such as `bearer-token`.")]
-    client_address: Annotated[str, Field(description="The address that ACLs are matched with.")]
+    principal: str
+    """As Kafka prints it, such as `User:alice`."""
+    authentication: str
+    """The method, such as `bearer-token`."""
+    client_address: str
+    """The address that ACLs are matched with."""
     permissions: Permissions
-    policy: Annotated[
-        list[BoundingRule] | None,
-        Field(
-            description=(
-                "The rules that bound what the caller may change: what one covers is allowed. "
-                "Null: nothing bounds it; an empty list: nothing may be changed."
-            )
-        ),
-    ]
+    policy: list[BoundingRule] | None
+    """The rules that bound what the caller may change: what one covers is allowed. Null: nothing
+    bounds it; an empty list: nothing may be changed."""
 
 
 @router.get(
@@ -92,7 +84,7 @@ async def show_caller(request: Request, granted: AnyCaller) -> Response:
         return (await services.authorizer.decide(caller, operation)).refusal is None
 
     rules = services.policy.rules_of(caller.principal)
-    document: Me = {
+    document = {
         "cluster_id": await services.cluster.cluster_id(),
         "principal": caller.principal,
         "authentication": caller.authentication,
@@ -108,7 +100,7 @@ async def show_caller(request: Request, granted: AnyCaller) -> Response:
     return JsonResponse(document)
 
 
-def rule_json(rule: PolicyRule) -> BoundingRule:
+def rule_json(rule: PolicyRule) -> dict[str, Any]:
     """Return a rule in the words of the policy's file."""
     return {
         "name": rule.name,
@@ -118,7 +110,7 @@ def rule_json(rule: PolicyRule) -> BoundingRule:
     }
 
 
-def _limits_json(limits: KeyLimits) -> PolicyKeyLimits:
+def _limits_json(limits: KeyLimits) -> dict[str, Any]:
     return {
         "min": plain_json(limits.minimum),
         "max": plain_json(limits.maximum),
@@ -126,29 +118,31 @@ def _limits_json(limits: KeyLimits) -> PolicyKeyLimits:
     }
 
 
-@closed
-class ScramCredential(TypedDict):
+class ScramCredential(ResponseModel):
     """What Kafka reports of a credential: no salt and no key."""
 
-    mechanism: Annotated[str, Field(description="`SCRAM-SHA-256` or `SCRAM-SHA-512`.")]
-    iterations: Annotated[int, Field(ge=0, description="Of the hash.")]
+    mechanism: str
+    """`SCRAM-SHA-256` or `SCRAM-SHA-512`."""
+    iterations: Annotated[int, Field(ge=0)]
+    """Of the hash."""
 
 
-@closed
-class ScramUser(TypedDict):
+class ScramUser(ResponseModel):
     """A user with credentials."""
 
-    user: Annotated[str, Field(description="The user's name, without `User:`.")]
-    credentials: Annotated[list[ScramCredential], Field(description="One for each mechanism.")]
+    user: str
+    """The user's name, without `User:`."""
+    credentials: list[ScramCredential]
+    """One for each mechanism."""
 
 
-@closed
-class ScramUsers(TypedDict):
+class ScramUsers(ResponseModel):
     """The users that have SCRAM credentials."""
 
     cluster_id: ClusterId
     as_of: Time
-    users: Annotated[list[ScramUser], Field(description="Those that have credentials, by name.")]
+    users: list[ScramUser]
+    """Those that have credentials, by name."""
 
 
 @router.get(
@@ -164,7 +158,7 @@ async def describe_scram_credentials(request: Request) -> Response:
     return JsonResponse(scram_users_json(await services_of(request).scram.scram_users()))
 
 
-def scram_users_json(answer: Users) -> ScramUsers:
+def scram_users_json(answer: Users) -> dict[str, Any]:
     """Return the users by name, with what Kafka reports of their credentials."""
     return {
         "cluster_id": answer.cluster_id,

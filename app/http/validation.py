@@ -41,7 +41,7 @@ strict = with_config(_STRICT)
 class StrictModel(BaseModel):
     """A model that converts nothing and refuses members that it does not have."""
 
-    model_config = _STRICT
+    model_config = ConfigDict(**_STRICT, use_attribute_docstrings=True)
 
 
 class RequestBody(StrictModel):

@@ -5,6 +5,7 @@ from decimal import Decimal
 from typing import Annotated, Any, Final, Literal, NotRequired, Self
 
 from pydantic import (
+    MISSING,
     BeforeValidator,
     ConfigDict,
     Field,
@@ -43,9 +44,9 @@ from app.http.models import (
     Entity,
     Refusal,
     RequestId,
+    ResponseModel,
     Time,
     Values,
-    closed,
 )
 from app.http.request_body import JsonValue
 from app.http.validation import RequestBody, at_most, kind_of, own_error, strict
@@ -353,25 +354,16 @@ class AlterationRequest(Waiting, Proposals):
     model_config = ConfigDict(json_schema_extra={"required": ["alterations"]})
 
     validate_only: ValidateOnly = False
-    all_or_nothing: Annotated[
-        bool,
-        Field(
-            description=(
-                "The broker validates first, and if one entity is refused nothing is applied. "
-                "With false a refusal concerns its entity only."
-            )
-        ),
-    ] = True
+    all_or_nothing: bool = True
+    """The broker validates first, and if one entity is refused nothing is applied. With false a
+    refusal concerns its entity only."""
     reason: Reason = None
     alterations: Annotated[
         list[ClientQuotaAlteration],
         UP_TO_MAX_ENTITIES,
-        Field(
-            default_factory=list,
-            description="Each entity at most once; at most 10,000 changed keys in all.",
-            json_schema_extra={"minItems": 1},
-        ),
+        Field(default_factory=list, json_schema_extra={"minItems": 1}),
     ]
+    """Each entity at most once; at most 10,000 changed keys in all."""
 
     @model_validator(mode="after")
     def _prepare(self) -> Self:
@@ -443,36 +435,24 @@ def broken_reason(reason: str | None) -> Iterator[Violation]:
         yield Violation("/reason", "lone-surrogate", LONE_SURROGATE)
 
 
-@closed
-class AlterationResult(TypedDict):
+class AlterationResult(ResponseModel):
     """What became of one entity."""
 
     entity: Entity
-    outcome: Annotated[
-        Outcome,
-        Field(
-            description=(
-                "`not_applied`: valid, and held back because another entity was refused, or found "
-                "not applied. `unknown`: sent, and no definite answer yet. Recovery may find "
-                "`observed_other`: neither the values before nor those asked for. `superseded`: "
-                "another alteration took over before that."
-            )
-        ),
-    ]
-    changed: Annotated[
-        bool | None,
-        Field(description="Whether a value differs; null where the outcome is unknown."),
-    ]
+    outcome: Outcome
+    """`not_applied`: valid, and held back because another entity was refused, or found not applied.
+    `unknown`: sent, and no definite answer yet. Recovery may find `observed_other`: neither the
+    values before nor those asked for. `superseded`: another alteration took over before that."""
+    changed: bool | None
+    """Whether a value differs; null where the outcome is unknown."""
     before: Values
     after: Values
     error: Refusal | None
-    warnings: NotRequired[
-        Annotated[list[str], Field(min_length=1, description="Only where there are some.")]
-    ]
+    warnings: Annotated[list[str], Field(min_length=1)] | MISSING = MISSING
+    """Only where there are some."""
 
 
-@closed
-class AlterationReport(TypedDict):
+class AlterationReport(ResponseModel):
     """What became of an alteration."""
 
     alteration_id: AlterationId
@@ -488,31 +468,26 @@ class AlterationReport(TypedDict):
     results: Annotated[list[AlterationResult], Field(description="In request order.")]
 
 
-@closed
-class AlterationEvent(TypedDict):
+class AlterationEvent(ResponseModel):
     """One event of an alteration."""
 
     at: Time
-    event: Annotated[
-        Literal["intent", "sent", "outcome", "recovery"],
-        Field(
-            description=(
-                "`intent`: recorded before anything was sent. `sent`: handed to a broker. "
-                "`outcome`: what became of it. `recovery`: what was found afterwards where that "
-                "was nothing."
-            )
-        ),
-    ]
+    event: Literal["intent", "sent", "outcome", "recovery"]
+    """`intent`: recorded before anything was sent. `sent`: handed to a broker. `outcome`: what
+    became of it. `recovery`: what was found afterwards where that was nothing."""
     detail: str
 
 
-@closed
 class AlterationRecord(AlterationReport):
     """What the log knows of an alteration."""
 
-    principal: Annotated[str, Field(description="Who asked, as Kafka prints it.")]
-    client_address: Annotated[str, Field(description="The address of the caller.")]
+    principal: str
+    """Who asked, as Kafka prints it."""
+    client_address: str
+    """The address of the caller."""
     action: AuditAction
-    reason: Annotated[str | None, Field(description="The caller's own words.")]
+    reason: str | None
+    """The caller's own words."""
     request_id: RequestId
-    history: Annotated[list[AlterationEvent], Field(description="In order.")]
+    history: list[AlterationEvent]
+    """In order."""

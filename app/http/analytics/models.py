@@ -4,10 +4,9 @@ from decimal import Decimal
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field, TypeAdapter, WithJsonSchema
-from typing_extensions import TypedDict
 
 from app.domain.pipeline_runs import MAX_TEXT, RUNNABLE, OptionKind, OptionRule, OptionValue
-from app.http.models import ClusterId, NextPageToken, StoredValue, Time, closed
+from app.http.models import ClusterId, NextPageToken, ResponseModel, StoredValue, Time
 from app.http.query_params import (
     READ_NUMBER,
     Filter,
@@ -60,12 +59,9 @@ class UtilizationParameters(AnalyticsParameters):
     key: _Key = None
     entity: _Entity = ()
     min_util_p99: Annotated[
-        Annotated[float, Field(ge=0, le=_MAX_NUMBER), READ_NUMBER] | None,
-        Field(
-            description="Only where p99 / limit is at least this; 0.8 is 80 % of the limit.",
-            examples=[0.8],
-        ),
+        Annotated[float, Field(ge=0, le=_MAX_NUMBER), READ_NUMBER] | None, Field(examples=[0.8])
     ] = None
+    """Only where p99 / limit is at least this; 0.8 is 80 % of the limit."""
     since: Annotated[
         TimeParameter | None,
         Field(description=f"Only days that end after this time. {_PLUS}", examples=[_SINCE]),
@@ -187,56 +183,53 @@ _IsDefault = Annotated[
 ]
 
 
-class _QuotaEntity(TypedDict):
+class _QuotaEntity(ResponseModel):
     quota_user: _Name
     quota_user_default: _IsDefault
     quota_client_id: _Name
     quota_client_default: _IsDefault
 
 
-@closed
-class UtilizationDay(TypedDict):
+class UtilizationDay(ResponseModel):
     """A day of a bucket on one broker, or on all."""
 
     cluster_id: ClusterId
     dt: _Day
-    broker_id: Annotated[int | None, Field(description="Null pools the minutes of all brokers.")]
+    broker_id: int | None
+    """Null pools the minutes of all brokers."""
     key: _KeyName
     bucket_id: _BucketId
     level: _Level
     limit: _Limit
-    minutes_present: Annotated[
-        int | None, Field(description="Minutes in which the bucket did anything.")
-    ]
-    minutes_expected: Annotated[
-        int | None, Field(description="Minutes in which the broker reported anything.")
-    ]
+    minutes_present: int | None
+    """Minutes in which the bucket did anything."""
+    minutes_expected: int | None
+    """Minutes in which the broker reported anything."""
     coverage: _Coverage
-    bytes: Annotated[int | None, Field(description="Of byte rates; else null.")]
-    p50: Annotated[
-        StoredValue | None,
-        Field(description="Of the minutes' highest rates, per second and broker."),
-    ]
-    p95: Annotated[StoredValue | None, Field(description="Likewise.")]
-    p99: Annotated[StoredValue | None, Field(description="Likewise.")]
-    peak: Annotated[StoredValue | None, Field(description="The highest.")]
-    minutes_over_80: Annotated[int | None, Field(description="Minutes over 80 % of the limit.")]
-    minutes_over_100: Annotated[int | None, Field(description="Minutes over the limit.")]
-    throttled_minutes: Annotated[
-        int | None, Field(description="Minutes in which it was throttled.")
-    ]
-    throttle_ms_max: Annotated[
-        StoredValue | None, Field(description="The longest throttle time, in ms.")
-    ]
-    util_p99: Annotated[
-        StoredValue | None, Field(description="p99 / limit; null where nothing limits.")
-    ]
-    headroom: Annotated[
-        StoredValue | None, Field(description="limit - p99; null where nothing limits.")
-    ]
+    bytes: int | None
+    """Of byte rates; else null."""
+    p50: StoredValue | None
+    """Of the minutes' highest rates, per second and broker."""
+    p95: StoredValue | None
+    """Likewise."""
+    p99: StoredValue | None
+    """Likewise."""
+    peak: StoredValue | None
+    """The highest."""
+    minutes_over_80: int | None
+    """Minutes over 80 % of the limit."""
+    minutes_over_100: int | None
+    """Minutes over the limit."""
+    throttled_minutes: int | None
+    """Minutes in which it was throttled."""
+    throttle_ms_max: StoredValue | None
+    """The longest throttle time, in ms."""
+    util_p99: StoredValue | None
+    """p99 / limit; null where nothing limits."""
+    headroom: StoredValue | None
+    """limit - p99; null where nothing limits."""
 
 
-@closed
 class ThrottleIncident(_QuotaEntity):
     """A stretch in which a bucket was throttled or over its limit; `end` is exclusive."""
 
@@ -248,51 +241,43 @@ class ThrottleIncident(_QuotaEntity):
     level: _Level
     start: Time
     end: Time
-    minutes: Annotated[int | None, Field(description="Minutes throttled or over the limit.")]
-    peak_ratio: Annotated[
-        StoredValue | None,
-        Field(description="The highest rate / limit; null where nothing limits."),
-    ]
-    throttle_ms_p95: Annotated[
-        StoredValue | None, Field(description="95th percentile of the throttle times, in ms.")
-    ]
-    est_deferred_bytes: Annotated[
-        int | None, Field(description="Bytes that had to wait, estimated.")
-    ]
-    brokers_affected: Annotated[
-        int | None,
-        Field(description="Brokers with an incident of the bucket at that time."),
-    ]
-    first_contributors: Annotated[
-        str | None, Field(description="Who spent most at its start, where that was recorded.")
-    ]
-    status: Annotated[str | None, Field(description="Whether it goes on at the end of the data.")]
+    minutes: int | None
+    """Minutes throttled or over the limit."""
+    peak_ratio: StoredValue | None
+    """The highest rate / limit; null where nothing limits."""
+    throttle_ms_p95: StoredValue | None
+    """95th percentile of the throttle times, in ms."""
+    est_deferred_bytes: int | None
+    """Bytes that had to wait, estimated."""
+    brokers_affected: int | None
+    """Brokers with an incident of the bucket at that time."""
+    first_contributors: str | None
+    """Who spent most at its start, where that was recorded."""
+    status: str | None
+    """Whether it goes on at the end of the data."""
 
 
-@closed
-class BucketHour(TypedDict):
+class BucketHour(ResponseModel):
     """An hour of a bucket on one broker."""
 
     cluster_id: ClusterId
     dt: _Day
-    hour: Annotated[Time, Field(description="Its start.")]
+    hour: Time
+    """Its start."""
     broker_id: _Broker
     key: _KeyName
     bucket_id: _BucketId
-    rate_avg: Annotated[
-        StoredValue | None,
-        Field(description="Per second on that broker, over the minutes with traffic."),
-    ]
-    rate_max: Annotated[
-        StoredValue | None,
-        Field(description="Of its highest minute: the sum of the members' highest."),
-    ]
+    rate_avg: StoredValue | None
+    """Per second on that broker, over the minutes with traffic."""
+    rate_max: StoredValue | None
+    """Of its highest minute: the sum of the members' highest."""
     limit: _Limit
-    throttle_ms_max: Annotated[StoredValue | None, Field(description="The longest, in ms.")]
-    minutes: Annotated[int | None, Field(description="Minutes with traffic.")]
+    throttle_ms_max: StoredValue | None
+    """The longest, in ms."""
+    minutes: int | None
+    """Minutes with traffic."""
 
 
-@closed
 class Bucket(_QuotaEntity):
     """Who spends from a bucket, and the entity whose quota limits it."""
 
@@ -300,45 +285,54 @@ class Bucket(_QuotaEntity):
     bucket_id: _BucketId
     key: _KeyName
     level: _Level
-    bucket_user: Annotated[
-        str, Field(description="The metric's user tag, decoded; empty for none.")
-    ]
-    bucket_client: Annotated[str, Field(description="The metric's client-id tag; empty for none.")]
-    first_seen: Annotated[Time | None, Field(description="The first minute with data.")]
-    last_seen: Annotated[Time | None, Field(description="The last one.")]
+    bucket_user: str
+    """The metric's user tag, decoded; empty for none."""
+    bucket_client: str
+    """The metric's client-id tag; empty for none."""
+    first_seen: Time | None
+    """The first minute with data."""
+    last_seen: Time | None
+    """The last one."""
 
 
-@closed
-class PipelineRun(TypedDict):
+class PipelineRun(ResponseModel):
     """A run of the pipeline."""
 
     run_id: Annotated[str, Field(pattern=RUN_ID_PATTERN)]
-    job: Annotated[str, Field(description="Of the pipeline.")]
+    job: str
+    """Of the pipeline."""
     options: Annotated[
         dict[str, Any],
         WithJsonSchema({"type": "object", "description": "As the request named them."}),
     ]
-    cluster_id: Annotated[str | None, Field(description="Null: several, or not decided yet.")]
+    cluster_id: str | None
+    """Null: several, or not decided yet."""
     state: Literal["queued", "running", "succeeded", "failed", "cancelled"]
-    requested_by: Annotated[
-        str | None, Field(description="A principal; null: started on the command line.")
-    ]
+    requested_by: str | None
+    """A principal; null: started on the command line."""
     requested_at: Time
-    cancel_requested: Annotated[bool, Field(description="Whether it is to end early.")]
-    started_at: Annotated[Time | None, Field(description="Null before a worker took it.")]
-    ended_at: Annotated[Time | None, Field(description="Null before its end.")]
-    data_through: Annotated[
-        Time | None, Field(description="The end of the last minute that its data has.")
-    ]
+    cancel_requested: bool
+    """Whether it is to end early."""
+    started_at: Time | None
+    """Null before a worker took it."""
+    ended_at: Time | None
+    """Null before its end."""
+    data_through: Time | None
+    """The end of the last minute that its data has."""
     coverage: _Coverage
-    rows_in: Annotated[int | None, Field(description="Rows read; null where that is not counted.")]
-    rows_out: Annotated[int | None, Field(description="Rows published.")]
-    published: Annotated[list[str], Field(description="The tables that it has published.")]
-    progress: Annotated[str | None, Field(description="How far it is, in words.")]
-    error: Annotated[str | None, Field(description="Why it failed, and what to do.")]
+    rows_in: int | None
+    """Rows read; null where that is not counted."""
+    rows_out: int | None
+    """Rows published."""
+    published: list[str]
+    """The tables that it has published."""
+    progress: str | None
+    """How far it is, in words."""
+    error: str | None
+    """Why it failed, and what to do."""
 
 
-class _Page(TypedDict):
+class _Page(ResponseModel):
     run_id: Annotated[str | None, Field(description="The newest run that published the table.")]
     data_through: Annotated[
         Time | None, Field(description="The end of the last minute that its data has.")
@@ -351,51 +345,45 @@ class _PageOfBuckets(_Page):
     buckets: Annotated[list[Bucket], Field(description="Who the rows' buckets are.")]
 
 
-@closed
 class UtilizationPage(_PageOfBuckets):
     """Days of buckets."""
 
-    rows: Annotated[
-        list[UtilizationDay],
-        Field(description="The newest day first; in it by util_p99, the highest first."),
-    ]
+    rows: list[UtilizationDay]
+    """The newest day first; in it by util_p99, the highest first."""
 
 
-@closed
 class IncidentPage(_PageOfBuckets):
     """Incidents of buckets."""
 
-    rows: Annotated[list[ThrottleIncident], Field(description="The newest start first.")]
+    rows: list[ThrottleIncident]
+    """The newest start first."""
 
 
-@closed
 class BucketPage(_PageOfBuckets):
     """Hours of one bucket."""
 
-    rows: Annotated[list[BucketHour], Field(description="The oldest hour first.")]
+    rows: list[BucketHour]
+    """The oldest hour first."""
 
 
-@closed
 class RunPage(_Page):
     """Runs of the pipeline."""
 
-    rows: Annotated[list[PipelineRun], Field(description="The newest first.")]
+    rows: list[PipelineRun]
+    """The newest first."""
 
 
-@closed
-class Usage(TypedDict):
+class Usage(ResponseModel):
     """The last day of the bucket that shares the quota."""
 
-    p95: Annotated[
-        StoredValue | None,
-        Field(description="Of the minutes' highest rates on a broker, in the quota's unit."),
-    ]
-    p99: Annotated[StoredValue | None, Field(description="Likewise.")]
-    max: Annotated[StoredValue | None, Field(description="The highest.")]
-    throttled_minutes: Annotated[
-        int | None, Field(description="Minutes in which it was throttled, over all brokers.")
-    ]
-    data_through: Annotated[
-        Time | None, Field(description="The end of the last minute that the figures know.")
-    ]
+    p95: StoredValue | None
+    """Of the minutes' highest rates on a broker, in the quota's unit."""
+    p99: StoredValue | None
+    """Likewise."""
+    max: StoredValue | None
+    """The highest."""
+    throttled_minutes: int | None
+    """Minutes in which it was throttled, over all brokers."""
+    data_through: Time | None
+    """The end of the last minute that the figures know."""
     coverage: _Coverage

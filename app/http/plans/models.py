@@ -26,9 +26,9 @@ from app.http.models import (
     EntityKey,
     Op,
     QuotaValues,
+    ResponseModel,
     StoredValue,
     Time,
-    closed,
 )
 from app.http.query_params import COMPONENT_SCHEMA, parse_component
 from app.http.request_body import JsonValue
@@ -62,9 +62,8 @@ class DesiredQuotas(StrictModel):
     """
 
     apiVersion: Annotated[str, WithJsonSchema({"const": API_VERSION})]  # noqa: N815
-    quotas: Annotated[
-        list[DesiredItem], UP_TO_MAX_ENTITIES, Field(description="Each entity at most once.")
-    ]
+    quotas: Annotated[list[DesiredItem], UP_TO_MAX_ENTITIES]
+    """Each entity at most once."""
 
 
 _WHOSE: Final = "In whose name the document is applied; every key has at most one owner."
@@ -85,33 +84,17 @@ class PlanRequest(RequestBody):
             }
         ),
     ] = None
-    prune: Annotated[
-        bool,
-        Field(
-            description=(
-                "Remove what the owner applied before, inside the scope, and the document does not "
-                "name any more; without it nothing is removed."
-            )
-        ),
-    ] = False
-    adopt: Annotated[
-        bool,
-        Field(
-            description=(
-                "Let the owner hold the keys of the document that have their values already, too."
-            )
-        ),
-    ] = False
+    prune: bool = False
+    """Remove what the owner applied before, inside the scope, and the document does not name any
+    more; without it nothing is removed."""
+    adopt: bool = False
+    """Let the owner hold the keys of the document that have their values already, too."""
     scope: Annotated[
         list[Annotated[str, BeforeValidator(_component), WithJsonSchema(COMPONENT_SCHEMA)]],
         at_most(1_000, "too-long-scope"),
-        Field(
-            description=(
-                "What may be touched: entities that any of these matches; none means every entity. "
-                "Components as in the parameter `filter` of `GET /quotas`."
-            )
-        ),
     ] = Field(default_factory=list)
+    """What may be touched: entities that any of these matches; none means every entity. Components
+    as in the parameter `filter` of `GET /quotas`."""
     _quotas: tuple[DesiredQuota, ...] = PrivateAttr(())
 
     @model_validator(mode="after")
@@ -163,7 +146,8 @@ def _is_owner(owner: str) -> bool:
 class ApplyRequest(Waiting):
     """The body of ``POST /quotas/plans/{plan_id}/apply``."""
 
-    force: Annotated[bool, Field(description="Take keys over that other owners hold.")] = False
+    force: bool = False
+    """Take keys over that other owners hold."""
     reason: Reason = None
 
     @model_validator(mode="after")
@@ -172,57 +156,41 @@ class ApplyRequest(Waiting):
         return self
 
 
-@closed
-class ImpactSource(TypedDict):
+class ImpactSource(ResponseModel):
     """The entity that an effective value comes from."""
 
     entity: Entity
     level: Annotated[int, Field(ge=1, le=8)]
-    name: Annotated[str, Field(description="Of the level.")]
+    name: str
+    """Of the level."""
 
 
-@closed
-class KeyImpact(TypedDict):
+class KeyImpact(ResponseModel):
     """What a change means for the callers of its entity."""
 
     change: Literal["set", "raised", "lowered", "removed", "unchanged"]
-    factor: Annotated[
-        float | None,
-        Field(description="New value by old value, to six digits; null where there are not two."),
-    ]
-    effective_before: Annotated[
-        StoredValue | None,
-        Field(
-            description=(
-                "What applies now to the callers of this entity that no more specific entity "
-                "covers; null: unlimited."
-            )
-        ),
-    ]
-    effective_after: Annotated[StoredValue | None, Field(description="What would apply to them.")]
-    source: Annotated[
-        ImpactSource | None,
-        Field(description="Where the effective value comes from; null where nothing applies."),
-    ]
-    more_specific: Annotated[
-        int,
-        Field(
-            ge=0,
-            description="Stored entities with this key that go before this one for some callers.",
-        ),
-    ]
+    factor: float | None
+    """New value by old value, to six digits; null where there are not two."""
+    effective_before: StoredValue | None
+    """What applies now to the callers of this entity that no more specific entity covers; null:
+    unlimited."""
+    effective_after: StoredValue | None
+    """What would apply to them."""
+    source: ImpactSource | None
+    """Where the effective value comes from; null where nothing applies."""
+    more_specific: Annotated[int, Field(ge=0)]
+    """Stored entities with this key that go before this one for some callers."""
 
 
-@closed
-class Impact(TypedDict):
+class Impact(ResponseModel):
     """What a change means."""
 
-    summary: Annotated[str, Field(description="A sentence for people.")]
+    summary: str
+    """A sentence for people."""
     keys: dict[str, KeyImpact]
 
 
-@closed
-class PlannedChange(TypedDict):
+class PlannedChange(ResponseModel):
     """What would be done to one entity; `before` and `after` are all of its values."""
 
     entity: Entity
@@ -232,8 +200,7 @@ class PlannedChange(TypedDict):
     impact: Impact
 
 
-@closed
-class PlanConflict(TypedDict):
+class PlanConflict(ResponseModel):
     """A key of another owner that the plan would change.
 
     The value that the owner applied, the stored one, and the one that the plan would set.
@@ -241,47 +208,41 @@ class PlanConflict(TypedDict):
 
     entity: Entity
     key: str
-    owner: Annotated[str, Field(description="Who holds the key.")]
+    owner: str
+    """Who holds the key."""
     held: StoredValue
     current: StoredValue
     proposed: StoredValue
 
 
-@closed
-class Unpruned(TypedDict):
+class Unpruned(ResponseModel):
     """A key of the owner's that is not removed although the document lacks it."""
 
     entity: Entity
     key: str
     value: StoredValue
-    reason: Annotated[
-        WhyKept, Field(description="`changed-since`: the value is not the owner's any more.")
-    ]
+    reason: WhyKept
+    """`changed-since`: the value is not the owner's any more."""
 
 
-@closed
-class Plan(TypedDict):
+class Plan(ResponseModel):
     """What would have to change for a document to hold."""
 
     plan_id: AlterationId
     cluster_id: ClusterId
-    author: Annotated[str, Field(description="Who asked for the plan, as Kafka prints it.")]
+    author: str
+    """Who asked for the plan, as Kafka prints it."""
     owner: Annotated[str, Field(description=_WHOSE)]
     prune: bool
     adopt: bool
     scope: list[str]
     created_at: Time
     expires_at: Time
-    base: Annotated[
-        str,
-        Field(
-            pattern="^[0-9a-f]{64}$",
-            description="A fingerprint of the values and owners that the plan rests on.",
-        ),
-    ]
-    changes: Annotated[
-        list[PlannedChange],
-        Field(description="One for each entity, in the order of `GET /quotas`."),
-    ]
-    conflicts: Annotated[list[PlanConflict], Field(description="What only force would do.")]
-    kept: Annotated[list[Unpruned], Field(description="What pruning leaves.")]
+    base: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+    """A fingerprint of the values and owners that the plan rests on."""
+    changes: list[PlannedChange]
+    """One for each entity, in the order of `GET /quotas`."""
+    conflicts: list[PlanConflict]
+    """What only force would do."""
+    kept: list[Unpruned]
+    """What pruning leaves."""

@@ -72,22 +72,14 @@ class EntityParameters(QueryParameters):
 class RemoveParameters(QueryParameters):
     """The query of ``DELETE /quotas/{entity_key}``."""
 
-    reason: Annotated[
-        str | None, Field(description="Why; stored in the audit log, at most 1,000 characters.")
-    ] = None
-    validate_only: Annotated[
-        Flag, Field(description="Check everything, with the broker's own validate-only too.")
-    ] = False
-    wait: Annotated[
-        Literal["readable", "all_brokers", "none"],
-        Field(description="When to answer, as in `POST /quotas/alterations`."),
-    ] = "readable"
-    wait_ms: Annotated[
-        int,
-        Field(ge=0, le=MAX_WAIT_MS),
-        READ_INTEGER,
-        Field(description="The longest wait, in milliseconds; then `readable` is false."),
-    ] = DEFAULT_WAIT_MS
+    reason: str | None = None
+    """Why; stored in the audit log, at most 1,000 characters."""
+    validate_only: Flag = False
+    """Check everything, with the broker's own validate-only too."""
+    wait: Literal["readable", "all_brokers", "none"] = "readable"
+    """When to answer, as in `POST /quotas/alterations`."""
+    wait_ms: Annotated[int, Field(ge=0, le=MAX_WAIT_MS), READ_INTEGER] = DEFAULT_WAIT_MS
+    """The longest wait, in milliseconds; then `readable` is false."""
 
     @property
     def violations(self) -> tuple[Violation, ...]:

@@ -1,9 +1,8 @@
 """Documents of ``GET /quotas`` and ``GET /quotas/capabilities``."""
 
-from typing import Annotated, Any, Final, NotRequired
+from typing import Annotated, Any, Final
 
-from pydantic import Field, WithJsonSchema
-from typing_extensions import TypedDict
+from pydantic import MISSING, Field, WithJsonSchema
 
 from app.domain.entities import EntityType
 from app.domain.quota_keys import Scope
@@ -13,10 +12,10 @@ from app.http.models import (
     EntityKey,
     NextPageToken,
     QuotaValues,
+    ResponseModel,
     StoredValue,
     Time,
     all_of_the_keys,
-    closed,
 )
 from app.http.query_params import (
     MAX_PAGE_SIZE,
@@ -48,54 +47,29 @@ MaxAgeMs = Annotated[
 class DescribeParameters(QueryParameters):
     """The query of ``GET /quotas``."""
 
-    filter: Annotated[
-        Filter,
-        Field(
-            description=(
-                "A condition on the entity; several are ANDed, none means every entity. "
-                "`user=alice` is the exact name, `user^=team-a-` the beginning of a name, "
-                "`user~=backfill` a part of it in any case, "
-                "`user:default` the default entity, `user:any` or `user` any name and the default, "
-                "`user:absent` entities without the type; likewise for `client-id` and `ip`. The "
-                "first of `=`, `:`, `^` and `~` ends the type, so a name needs nothing but URL "
-                "encoding. Each type at most once; `ip` stands beside no other type."
-            ),
-            examples=[["user=alice", "client-id:any"]],
-        ),
-    ] = ()
-    strict: Annotated[
-        Flag,
-        Field(
-            description=(
-                "Only entities with exactly the filter's types; `:absent` components do not count "
-                "as types. Without a component nothing matches, as in the protocol."
-            )
-        ),
-    ] = False
-    has_key: Annotated[
-        tuple[str, ...],
-        Field(
-            description="Only entities that have this quota key; several: any of them.",
-            examples=[["producer_byte_rate"]],
-        ),
-    ] = ()
+    filter: Annotated[Filter, Field(examples=[["user=alice", "client-id:any"]])] = ()
+    """A condition on the entity; several are ANDed, none means every entity. `user=alice` is the
+    exact name, `user^=team-a-` the beginning of a name, `user~=backfill` a part of it in any case,
+    `user:default` the default entity, `user:any` or `user` any name and the default, `user:absent`
+    entities without the type; likewise for `client-id` and `ip`. The first of `=`, `:`, `^` and `~`
+    ends the type, so a name needs nothing but URL encoding. Each type at most once; `ip` stands
+    beside no other type."""
+    strict: Flag = False
+    """Only entities with exactly the filter's types; `:absent` components do not count as types.
+    Without a component nothing matches, as in the protocol."""
+    has_key: Annotated[tuple[str, ...], Field(examples=[["producer_byte_rate"]])] = ()
+    """Only entities that have this quota key; several: any of them."""
     max_age_ms: MaxAgeMs = 0
     page_size: Annotated[
-        Annotated[int, Field(ge=1, le=MAX_PAGE_SIZE), READ_INTEGER] | None,
-        Field(
-            description=(
-                "Entities in one page. Each page is of its own `as_of`; an entity that is there "
-                "all the while is listed exactly once. Without it the whole answer is sent, all of "
-                "one `as_of`, or with `page_token` a page of 1000."
-            ),
-            examples=[1000],
-        ),
+        Annotated[int, Field(ge=1, le=MAX_PAGE_SIZE), READ_INTEGER] | None, Field(examples=[1000])
     ] = None
+    """Entities in one page. Each page is of its own `as_of`; an entity that is there all the while
+    is listed exactly once. Without it the whole answer is sent, all of one `as_of`, or with
+    `page_token` a page of 1000."""
     page_token: PageToken = None
 
 
-@closed
-class Quota(TypedDict):
+class Quota(ResponseModel):
     """One entity with its values."""
 
     entity: Entity
@@ -103,7 +77,6 @@ class Quota(TypedDict):
     values: QuotaValues
 
 
-@closed
 class QuotaOfEntity(Quota):
     """One entity with its values, at that time."""
 
@@ -111,40 +84,29 @@ class QuotaOfEntity(Quota):
     as_of: Time
 
 
-@closed
-class QuotaListing(TypedDict):
+class QuotaListing(ResponseModel):
     """The quotas of the entities that match."""
 
     cluster_id: ClusterId
     as_of: Time
-    quotas: Annotated[
-        list[Quota],
-        Field(
-            description=(
-                "Sorted by user, client-id and ip: absent before default before names, names by "
-                "code point."
-            )
-        ),
-    ]
+    quotas: list[Quota]
+    """Sorted by user, client-id and ip: absent before default before names, names by code point."""
     next_page_token: NextPageToken
-    total: NotRequired[
-        Annotated[int, Field(ge=0, description="How many entities match; with pages only.")]
-    ]
+    total: Annotated[int, Field(ge=0)] | MISSING = MISSING
+    """How many entities match; with pages only."""
 
 
-@closed
-class DocumentedQuota(TypedDict):
+class DocumentedQuota(ResponseModel):
     """One entity of a document."""
 
     entity: Entity
     values: QuotaValues
 
 
-@closed
-class QuotaDocument(TypedDict):
+class QuotaDocument(ResponseModel):
     """The document of export, plan and apply."""
 
-    apiVersion: Annotated[str, WithJsonSchema({"const": API_VERSION})]
+    apiVersion: Annotated[str, WithJsonSchema({"const": API_VERSION})]  # noqa: N815
     quotas: list[DocumentedQuota]
 
 
@@ -156,19 +118,17 @@ QUOTA_TABLE: Final = (
 )
 
 
-@closed
-class KeyRule(TypedDict):
+class KeyRule(ResponseModel):
     """What a quota key limits, and how."""
 
-    unit: Annotated[str, Field(description="Of the value, such as `bytes/s`.")]
-    scope: Annotated[
-        Scope, Field(description="Who counts: each broker on its own, or the cluster.")
-    ]
-    entity_types: Annotated[
-        list[EntityType],
-        Field(description="The types that entities with this key are made of."),
-    ]
-    integral: Annotated[bool, Field(description="Whether a fraction is refused.")]
+    unit: str
+    """Of the value, such as `bytes/s`."""
+    scope: Scope
+    """Who counts: each broker on its own, or the cluster."""
+    entity_types: list[EntityType]
+    """The types that entities with this key are made of."""
+    integral: bool
+    """Whether a fraction is refused."""
     minimum: Annotated[
         StoredValue,
         WithJsonSchema({"type": "number", "description": "The smallest value accepted."}),
@@ -179,32 +139,26 @@ class KeyRule(TypedDict):
     ]
 
 
-@closed
-class BrokerFacts(TypedDict):
+class BrokerFacts(ResponseModel):
     """Which brokers this service works with, and what the one in use reported."""
 
-    oldest: Annotated[str, Field(description="The oldest release that has the quota interface.")]
-    certified: Annotated[str, Field(description="The newest release that the tests run against.")]
-    describe_api_version: Annotated[
-        int | None,
-        Field(description="The newest DescribeClientQuotas of the broker in use; null: none."),
-    ]
-    alter_api_version: Annotated[
-        int | None,
-        Field(description="The newest AlterClientQuotas of the broker in use; null: none."),
-    ]
-    metadata_version: Annotated[
-        int | None,
-        Field(description="The finalized level of `metadata.version`; null: not reported."),
-    ]
+    oldest: str
+    """The oldest release that has the quota interface."""
+    certified: str
+    """The newest release that the tests run against."""
+    describe_api_version: int | None
+    """The newest DescribeClientQuotas of the broker in use; null: none."""
+    alter_api_version: int | None
+    """The newest AlterClientQuotas of the broker in use; null: none."""
+    metadata_version: int | None
+    """The finalized level of `metadata.version`; null: not reported."""
 
 
 def _positive(description: str) -> Any:
     return Field(ge=1, description=description)
 
 
-@closed
-class RequestLimits(TypedDict):
+class RequestLimits(ResponseModel):
     """How much one request may ask for."""
 
     body_bytes: Annotated[int, _positive("A request's body.")]
@@ -216,8 +170,7 @@ class RequestLimits(TypedDict):
     wait_ms: Annotated[int, _positive("The longest wait, in milliseconds.")]
 
 
-@closed
-class Capabilities(TypedDict):
+class Capabilities(ResponseModel):
     """What can be asked for."""
 
     entity_types: list[EntityType]

@@ -6,7 +6,7 @@ from functools import cached_property, partial
 from typing import Annotated, Final, NotRequired, Self
 
 from fastapi import Depends, Request, Response
-from pydantic import Field, PrivateAttr, WithJsonSchema, model_validator
+from pydantic import MISSING, Field, PrivateAttr, WithJsonSchema, model_validator
 from typing_extensions import TypeAliasType, TypedDict
 
 from app.domain.addresses import canonical_ip
@@ -30,9 +30,9 @@ from app.http.models import (
     MAX_IDENTITIES,
     ClusterId,
     Entity,
+    ResponseModel,
     StoredValue,
     Time,
-    closed,
     some_of_the_keys,
 )
 from app.http.query_params import MAX_AGE_MS, READ_INTEGER, Flag, QueryParameters, StrictQuery
@@ -56,53 +56,22 @@ from app.service.runtime.tasks import off_loop
 class ResolveParameters(QueryParameters):
     """The query of ``GET /quotas/resolve``."""
 
-    user: Annotated[
-        str | None,
-        Field(
-            description=(
-                "The user: the principal's name without its type. Needed unless `ip` is there; an "
-                "unauthenticated connection is the user `ANONYMOUS`."
-            ),
-            examples=["alice"],
-        ),
-    ] = None
-    client_id: Annotated[
-        str | None,
-        Field(
-            alias="client-id",
-            description="The client-id; missing or empty is a connection without one.",
-            examples=["etl"],
-        ),
-    ] = None
+    user: Annotated[str | None, Field(examples=["alice"])] = None
+    """The user: the principal's name without its type. Needed unless `ip` is there; an
+    unauthenticated connection is the user `ANONYMOUS`."""
+    client_id: Annotated[str | None, Field(alias="client-id", examples=["etl"])] = None
+    """The client-id; missing or empty is a connection without one."""
     ip: Annotated[
-        str | None,
-        Field(
-            description="A literal IPv4 or IPv6 address, instead of `user` and `client-id`.",
-            json_schema_extra={"anyOf": [*IP_SCHEMA["anyOf"], {"type": "null"}]},
-        ),
+        str | None, Field(json_schema_extra={"anyOf": [*IP_SCHEMA["anyOf"], {"type": "null"}]})
     ] = None
-    max_age_ms: Annotated[
-        int,
-        Field(ge=0, le=MAX_AGE_MS),
-        READ_INTEGER,
-        Field(
-            description=(
-                "How old the image may be that the answer comes from, in milliseconds; 0 reads the "
-                "broker now."
-            ),
-        ),
-    ] = DEFAULT_RESOLVE_AGE_MS
-    explain: Annotated[
-        Flag,
-        Field(
-            description=(
-                "List every level tried for each key, with the reason where it cannot apply."
-            )
-        ),
-    ] = False
-    usage: Annotated[
-        Flag, Field(description="Show beside each quota how the bucket spent its last day.")
-    ] = False
+    """A literal IPv4 or IPv6 address, instead of `user` and `client-id`."""
+    max_age_ms: Annotated[int, Field(ge=0, le=MAX_AGE_MS), READ_INTEGER] = DEFAULT_RESOLVE_AGE_MS
+    """How old the image may be that the answer comes from, in milliseconds; 0 reads the broker
+    now."""
+    explain: Flag = False
+    """List every level tried for each key, with the reason where it cannot apply."""
+    usage: Flag = False
+    """Show beside each quota how the bucket spent its last day."""
 
     @cached_property
     def query(self) -> ResolveQuery:
@@ -174,21 +143,15 @@ class ResolveRequest(Proposals):
         Field(json_schema_extra={"maxItems": MAX_IDENTITIES}),
     ]
     alterations: Annotated[
-        list[ClientQuotaAlteration],
-        UP_TO_MAX_ENTITIES,
-        Field(
-            default_factory=list,
-            description="What-if: each entity at most once; nothing is sent.",
-        ),
+        list[ClientQuotaAlteration], UP_TO_MAX_ENTITIES, Field(default_factory=list)
     ]
+    """What-if: each entity at most once; nothing is sent."""
     max_age_ms: Annotated[
         Decimal,
         WithJsonSchema({"type": "integer", "minimum": 0, "maximum": MAX_AGE_MS}),
-        Field(
-            description="How old the image may be, in milliseconds; 0 asks now.",
-            json_schema_extra={"default": DEFAULT_RESOLVE_AGE_MS},
-        ),
+        Field(json_schema_extra={"default": DEFAULT_RESOLVE_AGE_MS}),
     ] = Decimal(DEFAULT_RESOLVE_AGE_MS)
+    """How old the image may be, in milliseconds; 0 asks now."""
     _identities: tuple[DomainIdentity, ...] = PrivateAttr(())
 
     @model_validator(mode="after")
@@ -229,8 +192,7 @@ def _is_ascii(identity: DomainIdentity) -> bool:
     return f"{identity.user}{identity.client_id}".isascii()
 
 
-@closed
-class QuotaPlace(TypedDict):
+class QuotaPlace(ResponseModel):
     """An entity, and its level for an identity."""
 
     entity: Entity
@@ -238,22 +200,21 @@ class QuotaPlace(TypedDict):
     name: Annotated[QuotaSource, Field(description="The level's name.")]
 
 
-@closed
 class OverriddenQuota(QuotaPlace):
     """A less specific entity that has the key and loses."""
 
     value: StoredValue
 
 
-@closed
 class LevelTried(QuotaPlace):
     """A level that was looked at."""
 
-    value: Annotated[StoredValue | None, Field(description="What is stored there; null: nothing.")]
-    applies: Annotated[
-        bool, Field(description="Whether the level can apply to this identity at all.")
-    ]
-    reason: Annotated[str | None, Field(description="Why it cannot.")]
+    value: StoredValue | None
+    """What is stored there; null: nothing."""
+    applies: bool
+    """Whether the level can apply to this identity at all."""
+    reason: str | None
+    """Why it cannot."""
 
 
 _BUCKET: Final = WithJsonSchema(
@@ -267,32 +228,27 @@ _BUCKET: Final = WithJsonSchema(
 )
 
 
-@closed
-class ResolvedQuota(TypedDict):
+class ResolvedQuota(ResponseModel):
     """What applies for one key."""
 
-    value: Annotated[StoredValue | None, Field(description="As stored; null: unlimited.")]
-    unit: Annotated[str, Field(description="Of the value, such as `bytes/s`.")]
-    scope: Annotated[Scope, Field(description="Where the limit is enforced.")]
-    source: Annotated[
-        QuotaPlace | None, Field(description="Where the value comes from; null: nowhere.")
-    ]
+    value: StoredValue | None
+    """As stored; null: unlimited."""
+    unit: str
+    """Of the value, such as `bytes/s`."""
+    scope: Scope
+    """Where the limit is enforced."""
+    source: QuotaPlace | None
+    """Where the value comes from; null: nowhere."""
     shared_by: Annotated[dict[str, str], _BUCKET]
-    overridden: Annotated[
-        list[OverriddenQuota],
-        Field(description="The less specific entities that have the key and lose."),
-    ]
-    levels: NotRequired[
-        Annotated[
-            list[LevelTried], Field(description="With `explain` only: every level, in order.")
-        ]
-    ]
-    usage: NotRequired[
-        Annotated[Usage | None, Field(description="With `usage` only; null: nothing is published.")]
-    ]
+    overridden: list[OverriddenQuota]
+    """The less specific entities that have the key and lose."""
+    levels: list[LevelTried] | MISSING = MISSING
+    """With `explain` only: every level, in order."""
+    usage: Usage | MISSING | None = MISSING
+    """With `usage` only; null: nothing is published."""
 
 
-class _Resolved(TypedDict):
+class _Resolved(ResponseModel):
     identity: Annotated[dict[str, str], _IDENTITY]
     authoritative: Annotated[
         bool, Field(description="False where a broker has `client.quota.callback.class` set.")
@@ -310,7 +266,6 @@ class _Resolved(TypedDict):
     notes: Annotated[list[str], Field(description="Sentences about what does not do what it says.")]
 
 
-@closed
 class Resolution(_Resolved):
     """What applies, and why."""
 
@@ -318,25 +273,23 @@ class Resolution(_Resolved):
     as_of: Time
 
 
-@closed
 class ProposedResolution(_Resolved):
     """What would apply if the alterations had been applied."""
 
 
-@closed
 class ResolveResult(_Resolved):
     """What applies to one identity; `proposed` only where the request has alterations."""
 
-    proposed: NotRequired[ProposedResolution]
+    proposed: ProposedResolution | MISSING = MISSING
 
 
-@closed
-class ResolveAnswer(TypedDict):
+class ResolveAnswer(ResponseModel):
     """What applies to many identities."""
 
     cluster_id: ClusterId
     as_of: Time
-    results: Annotated[list[ResolveResult], Field(description="In the order of the identities.")]
+    results: list[ResolveResult]
+    """In the order of the identities."""
 
 
 router = feature_router("resolve")
