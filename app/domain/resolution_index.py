@@ -258,13 +258,6 @@ class Patterns:
         self._index = index
         self._numbers: dict[Hashable, int] = {}
 
-    def of_client(self, user: str, client_id: str) -> tuple[Hashable, Sequence[Rule | None]]:
-        """Return the pattern of a pair of names, and the rule at each level."""
-        rules = self._index.rules_at(user, client_id)
-        number = self._of_rule
-        numbers = [_NOTHING if rule is None else number(rule) for rule in rules]
-        return (bool(user), bool(client_id), *numbers), rules
-
     def of_clients(self, users: Sequence[str], client_ids: Sequence[str]) -> Stored:
         """Return what is stored for pairs of a user and a client-id; either may be empty."""
         columns = self._index.rules_of_many(users, client_ids)

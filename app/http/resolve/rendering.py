@@ -4,7 +4,7 @@ import re
 import secrets
 from collections.abc import Hashable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -206,10 +206,6 @@ class Template:
         text = self._text
         return [text % row for row in zip(*[columns[at] for at in self._order], strict=True)]
 
-    def fill_row(self, texts: Sequence[bytes]) -> bytes:
-        """Return one document as JSON, with a name or number for each field."""
-        return self._text % tuple([texts[at] for at in self._order])
-
     def _mark(self, document: dict[str, Any]) -> None:
         identity = dict(document["identity"])
         self._mark_names(document["identity"], identity)
@@ -240,10 +236,7 @@ _LONGEST_CACHED_BYTES: Final = 4096
 """Longer answers, for long names, are written anew each time."""
 
 _MOST_CACHED: Final = 1_000
-"""With so many texts, templates or numbers they are forgotten; none has over some kilobytes."""
-
-_K = TypeVar("_K")
-_V = TypeVar("_V")
+"""With so many answers they are forgotten."""
 
 Names = Mapping[str, Sequence[str]]
 """Of many identities, by type, in their order."""
@@ -270,7 +263,7 @@ def _results(basis: ResolutionBasis) -> Sequence[bytes]:
 def resolution_bytes(basis: ResolutionBasis) -> bytes:
     """Return the answer for one identity; the same text as that of ``resolution_json``.
 
-    The templates are cached with the index. Call it on the event loop only.
+    Texts are cached with the index. Call it on the event loop only.
     """
     writer = basis.memo.get(basis.callback_class)
     if writer is None:
@@ -296,43 +289,20 @@ class _Writer:
         self._index = index
         self._callback_class = callback_class
         self._patterns = Patterns(index)
-        self._templates: dict[Hashable, Template] = {}
-        self._numbers: dict[float, bytes] = {}
         self._texts: dict[Identity, bytes] = {}
 
     def cached_text(self, identity: Identity) -> bytes:
-        """Return what ``write_client`` returns without the brace that begins it.
+        """Return the resolution of an identity as JSON, without the brace that begins it.
 
         The same callers are asked for again and again.
         """
         text = self._texts.get(identity)
         if text is None:
-            text = self.write_client(identity)[1:]
+            text = json_bytes(self._document(identity))[1:]
             if len(text) <= _LONGEST_CACHED_BYTES:
-                _keep(self._texts, identity, text)
-        return text
-
-    def write_client(self, identity: Identity) -> bytes:
-        """Return the resolution of an identity as JSON."""
-        if identity.ip is not None:
-            return json_bytes(self._document(identity))
-        names = {_USER: identity.user or "", _CLIENT_ID: identity.client_id or ""}
-        pattern, rules = self._patterns.of_client(names[_USER], names[_CLIENT_ID])
-        template = self._templates.get(pattern)
-        if template is None:
-            template = Template(self._document(identity))
-            _keep(self._templates, pattern, template)
-        texts = []
-        for level, key in template.fields:
-            rule = None if level == NAME else rules[level - 1]
-            texts.append(json_bytes(names[key]) if rule is None else self._number(rule[1][key]))
-        return template.fill_row(texts)
-
-    def _number(self, value: float) -> bytes:
-        text = self._numbers.get(value)
-        if text is None:
-            text = json_bytes(quota_value_json(value))
-            _keep(self._numbers, value, text)
+                if len(self._texts) >= _MOST_CACHED:
+                    self._texts.clear()
+                self._texts[identity] = text
         return text
 
     def write(self, identities: Sequence[Identity]) -> Sequence[bytes]:
@@ -380,12 +350,6 @@ class _Writer:
 
     def _document(self, identity: Identity) -> dict[str, object]:
         return resolution_document(resolved(self._index, identity), self._callback_class)
-
-
-def _keep(cache: dict[_K, _V], key: _K, value: _V) -> None:
-    if len(cache) >= _MOST_CACHED:
-        cache.clear()
-    cache[key] = value
 
 
 def _column(
