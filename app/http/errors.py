@@ -45,6 +45,12 @@ class UntrustedIdentityError(UnreadableRequestError):
     method = "proxy-certificate"
 
 
+class PreflightRefusedError(UnreadableRequestError):
+    """A page of another origin may not send what its browser asks for."""
+
+    default_code = "preflight-refused"
+
+
 class MethodNotAllowedError(QuotaError):
     """The path exists, and does not take this method."""
 

@@ -6,10 +6,12 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import quote
 
 import structlog
+from starlette.datastructures import Headers
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
@@ -17,7 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.domain.entities import Caller
 from app.domain.errors import QuotaError, Sent, UnreadableRequestError, Violation
-from app.http.errors import HeadersTooLargeError
+from app.http.errors import HeadersTooLargeError, PreflightRefusedError
 from app.http.headers import KEY_HEADER, REPLAYED_HEADER, SUPERSEDE_HEADER
 from app.http.metrics import HttpMetrics
 from app.http.problems import code_of, problem_response
@@ -193,6 +195,16 @@ _CORS_EXPOSED_HEADERS: Final = (
 )
 
 
+class _Cors(CORSMiddleware):
+    """Starlette's, whose refusals are plain text."""
+
+    def preflight_response(self, request_headers: Headers) -> Response:
+        response = super().preflight_response(request_headers)
+        if response.status_code == HTTPStatus.BAD_REQUEST:
+            raise PreflightRefusedError(f"{bytes(response.body).decode()}.")
+        return response
+
+
 class RequestMiddleware:
     """Pure ASGI middleware; nothing inside it is cancelled or buffered by it.
 
@@ -218,7 +230,7 @@ class RequestMiddleware:
         self._log = log
         self._answer: ASGIApp = self._answered
         if cors_origins:
-            self._answer = CORSMiddleware(
+            self._answer = _Cors(
                 self._answered,
                 allow_origins=cors_origins,
                 allow_methods=_CORS_METHODS,
@@ -242,6 +254,8 @@ class RequestMiddleware:
         self._metrics.active_requests.inc()
         try:
             await self._answer(scope, receive, exchange.send)
+        except PreflightRefusedError as error:
+            await answer(Request(scope), error)(scope, receive, exchange.send)
         finally:
             context.has_ended()
             self._metrics.active_requests.dec()

@@ -35,6 +35,7 @@ from app.http.errors import (
     LoginFailedError,
     MethodNotAllowedError,
     NotAcceptableError,
+    PreflightRefusedError,
     RateLimitedError,
     RequestTimeoutError,
     TooManyConnectionsError,
@@ -106,6 +107,13 @@ REQUEST_PROBLEMS: Final[Rows] = {
         "The end of the body is ambiguous",
         "The request carries several Content-Length headers, or one beside Transfer-Encoding.",
         "Use one of the two; look at what proxies in between add.",
+    ),
+    ("preflight-refused", PreflightRefusedError, 400): Words(
+        "Pages of this origin may not send such a request",
+        "A browser asked on behalf of a page whether it may call, and its origin, its method or a "
+        "header of it is not among those that may. The request itself was not sent.",
+        "Ask those who run the service to name the page's origin; detail says what is refused.",
+        "QUOTAS_CORS_ORIGINS names the origins.",
     ),
     ("malformed-http", UnreadableRequestError, 400): Words(
         "This is not HTTP",

@@ -57,6 +57,10 @@ async def test_any_other_preflight_is_refused(
 ):
     answer = await preflight(service, origin, method, headers)
     assert answer.status == 400
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert answer.document["code"] == "preflight-refused"
+    assert answer.document["request_id"] == answer.headers["x-request-id"]
+    assert answer.headers["cache-control"] == "no-store"
     assert answer.headers.get("access-control-allow-origin") in {None, PORTAL}
     if origin != PORTAL:
         assert "access-control-allow-origin" not in answer.headers
