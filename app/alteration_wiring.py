@@ -8,8 +8,8 @@ from typing import Final
 
 from app.domain.errors import NotSentError
 from app.domain.filters import ALL_ENTITIES
+from app.http.authentication.basic import CallerServices
 from app.http.errors import LoginFailedError
-from app.http.services import CallerServices
 from app.kafka.acls import KafkaCallerRights
 from app.kafka.cluster_client import Brokers
 from app.kafka.cluster_facts import KafkaMetadataQuorum

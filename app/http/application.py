@@ -16,6 +16,7 @@ from app.http import audit, operation, pages, users
 from app.http.alterations import routes as alterations
 from app.http.analytics import routes as analytics
 from app.http.errors import MethodNotAllowedError
+from app.http.guards import Services, services_of
 from app.http.metrics import HttpMetrics, observed_lag
 from app.http.middleware import (
     ON_OPERATIONS_PORT,
@@ -33,7 +34,6 @@ from app.http.quotas import entity
 from app.http.quotas import routes as quotas
 from app.http.resolve import routes as resolve
 from app.http.route import refuse_undeclared
-from app.http.services import Services, services_of
 from app.service.auth.authorize import RULE
 from app.service.auth.denials import DeniedAttempt
 from app.service.auth.run_as_caller import RefusedAtTheActError

@@ -19,7 +19,7 @@ from app.http.encoding import (
     rfc3339,
     values_json,
 )
-from app.http.guards import MayReadAudit
+from app.http.guards import MayReadAudit, services_of
 from app.http.models import (
     AlterationId,
     AuditAction,
@@ -45,7 +45,6 @@ from app.http.query_params import (
 )
 from app.http.responses import ASKING, answers
 from app.http.route import feature_router
-from app.http.services import services_of
 from app.service.auth.denials import DeniedAttempt
 from app.service.ports.audit_log import AuditPage as RowPage
 from app.service.ports.audit_log import AuditQuery

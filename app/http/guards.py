@@ -1,9 +1,12 @@
-"""Who may call a route: authentication, limits and Kafka's question, before the body is read."""
+"""Who may call a route, and what answers the caller.
+
+Authentication, limits and Kafka's question come before the body is read.
+"""
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Annotated, Any, Final, NamedTuple, TypeVar
 
@@ -12,22 +15,82 @@ from fastapi import Depends, Request
 from app.domain.authorization import Operation
 from app.domain.entities import Caller
 from app.domain.errors import QuotaError, UnauthenticatedError
-from app.http.authentication.authenticator import presented_by
-from app.http.authentication.basic import SessionCaller
+from app.http.authentication.authenticator import AuthenticatorChain, presented_by
+from app.http.authentication.basic import CallerServices, SessionCaller
+from app.http.authentication.proxies import NO_PROXIES, TrustedProxies
 from app.http.errors import UntrustedIdentityError
+from app.http.metrics import HttpMetrics
 from app.http.middleware import ON_OPERATIONS_PORT, action_of, context_of, remember_caller
-from app.http.rate_limits import Limited
+from app.http.rate_limits import Limited, RateLimits
 from app.http.request_body import SMALL_BYTES, JsonObject, parse_object, read_json_body
-from app.http.services import Services, services_of
-from app.service.auth.authorize import Access
+from app.service.alterations.alter import AlterQuotas
+from app.service.alterations.revert import RevertAlterations
+from app.service.auth.authentication_failures import AuthenticationFailures
+from app.service.auth.authorize import Access, Authorizer
 from app.service.auth.denials import (
     NOTHING_READ,
     DeniedAttempt,
+    DeniedAttempts,
     RequestedChange,
 )
+from app.service.auth.policy import PolicyGuard
+from app.service.ports.brokers import ClusterIdentity, ScramCredentialSource
 from app.service.ports.metrics import Phase
+from app.service.ports.plans import PlanStore
+from app.service.queries.analytics import Analytics
+from app.service.queries.audit import AuditTrail
+from app.service.queries.describe import DescribeQuotas
+from app.service.queries.resolve import ResolveQuotas
+from app.service.runtime.dependencies import Readiness
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """Everything behind the routes."""
+
+    authenticator: AuthenticatorChain
+    authorizer: Authorizer
+    denials: DeniedAttempts
+    describe: DescribeQuotas
+    alter: AlterQuotas
+    revert: RevertAlterations
+    resolve: ResolveQuotas
+    audit: AuditTrail
+    cluster: ClusterIdentity
+    check_cluster: Callable[[], None]
+    analytics: Analytics
+    plans: PlanStore
+    policy: PolicyGuard
+    scram: ScramCredentialSource
+    readiness: Readiness
+    metrics: HttpMetrics
+    limits: RateLimits
+    brokers: Callable[[], Awaitable[Mapping[str, Any]]]
+    failures: AuthenticationFailures = field(default_factory=AuthenticationFailures)
+    proxies: TrustedProxies = NO_PROXIES
+
+    def of_caller(self, own: CallerServices) -> "Services":
+        """Return these, with those that a caller has of its own."""
+        return replace(
+            self,
+            authorizer=own.authorizer,
+            describe=own.describe,
+            alter=own.alter,
+            revert=own.revert,
+            resolve=own.resolve,
+        )
+
+
+def services_of(request: Request) -> Services:
+    """Return what answers this request: of its caller's session, or everybody's."""
+    state = request.scope["state"]
+    services: Services | None = state.get("services")
+    if services is None:
+        services = state["services"] = request.scope["app"].state.services
+    return services
+
 
 _WITHOUT_BODY: Final = frozenset({"GET", "HEAD"})
 

@@ -9,12 +9,11 @@ from fastapi import Depends, Request, Response
 from pydantic import Field
 
 from app.http.encoding import JsonResponse
-from app.http.guards import PUBLIC
+from app.http.guards import PUBLIC, services_of
 from app.http.models import ResponseModel
 from app.http.query_params import QueryParameters, StrictQuery
 from app.http.responses import ANY, answer_of, answers, problems, text_answer
 from app.http.route import feature_router
-from app.http.services import services_of
 
 router = feature_router("operation")
 

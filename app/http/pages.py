@@ -16,14 +16,13 @@ from starlette.responses import HTMLResponse, Response
 
 from app.domain.errors import NotFoundError, NotSentError
 from app.http.encoding import JsonResponse
-from app.http.guards import PUBLIC
+from app.http.guards import PUBLIC, services_of
 from app.http.headers import chosen, list_field, names_tag
 from app.http.models import ResponseModel
 from app.http.problem_catalog import PROBLEMS, Words
 from app.http.query_params import any_query
 from app.http.responses import ANY, answer_of, content_of, problems, text_answer
 from app.http.route import feature_router
-from app.http.services import services_of
 
 router = feature_router("operation")
 

@@ -8,11 +8,10 @@ from pydantic import Field
 from app.domain.authorization import Operation
 from app.domain.policy import KeyLimits, PolicyRule
 from app.http.encoding import JsonResponse, plain_json, rfc3339
-from app.http.guards import AnyCaller, may_list_scram
+from app.http.guards import AnyCaller, may_list_scram, services_of
 from app.http.models import ClusterId, ResponseModel, Time
 from app.http.responses import ASKING, READING, answers
 from app.http.route import feature_router
-from app.http.services import services_of
 from app.service.ports.brokers import ScramUsers as Users
 
 router = feature_router("users")

@@ -16,7 +16,7 @@ from app.http.alterations.models import (
 from app.http.alterations.models import AlterationReport as ReportDocument
 from app.http.alterations.models import AlterationRequest, RevertRequest
 from app.http.encoding import JsonResponse, alteration_result_json, rfc3339
-from app.http.guards import AnyCaller, Granted, MayAlter, Permission
+from app.http.guards import AnyCaller, Granted, MayAlter, Permission, services_of
 from app.http.headers import REPLAYED_HEADER, read_superseded
 from app.http.metrics import HttpMetrics
 from app.http.models import UUID7_PATTERN
@@ -33,7 +33,6 @@ from app.http.responses import (
     request_examples,
 )
 from app.http.route import Key, feature_router, path_id
-from app.http.services import services_of
 from app.http.validation import validated
 from app.service.alterations.command import AlterationReport, AlterCommand, IdempotencyKey
 from app.service.auth.denials import MAX_FIRST_ENTITIES, RequestedChange

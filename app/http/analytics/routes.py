@@ -23,7 +23,7 @@ from app.http.analytics.models import (
     UtilizationParameters,
 )
 from app.http.encoding import JsonResponse, plain_json
-from app.http.guards import MayAlter, may_describe
+from app.http.guards import MayAlter, may_describe, services_of
 from app.http.pagination import page_token, query_fingerprint, read_page_token
 from app.http.query_params import StrictQuery, parse_filter
 from app.http.responses import (
@@ -36,7 +36,6 @@ from app.http.responses import (
     request_examples,
 )
 from app.http.route import feature_router, path_id
-from app.http.services import services_of
 from app.service.queries.analytics import COLUMNS, AnalyticsPage, AnalyticsQuery, Result, Row
 from app.service.runtime.tasks import off_loop
 

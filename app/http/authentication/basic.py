@@ -14,8 +14,12 @@ from app.domain.entities import Caller
 from app.domain.errors import NotSentError
 from app.http.authentication.authenticator import Presented, host_of, principal_of
 from app.http.errors import InvalidTokenError, LoginFailedError, UnencryptedPasswordError
-from app.http.rate_limits import EndAttempt
-from app.http.services import CallerServices
+from app.http.rate_limits import LoginAttempts
+from app.service.alterations.alter import AlterQuotas
+from app.service.alterations.revert import RevertAlterations
+from app.service.auth.authorize import Authorizer
+from app.service.queries.describe import DescribeQuotas
+from app.service.queries.resolve import ResolveQuotas
 
 AUTHENTICATION: Final = "basic"
 """How the audit log names this method."""
@@ -26,6 +30,17 @@ _MAX_CHARACTERS: Final = 4096
 """Of the header: a name has 256 bytes at most, and what is longer is not worth decoding."""
 
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
+
+
+@dataclass(frozen=True, slots=True)
+class CallerServices:
+    """What a caller has instead of everybody's, whose requests run as the caller."""
+
+    authorizer: Authorizer
+    describe: DescribeQuotas
+    alter: AlterQuotas
+    revert: RevertAlterations
+    resolve: ResolveQuotas
 
 
 class Session(Protocol):
@@ -67,18 +82,6 @@ class SessionPool(Protocol):
         ...
 
 
-class Attempts(Protocol):
-    """Counts the logins that failed."""
-
-    def begin(self, user: str, address: str) -> EndAttempt:
-        """Count an attempt; return what ends it.
-
-        Raises:
-            RateLimitedError: One too many.
-        """
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class SessionCaller(Caller):
     """A caller for whose request a session is held; it is released when the request has ended."""
@@ -102,7 +105,7 @@ class Basic:
     advice = "Send the header Authorization: Basic with your user and password of the brokers"
     scheme = 'Basic realm="kafka-quota-service", charset="UTF-8"'
 
-    def __init__(self, sessions: SessionPool, attempts: Attempts) -> None:
+    def __init__(self, sessions: SessionPool, attempts: LoginAttempts) -> None:
         self._sessions = sessions
         self._attempts = attempts
 

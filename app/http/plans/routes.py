@@ -16,7 +16,7 @@ from app.http.encoding import (
     rfc3339,
     values_json,
 )
-from app.http.guards import MayAlter, MayDescribe
+from app.http.guards import MayAlter, MayDescribe, services_of
 from app.http.models import UUID7_PATTERN
 from app.http.plans.models import ApplyRequest, Plan, PlanRequest
 from app.http.responses import (
@@ -31,7 +31,6 @@ from app.http.responses import (
     request_examples,
 )
 from app.http.route import Key, feature_router, path_id
-from app.http.services import services_of
 from app.service.plans import ApplyPlans, MakePlans, PlanCommand
 from app.service.ports.plans import ChangeWithImpact, StoredPlan
 from app.service.runtime.tasks import off_loop

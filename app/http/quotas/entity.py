@@ -15,7 +15,7 @@ from app.domain.errors import NoSuchEntityError, Violation
 from app.http.alterations.models import DEFAULT_WAIT_MS, ReplaceRequest, broken_reason
 from app.http.alterations.routes import alteration_response, altered, command_of
 from app.http.encoding import JsonResponse, quota_json, rfc3339
-from app.http.guards import Granted, MayDescribe, Permission
+from app.http.guards import Granted, MayDescribe, Permission, services_of
 from app.http.headers import list_field, names_tag
 from app.http.models import MAX_WAIT_MS
 from app.http.query_params import READ_INTEGER, Flag, QueryParameters, StrictQuery, read_query
@@ -34,7 +34,6 @@ from app.http.responses import (
     request_examples,
 )
 from app.http.route import Key, feature_router
-from app.http.services import services_of
 from app.http.validation import validated
 from app.service.alterations.command import AlterCommand, Wait
 from app.service.alterations.replace import ReplaceQuotas

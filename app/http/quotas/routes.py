@@ -13,7 +13,7 @@ from app.domain.errors import BadPageTokenError
 from app.domain.quota_keys import QUOTA_KEY_RULES, QuotaKeyRule
 from app.domain.validation import MAX_CHANGES, MAX_ENCODED_BYTES, MAX_NAME_BYTES
 from app.http.encoding import JsonResponse, quota_value_json
-from app.http.guards import may_describe
+from app.http.guards import Services, may_describe, services_of
 from app.http.headers import list_field, names_tag
 from app.http.models import MAX_IDENTITIES, MAX_REASON_CHARACTERS, MAX_WAIT_MS
 from app.http.pagination import page_token, query_fingerprint, read_page_token
@@ -47,7 +47,6 @@ from app.http.responses import (
     reference,
 )
 from app.http.route import feature_router
-from app.http.services import Services, services_of
 from app.service.queries.describe import DescribeQuery, Rendering
 from app.service.runtime.tasks import off_loop
 

@@ -24,7 +24,7 @@ from app.http.alterations.models import (
 )
 from app.http.analytics.models import Usage
 from app.http.encoding import JsonResponse, child, has_lone_surrogate, quote
-from app.http.guards import may_describe
+from app.http.guards import may_describe, services_of
 from app.http.models import (
     IP_SCHEMA,
     MAX_IDENTITIES,
@@ -46,7 +46,6 @@ from app.http.resolve.rendering import (
 )
 from app.http.responses import READING, WITH_BODY, answers, request_examples
 from app.http.route import feature_router
-from app.http.services import services_of
 from app.http.validation import at_most, strict
 from app.service.queries.resolve import DEFAULT_RESOLVE_AGE_MS, ResolveQuery
 from app.service.queries.resolve import Identity as DomainIdentity
