@@ -17,6 +17,7 @@ from app.http.alterations.routes import alteration_json, record_json
 from app.http.analytics.routes import page_json, row_json
 from app.http.audit import audit_row_json
 from app.http.encoding import quota_json, rfc3339
+from app.http.models import API_VERSION
 from app.http.pages import service_json
 from app.http.plans.routes import plan_json
 from app.http.quotas.formats import Format, QuotaListingResponse, encode
@@ -24,7 +25,6 @@ from app.http.quotas.routes import capabilities_json
 from app.http.resolve.rendering import resolution_json, resolutions_json
 from app.http.responses import PROBLEM_EXAMPLES
 from app.http.users import scram_users_json
-from app.http.yaml_format import API_VERSION
 from app.service.alterations.command import AlterationReport
 from app.service.plans import PLAN_TTL, planned
 from app.service.ports.audit_log import AlterationRecord, AuditEntity, AuditRequest, AuditRow

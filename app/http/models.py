@@ -53,6 +53,9 @@ class ResponseModel(BaseModel):
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
 
+API_VERSION: Final = "quotas/v1"
+"""Of the document that describe writes as YAML and plans read."""
+
 MAX_IDENTITIES: Final = 10_000
 MAX_REASON_CHARACTERS: Final = 1_000
 MAX_WAIT_MS: Final = 60_000

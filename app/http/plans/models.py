@@ -20,6 +20,7 @@ from app.http.alterations.models import (
 )
 from app.http.encoding import quote
 from app.http.models import (
+    API_VERSION,
     AlterationId,
     ClusterId,
     Entity,
@@ -33,7 +34,6 @@ from app.http.models import (
 from app.http.query_params import COMPONENT_SCHEMA, parse_component
 from app.http.request_body import JsonValue
 from app.http.validation import RequestBody, StrictModel, at_most, own_error, strict
-from app.http.yaml_format import API_VERSION
 
 MAX_OWNER_CHARACTERS: Final = 128
 

@@ -10,12 +10,18 @@ from enum import StrEnum
 from typing import Final
 
 from app.domain.alterations import Values
-from app.domain.entities import DEFAULT_NAME, ENTITY_TYPES, ClientQuotaEntity
-from app.http.encoding import entity_json, json_bytes, rfc3339, values_json
+from app.domain.entities import (
+    DEFAULT_NAME,
+    ENTITY_TYPES,
+    ClientQuotaEntity,
+    yaml_float,
+    yaml_text,
+)
+from app.http.encoding import JsonNumber, entity_json, json_bytes, rfc3339, values_json
 from app.http.errors import NotAcceptableError
 from app.http.headers import chosen
+from app.http.models import API_VERSION
 from app.http.quotas.rendering import Chunk, Entry, entry_texts, joined
-from app.http.yaml_format import yaml_rows
 
 CHUNK_BYTES: Final = 64 * 1024
 
@@ -115,19 +121,11 @@ def _ndjson(answer: QuotaListingResponse) -> Iterator[bytes]:
         yield text + b"\n"
 
 
-def _csv(answer: QuotaListingResponse) -> Iterator[bytes]:
-    return csv_rows(answer.entries)
-
-
-def _yaml(answer: QuotaListingResponse) -> Iterator[bytes]:
-    return yaml_rows(answer.entries)
-
-
 _ENCODERS: Final[Mapping[Format, Callable[[QuotaListingResponse], Iterator[bytes]]]] = {
     Format.JSON: _json,
     Format.NDJSON: _ndjson,
-    Format.CSV: _csv,
-    Format.YAML: _yaml,
+    Format.CSV: lambda answer: csv_rows(answer.entries),
+    Format.YAML: lambda answer: yaml_rows(answer.entries),
 }
 
 
@@ -198,6 +196,43 @@ def _kind(names: dict[str, str | None], kind: str) -> str:
 
 def _guarded(cell: str) -> str:
     return f"'{cell}" if cell.startswith(FORMULA_MARKS) else cell
+
+
+_LONGEST_SIMPLE_KEY: Final = 500
+"""A longer key is marked with ``?``: a simple key has at most 1,024 characters, escapes included.
+Source: YAML 1.1, 7.4.2 of YAML 1.2."""
+
+
+def yaml_rows(entries: Iterable[tuple[ClientQuotaEntity, Values]]) -> Iterator[bytes]:
+    """Yield the document in UTF-8, entity by entity."""
+    yield f"apiVersion: {API_VERSION}\n".encode()
+    heading = "quotas:\n"
+    for entity, values in entries:
+        names = _mapping((kind, _scalar(name)) for kind, name in entity_json(entity).items())
+        numbers = _mapping((key, _number(value)) for key, value in values_json(values).items())
+        yield f"{heading}  - entity: {names}\n    values: {numbers}\n".encode()
+        heading = ""
+    if heading:
+        yield b"quotas: []\n"
+
+
+def _mapping(members: Iterable[tuple[str, str]]) -> str:
+    return f"{{{', '.join(f'{_key(name)}: {text}' for name, text in members)}}}"
+
+
+def _key(name: str) -> str:
+    text = _scalar(name)
+    return f"? {text} " if len(text) > _LONGEST_SIMPLE_KEY else text
+
+
+def _scalar(text: str | None) -> str:
+    return "null" if text is None else yaml_text(text)
+
+
+def _number(value: JsonNumber) -> str:
+    if isinstance(value, str):
+        return f'"{value}"'
+    return str(value) if isinstance(value, int) else yaml_float(value)
 
 
 def quotas_etag(

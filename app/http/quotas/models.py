@@ -7,6 +7,7 @@ from pydantic import MISSING, Field, WithJsonSchema
 from app.domain.entities import EntityType
 from app.domain.quota_keys import Scope
 from app.http.models import (
+    API_VERSION,
     ClusterId,
     Entity,
     EntityKey,
@@ -25,7 +26,6 @@ from app.http.query_params import (
     PageToken,
     QueryParameters,
 )
-from app.http.yaml_format import API_VERSION
 
 OLDEST_IMAGE_MS: Final = 2**31 - 1
 """The largest ``max_age_ms``: whoever asks for it takes any image there is."""
