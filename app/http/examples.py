@@ -12,7 +12,7 @@ from app.domain.alterations import AlterationResult, Outcome
 from app.domain.plans import DesiredQuota, Holding, PlanRequest, base_of, make_plan
 from app.domain.resolution import resolve_client, resolve_ip
 from app.domain.resolution_index import QuotaIndex
-from app.http import example_values as given
+from app.http import example_values as sample
 from app.http.alterations.routes import alteration_json, record_json
 from app.http.analytics.routes import page_json, row_json
 from app.http.audit import audit_row_json
@@ -41,47 +41,47 @@ def _example(summary: str, value: Any) -> Example:
 
 
 def _listing(media_type: Format) -> str:
-    entries = sorted(given.QUOTAS.items(), key=lambda entry: entry[0].sort_key())
-    answer = QuotaListingResponse(given.CLUSTER_ID, given.AT, entries)
+    entries = sorted(sample.QUOTAS.items(), key=lambda entry: entry[0].sort_key())
+    answer = QuotaListingResponse(sample.CLUSTER_ID, sample.AT, entries)
     return b"".join(encode(media_type, answer)).decode()
 
 
 def _report(*results: AlterationResult, readable: bool | None) -> dict[str, Any]:
     validate_only = results[0].outcome is Outcome.VALIDATED
     return alteration_json(
-        AlterationReport(given.ALTERATION_ID, given.CLUSTER_ID, validate_only, results, readable)
+        AlterationReport(sample.ALTERATION_ID, sample.CLUSTER_ID, validate_only, results, readable)
     )
 
 
-_SENT: Final = (given.AT, "sent", "handed to broker 1")
-_APPLIED: Final = (given.LATER, "outcome", "applied")
-_LOST: Final = (given.LATER, "outcome", "unknown")
-_FOUND: Final = (given.MUCH_LATER, "recovery", "observed_other")
+_SENT: Final = (sample.AT, "sent", "handed to broker 1")
+_APPLIED: Final = (sample.LATER, "outcome", "applied")
+_LOST: Final = (sample.LATER, "outcome", "unknown")
+_FOUND: Final = (sample.MUCH_LATER, "recovery", "observed_other")
 
 
 def _record(*events: tuple[datetime, str, str]) -> dict[str, Any]:
     request = AuditRequest(
-        alteration_id=given.ALTERATION_ID,
-        cluster_id=given.CLUSTER_ID,
-        caller=given.CALLER,
+        alteration_id=sample.ALTERATION_ID,
+        cluster_id=sample.CLUSTER_ID,
+        caller=sample.CALLER,
         action="alter",
-        request_id=given.REQUEST_ID,
-        entities=(AuditEntity(0, given.ALTERATION, given.BEFORE),),
-        reason=given.REASON,
+        request_id=sample.REQUEST_ID,
+        entities=(AuditEntity(0, sample.ALTERATION, sample.BEFORE),),
+        reason=sample.REASON,
     )
-    history = ((given.AT, "intent", "committed before anything was sent"), *events)
-    results = {0: given.OBSERVED_OTHER if _FOUND in events else given.APPLIED}
+    history = ((sample.AT, "intent", "committed before anything was sent"), *events)
+    results = {0: sample.OBSERVED_OTHER if _FOUND in events else sample.APPLIED}
     return record_json(
-        AlterationRecord(request, given.AT, results, concluded=True, history=history)
+        AlterationRecord(request, sample.AT, results, concluded=True, history=history)
     )
 
 
 def _client_answer() -> ResolveAnswer:
-    index = QuotaIndex.of(given.QUOTAS)
-    changed = index.with_alterations([given.ALTERATION])
+    index = QuotaIndex.of(sample.QUOTAS)
+    changed = index.with_alterations([sample.ALTERATION])
     return ResolveAnswer(
-        given.CLUSTER_ID,
-        given.AT,
+        sample.CLUSTER_ID,
+        sample.AT,
         resolutions=(resolve_client(index, "alice", "etl"),),
         proposed=(resolve_client(changed, "alice", "etl"),),
         callback_class=None,
@@ -89,29 +89,29 @@ def _client_answer() -> ResolveAnswer:
 
 
 def _address_answer() -> ResolveAnswer:
-    resolution = resolve_ip(QuotaIndex.of(given.QUOTAS), "10.0.0.1", explain=True)
-    return ResolveAnswer(given.CLUSTER_ID, given.AT, (resolution,), None, None)
+    resolution = resolve_ip(QuotaIndex.of(sample.QUOTAS), "10.0.0.1", explain=True)
+    return ResolveAnswer(sample.CLUSTER_ID, sample.AT, (resolution,), None, None)
 
 
 def _audit_page() -> dict[str, Any]:
     row = AuditRow(
-        cluster_id=given.CLUSTER_ID,
-        alteration_id=given.ALTERATION_ID,
-        at=given.AT,
-        principal=given.CALLER.principal,
-        authentication=given.CALLER.authentication,
-        client_address=given.CALLER.host,
+        cluster_id=sample.CLUSTER_ID,
+        alteration_id=sample.ALTERATION_ID,
+        at=sample.AT,
+        principal=sample.CALLER.principal,
+        authentication=sample.CALLER.authentication,
+        client_address=sample.CALLER.host,
         action="alter",
-        entity=given.USER_ANY_CLIENT,
-        ops=({"key": given.PRODUCER, "value": 1048576}, {"key": given.CONSUMER, "remove": True}),
-        before=given.BEFORE,
-        after=given.AFTER,
+        entity=sample.USER_ANY_CLIENT,
+        ops=({"key": sample.PRODUCER, "value": 1048576}, {"key": sample.CONSUMER, "remove": True}),
+        before=sample.BEFORE,
+        after=sample.AFTER,
         outcome=Outcome.APPLIED.value,
-        reason=given.REASON,
-        request_id=given.REQUEST_ID,
+        reason=sample.REASON,
+        request_id=sample.REQUEST_ID,
         error=None,
     )
-    return {"rows": [audit_row_json(row)], "next_page_token": given.PAGE_TOKEN}
+    return {"rows": [audit_row_json(row)], "next_page_token": sample.PAGE_TOKEN}
 
 
 _BROKERS: Final = {"describe_api_version": 1, "alter_api_version": 1, "metadata_version": 29}
@@ -123,21 +123,21 @@ ANSWER_EXAMPLES: Final[Mapping[str, Example]] = {
     "quota": _example(
         "One entity",
         {
-            "cluster_id": given.CLUSTER_ID,
-            "as_of": rfc3339(given.AT),
-            **quota_json(given.USER, given.QUOTAS[given.USER]),
+            "cluster_id": sample.CLUSTER_ID,
+            "as_of": rfc3339(sample.AT),
+            **quota_json(sample.USER, sample.QUOTAS[sample.USER]),
         },
     ),
     "quotas-ndjson": _example("The same, one a line", _listing(Format.NDJSON)),
     "quotas-csv": _example("The same as a table", _listing(Format.CSV)),
     "quotas-yaml": _example("The same as a document", yaml.safe_load(_listing(Format.YAML))),
     "capabilities": _example("Keys, bounds and limits", capabilities_json(_BROKERS)),
-    "alteration-applied": _example("Applied", _report(given.APPLIED, readable=True)),
-    "alteration-validated": _example("Only checked", _report(given.VALIDATED, readable=None)),
+    "alteration-applied": _example("Applied", _report(sample.APPLIED, readable=True)),
+    "alteration-validated": _example("Only checked", _report(sample.VALIDATED, readable=None)),
     "alteration-partial": _example(
-        "One refused, the other applied", _report(given.APPLIED, given.REFUSED, readable=True)
+        "One refused, the other applied", _report(sample.APPLIED, sample.REFUSED, readable=True)
     ),
-    "alteration-reverted": _example("Taken back", _report(given.REVERTED, readable=True)),
+    "alteration-reverted": _example("Taken back", _report(sample.REVERTED, readable=True)),
     "alteration-record": _example("What the log knows", _record(_SENT, _APPLIED)),
     "alteration-recovered": _example(
         "What was found after an answer was lost", _record(_SENT, _LOST, _FOUND)
@@ -150,7 +150,7 @@ ANSWER_EXAMPLES: Final[Mapping[str, Example]] = {
     ),
     "resolutions": _example("What-if", resolutions_json(_client_answer())),
     "audit": _example("One row, more follow", _audit_page()),
-    "live": _example("It lives", {"status": "ok"}),
+    "live": _example("It runs", {"status": "ok"}),
     "ready": _example("Ready", {"status": "ok", "problems": {}}),
     "not-ready": _example(
         "The audit log cannot be written",
@@ -162,7 +162,7 @@ ANSWER_EXAMPLES: Final[Mapping[str, Example]] = {
         "# HELP http_server_active_requests Requests in flight.\n"
         "# TYPE http_server_active_requests gauge\nhttp_server_active_requests 1.0\n",
     ),
-    "service": _example("A service", service_json("0.1.0", given.CLUSTER_ID)),
+    "service": _example("A service", service_json("0.1.0", sample.CLUSTER_ID)),
     "start-page": _example("The page", '<!doctype html>\n<html lang="en">…</html>\n'),
     "problem-page": _example("A page", '<!doctype html>\n<html lang="en">…</html>\n'),
 }
@@ -198,8 +198,8 @@ ALTERATION_REQUESTS: Final[Mapping[str, Example]] = {
             "validate_only": True,
             "alterations": [
                 {
-                    **_set({"user": None}, given.PRODUCER, 20971520),
-                    "expected": {given.PRODUCER: 10485760},
+                    **_set({"user": None}, sample.PRODUCER, 20971520),
+                    "expected": {sample.PRODUCER: 10485760},
                 }
             ],
         },
@@ -222,11 +222,11 @@ ALTERATION_REQUESTS: Final[Mapping[str, Example]] = {
 REPLACE_REQUESTS: Final[Mapping[str, Example]] = {
     "replace": {
         "summary": "These are all its values",
-        "value": {"reason": given.REASON, "values": {given.PRODUCER: 2097152}},
+        "value": {"reason": sample.REASON, "values": {sample.PRODUCER: 2097152}},
     },
     "check-replacing": {
         "summary": "Only check",
-        "value": {"validate_only": True, "values": {given.PRODUCER: 2097152}},
+        "value": {"validate_only": True, "values": {sample.PRODUCER: 2097152}},
     },
 }
 
@@ -260,36 +260,36 @@ RESOLVE_REQUESTS: Final[Mapping[str, Example]] = {
 
 
 _OWNER: Final = "team-a"
-_PLAN_ID: Final = given.ALTERATION_ID
+_PLAN_ID: Final = sample.ALTERATION_ID
 
 
 def _plan() -> dict[str, Any]:
     wanted = PlanRequest(
         (
-            DesiredQuota(given.USER, {given.PRODUCER: Decimal(2097152)}),
-            DesiredQuota(given.DEFAULT_USER, {given.PRODUCER: Decimal(2000)}),
+            DesiredQuota(sample.USER, {sample.PRODUCER: Decimal(2097152)}),
+            DesiredQuota(sample.DEFAULT_USER, {sample.PRODUCER: Decimal(2000)}),
         ),
         _OWNER,
         prune=True,
     )
     holdings = {
-        given.USER: {given.CONSUMER: Holding(_OWNER, 2.0**63)},
-        given.DEFAULT_USER: {given.PRODUCER: Holding("platform", 1000.0)},
-        given.ADDRESS: {given.CONNECTIONS: Holding(_OWNER, 50.0)},
+        sample.USER: {sample.CONSUMER: Holding(_OWNER, 2.0**63)},
+        sample.DEFAULT_USER: {sample.PRODUCER: Holding("platform", 1000.0)},
+        sample.ADDRESS: {sample.CONNECTIONS: Holding(_OWNER, 50.0)},
     }
-    plan, changes = planned(wanted, given.QUOTAS, holdings)
+    plan, changes = planned(wanted, sample.QUOTAS, holdings)
     return plan_json(
         StoredPlan(
             plan_id=_PLAN_ID,
-            cluster_id=given.CLUSTER_ID,
-            author=given.CALLER.principal,
+            cluster_id=sample.CLUSTER_ID,
+            author=sample.CALLER.principal,
             owner=_OWNER,
             prune=True,
             adopt=False,
             scope=(),
-            created_at=given.AT,
-            expires_at=given.AT + PLAN_TTL,
-            base=base_of(given.CLUSTER_ID, plan),
+            created_at=sample.AT,
+            expires_at=sample.AT + PLAN_TTL,
+            base=base_of(sample.CLUSTER_ID, plan),
             changes=changes,
             conflicts=plan.conflicts,
             unpruned=plan.unpruned,
@@ -300,7 +300,7 @@ def _plan() -> dict[str, Any]:
 
 def _nothing() -> dict[str, Any]:
     plan = make_plan(PlanRequest((), _OWNER), {}, {})
-    empty = {**_plan(), "prune": False, "base": base_of(given.CLUSTER_ID, plan)}
+    empty = {**_plan(), "prune": False, "base": base_of(sample.CLUSTER_ID, plan)}
     return {**empty, "changes": [], "conflicts": [], "kept": []}
 
 
@@ -311,7 +311,7 @@ PLAN_REQUESTS: Final[Mapping[str, dict[str, Any]]] = {
             "owner": _OWNER,
             "document": {
                 "apiVersion": API_VERSION,
-                "quotas": [{"entity": {"user": "alice"}, "values": {given.PRODUCER: 2097152}}],
+                "quotas": [{"entity": {"user": "alice"}, "values": {sample.PRODUCER: 2097152}}],
             },
         },
     ),
@@ -324,7 +324,7 @@ PLAN_REQUESTS: Final[Mapping[str, dict[str, Any]]] = {
             "document": {
                 "apiVersion": API_VERSION,
                 "quotas": [
-                    {"entity": {"user": "team-a-etl"}, "values": {given.PRODUCER: 1048576}},
+                    {"entity": {"user": "team-a-etl"}, "values": {sample.PRODUCER: 1048576}},
                 ],
             },
         },
@@ -332,8 +332,8 @@ PLAN_REQUESTS: Final[Mapping[str, dict[str, Any]]] = {
 }
 
 APPLY_REQUESTS: Final[Mapping[str, dict[str, Any]]] = {
-    "apply": _example("Apply it", {"reason": given.REASON}),
-    "take-over": _example("Take over what others hold", {"force": True, "reason": given.REASON}),
+    "apply": _example("Apply it", {"reason": sample.REASON}),
+    "take-over": _example("Take over what others hold", {"force": True, "reason": sample.REASON}),
 }
 
 PLAN_EXAMPLES: Final[Mapping[str, dict[str, Any]]] = {
@@ -342,14 +342,14 @@ PLAN_EXAMPLES: Final[Mapping[str, dict[str, Any]]] = {
 }
 
 
-_DAY: Final = given.AT.replace(hour=0, minute=0, second=0, microsecond=0)
+_DAY: Final = sample.AT.replace(hour=0, minute=0, second=0, microsecond=0)
 _END: Final = _DAY + timedelta(days=1)
 _EXAMPLE_BUCKET: Final = -1541027420173551103
 
 _BUCKET: Final[Row] = {
-    "cluster_id": given.CLUSTER_ID,
+    "cluster_id": sample.CLUSTER_ID,
     "bucket_id": _EXAMPLE_BUCKET,
-    "key": given.PRODUCER,
+    "key": sample.PRODUCER,
     "level": 3,
     "bucket_user": "alice",
     "bucket_client": "",
@@ -404,21 +404,21 @@ _HOUR: Final[Row] = {
 }
 _QUEUED: Final[Row] = {
     **dict.fromkeys(COLUMNS[Result.RUNS]),
-    "run_id": given.ALTERATION_ID,
+    "run_id": sample.ALTERATION_ID,
     "job": "run",
     "options": {"input": ["metrics"], "format": "prom-json", "quotas": "quotas"},
     "state": "queued",
-    "requested_by": given.CALLER.principal,
-    "requested_at": given.AT,
+    "requested_by": sample.CALLER.principal,
+    "requested_at": sample.AT,
     "cancel_requested": False,
     "published": [],
 }
 _SUCCEEDED: Final[Row] = {
     **_QUEUED,
-    "cluster_id": given.CLUSTER_ID,
+    "cluster_id": sample.CLUSTER_ID,
     "state": "succeeded",
-    "started_at": given.AT,
-    "ended_at": given.LATER,
+    "started_at": sample.AT,
+    "ended_at": sample.LATER,
     "data_through": _END,
     "coverage": 0.98,
     "rows_in": 51840,
@@ -429,13 +429,13 @@ _CANCELLED: Final[Row] = {
     **_QUEUED,
     "state": "cancelled",
     "cancel_requested": True,
-    "ended_at": given.LATER,
+    "ended_at": sample.LATER,
 }
 
 
 def _page(table: Result, row: Row) -> dict[str, Any]:
-    run = PublishedRun(given.ALTERATION_ID, _END, 0.98)
-    document = page_json(AnalyticsPage(run, [row], [], None), COLUMNS[table], given.PAGE_TOKEN)
+    run = PublishedRun(sample.ALTERATION_ID, _END, 0.98)
+    document = page_json(AnalyticsPage(run, [row], [], None), COLUMNS[table], sample.PAGE_TOKEN)
     return document if table is Result.RUNS else {**document, "buckets": [row_json(_BUCKET)]}
 
 
@@ -473,16 +473,16 @@ USER_EXAMPLES: Final[Mapping[str, Any]] = {
     "me": _example(
         "A caller who may read, and change some quotas of a team",
         {
-            "cluster_id": given.CLUSTER_ID,
-            "principal": given.CALLER.principal,
-            "authentication": given.CALLER.authentication,
-            "client_address": given.CALLER.host,
+            "cluster_id": sample.CLUSTER_ID,
+            "principal": sample.CALLER.principal,
+            "authentication": sample.CALLER.authentication,
+            "client_address": sample.CALLER.host,
             "permissions": {"describe": True, "alter": True, "audit": False, "scram": False},
             "policy": [
                 {
                     "name": "team-a",
                     "entities": [["user^=team-a-"], ["user^=team-a-", "client-id:any"]],
-                    "keys": {given.PRODUCER: {"min": None, "max": 10485760, "remove": True}},
+                    "keys": {sample.PRODUCER: {"min": None, "max": 10485760, "remove": True}},
                     "defaults": False,
                 }
             ],
@@ -490,7 +490,7 @@ USER_EXAMPLES: Final[Mapping[str, Any]] = {
     ),
     "scram-credentials": {
         "summary": "Two users have credentials.",
-        "value": scram_users_json(ScramUsers(_USERS, given.AT, given.CLUSTER_ID)),
+        "value": scram_users_json(ScramUsers(_USERS, sample.AT, sample.CLUSTER_ID)),
     },
 }
 

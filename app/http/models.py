@@ -85,9 +85,9 @@ Entity = TypeAliasType(
             {
                 "type": "object",
                 "description": (
-                    "From entity type to name. Null is the default entity; a missing type is not "
-                    "part of the entity. Brokers know `user`, `client-id` and `ip`; `<default>` is "
-                    "an ordinary name."
+                    "From entity type to name. Null is the default entity; a type that the "
+                    "entity does not have is missing. Brokers have `user`, `client-id` and `ip`; "
+                    "`<default>` is an ordinary name."
                 ),
                 "properties": {"user": _NAME, "client-id": _NAME, "ip": _NAME},
                 "additionalProperties": _NAME,

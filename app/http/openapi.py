@@ -73,7 +73,7 @@ _INTRODUCTION: Final = """\
 Describe, alter and resolve the client quotas of an Apache Kafka cluster.
 
 * **Entities** are objects from entity type (`user`, `client-id`, `ip`) to name. `null` is the \
-default entity; a missing type is not part of the entity.
+default entity; a type that the entity does not have is missing.
 * **Errors** are problem documents (RFC 9457) that list every violation. `sent_to_cluster` and \
 `retry` say whether something may have changed and whether to repeat.
 * **Repeating** an alteration is safe with an `Idempotency-Key`: it is answered with what became \

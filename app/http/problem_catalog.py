@@ -123,7 +123,7 @@ REQUEST_PROBLEMS: Final[Rows] = {
         "Where it is frequent, something else than an HTTP client speaks to this port.",
     ),
     ("unsupported-transfer-coding", UnsupportedTransferCodingError, 501): Words(
-        "The body is compressed on its way",
+        "The body is compressed in transit",
         "The request names another Transfer-Encoding than chunked. Nothing of its body was read; "
         "the connection was closed.",
         "Send the body as it is; look at what proxies in between make of it.",
@@ -334,7 +334,7 @@ ALTERATION_PROBLEMS: Final[Rows] = {
         "Nothing is to be done.",
     ),
     ("not-concluded", InvalidRequestError, 422): Words(
-        "The outcome is not known yet",
+        "The outcome is not certain yet",
         "An alteration can be reverted once the outcome of each of its entities is final.",
         "Look at the alteration until its outcome is final, then revert it.",
     ),

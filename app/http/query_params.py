@@ -173,7 +173,7 @@ def read_query(query_string: bytes, model: type[Q]) -> Q:
     repeating, single = _parameters(model)
     for name in texts.keys() & single:
         if len(texts[name]) > 1:
-            detail = f"{name} is given {len(texts[name])} times; give it once."
+            detail = f"{name} stands there {len(texts[name])} times; send it once."
             unreadable.append(Violation(name, "repeated-parameter", detail))
     values = {name: tuple(all_) if name in repeating else all_[0] for name, all_ in texts.items()}
     broken: list[Violation] = []
@@ -217,7 +217,7 @@ def _violation(error: Mapping[str, Any], names_: Sequence[str]) -> Violation:
     match error["type"]:
         case "extra_forbidden":
             names = ", ".join(names_) or "none"
-            detail = f"Unknown parameter {quote(name)}; known are: {names}."
+            detail = f"Unknown parameter {quote(name)}; it takes: {names}."
             return Violation(name, "unknown-parameter", detail)
         case "greater_than_equal":
             return Violation(name, "out-of-range", f"{name} must be at least {context['ge']}.")

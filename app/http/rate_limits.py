@@ -311,7 +311,7 @@ class LoginAttempts:
         self._forget(now)
         whole, pair = self._digest(network), self._digest(f"{network} {user}")
         if self._pending[whole] >= MOST_PENDING:
-            self._refuse(f"{MOST_PENDING} logins from this address are under way.", _LOGIN_SOON_S)
+            self._refuse(f"{MOST_PENDING} logins from this address are running.", _LOGIN_SOON_S)
         failures = _recent(self._failures, pair, now)
         if len(failures) >= MOST_FAILURES:
             detail = f"{MOST_FAILURES} logins of this user from this address failed in a minute."

@@ -84,7 +84,7 @@ _TOO_MANY: Final = (
     f"The body has over {MAX_VALUES} objects and numbers; a request takes 10,000 entities and "
     "10,000 changed keys."
 )
-_FLAWED: Final = "The body cannot be read without guessing; correct every place in errors."
+_FLAWED: Final = "The body cannot be read without guessing; correct all that errors list."
 
 
 @dataclass(slots=True)
@@ -153,7 +153,7 @@ def _repetitions(pairs: list[tuple[str, Any]], pointer: str) -> Iterator[Violati
     for name, _ in pairs:
         if name in seen and name not in reported:
             reported.add(name)
-            detail = f"The key {quote(name)} is given more than once; give it once."
+            detail = f"The key {quote(name)} is there more than once; send it once."
             yield Violation(child(pointer, name), "duplicate-json-key", detail)
         seen.add(name)
 

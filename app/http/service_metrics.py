@@ -115,7 +115,7 @@ class PrometheusAlterationMetrics:
         return Gauge(name, documentation, registry=self._registry, multiprocess_mode=mode)
 
     def phase_took(self, phase: Phase, seconds: float) -> None:
-        """Note how long a part of an alteration took."""
+        """Note how long a phase of an alteration took."""
         self._phases.labels(phase.value).observe(seconds)
 
     def slot_was_taken(self) -> None:

@@ -168,7 +168,7 @@ def refusal(errors: Sequence[PydanticError], model: type[BaseModel] | None = Non
             )
             return InvalidRequestError(detail, violations=[broken])
     violations = list(islice(violations_of(errors, model), MAX_VIOLATIONS + 1))
-    detail = "The body cannot be read; correct every place in errors."
+    detail = "The body cannot be read; correct all that errors list."
     return UnreadableRequestError(detail, violations=violations)
 
 
@@ -179,7 +179,7 @@ def violations_of(errors: Sequence[PydanticError], shape: Any) -> Iterator[Viola
         detail = fault.detail(error)
         if error["type"] == "extra_forbidden":
             names = ", ".join(sorted(_members(_shape_in(shape), error["loc"][:-1])))
-            detail = f"Unknown field {quote(str(error['loc'][-1]))}; known are {names}."
+            detail = f"Unknown field {quote(str(error['loc'][-1]))}; it takes {names}."
         yield Violation(pointer_to(error["loc"]), fault.code, detail)
 
 

@@ -177,7 +177,7 @@ _Level = Annotated[
     Field(description="Of the quota that limits; 0: none does."),
 ]
 _Broker = Annotated[int | None, Field(description="Where.")]
-_Name = Annotated[str | None, Field(description="Empty where the type is not part of the entity.")]
+_Name = Annotated[str | None, Field(description="Empty where the entity lacks the type.")]
 _IsDefault = Annotated[
     bool | None, Field(description="Whether it is the default entity of the type.")
 ]

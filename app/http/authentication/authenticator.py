@@ -56,7 +56,9 @@ def host_of(peer: str) -> str:
     try:
         return java_host_text(peer)
     except ValueError:
-        raise UnauthenticatedError("The caller's address is not known, so no rule fits.") from None
+        raise UnauthenticatedError(
+            "The caller's address cannot be read, so no rule fits."
+        ) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +125,7 @@ def refuse_forged_identity(presented: Presented) -> None:
     forged = sorted({name for name in others if _names_a_certificate(name)})
     if not forged:
         return
-    detail = "Only a proxy of QUOTAS_TRUSTED_PROXIES may say which certificate was shown."
+    detail = "Only a proxy of QUOTAS_TRUSTED_PROXIES may say which certificate was presented."
     violations = [
         Violation(name, UntrustedIdentityError.default_code, "Leave this header out.")
         for name in forged

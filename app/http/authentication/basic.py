@@ -127,7 +127,7 @@ class Basic:
         is_local = _is_loopback(presented.peer) and not presented.is_from_proxy
         if not (presented.is_encrypted or is_local):
             raise UnencryptedPasswordError(
-                "The password came unencrypted and is known to the network now: change it, and "
+                "The password came unencrypted and is public in the network now: change it, and "
                 "use https."
             )
         user, password = _credentials(presented.headers.getlist("authorization"))

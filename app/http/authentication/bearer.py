@@ -46,7 +46,7 @@ def _checked_principal(text: str) -> str:
     if not is_principal(text):
         raise own_error("invalid", f"{quote(text)} is not a principal such as User:alice")
     if text in _NOBODY:
-        raise own_error("invalid", f"{text} cannot be given a token")
+        raise own_error("invalid", f"{text} cannot have a token")
     return text
 
 
@@ -275,7 +275,7 @@ class Bearer:
             return principal, BEARER
         if self._signed is None or not self._signed.is_compact(token):
             raise InvalidTokenError(
-                "The token is not known, has expired, or is nobody's; get a new one."
+                "The token is unknown, has expired, or is nobody's; get a new one."
             )
         return await self._signed.principal(token), OIDC
 

@@ -312,7 +312,7 @@ class JsonWebTokens:
 
     @staticmethod
     def is_compact(token: str) -> bool:
-        """Tell whether a token has the three parts of a signed one."""
+        """Tell whether a token has the three sections of a signed one."""
         return _COMPACT.fullmatch(token) is not None
 
     async def principal(self, token: str) -> str:
@@ -383,7 +383,7 @@ class JsonWebTokens:
 
 
 def _decoded(text: str) -> JsonObject:
-    """Read a part of a token: a JSON object, strictly, in base64url without padding."""
+    """Read a section of a token: a JSON object, strictly, in base64url without padding."""
     try:
         data = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
         return parse_object(data)

@@ -215,7 +215,7 @@ class PlanConflict(ResponseModel):
     proposed: StoredValue
 
 
-class Unpruned(ResponseModel):
+class UnprunedKey(ResponseModel):
     """A key of the owner's that is not removed although the document lacks it."""
 
     entity: Entity
@@ -244,5 +244,5 @@ class Plan(ResponseModel):
     """One for each entity, in the order of `GET /quotas`."""
     conflicts: list[PlanConflict]
     """What only force would do."""
-    kept: list[Unpruned]
+    kept: list[UnprunedKey]
     """What pruning leaves."""

@@ -249,7 +249,7 @@ def quotas_etag(
         media_type: The format; each has its own tag.
         cluster_id: Of the answer.
         entries: Of the answer, in its order.
-        page: Which part of the whole answer this is, such as page size and position.
+        page: Which section of the whole answer this is, such as page size and position.
     """
     texts = (json_bytes([entity_json(entity), values_json(values)]) for entity, values in entries)
     return _etag([media_type.value, cluster_id, page], texts)

@@ -49,7 +49,7 @@ class DescribeParameters(QueryParameters):
 
     filter: Annotated[Filter, Field(examples=[["user=alice", "client-id:any"]])] = ()
     """A condition on the entity; several are ANDed, none means every entity. `user=alice` is the
-    exact name, `user^=team-a-` the beginning of a name, `user~=backfill` a part of it in any case,
+    exact name, `user^=team-a-` the beginning of a name, `user~=backfill` a text in it in any case,
     `user:default` the default entity, `user:any` or `user` any name and the default, `user:absent`
     entities without the type; likewise for `client-id` and `ip`. The first of `=`, `:`, `^` and `~`
     ends the type, so a name needs nothing but URL encoding. Each type at most once; `ip` stands

@@ -68,7 +68,7 @@ function sentence({ outcome, readable, results }) {
   if (unchanged) return "These values held already.";
   if (outcome === "validated") return "The broker would accept this. Nothing has changed yet.";
   if (outcome === "applied" && readable === false) return "Applied, and not readable through the broker yet.";
-  return { applied: "The cluster has these values now.", unknown: "The outcome is not known yet.",
+  return { applied: "The cluster has these values now.", unknown: "The outcome is not certain yet.",
     not_applied: "Nothing was applied.", not_sent: "Nothing was sent to the cluster.",
     superseded: "Another change came after this one." }[outcome] ?? "";
 }
