@@ -117,10 +117,11 @@ class RunFolder:
             message = f"{folder} cannot be written: {error.strerror}."
             raise InfrastructureError(message) from error
 
-    @property
-    def places(self) -> tuple[str, ...]:
-        """The partitions that were written or emptied, as ``table/cluster_id=…/dt=…``."""
-        return tuple(self._places)
+    def partitions(self, table: Table) -> list[Partition]:
+        """Return the partitions of a table that were written or emptied."""
+        below = f"{table.name}/"
+        found = (path.removeprefix(below) for path in self._places if path.startswith(below))
+        return [dict(_value(name) for name in path.split("/")) for path in found]
 
     def aside(self, table: Table) -> Path:
         """Return where the files of a table are written before they are published."""
@@ -170,6 +171,11 @@ class RunFolder:
 def partition_place(table: Table, partition: Partition) -> str:
     """Return the folder of a partition below its table's, escaped as Spark does."""
     return "/".join(f"{name}={_escaped(partition[name])}" for name in table.partitions)
+
+
+def _value(folder: str) -> tuple[str, str]:
+    name, _, value = folder.partition("=")
+    return name, unquote(value)
 
 
 def _escaped(value: str) -> str:

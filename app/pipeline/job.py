@@ -183,20 +183,37 @@ class Job:
             raise UsageError(message)
         return Lake(self.session, self.options.out)
 
+    def quotas(self) -> Lake:
+        """Return where the quotas are: below ``--quotas``, else in ``--catalog``."""
+        if self.options.quotas:
+            return Lake(self.session, self.options.quotas)
+        return self.lake()
+
+    def require_options(self, *, quotas: bool = False) -> None:
+        """Look for what names the tables, before Spark is started.
+
+        Args:
+            quotas: whether the job reads ``quota_version`` of ``--quotas``.
+
+        Raises:
+            UsageError: ``--input``, ``--out`` or ``--quotas`` is missing.
+        """
+        options = self.options
+        if options.catalog:
+            return
+        if not options.input:
+            message = "--input is missing: name the folder that the job before wrote with --out."
+            raise UsageError(message)
+        if quotas and not options.quotas:
+            message = "--quotas is missing: name the folder that snapshot, history or synth wrote."
+            raise UsageError(message)
+        if not options.out:
+            message = "--out is missing: name the folder that the tables are written to."
+            raise UsageError(message)
+
     def say(self, line: str) -> None:
         """Tell the person at the terminal; never on the standard output."""
         print(f"{self.name}: {line}", file=sys.stderr, flush=True)
-
-    def inputs(self) -> list[Path]:
-        """Return the folders of ``--input``, each once.
-
-        Raises:
-            UsageError: There is none.
-        """
-        if not self.options.input:
-            message = "--input is missing: name the folder that the job before wrote with --out."
-            raise UsageError(message)
-        return list(dict.fromkeys(local_folder(uri) for uri in self.options.input))
 
     def output(self) -> RunFolder:
         """Return the folder of ``--out``, ready to be written.

@@ -65,8 +65,8 @@ class Lake:
             raise
         return True
 
-    def read(self, table: Table) -> DataFrame:
-        """Return the rows of a table, with the columns and types of ``tables``.
+    def require(self, table: Table) -> None:
+        """Look for a table.
 
         Raises:
             UsageError: There is no such table.
@@ -74,6 +74,14 @@ class Lake:
         if not self.has(table):
             message = f"There is no table {table.name} in {self.name}."
             raise UsageError(message)
+
+    def read(self, table: Table) -> DataFrame:
+        """Return the rows of a table, with the columns and types of ``tables``.
+
+        Raises:
+            UsageError: There is no such table.
+        """
+        self.require(table)
         rows = self._rows(table)
         return rows.select(*(sf.col(each.name).cast(each.dataType) for each in schema_of(table)))
 
@@ -101,7 +109,7 @@ class Lake:
         Raises:
             InfrastructureError: What the tasks wrote is not where it is read.
         """
-        counted = Observation(table.name)
+        counted = Observation()
         schema = schema_of(table)
         typed = frame.select(*(frame[each.name].cast(each.dataType) for each in schema))
         rows = typed.sortWithinPartitions(*table.partitions, *table.order).observe(

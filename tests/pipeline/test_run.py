@@ -102,12 +102,12 @@ def test_a_dry_run_says_what_it_would_do(tmp_path: Path, capsys: pytest.CaptureF
     assert not out.exists()
 
 
-def test_missing_quotas_are_named_before_spark_starts(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
+def test_missing_quotas_are_named(spark_command: Command, tmp_path: Path):
     source = scrapes(tmp_path / "in.csv")
-    options = ["run", "--format", "csv", "--input", str(source), "--out", str(tmp_path / "out")]
-    assert main(options) == 2
-    assert "--quotas is missing" in capsys.readouterr().err
-    assert main([*options, "--quotas", str(tmp_path)]) == 2
-    assert "there is no table quota_version" in capsys.readouterr().err
+    options = ("run", "--format", "csv", "--input", source, "--out", tmp_path / "out")
+    done = spark_command(*options)
+    assert done.returncode == 2
+    assert "--quotas is missing" in done.stderr
+    done = spark_command(*options, "--quotas", tmp_path)
+    assert done.returncode == 2
+    assert f"There is no table quota_version in {tmp_path}." in done.stderr

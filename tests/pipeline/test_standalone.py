@@ -15,12 +15,12 @@ import pyarrow.parquet as pq
 import pyspark
 import pytest
 from confluent_kafka import Producer
+from pyspark.sql import SparkSession
 
 from app.domain.quota_keys import QuotaKey
 from app.localdev.kafka import LocalKafka
 from app.localdev.processes import HOST, free_ports
-from app.pipeline.arrow_storage import write_arrow
-from app.pipeline.folders import RunFolder
+from app.pipeline.lake import Lake
 from app.pipeline.spark import _prepare_environment, spark_session
 from app.pipeline.tables import (
     BUCKET_MINUTE,
@@ -156,13 +156,12 @@ def test_files_and_a_topic_are_ingested_on_two_workers_as_on_one_machine(
 
 
 def test_the_chain_to_incidents_gives_on_two_workers_what_it_gives_on_one_machine(
-    cluster: Cluster, tmp_path: Path
+    cluster: Cluster, spark: SparkSession, tmp_path: Path
 ):
     entity = (("user", "user 1"),)
-    quotas = RunFolder(tmp_path / "quotas", "one")
     limit = Version("c", entity, QuotaKey.PRODUCER_BYTE_RATE, 40.0, 0, None)
-    write_arrow(quota_table([limit]), QUOTA_VERSION, quotas)
-    quotas.publish()
+    quotas = spark.createDataFrame(quota_table([limit]))
+    Lake(spark, str(tmp_path / "quotas")).write(quotas, QUOTA_VERSION)
     source = write_adapter(POINTS, tmp_path)
     given = ("--format", "adapter-json", "--input", source, "--quotas", tmp_path / "quotas")
     job("run", *given, "--out", tmp_path / "alone")

@@ -16,9 +16,9 @@ from pyspark.sql import functions as sf
 
 from app.pipeline.arrow_storage import read_arrow
 from app.pipeline.commands.utilization import write_utilization
-from app.pipeline.folders import RunFolder
 from app.pipeline.job import Job
 from app.pipeline.jobs.utilization import ZERO_BIN, bin_middle, rate_bin
+from app.pipeline.lake import Lake
 from app.pipeline.main import main
 from app.pipeline.tables import (
     BUCKET_MINUTE,
@@ -39,9 +39,8 @@ PEAK_RATES = [100.0 * 1.003**number for number in range(12)]
 
 def write(minutes: DataFrame, out: Path) -> Job:
     """Run the job over all minutes."""
-    job, run = Job("utilization", Namespace(explain=False)), RunFolder(out, "run")
-    write_utilization(job, minutes, run, [])
-    run.publish()
+    job = Job("utilization", Namespace(explain=False))
+    write_utilization(job, minutes, Lake(minutes.sparkSession, str(out)), [])
     return job
 
 

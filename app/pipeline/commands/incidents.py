@@ -8,20 +8,18 @@ replaced, the others stay. A stretch across midnight is one incident if both day
 import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
-from app.pipeline.folders import Partition, RunFolder, has_table
 from app.pipeline.job import Job
 from app.pipeline.jobs.attribution import PAIR, with_contributors, with_quotas
 from app.pipeline.jobs.incidents import find_stretches, last_minutes, with_brokers, with_status
+from app.pipeline.lake import Lake, Partition, read_all
 from app.pipeline.plots.pictures import draw_if_asked
 from app.pipeline.publish.postgres import publish
 from app.pipeline.sinks.result_tables import carry_names, say_plan, write_result
 from app.pipeline.sources.buckets import Scope, days_of, read_minutes
-from app.pipeline.storage import read_table, require_table
 from app.pipeline.summary import summarize
 from app.pipeline.tables import (
     BUCKET_MINUTE,
@@ -66,32 +64,27 @@ def run(job: Job) -> None:
     Raises:
         UsageError: ``--input`` or ``--out`` is missing, or an input has no ``bucket_minute``.
     """
-    folders, scope = job.inputs(), Scope.of(job)
-    if job.options.dry_run:
-        reads = (BUCKET_MINUTE, DIM_BUCKET, OBSERVATION_MINUTE)
-        say_plan(job, reads=reads, writes=(THROTTLE_INCIDENT, DIM_BUCKET))
-        return
-    require_table(folders, BUCKET_MINUTE)
-    out = job.output()
-    try:
-        with job.spark() as session:
-            minutes = read_minutes(session, folders, scope)
-            job.counts["rows_in"] = minutes.count()
-            buckets = carry_names(job, session, out, scope)
-            observations = _read_observations(session, folders, scope)
-            days = days_of(folders, BUCKET_MINUTE, scope)
-            write_incidents(job, Inputs(minutes, buckets, observations, days), out)
-            out.publish()
-    finally:
-        out.discard()
-    lakes = [*job.lakes(), job.lake()]
+    scope = Scope.of(job)
+    job.require_options()
+    with job.spark():
+        if job.options.dry_run:
+            reads = (BUCKET_MINUTE, DIM_BUCKET, OBSERVATION_MINUTE)
+            say_plan(job, reads=reads, writes=(THROTTLE_INCIDENT, DIM_BUCKET))
+            return
+        lakes, out = job.lakes(), job.lake()
+        minutes = read_minutes(lakes, scope)
+        job.counts["rows_in"] = minutes.count()
+        buckets = carry_names(job, lakes, out, scope)
+        days = days_of(lakes, BUCKET_MINUTE, scope)
+        observations = _read_observations(lakes, scope)
+        write_incidents(job, Inputs(minutes, buckets, observations, days), out)
     publish(job, minutes, days)
-    draw_if_asked(job, lakes)
-    summarize(job, lakes)
+    draw_if_asked(job, [*lakes, out])
+    summarize(job, [*lakes, out])
 
 
-def write_incidents(job: Job, inputs: Inputs, out: RunFolder) -> None:
-    """Stage the incidents, and count into the report.
+def write_incidents(job: Job, inputs: Inputs, out: Lake) -> None:
+    """Write the incidents, and count into the report.
 
     Args:
         job: Has ``--gap``; gets counts and findings.
@@ -104,7 +97,7 @@ def write_incidents(job: Job, inputs: Inputs, out: RunFolder) -> None:
     rows = with_quotas(found, inputs.buckets)
     pairs = _pairs(inputs.observations)
     rows = with_contributors(rows, inputs.minutes, inputs.buckets, pairs, count)
-    if has_table(out.folder, THROTTLE_INCIDENT):
+    if out.has(THROTTLE_INCIDENT):
         rows = rows.unionByName(_read_earlier(inputs, out).select(*rows.columns))
     rows = with_status(rows, last_minutes(inputs.minutes))
     clusters = [{"cluster_id": item} for item in sorted({day["cluster_id"] for day in inputs.days})]
@@ -115,10 +108,10 @@ def write_incidents(job: Job, inputs: Inputs, out: RunFolder) -> None:
     job.findings += count
 
 
-def _read_earlier(inputs: Inputs, out: RunFolder) -> DataFrame:
+def _read_earlier(inputs: Inputs, out: Lake) -> DataFrame:
     """Return the published incidents of these clusters that begin on other days."""
     session = inputs.minutes.sparkSession
-    published = read_table(session, [out.folder], THROTTLE_INCIDENT)
+    published = out.read(THROTTLE_INCIDENT)
     days = [(day["cluster_id"], day["dt"]) for day in inputs.days]
     replaced = session.createDataFrame(days, "cluster_id string, day string")
     clusters = sf.broadcast(replaced.select("cluster_id").distinct())
@@ -128,11 +121,9 @@ def _read_earlier(inputs: Inputs, out: RunFolder) -> DataFrame:
     )
 
 
-def _read_observations(
-    session: SparkSession, folders: Sequence[Path], scope: Scope
-) -> DataFrame | None:
-    having = [folder for folder in folders if has_table(folder, OBSERVATION_MINUTE)]
-    return scope.minutes(read_table(session, having, OBSERVATION_MINUTE)) if having else None
+def _read_observations(lakes: Sequence[Lake], scope: Scope) -> DataFrame | None:
+    having = [lake for lake in lakes if lake.has(OBSERVATION_MINUTE)]
+    return scope.minutes(read_all(having, OBSERVATION_MINUTE)) if having else None
 
 
 def _pairs(observations: DataFrame | None) -> DataFrame | None:

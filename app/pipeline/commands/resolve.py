@@ -12,9 +12,9 @@ from typing import Final
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as sf
 
-from app.pipeline.errors import InfrastructureError, UsageError
-from app.pipeline.folders import Partition, RunFolder, has_table, local_folder
+from app.pipeline.errors import InfrastructureError
 from app.pipeline.job import Job
+from app.pipeline.lake import Lake, Partition, read_all
 from app.pipeline.options import whole_number
 from app.pipeline.publish.postgres import publish
 from app.pipeline.resolve.buckets import (
@@ -29,7 +29,6 @@ from app.pipeline.resolve.look_ups import Hashing, build_look_up
 from app.pipeline.resolve.versions import count_versions, latest_versions, versions_in_history
 from app.pipeline.sinks.result_tables import explain, say_plan
 from app.pipeline.sources.buckets import Scope, days_of
-from app.pipeline.storage import read_table, require_table, write_table
 from app.pipeline.tables import BUCKET_MINUTE, DIM_BUCKET, OBSERVATION_MINUTE, QUOTA_VERSION
 
 BROADCAST_MAX: Final = 5_000_000
@@ -79,38 +78,30 @@ def run(job: Job) -> None:
             two names have the same hash.
         InfrastructureError: Spark lost or doubled rows.
     """
-    folders, scope = job.inputs(), Scope.of(job)
-    if not job.options.quotas:
-        message = "--quotas is missing: name the folder that snapshot, history or synth wrote."
-        raise UsageError(message)
-    quotas = local_folder(job.options.quotas)
-    if job.options.dry_run:
-        say_plan(job, reads=(OBSERVATION_MINUTE,), writes=(BUCKET_MINUTE, DIM_BUCKET))
-        job.counts["would_read"].append(str(quotas / QUOTA_VERSION.name))
-        return
-    require_table(folders, OBSERVATION_MINUTE)
-    require_table([quotas], QUOTA_VERSION)
-    out = job.output()
-    with job.spark() as session:
-        try:
-            observations = scope.minutes(read_table(session, folders, OBSERVATION_MINUTE))
-            versions = scope.of_cluster(read_table(session, [quotas], QUOTA_VERSION))
-            days = days_of(folders, OBSERVATION_MINUTE, scope)
-            write_buckets(job, observations, versions, out, days)
-            out.publish()
-        finally:
-            out.discard()
-    publish(job, scope.minutes(job.lake().read(BUCKET_MINUTE)), days)
+    scope = Scope.of(job)
+    job.require_options(quotas=True)
+    with job.spark():
+        quotas = job.quotas()
+        if job.options.dry_run:
+            say_plan(job, reads=(OBSERVATION_MINUTE,), writes=(BUCKET_MINUTE, DIM_BUCKET))
+            job.counts["would_read"].append(quotas.address(QUOTA_VERSION))
+            return
+        lakes, out = job.lakes(), job.lake()
+        observations = scope.minutes(read_all(lakes, OBSERVATION_MINUTE))
+        versions = scope.of_cluster(quotas.read(QUOTA_VERSION))
+        days = days_of(lakes, OBSERVATION_MINUTE, scope)
+        write_buckets(job, observations, versions, out, days)
+    publish(job, scope.minutes(out.read(BUCKET_MINUTE)), days)
 
 
 def write_buckets(
     job: Job,
     observations: DataFrame,
     versions: DataFrame,
-    out: RunFolder,
+    out: Lake,
     days: Sequence[Partition],
 ) -> None:
-    """Stage both tables, and count into the report.
+    """Write both tables, and count into the report.
 
     Args:
         job: Has the options of this job; gets the counts.
@@ -148,12 +139,11 @@ def write_buckets(
     job.without_quotas = sorted({row.cluster_id for row in by_day} - with_quotas)
 
 
-def _write_minutes(job: Job, minutes: DataFrame, out: RunFolder, days: Sequence[Partition]) -> None:
+def _write_minutes(job: Job, minutes: DataFrame, out: Lake, days: Sequence[Partition]) -> None:
     explain(job, BUCKET_MINUTE, minutes)
     counted = Observation(BUCKET_MINUTE.name)
-    counts = sf.count(sf.lit(1)).alias("minutes"), sf.sum("rows").alias("rows")
-    write_table(minutes.observe(counted, *counts), BUCKET_MINUTE, out, replaces=days)
-    job.counts["rows_out"] = {BUCKET_MINUTE.name: counted.get["minutes"]}
+    watched = minutes.observe(counted, sf.sum("rows").alias("rows"))
+    job.counts["rows_out"] = {BUCKET_MINUTE.name: out.write(watched, BUCKET_MINUTE, days)}
     _require_all_rows(job, counted.get["rows"] or 0)
 
 
@@ -161,17 +151,13 @@ def _require_all_rows(job: Job, resolved: int) -> None:
     rows_in = job.counts["rows_in"]
     if resolved != rows_in:
         message = (
-            f"{rows_in} observations came in and {resolved} were resolved; nothing is published. "
+            f"{rows_in} observations came in and {resolved} were resolved. "
             "Run again; where it stays so, the input changes while it is read."
         )
         raise InfrastructureError(message)
 
 
-def _write_names(job: Job, buckets: DataFrame, out: RunFolder, days: Sequence[Partition]) -> None:
-    if has_table(out.folder, DIM_BUCKET):
-        earlier = read_table(buckets.sparkSession, [out.folder], DIM_BUCKET)
-        buckets = with_earlier_buckets(buckets, earlier, days)
-    counted = Observation("dim_bucket")
-    watched = buckets.observe(counted, sf.count(sf.lit(1)).alias("n"))
-    write_table(watched.coalesce(1), DIM_BUCKET, out)
-    job.counts["rows_out"]["dim_bucket"] = counted.get["n"]
+def _write_names(job: Job, buckets: DataFrame, out: Lake, days: Sequence[Partition]) -> None:
+    if out.has(DIM_BUCKET):
+        buckets = with_earlier_buckets(buckets, out.read(DIM_BUCKET), days)
+    job.counts["rows_out"][DIM_BUCKET.name] = out.write(buckets.coalesce(1), DIM_BUCKET)

@@ -1,28 +1,25 @@
-"""Do everything from ingest to incidents in one Spark application, and publish it at once.
+"""Do everything from ingest to incidents in one Spark application.
 
 Takes the options of ``ingest``, ``resolve`` and ``incidents``. All tables go to one ``--out``; each
-step reads what the step before has staged, so that nothing is computed twice and memory stays
-free. The report tells of each step.
+step reads what the step before wrote, so that nothing is computed twice and memory stays free. The
+report has a section for each step.
 """
 
 import argparse
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from app.pipeline.commands import incidents, ingest, resolve
 from app.pipeline.commands.utilization import write_utilization
-from app.pipeline.errors import UsageError
-from app.pipeline.folders import Partition, RunFolder, has_table, local_folder
 from app.pipeline.job import Job
+from app.pipeline.lake import Lake, Partition
 from app.pipeline.plots.pictures import draw_if_asked
 from app.pipeline.publish.postgres import publish
-from app.pipeline.sources.buckets import Scope, partition_of
-from app.pipeline.storage import read_table
+from app.pipeline.sources.buckets import Scope
+from app.pipeline.sources.material import Material
 from app.pipeline.summary import summarize
 from app.pipeline.tables import (
     BUCKET_HOUR,
@@ -35,14 +32,12 @@ from app.pipeline.tables import (
     THROTTLE_INCIDENT,
     UTILIZATION_DAILY,
     UTILIZATION_HIST,
-    Table,
 )
 
 _WRITES = (
     *(OBSERVATION_MINUTE, QUARANTINE, DQ_RESULT, BUCKET_MINUTE, DIM_BUCKET),
     *(UTILIZATION_DAILY, UTILIZATION_HIST, BUCKET_HOUR, THROTTLE_INCIDENT),
 )
-_OBSERVATIONS = f"{OBSERVATION_MINUTE.name}/"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -62,70 +57,47 @@ def run(job: Job) -> None:
         UsageError: An option is missing or wrong.
         InfrastructureError: Spark, a broker or Postgres fails.
     """
-    quotas, source = _quotas(job), ingest.material_of(job)
-    if job.options.dry_run:
-        job.counts["would_read"] = [*source.inputs.names, str(quotas / QUOTA_VERSION.name)]
-        job.counts["would_write"] = [f"{job.options.out}/{table.name}" for table in _WRITES]
-        return
-    out = job.output()
+    source = ingest.material_of(job)
+    job.require_options(quotas=True)
+    with job.spark() as session:
+        quotas = job.quotas()
+        if job.options.dry_run:
+            job.counts["would_read"] = [*source.inputs.names, quotas.address(QUOTA_VERSION)]
+            job.counts["would_write"] = [job.lake().address(table) for table in _WRITES]
+            return
+        quotas.require(QUOTA_VERSION)
+        with _step(job, "ingest") as step:
+            days = _ingest(step, session, source)
+        out = job.lake()
+        _from_observations(job, quotas, out, days)
+    publish(job, Scope.of(job).minutes(out.read(BUCKET_MINUTE)), days)
+    draw_if_asked(job, [out])
+    summarize(job, [out])
+
+
+def _ingest(job: Job, session: SparkSession, source: Material) -> list[Partition]:
+    """Write the observations, and return the days that they replace, those that end empty too."""
+    folder = job.output()
     try:
-        with job.spark() as session:
-            with _step(job, "ingest") as step:
-                ingest.ingest(step, session, source, out)
-            days = _Chain(job, session, out).from_observations(quotas)
-            out.publish()
+        ingest.ingest(job, session, source, folder)
+        folder.publish()
+        return folder.partitions(OBSERVATION_MINUTE)
     finally:
-        out.discard()
-    lake = job.lake()
-    publish(job, Scope.of(job).minutes(lake.read(BUCKET_MINUTE)), days)
-    draw_if_asked(job, [lake])
-    summarize(job, [lake])
+        folder.discard()
 
 
-@dataclass(frozen=True, slots=True)
-class _Chain:
-    job: Job
-    session: SparkSession
-    out: RunFolder
-
-    def from_observations(self, quotas: Path) -> list[Partition]:
-        """Do all steps after ingest, and return the days; each reads what is staged."""
-        days = self._days()
-        observations = self._read(OBSERVATION_MINUTE)
-        with _step(self.job, "resolve") as step:
-            versions = Scope.of(self.job).of_cluster(
-                read_table(self.session, [quotas], QUOTA_VERSION)
-            )
-            resolve.write_buckets(step, observations, versions, self.out, days)
-        minutes = self._read(BUCKET_MINUTE)
-        with _step(self.job, "utilization") as step:
-            write_utilization(step, minutes, self.out, days)
-        with _step(self.job, "incidents") as step:
-            inputs = incidents.Inputs(minutes, self._read(DIM_BUCKET), observations, days)
-            incidents.write_incidents(step, inputs, self.out)
-        return days
-
-    def _read(self, table: Table) -> DataFrame:
-        return read_table(self.session, [self._staging()], table)
-
-    def _days(self) -> list[Partition]:
-        """Return the days that ingest replaces, those that end empty too."""
-        paths = [path for path in self.out.places if path.startswith(_OBSERVATIONS)]
-        return [partition_of(path.removeprefix(_OBSERVATIONS)) for path in paths]
-
-    def _staging(self) -> Path:
-        return self.out.aside(OBSERVATION_MINUTE).parent
-
-
-def _quotas(job: Job) -> Path:
-    if not job.options.quotas:
-        message = "--quotas is missing: name the folder that snapshot, history or synth wrote."
-        raise UsageError(message)
-    folder = local_folder(job.options.quotas)
-    if not has_table(folder, QUOTA_VERSION):
-        message = f"--quotas: there is no table {QUOTA_VERSION.name} in {folder}."
-        raise UsageError(message)
-    return folder
+def _from_observations(job: Job, quotas: Lake, out: Lake, days: Sequence[Partition]) -> None:
+    """Do all steps after ingest; each reads what the step before wrote."""
+    observations = out.read(OBSERVATION_MINUTE)
+    with _step(job, "resolve") as step:
+        versions = Scope.of(job).of_cluster(quotas.read(QUOTA_VERSION))
+        resolve.write_buckets(step, observations, versions, out, days)
+    minutes = out.read(BUCKET_MINUTE)
+    with _step(job, "utilization") as step:
+        write_utilization(step, minutes, out, days)
+    with _step(job, "incidents") as step:
+        inputs = incidents.Inputs(minutes, out.read(DIM_BUCKET), observations, days)
+        incidents.write_incidents(step, inputs, out)
 
 
 @contextmanager

@@ -13,7 +13,6 @@ from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as sf
 
 from app.pipeline.coverage import bucket_hours
-from app.pipeline.folders import Partition, RunFolder
 from app.pipeline.job import Job
 from app.pipeline.jobs.utilization import (
     beside_limits,
@@ -21,11 +20,11 @@ from app.pipeline.jobs.utilization import (
     count_reporting_minutes,
     summarize_minutes,
 )
+from app.pipeline.lake import Lake, Partition
 from app.pipeline.plots.pictures import draw_if_asked
 from app.pipeline.publish.postgres import publish
 from app.pipeline.sinks.result_tables import carry_names, say_plan, write_result
 from app.pipeline.sources.buckets import Scope, days_of, read_minutes
-from app.pipeline.storage import require_table
 from app.pipeline.summary import summarize
 from app.pipeline.tables import (
     BUCKET_HOUR,
@@ -49,31 +48,24 @@ def run(job: Job) -> None:
     Raises:
         UsageError: ``--input`` or ``--out`` is missing, or an input has no ``bucket_minute``.
     """
-    folders, scope = job.inputs(), Scope.of(job)
-    if job.options.dry_run:
-        say_plan(job, reads=(BUCKET_MINUTE, DIM_BUCKET), writes=(*_WRITES, DIM_BUCKET))
-        return
-    require_table(folders, BUCKET_MINUTE)
-    out = job.output()
-    try:
-        with job.spark() as session:
-            carry_names(job, session, out, scope)
-            days = days_of(folders, BUCKET_MINUTE, scope)
-            minutes = read_minutes(session, folders, scope)
-            write_utilization(job, minutes, out, days)
-            out.publish()
-    finally:
-        out.discard()
-    lakes = [*job.lakes(), job.lake()]
+    scope = Scope.of(job)
+    job.require_options()
+    with job.spark():
+        if job.options.dry_run:
+            say_plan(job, reads=(BUCKET_MINUTE, DIM_BUCKET), writes=(*_WRITES, DIM_BUCKET))
+            return
+        lakes, out = job.lakes(), job.lake()
+        minutes = read_minutes(lakes, scope)
+        carry_names(job, lakes, out, scope)
+        days = days_of(lakes, BUCKET_MINUTE, scope)
+        write_utilization(job, minutes, out, days)
     publish(job, minutes, days)
-    draw_if_asked(job, lakes)
-    summarize(job, lakes)
+    draw_if_asked(job, [*lakes, out])
+    summarize(job, [*lakes, out])
 
 
-def write_utilization(
-    job: Job, minutes: DataFrame, out: RunFolder, days: Iterable[Partition]
-) -> None:
-    """Stage the tables, and count into the report.
+def write_utilization(job: Job, minutes: DataFrame, out: Lake, days: Iterable[Partition]) -> None:
+    """Write the tables, and count into the report.
 
     Args:
         job: Gets counts and findings.

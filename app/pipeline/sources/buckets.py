@@ -3,16 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
-from pathlib import Path
 from typing import Self
-from urllib.parse import unquote
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
-from app.pipeline.folders import Partition, has_table
 from app.pipeline.job import Job
-from app.pipeline.storage import read_table
+from app.pipeline.lake import Lake, Partition, partitions_of, read_all
 from app.pipeline.tables import BUCKET_MINUTE, DIM_BUCKET, Table
 
 
@@ -63,21 +60,21 @@ class Scope:
         )
 
 
-def read_minutes(session: SparkSession, folders: Sequence[Path], scope: Scope) -> DataFrame:
+def read_minutes(lakes: Sequence[Lake], scope: Scope) -> DataFrame:
     """Return the rows of ``BUCKET_MINUTE`` in the scope.
 
     Raises:
-        UsageError: A folder has no such table.
+        UsageError: A lake has no such table.
     """
-    return scope.minutes(read_table(session, folders, BUCKET_MINUTE))
+    return scope.minutes(read_all(lakes, BUCKET_MINUTE))
 
 
-def read_buckets(session: SparkSession, folders: Sequence[Path], scope: Scope) -> DataFrame | None:
-    """Return the rows of ``DIM_BUCKET``, merged over the folders; null where none has it."""
-    having = [folder for folder in dict.fromkeys(folders) if has_table(folder, DIM_BUCKET)]
+def read_buckets(lakes: Sequence[Lake], scope: Scope) -> DataFrame | None:
+    """Return the rows of ``DIM_BUCKET``, merged over the lakes; null where none has it."""
+    having = [lake for lake in lakes if lake.has(DIM_BUCKET)]
     if not having:
         return None
-    rows = scope.of_cluster(read_table(session, having, DIM_BUCKET))
+    rows = scope.of_cluster(read_all(having, DIM_BUCKET))
     names = [name for name in rows.columns if name not in {"first_seen", "last_seen"}]
     merged = rows.groupBy(*names).agg(
         sf.min("first_seen").alias("first_seen"), sf.max("last_seen").alias("last_seen")
@@ -85,18 +82,10 @@ def read_buckets(session: SparkSession, folders: Sequence[Path], scope: Scope) -
     return merged.select(*rows.columns)
 
 
-def days_of(folders: Sequence[Path], table: Table, scope: Scope) -> list[Partition]:
-    """Return the published partitions of a table by day that touch the scope, in order."""
-    places = {
-        str(path.relative_to(folder / table.name))
-        for folder in folders
-        for path in (folder / table.name).glob("cluster_id=*/dt=*")
-    }
-    days = [partition_of(place) for place in sorted(places)]
-    return [day for day in days if scope.has_day(day["cluster_id"], date.fromisoformat(day["dt"]))]
-
-
-def partition_of(place: str) -> Partition:
-    """Read ``cluster_id=…/dt=…`` as Spark writes it."""
-    parts = (part.partition("=") for part in place.split("/"))
-    return {name: unquote(value) for name, _, value in parts}
+def days_of(lakes: Sequence[Lake], table: Table, scope: Scope) -> list[Partition]:
+    """Return the partitions of a table by day that touch the scope, in order."""
+    return [
+        day
+        for day in partitions_of(lakes, table)
+        if scope.has_day(day["cluster_id"], date.fromisoformat(day["dt"]))
+    ]

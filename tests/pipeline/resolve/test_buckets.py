@@ -16,8 +16,8 @@ from pyspark.sql import functions as sf
 from app.domain.quota_keys import QuotaKey
 from app.pipeline.commands.resolve import add_arguments, write_buckets
 from app.pipeline.errors import InfrastructureError, UsageError
-from app.pipeline.folders import RunFolder
 from app.pipeline.job import Job
+from app.pipeline.lake import Lake
 from app.pipeline.options import add_common_options
 from app.pipeline.resolve import look_ups
 from app.pipeline.resolve.buckets import count_resolved
@@ -68,15 +68,13 @@ def write(out: Path, given: tuple[DataFrame, DataFrame], *options: str, at: int 
     add_arguments(parser)
     add_common_options(parser)
     job = Job("resolve", parser.parse_args(["--hash-seed", str(SEED), *options]))
-    run = RunFolder(out, f"run of {at}")
     clusters = sorted({row.cluster_id for row in given[0].select("cluster_id").collect()})
     write_buckets(
         job,
         *given,
-        run,
+        Lake(given[0].sparkSession, str(out)),
         [{"cluster_id": cluster, "dt": f"{minute(at):%F}"} for cluster in clusters],
     )
-    run.publish()
     return job.counts
 
 

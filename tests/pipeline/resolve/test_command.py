@@ -81,4 +81,3 @@ def test_each_minute_has_the_limit_that_held_then_and_a_cluster_without_quotas_i
     bucket = names[CLUSTER]
     assert (bucket["bucket_user"], bucket["quota_user"]) == ("alice", "alice")
     assert {row["bucket_id"] for row in minutes if row["level"]} == {bucket["bucket_id"]}
-    assert not list((out / "_runs").iterdir())

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from app.pipeline.folders import RunFolder
-from app.pipeline.storage import write_table
+from app.pipeline.lake import Lake
 from app.pipeline.synth.observations import observations
 from app.pipeline.synth.plan import Plan
 from app.pipeline.synth.quotas import quotas
@@ -21,10 +20,9 @@ ROWS, ENTITIES = size((10_000, 500), (1_000_000, 10_000))
 @pytest.mark.long
 def test_two_engines_and_two_methods_give_one_answer(spark: SparkSession, tmp_path: Path):
     plan = Plan(3, ROWS, ENTITIES, "made-up", datetime(2026, 1, 1, tzinfo=UTC))
-    run = RunFolder(tmp_path, "one")
-    write_table(quotas(spark, plan), QUOTA_VERSION, run)
-    write_table(observations(spark, plan), OBSERVATION_MINUTE, run)
-    run.publish()
+    lake = Lake(spark, str(tmp_path))
+    lake.write(quotas(spark, plan), QUOTA_VERSION)
+    lake.write(observations(spark, plan), OBSERVATION_MINUTE)
     with duckdb_arm.connected(2) as engine:
         expected = duckdb_arm.three_look_ups(engine, tmp_path)
     assert sum(rows for rows, _ in expected.values()) == ROWS
