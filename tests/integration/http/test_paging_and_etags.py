@@ -112,6 +112,7 @@ def test_an_entity_that_is_there_all_the_while_is_listed_once_while_somebody_wri
             listed = list(pages(api, 10, filter=f"user^={team}"))
     finally:
         raw.alter(*(setting({"user": name}, {P: None}) for name in steady))
+    raw.wait_until(lambda: next(pages(api, 1, filter=f"user^={team}"))["total"] == ENTITIES)
     entities = [quota["entity"]["user"] for page in listed for quota in page["quotas"]]
     assert entities == sorted(set(entities))
     assert set(steady) <= set(entities)
