@@ -6,7 +6,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from app.pipeline.folders import Partition, RunFolder, has_table
+from app.pipeline.folders import RunFolder, has_table
+from app.pipeline.lake import Partition
 from app.pipeline.tables import Table
 
 _TYPES = {

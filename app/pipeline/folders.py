@@ -1,9 +1,8 @@
 """Folders of tables on disk: a run writes aside, then publishes everything in one go.
 
 A run writes below ``_runs/<run id>``; publishing moves whole partitions into place. A publication
-that was cut off is finished by whoever opens the folder next, so readers find the former results
-or the new ones, never a mixture. Runs that write to the same folder take turns: some tables carry
-over what other runs published.
+that was cut off is finished by the next run that writes to the folder; until then some partitions
+may be the former ones. Runs that write to the same folder take turns.
 """
 
 import fcntl
@@ -11,17 +10,17 @@ import json
 import os
 import shutil
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 from urllib.parse import unquote
 
-from app.pipeline.errors import InfrastructureError, UsageError
-from app.pipeline.tables import Table
+from pyspark.sql import DataFrame
 
-Partition = Mapping[str, str]
-"""The values of a table's partition columns, as text."""
+from app.pipeline.errors import InfrastructureError, UsageError
+from app.pipeline.lake import Partition, schema_of
+from app.pipeline.tables import SCHEMA_VERSION, Table
 
 _RUNS: Final = "_runs"
 _JOURNAL: Final = "_publishing.json"
@@ -166,6 +165,27 @@ class RunFolder:
             yield f"{table.name}/{path.relative_to(aside)}"
         for replace in replaces:
             yield f"{table.name}/{partition_place(table, replace)}"
+
+
+def write_table(
+    frame: DataFrame, table: Table, run: RunFolder, *, replaces: Iterable[Partition] = ()
+) -> None:
+    """Write the rows of a table aside; ``run.publish`` puts them in their place.
+
+    Args:
+        frame: Has the columns of the table, in any order. Each task writes a file for each of its
+            partitions, so spread the rows over the tasks as the files shall be.
+        table: Its columns, types and layout.
+        run: Where to.
+        replaces: Partitions that this run is about: without rows they are empty afterwards.
+    """
+    schema = schema_of(table)
+    typed = frame.select(*(frame[each.name].cast(each.dataType) for each in schema))
+    stamped = typed.withMetadata(schema[0].name, {"schema_version": SCHEMA_VERSION})
+    arranged = stamped.sortWithinPartitions(*table.partitions, *table.order)
+    place = run.aside(table)
+    arranged.write.mode("overwrite").partitionBy(*table.partitions).parquet(str(place))
+    run.wrote(table, replaces)
 
 
 def partition_place(table: Table, partition: Partition) -> str:

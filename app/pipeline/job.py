@@ -64,6 +64,13 @@ _NO_RESULT: Final = frozenset(
 _FILES: Final = frozenset(("map", "alterations", "capacity", "inventory", "desired"))
 """Options that name a file whose content decides the result."""
 
+_FOLDERS: Final[Mapping[str, str]] = {
+    "input": "that the job before wrote with --out",
+    "quotas": "that snapshot, history or synth wrote",
+    "out": "that the tables are written to",
+}
+"""The options that name a folder of tables, and which it is."""
+
 
 class Command(Protocol):
     """A module of ``app.pipeline.commands``."""
@@ -165,9 +172,7 @@ class Job:
         """
         if not self.options.input and self.options.catalog:
             return [self.lake()]
-        if not self.options.input:
-            message = "--input is missing: name the folder that the job before wrote with --out."
-            raise UsageError(message)
+        self._require("input")
         return [Lake(self.session, uri) for uri in dict.fromkeys(self.options.input)]
 
     def lake(self) -> Lake:
@@ -178,9 +183,7 @@ class Job:
         """
         if self.options.catalog:
             return Lake(self.session, self.options.catalog, catalog=True)
-        if not self.options.out:
-            message = "--out is missing: name the folder that the tables are written to."
-            raise UsageError(message)
+        self._require("out")
         return Lake(self.session, self.options.out)
 
     def quotas(self) -> Lake:
@@ -198,18 +201,14 @@ class Job:
         Raises:
             UsageError: ``--input``, ``--out`` or ``--quotas`` is missing.
         """
-        options = self.options
-        if options.catalog:
-            return
-        if not options.input:
-            message = "--input is missing: name the folder that the job before wrote with --out."
-            raise UsageError(message)
-        if quotas and not options.quotas:
-            message = "--quotas is missing: name the folder that snapshot, history or synth wrote."
-            raise UsageError(message)
-        if not options.out:
-            message = "--out is missing: name the folder that the tables are written to."
-            raise UsageError(message)
+        if not self.options.catalog:
+            self._require(*("input", "quotas", "out") if quotas else ("input", "out"))
+
+    def _require(self, *names: str) -> None:
+        for name in names:
+            if not getattr(self.options, name):
+                message = f"--{name} is missing: name the folder {_FOLDERS[name]}."
+                raise UsageError(message)
 
     def say(self, line: str) -> None:
         """Tell the person at the terminal; never on the standard output."""
@@ -225,9 +224,7 @@ class Job:
         if self.options.catalog:
             message = f"{self.name} writes to a folder, no --catalog: name it with --out."
             raise UsageError(message)
-        if not self.options.out:
-            message = "--out is missing: name the folder that the tables are written to."
-            raise UsageError(message)
+        self._require("out")
         return RunFolder(local_folder(self.options.out), self.run_id, self.say)
 
     def period(self) -> tuple[datetime | None, datetime | None]:

@@ -7,11 +7,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from app.domain.resolution_levels import PRECEDENCE, Slot
+from app.pipeline.lake import Lake
 from app.pipeline.resolve.limits import resolve
 from app.pipeline.resolve.look_ups import Hashing, build_look_up
 from app.pipeline.resolve.precedence import effective_level, first_hit, value_at
 from app.pipeline.resolve.versions import count_versions, latest_versions
-from app.pipeline.storage import read_table
 from app.pipeline.tables import OBSERVATION_MINUTE, QUOTA_VERSION
 
 Answer = Mapping[tuple[int, str], tuple[int, int]]
@@ -22,10 +22,10 @@ CAP = 10**9
 
 def three_look_ups(session: SparkSession, data: Path) -> Answer:
     """Do what ``resolve`` does with each row, the making and checking of its tables included."""
-    versions = latest_versions(read_table(session, [data], QUOTA_VERSION)).persist()
+    versions = latest_versions(Lake(session, str(data)).read(QUOTA_VERSION)).persist()
     count_versions(versions)
     look_up = build_look_up(versions.coalesce(1), Hashing())
-    frame = read_table(session, [data], OBSERVATION_MINUTE)
+    frame = Lake(session, str(data)).read(OBSERVATION_MINUTE)
     frame = frame.select("cluster_id", "key", "user", "client_id", "ts")
     answer = _answer(resolve(frame, look_up, Hashing()))
     versions.unpersist()
@@ -34,8 +34,8 @@ def three_look_ups(session: SparkSession, data: Path) -> Answer:
 
 def eight_joins(session: SparkSession, data: Path) -> Answer:
     """Join the quotas of each level on the names themselves, and take the first that is there."""
-    versions = latest_versions(read_table(session, [data], QUOTA_VERSION)).cache()
-    frame = read_table(session, [data], OBSERVATION_MINUTE)
+    versions = latest_versions(Lake(session, str(data)).read(QUOTA_VERSION)).cache()
+    frame = Lake(session, str(data)).read(OBSERVATION_MINUTE)
     frame = frame.select("cluster_id", "key", "user", "client_id")
     for row in PRECEDENCE:
         slots = (("user", row.user), ("client_id", row.client_id))

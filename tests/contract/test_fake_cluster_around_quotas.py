@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, replace
 
 import pytest
-from confluent_kafka.admin import AclBindingFilter, AdminClient
+from confluent_kafka.admin import AdminClient
 
 from app.domain.alterations import Outcome
 from app.domain.authorization import AclBinding
@@ -19,6 +19,7 @@ from app.kafka.quota_admin import KafkaClientQuotaAdmin
 from app.localdev.kafka import LocalKafka
 from app.service.alterations.current_values import Barrier, CurrentValues
 from app.service.ports.brokers import BarrierUnavailableError
+from tests.testkit.accounts import exactly
 from tests.testkit.fake_kafka.cluster import fake_cluster
 from tests.testkit.kafka import (
     DEADLINE_S,
@@ -70,15 +71,7 @@ def real_side(broker: LocalKafka) -> Iterator[Side]:
         as_user(broker.sasl_bootstrap_servers, "nobody"),
         let_a_caller_alter,
     )
-    same = AclBindingFilter(
-        binding.restype,
-        binding.name,
-        binding.resource_pattern_type,
-        binding.principal,
-        binding.host,
-        binding.operation,
-        binding.permission_type,
-    )
+    same = exactly(binding)
     client.delete_acls([same])[same].result(DEADLINE_S)
 
 

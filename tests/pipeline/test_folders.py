@@ -10,9 +10,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from app.pipeline.arrow_storage import arrow_schema, write_arrow
 from app.pipeline.errors import UsageError
-from app.pipeline.folders import RunFolder, finish_publication, local_folder
-from app.pipeline.lake import schema_of
-from app.pipeline.storage import read_table, write_table
+from app.pipeline.folders import RunFolder, finish_publication, local_folder, write_table
+from app.pipeline.lake import Lake, schema_of
 from app.pipeline.tables import QUOTA_VERSION, TABLES, UTILIZATION_HIST, Table
 
 CLUSTER = "a/b=c%"
@@ -33,7 +32,7 @@ def publish(frame: DataFrame, folder: Path, run_id: str, *replaces: str) -> None
 
 
 def stored(spark: SparkSession, folder: Path) -> set[tuple[str, int, int]]:
-    rows = read_table(spark, [folder], UTILIZATION_HIST).collect()
+    rows = Lake(spark, str(folder)).read(UTILIZATION_HIST).collect()
     return {(row.cluster_id, row.dt.day, row.bin) for row in rows}
 
 
@@ -89,7 +88,7 @@ def test_what_killed_runs_left_aside_is_forgotten(spark: SparkSession, tmp_path:
     RunFolder(tmp_path, "one more").discard()
 
 
-def test_a_publication_that_was_cut_off_is_finished_by_the_next_reader(
+def test_a_publication_that_was_cut_off_can_be_finished(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     publish(bins(spark, (1, 10), (2, 20)), tmp_path, "first")
@@ -128,7 +127,9 @@ def test_what_is_written_without_spark_reads_the_same(spark: SparkSession, tmp_p
     run = RunFolder(tmp_path, "one")
     write_arrow(rows, QUOTA_VERSION, run)
     run.publish()
-    assert [tuple(item) for item in read_table(spark, [tmp_path], QUOTA_VERSION).collect()] == [row]
+    assert [tuple(item) for item in Lake(spark, str(tmp_path)).read(QUOTA_VERSION).collect()] == [
+        row
+    ]
 
 
 @pytest.mark.parametrize("table", TABLES.values(), ids=lambda table: table.name)
@@ -141,7 +142,7 @@ def test_both_writers_know_the_same_columns(table: Table):
 
 def test_a_missing_table_is_named(spark: SparkSession, tmp_path: Path):
     with pytest.raises(UsageError, match=r"^There is no table utilization_hist in .+\.$"):
-        read_table(spark, [tmp_path], UTILIZATION_HIST)
+        Lake(spark, str(tmp_path)).read(UTILIZATION_HIST)
 
 
 def test_a_folder_that_cannot_be_mounted_is_refused():

@@ -15,13 +15,13 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 
 from app.pipeline.errors import InfrastructureError, UsageError
-from app.pipeline.folders import Partition, RunFolder
+from app.pipeline.folders import RunFolder, write_table
 from app.pipeline.job import Job
 from app.pipeline.jobs.ingest import ingested, quarantined
 from app.pipeline.jobs.ingest_checks import Tally, checks, tally
 from app.pipeline.jobs.ingest_judged import UNNAMED
 from app.pipeline.jobs.ingest_tasks import Task
-from app.pipeline.lake import schema_of
+from app.pipeline.lake import Partition, schema_of
 from app.pipeline.sinks.result_tables import explain
 from app.pipeline.sources.formats import FORMATS
 from app.pipeline.sources.inputs import Inputs
@@ -29,7 +29,6 @@ from app.pipeline.sources.kafka_topic import ranges_report
 from app.pipeline.sources.material import Material, material_of
 from app.pipeline.sources.metrics import read_points
 from app.pipeline.sources.points import UNREADABLE
-from app.pipeline.storage import write_table
 from app.pipeline.tables import DQ_RESULT, OBSERVATION_MINUTE, QUARANTINE, Table
 
 __all__ = ["add_arguments", "check_clusters", "ingest", "material_of", "run"]

@@ -10,7 +10,7 @@ from pyspark.sql import functions as sf
 
 from app.domain.resolution_levels import Slot
 from app.pipeline.errors import UsageError
-from app.pipeline.folders import Partition
+from app.pipeline.lake import Partition
 from app.pipeline.resolve.precedence import NO_LEVEL, case, names_client_id, names_user
 
 _MICRO: Final = 1_000_000

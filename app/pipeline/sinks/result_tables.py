@@ -47,7 +47,7 @@ def carry_names(job: Job, lakes: Sequence[Lake], out: Lake, scope: Scope) -> Dat
     merged = read_buckets([*lakes, out], scope)
     if merged is not None:
         write_result(job, merged, DIM_BUCKET, out)
-    return read_buckets([*lakes, out], scope)
+    return read_buckets([out], scope)
 
 
 def say_plan(job: Job, *, reads: Sequence[Table], writes: Sequence[Table]) -> None:

@@ -15,8 +15,8 @@ from app.pipeline.commands.ingest import check_clusters, ingest
 from app.pipeline.errors import UsageError
 from app.pipeline.job import Job
 from app.pipeline.jobs.ingest_checks import Tally
+from app.pipeline.lake import Lake
 from app.pipeline.sources.material import material_of
-from app.pipeline.storage import read_table
 from app.pipeline.tables import DQ_RESULT, OBSERVATION_MINUTE, QUARANTINE
 from tests.pipeline.ingest.points import HEADERS, NOON, Point, write_csv, write_query_range
 
@@ -51,7 +51,7 @@ def run_job(spark: SparkSession, source: Path, out: Path, **options: Any) -> Job
 
 
 def table(spark: SparkSession, out: Path, what: Any) -> Sequence[Row]:
-    return read_table(spark, [out], what).orderBy(*what.partitions, *what.order).collect()
+    return Lake(spark, str(out)).read(what).orderBy(*what.partitions, *what.order).collect()
 
 
 def row(second: float, value: object, user: str = "alice", **given: str) -> str:

@@ -16,11 +16,10 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from app.domain.quota_keys import QuotaKey
 from app.pipeline.commands.ingest import ingest, material_of
-from app.pipeline.folders import RunFolder
+from app.pipeline.folders import RunFolder, write_table
 from app.pipeline.job import Job
-from app.pipeline.lake import schema_of
+from app.pipeline.lake import Lake, schema_of
 from app.pipeline.main import _parser
-from app.pipeline.storage import read_table, write_table
 from app.pipeline.synth.formats import SHAPES
 from app.pipeline.synth.observations import observations
 from app.pipeline.synth.plan import KEYS, Plan
@@ -176,7 +175,7 @@ def ingested(spark: SparkSession, shape: str, folder: Path, out: Path) -> DataFr
     ingest(job, spark, material_of(job), run)
     run.publish()
     assert job.quarantined == 0
-    return read_table(spark, [out], OBSERVATION_MINUTE)
+    return Lake(spark, str(out)).read(OBSERVATION_MINUTE)
 
 
 @pytest.mark.long
@@ -184,7 +183,7 @@ def ingested(spark: SparkSession, shape: str, folder: Path, out: Path) -> DataFr
 def test_a_shape_comes_back_as_the_same_observations(
     spark: SparkSession, made_up: Path, tmp_path: Path, shape: str
 ):
-    expected = read_table(spark, [made_up], OBSERVATION_MINUTE).drop(*PROVENANCE)
+    expected = Lake(spark, str(made_up)).read(OBSERVATION_MINUTE).drop(*PROVENANCE)
     found = ingested(spark, shape, made_up / shape, tmp_path).drop(*PROVENANCE)
     assert set(map(tuple, found.collect())) == set(map(tuple, expected.collect()))
     assert found.count() == SHAPED
