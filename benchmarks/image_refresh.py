@@ -122,9 +122,9 @@ def _part(arms: Sequence[_Arm], plan: Plan, stored: Entities) -> Section:
     note = (
         f"`GET /quotas/resolve` for one of {stored.count:,} entities, {plan.paced_rate:,g} "
         f"requests a second over {_CONNECTIONS} connections, each sent when it is due, whatever "
-        "becomes of those before; latencies count from the moment at which a request was due. The "
+        "becomes of those before; latencies count from the time at which a request was due. The "
         f"first row allows an image that is {_OLDEST_MS // 1000} s old, the others the default, "
-        "5 s. Beside the last four somebody alters one entity every "
+        "5 s. Beside the last four another client alters one entity every "
         f"{_CHANGE_EVERY_S * 1000:g} ms past the service. Beside the no-op route, of a process of "
         f"its own, the same goes on, and one resolve every {_READ_EVERY_S * 1000:g} ms has the "
         f"image renewed. n windows of {plan.paced_s:g} s, after "
