@@ -64,7 +64,11 @@ def measure(root: Path, area: Mapping[str, Any], table: Mapping[str, Any]) -> Ar
         files=len(files),
         median=round(median([lines[file] for file in modules] or [0])),
         small=sum(str(file.relative_to(root)) not in table["small"] for file in small),
-        words=sum(len(unwanted_words(file, table["words"])) for file in files),
+        words=sum(
+            name not in table["contract"]
+            for file in files
+            for name in unwanted_words(file, table["words"])
+        ),
     )
 
 

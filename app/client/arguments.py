@@ -223,7 +223,7 @@ def add_selection_options(to: argparse.ArgumentParser) -> None:
         dest="entity_words",
         action="append_const",
         const=("name", None),
-        help="the default in place of a name",
+        help="the default instead of a name",
     )
 
 
@@ -346,7 +346,7 @@ def defaults_of(context: Context) -> list[str]:
 
 
 _ANY: Final = ""
-"""In place of the name of an ``--entity-type`` without one; Kafka has no empty names."""
+"""Stands for the name of an ``--entity-type`` without one; Kafka has no empty names."""
 
 
 def _kafka_configs(context: Context) -> list[tuple[str, str | None]]:

@@ -96,7 +96,7 @@ class AppliedPlan(ResponseModel):
     """In whose name it was applied."""
     force: bool
     taken_over: dict[str, str]
-    """From whom keys were taken over by force, by key."""
+    """The owners from which keys were taken over by force, by key."""
 
 
 class DeniedChange(ResponseModel):

@@ -337,7 +337,7 @@ APPLY_REQUESTS: Final[Mapping[str, dict[str, Any]]] = {
 }
 
 PLAN_EXAMPLES: Final[Mapping[str, dict[str, Any]]] = {
-    "plan": _example("One change of one's own, one of another's, one key kept", _plan()),
+    "plan": _example("One change of one's own, one of another's, one key not pruned", _plan()),
     "plan-of-nothing": _example("Everything is as desired", _nothing()),
 }
 

@@ -239,7 +239,7 @@ class HttpMetrics:
         self.alterations = PrometheusAlterationMetrics(self.registry, self._observe)
         self.dependencies = PrometheusDependencyMetrics(self.registry, self._observe)
         self.policy = PrometheusPolicyMetrics(self.registry)
-        self._shown = self.registry if shared is None else shared.registry()
+        self._exported = self.registry if shared is None else shared.registry()
         self._text: bytes | None = None
         self._renderings = TokenBucket(1.0, _RENDERING_BURST_S, time.monotonic())
 
@@ -330,5 +330,5 @@ class HttpMetrics:
         no credential is needed to ask, and each text takes some 20 ms.
         """
         if self._text is None or self._renderings.take(time.monotonic()) == 0:
-            self._text = exposition.generate_latest(self._shown)
+            self._text = exposition.generate_latest(self._exported)
         return self._text, exposition.CONTENT_TYPE_PLAIN_0_0_4

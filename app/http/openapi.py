@@ -89,7 +89,7 @@ _TAGS: Final = (
     {"name": "quotas", "description": "What is stored, and what can be."},
     {"name": "alterations", "description": "Change quotas; every change has a record."},
     {"name": "plans", "description": "Documents of desired quotas: compare, then apply."},
-    {"name": "resolve", "description": "What applies to whom, and why."},
+    {"name": "resolve", "description": "Which limits apply to a client, and why."},
     {"name": "audit", "description": "Who changed what, when, and what became of it."},
     {"name": "users", "description": "Who can log in, so that a quota can have a user."},
     {"name": "analytics", "description": "Who is near a limit, and who was throttled."},

@@ -83,7 +83,7 @@ def unreadable_detail(text: str) -> str:
 
 
 GRAMMAR: Final = (
-    "Write user=NAME, user^=BEGINNING, user~=PART, user:default, user:any, user:absent or user; "
+    "Write user=NAME, user^=BEGINNING, user~=TEXT, user:default, user:any, user:absent or user; "
     "likewise for client-id and ip."
 )
 """What to write, for people."""

@@ -150,7 +150,7 @@ class PostgresAnalytics:
 
         A resolution waits for it no longer than for anything else: usage is an addition.
         """
-        asked = [one for one in buckets if "\0" not in one.user + one.client_id]
+        asked = [bucket for bucket in buckets if "\0" not in bucket.user + bucket.client_id]
         return await self._database.querying.run(partial(_usage, cluster_id, asked))
 
 
@@ -219,9 +219,9 @@ async def _usage(
     through = reach.scalar_one()
     values = {
         "cluster_id": cluster_id,
-        "keys": [one.key for one in buckets],
-        "users": [one.user for one in buckets],
-        "clients": [one.client_id for one in buckets],
+        "keys": [bucket.key for bucket in buckets],
+        "users": [bucket.user for bucket in buckets],
+        "clients": [bucket.client_id for bucket in buckets],
     }
     found = await lease.connection.execute(_USAGE, values)
     return {buckets[row.n - 1]: _usage_of(row, through) for row in found}

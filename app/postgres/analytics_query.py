@@ -99,12 +99,12 @@ def page_statement(query: AnalyticsQuery) -> Statement:
     statement = Statement()
     order = _ORDERS[query.table]
     columns = [quoted(name) for name in COLUMNS[query.table]]
-    positions = [f"{one.expression}::text as place_{n}" for n, one in enumerate(order)]
+    positions = [f"{key.expression}::text as key_{n}" for n, key in enumerate(order)]
     conditions = [*_conditions(query, statement)]
     if query.after is not None:
         conditions.append(_further_than(order, query.after, statement))
     where = " and ".join(["true", *conditions])
-    by = ", ".join(f"{one.expression}{' desc' if one.falling else ''}" for one in order)
+    by = ", ".join(f"{key.expression}{' desc' if key.falling else ''}" for key in order)
     statement.sql = (
         f"select {', '.join([*columns, *positions])} from {query.table.value} t "  # noqa: S608
         f"where {where} order by {by} limit {statement.bind(query.limit + 1)}"
@@ -114,7 +114,7 @@ def page_statement(query: AnalyticsQuery) -> Statement:
 
 def position_of(query: AnalyticsQuery, row: Row) -> Position:
     """Return where a row of the statement stands in the order."""
-    return tuple(row[f"place_{n}"] for n in range(len(_ORDERS[query.table])))
+    return tuple(row[f"key_{n}"] for n in range(len(_ORDERS[query.table])))
 
 
 def quoted(column: str) -> str:
@@ -129,18 +129,18 @@ def _further_than(order: tuple[_Order, ...], after: Position, statement: Stateme
         BadPageTokenError: It is no position in this order.
     """
     try:
-        values = [_PARSERS[one.kind](str(value)) for one, value in zip(order, after, strict=True)]
+        values = [_PARSERS[key.kind](str(value)) for key, value in zip(order, after, strict=True)]
     except (ValueError, TypeError, OverflowError):
         raise BadPageTokenError from None
     bounds = [
-        f"cast({statement.bind(value)} as {one.kind})"
-        for one, value in zip(order, values, strict=True)
+        f"cast({statement.bind(value)} as {key.kind})"
+        for key, value in zip(order, values, strict=True)
     ]
     alternatives = []
-    for n, one in enumerate(order):
+    for n, key in enumerate(order):
         equal = [f"{each.expression} = {bounds[m]}" for m, each in enumerate(order[:n])]
         alternatives.append(
-            " and ".join([*equal, f"{one.expression} {'<' if one.falling else '>'} {bounds[n]}"])
+            " and ".join([*equal, f"{key.expression} {'<' if key.falling else '>'} {bounds[n]}"])
         )
     return f"({' or '.join(f'({alternative})' for alternative in alternatives)})"
 
@@ -195,8 +195,8 @@ def _last_day(until: datetime) -> date:
 def _of_entity(quota_filter: ClientQuotaFilter, statement: Statement) -> str:
     """Ask whether the entity whose quota limits, or the bucket's own names, meet the filter."""
     components = quota_filter.components
-    quota = " and ".join(["d.level > 0", *(_quota_component(one, statement) for one in components)])
-    names = " and ".join(["true", *(_bucket_component(one, statement) for one in components)])
+    quota = " and ".join(["d.level > 0", *(_quota_component(c, statement) for c in components)])
+    names = " and ".join(["true", *(_bucket_component(c, statement) for c in components)])
     return (
         "exists (select from dim_bucket d where d.bucket_id = t.bucket_id "
         "and d.cluster_id = t.cluster_id and d.level = t.level "

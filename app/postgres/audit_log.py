@@ -136,7 +136,7 @@ class PostgresJournal:
         try:
             return await self._conclude(batch)
         except BatchRejectedError:
-            return await asyncio.gather(*(self._conclude_alone(one) for one in batch))
+            return await asyncio.gather(*(self._conclude_alone(conclusion) for conclusion in batch))
 
     async def _conclude(
         self, batch: Sequence[AuditConclusion]

@@ -39,11 +39,11 @@ async def _insert(counts: Sequence[FailureCount], lease: Lease) -> None:
     await lease.connection.execute(
         _INSERT,
         {
-            "ids": [one.row_id for one in counts],
-            "minutes": [one.minute for one in counts],
-            "sources": [one.source for one in counts],
-            "methods": [one.method for one in counts],
-            "reasons": [one.reason for one in counts],
-            "numbers": [one.number for one in counts],
+            "ids": [count.row_id for count in counts],
+            "minutes": [count.minute for count in counts],
+            "sources": [count.source for count in counts],
+            "methods": [count.method for count in counts],
+            "reasons": [count.reason for count in counts],
+            "numbers": [count.number for count in counts],
         },
     )

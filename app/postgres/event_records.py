@@ -123,7 +123,7 @@ class Event:
     def without(self, refused: Container[RecoveryKey]) -> "Event | None":
         """Return the event without these entities; null where that leaves nothing to say."""
         alteration_id = self.columns["alteration_id"]
-        left = {n: one for n, one in self.entities.items() if (alteration_id, n) not in refused}
+        left = {n: row for n, row in self.entities.items() if (alteration_id, n) not in refused}
         is_start = "cluster_id" in self.columns
         return replace(self, entities=left) if left or is_start else None
 
@@ -177,8 +177,8 @@ def start_event(
             columns |= _verdict(result)
         entities[ordinal] = canonical_bytes(document), columns
     rejected = [
-        {"ordinal": ordinal, "entity": one.entity.as_dict(), "result": result_to_json(one)}
-        for ordinal, one in request.local_refusals.items()
+        {"ordinal": ordinal, "entity": result.entity.as_dict(), "result": result_to_json(result)}
+        for ordinal, result in request.local_refusals.items()
     ]
     names = {
         "cluster_id": request.cluster_id,
@@ -196,8 +196,8 @@ def outcome_event(conclusion: AuditConclusion) -> Event:
         conclusion.alteration_id,
         "outcome",
         {
-            n: (canonical_bytes({"ordinal": n, "result": result_to_json(one)}), _verdict(one))
-            for n, one in results.items()
+            n: (canonical_bytes({"ordinal": n, "result": result_to_json(result)}), _verdict(result))
+            for n, result in results.items()
         },
         events=[[time.isoformat(), event, detail] for time, event, detail in conclusion.events],
     )
@@ -212,11 +212,11 @@ def recovery_events(found: Iterable[Recovered]) -> Iterator[Event]:
     by_key = sorted(found, key=attrgetter("key"))
     for alteration_id, group in groupby(by_key, key=attrgetter("alteration_id")):
         entities = {
-            one.ordinal: (
-                canonical_bytes(_finding_document(one)),
-                _verdict(one.result) if one.final else {},
+            finding.ordinal: (
+                canonical_bytes(_finding_document(finding)),
+                _verdict(finding.result) if finding.final else {},
             )
-            for one in group
+            for finding in group
         }
         yield _event(alteration_id, _RECOVERY, entities)
 
@@ -227,7 +227,7 @@ def superseded_event(alteration_id: str, ordinals: Iterable[int], by: str) -> Ev
     document = {
         "result": result_to_json(result),
         "superseded_by": by,
-        "detail": f"superseded by alteration {by} before its outcome was known",
+        "detail": f"superseded by alteration {by} before it had an outcome",
     }
     verdict = _verdict(result)
     entities = {n: (canonical_bytes({"ordinal": n, **document}), verdict) for n in sorted(ordinals)}
@@ -328,12 +328,12 @@ def alteration_record(payloads: Sequence[bytes]) -> AlterationRecord:
     """Return an alteration from the payloads of its events, in order."""
     start, *later = (json.loads(payload) for payload in payloads)
     at = datetime.fromisoformat(start["at"])
-    entities = [one for one in start["entities"] if one["entity"] is not None]
-    started = {one["ordinal"]: one for one in entities}
+    entities = [entry for entry in start["entities"] if entry["entity"] is not None]
+    started = {entry["ordinal"]: entry for entry in entities}
     rejected = _results(start["rejected"])
     concluded = _results(entities) | _ends(later, started)
-    open_results = {n: _open(one) for n, one in started.items() if n not in concluded}
-    reported = {one["ordinal"] for event in later for one in event["entities"]}
+    open_results = {n: _open(entry) for n, entry in started.items() if n not in concluded}
+    reported = {entry["ordinal"] for event in later for entry in event["entities"]}
     return AlterationRecord(
         request=_request(start, entities, rejected),
         at=at,
@@ -387,7 +387,7 @@ def _request(
         caller=Caller(start["principal"], start["client_address"], start["authentication"]),
         action=start["action"],
         request_id=start["request_id"],
-        entities=tuple(audit_entity(one) for one in entities),
+        entities=tuple(audit_entity(entry) for entry in entities),
         local_refusals=rejected,
         reason=start["reason"],
         decision=start["decision"],
@@ -410,21 +410,21 @@ def audit_entity(document: Document) -> AuditEntity:
 
 def _results(documents: Iterable[Document]) -> dict[int, AlterationResult]:
     return {
-        one["ordinal"]: result_from_json(ClientQuotaEntity.of(one["entity"]), one["result"])
-        for one in documents
-        if "result" in one
+        entry["ordinal"]: result_from_json(ClientQuotaEntity.of(entry["entity"]), entry["result"])
+        for entry in documents
+        if "result" in entry
     }
 
 
 def _ends(
     later: Iterable[Document], started: Mapping[int, Document]
 ) -> dict[int, AlterationResult]:
-    """What is final comes last, and what was only observed so far is no result."""
+    """A final result comes last; an observation is not a result yet."""
     ends = _results(
-        {**one, "entity": started[one["ordinal"]]["entity"]}
+        {**entry, "entity": started[entry["ordinal"]]["entity"]}
         for event in later
-        for one in event["entities"]
-        if one.get("final", True)
+        for entry in event["entities"]
+        if entry.get("final", True)
     )
     return {
         ordinal: result
@@ -448,12 +448,12 @@ def _history(
     later: Iterable[Document], started: Mapping[int, Document]
 ) -> Iterator[tuple[datetime, str, str]]:
     """In the order of the database's clock; what concerns one of several entities names it."""
-    names = {n: show_entity(one["entity"]) for n, one in started.items()}
+    names = {n: show_entity(entry["entity"]) for n, entry in started.items()}
     for event in sorted(later, key=itemgetter("occurred_at")):
         for time, kind, detail in event.get("events", ()):
             yield datetime.fromisoformat(time), kind, detail
-        for one in event["entities"]:
-            if "detail" in one:
-                of = f" for {names[one['ordinal']]}" if len(names) > 1 else ""
+        for entry in event["entities"]:
+            if "detail" in entry:
+                of = f" for {names[entry['ordinal']]}" if len(names) > 1 else ""
                 at = datetime.fromisoformat(event["occurred_at"])
-                yield at, _RECOVERY, f"{one['detail']}{of}"
+                yield at, _RECOVERY, f"{entry['detail']}{of}"

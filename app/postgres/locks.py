@@ -59,7 +59,7 @@ def entity_hash(entity: ClientQuotaEntity) -> bytes:
 
 def by_hash(entities: Iterable[ClientQuotaEntity]) -> Hashes:
     """Return the entities in the order of their hashes."""
-    return dict(sorted((entity_hash(one), one) for one in entities))
+    return dict(sorted((entity_hash(entity), entity) for entity in entities))
 
 
 async def quarantined_ordinals(
@@ -88,8 +88,8 @@ async def busy_error(request: AuditRequest, hashes: Hashes, lease: Lease) -> Ent
         return EntityBusyError(detail, retry=Retry.SAFE, retry_after_s=1)
     held, entity = str(holder.alteration_id), hashes[bytes(holder.entity_hash)]
     return EntityBusyError(
-        f"Another alteration ({held}) of {entity} is in flight, or its outcome is "
-        "not known yet; nothing was sent. Try again when it is done.",
+        f"Another alteration ({held}) of {entity} is in flight, or has no outcome "
+        "yet; nothing was sent. Try again when it is done.",
         retry=Retry.SAFE,
         alteration_id=held,
         retry_after_s=max(1, math.ceil(holder.seconds or 0)),
@@ -140,9 +140,9 @@ def may_be_repeated(results: Iterable[AlterationResult], *, found: bool = False)
     """
     outcomes = list(results)
     undone = {Outcome.NOT_SENT, Outcome.NOT_APPLIED} if found else {Outcome.NOT_SENT}
-    refusals = [one.error for one in outcomes if one.outcome is Outcome.REFUSED]
-    throttled = all(one is not None and one.kafka_error == _THROTTLED for one in refusals)
-    return any(one.outcome in undone for one in outcomes) or (bool(refusals) and throttled)
+    refusals = [result.error for result in outcomes if result.outcome is Outcome.REFUSED]
+    throttled = all(error is not None and error.kafka_error == _THROTTLED for error in refusals)
+    return any(result.outcome in undone for result in outcomes) or (bool(refusals) and throttled)
 
 
 _HELD: Final = text(
@@ -190,9 +190,9 @@ async def check_owners(request: AuditRequest, claim: OwnershipClaim, lease: Leas
 
     Raises:
         OwnerConflictError: Meanwhile another owner has come to hold a key.
-        ExpectationFailedError: Owners have changed otherwise, or where force was given.
+        ExpectationFailedError: Owners have changed otherwise, or although force was used.
     """
-    hashes = by_hash(one.alteration.entity for one in request.entities)
+    hashes = by_hash(entity.alteration.entity for entity in request.entities)
     wanted = {"cluster_id": request.cluster_id, "hashes": list(hashes)}
     present: dict[ClientQuotaEntity, dict[str, str]] = {}
     for row in await lease.connection.execute(_HELD, wanted):
@@ -203,7 +203,7 @@ async def check_owners(request: AuditRequest, claim: OwnershipClaim, lease: Leas
 
 def ownership_claims(request: AuditRequest, claim: OwnershipClaim) -> dict[int, Document]:
     """Return what the lock of each entity carries, by ordinal: what the owner will hold."""
-    return {one.ordinal: _claimed(claim.owner, one.alteration) for one in request.entities}
+    return {entity.ordinal: _claimed(claim.owner, entity.alteration) for entity in request.entities}
 
 
 def _check(

@@ -134,11 +134,11 @@ async def append(
             true where the idempotency key is freed, too, unless anything was applied.
         commit: Whether nothing else belongs to the transaction.
     """
-    number = sum(len(one.entities) for one in events)
+    number = sum(len(event.entities) for event in events)
     await lease.extend(number * SECONDS_PER_ROW)
     ids = {
-        "ids": [UUID(one) for one in frees],
-        "repeatable": [UUID(one) for one, is_repeatable in frees.items() if is_repeatable],
+        "ids": [UUID(text) for text in frees],
+        "repeatable": [UUID(text) for text, is_repeatable in frees.items() if is_repeatable],
     }
     refused: dict[RecoveryKey, Document | None] = {}
     while True:
@@ -146,10 +146,10 @@ async def append(
         at, left_out = await _call(_APPEND, {**parameters, **ids}, lease, commit=commit)
         if left_out is None:
             return Appended(at.astimezone(UTC), refused)
-        for one in left_out:
-            kind, document = one["event_type"], one["document"]
+        for entity in left_out:
+            kind, document = entity["event_type"], entity["document"]
             standing = None if kind is None else {"event": kind, **json.loads(document)}
-            refused[one["alteration_id"], one["ordinal"]] = standing
+            refused[entity["alteration_id"], entity["ordinal"]] = standing
         events = [left for event in events if (left := event.without(refused)) is not None]
         if not events:
             return Appended(at.astimezone(UTC), refused)
@@ -234,7 +234,7 @@ async def write_intent(intent: Intent, lease: Lease) -> CommittedIntent:
 async def _write(
     batch: Sequence[Intent], lease: Lease, *, patient: bool, commit: bool
 ) -> list[CommittedIntent | None]:
-    number = sum(number_of_rows(one.request) + len(one.rests_on) for one in batch)
+    number = sum(number_of_rows(intent.request) + len(intent.rests_on) for intent in batch)
     await lease.extend(number * SECONDS_PER_ROW)
     parameters = await off_loop(number, _parameters, batch)
     row = await _call(_RECORD, {**parameters, "patient": patient}, lease, commit=commit)
@@ -244,11 +244,11 @@ async def _write(
 def _parameters(batch: Sequence[Intent]) -> Mapping[str, Any]:
     locks = chain.from_iterable(map(_locks, count(1), batch))
     return {
-        **encoded_events([start_event(one.request) for one in batch]),
+        **encoded_events([start_event(intent.request) for intent in batch]),
         "keys": canonical_json(_keys(batch)),
-        "requests": canonical_json([_request(n, one) for n, one in enumerate(batch, 1)]),
+        "requests": canonical_json([_request(n, intent) for n, intent in enumerate(batch, 1)]),
         "locks": canonical_json(list(locks)),
-        "handed_over_within": STANDSTILL_S + max(one.send_within_s for one in batch),
+        "handed_over_within": STANDSTILL_S + max(intent.send_within_s for intent in batch),
     }
 
 
@@ -267,12 +267,12 @@ def _request(n: int, intent: Intent) -> Document:
 def _keys(batch: Sequence[Intent]) -> list[Document]:
     return [
         {
-            "alteration_id": one.request.alteration_id,
+            "alteration_id": intent.request.alteration_id,
             "key_hash": bytes_text(key.key_hash),
             "fingerprint": bytes_text(key.fingerprint),
         }
-        for one in batch
-        if (key := one.key) is not None
+        for intent in batch
+        if (key := intent.key) is not None
     ]
 
 
@@ -297,23 +297,23 @@ def _intents(batch: Sequence[Intent], row: Sequence[Any]) -> list[CommittedInten
     }
     return [
         None
-        if (alteration_id := one.request.alteration_id) in without
+        if (alteration_id := intent.request.alteration_id) in without
         else CommittedIntent(
-            one,
+            intent,
             at.astimezone(UTC),
             {
                 entity: recorded[key]
-                for ordinal, entity in one.locks.items()
+                for ordinal, entity in intent.locks.items()
                 if (key := (alteration_id, ordinal)) in recorded
             },
         )
-        for one in batch
+        for intent in batch
     ]
 
 
 async def _supersede(request: AuditRequest, superseded: str, lease: Lease) -> None:
     """End what another alteration has in quarantine, as far as this one alters it."""
-    hashes = [entity_hash(one.alteration.entity) for one in request.entities]
+    hashes = [entity_hash(audited.alteration.entity) for audited in request.entities]
     ordinals = await quarantined_ordinals(request.cluster_id, superseded, hashes, lease)
     if ordinals:
         event = superseded_event(superseded, ordinals, request.alteration_id)
@@ -375,14 +375,14 @@ async def write_outcomes(
         BatchRejectedError: Another transaction has locked a row, or is just concluding the same;
             nothing was written.
     """
-    frees = {one.alteration_id: may_be_repeated(one.results.values()) for one in batch}
-    number = sum(len(one.results) for one in batch)
+    frees = {item.alteration_id: may_be_repeated(item.results.values()) for item in batch}
+    number = sum(len(item.results) for item in batch)
     try:
         events = await off_loop(number, list, map(outcome_event, batch))
         appended = await append(events, lease, frees)
     except _NOT_EVERYBODYS as error:
         raise BatchRejectedError from error
-    return [_fault(one, appended.refused) for one in batch]
+    return [_fault(item, appended.refused) for item in batch]
 
 
 _NOT_EVERYBODYS: Final = (

@@ -42,16 +42,16 @@ def plan_text(plan: StoredPlan) -> str:
             "prune": plan.prune,
             "adopt": plan.adopt,
             "scope": list(plan.scope),
-            "changes": [_change_to_json(one) for one in plan.changes],
-            "conflicts": [_conflict_to_json(one) for one in plan.conflicts],
+            "changes": [_change_to_json(entry) for entry in plan.changes],
+            "conflicts": [_conflict_to_json(conflict) for conflict in plan.conflicts],
             "kept": [
                 {
-                    "entity": one.entity.as_dict(),
-                    "key": one.key,
-                    "value": number_to_json(one.value),
-                    "reason": one.reason.value,
+                    "entity": entry.entity.as_dict(),
+                    "key": entry.key,
+                    "value": number_to_json(entry.value),
+                    "reason": entry.reason.value,
                 }
-                for one in plan.unpruned
+                for entry in plan.unpruned
             ],
             "rests_on": [
                 [entity.as_dict(), {key: _number(value) for key, value in values.items()}]
@@ -63,9 +63,8 @@ def plan_text(plan: StoredPlan) -> str:
 
 def document_text(document: Sequence[DesiredQuota]) -> str:
     """Return what was desired, each value as the float64 that it means."""
-    return canonical_json(
-        {"quotas": [{"entity": one.entity.as_dict(), "values": _desired(one)} for one in document]}
-    )
+    quotas = [{"entity": quota.entity.as_dict(), "values": _desired(quota)} for quota in document]
+    return canonical_json({"quotas": quotas})
 
 
 def plan_of(document: Mapping[str, Any], **columns: Any) -> StoredPlan:
@@ -74,16 +73,16 @@ def plan_of(document: Mapping[str, Any], **columns: Any) -> StoredPlan:
         prune=document["prune"],
         adopt=document["adopt"],
         scope=tuple(document["scope"]),
-        changes=tuple(_change_from_json(one) for one in document["changes"]),
-        conflicts=tuple(_conflict_from_json(one) for one in document["conflicts"]),
+        changes=tuple(_change_from_json(change) for change in document["changes"]),
+        conflicts=tuple(_conflict_from_json(conflict) for conflict in document["conflicts"]),
         unpruned=tuple(
             Unpruned(
-                ClientQuotaEntity.of(one["entity"]),
-                one["key"],
-                float(one["value"]),
-                WhyKept(one["reason"]),
+                ClientQuotaEntity.of(entry["entity"]),
+                entry["key"],
+                float(entry["value"]),
+                WhyKept(entry["reason"]),
             )
-            for one in document["kept"]
+            for entry in document["kept"]
         ),
         rests_on={
             ClientQuotaEntity.of(entity): {
@@ -95,15 +94,15 @@ def plan_of(document: Mapping[str, Any], **columns: Any) -> StoredPlan:
     )
 
 
-def _change_to_json(one: ChangeWithImpact) -> dict[str, Any]:
-    change = one.change
+def _change_to_json(entry: ChangeWithImpact) -> dict[str, Any]:
+    change = entry.change
     return {
         "entity": change.alteration.entity.as_dict(),
         "ops": [op_to_json(op) for op in change.alteration.ops],
         "before": values_to_json(change.before),
         "after": values_to_json(change.after),
         "holders": dict(change.holders),
-        "impact": _plain(one.impact),
+        "impact": _plain(entry.impact),
     }
 
 
@@ -118,9 +117,10 @@ def _change_from_json(document: Mapping[str, Any]) -> ChangeWithImpact:
     return ChangeWithImpact(change, document["impact"])
 
 
-def _conflict_to_json(one: Conflict) -> dict[str, Any]:
-    numbers = {name: number_to_json(getattr(one, name)) for name in _NUMBERS}
-    return {"entity": one.entity.as_dict(), "key": one.key, "owner": one.owner, **numbers}
+def _conflict_to_json(conflict: Conflict) -> dict[str, Any]:
+    numbers = {name: number_to_json(getattr(conflict, name)) for name in _NUMBERS}
+    entity = conflict.entity.as_dict()
+    return {"entity": entity, "key": conflict.key, "owner": conflict.owner, **numbers}
 
 
 def _conflict_from_json(document: Mapping[str, Any]) -> Conflict:
@@ -132,13 +132,13 @@ def _conflict_from_json(document: Mapping[str, Any]) -> Conflict:
     )
 
 
-def _desired(one: DesiredQuota) -> dict[str, Any]:
+def _desired(desired: DesiredQuota) -> dict[str, Any]:
     exact = {
         key: value if isinstance(value, float) else exact_float(value)
-        for key, value in one.values.items()
+        for key, value in desired.values.items()
     }
     return {
-        key: number_to_json(float(one.values[key]) if value is None else value)
+        key: number_to_json(float(desired.values[key]) if value is None else value)
         for key, value in exact.items()
     }
 

@@ -199,7 +199,7 @@ class Pool:
         self._was_silent = False
         self._abandoned: set[asyncio.Task[Any]] = set()
         event.listen(self._engine.sync_engine, "connect", _note_age)
-        event.listen(self._engine.sync_engine, "handle_error", _judge_one_by_one)
+        event.listen(self._engine.sync_engine, "handle_error", _keep_other_connections)
         event.listen(self._engine.sync_engine, "checkout", self._refuse_if_unusable)
 
     @property
@@ -212,7 +212,7 @@ class Pool:
         """Do the work in one transaction, committed when it returns.
 
         Args:
-            work: Given the connection.
+            work: Called with the lease of the connection.
             within_s: How long it may take, in seconds; null is ``database_answer_s``.
 
         Raises:
@@ -303,8 +303,8 @@ def _note_age(_adapted: object, record: Any) -> None:
     record.info["since"] = time.monotonic()
 
 
-def _judge_one_by_one(context: ExceptionContext) -> None:
-    """Let the end of one connection be the end of one."""
+def _keep_other_connections(context: ExceptionContext) -> None:
+    """Keep the pool's other connections when one ends."""
     context.invalidate_pool_on_disconnect = False
 
 

@@ -63,8 +63,8 @@ def doubtful_alterations(
         start, ended = json.loads(row.start), json.loads(row.ended)
         if ClientQuotaEntity.of(start["entity"]) not in entities:
             continue
-        one = _doubtful(start, ended, row)
-        found.setdefault((one.alteration_id, one.alteration.entity), one)
+        alteration = _doubtful(start, ended, row)
+        found.setdefault((alteration.alteration_id, alteration.alteration.entity), alteration)
     return list(found.values())
 
 
@@ -162,27 +162,27 @@ def _open_alteration(row: Row[Any]) -> OpenAlteration:
 
 async def record_found(recovered: Sequence[Recovered], lease: Lease) -> Mapping[RecoveryKey, str]:
     """Record findings, one for each entity; return why some were left as they are."""
-    found = {one.key: one for one in recovered}
+    found = {finding.key: finding for finding in recovered}
     final: dict[str, list[AlterationResult]] = {alteration_id: [] for alteration_id, _ in found}
-    for one in found.values():
-        if one.final:
-            final[one.alteration_id].append(one.result)
-    frees = {one: may_be_repeated(results, found=True) for one, results in final.items()}
+    for finding in found.values():
+        if finding.final:
+            final[finding.alteration_id].append(finding.result)
+    frees = {key: may_be_repeated(results, found=True) for key, results in final.items()}
     appended = await append(list(recovery_events(found.values())), lease, frees)
     reasons = {key: _objection(found[key], record) for key, record in appended.refused.items()}
     return {key: reason for key, reason in reasons.items() if reason}
 
 
-def _objection(one: Recovered, record: Document | None) -> str | None:
+def _objection(finding: Recovered, record: Document | None) -> str | None:
     """Say why the log did not take this finding, or null: it has it already."""
     if record is None:
-        return f"the log has no entity {one.ordinal} of {one.alteration_id}"
+        return f"the log has no entity {finding.ordinal} of {finding.alteration_id}"
     outcome = record["result"]["outcome"]
-    if not one.final or outcome == one.result.outcome:
+    if not finding.final or outcome == finding.result.outcome:
         return None
     return (
-        f"the log says of {one.alteration_id}: entity {one.ordinal} is already {outcome}, "
-        f"not {one.result.outcome.value}"
+        f"the log says of {finding.alteration_id}: entity {finding.ordinal} is already {outcome}, "
+        f"not {finding.result.outcome.value}"
     )
 
 
@@ -251,7 +251,7 @@ class PostgresRecovery:
         return await self._database.recovering.run(partial(_count, cluster_id))
 
     async def record_recovery(self, recovered: Sequence[Recovered]) -> Mapping[RecoveryKey, str]:
-        """See ``RecoveryJournal``; what was only observed is left out once more is known."""
+        """See ``RecoveryJournal``; an observation is left out once there is a result."""
         return await self._database.recovering.run(partial(record_found, recovered))
 
 

@@ -108,7 +108,11 @@ def test_other_packages_have_another_cache_of_types(
     assert shared_types() != before
 
 
-TABLE = {"words": ["room", "story", "stories"], "small": {"app/b.py": "why"}}
+TABLE = {
+    "words": ["room", "story", "stories"],
+    "contract": ["OldRoom"],
+    "small": {"app/b.py": "why"},
+}
 AREA = {"name": "app", "paths": ["app"]}
 
 
@@ -125,7 +129,8 @@ def root(tmp_path: Path) -> Path:
     (tmp_path / "app").mkdir()
     for name, text in {
         "__init__.py": '"""An app."""\n',
-        "a.py": "import app.b\nfrom app import b\n\n\nclass RoomKey:\n    pass\n" + "x = 1\n" * 60,
+        "a.py": "import app.b\nfrom app import b\n\n\nclass RoomKey:\n    OldRoom = 1\n"
+        + "x = 1\n" * 60,
         "b.py": "def call(stories, somewhere):\n    self.next_one = broom = 1\n",
         "c.py": "from app.a import x\n",
     }.items():

@@ -35,7 +35,7 @@ def send(
     """Send what alters; print what a script has to know, and wait where a person reads along.
 
     Returns:
-        The exit code, and the report of an outcome that was known at once, else null.
+        The exit code, and the report of an outcome that came at once, else null.
     """
     try:
         answer = context.service.alter(path, body, context.option("idempotency_key"), again)

@@ -38,7 +38,7 @@ _LOOK_EVERY_S: Final = 2.0
 def add_arguments(parser: ArgumentParser) -> None:
     """Add the options of the subcommand."""
     parser.add_argument("alteration", metavar="ID", help="as `audit` shows it")
-    parser.add_argument("--wait", action="store_true", help="until the outcome is known")
+    parser.add_argument("--wait", action="store_true", help="until there is an outcome")
 
 
 def run(context: Context) -> int:
@@ -48,7 +48,7 @@ def run(context: Context) -> int:
 
 
 def show(context: Context, alteration: str, *, wait: bool) -> int:
-    """Print an alteration, on demand only when its outcome is known."""
+    """Print an alteration; with ``wait``, once it has an outcome."""
     try:
         record = _concluded(context, alteration) if wait else _record(context, alteration)
     except KeyboardInterrupt as interrupt:

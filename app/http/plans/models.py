@@ -244,5 +244,5 @@ class Plan(ResponseModel):
     """One for each entity, in the order of `GET /quotas`."""
     conflicts: list[PlanConflict]
     """What only force would do."""
-    kept: list[UnprunedKey]
+    unpruned: Annotated[list[UnprunedKey], Field(alias="kept")]
     """What pruning leaves."""

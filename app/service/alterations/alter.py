@@ -136,7 +136,7 @@ class AlterQuotas:
         number = len(command.alterations)
         judgement = await off_loop(number, judge, command.alterations, {})
         if judgement.needs_stored:
-            entities = [one.entity for one in command.alterations]
+            entities = [alteration.entity for alteration in command.alterations]
             stored = await self._deps.present.read(entities)
             judgement = await off_loop(number, judge, command.alterations, stored)
         if command.violations:
@@ -175,7 +175,7 @@ class AlterQuotas:
     async def _request(self, command: AlterCommand, judgement: Judgement) -> AuditRequest:
         cluster_id = await self._deps.admin.cluster_id()
         broker_id = await self._deps.admin.preferred_broker()
-        every = [one.entity for one in judgement.alterations]
+        every = [alteration.entity for alteration in judgement.alterations]
         stored = await self._deps.present.read(every, broker_id)
         return await off_loop(
             len(every), audit_request, command, judgement, stored, cluster_id, broker_id
@@ -227,7 +227,7 @@ class AlterQuotas:
 
     async def _renew_image(self, results: Collection[AlterationResult]) -> None:
         """Let the next answers from the image show what was applied, and what may have been."""
-        if any(one.outcome is Outcome.UNKNOWN for one in results):
+        if any(result.outcome is Outcome.UNKNOWN for result in results):
             self._deps.image.forget()
         if after := applied_quotas(results):
             await self._deps.image.note(after)

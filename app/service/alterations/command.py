@@ -62,8 +62,8 @@ class AlterCommand:
     Attributes:
         evidence: How authorization decided.
         expected: By ordinal; an alteration without expectations is absent.
-        precondition: Whether an entity's present values are those that the caller knows; null where
-            nothing was said of them.
+        precondition: Whether an entity's present values are those that the caller has seen; null
+            where the caller did not say.
         violations: Broken rules of the request's own fields, found while it was read.
         key: The idempotency key with the fingerprint of what is asked, or null.
         supersedes: The alteration of unknown outcome whose locks are taken over, or null.
@@ -144,11 +144,11 @@ def raise_violations(judgement: Judgement, *, all_or_nothing: bool) -> None:
     violations = judgement.violations
     if not violations:
         return
-    whole = any(one.index is None for one in violations)
-    refused = {one.index for one in violations}
+    whole = any(violation.index is None for violation in violations)
+    refused = {violation.index for violation in violations}
     if not (all_or_nothing or whole or len(refused) == len(judgement.alterations)):
         return
-    kafka_error = next((one.kafka_error for one in violations if one.kafka_error), None)
+    kafka_error = next(filter(None, (violation.kafka_error for violation in violations)), None)
     raise InvalidRequestError(
         "The request breaks rules of Kafka or of this service; nothing was sent. Every violation "
         "is listed in errors.",
@@ -188,7 +188,7 @@ def audit_request(
         cluster_id: Where it goes.
         broker_id: The broker that it is sent through.
     """
-    refused = {one.index for one in judgement.violations}
+    refused = {violation.index for violation in judgement.violations}
     return AuditRequest(
         alteration_id=new_alteration_id(),
         cluster_id=cluster_id,
@@ -196,8 +196,10 @@ def audit_request(
         action="validate" if command.validate_only else command.action,
         request_id=command.request_id,
         entities=tuple(
-            AuditEntity(ordinal, one, stored.get(one.entity, {}), judgement.warnings[ordinal])
-            for ordinal, one in enumerate(judgement.alterations)
+            AuditEntity(
+                ordinal, alteration, stored.get(alteration.entity, {}), judgement.warnings[ordinal]
+            )
+            for ordinal, alteration in enumerate(judgement.alterations)
             if ordinal not in refused
         ),
         local_refusals=refused_locally(judgement, stored),
@@ -275,12 +277,14 @@ def moved_beside(beside: ReadSet, values: Quotas) -> list[Violation]:
 
 def whole_reasons(failed: Sequence[Violation], entities: Iterable[AuditEntity]) -> dict[int, str]:
     """Return the first failure as the reason of every entity, by ordinal: none is to blame."""
-    return {one.ordinal: failed[0].detail for one in entities}
+    return {entity.ordinal: failed[0].detail for entity in entities}
 
 
 def reasons(failed: Iterable[Violation]) -> dict[int, str]:
     """Return why each entity's expectations do not hold, by ordinal."""
-    return {one.index: one.detail for one in failed if one.index is not None}
+    return {
+        violation.index: violation.detail for violation in failed if violation.index is not None
+    }
 
 
 def expectation_failed(

@@ -67,7 +67,7 @@ class CurrentValues:
         if len(wanted) > MAX_SINGLE_READS or not all(map(_describable, wanted)):
             described = await self._admin.describe_client_quotas(ALL_ENTITIES, broker_id=broker_id)
             return [described.quotas] * len(batch)
-        reads = (self._read_entity(one, broker_id) for one in wanted)
+        reads = (self._read_entity(entity, broker_id) for entity in wanted)
         answers = dict(await asyncio.gather(*reads))
         return [_answer_of(answers, entities) for entities in batch]
 
@@ -126,13 +126,13 @@ def _answer_of(
 
 
 def _storable_entities(entities: Sequence[ClientQuotaEntity]) -> set[ClientQuotaEntity]:
-    return {one for one in entities if _storable(one)}
+    return {entity for entity in entities if _storable(entity)}
 
 
 def _of_these(
     quotas: Quotas, wanted: Iterable[ClientQuotaEntity]
 ) -> dict[ClientQuotaEntity, Values]:
-    return {one: quotas[one] for one in wanted if one in quotas}
+    return {entity: quotas[entity] for entity in wanted if entity in quotas}
 
 
 def _not_visible(expected: Quotas, visible: Quotas) -> Quotas:

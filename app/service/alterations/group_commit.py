@@ -113,7 +113,8 @@ class Batcher(Generic[Item, Done]):
     async def _run_batch(self, items: Sequence[_PendingItem[Item, Done]]) -> None:
         pairs: Sequence[tuple[_PendingItem[Item, Done], Done | Exception]]
         try:
-            pairs = list(zip(items, await self._work([one.item for one in items]), strict=True))
+            done = await self._work([pending.item for pending in items])
+            pairs = list(zip(items, done, strict=True))
         except asyncio.CancelledError:
             for pending in items:
                 pending.done.cancel()
@@ -218,10 +219,10 @@ class AlterBatcher:
         while in_time:
             try:
                 answer = await self._admin.alter_client_quotas(
-                    [each for one in in_time for each in one.alterations],
+                    [each for item in in_time for each in item.alterations],
                     validate_only=False,
                     broker_id=broker_id,
-                    send_by=min(one.send_by for one in in_time),
+                    send_by=min(item.send_by for item in in_time),
                 )
             except NotSentError:
                 before, in_time = in_time, _in_time(in_time)
@@ -229,13 +230,15 @@ class AlterBatcher:
                     raise  # it was not for lack of time
             else:
                 sent = set(map(id, in_time))
-                return [_share_of(answer, one) if id(one) in sent else _too_late() for one in items]
+                return [
+                    _share_of(answer, item) if id(item) in sent else _too_late() for item in items
+                ]
         return [_too_late() for _ in items]
 
 
 def _in_time(items: Sequence[_BatchItem]) -> list[_BatchItem]:
     now = boot_time()
-    return [one for one in items if one.send_by >= now]
+    return [item for item in items if item.send_by >= now]
 
 
 class _AlterBatch:
@@ -248,8 +251,8 @@ class _AlterBatch:
 
     def __call__(self, item: _BatchItem) -> bool:
         """Take one more in, if the controller takes them all and no entity is there twice."""
-        entities = {one.entity for one in item.alterations}
-        changes = self._changes + sum(len(one.ops) for one in item.alterations)
+        entities = {alteration.entity for alteration in item.alterations}
+        changes = self._changes + sum(len(alteration.ops) for alteration in item.alterations)
         if len(entities) > MAX_SHARED_ENTITIES:
             size = MAX_ENCODED_BYTES + 1
         else:
@@ -280,7 +283,7 @@ class _LateShare:
 
 def _share_of(answer: AlterAnswer, item: _BatchItem) -> AlterAnswer:
     verdicts: Mapping[ClientQuotaEntity, EntityVerdict] = {
-        one.entity: answer.verdicts[one.entity] for one in item.alterations
+        alteration.entity: answer.verdicts[alteration.entity] for alteration in item.alterations
     }
     late = None if answer.late is None else _LateShare(answer.late, item)
     return replace(answer, verdicts=verdicts, late=late)

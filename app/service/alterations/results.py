@@ -136,9 +136,9 @@ def in_order(results: Mapping[int, AlterationResult]) -> tuple[AlterationResult,
 def applied_quotas(results: Iterable[AlterationResult]) -> Quotas:
     """Return the values of what was applied."""
     return {
-        one.entity: one.after
-        for one in results
-        if one.outcome is Outcome.APPLIED and one.after is not None
+        result.entity: result.after
+        for result in results
+        if result.outcome is Outcome.APPLIED and result.after is not None
     }
 
 
@@ -197,7 +197,7 @@ def _refusal(
     report: AlterationReport, sending: AuditConclusion, common: dict[str, Any]
 ) -> QuotaError:
     violations = refusal_violations(dict(enumerate(report.results)))
-    kafka_error = next((one.kafka_error for one in violations if one.kafka_error), None)
+    kafka_error = next(filter(None, (violation.kafka_error for violation in violations)), None)
     error, code = _REFUSALS.get(kafka_error, (InvalidRequestError, "refused-by-broker"))
     throttled = error is TooManyRequestsError
     return error(
@@ -213,7 +213,11 @@ def _refusal(
 
 
 def _first_message(report: AlterationReport, outcome: Outcome) -> str:
-    messages = (one.error.message for one in report.results if one.outcome is outcome and one.error)
+    messages = (
+        result.error.message
+        for result in report.results
+        if result.outcome is outcome and result.error
+    )
     return next(messages, outcome.value)
 
 

@@ -46,7 +46,7 @@ async def record_in_portions(
         left = await journal.record_recovery(portion)
         for (alteration_id, _), why in left.items():
             logger.warning("%s was concluded elsewhere: %s", alteration_id, why)
-        yield [one for one in portion if one.key not in left]
+        yield [finding for finding in portion if finding.key not in left]
 
 
 _DEFINITE = frozenset({Outcome.APPLIED, Outcome.REFUSED})
@@ -75,8 +75,8 @@ class LateAnswers:
         seconds = (late.answered_at - late.sent_at).total_seconds()
         try:
             async for recorded in record_in_portions(self._journal, found):
-                for one in recorded:
-                    verdict = one.result.outcome.value
+                for finding in recorded:
+                    verdict = finding.result.outcome.value
                     self._metrics.recovered(verdict, FoundBy.LATE_ANSWER, seconds)
         except NotSentError as error:
             logger.warning(
@@ -85,7 +85,7 @@ class LateAnswers:
 
 
 def _definite(request: AuditRequest, late: AlterAnswer) -> Sequence[Recovered]:
-    verdicts = ((one, late.verdicts[one.alteration.entity]) for one in request.entities)
+    verdicts = ((audited, late.verdicts[audited.alteration.entity]) for audited in request.entities)
     return [
         Recovered(
             request.alteration_id,
@@ -184,7 +184,7 @@ class AlterExecutor:
             answer = await self._verdict(request)
         except Exception as error:  # noqa: BLE001 - whatever it is, nothing was handed over
             return await self.not_sent(request, error)
-        if all(one.outcome is Outcome.VALIDATED for one in answer.verdicts.values()):
+        if all(verdict.outcome is Outcome.VALIDATED for verdict in answer.verdicts.values()):
             return None
         judged = await _judged(request, answer)
         results = held_back(judged.results, request.entities)
@@ -210,7 +210,7 @@ class AlterExecutor:
         except Exception:  # its origin is unclear, and so is whether it was sent
             logger.exception("%s may have been sent", request.alteration_id)
             return await self._in_doubt(request)
-        words = ", ".join(sorted({one.outcome.value for one in results.values()}))
+        words = ", ".join(sorted({result.outcome.value for result in results.values()}))
         events = (
             (answer.sent_at, "sent", f"handed to broker {answer.broker_id}"),
             (answer.answered_at, "outcome", words),

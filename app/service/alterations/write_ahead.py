@@ -204,7 +204,7 @@ class EntityLocks:
         self._held.update(dict.fromkeys(wanted, alteration_id))
 
     def _taken(self, wanted: Iterable[ClientQuotaEntity]) -> ClientQuotaEntity | None:
-        return next((one for one in wanted if one in self._held), None)
+        return next((entity for entity in wanted if entity in self._held), None)
 
     def _busy(self, entity: ClientQuotaEntity) -> EntityBusyError:
         return EntityBusyError(
@@ -251,7 +251,7 @@ class Intents:
             NotSentError: The log cannot be written.
         """
         self._outcomes.refuse_if_full()
-        entities = tuple(one.alteration.entity for one in request.entities)
+        entities = tuple(audited.alteration.entity for audited in request.entities)
         key, plan = command.key, command.plan
         rests_on = tuple(plan.beside) if plan and entities else ()
         tables = 2 + (plan is not None) + (command.supersedes is not None)
@@ -335,7 +335,7 @@ class Intents:
         Raises:
             NotSentError: The barrier was not passed in time.
         """
-        entities = [*(one.alteration.entity for one in request.entities), *beside]
+        entities = [*(audited.alteration.entity for audited in request.entities), *beside]
         broker_id = request.broker_id
         if broker_id is None:
             raise NotSentError("No broker was chosen.", code="cluster-unreachable")
@@ -349,6 +349,7 @@ class Intents:
 def with_before(request: AuditRequest, values: Quotas) -> AuditRequest:
     """Return the request with these values before."""
     entities = tuple(
-        replace(one, before=values.get(one.alteration.entity, {})) for one in request.entities
+        replace(audited, before=values.get(audited.alteration.entity, {}))
+        for audited in request.entities
     )
     return replace(request, entities=entities)

@@ -86,7 +86,7 @@ class AuditConclusion:
     @property
     def is_answered(self) -> bool:
         """Whether it was sent, and every entity has a definite outcome."""
-        unknown = any(one.outcome is Outcome.UNKNOWN for one in self.results.values())
+        unknown = any(result.outcome is Outcome.UNKNOWN for result in self.results.values())
         return self.sent and not unknown
 
 
@@ -116,8 +116,8 @@ class AuditRow:
 
     ``entity`` and ``ops`` are null for denied attempts; ``denied`` then has ``entities`` (how many
     were asked for), ``first`` (the first of them) and ``attempts``, and is null for other rows.
-    ``plan`` is what the plan behind the request was: ``plan_id``, ``owner``, ``force``, and from
-    whom keys of this entity were taken over, by key; null where there is none.
+    ``plan`` is what the plan behind the request was: ``plan_id``, ``owner``, ``force``, and the
+    owners from which keys of this entity were taken over, by key; null where there is none.
     """
 
     cluster_id: str
@@ -187,7 +187,7 @@ class Intent:
 
     Attributes:
         request: As it is recorded.
-        owner: The process that sends; its heartbeat tells whether it lives.
+        owner: The process that sends; its heartbeat tells whether it is alive.
         key: The idempotency key, or null.
         supersedes: The alteration whose quarantined locks are taken over, or null.
         ownership: Who will hold the keys if they are applied; null for what is no plan's.
@@ -212,7 +212,7 @@ class Intent:
 
         The log has no events of those, and nothing is to be recovered.
         """
-        entities = {one.ordinal: one.alteration.entity for one in self.request.entities}
+        entities = {audited.ordinal: audited.alteration.entity for audited in self.request.entities}
         return entities | {-2 - n: entity for n, entity in enumerate(self.rests_on)}
 
 
@@ -279,7 +279,7 @@ class AuditJournal(Protocol):
         hold the intent all the same, and then it wants a conclusion.
 
         Raises:
-            EntityBusyError: A lock is taken; ``alteration_id`` says by whom. Nothing was written.
+            EntityBusyError: A lock is taken; ``alteration_id`` says by which. Nothing was written.
             KeyTakenError: The idempotency key was used before. Nothing was written.
         """
         ...

@@ -38,7 +38,7 @@ class PlanApplication:
         plan_id: Which plan.
         claim: What its owner gets.
         beside: What must hold of entities that the alteration does not touch.
-        taken_over: From whom keys are taken by force: by ordinal and key.
+        taken_over: The owners from which keys are taken by force, by ordinal and key.
     """
 
     plan_id: str

@@ -142,9 +142,9 @@ class DriftWatch:
             cluster_id, [change.entity for change in changes]
         )
         ours: dict[ClientQuotaEntity, list[tuple[str, ClientQuotaAlteration]]] = {}
-        for one in doubtful:
-            of_entity = ours.setdefault(one.alteration.entity, [])
-            of_entity.append((one.alteration_id, one.alteration))
+        for candidate in doubtful:
+            of_entity = ours.setdefault(candidate.alteration.entity, [])
+            of_entity.append((candidate.alteration_id, candidate.alteration))
         return [
             replace(
                 change,

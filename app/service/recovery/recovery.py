@@ -131,10 +131,12 @@ class FencedObservation:
     ) -> Sequence[Recovered]:
         """Return what was found of each entity; final where it was sent so long ago."""
         common = self._evidence()
-        return [self._finding(one, common, final=one.age_s >= final_after_s) for one in batch]
+        return [self._finding(item, common, final=item.age_s >= final_after_s) for item in batch]
 
-    def _finding(self, one: OpenAlteration, common: Mapping[str, Any], *, final: bool) -> Recovered:
-        alteration, before = one.audited.alteration, one.audited.before or {}
+    def _finding(
+        self, item: OpenAlteration, common: Mapping[str, Any], *, final: bool
+    ) -> Recovered:
+        alteration, before = item.audited.alteration, item.audited.before or {}
         seen = self.read.values.get(alteration.entity, {})
         observation = observe(alteration, before, seen)
         evidence = {**common, **_seen(observation, seen)}
@@ -144,9 +146,9 @@ class FencedObservation:
             changed=not same_values(before, seen),
             before=before,
             after=seen,
-            warnings=one.audited.warnings,
+            warnings=item.audited.warnings,
         )
-        return Recovered(one.alteration_id, one.audited.ordinal, result, final, evidence)
+        return Recovered(item.alteration_id, item.audited.ordinal, result, final, evidence)
 
     def _evidence(self) -> Mapping[str, Any]:
         quorum = self.read.quorum
@@ -194,7 +196,7 @@ class Recovery:
     """Claims what is open, observes it, and concludes it when nothing can come any more.
 
     Args:
-        parts: What it works with.
+        deps: What it works with.
         final_after_s: When a verdict is final, in seconds after the sending.
     """
 
@@ -250,9 +252,9 @@ class Recovery:
         """Group by the broker that it was sent through, or another where that one is gone."""
         live = await self._deps.admin.live_brokers()
         groups: dict[int | None, list[OpenAlteration]] = {}
-        for one in claimed:
-            broker_id = one.broker_id if one.broker_id in live else None
-            groups.setdefault(broker_id, []).append(one)
+        for alteration in claimed:
+            broker_id = alteration.broker_id if alteration.broker_id in live else None
+            groups.setdefault(broker_id, []).append(alteration)
         gone = groups.pop(None, [])
         by_broker = {
             broker_id: batch for broker_id, batch in groups.items() if broker_id is not None
@@ -266,7 +268,7 @@ class Recovery:
         try:
             found = await self._observed(broker_id, batch)
             self._failpoints.reach("recovery_before_record")
-            ages = {one.key: one.age_s for one in batch}
+            ages = {alteration.key: alteration.age_s for alteration in batch}
             async for recorded in record_in_portions(self._deps.journal, found):
                 self._failpoints.reach("recovery_after_record")
                 self._count(recorded, ages)
@@ -291,7 +293,7 @@ class Recovery:
         """
         fencing = random.choice(batch).audited.alteration  # noqa: S311 - no secret
         pair = await self._deps.fences.pair(fencing, broker_id)
-        entities = [one.audited.alteration.entity for one in batch]
+        entities = [alteration.audited.alteration.entity for alteration in batch]
         read = await self._deps.barrier.read(
             entities, broker_id=broker_id, within_s=self._deps.context.patience.entities_s
         )
@@ -301,7 +303,7 @@ class Recovery:
         )
 
     def _count(self, recorded: Sequence[Recovered], ages: Mapping[RecoveryKey, float]) -> None:
-        for one in recorded:
-            if one.final:
-                verdict = one.result.outcome.value
-                self._deps.context.metrics.recovered(verdict, FoundBy.FENCES, ages[one.key])
+        for finding in recorded:
+            if finding.final:
+                verdict = finding.result.outcome.value
+                self._deps.context.metrics.recovered(verdict, FoundBy.FENCES, ages[finding.key])

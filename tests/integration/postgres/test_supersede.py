@@ -42,7 +42,7 @@ async def test_a_superseded_alteration_gives_up_the_entities_of_the_new_one_only
     assert await outcomes(journal, old) == {0: "superseded", 1: "unknown", 2: "superseded"}
     record = await journal.alteration(old.alteration_id)
     assert record is not None
-    told = f"superseded by alteration {new.alteration_id} before its outcome was known"
+    told = f"superseded by alteration {new.alteration_id} before it had an outcome"
     assert [detail for _, event, detail in record.history if event == "recovery"] == [
         f"{told} for {{user=alice}}",
         f"{told} for {{user=carol}}",
