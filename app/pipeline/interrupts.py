@@ -1,4 +1,4 @@
-"""Signals that end the program, where they would leave something behind."""
+"""Signals that end the program, deferred where they would leave something behind."""
 
 import logging
 import signal
@@ -9,7 +9,7 @@ from types import FrameType
 from typing import Final
 
 _ENDING: Final = (signal.SIGINT, signal.SIGTERM)
-_TOLD_BY_PY4J: Final = "KeyboardInterrupt while sending command."
+_PY4J_MESSAGE: Final = "KeyboardInterrupt while sending command."
 
 Handler = Callable[[int, FrameType | None], object]
 
@@ -43,20 +43,20 @@ def deferred_interrupts() -> Iterator[None]:
 def unlogged_interrupts() -> Iterator[None]:
     """Keep Py4J from logging a stack where Ctrl-C ends a call to the JVM."""
 
-    def is_of_use(record: logging.LogRecord) -> bool:
-        return record.msg != _TOLD_BY_PY4J
+    def is_wanted(record: logging.LogRecord) -> bool:
+        return record.msg != _PY4J_MESSAGE
 
     root = logging.getLogger()
-    root.addFilter(is_of_use)
+    root.addFilter(is_wanted)
     try:
         yield
     finally:
-        root.removeFilter(is_of_use)
+        root.removeFilter(is_wanted)
 
 
 def _handlers() -> Mapping[int, Handler]:
-    """Return what handles the signals now, where that is Python."""
+    """Return the signals' handlers that are Python functions."""
     if threading.current_thread() is not threading.main_thread():
         return {}
-    known = {int(number): signal.getsignal(number) for number in _ENDING}
-    return {number: handler for number, handler in known.items() if callable(handler)}
+    handlers = {int(number): signal.getsignal(number) for number in _ENDING}
+    return {number: handler for number, handler in handlers.items() if callable(handler)}

@@ -124,7 +124,7 @@ def _started(
     conf.setAll(list(_SETTINGS.items()))
     ours = {**settings, **({"spark.master": master} if master else {})}
     try:
-        # A JVM that is on its way when its parent ends would never end.
+        # A JVM that is starting when its parent ends would never end.
         with deferred_interrupts():
             SparkContext._ensure_initialized(conf=conf.setAll(list(ours.items())))  # noqa: SLF001 - starts the JVM alone
         if submitted:
@@ -219,7 +219,7 @@ def _cores() -> int:
 def _stop(session: SparkSession) -> None:
     """Stop the JVM too: another session of this process may want other settings of it."""
     context = session.sparkContext
-    gateway = context._gateway  # noqa: SLF001 - PySpark has no public way to end its JVM
+    gateway = context._gateway  # noqa: SLF001 - PySpark has no public function to end its JVM
     session.stop()
     if gateway is None or _GATEWAY in os.environ:
         return

@@ -54,7 +54,7 @@ class Results:
     def nearest(self, number: int = _LISTED) -> list["NearLimit"]:
         """Return the buckets with the highest p99 beside their limit, the nearest first.
 
-        Each is shown on its worst day and its busiest broker: the latest of equal ones.
+        Each is listed with its worst day and its busiest broker: the latest of equal ones.
         """
         days = self.read(UTILIZATION_DAILY)
         if days is None:

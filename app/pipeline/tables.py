@@ -68,7 +68,7 @@ QUOTA_VERSION: Final = Table(
 )
 """One value of one key of one entity, and when it applied.
 
-A name of '' with ``…_default`` false is a type that is not part of the entity; with true it is the
+A name of '' with ``…_default`` false is a type that the entity lacks; with true it is the
 default entity. ``valid_to`` is exclusive, null while the value holds; ``origin`` is ``audit``,
 ``snapshot`` or ``inferred``. Versions of one key of one entity never overlap.
 """

@@ -41,11 +41,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(job: Job) -> None:
-    """Collect until the duration is over or somebody stops it.
+    """Collect until the duration is over or a signal comes.
 
     Raises:
         UsageError: An option is missing or wrong.
-        InfrastructureError: No endpoint ever answered, or the disk does not do its part.
+        InfrastructureError: No endpoint ever answered, or a file cannot be written.
     """
     endpoints = _endpoints(job.options.endpoint)
     if not job.options.out:
@@ -120,7 +120,7 @@ async def _until_stopped(collection: _Collection, endpoints: Sequence[Endpoint])
     try:
         await collecting
     except asyncio.CancelledError:
-        collection.job.say("stopped; what was collected is kept")
+        collection.job.say("stopped; what was collected is written")
     finally:
         collection.write()
 
@@ -132,8 +132,8 @@ async def _collect(collection: _Collection, endpoints: Sequence[Endpoint]) -> No
             collection.take(at, await scraper.scrape(at))
 
 
-def _endpoints(told: Sequence[str]) -> list[Endpoint]:
-    endpoints = [Endpoint.of(text) for text in told]
+def _endpoints(texts: Sequence[str]) -> list[Endpoint]:
+    endpoints = [Endpoint.of(text) for text in texts]
     if not endpoints:
         message = "--endpoint is missing: name a broker's metrics, as BROKER_ID=URL."
         raise UsageError(message)

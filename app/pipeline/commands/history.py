@@ -3,7 +3,7 @@
 Reads the log as of one time, and ``quota_snapshot`` below each ``--input``, or else below
 ``--out``: snapshots fill the gaps of the log. The clusters that are found there are replaced.
 Where log and snapshots do not fit together, or an alteration found other values than the log
-explains, that is a finding, in ``quota_conflict``: somebody else made a change.
+explains, that is a finding, in ``quota_conflict``: a change from elsewhere.
 """
 
 import argparse

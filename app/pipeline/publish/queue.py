@@ -86,7 +86,7 @@ class Queue:
         return row is None or bool(row[0])
 
     def end(self, taken: QueuedRun, state: str, error: str | None) -> str:
-        """Say how a run ended, unless it has said so itself; return the state that stands."""
+        """Record how a run ended, unless it has done so itself; return the recorded state."""
         values = {"state": state, "error": error, "seq": taken.seq}
         row = self._connection.execute(_END, values).fetchone()
         self._unlock(taken.seq)

@@ -43,9 +43,9 @@ class AuditEntry:
         at: When it was begun, under the entity's lock.
         entity: What was altered.
         ops: What was asked for.
-        before: The entity's values then; null where they are not known.
-        after: Its values afterwards; null where they are not known.
-        outcome: What became of it, as far as is known now.
+        before: The entity's values then; null where they are not recorded.
+        after: Its values afterwards; null where they are not recorded.
+        outcome: What became of it, so far.
     """
 
     alteration_id: UUID

@@ -12,7 +12,7 @@ from app.pipeline.quotas.audit_log import AuditEntry
 from app.pipeline.quotas.snapshots import Snapshot, entity_columns
 
 UNKNOWN_BEGIN: Final = datetime(1970, 1, 1, tzinfo=UTC)
-"""From when a value is said to hold of which only the end is known."""
+"""The beginning of a value that has no recorded beginning."""
 
 SETTLING: Final = timedelta(seconds=30)
 """How long after an alteration's beginning a snapshot may still show what held before."""

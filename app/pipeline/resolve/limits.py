@@ -49,10 +49,10 @@ def resolve(
     Source: ``ClientQuotaManager.DefaultQuotaCallback`` of Kafka 4.3.1.
     """
     own = [f"`{name}`" for name in observations.columns]
-    known = [f"coalesce({item}, '') AS {item}" if item[1:-1] in _NAMES else item for item in own]
+    inputs = [f"coalesce({item}, '') AS {item}" if item[1:-1] in _NAMES else item for item in own]
     layout = _look_up_layout()
     hashes = [f"{hashing.of(*names)} AS {_column(names, 'of')}" for names in layout]
-    frame = observations.selectExpr(*known).selectExpr("*", *hashes)
+    frame = observations.selectExpr(*inputs).selectExpr("*", *hashes)
     for names in layout:
         frame = _look_up(frame, look_up, names, broadcast=broadcast)
     values = {

@@ -1,6 +1,6 @@
 """The eight levels as expressions of Spark SQL, all made from the one table of the domain.
 
-They are text: a driver builds hundreds of them, and each part of a ``Column`` is a call to the JVM.
+They are text: a driver builds hundreds of them, and each call on a ``Column`` is a call to the JVM.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -13,7 +13,7 @@ NO_LEVEL: Final = 0
 """Of an observation that nothing limits."""
 
 SEVERAL_TYPES: Final = 0
-"""In place of the only type of rules, where a key has several types or none."""
+"""Stands for the only type of rules where a key has several types or none."""
 
 BUCKET_TYPES: Final[Mapping[Bucket, int]] = {
     bucket: number for number, bucket in enumerate(Bucket, 1)

@@ -1,4 +1,4 @@
-"""Quota versions as resolution wants them: with the level of their entity, and when they hold."""
+"""Quota versions as resolution needs them: the level of the entity, and when each holds."""
 
 from typing import Final
 
@@ -37,9 +37,10 @@ def latest_versions(rows: DataFrame) -> DataFrame:
 
 
 def versions_in_history(rows: DataFrame) -> DataFrame:
-    """Return what held when, and before that too where a snapshot saw the entity first.
+    """Return which value held when.
 
-    An entity whose creation is in the log had no values before.
+    Where a snapshot saw the entity first, its values hold from the beginning of time; an entity
+    whose creation is in the log had none before.
 
     Args:
         rows: ``quota_version``.
@@ -92,17 +93,17 @@ def _time(text: str) -> str:
 def _with_levels(rows: DataFrame, *others: str) -> DataFrame:
     level = level_of_entity(_slot("user", "user"), _slot("client_id", "client"))
     names = (_name("user", "user"), _name("client_id", "client"))
-    known = rows.where("`value` IS NOT NULL").selectExpr(
+    values = rows.where("`value` IS NOT NULL").selectExpr(
         *("cluster_id", f"{level} AS `level`", *names, "`key`", "`value`"), *others
     )
-    return known.where("`level` IS NOT NULL")
+    return values.where("`level` IS NOT NULL")
 
 
 def _slot(name: str, kind: str) -> str:
     cases = [(f"{kind}_default", Slot.DEFAULT), (f"coalesce(`{name}`, '') <> ''", Slot.NAMED)]
-    return case(((told, str(int(slot))) for told, slot in cases), str(int(Slot.ABSENT)))
+    return case(((condition, str(int(slot))) for condition, slot in cases), str(int(Slot.ABSENT)))
 
 
 def _name(name: str, kind: str) -> str:
-    told = case([(f"{kind}_default", "''")], f"coalesce(`{name}`, '')")
-    return f"{told} AS `{name}`"
+    value = case([(f"{kind}_default", "''")], f"coalesce(`{name}`, '')")
+    return f"{value} AS `{name}`"

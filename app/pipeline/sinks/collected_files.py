@@ -1,4 +1,4 @@
-"""What was scraped as Parquet files, each complete from the moment that it can be seen."""
+"""Scraped metrics as Parquet files; a file is complete as soon as it can be seen."""
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
@@ -57,7 +57,7 @@ class CollectedFiles:
         """Write what waits as one file.
 
         Raises:
-            OSError: The disk does not do its part; what waits goes on waiting.
+            OSError: The file cannot be written; its rows wait for the next.
         """
         if not self._waiting:
             return
@@ -66,9 +66,9 @@ class CollectedFiles:
             pa.array(cells, field.type) for cells, field in zip(columns, _SCHEMA, strict=True)
         ]
         file = self._name(self._waiting[0][1])
-        part = file.with_name(f".{file.name}.part")
-        pq.write_table(pa.Table.from_arrays(arrays, schema=_SCHEMA), part, compression="zstd")
-        part.rename(file)
+        hidden = file.with_name(f".{file.name}.part")
+        pq.write_table(pa.Table.from_arrays(arrays, schema=_SCHEMA), hidden, compression="zstd")
+        hidden.rename(file)
         self.rows += len(self._waiting)
         self.files += 1
         self._waiting.clear()

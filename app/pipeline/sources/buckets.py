@@ -19,8 +19,8 @@ class Scope:
 
     Attributes:
         cluster: Its id; null is every cluster of the input.
-        since: The first moment; null is the input's.
-        until: The moment after the last; null is the input's.
+        since: The first time; null is the input's.
+        until: Exclusive; null is the input's.
     """
 
     cluster: str | None = None

@@ -1,4 +1,4 @@
-"""Polling Prometheus endpoints, all at once, at times that the clock gives."""
+"""Poll Prometheus endpoints, all at once, at multiples of an interval."""
 
 import asyncio
 import math
@@ -32,20 +32,24 @@ class Endpoint:
             UsageError: It has another form.
         """
         broker, _, url = text.partition("=")
-        parts = urlsplit(url)
-        if not broker.isdecimal() or parts.scheme not in ("http", "https") or not parts.hostname:
+        address = urlsplit(url)
+        if (
+            not broker.isdecimal()
+            or address.scheme not in ("http", "https")
+            or not address.hostname
+        ):
             message = (
                 f"--endpoint {text}: write the broker's id and the address of its metrics, "
                 "such as 1=http://broker-1:9404/metrics."
             )
             raise UsageError(message)
-        path = parts.path if parts.path.strip("/") else _USUAL_PATH
-        return cls(int(broker), parts._replace(path=path).geturl())
+        path = address.path if address.path.strip("/") else _USUAL_PATH
+        return cls(int(broker), address._replace(path=path).geturl())
 
 
 @dataclass(frozen=True)
 class Scrape:
-    """What one endpoint said at one time.
+    """What one endpoint answered at one time.
 
     Attributes:
         at: Seconds since 1970, a multiple of the interval.
@@ -92,7 +96,7 @@ class Scraper:
         )
 
     async def __aenter__(self) -> Self:
-        """Begin; connections are kept between scrapes."""
+        """Begin; connections stay open between scrapes."""
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -100,7 +104,7 @@ class Scraper:
         await self._client.aclose()
 
     async def scrape(self, at: float) -> list[Scrape]:
-        """Ask all; return what each said, in their order."""
+        """Ask all; return what each answered, in their order."""
         return await asyncio.gather(*(self._ask(endpoint, at) for endpoint in self._endpoints))
 
     async def _ask(self, endpoint: Endpoint, at: float) -> Scrape:

@@ -115,7 +115,7 @@ def test_ctrl_c_keeps_what_was_collected(url: str, tmp_path: Path, number: signa
     process.send_signal(number)
     _, said = process.communicate(timeout=DEADLINE_S)
     assert process.returncode == 0
-    assert "stopped; what was collected is kept" in said
+    assert "stopped; what was collected is written" in said
     assert {row["metric"] for row in rows(tmp_path)} == {"up", "kafka_server_quota_byte_rate"}
 
 
