@@ -1,6 +1,9 @@
 """Builds what alterations run on, and the sessions of callers who log in at the brokers."""
 
 import asyncio
+import os
+import secrets
+import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -23,7 +26,7 @@ from app.postgres.migrate import keep_house, months_ahead
 from app.postgres.pool import Database
 from app.postgres.recovery import PostgresRecovery
 from app.service.alterations.alter import AlterDeps, AlterQuotas
-from app.service.alterations.context import AlterContext, Failpoints
+from app.service.alterations.context import AlterContext
 from app.service.alterations.current_values import Barrier, CurrentValues
 from app.service.alterations.results import Replays
 from app.service.alterations.revert import RevertAlterations
@@ -45,9 +48,9 @@ from app.service.queries.image import QuotaImage
 from app.service.queries.resolve import ResolveQuotas
 from app.service.recovery.drift import DriftWatch
 from app.service.recovery.recovery import Fences, Recovery, RecoveryDeps
-from app.service.runtime.clock import USUAL, Patience
 from app.service.runtime.dependencies import CircuitBreaker
 from app.service.runtime.tasks import AlterationTasks, PartitionKeeper, SessionTasks, Tasks
+from app.settings import Settings
 
 _LOG_IS_DOWN: Final = (
     "The audit log has not answered several times in a row; nothing was sent. It is tried again "
@@ -63,25 +66,6 @@ class Backends:
     quorum: KafkaMetadataQuorum
     image: QuotaImage
     database: Database
-
-
-@dataclass(frozen=True, slots=True)
-class AlterationSettings:
-    """How alterations run.
-
-    Attributes:
-        owner: The name of this process in the log.
-        failpoints: None is armed outside of tests.
-        drift_interval_s: How often the cluster is compared with the log, in seconds.
-        final_after_s: When recovery is final, in seconds after the sending.
-        patience: How long others may take.
-    """
-
-    owner: str
-    failpoints: Failpoints
-    final_after_s: float
-    drift_interval_s: float
-    patience: Patience = USUAL
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,18 +129,20 @@ class AlterationServices:
 
 def build_alterations(
     backends: Backends,
-    settings: AlterationSettings,
+    settings: Settings,
     metrics: AlterationMetrics,
     policy: PolicyGuard,
 ) -> AlterationServices:
-    """Build them."""
+    """Build them, under a name of this process in the log."""
     admin, database = backends.admin, backends.database
     watch = partial(metrics.breaker_is, "postgres")
     breaker = CircuitBreaker("audit-log-unavailable", _LOG_IS_DOWN, watch=watch)
     patience = settings.patience
-    context = AlterContext(settings.owner, metrics, breaker, settings.failpoints, policy, patience)
+    context = AlterContext(
+        owner_name(), metrics, breaker, settings.test_failpoint, policy, patience
+    )
     journal = PostgresJournal(database)
-    recovery_journal = PostgresRecovery(database, final_after_s=settings.final_after_s)
+    recovery_journal = PostgresRecovery(database, final_after_s=settings.test_final_after_s)
     tasks = AlterationTasks()
     barrier = Barrier(backends.quorum, CurrentValues(admin), within_s=patience.check_s)
     outcomes = OutcomeWriter(journal, tasks, metrics, wait_s=patience.record_s)
@@ -181,11 +167,16 @@ def build_alterations(
     return AlterationServices(
         AlterQuotas(state.dependencies(admin, tasks)),
         state,
-        Recovery(dependencies, final_after_s=settings.final_after_s),
+        Recovery(dependencies, final_after_s=settings.test_final_after_s),
         watcher,
         PartitionKeeper(partial(keep_house, database), partial(months_ahead, database), metrics),
         tasks,
     )
+
+
+def owner_name() -> str:
+    """Return a name for this process in the log, which no other process has had."""
+    return f"{socket.gethostname()}/{os.getpid()}/{secrets.token_hex(8)}"
 
 
 _LOGINS_AT_ONCE: Final = 16

@@ -1,9 +1,6 @@
 """Wiring: every object of the service is built here and passed in."""
 
 import logging
-import os
-import secrets
-import socket
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -11,7 +8,6 @@ from functools import partial
 from typing import Any, Final
 
 from app.alteration_wiring import (
-    AlterationSettings,
     Backends,
     SharedServices,
     build_alterations,
@@ -76,13 +72,6 @@ class Wiring:
             settings.authentication_failures_per_s,
             settings.public_requests_per_s,
         )
-        self._alteration_settings = AlterationSettings(
-            owner_name(),
-            settings.test_failpoint,
-            settings.test_final_after_s,
-            settings.drift_interval_s,
-            settings.patience,
-        )
         self._narrowed: NarrowingPolicy | None = None
         self._readiness: Readiness | None = None
         self._stops_at: float | None = None
@@ -117,7 +106,7 @@ class Wiring:
             counted = self.metrics.dependencies
             patience = self._settings.patience
             brokers = Brokers(self._settings.kafka, counted, patience=patience)
-            admin = KafkaClientQuotaAdmin(brokers, failpoints=self._alteration_settings.failpoints)
+            admin = KafkaClientQuotaAdmin(brokers, failpoints=self._settings.test_failpoint)
             database = Database(self._settings.database_url.get_secret_value(), counted, patience)
             counted.watch(brokers.connections, database.in_use, brokers.another_answers)
             cluster = KafkaCluster(brokers)
@@ -132,7 +121,7 @@ class Wiring:
             stack.push_async_callback(denials.write)
             policy = self._narrowing(denials)
             alterations = build_alterations(
-                backends, self._alteration_settings, self.metrics.alterations, policy
+                backends, self._settings, self.metrics.alterations, policy
             )
             failures = AuthenticationFailures()
             failure_writer = FailureWriter(
@@ -192,11 +181,6 @@ class Wiring:
 
     async def _drain(self, tasks: AlterationTasks) -> None:
         await tasks.drain(self._time_to_drain())
-
-
-def owner_name() -> str:
-    """Return a name for this process in the log, which no other process has had."""
-    return f"{socket.gethostname()}/{os.getpid()}/{secrets.token_hex(8)}"
 
 
 def _authorization_policy(settings: Settings) -> AuthorizationPolicy:

@@ -37,7 +37,6 @@ from app.service.ports.audit_log import (
     AuditPage,
     AuditQuery,
     AuditRequest,
-    CommittedIntent,
     Intent,
     StoredKey,
 )
@@ -98,7 +97,7 @@ class PostgresJournal:
         self._intents = Batcher(self._write_intents, IntentBatch, max_batch_wait_s=_PATIENCE_S)
         self._outcomes = Batcher(self._write_outcomes, OutcomeBatch, max_batch_wait_s=_PATIENCE_S)
 
-    async def record_intent(self, intent: Intent) -> CommittedIntent:
+    async def record_intent(self, intent: Intent) -> Intent:
         """See ``AuditJournal``."""
         if intent.supersedes is not None and not _is_alteration_id(intent.supersedes):
             intent = replace(intent, supersedes=None)
@@ -113,7 +112,7 @@ class PostgresJournal:
             ) from error
         return committed
 
-    async def _write_intents(self, batch: Sequence[Intent]) -> Sequence[CommittedIntent | None]:
+    async def _write_intents(self, batch: Sequence[Intent]) -> Sequence[Intent | None]:
         """Write a batch of intents; those with null are to be tried alone."""
         if not can_share(batch[0]):
             return [None]

@@ -8,6 +8,7 @@ locks are held: the order of ``at`` is the order of the cluster.
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import chain, count
 from typing import Any, Final, NamedTuple, cast
@@ -45,7 +46,6 @@ from app.postgres.pool import SECONDS_PER_ROW, Lease
 from app.service.ports.audit_log import (
     AuditConclusion,
     AuditRequest,
-    CommittedIntent,
     Intent,
     KeyTakenError,
     LastState,
@@ -59,7 +59,7 @@ MAX_BATCH_ROWS: Final = 500
 """Requests of more rows share their transaction with nobody."""
 
 _RECORD: Final = """
-    select at, lost, states from record_intents(%(keys)s::json, %(requests)s::json,
+    select lost, states from record_intents(%(keys)s::json, %(requests)s::json,
       %(locks)s::json, %(events)s::json, %(records)b, %(entities)s::json, %(handed_over_within)s,
       %(patient)s)
     """
@@ -195,7 +195,7 @@ class IntentBatch:
         return fits
 
 
-async def write_intents(batch: Sequence[Intent], lease: Lease) -> list[CommittedIntent | None]:
+async def write_intents(batch: Sequence[Intent], lease: Lease) -> list[Intent | None]:
     """Write those that get their keys and locks at once, and commit; null for the others.
 
     Raises:
@@ -207,7 +207,7 @@ async def write_intents(batch: Sequence[Intent], lease: Lease) -> list[Committed
         raise BatchRejectedError from error
 
 
-async def write_intent(intent: Intent, lease: Lease) -> CommittedIntent:
+async def write_intent(intent: Intent, lease: Lease) -> Intent:
     """Write an intent with everything that it claims; wait for those who are about to commit.
 
     Raises:
@@ -233,7 +233,7 @@ async def write_intent(intent: Intent, lease: Lease) -> CommittedIntent:
 
 async def _write(
     batch: Sequence[Intent], lease: Lease, *, patient: bool, commit: bool
-) -> list[CommittedIntent | None]:
+) -> list[Intent | None]:
     number = sum(number_of_rows(intent.request) + len(intent.rests_on) for intent in batch)
     await lease.extend(number * SECONDS_PER_ROW)
     parameters = await off_loop(number, _parameters, batch)
@@ -288,8 +288,8 @@ def _locks(n: int, intent: Intent) -> Iterator[Document]:
         }
 
 
-def _intents(batch: Sequence[Intent], row: Sequence[Any]) -> list[CommittedIntent | None]:
-    at, lost, states = row
+def _intents(batch: Sequence[Intent], row: Sequence[Any]) -> list[Intent | None]:
+    lost, states = row
     without = set(map(str, lost or ()))
     recorded = {
         (alteration_id, ordinal): LastState(values_from_text(stored), age_s)
@@ -298,10 +298,9 @@ def _intents(batch: Sequence[Intent], row: Sequence[Any]) -> list[CommittedInten
     return [
         None
         if (alteration_id := intent.request.alteration_id) in without
-        else CommittedIntent(
+        else replace(
             intent,
-            at.astimezone(UTC),
-            {
+            states={
                 entity: recorded[key]
                 for ordinal, entity in intent.locks.items()
                 if (key := (alteration_id, ordinal)) in recorded

@@ -5,7 +5,7 @@ The contract tests run the real adapters; here the question is what the use case
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from app.domain.alterations import (
@@ -33,7 +33,6 @@ from app.service.ports.audit_log import (
     AuditPage,
     AuditQuery,
     AuditRequest,
-    CommittedIntent,
     Intent,
     KeyTakenError,
     LastState,
@@ -228,7 +227,7 @@ class FakeJournal:
         self.recovered: list[Recovered] = []
         self.concluded: set[RecoveryKey] = set()
 
-    async def record_intent(self, intent: Intent) -> CommittedIntent:
+    async def record_intent(self, intent: Intent) -> Intent:
         """Keep an intent with its locks and its key."""
         self._do("record_intent")
         request, key = intent.request, intent.key
@@ -245,7 +244,7 @@ class FakeJournal:
             self.keys[key.key_hash] = StoredKey(request.alteration_id, key.fingerprint)
         self.intents.append(request)
         states = {entity: state for entity, state in self.states.items() if entity in entities}
-        return CommittedIntent(intent, EPOCH, states)
+        return replace(intent, states=states)
 
     async def stored_key(self, key_hash: bytes) -> StoredKey | None:
         """Return what a key was used for."""

@@ -3,7 +3,6 @@
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from decimal import Decimal
 from typing import Final
 
@@ -143,6 +142,6 @@ def intent_of(
     return Intent(request, owner, key, supersedes, rests_on=beside, send_within_s=SEND_WITHIN_S)
 
 
-async def intend(journal: AuditJournal, request: AuditRequest) -> datetime:
-    """Record an intent with the locks of its entities; return the time that the log gave it."""
-    return (await journal.record_intent(intent_of(request))).at
+async def intend(journal: AuditJournal, request: AuditRequest) -> None:
+    """Record an intent with the locks of its entities."""
+    await journal.record_intent(intent_of(request))

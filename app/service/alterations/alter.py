@@ -35,12 +35,7 @@ from app.service.alterations.results import (
 from app.service.alterations.sending import AlterExecutor
 from app.service.alterations.write_ahead import Intents, with_before
 from app.service.auth.policy import PolicyGuard
-from app.service.ports.audit_log import (
-    AuditConclusion,
-    AuditRequest,
-    CommittedIntent,
-    KeyTakenError,
-)
+from app.service.ports.audit_log import AuditConclusion, AuditRequest, Intent, KeyTakenError
 from app.service.ports.brokers import ClientQuotaAdmin
 from app.service.queries.image import QuotaImage
 from app.service.runtime.tasks import LargeRequests, Tasks, off_loop
@@ -201,7 +196,7 @@ class AlterQuotas:
         return request, sending
 
     async def _sent(
-        self, command: AlterCommand, intent: CommittedIntent
+        self, command: AlterCommand, intent: Intent
     ) -> tuple[AuditRequest, AuditConclusion]:
         sending = self._deps.sending
         try:
@@ -233,7 +228,7 @@ class AlterQuotas:
             await self._deps.image.note(after)
 
     async def _as_expected(
-        self, command: AlterCommand, intent: CommittedIntent
+        self, command: AlterCommand, intent: Intent
     ) -> tuple[AuditRequest, Sequence[Violation]]:
         """Return the request with what truly held before, and what was not to be expected."""
         intents = self._deps.intents

@@ -23,7 +23,6 @@ from app.service.ports.audit_log import (
     AuditConclusion,
     AuditJournal,
     AuditRequest,
-    CommittedIntent,
     Intent,
     KeyTakenError,
 )
@@ -242,7 +241,7 @@ class Intents:
     @asynccontextmanager
     async def committed(
         self, command: AlterCommand, request: AuditRequest
-    ) -> AsyncIterator[CommittedIntent]:
+    ) -> AsyncIterator[Intent]:
         """Commit the intent and hold the entities while the block runs.
 
         Raises:
@@ -285,7 +284,7 @@ class Intents:
             self._metrics.slot_was_taken()
             raise
 
-    async def _commit(self, intent: Intent, deadline: float) -> CommittedIntent:
+    async def _commit(self, intent: Intent, deadline: float) -> Intent:
         try:
             with self._breaker.attempt(), timed(self._metrics, Phase.TX1):
                 committed = await self._commit_when_free(intent, deadline)
@@ -304,7 +303,7 @@ class Intents:
             self._metrics.superseded()
         return committed
 
-    async def _commit_when_free(self, intent: Intent, deadline: float) -> CommittedIntent:
+    async def _commit_when_free(self, intent: Intent, deadline: float) -> Intent:
         """Commit, waiting until the deadline for other processes that will soon be done.
 
         ``began`` is taken before each transaction: the database, which adds the same

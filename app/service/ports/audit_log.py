@@ -182,6 +182,18 @@ class StoredKey:
 
 
 @dataclass(frozen=True, slots=True)
+class LastState:
+    """The last audited state of an entity, and its age in seconds by the database's clock."""
+
+    values: Values
+    age_s: float
+
+
+RECENT_S: Final = 60.0
+"""A state that was audited so recently is waited for where no barrier can be set."""
+
+
+@dataclass(frozen=True, slots=True)
 class Intent:
     """What is committed before anything is sent: the request, and what it takes with it.
 
@@ -195,6 +207,8 @@ class Intent:
             again with the last entity of the request.
         send_within_s: How long after its transaction was begun it may still be handed over.
         began: When that was at the earliest, by ``boot_time``.
+        states: Once it is committed, the last audited state of the entities that have one, under
+            the locks; its request's ``before`` values were read without them.
     """
 
     request: AuditRequest
@@ -205,6 +219,7 @@ class Intent:
     rests_on: tuple[ClientQuotaEntity, ...] = ()
     send_within_s: float = field(kw_only=True)
     began: float = 0.0
+    states: Mapping[ClientQuotaEntity, LastState] = field(default_factory=dict)
 
     @property
     def locks(self) -> dict[int, ClientQuotaEntity]:
@@ -215,42 +230,10 @@ class Intent:
         entities = {audited.ordinal: audited.alteration.entity for audited in self.request.entities}
         return entities | {-2 - n: entity for n, entity in enumerate(self.rests_on)}
 
-
-@dataclass(frozen=True, slots=True)
-class LastState:
-    """The last audited state of an entity, and its age in seconds by the database's clock."""
-
-    values: Values
-    age_s: float
-
-
-RECENT_S: Final = 60.0
-"""A state that was audited so recently is waited for where no barrier can be set."""
-
-
-@dataclass(frozen=True, slots=True)
-class CommittedIntent:
-    """An intent in the log.
-
-    Attributes:
-        intent: Its request's ``before`` values were read without the locks.
-        at: The time that the log gave it, under the locks.
-        states: The last audited state of the entities that have one, under the locks.
-    """
-
-    intent: Intent
-    at: datetime
-    states: Mapping[ClientQuotaEntity, LastState]
-
-    @property
-    def request(self) -> AuditRequest:
-        """The request as recorded."""
-        return self.intent.request
-
     @property
     def send_by(self) -> float:
         """Until when it may be handed over, by ``boot_time``."""
-        return self.intent.began + self.intent.send_within_s
+        return self.began + self.send_within_s
 
     @property
     def acknowledged(self) -> Quotas:
@@ -272,8 +255,8 @@ class KeyTakenError(Exception):
 class AuditJournal(Protocol):
     """The append-only log. Every method raises ``NotSentError`` when Postgres does not do it."""
 
-    async def record_intent(self, intent: Intent) -> CommittedIntent:
-        """Commit the intent, its locks and its key durably, all or none.
+    async def record_intent(self, intent: Intent) -> Intent:
+        """Commit the intent, its locks and its key durably, all or none; return it with states.
 
         Where the error's ``alteration_id`` is set, the log fell silent during the commit: it may
         hold the intent all the same, and then it wants a conclusion.

@@ -4,7 +4,7 @@ import pytest
 
 from app.domain.errors import EntityBusyError
 from app.postgres.audit_log import PostgresJournal
-from app.service.ports.audit_log import AuditRequest, CommittedIntent
+from app.service.ports.audit_log import AuditRequest, Intent
 from tests.testkit.postgres import intent_of
 
 INSERT = (
@@ -18,7 +18,7 @@ INSERT = (
 FREE = "update quota_entity set alteration_id = null"
 
 
-async def take(journal: PostgresJournal, request: AuditRequest) -> CommittedIntent:
+async def take(journal: PostgresJournal, request: AuditRequest) -> Intent:
     return await journal.record_intent(intent_of(request))
 
 

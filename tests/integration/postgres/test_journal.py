@@ -73,22 +73,23 @@ async def test_an_intent_can_be_read_back_whole_and_is_unknown_until_concluded(
         broker_id=3,
     )
     before = datetime.now(UTC)
-    at = await intend(journal, request)
+    await intend(journal, request)
     record = await stored(journal, request)
     assert record.request == request
-    assert before - timedelta(seconds=1) <= record.at == at <= datetime.now(UTC)
+    assert before - timedelta(seconds=1) <= record.at <= datetime.now(UTC)
     assert [result.outcome for result in record.results.values()] == [
         *[Outcome.UNKNOWN] * len(HOSTILE_NAMES),
         Outcome.REFUSED,
     ]
     assert record.results[90] == local
     assert not record.concluded
-    assert record.history == [(at, "intent", "committed before anything was sent")]
+    assert record.history == [(record.at, "intent", "committed before anything was sent")]
 
 
 async def test_a_conclusion_completes_the_record(journal: PostgresJournal):
     request = audit_request(*HOSTILE_REQUEST)
-    at = await intend(journal, request)
+    await intend(journal, request)
+    at = (await stored(journal, request)).at
     results = applied(request)
     results[0] = AlterationResult(
         results[0].entity,

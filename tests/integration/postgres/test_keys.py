@@ -14,7 +14,6 @@ from app.postgres.recovery import PostgresRecovery
 from app.service.ports.audit_log import (
     AuditConclusion,
     AuditRequest,
-    CommittedIntent,
     Intent,
     KeyClaim,
     KeyTakenError,
@@ -40,7 +39,7 @@ def key_of(name: str, body: str = "body") -> KeyClaim:
     return KeyClaim(sha256(name.encode()).digest(), sha256(body.encode()).digest())
 
 
-async def take(journal: PostgresJournal, request: AuditRequest, key: KeyClaim) -> CommittedIntent:
+async def take(journal: PostgresJournal, request: AuditRequest, key: KeyClaim) -> Intent:
     return await journal.record_intent(intent_of(request, key=key))
 
 
@@ -107,7 +106,7 @@ async def test_who_repeats_a_key_waits_for_the_commit_of_the_first(
     journal: PostgresJournal, audit_database: AuditDatabase
 ):
     for end, wins in (("commit", False), ("rollback", True)):
-        result: CommittedIntent | BaseException = EntityBusyError("not tried yet")
+        result: Intent | BaseException = EntityBusyError("not tried yet")
         while isinstance(result, EntityBusyError):  # the first took half a second to end
             key = key_of(unique(end))
             first, second = request_of(unique(end)), request_of(unique(end))
@@ -117,7 +116,7 @@ async def test_who_repeats_a_key_waits_for_the_commit_of_the_first(
                 await until_a_call_waits(audit_database)
                 getattr(other, end)()
             (result,) = await asyncio.gather(waiting, return_exceptions=True)
-        assert isinstance(result, CommittedIntent if wins else KeyTakenError)
+        assert isinstance(result, Intent if wins else KeyTakenError)
         kept = await journal.stored_key(key.key_hash)
         assert kept is not None
         assert kept.alteration_id == (second if wins else first).alteration_id

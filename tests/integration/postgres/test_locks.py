@@ -18,7 +18,6 @@ from app.service.ports.audit_log import (
     AuditConclusion,
     AuditQuery,
     AuditRequest,
-    CommittedIntent,
     Intent,
     KeyClaim,
 )
@@ -183,7 +182,7 @@ async def test_a_lock_is_free_for_whoever_waits_when_its_holder_concludes(
     await take(journal, first)
     await journal.record_conclusion(concluded(first))
     values = (first.cluster_id, entity_hash(first.entities[0].alteration.entity))
-    taken: CommittedIntent | BaseException = EntityBusyError("not tried yet")
+    taken: Intent | BaseException = EntityBusyError("not tried yet")
     async with asyncio.timeout(DEADLINE_S):
         while isinstance(taken, EntityBusyError):  # the holder took half a second to conclude
             with psycopg.connect(audit_database.service_url) as other:
@@ -194,7 +193,7 @@ async def test_a_lock_is_free_for_whoever_waits_when_its_holder_concludes(
                 other.execute(FREE)
                 other.commit()
             (taken,) = await asyncio.gather(waiting, return_exceptions=True)
-    assert isinstance(taken, CommittedIntent)
+    assert isinstance(taken, Intent)
     (state,) = taken.states.values()
     assert state.values == {"a": 7.0}
 

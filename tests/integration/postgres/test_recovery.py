@@ -10,7 +10,7 @@ from app.domain.alterations import AlterationResult, KafkaRefusal, Outcome
 from app.postgres.audit_log import PostgresJournal
 from app.postgres.pool import Database
 from app.postgres.recovery import PostgresRecovery
-from app.service.ports.audit_log import AuditQuery, CommittedIntent
+from app.service.ports.audit_log import AuditQuery, Intent
 from app.service.ports.recovery import Recovered
 from tests.integration.postgres.locks import Tables, concluded, request_of
 from tests.integration.postgres.recovering import claimed, found, given_up, listed, opened, stored
@@ -179,7 +179,7 @@ async def test_of_a_recovery_and_a_successor_at_once_one_concludes(
             recovery.record_recovery([found(old, Outcome.APPLIED, final=True)]),
             return_exceptions=True,
         )
-        assert isinstance(taken, CommittedIntent)
+        assert isinstance(taken, Intent)
         (outcome,) = await listed(journal, old)
         assert outcome in ("applied", "superseded")
         ends = "select count(*) as n from audit_entity where alteration_id = %(id)s and seq > 1"

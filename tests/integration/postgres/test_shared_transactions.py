@@ -21,7 +21,7 @@ from app.postgres.log_writer import (
 )
 from app.postgres.payload import canonical_bytes
 from app.postgres.pool import Database
-from app.service.ports.audit_log import AuditRequest, CommittedIntent, KeyClaim, KeyTakenError
+from app.service.ports.audit_log import AuditRequest, Intent, KeyClaim, KeyTakenError
 from tests.integration.postgres.locks import AFTER, Tables, concluded, request_of
 from tests.integration.postgres.taking import FREE
 from tests.testkit.postgres import AuditDatabase, intend, intent_of
@@ -39,13 +39,13 @@ async def all_of(calls: Sequence[Awaitable[T]]) -> list[T | BaseException]:
 
 async def intended(
     journal: PostgresJournal, *requests: AuditRequest, key: KeyClaim | None = None
-) -> list[CommittedIntent | BaseException]:
+) -> list[Intent | BaseException]:
     """Record a first intent, and the others in the turn that waits for it."""
     first = request_of("first")
     calls = [journal.record_intent(intent_of(first))]
     calls += [journal.record_intent(intent_of(request, key=key)) for request in requests]
     found = await all_of(calls)
-    assert isinstance(found[0], CommittedIntent)
+    assert isinstance(found[0], Intent)
     return found[1:]
 
 
@@ -57,8 +57,8 @@ async def test_intents_of_one_turn_are_all_recorded_with_their_own_state(
     await journal.record_conclusion(concluded(known))
     requests = [request_of(f"user-{number}") for number in range(20)]
     found = await intended(journal, *requests)
-    assert all(isinstance(result, CommittedIntent) for result in found)
-    states = [[*result.states.values()] for result in found if isinstance(result, CommittedIntent)]
+    assert all(isinstance(result, Intent) for result in found)
+    states = [[*result.states.values()] for result in found if isinstance(result, Intent)]
     assert [len(state) for state in states] == [number == 3 for number in range(20)]
     assert states[3][0].values == AFTER
     for request in requests:
@@ -108,7 +108,7 @@ async def test_a_taken_entity_stops_its_own_request_only(journal: PostgresJourna
     await intend(journal, holder)
     good, bad, also_good = request_of("a"), request_of("b", "busy", "c"), request_of("d")
     found = await intended(journal, good, bad, also_good)
-    assert [type(result) for result in found] == [CommittedIntent, EntityBusyError, CommittedIntent]
+    assert [type(result) for result in found] == [Intent, EntityBusyError, Intent]
     assert isinstance(found[1], EntityBusyError)
     assert found[1].alteration_id == holder.alteration_id
     assert await journal.alteration(bad.alteration_id) is None
@@ -130,7 +130,7 @@ async def test_a_used_key_stops_its_own_request_only(journal: PostgresJournal, t
             journal.record_intent(intent_of(repeat, key=KEY)),
         ]
     )
-    assert [type(result) for result in found] == [CommittedIntent, CommittedIntent, KeyTakenError]
+    assert [type(result) for result in found] == [Intent, Intent, KeyTakenError]
     assert isinstance(found[2], KeyTakenError)
     assert found[2].stored.alteration_id == used.alteration_id
     assert not tables.locks(repeat)
@@ -142,24 +142,21 @@ async def test_a_used_key_stops_its_own_request_only(journal: PostgresJournal, t
 async def test_one_key_at_the_same_moment_is_one_intent(journal: PostgresJournal):
     requests = [request_of(f"user-{number}") for number in range(5)]
     found = await intended(journal, *requests, key=KEY)
-    assert [type(result) for result in found].count(CommittedIntent) == 1
+    assert [type(result) for result in found].count(Intent) == 1
     winner = next(
         request
         for request, result in zip(requests, found, strict=True)
-        if isinstance(result, CommittedIntent)
+        if isinstance(result, Intent)
     )
     for result in found:
-        if not isinstance(result, CommittedIntent):
+        if not isinstance(result, Intent):
             assert isinstance(result, KeyTakenError)
             assert result.stored.alteration_id == winner.alteration_id
 
 
 async def test_one_entity_at_the_same_moment_is_one_intent(journal: PostgresJournal):
     found = await intended(journal, *(request_of("same") for _ in range(5)))
-    assert (
-        sorted(type(result).__name__ for result in found)
-        == ["CommittedIntent"] + ["EntityBusyError"] * 4
-    )
+    assert sorted(type(result).__name__ for result in found) == ["EntityBusyError"] * 4 + ["Intent"]
 
 
 async def test_an_entity_refused_for_its_key_gives_its_lock_back(
@@ -188,7 +185,7 @@ async def test_who_would_wait_for_a_lock_is_told_to_go_alone(
         good, waiting = request_of("a"), request_of("locked")
         found = await intended(journal, good, waiting)
         other.rollback()
-    assert [type(result) for result in found] == [CommittedIntent, EntityBusyError]
+    assert [type(result) for result in found] == [Intent, EntityBusyError]
 
 
 async def test_a_draft_that_takes_over_shares_with_nobody():

@@ -6,14 +6,14 @@ import pytest
 from app.domain.alterations import Outcome
 from app.domain.errors import EntityBusyError
 from app.postgres.audit_log import PostgresJournal
-from app.service.ports.audit_log import AuditQuery, AuditRequest, CommittedIntent
+from app.service.ports.audit_log import AuditQuery, AuditRequest, Intent
 from tests.integration.postgres.locks import Tables, concluded, request_of
 from tests.testkit.postgres import intent_of
 
 
 async def take(
     journal: PostgresJournal, request: AuditRequest, supersedes: str | None = None
-) -> CommittedIntent:
+) -> Intent:
     return await journal.record_intent(intent_of(request, supersedes=supersedes))
 
 
@@ -93,11 +93,7 @@ async def test_of_two_that_supersede_at_once_one_wins(journal: PostgresJournal, 
         results = await asyncio.gather(
             *(take(journal, new, old.alteration_id) for new in news), return_exceptions=True
         )
-        won = [
-            new
-            for new, result in zip(news, results, strict=True)
-            if isinstance(result, CommittedIntent)
-        ]
+        won = [new for new, result in zip(news, results, strict=True) if isinstance(result, Intent)]
         (error,) = [result for result in results if isinstance(result, Exception)]
         assert len(won) == 1
         assert isinstance(error, EntityBusyError)

@@ -28,7 +28,7 @@ from app.domain.errors import (
 )
 from app.service.alterations.command import AlterationReport, IdempotencyKey, Wait
 from app.service.alterations.write_ahead import EntityLocks
-from app.service.ports.audit_log import AuditConclusion, CommittedIntent, Intent
+from app.service.ports.audit_log import AuditConclusion, Intent
 from app.service.ports.brokers import EntityVerdict
 from app.service.runtime.clock import USUAL
 from tests.testkit.event_loops import until
@@ -244,7 +244,7 @@ async def test_a_fault_while_the_intent_is_committed_does_not_hold_its_entities(
 ) -> None:
     record = world.journal.record_intent
 
-    async def unreadable(intent: Intent) -> CommittedIntent:
+    async def unreadable(intent: Intent) -> Intent:
         await record(intent)
         raise ValueError("the last state cannot be read")
 
