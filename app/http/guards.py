@@ -106,11 +106,7 @@ async def authenticate_and_limit(request: Request, kind: Limited) -> Caller:
         WrongClusterError: Another cluster answers than the one that is served.
     """
     services = services_of(request)
-    caller = None
-    if not services.proxies.networks:
-        caller = services.authenticator.plain_caller(request.scope)
-    if caller is None:
-        caller = await _authenticated(request, services)
+    caller = await _authenticated(request, services)
     remember_caller(request, caller)
     services.limits.admit(caller.principal, kind)
     services.check_cluster()

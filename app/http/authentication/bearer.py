@@ -10,17 +10,16 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import structlog
 from pydantic import AfterValidator, TypeAdapter, ValidationError
-from starlette.types import Scope
 
 from app.domain.entities import Caller
-from app.domain.errors import UnauthenticatedError, UnreadableRequestError
-from app.http.authentication.authenticator import HARMLESS_NAMES, Presented, host_of, is_admissible
+from app.domain.errors import UnreadableRequestError
+from app.http.authentication.authenticator import Presented, host_of, is_admissible
 from app.http.authentication.oidc import OIDC, JsonWebTokens
 from app.http.encoding import quote, read_time
 from app.http.errors import InvalidTokenError
@@ -203,9 +202,6 @@ class BearerTokens:
 
 _SCHEME: Final = re.compile(r"bearer(\s|$)", re.IGNORECASE)
 _CREDENTIALS: Final = re.compile(r"bearer +([A-Za-z0-9._~+/-]+=*)", re.IGNORECASE)
-_PLAIN_CREDENTIALS: Final = re.compile(rb"Bearer ([A-Za-z0-9._~+/-]+=*)")
-_AUTHORIZATION: Final = b"authorization"
-_NOTHING: Final[dict[str, Any]] = {}
 
 
 class Bearer:
@@ -244,31 +240,6 @@ class Bearer:
         principal, method = await self._judged(credentials[1])
         return Caller(principal, host_of(presented.address), method)
 
-    def plain_caller(self, scope: Scope) -> Caller | None:
-        """Return the caller of a request that shows a token of the file and nothing else.
-
-        Most requests do, and then ``authenticate`` says the same after many more questions. Null
-        says only that these must be asked. The token is judged each time; nothing of it is cached.
-
-        Args:
-            scope: Of a request whose peer is no proxy.
-        """
-        if self._tokens is None or _shows_a_certificate(scope):
-            return None
-        credentials = None
-        for name, value in scope["headers"]:
-            if name not in HARMLESS_NAMES or (name == _AUTHORIZATION and credentials is not None):
-                return None
-            if name == _AUTHORIZATION:
-                credentials = _PLAIN_CREDENTIALS.fullmatch(value)
-                if credentials is None:
-                    return None
-        client = scope.get("client")
-        if credentials is None or not client:
-            return None
-        principal = self._tokens.principal(credentials[1].decode("ascii"))
-        return None if principal is None else _caller(principal, client[0])
-
     async def _judged(self, token: str) -> tuple[str, str]:
         principal = None if self._tokens is None else self._tokens.principal(token)
         if principal is not None:
@@ -278,18 +249,3 @@ class Bearer:
                 "The token is unknown, has expired, or is nobody's; get a new one."
             )
         return await self._signed.principal(token), OIDC
-
-
-@lru_cache(maxsize=1024)
-def _caller(principal: str, address: str) -> Caller | None:
-    """Return who has a token of the file; null for an address that is none."""
-    try:
-        return Caller(principal, host_of(address), BEARER)
-    except UnauthenticatedError:
-        return None
-
-
-def _shows_a_certificate(scope: Scope) -> bool:
-    """Tell whether the TLS connection has a client certificate. Source: ASGI's TLS extension."""
-    tls = scope.get("extensions", _NOTHING).get("tls", _NOTHING)
-    return bool(tls.get("client_cert_chain"))

@@ -20,7 +20,6 @@ from app.http.authentication.certificates import ClientCertificates, DirectCerti
 from app.http.errors import InvalidTokenError
 from app.http.problems import problem_headers
 from app.http.rate_limits import LoginAttempts
-from tests.unit.http.application import RawHeaders
 
 EXPIRES = datetime(2027, 1, 1, tzinfo=UTC)
 
@@ -70,18 +69,7 @@ class Authentication:
         self._methods = AuthenticatorChain([Bearer(tokens)])
 
     def authenticate(self, headers: Headers, peer: str) -> Caller:
-        """Authenticate; what is plain to see is never anything else."""
-        plain = self.plain(headers.raw, peer)
-        try:
-            caller = asyncio.run(self._methods.authenticate(Presented(headers, peer, peer)))
-        except UnauthenticatedError:
-            assert plain is None
-            raise
-        assert plain in {None, caller}
-        return caller
-
-    def plain(self, raw: RawHeaders, peer: str, **scope: Any) -> Caller | None:
-        return self._methods.plain_caller({"headers": raw, "client": (peer, 50_000), **scope})
+        return asyncio.run(self._methods.authenticate(Presented(headers, peer, peer)))
 
 
 @pytest.fixture
@@ -104,44 +92,6 @@ def refused(tokens: Authentication, *values: str) -> type[UnauthenticatedError]:
 def test_a_token_of_the_file_admits_its_principal(tokens: Authentication, scheme: str):
     caller = tokens.authenticate(headers(f"{scheme} alice-token"), "127.0.0.1")
     assert caller == Caller("User:alice", "127.0.0.1", "bearer-token")
-
-
-BEARER = (b"authorization", b"Bearer alice-token")
-ALICE = Caller("User:alice", "127.0.0.1", "bearer-token")
-
-
-@pytest.mark.parametrize(
-    ("raw", "scope", "caller"),
-    [
-        ([BEARER], {}, ALICE),
-        ([(b"host", b"h"), BEARER, (b"user-agent", b"curl"), (b"accept", b"*/*")], {}, ALICE),
-        ([BEARER], {"extensions": {"tls": {"client_cert_chain": []}}}, ALICE),
-        ([BEARER], {"extensions": {"tls": {"client_cert_chain": ["PEM"]}}}, None),
-        ([BEARER], {"client": None}, None),
-        ([BEARER, BEARER], {}, None),
-        ([BEARER, (b"x-ssl-client-cert", b"PEM")], {}, None),
-        ([(b"client-cert", b":PEM:"), BEARER], {}, None),
-        ([BEARER, (b"x-unheard-of", b"1")], {}, None),
-        ([(b"authorization", b"bearer alice-token")], {}, None),
-        ([(b"host", b"h")], {}, None),
-    ],
-)
-def test_a_caller_is_plain_where_the_request_presents_a_token_of_the_file_alone(
-    tokens: Authentication, raw: RawHeaders, scope: dict[str, Any], caller: Caller | None
-):
-    assert tokens.plain(raw, "127.0.0.1", **scope) == caller
-
-
-def test_who_is_plain_to_see_is_so_as_long_as_the_token_is_good(
-    tokens: Authentication, clocks: Clocks, path: Path
-):
-    clocks.wall = EXPIRES - timedelta(microseconds=1)
-    assert tokens.plain([BEARER], "127.0.0.1") == ALICE
-    clocks.wall = EXPIRES
-    assert tokens.plain([BEARER], "127.0.0.1") is None
-    write(path, [entry("User:carol", expires_at="2028-01-01T00:00:00Z")])
-    clocks.seconds += 1.0
-    assert tokens.plain([BEARER], "::1") == Caller("User:carol", "0:0:0:0:0:0:0:1", "bearer-token")
 
 
 @pytest.mark.parametrize("name", ["x" * 257, "ä" * 129, "User:alice", " uSeR :alice"])
