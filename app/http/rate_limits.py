@@ -5,14 +5,18 @@ import ipaddress
 import secrets
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
-from typing import Final, NoReturn, Protocol
+from typing import Final, NoReturn, TypeVar
 
+from app.domain.errors import NotSentError
 from app.http.errors import RateLimitedError
 from app.http.request_body import LargeBodies
+
+T = TypeVar("T")
 
 MAX_BUCKETS: Final = 10_000
 """So many are remembered; the one that was not used for longest is forgotten first."""
@@ -125,27 +129,6 @@ class Limits:
     public_per_s: float = 0.0
 
 
-class WorkingHere:
-    """Counts those of this process."""
-
-    def __init__(self) -> None:
-        self._numbers: dict[str, int] = {}
-
-    def __len__(self) -> int:
-        return len(self._numbers)
-
-    def add(self, principal: str) -> int:
-        """Count one more; return how many there are then."""
-        number = self._numbers[principal] = self._numbers.get(principal, 0) + 1
-        return number
-
-    def remove(self, principal: str) -> None:
-        """Count one less."""
-        number = self._numbers.pop(principal) - 1
-        if number:
-            self._numbers[principal] = number
-
-
 def _uncounted(_: str) -> None:
     """Count nothing."""
 
@@ -173,7 +156,7 @@ class RateLimits:
         self._alterations = TokenBuckets(limits.alterations_per_s, BURST_S)
         self._failures = TokenBuckets(limits.failures_per_s, FAILURES_BURST_S)
         self._public = TokenBuckets(limits.public_per_s, PUBLIC_BURST_S)
-        self._working = WorkingHere()
+        self._working: Counter[str] = Counter()
         self.bodies = LargeBodies()
 
     def admit(self, principal: str, kind: Limited) -> None:
@@ -218,16 +201,22 @@ class RateLimits:
             RateLimitedError: The principal has as many as it may.
         """
         most = self._limits.requests_at_once
-        number = self._working.add(principal)
-        if most and number > most:
-            self._working.remove(principal)
+        if most and self._working[principal] >= most:
             detail = f"{principal} has {most} requests at once."
             raise self._limited(Limited.AT_ONCE, detail, _SOON_S)
-        return partial(self._working.remove, principal)
+        self._working[principal] += 1
+        return partial(_count_down, self._working, principal)
 
     def _limited(self, kind: Limited, detail: str, wait_s: float) -> RateLimitedError:
         self._count(kind.value)
         return RateLimitedError(f"{detail} Come back after Retry-After.", retry_after_s=wait_s)
+
+
+def _count_down(numbers: Counter[T], name: T) -> None:
+    """Count one less; zeros are not stored."""
+    numbers[name] -= 1
+    if not numbers[name]:
+        del numbers[name]
 
 
 def network_of(address: str) -> str:
@@ -266,14 +255,6 @@ _DIGEST_BYTES: Final = 16
 _LOGIN_SOON_S: Final = 1.0
 
 
-class EndAttempt(Protocol):
-    """Ends an attempt, once."""
-
-    def __call__(self, *, has_failed: bool) -> None:
-        """Note whether the login failed."""
-        ...
-
-
 class LoginAttempts:
     """Counts failed logins for each user and address, and for each address, in this process.
 
@@ -301,8 +282,9 @@ class LoginAttempts:
     def __len__(self) -> int:
         return len(self._failures)
 
-    def begin(self, user: str, address: str) -> EndAttempt:
-        """Count an attempt; return what ends it.
+    @contextmanager
+    def attempt(self, user: str, address: str) -> Iterator[None]:
+        """Count the login in the block as failed, unless it succeeds or nobody could be asked.
 
         Raises:
             RateLimitedError: One too many; its ``retry_after_s`` says when there may be another.
@@ -325,15 +307,15 @@ class LoginAttempts:
         _add(self._failures, pair, failures, now)
         _add(self._of_address, whole, of_address, now)
         self._pending[whole] += 1
-
-        def end(*, has_failed: bool) -> None:
-            self._pending[whole] -= 1
-            if not self._pending[whole]:
-                del self._pending[whole]
-            if not has_failed:
-                self._take_back(pair, whole, now)
-
-        return end
+        try:
+            yield
+        except NotSentError:
+            self._take_back(pair, whole, now)
+            raise
+        else:
+            self._take_back(pair, whole, now)
+        finally:
+            _count_down(self._pending, whole)
 
     def _take_back(self, pair: bytes, whole: bytes, at: float) -> None:
         for counts, key in ((self._failures, pair), (self._of_address, whole)):

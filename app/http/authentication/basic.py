@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from app.domain.entities import Caller
-from app.domain.errors import NotSentError
 from app.http.authentication.authenticator import Presented, host_of, principal_of
 from app.http.errors import InvalidTokenError, LoginFailedError, UnencryptedPasswordError
 from app.http.rate_limits import LoginAttempts
@@ -139,16 +138,8 @@ class Basic:
     async def _session(self, user: str, password: str, address: str) -> Lease:
         if self._sessions.has(user, password):
             return await self._sessions.lease(user, password)
-        end, has_failed = self._attempts.begin(user, address), True
-        try:
-            lease = await self._sessions.lease(user, password)
-            has_failed = False
-        except NotSentError:
-            has_failed = False
-            raise
-        finally:
-            end(has_failed=has_failed)
-        return lease
+        with self._attempts.attempt(user, address):
+            return await self._sessions.lease(user, password)
 
 
 def _credentials(headers: list[str]) -> tuple[str, str]:

@@ -3,13 +3,14 @@
 import math
 import tracemalloc
 from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.http.errors import RateLimitedError
+from app.http.errors import LoginFailedError, RateLimitedError
 from app.http.problems import problem_headers
 from app.http.rate_limits import (
     BURST_S,
@@ -175,7 +176,15 @@ def attempts(clock: ManualClock) -> LoginAttempts:
 
 
 def fail(attempts: LoginAttempts, user: str = "alice", address: str = "10.0.0.1") -> None:
-    attempts.begin(user, address)(has_failed=True)
+    with suppress(LoginFailedError), attempts.attempt(user, address):
+        raise LoginFailedError("No.")
+
+
+def begin(attempts: LoginAttempts, user: str = "alice", address: str = "10.0.0.1") -> ExitStack:
+    """Begin a login that is pending until the stack is closed."""
+    stack = ExitStack()
+    stack.enter_context(attempts.attempt(user, address))
+    return stack
 
 
 def test_the_sixth_failure_within_a_minute_is_too_many(
@@ -221,14 +230,15 @@ def test_an_ipv6_network_is_one_address(attempts: LoginAttempts) -> None:
 
 def test_successes_are_not_counted(attempts: LoginAttempts) -> None:
     for _ in range(100):
-        attempts.begin("alice", "10.0.0.1")(has_failed=False)
+        with attempts.attempt("alice", "10.0.0.1"):
+            pass
 
 
 def test_pending_attempts_count_as_failed(attempts: LoginAttempts) -> None:
-    pending = [attempts.begin("alice", "10.0.0.1") for _ in range(MOST_FAILURES)]
+    pending = [begin(attempts) for _ in range(MOST_FAILURES)]
     with pytest.raises(RateLimitedError):
         fail(attempts)
-    pending[2](has_failed=False)
+    pending[2].close()
     fail(attempts)
 
 
@@ -253,7 +263,7 @@ def test_no_counter_is_forgotten_before_its_time(
     for user, address in (("alice", "10.0.0.1"), ("new", "10.0.0.2"), ("new", "10.1.0.1")):
         with pytest.raises(RateLimitedError):
             fail(attempts, user, address)
-    attempts.begin("user-1", "10.1.0.1")(has_failed=False)
+    begin(attempts, "user-1", "10.1.0.1").close()
     clock.now += WITHIN_S
     fail(attempts, "new", "10.0.0.2")
     assert len(attempts) == 1
@@ -284,9 +294,10 @@ def test_an_address_may_fail_for_so_many_users_and_no_more(
 
 
 def test_an_address_has_a_bounded_number_of_pending_logins(attempts: LoginAttempts) -> None:
-    ends = [attempts.begin(f"user-{number}", "10.0.0.1") for number in range(MOST_PENDING)]
+    pending = [begin(attempts, f"user-{number}") for number in range(MOST_PENDING)]
     with pytest.raises(RateLimitedError):
         fail(attempts, "another")
     fail(attempts, "another", "10.0.0.2")
-    ends.pop()(has_failed=True)
+    with suppress(LoginFailedError), pending.pop():
+        raise LoginFailedError("No.")
     fail(attempts, "another")
