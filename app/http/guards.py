@@ -22,7 +22,7 @@ from app.http.errors import UntrustedIdentityError
 from app.http.metrics import HttpMetrics
 from app.http.middleware import ON_OPERATIONS_PORT, action_of, context_of, remember_caller
 from app.http.rate_limits import Limited, RateLimits
-from app.http.request_body import SMALL_BYTES, JsonObject, parse_object, read_json_body
+from app.http.request_body import SMALL_BYTES, BodySlot, JsonObject, parse_object, read_json_body
 from app.service.alterations.alter import AlterQuotas
 from app.service.alterations.revert import RevertAlterations
 from app.service.auth.authentication_failures import AuthenticationFailures
@@ -179,7 +179,7 @@ async def read_object(request: Request, read: Callable[[JsonObject], T]) -> T:
         QuotaError: As ``read_json_body``, ``begin_work``, ``parse_object`` and ``read``.
     """
     principal = context_of(request).principal or ""
-    async with services_of(request).limits.bodies.slot(principal) as slot:
+    async with BodySlot(services_of(request).limits.bodies, principal) as slot:
         body = await read_json_body(request, slot)
         begin_work(request)
         if len(body) <= SMALL_BYTES:

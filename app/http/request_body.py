@@ -11,8 +11,8 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 from itertools import islice
-from types import TracebackType
-from typing import Any, Final, Self, TypeAlias
+from typing import Any, Final, TypeAlias
+from weakref import WeakValueDictionary
 
 from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect, Request
@@ -23,9 +23,6 @@ from app.http.errors import BodyTooLargeError, RequestTimeoutError, UnsupportedM
 
 JsonValue: TypeAlias = "bool | Decimal | str | list[JsonValue] | dict[str, JsonValue] | None"
 JsonObject: TypeAlias = dict[str, JsonValue]
-
-MAX_DEPTH: Final = 64
-"""How many objects and arrays may be nested in each other."""
 
 MAX_EXPONENT: Final = 9_999
 """Numbers beyond 10^±9999 are read as that power: float64 ends at 10^308, so no rule can tell
@@ -56,8 +53,6 @@ def parse_object(body: bytes) -> JsonObject:
 def parse_json(body: bytes) -> JsonValue:
     """Read any JSON value; else as ``parse_object``."""
     text = _decoded(body)
-    if _nested_too_deeply(body):
-        raise _unreadable("nested-too-deeply", _TOO_DEEP)
     parser = _Parser()
     try:
         value: Any = json.loads(
@@ -67,19 +62,19 @@ def parse_json(body: bytes) -> JsonValue:
             parse_int=parser.read_number,
             parse_constant=parser.read_literal,
         )
+        flaws = list(islice(_flaws(value, ""), MAX_VIOLATIONS + 1)) if parser.flawed else []
     except RecursionError:
-        raise _unreadable("nested-too-deeply", _TOO_DEEP) from None
+        detail = "The body nests too many objects and arrays in each other."
+        raise _unreadable("nested-too-deeply", detail) from None
     except json.JSONDecodeError as error:
         position = f"line {error.lineno}, column {error.colno}"
         fault = error.msg.removesuffix(" at")
         raise _unreadable("not-json", f"The body is not JSON: {fault} at {position}.") from None
-    if parser.flawed:
-        violations = list(islice(_flaws(value, ""), MAX_VIOLATIONS + 1))
-        raise UnreadableRequestError(_FLAWED, violations=violations)
+    if flaws:
+        raise UnreadableRequestError(_FLAWED, violations=flaws)
     return value  # type: ignore[no-any-return]
 
 
-_TOO_DEEP: Final = f"The body nests more than {MAX_DEPTH} objects and arrays in each other."
 _TOO_MANY: Final = (
     f"The body has over {MAX_VALUES} objects and numbers; a request takes 10,000 entities and "
     "10,000 changed keys."
@@ -189,29 +184,6 @@ def _beyond(text: str, *, shrinking: bool) -> Decimal:
     return Decimal(f"{sign}1e{-MAX_EXPONENT if shrinking else MAX_EXPONENT}")
 
 
-_AS_BRACES: Final = bytes.maketrans(b"[]", b"{}")
-_OTHER_BYTES: Final = bytes(set(range(256)) - set(b'[]{}"'))
-
-
-def _nested_too_deeply(body: bytes) -> bool:
-    """Measure the nesting without recursion and without a loop over the characters.
-
-    What is left of the brackets once the strings are gone loses its innermost level in each
-    round. Brackets that do not match are left to the parser.
-    """
-    if body.count(b"[") + body.count(b"{") <= MAX_DEPTH:
-        return False
-    unescaped = body.replace(b"\\\\", b"").replace(b'\\"', b"")
-    marks = unescaped.translate(_AS_BRACES, _OTHER_BYTES)
-    brackets = b"".join(marks.split(b'"')[::2])
-    for _ in range(MAX_DEPTH):
-        outer = brackets.replace(b"{}", b"")
-        if len(outer) == len(brackets):
-            return False
-        brackets = outer
-    return bool(brackets)
-
-
 def _unreadable(code: str, detail: str) -> UnreadableRequestError:
     return UnreadableRequestError(detail, violations=[Violation("", code, detail)])
 
@@ -233,54 +205,23 @@ class LargeBodies:
     def __init__(self) -> None:
         self.slots = asyncio.Semaphore(AT_ONCE)
         self.very_large_slots = asyncio.Semaphore(VERY_LARGE_AT_ONCE)
-        self.queues: dict[str, _Queue] = {}
-
-    def slot(self, principal: str) -> "BodySlot":
-        """Return the slot of one request; it is free again when its block ends."""
-        return BodySlot(self, principal)
+        self.queues: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
 
-class BodySlot:
-    """Taken by a body once it proves to be large; held until it is parsed."""
+class BodySlot(AsyncExitStack):
+    """Taken by a body of a principal once it proves to be large; held until it is parsed."""
 
     def __init__(self, bodies: LargeBodies, principal: str) -> None:
+        super().__init__()
         self._bodies = bodies
         self._principal = principal
-        self._held = AsyncExitStack()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self._held.aclose()
 
     async def take(self, *, very_large: bool = False) -> None:
         """Wait for the slot."""
-        queues = self._bodies.queues
-        slots = self._bodies.very_large_slots if very_large else self._bodies.slots
-        own = queues.setdefault(self._principal, _Queue())
-        own.members += 1
-        self._held.callback(self._leave, own)
-        await self._held.enter_async_context(own.lock)
-        await self._held.enter_async_context(slots)
-
-    def _leave(self, own: "_Queue") -> None:
-        own.members -= 1
-        if not own.members:
-            del self._bodies.queues[self._principal]
-
-
-class _Queue:
-    """The bodies of one caller: those that wait and the one that is read."""
-
-    def __init__(self) -> None:
-        self.lock = asyncio.Lock()
-        self.members = 0
+        bodies = self._bodies
+        own = bodies.queues.setdefault(self._principal, asyncio.Lock())
+        await self.enter_async_context(own)
+        await self.enter_async_context(bodies.very_large_slots if very_large else bodies.slots)
 
 
 MAX_BODY_BYTES: Final = 8 * 1024 * 1024

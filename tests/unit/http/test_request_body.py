@@ -1,6 +1,7 @@
 """Request bodies: strict JSON, their limits, and large bodies that wait for a slot."""
 
 import asyncio
+import gc
 import json
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -19,7 +20,6 @@ from app.http.metrics import HttpMetrics
 from app.http.request_body import (
     AT_ONCE,
     MAX_BODY_BYTES,
-    MAX_DEPTH,
     MAX_VALUES,
     SMALL_BYTES,
     VERY_LARGE_AT_ONCE,
@@ -143,36 +143,18 @@ def test_the_sentence_says_what_is_wrong(body: bytes, detail: str):
     assert str(caught.value) == detail
 
 
-def nested(depth: int, opening: bytes = b'{"a":', closing: bytes = b"}") -> bytes:
-    return opening * depth + b"1" + closing * depth
-
-
-def test_the_deepest_nesting_allowed_is_read():
-    value = parse_object(nested(MAX_DEPTH))
-    for _ in range(MAX_DEPTH - 1):
-        value = value["a"]
-    assert value == {"a": 1}
-
-
 @pytest.mark.parametrize(
     "body",
     [
-        nested(MAX_DEPTH + 1),
-        nested(MAX_DEPTH // 2 + 1, b'{"a":[', b"]}"),
-        nested(100_000, b"[", b"]"),
+        b"[" * 100_000 + b"]" * 100_000,
         b"[" * 100_000,
         b'{"a":' * 100_000,
-        b'{"]\\"]": ' * (MAX_DEPTH + 1) + b"1" + b"}" * (MAX_DEPTH + 1),
+        b'{"a":1,"a":' * 100_000 + b"1" + b"}" * 100_000,
     ],
-    ids=["one-more", "mixed", "balanced", "open-arrays", "open-objects", "brackets-in-strings"],
+    ids=["balanced", "open-arrays", "open-objects", "repeated-keys"],
 )
-def test_nesting_beyond_the_limit_is_refused(body: bytes):
+def test_nesting_that_cannot_be_followed_is_refused(body: bytes):
     assert faults(body) == [("", "nested-too-deeply")]
-
-
-def test_brackets_in_strings_are_not_nesting():
-    text = '[{"\\' * 500
-    assert parse_object(json.dumps({"a": text, text: [1]}).encode()) == {"a": text, text: [1]}
 
 
 def test_many_siblings_are_not_nesting():
@@ -311,7 +293,7 @@ class Bodies:
         self.go_on = asyncio.Event()
 
     async def hold(self, principal: str, *, very_large: bool = False) -> None:
-        async with self.bodies.slot(principal) as slot:
+        async with BodySlot(self.bodies, principal) as slot:
             await slot.take(very_large=very_large)
             self.inside[principal] += 1
             await self.go_on.wait()
@@ -363,17 +345,18 @@ async def test_who_gives_up_waiting_takes_no_slot():
     world = Bodies()
     tasks = [asyncio.create_task(world.hold("User:alice")) for _ in range(3)]
     await world.settle()
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+    while tasks:
+        tasks[0].cancel()
+        await asyncio.wait({tasks.pop(0)})
     world.go_on.set()
     await asyncio.wait_for(world.hold("User:alice"), 30)
+    gc.collect()  # the traceback of a cancelled task leads to its lock
     assert not world.bodies.queues
 
 
 @pytest.fixture
 async def slot() -> AsyncIterator[BodySlot]:
-    async with LargeBodies().slot("User:alice") as slot:
+    async with BodySlot(LargeBodies(), "User:alice") as slot:
         yield slot
 
 
@@ -399,7 +382,7 @@ def request_of(*sizes: int) -> tuple[Request, list[int]]:
 )
 async def test_only_a_large_body_takes_the_slot(sizes: tuple[int, ...], taken: bool):
     bodies = LargeBodies()
-    async with bodies.slot("User:alice") as slot:
+    async with BodySlot(bodies, "User:alice") as slot:
         request, _ = request_of(*sizes)
         assert len(await read_json_body(request, slot)) == sum(sizes)
         assert is_taken(slot) == taken, "it is held until the body is parsed"
@@ -418,7 +401,7 @@ async def test_a_body_is_very_large_that_says_so_or_says_nothing(
 
     headers = [JSON] if length is None else [JSON, (b"content-length", b"%d" % length)]
     bodies = LargeBodies()
-    async with bodies.slot("User:alice") as slot:
+    async with BodySlot(bodies, "User:alice") as slot:
         request = Request({"type": "http", "method": "POST", "headers": headers}, receive)
         await read_json_body(request, slot)
         free = bodies.slots._value, bodies.very_large_slots._value
@@ -436,7 +419,7 @@ async def test_nothing_more_is_taken_in_while_no_slot_is_free(slot: BodySlot):
 
 async def test_the_slot_is_free_again_after_a_body_that_is_too_large():
     bodies = LargeBodies()
-    async with bodies.slot("User:alice") as slot:
+    async with BodySlot(bodies, "User:alice") as slot:
         request, waiting = request_of(SMALL_BYTES + 1, SMALL_BYTES)
         request.scope["headers"].pop()
         with pytest.raises(BodyTooLargeError):

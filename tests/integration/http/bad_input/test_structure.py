@@ -47,7 +47,7 @@ UNREADABLE: dict[str, tuple[str | bytes, Places]] = {
     "100,000 arrays that end": ("[" * 100_000 + "]" * 100_000, {("", "nested-too-deeply")}),
     "100,000 objects": ('{"a":' * 100_000, {("", "nested-too-deeply")}),
     "nesting inside a member": (
-        BODY.replace("1}", f"{'[' * 1000}{']' * 1000}}}"),
+        BODY.replace("1}", f"{'[' * 100_000}{']' * 100_000}}}"),
         {("", "nested-too-deeply")},
     ),
     "alterations twice": (
