@@ -156,12 +156,6 @@ _SECURITY_HEADERS: Final = (
     (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
     (b"referrer-policy", b"no-referrer"),
 )
-_USUAL_HEADERS: Final = (*_SECURITY_HEADERS, (b"cache-control", b"no-store"))
-_JUDGED_HEADERS: Final = frozenset(
-    {_REQUEST_ID_HEADER, b"etag", *(name for name, _ in _USUAL_HEADERS)}
-)
-"""An answer without any of these gets the usual headers."""
-
 logger = structlog.get_logger(__name__)
 
 RequestLog = Callable[[dict[str, Any]], None]
@@ -336,9 +330,6 @@ class _ResponseRecorder:
         """Add the headers that are not there; names come in lower case. Source: ASGI."""
         request_id = (_REQUEST_ID_HEADER, self.context.request_id.encode("ascii"))
         present = {name for name, _ in message["headers"]}
-        if present.isdisjoint(_JUDGED_HEADERS):
-            message["headers"] = [*message["headers"], *_USUAL_HEADERS, request_id]
-            return
         headers = [pair for pair in message["headers"] if pair[0] != _REQUEST_ID_HEADER]
         headers += [pair for pair in _SECURITY_HEADERS if pair[0] not in present]
         if b"cache-control" not in present:

@@ -1,7 +1,7 @@
 """Query strings, read strictly into Pydantic models; the models describe the parameters, too."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import cache, lru_cache
 from typing import Annotated, Any, Final, Generic, TypeVar, get_origin
@@ -240,15 +240,8 @@ def _refused_by_brokers(values: Mapping[str, Any], model: type[BaseModel]) -> It
 _BAD_ESCAPE: Final = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 
 
-def _pairs(query_string: bytes, unreadable: list[Violation]) -> Iterable[tuple[str, str]]:
-    """Return the names and texts; note what cannot be read."""
-    if query_string.isascii() and b"%" not in query_string and b"+" not in query_string:
-        pairs = [pair.partition("=") for pair in query_string.decode("ascii").split("&") if pair]
-        return [(name, text) for name, _, text in pairs]
-    return _decoded_pairs(query_string, unreadable)
-
-
-def _decoded_pairs(query_string: bytes, unreadable: list[Violation]) -> Iterator[tuple[str, str]]:
+def _pairs(query_string: bytes, unreadable: list[Violation]) -> Iterator[tuple[str, str]]:
+    """Yield the names and texts; note what cannot be read."""
     for pair in query_string.split(b"&"):
         if not pair:
             continue

@@ -54,15 +54,6 @@ class ReceiveLimits:
     answer_s: float = 60.0
     header_bytes: int = 64 * 1024
 
-    def of(self, stage: Stage) -> float:
-        """Return the deadline of a stage, in seconds."""
-        return {
-            Stage.IDLE: self.idle_s,
-            Stage.HEADERS: self.headers_s,
-            Stage.BODY: self.body_s,
-            Stage.ANSWER: self.answer_s,
-        }[stage]
-
 
 _LOOKS: Final = 5
 """How often a connection is looked at within its shortest deadline."""
@@ -257,7 +248,8 @@ class DeadlineHttpProtocol(HttpToolsProtocol):
             return None
         if self._refused_at is not None:
             return self._stage if now - self._refused_at >= _LINGER_S else None
-        return self._stage if now - self._since >= self.limits.of(self._stage) else None
+        deadline_s: float = getattr(self.limits, f"{self._stage}_s")
+        return self._stage if now - self._since >= deadline_s else None
 
     def _unread_for(self, now: float) -> float:
         """Return for how long the caller has read next to nothing of what waits for it."""

@@ -6,9 +6,6 @@ from collections.abc import Hashable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
-from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
-
 from app.domain.addresses import canonical_ip
 from app.domain.entities import EntityType
 from app.domain.quota_keys import QuotaKey
@@ -25,25 +22,6 @@ from app.http.encoding import (
 from app.service.queries.analytics import BucketName, BucketUsage
 from app.service.queries.resolve import Identity, ResolutionBasis, ResolveAnswer, resolved
 from app.service.runtime.tasks import pause_gc
-
-
-class JsonBytes(Response):
-    """A JSON answer that is encoded already."""
-
-    def __init__(self, content: bytes) -> None:
-        self.status_code = 200
-        self.background = None
-        self.body = content
-        self.raw_headers = [
-            (b"content-length", str(len(content)).encode("ascii")),
-            (b"content-type", b"application/json"),
-        ]
-
-    async def __call__(self, _scope: Scope, _receive: Receive, send: Send) -> None:
-        """Send it; no listener speaks anything that would wrap the messages."""
-        start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
-        await send(start)
-        await send({"type": "http.response.body", "body": self.body})
 
 
 def resolution_json(answer: ResolveAnswer, *, explain: bool) -> dict[str, Any]:

@@ -37,14 +37,13 @@ from app.http.models import (
 )
 from app.http.query_params import MAX_AGE_MS, READ_INTEGER, Flag, QueryParameters, StrictQuery
 from app.http.resolve.rendering import (
-    JsonBytes,
     add_usage,
     buckets_of,
     resolution_bytes,
     resolution_json,
     resolutions_bytes,
 )
-from app.http.responses import READING, WITH_BODY, answers, request_examples
+from app.http.responses import JSON, READING, WITH_BODY, answers, request_examples
 from app.http.route import feature_router
 from app.http.validation import at_most, strict
 from app.service.queries.resolve import DEFAULT_RESOLVE_AGE_MS, ResolveQuery
@@ -314,7 +313,7 @@ async def resolve_quotas(
     query = parameters.query
     basis = await services_of(request).resolve.basis(query)
     if not (query.explain or parameters.usage):
-        return JsonBytes(resolution_bytes(basis))
+        return Response(resolution_bytes(basis), media_type=JSON)
     answer = basis.answer()
     document = resolution_json(answer, explain=query.explain)
     if parameters.usage:
@@ -341,4 +340,5 @@ async def resolve_many(request: Request, body: ResolveRequest) -> Response:
     """Resolve up to 10,000 identities, and what would apply after proposed alterations."""
     query = body.query()
     basis = await services_of(request).resolve.basis(query)
-    return JsonBytes(await off_loop(len(query.identities), resolutions_bytes, basis))
+    content = await off_loop(len(query.identities), resolutions_bytes, basis)
+    return Response(content, media_type=JSON)
