@@ -3,20 +3,21 @@
 import asyncio
 import json
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
+from operator import itemgetter
 from typing import Any, Final
 
 from sqlalchemy import Row, select
 
-from app.domain.alterations import AlterationResult
-from app.domain.entities import Caller
+from app.domain.alterations import AlterationResult, Outcome
+from app.domain.entities import Caller, ClientQuotaEntity, show_entity
 from app.domain.errors import NotSentError, QuotaError
 from app.postgres.audit_query import audit_statement
 from app.postgres.errors import CommitInDoubtError, failure
-from app.postgres.event_records import alteration_record, audit_row, read_head, start_event
+from app.postgres.event_records import start_event
 from app.postgres.locks import find_key
 from app.postgres.log_writer import (
     BatchRejectedError,
@@ -28,6 +29,14 @@ from app.postgres.log_writer import (
     write_intents,
     write_outcomes,
 )
+from app.postgres.payload import (
+    Document,
+    audit_entity_from_json,
+    listed_op,
+    refusal_from_json,
+    result_from_json,
+    values_from_json,
+)
 from app.postgres.pool import Database, Lease
 from app.postgres.schema import audit_event
 from app.service.alterations.group_commit import Batcher
@@ -37,6 +46,7 @@ from app.service.ports.audit_log import (
     AuditPage,
     AuditQuery,
     AuditRequest,
+    AuditRow,
     Intent,
     StoredKey,
 )
@@ -66,7 +76,7 @@ def page_of(rows: Sequence[Row[Any]], limit: int) -> AuditPage:
     """Return the page that the rows make."""
     page = rows[:limit]
     heads = {row.alteration_id: row.request for row in page}
-    read = {alteration_id: read_head(head) for alteration_id, head in heads.items()}
+    read = {alteration_id: json.loads(head + "}") for alteration_id, head in heads.items()}
     listed = [
         audit_row(
             row.at,
@@ -80,6 +90,138 @@ def page_of(rows: Sequence[Row[Any]], limit: int) -> AuditPage:
         return AuditPage(listed, None)
     last = page[-1]
     return AuditPage(listed, (last.at.astimezone(UTC), str(last.alteration_id), last.ordinal))
+
+
+_DETAILS: Final[Mapping[str, tuple[str, str]]] = {
+    "intent": ("intent", "committed before anything was sent"),
+    "denied": ("outcome", "denied; nothing was sent"),
+    "validated": ("outcome", "judged; nothing was changed"),
+    "drift": ("outcome", "seen in the cluster; this service did not make the change"),
+}
+"""The first event of a history, by its kind: event and detail."""
+
+
+def alteration_record(payloads: Sequence[bytes]) -> AlterationRecord:
+    """Return an alteration from the payloads of its events, in order."""
+    start, *later = (json.loads(payload) for payload in payloads)
+    at = datetime.fromisoformat(start["at"])
+    entities = [entry for entry in start["entities"] if entry["entity"] is not None]
+    started = {entry["ordinal"]: entry for entry in entities}
+    rejected = _results(start["rejected"])
+    concluded = _results(entities) | _ends(later, started)
+    open_results = {n: _open(entry) for n, entry in started.items() if n not in concluded}
+    reported = {entry["ordinal"] for event in later for entry in event["entities"]}
+    return AlterationRecord(
+        request=_request(start, entities, rejected),
+        at=at,
+        results=dict(sorted({**rejected, **concluded, **open_results}.items())),
+        concluded=reported.issuperset(open_results),
+        history=[(at, *_DETAILS[start["event"]]), *_history(later, started)],
+    )
+
+
+def audit_row(
+    at: datetime, request: Document, start: Document, conclusion: Document | None
+) -> AuditRow:
+    """Return one row of the log: from the head of the request, and what was said of the entity."""
+    result = (conclusion or start).get("result", {})
+    before = result.get("before")
+    return AuditRow(
+        cluster_id=request["cluster_id"],
+        alteration_id=request["alteration_id"],
+        at=at.astimezone(UTC),
+        principal=request["principal"],
+        authentication=request["authentication"],
+        client_address=request["client_address"],
+        action=request["action"],
+        entity=None if start["entity"] is None else ClientQuotaEntity.of(start["entity"]),
+        ops=None if start["ops"] is None else [listed_op(op) for op in start["ops"]],
+        before=values_from_json(start["before"] if before is None else before),
+        after=values_from_json(result.get("after")),
+        outcome=result.get("outcome", Outcome.UNKNOWN.value),
+        reason=request["reason"],
+        request_id=request["request_id"],
+        error=refusal_from_json(result.get("error")),
+        plan=_plan(request, start),
+        denied=request["decision"].get("denied"),
+    )
+
+
+def _plan(request: Document, start: Document) -> Document | None:
+    """Return the plan behind a request, as far as it concerns one entity; null where none is."""
+    plan: Document | None = request["options"].get("plan")
+    if plan is None:
+        return None
+    return {**plan, "taken_over": plan["taken_over"].get(str(start["ordinal"]), {})}
+
+
+def _request(
+    start: Document, entities: Sequence[Document], rejected: Mapping[int, AlterationResult]
+) -> AuditRequest:
+    return AuditRequest(
+        alteration_id=start["alteration_id"],
+        cluster_id=start["cluster_id"],
+        caller=Caller(start["principal"], start["client_address"], start["authentication"]),
+        action=start["action"],
+        request_id=start["request_id"],
+        entities=tuple(audit_entity_from_json(entry) for entry in entities),
+        local_refusals=rejected,
+        reason=start["reason"],
+        decision=start["decision"],
+        options=start["options"],
+        broker_id=start["broker_id"],
+    )
+
+
+def _results(documents: Iterable[Document]) -> dict[int, AlterationResult]:
+    return {
+        entry["ordinal"]: result_from_json(ClientQuotaEntity.of(entry["entity"]), entry["result"])
+        for entry in documents
+        if "result" in entry
+    }
+
+
+def _ends(
+    later: Iterable[Document], started: Mapping[int, Document]
+) -> dict[int, AlterationResult]:
+    """A final result comes last; an observation is not a result yet."""
+    ends = _results(
+        {**entry, "entity": started[entry["ordinal"]]["entity"]}
+        for event in later
+        for entry in event["entities"]
+        if entry.get("final", True)
+    )
+    return {
+        ordinal: result
+        if result.before is not None
+        else replace(result, before=values_from_json(started[ordinal]["before"]))
+        for ordinal, result in ends.items()
+    }
+
+
+def _open(document: Document) -> AlterationResult:
+    entity = audit_entity_from_json(document)
+    return AlterationResult(
+        entity.alteration.entity,
+        Outcome.UNKNOWN,
+        before=entity.before,
+        warnings=entity.warnings,
+    )
+
+
+def _history(
+    later: Iterable[Document], started: Mapping[int, Document]
+) -> Iterator[tuple[datetime, str, str]]:
+    """In the order of the database's clock; what concerns one of several entities names it."""
+    names = {n: show_entity(entry["entity"]) for n, entry in started.items()}
+    for event in sorted(later, key=itemgetter("occurred_at")):
+        for time, kind, detail in event.get("events", ()):
+            yield datetime.fromisoformat(time), kind, detail
+        for entry in event["entities"]:
+            if "detail" in entry:
+                of = f" for {names[entry['ordinal']]}" if len(names) > 1 else ""
+                at = datetime.fromisoformat(event["occurred_at"])
+                yield at, "recovery", f"{entry['detail']}{of}"
 
 
 _PATIENCE_S: Final = 0.2

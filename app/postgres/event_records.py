@@ -1,46 +1,35 @@
-"""Domain values as events of the log, and back.
+"""Domain values as events of the log; ``audit_log`` reads them.
 
 An event is one row of the log: a head that concerns the request, and a document for each entity.
 A row for each entity says what it is found by, and where its document is. The database puts the
 times of an event in front of its record, and hashes both as they are stored.
 """
 
-import json
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from itertools import groupby
-from operator import attrgetter, itemgetter
+from operator import attrgetter
 from typing import Any, Final
 
-from app.domain.alterations import AlterationResult, ClientQuotaAlteration, Outcome
+from app.domain.alterations import AlterationResult, Outcome
 from app.domain.entities import (
     DEFAULT_NAME,
     ENTITY_TYPES,
-    Caller,
     ClientQuotaEntity,
-    show_entity,
 )
 from app.postgres.payload import (
     Document,
     canonical_bytes,
     canonical_json,
-    listed_op,
     op_to_json,
-    ops_from_json,
-    refusal_from_json,
-    result_from_json,
     result_to_json,
-    values_from_json,
     values_text,
     values_to_json,
 )
 from app.service.ports.audit_log import (
-    AlterationRecord,
     AuditConclusion,
     AuditEntity,
     AuditRequest,
-    AuditRow,
 )
 from app.service.ports.recovery import Recovered, RecoveryKey
 from app.service.runtime.clock import time_of
@@ -307,153 +296,3 @@ def _finding(recovered: Recovered) -> str:
     ]
     found = f"found {outcome}" if recovered.final else f"observed: {outcome} so far"
     return f"{found} ({', '.join(remarks)})" if remarks else found
-
-
-_DETAILS: Final[Mapping[str, tuple[str, str]]] = {
-    _INTENT: ("intent", "committed before anything was sent"),
-    "denied": ("outcome", "denied; nothing was sent"),
-    "validated": ("outcome", "judged; nothing was changed"),
-    _DRIFT: ("outcome", "seen in the cluster; this service did not make the change"),
-}
-"""The first event of a history, by its kind: event and detail."""
-
-
-def read_head(text: str) -> Document:
-    """Return the head of an event from its bytes, which lack the closing brace."""
-    head: Document = json.loads(text + "}")
-    return head
-
-
-def alteration_record(payloads: Sequence[bytes]) -> AlterationRecord:
-    """Return an alteration from the payloads of its events, in order."""
-    start, *later = (json.loads(payload) for payload in payloads)
-    at = datetime.fromisoformat(start["at"])
-    entities = [entry for entry in start["entities"] if entry["entity"] is not None]
-    started = {entry["ordinal"]: entry for entry in entities}
-    rejected = _results(start["rejected"])
-    concluded = _results(entities) | _ends(later, started)
-    open_results = {n: _open(entry) for n, entry in started.items() if n not in concluded}
-    reported = {entry["ordinal"] for event in later for entry in event["entities"]}
-    return AlterationRecord(
-        request=_request(start, entities, rejected),
-        at=at,
-        results=dict(sorted({**rejected, **concluded, **open_results}.items())),
-        concluded=reported.issuperset(open_results),
-        history=[(at, *_DETAILS[start["event"]]), *_history(later, started)],
-    )
-
-
-def audit_row(
-    at: datetime, request: Document, start: Document, conclusion: Document | None
-) -> AuditRow:
-    """Return one row of the log: from the head of the request, and what was said of the entity."""
-    result = (conclusion or start).get("result", {})
-    before = result.get("before")
-    return AuditRow(
-        cluster_id=request["cluster_id"],
-        alteration_id=request["alteration_id"],
-        at=at.astimezone(UTC),
-        principal=request["principal"],
-        authentication=request["authentication"],
-        client_address=request["client_address"],
-        action=request["action"],
-        entity=None if start["entity"] is None else ClientQuotaEntity.of(start["entity"]),
-        ops=None if start["ops"] is None else [listed_op(op) for op in start["ops"]],
-        before=values_from_json(start["before"] if before is None else before),
-        after=values_from_json(result.get("after")),
-        outcome=result.get("outcome", Outcome.UNKNOWN.value),
-        reason=request["reason"],
-        request_id=request["request_id"],
-        error=refusal_from_json(result.get("error")),
-        plan=_plan(request, start),
-        denied=request["decision"].get("denied"),
-    )
-
-
-def _plan(request: Document, start: Document) -> Document | None:
-    """Return the plan behind a request, as far as it concerns one entity; null where none is."""
-    plan: Document | None = request["options"].get("plan")
-    if plan is None:
-        return None
-    return {**plan, "taken_over": plan["taken_over"].get(str(start["ordinal"]), {})}
-
-
-def _request(
-    start: Document, entities: Sequence[Document], rejected: Mapping[int, AlterationResult]
-) -> AuditRequest:
-    return AuditRequest(
-        alteration_id=start["alteration_id"],
-        cluster_id=start["cluster_id"],
-        caller=Caller(start["principal"], start["client_address"], start["authentication"]),
-        action=start["action"],
-        request_id=start["request_id"],
-        entities=tuple(audit_entity(entry) for entry in entities),
-        local_refusals=rejected,
-        reason=start["reason"],
-        decision=start["decision"],
-        options=start["options"],
-        broker_id=start["broker_id"],
-    )
-
-
-def audit_entity(document: Document) -> AuditEntity:
-    """Return one entity of a request, from its document in the first event."""
-    return AuditEntity(
-        document["ordinal"],
-        ClientQuotaAlteration(
-            ClientQuotaEntity.of(document["entity"]), ops_from_json(document["ops"])
-        ),
-        values_from_json(document["before"]),
-        tuple(document["warnings"]),
-    )
-
-
-def _results(documents: Iterable[Document]) -> dict[int, AlterationResult]:
-    return {
-        entry["ordinal"]: result_from_json(ClientQuotaEntity.of(entry["entity"]), entry["result"])
-        for entry in documents
-        if "result" in entry
-    }
-
-
-def _ends(
-    later: Iterable[Document], started: Mapping[int, Document]
-) -> dict[int, AlterationResult]:
-    """A final result comes last; an observation is not a result yet."""
-    ends = _results(
-        {**entry, "entity": started[entry["ordinal"]]["entity"]}
-        for event in later
-        for entry in event["entities"]
-        if entry.get("final", True)
-    )
-    return {
-        ordinal: result
-        if result.before is not None
-        else replace(result, before=values_from_json(started[ordinal]["before"]))
-        for ordinal, result in ends.items()
-    }
-
-
-def _open(document: Document) -> AlterationResult:
-    entity = audit_entity(document)
-    return AlterationResult(
-        entity.alteration.entity,
-        Outcome.UNKNOWN,
-        before=entity.before,
-        warnings=entity.warnings,
-    )
-
-
-def _history(
-    later: Iterable[Document], started: Mapping[int, Document]
-) -> Iterator[tuple[datetime, str, str]]:
-    """In the order of the database's clock; what concerns one of several entities names it."""
-    names = {n: show_entity(entry["entity"]) for n, entry in started.items()}
-    for event in sorted(later, key=itemgetter("occurred_at")):
-        for time, kind, detail in event.get("events", ()):
-            yield datetime.fromisoformat(time), kind, detail
-        for entry in event["entities"]:
-            if "detail" in entry:
-                of = f" for {names[entry['ordinal']]}" if len(names) > 1 else ""
-                at = datetime.fromisoformat(event["occurred_at"])
-                yield at, _RECOVERY, f"{entry['detail']}{of}"

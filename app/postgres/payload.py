@@ -9,8 +9,16 @@ from typing import Any, Final
 
 import orjson
 
-from app.domain.alterations import AlterationResult, KafkaRefusal, Op, Outcome, Values
+from app.domain.alterations import (
+    AlterationResult,
+    ClientQuotaAlteration,
+    KafkaRefusal,
+    Op,
+    Outcome,
+    Values,
+)
 from app.domain.entities import ClientQuotaEntity
+from app.service.ports.audit_log import AuditEntity
 
 Document = dict[str, Any]
 
@@ -147,6 +155,18 @@ def refusal_from_json(document: Mapping[str, Any] | None) -> KafkaRefusal | None
 def ops_from_json(documents: Sequence[Mapping[str, Any]]) -> tuple[Op, ...]:
     """Return the operations of an entity, in order."""
     return tuple(op_from_json(document) for document in documents)
+
+
+def audit_entity_from_json(document: Document) -> AuditEntity:
+    """Return one entity of a request, from its document in the first event."""
+    return AuditEntity(
+        document["ordinal"],
+        ClientQuotaAlteration(
+            ClientQuotaEntity.of(document["entity"]), ops_from_json(document["ops"])
+        ),
+        values_from_json(document["before"]),
+        tuple(document["warnings"]),
+    )
 
 
 def _decimal_to_json(value: Decimal) -> int | float | str:

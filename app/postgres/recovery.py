@@ -10,10 +10,10 @@ from sqlalchemy import Row, text
 
 from app.domain.alterations import AlterationResult, Outcome
 from app.domain.entities import ClientQuotaEntity
-from app.postgres.event_records import audit_entity, recovery_events
+from app.postgres.event_records import recovery_events
 from app.postgres.locks import may_be_repeated
 from app.postgres.log_writer import append
-from app.postgres.payload import Document, values_from_json
+from app.postgres.payload import Document, audit_entity_from_json, values_from_json
 from app.postgres.pool import SECONDS_PER_ROW, Database, Lease
 from app.service.ports.metrics import OpenIntents
 from app.service.ports.recovery import DoubtfulAlteration, OpenAlteration, Recovered, RecoveryKey
@@ -69,7 +69,7 @@ def doubtful_alterations(
 
 
 def _doubtful(start: Any, ended: Any, row: Row[Any]) -> DoubtfulAlteration:
-    audited = audit_entity(start)
+    audited = audit_entity_from_json(start)
     before = values_from_json(ended["result"]["before"])
     return DoubtfulAlteration(
         alteration_id=str(row.alteration_id),
@@ -145,7 +145,7 @@ def open_alterations(rows: Sequence[Row[Any]]) -> Sequence[OpenAlteration]:
 
 def _open_alteration(row: Row[Any]) -> OpenAlteration:
     """What the owner knew last of the values before is better than what the intent says."""
-    audited = audit_entity(json.loads(row.intent))
+    audited = audit_entity_from_json(json.loads(row.intent))
     if row.outcome is not None:
         before = values_from_json(json.loads(row.outcome)["result"]["before"])
         audited = replace(audited, before=audited.before if before is None else before)
