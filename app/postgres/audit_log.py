@@ -54,24 +54,6 @@ from app.service.runtime.clock import new_alteration_id, time_of
 from app.service.runtime.tasks import off_loop
 
 
-async def payloads_of(alteration_id: str, lease: Lease) -> Sequence[bytes]:
-    """Return the payloads of an alteration's events, in order."""
-    query = (
-        select(audit_event.c.payload)
-        .where(audit_event.c.received_at == time_of(alteration_id))
-        .where(audit_event.c.alteration_id == uuid.UUID(alteration_id))
-        .order_by(audit_event.c.seq)
-    )
-    return (await lease.connection.scalars(query)).all()
-
-
-async def rows_of(query: AuditQuery, lease: Lease) -> Sequence[Row[Any]]:
-    """Return the rows of a page, and one more where more follow."""
-    result = await lease.connection.execute(audit_statement(query))
-    rows: Sequence[Row[Any]] = result.all()
-    return rows
-
-
 def page_of(rows: Sequence[Row[Any]], limit: int) -> AuditPage:
     """Return the page that the rows make."""
     page = rows[:limit]
@@ -306,8 +288,14 @@ class PostgresJournal:
         """See ``AuditJournal``."""
         if not _is_alteration_id(alteration_id):
             return None
-        work = partial(payloads_of, alteration_id)
-        payloads = await self._database.querying.run(work, within_s=self._patience.look_up_s)
+        query = (
+            select(audit_event.c.payload)
+            .where(audit_event.c.received_at == time_of(alteration_id))
+            .where(audit_event.c.alteration_id == uuid.UUID(alteration_id))
+            .order_by(audit_event.c.seq)
+        )
+        rows = await self._database.querying.rows(query, within_s=self._patience.look_up_s)
+        payloads = [row.payload for row in rows]
         if not payloads:
             return None
         number = sum(map(len, payloads)) // 200  # an entity has so many bytes, about
@@ -315,8 +303,8 @@ class PostgresJournal:
 
     async def audit_rows(self, query: AuditQuery) -> AuditPage:
         """See ``AuditJournal``."""
-        work = partial(rows_of, query)
-        rows = await self._database.querying.run(work, within_s=self._patience.list_s)
+        statement = audit_statement(query)
+        rows = await self._database.querying.rows(statement, within_s=self._patience.list_s)
         return await off_loop(len(rows), page_of, rows, query.limit)
 
     async def check_writable(self) -> None:

@@ -1,12 +1,11 @@
 """The counts of refused credentials in Postgres: append-only, a few rows for each minute."""
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Final
 
 from sqlalchemy import text
 
-from app.postgres.pool import Database, Lease
+from app.postgres.pool import Database
 from app.service.auth.authentication_failures import FailureCount
 
 _INSERT: Final = text(
@@ -32,18 +31,12 @@ class PostgresAuthenticationFailures:
         Raises:
             NotSentError: They may not be stored.
         """
-        await self._database.recovering.run(partial(_insert, counts))
-
-
-async def _insert(counts: Sequence[FailureCount], lease: Lease) -> None:
-    await lease.connection.execute(
-        _INSERT,
-        {
+        values = {
             "ids": [count.row_id for count in counts],
             "minutes": [count.minute for count in counts],
             "sources": [count.source for count in counts],
             "methods": [count.method for count in counts],
             "reasons": [count.reason for count in counts],
             "numbers": [count.number for count in counts],
-        },
-    )
+        }
+        await self._database.recovering.rows(_INSERT, values)

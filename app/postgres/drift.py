@@ -10,7 +10,7 @@ from itertools import islice
 from typing import Any, Final
 from uuid import UUID
 
-from sqlalchemy import Row, text
+from sqlalchemy import Row, TextClause, text
 from sqlalchemy.exc import DBAPIError
 
 from app.domain.alterations import (
@@ -30,7 +30,7 @@ from app.postgres.locks import by_hash
 from app.postgres.log_writer import append
 from app.postgres.payload import entity_text, values_from_text, values_text
 from app.postgres.pool import SECONDS_PER_ROW, Database, Lease, T, Work
-from app.postgres.recovery import doubtful_alterations, doubtful_rows
+from app.postgres.recovery import DOUBTFUL, doubtful_alterations
 from app.service.ports.audit_log import AuditEntity, AuditRequest
 from app.service.ports.recovery import AuditedState, DoubtfulAlteration, Drift
 from app.service.runtime.clock import new_alteration_id, time_of
@@ -232,11 +232,12 @@ class PostgresDriftJournal:
 
     async def try_lead(self, cluster_id: str) -> bool:
         """See ``DriftJournal``; this process does while its connection lasts."""
-        return await self._database.leading.run(partial(_lead, cluster_id))
+        ((leads,),) = await self._database.leading.rows(_LEAD, {"cluster_id": cluster_id})
+        return bool(leads)
 
     async def let_others_lead(self) -> None:
         """See ``DriftJournal``; where the connection is lost, so is what it held."""
-        await self._database.leading.run(_resign)
+        await self._database.leading.rows(_RESIGN)
 
     async def baseline(self, cluster_id: str) -> Mapping[ClientQuotaEntity, AuditedState] | None:
         """See ``DriftJournal``.
@@ -244,7 +245,7 @@ class PostgresDriftJournal:
         What has had no values for an hour is forgotten before: never while a round compares, for
         the versions of an entity that comes back begin anew.
         """
-        await self._run(partial(_forget, cluster_id))
+        await self._change(_FORGET, cluster_id)
         work = partial(_states, cluster_id)
         rows = await self._database.querying.run(work, within_s=self._read_within_s)
         return None if rows is None else await asyncio.to_thread(_audited_states, rows)
@@ -256,7 +257,7 @@ class PostgresDriftJournal:
                 _states_to_store, {entity: quotas[entity] for entity in some}
             )
             await self._run(partial(_keep, {"cluster_id": cluster_id, **states}))
-        await self._run(partial(_watch, cluster_id))
+        await self._change(_WATCH, cluster_id)
 
     async def record_drift(
         self, cluster_id: str, changes: Sequence[Drift]
@@ -274,20 +275,18 @@ class PostgresDriftJournal:
         self, cluster_id: str, entities: Iterable[ClientQuotaEntity]
     ) -> Sequence[DoubtfulAlteration]:
         """See ``DriftJournal``."""
-        work = partial(doubtful_rows, cluster_id)
-        rows = await self._database.querying.run(work, within_s=self._read_within_s)
+        rows = await self._database.querying.rows(
+            DOUBTFUL, {"cluster_id": cluster_id}, within_s=self._read_within_s
+        )
         return await asyncio.to_thread(doubtful_alterations, rows, frozenset(entities))
 
     async def _run(self, work: Work[T]) -> T:
         return await self._database.recovering.run(work, within_s=self._record_within_s)
 
-
-async def _lead(cluster_id: str, lease: Lease) -> bool:
-    return bool(await lease.connection.scalar(_LEAD, {"cluster_id": cluster_id}))
-
-
-async def _resign(lease: Lease) -> None:
-    await lease.connection.execute(_RESIGN)
+    async def _change(self, statement: TextClause, cluster_id: str) -> None:
+        await self._database.recovering.rows(
+            statement, {"cluster_id": cluster_id}, within_s=self._record_within_s
+        )
 
 
 async def _states(cluster_id: str, lease: Lease) -> Sequence[Row[Any]] | None:
@@ -297,17 +296,9 @@ async def _states(cluster_id: str, lease: Lease) -> Sequence[Row[Any]] | None:
     return (await lease.connection.execute(_STATES, cluster)).all()
 
 
-async def _forget(cluster_id: str, lease: Lease) -> None:
-    await lease.connection.execute(_FORGET, {"cluster_id": cluster_id})
-
-
 async def _keep(states: Mapping[str, Any], lease: Lease) -> None:
     await lease.extend(len(states["hashes"]) * SECONDS_PER_ROW)
     await lease.connection.execute(_KEEP, states)
-
-
-async def _watch(cluster_id: str, lease: Lease) -> None:
-    await lease.connection.execute(_WATCH, {"cluster_id": cluster_id})
 
 
 def _states_to_store(quotas: Quotas) -> dict[str, Any]:

@@ -105,11 +105,12 @@ _STORED_KEY: Final = text(
     """
 )
 
-_REMOVE_EXPIRED: Final = text(
+REMOVE_EXPIRED_KEYS: Final = text(
     """
     delete from idempotency where key_hash in (
       select key_hash from idempotency where expires_at <= clock_timestamp()
       order by expires_at limit :number for update skip locked)
+    returning 1
     """
 )
 
@@ -120,12 +121,6 @@ async def find_key(key_hash: bytes, lease: Lease) -> StoredKey | None:
         await lease.connection.execute(_STORED_KEY, {"key_hash": key_hash})
     ).first()
     return None if found is None else StoredKey(str(found.alteration_id), bytes(found.fingerprint))
-
-
-async def remove_expired_keys(number: int, lease: Lease) -> int:
-    """Remove at most that many expired keys; return how many there were."""
-    removed: int = (await lease.connection.execute(_REMOVE_EXPIRED, {"number": number})).rowcount
-    return removed
 
 
 def may_be_repeated(results: Iterable[AlterationResult], *, found: bool = False) -> bool:
@@ -152,21 +147,13 @@ _HELD: Final = text(
     """
 )
 
-_HOLDINGS: Final = text(
+HOLDINGS: Final = text(
     """
     select entity, key, owner, value from quota_owner
     where cluster_id = :cluster_id
       and (owner = :owner or entity_hash = any(cast(:hashes as bytea[])))
     """
 )
-
-
-async def read_holdings(
-    cluster_id: str, owner: str, entities: Iterable[ClientQuotaEntity], lease: Lease
-) -> list[Row[Any]]:
-    """Return the rows of the keys that are held: of these entities, and of the owner."""
-    values = {"cluster_id": cluster_id, "owner": owner, "hashes": list(by_hash(set(entities)))}
-    return list((await lease.connection.execute(_HOLDINGS, values)).all())
 
 
 def holdings_of(rows: Iterable[Row[Any]]) -> Holdings:

@@ -1,6 +1,5 @@
 """Bring the database to this version: tables, partitions, the role's rights; then maintain it."""
 
-from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -13,9 +12,9 @@ from sqlalchemy import Connection, NullPool, create_engine, text
 from sqlalchemy.exc import SQLAlchemyError
 
 from app.postgres.connect import read_url
-from app.postgres.locks import remove_expired_keys
-from app.postgres.plans import remove_expired_plans
-from app.postgres.pool import Database, Lease
+from app.postgres.locks import REMOVE_EXPIRED_KEYS
+from app.postgres.plans import REMOVE_EXPIRED_PLANS
+from app.postgres.pool import Database
 from app.postgres.schema import (
     ENSURE_PARTITIONS,
     LOG_TABLES,
@@ -167,8 +166,8 @@ def _first_line(error: BaseException) -> str:
     return lines[0] if lines else type(error).__name__
 
 
-_KEYS_AT_ONCE: Final = 1000
-_PLANS_AT_ONCE: Final = 100
+_EXPIRED: Final = ((REMOVE_EXPIRED_KEYS, 1000), (REMOVE_EXPIRED_PLANS, 100))
+"""What removes expired rows, and how many at once."""
 
 
 async def keep_house(database: Database) -> int:
@@ -180,12 +179,10 @@ async def keep_house(database: Database) -> int:
         NotSentError: Postgres did not do all of it.
     """
     created = await ensure_partitions(database)
-    remove = partial(remove_expired_keys, _KEYS_AT_ONCE)
-    while await database.recovering.run(remove) == _KEYS_AT_ONCE:
-        pass
-    remove = partial(remove_expired_plans, _PLANS_AT_ONCE)
-    while await database.recovering.run(remove) == _PLANS_AT_ONCE:
-        pass
+    for statement, at_once in _EXPIRED:
+        values = {"number": at_once}
+        while len(await database.recovering.rows(statement, values)) == at_once:
+            pass
     return created
 
 
@@ -195,8 +192,5 @@ async def months_ahead(database: Database) -> int:
     Raises:
         NotSentError: Postgres does not answer.
     """
-    return await database.recovering.run(_months_ahead)
-
-
-async def _months_ahead(lease: Lease) -> int:
-    return int((await lease.connection.execute(MONTHS_AHEAD)).scalar_one())
+    ((months,),) = await database.recovering.rows(MONTHS_AHEAD)
+    return int(months)

@@ -5,7 +5,6 @@ import json
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC
-from functools import partial
 from typing import Any, Final
 
 from sqlalchemy import Row, text
@@ -14,7 +13,7 @@ from app.domain.alterations import ClientQuotaAlteration
 from app.domain.entities import ClientQuotaEntity
 from app.domain.plans import Conflict, DesiredQuota, Holdings, PlannedChange, Unpruned, WhyKept
 from app.domain.validation import exact_float
-from app.postgres.locks import holdings_of, read_holdings
+from app.postgres.locks import HOLDINGS, by_hash, holdings_of
 from app.postgres.payload import (
     canonical_json,
     number_to_json,
@@ -23,7 +22,7 @@ from app.postgres.payload import (
     values_from_json,
     values_to_json,
 )
-from app.postgres.pool import Database, Lease
+from app.postgres.pool import Database
 from app.service.ports.plans import (
     MAX_OWN_PLAN_BYTES,
     MAX_OWN_PLANS,
@@ -168,6 +167,7 @@ _KEEP: Final = text(
         and coalesce(sum(octet_length(plan) + octet_length(document)), 0) < :most_bytes
       from quota_plan
       where expires_at > :created_at and cluster_id = :cluster_id and author = :author)
+    returning 1
     """
 )
 
@@ -178,11 +178,12 @@ _PLAN: Final = text(
     """
 )
 
-_REMOVE_EXPIRED: Final = text(
+REMOVE_EXPIRED_PLANS: Final = text(
     """
     delete from quota_plan where plan_id in (
       select plan_id from quota_plan where expires_at <= clock_timestamp() - interval '1 day'
       order by expires_at limit :number for update skip locked)
+    returning 1
     """
 )
 
@@ -202,8 +203,9 @@ class PostgresPlans:
         Raises:
             NotSentError: Postgres does not answer.
         """
-        work = partial(read_holdings, cluster_id, owner, tuple(entities))
-        rows = await self._pool.run(work, within_s=self._within_s)
+        hashes = list(by_hash(set(entities)))
+        values = {"cluster_id": cluster_id, "owner": owner, "hashes": hashes}
+        rows = await self._pool.rows(HOLDINGS, values, within_s=self._within_s)
         return await off_loop(len(rows), holdings_of, rows)
 
     async def keep(self, plan: StoredPlan) -> bool:
@@ -213,7 +215,7 @@ class PostgresPlans:
             NotSentError: Not stored, or not for certain.
         """
         values = await off_loop(len(plan.document) + len(plan.rests_on), _columns, plan)
-        return await self._pool.run(partial(_keep, values), within_s=self._within_s)
+        return bool(await self._pool.rows(_KEEP, values, within_s=self._within_s))
 
     async def plan(self, cluster_id: str, plan_id: str) -> StoredPlan | None:
         """See ``PlanStore``.
@@ -224,24 +226,9 @@ class PostgresPlans:
         wanted = _uuid(plan_id)
         if wanted is None:
             return None
-        row = await self._pool.run(partial(_find, cluster_id, wanted), within_s=self._within_s)
-        return None if row is None else await asyncio.to_thread(_plan_from_row, row)
-
-
-async def remove_expired_plans(number: int, lease: Lease) -> int:
-    """Remove at most that many plans that expired a day ago; return how many there were."""
-    removed: int = (await lease.connection.execute(_REMOVE_EXPIRED, {"number": number})).rowcount
-    return removed
-
-
-async def _keep(values: dict[str, Any], lease: Lease) -> bool:
-    bounds = {"most": MAX_OWN_PLANS, "most_bytes": MAX_OWN_PLAN_BYTES}
-    return (await lease.connection.execute(_KEEP, {**values, **bounds})).rowcount == 1
-
-
-async def _find(cluster_id: str, plan_id: uuid.UUID, lease: Lease) -> Row[Any] | None:
-    wanted = {"cluster_id": cluster_id, "plan_id": plan_id}
-    return (await lease.connection.execute(_PLAN, wanted)).first()
+        values = {"cluster_id": cluster_id, "plan_id": wanted}
+        rows = await self._pool.rows(_PLAN, values, within_s=self._within_s)
+        return await asyncio.to_thread(_plan_from_row, rows[0]) if rows else None
 
 
 def _columns(plan: StoredPlan) -> dict[str, Any]:
@@ -255,6 +242,8 @@ def _columns(plan: StoredPlan) -> dict[str, Any]:
         "expires_at": plan.expires_at,
         "plan": plan_text(plan),
         "document": document_text(plan.document),
+        "most": MAX_OWN_PLANS,
+        "most_bytes": MAX_OWN_PLAN_BYTES,
     }
 
 

@@ -5,13 +5,13 @@ import math
 import select
 import socket
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
 from typing import Any, Final, TypeVar
 
 import psycopg
-from sqlalchemy import ExceptionContext, event, text
+from sqlalchemy import ExceptionContext, Executable, Row, event, text
 from sqlalchemy.exc import DisconnectionError
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 from sqlalchemy.pool import QueuePool
@@ -239,6 +239,25 @@ class Pool:
         finally:
             self._abandon(task, lease)
         raise failure(None, commits=lease.commits)
+
+    async def rows(
+        self,
+        statement: Executable,
+        values: Mapping[str, Any] | None = None,
+        *,
+        within_s: float | None = None,
+    ) -> Sequence[Row[Any]]:
+        """Return the rows of one statement, a transaction of its own; none where it has none.
+
+        Raises:
+            QuotaError: As ``run``.
+        """
+
+        async def work(lease: Lease) -> Sequence[Row[Any]]:
+            result = await lease.connection.execute(statement, values)
+            return result.all() if result.returns_rows else ()
+
+        return await self.run(work, within_s=within_s)
 
     async def close(self) -> None:
         """Close every connection, after cutting off what still runs."""

@@ -20,7 +20,7 @@ from app.service.ports.recovery import DoubtfulAlteration, OpenAlteration, Recov
 from app.service.recovery.recovery import FINAL_AFTER_S
 from app.service.runtime.tasks import off_loop
 
-_RECENT: Final = text(
+DOUBTFUL: Final = text(
     """
     select ended.alteration_id, start.document as start, ended.document as ended, ended.verdict,
       ended.occurred_at
@@ -42,16 +42,10 @@ _RECENT: Final = text(
     order by ended.occurred_at desc, ended.seq desc
     """
 )
-"""A day is the longest that we look back for the start of what ended just now; the conditions on
+"""The ends of the last 30 minutes that leave a doubt, newest first.
+
+A day is the longest that we look back for the start of what ended just now; the conditions on
 `verdict` are those of an index."""
-
-
-async def doubtful_rows(cluster_id: str, lease: Lease) -> Sequence[Row[Any]]:
-    """Return the ends of the last 30 minutes that leave a doubt, newest first."""
-    rows: Sequence[Row[Any]] = (
-        await lease.connection.execute(_RECENT, {"cluster_id": cluster_id})
-    ).all()
-    return rows
 
 
 def doubtful_alterations(
@@ -227,7 +221,8 @@ class PostgresRecovery:
 
     async def beat(self, cluster_id: str, owner: str) -> None:
         """See ``RecoveryJournal``: whoever is silent for 5 s is taken for dead."""
-        await self._database.recovering.run(partial(_beat, cluster_id, owner))
+        values = {"cluster_id": cluster_id, "owner": owner}
+        await self._database.recovering.rows(_BEAT, values)
 
     async def claim_open(
         self, cluster_id: str, owner: str, *, limit: int
@@ -244,25 +239,14 @@ class PostgresRecovery:
 
     async def give_back(self, cluster_id: str, owner: str) -> None:
         """See ``RecoveryJournal``; where it fails others wait until the claims end."""
-        await self._database.recovering.run(partial(_give_back, cluster_id, owner))
+        values = {"cluster_id": cluster_id, "owner": owner}
+        await self._database.recovering.rows(_GIVE_BACK, values)
 
     async def open_intents(self, cluster_id: str) -> OpenIntents:
         """See ``RecoveryJournal``."""
-        return await self._database.recovering.run(partial(_count, cluster_id))
+        (row,) = await self._database.recovering.rows(_OPEN, {"cluster_id": cluster_id})
+        return OpenIntents(row.number, row.oldest_s, row.quarantined)
 
     async def record_recovery(self, recovered: Sequence[Recovered]) -> Mapping[RecoveryKey, str]:
         """See ``RecoveryJournal``; an observation is left out once there is a result."""
         return await self._database.recovering.run(partial(record_found, recovered))
-
-
-async def _count(cluster_id: str, lease: Lease) -> OpenIntents:
-    row = (await lease.connection.execute(_OPEN, {"cluster_id": cluster_id})).one()
-    return OpenIntents(row.number, row.oldest_s, row.quarantined)
-
-
-async def _give_back(cluster_id: str, owner: str, lease: Lease) -> None:
-    await lease.connection.execute(_GIVE_BACK, {"cluster_id": cluster_id, "owner": owner})
-
-
-async def _beat(cluster_id: str, owner: str, lease: Lease) -> None:
-    await lease.connection.execute(_BEAT, {"cluster_id": cluster_id, "owner": owner})

@@ -218,12 +218,11 @@ _RIGHTS: Final = text(
 async def ensure_partitions(database: Database) -> int:
     """Create what is missing of the partitions up to three months ahead; return how many.
 
-    Meant to be called every day: ``migrate`` makes them too, but does not run by itself.
-
     Raises:
         NotSentError: Postgres did not do it; the partitions that exist are as they were.
     """
-    return await database.writing.run(_ensured)
+    ((created,),) = await database.writing.rows(ENSURE_PARTITIONS)
+    return int(created)
 
 
 async def schema_problem(database: Database) -> str | None:
@@ -233,11 +232,6 @@ async def schema_problem(database: Database) -> str | None:
         NotSentError: Postgres does not answer.
     """
     return await database.writing.run(_problem)
-
-
-async def _ensured(lease: Lease) -> int:
-    created: int = (await lease.connection.execute(ENSURE_PARTITIONS)).scalar_one()
-    return created
 
 
 async def _problem(lease: Lease) -> str | None:
