@@ -1,6 +1,7 @@
 """Builds what alterations run on, and the sessions of callers who log in at the brokers."""
 
 import asyncio
+import logging
 import os
 import secrets
 import socket
@@ -49,13 +50,19 @@ from app.service.queries.resolve import ResolveQuotas
 from app.service.recovery.drift import DriftWatch
 from app.service.recovery.recovery import Fences, Recovery, RecoveryDeps
 from app.service.runtime.dependencies import CircuitBreaker
-from app.service.runtime.tasks import AlterationTasks, PartitionKeeper, SessionTasks, Tasks
+from app.service.runtime.tasks import AlterationTasks, SessionTasks, Tasks, run_forever
 from app.settings import Settings
 
 _LOG_IS_DOWN: Final = (
     "The audit log has not answered several times in a row; nothing was sent. It is tried again "
     "every two seconds."
 )
+
+
+_KEEP_S: Final = 60.0
+"""How often missing partitions are made, three months ahead, and expired rows removed."""
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,13 +125,20 @@ class AlterationServices:
     state: SharedAlterationState
     recovery: Recovery
     drift: DriftWatch
-    partitions: PartitionKeeper
     tasks: AlterationTasks
 
     def begin(self) -> None:
         """Recover, watch and keep partitions in the background."""
-        for watching in (self.recovery.run(), self.drift.run(), self.partitions.run()):
-            self.tasks.watch(watching)
+        database, metrics = self.state.backends.database, self.state.context.metrics
+
+        async def count() -> None:
+            metrics.partitions_reach(await months_ahead(database))
+
+        keep = partial(keep_house, database)
+        self.tasks.watch(self.recovery.run())
+        self.tasks.watch(self.drift.run())
+        self.tasks.watch(run_forever("keeping the log", keep, pause_s=_KEEP_S, logger=logger))
+        self.tasks.watch(run_forever("counting partitions", count, pause_s=_KEEP_S, logger=logger))
 
 
 def build_alterations(
@@ -169,7 +183,6 @@ def build_alterations(
         state,
         Recovery(dependencies, final_after_s=settings.test_final_after_s),
         watcher,
-        PartitionKeeper(partial(keep_house, database), partial(months_ahead, database), metrics),
         tasks,
     )
 

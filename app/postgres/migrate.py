@@ -1,5 +1,6 @@
 """Bring the database to this version: tables, partitions, the role's rights; then maintain it."""
 
+import logging
 from pathlib import Path
 from typing import Final
 
@@ -23,6 +24,8 @@ from app.postgres.schema import (
     WORKING_TABLES,
     ensure_partitions,
 )
+
+logger = logging.getLogger(__name__)
 
 _ADVISORY_LOCK: Final = 7_052_811_546
 _WAIT_FOR_OTHERS: Final = "60s"
@@ -173,12 +176,14 @@ _EXPIRED: Final = ((REMOVE_EXPIRED_KEYS, 1000), (REMOVE_EXPIRED_PLANS, 100))
 async def keep_house(database: Database) -> int:
     """Create missing partitions, forget expired keys and plans; return how many partitions.
 
-    Meant to be called every few hours; any number of processes may do it at once.
+    Meant to be called again and again; any number of processes may do it at once.
 
     Raises:
         NotSentError: Postgres did not do all of it.
     """
     created = await ensure_partitions(database)
+    if created:
+        logger.info("made %d partitions of the audit log", created)
     for statement, at_once in _EXPIRED:
         values = {"number": at_once}
         while len(await database.recovering.rows(statement, values)) == at_once:

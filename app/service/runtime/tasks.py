@@ -11,7 +11,6 @@ from typing import Any, Final, ParamSpec, TypeVar
 
 from app.domain.errors import NotSentError, QuotaError, Retry, TooManyRequestsError
 from app.domain.validation import MAX_CHANGES
-from app.service.ports.metrics import AlterationMetrics
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -136,59 +135,6 @@ async def run_forever(
         except Exception:  # the outermost boundary of this task: one bad row must not end it
             logger.exception("%s failed", what)
         await asyncio.sleep(pause_s)
-
-
-INTERVAL_S: Final = 6 * 3600.0
-"""How often missing partitions are made, in seconds; three months are made ahead."""
-
-_AFTER_FAILURE_S: Final = 60.0
-
-
-class PartitionKeeper:
-    """Makes partitions at the start and at intervals.
-
-    Args:
-        ensure: Makes what is missing and returns how many were.
-        months_ahead: Counts the months after the present one that have a partition.
-        metrics: Where that is reported, also when nothing could be made.
-    """
-
-    def __init__(
-        self,
-        ensure: Callable[[], Awaitable[int]],
-        months_ahead: Callable[[], Awaitable[int]],
-        metrics: AlterationMetrics,
-    ) -> None:
-        self._ensure = ensure
-        self._months_ahead = months_ahead
-        self._metrics = metrics
-
-    async def run(self) -> None:
-        """Keep partitions ahead until cancelled."""
-        while True:
-            is_made = await self._attempt("made", self._make)
-            await self._attempt("counted", self._count)
-            await asyncio.sleep(INTERVAL_S if is_made else _AFTER_FAILURE_S)
-
-    async def _make(self) -> None:
-        made = await self._ensure()
-        if made:
-            logger.info("made %d partitions of the audit log", made)
-
-    async def _count(self) -> None:
-        self._metrics.partitions_reach(await self._months_ahead())
-
-    async def _attempt(self, what: str, work: Callable[[], Awaitable[None]]) -> bool:
-        """Log a failure; tell whether there was none."""
-        try:
-            await work()
-        except QuotaError as error:
-            logger.warning("partitions of the audit log were not %s: %s", what, error.detail)
-            return False
-        except Exception:  # the outermost boundary of this task, which must not end
-            logger.exception("partitions of the audit log were not %s", what)
-            return False
-        return True
 
 
 MANY: Final = 200

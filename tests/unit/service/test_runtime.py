@@ -1,10 +1,12 @@
-"""Threads for large requests, the garbage collector, and partitions made ahead of time."""
+"""Threads for large requests, the garbage collector, and repeated work."""
 
 import asyncio
 import gc
+import logging
 import threading
 import weakref
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import astuple
 from decimal import Decimal
 from typing import Any
@@ -35,15 +37,13 @@ from app.service.runtime.dependencies import (
     without_addresses,
 )
 from app.service.runtime.tasks import (
-    INTERVAL_S,
     MANY,
     LargeRequests,
-    PartitionKeeper,
     off_loop,
     pause_gc,
+    run_forever,
 )
 from app.settings import Settings, SettingsError
-from tests.testkit.fake_metrics import CountedMetrics
 from tests.testkit.fake_ports import FakeBrokers, FakeImage
 from tests.testkit.virtual_time import ManualClock, in_virtual_time
 from tests.unit.service.alter_world import World
@@ -161,70 +161,29 @@ def test_a_block_that_leaves_little_behind_is_looked_at_as_usual():
     assert len(built) == 1000
 
 
-class Log:
-    """The number of months ahead; ``broken`` tells what cannot be done."""
-
-    def __init__(self) -> None:
-        self.months = 0
-        self.tried = 0
-        self.broken: set[str] = set()
-        self.fault: Exception = NotSentError("Postgres is down.", code="audit-log-unavailable")
-
-    async def ensure(self) -> int:
-        self.tried += 1
-        self._do("ensure")
-        made, self.months = 3 - self.months, 3
-        return made
-
-    async def ahead(self) -> int:
-        self._do("ahead")
-        return self.months
-
-    def _do(self, name: str) -> None:
-        if name in self.broken:
-            raise self.fault
-
-
-async def run_keeper(log: Log, metrics: CountedMetrics, times: int) -> None:
-    keeper = asyncio.create_task(PartitionKeeper(log.ensure, log.ahead, metrics).run())
-    async with asyncio.timeout(10 * INTERVAL_S):
-        while log.tried < times:
-            await asyncio.sleep(30)
-    keeper.cancel()
-    await asyncio.wait({keeper})
-
-
+@pytest.mark.parametrize(
+    ("error", "lines"),
+    [(NotSentError("Postgres is down."), 1), (RuntimeError("nobody has thought of that"), 3)],
+)
 @in_virtual_time
-async def test_what_is_missing_is_made_and_counted():
-    log, metrics = Log(), CountedMetrics()
-    await run_keeper(log, metrics, 3)
-    assert (log.months, metrics.counts["months ahead"]) == (3, 3)
+async def test_repeated_work_goes_on_after_a_failure_and_logs_the_same_refusal_once(
+    caplog: pytest.LogCaptureFixture, error: Exception, lines: int
+):
+    rounds = 0
 
+    async def work() -> None:
+        nonlocal rounds
+        rounds += 1
+        if rounds <= 3:
+            raise error
 
-@in_virtual_time
-async def test_how_far_partitions_reach_is_counted_when_none_can_be_made():
-    log, metrics = Log(), CountedMetrics()
-    log.broken, log.months = {"ensure"}, -1
-    await run_keeper(log, metrics, 2)
-    assert metrics.counts["months ahead"] == -1
-
-
-@in_virtual_time
-async def test_it_goes_on_when_nothing_can_be_counted(caplog: pytest.LogCaptureFixture):
-    log, metrics = Log(), CountedMetrics()
-    log.broken = {"ahead"}
-    await run_keeper(log, metrics, 3)
-    assert "months ahead" not in metrics.counts
-    assert "were not counted: Postgres is down." in caplog.text
-
-
-@pytest.mark.parametrize("broken", ["ensure", "ahead"])
-@in_virtual_time
-async def test_it_goes_on_after_a_fault_of_our_own(caplog: pytest.LogCaptureFixture, broken: str):
-    log, metrics = Log(), CountedMetrics()
-    log.broken, log.fault = {broken}, RuntimeError("nobody has thought of that")
-    await run_keeper(log, metrics, 3)
-    assert "nobody has thought of that" in caplog.text
+    repeated = run_forever("counting", work, pause_s=600, logger=logging.getLogger("test"))
+    with suppress(TimeoutError):
+        await asyncio.wait_for(repeated, 4.5 * 600)
+    assert rounds == 5
+    assert [record.message.partition(":")[0] for record in caplog.records] == (
+        ["counting failed"] * lines
+    )
 
 
 async def test_readiness_says_how_many_brokers_do_not_respond_and_not_where_they_are():
