@@ -10,7 +10,6 @@ import yaml
 
 from app.domain.alterations import AlterationResult, Outcome
 from app.domain.plans import DesiredQuota, Holding, PlanRequest, base_of, make_plan
-from app.domain.resolution import resolve_client, resolve_ip
 from app.domain.resolution_index import QuotaIndex
 from app.http import example_values as sample
 from app.http.alterations.routes import alteration_json, record_json
@@ -22,7 +21,7 @@ from app.http.pages import service_json
 from app.http.plans.routes import plan_json
 from app.http.quotas.formats import Format, QuotaListingResponse, encode
 from app.http.quotas.routes import capabilities_json
-from app.http.resolve.rendering import resolution_json, resolutions_json
+from app.http.resolve.rendering import answer_head, resolution_document, resolutions_bytes
 from app.http.responses import PROBLEM_EXAMPLES
 from app.http.users import scram_users_json
 from app.service.alterations.command import AlterationReport
@@ -31,7 +30,7 @@ from app.service.ports.audit_log import AlterationRecord, AuditEntity, AuditRequ
 from app.service.ports.brokers import ScramCredential, ScramUsers
 from app.service.ports.plans import StoredPlan
 from app.service.queries.analytics import COLUMNS, AnalyticsPage, PublishedRun, Result, Row
-from app.service.queries.resolve import ResolveAnswer
+from app.service.queries.resolve import Identity, ResolutionBasis, ResolveQuery, resolved
 
 Example = dict[str, Any]
 
@@ -76,21 +75,19 @@ def _record(*events: tuple[datetime, str, str]) -> dict[str, Any]:
     )
 
 
-def _client_answer() -> ResolveAnswer:
-    index = QuotaIndex.of(sample.QUOTAS)
+def _resolution(*, explain: bool, **names: str) -> dict[str, Any]:
+    resolution = resolved(QuotaIndex.of(sample.QUOTAS), Identity(**names), explain=explain)
+    return {
+        **answer_head(sample.CLUSTER_ID, sample.AT),
+        **resolution_document(resolution, None, explain=explain),
+    }
+
+
+def _what_if() -> dict[str, Any]:
+    query, index = ResolveQuery((Identity("alice", "etl"),)), QuotaIndex.of(sample.QUOTAS)
     changed = index.with_alterations([sample.ALTERATION])
-    return ResolveAnswer(
-        sample.CLUSTER_ID,
-        sample.AT,
-        resolutions=(resolve_client(index, "alice", "etl"),),
-        proposed=(resolve_client(changed, "alice", "etl"),),
-        callback_class=None,
-    )
-
-
-def _address_answer() -> ResolveAnswer:
-    resolution = resolve_ip(QuotaIndex.of(sample.QUOTAS), "10.0.0.1", explain=True)
-    return ResolveAnswer(sample.CLUSTER_ID, sample.AT, (resolution,), None, None)
+    basis = ResolutionBasis(query, sample.CLUSTER_ID, sample.AT, index, changed, None, {})
+    return dict(orjson.loads(resolutions_bytes(basis)))
 
 
 def _audit_page() -> dict[str, Any]:
@@ -143,12 +140,12 @@ ANSWER_EXAMPLES: Final[Mapping[str, Example]] = {
         "What was found after an answer was lost", _record(_SENT, _LOST, _FOUND)
     ),
     "resolution-client": _example(
-        "A user with a client-id", resolution_json(_client_answer(), explain=False)
+        "A user with a client-id", _resolution(explain=False, user="alice", client_id="etl")
     ),
     "resolution-address": _example(
-        "An address, every level explained", resolution_json(_address_answer(), explain=True)
+        "An address, every level explained", _resolution(explain=True, ip="10.0.0.1")
     ),
-    "resolutions": _example("What-if", resolutions_json(_client_answer())),
+    "resolutions": _example("What-if", _what_if()),
     "audit": _example("One row, more follow", _audit_page()),
     "live": _example("It runs", {"status": "ok"}),
     "ready": _example("Ready", {"status": "ok", "problems": {}}),

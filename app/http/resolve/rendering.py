@@ -20,26 +20,8 @@ from app.http.encoding import (
     rfc3339,
 )
 from app.service.queries.analytics import BucketName, BucketUsage
-from app.service.queries.resolve import Identity, ResolutionBasis, ResolveAnswer, resolved
+from app.service.queries.resolve import Identity, ResolutionBasis, resolved
 from app.service.runtime.tasks import pause_gc
-
-
-def resolution_json(answer: ResolveAnswer, *, explain: bool) -> dict[str, Any]:
-    """Return the answer for one identity."""
-    resolution = answer.resolutions[0]
-    return {
-        **answer_head(answer.cluster_id, answer.as_of),
-        **resolution_document(resolution, answer.callback_class, explain=explain),
-    }
-
-
-def resolutions_json(answer: ResolveAnswer) -> dict[str, Any]:
-    """Return the answer for many identities, in order; ``proposed`` where there was a what-if."""
-    results = [resolution_document(item, answer.callback_class) for item in answer.resolutions]
-    if answer.proposed is not None:
-        for result, proposed in zip(results, answer.proposed, strict=True):
-            result["proposed"] = resolution_document(proposed, answer.callback_class)
-    return {**answer_head(answer.cluster_id, answer.as_of), "results": results}
 
 
 def answer_head(cluster_id: str, as_of: datetime) -> dict[str, Any]:
@@ -239,7 +221,7 @@ def _results(basis: ResolutionBasis) -> Sequence[bytes]:
 
 
 def resolution_bytes(basis: ResolutionBasis) -> bytes:
-    """Return the answer for one identity; the same text as that of ``resolution_json``.
+    """Return the answer for one identity; the same text as that of ``resolution_document``.
 
     Texts are cached with the index. Call it on the event loop only.
     """

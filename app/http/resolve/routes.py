@@ -38,15 +38,16 @@ from app.http.models import (
 from app.http.query_params import MAX_AGE_MS, READ_INTEGER, Flag, QueryParameters, StrictQuery
 from app.http.resolve.rendering import (
     add_usage,
+    answer_head,
     buckets_of,
     resolution_bytes,
-    resolution_json,
+    resolution_document,
     resolutions_bytes,
 )
 from app.http.responses import JSON, READING, WITH_BODY, answers, request_examples
 from app.http.route import feature_router
 from app.http.validation import at_most, strict
-from app.service.queries.resolve import DEFAULT_RESOLVE_AGE_MS, ResolveQuery
+from app.service.queries.resolve import DEFAULT_RESOLVE_AGE_MS, ResolveQuery, resolved
 from app.service.queries.resolve import Identity as DomainIdentity
 from app.service.runtime.tasks import off_loop
 
@@ -314,12 +315,14 @@ async def resolve_quotas(
     basis = await services_of(request).resolve.basis(query)
     if not (query.explain or parameters.usage):
         return Response(resolution_bytes(basis), media_type=JSON)
-    answer = basis.answer()
-    document = resolution_json(answer, explain=query.explain)
+    resolution = resolved(basis.present, query.identities[0], explain=query.explain)
+    document = {
+        **answer_head(basis.cluster_id, basis.as_of),
+        **resolution_document(resolution, basis.callback_class, explain=query.explain),
+    }
     if parameters.usage:
-        resolution = answer.resolutions[0]
         buckets = list(buckets_of(resolution).values())
-        usage = await services_of(request).analytics.usage(answer.cluster_id, buckets)
+        usage = await services_of(request).analytics.usage(basis.cluster_id, buckets)
         add_usage(document, resolution, usage)
     return JsonResponse(document)
 

@@ -48,30 +48,14 @@ class ResolveQuery:
     expected: Mapping[int, Expected] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class ResolveAnswer:
-    """Resolutions in the order of the identities, all from one image.
-
-    Attributes:
-        proposed: As if the alterations had been applied; null without alterations.
-        callback_class: The brokers' ``client.quota.callback.class``; where one is set, the answer
-            is what is configured, not necessarily what is enforced.
-    """
-
-    cluster_id: str
-    as_of: datetime
-    resolutions: tuple[Resolution, ...]
-    proposed: tuple[Resolution, ...] | None
-    callback_class: str | None
-
-
 class ResolutionBasis(NamedTuple):
     """What the identities of a query are resolved against: all of it is from one image.
 
     Attributes:
         present: What is stored.
         proposed: As if the alterations had been applied; null without alterations.
-        callback_class: As in ``ResolveAnswer``.
+        callback_class: The brokers' ``client.quota.callback.class``; where one is set, the answer
+            is what is configured, not necessarily what is enforced.
         memo: What those who write resolutions want to keep with ``present``, shared by all queries
             of this index.
     """
@@ -83,18 +67,6 @@ class ResolutionBasis(NamedTuple):
     proposed: QuotaIndex | None
     callback_class: str | None
     memo: MutableMapping[object, Any]
-
-    def answer(self) -> ResolveAnswer:
-        """Resolve every identity."""
-        present = self._resolved(self.present)
-        proposed = None if self.proposed is None else self._resolved(self.proposed)
-        return ResolveAnswer(self.cluster_id, self.as_of, present, proposed, self.callback_class)
-
-    def _resolved(self, index: QuotaIndex) -> tuple[Resolution, ...]:
-        explain = self.query.explain
-        return tuple(
-            [resolved(index, identity, explain=explain) for identity in self.query.identities]
-        )
 
 
 def resolved(index: QuotaIndex, identity: Identity, *, explain: bool = False) -> Resolution:
@@ -115,15 +87,6 @@ class ResolveQuotas:
     def __init__(self, image: QuotaImage, describe_now: DescribeNow | None = None) -> None:
         self._image = image
         self._describe_now = describe_now or image.now
-
-    async def resolve(self, query: ResolveQuery) -> ResolveAnswer:
-        """Resolve every identity against one image.
-
-        Raises:
-            QuotaError: As ``basis``.
-        """
-        basis = await self.basis(query)
-        return await off_loop(_size(query), basis.answer)
 
     async def basis(self, query: ResolveQuery) -> ResolutionBasis:
         """Return what the query is to be resolved against.

@@ -16,10 +16,15 @@ from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import QuotaError
 from app.domain.resolution_index import QuotaIndex
 from app.http.encoding import json_bytes, json_texts
-from app.http.resolve.rendering import resolution_bytes, resolutions_bytes, resolutions_json
+from app.http.resolve.rendering import (
+    answer_head,
+    resolution_bytes,
+    resolution_document,
+    resolutions_bytes,
+)
 from app.service.auth.run_as_caller import RefusedAtTheActError
 from app.service.queries.analytics import BucketName, BucketUsage
-from app.service.queries.resolve import Identity, ResolutionBasis, ResolveQuery
+from app.service.queries.resolve import Identity, ResolutionBasis, ResolveQuery, resolved
 from tests.testkit.fake_ports import FakeImage
 from tests.testkit.sizes import size
 from tests.unit.http.fake_service import FakeService, setting
@@ -102,7 +107,17 @@ def basis(
 
 
 def each_alone(whole: ResolutionBasis) -> bytes:
-    return json_bytes(resolutions_json(whole.answer())) + b"\n"
+    def document(index: QuotaIndex, identity: Identity) -> dict[str, Any]:
+        return resolution_document(resolved(index, identity), whole.callback_class)
+
+    results = []
+    for identity in whole.query.identities:
+        result = document(whole.present, identity)
+        if whole.proposed is not None:
+            result["proposed"] = document(whole.proposed, identity)
+        results.append(result)
+    head = answer_head(whole.cluster_id, whole.as_of)
+    return json_bytes({**head, "results": results}) + b"\n"
 
 
 @given(QUOTAS, CALLBACKS)

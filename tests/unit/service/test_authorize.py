@@ -253,11 +253,11 @@ async def test_the_newest_image_is_the_caller_s_own(rights: FakeRights) -> None:
     resolving = ResolveQuotas(image, describe_now)
     alice = (Identity(user="alice"),)
     assert not (await describing.describe(DescribeQuery(max_age_ms=1000))).entries
-    assert (await resolving.resolve(ResolveQuery(alice, max_age_ms=1000))).resolutions
+    assert await resolving.basis(ResolveQuery(alice, max_age_ms=1000))
     with pytest.raises(RefusedAtTheActError):
         await describing.describe(DescribeQuery())
     with pytest.raises(RefusedAtTheActError):
-        await resolving.resolve(ResolveQuery(alice, max_age_ms=0))
+        await resolving.basis(ResolveQuery(alice, max_age_ms=0))
 
 
 async def test_held_tasks_know_when_the_last_has_ended() -> None:

@@ -14,7 +14,7 @@ from app.service.ports.brokers import ClientQuotaAdmin, Described
 from app.service.queries import image as module
 from app.service.queries.describe import DescribeQuery, DescribeQuotas
 from app.service.queries.image import BELIEVED_S, LAST, SHARE, QuotaImage
-from app.service.queries.resolve import Identity, ResolveAnswer, ResolveQuery, ResolveQuotas
+from app.service.queries.resolve import Identity, ResolveQuery, ResolveQuotas, resolved
 from app.service.runtime import tasks as runtime_tasks
 from app.service.runtime.clock import utc_now
 from tests.testkit.fake_ports import NoCallbacks
@@ -49,11 +49,6 @@ def rate(value: float) -> Mapping[str, float]:
     return {"producer_byte_rate": value}
 
 
-def limit(answer: ResolveAnswer) -> float | None:
-    (quota, *_) = answer.resolutions[0].quotas.values()
-    return quota.value
-
-
 class World:
     """A service that resolves from an image."""
 
@@ -63,9 +58,10 @@ class World:
         self.resolving = ResolveQuotas(self.image)
 
     async def resolve(self, user: str = "alice", max_age_ms: int = 5000) -> float | None:
-        return limit(
-            await self.resolving.resolve(ResolveQuery((Identity(user),), max_age_ms=max_age_ms))
-        )
+        query = ResolveQuery((Identity(user),), max_age_ms=max_age_ms)
+        basis = await self.resolving.basis(query)
+        (quota, *_) = resolved(basis.present, Identity(user)).quotas.values()
+        return quota.value
 
     def resolve_without_waiting(self, user: str = "alice", max_age_ms: int = 5000) -> float | None:
         """Resolve in one step of the event loop."""
