@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+import requests
 import schemathesis
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import seed as fixed_seed
@@ -92,6 +93,14 @@ def target(broker: LocalKafka, service: RunningService) -> Iterator[RunningServi
     asyncio.run(clean_up(broker))
 
 
+@pytest.fixture(scope="module")
+def connection() -> Iterator[requests.Session]:
+    """Keep the connection open from one request to the next; look for no proxy."""
+    with requests.Session() as session:
+        session.trust_env = False
+        yield session
+
+
 async def clean_up(broker: LocalKafka) -> None:
     admin = KafkaClientQuotaAdmin(Brokers(KafkaSettings(broker.bootstrap_servers)))
     await remove_every_quota(admin)
@@ -122,15 +131,18 @@ def requests_to(
 
 
 def test_every_answer_is_one_that_the_document_names_and_none_tells_anything_to_nobody(
-    documented: schemathesis.BaseSchema, target: RunningService, subtests: pytest.Subtests
+    documented: schemathesis.BaseSchema,
+    target: RunningService,
+    connection: requests.Session,
+    subtests: pytest.Subtests,
 ) -> None:
     """Send each request with a credential, then without one."""
 
     @fixed_seed(SEED)
     @at_most(size(2, 20))
     def request(case: schemathesis.Case) -> None:
-        case.call_and_validate(base_url=target.url, headers=ALICE)
-        response = case.call_and_validate(base_url=target.url)
+        case.call_and_validate(base_url=target.url, session=connection, headers=ALICE)
+        response = case.call_and_validate(base_url=target.url, session=connection)
         needs_a_caller = bool(case.operation.definition.raw["security"])
         if needs_a_caller and case.method == case.operation.method.upper():
             assert response.status_code == 401
@@ -141,10 +153,10 @@ def test_every_answer_is_one_that_the_document_names_and_none_tells_anything_to_
 
 
 def test_what_one_answer_names_can_be_asked_for_next(
-    documented: schemathesis.BaseSchema, target: RunningService
+    documented: schemathesis.BaseSchema, target: RunningService, connection: requests.Session
 ) -> None:
     class Conversation(documented.as_state_machine()):  # type: ignore[misc]
         def get_call_kwargs(self, case: schemathesis.Case) -> dict[str, Any]:
-            return {"base_url": target.url, "headers": ALICE}
+            return {"base_url": target.url, "session": connection, "headers": ALICE}
 
     Conversation.run(settings=at_most(size(1, 6)))
