@@ -76,7 +76,7 @@ def migrated_database(server: LocalPostgres, name: str) -> tuple[str, str]:
     if server.superuser_url not in _servers_with_template:
         migrate(*server.create_database(_TEMPLATE))
         _servers_with_template.add(server.superuser_url)
-    copy = sql.SQL("create database {} template {} owner {}")
+    copy = sql.SQL("create database {} template {} owner {} strategy file_copy")
     names = map(sql.Identifier, (name, _TEMPLATE, OWNER))
     with psycopg.connect(server.superuser_url, autocommit=True) as connection:
         connection.execute(copy.format(*names))
