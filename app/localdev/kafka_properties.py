@@ -53,6 +53,9 @@ def broker_properties(
         # Half the default: how long a node that was killed is refused when it comes back.
         "broker.session.timeout.ms": "4500",
         "broker.heartbeat.interval.ms": "500",
+        # Each idle thread of a listener wakes up three times a second.
+        "num.network.threads": "1",
+        "num.io.threads": "4",
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "super.users": super_users,
         "offsets.topic.replication.factor": "1",

@@ -5,8 +5,10 @@ service, and changes it. Whatever is not in the table is a group for each file.
 """
 
 import fcntl
+import gc
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -27,9 +29,7 @@ GROUPS: Final[Mapping[str, str]] = {
     "tests/integration/client": "a broker",
     "tests/browser": "a broker",
     "tests/contract": "a broker",
-    "tests/pipeline/history": "a broker",
-    "tests/pipeline/snapshot": "a broker",
-    "tests/pipeline/publish": "a worker of the pipeline",
+    "tests/pipeline/publish/test_worker.py": "a worker of the pipeline",
     "tests/pipeline/test_interrupts.py": "a worker of the pipeline",
     "tests/pipeline/collect": "a collector of metrics",
     "tests/integration/localdev": "a broker of everything",
@@ -79,9 +79,18 @@ def pytest_collection(session: pytest.Session) -> Iterator[None]:
     """Let one worker collect before the others: it leaves the bytecode that all of them need."""
     if not hasattr(session.config, "workerinput"):
         return (yield)
-    with Path(os.environ[ledger.VARIABLE]).open() as lock:
+    with Path(os.environ[ledger.VARIABLE]).open() as lock, _without_garbage_collection():
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             fcntl.flock(lock, fcntl.LOCK_SH)
         return (yield)
+
+
+@contextmanager
+def _without_garbage_collection() -> Iterator[None]:
+    """Let what is made in the block live as long as the process: that is not looked through."""
+    gc.disable()
+    yield
+    gc.freeze()
+    gc.enable()

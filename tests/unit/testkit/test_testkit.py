@@ -110,8 +110,8 @@ def test_every_folder_and_file_of_the_table_is_there():
 
 
 def test_the_deepest_folder_wins():
-    assert group_of("tests/pipeline/history/test_fold.py") == "a broker"
-    assert group_of("tests/pipeline/ingest/test_formats.py") == "Spark"
+    assert group_of("tests/pipeline/publish/test_worker.py") == "a worker of the pipeline"
+    assert group_of("tests/pipeline/publish/test_publish.py") == "Spark"
 
 
 def test_a_file_of_no_group_is_a_group():
