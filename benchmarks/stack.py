@@ -12,7 +12,7 @@ from pathlib import Path
 
 from app.localdev.examples import ALICE, set_example_acls
 from app.localdev.kafka import LocalKafka
-from app.localdev.postgres import LocalPostgres
+from app.localdev.postgres import DATABASE, LocalPostgres
 from app.localdev.processes import HOST, ManagedProcess, free_ports
 from app.localdev.service import LocalService, migrate, tokens_file, write_tokens
 from benchmarks.errors import BenchmarkError
@@ -29,13 +29,17 @@ _POLL_S = 0.05
 
 @dataclass(frozen=True)
 class Stack:
-    """Where everything listens, the token of a caller who may alter, and two process ids."""
+    """Where everything listens, the token of a caller who may alter, and two process ids.
+
+    Both URLs are those of the service's database.
+    """
 
     bootstrap_servers: str
     service_port: int
     noop_port: int
     token: str
     database_url: str
+    superuser_url: str
     broker_pid: int
     service_pid: int
 
@@ -64,6 +68,7 @@ def running_stack(folder: Path, progress: Progress, *, heap: str = BROKER_HEAP) 
             noop_port,
             tokens[ALICE],
             postgres.service_url,
+            postgres.superuser_url.removesuffix("/postgres") + f"/{DATABASE}",
             kafka.pid,
             service.pid,
         )

@@ -447,6 +447,7 @@ begin
       where event.received_at = dubious.received_at
         and event.alteration_id = dubious.alteration_id
         and event.ordinal = dubious.ordinal and event.seq = coalesce(concluded_seq, last_seq)
+      offset 0
     ) as standing on true
     where number = 0 or concluded_seq is not null
       or dubious.event_type = 'recovery' and verdict is null and observed
