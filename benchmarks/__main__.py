@@ -38,14 +38,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (BenchmarkError, LocalDevError) as error:
         print(f"bench: {error}", file=sys.stderr)
         return 1
-    given = sys.argv[1:] if argv is None else argv
-    command = shlex.join(["python", "scripts/bench.py", *given]) if given else "make bench"
+    arguments = sys.argv[1:] if argv is None else argv
+    command = shlex.join(["python", "scripts/bench.py", *arguments]) if arguments else "make bench"
     where = [("Command", f"`{command}`"), *where]
-    place = options.page or (None if options.quick or options.only else _PAGE)
-    if place is None:
+    file = options.page or (None if options.quick or options.only else _PAGE)
+    if file is None:
         print(page(where, sections))
     else:
-        _write(place, where, sections)
+        _write(file, where, sections)
     return 0
 
 
@@ -82,7 +82,7 @@ def run(
     """Start everything in a folder that is forgotten afterwards, measure, and stop it.
 
     Returns:
-        Where it took place, and what was found.
+        The environment of the run, and what was found.
 
     Raises:
         BenchmarkError: Something did not do what is measured.
@@ -104,14 +104,14 @@ def run(
     return where, sections
 
 
-def _write(place: Path, where: Sequence[tuple[str, str]], sections: Sequence[Section]) -> None:
+def _write(file: Path, where: Sequence[tuple[str, str]], sections: Sequence[Section]) -> None:
     """Write the page, and its pictures into a folder of its name beside it."""
-    folder = place.with_suffix("")
+    folder = file.with_suffix("")
     draw(sections, folder)
     text = page(where, sections, folder.name)
-    place.write_text(text, encoding="utf-8")
+    file.write_text(text, encoding="utf-8")
     print(text)
-    print(f"bench: wrote {place}", file=sys.stderr)
+    print(f"bench: wrote {file}", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The ways to alter; each call sets values that were never set before."""
+"""The arms that alter; each call sets values that were never set before."""
 
 import itertools
 from abc import ABC

@@ -41,7 +41,7 @@ class _Get(Arm):
         self.document = (await self._connection.exchange(self._request)).json()
 
 
-class _GetOne(_Get):
+class _GetSingle(_Get):
     async def settle(self) -> None:
         if len(self.document["quotas"]) != 1:
             raise BenchmarkError("GET /quotas did not find the one entity")
@@ -70,11 +70,11 @@ async def measure_describes(session: Session, plan: Plan, stored: Entities) -> S
 async def measure_large_describes(session: Session, plan: Plan, stored: Entities) -> Section:
     """Measure them where the broker looks through many entities for the one."""
     index = stored.count // 2
-    query, kept = (stored.exact_query(index, max_age_ms=age) for age in (0, _OLDEST_MS))
+    query, cached = (stored.exact_query(index, max_age_ms=age) for age in (0, _OLDEST_MS))
     arms = (
         _BareDescribe(session.wire, stored.exact(index)),
         _get(_GET, session, query),
-        _get(_FROM_IMAGE, session, kept),
+        _get(_FROM_IMAGE, session, cached),
     )
     await session.service.warm_up()
     measures = await interleaved(arms, rounds=plan.large_describes, warm_up=plan.warm_up)
@@ -97,4 +97,4 @@ async def measure_large_describes(session: Session, plan: Plan, stored: Entities
 
 def _get(name: str, session: Session, query: str) -> Arm:
     request = prepared("GET", f"/quotas?{query}", token=session.stack.token)
-    return _GetOne(name, session.service, request)
+    return _GetSingle(name, session.service, request)

@@ -117,7 +117,7 @@ async def _measure(session: Session, plan: Plan, number: int) -> _Found:
     async with _connected(session, number) as (bare, post):
         for window in range(-1, _windows(plan, number)):
             for arm in (bare, post) if window % 2 else (post, bare):
-                done = await busy(arm.clients, plan.life_window_s)
+                done = await busy(arm.clients, plan.end_to_end_window_s)
                 await until_readable(arm.clients, session.wire)
                 if window >= 0:
                     arm.done.append(done)
@@ -159,7 +159,7 @@ def _note(plan: Plan, phases: Mapping[str, float]) -> str:
         "Each client alters 2 keys of one entity after the other, entities of its own, on a "
         "connection of its own: the bare one to the broker, the other to the service, where each "
         "alteration is authenticated, authorized, judged, recorded before (intent) and after "
-        f"(outcome) with fsync, and logged. n windows of {plan.life_window_s:g} s, in turns; rates "
-        "and p50 are medians over the windows, p99 is over all alterations. With 1 client the "
-        f"service's own mean times were, in ms: {sections}."
+        f"(outcome) with fsync, and logged. n windows of {plan.end_to_end_window_s:g} s, in turns; "
+        "rates and p50 are medians over the windows, p99 is over all alterations. With 1 client "
+        f"the service's own mean times were, in ms: {sections}."
     )

@@ -1,4 +1,4 @@
-"""Where a run took place: the machine, the versions, the date."""
+"""The environment of a run: the machine, the versions, the date."""
 
 import os
 import platform
@@ -51,8 +51,8 @@ def environment(
         ("Packages", packages),
     ]
     if peers.present:
-        told = "; ".join(f"{peer.name}: {peer.version}" for peer in peers.present)
-        where.append(("Other clients", f"{told}; `kafka-configs`: Kafka {kafka_version()}"))
+        versions = "; ".join(f"{peer.name}: {peer.version}" for peer in peers.present)
+        where.append(("Other clients", f"{versions}; `kafka-configs`: Kafka {kafka_version()}"))
     where += [(f"Left out: {name}", reason) for name, reason in peers.left_out.items()]
     return where
 
@@ -81,8 +81,8 @@ def _system() -> str:
 
 
 def _java() -> str:
-    shown = subprocess.run([find_java(), "-version"], capture_output=True, text=True, check=False)
-    return shown.stderr.splitlines()[0].replace('"', "")
+    printed = subprocess.run([find_java(), "-version"], capture_output=True, text=True, check=False)
+    return printed.stderr.splitlines()[0].replace('"', "")
 
 
 def _postgres(database_url: str) -> str:

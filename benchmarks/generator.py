@@ -1,4 +1,4 @@
-"""The load generator of this project: a process of its own, given one job a line.
+"""The load generator of this project: a process of its own that reads one job a line.
 
 A job is ``{"port", "request", "connections", "seconds"}``, its result
 ``{"answers", "seconds", "p50_ms", "p99_ms"}``. With ``rate`` it is one for ``open_loop_load``.

@@ -1,4 +1,4 @@
-"""A client that costs little: one kept connection, one prepared request after the other."""
+"""A client that costs little: one keep-alive connection, one prepared request after the other."""
 
 import asyncio
 import json
@@ -101,7 +101,7 @@ class HttpConnection(asyncio.Protocol):
         self._parser.feed_data(data)
 
     def on_body(self, body: bytes) -> None:
-        """Collect a piece of the body. Called by the parser."""
+        """Collect a chunk of the body. Called by the parser."""
         self._body.append(body)
 
     def on_message_complete(self) -> None:

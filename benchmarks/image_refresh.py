@@ -23,7 +23,7 @@ _CONNECTIONS: Final = 32
 _OLDEST_MS: Final = 60_000
 _CHANGE_EVERY_S: Final = 0.1
 _READ_EVERY_S: Final = 0.1
-"""So often somebody resolves while the no-op is measured: the image is renewed as ever."""
+"""How often another client resolves while the no-op is measured: the image is renewed."""
 
 _STRIDE: Final = 7_919
 """A prime: the changed entities lie all over."""
@@ -114,10 +114,10 @@ async def measure_image_refresh(session: Session, plan: Plan, stored: Entities) 
                     arm.loads.clear()
                     arm.renewals_per_s.clear()
                     arm.changes_per_s.clear()
-    return _part(arms, plan, stored)
+    return _section(arms, plan, stored)
 
 
-def _part(arms: Sequence[_Arm], plan: Plan, stored: Entities) -> Section:
+def _section(arms: Sequence[_Arm], plan: Plan, stored: Entities) -> Section:
     base = arms[0].p99_ms
     note = (
         f"`GET /quotas/resolve` for one of {stored.count:,} entities, {plan.paced_rate:,g} "

@@ -25,7 +25,7 @@ class Target:
 
 
 class Load(NamedTuple):
-    """What a window of load has shown."""
+    """The figures of a window of load."""
 
     requests_per_s: float
     p50_ms: float
@@ -36,7 +36,7 @@ PACED_LEAD_S: Final = 2.0
 
 
 class PacedLoad(NamedTuple):
-    """What a window of requests at fixed times has shown."""
+    """The figures of a window of requests at fixed times."""
 
     answers: int
     seconds: float
@@ -61,8 +61,10 @@ class Wrk:
 
     def __init__(self, program: str) -> None:
         self._program = program
-        shown = subprocess.run([program, "--version"], capture_output=True, text=True, check=False)
-        self.name = " ".join((shown.stdout + shown.stderr).split()[:2])
+        printed = subprocess.run(
+            [program, "--version"], capture_output=True, text=True, check=False
+        )
+        self.name = " ".join((printed.stdout + printed.stderr).split()[:2])
 
     def run(self, target: Target, connections: int, seconds: float) -> Load:
         """See ``Generator``."""

@@ -17,7 +17,7 @@ class Measure:
 
     @property
     def figures(self) -> list[float]:
-        """The figures of the rounds that the arm took part in."""
+        """The figures of the arm's rounds."""
         return [figure for figure in self.by_round if figure is not None]
 
     @property

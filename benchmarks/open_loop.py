@@ -1,6 +1,6 @@
 """Requests at times that are fixed beforehand, whatever becomes of those before: an open loop.
 
-A latency counts from the moment at which the request was due, so one that had to wait for its turn
+A latency counts from the time at which the request was due, so one that had to wait for its turn
 is as slow as its caller would have found it ("coordinated omission" is avoided).
 """
 

@@ -36,10 +36,10 @@ def draw(sections: Sequence[Section], folder: Path) -> None:
     if drawn:
         folder.mkdir(parents=True, exist_ok=True)
     for section in drawn:
-        place = folder / file_name(section.table)
-        save_rows(place.with_suffix(".csv"), _HEADER, rows(section.measures))
+        file = folder / file_name(section.table)
+        save_rows(file.with_suffix(".csv"), _HEADER, rows(section.measures))
         with style():
-            _draw(section, place.with_suffix(".png"))
+            _draw(section, file.with_suffix(".png"))
 
 
 def rows(measures: Mapping[str, Measure]) -> Iterator[list[str]]:
@@ -49,7 +49,7 @@ def rows(measures: Mapping[str, Measure]) -> Iterator[list[str]]:
         yield [_plain(name), str(measure.n), *(f"{figure:.3f}" for figure in figures)]
 
 
-def _draw(section: Section, place: Path) -> None:
+def _draw(section: Section, file: Path) -> None:
     names = [_plain(name) for name in section.measures]
     measures = list(section.measures.values())
     medians = [item.median for item in measures]
@@ -73,7 +73,7 @@ def _draw(section: Section, place: Path) -> None:
     axes.margins(x=0.12)
     axes.set_xlim(left=10.0 ** math.floor(math.log10(min(item.minimum for item in measures))))
     axes.invert_yaxis()
-    save(figure, place)
+    save(figure, file)
 
 
 def _plain(name: str) -> str:

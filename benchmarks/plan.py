@@ -27,11 +27,11 @@ class Plan:
         large_describes: Exact describes there.
         seen_alters: Alterations there of which each has to show.
         seen_rounds: How often.
-        paced_windows: Windows of requests at fixed times, for each way to renew the image.
+        paced_windows: Windows of requests at fixed times, for each age of the image.
         paced_s: The length of one, in seconds.
         paced_rate: Requests a second in them.
         end_to_end_windows: Windows of alterations for each arm and number of clients.
-        life_window_s: The length of one, in seconds.
+        end_to_end_window_s: The length of one, in seconds.
         warm_up: Rounds whose figures are thrown away.
     """
 
@@ -55,7 +55,7 @@ class Plan:
     paced_s: float = 6.0
     paced_rate: float = 1000.0
     end_to_end_windows: int = 20
-    life_window_s: float = 1.5
+    end_to_end_window_s: float = 1.5
     warm_up: int = 5
 
     def describe_all_rounds(self, entities: int) -> int:
@@ -85,7 +85,7 @@ QUICK = Plan(
     paced_s=0.5,
     paced_rate=100.0,
     end_to_end_windows=2,
-    life_window_s=0.2,
+    end_to_end_window_s=0.2,
     warm_up=1,
 )
 """Shows that everything works; its figures mean nothing."""

@@ -31,11 +31,11 @@ class _ProcessAlter(AlterArm, ABC):
         Raises:
             BenchmarkError: The process failed.
         """
-        self._told = await asyncio.to_thread(run_to_end, self._start)
+        self._output = await asyncio.to_thread(run_to_end, self._start)
 
     async def settle(self) -> None:
-        """Look at what the process said, and wait until the change shows."""
-        self.check(self._told)
+        """Check the output of the process, and wait until the change is visible."""
+        self.check(self._output)
         await super().settle()
 
     @abstractmethod
@@ -43,7 +43,7 @@ class _ProcessAlter(AlterArm, ABC):
         """Return what is run."""
 
     @abstractmethod
-    def check(self, told: str) -> None:
+    def check(self, output: str) -> None:
         """Make sure that the change was made.
 
         Raises:
@@ -63,7 +63,7 @@ class ToolAlter(_ProcessAlter):
         command = [*java, "kafka.admin.ConfigCommand", *servers, *arguments]
         return Start(command, jvm_environment())
 
-    def check(self, told: str) -> None:
+    def check(self, output: str) -> None:
         """Nothing to do: it has exit codes."""
 
 
@@ -80,13 +80,13 @@ class CurlAlter(_ProcessAlter):
         body = self.entities.body(self.value, wait="none").decode()
         return Start(command, os.environ, body)
 
-    def check(self, told: str) -> None:
+    def check(self, output: str) -> None:
         """See ``_ProcessAlter``."""
-        raise_unless_applied(Answer(OK, told.encode()))
+        raise_unless_applied(Answer(OK, output.encode()))
 
 
 class PeerProcessAlter(_ProcessAlter):
-    """A peer that is started, given one job, and ends."""
+    """A peer that starts, does one job, and ends."""
 
     def __init__(self, name: str, session: Session, entities: Entities, peer: Peer) -> None:
         super().__init__(name, session, entities)
@@ -97,6 +97,6 @@ class PeerProcessAlter(_ProcessAlter):
         command = [*self._peer.command, self.session.stack.bootstrap_servers]
         return Start(command, self._peer.environ, alter_job(self.entities, self.value) + "\n")
 
-    def check(self, told: str) -> None:
+    def check(self, output: str) -> None:
         """See ``_ProcessAlter``."""
-        read_result(self.name, told)
+        read_result(self.name, output)

@@ -24,7 +24,7 @@ def page(
     """Return the page in Markdown.
 
     Args:
-        environment: Where the run took place: names and texts.
+        environment: Of the run: names and texts.
         sections: What was measured.
         pictures: The folder of the pictures, as seen from the page; null where there are none.
     """

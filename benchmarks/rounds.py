@@ -9,11 +9,11 @@ from benchmarks.measures import Measure
 
 
 class Arm(ABC):
-    """One of the ways to do the same.
+    """One of the alternatives that are compared.
 
     Attributes:
         name: For the table.
-        every: The arm takes part in each such round: 2 is every other one.
+        every: The arm runs in each such round: 2 is every second.
     """
 
     def __init__(self, name: str, *, every: int = 1) -> None:

@@ -19,9 +19,9 @@ async def store(wire: WireQuotas, entities: Entities, value: int) -> None:
     await wire.until_readable(last, entities.keys[-1], value)
 
 
-async def keep_only(wire: WireQuotas, kept: Entities) -> None:
+async def keep_only(wire: WireQuotas, stored: Entities) -> None:
     """Remove every other entity, and wait until they are gone."""
-    wanted = {ClientQuotaEntity.of(kept.names(index)) for index in range(kept.count)}
+    wanted = {ClientQuotaEntity.of(stored.names(index)) for index in range(stored.count)}
     quotas = await wire.describe(ALL_ENTITIES)
     removals = [
         ClientQuotaAlteration(entity, tuple(Op(key, remove=True) for key in values))

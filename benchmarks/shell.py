@@ -35,8 +35,8 @@ async def measure_shell(session: Session, plan: Plan, peers: Peers) -> Section:
     ]
     arms.append(ToolAlter(_TOOL, session, Entities("shell-tool")))
     measures = await interleaved(arms, rounds=plan.shell_alters, warm_up=1)
-    our_way = _CURL if peers.has_curl else _POST
-    bare, ours, tool = measures[_BARE], measures[our_way], measures[_TOOL]
+    our_arm = _CURL if peers.has_curl else _POST
+    bare, ours, tool = measures[_BARE], measures[our_arm], measures[_TOOL]
     rows = [
         [
             *latency_cells(name, measure),
@@ -52,13 +52,13 @@ async def measure_shell(session: Session, plan: Plan, peers: Peers) -> Section:
         "-XX:+UseG1GC`: Kafka's shell scripts would come on top."
     )
     goals = (
-        Goal(f"`kafka-configs` / {our_way}", _LIMIT, tool.ratio_to(ours), at_most=False),
+        Goal(f"`kafka-configs` / {our_arm}", _LIMIT, tool.ratio_to(ours), at_most=False),
         Goal(
             "warm `POST` of 1 entity beside those processes: ms more than a bare alter",
             _LIMIT_MS,
             measures[_POST].excess_over(bare),
         ),
     )
-    columns = (*LATENCY_COLUMNS, "x bare", f"x {our_way}")
+    columns = (*LATENCY_COLUMNS, "x bare", f"x {our_arm}")
     table = Table("One change from a shell", note, columns, rows)
     return Section(table, goals, measures)

@@ -44,18 +44,18 @@ class _Sender(ABC):
     """Sends single alterations; the times are those of all rounds, in milliseconds."""
 
     def __init__(
-        self, name: str, session: Session, stored: Entities, places: Sequence[int]
+        self, name: str, session: Session, stored: Entities, indexes: Sequence[int]
     ) -> None:
         self.name = name
         self.session = session
         self.stored = stored
-        self.places = places
+        self.indexes = indexes
         self.acknowledged_ms: list[float] = []
         self.readable_ms: list[float] = []
 
     @abstractmethod
     async def send(self, value: int) -> int:
-        """Send all; return the place of the one that was acknowledged last."""
+        """Send all; return the index of the last that was acknowledged."""
 
     async def measure(self, value: int) -> None:
         """Send all, and wait until all show."""
@@ -74,13 +74,13 @@ class _Sender(ABC):
         """
         wire = self.session.wire
         exact = self.stored.exact(last)
-        everyone = [ClientQuotaEntity.of(self.stored.names(place)) for place in self.places]
+        everyone = [ClientQuotaEntity.of(self.stored.names(index)) for index in self.indexes]
         asked_at = time.perf_counter()
 
         async def shows() -> bool:
             nonlocal asked_at
-            one = await wire.describe(exact)
-            if [values.get(KEYS[-1]) for values in one.values()] != [value]:
+            described = await wire.describe(exact)
+            if [values.get(KEYS[-1]) for values in described.values()] != [value]:
                 return False
             asked_at = time.perf_counter()
             quotas = await wire.describe(ALL_ENTITIES)
@@ -108,13 +108,13 @@ class _Sender(ABC):
         )
 
 
-class _OneByOne(_Sender):
+class _Sequential(_Sender):
     """AlterClientQuotas, each when the one before has been acknowledged."""
 
     async def send(self, value: int) -> int:
-        for place in self.places:
-            await self.session.wire.alter([self.stored.alteration(place, value)])
-        return self.places[-1]
+        for index in self.indexes:
+            await self.session.wire.alter([self.stored.alteration(index, value)])
+        return self.indexes[-1]
 
 
 class _Clients(_Sender):
@@ -123,19 +123,19 @@ class _Clients(_Sender):
     repeats = 0
 
     async def send(self, value: int) -> int:
-        requests = {place: self._request(place, value) for place in self.places}
+        requests = {index: self._request(index, value) for index in self.indexes}
         acknowledged: list[int] = []
         left = iter(requests.items())
 
         async def client() -> None:
             service = await open_http(self.session.stack.service_port)
             try:
-                for place, request in left:
+                for index, request in left:
                     while was_not_sent(answer := await service.exchange(request)):
                         self.repeats += 1
                         await asyncio.sleep(_REPEAT_S)
                     raise_unless_applied(answer)
-                    acknowledged.append(place)
+                    acknowledged.append(index)
             finally:
                 service.close()
 
@@ -146,8 +146,8 @@ class _Clients(_Sender):
             raise BenchmarkError("the service does not apply what it is sent") from error
         return acknowledged[-1]
 
-    def _request(self, place: int, value: int) -> bytes:
-        body = self.stored.body_of(place, value, wait="none")
+    def _request(self, index: int, value: int) -> bytes:
+        body = self.stored.body_of(index, value, wait="none")
         token = self.session.stack.token
         return prepared("POST", "/quotas/alterations", token=token, body=body)
 
@@ -155,28 +155,28 @@ class _Clients(_Sender):
 async def measure_visibility(session: Session, plan: Plan, stored: Entities) -> Section:
     """Measure alterations of some of the stored entities, spread over all of them."""
     step = stored.count // plan.seen_alters
-    places = range(0, step * plan.seen_alters, step)
-    one_by_one = _OneByOne(_BARE, session, stored, places)
-    clients = _Clients(_POST, session, stored, places)
+    indexes = range(0, step * plan.seen_alters, step)
+    sequential = _Sequential(_BARE, session, stored, indexes)
+    clients = _Clients(_POST, session, stored, indexes)
     for number in range(plan.seen_rounds):
-        arms = (one_by_one, clients) if number % 2 else (clients, one_by_one)
+        arms = (sequential, clients) if number % 2 else (clients, sequential)
         for each, arm in enumerate(arms):
             await arm.measure(2_000_000 + 2 * number + each)
     note = (
-        f"{stored.count:,} entities are stored; each of {len(places)} of them is altered, 2 keys, "
-        "by a request of its own. Whoever reads sees nothing of it until the broker has copied its "
-        "table of all entities for each request that reached it: the service sends alterations "
-        "that wait at the same time together. It is the broker that is asked whether all show, "
-        f"every {_POLL_S * 1000:g} ms. Medians of n rounds. Requests repeated after a 503: "
-        f"{clients.repeats}."
+        f"{stored.count:,} entities are stored; each of {len(indexes)} of them is altered, "
+        "2 keys, by a request of its own. Whoever reads sees nothing of it until the broker has "
+        "copied its table of all entities for each request that reached it: the service sends "
+        "alterations that wait at the same time together. It is the broker that is asked whether "
+        f"all show, every {_POLL_S * 1000:g} ms. Medians of n rounds. Requests repeated after a "
+        f"503: {clients.repeats}."
     )
-    rows = [_row(arm, one_by_one) for arm in (one_by_one, clients)]
+    rows = [_row(arm, sequential) for arm in (sequential, clients)]
     text = (
-        f"{len(places)} alterations among {stored.count:,} entities, from the last acknowledgement "
-        f"until all show: {_CLIENTS} clients of the service / one by one"
+        f"{len(indexes)} alterations among {stored.count:,} entities, from the last "
+        f"acknowledgement until all show: {_CLIENTS} clients of the service / one by one"
     )
-    goal = Goal(text, _LIMIT, clients.lag.ratio_to(one_by_one.lag))
-    title = f"When {len(places)} alterations among {stored.count:,} entities show"
+    goal = Goal(text, _LIMIT, clients.lag.ratio_to(sequential.lag))
+    title = f"When {len(indexes)} alterations among {stored.count:,} entities show"
     return Section(Table(title, note, _COLUMNS, rows), (goal,))
 
 

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Make the passwords and tokens that docker-compose.yml needs. What was made before is kept.
+# Make the passwords and tokens that docker-compose.yml needs. What was made before stays.
 #
 # usage: sh deploy/make-secrets.sh [DIRECTORY]     (default: deploy/secrets, which git ignores)
 set -eu

@@ -2,7 +2,7 @@
 
 A waiver in `requirements/waivers.toml` accepts an advisory until a day, for a reason. Exit codes: 0
 where no other advisory applies; 1 where one applies, or a waiver is not valid any more; 2 where no
-advisory could be read, so that nothing is known.
+advisory could be read, so that there is no verdict.
 """
 
 import datetime as dt
@@ -60,8 +60,8 @@ def judge(report: Report, waivers: Sequence[Report], today: dt.date) -> Iterator
     accepted = {waiver["id"] for waiver in waivers if waiver["until"] >= today}
     for package in report["dependencies"]:
         for advisory in package.get("vulns", []):
-            known = {advisory["id"], *advisory.get("aliases", [])}
-            if not known & accepted:
+            ids = {advisory["id"], *advisory.get("aliases", [])}
+            if not ids & accepted:
                 fixed = ", ".join(advisory.get("fix_versions", [])) or "none yet"
                 yield f"{package['name']} {package['version']}: {advisory['id']}; fixed in {fixed}."
     for waiver in waivers:

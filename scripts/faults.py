@@ -49,7 +49,7 @@ class Step:
     counted: str = ""
 
     def run(self, folder: Path, seed: int) -> None:
-        """Run it in a process group of its own, which Ctrl-C reaches by way of this program."""
+        """Run it in a process group of its own, which gets Ctrl-C from this program."""
         report = folder / f"{self.name}.xml"
         command: list[str | Path] = [BIN / "python", *self.arguments]
         environ = dict(os.environ)

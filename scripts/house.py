@@ -115,9 +115,9 @@ def has_word(name: str, words: Sequence[str]) -> bool:
 
     `one` counts at the end only: there it stands for a noun.
     """
-    parts = re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", name).lower().strip("_").split("_")
-    unwanted = any(part in words or part.removesuffix("s") in words for part in parts)
-    return unwanted or parts[-1] in ("one", "ones")
+    found = re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", name).lower().strip("_").split("_")
+    unwanted = any(word in words or word.removesuffix("s") in words for word in found)
+    return unwanted or found[-1] in ("one", "ones")
 
 
 def render(areas: Sequence[Area], table: Sequence[Mapping[str, Any]]) -> str:

@@ -250,9 +250,9 @@ def _install(venv: Path, asked: str) -> None:
     _step(venv, "the project", [*uv, *editable])
     _fetch_jars(venv)
     _fetch_browser(venv)
-    part = stamp_path.with_suffix(".part")
-    part.write_text(json.dumps({**_fingerprint(), "asked": asked}))
-    part.replace(stamp_path)
+    unfinished = stamp_path.with_suffix(".part")
+    unfinished.write_text(json.dumps({**_fingerprint(), "asked": asked}))
+    unfinished.replace(stamp_path)
     _say(f"Installed in {time.monotonic() - begun:.0f} s, with Python {python.minor_version}.")
 
 

@@ -89,11 +89,11 @@ def faults_of(mutants: Sequence[Mutant]) -> Iterator[str]:
     for name in sorted({name for name in names if names.count(name) > 1}):
         yield f"{name}: the name is used twice"
     for mutant in mutants:
-        for fault in _faults_of_one(mutant):
+        for fault in _faults_of_mutant(mutant):
             yield f"{mutant.name}: {fault}"
 
 
-def _faults_of_one(mutant: Mutant) -> Iterator[str]:
+def _faults_of_mutant(mutant: Mutant) -> Iterator[str]:
     missing = [path for path in (mutant.file, *mutant.tests) if not (ROOT / path).exists()]
     yield from (f"{path} does not exist" for path in missing)
     if mutant.old == mutant.new:

@@ -32,13 +32,13 @@ class NotInstalledError(Exception):
 
     Attributes:
         reason: For the page.
-        told: What a program said, for who waits: it may name hosts that no page should.
+        output: Of a program, for the terminal: it may name hosts that no page should.
     """
 
-    def __init__(self, reason: str, told: str = "") -> None:
+    def __init__(self, reason: str, output: str = "") -> None:
         super().__init__(reason)
         self.reason = reason
-        self.told = told
+        self.output = output
 
 
 def installed(
@@ -56,8 +56,8 @@ def installed(
             present.append(install(FOLDER))
         except NotInstalledError as error:
             left_out[name] = error.reason
-            if error.told:
-                progress.say(error.told)
+            if error.output:
+                progress.say(error.output)
     for name, reason in left_out.items():
         progress.say(f"without {name}: {reason}")
     return Peers(present, left_out)
@@ -109,27 +109,29 @@ def _java(folder: Path) -> Peer:
 
 def _node(folder: Path) -> Peer:
     """Install the Node program with npm, by its lock file."""
-    node, npm, place = _program("node"), _program("npm"), folder / "node"
-    place.mkdir(parents=True, exist_ok=True)
-    lock, stamp = (_SOURCES / "node" / "package-lock.json").read_bytes(), place / "installed"
+    node, npm, target = _program("node"), _program("npm"), folder / "node"
+    target.mkdir(parents=True, exist_ok=True)
+    lock, stamp = (_SOURCES / "node" / "package-lock.json").read_bytes(), target / "installed"
     for name in ("package.json", "package-lock.json", ".npmrc", "peer.mjs"):
-        shutil.copyfile(_SOURCES / "node" / name, place / name)
+        shutil.copyfile(_SOURCES / "node" / name, target / name)
     if not stamp.exists() or stamp.read_bytes() != lock:
-        _run([npm, "ci"], place, os.environ)
+        _run([npm, "ci"], target, os.environ)
         stamp.write_bytes(lock)
     # A Node that is too old installs the package and cannot load it.
-    _run([node, "--input-type=module", "--eval", "import '@platformatic/kafka'"], place, os.environ)
-    shown = _run([node, "--version"], place, os.environ).strip().removeprefix("v")
-    pinned = re.search(r'"@platformatic/kafka": "(.+)"', (place / "package.json").read_text())
-    told = f"{pinned[1] if pinned else 'unknown'} on Node {shown}"
-    return Peer("@platformatic/kafka (Node)", told, [node, str(place / "peer.mjs")], os.environ)
+    _run(
+        [node, "--input-type=module", "--eval", "import '@platformatic/kafka'"], target, os.environ
+    )
+    node_version = _run([node, "--version"], target, os.environ).strip().removeprefix("v")
+    pinned = re.search(r'"@platformatic/kafka": "(.+)"', (target / "package.json").read_text())
+    release = f"{pinned[1] if pinned else 'unknown'} on Node {node_version}"
+    return Peer("@platformatic/kafka (Node)", release, [node, str(target / "peer.mjs")], os.environ)
 
 
 def _kafka_python(_folder: Path) -> Peer:
     """Nothing to install: the project depends on it."""
     script = str(_SOURCES / "kafka_python_peer.py")
-    told = f"{version('kafka-python')} on {sys.implementation.name} {sys.version.split()[0]}"
-    return Peer("kafka-python", told, [sys.executable, script], os.environ)
+    release = f"{version('kafka-python')} on {sys.implementation.name} {sys.version.split()[0]}"
+    return Peer("kafka-python", release, [sys.executable, script], os.environ)
 
 
 Installer = Callable[[Path], Peer]
@@ -173,6 +175,6 @@ def _run(command: Sequence[str], directory: Path, environ: Mapping[str, str]) ->
     except (OSError, subprocess.TimeoutExpired) as error:
         raise NotInstalledError(f"`{Path(command[0]).name}` did not run", str(error)) from error
     if done.returncode != 0:
-        told = (done.stdout + done.stderr).strip()
-        raise NotInstalledError(f"`{Path(command[0]).name} {command[1]}` failed", told)
+        output = (done.stdout + done.stderr).strip()
+        raise NotInstalledError(f"`{Path(command[0]).name} {command[1]}` failed", output)
     return done.stdout

@@ -1,4 +1,4 @@
-"""What a peer is told and what it tells: one line of JSON each.
+"""The job of a peer and its result: one line of JSON each.
 
 A job is ``{"do": "alter", "entities": [names], "values": {key: number}}``, every entity in one
 request, or ``{"do": "describe"}``, which asks for everything. The result is ``{"ms", "entities"}``,
@@ -36,7 +36,7 @@ def read_result(peer: str, line: str) -> Result:
         BenchmarkError: The peer failed, or ended without one.
     """
     try:
-        told = json.loads(line)
-        return Result(float(told["ms"]), int(told["entities"]))
+        result = json.loads(line)
+        return Result(float(result["ms"]), int(result["entities"]))
     except (ValueError, TypeError, KeyError) as error:
         raise BenchmarkError(f"{peer} has failed: {line.strip() or 'it ended'}") from error

@@ -69,11 +69,11 @@ def _started(peer: Peer, bootstrap_servers: str) -> Iterator[WarmPeer]:
 
 @dataclass(frozen=True)
 class Start:
-    """A process to be: its command, its environment, and what it is given on standard input."""
+    """A process to start: its command, its environment, and its standard input."""
 
     command: Sequence[str]
     environ: Mapping[str, str]
-    given: str = ""
+    stdin: str = ""
 
 
 def run_to_end(start: Start) -> str:
@@ -86,7 +86,7 @@ def run_to_end(start: Start) -> str:
         done = subprocess.run(
             start.command,
             env=dict(start.environ),
-            input=start.given,
+            input=start.stdin,
             capture_output=True,
             text=True,
             timeout=_DEADLINE_S,

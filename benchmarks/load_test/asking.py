@@ -42,7 +42,7 @@ class Asked:
 
 
 class Asking:
-    """A kept connection to the service."""
+    """A keep-alive connection to the service."""
 
     def __init__(self, stack: Stack) -> None:
         self._http = httpx.Client(

@@ -26,7 +26,7 @@ _KIB_A_MIB: Final = 1024
 
 @dataclass(frozen=True)
 class Grown:
-    """What one number of entities has shown.
+    """The figures of one number of entities.
 
     Attributes:
         entities: That the cluster holds.
@@ -48,7 +48,7 @@ class Grown:
 
 
 def grow(stack: Stack, asking: Asking, present: int, wanted: int, progress: Progress) -> Grown:
-    """Load entities until there are as many as wanted, and read them in every way."""
+    """Load entities until there are as many as wanted, and read them with every query."""
     loading = list(load(asking, present, wanted, progress))
     progress.say(f"reading {wanted:,} entities")
     reads = {

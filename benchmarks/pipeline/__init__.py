@@ -1,1 +1,1 @@
-"""How fast the pipeline is, beside another way to do the same and another engine."""
+"""How fast the pipeline is, beside another algorithm and another engine."""

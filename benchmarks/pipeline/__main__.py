@@ -23,10 +23,10 @@ def main() -> int:
     """Run everything and write the page."""
     options = _parser().parse_args()
     with tempfile.TemporaryDirectory(prefix="bench-pipeline-") as directory:
-        kept = options.data or Path(directory)
-        data = made_up(kept, options.observations, options.entities)
+        folder = options.data or Path(directory)
+        data = made_up(folder, options.observations, options.entities)
         figures = Figures(options.observations, options.entities)
-        _measure_ways(figures, data, options.rounds)
+        _measure_arms(figures, data, options.rounds)
         for number in range(options.chains):
             _say(f"chain {number + 1} of {options.chains}")
             figures.chain.append(run_chain(data, Path(directory) / f"chain-{number}"))
@@ -35,39 +35,39 @@ def main() -> int:
     return 0
 
 
-def _measure_ways(figures: Figures, data: Path, rounds: int) -> None:
+def _measure_arms(figures: Figures, data: Path, rounds: int) -> None:
     engine = duckdb_arm.connected(_THREADS)
     with (
         spark_session("bench-pipeline", master=f"local[{_THREADS}]") as session,
         PeakMemory(os.getpid()) as memory,
     ):
-        ways: Mapping[str, Callable[[], Answer]] = {
+        arms: Mapping[str, Callable[[], Answer]] = {
             LOOK_UPS: lambda: spark_arms.three_look_ups(session, data),
             JOINS: lambda: spark_arms.eight_joins(session, data),
             DUCKDB: lambda: duckdb_arm.three_look_ups(engine, data),
         }
         for number in range(rounds + 1):
-            answers = {way: _timed(figures, way, find, number) for way, find in ways.items()}
+            answers = {arm: _timed(figures, arm, find, number) for arm, find in arms.items()}
             _require_equal(answers)
     engine.close()
     figures.peaks = memory.peaks
 
 
-def _timed(figures: Figures, way: str, find: Callable[[], Answer], number: int) -> Answer:
+def _timed(figures: Figures, arm: str, find: Callable[[], Answer], number: int) -> Answer:
     begun = time.monotonic()
     answer = find()
     took = time.monotonic() - begun
-    _say(f"round {number}: {way}: {took:.2f} s")
+    _say(f"round {number}: {arm}: {took:.2f} s")
     if number > 0:
-        figures.seconds.setdefault(way, []).append(took)
+        figures.seconds.setdefault(arm, []).append(took)
     return answer
 
 
 def _require_equal(answers: Mapping[str, Answer]) -> None:
     expected = answers[LOOK_UPS]
-    for way, answer in answers.items():
+    for arm, answer in answers.items():
         if answer != expected:
-            message = f"{way} answers otherwise than {LOOK_UPS}: {answer} and {expected}"
+            message = f"{arm} answers otherwise than {LOOK_UPS}: {answer} and {expected}"
             raise RuntimeError(message)
 
 

@@ -39,11 +39,11 @@ def run_job(*arguments: str) -> Done:
         subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process,
         PeakMemory(process.pid) as memory,
     ):
-        told, _ = process.communicate()
+        stdout, _ = process.communicate()
     if process.returncode != 0:
         message = f"{' '.join(command)} ended with {process.returncode}"
         raise RuntimeError(message)
-    return Done(time.monotonic() - begun, memory.peaks, json.loads(told))
+    return Done(time.monotonic() - begun, memory.peaks, json.loads(stdout))
 
 
 def made_up(folder: Path, observations: int, entities: int) -> Path:
@@ -58,5 +58,5 @@ def made_up(folder: Path, observations: int, entities: int) -> Path:
 
 def run_chain(data: Path, out: Path) -> Done:
     """Run the chain from tidy Parquet to incidents."""
-    given = ("--format", "parquet", "--input", str(data / "parquet"), "--quotas", str(data))
-    return run_job("run", *given, "--out", str(out))
+    options = ("--format", "parquet", "--input", str(data / "parquet"), "--quotas", str(data))
+    return run_job("run", *options, "--out", str(out))

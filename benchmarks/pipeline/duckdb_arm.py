@@ -1,4 +1,4 @@
-"""The same look-ups in DuckDB, in SQL of its own: the second opinion, and the fastest known way."""
+"""The same look-ups in DuckDB, in its own SQL: a second opinion."""
 
 from pathlib import Path
 from typing import Final

@@ -30,7 +30,7 @@ class Figures:
     Attributes:
         observations: Rows.
         entities: With quotas.
-        seconds: Of each way, round by round; the first round is not among them.
+        seconds: Of each arm, round by round; the first round is not among them.
         peaks: Resident bytes of the process with Spark and DuckDB, by program.
         chain: The chain, run by run.
         load: Of the machine before the first round.
@@ -46,7 +46,7 @@ class Figures:
 
 def page(figures: Figures) -> str:
     """Return the page as Markdown."""
-    return "\n".join([*_head(figures), *_ways(figures), *_chain(figures), *_goals(figures), ""])
+    return "\n".join([*_head(figures), *_arms(figures), *_chain(figures), *_goals(figures), ""])
 
 
 def _head(figures: Figures) -> Iterator[str]:
@@ -66,24 +66,24 @@ def _head(figures: Figures) -> Iterator[str]:
     yield ""
 
 
-def _ways(figures: Figures) -> Iterator[str]:
+def _arms(figures: Figures) -> Iterator[str]:
     rounds = len(figures.seconds[LOOK_UPS])
     yield "## The limit of each observation"
     yield ""
     yield (
-        f"All ways on the same files and two cores, in turn, {rounds} rounds after one that is "
+        f"All arms on the same files and two cores, in turn, {rounds} rounds after one that is "
         "thrown away. Each makes its tables of quotas within the run, and counts observations and "
         "sums limits by level and key; all answers are equal. `resolve` looks up the names of a "
-        "piece of a file, each once; the eight joins look up each observation."
+        "split of a file, each once; the eight joins look up each observation."
     )
     yield ""
-    yield "| way | median s | least s | most s | M rows/s | to three look-ups |"
+    yield "| arm | median s | least s | most s | M rows/s | to three look-ups |"
     yield "|---|---|---|---|---|---|"
     ours = median(figures.seconds[LOOK_UPS])
-    for way, seconds in figures.seconds.items():
+    for arm, seconds in figures.seconds.items():
         took = median(seconds)
         yield (
-            f"| {way} | {took:.2f} | {min(seconds):.2f} | {max(seconds):.2f} "
+            f"| {arm} | {took:.2f} | {min(seconds):.2f} | {max(seconds):.2f} "
             f"| {figures.observations / took / 1e6:.2f} | {took / ours:.2f} |"
         )
     yield ""
@@ -102,8 +102,8 @@ def _chain(figures: Figures) -> Iterator[str]:
     yield "|---|---|---|---|"
     for number, done in enumerate(figures.chain, 1):
         steps = done.report.get("steps", {})
-        told = ", ".join(f"{name} {step['seconds']:.1f} s" for name, step in steps.items())
-        yield f"| {number} | {done.seconds:.1f} | {_memory(done.peaks)} | {told} |"
+        durations = ", ".join(f"{name} {step['seconds']:.1f} s" for name, step in steps.items())
+        yield f"| {number} | {done.seconds:.1f} | {_memory(done.peaks)} | {durations} |"
     yield ""
 
 

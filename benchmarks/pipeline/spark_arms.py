@@ -1,4 +1,4 @@
-"""Two ways of Spark to find the limit of each observation."""
+"""Two plans of Spark that find the limit of each observation."""
 
 from collections.abc import Mapping
 from pathlib import Path

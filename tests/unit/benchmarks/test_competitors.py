@@ -1,4 +1,4 @@
-"""Other clients: how they are told what to do, installed or left out, and believed."""
+"""Other clients: how they are installed or left out, started, and checked."""
 
 import json
 import os
@@ -111,7 +111,7 @@ async def test_what_an_arm_has_measured_itself_counts():
 def test_what_cannot_be_installed_is_left_out_with_a_word(capsys: pytest.CaptureFixture[str]):
     installers = {
         "a": lambda _: script(ECHO),
-        "b": lambda _: refused("`npm ci` failed", "all that npm said"),
+        "b": lambda _: refused("`npm ci` failed", "the output of npm"),
         "c": lambda _: refused("nobody wants it"),
     }
     peers = installed(Progress(), ["a", "b"], installers)
@@ -119,7 +119,7 @@ def test_what_cannot_be_installed_is_left_out_with_a_word(capsys: pytest.Capture
     assert peers.left_out["b"] == "`npm ci` failed"
     assert "c" not in peers.left_out
     printed = capsys.readouterr().err
-    assert "all that npm said" in printed
+    assert "the output of npm" in printed
     assert "without b: `npm ci` failed" in printed
 
 

@@ -89,7 +89,7 @@ def test_only_what_was_not_sent_may_be_repeated():
 
 
 class Service(HttpConnection):
-    """Answers what it was given, the last answer for ever."""
+    """Answers in turn, the last answer for ever."""
 
     def __init__(self, *answers: Answer) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The figures of a run: what is computed from them, and how they are read and shown."""
+"""The figures of a run: what is computed from them, and how they are read and rendered."""
 
 import pytest
 

@@ -19,7 +19,7 @@ JOB = {
 
 
 class Server:
-    """Answers each request, from the moment on at which its gate opens."""
+    """Answers each request once its gate is open."""
 
     def __init__(self) -> None:
         self.gate = asyncio.Event()
