@@ -31,7 +31,7 @@ pytest_plugins = [
     "tests.testkit.kafka",
 ]
 
-# Spark's own variables: a JVM that lives for seconds is done before its second compiler pays. Java
+# Spark's own variables: a JVM that runs for seconds is done before its second compiler pays. Java
 # then reserves a fifth of the memory for compiled code, which Spark fills.
 os.environ["SPARK_SUBMIT_OPTS"] = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
 os.environ["SPARK_LAUNCHER_OPTS"] = "-XX:TieredStopAtLevel=1"

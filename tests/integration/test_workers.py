@@ -160,7 +160,7 @@ def answered(pair: Workers, route: str) -> Counter[int]:
     return Counter(line["worker"] for line in pair.lines() if line.get("route") == route)
 
 
-def test_connections_that_are_kept_are_dealt_out_to_both(pair: Workers) -> None:
+def test_keep_alive_connections_are_dealt_out_to_both(pair: Workers) -> None:
     clients = [
         httpx.Client(base_url=pair.service.url, timeout=30, verify=PLAIN_HTTP) for _ in range(24)
     ]
@@ -260,7 +260,7 @@ def outcomes(workers: Workers, name: str) -> set[str]:
 
 
 def an_owner_held_up(workers: Workers, broker: LocalKafka) -> int:
-    """Pause the broker while an alteration is under way; return the worker that waits for it."""
+    """Pause the broker while an alteration is in flight; return the worker that waits for it."""
     found: list[int] = []
 
     def is_held_up() -> bool:
@@ -270,7 +270,7 @@ def an_owner_held_up(workers: Workers, broker: LocalKafka) -> int:
             broker.resume()
         return found != []
 
-    until(is_held_up, "no alteration is under way")
+    until(is_held_up, "no alteration is in flight")
     return found[0]
 
 

@@ -1,4 +1,4 @@
-"""The lives of two alterations through the queue that a broker really keeps.
+"""Two alterations in the queue that a broker really has.
 
 A broker forwards one request after another to the controller. Where their connection breaks it
 queues what was not answered again in reverse order, so that a fence overtakes an alteration once
@@ -28,7 +28,7 @@ class Assumption(NamedTuple):
         keeps_copies: A break may leave a copy in a frozen controller's buffer, for later; only of
             what is unanswered for 30 s, when a broker gives a silent connection up.
         bounded: What was sent is applied or gone when its 95 s are over.
-        applies_again: A request may be applied a second time after its answer was given.
+        applies_again: A request may be applied a second time after its answer was sent.
         frozen_worker: A worker may freeze between its last check and the sending, for long.
         writers: Who alters; one alone shows what becomes of a late apply that nobody overwrites.
     """
@@ -102,7 +102,7 @@ class Request(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """A row of the audit log: a writer or the scan, what is said of it, the value that holds."""
+    """A row of the audit log: a writer or the scan, its verdict, the value that holds."""
 
     source: int
     verdict: str
@@ -180,8 +180,8 @@ def time_may_pass(assumed: Assumption, state: State, writer: int) -> bool:
 
 def audited_value(state: State) -> int:
     """Return the value that the audit log says holds."""
-    said = [item.value for item in state.audit if item.verdict != "superseded"]
-    return said[-1] if said else INITIAL
+    values = [item.value for item in state.audit if item.verdict != "superseded"]
+    return values[-1] if values else INITIAL
 
 
 def apply(state: State, writer: int) -> State:

@@ -87,7 +87,7 @@ def _writer_moves(rules: Rules, assumed: Assumption, state: State, writer: int) 
 
 
 def _waiting_moves(rules: Rules, state: State, writer: int) -> Iterator[State]:
-    """Let an answer come, be recorded, or be given up."""
+    """Let an answer come, be recorded, or be abandoned."""
     step = state.steps[writer]
     applied = Entry(writer, "applied", VALUES[writer])
     if step is Step.ANSWERED or (step is Step.LATE and not rules.keeps_slot):
@@ -163,8 +163,8 @@ def _begun(state: State) -> list[int]:
 
 def _violations(rules: Rules, state: State) -> Iterator[str]:
     """Compare the audit log with the cluster once everything has come to rest."""
-    on_the_way = [request for request in state.queue if not request.is_fence]
-    busy = on_the_way or state.copies or state.again or not SETTLED.issuperset(state.steps)
+    in_flight = [request for request in state.queue if not request.is_fence]
+    busy = in_flight or state.copies or state.again or not SETTLED.issuperset(state.steps)
     if busy or not all(concluded(state, writer) for writer in _begun(state)):
         return
     if _drifted(rules, state):

@@ -23,9 +23,9 @@ def violations(rules: str, assumed: Assumption) -> frozenset[str]:
     return explore(RULE[rules], assumed).violations
 
 
-@pytest.mark.parametrize("part", [ideal_table, table])
-def test_the_document_shows_what_the_model_finds(part: Callable[[], str]):
-    assert part() in DOCUMENT.read_text(encoding="utf-8")
+@pytest.mark.parametrize("render", [ideal_table, table])
+def test_the_document_shows_what_the_model_finds(render: Callable[[], str]):
+    assert render() in DOCUMENT.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("rules", size(RULES[:9], RULES), ids=lambda rules: rules.name)

@@ -1,7 +1,7 @@
 """Two alterations of one entity, a crash or a time-out at every step, and an ideal fence.
 
-Kafka may apply a request that was sent at any later moment, or drop it; recovery may run at any
-allowed moment. The fence of this model holds back recovery until the request is gone;
+Kafka may apply a request that was sent at any later time, or drop it; recovery may run at any
+allowed time. The fence of this model holds back recovery until the request is gone;
 ``tests.model.broker_queue`` has the fence that brokers really give.
 """
 
@@ -49,7 +49,7 @@ class Design(NamedTuple):
 
 
 class State(NamedTuple):
-    """Where everything is: both writers, the request's way, the cluster, the audit log."""
+    """Both writers, the requests in flight, the cluster, the audit log."""
 
     steps: tuple[Step, Step] = (Step.NEW, Step.NEW)
     holder: int = NOBODY
@@ -148,8 +148,8 @@ def _violations(state: State) -> Iterator[str]:
     concluded = {writer for writer, _ in state.conclusions}
     if state.in_flight or begun != concluded or not SETTLED.issuperset(state.steps):
         return
-    if any(said != (writer in state.applied) for writer, said in state.conclusions):
+    if any(applied != (writer in state.applied) for writer, applied in state.conclusions):
         yield "contradiction"
-    audited = [VALUES[writer] for writer, said in state.conclusions if said]
+    audited = [VALUES[writer] for writer, applied in state.conclusions if applied]
     if (audited or [0])[-1] != state.value:
         yield "wrong last value"

@@ -29,7 +29,7 @@ def until(condition: Callable[[], object]) -> None:
 
 @pytest.fixture(autouse=True)
 def _handled() -> Iterator[None]:
-    """Let Python handle Ctrl-C, which is ignored where a shell runs the tests aside."""
+    """Let Python handle Ctrl-C, which is ignored where a shell runs the tests in the background."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
@@ -85,10 +85,10 @@ def test_a_command_that_is_interrupted_while_its_jvm_starts_leaves_nothing_behin
     try:
         until(lambda: processes(PARENT, command.pid))
         command.send_signal(signal.SIGTERM)
-        told = command.communicate(timeout=DEADLINE_S)[1]
-        assert command.returncode == INTERRUPTED, told
-        assert told.splitlines()[-1].startswith("quota-pipeline utilization: stopped")
-        assert "Traceback" not in told
+        stderr = command.communicate(timeout=DEADLINE_S)[1]
+        assert command.returncode == INTERRUPTED, stderr
+        assert stderr.splitlines()[-1].startswith("quota-pipeline utilization: stopped")
+        assert "Traceback" not in stderr
         until(lambda: not processes(GROUP, command.pid))
     finally:
         for process in processes(GROUP, command.pid):

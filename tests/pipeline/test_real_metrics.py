@@ -205,8 +205,8 @@ def test_each_picture_shows_the_buckets_that_were_throttled(outcome: Outcome):
         "utilization_heat_map",
     ]
     for picture in pictures:
-        told = picture.with_suffix(".csv").read_text()
-        assert all(name in told for name in ("carol", PAIR_CLIENT, "bob")), picture
+        csv = picture.with_suffix(".csv").read_text()
+        assert all(name in csv for name in ("carol", PAIR_CLIENT, "bob")), picture
 
 
 def _floor(at: datetime) -> datetime:

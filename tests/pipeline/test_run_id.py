@@ -16,14 +16,14 @@ from app.pipeline.lake import files_of
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """What is read: two files, one of them in a partition, beside what holds no rows."""
-    place = tmp_path / "in"
-    (place / "dt=2026-11-21").mkdir(parents=True)
-    (place / "dt=2026-11-21" / "part.parquet").write_bytes(b"12345")
-    (place / "more.csv").write_bytes(b"1")
-    (place / "_runs" / "other").mkdir(parents=True)
-    (place / "_runs" / "other" / "part.parquet").write_bytes(b"half")
-    (place / "_lock").touch()
-    return place
+    root = tmp_path / "in"
+    (root / "dt=2026-11-21").mkdir(parents=True)
+    (root / "dt=2026-11-21" / "part.parquet").write_bytes(b"12345")
+    (root / "more.csv").write_bytes(b"1")
+    (root / "_runs" / "other").mkdir(parents=True)
+    (root / "_runs" / "other" / "part.parquet").write_bytes(b"half")
+    (root / "_lock").touch()
+    return root
 
 
 RunId = Callable[..., str]
@@ -55,11 +55,11 @@ def test_the_files_of_a_run_are_those_that_hold_rows(spark: SparkSession, folder
 def test_a_run_is_the_same_while_nothing_that_decides_it_changes(
     run_id: RunId, folder: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    told = {"input": [str(folder)], "cluster": "one"}
-    first = run_id(**told)
-    assert run_id(**told, out="elsewhere", master="local[2]", json=True, fail_on=["dq"]) == first
+    options = {"input": [str(folder)], "cluster": "one"}
+    first = run_id(**options)
+    assert run_id(**options, out="elsewhere", master="local[2]", json=True, fail_on=["dq"]) == first
     (folder / "_runs" / "other" / "more.parquet").write_bytes(b"1")
-    assert run_id(**told) == first
+    assert run_id(**options) == first
     monkeypatch.chdir(folder.parent)
     assert run_id(input=[folder.as_uri()], cluster="one") == first
 
@@ -74,11 +74,11 @@ def test_what_a_job_writes_beside_its_input_makes_no_other_run_of_it(run_id: Run
 
 
 def test_another_content_of_the_map_is_another_run(run_id: RunId, tmp_path: Path):
-    told = tmp_path / "map.yaml"
-    told.write_text("grain: pair\n")
-    first = run_id(map=str(told))
-    told.write_text("grain: bucket\n")
-    assert run_id(map=str(told)) != first
+    file = tmp_path / "map.yaml"
+    file.write_text("grain: pair\n")
+    first = run_id(map=str(file))
+    file.write_text("grain: bucket\n")
+    assert run_id(map=str(file)) != first
 
 
 def test_other_offsets_are_another_run():
@@ -94,14 +94,14 @@ def test_other_files_are_another_run(run_id: RunId, folder: Path, option: str):
     folder.mkdir(exist_ok=True)
     (folder / "more.csv").write_bytes(b"1")
     above = folder.parent if option == "quotas" else folder
-    told = {option: [str(above)] if option == "input" else str(above)}
-    ids = [run_id(**told)]
+    options = {option: [str(above)] if option == "input" else str(above)}
+    ids = [run_id(**options)]
     (folder / "new.parquet").write_bytes(b"1")
-    ids.append(run_id(**told))
+    ids.append(run_id(**options))
     (folder / "more.csv").write_bytes(b"22")
-    ids.append(run_id(**told))
+    ids.append(run_id(**options))
     os.utime(folder / "more.csv", ns=(1, 1))
-    ids.append(run_id(**told))
+    ids.append(run_id(**options))
     assert len(set(ids)) == 4
 
 

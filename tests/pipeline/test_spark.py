@@ -38,7 +38,7 @@ def test_a_setting_that_an_active_session_cannot_take_is_named(spark: SparkSessi
         pass
 
 
-def test_the_python_and_the_java_that_were_named_are_kept(
+def test_the_python_and_the_java_that_are_configured_are_used(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
     home = tmp_path / "java"

@@ -52,8 +52,8 @@ class Cluster:
 
     def status(self) -> dict[str, Any]:
         with urlopen(self._status, timeout=10) as answer:
-            told: dict[str, Any] = json.load(answer)
-        return told
+            state: dict[str, Any] = json.load(answer)
+        return state
 
     def alive(self) -> int:
         try:
@@ -65,7 +65,7 @@ class Cluster:
 
 @contextmanager
 def daemon(folder: Path, name: str, *arguments: str) -> Iterator[None]:
-    """Run a part of Spark for the length of a block."""
+    """Run a daemon of Spark for the length of a block."""
     environ = {**os.environ, "SPARK_LOCAL_IP": HOST, "SPARK_DAEMON_MEMORY": "256m"}
     command = [str(SPARK_CLASS), f"org.apache.spark.deploy.{name}", *arguments, "--host", HOST]
     with (folder / f"{name}-{arguments[1]}.log").open("w") as log:
@@ -85,8 +85,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         patch.setenv("JAVA_HOME", os.environ.get("JAVA_HOME", ""))
         _prepare_environment(folder, "spark://")
         made = Cluster(port, web)
-        place = ("--port", str(port), "--webui-port", str(web))
-        stack.enter_context(daemon(folder, "master.Master", *place))
+        ports = ("--port", str(port), "--webui-port", str(web))
+        stack.enter_context(daemon(folder, "master.Master", *ports))
         for number in (0, 1):
             work = folder / f"worker-{number}"
             ports = ("--port", str(others[number]), "--webui-port", str(others[number + 2]))
@@ -129,7 +129,7 @@ def rows_of(out: Path, table: Table) -> list[dict[str, Any]]:
 
 
 def on(cluster: Cluster) -> list[str]:
-    settings = [part for item in SMALL.items() for part in ("--conf", "=".join(item))]
+    settings = [argument for item in SMALL.items() for argument in ("--conf", "=".join(item))]
     return ["--master", cluster.master, *settings]
 
 
@@ -163,9 +163,9 @@ def test_the_chain_to_incidents_gives_on_two_workers_what_it_gives_on_one_machin
     quotas = spark.createDataFrame(quota_table([limit]))
     Lake(spark, str(tmp_path / "quotas")).write(quotas, QUOTA_VERSION)
     source = write_adapter(POINTS, tmp_path)
-    given = ("--format", "adapter-json", "--input", source, "--quotas", tmp_path / "quotas")
-    job("run", *given, "--out", tmp_path / "alone")
-    report = job("run", *given, "--out", tmp_path / "spread", *on(cluster))
+    options = ("--format", "adapter-json", "--input", source, "--quotas", tmp_path / "quotas")
+    job("run", *options, "--out", tmp_path / "alone")
+    report = job("run", *options, "--out", tmp_path / "spread", *on(cluster))
     assert report["rows_out"]["throttle_incident"] > 0
     for table in (BUCKET_MINUTE, UTILIZATION_DAILY, UTILIZATION_HIST, THROTTLE_INCIDENT):
         spread = rows_of(tmp_path / "spread", table)
@@ -175,10 +175,10 @@ def test_the_chain_to_incidents_gives_on_two_workers_what_it_gives_on_one_machin
 def test_workers_import_the_program_that_is_sent_to_them(cluster: Cluster):
     with spark_session("packed", master=cluster.master, settings=SMALL) as session:
 
-        def place(_number: int) -> str:
+        def module(_number: int) -> str:
             import app.pipeline.sources.metrics as found  # noqa: PLC0415
 
             return str(found.__file__)
 
-        places = session.sparkContext.parallelize(range(8), 8).map(place).collect()
-    assert {position.rpartition("app.zip")[1] for position in places} == {"app.zip"}
+        modules = session.sparkContext.parallelize(range(8), 8).map(module).collect()
+    assert {position.rpartition("app.zip")[1] for position in modules} == {"app.zip"}

@@ -10,7 +10,7 @@ READER, WRITER = Verdict(True, False), Verdict(False, True)
 ELSEWHERE = "127.0.0.6"
 
 Acl = tuple[str, ...]
-"""Operation, permission and host, the latter two ALLOW and ``*`` unless given."""
+"""Operation, permission and host, the latter two ALLOW and ``*`` by default."""
 
 CASES: dict[str, tuple[list[Acl], Verdict]] = {
     "nothing": ([], NEITHER),

@@ -152,7 +152,7 @@ _ROUNDING_S: Final = 0.01
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """An alteration that was asked for after the broker had shown the change."""
+    """An alteration that was requested after the broker had described the change."""
 
     begun_at: float
     answer: httpx.Response
@@ -183,7 +183,7 @@ def revoke(
     passes later than 10 s after the change, however slow this machine is.
 
     Returns:
-        How many alterations passed after the broker had shown the change.
+        How many alterations passed after the broker had described the change.
     """
     right = acl(user, "ALTER_CONFIGS")
     allow(kafka, right)

@@ -180,7 +180,7 @@ class Differential:
             await brokers.close()
 
     async def disagreements(self) -> dict[Who, tuple[Verdict, ...]]:
-        """Return everybody of whom the service, in either way, and the broker think differently.
+        """Return every caller about which the service, by either authorizer, and the broker differ.
 
         The verdicts are those of the service from ACLs, of the service as the caller where that
         can be, and of the broker.
@@ -211,7 +211,7 @@ async def _verdict(authorizer: Authorizer, who: Who) -> Verdict:
 
 
 async def _may(authorizer: Authorizer, caller: Caller, operation: Operation) -> bool:
-    """Tell whether the caller may; where nothing is known nobody may."""
+    """Tell whether the caller may; without an answer nobody may."""
     try:
         return (await authorizer.decide(caller, operation)).refusal is None
     except NotSentError:

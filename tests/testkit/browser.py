@@ -11,7 +11,7 @@ from scripts.npm_packages import browser
 
 @contextmanager
 def chromium() -> Iterator[Browser]:
-    """Run one; end it with the module that uses it: its event loop is in the way of others."""
+    """Run one; end it with the module that uses it: its event loop disturbs others."""
     found = browser()
     with sync_playwright() as playwright:
         running = playwright.chromium.launch(

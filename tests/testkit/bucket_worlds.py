@@ -24,7 +24,7 @@ def at(minute: int) -> datetime:
 
 
 def minute(number: int, **columns: Any) -> Row:
-    """Return a row of ``bucket_minute``: a quiet one but for what is told."""
+    """Return a row of ``bucket_minute``, a quiet minute unless the arguments say otherwise."""
     rate = columns.get("rate_max", 10.0)
     row: Row = {
         "cluster_id": "c1",
@@ -46,7 +46,7 @@ def minute(number: int, **columns: Any) -> Row:
 
 
 def bucket(**columns: Any) -> Row:
-    """Return a row of ``dim_bucket``: the user alice's but for what is told."""
+    """Return a row of ``dim_bucket``, the user alice's unless the arguments say otherwise."""
     row: Row = {
         "cluster_id": "c1",
         "bucket_id": 7,

@@ -70,7 +70,7 @@ def script_of(page: str, address: str) -> str:
 
     Args:
         page: From the root of the project.
-        address: ``host:port`` of the service, in place of ``localhost:8080``.
+        address: ``host:port`` of the service, instead of ``localhost:8080``.
     """
     skipped = ("not run: ", *size(("long",), ()))
     script = [_BEGIN]

@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class OwnLoop:
-    """The event loop that something lives in, and its thread."""
+    """The event loop that something runs in, and its thread."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()

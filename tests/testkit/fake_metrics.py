@@ -68,7 +68,7 @@ class CountedMetrics:
 
 
 class CountedDependencies:
-    """Counts each call by its words; ``seconds`` are all that were told."""
+    """Counts each call by its words; ``seconds`` are all that were reported."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()

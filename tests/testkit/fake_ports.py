@@ -162,7 +162,7 @@ class FakeBrokers:
         return QuorumState(self.leader_epoch, 10, {1: 10, 2: 10})
 
     async def cluster_id(self, *, timeout_s: float = 5.0) -> str:
-        """Return the id, which is known."""
+        """Return the id, without asking a broker."""
         self.check_cluster()
         return self.cluster
 
@@ -211,7 +211,7 @@ class FakeImage(QuotaImage):
 
 
 class FakeJournal:
-    """Keeps what it is told; ``broken`` names the methods that fail."""
+    """Keeps what is recorded; ``broken`` names the methods that fail."""
 
     def __init__(self, log: list[str]) -> None:
         self.log = log
@@ -279,7 +279,7 @@ class FakeJournal:
         return claimed
 
     async def give_back(self, cluster_id: str, owner: str) -> None:
-        """Do nothing: each claim is given once."""
+        """Do nothing: each claim is handed out once."""
 
     async def open_intents(self, cluster_id: str) -> OpenIntents:
         """Count what the test put there."""
@@ -334,7 +334,7 @@ class FakeJournal:
 
 
 class FakePlans:
-    """Keeps what it is told; a test says who holds what."""
+    """Keeps what is recorded; a test says who holds what."""
 
     def __init__(self) -> None:
         self.stored: dict[str, StoredPlan] = {}

@@ -77,7 +77,7 @@ MEMBERS: Final = {
     "errors",
 }
 
-Places = set[tuple[str, str]]
+Violations = set[tuple[str, str]]
 """Pointer (or parameter) and code of each violation."""
 
 
@@ -100,14 +100,14 @@ def problem_of(answer: httpx.Response, status: int) -> dict[str, Any]:
     return problem
 
 
-def pointers_of(problem: dict[str, Any]) -> Places:
+def pointers_of(problem: dict[str, Any]) -> Violations:
     """Return where the violations are; each says something."""
     assert all(error["detail"] for error in problem["errors"])
     return {(error["pointer"], error["code"]) for error in problem["errors"]}
 
 
-def assert_refused(answer: httpx.Response, status: int, pointers: Places) -> dict[str, Any]:
-    """Check that these and no other violations are told and that nothing was sent."""
+def assert_refused(answer: httpx.Response, status: int, pointers: Violations) -> dict[str, Any]:
+    """Check that these and no other violations are listed and that nothing was sent."""
     problem = problem_of(answer, status)
     assert pointers_of(problem) == pointers
     assert (problem["sent_to_cluster"], problem["retry"]) == ("no", "never")

@@ -156,7 +156,7 @@ class Driver:
 
     async def _until_an_answer(self, http: httpx.AsyncClient) -> None:
         async with asyncio.timeout(DEADLINE_S):
-            while not await _lives(http, self._random.choice(self._urls)):
+            while not await _is_live(http, self._random.choice(self._urls)):
                 await asyncio.sleep(_POLL_S)
 
 
@@ -178,8 +178,8 @@ async def send(
     answer = None
     for url in urls:
         try:
-            said = await http.post(url + _PATH, json=plan.body(wait), headers=headers)
-            answer = answer_of(said.status_code, said.json(), said.headers)
+            response = await http.post(url + _PATH, json=plan.body(wait), headers=headers)
+            answer = answer_of(response.status_code, response.json(), response.headers)
         except httpx.ConnectError:
             continue
         except httpx.TransportError:
@@ -189,7 +189,7 @@ async def send(
     return answer
 
 
-async def _lives(http: httpx.AsyncClient, url: str) -> bool:
+async def _is_live(http: httpx.AsyncClient, url: str) -> bool:
     try:
         return (await http.get(f"{url}/livez")).status_code == httpx.codes.OK
     except httpx.TransportError:

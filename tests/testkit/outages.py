@@ -138,7 +138,7 @@ def table_missing(database: str, server: LocalPostgres) -> Iterator[None]:
 def disk_full(folder: Path, server: LocalPostgres) -> Iterator[None]:
     """Fill the file system of a folder to the last byte.
 
-    A Postgres that has ended over it is started again when there is room, as a supervisor does.
+    A Postgres that has ended over it is started again once the disk has space, as by a supervisor.
     """
     filler = folder / "filler"
     try:

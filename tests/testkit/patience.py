@@ -9,7 +9,7 @@ PATIENT: Final = Patience(30.0, 30.0, 30.0)
 """For tests of anything else than giving up: a busy machine must not decide what they see."""
 
 PROMPT: Final = Patience(3.0, 3.0, 5.0)
-"""For tests of giving up, and of recovery, which waits until what was given up can be over."""
+"""For tests of giving up, and of recovery, which waits until an abandoned request can be over."""
 
 
 def settings_of(patience: Patience) -> Mapping[str, str]:

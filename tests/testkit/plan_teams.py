@@ -110,14 +110,14 @@ def ending(entry: Any) -> str:
 
 
 def ops_of(planned: Any) -> list[tuple[EntityKey, Any]]:
-    """Return the operations of a plan by place."""
+    """Return the operations of a plan by entity and key."""
     return [
         ((ending(change), op["key"]), op) for change in planned["changes"] for op in change["ops"]
     ]
 
 
 def planned_before(planned: Any, entity_key: EntityKey) -> float | None:
-    """Return the value that a plan saw at a place."""
+    """Return the value that a plan saw for an entity and key."""
     user, key = entity_key
     (change,) = (item for item in planned["changes"] if ending(item) == user)
     value: float | None = change["before"].get(key)

@@ -108,7 +108,7 @@ def audit_entity(
     before: Values | None = None,
     ops: tuple[Op, ...] = (Op("producer_byte_rate", Decimal(1024)),),
 ) -> AuditEntity:
-    """Return an entity of a request; unless told otherwise it sets ``producer_byte_rate``."""
+    """Return an entity of a request; by default it sets ``producer_byte_rate``."""
     return AuditEntity(
         ordinal, ClientQuotaAlteration(ClientQuotaEntity.of(names), ops), before or {}
     )

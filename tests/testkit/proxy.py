@@ -46,7 +46,7 @@ class Rule:
         direction: Requests or answers.
         api_key: Of the request, or of the request that is answered; null is any.
         action: What becomes of it.
-        delay_s: How long it is kept back before that, in seconds.
+        delay_s: How long it is held back before that, in seconds.
         cut_after: With CUT: how many of its bytes pass, its length included.
         times: How often it happens; null is always.
     """
@@ -257,7 +257,7 @@ class KafkaProxy:
     def close_at(
         self, direction: Direction, api_key: int | None = None, *, times: int | None = None
     ) -> None:
-        """Drop the connection in place of passing a frame on."""
+        """Drop the connection instead of forwarding a frame."""
         self._rules.add(Rule(direction, api_key, FrameAction.CLOSE, times=times))
 
     @any_thread

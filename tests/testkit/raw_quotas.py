@@ -1,6 +1,6 @@
 """The quota protocol by hand: a witness that shares no code with the service.
 
-Whatever the protocol can say can be said here: values that are no numbers, a type twice in one
+Whatever the protocol can express can be sent: values that are no numbers, a type twice in one
 entity, an entity twice in one request, unknown types.
 """
 

@@ -39,7 +39,7 @@ def describe_fixture() -> dict[ClientQuotaEntity, dict[str, float]]:
 
 
 class Entity(Enum):
-    """What stands in the place of a name in a rule."""
+    """What stands for a name in a rule."""
 
     DEFAULT = "default"
     ABSENT = "absent"
@@ -175,7 +175,7 @@ TWO_TO_63 = 9223372036854775807.0
 
 
 class Case(NamedTuple):
-    """Stored values, a caller, and what applies: value, level, bucket; null = not said."""
+    """Stored values, a caller, and what applies: value, level, bucket; null = not stated."""
 
     store: Store
     caller: tuple[str, str]

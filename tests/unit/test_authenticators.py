@@ -144,12 +144,12 @@ BAD: dict[str, tuple[Mapping[str, str], str]] = {
         {"ssl_principal_mapping_rules": r"RULE:\p{L}/x/"},
         r"QUOTAS_SSL_PRINCIPAL_MAPPING_RULES: '\\p{L}' has the escape \p at position 1",
     ),
-    "a way that is not configured": (
+    "an authenticator that is not configured": (
         {"authenticators": "bearer,certificate"},
         "QUOTAS_AUTHENTICATORS: it takes each of these once at most, which are configured: bearer.",
     ),
-    "a way twice": ({"authenticators": "bearer,bearer"}, "QUOTAS_AUTHENTICATORS: "),
-    "an unknown way": ({"authenticators": "kerberos"}, "QUOTAS_AUTHENTICATORS: "),
+    "an authenticator twice": ({"authenticators": "bearer,bearer"}, "QUOTAS_AUTHENTICATORS: "),
+    "an unknown authenticator": ({"authenticators": "kerberos"}, "QUOTAS_AUTHENTICATORS: "),
 }
 
 

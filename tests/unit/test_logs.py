@@ -99,7 +99,7 @@ def test_each_line_within_a_request_names_the_request_and_its_caller(capsysbinar
 
     def handle() -> None:
         open_context(scope, "req-1")
-        logging.getLogger("library").warning("before the caller is known")
+        logging.getLogger("library").warning("before there is a caller")
         remember_caller(Request(scope), Caller("User:alice", "192.0.2.1", "bearer-token"))
         logging.getLogger("library").warning("afterwards")
 

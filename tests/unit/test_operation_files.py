@@ -134,7 +134,7 @@ def pod(kind: str, name: str) -> dict[str, Any]:
 
 
 def environment(kind: str, name: str, folder: Path) -> dict[str, str]:
-    """Return what a container is given; each secret is a file below a folder."""
+    """Return the environment of a container; each secret is a file below a folder."""
     (container,) = pod(kind, name)["containers"]
     for volume in pod(kind, name)["volumes"]:
         if "secret" in volume:

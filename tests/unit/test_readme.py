@@ -27,7 +27,7 @@ CONFIGURATION = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/**/*.md")]
 
 UNDOCUMENTED_PATHS = {"/docs", "/openapi.json"}
-"""Served, and not part of the OpenAPI document."""
+"""Served, and not in the OpenAPI document."""
 
 SCRIPT_VARIABLES = {"QUOTAS_OWNER_PASSWORD", "QUOTAS_SERVICE_PASSWORD"}
 

@@ -1,4 +1,4 @@
-"""Thousands of rights by chance: the service decides as the broker does, in both of its ways.
+"""Thousands of random rights: the service decides as the broker does, by either authorizer.
 
 A case is a set of ACLs, a principal, an address and an operation. Disagreements must be none.
 """
@@ -46,11 +46,11 @@ ADDRESSES = (*("*",) * 4, *HOSTS, "10.0.0.5", "127.0.0.0/8", "localhost", "0.0.0
 def both(request: pytest.FixtureRequest) -> Iterator[Differential]:
     """A broker, by what ``allow.everyone.if.no.acl.found`` says."""
     settings = AuthorizerSettings(parse_super_users(SUPER_USERS), request.param)
-    said = str(request.param).lower()
+    setting = str(request.param).lower()
     with (
         tempfile.TemporaryDirectory() as folder,
         judging_broker(
-            Path(folder) / "judge", NAMED, SUPER_USERS, allow_everyone_if_no_acl_found=said
+            Path(folder) / "judge", NAMED, SUPER_USERS, allow_everyone_if_no_acl_found=setting
         ) as kafka,
         differential(kafka, AuthorizationPolicy(settings), USERS, HOSTS) as pair,
     ):

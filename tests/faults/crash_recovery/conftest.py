@@ -1,4 +1,4 @@
-"""A database that knows when it committed, and a cluster that misbehaves as told."""
+"""A database that records when it committed, and a cluster with scripted faults."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -10,7 +10,7 @@ from typing import Protocol
 import pytest
 
 from app.localdev.postgres import LocalPostgres
-from tests.faults.crash_recovery.run import LifeDatabase, Run
+from tests.faults.crash_recovery.run import Run, RunDatabase
 from tests.testkit.event_loops import in_a_thread
 from tests.testkit.fake_kafka.cluster import FakeCluster, fake_cluster
 from tests.testkit.postgres import SETTINGS, migrated_database
@@ -28,12 +28,12 @@ def mortal_postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalP
         yield server
 
 
-def empty_log(server: LocalPostgres) -> LifeDatabase:
+def empty_log(server: LocalPostgres) -> RunDatabase:
     """Make an audit log on the server."""
-    name = f"lives_{next(_NUMBERS)}"
+    name = f"crash_recovery_{next(_NUMBERS)}"
     _, service_url = migrated_database(server, name)
     superuser_url = server.superuser_url.removesuffix("/postgres") + f"/{name}"
-    return LifeDatabase(service_url, superuser_url)
+    return RunDatabase(service_url, superuser_url)
 
 
 World = tuple[Run, FakeCluster]
@@ -42,7 +42,7 @@ World = tuple[Run, FakeCluster]
 class NewWorld(Protocol):
     """Makes a world on a server: with an audit log of its own, or with that of another world."""
 
-    def __call__(self, postgres: LocalPostgres, log: LifeDatabase | None = None) -> World: ...
+    def __call__(self, postgres: LocalPostgres, log: RunDatabase | None = None) -> World: ...
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def new_world(tmp_path: Path) -> Iterator[NewWorld]:
     )
     with ExitStack() as stack:
 
-        def make(postgres: LocalPostgres, log: LifeDatabase | None = None) -> World:
+        def make(postgres: LocalPostgres, log: RunDatabase | None = None) -> World:
             cluster = stack.enter_context(in_a_thread(opening))
             folder = tmp_path / f"world-{next(_NUMBERS)}"
             folder.mkdir()

@@ -74,7 +74,7 @@ def random_faults(seed: int, share: float = 0.25) -> FaultSchedule:
                 time_out_and_apply_late(late_s),
                 Fault(delay_s=late_s / 10),
                 Fault(refused=42),
-                Fault(said=-1),
+                Fault(error_code=-1),
             )
         )
 

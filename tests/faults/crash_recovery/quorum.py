@@ -68,7 +68,7 @@ class Node:
 
 
 class Quorum:
-    """The nodes, and the way from the brokers to the controller."""
+    """The nodes, and the connections from the brokers to the controller."""
 
     def __init__(self, directory: Path, proxy: KafkaProxy, controller_port: int) -> None:
         self.proxy = proxy

@@ -21,7 +21,7 @@ from tests.testkit.load import Driver, Load, Plan, send
 from tests.testkit.service import PLAIN_HTTP
 
 FINAL_AFTER_S: Final = 6.0
-"""In place of 95 s: twice what the fake cluster is late at most, on a machine that is busy."""
+"""Instead of 95 s: twice what the fake cluster is late at most, on a machine that is busy."""
 
 QUIET_WITHIN_S: Final = 120.0
 HEADERS: Final = {"Authorization": f"Bearer {CALLER}"}
@@ -43,7 +43,7 @@ def new_client(base_url: str = "") -> httpx.AsyncClient:
 
 
 @dataclass(frozen=True)
-class LifeDatabase:
+class RunDatabase:
     """A database, for the service and for the judge."""
 
     service_url: str
@@ -59,7 +59,7 @@ class Run:
         faults: How often something was killed, paused or cut off.
     """
 
-    def __init__(self, folder: Path, bootstrap_servers: str, database: LifeDatabase) -> None:
+    def __init__(self, folder: Path, bootstrap_servers: str, database: RunDatabase) -> None:
         self.database = database
         self.final_after_s = FINAL_AFTER_S
         self.quiet_within_s = QUIET_WITHIN_S
@@ -165,7 +165,7 @@ class Run:
 
 
 def _outcomes(http: httpx.Client, alteration_id: str) -> Mapping[ClientQuotaEntity, str]:
-    """Return what is shown of an alteration; nothing where the log does not have it."""
+    """Return an alteration as `GET` answers it; nothing where the log does not have it."""
     answer = http.get(f"/quotas/alterations/{alteration_id}")
     if answer.status_code == httpx.codes.NOT_FOUND:
         return {}

@@ -1,4 +1,4 @@
-"""kill -9 at each named point of an alteration's life: what is recorded of it is exact."""
+"""kill -9 at each failpoint of an alteration: what is recorded of it is exact."""
 
 import asyncio
 from itertools import count
@@ -69,7 +69,7 @@ async def test_a_kill_or_a_freeze_at_any_point_is_concluded_exactly_and_once(
 ):
     """Runs that share nothing but Postgres, at the same time: most of it is waiting."""
     await asyncio.gather(
-        killed_on_the_way(*new_world(postgres)),
+        killed_while_altering(*new_world(postgres)),
         *(killed_during_recovery(*new_world(postgres), point) for point in RECOVERY_POINTS),
         frozen(*new_world(postgres)),
         frozen_before_its_transaction(*new_world(postgres)),
@@ -127,7 +127,7 @@ async def frozen_before_its_transaction(run: Run, cluster: FakeCluster) -> None:
     assert conclusions_of(evidence, write) == [("outcome", "not_sent")]
 
 
-async def killed_on_the_way(run: Run, cluster: FakeCluster) -> None:
+async def killed_while_altering(run: Run, cluster: FakeCluster) -> None:
     writes = {point: a_write() for point in CONCLUSIONS}
     for point, write in writes.items():
         await killed_at(run, point, write)

@@ -108,7 +108,7 @@ async def test_an_owner_holds_what_was_applied_before_and_after_the_sending(
 
 
 async def settled_at_1000(run: Run) -> tuple[Replica, str, str]:
-    """Return a replica, and two users that a plan has given 1000."""
+    """Return a replica, and two users whose values a plan has set to 1000."""
     living = await asyncio.to_thread(run.serve)
     x, y = unique("x"), unique("y")
     answer = await apply(living, await plan(living, {x: 1000, y: 1000}, "team"))

@@ -27,7 +27,7 @@ FINAL_AFTER_S = 6.0
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKafka]:
     """A broker of these tests' own."""
-    folder = tmp_path_factory.mktemp("lives-broker")
+    folder = tmp_path_factory.mktemp("crash-recovery")
     with LocalKafka(folder, extra_properties=NO_LINGER, heap="384m") as kafka:
         yield kafka
 

@@ -16,8 +16,8 @@ from tests.testkit.kafka import eventually, unique
 KEY = "producer_byte_rate"
 SCANS = {"drift_interval_s": "1"}
 
-NEVER_UNTIL_TOLD = Fault(applies=(HELD,), answer=Answer.CLOSE)
-NOW_AND_WHEN_TOLD = Fault(applies=(0.0, HELD), answer=Answer.CLOSE)
+APPLY_ON_COMMAND = Fault(applies=(HELD,), answer=Answer.CLOSE)
+APPLY_NOW_AND_ON_COMMAND = Fault(applies=(0.0, HELD), answer=Answer.CLOSE)
 
 
 async def test_a_late_apply_is_recorded_as_drift_and_linked(
@@ -33,7 +33,7 @@ async def test_a_late_apply_is_recorded_as_drift_and_linked(
 async def applied_after_the_verdict(run: Run, cluster: FakeCluster) -> None:
     first = Write(ClientQuotaEntity.of({"user": unique("late")}), KEY, 1001.0)
     replica = await asyncio.to_thread(run.serve, **SCANS)
-    cluster.fail_next(NEVER_UNTIL_TOLD)
+    cluster.fail_next(APPLY_ON_COMMAND)
     answer = await run.alter(replica, first)
     assert answer is not None
     assert answer.end is End.UNKNOWN
@@ -48,7 +48,7 @@ async def applied_again_over_a_later_change(run: Run, cluster: FakeCluster) -> N
     entity = ClientQuotaEntity.of({"user": unique("late")})
     first, second = Write(entity, KEY, 2001.0), Write(entity, KEY, 2002.0)
     replica = await asyncio.to_thread(run.serve, **SCANS)
-    cluster.fail_next(NOW_AND_WHEN_TOLD)
+    cluster.fail_next(APPLY_NOW_AND_ON_COMMAND)
     await run.alter(replica, first)
     await run.until_quiet()
     assert audited(run, first).outcome == "applied"
@@ -61,9 +61,9 @@ async def applied_again_over_a_later_change(run: Run, cluster: FakeCluster) -> N
 
 
 def audited(run: Run, write: Write) -> AuditedEntity:
-    """Return the story of the one intent that names a write."""
-    (story,) = [entity for entity in run.audit().entities if write in entity.writes]
-    return story
+    """Return what the log has of the only intent that names a write."""
+    (entity,) = [entity for entity in run.audit().entities if write in entity.writes]
+    return entity
 
 
 async def linked(run: Run, write: Write) -> bool:

@@ -26,12 +26,12 @@ _CROWD_PATIENCE_S: Final = 120.0
 
 @dataclass
 class Count:
-    """What the callers were told who count up the value of one user.
+    """The answers to callers that count up the value of one user.
 
     Attributes:
         name: The user.
         statuses: How often which status was answered.
-        written: The values that were said to be applied.
+        written: The values whose answer was that they are applied.
     """
 
     name: str
@@ -65,7 +65,7 @@ async def _add_again_and_again(http: httpx.AsyncClient, count: Count, attempts: 
 
 
 def assert_none_is_lost(kafka: LocalKafka, count: Count) -> None:
-    """Check that what was said to be applied is the metadata log, each value once."""
+    """Check that what was answered as applied is the metadata log, each value once."""
     logged = values_in_log(kafka, count.name)
     note_figures({**_named(count.statuses), "increments in the metadata log": len(logged)})
     assert set(count.statuses) <= {200, 409, 412}
@@ -77,7 +77,7 @@ def assert_none_is_lost(kafka: LocalKafka, count: Count) -> None:
 async def ask_thrice(service: RunningService, requests: int) -> str:
     """Send each of so many requests with a key, three times at once; return the users' prefix.
 
-    Every one must be told of the same alteration, and only one of them anew.
+    Each answer must be about the same alteration, and only one of them is not a replay.
     """
     team = unique("thrice")
     turns = asyncio.Semaphore(20)
@@ -125,7 +125,7 @@ async def _ask(
 def assert_each_is_one_change(service: RunningService, kafka: LocalKafka, team: str) -> None:
     """Check that each user of the team has one intent, and one record in the metadata log.
 
-    What was not sent in time, and said so, was asked for anew.
+    What was answered as not sent in time was requested again.
     """
     asked = {"entity": f"user^={team}-", "page_size": "10000"}
     rows: list[Any] = service.api("auditor").get("/audit", params=asked).json()["rows"]

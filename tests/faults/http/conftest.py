@@ -81,7 +81,7 @@ def fake_kafka_with_rights() -> Iterator[FakeCluster]:
 
 @pytest.fixture(scope="session")
 def fake_kafka() -> Iterator[FakeCluster]:
-    """A broker that misbehaves as told."""
+    """A broker with scripted faults."""
     with fake_kafka_with_rights() as cluster:
         yield cluster
 
@@ -111,7 +111,7 @@ def scripted_url(database: LocalPostgres) -> str:
 def scripted_service(
     fake_kafka: FakeCluster, scripted_url: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[RunningService]:
-    """The service on a broker that misbehaves as told."""
+    """The service on a broker with scripted faults."""
     folder = tmp_path_factory.mktemp("scripted-service")
     with running_service(
         folder, fake_kafka.bootstrap_servers, scripted_url, patience=PROMPT

@@ -84,12 +84,12 @@ async def idle_connections(url: str) -> Answers:
 
 
 async def _connect_and_wait(url: str, number: int) -> Answers:
-    parts, answers = urlsplit(url), Answers()
+    address, answers = urlsplit(url), Answers()
 
     async def connect() -> asyncio.StreamWriter | None:
         try:
             _, writer = await asyncio.open_connection(
-                parts.hostname, parts.port, local_addr=(SOURCE, 0)
+                address.hostname, address.port, local_addr=(SOURCE, 0)
             )
         except OSError:
             answers["refused"] += 1
@@ -166,8 +166,8 @@ def _plan(users: Users) -> object:
     return {"document": {"apiVersion": "quotas/v1", "quotas": quotas}}
 
 
-_PIECE: Final = b"%x\r\n%s\r\n" % (65536, b" " * 65536)
-_PIECES: Final = 129
+_CHUNK: Final = b"%x\r\n%s\r\n" % (65536, b" " * 65536)
+_CHUNKS: Final = 129
 """8 MiB, and one more."""
 
 _POST: Final = head(
@@ -180,14 +180,14 @@ _POST: Final = head(
 async def too_much(writer: asyncio.StreamWriter) -> None:
     """Send more than may be sent."""
     writer.write(_POST)
-    for _ in range(_PIECES):
-        writer.write(_PIECE)
+    for _ in range(_CHUNKS):
+        writer.write(_CHUNK)
         await writer.drain()
 
 
 async def half_a_body(writer: asyncio.StreamWriter) -> None:
     """Send as much of a body as is read at once, and no more."""
-    writer.write(_POST + _PIECE[:60_000])
+    writer.write(_POST + _CHUNK[:60_000])
 
 
 async def half_a_header(writer: asyncio.StreamWriter) -> None:
@@ -208,11 +208,11 @@ SLOW: Final[dict[str, Callable[[asyncio.StreamWriter], Coroutine[Any, Any, None]
 
 async def slow_clients(url: str, *, kind: str) -> Answers:
     """Let 500 come at once, who send too much, too little or without an end."""
-    parts, answers = urlsplit(url), Answers()
+    address, answers = urlsplit(url), Answers()
 
     async def come() -> None:
         reader, writer = await asyncio.open_connection(
-            parts.hostname, parts.port, local_addr=(SOURCE, 0)
+            address.hostname, address.port, local_addr=(SOURCE, 0)
         )
         sending, line = asyncio.create_task(SLOW[kind](writer)), b""
         with suppress(ConnectionError):

@@ -104,7 +104,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_an_alteration_that_a_broker_refuses_is_told_with_its_error(
+def test_an_alteration_that_a_broker_refuses_is_answered_with_its_error(
     script: Script, scripted_service: RunningService, name: str
 ) -> None:
     error_code, status, code = REFUSED[name]
@@ -120,7 +120,7 @@ def test_an_alteration_that_a_broker_refuses_is_told_with_its_error(
     assert (result["outcome"], result["error"]["kafka_error"]) == ("refused", name)
 
 
-def test_a_broker_before_2_6_is_told_to_be_too_old(
+def test_a_broker_before_2_6_is_reported_as_too_old(
     script: Script, scripted_service: RunningService
 ) -> None:
     alterations = Alterations(verdict())
@@ -175,5 +175,5 @@ def test_without_acls_nobody_passes_but_super_users(
         script(api, None)
     until(
         lambda: ask(fresh_service, "GET", "/quotas").status_code == 200,
-        "the ACLs are still not known",
+        "the ACLs are still not read",
     )

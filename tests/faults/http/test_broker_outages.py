@@ -16,7 +16,7 @@ from tests.testkit.service import RunningService, running_service
 
 ALTERATIONS = "/quotas/alterations"
 CODES = {"cluster-unreachable", "acl-source-unreachable"}
-"""The latter where the ACLs are not known, or have become too old to decide by."""
+"""The latter where the ACLs were never read, or are too old to decide by."""
 
 
 @pytest.mark.parametrize("kind", ["paused", "killed"])

@@ -1,4 +1,4 @@
-"""The cluster has answered and the log is gone: the truth is told, and written later."""
+"""The cluster has answered and the log is gone: the answer is true, and recorded later."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -13,7 +13,7 @@ from tests.testkit.service import RunningService
 ALTERATIONS = "/quotas/alterations"
 
 
-def test_an_outcome_that_cannot_be_recorded_is_told_and_recorded_later(
+def test_an_outcome_that_cannot_be_recorded_is_answered_and_recorded_later(
     script: Script, scripted_service: RunningService, database: LocalPostgres
 ) -> None:
     held = HeldAlterations(verdict())

@@ -22,7 +22,7 @@ def altered(service: RunningService, name: str) -> httpx.Response:
 
 
 FEW = ("killed", "paused")
-"""Nobody listens, and somebody never answers; what else there is takes the same paths."""
+"""A refused connection and one without answers; every other outage takes the same paths."""
 
 KINDS = [kind if kind in FEW else pytest.param(kind, marks=pytest.mark.long) for kind in ANYWHERE]
 
@@ -125,8 +125,8 @@ def test_judgements_stand_that_need_no_log(service: RunningService) -> None:
 def test_the_service_is_ready_to_read_and_not_to_write(service: RunningService) -> None:
     def problems() -> dict[str, str]:
         answer = ask(service, "GET", "/readyz?for=write")
-        told: dict[str, str] = answer.json()["problems"] if answer.status_code == 503 else {}
-        return told
+        found: dict[str, str] = answer.json()["problems"] if answer.status_code == 503 else {}
+        return found
 
     until(lambda: "audit_log" in problems(), "still ready to write")
     assert "kafka" not in problems()

@@ -99,7 +99,7 @@ CASES: dict[str, tuple[Mapping[str, str], list[str]]] = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_what_cannot_be_used_is_said_in_a_sentence_each(tmp_path: Path, name: str) -> None:
+def test_what_cannot_be_used_is_reported_in_a_sentence_each(tmp_path: Path, name: str) -> None:
     settings, sentences = CASES[name]
     tokens = {"QUOTAS_TOKENS_FILE": str(write_tokens(tmp_path))}
     ended = run_to_its_end("serve", {**GOOD, **tokens, **settings}, tmp_path)
@@ -120,7 +120,7 @@ FAULTS = {
         },
         "QUOTAS_KAFKA_SASL_PASSWORD is needed with QUOTAS_KAFKA_SECURITY_PROTOCOL=SASL_SSL and ",
     ),
-    "an unknown way to log in": (
+    "an unknown authenticator": (
         {"QUOTAS_KAFKA_SASL_MECHANISM": "GSSAPI"},
         "QUOTAS_KAFKA_SASL_MECHANISM: input should be 'PLAIN', 'SCRAM-SHA-256' or ",
     ),

@@ -85,7 +85,7 @@ def altering(
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
-def test_a_stop_waits_for_the_alteration_under_way(
+def test_a_stop_waits_for_an_alteration_in_flight(
     script: Script, stoppable: RunningService, how: signal.Signals
 ) -> None:
     held, name = HeldAlterations(verdict()), unique("stopped")

@@ -70,7 +70,7 @@ async def test_a_server_that_is_no_broker_gets_nothing_sent(api: int, fault: str
         assert ALTER not in broker.received
 
 
-async def test_a_broker_older_than_2_6_is_told_apart_and_gets_nothing_sent():
+async def test_a_broker_older_than_2_6_is_recognized_and_gets_nothing_sent():
     versions = {key: HEALTHY_VERSIONS[key] for key in (METADATA, API_VERSIONS)}
     async with fake_broker(versions=versions) as broker, admin_of(broker) as admin:
         with pytest.raises(UnsupportedVersionError, match=r"older than Kafka 2\.6"):
@@ -182,7 +182,7 @@ def configurations(value: str | None) -> DescribeConfigsResponse:
 
 
 @pytest.mark.parametrize("value", ["com.example.GroupQuotas", None])
-async def test_the_class_of_a_quota_callback_is_told(value: str | None):
+async def test_the_class_of_a_quota_callback_is_read(value: str | None):
     async with fake_broker({DESCRIBE_CONFIGS: answering(configurations(value), 4)}) as broker:
         brokers = Brokers(KafkaSettings(broker.bootstrap_servers))
         cluster = KafkaCluster(brokers)
@@ -193,7 +193,7 @@ async def test_the_class_of_a_quota_callback_is_told(value: str | None):
         await brokers.close()
 
 
-async def test_without_a_broker_nothing_is_known_of_a_callback():
+async def test_without_a_broker_there_is_no_answer_about_a_callback():
     async with fake_broker({API_VERSIONS: closing}) as broker:
         brokers = Brokers(KafkaSettings(broker.bootstrap_servers))
         assert await KafkaCluster(brokers).custom_callback() is None

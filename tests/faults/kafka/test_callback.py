@@ -1,4 +1,4 @@
-"""Whether brokers decide by code of their own: what is not known is asked for again."""
+"""Whether brokers decide by code of their own: a missing answer is asked for again."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -52,7 +52,7 @@ async def test_a_failed_question_is_not_taken_for_an_answer(
             await asyncio.sleep(0.001)
 
 
-async def test_what_a_broker_has_said_stands_while_it_says_nothing(
+async def test_the_last_answer_of_a_broker_stands_while_there_is_no_other(
     cluster: FakeCluster, facts: KafkaCluster, monkeypatch: pytest.MonkeyPatch
 ):
     cluster.set_callback(CALLBACK)
@@ -95,7 +95,7 @@ async def test_nobody_waits_again_for_brokers_that_are_away(
     assert at_once(facts) is None
 
 
-async def test_an_answer_is_kept_for_a_minute(cluster: FakeCluster, facts: KafkaCluster):
+async def test_an_answer_is_cached_for_a_minute(cluster: FakeCluster, facts: KafkaCluster):
     for _ in range(5):
         assert await facts.custom_callback() is None
     assert [cluster.received(DESCRIBE_CONFIGS, each) for each in BROKERS] == [1, 1]

@@ -1,4 +1,4 @@
-"""The fake cluster does what it is told, so that what is tested with it is tested."""
+"""The fake cluster does what its controls say, so that tests can rely on it."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -145,16 +145,16 @@ async def test_what_is_applied_twice_undoes_a_later_change(
     assert cluster.quotas == {ALICE: {KEY: 1.0}}
 
 
-async def test_codes_are_said_for_all_or_by_entity_whatever_was_done(
+async def test_codes_are_answered_for_all_or_by_entity_whatever_was_done(
     cluster: FakeCluster, admin: KafkaClientQuotaAdmin
 ):
     both = [setting(ALICE, producer_byte_rate=1), setting(BOB, producer_byte_rate=1)]
-    cluster.fail_next(Fault(said={BOB: 41}))
+    cluster.fail_next(Fault(error_code={BOB: 41}))
     answer = await admin.alter_client_quotas(both, validate_only=False)
     assert outcome(answer) == (Outcome.APPLIED, None)
     assert outcome(answer, BOB) == (Outcome.UNKNOWN, "NOT_CONTROLLER")
     assert cluster.quotas == {ALICE: {KEY: 1.0}, BOB: {KEY: 1.0}}
-    cluster.fail_next(Fault(said=-1))
+    cluster.fail_next(Fault(error_code=-1))
     answer = await admin.alter_client_quotas(both, validate_only=False)
     assert {outcome(answer, of)[1] for of in (ALICE, BOB)} == {"UNKNOWN_SERVER_ERROR"}
 
@@ -183,8 +183,8 @@ async def test_entities_are_left_out_of_the_answer(
 async def test_faults_are_for_one_broker_and_one_kind_of_request(
     cluster: FakeCluster, admin: KafkaClientQuotaAdmin
 ):
-    cluster.fail_next(Fault(said=7), broker_id=2)
-    cluster.fail_next(Fault(said=13), validate_only=True)
+    cluster.fail_next(Fault(error_code=7), broker_id=2)
+    cluster.fail_next(Fault(error_code=13), validate_only=True)
     assert outcome(await alter(admin, ALICE, 1)) == (Outcome.APPLIED, None)
     assert outcome(await alter(admin, ALICE, 1, validate_only=True))[1] == "NETWORK_EXCEPTION"
     assert outcome(await alter(admin, ALICE, 1, broker_id=2))[1] == "REQUEST_TIMED_OUT"
@@ -195,7 +195,7 @@ async def test_a_function_decides_what_happens_to_each(
     cluster: FakeCluster, admin: KafkaClientQuotaAdmin
 ):
     def every_second(alteration: Alteration) -> Fault | None:
-        return Fault(said=7) if alteration.number % 2 == 0 else None
+        return Fault(error_code=7) if alteration.number % 2 == 0 else None
 
     cluster.decide_by(every_second)
     seen = [outcome(await alter(admin, ALICE, value))[1] for value in range(1, 5)]
@@ -204,9 +204,7 @@ async def test_a_function_decides_what_happens_to_each(
     assert outcome(await alter(admin, ALICE, 9)) == (Outcome.APPLIED, None)
 
 
-async def test_answers_are_delayed_and_told_in_other_words(
-    cluster: FakeCluster, admin: KafkaClientQuotaAdmin
-):
+async def test_answers_are_delayed_and_replaced(cluster: FakeCluster, admin: KafkaClientQuotaAdmin):
     cluster.delay(DESCRIBE, 60.0, broker_id=1)
     with pytest.raises(NotSentError, match="did not answer within"):
         await admin.describe_client_quotas(ALL_ENTITIES, broker_id=1, timeout_s=SHORT_S)
@@ -444,22 +442,22 @@ async def test_an_isolated_broker_is_silently_stale_and_has_no_quorum(caller: Ca
     caller.cluster.isolate(1)
     assert await outcomes(await caller.send(ALICE, 1, through=2)) == [Outcome.APPLIED]
 
-    async def shown() -> object:
+    async def described_values() -> object:
         described = await caller.admin.describe_client_quotas(ALL_ENTITIES, broker_id=1)
         return dict(described.quotas)
 
-    assert await shown() == {}
+    assert await described_values() == {}
     quorum = KafkaMetadataQuorum(caller.brokers)
     with pytest.raises(NotSentError):
         await quorum.quorum(broker_id=1, timeout_s=SHORT_S)
     state = await quorum.quorum(broker_id=2)
     assert state.log_ends[1] < state.high_watermark
     caller.cluster.rejoin(1)
-    await eventually(shown, {ALICE: {KEY: 1.0}})
+    await eventually(described_values, {ALICE: {KEY: 1.0}})
     assert (await quorum.quorum(broker_id=1)).log_ends[1] == state.high_watermark
 
 
-async def test_what_is_not_committed_is_not_shown(caller: Caller):
+async def test_what_is_not_committed_is_not_described(caller: Caller):
     before = await KafkaMetadataQuorum(caller.brokers).quorum(broker_id=2)
     caller.cluster.commit_within(1.0)
     sent = await caller.send(ALICE, 1)
@@ -494,7 +492,7 @@ async def test_of_a_killed_broker_only_what_was_delivered_is_applied(caller: Cal
     assert await outcomes(await caller.send(BOB, 2)) == [Outcome.APPLIED]
 
 
-def test_a_cluster_in_a_thread_is_told_what_to_do_from_another():
+def test_a_cluster_in_a_thread_is_controlled_from_another():
     with (
         in_a_thread(fake_cluster) as cluster,
         RawQuotas(cluster.bootstrap_servers) as raw,

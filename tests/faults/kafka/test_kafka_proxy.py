@@ -1,4 +1,4 @@
-"""The proxy does what it is told, before a cluster whose log tells what arrived."""
+"""The proxy does what it is set to do, before a cluster whose log shows what arrived."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -95,27 +95,31 @@ async def test_a_request_is_swallowed(
     assert outcome(await alter(admin)) is Outcome.APPLIED
 
 
-@pytest.mark.parametrize("way", [TO_BROKER, TO_CLIENT])
+@pytest.mark.parametrize("direction", [TO_BROKER, TO_CLIENT])
 async def test_the_connection_is_closed_at_a_request_or_at_its_answer(
-    cluster: FakeCluster, proxy: KafkaProxy, admin: KafkaClientQuotaAdmin, way: Direction
+    cluster: FakeCluster, proxy: KafkaProxy, admin: KafkaClientQuotaAdmin, direction: Direction
 ):
-    proxy.close_at(way, ALTER, times=1)
+    proxy.close_at(direction, ALTER, times=1)
     answer = await alter(admin)
     assert outcome(answer) is Outcome.UNKNOWN
     assert answer.late is None
-    assert len(cluster.apply_log) == (way is TO_CLIENT)
+    assert len(cluster.apply_log) == (direction is TO_CLIENT)
 
 
-@pytest.mark.parametrize("way", [TO_BROKER, TO_CLIENT])
+@pytest.mark.parametrize("direction", [TO_BROKER, TO_CLIENT])
 @pytest.mark.parametrize("size", [0, 3, 4, 11, 20])
 async def test_the_connection_is_cut_after_some_bytes(
-    cluster: FakeCluster, proxy: KafkaProxy, admin: KafkaClientQuotaAdmin, way: Direction, size: int
+    cluster: FakeCluster,
+    proxy: KafkaProxy,
+    admin: KafkaClientQuotaAdmin,
+    direction: Direction,
+    size: int,
 ):
-    proxy.cut_after(size, way, ALTER, times=1)
+    proxy.cut_after(size, direction, ALTER, times=1)
     answer = await alter(admin)
     assert outcome(answer) is Outcome.UNKNOWN
     assert answer.late is None
-    assert len(cluster.apply_log) == (way is TO_CLIENT)
+    assert len(cluster.apply_log) == (direction is TO_CLIENT)
     assert outcome(await alter(admin, 2)) is Outcome.APPLIED
 
 
@@ -129,7 +133,7 @@ async def test_a_delay_makes_an_answer_late(
     assert outcome(await asyncio.wait_for(answer.late, DEADLINE_S)) is Outcome.APPLIED
 
 
-async def test_what_is_held_goes_on_its_way_afterwards(
+async def test_what_is_held_is_sent_afterwards(
     cluster: FakeCluster, proxy: KafkaProxy, admin: KafkaClientQuotaAdmin
 ):
     proxy.hold(TO_BROKER, ALTER)
@@ -198,7 +202,7 @@ async def test_each_broker_of_a_cluster_has_its_proxy():
         await admin.close()
 
 
-def test_a_proxy_in_a_thread_is_told_what_to_do_from_another():
+def test_a_proxy_in_a_thread_is_controlled_from_another():
     with (
         in_a_thread(fake_cluster) as cluster,
         in_a_thread(lambda: kafka_proxy(cluster.bootstrap_servers)) as proxy,

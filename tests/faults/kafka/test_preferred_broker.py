@@ -54,7 +54,7 @@ async def test_alterations_and_reads_without_a_wish_go_to_the_preferred_broker(
         assert await admin.preferred_broker() == preferred
 
 
-async def test_a_wish_for_another_broker_does_not_change_the_preferred_one(
+async def test_a_request_for_another_broker_does_not_change_the_preferred_broker(
     cluster: FakeCluster, admin: KafkaClientQuotaAdmin
 ):
     preferred = await admin.preferred_broker()
@@ -99,7 +99,7 @@ async def test_a_broker_that_hangs_is_preferred_no_longer(
     assert await admin.preferred_broker() == new
 
 
-async def test_a_broker_on_which_an_alteration_hangs_is_asked_whether_it_lives(
+async def test_a_broker_on_which_an_alteration_hangs_is_asked_whether_it_is_alive(
     cluster: FakeCluster, admin: KafkaClientQuotaAdmin
 ):
     old = await admin.preferred_broker()
@@ -149,7 +149,7 @@ async def alter_patiently(admin: KafkaClientQuotaAdmin) -> None:
     assert answer.verdicts[ALICE].outcome is Outcome.APPLIED
 
 
-async def test_who_finds_no_place_is_not_sent_and_blames_nobody(
+async def test_beyond_the_limit_nothing_is_sent_and_no_broker_is_blamed(
     cluster: FakeCluster, admin: KafkaClientQuotaAdmin
 ):
     preferred = await admin.preferred_broker()

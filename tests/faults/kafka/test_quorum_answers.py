@@ -1,4 +1,4 @@
-"""DescribeQuorum answered in every way: only a whole answer is a state of the quorum."""
+"""Every answer to DescribeQuorum: only a complete answer is a state of the quorum."""
 
 from collections.abc import Sequence
 from typing import Any

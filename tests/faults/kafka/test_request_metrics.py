@@ -59,7 +59,7 @@ async def test_what_is_answered_is_counted_by_its_name_in_kafka(
 async def test_an_error_is_counted_once_for_each_answer(
     cluster: FakeCluster, brokers: Brokers, counted: CountedDependencies
 ):
-    cluster.fail_next(Fault(said=7))
+    cluster.fail_next(Fault(error_code=7))
     await KafkaClientQuotaAdmin(brokers).alter_client_quotas(BOTH, validate_only=False)
     assert counted.counts["AlterClientQuotas answered"] == 1
     assert counted.counts["AlterClientQuotas REQUEST_TIMED_OUT"] == 1

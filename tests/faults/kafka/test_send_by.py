@@ -32,7 +32,7 @@ async def sent_too_late(admin: KafkaClientQuotaAdmin) -> asyncio.Task[object]:
     return sending
 
 
-async def test_who_found_no_place_in_time_is_not_sent_when_there_is_one(
+async def test_what_waited_too_long_to_be_sent_is_not_sent_when_it_could_be(
     cluster: FakeCluster, admin: KafkaClientQuotaAdmin
 ):
     cluster.pause_controller()

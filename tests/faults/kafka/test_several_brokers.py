@@ -78,7 +78,7 @@ async def admin(healthy: FakeBroker) -> AsyncIterator[KafkaClientQuotaAdmin]:
     await adapter.close()
 
 
-async def test_a_request_without_a_wish_is_served_by_a_broker_that_lives(
+async def test_a_request_for_any_broker_is_served_by_a_live_broker(
     healthy: FakeBroker, admin: KafkaClientQuotaAdmin, dead_port: int
 ):
     healthy.peers = {8: dead_port}
@@ -129,7 +129,7 @@ async def test_a_hanging_bootstrap_server_leaves_time_for_the_next(
         await admin.close()
 
 
-async def test_the_cluster_id_is_known_even_when_all_brokers_are_gone(
+async def test_the_cluster_id_is_remembered_when_all_brokers_are_gone(
     healthy: FakeBroker, admin: KafkaClientQuotaAdmin
 ):
     assert await admin.cluster_id() == "fake"

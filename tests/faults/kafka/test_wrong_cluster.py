@@ -103,7 +103,7 @@ async def test_nothing_is_asked_until_the_first_cluster_is_back(
     assert "answers again" in logged[1]
 
 
-async def test_a_bootstrap_server_of_another_cluster_takes_nobodys_place(
+async def test_a_bootstrap_server_of_another_cluster_replaces_no_broker(
     first: FakeCluster, other: FakeCluster
 ):
     servers = f"{first.bootstrap_servers},{other.bootstrap_servers}"
@@ -132,7 +132,7 @@ async def test_a_cluster_that_is_only_away_is_not_taken_for_another(
     assert await admin.cluster_id() == "fake"
 
 
-async def test_nothing_is_sent_to_a_broker_that_has_taken_the_place_of_another():
+async def test_nothing_is_sent_to_a_broker_that_has_replaced_another():
     async with fake_broker() as broker:
         brokers = Brokers(KafkaSettings(broker.bootstrap_servers))
         admin = KafkaClientQuotaAdmin(brokers)

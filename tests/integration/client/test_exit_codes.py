@@ -54,20 +54,20 @@ def test_every_identity_of_a_file_is_resolved(command: Command, raw: RawQuotas):
     )
 
 
-def test_an_alteration_can_be_shown(command: Command, raw: RawQuotas):
+def test_an_alteration_can_be_printed(command: Command, raw: RawQuotas):
     words = (*ALTER, f"{P}=5", "--reason", "INC-4711", "--output=json")
     alteration = json.loads(command.printed(*words))["alteration_id"]
-    shown = command.printed("show", alteration, "--wait")
-    assert shown.startswith(f"Alteration {alteration}: applied\nby User:alice from 127.0.0.1\n")
-    assert f"{{user=alice}}: applied\n  {P}: unset -> 5\n" in shown
+    printed = command.printed("show", alteration, "--wait")
+    assert printed.startswith(f"Alteration {alteration}: applied\nby User:alice from 127.0.0.1\n")
+    assert f"{{user=alice}}: applied\n  {P}: unset -> 5\n" in printed
     assert command("show", alteration, principal="bob").code == 1
 
 
 def test_the_caller_learns_what_it_may_do(command: Command):
-    told = command.printed("whoami", principal="bob")
-    assert told.startswith("User:bob\n")
-    assert "  may: describe" in told
-    assert "  may not: alter" in told
+    printed = command.printed("whoami", principal="bob")
+    assert printed.startswith("User:bob\n")
+    assert "  may: describe" in printed
+    assert "  may not: alter" in printed
 
 
 def test_hands_that_know_kafka_configs_are_understood(command: Command, raw: RawQuotas):

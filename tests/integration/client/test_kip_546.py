@@ -110,13 +110,13 @@ def test_validate_only_changes_nothing(command: Command, raw: RawQuotas):
 @pytest.mark.parametrize(
     "name", ["a,b=c", "<default>", "back\\slash", "\u202egpj.exe", "a\x1b[31m"]
 )
-def test_any_name_can_be_altered_and_comes_back_as_it_is_shown(
+def test_any_name_can_be_altered_and_is_read_as_it_is_printed(
     command: Command, raw: RawQuotas, name: str
 ):
     ran = command("--alter", "--name", f"user={name}", "--add", f"{P}=7")
     assert (ran.code, ran.out) == (0, "")
     raw.wait_until(lambda: raw.everything() == {entity_of({"user": name}): {P: 7.0}})
-    shown = command.printed("--describe")
-    assert shown.replace("\n", "").isprintable()
-    pair = shown.splitlines()[0].strip("{}")
-    assert command.printed("--describe", "--names", pair) == shown
+    printed = command.printed("--describe")
+    assert printed.replace("\n", "").isprintable()
+    pair = printed.splitlines()[0].strip("{}")
+    assert command.printed("--describe", "--names", pair) == printed

@@ -18,13 +18,13 @@ from tests.testkit.raw_quotas import RawQuotas, entity_of
 from tests.testkit.service import DEADLINE_S
 
 P = "producer_byte_rate"
-USER = "lint-known"
+USER = "lint-existing"
 UNKNOWN = "lint-unknown"
 """Other tests let other users have credentials."""
 
 
 @pytest.fixture
-def known_user(broker: LocalKafka) -> Iterator[str]:
+def existing_user(broker: LocalKafka) -> Iterator[str]:
     """A user with SCRAM credentials."""
     client = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
     info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
@@ -38,12 +38,12 @@ def known_user(broker: LocalKafka) -> Iterator[str]:
             yield USER
 
 
-def test_each_kind_of_finding_is_told(command: Command, raw: RawQuotas, known_user: str):
+def test_each_kind_of_finding_is_printed(command: Command, raw: RawQuotas, existing_user: str):
     raw.become(
         {
             entity_of({"user": None}): {P: 5.0},
             entity_of({"client-id": "etl"}): {P: 6.0},
-            entity_of({"user": known_user}): {P: 5.0},
+            entity_of({"user": existing_user}): {P: 5.0},
             entity_of({"user": UNKNOWN}): {P: float("nan")},
             entity_of({"user": "User:alice"}): {P: 7.0},
         }
@@ -56,7 +56,7 @@ def test_each_kind_of_finding_is_told(command: Command, raw: RawQuotas, known_us
     wanted = {
         "catches-brokers": {"user": None},
         "shadowed": {"client-id": "etl"},
-        "redundant": {"user": known_user},
+        "redundant": {"user": existing_user},
         "not-a-number": {"user": UNKNOWN},
         "no-credentials": {"user": UNKNOWN},
         "user-prefix": {"user": "User:alice"},

@@ -110,7 +110,7 @@ def test_what_another_owner_holds_is_refused_without_force(
     raw.wait_until(lambda: raw.everything()[entity_of({"user": "team-a-etl"})] == {P: 11534336.0})
 
 
-def test_a_rule_that_a_file_breaks_is_told_with_its_line(command: Command, tmp_path: Path):
+def test_a_rule_that_a_file_breaks_is_reported_with_its_line(command: Command, tmp_path: Path):
     file = tmp_path / "quotas.yaml"
     file.write_text(DOCUMENT.replace("10MiB", "0.5"))
     ran = command("plan", str(file))

@@ -43,8 +43,8 @@ def users(broker: LocalKafka) -> Iterator[None]:
         alter(client, [UserScramCredentialDeletion(user, mechanism)])
 
 
-def test_users_are_told_with_mechanism_and_iterations_only(service: RunningService, users: None):
-    def told() -> list[object]:
+def test_users_are_listed_with_mechanism_and_iterations_only(service: RunningService, users: None):
+    def listed() -> list[object]:
         answer = service.api("bob").get(PATH)
         assert answer.status_code == httpx.codes.OK
         return [user for user in answer.json()["users"] if user["user"].startswith("scram-")]
@@ -62,7 +62,7 @@ def test_users_are_told_with_mechanism_and_iterations_only(service: RunningServi
             "credentials": [{"mechanism": "SCRAM-SHA-512", "iterations": 4096}],
         },
     ]
-    RawQuotas.wait_until(lambda: told() == wanted)
+    RawQuotas.wait_until(lambda: listed() == wanted)
 
 
 def test_only_who_may_describe_the_cluster_is_answered(service: RunningService, broker: LocalKafka):

@@ -16,7 +16,7 @@ POSITIVE = "Quota {} must be greater than 0"
 class Refused(NamedTuple):
     """What this service refuses unsent, and what a broker says of it.
 
-    ``values`` are JSON texts. ``broker`` is its code and a part of its message. Whether a broker
+    ``values`` are JSON texts. ``broker`` is its code and a text in its message. Whether a broker
     can look a host name up only the broker knows, so the service always names Kafka's error there.
     """
 

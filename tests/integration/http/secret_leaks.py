@@ -1,4 +1,4 @@
-"""Secrets that can be told from everything else, and the search for them."""
+"""Secrets that differ from everything else, and the search for them."""
 
 import base64
 import hashlib
@@ -20,8 +20,8 @@ BASIC_PASSWORD = "canary-basic-c8d4"
 WRONG_PASSWORD = "canary-wrong-kafka-0e6b"
 COOKIE = "canary-cookie-22f9"
 SIGNED = ".".join(
-    base64.urlsafe_b64encode(part.encode()).rstrip(b"=").decode()
-    for part in (
+    base64.urlsafe_b64encode(section.encode()).rstrip(b"=").decode()
+    for section in (
         '{"alg":"RS256","kid":"k1"}',
         '{"sub":"canary-subject","iss":"http://127.0.0.1:1","aud":"quotas","exp":9999999999}',
         "canary-signature-6a71-canary-signature",
@@ -57,8 +57,8 @@ class Seen:
 
     texts: dict[str, str] = field(default_factory=dict)
 
-    def add(self, place: str, text: str) -> None:
-        self.texts[place] = self.texts.get(place, "") + text
+    def add(self, source: str, text: str) -> None:
+        self.texts[source] = self.texts.get(source, "") + text
 
     def answer(self, answer: httpx.Response) -> httpx.Response:
         self.add("answers", f"{answer.headers.multi_items()}\n{answer.text}\n")
@@ -66,18 +66,18 @@ class Seen:
 
     def found(self) -> list[tuple[str, str]]:
         return [
-            (place, needle)
-            for place, text in self.texts.items()
+            (source, needle)
+            for source, text in self.texts.items()
             for needle in NEEDLES
             if needle in text
         ]
 
 
 def as_canary(url: str) -> str:
-    """Return the URL for a role whose password is known here."""
+    """Return the URL for a role with the canary password."""
     scheme, _, rest = url.partition("://")
-    _, _, place = rest.partition("@")
-    return f"{scheme}://quotas_canary:{DATABASE_PASSWORD}@{place}"
+    _, _, address = rest.partition("@")
+    return f"{scheme}://quotas_canary:{DATABASE_PASSWORD}@{address}"
 
 
 def write_canary_tokens(folder: Path) -> Path:

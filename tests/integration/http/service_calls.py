@@ -68,7 +68,7 @@ def described(
 
 
 def audit(service: RunningService, principal: str = "auditor", **parameters: Any) -> httpx.Response:
-    """Ask for rows, as an auditor unless told otherwise."""
+    """Ask for rows, as an auditor by default."""
     return service.api(principal).get("/audit", params=parameters)
 
 

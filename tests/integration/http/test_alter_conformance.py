@@ -32,7 +32,7 @@ def post(service: RunningService, *alterations: str, **options: Any) -> httpx.Re
 
 
 @pytest.mark.parametrize("case", REFUSED.values(), ids=REFUSED)
-def test_a_broken_rule_is_told_and_nothing_reaches_the_broker(
+def test_a_broken_rule_is_reported_and_nothing_reaches_the_broker(
     service: RunningService, raw: RawQuotas, broker_log: RequestLog, case: Refused
 ) -> None:
     names = made_unique(case.names)
@@ -41,8 +41,8 @@ def test_a_broken_rule_is_told_and_nothing_reaches_the_broker(
         answers = [post(service, alteration, validate_only=flag) for flag in (True, False)]
         answers.append(post(service, alteration, all_or_nothing=False))
     code, message = case.broker
-    told = code == INVALID_REQUEST or "not-an-ip-address" in case.codes
-    kafka_error = "INVALID_REQUEST" if told else None
+    is_checked_by_kafka = code == INVALID_REQUEST or "not-an-ip-address" in case.codes
+    kafka_error = "INVALID_REQUEST" if is_checked_by_kafka else None
     for answer in answers:
         problem = answer.json()
         assert (answer.status_code, problem["sent_to_cluster"]) == (422, "no")
@@ -159,7 +159,7 @@ def test_c067_a_type_twice_in_an_entity_cannot_be_read_where_kafka_takes_the_las
 
 @pytest.fixture
 def user(raw: RawQuotas) -> Iterator[str]:
-    """A user of whom nothing is left afterwards."""
+    """A user that leaves nothing behind."""
     name = unique()
     yield name
     stored = raw.describe(("user", 0, name)).quotas

@@ -127,7 +127,7 @@ def test_an_option_out_of_its_bounds_is_refused_unsent(
     assert [error["pointer"] for error in answer.json()["errors"]] == [pointer]
 
 
-def test_a_reason_of_a_thousand_characters_is_kept(service: RunningService) -> None:
+def test_a_reason_of_a_thousand_characters_is_stored(service: RunningService) -> None:
     reason = "\N{GRINNING FACE}" * 999 + "\n"
     answer = service.alter(change({"user": unique()}, {P: 5}), reason=reason)
     assert answer.status_code == 200
@@ -179,7 +179,7 @@ def test_expecting_nothing_is_expecting_anything(service: RunningService) -> Non
     assert answer.status_code == 200
 
 
-def test_the_record_is_the_answer_and_the_way_there(service: RunningService) -> None:
+def test_the_record_is_the_answer_and_its_history(service: RunningService) -> None:
     names = {"user": unique(), "client-id": unique()}
     applied(service, names, {P: 5})
     answer = service.api().post(

@@ -226,12 +226,12 @@ def test_the_rows_of_an_entity_follow_each_other_however_many_callers_alter_it(
     busy = [answer for answer in answers if answer.status_code == 409]
     assert all(item.json()["code"] == "entity-busy" for item in busy)
     assert all(item.headers["Retry-After"] and item.json()["retry"] == "safe" for item in busy)
-    story = rows(service, entity=f"user={shared['user']}")[::-1]
-    assert len(story) == len(answers) - len(busy)
-    assert story[0]["before"] == {}
-    for earlier, later in itertools.pairwise(story):
+    history = rows(service, entity=f"user={shared['user']}")[::-1]
+    assert len(history) == len(answers) - len(busy)
+    assert history[0]["before"] == {}
+    for earlier, later in itertools.pairwise(history):
         assert later["before"] == earlier["after"]
-    raw.wait_until(lambda: raw.stored(shared) == story[-1]["after"])
+    raw.wait_until(lambda: raw.stored(shared) == history[-1]["after"])
 
 
 def test_what_another_tool_wrote_is_seen_before_the_next_alteration(

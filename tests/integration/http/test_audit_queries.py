@@ -212,9 +212,7 @@ def test_a_token_of_another_query_or_another_caller_is_refused(service: RunningS
         ["2026-01-01T00:00:00+00:00", 1, 0],
     ],
 )
-def test_a_token_with_a_position_that_somebody_made_up_is_refused(
-    service: RunningService, position: Any
-) -> None:
+def test_a_token_with_a_forged_position_is_refused(service: RunningService, position: Any) -> None:
     names = ("entity", "actor", "since", "until", "outcome", "action")
     conditions = dict.fromkeys(names) | {"entity": (), "as": "User:auditor"}
     token = page_token(position, query_fingerprint("audit", conditions))
@@ -227,7 +225,7 @@ def test_a_token_with_a_position_that_somebody_made_up_is_refused(
     assert audit(service, "auditor", page_token=valid).status_code == 200
 
 
-def test_an_hundred_rows_are_a_page_where_no_size_is_given(service: RunningService) -> None:
+def test_the_default_page_has_a_hundred_rows(service: RunningService) -> None:
     team = unique()
     service.alter(*(change({"user": f"{team}-{number}"}, {P: 5}) for number in range(101)))
     first, second = pages(service, entity=f"user^={team}")

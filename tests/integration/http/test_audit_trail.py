@@ -153,7 +153,7 @@ def test_what_our_own_rules_refuse_is_counted_and_is_no_row(service: RunningServ
     assert len(rows(service, entity=f"user={good['user']}")) == 1
 
 
-def test_odd_names_are_kept_and_found(service: RunningService, raw: RawQuotas) -> None:
+def test_odd_names_are_stored_and_found(service: RunningService, raw: RawQuotas) -> None:
     odd = f"{unique()}\0\n'; drop table audit_event; -- \N{GRINNING FACE}%_"
     raw.store({"user": odd}, {P: float("nan")})
     applied(service, {"user": odd}, {P: None})

@@ -28,7 +28,7 @@ _ELSEWHERE = {
 
 
 def serve_in_vain(folder: Path, **settings: str) -> str:
-    """Serve with settings that cannot be used, and return what is said about them."""
+    """Serve with settings that cannot be used, and return what is printed about them."""
     environ = {**_ELSEWHERE, "QUOTAS_TOKENS_FILE": str(write_tokens(folder)), **settings}
     done = run_to_its_end("serve", environ, folder)
     assert done.returncode == 2, done.stdout
@@ -49,26 +49,26 @@ def serve_in_vain(folder: Path, **settings: str) -> str:
 def test_a_setting_that_cannot_be_used_stops_the_start_with_one_sentence(
     tmp_path: Path, name: str, value: str
 ) -> None:
-    said = serve_in_vain(tmp_path, **{name: value})
-    assert said.startswith(f"{name}: ")
-    assert said.count("\n") == 1
-    assert "hidden" not in said
+    output = serve_in_vain(tmp_path, **{name: value})
+    assert output.startswith(f"{name}: ")
+    assert output.count("\n") == 1
+    assert "hidden" not in output
 
 
 def test_a_missing_file_of_authorities_stops_the_start_with_one_sentence(tmp_path: Path) -> None:
     tls = {"QUOTAS_KAFKA_SECURITY_PROTOCOL": "SSL", "QUOTAS_KAFKA_SSL_CA_FILE": "/no/such.pem"}
-    said = serve_in_vain(tmp_path, **tls)
-    assert said.startswith("QUOTAS_KAFKA_SSL_")
-    assert said.count("\n") == 1
+    output = serve_in_vain(tmp_path, **tls)
+    assert output.startswith("QUOTAS_KAFKA_SSL_")
+    assert output.count("\n") == 1
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
 def test_a_taken_port_stops_the_start_with_one_sentence(tmp_path: Path, host: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
-        said = serve_in_vain(tmp_path, QUOTAS_HOST=host, QUOTAS_PORT=port)
-    assert said.startswith(f"QUOTAS_PORT: {host}:{port} ")
-    assert said.count("\n") == 1
+        output = serve_in_vain(tmp_path, QUOTAS_HOST=host, QUOTAS_PORT=port)
+    assert output.startswith(f"QUOTAS_PORT: {host}:{port} ")
+    assert output.count("\n") == 1
 
 
 def test_a_service_whose_account_may_not_read_the_acls_is_not_ready(
@@ -88,13 +88,13 @@ def test_a_service_whose_account_may_not_read_the_acls_is_not_ready(
             answer = httpx.get(f"{service.url}{path}", timeout=DEADLINE_S)
             assert answer.status_code == 503
             assert answer.json()["problems"]["acls"] == refused.json()["detail"]
-    said = refused.json()["detail"]
-    assert said.count("The ACLs of the cluster could not be read") == 1
-    assert "ALLOW DESCRIBE on Cluster kafka-cluster" in said
+    output = refused.json()["detail"]
+    assert output.count("The ACLs of the cluster could not be read") == 1
+    assert "ALLOW DESCRIBE on Cluster kafka-cluster" in output
 
 
 @pytest.mark.parametrize("validate_only", [False, True])
-def test_what_our_rules_refuse_in_a_part_shows_the_values_that_stay(
+def test_an_entity_that_our_rules_refuse_has_the_values_that_stay(
     service: RunningService, validate_only: bool
 ) -> None:
     stays, changes, unknown = ({"user": unique()} for _ in range(3))

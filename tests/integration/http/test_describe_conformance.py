@@ -154,7 +154,7 @@ def test_a_filter_that_a_broker_refuses_is_refused_with_its_error(
     "text",
     ["", "user:", "user:default ", "user:named", "user:default:x", "user^", "user^team", "user^x="],
 )
-def test_a_component_that_cannot_be_read_is_told_apart_from_one_that_breaks_a_rule(
+def test_a_component_that_cannot_be_read_differs_from_one_that_breaks_a_rule(
     service: RunningService, text: str
 ) -> None:
     answer = service.api("bob").get("/quotas", params={"filter": [text, "user=a"]})

@@ -51,15 +51,15 @@ def requests() -> Iterator[tuple[str, str, Mapping[str, str], Any]]:
 def test_the_examples_work_when_executed_in_order(service: RunningService) -> None:
     ids: dict[str, str] = {}
     for method, path, parameters, body in requests():
-        known = {**ids, **parameters}
+        values = {**ids, **parameters}
         if any(f"{{{name}}}" in path for name in UNUSED) or path.startswith("/analytics"):
             continue
-        if path.endswith("/apply"):  # a plan is applied once, and each example is another way to
+        if path.endswith("/apply"):  # a plan is applied once, and each example does it anew
             again = next(wanted for _, at, _, wanted in requests() if at == "/quotas/plans")
             ids["plan_id"] = service.api().post("/quotas/plans", json=again).json()["plan_id"]
-            known = {**ids, **parameters}
+            values = {**ids, **parameters}
         query = {"user": "alice"} if (method, path) == ("GET", "/quotas/resolve") else {}
-        url = path.format_map(known)
+        url = path.format_map(values)
         answer = service.api().request(method, url, params=query, json=body)
         asked = f"{method} {path} {body}: {answer.text[:500]}"
         assert answer.status_code == httpx.codes.OK, asked

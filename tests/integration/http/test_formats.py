@@ -170,7 +170,7 @@ def test_the_caller_is_judged_before_the_format(service: RunningService) -> None
 
 
 @pytest.mark.parametrize("media_type", [NDJSON, CSV, YAML])
-def test_other_formats_carry_what_only_json_has_a_place_for_in_headers(
+def test_other_formats_carry_in_headers_what_only_json_has_members_for(
     api: httpx.Client, media_type: str
 ) -> None:
     document = api.get("/quotas", params={"page_size": 1}).json()

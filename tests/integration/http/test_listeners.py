@@ -72,7 +72,7 @@ def test_the_log_names_the_port_that_was_free(tmp_path: Path, certificates: Path
         assert answers(service.url, certificates)
 
 
-def test_the_log_names_a_port_for_tls_beside_a_plain_one(tmp_path: Path, certificates: Path):
+def test_the_log_names_a_port_for_tls_beside_a_plain_port(tmp_path: Path, certificates: Path):
     tls = {"tls_cert_file": str(certificates / "server.pem"), "tls_port": "0"}
     with serving(tmp_path, **tls) as service:
         assert service.url.startswith(f"http://{HOST}:")
@@ -137,7 +137,7 @@ def test_callers_take_no_connection_from_the_port_for_operations(tmp_path: Path)
         callers = [
             stack.enter_context(socket.create_connection(address, DEADLINE_S)) for _ in range(10)
         ]
-        assert callers[0].recv(1) == b"", "the oldest connection of a caller is given up"
+        assert callers[0].recv(1) == b"", "the oldest connection of a caller is closed"
         probe.request("GET", "/metrics")
         text = probe.getresponse().read().decode()
         assert 'http_server_connections_dropped_total{reason="all"} ' in text

@@ -1,4 +1,4 @@
-"""What other tools stored: shown as it is in every format, kept in the log, never stuck."""
+"""What other tools stored: described as it is in every format, logged, never stuck."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -27,7 +27,7 @@ class Odd(NamedTuple):
 
     names: Names
     values: dict[str, float]
-    shown: dict[str, object]
+    described: dict[str, object]
 
 
 def named(name: str) -> Odd:
@@ -119,7 +119,7 @@ def test_an_odd_entity_is_found_by_its_name_and_written_as_the_contract_says(
     ]
     answer = service.api("bob").get("/quotas", params={"filter": filters, "strict": "true"})
     (quota,) = answer.json()["quotas"]
-    assert (quota["entity"], quota["values"]) == (odd.names, odd.shown)
+    assert (quota["entity"], quota["values"]) == (odd.names, odd.described)
 
 
 @pytest.mark.parametrize("odd", ODD.values(), ids=ODD)
@@ -129,12 +129,12 @@ def test_an_odd_entity_is_removed_as_it_is_listed_and_the_log_keeps_what_was_the
     raw.store(odd.names, odd.values)
     result = applied(service, odd.names, dict.fromkeys(odd.values))
     assert (result["entity"], result["changed"]) == (odd.names, True)
-    assert (result["before"], result["after"]) == (odd.shown, {})
+    assert (result["before"], result["after"]) == (odd.described, {})
     assert raw.stored(odd.names) == {}
     page = {"action": "alter", "page_size": 1}
     rows = service.api("auditor").get("/audit", params=page).json()["rows"]
     assert [(row["entity"], row["before"], row["after"]) for row in rows] == [
-        (odd.names, odd.shown, {})
+        (odd.names, odd.described, {})
     ]
 
 
@@ -174,7 +174,7 @@ def test_removing_the_canonical_spelling_leaves_the_odd_one_alone(
     assert raw.stored(odd) == {}
 
 
-def test_setting_an_odd_spelling_writes_the_canonical_one(
+def test_setting_an_odd_spelling_writes_the_canonical_address(
     service: RunningService, raw: RawQuotas
 ) -> None:
     odd, canonical = {"ip": "2001:db8:0:0:0:0:77:2"}, {"ip": "2001:db8::77:2"}

@@ -82,7 +82,7 @@ def test_metrics_count_what_happens(service: RunningService, nobody: httpx.Clien
 
 
 def test_metrics_name_nobody(service: RunningService, nobody: httpx.Client) -> None:
-    name = unique("somebody")
+    name = unique("user")
     service.alter(change({"user": name}, {P: 5}))
     service.api().get(f"/quotas/alterations/{name}")
     service.api().get(f"/{name}")
@@ -269,7 +269,7 @@ def test_a_problem_names_the_request_and_a_page_about_itself(
 
 
 @pytest.mark.parametrize(
-    ("given", "kept"),
+    ("request_id", "echoed"),
     [
         ("a.b_C-9", True),
         ("x" * 128, True),
@@ -279,11 +279,11 @@ def test_a_problem_names_the_request_and_a_page_about_itself(
         ("", False),
     ],
 )
-def test_a_request_id_is_kept_where_it_is_one(
-    nobody: httpx.Client, given: str, *, kept: bool
+def test_a_valid_request_id_is_echoed(
+    nobody: httpx.Client, request_id: str, *, echoed: bool
 ) -> None:
-    answer = nobody.get("/livez", headers={"X-Request-Id": given})
-    assert (answer.headers["X-Request-Id"] == given) is kept
+    answer = nobody.get("/livez", headers={"X-Request-Id": request_id})
+    assert (answer.headers["X-Request-Id"] == request_id) is echoed
     assert re.fullmatch(r"[A-Za-z0-9._-]{1,128}", answer.headers["X-Request-Id"])
 
 

@@ -46,7 +46,7 @@ def pages(api: httpx.Client, page_size: int, **parameters: Any) -> Iterator[dict
 
 
 @contextmanager
-def somebody_writing(broker: LocalKafka, prefix: str) -> Iterator[threading.Event]:
+def concurrent_writes(broker: LocalKafka, prefix: str) -> Iterator[threading.Event]:
     """Change the users, remove some and add others, until the block ends.
 
     The event is set once a round is through.
@@ -100,14 +100,14 @@ def test_nothing_is_one_empty_page(api: httpx.Client) -> None:
     assert page["quotas"] == []
 
 
-def test_an_entity_that_is_there_all_the_while_is_listed_once_while_somebody_writes(
+def test_an_entity_that_stays_is_listed_once_under_concurrent_writes(
     api: httpx.Client, team: str, raw: RawQuotas, broker: LocalKafka
 ) -> None:
     steady = [f"{team}-{number}-steady" for number in range(0, ENTITIES, 10)]
     raw.alter(*(setting({"user": name}, {P: 5.0}) for name in steady))
     raw.wait_until(lambda: entity_of({"user": steady[-1]}) in raw.everything())
     try:
-        with somebody_writing(broker, team) as through:
+        with concurrent_writes(broker, team) as through:
             assert through.wait(30)
             listed = list(pages(api, 10, filter=f"user^={team}"))
     finally:
@@ -194,9 +194,7 @@ def test_a_forged_token_is_refused(api: httpx.Client, team: str, forge: Any) -> 
 @pytest.mark.parametrize(
     "position", [None, 1, [], "x", {"user": 1}, {"user": ["a"]}, {"topic": "t"}, {"user": {}}]
 )
-def test_a_token_with_a_position_that_somebody_made_up_is_refused(
-    api: httpx.Client, position: Any
-) -> None:
+def test_a_token_with_a_forged_position_is_refused(api: httpx.Client, position: Any) -> None:
     conditions = {"filter": (), "strict": False, "has_key": ()}
     token = page_token(position, query_fingerprint("quotas", conditions))
     assert refused(api.get("/quotas", params={"page_token": token}))
@@ -226,7 +224,7 @@ def test_an_answer_that_says_the_same_need_not_be_sent_again(api: httpx.Client, 
         assert other.json()["quotas"] == first.json()["quotas"]
 
 
-def test_a_change_gives_a_new_etag_and_the_change_back_the_old_one(
+def test_a_change_gives_a_new_etag_and_its_revert_the_old_etag(
     api: httpx.Client, raw: RawQuotas
 ) -> None:
     names = {"user": unique()}

@@ -45,10 +45,10 @@ def test_one_role_for_everything_on_one_machine_works_in_production(
             time.sleep(0.02)
         assert service.alter(change({"user": unique()}, {P: 5})).status_code == 200
         assert service.stop() == 0
-    said = "\n".join(events(service.log_path))
+    logged = "\n".join(events(service.log_path))
     for words in (
         "risky: QUOTAS_TOKENS_FILE",
         "the role quotas_owner owns the audit log",
         "unsafe: QUOTAS_DATABASE_URL: Postgres has fsync off",
     ):
-        assert words in said
+        assert words in logged

@@ -1,4 +1,4 @@
-"""What is shown while quotas change: one moment of the broker, and never an older one than said."""
+"""Reads while quotas change: one state of the broker, never older than the answer says."""
 
 import random
 import threading
@@ -11,7 +11,7 @@ import pytest
 
 from app.localdev.kafka import LocalKafka
 from tests.integration.http.service_calls import C, I, M, P, R
-from tests.integration.http.worlds import enforced, shown
+from tests.integration.http.worlds import enforced, limits_of
 from tests.testkit.kafka import unique
 from tests.testkit.raw_quotas import Names, RawQuotas, entity_of, setting
 from tests.testkit.service import RunningService
@@ -43,10 +43,10 @@ class Twins:
             self.visible[value] = datetime.now(UTC)
 
     def check(self, values: list[Any], as_of: str, number: int = PAIRS) -> None:
-        """Fail where an answer mixes two moments, is older than it says, or lacks some of them."""
-        moment = datetime.fromisoformat(as_of)
-        assert moment <= datetime.now(UTC)
-        before = [item for item, since in list(self.visible.items()) if since < moment]
+        """Fail where an answer mixes two states, is older than it says, or lacks some of them."""
+        at = datetime.fromisoformat(as_of)
+        assert at <= datetime.now(UTC)
+        before = [item for item, since in list(self.visible.items()) if since < at]
         if values or before:
             (value,) = set(values)
             assert len(values) == number
@@ -77,7 +77,7 @@ def twins(broker: LocalKafka) -> Iterator[Twins]:
 
 
 @pytest.mark.parametrize("max_age_ms", [0, 50, 1000])
-def test_no_answer_mixes_two_moments_or_is_older_than_it_says(
+def test_no_answer_mixes_two_states_or_is_older_than_it_says(
     service: RunningService, twins: Twins, max_age_ms: int
 ) -> None:
     api = service.api("bob")
@@ -98,7 +98,7 @@ def test_no_answer_mixes_two_moments_or_is_older_than_it_says(
         twins.check(values, resolved["as_of"])
 
 
-def test_whatever_changes_all_that_is_shown_is_what_the_broker_has(
+def test_whatever_changes_the_answer_is_what_the_broker_has(
     service: RunningService, rules: RawQuotas
 ) -> None:
     """A walk at random: each answer is made from the one before it and what has changed."""
@@ -128,7 +128,7 @@ def test_whatever_changes_all_that_is_shown_is_what_the_broker_has(
         ]
         identity = {"user": some, "client-id": chance.choice([name for name in names if name])}
         resolved = _json(api.get("/quotas/resolve", params={**identity, "max_age_ms": 0}))
-        assert shown(resolved) == enforced(world, identity)
+        assert limits_of(resolved) == enforced(world, identity)
 
 
 def _drawn(chance: random.Random, names: list[str | None]) -> tuple[Names, str]:

@@ -171,9 +171,9 @@ def test_ten_thousand_identities_are_resolved_in_order_from_one_image(
     assert [result["quotas"][P]["value"] for result in results[-2:]] == [5000, 4000]
     assert not [result for result in results if "proposed" in result]
     for number in (0, 1, 2, 5_000, 9_999):
-        one = resolved(service, **identities[number])
-        assert results[number] == {name: one[name] for name in results[number]}
-        assert one.keys() - results[number].keys() == {"cluster_id", "as_of"}
+        single = resolved(service, **identities[number])
+        assert results[number] == {name: single[name] for name in results[number]}
+        assert single.keys() - results[number].keys() == {"cluster_id", "as_of"}
 
 
 def test_one_identity_more_is_refused(service: RunningService) -> None:

@@ -7,9 +7,9 @@ from tests.integration.http.worlds import (
     LEVELS,
     client,
     enforced,
+    limits_of,
     pair,
     resolved,
-    shown,
     user,
     world,
     world_of,
@@ -42,7 +42,7 @@ def test_a_numbered_case_resolves_as_on_a_broker(
     identity = {"user": name, **({"client-id": client_id} if client_id else {})}
     assert document["identity"] == identity
     limits = enforced(rules.everything(), identity)
-    assert shown(document) == {
+    assert limits_of(document) == {
         key: (min(value, LARGEST) if value else None, tags) for key, (value, tags) in limits.items()
     }
 

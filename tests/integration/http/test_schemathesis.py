@@ -59,8 +59,8 @@ def filter_failure(
 ) -> bool:
     """Let the service refuse what fits the schema and breaks a rule that no schema can say.
 
-    Without ``all_or_nothing`` a part that breaks the schema is refused alone: 207. A parameter that
-    breaks it by being null is not sent at all.
+    Without ``all_or_nothing`` an alteration that breaks the schema is refused alone: 207. A
+    parameter that breaks it by being null is not sent at all.
     """
     if isinstance(failure, schemathesis.core.failures.AcceptedNegativeData):
         left_out = None in dict(case.query or {}).values()

@@ -197,7 +197,7 @@ BAD_SETTINGS: Mapping[str, Mapping[str, str]] = {
         "KAFKA_BOOTSTRAP_SERVERS": "192.0.2.1:9092",
     },
     "a misspelt password": {"KAFKA_PASSWORD": KAFKA_PASSWORD, "DATABASE_PASS": DATABASE_PASSWORD},
-    "a password in the wrong place": {"MODE": KAFKA_PASSWORD, "LOG_LEVEL": DATABASE_PASSWORD},
+    "a password in the wrong setting": {"MODE": KAFKA_PASSWORD, "LOG_LEVEL": DATABASE_PASSWORD},
 }
 
 
@@ -232,4 +232,4 @@ def test_the_search_finds_what_is_there(secret: str) -> None:
     for text in (secret, f"x{secret}x", f"Basic {basic}", quote(secret, safe="")):
         seen = Seen()
         seen.add("log", text)
-        assert [place for place, _ in seen.found()][:1] == ["log"]
+        assert [source for source, _ in seen.found()][:1] == ["log"]

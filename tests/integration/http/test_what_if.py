@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.integration.http.service_calls import C, I, M, P, R, change
-from tests.integration.http.worlds import CLIENT_KEYS, enforced, shown
+from tests.integration.http.worlds import CLIENT_KEYS, enforced, limits_of
 from tests.testkit.kafka import unique
 from tests.testkit.raw_quotas import RawQuotas, RequestLog, entity_of
 from tests.testkit.service import RunningService
@@ -79,7 +79,7 @@ def test_what_is_proposed_is_what_resolves_once_it_is_applied(
     }
     for identity, item in zip(IDENTITIES, proposed, strict=True):
         if "user" in identity:
-            assert shown(item) == enforced(world, identity)
+            assert limits_of(item) == enforced(world, identity)
 
 
 def test_no_alterations_mean_no_change(service: RunningService, raw: RawQuotas) -> None:
@@ -90,7 +90,7 @@ def test_no_alterations_mean_no_change(service: RunningService, raw: RawQuotas) 
     assert "proposed" not in result
 
 
-def test_an_empty_client_id_equals_a_missing_one(
+def test_an_empty_client_id_equals_a_missing_client_id(
     service: RunningService, empty_cluster: RawQuotas
 ) -> None:
     empty_cluster.become({entity_of({"user": None, "client-id": None}): {P: 5.0}})

@@ -59,7 +59,7 @@ def _slot(names: Mapping[str, str | None], kind: str) -> Name:
     return DEFAULT if name is None else name
 
 
-def shown(resolution: Mapping[str, Any]) -> dict[str, Limit]:
+def limits_of(resolution: Mapping[str, Any]) -> dict[str, Limit]:
     """Return what a resolution says, by key."""
     return {
         key: (quota["value"], quota["shared_by"]) for key, quota in resolution["quotas"].items()

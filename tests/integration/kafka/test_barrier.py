@@ -108,7 +108,7 @@ async def test_the_quorum_counts_what_was_changed(
     assert after.log_ends[1] >= after.high_watermark
 
 
-async def test_an_account_that_may_not_describe_the_cluster_is_told_that_there_is_no_barrier(
+async def test_an_account_that_may_not_describe_the_cluster_has_no_barrier(
     nobody: Brokers,
 ):
     with pytest.raises(BarrierUnavailableError, match="DESCRIBE on Cluster kafka-cluster"):

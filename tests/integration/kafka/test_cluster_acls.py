@@ -109,7 +109,7 @@ async def _bindings(source: KafkaClusterAclSource) -> object:
     return (await source.cluster_acls(max_age_s=0.0)).bindings
 
 
-async def test_a_snapshot_tells_its_age_and_is_given_again_while_young(
+async def test_a_snapshot_has_an_age_and_is_cached_while_young(
     raw_admin: AdminClient, source: KafkaClusterAclSource
 ):
     await eventually(lambda: _bindings(source), ())
@@ -124,7 +124,7 @@ async def test_a_snapshot_tells_its_age_and_is_given_again_while_young(
     assert first.has_authorizer
 
 
-async def test_an_account_without_describe_on_the_cluster_is_told_so(broker: LocalKafka):
+async def test_an_error_names_the_acl_that_the_account_lacks(broker: LocalKafka):
     brokers = Brokers(
         KafkaSettings(
             broker.sasl_bootstrap_servers,

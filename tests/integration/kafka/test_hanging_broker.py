@@ -179,17 +179,17 @@ async def test_closing_ends_an_alteration_that_hangs_as_unknown(
 ):
     admin = KafkaClientQuotaAdmin(Brokers(kafka_settings))
     await asyncio.gather(*(admin.describe_client_quotas(ALL_ENTITIES) for _ in range(2)))
-    waited_for, given_up = entity(user=unique()), entity(user=unique())
+    waited_for, abandoned = entity(user=unique()), entity(user=unique())
     pause(paused)
     waiting = asyncio.create_task(
         admin.alter_client_quotas([setting(waited_for, producer_byte_rate=1)], validate_only=False)
     )
     answer = await admin.alter_client_quotas(
-        [setting(given_up, producer_byte_rate=1)], validate_only=False, timeout_s=SHORT_S
+        [setting(abandoned, producer_byte_rate=1)], validate_only=False, timeout_s=SHORT_S
     )
     await admin.close()
     assert (await waiting).verdicts[waited_for].outcome is Outcome.UNKNOWN
-    assert (await late_word(answer)).verdicts[given_up].outcome is Outcome.UNKNOWN
+    assert (await late_word(answer)).verdicts[abandoned].outcome is Outcome.UNKNOWN
 
 
 async def test_when_patience_ends_the_late_word_is_unknown(

@@ -23,9 +23,9 @@ async def test_an_image_of_age_zero_shows_what_the_broker_shows_now(
     of = entity(user=unique())
     await store(quota_admin, setting(of, producer_byte_rate=1))
     await eventually(lambda: values_of(quota_admin, of), {"producer_byte_rate": 1.0})
-    kept = await image.image(max_age_ms=60_000)
-    assert kept is first
-    assert of not in kept.quotas
+    cached = await image.image(max_age_ms=60_000)
+    assert cached is first
+    assert of not in cached.quotas
     fresh = await image.image(max_age_ms=0)
     assert fresh.quotas[of] == {"producer_byte_rate": 1.0}
     assert before <= first.as_of <= fresh.as_of <= datetime.now(UTC)

@@ -149,9 +149,9 @@ def test_the_ten_example_quotas_are_there(dev: RunningDev):
 def test_the_same_directory_cannot_be_used_twice(
     dev: RunningDev, directory: Path, refusal: Callable[..., str]
 ):
-    said = refusal(environment(directory))
-    assert f"(process {dev.process.pid}) uses {directory}: stop it first" in said
-    assert said.count("\n") == 1
+    output = refusal(environment(directory))
+    assert f"(process {dev.process.pid}) uses {directory}: stop it first" in output
+    assert output.count("\n") == 1
 
 
 def test_the_data_of_a_running_dev_is_not_forgotten(dev: RunningDev, directory: Path):
@@ -168,9 +168,9 @@ def test_a_taken_port_is_one_sentence_that_says_what_to_do(
 ):
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = str(server.getsockname()[1])
-        said = refusal(environment(tmp_path, QUOTAS_PORT=port))
-    assert said.startswith(f"Port {port} of 127.0.0.1 cannot be used (Address already in use)")
-    assert said.count("\n") == 1
+        output = refusal(environment(tmp_path, QUOTAS_PORT=port))
+    assert output.startswith(f"Port {port} of 127.0.0.1 cannot be used (Address already in use)")
+    assert output.count("\n") == 1
 
 
 def test_no_jars_and_no_network_is_one_sentence_that_says_what_to_do(tmp_path: Path):
@@ -256,8 +256,8 @@ def test_a_restart_knows_everything_and_neither_stopping_twice_nor_a_kill_leaves
 
 def test_a_load_needs_a_broker_of_its_own(tmp_path: Path, refusal: Callable[..., str]):
     foreign = environment(tmp_path, QUOTAS_KAFKA_BOOTSTRAP_SERVERS="127.0.0.1:9")
-    said = refusal(foreign, load=True)
-    assert "--load needs a broker of its own: unset QUOTAS_KAFKA_BOOTSTRAP_SERVERS" in said
+    output = refusal(foreign, load=True)
+    assert "--load needs a broker of its own: unset QUOTAS_KAFKA_BOOTSTRAP_SERVERS" in output
 
 
 def test_servers_that_are_named_are_used_and_get_no_examples(

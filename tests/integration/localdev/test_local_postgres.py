@@ -52,9 +52,9 @@ def test_the_service_sees_of_the_owners_tables_what_it_is_granted(postgres: Loca
 def test_creating_a_database_twice_keeps_it(postgres: LocalPostgres):
     owner_url, _ = postgres.create_database("twice")
     with psycopg.connect(owner_url) as connection:
-        connection.execute("CREATE TABLE kept (n int)")
+        connection.execute("CREATE TABLE t (n int)")
     assert postgres.create_database("twice")[0] == owner_url
-    assert answers(owner_url, "SELECT * FROM kept") == []
+    assert answers(owner_url, "SELECT * FROM t") == []
 
 
 def test_a_wrong_password_is_refused(postgres: LocalPostgres):
@@ -93,7 +93,7 @@ def test_a_restart_keeps_data_and_addresses_and_stopping_leaves_no_process(
         assert (ending,) in answers(server.owner_url, "SELECT name FROM endings")
 
 
-def test_passwords_are_kept_where_others_cannot_read_them(postgres: LocalPostgres):
+def test_passwords_are_stored_where_others_cannot_read_them(postgres: LocalPostgres):
     assert (postgres.directory / "server.json").stat().st_mode & 0o077 == 0
 
 

@@ -1,4 +1,4 @@
-"""A way to Postgres that ends where something passes that commits."""
+"""A proxy before Postgres that cuts the connection at a commit."""
 
 import asyncio
 import contextlib
@@ -16,7 +16,7 @@ class CommitCutter:
     Attributes:
         forwards: Whether that still reaches the server. Its answer does not come back:
             the client's connection is closed, or stays silent where it was swallowed.
-        url: The database's URL by this way.
+        url: The database's URL through the proxy.
     """
 
     def __init__(self, url: str, *, forwards: bool) -> None:
@@ -28,8 +28,8 @@ class CommitCutter:
 
     async def __aenter__(self) -> Self:
         self._server = await asyncio.start_server(self._on_connect, "127.0.0.1", 0)
-        parts = {**self._target, "port": self._server.sockets[0].getsockname()[1]}
-        self.url = "postgresql://{user}:{password}@{host}:{port}/{dbname}".format(**parts)
+        target = {**self._target, "port": self._server.sockets[0].getsockname()[1]}
+        self.url = "postgresql://{user}:{password}@{host}:{port}/{dbname}".format(**target)
         return self
 
     async def __aexit__(

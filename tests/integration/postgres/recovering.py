@@ -1,4 +1,4 @@
-"""Alterations that are given up, claimed and found, as the tests of recovery need them."""
+"""Alterations that are in doubt, claimed and found, as the tests of recovery need them."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -21,7 +21,7 @@ async def opened(
     return request
 
 
-async def given_up(journal: PostgresJournal, *users: str) -> AuditRequest:
+async def in_doubt(journal: PostgresJournal, *users: str) -> AuditRequest:
     request = await opened(journal, *users, owner="alive")
     await journal.record_conclusion(concluded(request, Outcome.UNKNOWN, None))
     return request
@@ -47,7 +47,7 @@ async def stored(journal: PostgresJournal, request: AuditRequest) -> AlterationR
 
 
 async def listed(journal: PostgresJournal, request: AuditRequest) -> list[str]:
-    """The outcomes of the alteration's rows, which every way to ask for them agrees on."""
+    """The outcomes of the alteration's rows, on which all queries for them agree."""
     page = await journal.audit_rows(AuditQuery())
     rows = [row.outcome for row in page.rows if row.alteration_id == request.alteration_id]
     for outcome in set(rows):

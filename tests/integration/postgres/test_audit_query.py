@@ -70,7 +70,7 @@ async def written(journal: PostgresJournal) -> list[AuditRow]:
 
 
 def filters() -> Iterator[ClientQuotaFilter]:
-    """Every single condition, both ways of strictness; then pairs of conditions."""
+    """Every single condition, strict and not; then pairs of conditions."""
     single = [
         ClientQuotaFilterComponent(kind, match_type)
         for kind in ENTITY_TYPES
@@ -106,8 +106,8 @@ async def listed(journal: PostgresJournal, query: AuditQuery) -> list[AuditRow]:
 async def test_rows_stand_newest_first_and_those_of_a_request_in_its_order(
     written: list[AuditRow],
 ):
-    places = [(row.at, row.alteration_id) for row in written]
-    assert places == sorted(places, reverse=True)
+    positions = [(row.at, row.alteration_id) for row in written]
+    assert positions == sorted(positions, reverse=True)
     first = [row.entity for row in written if row.alteration_id == written[-1].alteration_id]
     assert first == [ClientQuotaEntity.of(names) for names in ENTITIES[:3]]
 
@@ -196,14 +196,14 @@ async def test_the_view_has_a_row_for_each_entity(written: list[AuditRow], table
         (row.alteration_id, row.at, row.principal, row.action) for row in written
     ]
     assert [(row.entity, row.ops, row.outcome) for row in rows] == [
-        (shown_in_sql(row.entity), row.ops, row.outcome) for row in written
+        (names_in_sql(row.entity), row.ops, row.outcome) for row in written
     ]
     assert [(row.before, row.after, row.error) for row in rows] == [
         (row.before, row.after, row.error) for row in written
     ]
 
 
-def shown_in_sql(entity: ClientQuotaEntity | None) -> dict[str, str | None] | None:
+def names_in_sql(entity: ClientQuotaEntity | None) -> dict[str, str | None] | None:
     return entity and {
         kind: name and re.sub("[\0\ud800-\udfff]", "\ufffd", name)
         for kind, name in entity.as_dict().items()

@@ -40,7 +40,7 @@ EXPECTED = [
 ]
 
 
-async def test_counts_are_kept_as_they_are(audit_database: AuditDatabase, database: Database):
+async def test_counts_are_stored_as_they_are(audit_database: AuditDatabase, database: Database):
     journal = PostgresAuthenticationFailures(database)
     await FailureWriter(counted(), journal, CountedMetrics()).close()
     assert rows(audit_database) == EXPECTED

@@ -1,4 +1,4 @@
-"""Postgres dies at any moment: what was acknowledged is there, whole, and nothing else is."""
+"""Postgres dies at any time: all that was acknowledged is there, and nothing else is."""
 
 import asyncio
 
@@ -19,7 +19,7 @@ CYCLES = size(2, 4)
 
 
 class Writer:
-    """Alters entities of its own until told to stop, and remembers what was acknowledged."""
+    """Alters entities of its own until it is stopped, and remembers what was acknowledged."""
 
     def __init__(self, journal: PostgresJournal, number: int) -> None:
         self.tried: dict[str, AuditRequest] = {}
@@ -31,7 +31,7 @@ class Writer:
     async def run(self, stop: asyncio.Event) -> None:
         while not stop.is_set():
             count = len(self.tried)
-            users = [f"user-{self._number}-{count}-{part}" for part in range(1 + count % 3)]
+            users = [f"user-{self._number}-{count}-{number}" for number in range(1 + count % 3)]
             request = request_of(*users)
             self.tried[request.alteration_id] = request
             try:

@@ -39,15 +39,15 @@ async def test_a_silent_call_is_cut_off_where_no_file_can_be_opened(
         lease.commits = commits
         await lease.connection.execute(text("select pg_sleep(60)"))
 
-    async def one(lease: Lease) -> object:
+    async def select_1(lease: Lease) -> object:
         return await lease.connection.scalar(text("select 1"))
 
     pool = database.writing
-    assert await pool.run(one) == 1
+    assert await pool.run(select_1) == 1
     with no_file_left(), pytest.raises(CommitInDoubtError if commits else NotSentError):
         await pool.run(hang, within_s=0.3)
     await until(lambda: pool.in_use == 0)
-    assert await pool.run(one) == 1
+    assert await pool.run(select_1) == 1
 
 
 async def test_an_intent_whose_commit_is_not_answered_is_an_error_that_names_it(

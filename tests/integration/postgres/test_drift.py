@@ -52,7 +52,7 @@ async def rows(journal: PostgresJournal) -> Sequence[AuditRow]:
     return (await journal.audit_rows(AuditQuery(limit=10_000, action="drift"))).rows
 
 
-async def test_what_is_there_at_first_sight_is_nobodys_drift(
+async def test_what_the_first_scan_finds_is_no_drift(
     journal: PostgresJournal, drift: PostgresDriftJournal, tables: Tables
 ):
     assert await drift.baseline(CLUSTER) is None
@@ -89,7 +89,7 @@ async def test_our_own_alterations_are_the_baseline_where_there_are_any(
     assert states[entity_of("alice")].alteration_id == request.alteration_id
 
 
-async def test_ten_thousand_entities_are_kept_at_first_sight(drift: PostgresDriftJournal):
+async def test_the_first_scan_stores_ten_thousand_entities(drift: PostgresDriftJournal):
     quotas = {entity_of(f"user-{number}"): AFTER for number in range(10_001)}
     await drift.keep_baseline(CLUSTER, quotas)
     assert len(await baseline(drift)) == 10_001
@@ -158,7 +158,7 @@ async def test_the_same_drift_is_recorded_once(
     assert len(await rows(journal)) == 1
 
 
-async def test_an_entity_with_an_alteration_under_way_is_left_alone(
+async def test_an_entity_with_an_alteration_in_flight_is_left_alone(
     journal: PostgresJournal, drift: PostgresDriftJournal
 ):
     await drift.keep_baseline(CLUSTER, {entity_of("alice"): {}, entity_of("bob"): {}})
@@ -208,7 +208,7 @@ async def test_drift_of_many_entities_is_recorded(
 
 
 @pytest.mark.parametrize("user", ["alice", "a\0"])
-async def test_a_late_apply_is_told_in_both_stories(
+async def test_a_late_apply_is_in_both_histories(
     journal: PostgresJournal, drift: PostgresDriftJournal, database: Database, user: str
 ):
     old = request_of("bob", user)
@@ -251,7 +251,7 @@ async def test_what_may_be_applied_late_can_be_asked_for(
         await intend(journal, request)
         await journal.record_conclusion(concluded(request, outcome))
     for user, outcome in (("found", Outcome.APPLIED), ("other", Outcome.OBSERVED_OTHER)):
-        request = request_of("somebody", user)
+        request = request_of("another", user)
         ids[user] = request.alteration_id
         await intend(journal, replace(request, entities=request.entities[1:]))
         result = AlterationResult(entity_of(user), outcome, True, {"x": 1.0}, AFTER)

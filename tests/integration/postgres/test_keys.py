@@ -43,25 +43,25 @@ async def take(journal: PostgresJournal, request: AuditRequest, key: KeyClaim) -
     return await journal.record_intent(intent_of(request, key=key))
 
 
-async def kept_by(journal: PostgresJournal, request: AuditRequest, key: KeyClaim) -> StoredKey:
+async def stored_under(journal: PostgresJournal, request: AuditRequest, key: KeyClaim) -> StoredKey:
     with pytest.raises(KeyTakenError) as raised:
         await take(journal, request, key)
     return raised.value.stored
 
 
-async def test_a_key_is_kept_with_its_intent_and_found_again(
+async def test_a_key_is_stored_with_its_intent_and_found_again(
     journal: PostgresJournal, tables: Tables
 ):
     key, request = key_of("k"), request_of("alice")
     assert await journal.stored_key(key.key_hash) is None
     await take(journal, request, key)
-    kept = StoredKey(request.alteration_id, key.fingerprint)
-    assert await journal.stored_key(key.key_hash) == kept
+    stored = StoredKey(request.alteration_id, key.fingerprint)
+    assert await journal.stored_key(key.key_hash) == stored
     again, other = request_of("alice"), key_of("k", "another body")
-    assert await kept_by(journal, again, key) == kept
-    assert await kept_by(journal, again, other) == kept
+    assert await stored_under(journal, again, key) == stored
+    assert await stored_under(journal, again, other) == stored
     await journal.record_conclusion(concluded(request))
-    assert await kept_by(journal, again, key) == kept
+    assert await stored_under(journal, again, key) == stored
     assert await journal.alteration(again.alteration_id) is None
     assert (tables.count("idempotency"), tables.locked()) == (1, 0)
     await take(journal, again, key_of("another key"))
@@ -117,9 +117,9 @@ async def test_who_repeats_a_key_waits_for_the_commit_of_the_first(
                 getattr(other, end)()
             (result,) = await asyncio.gather(waiting, return_exceptions=True)
         assert isinstance(result, Intent if wins else KeyTakenError)
-        kept = await journal.stored_key(key.key_hash)
-        assert kept is not None
-        assert kept.alteration_id == (second if wins else first).alteration_id
+        stored = await journal.stored_key(key.key_hash)
+        assert stored is not None
+        assert stored.alteration_id == (second if wins else first).alteration_id
 
 
 async def test_a_key_whose_first_request_takes_too_long_is_running(
@@ -136,7 +136,7 @@ async def test_a_key_whose_first_request_takes_too_long_is_running(
     await take(journal, request, key)
 
 
-async def test_a_key_lives_a_day_from_the_conclusion_on(journal: PostgresJournal, tables: Tables):
+async def test_a_key_expires_a_day_after_the_conclusion(journal: PostgresJournal, tables: Tables):
     key, request = key_of("k"), request_of("alice")
     left = (
         "select extract(epoch from expires_at - clock_timestamp())::int as seconds from idempotency"
@@ -187,9 +187,9 @@ async def test_a_key_is_free_again_when_its_alteration_may_be_repeated(
         assert await journal.stored_key(key.key_hash) is None
     await take(journal, again, key)
     await journal.record_conclusion(ended(request, *outcomes, error=error))
-    kept = await journal.stored_key(key.key_hash)
-    assert kept is not None
-    assert kept.alteration_id == again.alteration_id
+    stored = await journal.stored_key(key.key_hash)
+    assert stored is not None
+    assert stored.alteration_id == again.alteration_id
     await journal.record_conclusion(concluded(again))
     assert tables.count("idempotency") == 1
 
@@ -204,7 +204,7 @@ async def test_a_key_is_free_again_when_its_alteration_may_be_repeated(
         ([Outcome.NOT_APPLIED, Outcome.NOT_APPLIED], None),
     ],
 )
-async def test_a_key_is_kept_when_anything_was_sent_or_is_refused_for_good(
+async def test_a_key_is_held_when_anything_was_sent_or_is_refused_for_good(
     journal: PostgresJournal, outcomes: list[Outcome], error: KafkaRefusal | None
 ):
     key, request = key_of("k"), request_of("alice", "bob")
@@ -213,7 +213,7 @@ async def test_a_key_is_kept_when_anything_was_sent_or_is_refused_for_good(
     assert await journal.stored_key(key.key_hash) is not None
 
 
-async def test_a_key_is_kept_until_every_entity_is_known_not_to_be_sent(
+async def test_a_key_is_held_until_every_entity_is_certainly_not_sent(
     journal: PostgresJournal, database: Database
 ):
     key, request = key_of("k"), request_of("alice", "bob", "carol")
@@ -249,8 +249,8 @@ async def test_a_key_is_free_where_all_was_found_not_applied(
         assert await journal.stored_key(key.key_hash) is not None
         found = Recovered(request.alteration_id, ordinal, result, final=True, evidence={})
         await recovery.record_recovery([found])
-    kept = await journal.stored_key(key.key_hash)
-    assert (kept is None) is is_free
+    stored = await journal.stored_key(key.key_hash)
+    assert (stored is None) is is_free
     if is_free:
         await take(journal, request_of("alice", "bob"), key)
 
@@ -265,8 +265,8 @@ async def test_an_expired_key_is_a_new_one_and_is_removed_in_time(
     assert await journal.stored_key(key.key_hash) is None
     renewed = key_of("k", "another body")
     await take(journal, second, renewed)
-    kept = StoredKey(second.alteration_id, renewed.fingerprint)
-    assert await journal.stored_key(key.key_hash) == kept
+    stored = StoredKey(second.alteration_id, renewed.fingerprint)
+    assert await journal.stored_key(key.key_hash) == stored
     await keep_house(database)
     assert tables.count("idempotency") == 1
     tables.run(expire)
@@ -274,15 +274,19 @@ async def test_an_expired_key_is_a_new_one_and_is_removed_in_time(
     assert tables.count("idempotency") == 0
 
 
-async def test_a_taken_key_is_said_before_a_taken_lock(journal: PostgresJournal):
+async def test_a_taken_key_is_reported_before_a_taken_lock(journal: PostgresJournal):
     key, request = key_of("k"), request_of("alice")
     await take(journal, request, key)
-    assert (await kept_by(journal, request_of("alice"), key)).alteration_id == request.alteration_id
+    assert (
+        await stored_under(journal, request_of("alice"), key)
+    ).alteration_id == request.alteration_id
     with pytest.raises(EntityBusyError):
         await take(journal, request_of("alice"), key_of("another"))
 
 
-async def test_a_key_without_locks_is_kept_too(journal: PostgresJournal):
+async def test_a_key_without_locks_is_stored_too(journal: PostgresJournal):
     key, request = key_of("k"), audit_request()
     await journal.record_intent(Intent(request, "owner", key, send_within_s=0.0))
-    assert (await kept_by(journal, request_of("bob"), key)).alteration_id == request.alteration_id
+    assert (
+        await stored_under(journal, request_of("bob"), key)
+    ).alteration_id == request.alteration_id

@@ -87,9 +87,7 @@ async def test_an_outcome_without_a_lock_leaves_no_state(journal: PostgresJourna
     assert tables.audited() == 0
 
 
-async def test_what_was_applied_last_is_known_to_the_next_intent(
-    journal: PostgresJournal, tables: Tables
-):
+async def test_the_next_intent_gets_what_was_applied_last(journal: PostgresJournal, tables: Tables):
     first, second, third = (request_of("alice", "bob") for _ in range(3))
     assert (await take(journal, first)).states == {}
     alice, bob = (entity.alteration.entity for entity in first.entities)
@@ -98,14 +96,14 @@ async def test_what_was_applied_last_is_known_to_the_next_intent(
         1: AlterationResult(bob, Outcome.REFUSED, False, {}, {}),
     }
     await journal.record_conclusion(AuditConclusion(first.alteration_id, results))
-    known = (await take(journal, second)).states
-    assert {entity: state.values for entity, state in known.items()} == {
+    states = (await take(journal, second)).states
+    assert {entity: state.values for entity, state in states.items()} == {
         alice: {"a": 1.5, "b": 2.0**63}
     }
-    assert 0 <= known[alice].age_s < 60
+    assert 0 <= states[alice].age_s < 60
     await journal.record_conclusion(concluded(second, after={}))
-    known = (await take(journal, third)).states
-    assert {entity: state.values for entity, state in known.items()} == {alice: {}, bob: {}}
+    states = (await take(journal, third)).states
+    assert {entity: state.values for entity, state in states.items()} == {alice: {}, bob: {}}
     state = tables.state(first)
     assert (state.stored, state.version, state.entity) == ("{}", 2, '{"user":"alice"}')
     assert str(state.changed_by) == second.alteration_id
@@ -252,7 +250,7 @@ async def until_disconnected(audit_database: AuditDatabase) -> None:
                 await asyncio.sleep(0.02)
 
 
-async def test_who_waits_in_a_circle_is_told_that_an_entity_is_busy(
+async def test_a_deadlock_is_answered_as_a_busy_entity(
     audit_database: AuditDatabase,
 ):
     request = request_of("alice", "bob")
@@ -306,8 +304,8 @@ async def test_ten_thousand_locks_are_taken_and_freed_at_once(
     assert await holder_of(journal, request_of("u9999")) == first.alteration_id
     assert await holder_of(journal, second) == first.alteration_id
     await journal.record_conclusion(concluded(first))
-    known = (await take(journal, second)).states
-    assert len(known) == 10_000
-    assert {tuple(state.values.items()) for state in known.values()} == {tuple(AFTER.items())}
+    states = (await take(journal, second)).states
+    assert len(states) == 10_000
+    assert {tuple(state.values.items()) for state in states.values()} == {tuple(AFTER.items())}
     await journal.record_conclusion(concluded(second, Outcome.UNKNOWN, None))
     assert all(lock.quarantined for lock in tables.locks(second).values())

@@ -87,7 +87,7 @@ async def test_a_restart_between_two_calls_goes_unnoticed(
 
 
 @pytest.mark.parametrize("warm", [True, False])
-async def test_a_server_that_hangs_is_given_up_while_it_hangs(
+async def test_a_server_that_hangs_times_out_while_it_hangs(
     postgres: LocalPostgres, journal: PostgresJournal, warm: bool
 ):
     if warm:
@@ -235,7 +235,7 @@ async def test_slow_reports_do_not_hold_up_intents(journal: PostgresJournal, dat
     await asyncio.wait(reports)
 
 
-async def test_a_read_that_takes_too_long_is_ended_and_told_as_what_it_is(database: Database):
+async def test_a_read_that_takes_too_long_is_cancelled_and_reported_as_such(database: Database):
     async def slow(lease: Lease) -> None:
         await lease.connection.execute(text("select pg_sleep(60)"))
 

@@ -216,7 +216,7 @@ async def rested(
 async def test_what_a_plan_rests_on_is_held_until_all_of_it_is_concluded(
     journal: PostgresJournal, tables: Tables
 ):
-    """Also from another plan that rests on it; who comes is told how long that can last."""
+    """Also from another plan that rests on it; the refusal says how long that can last."""
     request = await rested(journal, "ab", "x", "y")
     altering, planned = request_of("x"), request_of("c")
     claims = [intent_of(altering), intent_of(planned, rests_on=["y"])]
@@ -236,7 +236,7 @@ async def test_what_a_plan_rests_on_is_held_until_all_of_it_is_concluded(
         assert 1 < raised.value.retry_after_s <= FINAL_AFTER_S
 
 
-async def test_an_alteration_gives_back_what_is_last_known_of_what_it_rests_on(
+async def test_an_intent_gets_the_last_state_of_what_it_rests_on(
     journal: PostgresJournal,
 ):
     before = request_of("x")
@@ -309,7 +309,7 @@ async def test_many_entities_that_a_plan_rests_on_are_taken_and_freed(
     assert tables.locked() == 0
 
 
-async def test_a_request_about_nothing_is_kept_and_concluded(journal: PostgresJournal):
+async def test_a_request_without_entities_is_stored_and_concluded(journal: PostgresJournal):
     request = audit_request(action="apply_plan")
     await journal.record_intent(intent_of(request))
     record = await journal.alteration(request.alteration_id)
@@ -347,7 +347,7 @@ def a_plan(user: str = "alice", age: timedelta = timedelta()) -> StoredPlan:
 
 
 @pytest.mark.parametrize("user", HOSTILE_NAMES)
-async def test_a_plan_comes_back_as_it_was_kept(plans: PostgresPlans, user: str):
+async def test_a_plan_is_read_as_it_was_stored(plans: PostgresPlans, user: str):
     plan = a_plan(user)
     await plans.keep(plan)
     assert await plans.plan(plan.cluster_id, plan.plan_id) == replace(plan, document=())

@@ -1,4 +1,4 @@
-"""Findings of recovery: what is kept, what frees an entity, who has the last word."""
+"""Findings of recovery: what is stored, what frees an entity, which finding is final."""
 
 import asyncio
 import math
@@ -13,14 +13,14 @@ from app.postgres.recovery import PostgresRecovery
 from app.service.ports.audit_log import AuditQuery, Intent
 from app.service.ports.recovery import Recovered
 from tests.integration.postgres.locks import Tables, concluded, request_of
-from tests.integration.postgres.recovering import claimed, found, given_up, listed, opened, stored
+from tests.integration.postgres.recovering import claimed, found, in_doubt, listed, opened, stored
 from tests.testkit.postgres import CLUSTER, audit_entity, audit_request, intent_of
 
 
-async def test_what_was_observed_is_told_and_due_again_when_it_can_be_final(
+async def test_what_was_observed_is_reported_and_due_again_when_it_can_be_final(
     journal: PostgresJournal, recovery: PostgresRecovery, tables: Tables
 ):
-    request = await given_up(journal, "alice")
+    request = await in_doubt(journal, "alice")
     await claimed(recovery)
     observed = found(request, Outcome.APPLIED, final=False, indistinguishable=True, verified=False)
     for _ in range(2):
@@ -36,21 +36,21 @@ async def test_what_was_observed_is_told_and_due_again_when_it_can_be_final(
     tables.age(request, 60)
     assert await claimed(recovery) == []
     tables.age(request, 35)
-    (one,) = await claimed(recovery)
-    assert one.observed
-    assert one.age_s >= 95
+    (open_alteration,) = await claimed(recovery)
+    assert open_alteration.observed
+    assert open_alteration.age_s >= 95
 
 
 async def test_when_an_observed_entity_is_due_can_be_set(
     journal: PostgresJournal, database: Database, recovery: PostgresRecovery
 ):
-    request = await given_up(journal, "alice")
+    request = await in_doubt(journal, "alice")
     await recovery.record_recovery([found(request, Outcome.APPLIED, final=False)])
     assert await claimed(recovery) == []
     assert len(await claimed(PostgresRecovery(database, final_after_s=0))) == 1
 
 
-@pytest.mark.parametrize("was_given_up", [True, False])
+@pytest.mark.parametrize("was_in_doubt", [True, False])
 @pytest.mark.parametrize(
     "outcome", [Outcome.APPLIED, Outcome.NOT_APPLIED, Outcome.OBSERVED_OTHER, Outcome.REFUSED]
 )
@@ -59,9 +59,9 @@ async def test_what_is_final_is_the_outcome_and_frees_the_entity(
     recovery: PostgresRecovery,
     tables: Tables,
     outcome: Outcome,
-    was_given_up: bool,
+    was_in_doubt: bool,
 ):
-    request = await (given_up if was_given_up else opened)(journal, "alice")
+    request = await (in_doubt if was_in_doubt else opened)(journal, "alice")
     await recovery.record_recovery([found(request, Outcome.NOT_APPLIED, final=False)])
     final = found(request, outcome, final=True, fences=[1, 2], epoch=3)
     for _ in range(2):
@@ -90,7 +90,7 @@ async def test_what_is_final_is_the_outcome_and_frees_the_entity(
 
 
 async def test_a_final_word_stands(journal: PostgresJournal, recovery: PostgresRecovery):
-    request = await given_up(journal, "alice")
+    request = await in_doubt(journal, "alice")
     await recovery.record_recovery([found(request, Outcome.APPLIED, final=True)])
     for outcome in (Outcome.NOT_APPLIED, Outcome.REFUSED):
         left = await recovery.record_recovery([found(request, outcome, final=True)])
@@ -172,7 +172,7 @@ async def test_of_a_recovery_and_a_successor_at_once_one_concludes(
     journal: PostgresJournal, recovery: PostgresRecovery, tables: Tables
 ):
     for number in range(30):
-        old, new = await given_up(journal, f"user-{number}"), request_of(f"user-{number}")
+        old, new = await in_doubt(journal, f"user-{number}"), request_of(f"user-{number}")
         claim = intent_of(new, supersedes=old.alteration_id)
         taken, _ = await asyncio.gather(
             journal.record_intent(claim),
@@ -187,8 +187,10 @@ async def test_of_a_recovery_and_a_successor_at_once_one_concludes(
         assert [lock.quarantined for lock in tables.locks(new).values()] == [False]
 
 
-async def test_each_entity_has_its_own_story(journal: PostgresJournal, recovery: PostgresRecovery):
-    request = await given_up(journal, "alice", "bob")
+async def test_each_entity_has_its_own_history(
+    journal: PostgresJournal, recovery: PostgresRecovery
+):
+    request = await in_doubt(journal, "alice", "bob")
     await recovery.record_recovery([found(request, Outcome.APPLIED, final=False, ordinal=1)])
     await recovery.record_recovery([found(request, Outcome.APPLIED, final=True, ordinal=0)])
     record = await stored(journal, request)
@@ -205,7 +207,7 @@ async def test_each_entity_has_its_own_story(journal: PostgresJournal, recovery:
 async def test_findings_of_several_alterations_are_recorded_together(
     journal: PostgresJournal, recovery: PostgresRecovery, tables: Tables
 ):
-    requests = [await given_up(journal, f"{name}-a", f"{name}-b") for name in ("x", "y", "z")]
+    requests = [await in_doubt(journal, f"{name}-a", f"{name}-b") for name in ("x", "y", "z")]
     first, second, third = requests
     await recovery.record_recovery([found(third, Outcome.REFUSED, final=True)])
     left = await recovery.record_recovery(
@@ -240,7 +242,7 @@ async def test_findings_of_several_alterations_are_recorded_together(
 async def test_thousands_of_entities_are_claimed_and_concluded_together(
     journal: PostgresJournal, recovery: PostgresRecovery, tables: Tables
 ):
-    request = await given_up(journal, *(f"user-{number}" for number in range(3000)))
+    request = await in_doubt(journal, *(f"user-{number}" for number in range(3000)))
     everything = await recovery.claim_open(CLUSTER, "me", limit=10_000)
     assert [item.audited for item in everything] == list(request.entities)
     for final in (False, True):
@@ -274,8 +276,8 @@ async def test_odd_values_and_names_come_back_from_recovery(
     )
     assert (await stored(journal, request)).results == {0: result}
     second = replace(request, alteration_id=request_of("x").alteration_id)
-    (known,) = (await journal.record_intent(intent_of(second))).states.values()
-    assert known.values == odd
+    (state,) = (await journal.record_intent(intent_of(second))).states.values()
+    assert state.values == odd
 
 
 async def test_there_is_no_recovery_without_an_intent(recovery: PostgresRecovery):
@@ -287,7 +289,7 @@ async def test_there_is_no_recovery_without_an_intent(recovery: PostgresRecovery
 async def test_a_conclusion_renews_the_key_also_when_recovery_finds_it(
     journal: PostgresJournal, recovery: PostgresRecovery, tables: Tables
 ):
-    request = await given_up(journal, "alice")
+    request = await in_doubt(journal, "alice")
     tables.run(
         "insert into idempotency values (sha256('k'), sha256('f'), %(id)s, now() + '1 min')",
         id=request.alteration_id,

@@ -13,7 +13,7 @@ from app.service.ports.audit_log import AuditConclusion
 from app.service.ports.brokers import STANDSTILL_S
 from app.service.ports.metrics import OpenIntents
 from tests.integration.postgres.locks import Tables, concluded
-from tests.integration.postgres.recovering import claimed, found, given_up, opened
+from tests.integration.postgres.recovering import claimed, found, in_doubt, opened
 from tests.testkit.patience import PATIENT
 from tests.testkit.postgres import CLUSTER, SEND_WITHIN_S, AuditDatabase
 
@@ -21,7 +21,7 @@ HANDED_OVER_WITHIN_S = SEND_WITHIN_S + STANDSTILL_S
 """After its lock is taken an alteration is sent by then or never."""
 
 
-async def test_what_was_given_up_can_be_claimed_at_once_with_what_is_known_of_it(
+async def test_what_is_in_doubt_can_be_claimed_at_once_with_its_audited_state(
     journal: PostgresJournal, recovery: PostgresRecovery
 ):
     request = await opened(journal, "alice", "bob", owner="alive", broker_id=7)
@@ -30,12 +30,14 @@ async def test_what_was_given_up_can_be_claimed_at_once_with_what_is_known_of_it
     results[1] = replace(results[1], before={"consumer_byte_rate": 5.0})
     sent = (datetime.now(UTC), "sent", "handed to broker 7")
     await journal.record_conclusion(AuditConclusion(request.alteration_id, results, [sent]))
-    (one,) = await claimed(recovery)
-    assert one.alteration_id == request.alteration_id
-    assert one.audited == replace(request.entities[1], before={"consumer_byte_rate": 5.0})
-    assert (one.cluster_id, one.broker_id) == (request.cluster_id, 7)
-    assert (one.quarantined, one.observed) == (True, False)
-    assert 0 <= one.age_s < 30
+    (open_alteration,) = await claimed(recovery)
+    assert open_alteration.alteration_id == request.alteration_id
+    assert open_alteration.audited == replace(
+        request.entities[1], before={"consumer_byte_rate": 5.0}
+    )
+    assert (open_alteration.cluster_id, open_alteration.broker_id) == (request.cluster_id, 7)
+    assert (open_alteration.quarantined, open_alteration.observed) == (True, False)
+    assert 0 <= open_alteration.age_s < 30
 
 
 async def test_what_is_open_can_be_claimed_once_its_owner_is_dead_and_can_send_no_more(
@@ -47,9 +49,12 @@ async def test_what_is_open_can_be_claimed_once_its_owner_is_dead_and_can_send_n
     await recovery.beat(CLUSTER, "worker")
     assert await claimed(recovery) == []
     tables.run("update worker set seen_at = seen_at - interval '6 s'")
-    (one,) = await claimed(recovery)
-    assert (one.alteration_id, one.quarantined) == (request.alteration_id, False)
-    assert 2 < one.age_s < 30
+    (open_alteration,) = await claimed(recovery)
+    assert (open_alteration.alteration_id, open_alteration.quarantined) == (
+        request.alteration_id,
+        False,
+    )
+    assert 2 < open_alteration.age_s < 30
 
 
 async def test_what_a_living_owner_has_forgotten_can_be_claimed_after_a_minute(
@@ -86,7 +91,7 @@ async def test_beats_follow_each_other_and_old_ones_are_forgotten(
 async def test_a_claim_keeps_others_away_for_fifteen_seconds(
     journal: PostgresJournal, recovery: PostgresRecovery, tables: Tables
 ):
-    await given_up(journal, "alice")
+    await in_doubt(journal, "alice")
     assert len(await claimed(recovery)) == 1
     assert await claimed(recovery, "other") == []
     tables.run("update quota_entity set claimed_until = claimed_until - interval '15 s'")
@@ -97,7 +102,7 @@ async def test_a_claim_keeps_others_away_for_fifteen_seconds(
 async def test_a_claim_that_came_to_nothing_is_made_again_at_once(
     journal: PostgresJournal, recovery: PostgresRecovery
 ):
-    request = await given_up(journal, "alice", "bob")
+    request = await in_doubt(journal, "alice", "bob")
     for _ in range(2):
         assert [claim.alteration_id for claim in await claimed(recovery)] == [
             request.alteration_id
@@ -109,7 +114,7 @@ async def test_a_claim_that_came_to_nothing_is_made_again_at_once(
 async def test_recoveries_at_once_never_claim_the_same(
     journal: PostgresJournal, audit_database: AuditDatabase
 ):
-    request = await given_up(journal, *(f"user-{number}" for number in range(100)))
+    request = await in_doubt(journal, *(f"user-{number}" for number in range(100)))
     databases = [Database(audit_database.service_url, patience=PATIENT) for _ in range(2)]
     recoveries = [PostgresRecovery(database) for database in databases for _ in range(3)]
     got: list[int] = []
@@ -130,7 +135,7 @@ async def test_what_is_open_is_counted(
 ):
     assert await recovery.open_intents(CLUSTER) == OpenIntents(0, 0.0, 0)
     oldest = await opened(journal, "alice", "bob")
-    await given_up(journal, "carol")
+    await in_doubt(journal, "carol")
     tables.age(oldest, 100)
     counted = await recovery.open_intents(CLUSTER)
     assert (counted.number, counted.quarantined) == (3, 1)

@@ -14,7 +14,7 @@ from app.service.alterations.current_values import Barrier, CurrentValues
 from app.service.recovery.recovery import FencePair, Fences, Recovery, RecoveryDeps
 from app.service.runtime.dependencies import CircuitBreaker
 from tests.integration.postgres.locks import Tables
-from tests.integration.postgres.recovering import given_up
+from tests.integration.postgres.recovering import in_doubt
 from tests.testkit.fake_metrics import CountedMetrics
 from tests.testkit.fake_ports import FakeBrokers
 from tests.testkit.postgres import CLUSTER
@@ -39,8 +39,8 @@ def recovery_of(
     barrier = Barrier(brokers, CurrentValues(brokers))
     breaker = CircuitBreaker("audit-log-unavailable", "Down.")
     context = AlterContext(owner, CountedMetrics(), breaker, Failpoints())
-    parts = RecoveryDeps(brokers, journal, fences(brokers, brokers, between_s=0), barrier, context)
-    return Recovery(parts)
+    deps = RecoveryDeps(brokers, journal, fences(brokers, brokers, between_s=0), barrier, context)
+    return Recovery(deps)
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ async def test_who_cannot_reach_the_cluster_or_a_broker_leaves_what_is_open_to_o
     tables: Tables,
     blindness: dict[str, Any],
 ):
-    request = await given_up(journal, "alice")
+    request = await in_doubt(journal, "alice")
     assert await recovery_of("blind", recovery, **blindness).round() == 1
     assert await recovery_of("seeing", recovery).round() == 1
     assert tables.locks(request)[0].observed
@@ -66,7 +66,7 @@ async def test_who_fails_in_the_midst_leaves_it_to_others(
     tables: Tables,
     monkeypatch: pytest.MonkeyPatch,
 ):
-    request = await given_up(journal, "alice")
+    request = await in_doubt(journal, "alice")
     failing = recovery_of("failing", recovery)
     monkeypatch.setattr(failing, "_by_broker", None)
     with pytest.raises(TypeError):

@@ -48,7 +48,7 @@ async def assert_works(database: Database) -> None:
     assert await drift.baseline(CLUSTER) == {}
 
 
-async def test_a_server_that_hangs_is_given_up_while_it_hangs(
+async def test_a_server_that_hangs_times_out_while_it_hangs(
     postgres: LocalPostgres, database: Database
 ):
     await assert_works(database)

@@ -48,7 +48,7 @@ async def test_an_empty_database_has_no_audit_log(empty_database: AuditDatabase)
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "problem"),
     [
         ("update alembic_version set version_num = '0000'", f"older than {SCHEMA_REVISION}"),
         ("update alembic_version set version_num = '0002'", f"newer than {SCHEMA_REVISION}"),
@@ -94,10 +94,10 @@ async def test_an_empty_database_has_no_audit_log(empty_database: AuditDatabase)
     ],
 )
 async def test_a_schema_that_does_not_fit_is_named(
-    audit_database: AuditDatabase, change: str, said: str
+    audit_database: AuditDatabase, change: str, problem: str
 ):
     run_as(audit_database.owner_url, change)
-    assert said in (await problem_of(audit_database.service_url) or "")
+    assert problem in (await problem_of(audit_database.service_url) or "")
 
 
 async def test_the_service_makes_the_partitions_that_are_missing(audit_database: AuditDatabase):

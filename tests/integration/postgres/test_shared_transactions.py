@@ -33,7 +33,7 @@ OTHER_KEY = KeyClaim(b"o" * 32, b"f" * 32)
 
 
 async def all_of(calls: Sequence[Awaitable[T]]) -> list[T | BaseException]:
-    """Make the calls at the same moment, so that all after the first share a transaction."""
+    """Make the calls at the same time, so that all after the first share a transaction."""
     return await asyncio.gather(*calls, return_exceptions=True)
 
 
@@ -52,9 +52,9 @@ async def intended(
 async def test_intents_of_one_turn_are_all_recorded_with_their_own_state(
     journal: PostgresJournal, tables: Tables
 ):
-    known = request_of("user-3")
-    await intend(journal, known)
-    await journal.record_conclusion(concluded(known))
+    earlier = request_of("user-3")
+    await intend(journal, earlier)
+    await journal.record_conclusion(concluded(earlier))
     requests = [request_of(f"user-{number}") for number in range(20)]
     found = await intended(journal, *requests)
     assert all(isinstance(result, Intent) for result in found)
@@ -134,12 +134,12 @@ async def test_a_used_key_stops_its_own_request_only(journal: PostgresJournal, t
     assert isinstance(found[2], KeyTakenError)
     assert found[2].stored.alteration_id == used.alteration_id
     assert not tables.locks(repeat)
-    kept = await journal.stored_key(OTHER_KEY.key_hash)
-    assert kept is not None
-    assert kept.alteration_id == fresh.alteration_id
+    stored = await journal.stored_key(OTHER_KEY.key_hash)
+    assert stored is not None
+    assert stored.alteration_id == fresh.alteration_id
 
 
-async def test_one_key_at_the_same_moment_is_one_intent(journal: PostgresJournal):
+async def test_one_key_at_the_same_time_is_one_intent(journal: PostgresJournal):
     requests = [request_of(f"user-{number}") for number in range(5)]
     found = await intended(journal, *requests, key=KEY)
     assert [type(result) for result in found].count(Intent) == 1
@@ -154,7 +154,7 @@ async def test_one_key_at_the_same_moment_is_one_intent(journal: PostgresJournal
             assert result.stored.alteration_id == winner.alteration_id
 
 
-async def test_one_entity_at_the_same_moment_is_one_intent(journal: PostgresJournal):
+async def test_one_entity_at_the_same_time_is_one_intent(journal: PostgresJournal):
     found = await intended(journal, *(request_of("same") for _ in range(5)))
     assert sorted(type(result).__name__ for result in found) == ["EntityBusyError"] * 4 + ["Intent"]
 
@@ -171,7 +171,7 @@ async def test_an_entity_refused_for_its_key_gives_its_lock_back(
     await intend(journal, request_of("wanted"))
 
 
-async def test_who_would_wait_for_a_lock_is_told_to_go_alone(
+async def test_a_batch_that_would_wait_for_a_lock_is_rejected(
     database: Database, audit_database: AuditDatabase, journal: PostgresJournal
 ):
     request = request_of("locked")
@@ -189,10 +189,10 @@ async def test_who_would_wait_for_a_lock_is_told_to_go_alone(
 
 
 async def test_a_draft_that_takes_over_shares_with_nobody():
-    room = IntentBatch()
+    batch = IntentBatch()
     plain, taking = request_of("a"), request_of("b")
-    assert room(intent_of(plain))
-    assert not room(intent_of(taking, supersedes=plain.alteration_id))
+    assert batch(intent_of(plain))
+    assert not batch(intent_of(taking, supersedes=plain.alteration_id))
     alone = IntentBatch()
     assert not alone(intent_of(taking, supersedes=plain.alteration_id))
     assert not alone(intent_of(plain))

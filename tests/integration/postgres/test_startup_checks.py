@@ -30,9 +30,9 @@ def time_in(seconds: float) -> float:
 
 
 def settings(url: str, kafka: str = NOBODY, **more: str) -> Settings:
-    given = {"DATABASE_URL": url, "KAFKA_BOOTSTRAP_SERVERS": kafka, **more}
-    given = {**{name.upper(): value for name, value in settings_of(PATIENT).items()}, **given}
-    return Settings.from_env({f"QUOTAS_{name}": value for name, value in given.items()})
+    settings = {"DATABASE_URL": url, "KAFKA_BOOTSTRAP_SERVERS": kafka, **more}
+    settings = {**{name.upper(): value for name, value in settings_of(PATIENT).items()}, **settings}
+    return Settings.from_env({f"QUOTAS_{name}": value for name, value in settings.items()})
 
 
 async def facts_of(url: str) -> ServerFacts:

@@ -42,10 +42,10 @@ async def test_a_superseded_alteration_gives_up_the_entities_of_the_new_one_only
     assert await outcomes(journal, old) == {0: "superseded", 1: "unknown", 2: "superseded"}
     record = await journal.alteration(old.alteration_id)
     assert record is not None
-    told = f"superseded by alteration {new.alteration_id} before it had an outcome"
+    detail = f"superseded by alteration {new.alteration_id} before it had an outcome"
     assert [detail for _, event, detail in record.history if event == "recovery"] == [
-        f"{told} for {{user=alice}}",
-        f"{told} for {{user=carol}}",
+        f"{detail} for {{user=alice}}",
+        f"{detail} for {{user=carol}}",
     ]
     page = await journal.audit_rows(AuditQuery(outcome="superseded"))
     assert [row.alteration_id for row in page.rows] == [old.alteration_id] * 2
@@ -67,15 +67,15 @@ async def test_what_is_superseded_is_concluded(journal: PostgresJournal, tables:
 async def test_what_is_not_in_quarantine_is_not_taken_over(
     journal: PostgresJournal, tables: Tables
 ):
-    held, given_up = request_of("alice"), await in_quarantine(journal, "bob")
+    held, in_doubt = request_of("alice"), await in_quarantine(journal, "bob")
     await take(journal, held)
-    for supersedes in (held.alteration_id, given_up.alteration_id, "nonsense", held.request_id):
+    for supersedes in (held.alteration_id, in_doubt.alteration_id, "nonsense", held.request_id):
         with pytest.raises(EntityBusyError) as raised:
             await take(journal, request_of("alice", "bob"), supersedes)
-        assert raised.value.alteration_id in (held.alteration_id, given_up.alteration_id)
+        assert raised.value.alteration_id in (held.alteration_id, in_doubt.alteration_id)
     with pytest.raises(EntityBusyError):
         await take(journal, request_of("alice"), held.alteration_id)
-    assert await outcomes(journal, given_up) == {0: "unknown"}
+    assert await outcomes(journal, in_doubt) == {0: "unknown"}
     assert tables.locked() == 2
 
 

@@ -20,7 +20,7 @@ from app.service.auth.authorize import AuthorizationPolicy, ClusterAuthorizer
 from app.service.ports.audit_log import AuditQuery, AuditRequest
 from app.service.queries.audit import AuditTrail
 from tests.integration.postgres.locks import AFTER, Tables, concluded, request_of
-from tests.integration.postgres.recovering import given_up, opened
+from tests.integration.postgres.recovering import in_doubt, opened
 from tests.integration.postgres.test_drift import changed
 from tests.integration.postgres.test_plans import a_plan
 from tests.testkit.fake_ports import FakeBrokers
@@ -46,7 +46,7 @@ def past_sending(tables: Tables) -> None:
 async def test_recovery_claims_what_is_open_on_its_own_cluster(
     journal: PostgresJournal, recovery: PostgresRecovery, tables: Tables
 ):
-    unknown, orphan = await given_up(journal, "alice"), await opened(journal, "bob")
+    unknown, orphan = await in_doubt(journal, "alice"), await opened(journal, "bob")
     past_sending(tables)
     assert await recovery.claim_open(OTHER, "them", limit=100) == []
     assert (await recovery.open_intents(OTHER)).number == 0
@@ -95,7 +95,7 @@ async def test_drift_of_one_cluster_leaves_the_other_as_it_is(
     drift, alice = PostgresDriftJournal(database), ClientQuotaEntity.of({"user": "alice"})
     for cluster_id in (CLUSTER, OTHER):
         await drift.keep_baseline(cluster_id, {alice: AFTER})
-    late = await given_up(journal, "alice")
+    late = await in_doubt(journal, "alice")
     await journal.record_conclusion(concluded(late, Outcome.UNKNOWN, None))
     assert await drift.recent_doubtful(OTHER, [alice]) == []
     assert len(await drift.recent_doubtful(CLUSTER, [alice])) == 1
@@ -104,7 +104,7 @@ async def test_drift_of_one_cluster_leaves_the_other_as_it_is(
     assert [dict(state or {})[alice].values for state in states] == [AFTER, {}]
 
 
-async def test_an_entity_is_held_and_known_on_each_cluster_by_itself(
+async def test_an_entity_has_a_lock_and_a_state_on_each_cluster(
     journal: PostgresJournal, tables: Tables
 ):
     here, there = request_of("alice"), elsewhere("alice")
@@ -114,9 +114,9 @@ async def test_an_entity_is_held_and_known_on_each_cluster_by_itself(
     await journal.record_conclusion(concluded(here))
     assert list(tables.locks(there)) == [0]
     await journal.record_conclusion(concluded(there, Outcome.NOT_APPLIED))
-    for again, known in ((request_of("alice"), [AFTER]), (elsewhere("alice"), [])):
+    for again, states in ((request_of("alice"), [AFTER]), (elsewhere("alice"), [])):
         intent = await journal.record_intent(intent_of(again))
-        assert [state.values for state in intent.states.values()] == known
+        assert [state.values for state in intent.states.values()] == states
 
 
 async def test_a_key_belongs_to_one_principal_on_one_cluster(journal: PostgresJournal):
@@ -127,9 +127,9 @@ async def test_a_key_belongs_to_one_principal_on_one_cluster(journal: PostgresJo
         assert await journal.stored_key(claim.key_hash) is None
         await journal.record_intent(intent_of(request, key=claim))
     for request in (here, there):
-        kept = await journal.stored_key(key.claim(ALICE.principal, request.cluster_id).key_hash)
-        assert kept is not None
-        assert kept.alteration_id == request.alteration_id
+        stored = await journal.stored_key(key.claim(ALICE.principal, request.cluster_id).key_hash)
+        assert stored is not None
+        assert stored.alteration_id == request.alteration_id
 
 
 async def test_what_supersedes_nothing_here_leaves_the_key_of_the_other_cluster_alone(

@@ -71,15 +71,15 @@ def test_brokers_that_are_down_or_slow_do_not_stop_the_others(
     ):
         down = f"http://127.0.0.1:{port}"
         urls = enumerate([url, down, slow, broken, f"{url}/nowhere"], start=1)
-        endpoints = [part for n, item in urls for part in ("--endpoint", f"{n}={item}")]
+        endpoints = [argument for n, item in urls for argument in ("--endpoint", f"{n}={item}")]
         sizes = ["--interval", "5", "--duration", "10", "--cluster", "c", "--json"]
         done = command("collect", *endpoints, *sizes, "--out", str(tmp_path))
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
+    report = json.loads(done.stdout)
     found = rows(tmp_path)
-    assert told["rows_out"] == len(found)
+    assert report["rows_out"] == len(found)
     ups = [row for row in found if row["metric"] == "up"]
-    assert told["scrapes"] == len(ups) >= 5
+    assert report["scrapes"] == len(ups) >= 5
     assert {row["broker_id"]: row["value"] for row in ups} == {1: 1, 2: 0, 3: 0, 4: 0, 5: 0}
     assert {row["cluster_id"] for row in found} == {"c"}
     points = [row for row in found if row["metric"] != "up"]
@@ -113,9 +113,9 @@ def test_ctrl_c_keeps_what_was_collected(url: str, tmp_path: Path, number: signa
     assert process.stderr is not None
     assert any("broker 1 answers" in line for line in iter(process.stderr.readline, ""))
     process.send_signal(number)
-    _, said = process.communicate(timeout=DEADLINE_S)
+    _, stderr = process.communicate(timeout=DEADLINE_S)
     assert process.returncode == 0
-    assert "stopped; what was collected is written" in said
+    assert "stopped; what was collected is written" in stderr
     assert {row["metric"] for row in rows(tmp_path)} == {"up", "kafka_server_quota_byte_rate"}
 
 

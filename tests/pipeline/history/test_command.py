@@ -53,8 +53,8 @@ async def altered(
     journal = PostgresJournal(database)
     at = (await journal.record_intent(intent_of(replace(request, broker_id=1)))).at
     entity = request.entities[0].alteration.entity
-    known = after if outcome is Outcome.APPLIED else None
-    result = AlterationResult(entity, outcome, changed=True, before=before, after=known)
+    final = after if outcome is Outcome.APPLIED else None
+    result = AlterationResult(entity, outcome, changed=True, before=before, after=final)
     sent = (datetime.now(UTC), "sent", "handed to broker 1")
     await journal.record_conclusion(AuditConclusion(request.alteration_id, {0: result}, [sent]))
     return request, at
@@ -87,21 +87,21 @@ def stored(out: Path) -> list[tuple[Any, ...]]:
 
 
 async def test_the_log_becomes_versions(database: Database, fold: Fold, tmp_path: Path):
-    one, first = await altered(database, "alice", {}, {P: 1024.0})
+    request, first = await altered(database, "alice", {}, {P: 1024.0})
     await altered(database, "alice", {P: 1024.0}, {P: 9.0}, Outcome.REFUSED)
-    two, second = await altered(database, "alice", {P: 1024.0}, {P: float(2**63)})
+    changed, second = await altered(database, "alice", {P: 1024.0}, {P: float(2**63)})
     _, removed = await altered(database, "alice", {P: float(2**63)}, {})
     drift = Drift(ClientQuotaEntity.of({"user": "bob"}), {P: 1.0}, {P: 2.5}, datetime.now(UTC), 0)
     await PostgresDriftJournal(database).record_drift(CLUSTER, [drift])
     report = fold(tmp_path)
     alice, bob = stored(tmp_path)[:2], stored(tmp_path)[2:]
     assert alice == [
-        ("alice", P, 1024.0, first, second, "audit", seq(one)),
-        ("alice", P, float(2**63), second, removed, "audit", seq(two)),
+        ("alice", P, 1024.0, first, second, "audit", seq(request)),
+        ("alice", P, float(2**63), second, removed, "audit", seq(changed)),
     ]
     assert [(row[2], row[5]) for row in bob] == [(1.0, "inferred"), (2.5, "audit")]
     assert bob[0][6] is None
-    assert bob[1][6] > seq(two)
+    assert bob[1][6] > seq(changed)
     assert (report["rows_in"], report["findings"]) == (5, 0)
     assert report["rows_out"] == {"quota_version": 4, "quota_conflict": 0}
 
@@ -140,8 +140,8 @@ async def test_a_snapshot_that_the_log_does_not_explain_is_a_finding(
     row = {"cluster_id": CLUSTER, "dt": taken.date(), "snapshot_id": "s", "taken_at": taken}
     row |= {"user": "alice"}
     row |= {"user_default": False, "client_id": "", "client_default": False, "key": P, "value": 6.0}
-    given = ("--input", publish(tmp_path / "seen", {QUOTA_SNAPSHOT: [row]}), "--cluster", CLUSTER)
-    report = fold(tmp_path / "out", *given)
+    options = ("--input", publish(tmp_path / "seen", {QUOTA_SNAPSHOT: [row]}), "--cluster", CLUSTER)
+    report = fold(tmp_path / "out", *options)
     assert report["findings"] == 1
     assert report["conflicts"][0]["conflict"] == f"a snapshot shows {P}=6, the log {P}=5"
     assert stored(tmp_path / "out")[-1][2:] == (6.0, taken, None, "snapshot", None)

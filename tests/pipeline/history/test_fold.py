@@ -29,7 +29,7 @@ def entry(
     entity: Mapping[str, str | None] = ALICE,
 ) -> AuditEntry:
     op = Op(P, remove=True) if after is None else Op(P, Decimal(after))
-    known = outcome is Outcome.APPLIED
+    is_applied = outcome is Outcome.APPLIED
     return AuditEntry(
         alteration_id(minute),
         "c",
@@ -37,7 +37,7 @@ def entry(
         ClientQuotaEntity.of(entity),
         (op,),
         values(before),
-        values(after) if known else None,
+        values(after) if is_applied else None,
         outcome,
     )
 
@@ -57,8 +57,8 @@ def snapshot(minute: int, value: float, entity: Mapping[str, str | None] = ALICE
 
 def folded(*entries: AuditEntry, snapshots: tuple[dict[str, Any], ...] = ()) -> QuotaHistory:
     history = QuotaHistory()
-    for place in snapshots_of(snapshots):
-        history.expect(*place)
+    for state in snapshots_of(snapshots):
+        history.expect(*state)
     for item in entries:
         history.add(item)
     history.finish()
@@ -125,8 +125,8 @@ def test_an_unknown_outcome_that_the_next_alteration_does_not_find_counts_for_no
 def test_a_change_that_the_log_does_not_have_is_a_conflict():
     history = folded(entry(1, None, 5), entry(3, 6, 8))
     assert versions(history) == [(5, at(1), at(3), "audit", 1), (8, at(3), None, "audit", 3)]
-    told = f"an alteration found {P}=6, the log says {P}=5"
-    assert conflicts(history) == [(at(3), told)]
+    conflict = f"an alteration found {P}=6, the log says {P}=5"
+    assert conflicts(history) == [(at(3), conflict)]
 
 
 def test_snapshots_fill_the_gaps_and_conflict_where_the_log_says_otherwise():
@@ -151,12 +151,12 @@ def test_an_entity_that_a_later_snapshot_lacks_was_removed():
     assert rows["alice", False, ""]["valid_to"] is None
 
 
-def test_a_snapshot_taken_while_an_alteration_was_under_way_proves_nothing():
+def test_a_snapshot_taken_while_an_alteration_was_in_flight_proves_nothing():
     late = snapshot(1, 3) | {"taken_at": at(1) + timedelta(seconds=5)}
     history = folded(entry(1, 3, 5), snapshots=(late,))
     assert versions(history)[-1] == (5, at(1), None, "audit", 1)
     assert conflicts(history) == []
 
 
-def test_an_ip_is_no_part_of_it():
+def test_an_ip_is_left_out():
     assert versions(folded(entry(1, None, 5, entity={"ip": "10.0.0.1"}))) == []

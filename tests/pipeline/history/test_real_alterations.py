@@ -17,7 +17,7 @@ P, C = "producer_byte_rate", "consumer_byte_rate"
 
 
 def altered(service: RunningService, user: str, **values: float | None) -> dict[str, Any]:
-    """Set each key to its value, remove it for null; return what the service kept of it."""
+    """Set each key to its value, remove it for null; return the service's answer."""
     ops = [
         {"key": key, "remove": True} if value is None else {"key": key, "value": value}
         for key, value in values.items()
@@ -55,6 +55,6 @@ def test_set_change_and_remove_become_intervals_that_meet(
     assert changed["valid_from"] < changed["valid_to"]
     assert set_to["audit_seq"] < changed["audit_seq"]
     assert set_to["alteration_id"] == first["alteration_id"]
-    (kept,) = (row for row in rows if row["key"] == C)
-    assert (kept["value"], kept["valid_from"]) == (7.0, set_to["valid_from"])
-    assert kept["valid_to"] is None
+    (unchanged,) = (row for row in rows if row["key"] == C)
+    assert (unchanged["value"], unchanged["valid_from"]) == (7.0, set_to["valid_from"])
+    assert unchanged["valid_to"] is None

@@ -96,10 +96,10 @@ def histories(seed: int, count: int, minutes: int) -> Iterator[list[Version]]:
             for key in KEYS[: dice.randint(1, 2)]:
                 cuts = sorted(dice.sample(range(minutes), dice.randint(1, 4)))
                 spans: list[tuple[int, int | None]] = [*pairwise(cuts), (cuts[-1], None)]
-                kept = [span for span in spans if dice.random() < 0.7]
+                chosen = [span for span in spans if dice.random() < 0.7]
                 of_entity += [
                     Version(str(number), entity, key, float(dice.randint(1, 10**6)), *span)
-                    for span in kept
+                    for span in chosen
                 ]
             versions += dice.choice((of_entity, seen_first(of_entity)))
         yield versions

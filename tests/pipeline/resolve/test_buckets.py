@@ -62,17 +62,17 @@ def frames(
     )
 
 
-def write(out: Path, given: tuple[DataFrame, DataFrame], *options: str, at: int = 0) -> Row:
+def write(out: Path, inputs: tuple[DataFrame, DataFrame], *options: str, at: int = 0) -> Row:
     """Write the buckets of a day's observations, and return what the report counts."""
     parser = argparse.ArgumentParser()
     add_arguments(parser)
     add_common_options(parser)
     job = Job("resolve", parser.parse_args(["--hash-seed", str(SEED), *options]))
-    clusters = sorted({row.cluster_id for row in given[0].select("cluster_id").collect()})
+    clusters = sorted({row.cluster_id for row in inputs[0].select("cluster_id").collect()})
     write_buckets(
         job,
-        *given,
-        Lake(given[0].sparkSession, str(out)),
+        *inputs,
+        Lake(inputs[0].sparkSession, str(out)),
         [{"cluster_id": cluster, "dt": f"{minute(at):%F}"} for cluster in clusters],
     )
     return job.counts
@@ -87,7 +87,7 @@ def rows_of(out: Path, table: Table, cluster: str | None = None) -> list[Row]:
 class Written(NamedTuple):
     """The input of a run, where it wrote, and what it counted."""
 
-    given: tuple[DataFrame, DataFrame]
+    inputs: tuple[DataFrame, DataFrame]
     out: Path
     counts: Row
 
@@ -138,8 +138,8 @@ def shared(at: int = 0) -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def written(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Written:
-    given, out = frames(spark, *worlds()), tmp_path_factory.mktemp("buckets") / "once"
-    return Written(given, out, write(out, given))
+    inputs, out = frames(spark, *worlds()), tmp_path_factory.mktemp("buckets") / "once"
+    return Written(inputs, out, write(out, inputs))
 
 
 def test_the_members_of_a_bucket_are_summed_minute_by_minute(written: Written):
@@ -167,7 +167,7 @@ def test_the_members_of_a_bucket_are_summed_minute_by_minute(written: Written):
 
 
 def test_every_row_is_counted(written: Written):
-    observations = written.given[0].count()
+    observations = written.inputs[0].count()
     assert written.counts == {
         "rows_in": observations,
         "rows_resolved": observations,
@@ -226,7 +226,7 @@ def test_no_order_no_partitions_and_no_equal_hashes_change_a_bit(
     spark: SparkSession, written: Written, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(Hashing, "of", lambda self, user, client_id: "CAST(1 AS BIGINT)")
-    rows, quotas = written.given
+    rows, quotas = written.inputs
     with setting(spark, "spark.sql.shuffle.partitions", "5"):
         write(tmp_path, (rows.repartition(5).sortWithinPartitions(sf.desc("source")), quotas))
     for table in (BUCKET_MINUTE, DIM_BUCKET):
@@ -243,7 +243,7 @@ def test_days_that_one_task_cannot_hold_give_the_same(
     monkeypatch.setattr("app.pipeline.commands.resolve.ROWS_OF_FILE", 20)
     out = tmp_path / "divided"
     with setting(spark, "spark.sql.adaptive.coalescePartitions.enabled", "false"):
-        write(out, written.given)
+        write(out, written.inputs)
     assert rows_of(out, BUCKET_MINUTE) == written.minutes()
     folders = [run / BUCKET_MINUTE.name / f"cluster_id={RULES}" for run in (written.out, out)]
     files = [len(list(folder.rglob("*.parquet"))) for folder in folders]
@@ -252,7 +252,7 @@ def test_days_that_one_task_cannot_hold_give_the_same(
 
 @pytest.mark.long
 def test_look_ups_that_are_too_large_to_broadcast_give_the_same(written: Written, tmp_path: Path):
-    write(tmp_path / "merged", written.given, "--broadcast-max", "0", "--as-of", "history")
+    write(tmp_path / "merged", written.inputs, "--broadcast-max", "0", "--as-of", "history")
     assert rows_of(tmp_path / "merged", BUCKET_MINUTE) == written.minutes()
 
 
@@ -288,14 +288,14 @@ def test_a_run_that_doubles_rows_publishes_nothing(
     monkeypatch.setattr(
         "app.pipeline.commands.resolve.build_look_up", doubled(look_ups.build_look_up)
     )
-    given = frames(spark, [seen(RULES, "a", "x")], [value(RULES, 1, user="a")])
+    inputs = frames(spark, [seen(RULES, "a", "x")], [value(RULES, 1, user="a")])
     with pytest.raises(InfrastructureError, match="1 observations came in and 2 were resolved"):
-        write(tmp_path, given)
+        write(tmp_path, inputs)
 
 
 def doubled(build: Callable[..., DataFrame]) -> Callable[..., DataFrame]:
-    def build_twice(*given: Any) -> DataFrame:
-        once = build(*given)
+    def build_twice(*inputs: Any) -> DataFrame:
+        once = build(*inputs)
         return once.unionByName(once.where("user <> ''"))
 
     return build_twice

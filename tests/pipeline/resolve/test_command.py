@@ -21,7 +21,7 @@ ALICE = (("user", "alice"),)
 
 
 @pytest.fixture
-def given(tmp_path: Path) -> Path:
+def tables(tmp_path: Path) -> Path:
     """A folder with observations and quotas: alice's limit was raised after two minutes.
 
     The quotas are of one of the two clusters.
@@ -30,41 +30,41 @@ def given(tmp_path: Path) -> Path:
     rows.append(observation("other", KEY.value, 0, user="alice", client_id="x"))
     first = Version(CLUSTER, ALICE, KEY, 10.0, 1, 2, "snapshot")
     quotas = [first, Version(CLUSTER, ALICE, KEY, 20.0, 2, None)]
-    run = RunFolder(tmp_path / "given", "one")
+    run = RunFolder(tmp_path / "tables", "one")
     write_arrow(clusters.observation_table(rows), OBSERVATION_MINUTE, run)
     write_arrow(quota_table(quotas), QUOTA_VERSION, run)
     run.publish()
-    return tmp_path / "given"
+    return tmp_path / "tables"
 
 
-def test_a_dry_run_says_what_it_would_do(given: Path, capsys: pytest.CaptureFixture[str]):
-    options = ["--input", str(given), "--quotas", str(given), "--out", "/never", "--dry-run"]
+def test_a_dry_run_says_what_it_would_do(tables: Path, capsys: pytest.CaptureFixture[str]):
+    options = ["--input", str(tables), "--quotas", str(tables), "--out", "/never", "--dry-run"]
     assert main(["resolve", *options, "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
     assert report["would_read"] == [
-        str(given / "observation_minute"),
-        str(given / "quota_version"),
+        str(tables / "observation_minute"),
+        str(tables / "quota_version"),
     ]
     assert report["would_write"] == ["/never/bucket_minute", "/never/dim_bucket"]
 
 
-def test_missing_quotas_are_named(given: Path, capsys: pytest.CaptureFixture[str]):
-    assert main(["resolve", "--input", str(given), "--out", "/never"]) == 2
+def test_missing_quotas_are_named(tables: Path, capsys: pytest.CaptureFixture[str]):
+    assert main(["resolve", "--input", str(tables), "--out", "/never"]) == 2
     assert "--quotas is missing" in capsys.readouterr().err
 
 
 def test_an_input_without_the_table_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     options = ["--input", str(tmp_path), "--out", str(tmp_path / "out"), "--quotas", str(tmp_path)]
     assert main(["resolve", *options]) == 2
-    told = capsys.readouterr().err
-    assert f"There is no table observation_minute in {tmp_path}." in told
+    stderr = capsys.readouterr().err
+    assert f"There is no table observation_minute in {tmp_path}." in stderr
 
 
 def test_each_minute_has_the_limit_that_held_then_and_a_cluster_without_quotas_is_named(
-    spark_command: Command, given: Path, tmp_path: Path
+    spark_command: Command, tables: Path, tmp_path: Path
 ):
     out = tmp_path / "out"
-    options = ["--input", given, "--quotas", given, "--out", out, "--json", "--explain"]
+    options = ["--input", tables, "--quotas", tables, "--out", out, "--json", "--explain"]
     period = ["--from", minute(0).isoformat(), "--to", minute(3).isoformat()]
     done = spark_command("resolve", "--as-of", "history", *options, *period)
     assert done.returncode == 3

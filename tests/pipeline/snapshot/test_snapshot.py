@@ -55,8 +55,8 @@ def test_every_value_is_stored_but_those_of_addresses(
     for _ in range(2):
         done = spark_command("snapshot", *arguments, "--out", out, "--json")
         assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    assert (told["entities"], told["ip_entities_left_out"], told["rows_out"]) == (5, 1, 6)
+    report = json.loads(done.stdout)
+    assert (report["entities"], report["ip_entities_left_out"], report["rows_out"]) == (5, 1, 6)
 
     versions = rows(out, "quota_version")
     assert {
@@ -75,7 +75,7 @@ def test_every_value_is_stored_but_those_of_addresses(
     }
     assert len(versions) == 6
     (since,) = {row["valid_from"] for row in versions}
-    taken_at = datetime.fromisoformat(told["taken_at"])
+    taken_at = datetime.fromisoformat(report["taken_at"])
     assert begun < since < taken_at <= datetime.now(UTC)
     assert {(row["origin"], row["valid_to"], row["audit_seq"]) for row in versions} == {
         ("snapshot", None, None)

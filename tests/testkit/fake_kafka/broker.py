@@ -127,7 +127,7 @@ class Apis:
         self._principals: WeakKeyDictionary[asyncio.StreamWriter, str] = WeakKeyDictionary()
 
     def _refusal(self, writer: asyncio.StreamWriter, api_key: int, operation: str) -> int:
-        """Return the code that stands in the way of an answer, or 0."""
+        """Return the code that is answered instead, or 0."""
         if api_key in self.codes:
             return self.codes[api_key]
         permitted = self._state.rights.get(self._principal(writer))
@@ -190,7 +190,7 @@ class Apis:
         return alter_answer(_overridden(verdicts, fault))
 
     async def _verdicts(self, alteration: Alteration, fault: Fault) -> list[Verdict]:
-        """Return what is known when the answer is due, which may never be."""
+        """Return the verdicts when the answer is due, which may never be."""
         work = self._state.work(alteration, fault)
         if fault.applies is None:
             verdicts = await self.queue.ask(work)
@@ -198,7 +198,7 @@ class Apis:
                 return for_all(alteration.entries, REQUEST_TIMED_OUT, "The request timed out.")
             return list(verdicts)
         applied = self._state.apply_at(work, fault.applies)
-        if 0.0 in fault.applies or (fault.answer is Answer.TRUTH and fault.said is None):
+        if 0.0 in fault.applies or (fault.answer is Answer.TRUTH and fault.error_code is None):
             return await applied
         return for_all(alteration.entries, 0, None)
 
@@ -206,7 +206,7 @@ class Apis:
 def _overridden(verdicts: list[Verdict], fault: Fault) -> list[Verdict]:
     return [
         verdict
-        if (code := code_of(fault.said, verdict.entity)) is None
+        if (code := code_of(fault.error_code, verdict.entity)) is None
         else Verdict(verdict.entity, code, None)
         for verdict in verdicts
         if verdict.entity not in fault.left_out
@@ -214,11 +214,11 @@ def _overridden(verdicts: list[Verdict], fault: Fault) -> list[Verdict]:
 
 
 class FakeNode(FakeBroker):
-    """Lives on one port.
+    """Listens on one port.
 
     Attributes:
         apis: What it answers.
-        delays: How long an answer is kept back, in seconds, by API key.
+        delays: How long an answer is held back, in seconds, by API key.
     """
 
     def __init__(self, node_id: int, state: ClusterState) -> None:

@@ -1,7 +1,7 @@
 """A Kafka cluster made of Python: one controller and brokers that speak the wire protocol.
 
-It copies the controller's semantics with its faults, and what real brokers do to requests on the
-way there; the rest happens when the test says so. Every method may be called from any thread.
+It copies the controller's semantics with its faults, and
+what real brokers do to requests Every method may be called from any thread.
 """
 
 import asyncio
@@ -147,7 +147,7 @@ class FakeCluster:
         """Set how long an append takes to be committed and answered."""
         self._controller.commit_s = seconds
 
-    # The way from a broker to the controller
+    # Between a broker and the controller
 
     @any_thread
     def hold_requests(self, broker_id: int) -> None:

@@ -235,11 +235,11 @@ class ForwardQueue:
 
     @property
     def depth(self) -> int:
-        """How many requests wait or are under way."""
+        """How many requests wait or are in flight."""
         return len(self._waiting) + (self._attempt is not None)
 
     def hold(self, what: str) -> None:
-        """Keep ``requests`` or ``answers`` on their way."""
+        """Hold ``requests`` or ``answers`` in flight."""
         self._held.setdefault(what, None)
 
     def let_go(self) -> None:
@@ -250,7 +250,7 @@ class ForwardQueue:
                 arrive()
 
     def cut(self) -> None:
-        """Lose the connection and what is on its way; it is opened again at once."""
+        """Lose the connection and what is in flight; it is opened again at once."""
         self.losses += 1
         self._held = dict.fromkeys(self._held)
         attempt = self._attempt

@@ -129,7 +129,7 @@ def describe_answer(code: int, message: str | None, quotas: Quotas | None) -> An
 
 
 def quorum_answer(code: int, view: QuorumView | None) -> Any:
-    """Build the answer to a DescribeQuorum; none is told where the code is not 0."""
+    """Build the answer to a DescribeQuorum; no quorum where the code is not 0."""
     topic: Any = DescribeQuorumResponse.TopicData
     partitions = (
         []

@@ -19,7 +19,7 @@ from kafka.protocol.admin import (
 from kafka.protocol.metadata import ApiVersionsResponse, MetadataResponse
 
 Reply = Callable[[asyncio.StreamWriter, int, bytes], Awaitable[None]]
-"""What to do with a request: the way back, its correlation id, and its bytes after the length."""
+"""What to do with a request: where to write, its correlation id, its bytes after the length."""
 
 METADATA, SASL_HANDSHAKE, API_VERSIONS, DESCRIBE_ACLS = 3, 17, 18, 29
 DESCRIBE_CONFIGS, SASL_AUTHENTICATE, DESCRIBE, ALTER, DESCRIBE_QUORUM = 32, 36, 48, 49, 55
@@ -244,7 +244,7 @@ def verdict(code: int = 0, message: str | None = None) -> Reply:
 
 
 class Alterations:
-    """Answers alterations as told, and remembers them; a validation is always passed.
+    """Answers alterations as set, and remembers them; a validation is always passed.
 
     Attributes:
         count: How many came that would change something.

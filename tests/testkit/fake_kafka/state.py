@@ -15,7 +15,7 @@ from tests.testkit.fake_kafka.messages import AlterAsked, QuorumView
 from tests.testkit.fake_kafka.quotas import Entry, Verdict
 
 HELD: Final = math.inf
-"""In place of a delay: applied when the test says so."""
+"""Instead of a delay: applied when the test says so."""
 
 
 class Answer(Enum):
@@ -28,7 +28,7 @@ class Answer(Enum):
 
 @dataclass(frozen=True)
 class Fault:
-    """The life of one alteration; every default is that of a healthy cluster.
+    """What happens to one alteration; every default is that of a healthy cluster.
 
     Attributes:
         delay_s: How long the broker waits before it does anything.
@@ -36,9 +36,9 @@ class Fault:
             it, once for each; none for never.
         answer: The connection may be closed, or stay open in silence. With an immediate apply, or
             forwarded as always, that comes after the apply.
-        answer_after_s: How long the answer, or the closing, is kept back.
+        answer_after_s: How long the answer, or the closing, is held back.
         refused: The code that the controller refuses with: for all, or by entity.
-        said: The code that the answer says, whatever was done: for all, or by entity.
+        error_code: The code that the answer says, whatever was done: for all, or by entity.
         left_out: The entities that the answer does not mention.
     """
 
@@ -47,7 +47,7 @@ class Fault:
     answer: Answer = Answer.TRUTH
     answer_after_s: float = 0.0
     refused: Codes | None = None
-    said: Codes | None = None
+    error_code: Codes | None = None
     left_out: frozenset[ClientQuotaEntity] = field(default_factory=frozenset)
 
 
@@ -64,7 +64,7 @@ def apply_late(after_s: float, *, answer: Answer = Answer.CLOSE) -> Fault:
 
 def time_out_and_apply_late(after_s: float) -> Fault:
     """Answer REQUEST_TIMED_OUT, and apply it all the same."""
-    return Fault(applies=(after_s,), said=7)
+    return Fault(applies=(after_s,), error_code=7)
 
 
 def apply_twice(again_after_s: float, *, answer: Answer = Answer.TRUTH) -> Fault:
@@ -120,7 +120,7 @@ class ClusterState:
     """One controller, what was asked of it, and who may ask.
 
     Attributes:
-        listed: The port of each broker that is told of.
+        listed: The port of each broker that metadata lists.
         log_ends: How far each broker has fetched; called for each answer.
         accounts: Passwords for SASL PLAIN by user name.
         rights: The operations on the cluster that a principal has; one that is missing has all.

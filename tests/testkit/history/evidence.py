@@ -36,7 +36,7 @@ _STATES = 'select entity, "values" from quota_entity where version > 0 and clust
 
 @dataclass(frozen=True, slots=True)
 class AuditEvent:
-    """What was said of an entity after its intent.
+    """What the log says of an entity after its intent.
 
     Attributes:
         kind: ``outcome``, ``recovery``, ``superseded``, or ``drift``, which says that it was
@@ -56,7 +56,7 @@ class AuditEvent:
 
 @dataclass(frozen=True, slots=True)
 class AuditedEntity:
-    """The story of one entity of an alteration.
+    """What the log has of one entity of an alteration.
 
     Attributes:
         at: When its lock was held, by the database's clock.
@@ -182,7 +182,7 @@ V = TypeVar("V")
 
 @dataclass(frozen=True)
 class Evidence:
-    """Everything that is known after a run has come to rest.
+    """All evidence after a run has come to rest.
 
     Attributes:
         calls: What the clients saw.

@@ -109,7 +109,7 @@ def the_end_is_the_last_record(evidence: Evidence) -> Iterator[str]:
         last = records[-1].write.value
         described = evidence.described.get(entity, {}).get(key)
         if described != last:
-            yield f"{entity} {key} is shown as {described}, the metadata log ends with {last}"
+            yield f"{entity} {key} is described as {described}, the metadata log ends with {last}"
         if states is None or entity in outside:
             continue
         audited = states.get(entity, {}).get(key)
@@ -129,11 +129,11 @@ def answers_are_true(evidence: Evidence) -> Iterator[str]:
             if outcome == "applied" and not all(
                 _applied(evidence, call, write) for write in writes
             ):
-                yield f"{entity} was not applied when it was said to be: {call}"
+                yield f"{entity} was answered as applied, and was not: {call}"
             if outcome in NEVER_APPLIED and any(
                 _found_of(evidence, call, write) for write in writes
             ):
-                yield f"{entity} was applied, and said not to be: {call}"
+                yield f"{entity} was answered as not applied, and was: {call}"
 
 
 def _applied(evidence: Evidence, call: Call, write: Write) -> bool:
@@ -163,7 +163,7 @@ def what_may_be_repeated_was_never_applied(evidence: Evidence) -> Iterator[str]:
         for write in call.writes:
             alone = len(evidence.calls_of[write]) == 1
             if alone and _found(evidence, write):
-                yield f"{write} was applied, and said to be safe to repeat: {call}"
+                yield f"{write} was answered as safe to repeat, and was applied: {call}"
 
 
 def answers_and_audit_agree(evidence: Evidence) -> Iterator[str]:
@@ -181,7 +181,7 @@ def answers_and_audit_agree(evidence: Evidence) -> Iterator[str]:
         for entity, outcome in call.outcomes.items():
             item = audited.get(entity)
             if item is not None and not _agree(outcome, item):
-                yield f"{entity} was said to be {outcome}, the audit log has {item}: {call}"
+                yield f"{entity} was answered as {outcome}, the audit log has {item}: {call}"
 
 
 def _commit_was_in_doubt(answer: Answer) -> bool:
@@ -239,7 +239,7 @@ def _replaced_value(
 
 
 def refused_expectations_did_not_hold(evidence: Evidence) -> Iterator[str]:
-    """Nobody is told that a value has changed when it has not: a stale read would say so."""
+    """No answer says that a value has changed when it has not: a stale read would say so."""
     for call in evidence.calls:
         if call.answer is None or call.answer.code != "expectation-failed":
             continue
@@ -260,8 +260,8 @@ def _held_throughout(evidence: Evidence, call: Call, wanted: Write) -> bool:
 
 
 def documents_tell_the_conclusion(evidence: Evidence) -> Iterator[str]:
-    """Who asks for an alteration at the end is told what the audit log has concluded."""
+    """A read of an alteration at the end has what the audit log has concluded."""
     for alteration_id, described in evidence.documents.items():
         for item in evidence.audited_by_id.get(alteration_id, []):
             if described.get(item.entity) != item.outcome:
-                yield f"shown as {described.get(item.entity)}: {item}"
+                yield f"described as {described.get(item.entity)}: {item}"

@@ -60,7 +60,7 @@ def commands() -> Iterator[str]:
                     yield END_OF_COMMAND.split(found)[0]
 
 
-def test_every_command_shown_can_be_parsed(subtests: pytest.Subtests):
+def test_every_documented_command_can_be_parsed(subtests: pytest.Subtests):
     for command in sorted(set(commands())):
         with subtests.test(command=command):
             options = command.replace("$OPTIONS", "--owner team-a").replace("$metrics", "http://x")
@@ -98,7 +98,7 @@ def test_what_pipelines_include_fits_its_schema(schema: str, file: str):
     assert schema_faults(schema, ROOT / "deploy" / "ci" / file) == ""
 
 
-def test_the_script_of_pipelines_is_given_what_it_reads():
+def test_the_script_of_pipelines_gets_the_fields_that_it_reads():
     folder = ROOT / "deploy" / "ci"
     read = set(re.findall(r"KAFKA_[A-Z_]+", (folder / "kafka-quotas-ci.sh").read_text()))
     read -= {"KAFKA_CLIENT_QUOTAS_TOKEN_FILE"}

@@ -71,7 +71,7 @@ def test_an_answer_of_describe_is_a_document(file: Path):
         ("alice", "this is a text, not a mapping"),
     ],
 )
-def test_an_entity_that_is_none_is_told_with_its_line(file: Path, entity: str, line: str):
+def test_an_invalid_entity_is_reported_with_its_line(file: Path, entity: str, line: str):
     assert f"3: {line}" in faults(file, f"{HEAD}quotas:\n  - entity: {entity}\n    values: {{}}\n")
 
 
@@ -80,23 +80,23 @@ def test_a_value_is_a_number_in_plain_digits(file: Path, value: str):
     text = (
         f"{HEAD}quotas:\n  - entity: {{user: a}}\n    values:\n      request_percentage: {value}\n"
     )
-    (told,) = faults(file, text)
-    assert told.startswith("5: request_percentage")
+    (fault,) = faults(file, text)
+    assert fault.startswith("5: request_percentage")
 
 
-def test_duplicates_and_unknown_members_are_all_told(file: Path):
+def test_duplicates_and_unknown_members_are_all_reported(file: Path):
     text = (
         HEAD + "quotas:\n"
         "  - entity: {user: a}\n    values: {producer_byte_rate: 1, producer_byte_rate: 2}\n"
         "  - entity: {user: a}\n    value: {}\nowner: me\n"
     )
-    known = "apiVersion, as_of, cluster_id, next_page_token, quotas, total"
+    allowed = "apiVersion, as_of, cluster_id, next_page_token, quotas, total"
     assert faults(file, text) == [
         "4: producer_byte_rate is there twice (before: line 4)",
         "5: the entity {user=a} is there twice (before: line 3)",
         "5: values is missing",
         "6: value is unknown here; allowed: entity, entity_key, values",
-        f"7: owner is unknown here; allowed: {known}",
+        f"7: owner is unknown here; allowed: {allowed}",
     ]
 
 
@@ -124,8 +124,8 @@ def test_what_is_no_document_is_refused(file: Path, text: str):
 
 def test_an_entity_twice_in_one_line_is_refused(file: Path):
     quota = {"entity": {"user": "a"}, "values": {}}
-    (told,) = faults(file, json.dumps({"quotas": [quota, quota]}))
-    assert told.startswith("1: the entity {user=a} is there twice")
+    (fault,) = faults(file, json.dumps({"quotas": [quota, quota]}))
+    assert fault.startswith("1: the entity {user=a} is there twice")
 
 
 def test_pointers_of_the_service_are_found_in_the_file(file: Path):

@@ -40,10 +40,10 @@ def test_a_whole_name_has_no_escapes():
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"])))
-def test_every_name_is_read_back_as_it_was_shown(name: str):
-    shown = show_name(name)
-    assert shown.isprintable()
-    assert read_names(f"user={shown}", "--names") == [("user", name)]
+def test_every_name_is_read_as_it_is_printed(name: str):
+    text = show_name(name)
+    assert text.isprintable()
+    assert read_names(f"user={text}", "--names") == [("user", name)]
 
 
 def test_types_stand_in_the_order_of_answers_and_the_default_is_marked():
@@ -114,5 +114,5 @@ def test_changes_that_cannot_be_read_are_refused(add: str | None, delete: str | 
     ("value", "text"),
     [(9223372036854775807, "9223372036854775807"), (0.1, "0.1"), ("NaN", "NaN"), (1e22, "1e+22")],
 )
-def test_values_are_shown_exactly(value: object, text: str):
+def test_values_are_printed_exactly(value: object, text: str):
     assert show_value(value) == text

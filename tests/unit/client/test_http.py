@@ -257,7 +257,7 @@ def test_a_profile_names_service_and_credential(
 
 
 @pytest.mark.parametrize("text", ["x = 1", "[profiles.a]\nsrver = 'x'", "[", "profile = 1"])
-def test_a_profile_that_cannot_be_read_is_told(
+def test_a_profile_that_cannot_be_read_is_reported(
     text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
     folder = tmp_path / "kafka-client-quotas"

@@ -1,4 +1,4 @@
-"""What other tools keep becomes a document, and what does not is told."""
+"""What other tools store becomes a document, and what does not is reported."""
 
 import json
 from pathlib import Path
@@ -95,7 +95,7 @@ TERRAFORM = {
     ],
 }
 
-SHOWN = {
+TERRAFORM_SHOW = {
     "terraform_version": "1.9.0",
     "values": {
         "root_module": {
@@ -126,7 +126,7 @@ def imported(folder: Path, text: str, source: str | None = None) -> tuple[list[o
     return [(quota["entity"], quota["values"]) for quota in collected.quotas()], lost
 
 
-def test_every_line_of_kafka_configs_is_read_or_told(tmp_path: Path):
+def test_every_line_of_kafka_configs_is_read_or_reported(tmp_path: Path):
     quotas, lost = imported(tmp_path, KAFKA_CONFIGS)
     assert quotas == [
         ({"ip": None}, {I: 7}),
@@ -179,17 +179,17 @@ def test_a_terraform_state_is_read_in_both_shapes(tmp_path: Path):
         [({"ip": None}, {I: 5}), ({"client-id": "etl"}, {C: 4000000, P: 3500000})],
         ["1: 1 resources of other types have no quotas"],
     )
-    assert imported(tmp_path, json.dumps(SHOWN)) == ([({"user": "alice"}, {R: 1.5})], [])
+    assert imported(tmp_path, json.dumps(TERRAFORM_SHOW)) == ([({"user": "alice"}, {R: 1.5})], [])
 
 
-def test_two_values_for_one_key_are_told_and_the_first_is_kept(tmp_path: Path):
+def test_two_values_for_one_key_are_reported_and_the_first_is_used(tmp_path: Path):
     line = "Quota configs for client-id 'etl' are producer_byte_rate="
     quotas, lost = imported(tmp_path, f"{line}6.0\n{line}6.0\n{line}7.0\n")
     assert quotas == [({"client-id": "etl"}, {P: 6})]
     assert lost == ["3: {client-id=etl} producer_byte_rate=7: it was 6 before, which stays"]
 
 
-def test_no_secret_is_printed_and_the_document_is_one(
+def test_no_secret_is_printed_and_the_document_is_valid(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
     file, document = tmp_path / "foreign", tmp_path / "document"

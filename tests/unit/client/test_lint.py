@@ -48,13 +48,13 @@ def outcomes(world: dict[ClientQuotaEntity, int]) -> list[tuple[object, object, 
 
 
 def applying(world: dict[ClientQuotaEntity, int], entity: ClientQuotaEntity) -> list[str]:
-    """Return the client-ids of those to whom a rule applies."""
-    told = zip(IDENTITIES, outcomes(world), strict=True)
-    return [who[1] for who, (_, _, source) in told if source and source.entity == entity]
+    """Return the client-ids to which a rule applies."""
+    resolved = zip(IDENTITIES, outcomes(world), strict=True)
+    return [who[1] for who, (_, _, source) in resolved if source and source.entity == entity]
 
 
 @given(WORLDS)
-def test_levels_are_told_truly(world: dict[ClientQuotaEntity, int]):
+def test_reported_levels_are_true(world: dict[ClientQuotaEntity, int]):
     findings = list(Levels(quotas(world)).findings())
     by_rule: dict[str, set[ClientQuotaEntity]] = {}
     for finding in findings:
@@ -65,7 +65,9 @@ def test_levels_are_told_truly(world: dict[ClientQuotaEntity, int]):
     assert by_rule.get("shadowed-for-clients", set()) == without_client_id
     for entity in by_rule.get("redundant", set()):
         without = {other: value for other, value in world.items() if other != entity}
-        assert [told[:2] for told in outcomes(without)] == [told[:2] for told in outcomes(world)]
+        assert [resolved[:2] for resolved in outcomes(without)] == [
+            resolved[:2] for resolved in outcomes(world)
+        ]
 
 
 def test_a_rule_that_repeats_the_next_one_is_found():
@@ -109,13 +111,15 @@ def test_every_fix_names_its_entity_when_the_shell_has_read_it(entity: dict[str,
     assert (options.add, options.delete) == ([f"{P}=5"], ["consumer_byte_rate"])
 
 
-def one(findings: object) -> Finding:
+def only(findings: object) -> Finding:
     (finding,) = findings  # type: ignore[misc]
     return finding
 
 
-def test_a_user_with_its_type_is_found_with_the_way_out():
-    finding = one(prefixed([{"entity": {"user": "User:a b", "client-id": None}, "values": {P: 5}}]))
+def test_a_user_with_its_type_is_found_with_a_repair():
+    finding = only(
+        prefixed([{"entity": {"user": "User:a b", "client-id": None}, "values": {P: 5}}])
+    )
     assert finding.fixes == (
         f"kafka-client-quotas --alter --names 'user=a b' --defaults client-id --add {P}=5",
         f"kafka-client-quotas --alter --names 'user=User:a b' --defaults client-id --delete {P}",
@@ -127,7 +131,7 @@ def test_users_without_credentials_are_found_where_others_have_some():
         {"entity": {"user": name}, "values": {P: 5}}
         for name in ("alice", "bob", "CN=carol", "ANONYMOUS", None, "User:x")
     ]
-    assert one(without_credentials(world, frozenset({"alice"}))).entity == {"user": "bob"}
+    assert only(without_credentials(world, frozenset({"alice"}))).entity == {"user": "bob"}
     assert list(without_credentials(world, frozenset())) == []
 
 
@@ -142,7 +146,7 @@ def test_addresses_that_are_none_or_are_spelled_oddly_are_found():
 
 def test_values_that_are_no_numbers_are_found():
     world = [{"entity": {"user": "a"}, "values": {P: "NaN", "request_percentage": 5}}]
-    assert one(not_numbers(world)).key == P
+    assert only(not_numbers(world)).key == P
 
 
 def test_defaults_that_catch_the_brokers_are_found():
@@ -151,6 +155,6 @@ def test_defaults_that_catch_the_brokers_are_found():
         {"entity": {"user": "kafka"}, "values": {P: 10}},
         {"entity": {"user": None, "client-id": "etl"}, "values": {P: 5}},
     ]
-    finding = one(catching_brokers(world, ["kafka"]))
+    finding = only(catching_brokers(world, ["kafka"]))
     assert (finding.entity, finding.key) == ({"user": None}, "request_percentage")
     assert finding.fixes[0].endswith("--add request_percentage=1000000000")

@@ -124,13 +124,13 @@ def test_columns_are_aligned_without_blanks_at_the_end():
 def test_progress_is_for_terminals(monkeypatch: pytest.MonkeyPatch):
     clock = iter(range(0, 100, 10))
     monkeypatch.setattr("app.client.output.time.monotonic", lambda: next(clock))
-    told = {}
+    written = {}
     for stream in (Terminal(), io.StringIO()):
         progress = Progress("rows", stream)
         progress.tell(5, 1000)
         progress.end()
-        told[stream.isatty()] = stream.getvalue()
-    assert told == {True: "\r\x1b[Krows: 5 of 1,000\r\x1b[K", False: ""}
+        written[stream.isatty()] = stream.getvalue()
+    assert written == {True: "\r\x1b[Krows: 5 of 1,000\r\x1b[K", False: ""}
 
 
 def completions(*words: str) -> list[str]:

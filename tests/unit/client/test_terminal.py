@@ -1,4 +1,4 @@
-"""What a person at a terminal is told and asked, and what top makes of brokers' metrics."""
+"""Output and questions at a terminal, and what top makes of brokers' metrics."""
 
 import datetime as dt
 import io
@@ -92,7 +92,7 @@ def test_a_change_says_what_it_did_and_how_to_undo_it(capsys: pytest.CaptureFixt
     )
 
 
-def test_a_script_is_told_nothing_of_what_is_done(capsys: pytest.CaptureFixture[str]):
+def test_progress_is_not_printed_for_a_script(capsys: pytest.CaptureFixture[str]):
     with scripted_service(Reply(200, APPLIED)) as service:
         assert run(service, *ALTER) == 0
     assert tuple(capsys.readouterr()) == ("", "")
@@ -164,7 +164,7 @@ def test_nothing_found_says_so(capsys: pytest.CaptureFixture[str]):
 
 
 @pytest.mark.usefixtures("terminal")
-def test_who_sees_but_its_own_rows_is_told_so(capsys: pytest.CaptureFixture[str]):
+def test_a_caller_that_sees_only_its_own_rows_is_warned(capsys: pytest.CaptureFixture[str]):
     rows, me = {"rows": [], "next_page_token": None}, {"permissions": {"audit": False}}
     with scripted_service(Reply(200, rows), Reply(200, me)) as service:
         assert run(service, "audit", "--since", "2h", "--until", "2026-11-21") == 0

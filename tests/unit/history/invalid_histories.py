@@ -30,7 +30,7 @@ def without(number: int) -> tuple[LogRecord, ...]:
 
 
 def with_record(seconds: float, of: Write) -> tuple[LogRecord, ...]:
-    """Return the records with one more, at its place."""
+    """Return the records with one more, in order."""
     return tuple(sorted([*RECORDS, record(seconds, of)], key=lambda item: item.at))
 
 

@@ -22,7 +22,7 @@ def write(name: str, value: float | None) -> Write:
 
 
 def at(seconds: float) -> datetime:
-    """Return a moment of the run."""
+    """Return a time of the run."""
     return wall_clock(BEGINNING + seconds)
 
 

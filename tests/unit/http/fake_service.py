@@ -48,7 +48,7 @@ ALTERATIONS = "/quotas/alterations"
 
 
 def no_services() -> Any:
-    raise AssertionError("the services are given")
+    raise AssertionError("the services are fakes")
 
 
 @cache

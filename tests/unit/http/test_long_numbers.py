@@ -49,7 +49,7 @@ HEADERS = ("content-length", "idempotency-key", "supersede", "x-request-id", "if
 
 
 def parameters(service: FakeService) -> Iterator[tuple[str, str, str]]:
-    """Yield path, place and name of every number that a GET takes, and of all in its path."""
+    """Yield path, `in` and name of every number that a GET takes, and of all in its path."""
     for path, operations in document()["paths"].items():
         for reference in operations.get("get", {}).get("parameters", ()):
             parameter: Any = service.resolved(reference)

@@ -93,7 +93,7 @@ SECTIONS = {"problems": problems_section, "metrics": metric_table, "gauges": gau
 
 
 def section(page: str, name: str) -> re.Match[str]:
-    """Return a generated part of the page."""
+    """Return a generated section of the page."""
     found = re.search(rf"<!-- {name} -->\n\n(.*?)\n\n<!-- end of {name} -->", page, re.DOTALL)
     assert found is not None
     return found

@@ -130,7 +130,7 @@ def codes_in_sources() -> set[str]:
 
 
 NEVER_ANSWERED = {"fence-broken"}
-"""Recovery's own: it starts again, and nobody is told."""
+"""Recovery's own: it starts again, and there is no answer."""
 
 
 def test_every_code_of_the_project_has_a_page():

@@ -174,7 +174,7 @@ def _text(chunks: list[Chunk]) -> bytes:
 
 
 def check_text(quotas: Quotas, written: bytes) -> None:
-    """Fail unless each entity is there once, in order; equal sort keys may stand either way."""
+    """Fail unless each entity is there once, in order; equal sort keys may have any order."""
     texts = {json_bytes(quota_json(key, values)): key.sort_key() for key, values in quotas.items()}
     found = list(_split(written, texts))
     assert sorted(found) == sorted(texts)
@@ -205,7 +205,7 @@ async def test_it_is_what_an_encoder_makes_of_it(number: int, monkeypatch: pytes
         sent.append(dict(message))
 
     async def receive() -> Message:
-        raise AssertionError("whoever sends is told when the caller has gone")
+        raise AssertionError("the sender gets an error when the caller has gone")
 
     scope = {"type": "http", "asgi": {"spec_version": "2.4"}}
     await ChunksResponse(answer, chunks, {"ETag": '"a"'})(scope, receive, send)

@@ -285,7 +285,7 @@ async def test_the_limit_is_checked_while_reading():
 
 
 class Bodies:
-    """Callers that hold a slot until they are told to go on."""
+    """Callers that hold a slot until they are released."""
 
     def __init__(self) -> None:
         self.bodies = LargeBodies()

@@ -26,9 +26,9 @@ NEEDED = {
 
 @pytest.fixture
 def made(tmp_path: Path) -> LocalCertificates:
-    one = local_certificates(tmp_path, {})
-    assert one is not None
-    return one
+    local = local_certificates(tmp_path, {})
+    assert local is not None
+    return local
 
 
 def test_the_service_takes_them(made: LocalCertificates):
@@ -95,7 +95,7 @@ def test_the_environment_s_port_is_used(tmp_path: Path):
 
 
 def test_the_environment_s_certificate_is_left_alone(tmp_path: Path):
-    given = {"QUOTAS_TLS_CERT_FILE": "/c.pem"}
-    assert local_certificates(tmp_path, {**given, "QUOTAS_TLS_PORT": "8443"}) is None
+    environ = {"QUOTAS_TLS_CERT_FILE": "/c.pem"}
+    assert local_certificates(tmp_path, {**environ, "QUOTAS_TLS_PORT": "8443"}) is None
     with pytest.raises(LocalDevError, match="QUOTAS_TLS_PORT"):
-        local_certificates(tmp_path, given)
+        local_certificates(tmp_path, environ)

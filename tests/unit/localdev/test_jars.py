@@ -52,7 +52,7 @@ def test_no_network_and_no_jars_is_one_sentence_that_says_what_to_do(
     assert "\n" not in str(caught.value)
 
 
-def test_a_jar_that_is_not_the_locked_one_is_refused_and_not_kept(
+def test_a_jar_with_another_checksum_is_refused_and_deleted(
     empty_repository: Path, garbage_mirror: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     use_mirror(garbage_mirror, tmp_path, monkeypatch)

@@ -72,7 +72,7 @@ def test_a_child_that_ignores_the_signal_is_killed_at_the_deadline(child: Manage
     assert has_ended(pid)
 
 
-def test_a_child_lives_in_a_session_of_its_own(child: ManagedProcess):
+def test_a_child_runs_in_a_session_of_its_own(child: ManagedProcess):
     start(child, *SLEEP)
     assert os.getsid(child.pid) == child.pid
 

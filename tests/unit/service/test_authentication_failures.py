@@ -1,4 +1,4 @@
-"""Refused credentials are counted exactly, in bounded room, and written once a minute."""
+"""Refused credentials are counted exactly, in bounded memory, and written once a minute."""
 
 import asyncio
 from collections import Counter

@@ -19,7 +19,7 @@ STORED = {entity: {"request_percentage": float(n)} for n, entity in enumerate(EN
 
 
 class Broker:
-    """Answers when it is told to; keeps what it was asked."""
+    """Answers when a test lets it; records what it was asked."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[ClientQuotaFilter, int | None]] = []

@@ -88,7 +88,7 @@ async def test_an_order_that_is_patched_is_the_order(
 
 
 def comparable(entries: tuple[Entry, ...] | None) -> list[object]:
-    """Entities that differ only in types nobody knows have the same place in the order."""
+    """Entities that differ only in unknown types are equal in the order."""
     assert entries is not None
     return [
         (entity.sort_key(), sorted(map(repr, group)))

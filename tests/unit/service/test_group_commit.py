@@ -19,17 +19,17 @@ LONG_S = 30.0
 
 
 class Work:
-    """Records the batcher; each ends when it is told to."""
+    """Records the batches; each ends when the test lets it."""
 
     def __init__(self, *, held: bool = True) -> None:
-        self.batcher: list[list[str]] = []
+        self.batches: list[list[str]] = []
         self.gates: list[asyncio.Event] = []
         self.held = held
         self.at_once = 0
         self._running = 0
 
     async def __call__(self, items: Sequence[str]) -> Sequence[str | Exception]:
-        self.batcher.append(list(items))
+        self.batches.append(list(items))
         gate = asyncio.Event()
         self.gates.append(gate)
         self._running += 1
@@ -41,12 +41,12 @@ class Work:
 
     async def begun(self, number: int) -> None:
         async with asyncio.timeout(LONG_S):
-            while len(self.batcher) < number:
+            while len(self.batches) < number:
                 await asyncio.sleep(0)
 
 
 def at_most(number: int) -> Callable[[], Callable[[str], bool]]:
-    """Room for so many items; a big one never fits."""
+    """Takes so many items; a big item never fits."""
 
     def new_batch() -> Callable[[str], bool]:
         taken: list[int] = []
@@ -72,7 +72,7 @@ def batcher_of(
 async def test_alone_nobody_waits():
     work = Work(held=False)
     assert await batcher_of(work).submit("a") == "A"
-    assert work.batcher == [["a"]]
+    assert work.batches == [["a"]]
 
 
 async def test_who_comes_during_a_turn_goes_with_the_next():
@@ -82,12 +82,12 @@ async def test_who_comes_during_a_turn_goes_with_the_next():
     await work.begun(1)
     others = [asyncio.create_task(batcher.submit(name)) for name in ("b", "c", "d")]
     await asyncio.sleep(0)
-    assert work.batcher == [["a"]]
+    assert work.batches == [["a"]]
     work.gates[0].set()
     await work.begun(2)
     work.gates[1].set()
     assert await asyncio.gather(first, *others) == ["A", "B", "C", "D"]
-    assert work.batcher == [["a"], ["b", "c", "d"]]
+    assert work.batches == [["a"], ["b", "c", "d"]]
 
 
 async def test_who_does_not_fit_keeps_the_order_for_the_turn_after():
@@ -100,7 +100,7 @@ async def test_who_does_not_fit_keeps_the_order_for_the_turn_after():
     work.held = False
     work.gates[0].set()
     await asyncio.gather(*tasks)
-    assert work.batcher == [["a"], ["b", "c"], ["big"], ["d"]]
+    assert work.batches == [["a"], ["b", "c"], ["big"], ["d"]]
 
 
 async def test_the_error_of_one_is_nobody_elses():
@@ -161,7 +161,7 @@ async def test_who_goes_away_before_his_turn_is_not_in_it():
     work.held = False
     work.gates[0].set()
     assert await asyncio.gather(first, stays) == ["A", "C"]
-    assert work.batcher == [["a"], ["c"]]
+    assert work.batches == [["a"], ["c"]]
 
 
 async def test_who_goes_away_during_his_turn_does_not_end_it():
@@ -172,7 +172,7 @@ async def test_who_goes_away_during_his_turn_does_not_end_it():
     gone.cancel()
     stays = asyncio.create_task(batcher.submit("b"))
     await asyncio.sleep(0)
-    assert work.batcher == [["a"]]
+    assert work.batches == [["a"]]
     work.held = False
     work.gates[0].set()
     assert await stays == "B"

@@ -96,7 +96,7 @@ async def test_renewing_takes_a_fifth_of_the_time_at_most_however_long_a_describ
         world.broker.describes.clear()
         for _ in range(2000):
             world.resolve_without_waiting(max_age_ms=60_000)
-            if world.broker.describes:  # somebody who always wants a newer one than there is
+            if world.broker.describes:  # a caller that always wants a newer image
                 world.image.young(max_age_ms=1)
             await asyncio.sleep(0.05)
         first, last = world.broker.describes[0][0], world.broker.describes[-1][0]

@@ -134,7 +134,7 @@ async def test_what_cannot_be_sent_at_all_frees_its_entities(
     world: World, error: type[QuotaError]
 ) -> None:
     def cannot(_: Sequence[ClientQuotaAlteration], validate_only: bool) -> Verdicts:
-        raise error("The broker is too old, or cannot be told this.")
+        raise error("The broker is too old for this request.")
 
     for alterations in ([setting(ALICE, "5")], [setting(ALICE, "5"), setting(BOB, "6")]):
         world.brokers.fault = cannot

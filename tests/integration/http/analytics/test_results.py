@@ -188,7 +188,7 @@ def test_a_bucket_that_is_none_is_not_found(api: httpx.Client, bucket_id: str):
 
 
 @pytest.mark.parametrize(
-    ("path", "status", "place"),
+    ("path", "status", "violation"),
     [
         ("utilization?nonsense=1", 400, ("nonsense", "unknown-parameter")),
         ("utilization?min_util_p99=high", 400, ("min_util_p99", "wrong-type")),
@@ -206,9 +206,9 @@ def test_a_bucket_that_is_none_is_not_found(api: httpx.Client, bucket_id: str):
     ],
 )
 def test_what_cannot_be_asked_is_refused(
-    api: httpx.Client, path: str, status: int, place: tuple[str, str]
+    api: httpx.Client, path: str, status: int, violation: tuple[str, str]
 ):
-    assert_refused(api.get(f"/analytics/{path}"), status, {place})
+    assert_refused(api.get(f"/analytics/{path}"), status, {violation})
 
 
 def test_a_token_belongs_to_its_query(api: httpx.Client):
@@ -226,9 +226,7 @@ def test_a_token_belongs_to_its_query(api: httpx.Client):
         ["2026-01-01", "1", "9" * 5000, "1"],
     ],
 )
-def test_a_token_with_a_position_that_somebody_made_up_is_refused(
-    api: httpx.Client, position: object
-):
+def test_a_token_with_a_forged_position_is_refused(api: httpx.Client, position: object):
     names = ("key", "entity", "min_util_p99", "since", "until")
     conditions = dict.fromkeys(names) | {"entity": (), "bucket_id": None}
     fingerprint = query_fingerprint("utilization_daily", conditions)

@@ -93,7 +93,7 @@ def test_a_run_that_is_none_is_not_found(published: Published):
 
 
 @pytest.mark.parametrize(
-    ("body", "status", "place"),
+    ("body", "status", "violation"),
     [
         ({}, 400, ("/job", "missing-field")),
         ({"job": 1}, 400, ("/job", "wrong-type")),
@@ -124,10 +124,10 @@ def test_a_run_that_is_none_is_not_found(published: Published):
     ],
 )
 def test_what_may_not_be_run_is_refused(
-    published: Published, body: dict[str, Any], status: int, place: tuple[str, str]
+    published: Published, body: dict[str, Any], status: int, violation: tuple[str, str]
 ):
     answer = published.service.api().post("/analytics/runs", json=body)
-    assert_refused(answer, status, {place})
+    assert_refused(answer, status, {violation})
 
 
 def test_queueing_needs_the_alter_permission(published: Published):

@@ -8,7 +8,7 @@ from tests.testkit.http import assert_refused
 KEYS = ("producer_byte_rate", "consumer_byte_rate", "request_percentage")
 
 
-def test_usage_is_told_beside_each_limit(published: Published):
+def test_usage_is_listed_beside_each_limit(published: Published):
     bob = published.service.api("bob")
     shared = bob.get("/quotas/resolve?user=alice").json()["quotas"][KEYS[0]]["shared_by"]
     names = {"bucket_user": shared["user"], "bucket_client": shared["client-id"]}

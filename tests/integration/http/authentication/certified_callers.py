@@ -58,28 +58,30 @@ class CertifiedPrincipal(RawQuotas):
 
 
 class Callers:
-    """Ways to the service: over TLS with a certificate or without, and through the proxy."""
+    """Clients of the service: over TLS with a certificate or without, and through the proxy."""
 
     def __init__(self, service: RunningService, folder: Path) -> None:
         self._service = service
         self._folder = folder
         self.tls_url = service.tls_url
 
-    def context(self, shown: IssuedCertificate | None = None) -> ssl.SSLContext:
+    def context(self, certificate: IssuedCertificate | None = None) -> ssl.SSLContext:
         context = ssl.create_default_context(cafile=str(self._folder / "authority.pem"))
-        if shown is not None:
-            context.load_cert_chain(shown.write(self._folder / "caller.pem"))
+        if certificate is not None:
+            context.load_cert_chain(certificate.write(self._folder / "caller.pem"))
         return context
 
-    def over_tls(self, shown: IssuedCertificate | None = None, **options: Any) -> httpx.Client:
-        context = self.context(shown)
+    def over_tls(
+        self, certificate: IssuedCertificate | None = None, **options: Any
+    ) -> httpx.Client:
+        context = self.context(certificate)
         return httpx.Client(base_url=self.tls_url, verify=context, timeout=DEADLINE_S, **options)
 
     def through_proxy(
-        self, shown: IssuedCertificate, *, came_from: str = HERE, peer: str = PROXY
+        self, certificate: IssuedCertificate, *, came_from: str = HERE, peer: str = PROXY
     ) -> httpx.Client:
         headers = {
-            "Client-Cert": f":{base64.b64encode(shown.der).decode()}:",
+            "Client-Cert": f":{base64.b64encode(certificate.der).decode()}:",
             "X-Forwarded-For": f"{FAR}, {came_from}, 10.1.2.3",
         }
         transport = transport_from(peer)

@@ -54,7 +54,7 @@ def kafka(broker: LocalKafka, service: RunningService) -> LocalKafka:
     """The broker of the run, with users of these tests; the other service has set its ACLs."""
     assert service.url
     set_scram_users(broker.bootstrap_servers, dict.fromkeys([*CASES, GUESSED], CANARY))
-    allow(broker, *(acl(user, *given) for user, (acls, _) in CASES.items() for given in acls))
+    allow(broker, *(acl(user, *rights) for user, (acls, _) in CASES.items() for rights in acls))
     return broker
 
 
@@ -145,7 +145,7 @@ def test_the_audit_log_names_the_caller_and_who_decided(basic: RunningService) -
     assert row["denied"] == {"entities": 1, "first": [{"user": "x"}], "attempts": 1}
 
 
-def test_who_may_not_is_told_so_before_the_body_is_judged(basic: RunningService) -> None:
+def test_who_may_not_is_refused_before_the_body_is_read(basic: RunningService) -> None:
     for content in (b"{", b'{"alterations": []}', b" " * 9_000_000):
         headers = {"Content-Type": "application/json"}
         path = "/quotas/alterations"
@@ -178,7 +178,7 @@ def test_passwords_cannot_be_tried_out(basic: RunningService) -> None:
     assert 'rate_limited_total{scope="logins"}' in metrics
 
 
-def test_a_right_that_ended_ends_at_the_act_and_the_attempt_is_kept(
+def test_a_revoked_right_is_refused_at_the_next_request_and_audited(
     kafka: LocalKafka, basic: RunningService
 ) -> None:
     user = unique("revoked")

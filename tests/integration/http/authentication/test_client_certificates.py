@@ -52,7 +52,7 @@ def judge(broker: LocalKafka) -> LocalKafka:
 
 
 def acls() -> list[AclBinding]:
-    return [acl(user, *rest) for _, user, given in PEOPLE.values() for rest in given]
+    return [acl(user, *rest) for _, user, rights in PEOPLE.values() for rest in rights]
 
 
 @pytest.fixture(scope="module")
@@ -91,11 +91,11 @@ def verdict_of(client: httpx.Client) -> Verdict:
 def test_the_service_decides_as_the_broker_does_about_the_same_certificate(
     judge: LocalKafka, callers: Callers, people: dict[str, IssuedCertificate], name: str
 ):
-    shown = people[name]
-    context = callers.context(shown)
+    certificate = people[name]
+    context = callers.context(certificate)
     with CertifiedPrincipal(judge.ssl_bootstrap_servers, context) as broker:
         expected = judgement(broker)
-    with callers.over_tls(shown) as direct, callers.through_proxy(shown) as proxied:
+    with callers.over_tls(certificate) as direct, callers.through_proxy(certificate) as proxied:
         assert verdict_of(direct) == expected
         assert verdict_of(proxied) == expected
 
@@ -105,10 +105,10 @@ def test_the_audit_log_names_the_caller_as_the_broker_would(
     service: RunningService, callers: Callers, people: dict[str, IssuedCertificate], name: str
 ):
     user = PEOPLE[name][1]
-    shown, elsewhere = people[name], new_address()
+    certificate, elsewhere = people[name], new_address()
     with (
-        callers.over_tls(shown) as direct,
-        callers.through_proxy(shown, came_from=elsewhere) as proxied,
+        callers.over_tls(certificate) as direct,
+        callers.through_proxy(certificate, came_from=elsewhere) as proxied,
     ):
         verdict_of(direct)
         verdict_of(proxied)
@@ -124,8 +124,8 @@ def test_the_audit_log_names_the_caller_as_the_broker_would(
 def test_the_host_of_a_rule_is_the_caller_s_and_not_the_proxy_s(
     service: RunningService, callers: Callers, people: dict[str, IssuedCertificate]
 ):
-    shown = people["somewhere else"]
-    with callers.through_proxy(shown, came_from=FAR) as client:
+    certificate = people["somewhere else"]
+    with callers.through_proxy(certificate, came_from=FAR) as client:
         assert verdict_of(client) == Verdict(describe=True, alter=True)
     query = {"actor": "User:CN=else,O=Example,C=DE", "page_size": "1"}
     (row,) = service.api("auditor").get("/audit", params=query).json()["rows"]
@@ -163,7 +163,7 @@ ON_THE_WIRE: Final = {
 
 
 @pytest.mark.parametrize("name", ON_THE_WIRE)
-def test_no_way_to_write_it_gets_it_past_the_door(
+def test_no_spelling_of_the_header_is_accepted_from_a_caller(
     service: RunningService, people: dict[str, IssuedCertificate], name: str
 ):
     certificate = f":{base64.b64encode(people['alterer'].der).decode()}:"
@@ -212,12 +212,12 @@ def test_a_certificate_that_nobody_vouches_for_ends_the_connection(
     callers: Callers, authority: Authority, name: str
 ):
     past = datetime.now(UTC) - timedelta(hours=1)
-    shown = {
+    certificate = {
         "unknown": Authority().sign(person("alterer")),
         "expired": authority.sign(person("alterer"), ends=past),
         "of its own": Authority("alterer").own,
     }[name]
-    with callers.over_tls(shown) as client, pytest.raises(httpx.TransportError):
+    with callers.over_tls(certificate) as client, pytest.raises(httpx.TransportError):
         client.get("/quotas")
 
 

@@ -122,7 +122,7 @@ def test_the_audit_log_says_who_it_was_and_how_they_proved_it(
     assert (row["principal"], row["authentication"]) == ("User:alice", "oidc")
 
 
-def test_a_token_for_somebody_else_is_refused(trusting: RunningService, issuer: str):
+def test_a_token_for_another_audience_is_refused(trusting: RunningService, issuer: str):
     problem = problem_of(call(trusting, log_in(issuer, "alice", "another-service")), 401)
     assert problem["code"] == "invalid-token"
 

@@ -1,4 +1,4 @@
-"""Whom the service lets pass, over HTTP, is whom the broker lets pass under the same name."""
+"""The service, over HTTP, allows what the broker allows under the same name."""
 
 import time
 
@@ -111,7 +111,7 @@ UNREADABLE = {
 
 
 @pytest.mark.parametrize("body", UNREADABLE.values(), ids=UNREADABLE.keys())
-def test_who_may_not_is_told_so_before_the_body_is_judged(
+def test_who_may_not_is_refused_before_the_body_is_read(
     service: RunningService, body: bytes
 ) -> None:
     headers = {"Content-Type": "application/json"}
@@ -139,7 +139,7 @@ def test_nothing_of_a_denied_alteration_reaches_the_broker(
         assert len(arrived) == 1
 
 
-def test_a_denial_is_told_even_where_the_broker_hides_it(
+def test_a_denial_is_answered_even_where_the_broker_hides_it(
     kafka: LocalKafka, service: RunningService
 ) -> None:
     change = setting({"user": NOBODY}, {"producer_byte_rate": 1024})

@@ -46,7 +46,7 @@ def test_without_any_acl_everybody_may_where_the_broker_says_so(
         assert (decision["allowed"], decision["rule"]) == (True, "no-acl-found")
 
 
-def test_with_an_acl_of_somebody_else_nobody_else_may(
+def test_with_an_acl_of_another_principal_nobody_else_may(
     open_kafka: LocalKafka, postgres: LocalPostgres, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     acl_of_bob = acl("bob", "DESCRIBE")

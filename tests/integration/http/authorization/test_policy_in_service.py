@@ -104,7 +104,7 @@ def test_a_plan_is_judged_when_it_is_applied(
     assert (answer.status_code, answer.json()["code"]) == (403, "policy-violation")
 
 
-def test_a_caller_whom_the_broker_lets_in_is_narrowed_as_well(
+def test_the_policy_also_restricts_a_caller_that_the_broker_allows(
     narrowed: RunningService, broker_log: RequestLog
 ) -> None:
     body = {"alterations": [change({"user": f"team-a-{unique()}"}, {P: 50})]}

@@ -58,12 +58,12 @@ def test_nobody_alters_on_acls_that_are_too_old(
             assert time.monotonic() < deadline, "old ACLs are still believed"
             assert decision_of(answer)["acl_age_s"] <= OLDEST_ACLS_S
             passed += 1
-        assert passed > 0, "the ACLs were known for a while"
+        assert passed > 0, "the cached ACLs were used for a while"
         problem = problem_of(answer, 503)
         assert (problem["code"], problem["sent_to_cluster"]) == ("acl-source-unreachable", "no")
         assert describe_over_http(running, "alter-configs").status_code == 200
         allow(kafka, may_read_acls)
         deadline = time.monotonic() + DEADLINE_S
         while validate_over_http(running, "alter-configs").status_code != 200:
-            assert time.monotonic() < deadline, "ACLs that are known again are not believed"
+            assert time.monotonic() < deadline, "ACLs that are read again are not believed"
     take_back(kafka, *rights, may_read_acls)

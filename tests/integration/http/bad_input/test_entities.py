@@ -1,11 +1,11 @@
-"""Entities and keys that cannot be: refused with their place, before anything is sent."""
+"""Entities and keys that cannot be: refused with their pointer, before anything is sent."""
 
 from typing import Any
 
 import pytest
 
 from tests.integration.http.bad_input.conftest import Post
-from tests.testkit.http import Places, assert_refused
+from tests.testkit.http import Violations, assert_refused
 
 P, CONNECTION_RATE = "producer_byte_rate", "connection_creation_rate"
 SET = [{"key": P, "value": 1024}]
@@ -14,11 +14,11 @@ KEY = "/alterations/0/ops/0/key"
 KAFKA = "INVALID_REQUEST"
 
 
-def one(entity: Any, ops: Any = SET) -> dict[str, Any]:
+def single(entity: Any, ops: Any = SET) -> dict[str, Any]:
     return {"alterations": [{"entity": entity, "ops": ops}]}
 
 
-ENTITIES: dict[str, tuple[dict[str, Any], Places, str | None]] = {
+ENTITIES: dict[str, tuple[dict[str, Any], Violations, str | None]] = {
     "none at all": ({}, {(ENTITY, "empty-entity")}, KAFKA),
     "an empty user": ({"user": ""}, {(f"{ENTITY}/user", "empty-name")}, KAFKA),
     "an empty client-id": (
@@ -73,16 +73,16 @@ ENTITIES: dict[str, tuple[dict[str, Any], Places, str | None]] = {
 
 
 def test_an_entity_that_cannot_be_is_refused(post: Post, subtests: pytest.Subtests) -> None:
-    for name, (entity, places, kafka_error) in ENTITIES.items():
+    for name, (entity, violations, kafka_error) in ENTITIES.items():
         with subtests.test(name=name):
-            problem = assert_refused(post(one(entity)), 422, places)
+            problem = assert_refused(post(single(entity)), 422, violations)
             assert problem["kafka_error"] == kafka_error
 
 
 def test_a_name_of_another_type_cannot_be_read(post: Post, subtests: pytest.Subtests) -> None:
     for name in [1, 1.5, True, [], ["bad"], {}, {"name": "bad"}]:
         with subtests.test(name=name):
-            assert_refused(post(one({"user": name})), 400, {(f"{ENTITY}/user", "wrong-type")})
+            assert_refused(post(single({"user": name})), 400, {(f"{ENTITY}/user", "wrong-type")})
 
 
 def test_half_of_a_surrogate_pair_is_refused_and_survives_the_answer(
@@ -118,7 +118,7 @@ def test_an_address_beside_a_user_or_client_id_is_refused(
         for name in ["bad", None]:
             with subtests.test(other=other, name=name):
                 ops = [{"key": CONNECTION_RATE, "value": 10}]
-                answer = post(one({"ip": "192.0.2.1", other: name}, ops))
+                answer = post(single({"ip": "192.0.2.1", other: name}, ops))
                 problem = assert_refused(answer, 422, {(ENTITY, "invalid-entity-combination")})
                 assert problem["kafka_error"] == KAFKA
 
@@ -136,7 +136,7 @@ NO_ADDRESSES = [
 def test_what_is_no_literal_address_is_refused(post: Post, subtests: pytest.Subtests) -> None:
     for name in NO_ADDRESSES:
         with subtests.test(name=name):
-            answer = post(one({"ip": name}, [{"key": CONNECTION_RATE, "value": 10}]))
+            answer = post(single({"ip": name}, [{"key": CONNECTION_RATE, "value": 10}]))
             problem = assert_refused(answer, 422, {(f"{ENTITY}/ip", "not-an-ip-address")})
             assert problem["code"] == "invalid-request"
 
@@ -167,7 +167,7 @@ def test_a_key_that_the_entity_cannot_carry_is_refused(
         for change in [{"value": 1024}, {"remove": True}]:
             with subtests.test(name=name, change=change):
                 problem = assert_refused(
-                    post(one(entity, [{"key": key, **change}])), 422, {(KEY, code)}
+                    post(single(entity, [{"key": key, **change}])), 422, {(KEY, code)}
                 )
                 assert len(problem["detail"]) < 1000
                 assert problem["kafka_error"] == (KAFKA if "value" in change else None)
@@ -194,5 +194,7 @@ def test_the_same_entity_twice_refuses_the_whole_request(
                 alterations = [{"entity": entity, "ops": ops} for entity in entities]
                 answer = post({"alterations": alterations, "all_or_nothing": all_or_nothing})
                 later = {1} if len(entities) == 2 else {2, 3}
-                places = {(f"/alterations/{index}/entity", "duplicate-entity") for index in later}
-                assert_refused(answer, 422, places)
+                violations = {
+                    (f"/alterations/{index}/entity", "duplicate-entity") for index in later
+                }
+                assert_refused(answer, 422, violations)

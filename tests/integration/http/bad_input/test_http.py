@@ -196,7 +196,7 @@ MEDIA = {
     "an empty one": ["Content-Type:"],
     "text": ["Content-Type: text/plain"],
     "a form": ["Content-Type: application/x-www-form-urlencoded"],
-    "parts": ["Content-Type: multipart/form-data; boundary=x"],
+    "multipart": ["Content-Type: multipart/form-data; boundary=x"],
     "JSON of another kind": ["Content-Type: application/problem+json"],
     "JSON lines": ["Content-Type: application/x-ndjson"],
     "YAML": ["Content-Type: application/yaml"],
@@ -241,11 +241,11 @@ def test_a_list_may_stand_on_several_lines(service: RunningService) -> None:
 def test_a_request_id_that_could_mislead_is_replaced(
     service: RunningService, subtests: pytest.Subtests
 ) -> None:
-    for given in ["a b", "x" * 129, "a/b", "<x>", "", "\xe9", "${jndi:ldap}"]:
-        with subtests.test(given=given):
-            answer = exchange(service, head(DESCRIBE, f"X-Request-Id: {given}"))
+    for request_id in ["a b", "x" * 129, "a/b", "<x>", "", "\xe9", "${jndi:ldap}"]:
+        with subtests.test(request_id=request_id):
+            answer = exchange(service, head(DESCRIBE, f"X-Request-Id: {request_id}"))
             assert answer.status_code == 200
-            assert answer.headers["X-Request-Id"] != given
+            assert answer.headers["X-Request-Id"] != request_id
 
 
 def test_requests_that_came_at_once_are_answered_in_order(service: RunningService) -> None:

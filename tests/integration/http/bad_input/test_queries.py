@@ -2,11 +2,11 @@
 
 import pytest
 
-from tests.testkit.http import Places, assert_refused, problem_of
+from tests.testkit.http import Violations, assert_refused, problem_of
 from tests.testkit.kafka import unique
 from tests.testkit.service import RunningService
 
-QUERIES: dict[str, tuple[str, int, Places]] = {
+QUERIES: dict[str, tuple[str, int, Violations]] = {
     "an unknown parameter": ("/quotas?user=alice", 400, {("user", "unknown-parameter")}),
     "another case": ("/quotas?Strict=true", 400, {("Strict", "unknown-parameter")}),
     "an underscore for a hyphen": (
@@ -118,10 +118,10 @@ QUERIES: dict[str, tuple[str, int, Places]] = {
 def test_a_query_that_cannot_be_answered_is_refused(
     service: RunningService, subtests: pytest.Subtests
 ) -> None:
-    for name, (path, status, places) in QUERIES.items():
+    for name, (path, status, violations) in QUERIES.items():
         with subtests.test(name=name):
             assert_refused(
-                service.api("auditor" if "audit" in path else "bob").get(path), status, places
+                service.api("auditor" if "audit" in path else "bob").get(path), status, violations
             )
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.integration.http.bad_input.conftest import Post
-from tests.testkit.http import Places, assert_refused
+from tests.testkit.http import Violations, assert_refused
 
 P, C = "producer_byte_rate", "consumer_byte_rate"
 OPS = "/alterations/0/ops"
@@ -15,7 +15,7 @@ def with_ops(*ops: dict[str, Any]) -> dict[str, Any]:
     return {"alterations": [{"entity": {"user": "bad"}, "ops": list(ops)}]}
 
 
-OPERATIONS: dict[str, tuple[list[dict[str, Any]], Places, str | None]] = {
+OPERATIONS: dict[str, tuple[list[dict[str, Any]], Violations, str | None]] = {
     "none": ([], {(OPS, "no-ops")}, None),
     "neither value nor removal": ([{"key": P}], {(f"{OPS}/0", "value-or-remove-missing")}, None),
     "remove: false without a value": (
@@ -47,11 +47,11 @@ OPERATIONS: dict[str, tuple[list[dict[str, Any]], Places, str | None]] = {
 
 
 def test_operations_that_break_a_rule_are_refused(post: Post, subtests: pytest.Subtests) -> None:
-    for name, (ops, places, kafka_error) in OPERATIONS.items():
+    for name, (ops, violations, kafka_error) in OPERATIONS.items():
         for validate_only in [False, True]:
             with subtests.test(name=name, validate_only=validate_only):
                 answer = post({**with_ops(*ops), "validate_only": validate_only})
-                assert assert_refused(answer, 422, places)["kafka_error"] == kafka_error
+                assert assert_refused(answer, 422, violations)["kafka_error"] == kafka_error
 
 
 def test_a_request_without_alterations_is_no_success(post: Post, subtests: pytest.Subtests) -> None:
@@ -87,9 +87,9 @@ def test_an_option_that_breaks_a_rule_is_refused(post: Post, subtests: pytest.Su
 
 
 def test_options_and_alterations_are_judged_together(post: Post) -> None:
-    places = {("/wait_ms", "out-of-range"), (f"{OPS}/0/value", "not-positive")}
+    violations = {("/wait_ms", "out-of-range"), (f"{OPS}/0/value", "not-positive")}
     answer = post({**with_ops({"key": P, "value": 0}), "wait_ms": -1})
-    assert_refused(answer, 422, places)
+    assert_refused(answer, 422, violations)
 
 
 def many(count: int, keys: list[str], name: str = "bad") -> dict[str, Any]:
@@ -122,7 +122,7 @@ def test_more_violations_than_fit_are_counted(post: Post) -> None:
     assert problem["status"] == 422
 
 
-IDENTITIES: dict[str, tuple[Any, int, Places]] = {
+IDENTITIES: dict[str, tuple[Any, int, Violations]] = {
     "none named": ({}, 400, {("/identities", "missing-field")}),
     "an object": ({"identities": {}}, 400, {("/identities", "wrong-type")}),
     "a text": ({"identities": ["alice"]}, 400, {("/identities/0", "wrong-type")}),
@@ -179,6 +179,6 @@ IDENTITIES: dict[str, tuple[Any, int, Places]] = {
 def test_identities_that_cannot_be_resolved_are_refused(
     post: Post, subtests: pytest.Subtests
 ) -> None:
-    for name, (body, status, places) in IDENTITIES.items():
+    for name, (body, status, violations) in IDENTITIES.items():
         with subtests.test(name=name):
-            assert_refused(post(body, path="/quotas/resolve"), status, places)
+            assert_refused(post(body, path="/quotas/resolve"), status, violations)

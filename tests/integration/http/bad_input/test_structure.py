@@ -1,11 +1,11 @@
-"""Bodies of the wrong shape: refused with their place, before anything is sent."""
+"""Bodies of the wrong shape: refused with their pointer, before anything is sent."""
 
 from typing import Any
 
 import pytest
 
 from tests.integration.http.bad_input.conftest import Post
-from tests.testkit.http import Places, assert_refused, problem_of
+from tests.testkit.http import Violations, assert_refused, problem_of
 
 OP = '{"key": "producer_byte_rate", "value": 1}'
 ALTERATION = f'{{"entity": {{"user": "bad"}}, "ops": [{OP}]}}'
@@ -13,7 +13,7 @@ BODY = f'{{"alterations": [{ALTERATION}]}}'
 OPS = "/alterations/0/ops/0"
 
 
-UNREADABLE: dict[str, tuple[str | bytes, Places]] = {
+UNREADABLE: dict[str, tuple[str | bytes, Violations]] = {
     "nothing": ("", {("", "not-json")}),
     "blanks": (" \r\n\t", {("", "not-json")}),
     "half of it": (BODY[:-1], {("", "not-json")}),
@@ -116,9 +116,9 @@ UNREADABLE: dict[str, tuple[str | bytes, Places]] = {
 
 
 def test_a_body_that_cannot_be_read_is_refused(post: Post, subtests: pytest.Subtests) -> None:
-    for name, (body, places) in UNREADABLE.items():
+    for name, (body, violations) in UNREADABLE.items():
         with subtests.test(name=name):
-            problem = assert_refused(post(body), 400, places)
+            problem = assert_refused(post(body), 400, violations)
             assert (problem["code"], problem["kafka_error"]) == ("unreadable-request", None)
 
 
@@ -155,7 +155,7 @@ def alteration(**fields: Any) -> dict[str, Any]:
     return {"alterations": [{"entity": {"user": "bad"}, "ops": [op], **fields}]}
 
 
-PARTS: dict[str, tuple[dict[str, Any], str]] = {
+MEMBERS: dict[str, tuple[dict[str, Any], str]] = {
     "the entity as text": ({"entity": "user=bad"}, "entity"),
     "the entity as an array": ({"entity": [{"user": "bad"}]}, "entity"),
     "the entity as null": ({"entity": None}, "entity"),
@@ -174,11 +174,11 @@ PARTS: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-def test_a_part_of_an_alteration_of_another_type_is_refused(
+def test_a_member_of_an_alteration_of_another_type_is_refused(
     post: Post, subtests: pytest.Subtests
 ) -> None:
-    for name, (fields, place) in PARTS.items():
+    for name, (fields, pointer) in MEMBERS.items():
         with subtests.test(name=name):
             assert_refused(
-                post(alteration(**fields)), 400, {(f"/alterations/0/{place}", "wrong-type")}
+                post(alteration(**fields)), 400, {(f"/alterations/0/{pointer}", "wrong-type")}
             )

@@ -1,4 +1,4 @@
-"""Numbers that are no quota: refused with their place, before anything is sent."""
+"""Numbers that are no quota: refused with their pointer, before anything is sent."""
 
 import pytest
 
@@ -27,8 +27,8 @@ NOT_JSON = [
 def test_what_is_no_json_number_cannot_be_read(post: Post, subtests: pytest.Subtests) -> None:
     for number in NOT_JSON:
         with subtests.test(number=number):
-            place = VALUE if number in {"NaN", "Infinity", "-Infinity"} else ""
-            assert_refused(post(setting(P, number)), 400, {(place, "not-json")})
+            pointer = VALUE if number in {"NaN", "Infinity", "-Infinity"} else ""
+            assert_refused(post(setting(P, number)), 400, {(pointer, "not-json")})
 
 
 def test_another_type_is_not_taken_for_a_number(post: Post, subtests: pytest.Subtests) -> None:
@@ -101,8 +101,8 @@ def test_a_connection_rate_that_would_lock_out_or_overflow_is_refused(
     for number, codes in CONNECTIONS.items():
         for entity in [IP, '{"ip": null}']:
             with subtests.test(number=number, entity=entity):
-                places = {(VALUE, code) for code in codes}
-                assert_refused(post(setting(CONNECTION_RATE, number, entity)), 422, places)
+                violations = {(VALUE, code) for code in codes}
+                assert_refused(post(setting(CONNECTION_RATE, number, entity)), 422, violations)
 
 
 def test_the_same_numbers_are_refused_in_a_what_if(post: Post, subtests: pytest.Subtests) -> None:
@@ -114,7 +114,7 @@ def test_the_same_numbers_are_refused_in_a_what_if(post: Post, subtests: pytest.
             assert_refused(answer, 422, {(VALUE, code) for code in codes})
 
 
-def test_every_bad_number_of_a_request_is_told_at_once(post: Post) -> None:
+def test_every_bad_number_of_a_request_is_listed_at_once(post: Post) -> None:
     ops = [
         {"key": P, "value": 0},
         {"key": C, "value": 1.5},
@@ -126,9 +126,9 @@ def test_every_bad_number_of_a_request_is_told_at_once(post: Post) -> None:
         {"entity": {"user": "worse"}, "ops": ops},
     ]
     codes = ("not-positive", "fraction", "above-maximum", "not-positive")
-    places = {
+    violations = {
         (f"/alterations/{index}/ops/{position}/value", code)
         for index in range(2)
         for position, code in enumerate(codes)
     }
-    assert_refused(post({"alterations": alterations}), 422, places)
+    assert_refused(post({"alterations": alterations}), 422, violations)

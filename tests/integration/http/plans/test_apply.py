@@ -24,26 +24,26 @@ def test_a_plan_says_what_applying_it_does(service: RunningService, raw: RawQuot
     assert changes(planned) == [
         (user, [{"key": P, "value": 2000}, {"key": R, "value": 12.5}]),
     ]
-    (one,) = planned["changes"]
-    assert one["before"] == {P: 1000, C: 5}
-    assert one["after"] == {P: 2000, C: 5, R: 12.5}
-    assert one["impact"]["keys"][P]["change"] == "raised"
-    assert one["impact"]["keys"][P]["factor"] == 2
+    (change,) = planned["changes"]
+    assert change["before"] == {P: 1000, C: 5}
+    assert change["after"] == {P: 2000, C: 5, R: 12.5}
+    assert change["impact"]["keys"][P]["change"] == "raised"
+    assert change["impact"]["keys"][P]["factor"] == 2
     assert (planned["conflicts"], planned["kept"]) == ([], [])
     assert raw.stored(user) == {P: 1000.0, C: 5.0}
-    shown = service.api("bob").get(f"/quotas/plans/{planned['plan_id']}")
-    assert shown.json() == planned
+    fetched = service.api("bob").get(f"/quotas/plans/{planned['plan_id']}")
+    assert fetched.json() == planned
     answer = apply(service, planned, reason="INC-1")
     report = answer.json()
     assert answer.headers["Location"] == f"/quotas/alterations/{report['alteration_id']}"
     assert (report["outcome"], report["readable"]) == ("applied", True)
-    assert report["results"][0]["after"] == one["after"]
+    assert report["results"][0]["after"] == change["after"]
     assert raw.stored(user) == {P: 2000.0, C: 5.0, R: 12.5}
     record = service.api().get(answer.headers["Location"]).json()
     assert (record["action"], record["reason"]) == ("apply_plan", "INC-1")
     (row,) = audit_rows(service, report["alteration_id"])
-    told = {"plan_id": planned["plan_id"], "owner": "team-a", "force": False, "taken_over": {}}
-    assert row["plan"] == told
+    expected = {"plan_id": planned["plan_id"], "owner": "team-a", "force": False, "taken_over": {}}
+    assert row["plan"] == expected
     assert plan(service, document((user, {P: 2000, R: 12.5})), "team-a")["changes"] == []
 
 
@@ -90,8 +90,8 @@ def test_a_moved_base_gives_412_and_changes_nothing(
     answer = apply(service, planned)
     assert (answer.status_code, answer.json()["code"]) == (412, "plan-outdated")
     errors = answer.json()["errors"]
-    place = [item["entity"] for item in planned["changes"]].index(moving)
-    assert [error["pointer"] for error in errors] == [f"/changes/{place}"]
+    position = [item["entity"] for item in planned["changes"]].index(moving)
+    assert [error["pointer"] for error in errors] == [f"/changes/{position}"]
     assert errors[0]["values"]["current"] == {P: 3}
     assert (raw.stored(moving), raw.stored(still)) == ({P: 3.0}, {P: 1.0})
 

@@ -92,13 +92,13 @@ def test_the_plan_of_a_changed_file_is_no_more_than_the_change(
     service: RunningService, full_cluster: RawQuotas
 ) -> None:
     document = exported(service)
-    one, another, gone = (document["quotas"][position] for position in (950, 500, 700))
+    changed, another, gone = (document["quotas"][position] for position in (950, 500, 700))
     document["quotas"].remove(gone)
-    one["values"][P] = 77
+    changed["values"][P] = 77
     del another["values"][next(iter(another["values"]))]
     planned = plan(service, document, "round-trip")
-    assert changes(planned) == [(one["entity"], [{"key": P, "value": 77}])]
+    assert changes(planned) == [(changed["entity"], [{"key": P, "value": 77}])]
     applied(service, planned)
-    assert full_cluster.stored(one["entity"])[P] == 77
+    assert full_cluster.stored(changed["entity"])[P] == 77
     assert full_cluster.stored(gone["entity"])
     assert plan(service, document, "round-trip")["changes"] == []

@@ -16,7 +16,7 @@ OLD = json.loads((HERE / "names_java_17.json").read_text())
 NEW = json.loads((HERE / "names_java_25.json").read_text())
 
 LOSSY = "\ufffd"
-"""What Java puts in the place of bytes that it cannot read."""
+"""What Java puts instead of bytes that it cannot read."""
 
 EMPTY_LEVEL = "an empty level"
 

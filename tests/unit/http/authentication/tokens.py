@@ -90,7 +90,7 @@ def signed(
 
 
 def raw(header: str | bytes, payload: str | bytes, signature: bytes = b"x" * 256) -> str:
-    """Return a token of any parts."""
+    """Return a token of any sections."""
     segments = (header, payload, signature)
     encoded = (item.encode() if isinstance(item, str) else item for item in segments)
     return ".".join(base64.urlsafe_b64encode(item).rstrip(b"=").decode() for item in encoded)

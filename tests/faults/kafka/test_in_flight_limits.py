@@ -23,7 +23,7 @@ async def alter_alice(admin: KafkaClientQuotaAdmin, timeout_s: float) -> AlterAn
     )
 
 
-async def test_alterations_that_are_waited_for_leave_no_place_and_the_surplus_is_not_sent():
+async def test_beyond_the_limit_of_waiting_alterations_nothing_is_sent():
     replies = {ALTER: silent, DESCRIBE: answering(NO_QUOTAS, 1)}
     async with fake_broker(replies) as broker, admin_of(broker) as admin:
         waiting = [asyncio.create_task(alter_alice(admin, DEADLINE_S)) for _ in range(16)]
@@ -36,7 +36,7 @@ async def test_alterations_that_are_waited_for_leave_no_place_and_the_surplus_is
     assert [answer.verdicts[ALICE].outcome for answer in answers] == [Outcome.UNKNOWN] * 16
 
 
-async def test_alterations_that_are_only_listened_for_leave_their_places_up_to_a_bound():
+async def test_timed_out_alterations_are_counted_apart_up_to_a_limit():
     async with fake_broker({ALTER: silent}) as broker, admin_of(broker) as admin:
         async with asyncio.timeout(60):
             while broker.received.get(ALTER, 0) < 64 + 16:

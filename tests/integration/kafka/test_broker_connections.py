@@ -1,4 +1,4 @@
-"""Every way to reach a broker, and every way to be turned away."""
+"""Connections with every security protocol and mechanism, and every refusal."""
 
 import asyncio
 import socket
@@ -50,7 +50,7 @@ async def describe_through(settings: KafkaSettings) -> None:
 
 @pytest.fixture(scope="module", autouse=True)
 def passwords(broker: LocalKafka, tls: LocalTls) -> None:
-    """Set the passwords anew: a broker whose users others change may forget one that it was given.
+    """Set the passwords anew: a broker may forget a password when others change.
 
     Seen on 4.3.1, after credentials of other users were deleted.
     """
@@ -172,7 +172,7 @@ async def test_a_broker_that_is_not_in_the_cluster_cannot_be_asked(
         await quota_admin.describe_client_quotas(ALL_ENTITIES, broker_id=99)
 
 
-async def test_an_account_without_rights_is_told_which_acl_it_needs(
+async def test_an_account_without_rights_gets_an_error_that_names_the_acl(
     broker: LocalKafka, tls: LocalTls
 ):
     settings = replace(
