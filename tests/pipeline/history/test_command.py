@@ -51,13 +51,15 @@ async def altered(
     op = Op(P, remove=True) if value is None else Op(P, Decimal(value))
     request = audit_request(audit_entity(0, {"user": user}, before, (op,)))
     journal = PostgresJournal(database)
-    at = (await journal.record_intent(intent_of(replace(request, broker_id=1)))).at
+    await journal.record_intent(intent_of(replace(request, broker_id=1)))
     entity = request.entities[0].alteration.entity
     final = after if outcome is Outcome.APPLIED else None
     result = AlterationResult(entity, outcome, changed=True, before=before, after=final)
     sent = (datetime.now(UTC), "sent", "handed to broker 1")
     await journal.record_conclusion(AuditConclusion(request.alteration_id, {0: result}, [sent]))
-    return request, at
+    record = await journal.alteration(request.alteration_id)
+    assert record is not None
+    return request, record.at
 
 
 @pytest.fixture
